@@ -1,0 +1,1 @@
+"""Side-by-side timings against the peers: `python -m benchmarks`."""

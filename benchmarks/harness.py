@@ -1,0 +1,77 @@
+"""How a benchmark is run: every side in a fresh process, the sides in turn, several rounds, medians and ratios.
+
+A benchmark is a module with `SIDES`, a dict from the name of a side to a function that measures itself and returns a
+dict of figures, and `REFERENCE`, the side that the others are compared with. A side whose library is not installed is
+left out.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+LIBRARIES = {
+    "haiku": "haiku",
+    "rlax": "rlax",
+    "rlx over rlax": "rlax",
+    "flax linen": "flax",
+    "flax nnx": "flax",
+    "equinox": "equinox",
+}
+
+
+def installed(side: str) -> bool:
+    """Whether the library that a side needs is there."""
+    return side not in LIBRARIES or importlib.util.find_spec(LIBRARIES[side]) is not None
+
+
+def measure(module: str, side: str) -> dict[str, float]:
+    """The figures of one side, from a process of its own."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.harness", module, side]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{module}, {side}: {done.stderr.strip()[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def run(module: str, rounds: int, tick: Callable[[str], Any]) -> list[dict[str, Any]]:
+    """Rows of the table: one for each figure and side, with the median, the ratio to the reference and its spread."""
+    benchmark = importlib.import_module(module)
+    sides = [side for side in benchmark.SIDES if installed(side)]
+    results: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    for _ in range(rounds):
+        for side in sides:
+            tick(f"{module.rpartition('.')[2]}: {side}")
+            results[side].append(measure(module, side))
+    return list(_rows(module, benchmark.REFERENCE, results))
+
+
+def _rows(module: str, reference: str, results: dict[str, list[dict[str, float]]]) -> Iterable[dict[str, Any]]:
+    for figure in dict.fromkeys(f for rounds in results.values() for f in rounds[0]):
+        for side, rounds in results.items():
+            if figure not in rounds[0]:
+                continue
+            values = [r[figure] for r in rounds]
+            row = {
+                "benchmark": module.rpartition(".")[2],
+                "figure": figure,
+                "side": side,
+                "median": statistics.median(values),
+                "values": values,
+            }
+            against = results.get(reference, [])
+            if against and figure in against[0]:
+                ratios = [v / r[figure] for v, r in zip(values, against, strict=True) if r[figure]]
+                if ratios:
+                    row.update(ratio=statistics.median(ratios), lowest=min(ratios), highest=max(ratios))
+            yield row
+
+
+if __name__ == "__main__":
+    print(json.dumps(importlib.import_module(sys.argv[1]).SIDES[sys.argv[2]]()))

@@ -1,0 +1,221 @@
+"""Q-learning on Catch, from the first random move to a player that never misses.
+
+A ball falls down a screen of 10 x 5 pixels, one row a step, and the paddle on the bottom row has to be under it when it
+lands: +1 for a catch, -1 for a miss. A small network learns, one step of experience at a time, what each move is worth.
+
+    python examples/catch_q_learning.py --seed 3
+    python examples/catch_q_learning.py --episodes 0 --parameters runs/catch_q_learning/parameters.npz   # only evaluate
+"""
+
+import dataclasses
+import pathlib
+import time
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from bsuite.environments.catch import Catch
+from program import (
+    Settings,
+    flag,
+    load_parameters,
+    noticing_interrupts,
+    output_folder,
+    save_parameters,
+    save_table,
+    start,
+    write_whole,
+)
+from tqdm import tqdm
+
+import hkx
+import rlx
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(Settings):
+    """The settings of a run. Every field is a flag of the command line."""
+
+    seed: int = flag(0, "seed of the environment, the network and the exploration", 0, 2**31 - 1)
+    episodes: int = flag(500, "episodes to train for; 0 only evaluates", 0)
+    evaluate_every: int = flag(50, "training episodes between two evaluations", 1)
+    evaluation_episodes: int = flag(100, "greedy episodes in one evaluation", 1)
+    hidden: int = flag(100, "units in the hidden layer", 1)
+    batch_size: int = flag(8, "steps to learn from at once: the last one, and others drawn from memory", 1)
+    memory: int = flag(10_000, "steps to remember", 1)
+    learning_rate: float = flag(5e-3, "step size of Adam at the start; it falls in a straight line to 0", 0, 1)
+    discount: float = flag(0.99, "what a reward is worth one step before it comes", 0, 1)
+    epsilon_start: float = flag(1.0, "chance of a random move at the start", 0, 1)
+    epsilon_end: float = flag(0.02, "chance of a random move at the end", 0, 1)
+    exploration: float = flag(0.9, "share of the training over which that chance falls", 0, 1)
+    parameters: str = flag("", "file of saved parameters to start from, instead of new ones")
+    output: str = flag("runs/catch_q_learning", "folder for the learning curve, the metrics and the parameters")
+    progress: bool = flag(True, "show a progress bar")
+
+
+class Transition(NamedTuple):
+    """One step of experience: what was seen, what was done, and what came of it. A batch has a leading axis."""
+
+    screen_tm1: Any  # [rows, columns]
+    action_tm1: Any  # []
+    reward_t: Any  # []
+    discount_t: Any  # [], 0 where the episode ended
+    screen_t: Any  # [rows, columns]
+
+
+class Memory:
+    """The latest steps, from which a batch is drawn: the last one, and others at random."""
+
+    def __init__(self, size: int, first: Transition):
+        self.size, self.length = size, 0
+        self.columns = Transition(*(np.zeros((size, *np.shape(value)), np.asarray(value).dtype) for value in first))
+        self.add(first)
+
+    def add(self, last: Transition) -> None:
+        for column, value in zip(self.columns, last, strict=True):
+            column[self.length % self.size] = value
+        self.length += 1
+
+    def batch(self, size: int, random: np.random.Generator) -> Transition:
+        rows = random.integers(min(self.length, self.size), size=size)
+        rows[0] = (self.length - 1) % self.size
+        return Transition(*(column[rows] for column in self.columns))
+
+
+class Learner(NamedTuple):
+    """What learning changes. It stays on the device, where every step overwrites it."""
+
+    params: hkx.Params
+    opt_state: optax.OptState
+    steps: jax.Array  # []
+
+
+class Agent:
+    """What is compiled: creating the learner, a step of learning and acting, and acting greedily."""
+
+    def __init__(self, config: Config, screen_shape: tuple[int, ...], num_actions: int, total_steps: int):
+        def value_network(screen: jax.Array) -> jax.Array:
+            return hkx.nets.MLP([config.hidden, num_actions])(jnp.ravel(screen))
+
+        network = hkx.without_apply_rng(hkx.transform(value_network))
+        optimizer = optax.adam(optax.linear_schedule(config.learning_rate, 0.0, total_steps))
+        exploring_steps = max(1, int(config.exploration * total_steps))
+        epsilon = optax.linear_schedule(config.epsilon_start, config.epsilon_end, exploring_steps)
+
+        def values(params: hkx.Params, screens: jax.Array) -> jax.Array:
+            return jax.vmap(network.apply, in_axes=(None, 0))(params, screens)
+
+        def loss(params: hkx.Params, batch: Transition) -> jax.Array:
+            q_tm1, q_t = values(params, batch.screen_tm1), values(params, batch.screen_t)
+            discount_t = config.discount * batch.discount_t
+            td_errors = jax.vmap(rlx.q_learning)(q_tm1, batch.action_tm1, batch.reward_t, discount_t, q_t)
+            return jnp.mean(rlx.l2_loss(td_errors))
+
+        def learn_and_act(learner: Learner, batch: Transition, screen: jax.Array) -> tuple[Learner, jax.Array]:
+            params, opt_state, steps = learner
+            updates, opt_state = optimizer.update(jax.grad(loss)(params, batch), opt_state, params)
+            params = optax.apply_updates(params, updates)
+            key = jax.random.fold_in(jax.random.key(config.seed), steps)
+            action = rlx.epsilon_greedy(epsilon(steps)).sample(key, network.apply(params, screen))
+            return Learner(params, opt_state, steps + 1), action
+
+        blank = np.zeros(screen_shape, np.float32)
+        self.initial_params = lambda: network.init(jax.random.key(config.seed), blank)
+        self.create = jax.jit(lambda params: Learner(params, optimizer.init(params), jnp.int32(0)))
+        self.learn_and_act = jax.jit(learn_and_act, donate_argnums=0)
+        self.act_greedily = jax.jit(lambda params, screens: jnp.argmax(values(params, screens), axis=-1))
+
+
+def evaluate(agent: Agent, params: hkx.Params, environments: list[Catch]) -> float:
+    """The mean return of one greedy episode in each environment, played side by side."""
+    timesteps = [environment.reset() for environment in environments]
+    total = 0.0
+    while not all(timestep.last() for timestep in timesteps):
+        actions = np.asarray(agent.act_greedily(params, np.stack([timestep.observation for timestep in timesteps])))
+        for i, environment in enumerate(environments):
+            if not timesteps[i].last():
+                timesteps[i] = environment.step(int(actions[i]))
+                total += timesteps[i].reward
+    return total / len(environments)
+
+
+def save_learning_curve(path: pathlib.Path, returns: list[float], evaluations: dict[int, float]) -> None:
+    from matplotlib.figure import Figure  # imported here because nothing before the end of training needs it
+
+    window, episodes = 25, np.arange(1, len(returns) + 1)
+    smooth = [np.mean(returns[max(0, n - window) : n]) for n in episodes]
+    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(episodes, returns, "|", color="tab:gray", alpha=0.6, markersize=7, label="training episode")
+    axes.plot(episodes, smooth, color="tab:blue", label=f"training, mean of the last {window} (with random moves)")
+    axes.plot(evaluations.keys(), evaluations.values(), "o-", color="tab:orange", label="evaluation (greedy)")
+    axes.set(title="Q-learning on Catch", xlabel="training episodes", ylabel="return", ylim=(-1.15, 1.15))
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
+    write_whole(path, lambda unfinished: figure.savefig(unfinished, dpi=120))
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Trains, evaluates and saves. Returns the returns of training, the evaluations, and the final return."""
+    output = output_folder(config.output) if config.episodes > 0 else None
+    environment = Catch(seed=config.seed)
+    test_environments = [Catch(seed=config.seed + 1 + i) for i in range(config.evaluation_episodes)]
+    screen_shape, num_actions = environment.observation_spec().shape, environment.action_spec().num_values
+    episode_length = screen_shape[0] - 1
+    agent = Agent(config, screen_shape, num_actions, total_steps=config.episodes * episode_length)
+    params = agent.initial_params()
+    if config.parameters:
+        params = load_parameters(config.parameters, like=params)
+    learner, random = agent.create(params), np.random.default_rng(config.seed)
+    # Before the first step there is nothing to learn from but this: a blank screen is worth 0, and the end.
+    blank, zero = np.zeros(screen_shape, np.float32), np.float32(0)
+    memory = Memory(config.memory, Transition(blank, np.int32(0), zero, zero, blank))
+    returns: list[float] = []
+    evaluations: dict[int, float] = {}
+
+    bar = tqdm(total=config.episodes, unit=" episodes", disable=not config.progress or config.episodes == 0)
+    times = [time.perf_counter()]
+    with noticing_interrupts() as interrupted:
+        while len(returns) < config.episodes and not interrupted.is_set():
+            timestep, episode_return = environment.reset(), 0.0
+            while not timestep.last():
+                screen, batch = timestep.observation, memory.batch(config.batch_size, random)
+                learner, action = agent.learn_and_act(learner, batch, screen)
+                timestep = environment.step(int(action))
+                memory.add(Transition(screen, action, timestep.reward, timestep.discount, timestep.observation))
+                episode_return += timestep.reward
+            returns.append(episode_return)
+            if len(returns) % config.evaluate_every == 0:
+                evaluations[len(returns)] = evaluate(agent, learner.params, test_environments)
+                tqdm.write(f"episode {len(returns)}: greedy return {evaluations[len(returns)]:.2f}")
+            times.append(time.perf_counter())
+            recent = min(50, len(returns))
+            speed = recent * episode_length / (times[-1] - times[-1 - recent])
+            bar.set_postfix_str(f"return {np.mean(returns[-recent:]):.2f}, {speed:.0f} steps/s", refresh=False)
+            bar.update()
+        bar.close()
+        if len(returns) not in evaluations:
+            evaluations[len(returns)] = evaluate(agent, learner.params, test_environments)
+        if interrupted.is_set():
+            print(f"interrupted after {len(returns)} of {config.episodes} episodes")
+        if output is not None and returns:
+            episodes = range(1, len(returns) + 1)
+            columns = {
+                "episode": episodes,
+                "training_return": returns,
+                "evaluation_return": [evaluations.get(n) for n in episodes],
+            }
+            save_table(output / "metrics.csv", columns)
+            save_parameters(output / "parameters.npz", learner.params)
+            save_learning_curve(output / "learning_curve.png", returns, evaluations)
+            print(f"saved parameters.npz, metrics.csv and learning_curve.png in {output}")
+    final = evaluations[len(returns)]
+    print(f"final return: {final:.2f} over {config.evaluation_episodes} episodes")
+    return {"final_return": final, "returns": returns, "evaluations": evaluations, "interrupted": interrupted.is_set()}
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # each step waits for its action: skip the hand-over
+    start(Config, main, __doc__)

@@ -1,0 +1,440 @@
+"""A transformer that learns to write, character by character, on one device or on many.
+
+It reads the New Testament (1 MB, examples/data) and predicts each next character from those before. The parameters,
+and all that training keeps for them, are divided over a mesh of devices, data x model; the batch is divided over
+`data`, and the layers' matrix products over `model`. Ctrl-C, or a loss of power, costs little: the same command again
+goes on from the last checkpoint in --output, and ends as if nothing had been.
+
+    python examples/transformer_lm.py                                 # two minutes on two cores
+    python examples/transformer_lm.py --devices 8 --mesh 2x4          # the same on 8 devices (of a CPU: virtual ones)
+    python examples/transformer_lm.py --size pod --mesh 32x8 --check  # what 256 devices would have to hold and to send
+    # two processes of 4 devices each; the other one is --process-id 1
+    python examples/transformer_lm.py --devices 4 --mesh 2x4 \\
+        --coordinator localhost:1234 --num-processes 2 --process-id 0
+
+It writes 300 characters of its own at the end, and saves them with the checkpoints, the metrics and their curve:
+
+    test loss: 1.394 nats per character after 400 steps
+"""
+
+import dataclasses
+import math
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import long_run
+import numpy as np
+import optax
+import partitioned
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from program import BadFlag, flag, noticing_interrupts, output_folder, save_table, start, write_whole
+from tqdm import tqdm
+
+import hkx
+
+TEXT = pathlib.Path(__file__).parent / "data" / "new_testament.txt"
+VOCABULARY = 256  # a character is a byte
+
+
+class Size(NamedTuple):
+    """How large the model is, and what it is given at once."""
+
+    layers: int
+    width: int
+    hidden: int  # units between the two linear maps of a layer
+    heads: int
+    kv_heads: int
+    length: int  # characters of one example
+    batch_size: int  # examples in a batch, over all devices
+    steps: int
+    learning_rate: float
+
+
+SIZES = {
+    "tiny": Size(2, 32, 96, 8, 4, 32, 8, 200, 3e-3),
+    "small": Size(4, 128, 384, 8, 4, 128, 16, 400, 3e-3),
+    "base": Size(12, 768, 2048, 12, 4, 1024, 64, 5_000, 6e-4),
+    "pod": Size(80, 8192, 28_672, 64, 8, 4096, 128, 100_000, 1.5e-4),
+}
+PRECISIONS = {
+    "float32": hkx.mixed_precision.Policy.parse("float32"),
+    "bfloat16": hkx.mixed_precision.Policy.parse("params=float32,compute=bfloat16,output=float32"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(long_run.LongRun):
+    """The settings of a run. Every field is a flag of the command line."""
+
+    size: str = flag("small", "of the model and its batches", choices=tuple(SIZES))
+    steps: int = flag(0, "batches to learn from; 0 takes what suits the size", 0)
+    seed: int = flag(0, "seed of parameters, dropout and the order of the data", 0, 2**31 - 1)
+    text: str = flag("", "file to learn from, instead of the New Testament")
+    dropout: float = flag(0.0, "share of each layer's output to leave out", 0, 0.9)
+    precision: str = flag("bfloat16", "dtype to compute in; parameters are kept in float32", choices=tuple(PRECISIONS))
+    mesh: str = flag("", "devices as data x model, as in 2x4; by default all along data")
+    evaluate_every: int = flag(100, "steps between two evaluations", 1)
+    sample: int = flag(120, "characters to write at the end; those beyond the length of an example come out worse", 0)
+    prompt: str = flag("And ", "what they go on from")
+    temperature: float = flag(0.8, "below 1, likely characters are written more often than they are likely", 0.01)
+    check: bool = flag(False, "train nothing: lower for tpu and cuda, compile, and print bytes and collectives")
+    output: str = flag("runs/transformer_lm", "folder for checkpoints, curve, metrics and the sample")
+
+
+OF_NO_WEIGHT = ("mesh", "sample", "prompt", "temperature", "check")  # a run may go on with others of these
+
+# Which dimension is divided over which axis of the mesh. In a stack of layers the first dimension is the layer. Along
+# `model`, a layer's first maps are divided by their outputs and its last one by its inputs, so that the values between
+# them stay where they are; along `data`, every device keeps a part of each array until a layer needs it.
+RULES = [
+    (r"transformer/embed/embeddings", P("model", "data")),
+    (r".*/(query|key|value|gate|up)/w", P(None, "data", "model")),
+    (r".*/(output|down)/w", P(None, "model", "data")),
+    (r"transformer/logits/w", P("data", "model")),
+]
+# Between the layers every device holds some characters of some examples, so that no value is held twice; within one it
+# has all characters of its examples, and its part of the heads or hidden units.
+BETWEEN_LAYERS = P("data", "model", None)
+WITHIN_LAYERS = P("data", None, None)
+Place = Callable[[jax.Array, P], jax.Array]
+
+
+class Layer(hkx.Module):
+    """Attention to the characters so far, and two linear maps with a gate between them; each adds to its input."""
+
+    def __init__(self, size: Size, dropout: float, place: Place):
+        super().__init__(name="layer")
+        self.size, self.dropout, self.place = size, dropout, place
+
+    def __call__(self, x: jax.Array, cache: hkx.KeyValueCache | None = None) -> tuple[jax.Array, Any]:
+        size = self.size
+        attention = hkx.GroupedQueryAttention(
+            size.heads, size.kv_heads, size.width // size.heads, rotary=hkx.RotaryEmbedding(), name="attention"
+        )
+        normed = self.place(hkx.RMSNorm(axis=-1, name="attention_norm")(x), WITHIN_LAYERS)
+        y, cache = attention(normed, cache=cache) if cache else (attention(normed, is_causal=True), None)
+        x = self.add(x, y)
+        normed = self.place(hkx.RMSNorm(axis=-1, name="mlp_norm")(x), WITHIN_LAYERS)
+        gate, up = (hkx.Linear(size.hidden, with_bias=False, name=name)(normed) for name in ("gate", "up"))
+        small = hkx.initializers.VarianceScaling(1 / (2 * size.layers))  # the sum over layers does not grow with them
+        y = hkx.Linear(size.width, with_bias=False, w_init=small, name="down")(jax.nn.silu(gate) * up)
+        return self.add(x, y), cache
+
+    def add(self, x: jax.Array, y: jax.Array) -> jax.Array:
+        y = hkx.dropout(hkx.next_rng_key(), self.dropout, y) if self.dropout else y
+        return self.place(x + self.place(y, WITHIN_LAYERS), BETWEEN_LAYERS)
+
+
+class Transformer(hkx.Module):
+    """Predicts the character after each one, from this and those before."""
+
+    def __init__(self, size: Size, dropout: float = 0.0, place: Place = lambda x, spec: x):
+        super().__init__(name="transformer")
+        self.size, self.dropout, self.place = size, dropout, place
+
+    def __call__(self, characters: jax.Array, caches: hkx.KeyValueCache | None = None) -> Any:
+        """Logits `[B, T, 256]` of the characters `int[B, T]`; with the caches of all layers, a pair with the new."""
+
+        def layer(x: jax.Array, cache: hkx.KeyValueCache | None = None) -> Any:
+            return Layer(self.size, self.dropout, self.place)(x, cache)
+
+        x = self.place(hkx.Embed(VOCABULARY, self.size.width, name="embed")(characters), BETWEEN_LAYERS)
+        if caches is None:
+            x = hkx.layer_stack(self.size.layers, name="layers", remat=True)(lambda x: layer(x)[0])(x)
+        else:
+            x, caches = hkx.layer_stack(self.size.layers, with_per_layer_inputs=True, name="layers")(layer)(x, caches)
+        x = self.place(hkx.RMSNorm(axis=-1, name="norm")(x), WITHIN_LAYERS)
+        logits = hkx.Linear(VOCABULARY, with_bias=False, name="logits")(x)
+        return logits if caches is None else (logits, caches)
+
+    def empty_caches(self, batch_size: int, length: int, dtype: Any) -> hkx.KeyValueCache:
+        """Room for the keys and values of all layers, `[layers, B, length, kv_heads, key_size]`."""
+        size = self.size
+        shape = (size.layers, batch_size, length, size.kv_heads, size.width // size.heads)
+        return hkx.KeyValueCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), jnp.zeros(size.layers, jnp.int32))
+
+
+class Training(NamedTuple):
+    """All that training changes, and a checkpoint holds."""
+
+    params: hkx.Params
+    opt_state: optax.OptState
+    key: jax.Array  # a typed key, [], from which each step's dropout is drawn
+    position: jax.Array  # int32[], examples read so far
+    history: jax.Array  # [2, steps]: the loss of every step, and the validation loss where it was evaluated, else nan
+
+
+class Program:
+    """What is compiled: creating `Training`, a step of it, an evaluation, and writing."""
+
+    def __init__(self, config: Config, size: Size, mesh: Mesh | AbstractMesh):
+        self.size, self.mesh, steps = size, mesh, config.steps or size.steps
+        policy = PRECISIONS[config.precision]
+
+        def place(x: jax.Array, spec: P) -> jax.Array:
+            return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
+
+        def predict(characters: jax.Array, dropout: float) -> jax.Array:
+            with hkx.mixed_precision.push_policy(Transformer, policy):
+                return Transformer(size, dropout, place)(characters)
+
+        model = hkx.transform(predict)
+        warm_up = max(1, steps // 10)
+        schedule = optax.warmup_cosine_decay_schedule(0.0, size.learning_rate, warm_up, max(steps, warm_up + 1))
+        optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule, b2=0.95, weight_decay=0.1))
+
+        def loss(params: hkx.Params, key: jax.Array | None, examples: jax.Array, dropout: float) -> jax.Array:
+            logits = model.apply(params, key, examples[:, :-1], dropout)
+            return jnp.mean(optax.softmax_cross_entropy_with_integer_labels(logits, examples[:, 1:]))
+
+        def create(key: jax.Array) -> Training:
+            params = model.init(key, jnp.zeros([1, size.length], int), config.dropout)
+            history = jnp.full([2, steps], jnp.nan)
+            return Training(params, optimizer.init(params), jax.random.fold_in(key, 0), jnp.int32(0), history)
+
+        def step(training: Training, examples: jax.Array) -> Training:
+            key, dropout_key = jax.random.split(training.key)
+            value, gradients = jax.value_and_grad(loss)(training.params, dropout_key, examples, config.dropout)
+            updates, opt_state = optimizer.update(gradients, training.opt_state, training.params)
+            number = training.position // size.batch_size
+            params: Any = optax.apply_updates(training.params, updates)
+            return Training(
+                params,
+                opt_state,
+                key,
+                training.position + size.batch_size,
+                training.history.at[0, number].set(value),
+            )
+
+        def evaluate(training: Training, batches: jax.Array) -> Training:
+            value = jnp.mean(jax.lax.map(lambda examples: loss(training.params, None, examples, 0.0), batches))
+            number = training.position // size.batch_size - 1
+            return training._replace(history=training.history.at[1, number].set(value))
+
+        self.key = jax.random.key(config.seed)
+        shapes = jax.eval_shape(create, self.key)
+        shardings = self.shardings(shapes)
+        self.create = hkx.sharding.sharded_init(create, shardings)
+        self.step = jax.jit(step, donate_argnums=0, out_shardings=shardings)
+        self.evaluate = jax.jit(evaluate, donate_argnums=0, out_shardings=shardings)
+        self.shapes = jax.tree.map(lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s), shapes, shardings)
+        self.examples = jax.ShapeDtypeStruct(
+            (size.batch_size, size.length + 1), jnp.int32, sharding=NamedSharding(mesh, P("data"))
+        )
+
+    def shardings(self, shapes: Training) -> Any:
+        params, whole = hkx.sharding.shardings(shapes.params, self.mesh, RULES), NamedSharding(self.mesh, P())
+        opt_state = hkx.sharding.optimizer_shardings(shapes.opt_state, shapes.params, params)
+        return shapes._replace(
+            params=params, opt_state=opt_state, **dict.fromkeys(("key", "position", "history"), whole)
+        )
+
+
+def generate(config: Config, size: Size) -> Callable[[hkx.Params, jax.Array, jax.Array], jax.Array]:
+    """A function of parameters, key and prompt `int[T]`, which gives the characters that follow, `int[sample]`."""
+
+    def write(prompt: jax.Array) -> jax.Array:
+        model = Transformer(size)
+        with hkx.mixed_precision.push_policy(Transformer, PRECISIONS[config.precision]):
+            caches = model.empty_caches(1, prompt.size + config.sample, PRECISIONS[config.precision].compute_dtype)
+            logits, caches = model(prompt[None], caches)
+
+            def step(carry: Any, _: None) -> Any:
+                logits, caches = carry
+                character = jax.random.categorical(hkx.next_rng_key(), logits / config.temperature)
+                logits, caches = model(character[:, None], caches)
+                return (logits[:, -1], caches), character[0]
+
+            return hkx.scan(step, (logits[:, -1], caches), length=config.sample)[1]
+
+    return hkx.transform(write).apply
+
+
+class Text:
+    """The characters of a file: a part to learn from, in examples in a new order each time through, and one to test."""
+
+    def __init__(self, config: Config, size: Size):
+        try:
+            characters = np.frombuffer(pathlib.Path(config.text or TEXT).read_bytes(), np.uint8)
+        except OSError as error:
+            raise BadFlag(f"argument --text: cannot read {config.text}: {error.strerror}") from None
+        needed = 20 * (size.length + 1)
+        if characters.size < needed:
+            raise BadFlag(f"argument --text: {config.text} has {characters.size} characters, and {needed} are needed")
+        split = characters.size * 9 // 10
+        self.seed, self.length = config.seed, size.length
+        self.training, self.test = characters[:split], characters[split:]
+        self.examples = (split - 1) // size.length
+        self.epoch, self.order = -1, np.arange(0)
+
+    def example(self, position: int) -> np.ndarray:
+        """The example `int32[length + 1]` that is read at a position; each epoch has an order of its own."""
+        epoch, place = divmod(position, self.examples)
+        if epoch != self.epoch:
+            self.epoch, self.order = epoch, np.random.default_rng([self.seed, epoch]).permutation(self.examples)
+        start = self.order[place] * self.length
+        return self.training[start : start + self.length + 1].astype(np.int32)
+
+    def batch(self, position: int, like: jax.ShapeDtypeStruct) -> jax.Array:
+        """The examples from a position on, laid out as `like`: each process reads those of its own devices."""
+
+        def rows(index: Any) -> np.ndarray:
+            return np.stack([self.example(position + row) for row in range(*index[0].indices(like.shape[0]))])
+
+        return jax.make_array_from_callback(like.shape, like.sharding, rows)
+
+    def test_batches(self, number: int, like: jax.ShapeDtypeStruct) -> jax.Array:
+        """Test examples, evenly spread, `int32[number, B, length + 1]`."""
+        starts = np.linspace(0, self.test.size - self.length - 1, number * like.shape[0]).astype(int)
+        examples = self.test[starts[:, None] + np.arange(self.length + 1)].astype(np.int32)
+        batches = examples.reshape(number, *like.shape)
+        sharding = NamedSharding(like.sharding.mesh, P(None, *like.sharding.spec))
+        return jax.make_array_from_callback(batches.shape, sharding, lambda index: batches[index])
+
+
+def mesh_shape(text: str, size: Size) -> tuple[int, int]:
+    """`--mesh` as two numbers, if the model fits it."""
+    data, _, model = text.partition("x")
+    if not (data.isdecimal() and model.isdecimal() and int(data) and int(model)):
+        raise BadFlag(f"argument --mesh: must be two numbers, as in 2x4, not {text!r}")
+    for name, number, parts in (
+        ("examples of a batch", size.batch_size, int(data)),
+        ("heads of keys and values", size.kv_heads, int(model)),
+        ("characters of an example", size.length, int(model)),
+        ("units of width", size.width, int(data)),
+    ):
+        if number % parts:
+            raise BadFlag(f"argument --mesh: {parts} devices cannot share the {number} {name} of --size equally")
+    return int(data), int(model)
+
+
+def make_mesh(shape: tuple[int, int], devices: list[Any]) -> Mesh:
+    if math.prod(shape) != len(devices):
+        needed = f"{shape[0]}x{shape[1]} is {math.prod(shape)} devices"
+        raise BadFlag(f"argument --mesh: {needed}, and there are {len(devices)}: see --devices")
+    return Mesh(np.array(devices).reshape(shape), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+
+def save_curve(path: pathlib.Path, losses: np.ndarray, validation: np.ndarray) -> None:
+    from matplotlib.figure import Figure  # imported here because nothing before the end of training needs it
+
+    steps, evaluated = np.arange(1, losses.size + 1), np.flatnonzero(~np.isnan(validation))
+    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(steps, losses, color="tab:blue", alpha=0.7, label="training, each batch")
+    axes.plot(steps[evaluated], validation[evaluated], "o-", color="tab:orange", label="test part of the text")
+    axes.set(title="A transformer reads", xlabel="steps", ylabel="nats per character")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    write_whole(path, lambda unfinished: figure.savefig(unfinished, dpi=120))
+
+
+def train(config: Config, devices: list[Any]) -> dict[str, Any]:
+    size, output = SIZES[config.size], output_folder(config.output)
+    steps = config.steps or size.steps
+    mesh = make_mesh(mesh_shape(config.mesh or f"{len(devices)}x1", size), devices)
+    program, text = Program(config, size, mesh), Text(config, size)
+    test_batches = text.test_batches(4, program.examples)
+    first, last_time, speed = jax.process_index() == 0, time.perf_counter(), 0.0
+    checkpoints = long_run.Checkpoints(config, output / "checkpoints", free=OF_NO_WEIGHT)
+    with noticing_interrupts() as interrupted, checkpoints:
+        step, training = checkpoints.restore(program.shapes)
+        if step == 0:
+            training = program.create(program.key)
+        elif first:
+            print(f"going on from the checkpoint of step {step}")
+        begun, saved, stop = step, step, False
+        bar = tqdm(total=steps, initial=step, unit=" steps", disable=not (config.progress and first))
+        while step < steps and not stop:
+            training = program.step(training, text.batch(step * size.batch_size, program.examples))
+            step += 1
+            if step % config.evaluate_every == 0 or step == steps:
+                training = program.evaluate(training, test_batches)
+            if config.checkpoint_every and step % config.checkpoint_every == 0:
+                checkpoints.save(step, training)
+                saved = step
+            if step % 10 == 0 or jax.process_count() == 1:
+                stop = long_run.any_process(interrupted.is_set())
+            bar.update()
+            if step % 10 == 0:
+                loss, now = np.asarray(training.history)[0, step - 1], time.perf_counter()
+                speed = 10 * size.batch_size * size.length / (now - last_time)
+                last_time = now
+                bar.set_postfix_str(f"loss {loss:.3f}, {speed:,.0f} characters/s", refresh=False)
+        bar.close()
+        if step > saved:
+            checkpoints.save(step, training)
+    if stop and first:
+        print(f"interrupted after {step} of {steps} steps; the same command goes on from there")
+    about = {"interrupted": stop, "begun": begun, "characters_per_second": speed}
+    return finish(config, size, training, step, output) | about
+
+
+def finish(config: Config, size: Size, training: Training, step: int, output: pathlib.Path) -> dict[str, Any]:
+    """Writes what the model has learned to write, and how it came to that."""
+    write = jax.jit(generate(config, size), out_shardings=training.position.sharding)  # whole in every process
+    prompt = np.frombuffer((config.prompt or "\n").encode(), np.uint8).astype(np.int32)
+    sample = config.prompt
+    if config.sample:
+        characters = write(training.params, jax.random.key(config.seed), prompt)
+        sample += np.asarray(characters).astype(np.uint8).tobytes().decode(errors="replace")
+    losses, validation = np.asarray(training.history)[:, :step]
+    evaluated = [(number + 1, float(value)) for number, value in enumerate(validation) if not np.isnan(value)]
+    if jax.process_index() == 0:
+        cells = [None if np.isnan(value) else value for value in validation]
+        save_table(output / "metrics.csv", {"step": range(1, step + 1), "loss": losses, "validation_loss": cells})
+        save_curve(output / "loss.png", losses, validation)
+        write_whole(output / "sample.txt", lambda unfinished: unfinished.write_text(sample, encoding="utf-8"))
+        print(sample, end="\n\n")
+        print(f"saved loss.png, metrics.csv, sample.txt and checkpoints in {output}")
+        if evaluated:
+            print(f"test loss: {evaluated[-1][1]:.3f} nats per character after {evaluated[-1][0]} steps")
+    return {"losses": losses, "validation": dict(evaluated), "sample": sample}
+
+
+def check(config: Config) -> dict[str, Any]:
+    """Checks a run for which the hardware is not here: lowers a step for it, and compiles it for as many CPU devices.
+
+    To compile takes no array, and the same time for 256 devices as for one. Wide models are compiled at three smaller
+    widths, and the bytes of the full width follow from those. A CPU computes bfloat16 in float32 and keeps what a fused
+    attention would not, and so the bytes needed in a step and those received are more than an accelerator's.
+    """
+    size = SIZES[config.size]
+    shape = mesh_shape(config.mesh or "32x8", size)
+    long_run.divide_cpu(math.prod(shape))
+    devices = jax.devices("cpu")[: math.prod(shape)]
+    if len(devices) < math.prod(shape):
+        raise BadFlag(f"argument --check: needs {math.prod(shape)} CPU devices, and JAX has made {len(devices)}")
+    abstract = Program(config, size, AbstractMesh(shape, ("data", "model"), axis_types=(AxisType.Auto,) * 2))
+    count = sum(math.prod(x.shape) for x in jax.tree.leaves(abstract.shapes.params))
+    print(f"size {config.size}: {count:,} parameters, over a mesh of {shape[0]} x {shape[1]} devices, data x model")
+    traced = abstract.step.trace(abstract.shapes, abstract.examples)
+    lowered = {platform: traced.lower(lowering_platforms=(platform,)).as_text() for platform in ("tpu", "cuda")}
+    for platform, text in lowered.items():
+        print(f"lowered for {platform}: {len(text):,} characters of StableHLO")
+    programs = {}
+    for fraction in (32, 16, 8) if size.width >= 4096 else (1,):
+        narrow = size._replace(width=size.width // fraction, hidden=size.hidden // fraction)
+        program = Program(config, narrow, make_mesh(shape, devices))
+        programs[narrow.width] = program.step.lower(program.shapes, program.examples).compile()
+    print(f"compiled for {len(devices)} CPU devices")
+    lines, full = partitioned.report(programs, size.width)
+    print("\n".join(lines))
+    return {"parameters": count, "lowered": lowered, "full": full}
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Trains, or checks. Returns the loss of every step, the test losses and the sample; or what was found."""
+    if config.check:
+        return check(config)
+    with long_run.processes(config) as devices:
+        return train(config, devices)
+
+
+if __name__ == "__main__":
+    start(Config, main, __doc__ or "")

@@ -1,0 +1,437 @@
+"""Every mistake that hkx can name, one exception each, and the helpers that write their messages.
+
+All of them are subclasses of the built-in exception that a program written for Haiku expects there.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class HkxError(Exception):
+    """The base of every exception that hkx raises by name."""
+
+
+class NotInTransformError(HkxError, ValueError):
+    """A function or module that needs a running transform was used outside of one."""
+
+    def __init__(self, name: str, is_module: bool = False):
+        must = "must be initialized inside an" if is_module else "must be used as part of an"
+        super().__init__(
+            f"`{name}` {must} `hkx.transform`. Put the code in a function and transform it:\n\n"
+            "    def forward(x):\n"
+            f"        ...  # {name} goes here\n"
+            "        return y\n\n"
+            "    model = hkx.transform(forward)\n"
+            "    params = model.init(jax.random.key(0), x)\n"
+            "    y = model.apply(params, None, x)"
+        )
+
+
+class MissingSuperInitError(HkxError, ValueError):
+    """A module's `__init__` did not call `super().__init__()` first."""
+
+    def __init__(self, class_name: str, too_late: bool = False):
+        problem = (
+            "creates a parameter or a submodule before it calls the super constructor"
+            if too_late
+            else "does not call the super constructor"
+        )
+        super().__init__(
+            f"`{class_name}.__init__` {problem}. Make this the first line of its __init__ method:\n\n"
+            "    super().__init__(name=name)"
+        )
+
+
+class InvalidNameError(HkxError, ValueError):
+    """A module or a scope has a name that is not an identifier."""
+
+    def __init__(self, name: object, class_name: str = ""):
+        advice = (
+            "Use letters, digits and underscores; for a full path that ignores the enclosing modules, wrap it in "
+            "`hkx.force_name`."
+        )
+        if class_name and not isinstance(name, str):
+            advice = (
+                f"`name` of `{class_name}` is of type {type(name).__name__}: is there an argument too many? A layer is "
+                "told the size of its output alone, and reads that of its input from the input. "
+                "`hkx.Sequential` takes one list. "
+                f"`hkx.transform` takes a function that makes the module and calls it: `lambda x: {class_name}(…)(x)`."
+            )
+        if isinstance(name, str) and name.startswith("/"):
+            advice = "Name scopes must not start with /: leave it off."
+        super().__init__(f"{name!r} is not a valid module name (must be a valid Python identifier). {advice}")
+
+
+class NameExpectedError(HkxError, TypeError):
+    """A module that `to_module` made was given something else than a name when it was made."""
+
+    def __init__(self, function: str, given: object):
+        super().__init__(
+            f"Expected a string name as the one argument when a module of {function!r} is made, got: {given}. What the "
+            f"function takes is for the call: `hkx.to_module({function})()(x)`."
+        )
+
+
+class NoSuchAttributeError(HkxError, AttributeError):
+    """An attribute that modules have in another library, and not here."""
+
+    def __init__(self, owner: object, name: str, advice: str):
+        message = f"{type(owner).__name__!r} object has no attribute {name!r}: {advice}."
+        super().__init__(message, name=name)
+
+
+class NotCallableError(HkxError, TypeError):
+    """Something was called that in another library can be called."""
+
+    def __init__(self, what: str, advice: str):
+        super().__init__(f"{what} is not callable: {advice}.")
+
+
+class NotABoolError(HkxError, TypeError):
+    """A number was given for an argument that is True or False: most often the size of the output, as the second."""
+
+    def __init__(self, module: str, argument: str, value: object):
+        super().__init__(
+            f"`{argument}` of `{module}` is True or False, got {value!r} as the second argument. A layer is told the "
+            f"size of its output alone, and reads that of its input from the input: `{module}({value!r})`."
+        )
+
+
+class NotAListError(HkxError, TypeError):
+    """One layer was given where a list of them is taken."""
+
+    def __init__(self, module: str, argument: str, value: object):
+        super().__init__(
+            f"`{argument}` of `{module}` is not iterable: it is {value!r}, and should be a list, "
+            f"`{module}([first, second])`."
+        )
+
+
+class DuplicateNameError(HkxError, ValueError):
+    """A name with a number at its end was asked for twice in one scope."""
+
+    def __init__(self, name: str):
+        super().__init__(
+            f"Module name {name!r} is not unique: another module in the same scope has it already. Leave the "
+            "number off and a free one is added for you, or call the first module again to share its parameters."
+        )
+
+
+class UsedScopeError(HkxError, ValueError):
+    """A name scope was entered a second time."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A name_scope is not reusable: what the second block makes would share the names of what the first one "
+            "made. Write `with hkx.name_scope(name):` again, or make the modules in one block."
+        )
+
+
+class MissingParameterError(HkxError, ValueError):
+    """`apply` asked for a parameter that the given parameters do not hold."""
+
+    def __init__(self, path: str, shape: object, dtype: object, known: Iterable[str]):
+        super().__init__(
+            f"Unable to retrieve parameter {path!r} (shape {tuple(shape)}, dtype {dtype}): "  # type: ignore[arg-type]
+            f"all parameters must be created as part of `init`.\n{nearest(path, known, 'parameters')}\n"
+            "Were the parameters made by the `init` of this same function, and is every branch visited there?"
+        )
+
+
+class MissingInitializerError(HkxError, ValueError):
+    """A parameter has to be created and no initializer was given."""
+
+    def __init__(self, path: str):
+        super().__init__(
+            f"Initializer must be specified: parameter {path!r} is created here, so `hkx.get_parameter` needs "
+            "`init=`, for example `init=jnp.zeros` or `init=hkx.initializers.TruncatedNormal()`."
+        )
+
+
+class MissingStateError(HkxError, ValueError):
+    """`get_state` asked for a state that has no value yet, and cannot make one."""
+
+    def __init__(self, path: str, known: Iterable[str], needs_shape: bool = False):
+        if needs_shape:
+            message = (
+                f"Must provide shape and dtype to initialize state {path!r}: `hkx.get_state(name, shape, dtype, init)`."
+            )
+        else:
+            message = (
+                f"No value for state {path!r}, perhaps set an init function?\n{nearest(path, known, 'states')}\n"
+                "Pass `init=` (with a shape) to `hkx.get_state`, or call `hkx.set_state` first."
+            )
+        super().__init__(message)
+
+
+class ShapeMismatchError(HkxError, ValueError):
+    """A parameter's value has another shape than the one asked for."""
+
+    def __init__(self, path: str, actual: object, expected: object, dtype: object, created: bool):
+        source = (
+            "`init` (its initializer, or a custom creator or getter)" if created else "the parameters passed to `apply`"
+        )
+        super().__init__(
+            f"{path!r} with retrieved shape {actual} does not match shape={list(expected)} dtype={dtype}: "  # type: ignore[call-overload]
+            f"the value comes from {source}. Is a parameter of this name asked for twice with different shapes, or "
+            "do the parameters belong to a model of another size?"
+        )
+
+
+class NotAnArrayError(HkxError, TypeError, AttributeError):
+    """A parameter's value has no shape."""
+
+    def __init__(self, path: str, value: object):
+        super().__init__(
+            f"The value of {path!r} is of type {type(value).__name__}, which has no shape. "
+            "Parameters are arrays: wrap it in `jnp.asarray`."
+        )
+
+
+class NonEmptyStateError(HkxError, ValueError):
+    """State was used in a function that was transformed without state."""
+
+    def __init__(self, names: Iterable[str] = (), transform: str = "transform_with_state"):
+        listed = ", ".join(repr(n) for n in names)
+        super().__init__(
+            f"If your transformed function uses `hkx.{{get,set}}_state` then use `hkx.{transform}`."
+            + (f"\nThe state that was created: {listed}." if listed else "")
+            + f"\n\n    model = hkx.{transform}(f)\n"
+            "    params, state = model.init(key, x)\n"
+            "    y, state = model.apply(params, state, key, x)"
+        )
+
+
+class MissingRNGError(HkxError, ValueError):
+    """A random key was asked for, and none was given to `init` or `apply`."""
+
+    def __init__(self, name: str = "next_rng_key"):
+        super().__init__(
+            f"`hkx.{name}` requires an RNG to be passed into the transformed function: you must pass a non-None "
+            "PRNGKey to init and/or apply if you make use of random numbers.\n\n"
+            "    params = model.init(jax.random.key(0), x)\n"
+            "    y = model.apply(params, jax.random.key(1), x)"
+        )
+
+
+class InvalidRNGError(HkxError, ValueError):
+    """Something that is not a key was given where a key is needed."""
+
+
+class InvalidParamsError(HkxError, TypeError):
+    """`apply` was given something else than a mapping for its parameters or its state."""
+
+    def __init__(self, what: str, value: object):
+        shown = repr(value)
+        shown = shown if len(shown) <= 200 else shown[:200] + "…"
+        super().__init__(
+            f"{what} argument does not appear valid. It should be a mapping but is of type {type(value)}.\n"
+            "The signatures are `apply(params, rng, ...)` for `hkx.transform`, `apply(params, state, rng, ...)` for "
+            f"`hkx.transform_with_state`, each without `rng` after `hkx.without_apply_rng`.\nThe argument was: {shown}."
+        )
+
+
+class JitInTransformError(HkxError, ValueError):
+    """A function that is already compiled or mapped was given to `transform`."""
+
+    def __init__(self, kind: str):
+        super().__init__(
+            f"A function that went through `jax.{kind}` was passed to `hkx.transform`. It is not a pure function yet: "
+            "its parameters and keys are not among its arguments. Transform first, then compile what comes out: "
+            f"instead of `hkx.transform(jax.{kind}(f)).apply` write `jax.{kind}(hkx.transform(f).apply)`."
+        )
+
+
+class InvalidTemplateError(HkxError, TypeError):
+    """The function given to `multi_transform` does not return a pair `(init, apply)`."""
+
+    def __init__(self, returned: object):
+        super().__init__(
+            "`hkx.multi_transform` takes a function that returns a pair: a function that uses all modules, and a tree "
+            f"of functions. Instead of one of these came {returned!r}.\n\n"
+            "    def f():\n"
+            "        encoder, decoder = hkx.Linear(2), hkx.Linear(5)\n"
+            "        return lambda x: decoder(encoder(x)), (encoder, decoder)"
+        )
+
+
+class InvalidTransformedError(HkxError, ValueError, TypeError):
+    """`without_apply_rng` was given something else than a transformed function."""
+
+    def __init__(self, value: object):
+        super().__init__(
+            "Must be called with the result of `hkx.transform`, `hkx.multi_transform`, `hkx.transform_with_state` or "
+            f"`hkx.multi_transform_with_state`, actually called with {type(value)}: "
+            "`hkx.without_apply_rng(hkx.transform(f))`."
+        )
+
+
+class JaxUsageError(HkxError, ValueError):
+    """A JAX transform was used inside a transformed function in a way that gives a wrong result.
+
+    The three cases below are its subclasses. Each is detected where it happens, in every version of JAX, from the
+    trace that is running, and only where the result would be wrong.
+    """
+
+
+class StrictUsageError(JaxUsageError):
+    """With `check_jax_usage` on: anything of hkx was used inside a raw JAX transform, be the result right or wrong."""
+
+    def __init__(self, name: str):
+        super().__init__(
+            f"`{name}` is used inside a JAX transform within your transformed function, and `check_jax_usage` is on, "
+            f"which allows that nowhere.\n{_FIX}"
+        )
+
+
+class ParameterInInnerTraceError(JaxUsageError):
+    """A parameter was created inside a raw JAX transform, so its value would be a tracer without a meaning outside."""
+
+    def __init__(self, path: str):
+        super().__init__(
+            f"Parameter {path!r} is created inside a function that JAX is tracing (jax.jit, jax.lax.scan, "
+            f"jax.lax.cond, jax.checkpoint …) within your transformed function, so its initial value would be a "
+            f"tracer.\n{_FIX}"
+        )
+
+
+class StateInInnerTraceError(JaxUsageError):
+    """State was set inside a raw JAX transform, so the update would be lost or be a tracer outside."""
+
+    def __init__(self, path: str):
+        super().__init__(
+            f"State {path!r} is set inside a function that JAX is tracing (jax.jit, jax.lax.scan, jax.vmap, "
+            f"jax.grad …) within your transformed function, so the update would be lost.\n{_FIX}"
+        )
+
+
+class KeyInInnerTraceError(JaxUsageError):
+    """A key was drawn inside a raw JAX transform, so every iteration would see the same key."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "A key is drawn from a sequence that belongs outside of the function that JAX is tracing (jax.jit, "
+            "jax.lax.scan, jax.lax.cond, jax.checkpoint …): every iteration would see the same key, and the sequence "
+            f"would hold a tracer afterwards.\n{_FIX}\n"
+            "Or draw the keys first (`hkx.next_rng_keys(n)`) and pass them in."
+        )
+
+
+_FIX = (
+    "Use the function of the same name from hkx, which carries parameters, state and keys through:\n\n"
+    "    hkx.scan(body, init, xs)      # not jax.lax.scan(body, init, xs)\n"
+    "    hkx.cond(p, f, g, x)          # not jax.lax.cond(p, f, g, x)\n"
+    "    hkx.remat(f)(x)               # not jax.checkpoint(f)(x)\n"
+    "    hkx.vmap(f, split_rng=False)  # not jax.vmap(f)\n\n"
+    "`jax.jit` goes around the pair that comes out: `jax.jit(hkx.transform(f).apply)`."
+)
+
+
+class IntermediateInInnerTraceError(JaxUsageError):
+    """A value to be captured has a meaning only inside a loop, a branch or another transform."""
+
+    def __init__(self, module_name: str, method_name: str):
+        super().__init__(
+            f"What `{method_name}` of module {module_name!r} returns cannot be captured: it is computed inside a JAX "
+            "transform (scan, cond, vmap, jit, remat …), and has no meaning outside of it. Leave the module out:\n\n"
+            f"    hkx.capture_intermediates(f, filter=lambda module, method: module.module_name != {module_name!r})"
+        )
+
+
+class AbstractInitError(HkxError, ValueError):
+    """An initial value depends on an argument of which `init` was told only the shape and dtype."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "An initial value depends on the values of an argument that was given to `init` as a "
+            "`jax.ShapeDtypeStruct`, which has none. Pass an array for that argument."
+        )
+
+
+def nearest(path: str, known: Iterable[str], what: str) -> str:
+    """One line that names those of `known` that look most like `path`."""
+    known = list(known)
+    if not known:
+        return f"There are no {what} at all."
+    close = difflib.get_close_matches(path, known, n=3, cutoff=0.5) or known[:3]
+    more = f" (of {len(known)})" if len(known) > len(close) else ""
+    return f"The nearest {what} that exist{more}: {', '.join(repr(c) for c in close)}."
+
+
+class InvalidPaddingError(HkxError, ValueError, RuntimeError, TypeError):
+    """A convolution was given a padding that is none of the forms it takes."""
+
+    def __init__(self, padding: object):
+        super().__init__(
+            f"Unrecognized padding {padding!r}. It is one of: 'SAME', 'VALID' or 'SAME_LOWER'; a pair (before, after); "
+            "a sequence of such pairs; a function of `hkx.pad`; a sequence of such functions. A sequence has one "
+            "entry, or one for each spatial dimension."
+        )
+
+
+class InvalidRankError(HkxError, ValueError, TypeError):
+    """An input of a layer has too few or too many dimensions."""
+
+    def __init__(self, module: str, argument: str, shape: tuple[int, ...], expected: Iterable[int]):
+        super().__init__(
+            f"Input to {module} needs to have rank in {list(expected)}, but input has shape {tuple(shape)}: "
+            f"`{argument}` is of rank {len(shape)}. To apply a layer over further leading dimensions, use "
+            "`hkx.BatchApply` or `jax.vmap`."
+        )
+
+
+class InvalidWindowError(HkxError, ValueError, AssertionError):
+    """A pooling window has more dimensions than the array."""
+
+    def __init__(self, argument: str, size: object, shape: tuple[int, ...]):
+        super().__init__(
+            f"`{argument}` {size} has more entries than the inputs of shape {tuple(shape)} have dimensions. One number "
+            "stands for all spatial dimensions; a sequence stands for the last dimensions, the channels included."
+        )
+
+
+class MissingAverageError(MissingStateError):
+    """A moving average was read before any value was averaged."""
+
+    def __init__(self, path: str):
+        Exception.__init__(
+            self,
+            f"No value for state {path!r}: nothing has been averaged yet. Run `init` with `is_training=True` (of a "
+            "normalisation layer), or with `update_stats=True`, or call `initialize(shape)` of the moving average.",
+        )
+
+
+class UnknownLookupStyleError(HkxError, NotImplementedError, AttributeError, ValueError):
+    """An embedding was asked to look up in a way that does not exist."""
+
+    def __init__(self, style: object, styles: Iterable[str]):
+        known = " or ".join(repr(s) for s in styles)
+        super().__init__(f"{style!r} is not supported by `hkx.Embed`: `lookup_style` is {known}.")
+
+
+class ShardingRuleError(HkxError, ValueError):
+    """A rule that says how arrays are divided over a mesh cannot be used, or none was given where one is needed."""
+
+    @staticmethod
+    def unused(rule: str, known: Iterable[str]) -> ShardingRuleError:
+        """A rule whose pattern matches no path."""
+        known = list(known)
+        some = ", ".join(repr(path) for path in known[:6]) + (", …" if len(known) > 6 else "")
+        return ShardingRuleError(
+            f"{rule} matches none of the {len(known)} arrays. A pattern is a regular expression that has to match the "
+            f"whole path 'module/name'. The paths are: {some}. Remove the rule, or change its pattern."
+        )
+
+    @staticmethod
+    def unmatched(path: str, shape: tuple[int, ...]) -> ShardingRuleError:
+        """An array that no rule speaks of, where each has to have one."""
+        return ShardingRuleError(
+            f"No rule matches {path!r} of shape {shape}. Add a rule for it, such as ({path!r}, PartitionSpec()), which "
+            "has it whole on every device, or pass `unmatched='replicate'` for all arrays without a rule."
+        )
+
+
+class UnevenBatchError(HkxError, ValueError):
+    """The leading dimension of a batch cannot be divided into equal parts."""

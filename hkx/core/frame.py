@@ -1,0 +1,214 @@
+"""The frame: everything that belongs to one running transform, and the one thread-local that finds it.
+
+A frame knows names as plain strings. What pushes scopes (modules, name scopes) and what reads values (parameters,
+state, keys) live above it.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import jax
+import jax.core
+import numpy as np
+from jax.extend.core import find_top_trace
+
+from hkx.core.errors import MissingSuperInitError, NotInTransformError, StrictUsageError
+from hkx.core.settings import current_settings
+
+ROOT = "~"
+
+
+class Scope:
+    """One entry of the name scope: a method of a module, a `name_scope`, or the root of the transformed function.
+
+    `bundle` is the name under which parameters are stored; None while a module's `__init__` runs that has not called
+    its super constructor yet.
+    """
+
+    __slots__ = ("bundle", "counts", "elsewhere", "method", "module", "taken")
+
+    def __init__(self, bundle: str | None, method: str, module: Any = None):
+        self.bundle = bundle
+        self.method = method
+        self.module = module
+        self.counts: dict[str, int] = {}
+        self.taken: set[tuple[str, str]] = set()
+        self.elsewhere: dict[tuple[str | None, str], Scope] = {}  # left scopes that are entered again from this one
+
+    def copy(self) -> Scope:
+        """An independent scope in the same condition."""
+        new = Scope(self.bundle, self.method, self.module)
+        new.counts, new.taken = dict(self.counts), set(self.taken)
+        new.elsewhere = {place: scope.copy() for place, scope in self.elsewhere.items()}
+        return new
+
+    def reentered(self, left: Scope) -> Scope:
+        """A scope in the place of one that was left, whose names are counted anew while this one is the innermost."""
+        return self.elsewhere.setdefault((left.bundle, left.method), Scope(left.bundle, left.method, left.module))
+
+    @property
+    def prefix(self) -> str:
+        """What stands before the name of a module that is made in this scope."""
+        if self.bundle is None:
+            raise MissingSuperInitError(type(self.module).__name__, too_late=True)
+        if self.bundle == ROOT and self.module is None and self.method == ROOT:
+            return ""
+        if self.method == "__call__":
+            return f"{self.bundle}/"
+        if self.method == "__init__":
+            return f"{self.bundle}/~/"
+        return f"{self.bundle}/~{self.method}/"
+
+
+class TraceMark:
+    """Remembers the JAX trace that was running when it was made, without keeping that trace alive."""
+
+    __slots__ = ("_trace",)
+
+    def __init__(self) -> None:
+        self._trace = weakref.ref(find_top_trace(()))
+
+    @property
+    def current(self) -> bool:
+        """Whether that trace is the one running now."""
+        return self._trace() is find_top_trace(())
+
+    def _inner(self) -> tuple[list[Any], bool]:
+        """The traces opened since, and whether one of them records operations instead of passing them on."""
+        mine, trace = self._trace(), find_top_trace(())
+        inner = []
+        while trace is not None and trace is not mine:
+            inner.append(trace)
+            if not isinstance(trace, _passing_traces()):
+                return inner, True
+            trace = getattr(trace, "parent_trace", None)
+        return inner, trace is None
+
+    @property
+    def records(self) -> bool:
+        """Whether operations on values of the marked trace are recorded by a trace opened since (jit, scan, cond …).
+
+        Under `vmap` and `grad` they are not: what does not depend on their inputs is handed on to the outer trace.
+        """
+        return not self.current and self._inner()[1]
+
+    def is_inner(self, value: Any) -> bool:
+        """Whether `value` holds a tracer that has a meaning only inside a trace opened since."""
+        if self.current:
+            return False
+        inner, _ = self._inner()
+        ids = {id(t) for t in inner}
+        # A tracer refers to the trace that made it; JAX has no public name for that reference, so ask the collector.
+        return any(
+            isinstance(leaf, jax.core.Tracer) and not ids.isdisjoint(map(id, gc.get_referents(leaf)))
+            for leaf in jax.tree.leaves(value)
+        )
+
+
+@functools.cache
+def _passing_traces() -> tuple[type, ...]:
+    """The classes of traces that hand on what does not depend on their inputs, learnt by looking inside them."""
+    seen = []
+
+    def look(x: Any) -> Any:
+        seen.append(type(find_top_trace(())))
+        return x
+
+    with jax.ensure_compile_time_eval():
+        jax.vmap(look)(np.zeros(1, np.float32))
+        jax.jvp(look, (np.float32(0),), (np.float32(0),))
+        jax.linearize(look, np.float32(0))
+    return tuple(set(seen))
+
+
+class Frame:
+    """The parameters, state, key sequences and name scopes of one running transform."""
+
+    __slots__ = (
+        "__weakref__",
+        "at_end",
+        "initial_state",
+        "lifted_prefix",
+        "looping",
+        "mark",
+        "params",
+        "recorder",
+        "rngs",
+        "running_init",
+        "scopes",
+        "settled",
+        "state",
+    )
+
+    def __init__(
+        self, params: Any, state: Mapping[str, Mapping[str, Any]], rng: Any, *, running_init: bool, recorder: Any = None
+    ):
+        self.params = params
+        self.initial_state: dict[str, dict[str, Any]] = {k: dict(v) for k, v in state.items()}
+        self.state: dict[str, dict[str, Any]] = {k: dict(v) for k, v in state.items()}
+        self.rngs: list[Any] = [rng]
+        self.running_init = running_init
+        self.recorder = recorder
+        self.scopes = [Scope(ROOT, ROOT)]
+        self.lifted_prefix: str | None = local.lifted_prefix
+        self.at_end: list[Callable[[], None]] = []  # checks that run when the function has returned
+        self.settled = not running_init  # whether everything that the running code needs exists already
+        self.looping = False  # whether this is a loop's body, after the first iteration
+        self.mark = TraceMark()
+
+    @property
+    def scope(self) -> Scope:
+        """The innermost scope."""
+        return self.scopes[-1]
+
+    @property
+    def bundle(self) -> str:
+        """The name under which a parameter of the innermost scope is stored."""
+        scope = self.scopes[-1]
+        if scope.bundle is None:
+            raise MissingSuperInitError(type(scope.module).__name__, too_late=True)
+        return scope.bundle
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.frames: list[Frame] = []
+        self.on_shapes = False  # whether the running `init` was given shapes in place of arrays
+        self.into_shards = False  # whether initial values are made by a program that is divided over devices
+        self.hooks: Mapping[str, tuple[Callable[..., Any], ...]] = {}
+        self.lifted_prefix: str | None = None
+
+
+local = _Local()
+"""The one thread-local: the frames that are running, innermost last, how `init` makes its values, the hooks in force,
+and the name under which a transform that starts now is lifted into the one around it."""
+
+
+def current_frame(name: str) -> Frame:
+    """The innermost running frame; `name` is the public function that asks for it."""
+    frames = local.frames
+    if not frames:
+        raise NotInTransformError(name)
+    return frames[-1]
+
+
+def effectful_frame(name: str) -> Frame:
+    """The innermost running frame, for a function that creates, sets or draws.
+
+    With the setting `check_jax_usage` on, it may not be called inside any JAX transform opened since the frame began.
+    """
+    frame = current_frame(name)
+    if current_settings().check_jax_usage and not frame.mark.current:
+        raise StrictUsageError(name)
+    return frame
+
+
+def paths(tree: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
+    """The full names in a two-level mapping."""
+    return [f"{bundle}/{name}" for bundle, entries in tree.items() for name in entries]

@@ -1,0 +1,252 @@
+"""One chain for every hook: custom creators, getters, setters and method interceptors.
+
+A hook is a function of the next function in the chain. The one that was entered first runs first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from hkx.core.frame import current_frame, local
+from hkx.core.types import DType, Shape
+
+
+class DoNotStore:
+    """The type of `DO_NOT_STORE`."""
+
+    @property
+    def shape(self) -> Shape:
+        raise ValueError("DO_NOT_STORE does not have a shape.")
+
+    @property
+    def dtype(self) -> DType:
+        raise ValueError("DO_NOT_STORE does not have a dtype.")
+
+    def __repr__(self) -> str:
+        return "DO_NOT_STORE"
+
+
+DO_NOT_STORE = DoNotStore()
+"""What a custom creator or setter returns in order that nothing is stored."""
+
+
+class GetterContext(NamedTuple):
+    """What a custom creator or getter is told about the value that is asked for.
+
+    Attributes:
+      full_name: the name of the module and of the value, `"mlp/~/linear_0/w"`.
+      module: the module that asks, or None outside of one.
+      original_dtype: the dtype that was asked for.
+      original_shape: the shape that was asked for.
+      original_init: the initializer that was given.
+      lifted_prefix_name: the name under which the running transform was lifted into another one, if it was.
+    """
+
+    full_name: str
+    module: Any
+    original_dtype: Any
+    original_shape: Any
+    original_init: Any
+    lifted_prefix_name: str | None = None
+
+    @property
+    def module_name(self) -> str:
+        """The part of `full_name` before the last slash."""
+        return self.full_name.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The part of `full_name` after the last slash."""
+        return self.full_name.rpartition("/")[2]
+
+
+class SetterContext(NamedTuple):
+    """What a custom setter is told about the state that is set; the fields are those of `GetterContext`.
+
+    For a state that is a tree, `original_shape` and `original_dtype` are trees of shapes and dtypes.
+    """
+
+    full_name: str
+    module: Any
+    original_dtype: Any
+    original_shape: Any
+    lifted_prefix_name: str | None = None
+
+    @property
+    def module_name(self) -> str:
+        """The part of `full_name` before the last slash."""
+        return self.full_name.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """The part of `full_name` after the last slash."""
+        return self.full_name.rpartition("/")[2]
+
+
+class MethodContext(NamedTuple):
+    """What a method interceptor is told about the call.
+
+    Attributes:
+      module: the module whose method is called.
+      method_name: the name of the method.
+      orig_method: the method as it would run without interceptors, bound to the module.
+      orig_class: the class that defines the method.
+    """
+
+    module: Any
+    method_name: str
+    orig_method: Callable[..., Any]
+    orig_class: type
+
+
+@contextlib.contextmanager
+def pushed(hook: Callable[..., Any], *kinds: str) -> Iterator[None]:
+    """Adds a hook to the chains of the given kinds until the `with` block ends."""
+    local.hooks = {**local.hooks, **{kind: (*local.hooks.get(kind, ()), hook) for kind in kinds}}
+    try:
+        yield
+    finally:
+        # Not simply what was there before: a hook that was installed meanwhile stays.
+        local.hooks = {**local.hooks, **{kind: _without_last(local.hooks[kind], hook) for kind in kinds}}
+
+
+def _without_last(hooks: tuple[Callable[..., Any], ...], hook: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
+    last = max(i for i, h in enumerate(hooks) if h is hook)
+    return hooks[:last] + hooks[last + 1 :]
+
+
+def install(hook: Callable[..., Any], kind: str) -> None:
+    """Puts a hook around all others of its kind, for good, in this thread; twice is as good as once."""
+    others = tuple(h for h in local.hooks.get(kind, ()) if h is not hook)
+    local.hooks = {**local.hooks, kind: (hook, *others)}
+
+
+def chained(kind: str, original: Callable[..., Any], bind: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
+    """`original` with the hooks of one kind around it; `bind(hook, next_function)` says how a hook is called."""
+    for hook in reversed(local.hooks.get(kind, ())):
+        original = bind(hook, original)
+    return original
+
+
+def with_context(context: Any) -> Callable[..., Callable[..., Any]]:
+    """How creators, getters and setters are called: the next function, its arguments, then the context."""
+    return lambda hook, next_function: lambda *args: hook(next_function, *args, context)
+
+
+def custom_creator(creator: Callable[..., Any], *, params: bool = True, state: bool = False):
+    """Runs `creator` whenever a parameter (or a state) is created, until the `with` block ends.
+
+    Args:
+      creator: called as `creator(next_creator, shape, dtype, init, context)`; it returns the initial value, most often
+        `next_creator(shape, dtype, init)` with something changed, or `hkx.DO_NOT_STORE`.
+      params: whether it runs for parameters.
+      state: whether it runs for the initial values that `get_state` makes.
+
+    Returns:
+      A context manager. Creators nest: the outer one runs first.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def zeros(next_creator, shape, dtype, init, context):
+      ...     return next_creator(shape, dtype, jnp.zeros)
+      >>> def f(x):
+      ...     with hkx.custom_creator(zeros):
+      ...         return hkx.Linear(1)(x)
+      >>> hkx.transform(f).init(jax.random.key(0), jnp.ones([1, 1]))["linear"]["w"]
+      Array([[0.]], dtype=float32)
+    """
+    current_frame("hkx.custom_creator")
+    return pushed(creator, *(["create_param"] if params else []), *(["create_state"] if state else []))
+
+
+def custom_getter(getter: Callable[..., Any], *, params: bool = True, state: bool = False):
+    """Runs `getter` whenever a parameter (or a state) is read, until the `with` block ends.
+
+    Args:
+      getter: called as `getter(next_getter, value, context)`; it returns the value that the module sees, most often
+        `next_getter(value)` with something changed. What is stored stays as it was.
+      params: whether it runs for parameters.
+      state: whether it runs for states.
+
+    Returns:
+      A context manager. Getters nest: the outer one runs first.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def halve(next_getter, value, context):
+      ...     return next_getter(value) / 2
+      >>> def f(x):
+      ...     with hkx.custom_getter(halve):
+      ...         return hkx.Linear(1, w_init=jnp.ones)(x)
+      >>> model = hkx.transform(f)
+      >>> x = jnp.ones([1, 1])
+      >>> params = model.init(jax.random.key(0), x)
+      >>> print(params["linear"]["w"], model.apply(params, None, x))
+      [[1.]] [[0.5]]
+    """
+    current_frame("hkx.custom_getter")
+    return pushed(getter, *(["get_param"] if params else []), *(["get_state"] if state else []))
+
+
+def custom_setter(setter: Callable[..., Any]):
+    """Runs `setter` whenever a state is set, until the `with` block ends.
+
+    Args:
+      setter: called as `setter(next_setter, value, context)`; it returns the value to store, most often
+        `next_setter(value)` with something changed, or `hkx.DO_NOT_STORE` to leave the state as it is.
+
+    Returns:
+      A context manager. Setters nest: the outer one runs first.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> def f():
+      ...     with hkx.custom_setter(lambda next_setter, value, context: next_setter(value * 2)):
+      ...         hkx.set_state("count", jnp.ones([]))
+      >>> params, state = hkx.transform_with_state(f).init(None)
+      >>> print(state["~"]["count"])
+      2.0
+    """
+    current_frame("hkx.custom_setter")
+    return pushed(setter, "set_state")
+
+
+def intercept_methods(interceptor: Callable[..., Any]):
+    """Runs `interceptor` around every method call of every module, until the `with` block ends.
+
+    Args:
+      interceptor: called as `interceptor(next_function, args, kwargs, context)` with a `hkx.MethodContext`; it returns
+        what the method call returns, most often `next_function(*args, **kwargs)` with something changed.
+
+    Returns:
+      A context manager, usable inside and around a transformed function. The outer one runs first.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def double(next_function, args, kwargs, context):
+      ...     out = next_function(*args, **kwargs)
+      ...     return out * 2 if context.method_name == "__call__" else out
+      >>> def f(x):
+      ...     with hkx.intercept_methods(double):
+      ...         return hkx.Linear(1, w_init=jnp.ones)(x)
+      >>> model = hkx.transform(f)
+      >>> x = jnp.ones([1, 3])
+      >>> print(model.apply(model.init(jax.random.key(0), x), None, x))
+      [[6.]]
+    """
+    return pushed(interceptor, "call")

@@ -1,0 +1,329 @@
+"""The shape-only init: run the function abstractly, record what it creates, then make just that.
+
+The function is traced by JAX with every standard initial value replaced by one operation, `draw`, that stands for
+it. Afterwards only what the parameters and the state depend on is carried out: the draws all together in one compiled
+program, the rest operation by operation, exactly as an ordinary run would have done. The forward pass is neither
+compiled nor executed.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import (
+    ClosedJaxpr,
+    DebugInfo,
+    Jaxpr,
+    JaxprEqn,
+    Literal,
+    Primitive,
+    find_top_trace,
+    jaxpr_as_fun,
+    jaxprs_in_params,
+)
+from jax.interpreters import batching
+
+from hkx.core.cost import work
+from hkx.core.errors import AbstractInitError, HkxError
+from hkx.core.frame import current_frame, local
+from hkx.core.rng import split_key
+from hkx.core.sampling import Draw, can_share_program, constant, sample_all, split_chain
+from hkx.core.types import Array
+
+Tree = dict[str, dict[str, Any]]
+
+draw_p = Primitive("hkx_draw")
+fill_p = Primitive("hkx_fill")
+split_p = Primitive("hkx_split")
+split_p.multiple_results = True
+argument_p = Primitive("hkx_argument")
+example_p = Primitive("hkx_example")
+
+MOST_WORK_FOR_EXAMPLES = 2**31  # floating-point operations: a CPU does them in a fraction of a second
+
+
+def _aval(shape: tuple[int, ...], dtype: Any) -> Any:
+    return jax.core.ShapedArray(shape, np.dtype(dtype))
+
+
+draw_p.def_abstract_eval(lambda key, *, draw: _aval(draw.shape, draw.dtype))
+fill_p.def_abstract_eval(lambda *, shape, dtype, value: _aval(shape, dtype))
+split_p.def_abstract_eval(lambda key, *, num: [key] * num)
+argument_p.def_abstract_eval(lambda *, shape, dtype: jax.core.ShapedArray(shape, dtype))
+example_p.def_abstract_eval(lambda value, otherwise: _aval(value.shape, value.dtype))
+
+
+def _draw_batched(args: Any, dims: Any, *, draw: Draw) -> tuple[Any, int]:
+    """Under `vmap` with a key for each call: one draw for each key, so that all are sampled together."""
+    keys = jnp.moveaxis(args[0], dims[0], 0)
+    if not keys.shape[0]:
+        return jnp.zeros((0, *draw.shape), draw.dtype), 0
+    return jnp.stack([draw_p.bind(key, draw=draw) for key in keys]), 0
+
+
+def _split_batched(args: Any, dims: Any, *, num: int) -> tuple[list[Any], list[int]]:
+    keys = jnp.moveaxis(args[0], dims[0], 0)
+    if not keys.shape[0]:
+        return [keys] * num, [0] * num
+    split = [split_p.bind(key, num=num) for key in keys]
+    return [jnp.stack(column) for column in zip(*split, strict=True)], [0] * num
+
+
+def _example_batched(args: Any, dims: Any) -> tuple[Any, int]:
+    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
+    value, otherwise = (
+        jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
+        for x, d in zip(args, dims, strict=True)
+    )
+    return example_p.bind(value, otherwise), 0
+
+
+batching.primitive_batchers[example_p] = _example_batched
+batching.primitive_batchers[draw_p] = _draw_batched
+batching.primitive_batchers[split_p] = _split_batched
+
+_MADE_ANYWAY = (draw_p, fill_p, split_p)
+_NEEDS_VALUES = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerBoolConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+
+
+class Recorder:
+    """What an abstract run uses in place of sampling and splitting."""
+
+    def __init__(self, key: Array | None):
+        self.key = key
+        # The shared program fills one buffer for all draws, and a buffer is whole on every device.
+        self.shares_program = key is not None and can_share_program(key) and not local.into_shards
+
+    def owns_running_keys(self) -> bool:
+        """Whether the running key sequence is the one that `init` was given, and its draws can be shared."""
+        rng = current_frame("hkx.next_rng_key").rngs[-1]
+        return self.shares_program and rng is not None and rng.splits_with(self.split)
+
+    def draw(self, draw: Draw, key: Array) -> Array:
+        """Stands for one standard initial value."""
+        return draw_p.bind(key, draw=draw)
+
+    def fill(self, like: jax.ShapeDtypeStruct, value: int) -> Array:
+        """Stands for an array of one number."""
+        return fill_p.bind(shape=like.shape, dtype=like.dtype, value=value)
+
+    def split(self, key: Array, num: int) -> Sequence[Array]:
+        """Stands for splitting a key."""
+        return split_p.bind(key, num=num)
+
+    def example(self, value: Array, otherwise: Array) -> Array:
+        """Stands for a value that comes from the example arguments, or for another in its place."""
+        return example_p.bind(value, otherwise)
+
+
+class ValuesNeeded(Exception):
+    """The user's function cannot be run abstractly: most often it asks a traced array for its value."""
+
+
+def needs_values(error: BaseException | None) -> bool:
+    """Whether an exception comes from code that asked a traced array for its value."""
+    while error is not None:
+        if isinstance(error, _NEEDS_VALUES):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def abstract_arguments(tree: Any) -> Any:
+    """`tree` with every `jax.ShapeDtypeStruct` turned into an array that has that shape and no value."""
+
+    def convert(leaf: Any) -> Any:
+        if not isinstance(leaf, jax.ShapeDtypeStruct):
+            return leaf
+        return argument_p.bind(shape=leaf.shape, dtype=leaf.dtype)
+
+    return jax.tree.map(convert, tree, is_leaf=lambda x: isinstance(x, jax.ShapeDtypeStruct))
+
+
+def has_abstract(tree: Any) -> bool:
+    """Whether a `jax.ShapeDtypeStruct` is among the leaves."""
+    return any(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(tree))
+
+
+def create(run: Callable[[Recorder, Any], Sequence[Tree]], key: Array | None) -> weakref.ref[Any]:
+    """Runs `run` without its forward pass.
+
+    Args:
+      run: given a recorder and the key, it returns two-level dicts of what it created. Their traced values are replaced
+        by real ones.
+      key: the key that `init` was given, or None.
+
+    Returns:
+      A reference to the abstract run's trace. Where that stays alive, the function kept a traced array somewhere else.
+
+    Raises:
+      ValuesNeeded: if the function raises, other than an exception that hkx raises by name.
+    """
+    recorder = Recorder(key)
+    record: dict[str, Any] = {}
+
+    def traced() -> list[Any]:
+        record["trace"] = weakref.ref(find_top_trace(()))
+        record["slots"] = [
+            (entries, name) for tree in run(recorder, key) for entries in tree.values() for name in entries
+        ]
+        leaves, record["tree"] = jax.tree.flatten([entries[name] for entries, name in record["slots"]])
+        for entries, name in record["slots"]:
+            entries[name] = None  # keeps no tracer beyond the trace
+        record["static"] = [None if isinstance(x, jax.core.Tracer) else (x,) for x in leaves]
+        return [x for x in leaves if isinstance(x, jax.core.Tracer)]
+
+    try:
+        program = jax.make_jaxpr(traced)()
+    except HkxError:
+        raise
+    except Exception as error:  # whatever it is, only a run with real values can tell whether it is the user's mistake
+        raise ValuesNeeded() from error
+    computed = iter(_evaluate(program, key))
+    leaves = [static[0] if static else next(computed) for static in record["static"]]
+    for (entries, name), value in zip(record["slots"], jax.tree.unflatten(record["tree"], leaves), strict=True):
+        entries[name] = value
+    return record["trace"]
+
+
+def is_alive(reference: weakref.ref[Any]) -> bool:
+    """Whether something still refers to an object, other than a cycle that is garbage."""
+    for generation in range(3):
+        if reference() is None:
+            return False
+        gc.collect(generation)
+    return reference() is not None
+
+
+def take_back(reference: weakref.ref[Any]) -> None:
+    """Takes the traced arrays of a finished run out of the lists that it appended them to, alone or in tuples."""
+    trace = reference()
+    left: list[Any] = [x for x in gc.get_referrers(trace) if isinstance(x, jax.core.Tracer)]
+    for _ in range(2):
+        holders = gc.get_referrers(*left)
+        ids = {id(x) for x in left}
+        for holder in holders:
+            if type(holder) is list and holder is not left:
+                holder[:] = [x for x in holder if id(x) not in ids]
+        left = [x for x in holders if type(x) is tuple]
+
+
+VISIT = "hkx_visit"
+"""A named scope whose effects (`jax.debug.print` and the like) are left out: the code runs for what it creates only."""
+
+
+def _has_effects(eqn: JaxprEqn) -> bool:
+    return bool(eqn.effects) and VISIT not in str(eqn.source_info.name_stack)
+
+
+def needed(equations: Sequence[JaxprEqn], outputs: Sequence[Any]) -> list[JaxprEqn]:
+    """The equations that some variables depend on, and those that have effects, in order."""
+    wanted = {v for v in outputs if not isinstance(v, Literal)}
+    kept = []
+    for eqn in reversed(equations):
+        if _has_effects(eqn) or not wanted.isdisjoint(eqn.outvars):
+            kept.append(eqn)
+            wanted.update(v for v in eqn.invars if not isinstance(v, Literal))
+    return kept[::-1]
+
+
+def _with_examples_chosen(equations: list[JaxprEqn]) -> list[JaxprEqn]:
+    """Leaves every `example` one input: the value from the example arguments, if all of those together cost little."""
+    asked = [eqn for eqn in equations if eqn.primitive is example_p]
+    if not asked:
+        return equations
+    cone = needed(equations, [eqn.invars[0] for eqn in asked])
+    chosen = 0 if work(eqn for eqn in cone if eqn.primitive not in _MADE_ANYWAY) <= MOST_WORK_FOR_EXAMPLES else 1
+    return [eqn.replace(invars=[eqn.invars[chosen]]) if eqn.primitive is example_p else eqn for eqn in equations]
+
+
+def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
+    """The outputs, with only what they depend on carried out."""
+    env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    outputs = closed.jaxpr.outvars
+    pending = needed(_with_examples_chosen(needed(closed.jaxpr.eqns, outputs)), outputs)
+    used = {v for v in closed.jaxpr.outvars if not isinstance(v, Literal)}
+    used.update(v for eqn in pending for v in eqn.invars if not isinstance(v, Literal))
+    _split_all(pending, env)
+
+    def read(v: Any) -> Any:
+        return v.val if isinstance(v, Literal) else env[v]
+
+    while pending:
+        draws: list[JaxprEqn] = []
+        later: list[JaxprEqn] = []
+        for eqn in pending:
+            if any(v not in env for v in eqn.invars if not isinstance(v, Literal)):
+                later.append(eqn)
+            elif eqn.primitive is draw_p:
+                draws.append(eqn)
+            else:
+                done = _carry_out(eqn, [read(v) for v in eqn.invars], used, key, closed.jaxpr.debug_info)
+                env.update(zip(eqn.outvars, done, strict=True))
+        if draws:
+            keys = [read(eqn.invars[0]) for eqn in draws]
+            arrays = sample_all([eqn.params["draw"] for eqn in draws], keys)
+            env.update((eqn.outvars[0], a) for eqn, a in zip(draws, arrays, strict=True))
+        pending = later
+    # A constant of the program may be a NumPy array.
+    return [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in map(read, closed.jaxpr.outvars)]
+
+
+def _carry_out(
+    eqn: JaxprEqn, inputs: list[Any], used: set[Any], key: Array | None, debug_info: DebugInfo
+) -> Sequence[Any]:
+    """The outputs of one equation; of one that holds a program, only the outputs that are used are computed."""
+    if eqn.primitive is fill_p:
+        aval = jax.ShapeDtypeStruct(eqn.params["shape"], eqn.params["dtype"])
+        return [constant(aval, eqn.params["value"], key)]
+    if eqn.primitive is split_p:
+        return split_key(inputs[0], eqn.params["num"])
+    if eqn.primitive is example_p:
+        return inputs
+    if eqn.primitive is argument_p:
+        raise AbstractInitError()
+    atoms = [v for v in eqn.invars if not isinstance(v, Literal)]
+    values = [x for v, x in zip(eqn.invars, inputs, strict=True) if not isinstance(v, Literal)]
+    wanted = [v in used for v in eqn.outvars]
+    outvars = [v for v, w in zip(eqn.outvars, wanted, strict=True) if w]
+    names = debug_info._replace(arg_names=("",) * len(atoms), result_paths=("",) * len(outvars))
+    program = Jaxpr([], atoms, outvars, [eqn], eqn.effects, names)
+    if all(wanted) or not any(True for _ in jaxprs_in_params(eqn.params)):
+        some = iter(jax.core.eval_jaxpr(program, (), *values))
+    else:
+        some = iter(jax.jit(jaxpr_as_fun(ClosedJaxpr(program, ())))(*values))
+    return [next(some) if w else None for w in wanted]
+
+
+def _split_all(pending: list[JaxprEqn], env: dict[Any, Any]) -> None:
+    """Carries out the longest chain of splits from a key at hand in one program, and removes it from `pending`."""
+    by_key = {eqn.invars[0]: eqn for eqn in pending if eqn.primitive is split_p}
+    start = next((v for v in by_key if isinstance(v, Literal) or v in env), None)
+    if start is None:
+        return
+    chain = [by_key[start]]
+    while chain[-1].outvars[0] in by_key and by_key[chain[-1].outvars[0]].params == chain[0].params:
+        chain.append(by_key[chain[-1].outvars[0]])
+    if len(chain) < 4:  # not worth a program of its own
+        return
+    capacity = 1 << (len(chain) - 1).bit_length()
+    keys = split_chain(env[start], capacity, chain[0].params["num"])
+    if not isinstance(keys, jax.core.Tracer) and not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key):
+        keys = np.asarray(keys)
+    for i, eqn in enumerate(chain):
+        env.update((v, jnp.asarray(keys[i, j])) for j, v in enumerate(eqn.outvars))
+    done = set(map(id, chain))
+    pending[:] = [eqn for eqn in pending if id(eqn) not in done]

@@ -1,0 +1,264 @@
+"""Functions between the kinds of transformed function."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+from hkx.core.errors import InvalidTemplateError, InvalidTransformedError, NonEmptyStateError
+from hkx.core.frame import paths
+from hkx.core.transform import Transformed, TransformedWithState, transform_with_state
+from hkx.core.types import MutableParams, MutableState
+
+
+class MultiTransformed(NamedTuple):
+    """An `init`, and several pure functions of the parameters that it makes.
+
+    Attributes:
+      init: `params = init(rng, *args, **kwargs)`.
+      apply: a tree of functions, each `out = apply(params, rng, *args, **kwargs)`, or without `rng` after
+        `hkx.without_apply_rng`.
+    """
+
+    init: Callable[..., MutableParams]
+    apply: Any
+
+
+class MultiTransformedWithState(NamedTuple):
+    """An `init`, and several pure functions of the parameters and state that it makes.
+
+    Attributes:
+      init: `params, state = init(rng, *args, **kwargs)`.
+      apply: a tree of functions, each `out, state = apply(params, state, rng, *args, **kwargs)`, or without `rng` after
+        `hkx.without_apply_rng`.
+    """
+
+    init: Callable[..., tuple[MutableParams, MutableState]]
+    apply: Any
+
+
+def multi_transform_with_state(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformedWithState:
+    """Turns several functions that share modules, and use state, into pure functions.
+
+    Args:
+      f: a function of no arguments that makes the modules and returns `(init, apply)`: a function that uses all of
+        them, and a tree of functions. It runs anew each time that one of them is called.
+
+    Returns:
+      A `MultiTransformedWithState`, whose `apply` is a tree of functions like that of `f`.
+
+    Raises:
+      InvalidTemplateError: if `f` does not return such a pair.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f():
+      ...     norm = hkx.ExponentialMovingAverage(0.9)
+      ...     return norm, {"update": norm, "look": lambda x: norm(x, update_stats=False)}
+      >>> model = hkx.multi_transform_with_state(f)
+      >>> params, state = model.init(None, jnp.ones([]))
+      >>> y, state = model.apply["update"](params, state, None, jnp.ones([]))
+    """
+    leaves, structure = jax.tree.flatten(_apply_functions(f))
+
+    def part(i: int) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return jax.tree.leaves(_pair(f)[1])[i](*args, **kwargs)
+
+        return transform_with_state(_named_like(leaves[i], run)).apply
+
+    def init(*args: Any, **kwargs: Any) -> Any:
+        return _pair(f)[0](*args, **kwargs)
+
+    applies = [part(i) for i in range(len(leaves))]
+    return MultiTransformedWithState(transform_with_state(init).init, jax.tree.unflatten(structure, applies))
+
+
+def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformed:
+    """Turns several functions that share modules into pure functions: one set of parameters, several entry points.
+
+    Args:
+      f: a function of no arguments that makes the modules and returns `(init, apply)`: a function that uses all of
+        them, and a tree of functions. It runs anew each time that one of them is called.
+
+    Returns:
+      A `MultiTransformed`, whose `apply` is a tree of functions like that of `f`.
+
+    Raises:
+      InvalidTemplateError: if `f` does not return such a pair.
+      NonEmptyStateError: in `init` and `apply`, if the functions use state.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f():
+      ...     encoder, decoder = hkx.Linear(2, name="encoder"), hkx.Linear(5, name="decoder")
+      ...     return lambda x: decoder(encoder(x)), (encoder, decoder)
+      >>> autoencoder = hkx.multi_transform(f)
+      >>> encode, decode = autoencoder.apply
+      >>> x = jnp.ones([1, 5])
+      >>> params = autoencoder.init(jax.random.key(0), x)
+      >>> decode(params, None, encode(params, None, x)).shape
+      (1, 5)
+    """
+    pair = multi_transform_with_state(f)
+
+    def init(rng: Any, *args: Any, **kwargs: Any) -> Any:
+        params, state = pair.init(rng, *args, **kwargs)
+        return _stateless(params, state)
+
+    def part(apply_with_state: Callable[..., Any]) -> Callable[..., Any]:
+        def apply(params: Any, rng: Any, *args: Any, **kwargs: Any) -> Any:
+            return _stateless(*apply_with_state(params, None, rng, *args, **kwargs))
+
+        return apply
+
+    return MultiTransformed(init, jax.tree.map(part, pair.apply))
+
+
+def _stateless(out: Any, state: Any) -> Any:
+    if state:
+        raise NonEmptyStateError(paths(state), "multi_transform_with_state")
+    return out
+
+
+def _pair(f: Callable[[], Any]) -> tuple[Any, Any]:
+    pair = f()
+    if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not callable(pair[0]):
+        raise InvalidTemplateError(pair)
+    for leaf in jax.tree.leaves(pair[1]):
+        if not callable(leaf):
+            raise InvalidTemplateError(leaf)
+    return pair[0], pair[1]
+
+
+def _apply_functions(f: Callable[[], Any]) -> Any:
+    """The second of what `f` returns, by running it without computing anything."""
+    found: list[Any] = []
+
+    def look() -> None:
+        found[:] = [_pair(f)[1]]
+
+    jax.eval_shape(transform_with_state(look).init, jax.random.key(0))
+    return found[0]
+
+
+def _named_like(function: Any, run: Callable[..., Any]) -> Callable[..., Any]:
+    """`run` with the name and signature of a function or a module."""
+    with contextlib.suppress(TypeError, ValueError):
+        run.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    run.__name__ = getattr(function, "__name__", None) or getattr(function, "name", "apply")
+    return run
+
+
+def without_apply_rng(f: Any) -> Any:
+    """Leaves the key out of `apply`.
+
+    Args:
+      f: a `Transformed`, `TransformedWithState`, `MultiTransformed` or `MultiTransformedWithState`.
+
+    Returns:
+      The same kind, whose `apply` (or each of its functions) is called without `rng` and uses no random numbers.
+
+    Raises:
+      InvalidTransformedError: if `f` is of another kind.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.without_apply_rng(hkx.transform(lambda x: hkx.Linear(1)(x)))
+      >>> x = jnp.ones([1, 1])
+      >>> model.apply(model.init(jax.random.key(0), x), x).shape
+      (1, 1)
+    """
+    if isinstance(f, (TransformedWithState, MultiTransformedWithState)):
+        return type(f)(f.init, jax.tree.map(_without_rng_with_state, f.apply))  # type: ignore[arg-type]
+    if isinstance(f, (Transformed, MultiTransformed)):
+        return type(f)(f.init, jax.tree.map(_without_rng, f.apply))  # type: ignore[arg-type]
+    raise InvalidTransformedError(f)
+
+
+def _without_rng(apply: Callable[..., Any]) -> Callable[..., Any]:
+    def apply_without_rng(params: Any, *args: Any, **kwargs: Any) -> Any:
+        return apply(params, None, *args, **kwargs)
+
+    return apply_without_rng
+
+
+def _without_rng_with_state(apply: Callable[..., Any]) -> Callable[..., Any]:
+    def apply_without_rng(params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        return apply(params, state, None, *args, **kwargs)
+
+    return apply_without_rng
+
+
+def without_state(f: TransformedWithState) -> Transformed:
+    """Drops the state from a pair that was transformed with state and uses none.
+
+    Args:
+      f: a `TransformedWithState`.
+
+    Returns:
+      A `Transformed`.
+
+    Raises:
+      NonEmptyStateError: in `init` and `apply`, if the function does use state.
+
+    Example:
+
+      >>> import hkx
+      >>> model = hkx.without_state(hkx.transform_with_state(lambda x: x + 1))
+      >>> model.apply(model.init(None, 1), None, 1)
+      2
+    """
+
+    def init(rng: Any, *args: Any, **kwargs: Any) -> Any:
+        params, state = f.init(rng, *args, **kwargs)
+        if state:
+            raise NonEmptyStateError(paths(state))
+        return params
+
+    def apply(params: Any, *args: Any, **kwargs: Any) -> Any:
+        out, state = f.apply(params, {}, *args, **kwargs)
+        if state:
+            raise NonEmptyStateError(paths(state))
+        return out
+
+    return Transformed(init, apply)  # type: ignore[arg-type]
+
+
+def with_empty_state(f: Transformed) -> TransformedWithState:
+    """Gives a pair that uses no state the signatures of one that does.
+
+    Args:
+      f: a `Transformed`.
+
+    Returns:
+      A `TransformedWithState` whose state is always `{}`.
+
+    Raises:
+      NonEmptyStateError: in `apply`, if it is given a state that is not empty.
+
+    Example:
+
+      >>> import hkx
+      >>> model = hkx.with_empty_state(hkx.transform(lambda x: x + 1))
+      >>> params, state = model.init(None, 1)
+      >>> model.apply(params, state, None, 1)
+      (2, {})
+    """
+
+    def init(rng: Any, *args: Any, **kwargs: Any) -> Any:
+        return f.init(rng, *args, **kwargs), {}
+
+    def apply(params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        if state:
+            raise NonEmptyStateError(paths(state))
+        return f.apply(params, *args, **kwargs), {}
+
+    return TransformedWithState(init, apply)  # type: ignore[arg-type]

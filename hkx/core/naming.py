@@ -1,0 +1,223 @@
+"""Names: unique ones, forced ones, scopes, and methods that are transparent or named like another."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+import jax
+
+from hkx.core.errors import DuplicateNameError, InvalidNameError, UsedScopeError
+from hkx.core.frame import Frame, Scope, current_frame
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_IDENTIFIER = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_NUMBERED = re.compile(r"(.*)_(0|[1-9]\d*)")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+class ForcedName(str):
+    """A full name that is used as it stands."""
+
+
+def snake_case(name: str) -> str:
+    """`"MyResNet50"` to `"my_res_net50"`."""
+    return _CAMEL.sub("_", name).lower()
+
+
+def valid_name(name: object) -> bool:
+    """Whether a module may be called so."""
+    return isinstance(name, str) and _IDENTIFIER.fullmatch(name) is not None
+
+
+def unique_name(scope: Scope, name: str) -> str:
+    """The full name of a new module called `name` in `scope`, with a number added where it is taken.
+
+    A name that ends in a number is used as it is, and later ones count on from it.
+    """
+    forced = isinstance(name, ForcedName)
+    if forced:
+        if not name.startswith(scope.prefix) or "/" in name[len(scope.prefix) :]:
+            return str(name)
+        name = name[len(scope.prefix) :]  # a name in this scope: later ones count on from it
+    numbered = _NUMBERED.fullmatch(name)
+    if numbered:
+        stem, digits = numbered.group(1), numbered.group(2)
+        scope.counts[stem] = max(scope.counts.get(stem, 0), int(digits) + 1)
+        key = (stem, digits)
+    else:
+        count = 0 if forced else scope.counts.get(name, 0)
+        scope.counts[name] = max(scope.counts.get(name, 0), count + 1)
+        key = (name, str(count) if count else "")
+    if key in scope.taken and not forced:
+        raise DuplicateNameError(name)
+    scope.taken.add(key)
+    stem, digits = key
+    return f"{scope.prefix}{stem}_{digits}" if digits else f"{scope.prefix}{stem}"
+
+
+def note_below(scopes: Iterable[Scope], module: Any, bundle: str) -> None:
+    """Counts the parameters stored under `bundle` among those below the modules whose methods are running."""
+    for scope in scopes:
+        if scope.module is not None and scope.module is not module:
+            scope.module.names_below.add(bundle)
+
+
+@contextlib.contextmanager
+def scope_pushed(frame: Frame, scope: Scope) -> Iterator[Scope]:
+    """Makes `scope` the innermost one until the `with` block ends."""
+    frame.scopes.append(scope)
+    try:
+        yield scope
+    finally:
+        frame.scopes.pop()
+
+
+class _OnceOnly(contextlib.AbstractContextManager[None]):
+    """A name scope, which cannot be entered twice: the second block would share the names of the first unasked."""
+
+    def __init__(self, scope: contextlib.AbstractContextManager[None]):
+        self._scope: contextlib.AbstractContextManager[None] | None = scope
+        self._open: contextlib.AbstractContextManager[None] | None = None
+
+    def __enter__(self) -> None:
+        if self._scope is None:
+            raise UsedScopeError()
+        self._open, self._scope = self._scope, None
+        self._open.__enter__()
+
+    def __exit__(self, *exception: Any) -> bool | None:
+        return self._open.__exit__(*exception) if self._open is not None else None
+
+
+def name_scope(name: str, *, method_name: str = "__call__") -> contextlib.AbstractContextManager[None]:
+    """Puts the modules and parameters of the `with` block under a name, as if a module of that name held them.
+
+    Args:
+      name: an identifier, several of them joined by `/`, or `hkx.force_name("a/full/path")`. It is made unique.
+      method_name: the method that the block counts as: modules are named `name/x` in `"__call__"`, `name/~/x` in
+        `"__init__"` and `name/~method/x` in any other.
+
+    Returns:
+      A context manager.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+      InvalidNameError: if the name is not an identifier.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     with hkx.name_scope("encoder"):
+      ...         return hkx.Linear(1)(x)
+      >>> list(hkx.transform(f).init(jax.random.key(0), jnp.ones([1, 1])))
+      ['encoder/linear']
+    """
+    frame = current_frame("hkx.name_scope")
+    forced = isinstance(name, ForcedName)
+    parts = [name] if forced else name.split("/")
+    if not forced and not all(map(valid_name, parts)):
+        raise InvalidNameError(name)
+    first = unique_name(frame.scope, name if forced else parts[0])
+    full = "/".join([first, *parts[1:]])
+    note_below(frame.scopes, None, full)
+
+    @contextlib.contextmanager
+    def enter() -> Iterator[None]:
+        with jax.named_scope(name), scope_pushed(frame, Scope(full, method_name)):
+            yield
+
+    return _OnceOnly(enter())
+
+
+def current_name() -> str:
+    """The name of the innermost module or name scope, `"~"` outside of all of them.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+
+    Example:
+
+      >>> import hkx
+      >>> class Net(hkx.Module):
+      ...     def __call__(self):
+      ...         return hkx.current_name()
+      >>> hkx.transform(lambda: (hkx.current_name(), Net()())).apply({}, None)
+      ('~', 'net')
+    """
+    return current_frame("hkx.current_name").bundle
+
+
+def force_name(name: str) -> str:
+    """Marks a full name, to be used as it stands, whatever modules are around it.
+
+    Args:
+      name: the full name that a module or scope is to have. Two modules may have the same: they share parameters.
+
+    Returns:
+      A string to pass as `name=` to a module or to `hkx.name_scope`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     with hkx.name_scope("decoder"):
+      ...         return hkx.Linear(1, name=hkx.force_name("shared/linear"))(x)
+      >>> list(hkx.transform(f).init(jax.random.key(0), jnp.ones([1, 1])))
+      ['shared/linear']
+    """
+    return ForcedName(name)
+
+
+def name_like(method_name: str) -> Callable[[F], F]:
+    """Decorates a method so that what it makes is named as if another method had made it.
+
+    Args:
+      method_name: that other method, most often `"__call__"`.
+
+    Returns:
+      The decorator.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> class Net(hkx.Module):
+      ...     @hkx.name_like("__call__")
+      ...     def encode(self, x):
+      ...         return hkx.Linear(1)(x)
+      >>> list(hkx.transform(lambda x: Net().encode(x)).init(jax.random.key(0), jnp.ones([1, 1])))
+      ['net/linear']
+    """
+
+    def decorate(method: F) -> F:
+        method.hkx_name_like = method_name  # type: ignore[attr-defined]
+        return method
+
+    return decorate
+
+
+def transparent(method: F) -> F:
+    """Decorates a method so that what it makes is named as if its caller had made it.
+
+    Args:
+      method: a method of a module.
+
+    Returns:
+      The method; interceptors do not see its calls.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> class Net(hkx.Module):
+      ...     @hkx.transparent
+      ...     def encode(self, x):
+      ...         return hkx.Linear(1)(x)
+      >>> list(hkx.transform(lambda x: Net().encode(x)).init(jax.random.key(0), jnp.ones([1, 1])))
+      ['linear']
+    """
+    method.hkx_transparent = True  # type: ignore[attr-defined]
+    return method

@@ -1,0 +1,308 @@
+"""Random keys: the sequence that hands them out, and the functions that draw from the running one."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.core.errors import InvalidRNGError, KeyInInnerTraceError, MissingRNGError
+from hkx.core.frame import TraceMark, current_frame, effectful_frame
+from hkx.core.settings import current_settings
+from hkx.core.types import Array, PRNGKey
+
+
+@functools.cache
+def _raw_key_shape(implementation: str) -> tuple[int, ...]:
+    del implementation  # the setting that the answer depends on
+    return jax.eval_shape(lambda: jax.random.PRNGKey(0)).shape
+
+
+def is_typed_key(value: Any) -> Any:
+    """Whether `value` is an array of typed keys."""
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+
+
+def as_key(value: Any, where: str) -> Any:
+    """A key from a typed key, a raw key or an int seed; anything else raises InvalidRNGError, naming `where`."""
+    if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_)):
+        return jax.random.PRNGKey(value)
+    if is_typed_key(value):
+        shape = np.shape(value)
+        if shape == ():
+            return value
+        problem = f"the key did not have expected shape and/or dtype: it is an array of keys of shape {shape}"
+    elif isinstance(value, (jax.Array, np.ndarray)):
+        if value.shape == () and jnp.issubdtype(value.dtype, jnp.integer):  # a seed that went through jax.jit
+            return jax.random.PRNGKey(value)
+        expected = _raw_key_shape(str(jax.config.jax_default_prng_impl))  # type: ignore[attr-defined]
+        if value.shape == expected and value.dtype == np.uint32:
+            return value
+        problem = (
+            f"the key did not have expected shape and/or dtype: shape {value.shape} and dtype {value.dtype} in place "
+            f"of {expected} and uint32"
+        )
+    else:
+        problem = f"{value!r} of type {type(value).__name__} is not a JAX PRNGKey"
+    raise InvalidRNGError(
+        f"{where}: {problem}.\n"
+        "A key is one of: `jax.random.key(seed)`, `jax.random.PRNGKey(seed)`, or an int seed; of an array of keys, "
+        "pass one: `keys[0]`."
+    )
+
+
+def split_key(key: Array, num: int) -> Sequence[Array]:
+    """`num` keys from one, as a sequence."""
+    return tuple(jax.random.split(key, num))
+
+
+class PRNGSequence:
+    """An iterator of random keys that are all different.
+
+    The n-th key is the n-th that repeated `key, subkey = jax.random.split(key)` gives as `subkey`.
+
+    Args:
+      key_or_seed: a typed key, a raw key, an int seed, or what `internal_state` of another sequence gave.
+
+    Raises:
+      InvalidRNGError: if it is none of these.
+      KeyInInnerTraceError: on drawing, inside a JAX transform that the sequence was made outside of, where every
+        iteration would see the same key.
+
+    Example:
+
+      >>> import hkx
+      >>> keys = hkx.PRNGSequence(42)
+      >>> a, b = next(keys), next(keys)
+      >>> bool((a == b).all())
+      False
+    """
+
+    def __init__(self, key_or_seed: PRNGKey):
+        subkeys: Sequence[Array] = ()
+        if isinstance(key_or_seed, tuple):
+            key_or_seed, subkeys = key_or_seed
+        self._key = as_key(key_or_seed, "`hkx.PRNGSequence`")
+        self._subkeys: collections.deque[Array] = collections.deque(subkeys)
+        self._mark = TraceMark()
+        self._split: Callable[[Array, int], Sequence[Array]] = split_key
+
+    @property
+    def internal_state(self) -> tuple[Array, tuple[Array, ...]]:
+        """The key that the next ones come from, and those already split off and not yet handed out."""
+        return self._key, tuple(self._subkeys)
+
+    def replace_internal_state(self, state: tuple[Array, Sequence[Array]]) -> None:
+        """Goes on from a state that `internal_state` gave, as it is seen from where this is called."""
+        key, subkeys = state
+        self._key = as_key(key, "`PRNGSequence.replace_internal_state`")
+        self._subkeys = collections.deque(subkeys)
+        self._mark = TraceMark()
+
+    def split_with(self, split: Callable[[Array, int], Sequence[Array]]) -> PRNGSequence:
+        """Uses `split(key, num)` in place of `jax.random.split`; returns the sequence itself."""
+        self._split = split
+        return self
+
+    def splits_with(self, split: object) -> bool:
+        """Whether `split` is what this sequence splits its key with."""
+        return self._split == split
+
+    def _check(self) -> None:
+        if self._mark.records:
+            raise KeyInInnerTraceError()
+
+    def reserve(self, num: int) -> None:
+        """Splits off `num` keys in one operation, to be handed out later."""
+        if num > 0:
+            self._check()
+            self._key, *new = self._split(self._key, num + 1)
+            self._subkeys.extend(new)
+
+    def reserve_up_to_full(self) -> None:
+        """Has exactly as many keys in reserve as `hkx.config` says."""
+        missing = current_settings().rng_reserve_size - len(self._subkeys)
+        self.reserve(missing)
+        for _ in range(-missing):
+            self._subkeys.pop()
+
+    def next(self) -> Array:
+        """The next key."""
+        self._check()
+        if not self._subkeys:
+            self.reserve(current_settings().rng_reserve_size)
+        return self._subkeys.popleft()
+
+    def take(self, num: int) -> tuple[Array, ...]:
+        """The next `num` keys."""
+        if num > len(self._subkeys):
+            self.reserve(max(num - len(self._subkeys), current_settings().rng_reserve_size))
+        self._check()
+        return tuple(self._subkeys.popleft() for _ in range(num))
+
+    def __iter__(self) -> Iterator[Array]:
+        return self
+
+    def __next__(self) -> Array:
+        return self.next()
+
+
+def _sequence(name: str) -> PRNGSequence:
+    rng = effectful_frame(f"hkx.{name}").rngs[-1]
+    if rng is None:
+        raise MissingRNGError(name)
+    return rng
+
+
+def next_rng_key() -> Array:
+    """The next key of the sequence that was started by the key given to `init` or `apply`.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+      MissingRNGError: if `init` or `apply` was given None.
+      KeyInInnerTraceError: inside a raw `jax.lax.scan`, `jax.jit` and the like.
+
+    Example:
+
+      >>> import hkx, jax
+      >>> f = hkx.transform(lambda: jax.random.uniform(hkx.next_rng_key(), [2]))
+      >>> f.apply({}, jax.random.key(0)).shape
+      (2,)
+    """
+    return _sequence("next_rng_key").next()
+
+
+def next_rng_keys(num: int) -> Array:
+    """The next `num` keys, stacked: shape `[num]` for typed keys, `[num, 2]` for raw ones.
+
+    Args:
+      num: how many, at least 0.
+
+    Raises:
+      the same as `next_rng_key`.
+
+    Example:
+
+      >>> import hkx, jax
+      >>> hkx.transform(lambda: hkx.next_rng_keys(3)).apply({}, jax.random.key(0)).shape
+      (3,)
+    """
+    return jnp.stack(_sequence("next_rng_keys").take(num))
+
+
+def maybe_next_rng_key() -> Array | None:
+    """The next key, or None if `init` or `apply` was given none.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+
+    Example:
+
+      >>> import hkx
+      >>> print(hkx.transform(hkx.maybe_next_rng_key).apply({}, None))
+      None
+    """
+    rng = effectful_frame("hkx.maybe_next_rng_key").rngs[-1]
+    return None if rng is None else rng.next()
+
+
+def reserve_rng_keys(num: int) -> None:
+    """Splits off `num` keys in one operation, which later draws then use up.
+
+    Args:
+      num: how many. One split into many compiles to less than many splits into two. The keys differ from those that
+        would have been drawn without it.
+
+    Raises:
+      the same as `next_rng_key`.
+
+    Example:
+
+      >>> import hkx
+      >>> def f():
+      ...     hkx.reserve_rng_keys(2)
+      ...     return hkx.next_rng_key(), hkx.next_rng_key()
+      >>> a, b = hkx.transform(f).apply({}, 42)
+    """
+    _sequence("reserve_rng_keys").reserve(num)
+
+
+@contextlib.contextmanager
+def _rng_pushed(rngs: list[Any], rng: PRNGSequence) -> Iterator[None]:
+    rngs.append(rng)
+    try:
+        yield
+    finally:
+        rngs.pop()
+
+
+def with_rng(key: PRNGKey) -> contextlib.AbstractContextManager[None]:
+    """Draws keys from another key until the `with` block ends; the outer sequence is left where it was.
+
+    Args:
+      key: a typed key, a raw key or an int seed.
+
+    Returns:
+      A context manager.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+      InvalidRNGError: if `key` is not a key.
+
+    Example:
+
+      >>> import hkx, jax
+      >>> def f():
+      ...     with hkx.with_rng(jax.random.key(7)):
+      ...         return jax.random.bernoulli(hkx.next_rng_key())
+      >>> drawn = hkx.transform(f).apply({}, None)
+    """
+    frame = effectful_frame("hkx.with_rng")
+    return _rng_pushed(frame.rngs, PRNGSequence(key))
+
+
+def maybe_get_rng_sequence_state() -> tuple[Array, tuple[Array, ...]] | None:
+    """Where the running key sequence stands, or None if there is none; see `replace_rng_sequence_state`.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+
+    Example:
+
+      >>> import hkx
+      >>> print(hkx.transform(hkx.maybe_get_rng_sequence_state).apply({}, None))
+      None
+    """
+    rng = current_frame("hkx.maybe_get_rng_sequence_state").rngs[-1]
+    return None if rng is None else rng.internal_state
+
+
+def replace_rng_sequence_state(state: tuple[Array, Sequence[Array]]) -> None:
+    """Makes the running key sequence go on from a state that `maybe_get_rng_sequence_state` gave.
+
+    Args:
+      state: the state.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+      MissingRNGError: if there is no running sequence.
+
+    Example:
+
+      >>> import hkx
+      >>> def f():
+      ...     before = hkx.maybe_get_rng_sequence_state()
+      ...     a = hkx.next_rng_key()
+      ...     hkx.replace_rng_sequence_state(before)
+      ...     return (a == hkx.next_rng_key()).all()
+      >>> print(hkx.transform(f).apply({}, 42))
+      True
+    """
+    _sequence("replace_rng_sequence_state").replace_internal_state(state)

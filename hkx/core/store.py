@@ -1,0 +1,268 @@
+"""Parameters and state: how a running function gets, creates and sets them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.core.errors import (
+    MissingInitializerError,
+    MissingParameterError,
+    MissingStateError,
+    NotAnArrayError,
+    ParameterInInnerTraceError,
+    ShapeMismatchError,
+    StateInInnerTraceError,
+)
+from hkx.core.frame import Frame, current_frame, effectful_frame, local, paths
+from hkx.core.hooks import DO_NOT_STORE, GetterContext, SetterContext, chained, with_context
+from hkx.core.sampling import filled
+from hkx.core.types import DType, Initializer, Shape
+
+_CONSTANTS: dict[Any, int] = {jnp.zeros: 0, jnp.ones: 1}
+
+
+def _call_initializer(shape: Any, dtype: DType, init: Initializer) -> Any:
+    try:
+        constant = _CONSTANTS.get(init)
+    except TypeError:  # an initializer that cannot be hashed
+        constant = None
+    return init(shape, dtype) if constant is None else filled(shape, dtype, constant)
+
+
+def _create(kind: str, frame: Frame, path: str, shape: Any, dtype: DType, init: Initializer, context: Any) -> Any:
+    if frame.mark.records:
+        raise ParameterInInnerTraceError(path)
+    create: Callable[..., Any] = _call_initializer
+    if local.hooks.get(kind):
+        create = chained(kind, create, with_context(context))
+    elif not callable(init):
+        raise TypeError(
+            f"The initializer of {path!r} is not callable: it is {init!r}, and should be a function of (shape, dtype), "
+            "for example `jnp.zeros`. Is there an argument too many where the layer is made?"
+        )
+    value = create(shape, dtype, init)
+    if frame.mark.is_inner(value):
+        raise ParameterInInnerTraceError(path)
+    return value
+
+
+def _context(frame: Frame, path: str, shape: Any, dtype: Any, init: Any) -> GetterContext:
+    return GetterContext(path, frame.scope.module, dtype, shape, init, frame.lifted_prefix)
+
+
+def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Initializer | None = None) -> Any:
+    """The parameter called `name` of the module (or scope, or function) that asks for it; `init` creates it.
+
+    Args:
+      name: the name, unique within the module; asked for twice, it is the same parameter.
+      shape: the shape, checked against the value in `apply`.
+      dtype: the dtype that the initializer is given. The value in `apply` keeps its own.
+      init: a function of `(shape, dtype)` that returns the initial value, called only during `init`.
+
+    Returns:
+      The array.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+      MissingInitializerError: if the parameter has to be created and `init` is None.
+      MissingParameterError: in `apply`, if the given parameters do not hold it.
+      ShapeMismatchError: if the value has another shape.
+      ParameterInInnerTraceError: if it would be created inside a raw `jax.jit`, `jax.lax.scan` and the like.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> class Scale(hkx.Module):
+      ...     def __call__(self, x):
+      ...         return x * hkx.get_parameter("scale", x.shape[-1:], x.dtype, init=jnp.ones)
+      >>> hkx.transform(lambda x: Scale()(x)).init(jax.random.key(0), jnp.ones(2))
+      {'scale': {'scale': Array([1., 1.], dtype=float32)}}
+    """
+    frame = effectful_frame("hkx.get_parameter")
+    bundle = frame.bundle
+    path = f"{bundle}/{name}"
+    value = frame.params[bundle].get(name) if bundle in frame.params else None
+    created = value is None
+    if created:
+        if not frame.running_init:
+            value = _stand_in(frame, path, shape, dtype, init)
+        elif init is None:
+            raise MissingInitializerError(path)
+        else:
+            value = _create("create_param", frame, path, shape, dtype, init, _context(frame, path, shape, dtype, init))
+        if frame.running_init and value is not DO_NOT_STORE:
+            frame.params.setdefault(bundle, {})[name] = value
+    if local.hooks.get("get_param"):
+        context = _context(frame, path, shape, dtype, init)
+        value = chained("get_param", lambda v: v, with_context(context))(value)
+    actual = getattr(value, "shape", None)
+    if actual is None:
+        raise NotAnArrayError(path, value)
+    if actual != tuple(shape):
+        raise ShapeMismatchError(path, actual, shape, dtype, frame.running_init)
+    return value
+
+
+def _stand_in(frame: Frame, path: str, shape: Any, dtype: DType, init: Any) -> Any:
+    """What custom creators make, without the initializer, of a parameter that they did not store; else an error."""
+
+    def missing(shape: Any, dtype: DType, init: Any) -> Any:
+        raise MissingParameterError(path, shape, np.dtype(dtype), paths(frame.params))
+
+    return chained("create_param", missing, with_context(_context(frame, path, shape, dtype, init)))(shape, dtype, init)
+
+
+def get_params() -> dict[str, dict[str, Any]]:
+    """A copy of the parameters as they are now: during `init`, those that have been created so far.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     hkx.Linear(1)(x)
+      ...     return list(hkx.get_params())
+      >>> hkx.transform(f).apply({"linear": {"w": jnp.ones([1, 1]), "b": jnp.ones(1)}}, None, jnp.ones([1, 1]))
+      ['linear']
+    """
+    return {k: dict(v) for k, v in current_frame("hkx.get_params").params.items()}
+
+
+def get_initial_state() -> dict[str, dict[str, Any]]:
+    """A copy of the state as it was when the function started, with what has been created since.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.transform_with_state(hkx.get_initial_state).apply({}, {"~": {"n": 1}}, None)
+      ({'~': {'n': 1}}, {'~': {'n': 1}})
+    """
+    return {k: dict(v) for k, v in current_frame("hkx.get_initial_state").initial_state.items()}
+
+
+def get_current_state() -> dict[str, dict[str, Any]]:
+    """A copy of the state as it is now.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+
+    Example:
+
+      >>> import hkx
+      >>> def f():
+      ...     hkx.set_state("n", 2)
+      ...     return hkx.get_current_state()
+      >>> hkx.transform_with_state(f).apply({}, {"~": {"n": 1}}, None)[0]
+      {'~': {'n': 2}}
+    """
+    return {k: dict(v) for k, v in current_frame("hkx.get_current_state").state.items()}
+
+
+def get_state(
+    name: str, shape: Shape | None = None, dtype: DType = jnp.float32, init: Initializer | None = None
+) -> Any:
+    """The current value of the state called `name` of the module (or scope, or function) that asks for it.
+
+    Args:
+      name: the name, unique within the module.
+      shape: the shape that `init` is given.
+      dtype: the dtype that `init` is given.
+      init: a function of `(shape, dtype)` that returns the initial value where there is none yet.
+
+    Returns:
+      The value: an array, or any tree that `set_state` stored.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+      MissingStateError: if there is no value and none can be made.
+      StateInInnerTraceError: if it would be created inside a raw `jax.jit`, `jax.lax.scan` and the like.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> def count():
+      ...     n = hkx.get_state("n", [], jnp.int32, init=jnp.zeros)
+      ...     hkx.set_state("n", n + 1)
+      ...     return n
+      >>> f = hkx.transform_with_state(count)
+      >>> params, state = f.init(None)
+      >>> n, state = f.apply(params, state, None)
+      >>> print(n, state["~"]["n"])
+      0 1
+    """
+    frame = effectful_frame("hkx.get_state")
+    bundle = frame.bundle
+    path = f"{bundle}/{name}"
+    value = frame.state.get(bundle, {}).get(name, _ABSENT)
+    if value is _ABSENT:
+        if init is None:
+            raise MissingStateError(path, paths(frame.state))
+        if shape is None or dtype is None:
+            raise MissingStateError(path, (), needs_shape=True)
+        value = _create("create_state", frame, path, shape, dtype, init, _context(frame, path, shape, dtype, init))
+        if value is not DO_NOT_STORE:
+            _store_state(frame, bundle, name, value)
+    if local.hooks.get("get_state"):
+        context = _context(frame, path, shape, dtype, init)
+        value = chained("get_state", lambda v: v, with_context(context))(value)
+    return value
+
+
+_ABSENT = object()
+
+
+def _store_state(frame: Frame, bundle: str, name: str, value: Any) -> None:
+    frame.initial_state.setdefault(bundle, {}).setdefault(name, value)
+    frame.state.setdefault(bundle, {})[name] = value
+
+
+def set_state(name: str, value: Any) -> None:
+    """Sets the state called `name` of the module (or scope, or function) that calls it.
+
+    The first value that a state is given during `init` is its initial value; later ones show in `get_state` only.
+
+    Args:
+      name: the name, unique within the module.
+      value: an array, or any tree of arrays.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+      StateInInnerTraceError: inside a raw `jax.lax.scan`, `jax.jit` and the like, and inside a raw `jax.vmap` or
+        `jax.grad` if the value depends on what is mapped or differentiated.
+
+    Example:
+
+      >>> import hkx
+      >>> f = hkx.transform_with_state(lambda x: hkx.set_state("last", x))
+      >>> _, state = f.apply({}, {}, None, 3.0)
+      >>> state
+      {'~': {'last': 3.0}}
+    """
+    frame = effectful_frame("hkx.set_state")
+    bundle = frame.bundle
+    path = f"{bundle}/{name}"
+    if frame.mark.records or frame.mark.is_inner(value):
+        raise StateInInnerTraceError(path)
+    if local.hooks.get("set_state"):
+        shapes = jax.tree.map(jnp.shape, value)
+        dtypes = jax.tree.map(lambda x: jnp.result_type(x) if np.isscalar(x) else x.dtype, value)
+        context = SetterContext(path, frame.scope.module, dtypes, shapes, frame.lifted_prefix)
+        value = chained("set_state", lambda v: v, with_context(context))(value)
+        if value is DO_NOT_STORE:
+            return
+    _store_state(frame, bundle, name, value)
+
+
+def owned(tree: Mapping[str, Mapping[str, Any]], bundles: set[str]) -> dict[str, Any]:
+    """The entries of the given bundles, by full name."""
+    return {f"{b}/{n}": v for b, entries in tree.items() if b in bundles for n, v in entries.items()}

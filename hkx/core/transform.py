@@ -1,0 +1,380 @@
+"""`transform`: a function that makes modules becomes a pair of pure functions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.typing import ArrayLike
+
+from hkx.core import initialise
+from hkx.core.errors import (
+    AbstractInitError,
+    InvalidParamsError,
+    JitInTransformError,
+    NonEmptyStateError,
+    NoSuchAttributeError,
+    NotCallableError,
+)
+from hkx.core.frame import Frame, current_frame, local, paths
+from hkx.core.rng import PRNGSequence, as_key
+from hkx.core.sampling import running_recorder
+from hkx.core.slips import OF_TRANSFORMED
+from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _no_such_attribute(pair: Any, name: str) -> Any:
+    if name in OF_TRANSFORMED:
+        raise NoSuchAttributeError(pair, name, OF_TRANSFORMED[name])
+    return object.__getattribute__(pair, name)
+
+
+def _not_callable(pair: Any, *args: Any, **kwargs: Any) -> Any:
+    raise NotCallableError("What `hkx.transform` returns", OF_TRANSFORMED["forward"])
+
+
+class Transformed(NamedTuple, Generic[P, R]):
+    """A pair of pure functions.
+
+    Attributes:
+      init: `params = init(rng, *args, **kwargs)`.
+      apply: `out = apply(params, rng, *args, **kwargs)`, or without `rng` after `hkx.without_apply_rng`.
+    """
+
+    init: Callable[Concatenate[PRNGKey | None, P], MutableParams]
+    apply: Callable[Concatenate[Params | None, PRNGKey | None, P], R]
+    if not TYPE_CHECKING:
+        __getattr__, __call__ = _no_such_attribute, _not_callable
+
+
+class TransformedWithState(NamedTuple, Generic[P, R]):
+    """A pair of pure functions that carry state.
+
+    Attributes:
+      init: `params, state = init(rng, *args, **kwargs)`.
+      apply: `out, state = apply(params, state, rng, *args, **kwargs)`, or without `rng` after `hkx.without_apply_rng`.
+    """
+
+    init: Callable[Concatenate[PRNGKey | None, P], tuple[MutableParams, MutableState]]
+    apply: Callable[Concatenate[Params | None, State | None, PRNGKey | None, P], tuple[R, MutableState]]
+    if not TYPE_CHECKING:
+        __getattr__, __call__ = _no_such_attribute, _not_callable
+
+
+class Context:
+    """A running transform, as `new_context` gives it: `with` runs code in it, the `collect_` methods read it."""
+
+    def __init__(self, frame: Frame):
+        self._frame = frame
+
+    def __enter__(self) -> Context:
+        local.frames.append(self._frame)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        local.frames.remove(self._frame)
+        if exception[:1] == (None,):
+            for check in self._frame.at_end:
+                check()
+
+    def collect_params(self) -> MutableParams:
+        """The parameters."""
+        return {k: dict(v) for k, v in self._frame.params.items()}
+
+    def collect_initial_state(self) -> MutableState:
+        """The state as it was first set."""
+        return {k: dict(v) for k, v in self._frame.initial_state.items()}
+
+    def collect_state(self) -> MutableState:
+        """The state as it is now."""
+        return {k: dict(v) for k, v in self._frame.state.items()}
+
+
+def new_context(
+    *, params: Params | None = None, state: State | None = None, rng: PRNGKey | PRNGSequence | None = None
+) -> Context:
+    """A running transform without a function: modules may be made and called in its `with` block.
+
+    Args:
+      params: the parameters. None creates them, as `init` does; a mapping holds all of them, as in `apply`.
+      state: the state that there is.
+      rng: a typed key, a raw key, an int seed, a `PRNGSequence`, or None.
+
+    Returns:
+      A context manager with the methods `collect_params`, `collect_initial_state` and `collect_state`.
+
+    Raises:
+      InvalidParamsError: if `params` or `state` is not a mapping.
+      InvalidRNGError: if `rng` is not a key.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> with hkx.new_context(rng=jax.random.key(0)) as context:
+      ...     y = hkx.Linear(2)(jnp.ones([1, 3]))
+      >>> jax.tree.map(jnp.shape, context.collect_params())
+      {'linear': {'b': (2,), 'w': (3, 2)}}
+    """
+    for what, value in (("params", params), ("state", state)):
+        if value is not None and not isinstance(value, Mapping):
+            raise InvalidParamsError(what, value)
+    if rng is not None and not isinstance(rng, PRNGSequence):
+        rng = PRNGSequence(as_key(rng, "`hkx.new_context`"))
+    return Context(Frame({} if params is None else params, state or {}, rng, running_init=params is None))
+
+
+def running_init() -> bool:
+    """Whether the running function is creating its parameters, in `init`, rather than using them, in `apply`.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.transform(hkx.running_init).apply({}, None)
+      False
+    """
+    return current_frame("hkx.running_init").running_init
+
+
+def from_example(value: ArrayLike, otherwise: ArrayLike) -> jax.Array:
+    """For an initial value that may come from the example arguments of `init`, and need not.
+
+    `init` does not run the forward pass. Where a module's initial state is computed from what flows through the model,
+    as the first average of `hkx.BatchNorm` is, the forward pass would have to be run for it after all: this does so
+    where it is cheap.
+
+    Args:
+      value: an array that depends on the arguments of `init`.
+      otherwise: one that does not, of a shape that can be broadcast to the shape of `value`, for example a number.
+
+    Returns:
+      During `init`, `otherwise` if `init` was given `jax.ShapeDtypeStruct`, or if all such values of the model together
+      take more than 2**31 floating-point operations; else `value`. Outside of `init`, `value`.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     shift = hkx.from_example(x.mean(0), 0)
+      ...     return x - hkx.get_state("shift", shift.shape, init=lambda *_: shift)
+      >>> init, apply = hkx.transform_with_state(f)
+      >>> print(init(None, jnp.ones([5, 2]))[1]["~"]["shift"])
+      [1. 1.]
+      >>> print(init(None, jax.ShapeDtypeStruct([5, 2], jnp.float32))[1]["~"]["shift"])
+      [0. 0.]
+    """
+    if current_frame("hkx.from_example").running_init:
+        recorder = running_recorder()
+        value = jnp.asarray(value)
+        other = jnp.broadcast_to(jnp.asarray(otherwise, value.dtype), value.shape)
+        if local.on_shapes:
+            return other
+        if recorder is not None:
+            return recorder.example(value, other)
+    return jnp.asarray(value)
+
+
+_POSITIONS = {"init(rng, *a, **k)": "first", "apply(params, rng, *a, **k)": "second"}
+
+
+def _key(rng: Any, where: str, signature: str) -> Any:
+    if rng is None:
+        return None
+    position = _POSITIONS.get(signature, "third")
+    return as_key(rng, f"{where} must be called with an RNG as the {position} argument, `{signature}`")
+
+
+def _check_callable(f: Any) -> None:
+    if not callable(f) or isinstance(f, (Transformed, TransformedWithState)):
+        raise TypeError(f"{f} is not a callable object: `hkx.transform` takes a function.")
+    inner: Any = f
+    while hasattr(inner, "func") and hasattr(inner, "keywords"):  # functools.partial
+        inner = inner.func
+    if isinstance(inner, jax.stages.Wrapped):
+        raise JitInTransformError("jit")
+    if inspect.isfunction(inner) and callable(getattr(inner, "lower", None)):
+        raise JitInTransformError("pmap")
+
+
+def _keep_signature(function: Callable[..., Any], f: Callable[..., Any], leading: tuple[str, ...], name: str) -> None:
+    """Gives `function` the arguments of `f` after the leading ones, for editors, `help` and `inspect.signature`."""
+    function.__name__ = name
+    function.__qualname__ = f"{getattr(f, '__qualname__', type(f).__name__)}.{name}"
+    function.__doc__ = f"`{name}({', '.join((*leading, '*args', '**kwargs'))})` of `{getattr(f, '__name__', f)}`."
+    try:
+        theirs = list(inspect.signature(f).parameters.values())
+        positional = any(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in theirs)
+        kind = inspect.Parameter.POSITIONAL_ONLY if positional else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        first = [inspect.Parameter(p, kind) for p in leading]
+        function.__signature__ = inspect.Signature(first + theirs)  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        pass
+
+
+def _run(f: Callable[..., R], frame: Frame, args: Any, kwargs: Any) -> R:
+    local.frames.append(frame)
+    try:
+        out = f(*args, **kwargs)
+        for check in frame.at_end:
+            check()
+        return out
+    finally:
+        local.frames.pop()
+
+
+def run_initialising(
+    f: Callable[..., Any], key: Any, args: Any = (), kwargs: Any = None
+) -> tuple[MutableParams, MutableState]:
+    """The parameters and the initial state, by running `f` as it is: its forward pass is executed, with real values."""
+    frame = Frame({}, {}, None if key is None else PRNGSequence(key), running_init=True)
+    _run(f, frame, args, kwargs or {})
+    return frame.params, frame.initial_state  # type: ignore[return-value]
+
+
+def _init(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> tuple[MutableParams, MutableState]:
+    """The parameters and the initial state, without the forward pass where that is possible."""
+    if jax.config.jax_disable_jit:  # type: ignore[attr-defined]  # the user wants to look at values
+        return run_initialising(f, key, args, kwargs)
+    abstract = initialise.has_abstract((args, kwargs))
+    created: list[Any] = []
+
+    def run(recorder: initialise.Recorder, key: Any) -> list[Any]:
+        rng = None if key is None else PRNGSequence(key).split_with(recorder.split)
+        frame = Frame({}, {}, rng, running_init=True, recorder=recorder)
+        before, local.on_shapes = local.on_shapes, local.on_shapes or abstract
+        try:
+            _run(f, frame, *(initialise.abstract_arguments((args, kwargs)) if abstract else (args, kwargs)))
+        finally:
+            local.on_shapes = before
+        created[:] = frame.params, frame.initial_state
+        return created
+
+    try:
+        trace = initialise.create(run, key)
+        escaped = initialise.is_alive(trace)
+        if escaped and not abstract:
+            initialise.take_back(trace)
+    except initialise.ValuesNeeded as error:
+        if abstract:
+            cause = error.__cause__ or error
+            raise AbstractInitError() if initialise.needs_values(cause) else cause from cause.__cause__
+        escaped = True
+    if escaped and not abstract:
+        return run_initialising(f, key, args, kwargs)
+    return created[0], created[1]
+
+
+def transform_with_state(f: Callable[P, R]) -> TransformedWithState[P, R]:
+    """Turns a function that makes modules, and uses state, into a pair of pure functions.
+
+    Args:
+      f: a function of any arguments. In it modules may be made, and parameters, state and keys asked for.
+
+    Returns:
+      `init(rng, *args, **kwargs) -> (params, state)` and `apply(params, state, rng, *args, **kwargs) -> (out, state)`.
+      `rng` is a typed key, a raw key, an int seed, or None if no key is needed. `params` and `state` are dicts of
+      dicts of arrays, by module and by name. `init` does not run the forward pass: it needs the shapes and dtypes of
+      the arguments only, and takes `jax.ShapeDtypeStruct` for an array.
+
+    Raises:
+      JitInTransformError: if `f` is already compiled or mapped.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     n = hkx.get_state("calls", [], jnp.int32, init=jnp.zeros)
+      ...     hkx.set_state("calls", n + 1)
+      ...     return hkx.Linear(1)(x)
+      >>> model = hkx.transform_with_state(f)
+      >>> params, state = model.init(jax.random.key(0), jnp.ones([1, 3]))
+      >>> y, state = model.apply(params, state, None, jnp.ones([1, 3]))
+      >>> print(state["~"]["calls"])
+      1
+    """
+    _check_callable(f)
+
+    def init(rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> tuple[MutableParams, MutableState]:
+        return _init(f, _key(rng, "Init", "init(rng, *a, **k)"), args, kwargs)
+
+    def apply(
+        params: Params | None, state: State | None, rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs
+    ) -> tuple[R, MutableState]:
+        return _apply(f, params, state, _key(rng, "Apply", "apply(params, state, rng, *a, **k)"), args, kwargs)
+
+    _keep_signature(init, f, ("rng",), "init")
+    _keep_signature(apply, f, ("params", "state", "rng"), "apply")
+    return TransformedWithState(init, apply)
+
+
+def _apply(
+    f: Callable[..., R], params: Params | None, state: State | None, key: Any, args: Any, kwargs: Any
+) -> tuple[R, MutableState]:
+    for what, value in (("params", params), ("state", state)):
+        if value is not None and not isinstance(value, Mapping):
+            raise InvalidParamsError(what, value)
+    frame = Frame(params or {}, state or {}, None if key is None else PRNGSequence(key), running_init=False)
+    out = _run(f, frame, args, kwargs)
+    return out, frame.state  # type: ignore[return-value]
+
+
+def transform(f: Callable[P, R], *, apply_rng: bool = True) -> Transformed[P, R]:
+    """Turns a function that makes modules into a pair of pure functions.
+
+    Args:
+      f: a function of any arguments. In it modules may be made, and parameters and keys asked for.
+      apply_rng: False leaves the key out of `apply`, as `hkx.without_apply_rng` does.
+
+    Returns:
+      `init(rng, *args, **kwargs) -> params` and `apply(params, rng, *args, **kwargs) -> out`. `rng` is a typed key, a
+      raw key, an int seed, or None if no key is needed. `params` is a dict of dicts of arrays, by module and by name.
+      `init` does not run the forward pass: it needs the shapes and dtypes of the arguments only, and takes
+      `jax.ShapeDtypeStruct` for an array.
+
+    Raises:
+      JitInTransformError: if `f` is already compiled or mapped.
+      NonEmptyStateError: in `init` and `apply`, if `f` uses state.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.Linear(2)(x))
+      >>> x = jnp.ones([1, 3])
+      >>> params = model.init(jax.random.key(0), x)
+      >>> jax.jit(model.apply)(params, None, x).shape
+      (1, 2)
+    """
+    _check_callable(f)
+
+    def init(rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> MutableParams:
+        params, state = _init(f, _key(rng, "Init", "init(rng, *a, **k)"), args, kwargs)
+        return _stateless(params, state)
+
+    def apply(params: Params | None, rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> R:
+        key = _key(rng, "Apply", "apply(params, rng, *a, **k)")
+        return _stateless(*_apply(f, params, None, key, args, kwargs))
+
+    def apply_without_rng(params: Params | None, *args: P.args, **kwargs: P.kwargs) -> R:
+        return _stateless(*_apply(f, params, None, None, args, kwargs))
+
+    _keep_signature(init, f, ("rng",), "init")
+    _keep_signature(apply, f, ("params", "rng"), "apply")
+    _keep_signature(apply_without_rng, f, ("params",), "apply")
+    return Transformed(init, apply if apply_rng else apply_without_rng)  # type: ignore[arg-type]
+
+
+def _stateless(result: Any, state: MutableState) -> Any:
+    if state:
+        raise NonEmptyStateError(paths(state))
+    return result

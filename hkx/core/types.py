@@ -1,0 +1,54 @@
+"""The types that the rest of hkx speaks in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import jax
+
+Array: TypeAlias = jax.Array
+Shape: TypeAlias = Sequence[int]
+DType: TypeAlias = Any
+PRNGKey: TypeAlias = Any
+"""A typed key (`jax.random.key`), a raw `uint32` key (`jax.random.PRNGKey`) or an `int` seed."""
+
+Initializer: TypeAlias = Callable[[Shape, DType], Any]
+Params: TypeAlias = Mapping[str, Mapping[str, Array]]
+State: TypeAlias = Mapping[str, Mapping[str, Array]]
+MutableParams: TypeAlias = MutableMapping[str, MutableMapping[str, Array]]
+MutableState: TypeAlias = MutableMapping[str, MutableMapping[str, Array]]
+
+
+@runtime_checkable
+class ModuleProtocol(Protocol):
+    """What every module has, whatever class it is made from: for type annotations and `isinstance`."""
+
+    name: str
+    module_name: str
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if Protocol not in cls.__bases__:
+            base = cls.__bases__[0].__name__
+            raise TypeError(
+                f"{cls.__name__} is a Protocol, as `hkx.{base}` is, and should not be subclassed but for another: "
+                f"write `class {cls.__name__}({base}, Protocol)`, or subclass `hkx.Module` for a module."
+            )
+
+    def params_dict(self) -> Mapping[str, Array]:
+        """The parameters of the module and of those below it, by full name."""
+        ...
+
+    def state_dict(self) -> Mapping[str, Array]:
+        """The state of the module and of those below it, by full name."""
+        ...
+
+
+@runtime_checkable
+class SupportsCall(ModuleProtocol, Protocol):
+    """A module that can be called: for type annotations and `isinstance`."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Applies the module."""
+        ...

@@ -1,0 +1,353 @@
+"""Initializers: functions of `(shape, dtype)` that return the initial value of a parameter or a state.
+
+They draw their keys from the running transform, so they are called inside one, most often by `hkx.get_parameter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.core.rng import next_rng_key
+from hkx.core.sampling import Draw, drawn
+from hkx.core.types import DType, Shape
+from hkx.core.types import Initializer as Initializer
+
+_TRUNCATED_STD = 0.87962566103423978
+"""The standard deviation of a normal distribution that is cut off at two standard deviations."""
+
+
+def _plain(value: Any) -> bool:
+    """Whether a scale or a bound is an ordinary number."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def _normal(kind: Any, shape: Shape, dtype: DType, low: float, high: float, stddev: Any, mean: Any) -> jax.Array:
+    shape, dtype = tuple(shape), np.dtype(dtype)
+    if _plain(stddev) and _plain(mean) and mean == 0 and stddev != 0:
+        return drawn(Draw(kind, shape, dtype, float(low), float(high), float(stddev)))
+    unit = drawn(Draw(kind, shape, dtype, float(low), float(high)))
+    scale, shift = (jax.lax.convert_element_type(v, unit.dtype) for v in (stddev, mean))
+    return scale * unit + shift
+
+
+class Constant:
+    """Every element has the same value.
+
+    Args:
+      constant: a number, or an array that broadcasts to the shape.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> hkx.testing.transform_and_run(lambda: hkx.initializers.Constant(3.0)([2], jnp.float32))()
+      Array([3., 3.], dtype=float32)
+    """
+
+    def __init__(self, constant: Any):
+        self.constant = constant
+
+    def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
+        return jnp.broadcast_to(jnp.asarray(self.constant), shape).astype(dtype)
+
+
+class RandomNormal:
+    """Normally distributed: `mean + stddev * z`.
+
+    Args:
+      stddev: the standard deviation.
+      mean: the mean.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> hkx.testing.transform_and_run(lambda: hkx.initializers.RandomNormal(0.1)([2, 3], jnp.float32))().shape
+      (2, 3)
+    """
+
+    def __init__(self, stddev: Any = 1.0, mean: Any = 0.0):
+        self.stddev = stddev
+        self.mean = mean
+
+    def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
+        return _normal("normal", shape, dtype, -np.inf, np.inf, self.stddev, self.mean)
+
+
+class TruncatedNormal:
+    """Normally distributed and cut off: `mean + stddev * z`, where z is between `lower` and `upper`.
+
+    Args:
+      stddev: the standard deviation before cutting off.
+      mean: the mean before cutting off.
+      lower: the lower end, in standard deviations.
+      upper: the upper end, in standard deviations.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> w = hkx.testing.transform_and_run(lambda: hkx.initializers.TruncatedNormal(0.1)([100], jnp.float32))()
+      >>> bool((abs(w) <= 0.2).all())
+      True
+    """
+
+    def __init__(self, stddev: Any = 1.0, mean: Any = 0.0, lower: float = -2.0, upper: float = 2.0):
+        self.stddev = stddev
+        self.mean = mean
+        self.lower = lower
+        self.upper = upper
+
+    def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
+        return _normal("truncated_normal", shape, dtype, self.lower, self.upper, self.stddev, self.mean)
+
+
+class RandomUniform:
+    """Uniformly distributed between `minval`, included, and `maxval`, excluded.
+
+    Args:
+      minval: the lower end.
+      maxval: the upper end.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> w = hkx.testing.transform_and_run(lambda: hkx.initializers.RandomUniform(-1, 1)([100], jnp.float32))()
+      >>> bool((abs(w) <= 1).all())
+      True
+    """
+
+    def __init__(self, minval: Any = 0.0, maxval: Any = 1.0):
+        self.minval = minval
+        self.maxval = maxval
+
+    def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
+        if _plain(self.minval) and _plain(self.maxval) and np.issubdtype(np.dtype(dtype), np.floating):
+            return drawn(Draw("uniform", tuple(shape), np.dtype(dtype), float(self.minval), float(self.maxval)))
+        return jax.random.uniform(next_rng_key(), shape, dtype, self.minval, self.maxval)
+
+
+def _fans(shape: Shape, fan_in_axes: Sequence[int] | None = None) -> tuple[float, float]:
+    """How many inputs and outputs a weight of this shape connects; the last axis is the outputs."""
+    if len(shape) < 1:
+        return 1, 1
+    if len(shape) == 1:
+        return shape[0], shape[0]
+    if len(shape) == 2:
+        return shape[0], shape[1]
+    if fan_in_axes is not None:
+        fan_in = np.prod([shape[i] for i in fan_in_axes])
+        return float(fan_in), float(np.prod([s for i, s in enumerate(shape) if i not in fan_in_axes]))
+    receptive = np.prod(shape[:-2])
+    return float(shape[-2] * receptive), float(shape[-1] * receptive)
+
+
+class VarianceScaling:
+    """Zero mean and a variance of `scale / n`, so that a layer keeps the variance of its input.
+
+    `n` is the number of inputs (`fan_in`), of outputs (`fan_out`), or their mean (`fan_avg`). Glorot's distributions
+    are `(1, "fan_avg", "truncated_normal" or "uniform")`, He's are `(2, "fan_in", …)`, LeCun's are `(1, "fan_in", …)`.
+
+    References: Glorot & Bengio (2010), "Understanding the difficulty of training deep feedforward neural networks";
+    He et al. (2015), "Delving deep into rectifiers", arXiv:1502.01852.
+
+    Args:
+      scale: the factor of the variance, positive.
+      mode: `"fan_in"`, `"fan_out"` or `"fan_avg"`.
+      distribution: `"truncated_normal"` (at two standard deviations), `"normal"` or `"uniform"`.
+      fan_in_axes: the axes that count as inputs, of a shape of more than two dimensions; None takes all but the last.
+        A matrix has its inputs first.
+
+    Raises:
+      ValueError: if an argument is not one of these.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> he = hkx.initializers.VarianceScaling(2.0)
+      >>> hkx.testing.transform_and_run(lambda: he([3, 4], jnp.float32))().shape
+      (3, 4)
+    """
+
+    def __init__(
+        self,
+        scale: float = 1.0,
+        mode: str = "fan_in",
+        distribution: str = "truncated_normal",
+        fan_in_axes: Sequence[int] | None = None,
+    ):
+        if scale < 0.0:
+            raise ValueError(f"`scale` must be a positive float, got {scale}.")
+        if mode not in ("fan_in", "fan_out", "fan_avg"):
+            raise ValueError(f"Invalid `mode` argument {mode!r}: it must be 'fan_in', 'fan_out' or 'fan_avg'.")
+        distribution = distribution.lower()
+        if distribution not in ("normal", "truncated_normal", "uniform"):
+            raise ValueError(
+                f"Invalid `distribution` argument {distribution!r}: "
+                "it must be 'normal', 'truncated_normal' or 'uniform'."
+            )
+        self.scale = scale
+        self.mode = mode
+        self.distribution = distribution
+        self.fan_in_axes = fan_in_axes
+
+    def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
+        fan_in, fan_out = _fans(shape, self.fan_in_axes)
+        count = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2.0}[self.mode]
+        scale = self.scale / max(1.0, count)
+        if self.distribution == "truncated_normal":
+            return TruncatedNormal(stddev=np.sqrt(scale) / np.asarray(_TRUNCATED_STD, dtype))(shape, dtype)
+        if self.distribution == "normal":
+            return RandomNormal(stddev=np.sqrt(scale))(shape, dtype)
+        limit = np.sqrt(3.0 * scale)
+        return RandomUniform(minval=-limit, maxval=limit)(shape, dtype)
+
+
+class UniformScaling:
+    """Uniform in `±scale * sqrt(3 / n)`, where `n` is the number of inputs: the variance is `scale**2 / n`.
+
+    Reference: Sussillo & Abbott (2014), "Random walk initialization for training very deep feedforward networks",
+    arXiv:1412.6558.
+
+    Args:
+      scale: the factor of the bounds.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> w = hkx.testing.transform_and_run(lambda: hkx.initializers.UniformScaling()([3, 4], jnp.float32))()
+      >>> bool((abs(w) <= 1).all())
+      True
+    """
+
+    def __init__(self, scale: float = 1.0):
+        self.scale = scale
+
+    def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
+        inputs = np.prod(shape[:-1])
+        limit = np.sqrt(3 / inputs) * self.scale
+        return RandomUniform(-limit, limit)(shape, dtype)
+
+
+class Orthogonal:
+    """An orthogonal matrix, uniformly distributed: the Q of the QR decomposition of a normal one, with signs fixed.
+
+    Reference: Saxe et al. (2014), "Exact solutions to the nonlinear dynamics of learning in deep linear neural
+    networks", arXiv:1312.6120.
+
+    Args:
+      scale: what the matrix is multiplied by.
+      axis: the axis of the outputs; all others together are the inputs.
+
+    Raises:
+      ValueError: on a call with fewer than two dimensions.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> w = hkx.testing.transform_and_run(lambda: hkx.initializers.Orthogonal()([3, 3], jnp.float32))()
+      >>> bool(jnp.allclose(w @ w.T, jnp.eye(3), atol=1e-6))
+      True
+    """
+
+    def __init__(self, scale: float = 1.0, axis: int = -1):
+        self.scale = scale
+        self.axis = axis
+
+    def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
+        if len(shape) < 2:
+            raise ValueError(f"Orthogonal initializer requires at least a 2D shape. Got {tuple(shape)}.")
+        rows = shape[self.axis]
+        columns = int(np.prod(shape)) // max(rows, 1)
+        tall = (rows, columns) if rows > columns else (columns, rows)
+        q, r = jnp.linalg.qr(jax.random.normal(next_rng_key(), tall, dtype))
+        q *= jnp.sign(jnp.diag(r))[None]
+        if rows < columns:
+            q = q.T
+        others = tuple(np.delete(shape, self.axis).tolist())
+        return self.scale * jnp.moveaxis(q.reshape((rows, *others)), 0, self.axis)
+
+
+class Identity:
+    """The identity matrix, repeated over leading dimensions where there are any.
+
+    Args:
+      gain: what the matrix is multiplied by.
+
+    Raises:
+      ValueError: on a call with fewer than two dimensions.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> hkx.testing.transform_and_run(lambda: hkx.initializers.Identity(2.0)([2, 2], jnp.float32))()
+      Array([[2., 0.],
+             [0., 2.]], dtype=float32)
+    """
+
+    def __init__(self, gain: Any = 1.0):
+        self.gain = gain
+
+    def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
+        if len(shape) < 2:
+            raise ValueError(f"Identity initializer requires at least a 2D shape. Got {tuple(shape)}.")
+        eye = jnp.eye(shape[-2], shape[-1], dtype=dtype)
+        return jax.lax.convert_element_type(self.gain, dtype) * jnp.broadcast_to(eye, tuple(shape))
+
+
+class TorchUniform:
+    """What PyTorch's layers start from: uniform in `±1 / sqrt(fan_in)`, which has the variance `1 / (3 fan_in)`.
+
+    It is the default of `torch.nn.Linear` and of all convolutions, for weights and biases, and with the hidden size in
+    place of `fan_in`, of all parameters of `torch.nn.RNN`, `LSTM` and `GRU`. (For a transposed convolution PyTorch
+    counts the outputs, which are in the same place in its weights.) `torch.nn.Embedding` starts from `TorchEmbedding`,
+    the normalisation layers from ones and zeros.
+
+    Args:
+      fan_in: the number of inputs of an output. None computes it from the shape of a weight, as the product of all
+        sizes but the last; a bias does not tell it, so it has to be given for one.
+
+    Raises:
+      ValueError: on a call with fewer than two dimensions and without `fan_in`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     torch = hkx.initializers.TorchUniform
+      ...     return hkx.Linear(5, w_init=torch(), b_init=torch(fan_in=x.shape[-1]))(x)
+      >>> params = hkx.transform(f).init(jax.random.key(0), jnp.ones([1, 4]))
+      >>> bool((abs(params["linear"]["b"]) <= 0.5).all())
+      True
+    """
+
+    def __init__(self, fan_in: int | None = None):
+        self.fan_in = fan_in
+
+    def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
+        fan_in = self.fan_in
+        if fan_in is None:
+            if len(shape) < 2:
+                raise ValueError(
+                    f"The shape {tuple(shape)} does not tell the number of inputs: pass `TorchUniform(fan_in=...)`."
+                )
+            fan_in = int(np.prod(shape[:-1]))
+        limit = 1 / np.sqrt(max(fan_in, 1))
+        return RandomUniform(-limit, limit)(shape, dtype)
+
+
+class TorchEmbedding(RandomNormal):
+    """What `torch.nn.Embedding` starts from: a normal distribution of standard deviation 1.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> f = hkx.transform(lambda i: hkx.Embed(5, 3, w_init=hkx.initializers.TorchEmbedding())(i))
+      >>> f.init(jax.random.key(0), jnp.array([0]))["embed"]["embeddings"].shape
+      (5, 3)
+    """
+
+    def __init__(self) -> None:
+        super().__init__(stddev=1.0, mean=0.0)

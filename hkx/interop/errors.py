@@ -1,0 +1,15 @@
+"""The mistakes that can be made when weights are exchanged with another library."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hkx.core.errors import HkxError
+
+
+class WeightMismatchError(HkxError, ValueError):
+    """The weights of one library do not fit the parameters of the other."""
+
+    def __init__(self, problem: str, paths: Iterable[str] = (), advice: str = ""):
+        listed = "".join(f"\n  {path}" for path in paths)
+        super().__init__(f"{problem}{':' if listed else '.'}{listed}{chr(10) + advice if advice else ''}")

@@ -1,0 +1,349 @@
+"""Flax modules inside hkx, and hkx functions inside Flax. Needs the package `flax`.
+
+In hkx, the parameters of a Flax module are kept as those of other modules are: `{"name/Dense_0": {"kernel": …}}`, and
+its other variables as state. In Flax, the parameters of an hkx function are nested dicts, split at the slashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import flax.linen as nn
+import jax
+from flax import errors as flax_errors
+from flax import nnx
+from flax.core import meta
+
+from hkx.core.errors import MissingParameterError
+from hkx.core.frame import Scope, current_frame, paths
+from hkx.core.naming import scope_pushed, unique_name
+from hkx.core.rng import maybe_next_rng_key, next_rng_key
+from hkx.core.store import get_parameter, get_state, set_state
+from hkx.core.transform import Transformed, TransformedWithState, transform_with_state
+
+Tree = dict[str, dict[str, Any]]
+
+
+def flatten_flax_to_haiku(collection: Mapping[str, Any]) -> Tree:
+    """Turns nested dicts into the two levels that hkx keeps parameters in.
+
+    Args:
+      collection: mappings of mappings of arrays, of any depth.
+
+    Returns:
+      `{module: {name: array}}`, where `module` is the path of keys joined by `/`, and `"~"` for arrays at the top.
+
+    Example:
+
+      >>> import hkx.experimental.flax
+      >>> hkx.experimental.flax.flatten_flax_to_haiku({"a": {"b": {"w": 1}}, "c": 2})
+      {'a/b': {'w': 1}, '~': {'c': 2}}
+    """
+    out: Tree = {}
+
+    def visit(path: tuple[str, ...], value: Any) -> None:
+        if isinstance(value, Mapping):
+            for key, inner in value.items():
+                visit((*path, str(key)), inner)
+        else:
+            out.setdefault("/".join(path[:-1]) or "~", {})[path[-1]] = value
+
+    visit((), collection)
+    return out
+
+
+def _nested(flat: Mapping[str, Mapping[str, Any]], top: str | None = None) -> dict[str, Any]:
+    """The opposite of `flatten_flax_to_haiku`; `top` is the module whose arrays stand at the top."""
+    out: dict[str, Any] = {}
+    for module, entries in flat.items():
+        inner = out
+        for key in () if module == top else module.split("/"):
+            inner = inner.setdefault(key, {})
+        inner.update(entries)
+    return out
+
+
+class _AbsentError(Exception):
+    """A module found no value for one of its parameters; the argument is its path."""
+
+
+class _Guest(Protocol):
+    """A foreign module as hkx sees it: two-level dicts of parameters and of state."""
+
+    def create(self, next_key: Callable[[], Any], args: Any, kwargs: Any) -> tuple[Tree, Tree]:
+        """Initial parameters and state; `next_key` draws a key, if one is needed."""
+        ...
+
+    def run(self, params: Tree, state: Tree, args: Any, kwargs: Any) -> tuple[Any, Tree]:
+        """What the module returns, and its new state."""
+        ...
+
+
+class _Linen:
+    def __init__(self, module: nn.Module):
+        self._module = module
+
+    def create(self, next_key: Callable[[], Any], args: Any, kwargs: Any) -> tuple[Tree, Tree]:
+        kwargs = dict(kwargs)
+        rngs: Any = kwargs.pop("rngs", None)
+        if rngs is None:
+            rngs = next_key()
+        elif isinstance(rngs, Mapping) and "params" not in rngs:
+            rngs = {**rngs, "params": next_key()}
+        variables: dict[str, Any] = dict(meta.unbox(self._module.init(rngs, *args, **kwargs)))  # type: ignore[arg-type]
+        params = flatten_flax_to_haiku(variables.pop("params", {}))
+        variables.pop("intermediates", None)
+        flat = {kind: flatten_flax_to_haiku(collection) for kind, collection in variables.items()}
+        return params, {f"{kind}/{m}": entries for kind, modules in flat.items() for m, entries in modules.items()}
+
+    def run(self, params: Tree, state: Tree, args: Any, kwargs: Any) -> tuple[Any, Tree]:
+        kinds: dict[str, Tree] = {}
+        for bundle, entries in state.items():
+            kind, _, module = bundle.partition("/")
+            kinds.setdefault(kind, {})[module] = entries
+        variables = {kind: _nested(flat, top="~") for kind, flat in kinds.items()}
+        variables["params"] = _nested(params, top="~")
+
+        kwargs = dict(kwargs)
+        given = kwargs.pop("rngs", None)
+
+        def apply(rngs: Any) -> tuple[Any, Any]:
+            return self._module.apply(variables, *args, rngs=rngs, mutable=list(kinds), **kwargs)  # type: ignore[return-value]
+
+        try:
+            out, changed = apply(given)
+        except flax_errors.InvalidRngError:  # a key is drawn only for modules that need one
+            key = maybe_next_rng_key() if given is None else None
+            if key is None:
+                raise
+            out, changed = apply({"params": key})
+        except (flax_errors.ScopeParamNotFoundError, flax_errors.ScopeCollectionNotFound) as error:
+            raise _AbsentError("…") from error
+        flat = {kind: flatten_flax_to_haiku(collection) for kind, collection in changed.items()}
+        return out, {f"{kind}/{m}": entries for kind, modules in flat.items() for m, entries in modules.items()}
+
+
+class _Nnx:
+    def __init__(self, make: Callable[[nnx.Rngs], nnx.Module]):
+        self._make = make
+        abstract = nnx.eval_shape(lambda: make(nnx.Rngs(0)))
+        self._graph, params, rest = nnx.split(abstract, nnx.Param, ...)
+        self._params, self._rest = nnx.to_flat_state(params), nnx.to_flat_state(rest)
+
+    @staticmethod
+    def _flat(state: Any) -> Tree:
+        values = [(tuple(map(str, path)), variable.get_value()) for path, variable in nnx.to_flat_state(state)]
+        out: Tree = {}
+        for path, value in values:
+            out.setdefault("/".join(path[:-1]) or "~", {})[path[-1]] = value
+        return out
+
+    @staticmethod
+    def _filled(template: Any, flat: Tree) -> Any:
+        def value(path: Any) -> Any:
+            names = tuple(map(str, path))
+            module = "/".join(names[:-1]) or "~"
+            if names[-1] not in flat.get(module, {}):
+                raise _AbsentError(f"{module}/{names[-1]}")
+            return flat[module][names[-1]]
+
+        return nnx.from_flat_state([(path, variable.replace(value(path))) for path, variable in template])
+
+    def create(self, next_key: Callable[[], Any], args: Any, kwargs: Any) -> tuple[Tree, Tree]:
+        del args, kwargs
+        _, params, rest = nnx.split(self._make(nnx.Rngs(next_key())), nnx.Param, ...)
+        return self._flat(params), self._flat(rest)
+
+    def run(self, params: Tree, state: Tree, args: Any, kwargs: Any) -> tuple[Any, Tree]:
+        module: Any = nnx.merge(self._graph, self._filled(self._params, params), self._filled(self._rest, state))
+        out = module(*args, **kwargs)
+        return out, self._flat(nnx.split(module, nnx.Param, ...)[2])
+
+
+def _guest(mod: Any) -> _Guest:
+    if isinstance(mod, nn.Module):
+        return _Linen(mod)
+    if isinstance(mod, nnx.Module):
+        graph, state = nnx.split(mod)
+        return _Nnx(lambda rngs: nnx.merge(graph, state))
+    if callable(mod):
+        return _Nnx(mod)  # type: ignore[arg-type]
+    raise TypeError(
+        "`lift` takes a Flax module (Linen or NNX), or a function of `nnx.Rngs` that makes one; "
+        f"got {type(mod).__name__}."
+    )
+
+
+def lift(mod: Any, *, name: str) -> Callable[..., Any]:
+    """Makes a Flax module usable inside a function that hkx transforms.
+
+    Args:
+      mod: a Linen module; or an NNX module, whose present values are the initial ones; or a function of `nnx.Rngs`
+        that makes an NNX module, such as `lambda rngs: nnx.Linear(3, 2, rngs=rngs)`.
+      name: the name under which its parameters and state are kept, unique in the running module.
+
+    Returns:
+      A function that calls the module. In `init`, its first call initialises it, with one key. A Linen module takes
+      keys of its own as `rngs={"dropout": key}`; "params" is added where it is missing. Parameters are
+      `{"name/Dense_0": {"kernel": …}}`, with `"name/~"` for those of the module itself; variables of other
+      collections of Linen are state under `"name/collection/…"`, all other variables of NNX are state under `"name/…"`.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+      TypeError: if `mod` is something else.
+      MissingParameterError: in `apply`, if the given parameters do not hold those of the module.
+
+    Example:
+
+      >>> import flax.linen as nn, hkx, jax, jax.numpy as jnp
+      >>> import hkx.experimental.flax
+      >>> def f(x):
+      ...     return hkx.Linear(1)(hkx.experimental.flax.lift(nn.Dense(4), name="dense")(x))
+      >>> model = hkx.transform(f)
+      >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0), jnp.ones([2, 3])))
+      {'dense/~': {'bias': (4,), 'kernel': (3, 4)}, 'linear': {'b': (1,), 'w': (4, 1)}}
+    """
+    frame = current_frame("hkx.experimental.flax.lift")
+    guest = _guest(mod)
+    prefix = f"{unique_name(frame.scope, name)}/"
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        frame = current_frame("hkx.experimental.flax.lift")
+
+        def held(tree: Mapping[str, Any]) -> Tree:
+            return {b.removeprefix(prefix): dict(v) for b, v in tree.items() if b.startswith(prefix)}
+
+        params, state = held(frame.params), held(frame.state)
+        if frame.running_init and not params and not state:
+            params, state = guest.create(next_rng_key, args, kwargs)
+        params = _each(params, prefix, lambda n, v: get_parameter(n, v.shape, v.dtype, init=_giving(v)))
+        state = _each(state, prefix, lambda n, v: get_state(n, v.shape, v.dtype, init=_giving(v)))
+        try:
+            out, new_state = guest.run(params, state, args, kwargs)
+        except _AbsentError as error:
+            path = f"{prefix}{error.args[0]}"
+            raise MissingParameterError(path, (), "that the Flax module gives it", paths(frame.params)) from error
+        _each(new_state, prefix, set_state)
+        return out
+
+    return call
+
+
+def _giving(value: Any) -> Callable[[Any, Any], Any]:
+    return lambda shape, dtype: value
+
+
+def _each(tree: Tree, prefix: str, do: Callable[[str, Any], Any]) -> Tree:
+    """`do(name, value)` for every entry, as the module that it belongs to would do it."""
+    frame = current_frame("hkx.experimental.flax.lift")
+    out: Tree = {}
+    for bundle, entries in tree.items():
+        with scope_pushed(frame, Scope(f"{prefix}{bundle}", "__call__")):
+            out[bundle] = {name: do(name, value) for name, value in entries.items()}
+    return out
+
+
+def _with_state(transformed: Transformed | TransformedWithState) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """`init -> (params, state)` and `apply -> (out, state)` of either kind."""
+    if isinstance(transformed, TransformedWithState):
+        return transformed.init, transformed.apply
+
+    def init(rng: Any, *args: Any, **kwargs: Any) -> Any:
+        return transformed.init(rng, *args, **kwargs), {}
+
+    def apply(params: Any, state: Any, rng: Any, *args: Any, **kwargs: Any) -> Any:
+        return transformed.apply(params, rng, *args, **kwargs), state
+
+    return init, apply
+
+
+class Module(nn.Module):
+    """A function that hkx has transformed, as a Linen module.
+
+    Its parameters are in the collection `params` and its state in `state`, nested as the slashes in hkx's names say.
+    `init` needs a key called `params`; a function that draws keys in `apply` needs one called `apply`, in both.
+
+    Args:
+      transformed: what `hkx.transform` or `hkx.transform_with_state` returned.
+      parent: as for every Linen module.
+      name: as for every Linen module.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> import hkx.experimental.flax
+      >>> net = hkx.experimental.flax.Module(hkx.transform(lambda x: hkx.nets.MLP([4, 1])(x)))
+      >>> variables = net.init(jax.random.key(0), jnp.ones([2, 3]))
+      >>> jax.tree.map(jnp.shape, variables["params"]["mlp"]["~"]["linear_1"])
+      {'b': (1,), 'w': (4, 1)}
+    """
+
+    transformed: Transformed | TransformedWithState
+
+    @classmethod
+    def create(cls, hk_cls: Callable[..., Any], *init_args: Any, **init_kwargs: Any) -> Module:
+        """A Linen module that makes an hkx module and calls it: `Module.create(hkx.Linear, 10)`."""
+        return cls(transform_with_state(lambda *a, **k: hk_cls(*init_args, **init_kwargs)(*a, **k)))
+
+    @nn.compact
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function."""
+        init, apply = _with_state(self.transformed)
+        if self.is_initializing() and not self.variables:
+            params, state = init(self.make_rng("params"), *args, **kwargs)
+            self._put("params", params)
+            self._put("state", state)
+        else:
+            params, state = (flatten_flax_to_haiku(self.variables.get(c, {})) for c in ("params", "state"))
+        rng = self.make_rng("apply") if self.has_rng("apply") else None
+        out, new_state = apply(params, state, rng, *args, **kwargs)
+        changed = {
+            m: entries
+            for m, entries in new_state.items()
+            if any(v is not state.get(m, {}).get(n) for n, v in entries.items())
+        }
+        if changed and not self.is_initializing():
+            self._put("state", new_state)
+        return out
+
+    def _put(self, collection: str, tree: Mapping[str, Mapping[str, Any]]) -> None:
+        for name, value in _nested(tree).items():
+            self.put_variable(collection, name, value)
+
+
+class NNXModule(nnx.Module):
+    """A function that hkx has transformed, as an NNX module.
+
+    Args:
+      transformed: what `hkx.transform` or `hkx.transform_with_state` returned.
+      *args: example arguments of the function.
+      rngs: where the keys come from: `params` for the initial values, `apply` (or the default) for keys drawn in calls.
+      **kwargs: example keyword arguments of the function.
+
+    Example:
+
+      >>> from flax import nnx
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> from hkx.interop.flax import NNXModule
+      >>> x = jnp.ones([2, 3])
+      >>> net = NNXModule(hkx.transform(lambda x: hkx.Linear(4)(x)), x, rngs=nnx.Rngs(0))
+      >>> net(x).shape
+      (2, 4)
+    """
+
+    def __init__(self, transformed: Transformed | TransformedWithState, *args: Any, rngs: nnx.Rngs, **kwargs: Any):
+        init, self._apply = _with_state(transformed)
+        params, state = init(rngs.params(), *args, **kwargs)
+        self.params = nnx.Param(params)
+        self.state = nnx.BatchStat(state)
+        self.rngs = rngs
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the function, and keeps its new state."""
+        old = self.state.get_value()
+        key = self.rngs.apply() if self.rngs is not None else None
+        out, new = self._apply(self.params.get_value(), old, key, *args, **kwargs)
+        if jax.tree.leaves(new):
+            self.state.set_value(new)
+        return out

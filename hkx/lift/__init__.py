@@ -1,0 +1,1 @@
+"""JAX transforms and control flow that may be used inside a transformed function."""

@@ -1,0 +1,57 @@
+"""State and keys that are carried through a JAX loop, or out of the branch that was taken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+from hkx.core.frame import Frame, paths
+from hkx.lift.checks import difference, entry_name
+from hkx.lift.errors import LateParameterError, StateInLoopError
+from hkx.lift.purify import Carry, Pure, absorb, changes, fill_keys, snapshot
+
+
+def runs_eagerly() -> bool:
+    """Whether JAX calls bodies and branches as the values at hand ask for, rather than tracing each once."""
+    return bool(jax.config.jax_disable_jit)  # type: ignore[attr-defined]
+
+
+class Carried:
+    """What stays the same during a loop (parameters), and what its body passes on (state and keys).
+
+    Attributes:
+      start: what the first iteration is given, beside the user's carry.
+    """
+
+    def __init__(self, frame: Frame, name: str, looping: bool = True):
+        """`name` is the public function on whose behalf this is made; `looping` is False for branches."""
+        fill_keys(frame)
+        self._frame = frame
+        self._name = name
+        self._looping = looping
+        self._before = snapshot(frame)
+        self.start: tuple[Any, Any] = (self._before.state, self._before.rng)
+
+    def step(self, pure: Pure[..., Any], moving: Any, *args: Any) -> tuple[Any, Any]:
+        """Calls a body in the trace of a loop: its result, and what the next iteration is given."""
+        before = self._before._replace(state=moving[0], rng=moving[1])
+        out, after = pure.run(before, args, settled=True, looping=self._looping, full_keys=True)
+        late = list(paths(changes(before, after).params))
+        if late:
+            raise LateParameterError(self._name, late)
+        changed = difference(before.state, after.state, entry_name, ("before", "after"))
+        if changed:
+            raise StateInLoopError(self._name, changed)
+        return out, (after.state, after.rng)
+
+    def same(self, before: Any, after: Any) -> bool:
+        """Whether a step left state and keys as they were."""
+        held, left = (self._before._replace(state=state, rng=rng) for state, rng in (before, after))
+        changed = changes(held, left)
+        return not changed.state and changed.rng is None
+
+    def finish(self, moving: Any) -> None:
+        """Makes what came out what the running function goes on with."""
+        after = Carry(self._before.params, moving[0], self._before.initial_state, moving[1])
+        absorb(self._frame, changes(self._before, after))

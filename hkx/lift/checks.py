@@ -1,0 +1,91 @@
+"""Differences between two trees of arrays, in words: what JAX would complain about, with the leaf that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def shape_and_dtype(x: Any) -> str:
+    """`float32[2,3]`."""
+    if not is_value(x):
+        return f"{x!r} (not an array)"
+    return f"{jnp.result_type(x).name}[{','.join(map(str, jnp.shape(x)))}]"
+
+
+def is_value(x: Any) -> bool:
+    """Whether JAX can carry a leaf through a loop."""
+    try:
+        jax.typeof(x)
+    except TypeError:
+        return False
+    return True
+
+
+def as_arrays(tree: Any) -> Any:
+    """`tree` with numbers and NumPy arrays as JAX arrays, as a loop or branch sees them once JAX traces it."""
+    return jax.tree.map(lambda x: jnp.asarray(x) if is_value(x) and not isinstance(x, jax.Array) else x, tree)
+
+
+def _is_weak(x: Any) -> bool:
+    return getattr(jax.typeof(x), "weak_type", False)
+
+
+def _alike(x: Any, y: Any) -> bool:
+    """Whether a loop that was given `x` may return `y`; a Python number takes the dtype of what it becomes."""
+    if not is_value(x) or not is_value(y):
+        return False
+    if jnp.shape(x) != jnp.shape(y):
+        return False
+    a, b = jax.typeof(x).dtype, jax.typeof(y).dtype
+    if a == b:
+        return True
+    if jnp.issubdtype(a, jax.dtypes.prng_key) or jnp.issubdtype(b, jax.dtypes.prng_key):
+        return False
+    return (_is_weak(x) and jnp.promote_types(a, b) == b) or (_is_weak(y) and jnp.promote_types(a, b) == a)
+
+
+def difference(
+    given: Any,
+    returned: Any,
+    label: Callable[[Any], str] = jax.tree_util.keystr,
+    names: tuple[str, str] = ("given", "returned"),
+) -> str | None:
+    """What is different between two trees, or None; `label` turns the path of a leaf into words."""
+    if jax.tree.structure(given) == jax.tree.structure(returned):
+        pairs = zip(jax.tree_util.tree_leaves_with_path(given), jax.tree.leaves(returned), strict=True)
+        wrong = [(path, x, y) for (path, x), y in pairs if not _alike(x, y)]
+        return (
+            "\n".join(
+                f"  {label(path) or 'the value'}: {names[0]} {shape_and_dtype(x)}, {names[1]} {shape_and_dtype(y)}"
+                for path, x, y in wrong[:5]
+            )
+            or None
+        )
+    before, after = (
+        {label(path): x for path, x in jax.tree_util.tree_leaves_with_path(tree)} for tree in (given, returned)
+    )
+    lines = [
+        f"  {k or 'a single value'}: {names[0]} {shape_and_dtype(v)}, not {names[1]}"
+        for k, v in before.items()
+        if k not in after
+    ]
+    lines += [
+        f"  {k or 'a single value'}: {names[1]} {shape_and_dtype(v)}, not {names[0]}"
+        for k, v in after.items()
+        if k not in before
+    ]
+    structures = "\n".join(
+        f"  {name} the structure {jax.tree.structure(tree)}"
+        for name, tree in zip(names, (given, returned), strict=True)
+    )
+    return "\n".join(lines[:6]) or structures
+
+
+def entry_name(path: Any) -> str:
+    """The path of a leaf in a two-level dict, as the full name of a parameter or state."""
+    names = [str(getattr(k, "key", k)) for k in path[:2]]
+    return repr("/".join(names)) + jax.tree_util.keystr(path[2:])

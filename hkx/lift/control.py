@@ -1,0 +1,396 @@
+"""Loops: scan, map, fori_loop, while_loop, associative_scan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.core
+import jax.numpy as jnp
+
+from hkx.core import initialise
+from hkx.core.frame import Frame, current_frame, local
+from hkx.lift.carried import Carried, runs_eagerly
+from hkx.lift.checks import as_arrays, difference
+from hkx.lift.errors import BodyResultError, CarryMismatchError, ConditionEffectError, ScanLengthError
+from hkx.lift.purify import Pure, creating, restore_state, snapshot
+from hkx.lift.stacked import Axes
+from hkx.lift.stacked_scan import scan_stacked
+
+C = TypeVar("C")
+X = TypeVar("X")
+Y = TypeVar("Y")
+
+
+def _check_carry(name: str, given: Any, returned: Any, what: str = "a carry") -> None:
+    problem = difference(given, returned)
+    if problem:
+        raise CarryMismatchError(name, what, problem)
+
+
+def _pair(name: str, result: Any) -> tuple[Any, Any]:
+    if not isinstance(result, (tuple, list)) or len(result) != 2:
+        raise BodyResultError(name, result)
+    return result[0], result[1]
+
+
+def _length(name: str, xs: Any, length: int | None) -> int:
+    leaves = jax.tree.leaves(xs)
+    for leaf in leaves:
+        if jnp.ndim(leaf) == 0:
+            raise ScanLengthError(name, f"the scalar {leaf!r} among its inputs")
+    sizes = sorted({jnp.shape(leaf)[0] for leaf in leaves} | ({int(length)} if length is not None else set()))
+    if not sizes:
+        raise ScanLengthError(name, "neither inputs nor a length")
+    if len(sizes) > 1:
+        raise ScanLengthError(name, f"inputs of the different lengths {sizes}")
+    return sizes[0]
+
+
+def scan(
+    f: Callable[[C, X], tuple[C, Y]],
+    init: C,
+    xs: X = None,
+    length: int | None = None,
+    reverse: bool = False,
+    unroll: int | bool = 1,
+    *,
+    param_axes: Axes = None,
+    state_axes: Axes = None,
+) -> tuple[C, Y]:
+    """`jax.lax.scan` whose body may make modules, ask for parameters, set state and draw keys.
+
+    Computes `carry, ys[t] = f(carry, xs[t])` for `t = 0 … length - 1`. State and keys pass from one iteration to the
+    next; parameters are the same in all of them, and are created in the first one during `init`.
+
+    Args:
+      f: a function of the carry and of one slice of `xs`, which returns the new carry and one output. The carry keeps
+        its structure, shapes and dtypes.
+      init: the first carry, any tree.
+      xs: a tree of arrays with the leading axis `length`, or None.
+      length: the number of iterations, needed only if `xs` holds no array.
+      reverse: goes from the last slice to the first; `ys` stays in the order of `xs`.
+      unroll: how many iterations one step of the compiled loop holds.
+      param_axes: None shares the parameters among the iterations. An int n gives each iteration its own, with initial
+        values of its own, stacked along axis n: a stack of layers. A function of the module's name and the parameter's
+        name says so for each parameter.
+      state_axes: the same for states; those that are shared pass from one iteration to the next.
+
+    Returns:
+      The last carry, and the outputs stacked along a new leading axis.
+
+    Raises:
+      CarryMismatchError: if the carry changes its structure, shape or dtype.
+      StateInLoopError: if a state does so, or is created in `apply`.
+      LateParameterError: if a parameter is asked for that the first iteration does not ask for.
+      ScanLengthError: if the lengths differ or there is none.
+      MappedSizeError: if a parameter or state is stacked along an axis of another size than `length`.
+
+    Outside of a transformed function it is `jax.lax.scan`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(xs):
+      ...     return hkx.scan(lambda h, x: 2 * [hkx.Linear(2)(h) + x], jnp.zeros(2), xs)
+      >>> model = hkx.transform(f)
+      >>> params = model.init(jax.random.key(0), jnp.ones([5, 2]))
+      >>> list(params), model.apply(params, None, jnp.ones([5, 2]))[1].shape
+      (['linear'], (5, 2))
+    """
+    if (param_axes is None and state_axes is None) or not local.frames:
+        return _scan("scan", f, init, xs, length, reverse, unroll)
+    frame, options = current_frame("hkx.scan"), (reverse, unroll)
+    length = _length("hkx.scan", xs, length)
+    return scan_stacked("hkx.scan", frame, f, init, xs, length, options, (param_axes, state_axes))
+
+
+def _scan(name: str, f: Any, init: Any, xs: Any, length: int | None, reverse: bool, unroll: int | bool) -> Any:
+    if not local.frames:
+        return jax.lax.scan(f, init, xs, length=length, reverse=reverse, unroll=unroll)
+    name = f"hkx.{name}"
+    frame = current_frame(name)
+    length = _length(name, xs, length)
+    pure: Pure[..., Any] = Pure(f, name)
+    init = as_arrays(init)
+    if not creating(frame):
+        return _scan_rest(name, frame, pure, init, xs, length, reverse, unroll)
+
+    if length == 0:
+        x = jax.tree.map(lambda a: jnp.zeros_like(a, shape=jnp.shape(a)[1:]), xs)
+        carry, y = _pair(name, pure.inline(init, x))
+        pure.commit()
+        _check_carry(name, init, carry)
+        return init, jax.tree.map(lambda a: jnp.zeros_like(a, shape=(0, *jnp.shape(a))), y)
+
+    first, rest = (-1, slice(None, -1)) if reverse else (0, slice(1, None))
+    carry, y = _pair(name, pure.inline(init, jax.tree.map(lambda a: jnp.asarray(a)[first], xs)))
+    _check_carry(name, init, carry)
+    carry = jax.tree.map(lambda before, after: jnp.asarray(after, _joint_dtype(before, after)), init, carry)
+    first_y = jax.tree.map(lambda a: jnp.asarray(a)[None], y)
+    if length == 1:
+        pure.commit()
+        return carry, first_y
+    xs = jax.tree.map(lambda a: jnp.asarray(a)[rest], xs)
+    carry, ys = _scan_rest(name, frame, pure, carry, xs, length - 1, reverse, unroll)
+    order = (lambda a, b: [b, a]) if reverse else (lambda a, b: [a, b])
+    return carry, jax.tree.map(lambda a, b: jnp.concatenate(order(a, b)), first_y, ys)
+
+
+def _joint_dtype(before: Any, after: Any) -> Any:
+    """The dtype of a carry that began as a Python number."""
+    dtype = jax.typeof(after).dtype
+    return dtype if jnp.issubdtype(dtype, jax.dtypes.prng_key) else jnp.result_type(before, after)
+
+
+def _scan_rest(
+    name: str, frame: Frame, pure: Pure[..., Any], init: Any, xs: Any, length: int, reverse: bool, unroll: int | bool
+) -> Any:
+    carried = Carried(frame, name)
+
+    def body(carry: Any, x: Any) -> Any:
+        given, moving = carry
+        result, moving = carried.step(pure, moving, given, x)
+        carry, y = _pair(name, result)
+        _check_carry(name, given, carry)
+        return (carry, moving), y
+
+    (carry, moving), ys = jax.lax.scan(body, (init, carried.start), xs, length, reverse=reverse, unroll=unroll)
+    carried.finish(moving)
+    pure.commit()
+    return carry, ys
+
+
+def map(f: Callable[[X], Y], xs: X) -> Y:
+    """`jax.lax.map` whose function may make modules, ask for parameters, set state and draw keys.
+
+    Computes `ys[t] = f(xs[t])`, one slice after the other.
+
+    Args:
+      f: a function of one slice.
+      xs: a tree of arrays with the same leading axis.
+
+    Returns:
+      The results, stacked along a new leading axis.
+
+    Raises:
+      the same as `hkx.scan`.
+
+    Outside of a transformed function it is `jax.lax.map`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda xs: hkx.map(lambda x: hkx.Linear(3)(x), xs))
+      >>> params = model.init(jax.random.key(0), jnp.ones([5, 2]))
+      >>> model.apply(params, None, jnp.ones([5, 2])).shape
+      (5, 3)
+    """
+    if not local.frames:
+        return jax.lax.map(f, xs)
+    return _scan("map", lambda _, x: ((), f(x)), (), xs, None, False, 1)[1]
+
+
+def _known(value: Any) -> bool:
+    return not isinstance(value, jax.core.Tracer)
+
+
+def _select(pred: Any, on_true: Any, on_false: Any) -> Any:
+    def choose(a: Any, b: Any) -> Any:
+        return a if a is b else jnp.where(pred, a, b)
+
+    return jax.tree.map(choose, on_true, on_false)
+
+
+def _first_iteration(frame: Frame, pred: Any, body: Pure[..., Any], args: tuple[Any, ...], init: Any, name: str) -> Any:
+    """Creates what the body needs; its result, and its effect on the state, count only where `pred` holds."""
+    before = snapshot(frame).state
+    if _known(pred) and not pred:
+        body.visit(*args)
+        restore_state(frame, before)
+        return init
+    out = body.inline(*args)
+    _check_carry(name, init, out, "a value")
+    if _known(pred):
+        return jax.tree.map(lambda a, b: jnp.asarray(b, _joint_dtype(a, b)), init, out)
+    after = snapshot(frame).state
+    restore_state(frame, before)
+    for bundle, entries in frame.state.items():
+        for entry, value in entries.items():
+            entries[entry] = _select(pred, after[bundle][entry], value)
+    return _select(pred, out, init)
+
+
+def fori_loop(
+    lower: Any, upper: Any, body_fun: Callable[[Any, C], C], init_val: C, *, unroll: int | bool | None = None
+) -> C:
+    """`jax.lax.fori_loop` whose body may make modules, ask for parameters, set state and draw keys.
+
+    Computes `val = body_fun(i, val)` for `i = lower … upper - 1`. During `init` the body creates its parameters even
+    if it is not run once.
+
+    Args:
+      lower: the first index, an int or an integer array of shape [].
+      upper: one more than the last.
+      body_fun: a function of the index and of the value that returns the new value.
+      init_val: the first value, any tree.
+      unroll: how many iterations one step of the compiled loop holds.
+
+    Returns:
+      The last value.
+
+    Raises:
+      the same as `hkx.scan`.
+
+    Outside of a transformed function it is `jax.lax.fori_loop`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.fori_loop(0, 3, lambda i, y: hkx.Linear(2)(y), x))
+      >>> params = model.init(jax.random.key(0), jnp.ones(2))
+      >>> model.apply(params, None, jnp.ones(2)).shape
+      (2,)
+    """
+    if not local.frames:
+        return jax.lax.fori_loop(lower, upper, body_fun, init_val, unroll=unroll)
+    name = "hkx.fori_loop"
+    frame = current_frame(name)
+    pure: Pure[..., Any] = Pure(body_fun, name)
+    init_val = as_arrays(init_val)
+    if creating(frame):
+        known = _known(lower) and _known(upper)
+        pred = bool(lower < upper) if known else jnp.asarray(lower < upper)
+        init_val = _first_iteration(frame, pred, pure, (as_arrays(lower), init_val), init_val, name)
+        lower = lower + 1
+        if known and lower >= upper:
+            pure.commit()
+            return init_val
+    carried = Carried(frame, name)
+
+    def body(i: Any, value: Any) -> Any:
+        out, moving = carried.step(pure, value[1], i, value[0])
+        _check_carry(name, value[0], out, "a value")
+        return out, moving
+
+    if runs_eagerly():  # the body has names even if it is not called
+        jax.eval_shape(body, lower, (init_val, carried.start))
+    out, moving = jax.lax.fori_loop(lower, upper, body, (init_val, carried.start), unroll=unroll)
+    carried.finish(moving)
+    pure.commit()
+    return out
+
+
+def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_val: C) -> C:
+    """`jax.lax.while_loop` whose functions may make modules and ask for parameters; the body may set state, draw keys.
+
+    Computes `while cond_fun(val): val = body_fun(val)`. During `init` both functions create their parameters even if
+    the body is not run once.
+
+    Args:
+      cond_fun: a function of the value that returns a bool of shape [].
+      body_fun: a function of the value that returns the new value.
+      init_val: the first value, any tree.
+
+    Returns:
+      The last value.
+
+    Raises:
+      ConditionEffectError: if `cond_fun` sets state or draws a key.
+      And what `hkx.scan` raises.
+
+    Outside of a transformed function it is `jax.lax.while_loop`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     return hkx.while_loop(lambda y: jnp.abs(y).sum() < 9, lambda y: y + hkx.Linear(2, w_init=jnp.ones)(y), x)
+      >>> model = hkx.transform(f)
+      >>> model.apply(model.init(jax.random.key(0), jnp.ones(2)), None, jnp.ones(2))
+      Array([9., 9.], dtype=float32)
+    """
+    if not local.frames:
+        return jax.lax.while_loop(cond_fun, body_fun, init_val)
+    name = "hkx.while_loop"
+    frame = current_frame(name)
+    condition: Pure[..., Any] = Pure(cond_fun, name)
+    init_val = as_arrays(init_val)
+    if creating(frame):
+        before = snapshot(frame)
+        with jax.named_scope(initialise.VISIT):
+            go = condition.inline(init_val)
+        restore_state(frame, before.state)
+        if before.rng is not None and _names(frame) == _names(before):
+            frame.rngs[-1].replace_internal_state(before.rng)
+        body: Pure[..., Any] = Pure(body_fun, name, after=condition)
+        init_val = _first_iteration(frame, go, body, (init_val,), init_val, name)
+    carried = Carried(frame, name)
+    bodies: list[Pure[..., Any]] = []
+
+    def pure_cond(value: Any) -> Any:
+        go, moving = carried.step(condition, value[1], value[0])
+        if not carried.same(value[1], moving):
+            raise ConditionEffectError()
+        return go
+
+    def pure_body(value: Any) -> Any:
+        bodies[:] = [Pure(body_fun, name, after=condition)]
+        out, moving = carried.step(bodies[0], value[1], value[0])
+        _check_carry(name, value[0], out, "a value")
+        return out, moving
+
+    if runs_eagerly():
+        jax.eval_shape(pure_cond, (init_val, carried.start))
+        jax.eval_shape(pure_body, (init_val, carried.start))
+    out, moving = jax.lax.while_loop(pure_cond, pure_body, (init_val, carried.start))
+    carried.finish(moving)
+    for pure in (condition, *bodies):
+        pure.commit()
+    return out
+
+
+def _names(holder: Any) -> list[Any]:
+    return [sorted((b, n) for b, e in tree.items() for n in e) for tree in (holder.params, holder.initial_state)]
+
+
+def associative_scan(fn: Callable[[X, X], X], elems: X, reverse: bool = False, axis: int = 0) -> X:
+    """`jax.lax.associative_scan` whose operator may make modules and ask for parameters.
+
+    Computes `out[t] = fn(out[t - 1], elems[t])` in parallel, for an operator that is associative. It is called on
+    several slices at a time, about `2 log2(length)` times, and asks for the same parameters each time.
+
+    Args:
+      fn: an associative function of two trees of slices, with the scanned axis kept.
+      elems: a tree of arrays with the same size along `axis`.
+      reverse: goes from the last element to the first.
+      axis: the axis to scan along.
+
+    Returns:
+      A tree like `elems`.
+
+    Outside of a transformed function it is `jax.lax.associative_scan`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     def combine(a, b):
+      ...         return a + b * hkx.get_parameter("scale", [], init=jnp.ones)
+      ...     return hkx.associative_scan(combine, x)
+      >>> model = hkx.transform(f)
+      >>> print(model.apply(model.init(None, jnp.ones(3)), None, jnp.ones(3)))
+      [1. 2. 3.]
+    """
+    if not local.frames:
+        return jax.lax.associative_scan(fn, elems, reverse=reverse, axis=axis)
+    pure: Pure[..., Any] = Pure(fn, "hkx.associative_scan")
+    if creating(current_frame("hkx.associative_scan")) and all(jnp.shape(a)[axis] < 2 for a in jax.tree.leaves(elems)):
+        pure.inline(elems, elems)
+    out = jax.lax.associative_scan(pure.inline, elems, reverse=reverse, axis=axis)
+    pure.commit()
+    return out
+
+
+__all__ = ["associative_scan", "fori_loop", "map", "scan", "while_loop"]

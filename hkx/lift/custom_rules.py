@@ -1,0 +1,246 @@
+"""custom_vjp and custom_jvp: functions with a derivative of their own."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.core.frame import current_frame, local
+from hkx.lift.errors import MissingRuleError
+from hkx.lift.purify import Carry, Pure, absorb, changes, creating, fill_keys, snapshot
+
+
+class _Custom:
+    """A function of which some arguments have a derivative that the user gives."""
+
+    kind = ""
+
+    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()):
+        self._fun = fun
+        self._nondiff = tuple(nondiff_argnums)
+        functools.update_wrapper(self, fun)
+
+    def _bound(self, args: Any, kwargs: Any) -> tuple[Any, ...]:
+        """The arguments in order, those by name among them."""
+        if not kwargs:
+            return args
+        bound = inspect.signature(self._fun).bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.args
+
+    def _with_fixed(
+        self, args: tuple[Any, ...]
+    ) -> tuple[Callable[..., tuple[Any, ...]], tuple[Any, ...], tuple[Any, ...]]:
+        """How to put the arguments together again; those to differentiate by; the others."""
+        fixed = {n % len(args): args[n] for n in self._nondiff}
+        varying = tuple(a for i, a in enumerate(args) if i not in fixed)
+
+        def join(varying: Any) -> tuple[Any, ...]:
+            rest = iter(varying)
+            return tuple(fixed[i] if i in fixed else next(rest) for i in range(len(args)))
+
+        return join, varying, tuple(fixed[n % len(args)] for n in self._nondiff)
+
+    def _rule(self, pure: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
+        raise NotImplementedError
+
+    def _outside(self) -> Callable[..., Any]:
+        raise NotImplementedError
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not local.frames:
+            return self._outside()(*args, **kwargs)
+        name = f"hkx.{self.kind}"
+        frame = current_frame(name)
+        args = self._bound(args, kwargs)
+        parts = _Parts(self._fun, name)
+        if creating(frame):
+            out = parts.pure.inline(*args)
+        else:
+            fill_keys(frame)
+            before = snapshot(frame)
+            join, varying, fixed = self._with_fixed(args)
+            out, (state, rng) = self._rule(parts, join, fixed)(before, *varying)
+            absorb(frame, changes(before, before._replace(state=state, rng=rng)))
+        parts.pure.commit()
+        return out
+
+
+class _Parts:
+    """The function, and the rules that start with the same names; none of them keeps the running function alive."""
+
+    def __init__(self, fun: Any, name: str):
+        self._name = name
+        self.pure: Pure[..., Any] = Pure(fun, name)
+
+    def rule(self, rule: Any) -> Pure[..., Any]:
+        return Pure(rule, self._name)
+
+    @staticmethod
+    def call(pure: Pure[..., Any], carry: Carry, args: Any) -> tuple[Any, Any]:
+        """The result, and the state and keys that are left."""
+        out, after = pure.run(carry, args, settled=True, full_keys=True)
+        return out, (after.state, after.rng)
+
+
+class custom_vjp(_Custom):
+    """`jax.custom_vjp` of a function that may make modules, ask for parameters, set state and draw keys.
+
+    The rule says what the gradient by the arguments is. Parameters that the function asks for have the gradient that
+    they would have without it.
+
+    Args:
+      fun: the function.
+      nondiff_argnums: the positions of arguments that are not differentiated by and need not be arrays; `bwd` is given
+        them first.
+
+    Returns:
+      A function like `fun`. Give it its rule with `defvjp(fwd, bwd)` before it is called: `fwd(*args)` returns
+      `(out, residuals)`, and `bwd(residuals, out_cotangent)` returns a tuple with one cotangent for each argument.
+
+    Raises:
+      MissingRuleError: when called, if there is no rule.
+
+    Outside of a transformed function it is `jax.custom_vjp`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> @hkx.custom_vjp
+      ... def clipped(x):
+      ...     return hkx.Linear(1, w_init=jnp.ones)(x)
+      >>> clipped.defvjp(lambda x: (clipped(x), x.shape), lambda shape, g: (jnp.full(shape, 0.5),))
+      >>> model = hkx.transform(lambda x: clipped(x).sum())
+      >>> params = model.init(jax.random.key(0), jnp.ones(2))
+      >>> print(jax.grad(model.apply, argnums=2)(params, None, jnp.ones(2)))
+      [0.5 0.5]
+    """
+
+    kind = "custom_vjp"
+
+    def defvjp(self, fwd: Callable[..., tuple[Any, Any]], bwd: Callable[..., tuple[Any, ...]]) -> None:
+        """Sets the rule."""
+        self._fwd, self._bwd = fwd, bwd
+
+    def _rules(self) -> tuple[Any, Any]:
+        if not hasattr(self, "_fwd"):
+            raise MissingRuleError("custom_vjp", "defvjp(fwd, bwd)")
+        return self._fwd, self._bwd
+
+    def _outside(self) -> Callable[..., Any]:
+        function = jax.custom_vjp(self._fun, nondiff_argnums=self._nondiff)
+        function.defvjp(*self._rules())
+        return function
+
+    def _rule(self, pure: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
+        user_fwd, user_bwd = self._rules()
+        of_fun, of_fwd = pure.pure, pure.rule(user_fwd)
+
+        def function(carry: Carry, *varying: Any) -> Any:
+            return _Parts.call(of_fun, carry, join(varying))
+
+        def fwd(carry: Carry, *varying: Any) -> Any:
+            (out, residuals), moving = _Parts.call(of_fwd, carry, join(varying))
+            _, pull = jax.vjp(lambda p: function(carry._replace(params=p), *varying)[0], carry.params)
+            return (out, moving), (residuals, pull)
+
+        def bwd(kept: Any, cotangents: Any) -> Any:
+            residuals, pull = kept
+            by_arguments = user_bwd(*fixed, residuals, cotangents[0])
+            (by_params,) = pull(cotangents[0])
+            return Carry(by_params, None, None, None), *by_arguments  # type: ignore[arg-type]
+
+        custom = jax.custom_vjp(function)
+        custom.defvjp(fwd, bwd)
+        return custom
+
+
+class custom_jvp(_Custom):
+    """`jax.custom_jvp` of a function that may make modules, ask for parameters, set state and draw keys.
+
+    The rule says what the derivative by the arguments is. Parameters that the function asks for have the derivative
+    that they would have without it.
+
+    Args:
+      fun: the function.
+      nondiff_argnums: the positions of arguments that are not differentiated by and need not be arrays; the rule is
+        given them first.
+
+    Returns:
+      A function like `fun`. Give it its rule with `defjvp(rule)` before it is called: `rule(primals, tangents)` takes
+      two tuples and returns `(out, out_tangent)`.
+
+    Raises:
+      MissingRuleError: when called, if there is no rule.
+
+    Outside of a transformed function it is `jax.custom_jvp`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> @hkx.custom_jvp
+      ... def doubled(x):
+      ...     return hkx.Linear(1, w_init=jnp.ones)(x)
+      >>> _ = doubled.defjvp(lambda primals, tangents: (doubled(*primals), 2 * tangents[0].sum(keepdims=True)))
+      >>> model = hkx.transform(lambda x: doubled(x).sum())
+      >>> params = model.init(jax.random.key(0), jnp.ones(2))
+      >>> print(jax.grad(model.apply, argnums=2)(params, None, jnp.ones(2)))
+      [2. 2.]
+    """
+
+    kind = "custom_jvp"
+
+    def defjvp(self, rule: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
+        """Sets the rule, and returns it."""
+        self._user_rule = rule
+        return rule
+
+    def _rules(self) -> Any:
+        if not hasattr(self, "_user_rule"):
+            raise MissingRuleError("custom_jvp", "defjvp(rule)")
+        return self._user_rule
+
+    def _outside(self) -> Callable[..., Any]:
+        function = jax.custom_jvp(self._fun, nondiff_argnums=self._nondiff)
+        function.defjvp(self._rules())
+        return function
+
+    def _rule(self, pure: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
+        of_fun, of_rule = pure.pure, pure.rule(self._rules())
+
+        def function(carry: Carry, *varying: Any) -> Any:
+            return _Parts.call(of_fun, carry, join(varying))
+
+        def rule(primals: Any, tangents: Any) -> Any:
+            carry, *varying = primals
+            carry_dot, *dots = tangents
+            (out, out_dot), moving = _Parts.call(of_rule, carry, (*fixed, tuple(varying), tuple(dots)))
+            by_params = jax.jvp(
+                lambda p: function(carry._replace(params=p), *varying)[0], (carry.params,), (carry_dot.params,)
+            )[1]
+            return (out, moving), (
+                jax.tree.map(_sum_of_tangents, out_dot, by_params),
+                jax.tree.map(_no_tangent, moving),
+            )
+
+        custom = jax.custom_jvp(function)
+        custom.defjvp(rule)
+        return custom
+
+
+def _is_inexact(x: Any) -> bool:
+    return jnp.issubdtype(jax.typeof(x).dtype, jnp.inexact)
+
+
+def _no_tangent(x: Any) -> Any:
+    return jnp.zeros_like(x) if _is_inexact(x) else np.zeros(jnp.shape(x), jax.dtypes.float0)
+
+
+def _sum_of_tangents(a: Any, b: Any) -> Any:
+    return a if getattr(a, "dtype", None) == jax.dtypes.float0 else a + b

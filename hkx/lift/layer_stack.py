@@ -1,0 +1,306 @@
+"""`layer_stack`: one layer, repeated with parameters of its own each time, that is compiled once."""
+
+from __future__ import annotations
+
+import abc
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+
+from hkx.core.frame import Frame, current_frame, local
+from hkx.core.module import Module
+from hkx.lift.checks import difference
+from hkx.lift.errors import CarryMismatchError, LayerFunctionError, LayerInputsError
+from hkx.lift.lift import below, store_below, store_state_below
+from hkx.lift.purify import Carry, Pure, Tree, changes, creating, passing_recorder
+
+
+@runtime_checkable
+class LayerStackTransparencyMapping(Protocol):
+    """How the modules of a transparent `layer_stack` are called, each layer by itself; to be subclassed.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> class Numbered(hkx.LayerStackTransparencyMapping):
+      ...     def stacked_to_flat(self, stacked_module_name, scan_idx):
+      ...         return f"layer_{scan_idx}_{stacked_module_name}"
+      ...     def flat_to_stacked(self, unstacked_module_name):
+      ...         if not unstacked_module_name.startswith("layer_"):
+      ...             return None
+      ...         _, index, name = unstacked_module_name.split("_", 2)
+      ...         return name, int(index)
+      >>> def f(x):
+      ...     return hkx.layer_stack(2, transparent=True, transparency_map=Numbered())(lambda x: hkx.Linear(3)(x))(x)
+      >>> sorted(hkx.transform(f).init(jax.random.key(0), jnp.ones([1, 3])))
+      ['layer_0_linear', 'layer_1_linear']
+    """
+
+    @abc.abstractmethod
+    def stacked_to_flat(self, stacked_module_name: str, scan_idx: int) -> str:
+        """The name of layer `scan_idx` of a module that is called `stacked_module_name` in the stack."""
+
+    @abc.abstractmethod
+    def flat_to_stacked(self, unstacked_module_name: str) -> tuple[str, int] | None:
+        """The name in the stack and the layer, or None for a module that is not part of it."""
+
+
+def layer_stack(
+    num_layers: int,
+    with_per_layer_inputs: bool = False,
+    unroll: int | bool = 1,
+    pass_reverse_to_layer_fn: bool = False,
+    transparent: bool = False,
+    transparency_map: LayerStackTransparencyMapping | None = None,
+    name: str | None = None,
+    *,
+    remat: bool | Callable[..., bool] = False,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Repeats a layer, with parameters, states and keys of its own each time; the layer is compiled once.
+
+    Computes `for i in range(num_layers): x = layer_i(x)`. The parameters of all layers are kept together, stacked along
+    a leading axis `[num_layers, ...]`, and each layer has initial values of its own.
+
+    Args:
+      num_layers: how many times.
+      with_per_layer_inputs: whether the layer is `x, z = layer(x, *ys)`, where each y is a slice of an input with the
+        leading axis `num_layers`, and the z are returned stacked.
+      unroll: how many layers one step of the compiled loop holds.
+      pass_reverse_to_layer_fn: whether the layer takes the keyword argument `reverse` that the stack was called with.
+      transparent: whether the parameters are kept layer by layer, as a Python loop would keep them.
+      transparency_map: the names of the layers then.
+      name: the name under which the parameters are kept; by default `__layer_stack_no_per_layer` or
+        `__layer_stack_with_per_layer`.
+      remat: True, or a policy of `jax.checkpoint_policies`, computes each layer again for the gradient.
+
+    Returns:
+      A decorator. The decorated function takes the arguments of the layer, and `reverse=True` to go from the last layer
+      to the first.
+
+    Raises:
+      LayerFunctionError: if the function takes `*args`, or if `transparent` comes without `transparency_map`.
+      CarryMismatchError: if the layer's result is not like its argument.
+      LayerInputsError: if a per-layer input has another length.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     block = lambda x: x + hkx.Linear(4)(jax.nn.relu(x))
+      ...     return hkx.layer_stack(12, name="blocks")(block)(x)
+      >>> params = hkx.transform(f).init(jax.random.key(0), jnp.ones([1, 4]))
+      >>> jax.tree.map(jnp.shape, params)
+      {'blocks/linear': {'b': (12, 4), 'w': (12, 4, 4)}}
+    """
+    if transparent and transparency_map is None:
+        raise LayerFunctionError("transparency_map must be provided with transparent=True.")
+    default = f"__layer_stack_{'with' if with_per_layer_inputs else 'no'}_per_layer"
+
+    def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
+        if not callable(f):
+            raise TypeError(f"{f} is not a callable object: `hkx.layer_stack(n)` takes a function.")
+        _check_signature(f)
+        layer = _Layer(f, num_layers, with_per_layer_inputs, unroll, pass_reverse_to_layer_fn, remat)
+
+        @functools.wraps(f)
+        def stacked(*args: Any, reverse: bool = False) -> Any:
+            if not local.frames:
+                return layer.scan(None, ({}, {}), None, args, reverse)[0]
+            if transparent:
+                return _run(layer, _Apart(transparency_map, num_layers), args, reverse)
+            return _Stack(name or default)(lambda: _run(layer, _Together(), args, reverse))
+
+        return stacked
+
+    return decorate
+
+
+def _check_signature(f: Callable[..., Any]) -> None:
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):
+        return
+    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+        raise LayerFunctionError(
+            "The function `f` should not have any `varargs` (that is *args) argument. Instead, it should only use "
+            "explicit positional arguments."
+        )
+
+
+class _Stack(Module):
+    """Gives the stack its place in the name scope."""
+
+    def __call__(self, run: Callable[[], Any]) -> Any:
+        return run()
+
+
+class _Together:
+    """Parameters kept stacked."""
+
+    def load(self, tree: Tree) -> Tree:
+        return tree
+
+    def store(self, tree: Tree) -> Tree:
+        return tree
+
+
+class _Apart:
+    """Parameters kept layer by layer, under the names of a `LayerStackTransparencyMapping`."""
+
+    def __init__(self, mapping: Any, num_layers: int):
+        self._mapping = mapping
+        self._num_layers = num_layers
+
+    def load(self, tree: Tree) -> Tree:
+        layers: dict[str, dict[int, Any]] = {}
+        for flat, entries in tree.items():
+            place = self._mapping.flat_to_stacked(flat)
+            if place is not None:
+                layers.setdefault(place[0], {})[place[1]] = entries
+        return {name: stack([by_layer[i] for i in sorted(by_layer)]) for name, by_layer in layers.items()}
+
+    def store(self, tree: Tree) -> Tree:
+        out: Tree = {}
+        for name, entries in tree.items():
+            for i in range(self._num_layers):
+                flat = self._mapping.stacked_to_flat(name, i)
+                if flat in out:
+                    raise LayerFunctionError(
+                        f"Found conflicting unstacked module name for {name} at {flat}: `stacked_to_flat` gives "
+                        "several layers, or modules, one name. Is this a module from outside of the layer?"
+                    )
+                out[flat] = jax.tree.map(lambda a, i=i: a[i], entries)
+        return out
+
+
+def stack(trees: list[Any]) -> Any:
+    """Trees of the same structure as one, along a new leading axis."""
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
+
+
+def _next_key(frame: Frame) -> Any:
+    rng = frame.rngs[-1]
+    return None if rng is None else rng.next()
+
+
+def _layer_keys(key: Any, num: int) -> tuple[Any, Any]:
+    """For each layer, a key for its parameters and one for its first call, split off from what the one before left."""
+
+    def step(key: Any, _: None) -> Any:
+        own, left, call = jax.random.split(key, 3)
+        return left, (own, call)
+
+    return (None, None) if key is None else jax.lax.scan(step, key, None, length=num)[1]
+
+
+def _run(layer: _Layer, storage: Any, args: Any, reverse: bool) -> Any:
+    frame = current_frame("hkx.layer_stack")
+    prefix = frame.scope.prefix
+    init_key, call_key = _next_key(frame), _next_key(frame)
+    call_keys = None if call_key is None else jax.random.split(call_key, layer.num_layers)
+    if creating(frame):
+        init_keys, call_keys = _layer_keys(init_key, layer.num_layers)
+        created = layer.create(frame, prefix, init_keys, args, reverse)
+        store_below(frame, prefix, storage.store(created.params), allow_reuse=True)  # a module may be called twice
+        store_state_below(frame, prefix, storage.store(created.initial_state))
+    params, state = (storage.load(below(tree, prefix)) for tree in (frame.params, frame.state))
+    out, new_state = layer.scan(frame, (params, state), call_keys, args, reverse)
+    changed = changes(Carry({}, state, {}, None), Carry({}, new_state, {}, None)).state
+    store_state_below(frame, prefix, storage.store(changed))
+    if creating(frame):
+        # What the layers were initialised with is replaced by what they left, as programs written for Haiku expect.
+        for bundle, entries in storage.store(changed).items():
+            frame.initial_state[f"{prefix}{bundle}"].update(entries)
+    return out
+
+
+class _Layer:
+    """The function that is repeated, and how."""
+
+    def __init__(self, f: Any, num_layers: int, with_inputs: bool, unroll: int | bool, pass_reverse: bool, remat: Any):
+        self._f = f
+        self.num_layers = num_layers
+        self._with_inputs = with_inputs
+        self._unroll = unroll
+        self._pass_reverse = pass_reverse
+        self._remat = remat
+
+    def _split(self, args: Any) -> tuple[Any, tuple[Any, ...]]:
+        """What passes from layer to layer, and the inputs of the single layers."""
+        if not self._with_inputs:
+            return args, ()
+        x, *inputs = args
+        for leaf in jax.tree.leaves(inputs):
+            if jnp.ndim(leaf) == 0 or jnp.shape(leaf)[0] != self.num_layers:
+                raise LayerInputsError(jnp.shape(leaf), self.num_layers)
+        return (x,), tuple(inputs)
+
+    def _call(self, carried: Any, inputs: Any, reverse: bool, run: Callable[..., Any]) -> Any:
+        """One layer: what it passes on, and what it returns besides."""
+        out, after = run((*carried, *inputs), {"reverse": reverse} if self._pass_reverse else {})
+        if not self._with_inputs:
+            return (out if len(carried) > 1 else (out,)), None, after
+        if not isinstance(out, (tuple, list)) or len(out) != 2:
+            raise LayerFunctionError(
+                "With `with_per_layer_inputs=True` the layer returns a pair `(x, z)` (z may be None), and returned "
+                f"{type(out).__name__}: too many values to unpack (expected 2), or too few."
+            )
+        return (out[0],), out[1], after
+
+    def create(self, frame: Frame, prefix: str, keys: Any, args: Any, reverse: bool) -> Carry:
+        """The parameters and states of all layers, each with initial values of its own, stacked."""
+        carried, inputs = self._split(args)
+        lifted = (frame.lifted_prefix or "") + prefix
+        pure: Pure[..., Any] = Pure(self._f, "hkx.layer_stack", creates=True, apart=lifted)
+        recorder = passing_recorder(frame)
+        empty = Carry({}, {}, {}, None)
+
+        def one(key: Any, inputs: Any) -> Carry:
+            before = empty._replace(rng=None if key is None else (key, ()))
+
+            def run(args: Any, kwargs: Any) -> Any:
+                return pure.run(before, args, kwargs, recorder=recorder)
+
+            after = self._call(carried, inputs, reverse, run)[2]
+            return changes(before, after)._replace(rng=None, state={})
+
+        return jax.vmap(one, axis_size=self.num_layers)(keys, inputs)
+
+    def scan(
+        self, frame: Frame | None, held: tuple[Tree, Tree], keys: Any, args: Any, reverse: bool
+    ) -> tuple[Any, Tree]:
+        """Runs the layers: the result, and the states that they leave."""
+        carried, inputs = self._split(args)
+        pure: Pure[..., Any] | None = None
+        if frame is not None:
+            pure = Pure(self._f, "hkx.layer_stack", creates=False, apart="")
+        outside = Carry({}, {}, {}, None)
+
+        def body(carried: Any, slices: Any) -> Any:
+            (params, state), key, inputs = slices
+            before = Carry(params, state, state, None if key is None else (key, ()))
+
+            def run(args: Any, kwargs: Any) -> Any:
+                return (self._f(*args, **kwargs), outside) if pure is None else pure.run(before, args, kwargs)
+
+            out, z, after = self._call(carried, inputs, reverse, run)
+            problem = difference(carried, out)
+            if problem:
+                raise CarryMismatchError("hkx.layer_stack", "a value", problem)
+            return tuple(out), (z, changes(before, after).state if pure is not None else {})
+
+        if self._remat:
+            policy = None if self._remat is True else self._remat
+            body = jax.checkpoint(body, policy=policy, prevent_cse=False)
+        slices = (held, keys, inputs)
+        length, unroll = self.num_layers, self._unroll
+        out, (z, changed) = jax.lax.scan(body, carried, slices, length, reverse=reverse, unroll=unroll)
+        out = out if len(carried) > 1 else out[0]
+        return ((out, z) if self._with_inputs else out), {
+            **held[1],
+            **{bundle: {**held[1].get(bundle, {}), **entries} for bundle, entries in changed.items()},
+        }

@@ -1,0 +1,292 @@
+"""`lift`: the parameters of a function that is transformed already become part of the one around it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, ParamSpec
+
+from hkx.core.frame import Frame, current_frame, local
+from hkx.core.hooks import MethodContext, intercept_methods
+from hkx.core.naming import unique_name
+from hkx.lift.errors import ClosedOverModuleError, LiftedStateError, LiftReuseError, StateUpdaterError
+from hkx.lift.purify import Tree, creating
+
+P = ParamSpec("P")
+
+
+def below(tree: Tree, prefix: str) -> Tree:
+    """The entries whose module is called `prefix…`, without the prefix."""
+    return {bundle[len(prefix) :]: dict(entries) for bundle, entries in tree.items() if bundle.startswith(prefix)}
+
+
+@contextlib.contextmanager
+def lifted_under(prefix: str) -> Iterator[None]:
+    """Tells the hooks of the transforms that start in the `with` block where their parameters will be."""
+    before = local.lifted_prefix
+    local.lifted_prefix = (before or "") + prefix
+    try:
+        yield
+    finally:
+        local.lifted_prefix = before
+
+
+def store_below(frame: Frame, prefix: str, params: Tree, allow_reuse: bool = False) -> None:
+    """Adds parameters under a prefix."""
+    for bundle in params:
+        if not allow_reuse and f"{prefix}{bundle}" in frame.params:
+            raise LiftReuseError(f"{prefix}{bundle}")
+    for bundle, entries in params.items():
+        frame.params.setdefault(f"{prefix}{bundle}", {}).update(entries)
+
+
+def store_state_below(frame: Frame, prefix: str, state: Tree) -> None:
+    """Sets states under a prefix; those that are new take this as their initial value."""
+    for bundle, entries in state.items():
+        frame.state.setdefault(f"{prefix}{bundle}", {}).update(entries)
+        initial = frame.initial_state.setdefault(f"{prefix}{bundle}", {})
+        for name, value in entries.items():
+            initial.setdefault(name, value)
+
+
+def _own_modules_only() -> contextlib.AbstractContextManager[None]:
+    """Raises where a module is called that was not made in the `with` block."""
+    made: set[int] = set()
+
+    def check(next_function: Any, args: Any, kwargs: Any, context: MethodContext) -> Any:
+        if context.method_name == "__init__":
+            made.add(id(context.module))
+        elif id(context.module) not in made:
+            raise ClosedOverModuleError(context.module.module_name)
+        return next_function(*args, **kwargs)
+
+    return intercept_methods(check)
+
+
+class _Lifted:
+    """Runs a lifted `init` in `init`; in `apply` finds what it created."""
+
+    def __init__(self, init_fn: Callable[..., Any], prefix: str, allow_reuse: bool, transparent: bool = False):
+        self._init_fn = init_fn
+        self.prefix = prefix
+        self._allow_reuse = allow_reuse
+        self._transparent = transparent
+
+    def _creates(self, frame: Frame) -> bool:
+        """Whether to call `init`; also in the second round of a loop, to find that it would make the same again."""
+        return creating(frame) or (frame.running_init and frame.looping and not self._allow_reuse)
+
+    def _init(self, args: Any, kwargs: Any) -> Any:
+        with lifted_under(self.prefix), _own_modules_only() if self._transparent else contextlib.nullcontext():
+            return self._init_fn(*args, **kwargs)
+
+    def params(self, args: Any, kwargs: Any) -> Any:
+        frame = current_frame("hkx.lift")
+        if not self._creates(frame):
+            return below(frame.params, self.prefix)
+        params = self._init(args, kwargs)
+        if isinstance(params, tuple):
+            raise LiftedStateError()
+        store_below(frame, self.prefix, params, self._allow_reuse)
+        return params
+
+    def params_and_state(self, args: Any, kwargs: Any) -> Any:
+        frame = current_frame("hkx.lift_with_state")
+        if not self._creates(frame):
+            return below(frame.params, self.prefix), below(frame.state, self.prefix)
+        params, state = self._init(args, kwargs)
+        store_below(frame, self.prefix, params, self._allow_reuse)
+        store_state_below(frame, self.prefix, state)
+        return params, state
+
+
+def _prefix(name: str, function: str) -> str:
+    return f"{unique_name(current_frame(f'hkx.{function}').scope, name)}/"
+
+
+def lift(init_fn: Callable[P, Any], *, allow_reuse: bool = False, name: str = "lifted") -> Callable[P, Any]:
+    """Makes the parameters of a function that is transformed already part of the running one.
+
+    Args:
+      init_fn: the `init` of the inner function, of `hkx.transform`.
+      allow_reuse: whether parameters that exist under the same names are replaced.
+      name: the name under which they are kept, unique in the running module.
+
+    Returns:
+      A function of the arguments of `init_fn`. During `init` it calls `init_fn` and keeps the parameters; in `apply`
+      it returns them, without calling it. Pass them to the inner `apply`. Its key argument may be
+      `hkx.next_rng_key() if hkx.running_init() else None`.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+      LiftReuseError: when called, if a parameter exists already.
+      LiftedStateError: when called, if the inner function has state.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> inner = hkx.transform(lambda x: hkx.Linear(2)(x))
+      >>> def outer(x):
+      ...     params = hkx.lift(inner.init, name="inner")(hkx.next_rng_key() if hkx.running_init() else None, x)
+      ...     return inner.apply(params, None, x)
+      >>> list(hkx.transform(outer).init(jax.random.key(0), jnp.ones([1, 3])))
+      ['inner/linear']
+    """
+    lifted = _Lifted(init_fn, _prefix(name, "lift"), allow_reuse)
+    return lambda *args, **kwargs: lifted.params(args, kwargs)
+
+
+def transparent_lift(init_fn: Callable[P, Any], *, allow_reuse: bool = False) -> Callable[P, Any]:
+    """`hkx.lift` without a name of its own: the parameters are kept as if the running module had made them.
+
+    Args:
+      init_fn: the `init` of the inner function.
+      allow_reuse: whether parameters that exist under the same names are replaced.
+
+    Returns:
+      A function of the arguments of `init_fn`, as for `hkx.lift`. In `apply` it returns all the parameters that are
+      kept below the running module.
+
+    Raises:
+      the same as `hkx.lift`.
+      ClosedOverModuleError: when called, if the inner function uses a module that was made outside of it.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> inner = hkx.transform(lambda x: hkx.Linear(2)(x))
+      >>> def outer(x):
+      ...     params = hkx.transparent_lift(inner.init)(hkx.next_rng_key() if hkx.running_init() else None, x)
+      ...     return inner.apply(params, None, x)
+      >>> list(hkx.transform(outer).init(jax.random.key(0), jnp.ones([1, 3])))
+      ['linear']
+    """
+    lifted = _Lifted(init_fn, current_frame("hkx.transparent_lift").scope.prefix, allow_reuse, transparent=True)
+    return lambda *args, **kwargs: lifted.params(args, kwargs)
+
+
+class LiftWithStateUpdater:
+    """Writes the state of a lifted function back into the running one; made by `hkx.lift_with_state`.
+
+    It must be used exactly once before the running function returns.
+
+    Args:
+      name: the full name under which the state is kept; `""` for none.
+
+    Example:
+
+      >>> import hkx
+      >>> def f():
+      ...     hkx.LiftWithStateUpdater("inner").update({"counter": {"n": 1}})
+      >>> hkx.transform_with_state(f).apply({}, {}, None)[1]
+      {'inner/counter': {'n': 1}}
+    """
+
+    def __init__(self, name: str):
+        self._prefix = f"{name}/" if name else ""
+        self._used = False
+        self._call = current_frame("hkx.LiftWithStateUpdater").at_end
+        self._call.append(self.assert_used)
+
+    def update(self, state: Any) -> None:
+        """Sets the state of the lifted function, as its `apply` returned it.
+
+        Raises:
+          StateUpdaterError: if the updater was used before, or belongs to another call of `init` or `apply`.
+        """
+        self.ignore_update()
+        store_state_below(current_frame("hkx.LiftWithStateUpdater.update"), self._prefix, state)
+
+    def ignore_update(self) -> None:
+        """Leaves the state as it is.
+
+        Raises:
+          StateUpdaterError: if the updater was used before, or belongs to another call of `init` or `apply`.
+        """
+        if current_frame("hkx.LiftWithStateUpdater").at_end is not self._call:
+            raise StateUpdaterError("elsewhere")
+        if self._used:
+            raise StateUpdaterError("twice")
+        self._used = True
+
+    def assert_used(self) -> None:
+        """Checks that one of the two was called.
+
+        Raises:
+          StateUpdaterError: if not.
+        """
+        if not self._used:
+            raise StateUpdaterError("never")
+
+
+def lift_with_state(
+    init_fn: Callable[P, tuple[Any, Any]], *, allow_reuse: bool = False, name: str = "lifted"
+) -> tuple[Callable[P, tuple[Any, Any]], LiftWithStateUpdater]:
+    """Makes the parameters and state of a function that is transformed already part of the running one.
+
+    Args:
+      init_fn: the `init` of the inner function, of `hkx.transform_with_state`.
+      allow_reuse: whether parameters that exist under the same names are replaced.
+      name: the name under which they are kept, unique in the running module.
+
+    Returns:
+      A function of the arguments of `init_fn` that returns `(params, state)`, and a `LiftWithStateUpdater` whose
+      `update(state)` takes the state that the inner `apply` returned.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+      LiftReuseError: when called, if a parameter exists already.
+      StateUpdaterError: when the running function returns, if the updater was not used.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> inner = hkx.transform_with_state(lambda x: hkx.Linear(2)(x))
+      >>> def outer(x):
+      ...     lifted, updater = hkx.lift_with_state(inner.init, name="inner")
+      ...     params, state = lifted(hkx.next_rng_key() if hkx.running_init() else None, x)
+      ...     y, state = inner.apply(params, state, None, x)
+      ...     updater.update(state)
+      ...     return y
+      >>> params, state = hkx.transform_with_state(outer).init(jax.random.key(0), jnp.ones([1, 3]))
+      >>> list(params)
+      ['inner/linear']
+    """
+    return _with_updater(_Lifted(init_fn, _prefix(name, "lift_with_state"), allow_reuse))
+
+
+def transparent_lift_with_state(
+    init_fn: Callable[P, tuple[Any, Any]], *, allow_reuse: bool = False
+) -> tuple[Callable[P, tuple[Any, Any]], LiftWithStateUpdater]:
+    """`hkx.lift_with_state` without a name of its own.
+
+    Args:
+      init_fn: the `init` of the inner function.
+      allow_reuse: whether parameters that exist under the same names are replaced.
+
+    Returns:
+      The same as `hkx.lift_with_state`.
+
+    Raises:
+      the same as `hkx.lift_with_state`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> inner = hkx.transform_with_state(lambda x: hkx.Linear(2)(x))
+      >>> def outer(x):
+      ...     lifted, updater = hkx.transparent_lift_with_state(inner.init)
+      ...     params, state = lifted(hkx.next_rng_key() if hkx.running_init() else None, x)
+      ...     updater.ignore_update()
+      ...     return inner.apply(params, state, None, x)[0]
+      >>> params, state = hkx.transform_with_state(outer).init(jax.random.key(0), jnp.ones([1, 3]))
+      >>> list(params)
+      ['linear']
+    """
+    prefix = current_frame("hkx.transparent_lift_with_state").scope.prefix
+    return _with_updater(_Lifted(init_fn, prefix, allow_reuse, transparent=True))
+
+
+def _with_updater(lifted: _Lifted) -> Any:
+    updater = LiftWithStateUpdater(lifted.prefix.removesuffix("/"))
+    return lambda *args, **kwargs: lifted.params_and_state(args, kwargs), updater

@@ -1,0 +1,310 @@
+"""`purify`: a function that uses parameters, state and keys becomes a pure one over an explicit carry of them.
+
+Everything else in this package is a short use of it. Two ways to use it occur. A function that JAX runs once (`vmap`,
+`grad`, `jit` …) returns what it changed as one more output: `changes`, then `absorb`. A function that JAX runs in a
+loop passes state and keys from one iteration to the next: see `carried.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
+
+import jax
+
+from hkx.core import initialise
+from hkx.core.frame import ROOT, Frame, Scope, current_frame, local
+from hkx.core.rng import PRNGSequence
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Tree = dict[str, dict[str, Any]]
+
+
+class Carry(NamedTuple):
+    """What a purified function reads and writes, as one tree of arrays.
+
+    Attributes:
+      params: the parameters, by module and by name.
+      state: the current state, by module and by name.
+      initial_state: the state as it was first set.
+      rng: where the key sequence stands (a key, and those split off from it and not yet drawn), or None.
+    """
+
+    params: Tree
+    state: Tree
+    initial_state: Tree
+    rng: tuple[Any, tuple[Any, ...]] | None
+
+
+def _copy(tree: Any) -> Tree:
+    return {bundle: dict(entries) for bundle, entries in tree.items()}
+
+
+def snapshot(frame: Frame) -> Carry:
+    """What the running function holds now."""
+    rng = frame.rngs[-1]
+    keys = None if rng is None else rng.internal_state
+    return Carry(_copy(frame.params), _copy(frame.state), _copy(frame.initial_state), keys)
+
+
+def _new(before: Tree, after: Tree) -> Tree:
+    """The entries of `after` that `before` does not hold, or holds another value for."""
+    out: Tree = {}
+    for bundle, entries in after.items():
+        old = before.get(bundle, {})
+        new = {name: value for name, value in entries.items() if name not in old or old[name] is not value}
+        if new:
+            out[bundle] = new
+    return out
+
+
+def _same_keys(a: Any, b: Any) -> bool:
+    return a[0] is b[0] and len(a[1]) == len(b[1]) and all(x is y for x, y in zip(a[1], b[1], strict=True))
+
+
+def changes(before: Carry, after: Carry) -> Carry:
+    """Only what is new or different in `after`; the keys are None where they are the same."""
+    params, state, initial = (_new(b, a) for b, a in zip(before[:3], after[:3], strict=True))
+    moved = before.rng is not None and after.rng is not None and not _same_keys(before.rng, after.rng)
+    return Carry(params, state, initial, after.rng if moved else None)
+
+
+def absorb(frame: Frame, changed: Carry) -> None:
+    """Writes what `changes` gave into a running function."""
+    for tree, new in ((frame.params, changed.params), (frame.state, changed.state)):
+        for bundle, entries in new.items():
+            tree.setdefault(bundle, {}).update(entries)
+    for bundle, entries in changed.initial_state.items():
+        for name, value in entries.items():
+            frame.initial_state.setdefault(bundle, {}).setdefault(name, value)
+    if changed.rng is not None:
+        frame.rngs[-1].replace_internal_state(changed.rng)
+
+
+def creating(frame: Frame) -> bool:
+    """Whether the function is in `init` and may ask for what does not exist yet."""
+    return frame.running_init and not frame.settled
+
+
+class Pure(Generic[P, R]):
+    """A function of a carry: `out, carry = pure(carry, *args, **kwargs)`. Made by `hkx.purify`.
+
+    Modules made in it have the names that they would have had where `purify` was called, however many times JAX
+    calls it.
+    """
+
+    def __init__(
+        self,
+        fun: Callable[P, R],
+        name: str = "hkx.purify",
+        after: Pure[..., Any] | None = None,
+        creates: bool | None = None,
+        apart: str | None = None,
+    ):
+        """`name` is the public function on whose behalf this is made; names go on from those of `after`.
+
+        `creates` says whether it counts as running in `init`, by default as the running function does. `apart` makes it
+        a transform of its own, with names that begin anew; it is the name under which that is lifted, or "".
+        """
+        frame = current_frame(name)
+        functools.update_wrapper(self, fun, assigned=("__module__", "__name__", "__qualname__", "__doc__"), updated=())
+        self.fun = fun
+        self._name = name
+        self._outer = weakref.ref(frame)
+        self._hooks = local.hooks
+        self._inherited = frame.running_init, frame.settled, frame.lifted_prefix
+        self._at_end = frame.at_end
+        self._scopes: Sequence[Scope] = [s.copy() for s in frame.scopes]
+        if after is not None:
+            self._scopes = after.scopes_after
+        if creates is not None:
+            self._inherited = creates, not creates, frame.lifted_prefix
+        if apart is not None:
+            self._inherited = *self._inherited[:2], apart or None
+            self._scopes = [Scope(ROOT, ROOT)]
+        self.scopes_after: Sequence[Scope] = self._scopes
+
+    def __call__(self, carry: Carry, /, *args: P.args, **kwargs: P.kwargs) -> tuple[R, Carry]:
+        return self.run(carry, args, kwargs, full_keys=True)
+
+    def _frame(self, carry: Carry, recorder: Any, settled: bool, looping: bool) -> Frame:
+        """A frame of the trace that is running now, which holds a copy of the carry."""
+        running_init, was_settled, prefix = self._inherited
+        rng = None
+        if carry.rng is not None:
+            rng = PRNGSequence(carry.rng[0])
+            if recorder is not None:
+                rng.split_with(recorder.split)
+            rng.replace_internal_state(carry.rng)
+        frame = Frame(_copy(carry.params), carry.state, rng, running_init=running_init, recorder=recorder)
+        frame.initial_state = _copy(carry.initial_state)
+        frame.settled = settled or was_settled
+        frame.looping = looping
+        frame.lifted_prefix = prefix
+        frame.at_end = self._at_end
+        return frame
+
+    def _run_in(self, frame: Frame, args: Any, kwargs: Any) -> R:
+        frame.scopes = [s.copy() for s in self._scopes]
+        hooks, local.hooks = local.hooks, self._hooks
+        local.frames.append(frame)
+        checks = len(frame.at_end)
+        try:
+            return self.fun(*args, **kwargs)  # type: ignore[call-arg]
+        except BaseException:
+            del frame.at_end[checks:]  # whoever catches it runs the function again
+            raise
+        finally:
+            local.frames.pop()
+            local.hooks = hooks
+            self.scopes_after = frame.scopes
+
+    def run(
+        self,
+        carry: Carry,
+        args: Any = (),
+        kwargs: Any = None,
+        *,
+        recorder: Any = None,
+        settled: bool = False,
+        looping: bool = False,
+        full_keys: bool = False,
+    ) -> tuple[R, Carry]:
+        """Calls the function on a carry of the trace that is running.
+
+        `recorder` is that of the abstract init, where operations of this trace still reach it; `settled` says that all
+        parameters exist, `looping` that they do because this is not a loop's first iteration; `full_keys` leaves as
+        many keys in reserve as a loop carries.
+        """
+        frame = self._frame(carry, recorder, settled, looping)
+        out = self._run_in(frame, args, kwargs or {})
+        if full_keys:
+            fill_keys(frame)
+        return out, snapshot(frame)
+
+    def inline(self, *args: Any, **kwargs: Any) -> R:
+        """Calls the function on what the running function itself holds."""
+        outer = current_frame(self._name)
+        frame = Frame(outer.params, {}, None, running_init=outer.running_init, recorder=outer.recorder)
+        for shared in ("state", "initial_state", "rngs", "mark", "settled", "looping", "lifted_prefix", "at_end"):
+            setattr(frame, shared, getattr(outer, shared))
+        return self._run_in(frame, args, kwargs)
+
+    def visit(self, *args: Any, **kwargs: Any) -> None:
+        """Creates what the function creates when called so; where it can be avoided, nothing is executed."""
+        outer = current_frame(self._name)
+        if outer.recorder is not None or not self._visit_abstractly(outer, args, kwargs):
+            with jax.named_scope(initialise.VISIT):
+                self.inline(*args, **kwargs)
+
+    def _visit_abstractly(self, outer: Frame, args: Any, kwargs: Any) -> bool:
+        before = snapshot(outer)
+        created: list[Tree] = []
+
+        def visit(recorder: initialise.Recorder, key: Any) -> list[Tree]:
+            carry = before if before.rng is None else before._replace(rng=(key, before.rng[1]))
+            with jax.named_scope(initialise.VISIT):
+                new = changes(before, self.run(carry, args, kwargs, recorder=recorder)[1])
+            created[:] = new.params, new.initial_state, {"": {"keys": new.rng}}
+            return created
+
+        try:
+            trace = initialise.create(visit, None if before.rng is None else before.rng[0])
+        except initialise.ValuesNeeded:
+            return False
+        if initialise.is_alive(trace):
+            return False
+        params, state, keys = created
+        absorb(outer, Carry(params, state, state, keys[""]["keys"]))
+        return True
+
+    def start(self, *args: P.args, **kwargs: P.kwargs) -> Carry:
+        """The carry to begin with. During `init`, the function is visited first, to create what it needs.
+
+        Args:
+          *args: arguments like those that the function will be called with; in `apply` they are not used.
+          **kwargs: likewise.
+        """
+        frame = current_frame(self._name)
+        if creating(frame):
+            state = _copy(frame.state)
+            self.visit(*args, **kwargs)
+            restore_state(frame, state)
+            running_init, _, prefix = self._inherited
+            self._inherited = running_init, True, prefix
+        fill_keys(frame)
+        return snapshot(frame)
+
+    def finish(self, carry: Carry) -> None:
+        """Makes the carry that came out what the running function goes on with."""
+        frame = current_frame(self._name)
+        absorb(frame, changes(snapshot(frame), carry))
+        self.commit()
+
+    def commit(self) -> None:
+        """Counts the names that the function took as taken: what is made later is called otherwise."""
+        outer = self._outer()
+        if outer is None:
+            return
+        for scope, later in zip(outer.scopes, self.scopes_after, strict=False):
+            scope.taken |= later.taken
+            for stem, count in later.counts.items():
+                scope.counts[stem] = max(scope.counts.get(stem, 0), count)
+
+
+def restore_state(frame: Frame, state: Tree) -> None:
+    """Puts the state back to what it was, except that what has been created since stays, at its initial value."""
+    for bundle, entries in frame.state.items():
+        for name in entries:
+            old = state.get(bundle, {})
+            entries[name] = old[name] if name in old else frame.initial_state[bundle][name]
+
+
+def fill_keys(frame: Frame) -> None:
+    """Splits off as many keys as a loop carries from one iteration to the next."""
+    if frame.rngs[-1] is not None:
+        frame.rngs[-1].reserve_up_to_full()
+
+
+def passing_recorder(frame: Frame) -> Any:
+    """The recorder of an abstract init, for use inside a trace that hands on what does not depend on its inputs."""
+    rng = frame.rngs[-1]
+    recorder = frame.recorder
+    return recorder if recorder is not None and (rng is None or rng.splits_with(recorder.split)) else None
+
+
+def purify(fun: Callable[P, R]) -> Pure[P, R]:
+    """Turns a function that uses parameters, state and keys into a pure one over an explicit carry of them.
+
+    With it any transform of pure functions may be used inside a transformed function: a solver, a custom loop, a
+    sharded map. Three steps: `carry = pure.start(*args)`, then `out, carry = pure(carry, *args)` inside the transform
+    as often as it likes, then `pure.finish(carry)`. Leave the last one out to discard changes of state and keys.
+
+    Args:
+      fun: a function of any arguments, which makes modules, asks for parameters, sets state or draws keys.
+
+    Returns:
+      A `Pure`: a function of a `Carry` and the arguments of `fun`, which returns the result of `fun` and the new
+      carry. A carry is a named tuple of arrays in dicts: `params`, `state`, `initial_state` and `rng`.
+
+    Raises:
+      NotInTransformError: outside of a transformed function.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     pure = hkx.purify(lambda y: y + 0.1 * hkx.nets.MLP([4, 2])(y))
+      ...     step = lambda _, carried: pure(carried[1], carried[0])
+      ...     y, carry = jax.lax.fori_loop(0, 5, step, (x, pure.start(x)))
+      ...     pure.finish(carry)
+      ...     return y
+      >>> model = hkx.transform(f)
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 2]))
+      >>> sorted(params), model.apply(params, None, jnp.ones([1, 2])).shape
+      (['mlp/~/linear_0', 'mlp/~/linear_1'], (1, 2))
+    """
+    return Pure(fun)

@@ -1,0 +1,96 @@
+"""shard_map: one program for each device of a mesh."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from hkx.core.frame import local
+from hkx.lift.purify import creating
+from hkx.lift.wrappers import Once
+
+_Spec = jax.sharding.PartitionSpec
+
+
+def shard_map(
+    f: Callable[..., Any] | None = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = None,
+    mesh: Any = None,
+    split_rng: bool = False,
+    **options: Any,
+) -> Callable[..., Any]:
+    """`jax.shard_map` of a function that may make modules, ask for parameters, set state and draw keys.
+
+    Parameters, state and keys are the same on all devices.
+
+    Args:
+      f: the function of one device's parts of the arguments; without it, a decorator is returned.
+      out_specs: how the results are put together, a tree of `jax.sharding.PartitionSpec`.
+      in_specs: how the arguments are divided, likewise: one for each argument. None, on a mesh with explicit axes,
+        takes them as they are.
+      mesh: the `jax.sharding.Mesh`; by default the one that is set.
+      split_rng: whether every device draws keys of its own in `apply`. During `init` all draw the same.
+      **options: further options of `jax.shard_map`.
+
+    Returns:
+      A function like `f`, of whole arrays.
+
+    Outside of a transformed function it is `jax.shard_map`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> from jax.sharding import PartitionSpec as P
+      >>> mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+      >>> def f(x):
+      ...     return hkx.shard_map(hkx.Linear(2), mesh=mesh, in_specs=(P("data"),), out_specs=P("data"))(x)
+      >>> model = hkx.transform(f)
+      >>> params = model.init(jax.random.key(0), jnp.ones([4, 3]))
+      >>> model.apply(params, None, jnp.ones([4, 3])).shape
+      (4, 2)
+    """
+    options.update(mesh=mesh)
+    if f is None:
+        return functools.partial(shard_map, out_specs=out_specs, in_specs=in_specs, split_rng=split_rng, **options)
+    in_specs = tuple(in_specs) if isinstance(in_specs, list) else in_specs
+    given = {} if in_specs is None else {"in_specs": in_specs}
+    outside = jax.shard_map(f, out_specs=out_specs, **given, **options)
+
+    @functools.wraps(f)
+    def wrapped(*args: Any) -> Any:
+        if not local.frames:
+            return outside(*args)
+        once = Once(f, "hkx.shard_map")
+        before = once.before
+        split = split_rng and before.rng is not None and not creating(once.frame)
+        if split:
+            before = before._replace(rng=(once.frame.rngs[-1].next(), ()))
+
+        def body(before: Any, args: Any) -> Any:
+            if split:
+                names = options.get("axis_names") or _axis_names(mesh)
+                key = before.rng[0]
+                for name in sorted(names):
+                    key = jax.random.fold_in(key, jax.lax.axis_index(name))
+                before = before._replace(rng=(key, ()))
+            out, changed = once.call(before, args)
+            return out, changed._replace(rng=None) if split else changed
+
+        specs = jax.tree.map(lambda a: jax.typeof(a).sharding.spec, args) if in_specs is None else in_specs
+        mapped = jax.shard_map(body, in_specs=(_Spec(), specs), out_specs=(out_specs, _Spec()), **options)
+        out, changed = mapped(before, args)
+        once.finish(changed)
+        once.pure.commit()
+        return out
+
+    return wrapped
+
+
+def _axis_names(mesh: Any) -> tuple[str, ...]:
+    return (mesh if mesh is not None else jax.sharding.get_abstract_mesh()).axis_names

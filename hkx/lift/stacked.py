@@ -1,0 +1,97 @@
+"""Parameters and states of which every mapped call, or every iteration, has its own, stacked along an axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hkx.lift.errors import MappedSizeError
+from hkx.lift.purify import Carry, Pure, Tree, changes
+
+Axes = int | None | Callable[[str, str], int | None]
+"""Along which axis they are stacked; None where they are shared; or a function of module and name that says so."""
+
+
+def created_by(fun: Any, name: str, before: Carry, own_states: bool, args: Any, kwargs: Any) -> Carry:
+    """What a function creates when it is run as in `init`, by name, in the trace that is running."""
+    pure: Pure[..., Any] = Pure(fun, name, creates=True)
+    key = jax.random.PRNGKey(0) if before.rng is None else before.rng[0]
+    empty = Carry({}, {} if own_states else before.state, {} if own_states else before.initial_state, (key, ()))
+    return changes(empty, pure.run(empty, args, kwargs)[1])._replace(rng=None)
+
+
+def merged(a: Carry, b: Carry) -> Carry:
+    """The entries of both; the keys are those of the first."""
+    params, state, initial = (
+        {k: {**one.get(k, {}), **other.get(k, {})} for k in {**one, **other}}
+        for one, other in zip(a[:3], b[:3], strict=True)
+    )
+    return Carry(params, state, initial, a.rng)
+
+
+class Stacked:
+    """Knows which parameters and states are stacked, and along which axis."""
+
+    def __init__(self, created: Carry, param_axes: Axes, state_axes: Axes):
+        self._axes: dict[tuple[str, str, str], int] = {}
+        self._created = created
+        for kind, tree, spec in (
+            ("parameter", created.params, param_axes),
+            ("state", created.initial_state, state_axes),
+        ):
+            for bundle, entries in tree.items():
+                for name in entries:
+                    axis = spec(bundle, name) if callable(spec) else spec
+                    if axis is not None:
+                        self._axes[kind, bundle, name] = axis
+
+    def _part(self, carry: Carry, stacked: bool) -> Carry:
+        def part(kind: str, tree: Tree) -> Tree:
+            out = {
+                bundle: {n: v for n, v in entries.items() if ((kind, bundle, n) in self._axes) is stacked}
+                for bundle, entries in tree.items()
+            }
+            return {bundle: entries for bundle, entries in out.items() if entries}
+
+        params, state, initial, rng = carry
+        return Carry(part("parameter", params), part("state", state), part("state", initial), None if stacked else rng)
+
+    def divide(self, carry: Carry) -> tuple[Carry, Carry]:
+        """What is shared (with the keys), and what is stacked."""
+        return self._part(carry, False), self._part(carry, True)
+
+    def axes(self, own: Carry) -> Carry:
+        """The axis of each entry, in the place of the entry."""
+
+        def axes(kind: str, tree: Tree) -> Tree:
+            return {b: {n: self._axes[kind, b, n] for n in entries} for b, entries in tree.items()}
+
+        return Carry(axes("parameter", own.params), axes("state", own.state), axes("state", own.initial_state), None)
+
+    def _move(self, own: Carry, move: Callable[[Any, int], Any]) -> Carry:
+        def moved(axis: int, entry: Any) -> Any:
+            return jax.tree.map(lambda leaf: move(leaf, axis), entry)
+
+        return jax.tree.map(moved, self.axes(own), own._replace(rng=None))
+
+    def moved(self, own: Carry) -> Carry:
+        """Entries that are stacked along the leading axis, stacked along their own."""
+        return self._move(own, lambda leaf, axis: jnp.moveaxis(leaf, 0, axis))
+
+    def leading(self, own: Carry) -> Carry:
+        """Entries that are stacked along their own axis, stacked along the leading one."""
+        return self._move(own, lambda leaf, axis: jnp.moveaxis(leaf, axis, 0))
+
+    def check_sizes(self, own: Carry, size: int) -> None:
+        """Stops where an entry is not stacked, or for another number of calls."""
+        for kind, tree in (("parameter", own.params), ("state", own.state)):
+            for bundle, entries in tree.items():
+                for name, entry in entries.items():
+                    axis = self._axes[kind, bundle, name]
+                    for leaf in jax.tree.leaves(entry):
+                        shape = jnp.shape(leaf)
+                        if not -len(shape) <= axis < len(shape) or shape[axis] != size:
+                            raise MappedSizeError(kind, f"{bundle}/{name}", shape, axis, size)

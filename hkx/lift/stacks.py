@@ -1,0 +1,142 @@
+"""Between the parameters of a `layer_stack` and those of separate layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hkx.lift.errors import StackError
+from hkx.lift.layer_stack import LayerStackTransparencyMapping, stack
+
+_NUMBERED = re.compile(r"(.*)_(\d+)")
+_DEFAULT = "__layer_stack_no_per_layer"
+
+
+def _stem(name: str) -> tuple[str, int]:
+    numbered = _NUMBERED.fullmatch(name)
+    return (numbered.group(1), int(numbered.group(2))) if numbered else (name, 0)
+
+
+class _Loop:
+    """The names that a Python loop over the layer gives: numbered on from layer to layer."""
+
+    def __init__(self, modules: Any):
+        self._per_layer: dict[str, int] = {}
+        for module in modules:
+            stem, number = _stem(module.split("/")[0])
+            self._per_layer[stem] = max(self._per_layer.get(stem, 0), number + 1)
+
+    def stacked_to_flat(self, module: str, layer: int) -> str:
+        first, *rest = module.split("/")
+        stem, number = _stem(first)
+        number += layer * self._per_layer[stem]
+        return "/".join([f"{stem}_{number}" if number else stem, *rest])
+
+
+def _find(params: Any, name: str) -> tuple[str, dict[str, Any]]:
+    found = {bundle: entries for bundle, entries in params.items() if bundle.startswith(f"{name}/")}
+    if not found:
+        stacks = sorted({b.partition("/")[0] for b in params})
+        raise StackError(f"There is no stack called {name!r} in these parameters. At the top there are: {stacks}.")
+    parent = f"{name.rpartition('/')[0]}/" if "/" in name else ""
+    return parent, {bundle[len(name) + 1 :]: entries for bundle, entries in found.items()}
+
+
+def _depth(name: str, stacked: Mapping[str, Any]) -> int:
+    depths = {jnp.shape(leaf)[0] for leaf in jax.tree.leaves(stacked)}
+    if len(depths) != 1:
+        raise StackError(f"The parameters of the stack {name!r} have the different leading sizes {sorted(depths)}.")
+    return depths.pop()
+
+
+def unstack_params(
+    params: Mapping[str, Mapping[str, Any]],
+    name: str = _DEFAULT,
+    *,
+    mapping: LayerStackTransparencyMapping | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Parameters of a model with a `hkx.layer_stack`, for the same model with a Python loop over the layers.
+
+    Args:
+      params: the parameters. States may be converted in the same way.
+      name: the full name of the stack.
+      mapping: how the modules of the layers are called. By default as in `for _ in range(n): x = layer(x)`:
+        `linear`, `linear_1`, `linear_2` and so on, beside the stack.
+
+    Returns:
+      New parameters; arrays `[depth, ...]` of the stack have become `depth` arrays `[...]`, the others stay.
+
+    Raises:
+      StackError: if there is no such stack, or a name is taken.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> layer = lambda x: hkx.Linear(4)(x)
+      >>> model = hkx.transform(lambda x: hkx.layer_stack(3, name="stack")(layer)(x))
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 4]))
+      >>> jax.tree.map(jnp.shape, hkx.unstack_params(params, "stack"))
+      {'linear': {'b': (4,), 'w': (4, 4)}, 'linear_1': {'b': (4,), 'w': (4, 4)}, 'linear_2': {'b': (4,), 'w': (4, 4)}}
+    """
+    parent, stacked = _find(params, name)
+    flat_name = (mapping or _Loop(stacked)).stacked_to_flat
+    out = {bundle: dict(entries) for bundle, entries in params.items() if not bundle.startswith(f"{name}/")}
+    for layer in range(_depth(name, stacked)):
+        for module, entries in stacked.items():
+            flat = parent + flat_name(module, layer)
+            if flat in out:
+                raise StackError(
+                    f"Layer {layer} of {name!r} would be called {flat!r}, which exists. Pass `mapping=`, a "
+                    "`hkx.LayerStackTransparencyMapping` that says how the layers are called."
+                )
+            out[flat] = jax.tree.map(lambda leaf, i=layer: leaf[i], dict(entries))
+    return out
+
+
+def stack_params(
+    params: Mapping[str, Mapping[str, Any]],
+    like: Mapping[str, Mapping[str, Any]],
+    name: str = _DEFAULT,
+    *,
+    mapping: LayerStackTransparencyMapping | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Parameters of a model with a Python loop over layers, for the same model with a `hkx.layer_stack`.
+
+    Args:
+      params: the parameters. States may be converted in the same way.
+      like: parameters of the model with the stack, or their shapes, as `jax.eval_shape(model.init, key, x)` gives.
+      name: the full name of the stack.
+      mapping: how the modules of the layers are called in `params`, as for `hkx.unstack_params`.
+
+    Returns:
+      New parameters; the arrays `[...]` of the layers have become arrays `[depth, ...]`, the others stay.
+
+    Raises:
+      StackError: if there is no such stack in `like`, or a layer is missing.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> layer = lambda x: hkx.Linear(4)(x)
+      >>> model = hkx.transform(lambda x: hkx.layer_stack(3, name="stack")(layer)(x))
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 4]))
+      >>> again = hkx.stack_params(hkx.unstack_params(params, "stack"), params, "stack")
+      >>> jax.tree.map(jnp.shape, again)
+      {'stack/linear': {'b': (3, 4), 'w': (3, 4, 4)}}
+    """
+    parent, stacked = _find(like, name)
+    flat_name = (mapping or _Loop(stacked)).stacked_to_flat
+    out = {bundle: dict(entries) for bundle, entries in params.items()}
+    for module in stacked:
+        layers = []
+        for layer in range(_depth(name, stacked)):
+            flat = parent + flat_name(module, layer)
+            if flat not in out:
+                raise StackError(f"Layer {layer} of {name!r} should be called {flat!r}, and there is no such module.")
+            layers.append(out.pop(flat))
+        out[f"{name}/{module}"] = stack(layers)
+    return out

@@ -1,0 +1,429 @@
+"""JAX's transforms that run a function once: grad, value_and_grad, jvp, vjp, linearize, remat, jit, eval_shape.
+
+Each passes the function's changes of parameters, state and keys out as one more output.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import jax
+
+from hkx.core.frame import Frame, current_frame, local
+from hkx.lift.purify import Carry, Pure, absorb, changes, creating, passing_recorder, snapshot
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Axes = int | Sequence[int]
+
+
+class Once:
+    """One call of a function inside a trace, whose changes are handed out of it.
+
+    Attributes:
+      frame: the running function.
+      pure: the function.
+      before: what the running function held before the call.
+    """
+
+    def __init__(self, fun: Callable[..., Any], name: str):
+        self.frame: Frame = current_frame(name)
+        self.pure: Pure[..., Any] = Pure(fun, name)
+        self.before = snapshot(self.frame)
+
+    def call(
+        self, before: Carry, args: Any, kwargs: Any = None, *, recorder: Any = None, settled: bool = False
+    ) -> tuple[Any, Carry]:
+        """The result and the changes, in the trace that is running."""
+        out, after = self.pure.run(before, args, kwargs, recorder=recorder, settled=settled)
+        return out, changes(before, after)
+
+    def passing(self, has_aux: bool = False) -> Callable[..., Any]:
+        """The function for a transform through which passes whatever does not depend on its inputs.
+
+        It returns the result, then what else it returned and the changes.
+        """
+        recorder = passing_recorder(self.frame)
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            out, changed = self.call(self.before, args, kwargs, recorder=recorder)
+            out, aux = out if has_aux else (out, None)
+            return out, (aux, changed)
+
+        return function
+
+    def finish(self, changed: Carry) -> None:
+        """Makes the changes in the running function."""
+        absorb(self.frame, changed)
+
+
+def value_and_grad(
+    fun: Callable[P, Any],
+    argnums: Axes = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    allow_int: bool = False,
+) -> Callable[P, Any]:
+    """`jax.value_and_grad` of a function that may make modules, ask for parameters, set state and draw keys.
+
+    Args:
+      fun: a function that returns a scalar, or with `has_aux` a pair of a scalar and anything else.
+      argnums: which argument to differentiate by, or which ones.
+      has_aux: whether `fun` returns a pair.
+      holomorphic: whether `fun` is a holomorphic function of complex numbers.
+      allow_int: whether arguments may be integers; their gradient is of dtype `float0`.
+
+    Returns:
+      A function of the arguments of `fun` that returns `(value, gradient)`, or `((value, aux), gradient)`. The
+      gradient is by the arguments; parameters are held constant.
+
+    Outside of a transformed function it is `jax.value_and_grad`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def energy(x):
+      ...     return hkx.Linear(1, w_init=jnp.ones)(x).sum()
+      >>> model = hkx.transform(lambda x: hkx.value_and_grad(energy)(x))
+      >>> model.apply(model.init(jax.random.key(0), jnp.ones(2)), None, jnp.ones(2))
+      (Array(2., dtype=float32), Array([1., 1.], dtype=float32))
+    """
+    options: dict[str, Any] = {"argnums": argnums, "holomorphic": holomorphic, "allow_int": allow_int}
+    outside = jax.value_and_grad(fun, has_aux=has_aux, **options)
+
+    @functools.wraps(fun)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
+        if not local.frames:
+            return outside(*args, **kwargs)
+        once = Once(fun, "hkx.value_and_grad")
+        function = jax.value_and_grad(once.passing(has_aux), has_aux=True, **options)
+        (value, (aux, changed)), gradient = function(*args, **kwargs)
+        once.finish(changed)
+        return ((value, aux) if has_aux else value), gradient
+
+    return wrapped
+
+
+def grad(
+    fun: Callable[P, Any],
+    argnums: Axes = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    *,
+    allow_int: bool = False,
+) -> Callable[P, Any]:
+    """`jax.grad` of a function that may make modules, ask for parameters, set state and draw keys.
+
+    Args:
+      fun: a function that returns a scalar, or with `has_aux` a pair of a scalar and anything else.
+      argnums: which argument to differentiate by, or which ones.
+      has_aux: whether `fun` returns a pair.
+      holomorphic: whether `fun` is a holomorphic function of complex numbers.
+      allow_int: whether arguments may be integers; their gradient is of dtype `float0`.
+
+    Returns:
+      A function of the arguments of `fun` that returns the gradient, or `(gradient, aux)`.
+
+    Outside of a transformed function it is `jax.grad`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def energy(x):
+      ...     return hkx.Linear(1, w_init=jnp.ones)(x).sum()
+      >>> model = hkx.transform(lambda x: hkx.grad(energy)(x))
+      >>> print(model.apply(model.init(jax.random.key(0), jnp.ones(2)), None, jnp.ones(2)))
+      [1. 1.]
+    """
+    function = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int=allow_int)
+
+    @functools.wraps(fun)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
+        value, gradient = function(*args, **kwargs)
+        return (gradient, value[1]) if has_aux else gradient
+
+    return wrapped
+
+
+def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """`jax.jvp` of a function that may make modules, ask for parameters, set state and draw keys.
+
+    Computes `y = f(x)` and `y' = (∂f/∂x) x'`, with the parameters held constant.
+
+    Args:
+      fun: a function of arrays, or trees of them.
+      primals: the tuple of arguments x.
+      tangents: the tuple of their tangents x', like `primals`.
+      has_aux: whether `fun` returns a pair, of which only the first is differentiated.
+
+    Returns:
+      `(y, y')`, or `(y, y', aux)`.
+
+    Outside of a transformed function it is `jax.jvp`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     return hkx.jvp(hkx.Linear(1, w_init=jnp.ones), (x,), (2 * x,))
+      >>> model = hkx.transform(f)
+      >>> model.apply(model.init(jax.random.key(0), jnp.ones(2)), None, jnp.ones(2))
+      (Array([2.], dtype=float32), Array([4.], dtype=float32))
+    """
+    if not local.frames:
+        return jax.jvp(fun, primals, tangents, has_aux=has_aux)
+    once = Once(fun, "hkx.jvp")
+    value, tangent, (aux, changed) = jax.jvp(once.passing(has_aux), primals, tangents, has_aux=True)
+    once.finish(changed)
+    once.pure.commit()
+    return (value, tangent, aux) if has_aux else (value, tangent)
+
+
+def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """`jax.vjp` of a function that may make modules, ask for parameters, set state and draw keys.
+
+    Computes `y = f(x)`, and gives the function of `y'` that computes `x' = (∂f/∂x)ᵀ y'`, with the parameters held
+    constant.
+
+    Args:
+      fun: a function of arrays, or trees of them.
+      *primals: its arguments x.
+      has_aux: whether `fun` returns a pair, of which only the first is differentiated.
+
+    Returns:
+      `(y, function)`, or `(y, function, aux)`; the function returns a tuple with one cotangent for each argument.
+
+    Outside of a transformed function it is `jax.vjp`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     y, pull = hkx.vjp(hkx.Linear(1, w_init=jnp.ones), x)
+      ...     return pull(y)[0]
+      >>> model = hkx.transform(f)
+      >>> print(model.apply(model.init(jax.random.key(0), jnp.ones(2)), None, jnp.ones(2)))
+      [2. 2.]
+    """
+    return _linear_function(jax.vjp, "hkx.vjp", fun, primals, has_aux)
+
+
+def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
+    """`jax.linearize` of a function that may make modules, ask for parameters, set state and draw keys.
+
+    Computes `y = f(x)`, and gives the function of `x'` that computes `y' = (∂f/∂x) x'`, with the parameters held
+    constant.
+
+    Args:
+      fun: a function of arrays, or trees of them.
+      *primals: its arguments x.
+      has_aux: whether `fun` returns a pair, of which only the first is differentiated.
+
+    Returns:
+      `(y, function)`, or `(y, function, aux)`.
+
+    Outside of a transformed function it is `jax.linearize`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     y, push = hkx.linearize(hkx.Linear(1, w_init=jnp.ones), x)
+      ...     return push(3 * x)
+      >>> model = hkx.transform(f)
+      >>> print(model.apply(model.init(jax.random.key(0), jnp.ones(2)), None, jnp.ones(2)))
+      [6.]
+    """
+    return _linear_function(jax.linearize, "hkx.linearize", fun, primals, has_aux)
+
+
+def _linear_function(transform: Any, name: str, fun: Any, primals: Any, has_aux: bool) -> tuple[Any, ...]:
+    if not local.frames:
+        return transform(fun, *primals, has_aux=has_aux)
+    once = Once(fun, name)
+    value, function, (aux, changed) = transform(once.passing(has_aux), *primals, has_aux=True)
+    once.finish(changed)
+    once.pure.commit()
+    return (value, function, aux) if has_aux else (value, function)
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """`jax.eval_shape` of a function that may make modules, ask for parameters, set state and draw keys.
+
+    Args:
+      fun: the function. What it does to parameters, state and keys is discarded: during `init` it creates nothing.
+      *args: its arguments, or `jax.ShapeDtypeStruct` in their place.
+      **kwargs: likewise.
+
+    Returns:
+      The result of `fun` with `jax.ShapeDtypeStruct` in place of arrays.
+
+    Outside of a transformed function it is `jax.eval_shape`.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> def f(x):
+      ...     return hkx.eval_shape(lambda x: hkx.Linear(3)(x), x).shape
+      >>> hkx.transform(f).init(0, jnp.ones(2))
+      {}
+    """
+    if not local.frames:
+        return jax.eval_shape(fun, *args, **kwargs)
+    once = Once(fun, "hkx.eval_shape")
+    return jax.eval_shape(lambda *a, **k: once.call(once.before, a, k)[0], *args, **kwargs)
+
+
+def _shifted(numbers: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
+    """Argument numbers for a function that takes the carry before its `count` arguments."""
+    if numbers is None:
+        return ()
+    return tuple(n + 1 if n >= 0 else n + 1 + count for n in ((numbers,) if isinstance(numbers, int) else numbers))
+
+
+def remat(
+    fun: Callable[P, R],
+    *,
+    prevent_cse: bool = True,
+    policy: Callable[..., bool] | None = None,
+    static_argnums: int | Sequence[int] = (),
+    concrete: Any = False,
+) -> Callable[P, R]:
+    """`jax.checkpoint` of a function that may make modules, ask for parameters, set state and draw keys.
+
+    What the function computes is computed again for the gradient rather than kept in memory.
+
+    Args:
+      fun: the function.
+      prevent_cse: whether to stop the compiler from undoing it; not needed inside `scan`.
+      policy: which values to keep, from `jax.checkpoint_policies`.
+      static_argnums: arguments that are not arrays.
+      concrete: no longer of use; must be False.
+
+    Returns:
+      A function like `fun`.
+
+    Raises:
+      ValueError: if `concrete` is true.
+
+    Outside of a transformed function it is `jax.checkpoint`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.remat(hkx.nets.MLP([8, 1]))(x).sum())
+      >>> params = model.init(jax.random.key(0), jnp.ones(2))
+      >>> jax.grad(model.apply)(params, None, jnp.ones(2))["mlp/~/linear_1"]["b"]
+      Array([1.], dtype=float32)
+    """
+    if concrete is True:
+        raise ValueError("`concrete=True` is no longer possible; mark arguments that are not arrays `static_argnums`.")
+    options: dict[str, Any] = {"prevent_cse": prevent_cse, "policy": policy}
+    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    outside = jax.checkpoint(fun, static_argnums=nums, **options)
+
+    @functools.wraps(fun)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
+        if not local.frames:
+            return outside(*args, **kwargs)
+
+        def transform(function: Any) -> Any:
+            return jax.checkpoint(function, static_argnums=_shifted(nums, len(args)), **options)
+
+        return _recorded("hkx.remat", transform, fun, args, kwargs)
+
+    return wrapped
+
+
+checkpoint = remat
+
+
+def _recorded(name: str, transform: Callable[..., Any], fun: Any, args: Any, kwargs: Any) -> Any:
+    """Calls a function through a transform that changes how it is run, but not what it computes.
+
+    During `init` it is called as it is.
+    """
+    once = Once(fun, name)
+    if creating(once.frame):
+        out = once.pure.inline(*args, **kwargs)
+    else:
+        out, changed = transform(lambda before, *a, **k: once.call(before, a, k))(once.before, *args, **kwargs)
+        once.finish(changed)
+    once.pure.commit()
+    return out
+
+
+def jit(
+    fun: Callable[P, R] | None = None,
+    /,
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    static_argnames: str | Sequence[str] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    inline: bool = False,
+    **options: Any,
+) -> Callable[P, R]:
+    """`jax.jit` of a function that may make modules, ask for parameters, set state and draw keys.
+
+    The usual place for `jax.jit` is around `init` and `apply`. This one marks a part of a function as a program of its
+    own. It belongs to one run of `init` or `apply`, whose modules and names it uses: where `apply` itself is not
+    compiled, it is compiled in each.
+
+    Args:
+      fun: the function; without it, a decorator is returned.
+      static_argnums: arguments that are not arrays, by position.
+      static_argnames: arguments that are not arrays, by name.
+      donate_argnums: arguments whose memory may be used for the results.
+      inline: whether the program is merged into the one around it.
+      **options: further options of `jax.jit`, except those that depend on the number of arguments.
+
+    Returns:
+      A function like `fun`.
+
+    Outside of a transformed function it is `jax.jit`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     block = hkx.jit(hkx.Linear(2))
+      ...     return block(block(x))
+      >>> model = hkx.transform(f)
+      >>> params = model.init(jax.random.key(0), jnp.ones(2))
+      >>> model.apply(params, None, jnp.ones(2)).shape
+      (2,)
+    """
+    options.update(inline=inline, static_argnames=static_argnames)
+    if fun is None:
+        return functools.partial(jit, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)  # type: ignore[return-value]
+    outside = jax.jit(fun, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)
+
+    @functools.wraps(fun)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
+        if not local.frames:
+            return outside(*args, **kwargs)
+
+        def transform(function: Any) -> Any:
+            function.__signature__ = _with_carry(fun)
+            count = len(args)
+            numbers = _shifted(static_argnums, count)
+            return jax.jit(function, static_argnums=numbers, donate_argnums=_shifted(donate_argnums, count), **options)
+
+        return _recorded("hkx.jit", transform, fun, args, kwargs)
+
+    wrapped.lower = outside.lower  # type: ignore[attr-defined]
+    return wrapped
+
+
+def _with_carry(fun: Any) -> inspect.Signature:
+    first = inspect.Parameter("_carry", inspect.Parameter.POSITIONAL_ONLY)
+    try:
+        theirs = list(inspect.signature(fun).parameters.values())
+    except (TypeError, ValueError):
+        kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+        theirs = [inspect.Parameter(n, k) for n, k in zip(("args", "kwargs"), kinds, strict=True)]
+    return inspect.Signature([first, *theirs])

@@ -1,0 +1,9 @@
+"""Mixed precision: policies that say in which dtypes modules keep parameters, compute and return."""
+
+from hkx.tools.mixed_precision import Policy as Policy
+from hkx.tools.mixed_precision import SupportsCasts as SupportsCasts
+from hkx.tools.mixed_precision import clear_policy as clear_policy
+from hkx.tools.mixed_precision import current_policy as current_policy
+from hkx.tools.mixed_precision import get_policy as get_policy
+from hkx.tools.mixed_precision import push_policy as push_policy
+from hkx.tools.mixed_precision import set_policy as set_policy

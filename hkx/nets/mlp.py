@@ -1,0 +1,121 @@
+"""The multi-layer perceptron."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import jax
+
+from hkx.core.errors import NotAListError
+from hkx.core.module import Module
+from hkx.core.rng import PRNGSequence
+from hkx.core.types import Initializer
+from hkx.nn.functional import dropout
+from hkx.nn.linear import Linear
+
+
+class MLP(Module):
+    """Linear layers with an activation between them.
+
+    Args:
+      output_sizes: the sizes of the layers.
+      w_init: initializer of the weights, as `hkx.Linear` takes it.
+      b_init: initializer of the biases; only with `with_bias`.
+      with_bias: whether the layers have one.
+      activation: what is applied after each layer but the last.
+      activate_final: whether it is applied after the last one too.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `b_init` is given and there are no biases.
+      NotAListError: if `output_sizes` is a number.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.nets.MLP([300, 100, 10])(x))
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 28 * 28]))
+      >>> sorted(params)
+      ['mlp/~/linear_0', 'mlp/~/linear_1', 'mlp/~/linear_2']
+    """
+
+    def __init__(
+        self,
+        output_sizes: Iterable[int],
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        with_bias: bool = True,
+        activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
+        activate_final: bool = False,
+        name: str | None = None,
+    ):
+        if not with_bias and b_init is not None:
+            raise ValueError("b_init must not be set when `with_bias` is False: there are no biases to initialise.")
+        super().__init__(name=name)
+        if isinstance(output_sizes, int):
+            raise NotAListError("hkx.nets.MLP", "output_sizes", output_sizes)
+        self.with_bias = with_bias
+        self.w_init = w_init
+        self.b_init = b_init
+        self.activation = activation
+        self.activate_final = activate_final
+        self.output_sizes = tuple(output_sizes)
+        self.layers = tuple(
+            Linear(output_size=size, with_bias=with_bias, w_init=w_init, b_init=b_init, name=f"linear_{i}")
+            for i, size in enumerate(self.output_sizes)
+        )
+        self.output_size = self.output_sizes[-1] if self.output_sizes else None
+
+    def __call__(self, inputs: jax.Array, dropout_rate: float | None = None, rng: jax.Array | None = None) -> jax.Array:
+        """Applies the network.
+
+        Args:
+          inputs: `[..., input_size]`.
+          dropout_rate: the rate of dropout before each activation; None for none.
+          rng: the key for it, needed if and only if there is a rate.
+
+        Returns:
+          `[..., output_sizes[-1]]`.
+
+        Raises:
+          ValueError: if one of `dropout_rate` and `rng` is given without the other.
+        """
+        if dropout_rate is not None and rng is None:
+            raise ValueError("With `dropout_rate`, an rng key must be passed: `rng=hkx.next_rng_key()`.")
+        if dropout_rate is None and rng is not None:
+            raise ValueError("`rng` is only to be passed when using dropout: pass `dropout_rate` with it.")
+        keys = None if rng is None else PRNGSequence(rng)
+        out = inputs
+        for i, layer in enumerate(self.layers):
+            out = layer(out)
+            if i < len(self.layers) - 1 or self.activate_final:
+                if keys is not None and dropout_rate is not None:
+                    out = dropout(keys.next(), dropout_rate, out)
+                out = self.activation(out)
+        return out
+
+    def reverse(self, activate_final: bool | None = None, name: str | None = None) -> MLP:
+        """A new network with the sizes of this one in reverse: from its outputs to its inputs.
+
+        Args:
+          activate_final: whether its last layer is followed by the activation; None takes this network's choice.
+          name: its name; None takes this network's with `_reversed` added.
+
+        Returns:
+          An MLP with parameters of its own.
+
+        Raises:
+          ValueError: if this network has not been called yet, and so does not know the size of its input.
+        """
+        sizes = [layer.input_size for layer in reversed(self.layers)]
+        if any(size is None for size in sizes):
+            raise ValueError("You cannot reverse an MLP until it has been called: the size of its input is not known.")
+        return MLP(
+            output_sizes=[size for size in sizes if size is not None],
+            w_init=self.w_init,
+            b_init=self.b_init,
+            with_bias=self.with_bias,
+            activation=self.activation,
+            activate_final=self.activate_final if activate_final is None else activate_final,
+            name=f"{self.name}_reversed" if name is None else name,
+        )

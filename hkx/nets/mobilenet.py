@@ -1,0 +1,142 @@
+"""A small network for images, of convolutions that are split in two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from hkx.core.module import Module
+from hkx.nn.conv import Conv2D
+from hkx.nn.depthwise_conv import DepthwiseConv2D
+from hkx.nn.linear import Linear
+from hkx.nn.norm.batch import BatchNorm
+from hkx.nn.reshape import Flatten
+
+
+def _norm() -> BatchNorm:
+    return BatchNorm(create_scale=True, create_offset=True, decay_rate=0.999)
+
+
+class MobileNetV1Block(Module):
+    """A 3×3 convolution of each channel for itself, then a 1×1 convolution of all channels.
+
+    Each is followed by batch normalisation, if wanted, and a rectifier.
+
+    Args:
+      channels: the channels of the output.
+      stride: of the first convolution.
+      use_bn: whether there is batch normalisation; without it the convolutions have biases.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> from hkx.nets.mobilenet import MobileNetV1Block
+      >>> model = hkx.transform(lambda x: MobileNetV1Block(8, 2, use_bn=False)(x, is_training=True))
+      >>> x = jnp.ones([1, 6, 6, 3])
+      >>> model.apply(model.init(jax.random.key(0), x), None, x).shape
+      (1, 3, 3, 8)
+    """
+
+    def __init__(self, channels: int, stride: int, use_bn: bool = True, name: str | None = None):
+        super().__init__(name=name)
+        self.channels = channels
+        self.stride = stride
+        self.use_bn = use_bn
+        self.with_bias = not use_bn
+
+    def __call__(self, inputs: jax.Array, is_training: bool) -> jax.Array:
+        """Applies the block to `inputs`, shape `[N, H, W, C]`; `is_training` is that of `hkx.BatchNorm`."""
+        depthwise = DepthwiseConv2D(
+            channel_multiplier=1,
+            kernel_shape=3,
+            stride=self.stride,
+            padding=((1, 1), (1, 1)),
+            with_bias=self.with_bias,
+            name="depthwise_conv",
+        )
+        pointwise = Conv2D(
+            output_channels=self.channels,
+            kernel_shape=(1, 1),
+            stride=1,
+            padding="VALID",
+            with_bias=self.with_bias,
+            name="pointwise_conv",
+        )
+        out = inputs
+        for convolution in (depthwise, pointwise):
+            out = convolution(out)
+            if self.use_bn:
+                out = _norm()(out, is_training)
+            out = jax.nn.relu(out)
+        return out
+
+
+class MobileNetV1(Module):
+    """A network for classifying images that needs few operations.
+
+    Reference: Howard et al. (2017), "MobileNets: efficient convolutional neural networks for mobile vision
+    applications", arXiv:1704.04861.
+
+    Args:
+      strides: of each block.
+      channels: of each block's output.
+      num_classes: how many logits.
+      use_bn: whether there is batch normalisation; without it the convolutions have biases.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `strides` and `channels` are of different lengths.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     return hkx.nets.MobileNetV1(strides=(1, 2), channels=(8, 16), num_classes=10)(x, is_training=True)
+      >>> x = jax.ShapeDtypeStruct((2, 32, 32, 3), jnp.float32)
+      >>> params, state = jax.eval_shape(hkx.transform_with_state(f).init, jax.random.key(0), x)
+      >>> params["mobile_net_v1/logits"]["w"].shape
+      (16, 10)
+    """
+
+    def __init__(
+        self,
+        strides: Sequence[int] = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1),
+        channels: Sequence[int] = (64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024),
+        num_classes: int = 1000,
+        use_bn: bool = True,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        if len(strides) != len(channels):
+            raise ValueError(
+                "`strides` and `channels` must have the same length, one entry for each block: got "
+                f"{len(strides)} and {len(channels)}."
+            )
+        self.strides = strides
+        self.channels = channels
+        self.use_bn = use_bn
+        self.with_bias = not use_bn
+        self.num_classes = num_classes
+
+    def __call__(self, inputs: jax.Array, is_training: bool) -> jax.Array:
+        """Applies the network.
+
+        Args:
+          inputs: images, shape `[N, H, W, C]`.
+          is_training: whether batch normalisation uses the statistics of this batch, and averages them.
+
+        Returns:
+          Logits, shape `[N, num_classes]`.
+        """
+        first = Conv2D(output_channels=32, kernel_shape=(3, 3), stride=2, padding="VALID", with_bias=self.with_bias)
+        out = first(inputs)
+        if self.use_bn:
+            out = _norm()(out, is_training)
+        out = jax.nn.relu(out)
+        for channels, stride in zip(self.channels, self.strides, strict=True):
+            out = MobileNetV1Block(channels, stride, self.use_bn)(out, is_training)
+        out = Flatten()(jnp.mean(out, axis=(1, 2)))
+        return Linear(self.num_classes, name="logits")(out)

@@ -1,0 +1,275 @@
+"""Vector quantisation: each vector is replaced by the nearest of a few that are learnt."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+import jax
+import jax.numpy as jnp
+
+from hkx.core.module import Module
+from hkx.core.naming import transparent
+from hkx.core.store import get_parameter, get_state, set_state
+from hkx.core.types import DType
+from hkx.initializers import VarianceScaling
+from hkx.nn.norm.moving_average import ExponentialMovingAverage
+
+
+class Quantized(TypedDict):
+    """What a vector quantiser returns.
+
+    Attributes:
+      quantize: the quantised vectors, shape of the input; their gradient is that of the input (straight through).
+      loss: to be added to the loss that is trained on; a scalar.
+      perplexity: how many of the vectors are in use, `exp(-Σ p log p)`; a scalar.
+      encodings: one-hot, `[N, num_embeddings]`, where N is the number of vectors in the input.
+      encoding_indices: the number of the vector that each was replaced by, the input's shape without the last axis.
+      distances: the squared distances, `[N, num_embeddings]`.
+    """
+
+    quantize: jax.Array
+    loss: jax.Array
+    perplexity: jax.Array
+    encodings: jax.Array
+    encoding_indices: jax.Array
+    distances: jax.Array
+
+
+class _Quantizer(Module):
+    """What both quantisers have in common."""
+
+    embedding_dim: int
+    num_embeddings: int
+    cross_replica_axis: str | None
+
+    @property
+    def embeddings(self) -> jax.Array:
+        raise NotImplementedError
+
+    def quantize(self, encoding_indices: jax.Array) -> jax.Array:
+        """The vectors with the given numbers: integers of any shape `[...]` to `[..., embedding_dim]`."""
+        return jnp.transpose(self.embeddings)[(encoding_indices,)]
+
+    @transparent
+    def nearest(self, inputs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+        """The input as rows, the squared distances, and the nearest vectors as one-hot rows and as numbers."""
+        if jnp.ndim(inputs) < 1 or inputs.shape[-1] != self.embedding_dim:
+            raise TypeError(
+                f"`inputs` of `{type(self).__name__}` has shape {jnp.shape(inputs)}, expected [..., "
+                f"{self.embedding_dim}]: its last axis is quantised, and `embedding_dim` is {self.embedding_dim}."
+            )
+        rows = jnp.reshape(inputs, [-1, self.embedding_dim])
+        table = self.embeddings
+        distances = (
+            jnp.sum(jnp.square(rows), 1, keepdims=True)
+            - 2 * jnp.matmul(rows, table)
+            + jnp.sum(jnp.square(table), 0, keepdims=True)
+        )
+        numbers = jnp.argmax(-distances, 1)
+        encodings = jax.nn.one_hot(numbers, self.num_embeddings, dtype=distances.dtype)
+        return rows, distances, encodings, jnp.reshape(numbers, inputs.shape[:-1])
+
+    @transparent
+    def perplexity(self, encodings: jax.Array) -> jax.Array:
+        """`exp(-Σ p log p)` of how often each vector is used, over all replicas."""
+        used = jnp.mean(encodings, 0)
+        if self.cross_replica_axis is not None:
+            used = jax.lax.pmean(used, axis_name=self.cross_replica_axis)
+        return jnp.exp(-jnp.sum(used * jnp.log(used + 1e-10)))
+
+
+def _sampled(shape: Any, dtype: DType) -> jax.Array:
+    return VarianceScaling(distribution="uniform")(shape, dtype)
+
+
+class VectorQuantizer(_Quantizer):
+    """Replaces each vector by the nearest of the columns of a table that is learnt by gradient descent.
+
+    With `q` the nearest to `x` and `sg` for no gradient, the loss is `|q - sg(x)|² + commitment_cost |sg(q) - x|²`, in
+    the mean over elements, and the result is `x + sg(q - x)`.
+
+    Reference: van den Oord et al. (2017), "Neural discrete representation learning", arXiv:1711.00937.
+
+    Args:
+      embedding_dim: the size of the vectors.
+      num_embeddings: how many columns the table has.
+      commitment_cost: the weight of the second term; 0.25 in the paper.
+      dtype: of the table.
+      name: the module's name.
+      cross_replica_axis: the name of a mapped axis over which the perplexity is taken.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.nets.VectorQuantizer(4, 16, 0.25)(x, is_training=True))
+      >>> x = jax.random.normal(jax.random.key(0), [2, 3, 4])
+      >>> out = model.apply(model.init(jax.random.key(1), x), None, x)
+      >>> out["quantize"].shape, out["encoding_indices"].shape
+      ((2, 3, 4), (2, 3))
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        num_embeddings: int,
+        commitment_cost: float,
+        dtype: DType = jnp.float32,
+        name: str | None = None,
+        cross_replica_axis: str | None = None,
+    ):
+        super().__init__(name=name)
+        self.embedding_dim = embedding_dim
+        self.num_embeddings = num_embeddings
+        self.commitment_cost = commitment_cost
+        self.cross_replica_axis = cross_replica_axis
+        self._shape = [embedding_dim, num_embeddings]
+        self._dtype = dtype
+
+    @property
+    def embeddings(self) -> jax.Array:
+        """The table, shape `[embedding_dim, num_embeddings]`."""
+        return get_parameter("embeddings", self._shape, self._dtype, init=_sampled)
+
+    def __call__(self, inputs: jax.Array, is_training: bool) -> Quantized:
+        """Quantises.
+
+        Args:
+          inputs: `[..., embedding_dim]`.
+          is_training: not used; the quantiser with moving averages needs it.
+
+        Returns:
+          A dict; see `Quantized`.
+
+        Raises:
+          TypeError: if the last axis of `inputs` is not of size `embedding_dim`.
+        """
+        del is_training
+        _, distances, encodings, numbers = self.nearest(inputs)
+        quantized = self.quantize(numbers)
+        commitment = jnp.mean(jnp.square(jax.lax.stop_gradient(quantized) - inputs))
+        codebook = jnp.mean(jnp.square(quantized - jax.lax.stop_gradient(inputs)))
+        return {
+            "quantize": inputs + jax.lax.stop_gradient(quantized - inputs),
+            "loss": codebook + self.commitment_cost * commitment,
+            "perplexity": self.perplexity(encodings),
+            "encodings": encodings,
+            "encoding_indices": numbers,
+            "distances": distances,
+        }
+
+
+class VectorQuantizerEMA(_Quantizer):
+    """Replaces each vector by the nearest of the columns of a table that follows the vectors it replaces.
+
+    Column `i` is `m_i / n_i`, where `m_i` is a moving average of the sum of the vectors it has replaced and `n_i`
+    one of their number, smoothed by `epsilon`. The table is state, not a parameter. The loss is the commitment alone,
+    `commitment_cost |sg(q) - x|²` in the mean over elements.
+
+    Reference: van den Oord et al. (2017), "Neural discrete representation learning", arXiv:1711.00937, appendix A.1.
+
+    Args:
+      embedding_dim: the size of the vectors.
+      num_embeddings: how many columns the table has.
+      commitment_cost: the weight of the loss; 0.25 in the paper.
+      decay: of the moving averages, in `[0, 1]`; 0.99 in the paper.
+      epsilon: added to the numbers of replaced vectors, so that none is zero.
+      dtype: of the table and of the moving averages.
+      cross_replica_axis: the name of a mapped axis over which the table and the perplexity are taken.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `decay` is not in `[0, 1]`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     return hkx.nets.VectorQuantizerEMA(4, 16, 0.25, decay=0.99)(x, is_training=True)
+      >>> model = hkx.transform_with_state(f)
+      >>> x = jax.random.normal(jax.random.key(0), [2, 3, 4])
+      >>> params, state = model.init(jax.random.key(1), x)
+      >>> out, state = model.apply(params, state, None, x)
+      >>> out["quantize"].shape
+      (2, 3, 4)
+    """
+
+    def __init__(
+        self,
+        embedding_dim: int,
+        num_embeddings: int,
+        commitment_cost: float,
+        decay: float,
+        epsilon: float = 1e-5,
+        dtype: DType = jnp.float32,
+        cross_replica_axis: str | None = None,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        if not 0 <= decay <= 1:
+            raise ValueError(f"`decay` must be in range [0, 1], got {decay}.")
+        self.embedding_dim = embedding_dim
+        self.num_embeddings = num_embeddings
+        self.commitment_cost = commitment_cost
+        self.decay = decay
+        self.epsilon = epsilon
+        self.cross_replica_axis = cross_replica_axis
+        self._shape = [embedding_dim, num_embeddings]
+        self._dtype = dtype
+        get_state("embeddings", self._shape, self._dtype, init=_sampled)  # the first in the state
+        self._ema_cluster_size = ExponentialMovingAverage(decay, name="ema_cluster_size")
+        self._ema_cluster_size.initialize([num_embeddings], dtype)
+        self._ema_dw = ExponentialMovingAverage(decay, name="ema_dw")
+        self._ema_dw.initialize(self._shape, dtype)
+
+    @property
+    def embeddings(self) -> jax.Array:
+        """The table, shape `[embedding_dim, num_embeddings]`."""
+        return get_state("embeddings", self._shape, self._dtype, init=_sampled)
+
+    @property
+    def ema_cluster_size(self) -> ExponentialMovingAverage:
+        """The moving average of how many vectors each column has replaced."""
+        return self._ema_cluster_size
+
+    @property
+    def ema_dw(self) -> ExponentialMovingAverage:
+        """The moving average of the sum of the vectors that each column has replaced."""
+        return self._ema_dw
+
+    def __call__(self, inputs: jax.Array, is_training: bool) -> Quantized:
+        """Quantises.
+
+        Args:
+          inputs: `[..., embedding_dim]`.
+          is_training: whether the table is moved afterwards.
+
+        Returns:
+          A dict; see `Quantized`.
+
+        Raises:
+          TypeError: if the last axis of `inputs` is not of size `embedding_dim`.
+        """
+        rows, distances, encodings, numbers = self.nearest(inputs)
+        quantized = self.quantize(numbers)
+        commitment = jnp.mean(jnp.square(jax.lax.stop_gradient(quantized) - inputs))
+        if is_training:
+            self._move(rows, encodings)
+        return {
+            "quantize": inputs + jax.lax.stop_gradient(quantized - inputs),
+            "loss": self.commitment_cost * commitment,
+            "perplexity": self.perplexity(encodings),
+            "encodings": encodings,
+            "encoding_indices": numbers,
+            "distances": distances,
+        }
+
+    @transparent
+    def _move(self, rows: jax.Array, encodings: jax.Array) -> None:
+        counts, sums = jnp.sum(encodings, axis=0), jnp.matmul(rows.T, encodings)
+        if self.cross_replica_axis is not None:
+            counts = jax.lax.psum(counts, axis_name=self.cross_replica_axis)
+            sums = jax.lax.psum(sums, axis_name=self.cross_replica_axis)
+        counts, sums = self._ema_cluster_size(counts), self._ema_dw(sums)
+        total = jnp.sum(counts)
+        smooth = (counts + self.epsilon) / (total + self.num_embeddings * self.epsilon) * total
+        set_state("embeddings", sums / smooth.reshape([1, -1]))

@@ -1,0 +1,1 @@
+"""Layers, written with nothing but what `hkx` exports."""

@@ -1,0 +1,45 @@
+"""Activations that have parameters."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from hkx import initializers
+from hkx.core.module import Module
+from hkx.core.store import get_parameter
+from hkx.core.types import Initializer
+
+
+class PReLU(Module):
+    """`y = x` where x is positive, and `alpha * x` elsewhere, with a trained `alpha`.
+
+    Reference: He et al. (2015), "Delving deep into rectifiers: surpassing human-level performance on ImageNet
+    classification", arXiv:1502.01852.
+
+    Args:
+      param_axis: the dimension for whose elements there is an `alpha` each, such as that of the channels; None makes
+        one number.
+      alpha_init: initializer of `alpha`; 0.25 by default.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.PReLU()(x))
+      >>> x = jnp.array([-4.0, 4.0])
+      >>> print(model.apply(model.init(None, x), None, x))
+      [-1.  4.]
+    """
+
+    def __init__(self, param_axis: int | None = None, alpha_init: Initializer | None = None, name: str | None = None):
+        super().__init__(name=name)
+        self.param_axis = param_axis
+        self.alpha_init = alpha_init or initializers.Constant(0.25)
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Applies the activation to an array of any shape and floating dtype."""
+        shape = jnp.shape(x)
+        axes = () if self.param_axis is None else (self.param_axis % len(shape),)
+        alpha = get_parameter("alpha", [shape[i] for i in axes], jnp.result_type(x), init=self.alpha_init)
+        return jnp.where(x >= 0, x, jax.lax.broadcast_in_dim(alpha, shape, axes) * x)

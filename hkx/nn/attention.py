@@ -1,0 +1,116 @@
+"""Multi-head attention."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx import initializers
+from hkx.core.module import Module
+from hkx.core.naming import transparent
+from hkx.core.types import Initializer
+from hkx.nn.linear import Linear
+
+
+class MultiHeadAttention(Module):
+    """Multi-headed dot-product attention.
+
+    Each head h computes `softmax(Q_h K_hᵀ / sqrt(key_size)) V_h` of linear projections of queries, keys and values; the
+    heads are concatenated and projected once more.
+
+    Reference: Vaswani et al. (2017), "Attention is all you need", arXiv:1706.03762.
+
+    Args:
+      num_heads: the number of heads.
+      key_size: the size of queries and keys in each head.
+      w_init_scale: the scale of `hkx.initializers.VarianceScaling` for all weights; superseded by `w_init`.
+      w_init: initializer of all weights. One of the two is needed.
+      with_bias: whether the projections have biases.
+      b_init: initializer of all biases; zeros by default.
+      value_size: the size of values in each head; `key_size` by default.
+      model_size: the size of the output; `num_heads * key_size` by default.
+      name: the module's name.
+
+    Raises:
+      ValueError: if neither or both of `w_init` and `w_init_scale` are given.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     w_init = hkx.initializers.VarianceScaling(2.0)
+      ...     return hkx.MultiHeadAttention(num_heads=2, key_size=4, w_init=w_init)(x, x, x)
+      >>> model = hkx.transform(f)
+      >>> x = jnp.ones([1, 5, 3])
+      >>> model.apply(model.init(jax.random.key(0), x), None, x).shape
+      (1, 5, 8)
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        key_size: int,
+        w_init_scale: float | None = None,
+        *,
+        w_init: Initializer | None = None,
+        with_bias: bool = True,
+        b_init: Initializer | None = None,
+        value_size: int | None = None,
+        model_size: int | None = None,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        if w_init is not None and w_init_scale is not None:
+            raise ValueError("Please provide only `w_init`, not `w_init_scale`.")
+        if w_init is None and w_init_scale is None:
+            raise ValueError(
+                "Please provide a weight initializer: `w_init`, for example `hkx.initializers.VarianceScaling(2.0)`."
+            )
+        self.num_heads = num_heads
+        self.key_size = key_size
+        self.value_size = value_size or key_size
+        self.model_size = model_size or key_size * num_heads
+        self.w_init = initializers.VarianceScaling(w_init_scale) if w_init is None else w_init  # type: ignore[arg-type]
+        self.with_bias = with_bias
+        self.b_init = b_init
+
+    def __call__(self, query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+        """Attends.
+
+        Args:
+          query: `[..., T', D_q]`.
+          key: `[..., T, D_k]`.
+          value: `[..., T, D_v]`.
+          mask: broadcasts to `[..., num_heads, T', T]`, with all its dimensions; a query attends to the keys where it
+            is not zero. Where it is zero for all keys, the query attends to all of them alike.
+
+        Returns:
+          `[..., T', model_size]`.
+
+        Raises:
+          ValueError: if the mask has another number of dimensions.
+        """
+        query_heads = self._project(query, self.key_size, "query")
+        key_heads = self._project(key, self.key_size, "key")
+        value_heads = self._project(value, self.value_size, "value")
+        logits = jnp.einsum("...thd,...Thd->...htT", query_heads, key_heads)
+        logits = logits / np.sqrt(self.key_size).astype(logits.dtype)
+        if mask is not None:
+            if jnp.ndim(mask) != logits.ndim:
+                raise ValueError(
+                    f"Mask dimensionality {jnp.ndim(mask)} must match logits dimensionality {logits.ndim}: "
+                    f"it broadcasts to {logits.shape}."
+                )
+            lowest = max(-1e30, float(jnp.finfo(logits.dtype).min))
+            logits = jnp.where(mask, logits, np.asarray(lowest, logits.dtype))
+        weights = jax.nn.softmax(logits)
+        attended = jnp.einsum("...htT,...Thd->...thd", weights, value_heads)
+        attended = jnp.reshape(attended, (*attended.shape[:-2], self.num_heads * self.value_size))
+        return Linear(self.model_size, self.with_bias, self.w_init, self.b_init)(attended)
+
+    @transparent
+    def _project(self, x: jax.Array, head_size: int, name: str) -> jax.Array:
+        """A linear projection to all heads: `[..., T, num_heads, head_size]`."""
+        y = Linear(self.num_heads * head_size, self.with_bias, self.w_init, self.b_init, name=name)(x)
+        return jnp.reshape(y, (*y.shape[:-1], self.num_heads, head_size))

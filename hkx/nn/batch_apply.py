@@ -1,0 +1,102 @@
+"""Functions that work on arrays of one number of dimensions, applied to arrays of another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+class BatchApply:
+    """Makes one dimension of the leading ones, applies a function, and gives the results these dimensions again.
+
+    Args:
+      f: a function or module.
+      num_dims: how many leading dimensions become one, at least 1.
+
+    Raises:
+      ValueError: if `num_dims` is less than 1.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.BatchApply(hkx.Conv2D(4, 3))(x))
+      >>> x = jnp.ones([5, 2, 8, 8, 3])  # [T, B, H, W, C]
+      >>> model.apply(model.init(jax.random.key(0), x), None, x).shape
+      (5, 2, 8, 8, 4)
+    """
+
+    def __init__(self, f: Callable[..., Any], num_dims: int = 2):
+        if num_dims < 1:
+            raise ValueError(f"`num_dims` must be at least 1, got {num_dims}.")
+        self._f = f
+        self.num_dims = num_dims
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Applies the function.
+
+        Args:
+          *args: trees of arrays; those with fewer dimensions than `num_dims` are passed on as they are.
+          **kwargs: likewise.
+
+        Returns:
+          What the function returns, with the leading dimension of every array split up again.
+
+        Raises:
+          ValueError: if no argument has `num_dims` dimensions, or a result has another leading dimension.
+        """
+        n = self.num_dims
+        example = next((x for x in jax.tree.leaves((args, kwargs)) if jnp.ndim(x) >= n), None)
+        if example is None:
+            raise ValueError(f"BatchApply requires at least one input with ndim >= {n}.")
+        leading = jnp.shape(example)[:n]
+        args, kwargs = jax.tree.map(lambda x: _merged(x, n), (args, kwargs))
+        return jax.tree.map(lambda x: _split(x, leading), self._f(*args, **kwargs))
+
+
+def _merged(x: Any, n: int) -> Any:
+    shape = jnp.shape(x)
+    return x if len(shape) < n else jnp.reshape(x, (math.prod(shape[:n]), *shape[n:]))
+
+
+def _split(x: Any, leading: tuple[int, ...]) -> Any:
+    shape = jnp.shape(x)
+    if not shape or shape[0] != math.prod(leading):
+        raise ValueError(
+            f"BatchApply cannot reshape a result of shape {shape} to the leading dimensions {leading}: the function "
+            f"has to keep the leading dimension, which was {math.prod(leading)}."
+        )
+    return jnp.reshape(x, leading + shape[1:])
+
+
+def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
+    """Makes a function of batches work on single examples: adds a dimension, applies it, and takes that away again.
+
+    Args:
+      f: a function or module.
+      axis: where the dimension of size 1 is: 0 or -1.
+
+    Returns:
+      A function of the same arguments.
+
+    Raises:
+      ValueError: if `axis` is another one.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> f = hkx.expand_apply(lambda xs: xs + jnp.arange(3.0)[None])
+      >>> print(f(jnp.ones(3)))
+      [1. 2. 3.]
+    """
+    if axis not in (0, -1):
+        raise ValueError(f"expand_apply currently only supports axis=0 or axis=-1, got {axis}.")
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        args, kwargs = jax.tree.map(lambda x: jnp.expand_dims(x, axis=axis), (args, kwargs))
+        return jax.tree.map(lambda x: jnp.squeeze(x, axis=axis), f(*args, **kwargs))
+
+    return wrapped

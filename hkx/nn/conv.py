@@ -1,0 +1,286 @@
+"""Convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.core.module import Module
+from hkx.core.types import Initializer
+from hkx.nn.dimensions import per_dimension
+from hkx.nn.spatial import (
+    Padding,
+    add_bias,
+    get_channel_index,
+    get_kernel,
+    kernel_layout,
+    resolved_padding,
+    with_batch,
+)
+
+
+class ConvND(Module):
+    """A convolution over `num_spatial_dims` dimensions.
+
+    `y[n, i, o] = b[o] + sum_{k, c} x[n, stride * i + rate * k - before, c] w[k, c, o]`, where `i` and `k` run over all
+    spatial dimensions. As everywhere in the field, the kernel is not flipped.
+
+    Args:
+      num_spatial_dims: how many spatial dimensions there are, at least 1.
+      output_channels: the number of output channels.
+      kernel_shape: the size of the kernel, one number or one for each dimension.
+      stride: the distance of the outputs, one number or one for each dimension.
+      rate: the distance of the kernel's elements (dilation), one number or one for each dimension.
+      padding: `"SAME"`, `"VALID"` or `"SAME_LOWER"`; a pair `(before, after)`; a sequence of pairs; a function of
+        `hkx.pad` such as `hkx.pad.causal`; or a sequence of functions. A sequence has one entry for each dimension,
+        or one for all.
+      with_bias: whether `b` is added.
+      w_init: initializer of `w`, shape `[*kernel_shape, input_channels / feature_group_count, output_channels]`; by
+        default a normal distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+      b_init: initializer of `b`; zeros by default.
+      data_format: where the channels are, as `hkx.get_channel_index` takes it.
+      mask: an array of the shape of `w` that `w` is multiplied by.
+      feature_group_count: into how many groups the channels are divided; each is convolved by itself.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `num_spatial_dims` is not positive, or `data_format` has no channels in a known place.
+      TypeError: if a sequence has neither one entry nor one for each dimension.
+      InvalidPaddingError: if `padding` is none of these.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.ConvND(2, 16, 3, feature_group_count=2)(x))
+      >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0), jnp.ones([1, 8, 8, 4])))
+      {'conv_nd': {'b': (16,), 'w': (3, 3, 2, 16)}}
+    """
+
+    def __init__(
+        self,
+        num_spatial_dims: int,
+        output_channels: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        rate: int | Sequence[int] = 1,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "channels_last",
+        mask: Any = None,
+        feature_group_count: int = 1,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        n = num_spatial_dims
+        check_spatial_dims(n)
+        self.num_spatial_dims = n
+        self.output_channels = output_channels
+        self.kernel_shape = per_dimension(kernel_shape, n, "kernel_shape")
+        self.with_bias = with_bias
+        self.stride = per_dimension(stride, n, "strides")
+        self.w_init = w_init
+        self.b_init = b_init or jnp.zeros
+        self.mask = mask
+        self.feature_group_count = feature_group_count
+        self.lhs_dilation = (1,) * n
+        self.kernel_dilation = per_dimension(rate, n, "rate")
+        self.data_format = data_format
+        self.channel_index = get_channel_index(data_format)
+        self.dimension_numbers = kernel_layout(n, self.channel_index)
+        self.padding = resolved_padding(padding, self.kernel_shape, self.kernel_dilation, n)
+
+    def __call__(self, inputs: jax.Array, *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
+        """Applies the convolution.
+
+        Args:
+          inputs: `[N, *spatial, C]` or `[N, C, *spatial]`, by the data format; the batch dimension may be left out.
+            Of any floating dtype; the parameters are created in it.
+          precision: of the products, as `jax.lax.conv_general_dilated` takes it.
+
+        Returns:
+          An array of the same layout, with `output_channels` channels.
+
+        Raises:
+          InvalidRankError: if `inputs` has another number of dimensions.
+          ValueError: if the channels cannot be divided into groups, or the mask has another shape than `w`.
+        """
+        name = type(self).__name__
+        inputs, unbatched = with_batch(inputs, self.num_spatial_dims, "ConvND")
+        channels = jnp.shape(inputs)[self.channel_index]
+        if channels % self.feature_group_count:
+            raise ValueError(
+                f"Inputs channels {channels} should be a multiple of feature_group_count {self.feature_group_count}."
+            )
+        shape = (*self.kernel_shape, channels // self.feature_group_count, self.output_channels)
+        fan_in = int(np.prod(shape[:-1]))
+        w = get_kernel(shape, jnp.result_type(inputs), fan_in, self.w_init, self.mask, name)
+        out = jax.lax.conv_general_dilated(
+            inputs,
+            w,
+            window_strides=self.stride,
+            padding=self.padding,
+            lhs_dilation=self.lhs_dilation,
+            rhs_dilation=self.kernel_dilation,
+            dimension_numbers=self.dimension_numbers,
+            feature_group_count=self.feature_group_count,
+            precision=precision,
+        )
+        if self.with_bias:
+            out = add_bias(out, self.output_channels, self.num_spatial_dims, self.channel_index, w.dtype, self.b_init)
+        return jnp.squeeze(out, axis=0) if unbatched else out
+
+
+def check_spatial_dims(n: int) -> None:
+    """Raises ValueError if a convolution would have no spatial dimension."""
+    if n <= 0:
+        raise ValueError(
+            f"We only support convolution operations for `num_spatial_dims` greater than 0, received {n}: "
+            "for none, use `hkx.Linear`."
+        )
+
+
+class Conv1D(ConvND):
+    """`hkx.ConvND` over one dimension.
+
+    The arguments are those of `hkx.ConvND`, without the first; the inputs are `[N, W, C]`, or `[N, C, W]` with
+    `data_format="NCW"`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.Conv1D(5, kernel_shape=3, rate=2, padding=hkx.pad.causal)(x))
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 8, 4]))
+      >>> model.apply(params, None, jnp.ones([1, 8, 4])).shape
+      (1, 8, 5)
+    """
+
+    def __init__(
+        self,
+        output_channels: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        rate: int | Sequence[int] = 1,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NWC",
+        mask: Any = None,
+        feature_group_count: int = 1,
+        name: str | None = None,
+    ):
+        super().__init__(
+            1,
+            output_channels,
+            kernel_shape,
+            stride,
+            rate,
+            padding,
+            with_bias,
+            w_init,
+            b_init,
+            data_format,
+            mask,
+            feature_group_count,
+            name,
+        )
+
+
+class Conv2D(ConvND):
+    """`hkx.ConvND` over two dimensions.
+
+    The arguments are those of `hkx.ConvND`, without the first; the inputs are `[N, H, W, C]`, or `[N, C, H, W]` with
+    `data_format="NCHW"`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.Conv2D(6, kernel_shape=3, stride=2)(x))
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 8, 8, 4]))
+      >>> jax.tree.map(jnp.shape, params)
+      {'conv2_d': {'b': (6,), 'w': (3, 3, 4, 6)}}
+    """
+
+    def __init__(
+        self,
+        output_channels: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        rate: int | Sequence[int] = 1,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NHWC",
+        mask: Any = None,
+        feature_group_count: int = 1,
+        name: str | None = None,
+    ):
+        super().__init__(
+            2,
+            output_channels,
+            kernel_shape,
+            stride,
+            rate,
+            padding,
+            with_bias,
+            w_init,
+            b_init,
+            data_format,
+            mask,
+            feature_group_count,
+            name,
+        )
+
+
+class Conv3D(ConvND):
+    """`hkx.ConvND` over three dimensions.
+
+    The arguments are those of `hkx.ConvND`, without the first; the inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]`
+    with `data_format="NCDHW"`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.Conv3D(6, kernel_shape=3, padding="VALID")(x))
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 4, 4, 4, 2]))
+      >>> model.apply(params, None, jnp.ones([1, 4, 4, 4, 2])).shape
+      (1, 2, 2, 2, 6)
+    """
+
+    def __init__(
+        self,
+        output_channels: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        rate: int | Sequence[int] = 1,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NDHWC",
+        mask: Any = None,
+        feature_group_count: int = 1,
+        name: str | None = None,
+    ):
+        super().__init__(
+            3,
+            output_channels,
+            kernel_shape,
+            stride,
+            rate,
+            padding,
+            with_bias,
+            w_init,
+            b_init,
+            data_format,
+            mask,
+            feature_group_count,
+            name,
+        )

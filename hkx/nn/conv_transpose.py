@@ -1,0 +1,310 @@
+"""Transposed convolutions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.core.errors import InvalidPaddingError
+from hkx.core.module import Module
+from hkx.core.naming import transparent
+from hkx.core.types import Initializer
+from hkx.nn.conv import check_spatial_dims
+from hkx.nn.dimensions import per_dimension
+from hkx.nn.spatial import (
+    Padding,
+    add_bias,
+    get_channel_index,
+    get_kernel,
+    kernel_layout,
+    resolved_padding,
+    with_batch,
+)
+from hkx.nn.upsampled import transposed_convolution
+
+
+class ConvNDTranspose(Module):
+    """A transposed convolution over `num_spatial_dims` dimensions: the gradient of a strided one, or upsampling.
+
+    The input is spread out with `stride - 1` zeros between its elements, padded, and convolved with the kernel. The
+    output has `stride` times the size of the input with padding `"SAME"`, and `max(kernel - stride, 0)` more with
+    `"VALID"`. As in the other convolutions, the kernel is not flipped.
+
+    Reference: Dumoulin & Visin (2016), "A guide to convolution arithmetic for deep learning", arXiv:1603.07285.
+
+    Args:
+      num_spatial_dims: how many spatial dimensions there are, at least 1.
+      output_channels: the number of output channels.
+      kernel_shape: the size of the kernel, one number or one for each dimension.
+      stride: how far the inputs are spread out, one number or one for each dimension.
+      output_shape: the size of the output, one number or one for each dimension, where `"SAME"` or `"VALID"` leaves a
+        choice: the output of a convolution of stride s has the same size for s sizes of its input.
+      padding: `"SAME"`, `"VALID"`, or how much the spread out input is padded: a pair `(before, after)`, a sequence of
+        pairs, a function of `hkx.pad`, or a sequence of functions.
+      with_bias: whether `b` is added.
+      w_init: initializer of `w`, shape `[*kernel_shape, output_channels, input_channels]`; by default a normal
+        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+      b_init: initializer of `b`; zeros by default.
+      data_format: where the channels are, as `hkx.get_channel_index` takes it.
+      mask: an array of the shape of `w` that `w` is multiplied by.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `num_spatial_dims` is not positive, `data_format` has no channels in a known place, or
+        `output_shape` is given with another padding than `"SAME"` and `"VALID"`.
+      TypeError: if a sequence has neither one entry nor one for each dimension.
+      InvalidPaddingError: if `padding` is none of these.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.ConvNDTranspose(2, 5, kernel_shape=3, stride=2)(x))
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 4, 4, 2]))
+      >>> params["conv_nd_transpose"]["w"].shape, model.apply(params, None, jnp.ones([1, 4, 4, 2])).shape
+      ((3, 3, 5, 2), (1, 8, 8, 5))
+    """
+
+    def __init__(
+        self,
+        num_spatial_dims: int,
+        output_channels: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        output_shape: int | Sequence[int] | None = None,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "channels_last",
+        mask: Any = None,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        n = num_spatial_dims
+        check_spatial_dims(n)
+        self.num_spatial_dims = n
+        self.output_channels = output_channels
+        self.kernel_shape = per_dimension(kernel_shape, n, "kernel_shape")
+        self.output_shape = None if output_shape is None else per_dimension(output_shape, n, "output_shape")
+        self.with_bias = with_bias
+        self.stride = per_dimension(stride, n, "strides")
+        self.w_init = w_init
+        self.b_init = b_init or jnp.zeros
+        self.mask = mask
+        self.padding = resolved_padding(padding, self.kernel_shape, (1,) * n, n)
+        self.data_format = data_format
+        self.channel_index = get_channel_index(data_format)
+        self.dimension_numbers = kernel_layout(n, self.channel_index, transposed=True)
+        if self.padding == "SAME_LOWER":
+            if any(s != 1 for s in self.stride):
+                raise InvalidPaddingError(padding)
+            self.padding = "SAME"  # of an odd number to add, this puts the larger half before
+        if self.output_shape is not None and not isinstance(self.padding, str):
+            raise ValueError(
+                f"`output_shape` goes with padding 'SAME' or 'VALID': with {padding!r}, the output has the one size "
+                "that follows from it."
+            )
+
+    def __call__(self, inputs: jax.Array, *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
+        """Applies the transposed convolution.
+
+        Args:
+          inputs: `[N, *spatial, C]` or `[N, C, *spatial]`, by the data format; the batch dimension may be left out.
+            Of any floating dtype; the parameters are created in it.
+          precision: of the products, as `jax.lax.conv_general_dilated` takes it.
+
+        Returns:
+          An array of the same layout, with `output_channels` channels.
+
+        Raises:
+          InvalidRankError: if `inputs` has another number of dimensions.
+          ValueError: if the mask has another shape than `w`, or no input of the given size gives `output_shape`.
+        """
+        name, n = type(self).__name__, self.num_spatial_dims
+        inputs, unbatched = with_batch(inputs, n, "ConvNDTranspose")
+        channels = jnp.shape(inputs)[self.channel_index]
+        shape = (*self.kernel_shape, self.output_channels, channels)
+        fan_in = int(np.prod(self.kernel_shape)) * channels
+        w = get_kernel(shape, jnp.result_type(inputs), fan_in, self.w_init, self.mask, name)
+        space = self.dimension_numbers.lhs_spec[2:]
+        pads = self._pads([jnp.shape(inputs)[d] for d in space])
+        out = transposed_convolution(inputs, w, self.stride, pads, self.dimension_numbers, precision)
+        if self.with_bias:
+            out = add_bias(out, self.output_channels, n, self.channel_index, w.dtype, self.b_init)
+        return jnp.squeeze(out, axis=0) if unbatched else out
+
+    @transparent
+    def _pads(self, sizes: Sequence[int]) -> Any:
+        if not isinstance(self.padding, str):
+            return self.padding
+        if self.output_shape is None:
+            return tuple(_pad(k, s, self.padding) for k, s in zip(self.kernel_shape, self.stride, strict=True))
+        arguments = zip(self.output_shape, sizes, self.kernel_shape, self.stride, strict=True)
+        return tuple(_pad_to(*a, self.padding) for a in arguments)
+
+
+def _pad(kernel: int, stride: int, padding: str) -> tuple[int, int]:
+    """How much to pad the spread out input, so that the output has the usual size."""
+    if padding == "SAME":
+        total = kernel + stride - 2
+        before = kernel - 1 if stride > kernel - 1 else -(-total // 2)
+    else:
+        total = kernel + stride - 2 + max(kernel - stride, 0)
+        before = kernel - 1
+    return (before, total - before)
+
+
+def _pad_to(output: int, size: int, kernel: int, stride: int, padding: str) -> tuple[int, int]:
+    """How much to pad the spread out input, so that the output has the size `output`."""
+    if padding == "VALID":
+        expected, before = (output - kernel + stride) // stride, 0
+    else:
+        expected = (output + stride - 1) // stride
+        before = max((size - 1) * stride + kernel - output, 0) // 2
+    if size != expected:
+        raise ValueError(
+            f"The expected input size with the current set of input parameters is {expected} which doesn't match the "
+            f"actual input size {size}: `output_shape` {output} is not what kernel {kernel}, stride {stride} and "
+            f"padding {padding!r} make of it."
+        )
+    before = kernel - 1 - before
+    return (before, output - 1 - (size - 1) * stride + kernel - 1 - before)
+
+
+class Conv1DTranspose(ConvNDTranspose):
+    """`hkx.ConvNDTranspose` over one dimension.
+
+    The arguments are those of `hkx.ConvNDTranspose`, without the first; the inputs are `[N, W, C]`, or
+    `[N, C, W]` with `data_format="NCW"`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.Conv1DTranspose(3, kernel_shape=2, stride=2)(x))
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 2, 5]))
+      >>> model.apply(params, None, jnp.ones([1, 2, 5])).shape
+      (1, 4, 3)
+    """
+
+    def __init__(
+        self,
+        output_channels: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        output_shape: int | Sequence[int] | None = None,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NWC",
+        mask: Any = None,
+        name: str | None = None,
+    ):
+        super().__init__(
+            1,
+            output_channels,
+            kernel_shape,
+            stride,
+            output_shape,
+            padding,
+            with_bias,
+            w_init,
+            b_init,
+            data_format,
+            mask,
+            name,
+        )
+
+
+class Conv2DTranspose(ConvNDTranspose):
+    """`hkx.ConvNDTranspose` over two dimensions.
+
+    The arguments are those of `hkx.ConvNDTranspose`, without the first; the inputs are `[N, H, W, C]`, or
+    `[N, C, H, W]` with `data_format="NCHW"`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.Conv2DTranspose(3, kernel_shape=2, stride=2)(x))
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 2, 2, 5]))
+      >>> model.apply(params, None, jnp.ones([1, 2, 2, 5])).shape
+      (1, 4, 4, 3)
+    """
+
+    def __init__(
+        self,
+        output_channels: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        output_shape: int | Sequence[int] | None = None,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NHWC",
+        mask: Any = None,
+        name: str | None = None,
+    ):
+        super().__init__(
+            2,
+            output_channels,
+            kernel_shape,
+            stride,
+            output_shape,
+            padding,
+            with_bias,
+            w_init,
+            b_init,
+            data_format,
+            mask,
+            name,
+        )
+
+
+class Conv3DTranspose(ConvNDTranspose):
+    """`hkx.ConvNDTranspose` over three dimensions.
+
+    The arguments are those of `hkx.ConvNDTranspose`, without the first; the inputs are `[N, D, H, W, C]`, or
+    `[N, C, D, H, W]` with `data_format="NCDHW"`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.Conv3DTranspose(3, kernel_shape=2, stride=2)(x))
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 2, 2, 2, 5]))
+      >>> model.apply(params, None, jnp.ones([1, 2, 2, 2, 5])).shape
+      (1, 4, 4, 4, 3)
+    """
+
+    def __init__(
+        self,
+        output_channels: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        output_shape: int | Sequence[int] | None = None,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NDHWC",
+        mask: Any = None,
+        name: str | None = None,
+    ):
+        super().__init__(
+            3,
+            output_channels,
+            kernel_shape,
+            stride,
+            output_shape,
+            padding,
+            with_bias,
+            w_init,
+            b_init,
+            data_format,
+            mask,
+            name,
+        )

@@ -1,0 +1,96 @@
+"""Modules that are made when they are first used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from hkx.core.frame import Frame, Scope, local
+from hkx.core.naming import scope_pushed
+
+T = TypeVar("T")
+
+
+class Deferred(Generic[T]):
+    """Makes a module when it is first called, or when its `target` is first asked for.
+
+    So a module can depend on one whose size is not known yet. It is named as in the method where it is deferred,
+    wherever it is made. Where that method has returned, as `__init__` has, numbers are counted anew: pass a name to a
+    module of a kind that is made there too, or the two share their parameters.
+
+    Args:
+      factory: a function that returns the module.
+      call_methods: the methods that, besides `target`, make the module.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def autoencoder(x):
+      ...     encoder = hkx.nets.MLP([4, 2])
+      ...     decoder = hkx.Deferred(encoder.reverse)  # the size of its output is not known yet
+      ...     return decoder(encoder(x))
+      >>> model = hkx.transform(autoencoder)
+      >>> model.apply(model.init(jax.random.key(0), jnp.ones([1, 7])), None, jnp.ones([1, 7])).shape
+      (1, 7)
+    """
+
+    _factory: Callable[[], T]
+    _target: T | None
+    _scope: Any
+
+    def __init__(self, factory: Callable[[], T], call_methods: Sequence[str] = ("__call__",)):
+        self.__dict__.update(_factory=factory, _target=None, _scope=local.frames[-1].scope if local.frames else None)
+        for method in call_methods:
+            if method != "__call__":
+                self.__dict__[method] = lambda *args, _method=method, **kwargs: getattr(self.target, _method)(
+                    *args, **kwargs
+                )
+
+    @property
+    def target(self) -> T:
+        """The module; it is made here if it has not been yet."""
+        if self._target is None:
+            if self._scope is None or not local.frames:
+                self.__dict__["_target"] = self._factory()
+            else:
+                with scope_pushed(local.frames[-1], _again(local.frames[-1], self._scope)):
+                    self.__dict__["_target"] = self._factory()
+        return self._target  # type: ignore[return-value]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the module, which is made if it has not been yet."""
+        return self.target(*args, **kwargs)  # type: ignore[operator]
+
+    def __getattr__(self, name: str) -> Any:
+        target = self.__dict__.get("_target")
+        if target is None:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}: the module has not been made yet. Call it "
+                f"first, or read `target.{name}`, which makes it."
+            )
+        return getattr(target, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self._target is None:
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._target, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if self._target is None:
+            object.__delattr__(self, name)
+        else:
+            delattr(self._target, name)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.target!r})"
+
+    def __str__(self) -> str:
+        return f"{type(self).__name__}({self.target})"
+
+
+def _again(frame: Frame, scope: Scope) -> Scope:
+    """The scope to make a module in that was deferred in `scope`, which may have been left, or copied, since."""
+    place = scope.bundle, scope.method
+    running = (s for s in reversed(frame.scopes) if (s.bundle, s.method) == place)
+    return next(running, None) or frame.scope.reentered(scope)

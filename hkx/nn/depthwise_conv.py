@@ -1,0 +1,310 @@
+"""Depthwise convolutions: every channel by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.core.module import Module
+from hkx.core.types import Initializer
+from hkx.nn.dimensions import per_dimension
+from hkx.nn.spatial import (
+    Padding,
+    add_bias,
+    get_channel_index,
+    get_kernel,
+    kernel_layout,
+    resolved_padding,
+    with_batch,
+)
+
+
+class DepthwiseConvND(Module):
+    """A convolution of every channel by itself, over `num_spatial_dims` dimensions.
+
+    `y[n, i, c * m + j] = b[c * m + j] + sum_k x[n, stride * i + rate * k - before, c] w[k, 0, c * m + j]`, where m is
+    the channel multiplier.
+
+    Args:
+      num_spatial_dims: how many spatial dimensions there are, at least 1.
+      channel_multiplier: how many outputs there are for each channel.
+      kernel_shape: the size of the kernel, one number or one for each dimension.
+      stride: the distance of the outputs, one number or one for each dimension.
+      rate: the distance of the kernel's elements (dilation), one number or one for each dimension.
+      padding: as `hkx.ConvND` takes it.
+      with_bias: whether `b` is added.
+      w_init: initializer of `w`, shape `[*kernel_shape, 1, channel_multiplier * input_channels]`; by default a normal
+        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+      b_init: initializer of `b`; zeros by default.
+      data_format: where the channels are, as `hkx.get_channel_index` takes it.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `data_format` has no channels in a known place.
+      TypeError: if a sequence has neither one entry nor one for each dimension.
+      InvalidPaddingError: if `padding` is none of these.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> from hkx.nn.depthwise_conv import DepthwiseConvND
+      >>> model = hkx.transform(lambda x: DepthwiseConvND(2, channel_multiplier=2, kernel_shape=3)(x))
+      >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0), jnp.ones([1, 8, 8, 4])))
+      {'depthwise_conv_nd': {'b': (8,), 'w': (3, 3, 1, 8)}}
+    """
+
+    def __init__(
+        self,
+        num_spatial_dims: int,
+        channel_multiplier: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        rate: int | Sequence[int] = 1,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "channels_last",
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        n = num_spatial_dims
+        self.num_spatial_dims = n
+        self.channel_multiplier = channel_multiplier
+        self.kernel_shape = per_dimension(kernel_shape, n, "kernel_shape")
+        self.lhs_dilation = (1,) * n
+        self.rhs_dilation = per_dimension(rate, n, "rate")
+        self.stride = per_dimension(stride, n, "strides")
+        self.padding = resolved_padding(padding, self.kernel_shape, self.rhs_dilation, n)
+        self.data_format = data_format
+        self.channel_index = get_channel_index(data_format)
+        self.with_bias = with_bias
+        self.w_init = w_init
+        self.b_init = b_init or jnp.zeros
+
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        """Applies the convolution.
+
+        Args:
+          inputs: `[N, *spatial, C]` or `[N, C, *spatial]`, by the data format; the batch dimension may be left out.
+            Of any floating dtype; the parameters are created in it.
+
+        Returns:
+          An array of the same layout, with `channel_multiplier * C` channels.
+
+        Raises:
+          InvalidRankError: if `inputs` has another number of dimensions.
+        """
+        name, n = type(self).__name__, self.num_spatial_dims
+        inputs, unbatched = with_batch(inputs, n, name)
+        channels = jnp.shape(inputs)[self.channel_index]
+        shape = (*self.kernel_shape, 1, self.channel_multiplier * channels)
+        w = get_kernel(shape, jnp.result_type(inputs), int(np.prod(shape[:-1])), self.w_init, None, name)
+        out = jax.lax.conv_general_dilated(
+            inputs,
+            w,
+            window_strides=self.stride,
+            padding=self.padding,
+            lhs_dilation=self.lhs_dilation,
+            rhs_dilation=self.rhs_dilation,
+            dimension_numbers=kernel_layout(n, self.channel_index),
+            feature_group_count=channels,
+        )
+        if self.with_bias:
+            out = add_bias(out, shape[-1], n, self.channel_index, w.dtype, self.b_init)
+        return jnp.squeeze(out, axis=0) if unbatched else out
+
+
+class DepthwiseConv1D(DepthwiseConvND):
+    """A convolution of every channel by itself, over one dimension.
+
+    The arguments are those of `hkx.Conv1D`, with the number of outputs for each channel in place of the number of
+    output channels; the inputs are `[N, W, C]`, or `[N, C, W]` with `data_format="NCW"`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.DepthwiseConv1D(channel_multiplier=2, kernel_shape=3)(x))
+      >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0), jnp.ones([1, 4, 5])))
+      {'depthwise_conv1_d': {'b': (10,), 'w': (3, 1, 10)}}
+    """
+
+    def __init__(
+        self,
+        channel_multiplier: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        rate: int | Sequence[int] = 1,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NWC",
+        name: str | None = None,
+    ):
+        super().__init__(
+            1,
+            channel_multiplier,
+            kernel_shape,
+            stride,
+            rate,
+            padding,
+            with_bias,
+            w_init,
+            b_init,
+            data_format,
+            name,
+        )
+
+
+class DepthwiseConv2D(DepthwiseConvND):
+    """A convolution of every channel by itself, over two dimensions.
+
+    The arguments are those of `hkx.Conv2D`, with the number of outputs for each channel in place of the number of
+    output channels; the inputs are `[N, H, W, C]`, or `[N, C, H, W]` with `data_format="NCHW"`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.DepthwiseConv2D(channel_multiplier=2, kernel_shape=3)(x))
+      >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0), jnp.ones([1, 4, 4, 5])))
+      {'depthwise_conv2_d': {'b': (10,), 'w': (3, 3, 1, 10)}}
+    """
+
+    def __init__(
+        self,
+        channel_multiplier: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        rate: int | Sequence[int] = 1,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NHWC",
+        name: str | None = None,
+    ):
+        super().__init__(
+            2,
+            channel_multiplier,
+            kernel_shape,
+            stride,
+            rate,
+            padding,
+            with_bias,
+            w_init,
+            b_init,
+            data_format,
+            name,
+        )
+
+
+class DepthwiseConv3D(DepthwiseConvND):
+    """A convolution of every channel by itself, over three dimensions.
+
+    The arguments are those of `hkx.Conv3D`, with the number of outputs for each channel in place of the number of
+    output channels; the inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]` with `data_format="NCDHW"`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.DepthwiseConv3D(channel_multiplier=2, kernel_shape=3)(x))
+      >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0), jnp.ones([1, 4, 4, 4, 5])))
+      {'depthwise_conv3_d': {'b': (10,), 'w': (3, 3, 3, 1, 10)}}
+    """
+
+    def __init__(
+        self,
+        channel_multiplier: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        rate: int | Sequence[int] = 1,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NDHWC",
+        name: str | None = None,
+    ):
+        super().__init__(
+            3,
+            channel_multiplier,
+            kernel_shape,
+            stride,
+            rate,
+            padding,
+            with_bias,
+            w_init,
+            b_init,
+            data_format,
+            name,
+        )
+
+
+class SeparableDepthwiseConv2D(Module):
+    """A depthwise convolution whose kernel is the product of a column and a row: `[kernel, 1]`, then `[1, kernel]`.
+
+    The stride is that of the first of the two, and only the second has a bias.
+
+    Args:
+      channel_multiplier: how many outputs there are for each channel.
+      kernel_shape: the size of the kernel, one number or two.
+      stride: the distance of the outputs, one number or two.
+      padding: as `hkx.ConvND` takes it; used for both.
+      with_bias: whether a bias is added.
+      w_init: initializer of both kernels, as `hkx.DepthwiseConv2D` takes it.
+      b_init: initializer of the bias; zeros by default.
+      data_format: `"NHWC"` or `"NCHW"`.
+      name: the module's name.
+
+    Raises:
+      the same as `hkx.DepthwiseConv2D`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.SeparableDepthwiseConv2D(1, kernel_shape=3)(x))
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 8, 8, 4]))
+      >>> [entries["w"].shape for entries in params.values()]
+      [(3, 1, 1, 4), (1, 3, 1, 4)]
+    """
+
+    def __init__(
+        self,
+        channel_multiplier: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "NHWC",
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        rows, columns = per_dimension(kernel_shape, 2, "kernel_shape")
+        self._column = DepthwiseConv2D(
+            channel_multiplier,
+            kernel_shape=(rows, 1),
+            stride=stride,
+            padding=padding,
+            with_bias=False,
+            w_init=w_init,
+            data_format=data_format,
+        )
+        self._row = DepthwiseConv2D(
+            1,
+            kernel_shape=(1, columns),
+            padding=padding,
+            with_bias=with_bias,
+            w_init=w_init,
+            b_init=b_init,
+            data_format=data_format,
+        )
+
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        """Applies both convolutions to `inputs`, `[N, H, W, C]` or `[N, C, H, W]`, by the data format."""
+        return self._row(self._column(inputs))

@@ -1,0 +1,56 @@
+"""Dropout as a module."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+
+from hkx.core.module import Module
+from hkx.core.rng import next_rng_key
+from hkx.nn.functional import dropout
+
+
+class Dropout(Module):
+    """Sets each element to zero with probability `rate` while training, and divides the others by `1 - rate`.
+
+    Reference: Srivastava et al. (2014), "Dropout: a simple way to prevent neural networks from overfitting".
+
+    Args:
+      rate: the probability, in `[0, 1)`.
+      broadcast_dims: the dimensions along which elements are dropped together.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x, is_training: hkx.Dropout(0.5)(x, is_training))
+      >>> print(model.apply({}, None, jnp.ones(4), False))
+      [1. 1. 1. 1.]
+      >>> sorted(set(model.apply({}, jax.random.key(0), jnp.ones(100), True).tolist()))
+      [0.0, 2.0]
+    """
+
+    def __init__(self, rate: float, broadcast_dims: Sequence[int] = (), name: str | None = None):
+        super().__init__(name=name)
+        self.rate = rate
+        self.broadcast_dims = tuple(broadcast_dims)
+
+    def __call__(self, x: jax.Array, is_training: bool, rng: jax.Array | None = None) -> jax.Array:
+        """Drops elements.
+
+        Args:
+          x: an array of any shape.
+          is_training: whether elements are dropped; if not, `x` is returned as it is.
+          rng: the key; None draws the next one of the running transform.
+
+        Returns:
+          An array of the shape and dtype of `x`.
+
+        Raises:
+          ValueError: if `rate` is not in `[0, 1)`.
+          MissingRNGError: if a key is needed, and none was given to `apply`.
+        """
+        if not is_training or (isinstance(self.rate, (int, float)) and self.rate == 0):
+            return x
+        return dropout(next_rng_key() if rng is None else rng, self.rate, x, self.broadcast_dims)

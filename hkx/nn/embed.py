@@ -1,0 +1,146 @@
+"""Embeddings."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hkx import initializers
+from hkx.core.errors import UnknownLookupStyleError
+from hkx.core.module import Module
+from hkx.core.store import get_parameter
+from hkx.core.types import Initializer
+
+
+class EmbedLookupStyle(enum.Enum):
+    """How `hkx.Embed` finds the rows of its matrix.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.EmbedLookupStyle["ONE_HOT"].name
+      'ONE_HOT'
+    """
+
+    ARRAY_INDEX = 1
+    """By indexing: fast on CPU and GPU, and for large vocabularies."""
+    ONE_HOT = 2
+    """By a product with one-hot vectors: may be faster on accelerators that are slow at indexing."""
+
+
+class Embed(Module):
+    """A vector for every integer: `y = E[i]`.
+
+    Args:
+      vocab_size: how many integers there are.
+      embed_dim: the size of a vector.
+      embedding_matrix: the initial value of the parameter `embeddings`, `[vocab_size, embed_dim]`, in place of a random
+        one; the two sizes follow from it.
+      w_init: initializer of `embeddings`; by default a normal distribution of standard deviation 1, cut off at two
+        standard deviations.
+      lookup_style: `"ARRAY_INDEX"` or `"ONE_HOT"`, or a member of `hkx.EmbedLookupStyle`.
+      name: the module's name.
+      precision: of the matrix product with one-hot vectors, as `jax.lax.dot` takes it.
+
+    Raises:
+      ValueError: if there are neither a matrix nor both sizes, or they contradict each other.
+      UnknownLookupStyleError: if there is no such style.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda ids: hkx.Embed(vocab_size=10, embed_dim=4)(ids))
+      >>> ids = jnp.array([[1, 2, 3]])
+      >>> model.apply(model.init(jax.random.key(0), ids), None, ids).shape
+      (1, 3, 4)
+    """
+
+    def __init__(
+        self,
+        vocab_size: int | None = None,
+        embed_dim: int | None = None,
+        embedding_matrix: Any = None,
+        w_init: Initializer | None = None,
+        lookup_style: str | EmbedLookupStyle = "ARRAY_INDEX",
+        name: str | None = None,
+        precision: jax.lax.PrecisionLike = jax.lax.Precision.HIGHEST,
+    ):
+        super().__init__(name=name)
+        self.dtype: Any = jnp.float32
+        if embedding_matrix is not None:
+            embedding_matrix = jnp.asarray(embedding_matrix)
+            _check_matrix(embedding_matrix.shape, vocab_size, embed_dim)
+            vocab_size, embed_dim = embedding_matrix.shape
+            self.dtype, w_init = embedding_matrix.dtype, lambda shape, dtype: embedding_matrix
+        if vocab_size is None or embed_dim is None:
+            raise ValueError(
+                "hkx.Embed must be supplied either with an initial `embedding_matrix` or with `embed_dim` and "
+                "`vocab_size`."
+            )
+        self.vocab_size = vocab_size
+        self.embed_dim = embed_dim
+        self.lookup_style = lookup_style.name if isinstance(lookup_style, EmbedLookupStyle) else lookup_style
+        self.precision = precision
+        self.w_init = w_init or initializers.TruncatedNormal()
+
+    @property
+    def embeddings(self) -> jax.Array:
+        """The matrix, `[vocab_size, embed_dim]`."""
+        return get_parameter("embeddings", [self.vocab_size, self.embed_dim], self.dtype, init=self.w_init)
+
+    def __call__(
+        self,
+        ids: Any,
+        lookup_style: str | EmbedLookupStyle | None = None,
+        precision: jax.lax.PrecisionLike = None,
+    ) -> jax.Array:
+        """Looks vectors up.
+
+        Args:
+          ids: integers of any shape, from 0 to `vocab_size - 1`. Others give the nearest vector (negative ones count
+            from the end) with `"ARRAY_INDEX"`, and zeros with `"ONE_HOT"`.
+          lookup_style: another style for this call.
+          precision: another precision for this call.
+
+        Returns:
+          `[*ids.shape, embed_dim]`.
+
+        Raises:
+          ValueError: if `ids` are not integers.
+          UnknownLookupStyleError: if there is no such style.
+        """
+        ids = jnp.asarray(ids)
+        if not jnp.issubdtype(ids.dtype, jnp.integer):
+            raise ValueError(
+                "hkx.Embed's __call__ method must take an array of integer dtype but was called with an array of "
+                f"{ids.dtype}."
+            )
+        style = _style(self.lookup_style if lookup_style is None else lookup_style)
+        if style is EmbedLookupStyle.ARRAY_INDEX:
+            return jnp.asarray(self.embeddings)[ids]
+        matrix = self.embeddings
+        return jnp.dot(
+            jax.nn.one_hot(ids, self.vocab_size), matrix, precision=self.precision if precision is None else precision
+        )
+
+
+def _check_matrix(shape: tuple[int, ...], vocab_size: int | None, embed_dim: int | None) -> None:
+    if len(shape) != 2:
+        raise ValueError(f"`embedding_matrix` must be [vocab_size, embed_dim], got the shape {shape}.")
+    for name, given, actual in (("vocab_size", vocab_size, shape[0]), ("embed_dim", embed_dim, shape[1])):
+        if given is not None and given != actual:
+            raise ValueError(
+                f"An `embedding_matrix` was supplied but the `{name}` of {given} was not consistent with its shape "
+                f"{shape}."
+            )
+
+
+def _style(style: Any) -> EmbedLookupStyle:
+    if isinstance(style, str) and style.upper() in EmbedLookupStyle.__members__:
+        return EmbedLookupStyle[style.upper()]
+    if isinstance(style, EmbedLookupStyle):
+        return style
+    raise UnknownLookupStyleError(style, EmbedLookupStyle.__members__)

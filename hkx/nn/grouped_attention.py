@@ -1,0 +1,219 @@
+"""Grouped-query attention with a cache for decoding."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.core
+import jax.numpy as jnp
+
+from hkx.core.module import Module
+from hkx.core.naming import transparent
+from hkx.core.types import Initializer
+from hkx.nn.linear import Linear
+from hkx.nn.rotary import RotaryEmbedding
+
+
+class KeyValueCache(NamedTuple):
+    """The keys and values of the tokens so far; see `hkx.GroupedQueryAttention.initial_cache`.
+
+    Attributes:
+      key: `[B, S, num_kv_heads, key_size]`.
+      value: `[B, S, num_kv_heads, key_size]`.
+      length: `int32[]`, how many of the S tokens are there.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def generate(first):  # feeds every output back as the next token
+      ...     layer = hkx.GroupedQueryAttention(num_heads=2, num_kv_heads=1, key_size=4)
+      ...     def step(carry, _):
+      ...         token, cache = layer(carry[0], cache=carry[1])
+      ...         return (token, cache), token[:, 0]
+      ...     return hkx.scan(step, (first, layer.initial_cache(1, max_length=6)), length=6)[1]
+      >>> model = hkx.transform(generate)
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 1, 8]))
+      >>> model.apply(params, None, jnp.ones([1, 1, 8])).shape
+      (6, 1, 8)
+    """
+
+    key: jax.Array  # [B, S, num_kv_heads, key_size]
+    value: jax.Array  # [B, S, num_kv_heads, key_size]
+    length: jax.Array  # int32[], how many of the S tokens are there
+
+
+class GroupedQueryAttention(Module):
+    """Dot-product attention where groups of query heads share one head of keys and values.
+
+    `num_kv_heads == num_heads` is multi-head attention, `num_kv_heads == 1` multi-query attention. It is computed by
+    `jax.nn.dot_product_attention`, for which a GPU has a fused kernel.
+
+    References: Ainslie et al. (2023), "GQA: training generalized multi-query transformer models from multi-head
+    checkpoints", arXiv:2305.13245; Shazeer (2019), "Fast transformer decoding: one write-head is all you need",
+    arXiv:1911.02150.
+
+    Args:
+      num_heads: the number of query heads.
+      num_kv_heads: the number of heads of keys and values; it divides `num_heads`.
+      key_size: the size of each head.
+      w_init: initializer of all weights, as `hkx.Linear` takes it.
+      with_bias: whether the projections have biases.
+      b_init: initializer of all biases; zeros by default.
+      model_size: the size of the output; `num_heads * key_size` by default.
+      rotary: rotates queries and keys by their positions; None for no position embedding.
+      implementation: `"xla"`, `"cudnn"`, or None to choose, as `jax.nn.dot_product_attention` takes it.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `num_kv_heads` does not divide `num_heads`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     layer = hkx.GroupedQueryAttention(num_heads=4, num_kv_heads=2, key_size=8, rotary=hkx.RotaryEmbedding())
+      ...     return layer(x, is_causal=True)
+      >>> model = hkx.transform(f)
+      >>> x = jnp.ones([1, 5, 16])
+      >>> model.apply(model.init(jax.random.key(0), x), None, x).shape
+      (1, 5, 32)
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        num_kv_heads: int,
+        key_size: int,
+        *,
+        w_init: Initializer | None = None,
+        with_bias: bool = False,
+        b_init: Initializer | None = None,
+        model_size: int | None = None,
+        rotary: RotaryEmbedding | None = None,
+        implementation: Any = None,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        if num_kv_heads < 1 or num_heads % num_kv_heads:
+            raise ValueError(f"`num_kv_heads` {num_kv_heads} must divide `num_heads` {num_heads}.")
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads
+        self.key_size = key_size
+        self.w_init = w_init
+        self.with_bias = with_bias
+        self.b_init = b_init
+        self.model_size = num_heads * key_size if model_size is None else model_size
+        self.rotary = rotary
+        self.implementation = implementation
+
+    def initial_cache(self, batch_size: int, max_length: int, dtype: Any = jnp.float32) -> KeyValueCache:
+        """An empty cache.
+
+        Args:
+          batch_size: the size of the batch.
+          max_length: for how many tokens there is room.
+          dtype: of the inputs.
+
+        Returns:
+          A `KeyValueCache`, to be passed to the first call.
+        """
+        shape = (batch_size, max_length, self.num_kv_heads, self.key_size)
+        return KeyValueCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), jnp.zeros((), jnp.int32))
+
+    def __call__(
+        self,
+        query: jax.Array,
+        key_value: jax.Array | None = None,
+        *,
+        mask: jax.Array | None = None,
+        is_causal: bool = False,
+        window: int | None = None,
+        lengths: jax.Array | None = None,
+        cache: KeyValueCache | None = None,
+    ) -> Any:
+        """Attends.
+
+        Args:
+          query: `[B, T, D]`.
+          key_value: `[B, S, D']`, what keys and values are made from; `query` by default.
+          mask: `bool[B, num_heads, T, S]`, or with size 1 in place of any of these: where a query may attend to a key.
+          is_causal: whether a query attends only to keys that do not come after it.
+          window: a query attends only to itself and the `window - 1` keys before it; only with `is_causal` or a cache.
+          lengths: `int[B]`: keys at and after the length are padding, to which no query attends.
+          cache: the tokens so far. The new ones are added to it, and the queries attend to all that do not come after
+            them. A mask then refers to the tokens of the cache, `[B, num_heads, T, max_length]`.
+
+        Returns:
+          `[B, T, model_size]`; with a cache, a pair of this and the new cache.
+
+        Raises:
+          ValueError: if `window` is given without `is_causal`, or is less than 1, or the cache is too small, as far as
+            its length is known.
+        """
+        if window is not None and (window < 1 or not (is_causal or cache is not None)):
+            raise ValueError(f"`window` must be at least 1, and goes with `is_causal=True` or a cache; got {window}.")
+        key_value = query if key_value is None else key_value
+        q = self._heads(query, self.num_heads, "query")
+        k = self._heads(key_value, self.num_kv_heads, "key")
+        v = self._heads(key_value, self.num_kv_heads, "value")
+        start = 0 if cache is None else cache.length
+        if self.rotary is not None:
+            q = self.rotary(q, start + jnp.arange(q.shape[1]))
+            k = self.rotary(k, start + jnp.arange(k.shape[1]))
+        if cache is not None:
+            allowed, cache = _extended(cache, k, v, q.shape[1], window)
+            mask = allowed if mask is None else jnp.logical_and(mask, allowed)
+            k, v, is_causal, window = cache.key, cache.value, False, None
+        attended = _attention(
+            q,
+            k,
+            v,
+            mask=None if mask is None else jnp.asarray(mask, bool),
+            is_causal=is_causal,
+            key_value_seq_lengths=None if lengths is None else jnp.asarray(lengths, jnp.int32),
+            local_window_size=None if window is None else (window - 1, 0),
+            implementation=self.implementation,
+        )
+        attended = jnp.reshape(attended, (*attended.shape[:-2], self.num_heads * self.key_size))
+        out = Linear(self.model_size, self.with_bias, self.w_init, self.b_init, name="output")(attended)
+        return out if cache is None else (out, cache)
+
+    @transparent
+    def _heads(self, x: jax.Array, num_heads: int, name: str) -> jax.Array:
+        y = Linear(num_heads * self.key_size, self.with_bias, self.w_init, self.b_init, name=name)(x)
+        return jnp.reshape(y, (*y.shape[:-1], num_heads, self.key_size))
+
+
+def _attention(q: jax.Array, k: jax.Array, v: jax.Array, **options: Any) -> jax.Array:
+    """`jax.nn.dot_product_attention`; in float32 where a CPU cannot do float16."""
+
+    def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        return jax.nn.dot_product_attention(q, k, v, **options)
+
+    def attend_in_single(*qkv: jax.Array) -> jax.Array:
+        return attend(*(x.astype(jnp.float32) for x in qkv)).astype(q.dtype)
+
+    if q.dtype != jnp.float16:
+        return attend(q, k, v)
+    return jax.lax.platform_dependent(q, k, v, cpu=attend_in_single, default=attend)
+
+
+def _extended(
+    cache: KeyValueCache, key: jax.Array, value: jax.Array, queries: int, window: int | None
+) -> tuple[jax.Array, KeyValueCache]:
+    """Which tokens of the cache a query may attend to, `bool[1, 1, T, S]`, and the cache with the new tokens in it."""
+    size, new = cache.key.shape[1], key.shape[1]
+    if not isinstance(cache.length, jax.core.Tracer) and int(cache.length) + new > size:
+        raise ValueError(f"The cache has room for {size} tokens and holds {int(cache.length)}: {new} more do not fit.")
+    key, value = (
+        jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), cache.length, axis=1)
+        for old, new in ((cache.key, key), (cache.value, value))
+    )
+    longer = KeyValueCache(key, value, cache.length + new)
+    query_at = cache.length + jnp.arange(queries)[:, None]
+    key_at = jnp.arange(size)[None]
+    allowed = key_at <= query_at
+    if window is not None:
+        allowed = jnp.logical_and(allowed, key_at > query_at - window)
+    return allowed[None, None], longer

@@ -1,0 +1,201 @@
+"""Linear layers and what goes between them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx import initializers
+from hkx.core.errors import NotABoolError, NotAListError
+from hkx.core.module import Module
+from hkx.core.store import get_parameter
+from hkx.core.types import Initializer
+
+
+@functools.lru_cache  # a layer is traced many times, and needs it in one of them
+def _default_init(input_size: int) -> Initializer:
+    return initializers.TruncatedNormal(stddev=1.0 / np.sqrt(input_size))
+
+
+class Linear(Module):
+    """`y = x w + b` over the last dimension.
+
+    Args:
+      output_size: the size of the last dimension of the output.
+      with_bias: whether `b` is added.
+      w_init: initializer of `w`, shape `[input_size, output_size]`; by default a normal distribution of standard
+        deviation `1 / sqrt(input_size)`, cut off at two standard deviations.
+      b_init: initializer of `b`, shape `[output_size]`; zeros by default.
+      name: the module's name.
+
+    Raises:
+      NotABoolError: if the second argument is a number, as in `Linear(784, 10)`: the input's size is not given.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.Linear(2)(x))
+      >>> params = model.init(jax.random.key(0), jnp.ones([5, 3]))
+      >>> jax.tree.map(jnp.shape, params)
+      {'linear': {'b': (2,), 'w': (3, 2)}}
+    """
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Linear:
+        # Here, where it can be told from `with_bias=1`, which programs for Haiku may say.
+        if cls.__init__ is Linear.__init__ and len(args) > 1 and type(args[1]) is int:
+            raise NotABoolError("hkx.Linear", "with_bias", args[1])
+        return super().__new__(cls)
+
+    def __init__(
+        self,
+        output_size: int,
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        self.input_size: int | None = None
+        self.output_size = output_size
+        self.with_bias = with_bias
+        self.w_init = w_init
+        self.b_init = b_init or jnp.zeros
+
+    def __call__(self, inputs: jax.Array, *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
+        """Applies the layer.
+
+        Args:
+          inputs: `[..., input_size]`, of any floating dtype; the parameters are created in it.
+          precision: of the matrix product, as `jax.lax.dot` takes it.
+
+        Returns:
+          `[..., output_size]`.
+
+        Raises:
+          ValueError: if `inputs` is a scalar.
+        """
+        if not isinstance(inputs, jax.Array):
+            inputs = jnp.asarray(inputs)
+        if not inputs.ndim:
+            raise ValueError("Input must not be scalar: `Linear` works on the last dimension, and `inputs` has none.")
+        input_size = self.input_size = inputs.shape[-1]
+        w_init = _default_init(input_size) if self.w_init is None else self.w_init
+        w = get_parameter("w", [input_size, self.output_size], inputs.dtype, init=w_init)
+        out = jnp.dot(inputs, w, precision=precision)
+        if self.with_bias:
+            b = get_parameter("b", [self.output_size], w.dtype, init=self.b_init)
+            out = out + jnp.broadcast_to(b, out.shape)
+        return out
+
+
+class Bias(Module):
+    """`y = x + multiplier * b`.
+
+    Args:
+      output_size: the shape of the input without its batch dimension; checked if given.
+      bias_dims: the dimensions that `b` has an entry for each element of; the others have size 1. None takes all but
+        the first, an empty sequence makes a single number.
+      b_init: initializer of `b`; zeros by default.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.Bias(bias_dims=[-1])(x))
+      >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0), jnp.ones([2, 4, 3])))
+      {'bias': {'b': (3,)}}
+    """
+
+    def __init__(
+        self,
+        output_size: Sequence[int] | None = None,
+        bias_dims: Sequence[int] | None = None,
+        b_init: Initializer | None = None,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        self.output_size = output_size
+        self.bias_dims = bias_dims
+        self.b_init = b_init or jnp.zeros
+        self.bias_shape: tuple[int, ...] | None = None
+
+    def __call__(self, inputs: jax.Array, multiplier: float | jax.Array | None = None) -> jax.Array:
+        """Applies the layer.
+
+        Args:
+          inputs: an array with a leading batch dimension, of any floating dtype.
+          multiplier: a number, or an array that broadcasts to `inputs`; 1 by default.
+
+        Returns:
+          An array of the shape of `inputs`.
+
+        Raises:
+          ValueError: if the shape of `inputs` is not the one that was announced, or has less than two dimensions.
+        """
+        shape = jnp.shape(inputs)
+        if len(shape) < 2:
+            raise ValueError(
+                f"Input to Bias must have rank >= 2, a batch dimension and others: `inputs` has shape {shape}."
+            )
+        if self.output_size is not None and tuple(self.output_size) != shape[1:]:
+            raise ValueError(
+                f"Input shape must be {(-1, *self.output_size)}, -1 for the batch, and `inputs` has shape {shape}."
+            )
+        self.bias_shape = _bias_shape(shape, self.bias_dims)
+        b = get_parameter("b", self.bias_shape, jnp.result_type(inputs), init=self.b_init)
+        b = jnp.broadcast_to(b, shape)
+        return inputs + (b if multiplier is None else b * multiplier)
+
+
+def _bias_shape(shape: tuple[int, ...], bias_dims: Sequence[int] | None) -> tuple[int, ...]:
+    if bias_dims is None:
+        return shape[1:]
+    if not bias_dims:
+        return ()
+    rank = len(shape)
+    for dim in bias_dims:
+        if dim == 0 or not -rank < dim < rank:
+            raise ValueError(
+                f"Dimension {dim} (`bias_dims`) is out of range for input of rank {rank}: it must be one of {shape}, "
+                "without the first."
+            )
+    dims = {dim % rank for dim in bias_dims}
+    full = [size if i in dims else 1 for i, size in enumerate(shape)]
+    return tuple(full[min(dims) :])
+
+
+class Sequential(Module):
+    """Calls one layer after the other, each on what the one before returned.
+
+    Args:
+      layers: modules or functions.
+      name: the module's name.
+
+    Raises:
+      NotAListError: if `layers` is one module or function.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> f = hkx.transform(lambda x: hkx.Sequential([hkx.Linear(4), jax.nn.relu, hkx.Linear(1)])(x))
+      >>> f.apply(f.init(jax.random.key(0), jnp.ones([2, 3])), None, jnp.ones([2, 3])).shape
+      (2, 1)
+    """
+
+    def __init__(self, layers: Iterable[Callable[..., Any]], name: str | None = None):
+        super().__init__(name=name)
+        if callable(layers) and not isinstance(layers, Iterable):
+            raise NotAListError("hkx.Sequential", "layers", layers)
+        self.layers = tuple(layers)
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Calls the first layer with all arguments, every other one with the result of the one before."""
+        out = inputs
+        for i, layer in enumerate(self.layers):
+            out = layer(out, *args, **kwargs) if i == 0 else layer(out)
+        return out

@@ -1,0 +1,94 @@
+"""What all normalisation layers share: statistics, and the scale and offset that come after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.core.store import get_parameter
+from hkx.core.types import Initializer
+
+
+def check_inits(
+    create_scale: bool, create_offset: bool, scale_init: Initializer | None, offset_init: Initializer | None
+) -> None:
+    """Raises ValueError if an initializer is given for a parameter that is not created."""
+    for what, create, init in (("scale", create_scale, scale_init), ("offset", create_offset, offset_init)):
+        if not create and init is not None:
+            raise ValueError(f"Cannot set `{what}_init` if `create_{what}=False`: there is no {what} to initialise.")
+
+
+def check_given(create_scale: bool, create_offset: bool, scale: Any, offset: Any) -> None:
+    """Raises ValueError if a scale or an offset is passed to a layer that has its own."""
+    for what, create, given in (("scale", create_scale, scale), ("offset", create_offset, offset)):
+        if create and given is not None:
+            raise ValueError(f"Cannot pass `{what}` at call time if `create_{what}=True`: the layer has its own.")
+
+
+def parameter_or_given(
+    name: str, create: bool, given: Any, shape: Sequence[int], dtype: Any, init: Initializer
+) -> jax.Array | None:
+    """The parameter `name` if the layer has one, else what was passed, else None."""
+    return get_parameter(name, shape, dtype, init=init) if create else given
+
+
+def normalized(inputs: Any, mean: Any, variance: jax.Array, eps: float, scale: Any, offset: Any) -> jax.Array:
+    """`(inputs - mean) * rsqrt(variance + eps) * scale + offset`, where `scale` and `offset` may be None."""
+    inverse = jax.lax.rsqrt(variance + np.asarray(eps, variance.dtype)[()])
+    if scale is not None:
+        inverse = scale * inverse
+    out = (inputs - mean) * inverse
+    return out if offset is None else out + offset
+
+
+def fast_variance(inputs: jax.Array, mean: jax.Array, axis: Any) -> jax.Array:
+    """`E[x**2] - E[x]**2` over `axis`, in one pass over the inputs, and not below zero where rounding would put it."""
+    return nonnegative(jnp.mean(jnp.square(inputs), axis, keepdims=True) - jnp.square(mean))
+
+
+def nonnegative(variance: jax.Array) -> jax.Array:
+    """A difference of two means of squares, which rounding may make negative, is at least zero."""
+    return jnp.maximum(variance, np.zeros((), variance.dtype))
+
+
+def given_axes(axis: Any, name: str) -> tuple[int, ...] | slice:
+    """The dimensions that an argument names, as a tuple or a slice.
+
+    Raises:
+      ValueError: if it is not an int, a slice or a sequence of ints.
+    """
+    if isinstance(axis, slice):
+        return axis
+    if isinstance(axis, (int, np.integer)):
+        return (int(axis),)
+    if isinstance(axis, Iterable) and not isinstance(axis, str):
+        axis = tuple(axis)
+        if all(isinstance(i, (int, np.integer)) for i in axis):
+            return tuple(map(int, axis))
+    raise ValueError(f"`{name}` should be an int, slice or iterable of ints, got {axis!r}.")
+
+
+def resolved_axes(axis: tuple[int, ...] | slice, rank: int) -> tuple[int, ...]:
+    """The dimensions of an array of this rank; those of a tuple are kept as they are."""
+    return tuple(range(rank)[axis]) if isinstance(axis, slice) else axis
+
+
+def check_axes(axis: tuple[int, ...], shape: Sequence[int], module: str) -> None:
+    """Raises IndexError for a dimension that the input does not have: most often the number of features."""
+    if not all(-len(shape) <= i < len(shape) for i in axis):
+        raise IndexError(
+            f"`axis` of `{module}` is out of range: {axis}, for inputs of shape {tuple(shape)}. It says over which "
+            "dimensions mean and variance are taken, -1 for the last; their sizes are read from the inputs."
+        )
+
+
+def parameter_shape(axis: tuple[int, ...] | slice, shape: Sequence[int]) -> tuple[int, ...]:
+    """The size along `axis` and 1 elsewhere; for the last dimension alone, only that."""
+    chosen = {i % len(shape) for i in resolved_axes(axis, len(shape))}
+    if chosen == {len(shape) - 1}:
+        return (shape[-1],)
+    return tuple(size if i in chosen else 1 for i, size in enumerate(shape))

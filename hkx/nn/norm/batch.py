@@ -1,0 +1,157 @@
+"""Batch normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.core.module import Module
+from hkx.core.naming import transparent
+from hkx.core.transform import running_init
+from hkx.core.types import Initializer
+from hkx.nn.norm.affine import check_given, check_inits, nonnegative, normalized, parameter_or_given
+from hkx.nn.norm.moving_average import ExponentialMovingAverage
+from hkx.nn.spatial import get_channel_index
+
+
+class BatchNorm(Module):
+    """Normalises each channel by the mean and the variance of the batch, or by moving averages of those.
+
+    `y = (x - E[x]) / sqrt(Var[x] + eps) * scale + offset`, with mean and variance over all dimensions but the
+    channels (or over `axis`), and `Var[x] = E[x**2] - E[x]**2`. The averages are the state of two
+    `hkx.ExponentialMovingAverage` of this module, `mean_ema` and `var_ema`. Until the first update they hold the
+    statistics of the example that `init` was given; where those are too costly for `init`, or there is no example, mean
+    0 and variance 1 (see `hkx.from_example`).
+
+    Reference: Ioffe & Szegedy (2015), "Batch normalization: accelerating deep network training by reducing internal
+    covariate shift", arXiv:1502.03167.
+
+    Args:
+      create_scale: whether there is a parameter `scale`.
+      create_offset: whether there is a parameter `offset`.
+      decay_rate: the decay of the moving averages, such as 0.9.
+      eps: what is added to the variance.
+      scale_init: initializer of `scale`; ones by default.
+      offset_init: initializer of `offset`; zeros by default.
+      axis: the dimensions over which the statistics are taken, counted from the front; None takes all but the channels.
+      cross_replica_axis: the name of a mapped axis (of `jax.vmap`, `jax.pmap` or `jax.shard_map`) over which the
+        statistics are averaged too; or several names. `init` may run without that axis: its example then counts alone.
+      cross_replica_axis_index_groups: groups of indices along that axis; the average is within each.
+      data_format: where the channels are, as `hkx.get_channel_index` takes it.
+      name: the module's name.
+
+    Raises:
+      ValueError: if an initializer is given for a parameter that is not created, `data_format` has no channels in a
+        known place, or there are groups without an axis.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x, is_training):
+      ...     return hkx.BatchNorm(create_scale=True, create_offset=True, decay_rate=0.9)(x, is_training)
+      >>> model = hkx.transform_with_state(f)
+      >>> x = jnp.array([[1.0], [3.0]])
+      >>> params, state = model.init(None, x, is_training=True)
+      >>> y, state = model.apply(params, state, None, x, is_training=True)
+      >>> print(y.ravel().round(2))
+      [-1.  1.]
+    """
+
+    def __init__(
+        self,
+        create_scale: bool,
+        create_offset: bool,
+        decay_rate: float,
+        eps: float = 1e-5,
+        scale_init: Initializer | None = None,
+        offset_init: Initializer | None = None,
+        axis: Sequence[int] | None = None,
+        cross_replica_axis: str | Sequence[str] | None = None,
+        cross_replica_axis_index_groups: Sequence[Sequence[int]] | None = None,
+        data_format: str = "channels_last",
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        check_inits(create_scale, create_offset, scale_init, offset_init)
+        if cross_replica_axis is None and cross_replica_axis_index_groups is not None:
+            raise ValueError(
+                "`cross_replica_axis` name must be specified if `cross_replica_axis_index_groups` are used."
+            )
+        if axis is not None and not isinstance(axis, (Sequence, np.ndarray)):
+            raise TypeError(f"`axis` must be a sequence of dimensions, got {axis!r}; for one, pass [{axis}].")
+        self.create_scale = create_scale
+        self.create_offset = create_offset
+        self.eps = eps
+        self.scale_init = scale_init or jnp.ones
+        self.offset_init = offset_init or jnp.zeros
+        self.axis = axis
+        self.cross_replica_axis = cross_replica_axis
+        self.cross_replica_axis_index_groups = cross_replica_axis_index_groups
+        self.channel_index = get_channel_index(data_format)
+        self.mean_ema = ExponentialMovingAverage(decay_rate, name="mean_ema")
+        self.var_ema = ExponentialMovingAverage(decay_rate, name="var_ema")
+        self.var_ema.without_example = 1
+
+    def __call__(
+        self,
+        inputs: jax.Array,
+        is_training: bool,
+        test_local_stats: bool = False,
+        scale: jax.Array | None = None,
+        offset: jax.Array | None = None,
+    ) -> jax.Array:
+        """Normalises `inputs`.
+
+        Args:
+          inputs: `[N, ..., C]` or `[N, C, ...]`, by the data format; of any floating dtype.
+          is_training: whether the statistics of the batch are used, and the moving averages updated.
+          test_local_stats: whether the statistics of the batch are used when `is_training` is false.
+          scale: what to multiply with, if `create_scale` is false; it broadcasts to `inputs`.
+          offset: what to add, if `create_offset` is false; it broadcasts to `inputs`.
+
+        Returns:
+          An array of the shape of `inputs`.
+
+        Raises:
+          ValueError: if a scale or an offset is passed that the layer has itself, or the batch is empty and its
+            statistics are asked for.
+          MissingAverageError: if the moving averages are asked for and nothing has been averaged yet.
+        """
+        check_given(self.create_scale, self.create_offset, scale, offset)
+        shape, dtype = jnp.shape(inputs), jnp.result_type(inputs)
+        channel = self.channel_index + len(shape) if self.channel_index < 0 else self.channel_index
+        axis = tuple(i for i in range(len(shape)) if i != channel) if self.axis is None else tuple(self.axis)
+        if is_training or test_local_stats:
+            mean, variance = self._statistics(inputs, axis)
+        else:
+            mean, variance = (ema.average.astype(dtype) for ema in (self.mean_ema, self.var_ema))
+        if is_training:
+            self.mean_ema(mean)
+            self.var_ema(variance)
+        parameter_shape = [1 if i in axis else size for i, size in enumerate(shape)]
+        scale = parameter_or_given("scale", self.create_scale, scale, parameter_shape, dtype, self.scale_init)
+        offset = parameter_or_given("offset", self.create_offset, offset, parameter_shape, dtype, self.offset_init)
+        return normalized(inputs, mean, variance, self.eps, scale, offset)
+
+    @transparent
+    def _statistics(self, inputs: Any, axis: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+        shape = jnp.shape(inputs)
+        if any(shape[i] == 0 for i in axis):
+            raise ValueError(
+                f"`inputs` of shape {shape} has nothing to take mean and variance of along the dimensions {axis}: skip "
+                "empty batches, or use the moving averages (`is_training=False`)."
+            )
+        mean = jnp.mean(inputs, axis, keepdims=True)
+        squares = jnp.mean(jnp.square(inputs), axis, keepdims=True)
+        if self.cross_replica_axis is not None:
+            try:
+                groups = self.cross_replica_axis_index_groups
+                mean, squares = jax.lax.pmean((mean, squares), self.cross_replica_axis, axis_index_groups=groups)
+            except NameError:  # the axis is not there: `init` need not run on replicas
+                if not running_init():
+                    raise
+        return mean, nonnegative(squares - jnp.square(mean))

@@ -1,0 +1,131 @@
+"""Group normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hkx.core.module import Module
+from hkx.core.types import Initializer
+from hkx.nn.norm.affine import (
+    check_given,
+    check_inits,
+    given_axes,
+    normalized,
+    parameter_or_given,
+    resolved_axes,
+)
+from hkx.nn.spatial import get_channel_index
+
+
+class GroupNorm(Module):
+    """Normalises each group of channels of each example by its own mean and variance.
+
+    `y = (x - E[x]) / sqrt(Var[x] + eps) * scale + offset`, with mean and variance over space and the channels of a
+    group, and one scale and offset for each channel.
+
+    Reference: Wu & He (2018), "Group normalization", arXiv:1803.08494.
+
+    Args:
+      groups: into how many groups the channels are divided.
+      axis: the dimensions over which mean and variance are taken: one, several, or a slice of all. Along the channels
+        they are taken within the group.
+      create_scale: whether there is a parameter `scale`.
+      create_offset: whether there is a parameter `offset`.
+      eps: what is added to the variance.
+      scale_init: initializer of `scale`; ones by default.
+      offset_init: initializer of `offset`; zeros by default.
+      data_format: where the channels are, as `hkx.get_channel_index` takes it.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `groups` is less than 1, an initializer is given for a parameter that is not created, `axis` is not
+        an int, a slice or a sequence of ints, or `data_format` has no channels in a known place.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.GroupNorm(groups=2)(x))
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 4, 4, 6]))
+      >>> jax.tree.map(jnp.shape, params)
+      {'group_norm': {'offset': (6,), 'scale': (6,)}}
+    """
+
+    def __init__(
+        self,
+        groups: int,
+        axis: int | slice | Sequence[int] = slice(1, None),
+        create_scale: bool = True,
+        create_offset: bool = True,
+        eps: float = 1e-5,
+        scale_init: Initializer | None = None,
+        offset_init: Initializer | None = None,
+        data_format: str = "channels_last",
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        check_inits(create_scale, create_offset, scale_init, offset_init)
+        if groups < 1:
+            raise ValueError(f"`groups` must be at least 1, got {groups}.")
+        self.groups = groups
+        self.rank: int | None = None
+        self.axis = given_axes(axis, "axis")
+        self.create_scale = create_scale
+        self.create_offset = create_offset
+        self.eps = eps
+        self.scale_init = scale_init or jnp.ones
+        self.offset_init = offset_init or jnp.zeros
+        self.channel_index = get_channel_index(data_format)
+
+    def __call__(self, x: jax.Array, scale: jax.Array | None = None, offset: jax.Array | None = None) -> jax.Array:
+        """Normalises `x`.
+
+        Args:
+          x: `[N, ..., C]` or `[N, C, ...]`, by the data format; of any floating dtype.
+          scale: what to multiply with, if `create_scale` is false; it broadcasts to `x`.
+          offset: what to add, if `create_offset` is false; it broadcasts to `x`.
+
+        Returns:
+          An array of the shape of `x`.
+
+        Raises:
+          ValueError: if a scale or an offset is passed that the layer has itself, the channels cannot be divided into
+            groups, or the rank of `x` is not that of the first call.
+        """
+        check_given(self.create_scale, self.create_offset, scale, offset)
+        shape, dtype = jnp.shape(x), jnp.result_type(x)
+        rank = len(shape)
+        self.rank = self.rank or rank
+        if rank != self.rank:
+            raise ValueError(
+                f"The rank of the inputs cannot change between calls, the original call was rank={self.rank} but this "
+                f"one is rank={rank}."
+            )
+        channel = self.channel_index % rank
+        size, rest = divmod(shape[channel], self.groups)
+        if rest:
+            raise ValueError(
+                f"The number of channels must be divisible by the number of groups, was channels={shape[channel]}, "
+                f"groups={self.groups}."
+            )
+        axis = tuple(i % rank for i in resolved_axes(self.axis, rank))
+        axis = tuple(i + 1 if i >= channel else i for i in axis)
+        grouped = jnp.reshape(x, (*shape[:channel], self.groups, size, *shape[channel + 1 :]))
+        mean = jnp.mean(grouped, axis, keepdims=True)
+        variance = jnp.var(grouped, axis, keepdims=True)
+        out = jnp.reshape(normalized(grouped, mean, variance, self.eps, None, None), shape)
+        parameter_shape = (shape[channel],) + (1,) * (rank - 1 - channel)
+        scale = parameter_or_given("scale", self.create_scale, scale, parameter_shape, dtype, self.scale_init)
+        offset = parameter_or_given("offset", self.create_offset, offset, parameter_shape, dtype, self.offset_init)
+        if scale is not None:
+            out = out * _to_rank(scale, rank)
+        return out if offset is None else out + _to_rank(offset, rank)
+
+
+def _to_rank(value: Any, rank: int) -> jax.Array:
+    """`value` with leading dimensions of size 1, so that it broadcasts to an array of this rank."""
+    missing = rank - jnp.ndim(value)
+    return jnp.expand_dims(value, tuple(range(missing))) if missing > 0 else value

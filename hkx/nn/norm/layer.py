@@ -1,0 +1,162 @@
+"""Layer and instance normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from hkx.core.module import Module
+from hkx.core.types import Initializer
+from hkx.nn.norm.affine import (
+    check_axes,
+    check_given,
+    check_inits,
+    fast_variance,
+    given_axes,
+    normalized,
+    parameter_or_given,
+    parameter_shape,
+    resolved_axes,
+)
+from hkx.nn.spatial import get_channel_index
+
+
+class LayerNorm(Module):
+    """Normalises each example by its own mean and variance.
+
+    `y = (x - E[x]) / sqrt(Var[x] + eps) * scale + offset`, with mean and variance over `axis`.
+
+    Reference: Ba, Kiros & Hinton (2016), "Layer normalization", arXiv:1607.06450.
+
+    Args:
+      axis: the dimensions over which mean and variance are taken: one, several, or a slice of all.
+      create_scale: whether there is a parameter `scale`.
+      create_offset: whether there is a parameter `offset`.
+      eps: what is added to the variance.
+      scale_init: initializer of `scale`; ones by default.
+      offset_init: initializer of `offset`; zeros by default.
+      use_fast_variance: whether the variance is `E[x**2] - E[x]**2`, which reads the inputs once, in place of
+        `E[(x - E[x])**2]`, which is more exact.
+      name: the module's name.
+      param_axis: the dimensions for whose elements `scale` and `offset` have one entry each: one, several, or a slice
+        of all; by default the last.
+
+    Raises:
+      ValueError: if an initializer is given for a parameter that is not created, or `axis` or `param_axis` is not an
+        int, a slice or a sequence of ints.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.LayerNorm(axis=-1, create_scale=True, create_offset=True)(x))
+      >>> x = jnp.array([[1.0, 3.0], [10.0, 20.0]])
+      >>> params = model.init(jax.random.key(0), x)
+      >>> print(model.apply(params, None, x).round(2))
+      [[-1.  1.]
+       [-1.  1.]]
+    """
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] | slice,
+        create_scale: bool,
+        create_offset: bool,
+        eps: float = 1e-5,
+        scale_init: Initializer | None = None,
+        offset_init: Initializer | None = None,
+        use_fast_variance: bool = False,
+        name: str | None = None,
+        *,
+        param_axis: int | Sequence[int] | slice | None = None,
+    ):
+        super().__init__(name=name)
+        check_inits(create_scale, create_offset, scale_init, offset_init)
+        self.axis = given_axes(axis, "axis")
+        self.create_scale = create_scale
+        self.create_offset = create_offset
+        self.eps = eps
+        self.scale_init = scale_init or jnp.ones
+        self.offset_init = offset_init or jnp.zeros
+        self.use_fast_variance = use_fast_variance
+        self.param_axis = given_axes(-1 if param_axis is None else param_axis, "param_axis")
+
+    def __call__(self, inputs: jax.Array, scale: jax.Array | None = None, offset: jax.Array | None = None) -> jax.Array:
+        """Normalises `inputs`.
+
+        Args:
+          inputs: an array of any shape and floating dtype.
+          scale: what to multiply with, if `create_scale` is false; it broadcasts to `inputs`.
+          offset: what to add, if `create_offset` is false; it broadcasts to `inputs`.
+
+        Returns:
+          An array of the shape of `inputs`.
+
+        Raises:
+          ValueError: if a scale or an offset is passed that the layer has itself.
+        """
+        check_given(self.create_scale, self.create_offset, scale, offset)
+        full, dtype = jnp.shape(inputs), jnp.result_type(inputs)
+        axis = resolved_axes(self.axis, len(full))
+        check_axes(axis, full, "hkx.LayerNorm")
+        shape = parameter_shape(self.param_axis, full)
+        mean = jnp.mean(inputs, axis=axis, keepdims=True)
+        if self.use_fast_variance:
+            variance = fast_variance(inputs, mean, axis)
+        else:
+            variance = jnp.var(inputs, axis=axis, keepdims=True)
+        scale = parameter_or_given("scale", self.create_scale, scale, shape, dtype, self.scale_init)
+        offset = parameter_or_given("offset", self.create_offset, offset, shape, dtype, self.offset_init)
+        scale, offset = (None if v is None else jnp.broadcast_to(v, full) for v in (scale, offset))
+        return normalized(inputs, mean, variance, self.eps, scale, offset)
+
+
+class InstanceNorm(LayerNorm):
+    """Normalises each channel of each example by its own mean and variance over space: `hkx.LayerNorm` over those.
+
+    Reference: Ulyanov, Vedaldi & Lempitsky (2016), "Instance normalization: the missing ingredient for fast
+    stylization", arXiv:1607.08022.
+
+    Args:
+      create_scale: whether there is a parameter `scale`, one number for each channel.
+      create_offset: whether there is a parameter `offset`, one number for each channel.
+      eps: what is added to the variance.
+      scale_init: initializer of `scale`; ones by default.
+      offset_init: initializer of `offset`; zeros by default.
+      data_format: where the channels are, as `hkx.get_channel_index` takes it.
+      name: the module's name.
+
+    Raises:
+      ValueError: if an initializer is given for a parameter that is not created, or `data_format` has no channels in a
+        known place.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.InstanceNorm(create_scale=True, create_offset=True)(x))
+      >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0), jnp.ones([1, 4, 4, 3])))
+      {'instance_norm': {'offset': (3,), 'scale': (3,)}}
+    """
+
+    def __init__(
+        self,
+        create_scale: bool,
+        create_offset: bool,
+        eps: float = 1e-5,
+        scale_init: Initializer | None = None,
+        offset_init: Initializer | None = None,
+        data_format: str = "channels_last",
+        name: str | None = None,
+    ):
+        channel = get_channel_index(data_format)
+        super().__init__(
+            axis=slice(2, None) if channel == 1 else slice(1, -1),
+            create_scale=create_scale,
+            create_offset=create_offset,
+            eps=eps,
+            scale_init=scale_init,
+            offset_init=offset_init,
+            name=name,
+            param_axis=channel,
+        )

@@ -1,0 +1,179 @@
+"""Exponential moving averages, of one value and of a tree of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+from hkx import initializers
+from hkx.core.errors import MissingAverageError, MissingStateError
+from hkx.core.module import Module
+from hkx.core.store import get_state, set_state
+from hkx.core.transform import from_example
+from hkx.core.types import DType
+from hkx.nn.norm.params_tree import map_params
+
+
+class ExponentialMovingAverage(Module):
+    """Keeps `hidden <- decay * hidden + (1 - decay) * value` as state, from zero.
+
+    With `zero_debias`, the average is `hidden / (1 - decay**n)` after n values (Kingma & Ba, 2015, "Adam: a method for
+    stochastic optimization", section 3), else it is `hidden`.
+
+    The state is `hidden`, `average` and `counter`, which counts the values from `-warmup_length`. `init` starts
+    `average` at the average of its example, or at 0 where that is too costly (see `hkx.from_example`); no later average
+    depends on it.
+
+    Args:
+      decay: how much of the average stays at each step, in `[0, 1]`: most often near 1.
+      zero_debias: whether the start from zero is corrected for.
+      warmup_length: for how many first values the decay is 0, so that the average is the last value.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `warmup_length` is negative, or is given together with `zero_debias`.
+
+    Example:
+
+      >>> import hkx
+      >>> f = hkx.transform_with_state(lambda x: hkx.ExponentialMovingAverage(0.5)(x))
+      >>> _, state = f.init(None, 1.0)
+      >>> for x in (1.0, 2.0, 4.0):
+      ...     average, state = f.apply({}, state, None, x)
+      >>> print(round(float(average), 3))  # (1 * 0.125 + 2 * 0.25 + 4 * 0.5) / 0.875
+      3.0
+    """
+
+    def __init__(self, decay: Any, zero_debias: bool = True, warmup_length: int = 0, name: str | None = None):
+        super().__init__(name=name)
+        if warmup_length < 0:
+            raise ValueError(f"`warmup_length` must not be negative, got {warmup_length}.")
+        if warmup_length and zero_debias:
+            raise ValueError(
+                "`zero_debias` and `warmup_length` correct for the same thing, the start from zero: "
+                f"pass zero_debias=False with warmup_length={warmup_length}."
+            )
+        self.decay = decay
+        self.zero_debias = zero_debias
+        self.warmup_length = warmup_length
+        self.init = initializers.Constant(-warmup_length)
+        self.without_example = 0
+
+    def initialize(self, shape: Any, dtype: DType = jnp.float32) -> None:
+        """Starts the average at zero, where it has not been started yet, so that it can be read before any value.
+
+        Args:
+          shape: of the values; or an array of that shape and dtype.
+          dtype: of the values.
+        """
+        if hasattr(shape, "dtype"):  # an array, in programs written for early releases of Haiku
+            shape, dtype = jnp.shape(shape), shape.dtype
+        get_state("hidden", shape, dtype, init=jnp.zeros)
+        get_state("average", shape, dtype, init=jnp.zeros)
+
+    def __call__(self, value: Any, update_stats: bool = True) -> jax.Array:
+        """Averages one more value.
+
+        Args:
+          value: an array or a number, of any floating dtype.
+          update_stats: whether the state is updated.
+
+        Returns:
+          The average with `value` included, of its shape.
+        """
+        if not isinstance(value, jax.Array):
+            value = jnp.asarray(value)
+        one, decay = _as_dtype(1, value.dtype), _as_dtype(self.decay, value.dtype)
+        counter = jnp.asarray(get_state("counter", (), jnp.int32, init=self.init)) + 1
+        if self.warmup_length > 0:
+            decay = jax.lax.select(counter <= 0, jnp.zeros_like(decay), jnp.asarray(decay))
+        hidden = get_state("hidden", value.shape, value.dtype, init=jnp.zeros)
+        hidden = hidden * decay + value * (one - decay)
+        average = hidden
+        if self.zero_debias:
+            average = average / (one - jax.lax.pow(decay, jnp.broadcast_to(counter, jnp.shape(decay))))
+        if update_stats:
+            set_state("counter", counter)
+            set_state("hidden", hidden)
+            set_state("average", from_example(average, self.without_example))
+        return average
+
+    @property
+    def average(self) -> jax.Array:
+        """The average of the values so far.
+
+        Raises:
+          MissingAverageError: if there have been none, and `initialize` was not called.
+        """
+        try:
+            return get_state("average")
+        except MissingStateError:
+            raise MissingAverageError(f"{self.module_name}/average") from None
+
+
+def _as_dtype(value: Any, dtype: Any) -> Any:
+    """A number as a NumPy scalar, so that arithmetic on it is done once; a traced one as an array."""
+    if isinstance(value, jax.core.Tracer):
+        return jax.lax.convert_element_type(value, dtype)
+    return np.asarray(value, dtype)[()]
+
+
+class EMAParamsTree(Module):
+    """Keeps an `hkx.ExponentialMovingAverage` of every parameter of a tree.
+
+    Args:
+      decay: see `hkx.ExponentialMovingAverage`.
+      zero_debias: see `hkx.ExponentialMovingAverage`.
+      warmup_length: see `hkx.ExponentialMovingAverage`.
+      ignore_regex: parameters whose path (`"mlp/~/linear_0/b"`) matches this regular expression at its start are
+        returned as they are.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> f = hkx.transform_with_state(lambda p: hkx.EMAParamsTree(0.9)(p))
+      >>> params, state = f.init(None, {"linear": {"w": jnp.ones([2, 2])}})
+      >>> averages, state = f.apply(params, state, None, {"linear": {"w": jnp.ones([2, 2])}})
+      >>> list(state)
+      ['ema_params_tree/linear__w']
+    """
+
+    def __init__(
+        self,
+        decay: Any,
+        zero_debias: bool = True,
+        warmup_length: int = 0,
+        ignore_regex: str = "",
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        self.decay = decay
+        self.zero_debias = zero_debias
+        self.warmup_length = warmup_length
+        self.ignore_regex = ignore_regex
+
+    def __call__(self, tree: Mapping[str, Mapping[str, Any]], update_stats: bool = True) -> dict[str, dict[str, Any]]:
+        """Averages the parameters.
+
+        Args:
+          tree: parameters as `init` returns them.
+          update_stats: whether the state is updated.
+
+        Returns:
+          A tree of the same structure: the averages with `tree` included.
+
+        Raises:
+          TypeError: if `tree` is not a dict of dicts.
+        """
+
+        def average(name: str, value: Any) -> jax.Array:
+            ema = ExponentialMovingAverage(self.decay, self.zero_debias, self.warmup_length, name=name)
+            return ema(value, update_stats=update_stats)
+
+        return map_params(tree, average, self.ignore_regex, tilde="_tilde_")

@@ -1,0 +1,33 @@
+"""A module of its own for every parameter of a tree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def map_params(
+    tree: Mapping[str, Mapping[str, Any]], function: Callable[[str, Any], Any], ignore_regex: str, tilde: str
+) -> dict[str, dict[str, Any]]:
+    """`function(name, value)` for every parameter, where `name` is its path made into a module's name.
+
+    Args:
+      tree: a dict of dicts of arrays, as `init` returns it.
+      function: returns what takes the place of the value.
+      ignore_regex: parameters whose path `module/name` matches this at its start stay as they are; "" matches none.
+      tilde: what stands in the name for a `~` of the path; two underscores stand for a slash.
+
+    Raises:
+      TypeError: if `tree` is not a dict of dicts.
+    """
+    if not isinstance(tree, Mapping) or not all(isinstance(entries, Mapping) for entries in tree.values()):
+        raise TypeError("`tree` must be parameters as `init` returns them, a dict of dicts of arrays.")
+
+    def replaced(module: str, name: str, value: Any) -> Any:
+        path = f"{module}/{name}"
+        if ignore_regex and re.match(ignore_regex, path):
+            return value
+        return function(path.replace("/", "__").replace("~", tilde), value)
+
+    return {m: {n: replaced(m, n, v) for n, v in entries.items()} for m, entries in tree.items()}

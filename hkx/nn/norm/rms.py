@@ -1,0 +1,72 @@
+"""Root-mean-square normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.core.module import Module
+from hkx.core.store import get_parameter
+from hkx.core.types import Initializer
+from hkx.nn.norm.affine import check_axes, check_inits, given_axes, parameter_shape, resolved_axes
+
+
+class RMSNorm(Module):
+    """Divides each example by the root of the mean of its squares: `y = x / sqrt(E[x**2] + eps) * scale`.
+
+    Reference: Zhang & Sennrich (2019), "Root mean square layer normalization", arXiv:1910.07467.
+
+    Args:
+      axis: the dimensions over which the mean is taken: one, several, or a slice of all.
+      eps: what is added to the mean.
+      scale_init: initializer of `scale`; ones by default.
+      name: the module's name.
+      create_scale: whether there is a parameter `scale`.
+      param_axis: the dimensions for whose elements `scale` has one entry each: one, several, or a slice of all; by
+        default the last.
+
+    Raises:
+      ValueError: if `scale_init` is given and there is no scale, or `axis` or `param_axis` is not an int, a slice or a
+        sequence of ints.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.RMSNorm(axis=-1)(x))
+      >>> x = jnp.array([[-2.0, 14.0]])  # the mean of the squares is 100
+      >>> bool(jnp.allclose(model.apply(model.init(None, x), None, x), x / 10))
+      True
+    """
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] | slice,
+        eps: float = 1e-5,
+        scale_init: Initializer | None = None,
+        name: str | None = None,
+        create_scale: bool = True,
+        *,
+        param_axis: int | Sequence[int] | slice | None = None,
+    ):
+        super().__init__(name=name)
+        check_inits(create_scale, True, scale_init, None)
+        self.axis = given_axes(axis, "axis")
+        self.eps = eps
+        self.create_scale = create_scale
+        self.scale_init = scale_init or jnp.ones
+        self.param_axis = given_axes(-1 if param_axis is None else param_axis, "param_axis")
+
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        """Normalises `inputs`, an array of any shape and floating dtype."""
+        shape, dtype = jnp.shape(inputs), jnp.result_type(inputs)
+        axis = resolved_axes(self.axis, len(shape))
+        check_axes(axis, shape, "hkx.RMSNorm")
+        squares = jnp.mean(jnp.square(inputs), axis=axis, keepdims=True)
+        inverse = jax.lax.rsqrt(squares + np.asarray(self.eps, squares.dtype)[()])
+        if not self.create_scale:
+            return inputs * inverse
+        scale = get_parameter("scale", parameter_shape(self.param_axis, shape), dtype, init=self.scale_init)
+        return inputs * jnp.broadcast_to(scale, shape) * inverse

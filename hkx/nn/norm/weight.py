@@ -1,0 +1,73 @@
+"""Weight normalisation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.core.hooks import GetterContext, custom_getter
+from hkx.core.module import Module
+from hkx.core.naming import transparent
+from hkx.core.store import get_parameter
+from hkx.core.types import Initializer
+
+
+class WeightNorm(Module):
+    """Gives the weights of a layer a length of their own: `w = g * v / ||v||`, for each output.
+
+    v is the layer's parameter as it is, and g a parameter beside it, whose name has `_scale` added.
+
+    Reference: Salimans & Kingma (2016), "Weight normalization: a simple reparameterization to accelerate training of
+    deep neural networks", arXiv:1602.07868.
+
+    Args:
+      layer: a module, or a function that calls modules.
+      parameters: the names of the parameters that are normalised.
+      feature_axis: the dimension of the weights for whose elements there is one g each; the norm is over the others.
+      eps: what is added to the squared norm.
+      scale_init: initializer of g; ones by default.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.WeightNorm(hkx.Linear(2))(x))
+      >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0), jnp.ones([1, 3])))
+      {'linear': {'b': (2,), 'w': (3, 2), 'w_scale': (2,)}}
+    """
+
+    def __init__(
+        self,
+        layer: Callable[..., Any],
+        parameters: Sequence[str] = ("w",),
+        feature_axis: int = -1,
+        eps: float = 1e-12,
+        scale_init: Initializer | None = None,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        self.layer = layer
+        self.parameters = tuple(parameters)
+        self.feature_axis = feature_axis
+        self.eps = eps
+        self.scale_init = scale_init or jnp.ones
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the layer with normalised weights."""
+        with custom_getter(self._normalised):
+            return self.layer(*args, **kwargs)
+
+    @transparent
+    def _normalised(self, next_getter: Callable[[Any], Any], value: jax.Array, context: GetterContext) -> Any:
+        value = next_getter(value)
+        if context.name not in self.parameters:
+            return value
+        axis = self.feature_axis % value.ndim
+        scale = get_parameter(f"{context.name}_scale", [value.shape[axis]], value.dtype, init=self.scale_init)
+        others = tuple(i for i in range(value.ndim) if i != axis)
+        squares = jnp.sum(jnp.square(value), axis=others) + np.asarray(self.eps, value.dtype)[()]
+        return value * jax.lax.broadcast_in_dim(scale * jax.lax.rsqrt(squares), value.shape, (axis,))

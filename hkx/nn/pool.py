@@ -1,0 +1,206 @@
+"""Pooling: the largest or the mean value in a sliding window."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.core.errors import InvalidWindowError
+from hkx.core.module import Module
+
+
+def _full_shape(value: Any, size: int | Sequence[int], channel_axis: int | None, argument: str) -> tuple[int, ...]:
+    """`size` for every dimension: 1 for the batch, and for the channels if one number stands for all the others."""
+    shape = jnp.shape(value)
+    if channel_axis is not None and not 0 <= abs(channel_axis) < len(shape):
+        raise ValueError(f"Invalid channel axis {channel_axis} for inputs of shape {shape}.")
+    if isinstance(size, (int, np.integer)):
+        channel = None if channel_axis is None else channel_axis % len(shape)
+        return (1,) + tuple(1 if d == channel else int(size) for d in range(1, len(shape)))
+    if len(size) > len(shape):
+        raise InvalidWindowError(argument, size, shape)
+    return (1,) * (len(shape) - len(size)) + tuple(size)
+
+
+def _window(
+    value: Any, window_shape: int | Sequence[int], strides: int | Sequence[int], padding: str, channel_axis: int | None
+) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]]]:
+    if padding not in ("SAME", "VALID"):
+        raise ValueError(f"Invalid padding {padding!r}, must be 'SAME' or 'VALID'.")
+    window = _full_shape(value, window_shape, channel_axis, "window_shape")
+    strides = _full_shape(value, strides, channel_axis, "strides")
+    return window, strides, list(jax.lax.padtype_to_pads(jnp.shape(value), window, strides, padding))
+
+
+def max_pool(
+    value: jax.Array,
+    window_shape: int | Sequence[int],
+    strides: int | Sequence[int],
+    padding: str,
+    channel_axis: int | None = -1,
+) -> jax.Array:
+    """The largest value in each window.
+
+    Args:
+      value: `[N, ..., C]`, or with the channels elsewhere; of any dtype that has an order.
+      window_shape: the size of the window. One number stands for every dimension but the first and the channels; a
+        sequence stands for the last dimensions, the channels included.
+      strides: the distance of the windows, in the same forms.
+      padding: `"SAME"`, which gives `ceil(size / stride)` outputs, or `"VALID"`, which uses only windows that lie in
+        the array.
+      channel_axis: where the channels are, which one number does not stand for; None if there are none.
+
+    Returns:
+      An array of the dtype of `value`.
+
+    Raises:
+      ValueError: if `padding` is another one, or there is no dimension `channel_axis`.
+      InvalidWindowError: if `window_shape` or `strides` has more entries than `value` has dimensions.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> print(hkx.max_pool(jnp.arange(4.0).reshape([1, 4, 1]), 2, 2, "VALID").ravel())
+      [1. 3.]
+    """
+    window, strides, pads = _window(value, window_shape, strides, padding, channel_axis)
+    value = jnp.asarray(value)
+    return jax.lax.reduce_window(value, _least(value.dtype), jax.lax.max, window, strides, pads)
+
+
+def _least(dtype: Any) -> Any:
+    if jnp.issubdtype(dtype, jnp.bool_):
+        return np.asarray(False)
+    if jnp.issubdtype(dtype, jnp.integer):
+        return np.asarray(jnp.iinfo(dtype).min, dtype)
+    return np.asarray(-np.inf, dtype)
+
+
+def avg_pool(
+    value: jax.Array,
+    window_shape: int | Sequence[int],
+    strides: int | Sequence[int],
+    padding: str,
+    channel_axis: int | None = -1,
+) -> jax.Array:
+    """The mean value in each window; what is padded does not count.
+
+    Args:
+      value: `[N, ..., C]`, or with the channels elsewhere; of any numeric dtype.
+      window_shape: the size of the window. One number stands for every dimension but the first and the channels; a
+        sequence stands for the last dimensions, the channels included.
+      strides: the distance of the windows, in the same forms.
+      padding: `"SAME"`, which gives `ceil(size / stride)` outputs, or `"VALID"`, which uses only windows that lie in
+        the array.
+      channel_axis: where the channels are, which one number does not stand for; None if there are none.
+
+    Returns:
+      An array of the dtype of `value`, if that is a floating one.
+
+    Raises:
+      ValueError: if `padding` is another one, or there is no dimension `channel_axis`.
+      InvalidWindowError: if `window_shape` or `strides` has more entries than `value` has dimensions.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> print(hkx.avg_pool(jnp.arange(5.0).reshape([1, 5, 1]), 2, 2, "SAME").ravel())
+      [0.5 2.5 4. ]
+    """
+    window, strides, pads = _window(value, window_shape, strides, padding, channel_axis)
+    value = jnp.asarray(value)
+    total = jax.lax.reduce_window(value, np.zeros((), value.dtype), jax.lax.add, window, strides, pads)
+    if padding == "VALID":
+        return total / np.prod(window).astype(total.dtype)
+    return total / _counts(value.shape, window, strides, pads).astype(total.dtype)
+
+
+def _counts(shape: Sequence[int], window: Sequence[int], strides: Sequence[int], pads: Any) -> np.ndarray:
+    """How many elements of the array are in each window; dimensions where that is always 1 have size 1."""
+    counts = []
+    for size, w, stride, (before, after) in zip(shape, window, strides, pads, strict=True):
+        if w == 1:
+            counts.append(np.ones(1))
+            continue
+        start = np.arange(0, size + before + after - w + 1, stride) - before
+        counts.append(np.minimum(start + w, size) - np.maximum(start, 0))
+    return functools.reduce(np.multiply, np.ix_(*counts))
+
+
+class MaxPool(Module):
+    """`hkx.max_pool` as a module.
+
+    Args:
+      window_shape: see `hkx.max_pool`.
+      strides: see `hkx.max_pool`.
+      padding: see `hkx.max_pool`.
+      channel_axis: see `hkx.max_pool`.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> f = hkx.transform(lambda x: hkx.MaxPool(2, strides=2, padding="SAME")(x))
+      >>> f.apply({}, None, jnp.ones([1, 8, 8, 3])).shape
+      (1, 4, 4, 3)
+    """
+
+    def __init__(
+        self,
+        window_shape: int | Sequence[int],
+        strides: int | Sequence[int],
+        padding: str,
+        channel_axis: int | None = -1,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        self.window_shape = window_shape
+        self.strides = strides
+        self.padding = padding
+        self.channel_axis = channel_axis
+
+    def __call__(self, value: jax.Array) -> jax.Array:
+        """Pools `value`; see `hkx.max_pool`."""
+        return max_pool(value, self.window_shape, self.strides, self.padding, self.channel_axis)
+
+
+class AvgPool(Module):
+    """`hkx.avg_pool` as a module.
+
+    Args:
+      window_shape: see `hkx.avg_pool`.
+      strides: see `hkx.avg_pool`.
+      padding: see `hkx.avg_pool`.
+      channel_axis: see `hkx.avg_pool`.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> f = hkx.transform(lambda x: hkx.AvgPool(2, strides=2, padding="VALID")(x))
+      >>> f.apply({}, None, jnp.ones([1, 8, 8, 3])).shape
+      (1, 4, 4, 3)
+    """
+
+    def __init__(
+        self,
+        window_shape: int | Sequence[int],
+        strides: int | Sequence[int],
+        padding: str,
+        channel_axis: int | None = -1,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        self.window_shape = window_shape
+        self.strides = strides
+        self.padding = padding
+        self.channel_axis = channel_axis
+
+    def __call__(self, value: jax.Array) -> jax.Array:
+        """Pools `value`; see `hkx.avg_pool`."""
+        return avg_pool(value, self.window_shape, self.strides, self.padding, self.channel_axis)

@@ -1,0 +1,1 @@
+"""Recurrent cores and the functions that unroll them."""

@@ -1,0 +1,287 @@
+"""Recurrent cores: one step of a recurrent network each."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from hkx import initializers
+from hkx.core.errors import InvalidRankError
+from hkx.core.module import Module
+from hkx.core.store import get_parameter
+from hkx.core.types import Initializer
+from hkx.nn.linear import Linear
+
+
+def add_batch(tree: Any, batch_size: int | None) -> Any:
+    """The arrays of a tree, repeated along a new leading axis; as they are if `batch_size` is None."""
+    if batch_size is None:
+        return tree
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch_size, *jnp.shape(x))), tree)
+
+
+def check_vector(core: RNNCore, inputs: Any) -> None:
+    """Raises InvalidRankError unless `inputs` is `[F]` or `[B, F]`."""
+    if jnp.ndim(inputs) not in (1, 2):
+        raise InvalidRankError(f"{type(core).__name__} (rank-1 or rank-2)", "inputs", jnp.shape(inputs), (1, 2))
+
+
+class RNNCore(Module):
+    """The base class of recurrent cores: `outputs, state = core(inputs, state)` is one step.
+
+    `hkx.dynamic_unroll` and `hkx.static_unroll` apply a core to a sequence.
+
+    Args:
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> class Sum(hkx.RNNCore):
+      ...     def __call__(self, inputs, prev_state):
+      ...         return prev_state + inputs, prev_state + inputs
+      ...     def initial_state(self, batch_size):
+      ...         return jnp.zeros([] if batch_size is None else [batch_size])
+      >>> def f(xs):
+      ...     core = Sum()
+      ...     return hkx.dynamic_unroll(core, xs, core.initial_state(None))
+      >>> print(hkx.transform(f).apply({}, None, jnp.ones(3))[0])
+      [1. 2. 3.]
+    """
+
+    @abc.abstractmethod
+    def __call__(self, inputs: Any, prev_state: Any) -> tuple[Any, Any]:
+        """One step.
+
+        Args:
+          inputs: a tree of arrays, `[B, ...]` or without the batch dimension.
+          prev_state: what `initial_state` or the step before returned.
+
+        Returns:
+          The outputs and the new state.
+        """
+
+    @abc.abstractmethod
+    def initial_state(self, batch_size: int | None) -> Any:
+        """The state before the first step.
+
+        Args:
+          batch_size: the size of the batch dimension; None if there is none.
+
+        Returns:
+          A tree of arrays.
+        """
+
+
+class VanillaRNN(RNNCore):
+    """`h_t = relu(W_i x_t + b_i + W_h h_{t-1} + b_h)`; the output is the state.
+
+    Args:
+      hidden_size: the size of h.
+      double_bias: whether there is `b_h` besides `b_i`.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x, h: hkx.VanillaRNN(4)(x, h))
+      >>> params = model.init(jax.random.key(0), jnp.ones([2, 3]), jnp.zeros([2, 4]))
+      >>> list(params)
+      ['vanilla_rnn/linear', 'vanilla_rnn/linear_1']
+    """
+
+    def __init__(self, hidden_size: int, double_bias: bool = True, name: str | None = None):
+        super().__init__(name=name)
+        self.hidden_size = hidden_size
+        self.double_bias = double_bias
+
+    def __call__(self, inputs: jax.Array, prev_state: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """One step from `[B, F]` or `[F]` inputs; state and output are `[B, hidden_size]` or `[hidden_size]`."""
+        input_to_hidden = Linear(self.hidden_size)
+        hidden_to_hidden = Linear(self.hidden_size, with_bias=self.double_bias)
+        out = jax.nn.relu(input_to_hidden(inputs) + hidden_to_hidden(prev_state))
+        return out, out
+
+    def initial_state(self, batch_size: int | None) -> jax.Array:
+        """Zeros, `[B, hidden_size]` or `[hidden_size]`."""
+        return add_batch(jnp.zeros([self.hidden_size]), batch_size)
+
+
+class LSTMState(NamedTuple):
+    """The state of `hkx.LSTM` and its convolutional relatives.
+
+    Attributes:
+      hidden: `[B, ..., hidden_size]`, which is also the output.
+      cell: `[B, ..., hidden_size]`.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> state = hkx.LSTMState(hidden=jnp.zeros([2, 3]), cell=jnp.zeros([2, 3]))
+      >>> state.cell.shape
+      (2, 3)
+    """
+
+    hidden: jax.Array  # [B, ..., hidden_size], also the output
+    cell: jax.Array  # [B, ..., hidden_size]
+
+
+def lstm_step(gates: jax.Array, prev_cell: jax.Array) -> LSTMState:
+    """The new state from the four gates (input, update, forget, output), concatenated along the last axis."""
+    i, g, f, o = jnp.split(gates, 4, axis=-1)
+    cell = jax.nn.sigmoid(f + 1) * prev_cell + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return LSTMState(jax.nn.sigmoid(o) * jnp.tanh(cell), cell)
+
+
+class LSTM(RNNCore):
+    """Long short-term memory.
+
+    `i, g, f, o = split(W [x_t, h_{t-1}] + b)`, `c_t = sigmoid(f + 1) c_{t-1} + sigmoid(i) tanh(g)`,
+    `h_t = sigmoid(o) tanh(c_t)`; the output is h. The 1 that is added to the forget gate makes the cell remember at
+    first (Jozefowicz et al., 2015).
+
+    References: Hochreiter & Schmidhuber (1997), "Long short-term memory"; Zaremba et al. (2014), "Recurrent neural
+    network regularization", arXiv:1409.2329; Jozefowicz, Zaremba & Sutskever (2015), "An empirical exploration of
+    recurrent network architectures".
+
+    Args:
+      hidden_size: the size of h and c.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     core = hkx.LSTM(4)
+      ...     return core(x, core.initial_state(x.shape[0]))
+      >>> model = hkx.transform(f)
+      >>> params = model.init(jax.random.key(0), jnp.ones([2, 3]))
+      >>> jax.tree.map(jnp.shape, params)
+      {'lstm/linear': {'b': (16,), 'w': (7, 16)}}
+    """
+
+    def __init__(self, hidden_size: int, name: str | None = None):
+        super().__init__(name=name)
+        self.hidden_size = hidden_size
+
+    def __call__(self, inputs: jax.Array, prev_state: LSTMState) -> tuple[jax.Array, LSTMState]:
+        """One step.
+
+        Args:
+          inputs: `[B, F]` or `[F]`.
+          prev_state: an `LSTMState` of `[B, hidden_size]` or `[hidden_size]`.
+
+        Returns:
+          The output, `[B, hidden_size]` or `[hidden_size]`, and the new state.
+
+        Raises:
+          InvalidRankError: if `inputs` has another number of dimensions.
+        """
+        check_vector(self, inputs)
+        prev_hidden, prev_cell = prev_state
+        gates = Linear(4 * self.hidden_size)(jnp.concatenate([inputs, prev_hidden], axis=-1))
+        state = lstm_step(gates, prev_cell)
+        return state.hidden, state
+
+    def initial_state(self, batch_size: int | None) -> LSTMState:
+        """Zeros, `[B, hidden_size]` or `[hidden_size]`."""
+        state = LSTMState(jnp.zeros([self.hidden_size]), jnp.zeros([self.hidden_size]))
+        return add_batch(state, batch_size)
+
+
+class GRU(RNNCore):
+    """Gated recurrent unit.
+
+    `z_t = sigmoid(W_iz x_t + W_hz h_{t-1} + b_z)`, `r_t = sigmoid(W_ir x_t + W_hr h_{t-1} + b_r)`,
+    `a_t = tanh(W_ia x_t + W_ha (r_t h_{t-1}) + b_a)`, `h_t = (1 - z_t) h_{t-1} + z_t a_t`; the output is h.
+
+    References: Cho et al. (2014), "Learning phrase representations using RNN encoder-decoder for statistical machine
+    translation", arXiv:1406.1078; Chung et al. (2014), "Empirical evaluation of gated recurrent neural networks on
+    sequence modeling", arXiv:1412.3555.
+
+    Args:
+      hidden_size: the size of h.
+      w_i_init: initializer of `w_i`, shape `[F, 3 * hidden_size]` in the order z, r, a; by default of variance `1 / F`.
+      w_h_init: initializer of `w_h`, shape `[hidden_size, 3 * hidden_size]`; by default of variance `1 / hidden_size`.
+      b_init: initializer of `b`, shape `[3 * hidden_size]`; zeros by default.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x, h: hkx.GRU(4)(x, h))
+      >>> jax.tree.map(jnp.shape, model.init(jax.random.key(0), jnp.ones([2, 3]), jnp.zeros([2, 4])))
+      {'gru': {'b': (12,), 'w_h': (4, 12), 'w_i': (3, 12)}}
+    """
+
+    def __init__(
+        self,
+        hidden_size: int,
+        w_i_init: Initializer | None = None,
+        w_h_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        self.hidden_size = hidden_size
+        self.w_i_init = w_i_init or initializers.VarianceScaling()
+        self.w_h_init = w_h_init or initializers.VarianceScaling()
+        self.b_init = b_init or jnp.zeros
+
+    def __call__(self, inputs: jax.Array, state: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """One step.
+
+        Args:
+          inputs: `[B, F]` or `[F]`.
+          state: `[B, hidden_size]` or `[hidden_size]`.
+
+        Returns:
+          The output, which is also the new state.
+
+        Raises:
+          InvalidRankError: if `inputs` has another number of dimensions.
+        """
+        check_vector(self, inputs)
+        h, dtype = self.hidden_size, jnp.result_type(inputs)
+        w_i = get_parameter("w_i", [jnp.shape(inputs)[-1], 3 * h], dtype, init=self.w_i_init)
+        w_h = get_parameter("w_h", [h, 3 * h], dtype, init=self.w_h_init)
+        b = get_parameter("b", [3 * h], dtype, init=self.b_init)
+        w_h_zr, w_h_a = jnp.split(w_h, [2 * h], axis=1)
+        b_zr, b_a = jnp.split(b, [2 * h], axis=0)
+        x_zr, x_a = jnp.split(jnp.dot(inputs, w_i), [2 * h], axis=-1)
+        zr = x_zr + jnp.dot(state, w_h_zr)
+        z, r = jnp.split(jax.nn.sigmoid(zr + jnp.broadcast_to(b_zr, zr.shape)), 2, axis=-1)
+        a = x_a + jnp.dot(r * state, w_h_a)
+        a = jnp.tanh(a + jnp.broadcast_to(b_a, a.shape))
+        out = (1 - z) * state + z * a
+        return out, out
+
+    def initial_state(self, batch_size: int | None) -> jax.Array:
+        """Zeros, `[B, hidden_size]` or `[hidden_size]`."""
+        return add_batch(jnp.zeros([self.hidden_size]), batch_size)
+
+
+class IdentityCore(RNNCore):
+    """A core that returns its inputs and has no state.
+
+    Args:
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.transform(lambda x: hkx.IdentityCore()(x, ())).apply({}, None, 3)
+      (3, ())
+    """
+
+    def __call__(self, inputs: Any, state: Any) -> tuple[Any, Any]:
+        """Returns both arguments."""
+        return inputs, state
+
+    def initial_state(self, batch_size: int | None) -> tuple[()]:
+        """No state."""
+        del batch_size
+        return ()

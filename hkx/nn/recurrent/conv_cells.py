@@ -1,0 +1,188 @@
+"""Convolutional long short-term memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+
+from hkx.core.errors import InvalidRankError
+from hkx.nn.conv import ConvND
+from hkx.nn.dimensions import per_dimension
+from hkx.nn.recurrent.cells import LSTMState, RNNCore, add_batch, lstm_step
+
+
+class ConvNDLSTM(RNNCore):
+    """`hkx.LSTM` with convolutions in place of the matrix products.
+
+    `i, g, f, o = split(W_i * x_t + W_h * h_{t-1} + b_i + b_h)`, where `*` is a convolution with padding `"SAME"`, and
+    the rest is as in `hkx.LSTM`.
+
+    Reference: Shi et al. (2015), "Convolutional LSTM network: a machine learning approach for precipitation
+    nowcasting", arXiv:1506.04214.
+
+    Args:
+      num_spatial_dims: how many spatial dimensions there are.
+      input_shape: the spatial shape of the inputs, without channels.
+      output_channels: the number of channels of h and c.
+      kernel_shape: the size of the kernels, one number or one for each dimension.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> from hkx.nn.recurrent.conv_cells import ConvNDLSTM
+      >>> def f(x):
+      ...     core = ConvNDLSTM(2, input_shape=(8, 8), output_channels=4, kernel_shape=3)
+      ...     return core(x, core.initial_state(x.shape[0]))[0]
+      >>> model = hkx.transform(f)
+      >>> model.apply(model.init(jax.random.key(0), jnp.ones([1, 8, 8, 2])), None, jnp.ones([1, 8, 8, 2])).shape
+      (1, 8, 8, 4)
+    """
+
+    def __init__(
+        self,
+        num_spatial_dims: int,
+        input_shape: int | Sequence[int],
+        output_channels: int,
+        kernel_shape: int | Sequence[int],
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        self.num_spatial_dims = num_spatial_dims
+        self.input_shape = per_dimension(input_shape, num_spatial_dims, "input_shape")
+        self.output_channels = output_channels
+        self.kernel_shape = kernel_shape
+
+    def __call__(self, inputs: jax.Array, state: LSTMState) -> tuple[jax.Array, LSTMState]:
+        """One step.
+
+        Args:
+          inputs: `[B, *input_shape, C]` or `[*input_shape, C]`.
+          state: an `LSTMState` of `[B, *input_shape, output_channels]`, or without B.
+
+        Returns:
+          The output, of the shape of the state's arrays, and the new state.
+
+        Raises:
+          InvalidRankError: if `inputs` has another number of dimensions.
+        """
+        n = self.num_spatial_dims
+        if jnp.ndim(inputs) not in (n + 1, n + 2):
+            raise InvalidRankError(type(self).__name__, "inputs", jnp.shape(inputs), (n + 1, n + 2))
+        arguments = (n, 4 * self.output_channels, self.kernel_shape)
+        input_to_hidden = ConvND(*arguments, name="input_to_hidden")
+        hidden_to_hidden = ConvND(*arguments, name="hidden_to_hidden")
+        new = lstm_step(input_to_hidden(inputs) + hidden_to_hidden(state.hidden), state.cell)
+        return new.hidden, new
+
+    def initial_state(self, batch_size: int | None) -> LSTMState:
+        """Zeros, `[B, *input_shape, output_channels]`, or without B."""
+        shape = (*self.input_shape, self.output_channels)
+        return add_batch(LSTMState(jnp.zeros(shape), jnp.zeros(shape)), batch_size)
+
+
+class Conv1DLSTM(ConvNDLSTM):
+    """`hkx.LSTM` with convolutions over one dimension in place of the matrix products.
+
+    The inputs are `[B, W, C]`.
+
+    Reference: Shi et al. (2015), "Convolutional LSTM network: a machine learning approach for precipitation
+    nowcasting", arXiv:1506.04214.
+
+    Args:
+      input_shape: the spatial shape of the inputs, without channels.
+      output_channels: the number of channels of the state and the output.
+      kernel_shape: the size of the kernels, one number or one for each dimension.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     core = hkx.Conv1DLSTM(input_shape=(4,), output_channels=3, kernel_shape=3)
+      ...     return core(x, core.initial_state(1))[0]
+      >>> model = hkx.transform(f)
+      >>> model.apply(model.init(jax.random.key(0), jnp.ones([1, 4, 2])), None, jnp.ones([1, 4, 2])).shape
+      (1, 4, 3)
+    """
+
+    def __init__(
+        self,
+        input_shape: int | Sequence[int],
+        output_channels: int,
+        kernel_shape: int | Sequence[int],
+        name: str | None = None,
+    ):
+        super().__init__(1, input_shape, output_channels, kernel_shape, name)
+
+
+class Conv2DLSTM(ConvNDLSTM):
+    """`hkx.LSTM` with convolutions over two dimensions in place of the matrix products.
+
+    The inputs are `[B, H, W, C]`.
+
+    Reference: Shi et al. (2015), "Convolutional LSTM network: a machine learning approach for precipitation
+    nowcasting", arXiv:1506.04214.
+
+    Args:
+      input_shape: the spatial shape of the inputs, without channels.
+      output_channels: the number of channels of the state and the output.
+      kernel_shape: the size of the kernels, one number or one for each dimension.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     core = hkx.Conv2DLSTM(input_shape=(4, 4), output_channels=3, kernel_shape=3)
+      ...     return core(x, core.initial_state(1))[0]
+      >>> model = hkx.transform(f)
+      >>> model.apply(model.init(jax.random.key(0), jnp.ones([1, 4, 4, 2])), None, jnp.ones([1, 4, 4, 2])).shape
+      (1, 4, 4, 3)
+    """
+
+    def __init__(
+        self,
+        input_shape: int | Sequence[int],
+        output_channels: int,
+        kernel_shape: int | Sequence[int],
+        name: str | None = None,
+    ):
+        super().__init__(2, input_shape, output_channels, kernel_shape, name)
+
+
+class Conv3DLSTM(ConvNDLSTM):
+    """`hkx.LSTM` with convolutions over three dimensions in place of the matrix products.
+
+    The inputs are `[B, D, H, W, C]`.
+
+    Reference: Shi et al. (2015), "Convolutional LSTM network: a machine learning approach for precipitation
+    nowcasting", arXiv:1506.04214.
+
+    Args:
+      input_shape: the spatial shape of the inputs, without channels.
+      output_channels: the number of channels of the state and the output.
+      kernel_shape: the size of the kernels, one number or one for each dimension.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     core = hkx.Conv3DLSTM(input_shape=(4, 4, 4), output_channels=3, kernel_shape=3)
+      ...     return core(x, core.initial_state(1))[0]
+      >>> model = hkx.transform(f)
+      >>> model.apply(model.init(jax.random.key(0), jnp.ones([1, 4, 4, 4, 2])), None, jnp.ones([1, 4, 4, 4, 2])).shape
+      (1, 4, 4, 4, 3)
+    """
+
+    def __init__(
+        self,
+        input_shape: int | Sequence[int],
+        output_channels: int,
+        kernel_shape: int | Sequence[int],
+        name: str | None = None,
+    ):
+        super().__init__(3, input_shape, output_channels, kernel_shape, name)

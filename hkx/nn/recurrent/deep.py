@@ -1,0 +1,187 @@
+"""Cores that are made of others: stacks, and one that starts anew at the end of an episode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from hkx.core.naming import transparent
+from hkx.nn.recurrent.cells import RNNCore
+
+
+class ResetCore(RNNCore):
+    """Puts the state of a core back to its initial one where a signal says so, before the step.
+
+    The inputs are a pair of the core's inputs and the signal, so that it can be unrolled over several episodes.
+
+    Args:
+      core: the core.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(xs, starts):
+      ...     core = hkx.ResetCore(hkx.VanillaRNN(1))
+      ...     return hkx.dynamic_unroll(core, (xs, starts), core.initial_state(1))[0]
+      >>> xs, starts = jnp.ones([4, 1, 1]), jnp.array([[False], [False], [True], [False]])
+      >>> model = hkx.transform(f)
+      >>> ys = model.apply(model.init(jax.random.key(0), xs, starts), None, xs, starts)
+      >>> bool((ys[:2] == ys[2:]).all())
+      True
+    """
+
+    def __init__(self, core: RNNCore, name: str | None = None):
+        super().__init__(name=name)
+        self.core = core
+
+    def __call__(self, inputs: tuple[Any, Any], state: Any) -> tuple[Any, Any]:
+        """One step.
+
+        Args:
+          inputs: a pair of the core's inputs and the signal: `bool[B]` or `bool[]`, or a tree of these in the structure
+            of the state.
+          state: the core's state.
+
+        Returns:
+          The core's outputs and new state.
+
+        Raises:
+          ValueError: if the shape of the signal is not that of the leading dimensions of the state.
+        """
+        inputs, should_reset = inputs
+        leaves, structure = jax.tree.flatten(state)
+        if jax.tree.structure(should_reset) == structure:
+            signals = jax.tree.leaves(should_reset)
+        else:
+            signals = [should_reset] * len(leaves)
+            if not jax.tree_util.all_leaves([should_reset]):
+                raise ValueError(
+                    f"should_reset is {should_reset!r}: it must be one array, or a tree of them in the structure of "
+                    f"the state, {structure}."
+                )
+        signals = [_expanded(signal, leaf) for signal, leaf in zip(signals, leaves, strict=True)]
+        initial = self._initial_like(leaves)
+        initial = [jnp.asarray(new, jnp.result_type(old)) for new, old in zip(initial, leaves, strict=True)]
+        state = structure.unflatten([jnp.where(*x) for x in zip(signals, initial, leaves, strict=True)])
+        return self.core(inputs, state)
+
+    @transparent
+    def _initial_like(self, leaves: list[Any]) -> list[Any]:
+        """The leaves of the initial state, for the batch size of a state."""
+        batched = jax.tree.leaves(self.core.initial_state(1))
+        if not leaves or jnp.ndim(leaves[0]) != jnp.ndim(batched[0]):
+            return jax.tree.leaves(self.core.initial_state(None))
+        size = jnp.shape(leaves[0])[0]
+        return batched if size == 1 else jax.tree.leaves(self.core.initial_state(size))
+
+    def initial_state(self, batch_size: int | None) -> Any:
+        """The initial state of the core."""
+        return self.core.initial_state(batch_size)
+
+
+def _expanded(signal: Any, leaf: Any) -> jax.Array:
+    """`signal` with dimensions of size 1 behind it, up to the rank of `leaf`."""
+    shape, expected = jnp.shape(signal), jnp.shape(leaf)
+    if shape != expected[: len(shape)]:
+        raise ValueError(
+            f"should_reset signal shape {shape} is not compatible with state shape {expected}: it must be the leading "
+            "part of it, such as [B] for a state of [B, ...]."
+        )
+    return jnp.reshape(signal, shape + (1,) * (len(expected) - len(shape)))
+
+
+class DeepRNN(RNNCore):
+    """Cores and functions, each on what the one before returned.
+
+    The state is a tuple of the states of the cores; what is not an `hkx.RNNCore` has none.
+
+    Args:
+      layers: cores, and functions or modules of one argument.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     core = hkx.DeepRNN([hkx.LSTM(4), jax.nn.relu, hkx.GRU(3)])
+      ...     return core(x, core.initial_state(x.shape[0]))
+      >>> model = hkx.transform(f)
+      >>> out, state = model.apply(model.init(jax.random.key(0), jnp.ones([2, 5])), None, jnp.ones([2, 5]))
+      >>> out.shape, len(state)
+      ((2, 3), 2)
+    """
+
+    def __init__(self, layers: Sequence[Callable[..., Any]], name: str | None = None):
+        super().__init__(name=name)
+        self.layers = layers
+
+    def __call__(self, inputs: Any, state: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        """One step of every layer."""
+        states, out, new = iter(state), inputs, []
+        for layer in self.layers:
+            if isinstance(layer, RNNCore):
+                out, next_state = layer(out, next(states))
+                new.append(next_state)
+            else:
+                out = layer(out)
+        return out, tuple(new)
+
+    def initial_state(self, batch_size: int | None) -> tuple[Any, ...]:
+        """A tuple of the initial states of the cores."""
+        return tuple(layer.initial_state(batch_size) for layer in self.layers if isinstance(layer, RNNCore))
+
+
+class _SkippingRNN(DeepRNN):
+    """A deep network where every layer sees the inputs too, and all outputs are concatenated."""
+
+    def __call__(self, inputs: Any, state: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        outputs: list[Any] = []
+        new = []
+        for layer, layer_state in zip(self.layers, state, strict=True):
+            seen = jax.tree.map(_concatenated, inputs, outputs[-1]) if outputs else inputs
+            out, next_state = layer(seen, layer_state)
+            outputs.append(out)
+            new.append(next_state)
+        return jax.tree.map(_concatenated, *outputs), tuple(new)
+
+
+def _concatenated(*arrays: jax.Array) -> jax.Array:
+    return jnp.concatenate(arrays, axis=-1)
+
+
+def deep_rnn_with_skip_connections(layers: Sequence[RNNCore], name: str | None = None) -> RNNCore:
+    """A stack of cores where each sees the inputs besides the outputs of the one below.
+
+    The outputs of all cores are concatenated.
+
+    Reference: Graves (2013), "Generating sequences with recurrent neural networks", arXiv:1308.0850.
+
+    Args:
+      layers: the cores.
+      name: the name of the module.
+
+    Returns:
+      A core, whose state is a tuple of the states of all.
+
+    Raises:
+      ValueError: if a layer is not an `hkx.RNNCore`, or there is none.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     core = hkx.deep_rnn_with_skip_connections([hkx.LSTM(4), hkx.GRU(3)])
+      ...     return core(x, core.initial_state(x.shape[0]))[0]
+      >>> model = hkx.transform(f)
+      >>> model.apply(model.init(jax.random.key(0), jnp.ones([2, 5])), None, jnp.ones([2, 5])).shape
+      (2, 7)
+    """
+    if not layers or not all(isinstance(layer, RNNCore) for layer in layers):
+        raise ValueError(
+            f"skip_connections requires for all layers to be `hkx.RNNCore`s, and at least one. Layers is: {layers}."
+        )
+    return _SkippingRNN(layers, name=name or "__deep_rnn")

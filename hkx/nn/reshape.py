@@ -1,0 +1,74 @@
+"""Reshaping layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.core.module import Module
+
+
+class Reshape(Module):
+    """Reshapes all dimensions but the leading ones.
+
+    Args:
+      output_shape: the shape of the rest; one entry may be -1, for whatever is left.
+      preserve_dims: how many leading dimensions stay. If negative, so many less than all.
+      name: the module's name.
+
+    Raises:
+      ValueError: if more than one entry is -1, or `preserve_dims` is 0.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> hkx.transform(lambda x: hkx.Reshape([2, -1])(x)).apply({}, None, jnp.ones([5, 6])).shape
+      (5, 2, 3)
+    """
+
+    def __init__(self, output_shape: Sequence[int], preserve_dims: int = 1, name: str | None = None):
+        super().__init__(name=name)
+        if preserve_dims == 0:
+            raise ValueError("`preserve_dims` must not be 0: keep at least the batch dimension.")
+        if list(output_shape).count(-1) > 1:
+            raise ValueError(f"At most one entry of `output_shape` may be -1, got {tuple(output_shape)}.")
+        self.output_shape = tuple(output_shape)
+        self.preserve_dims = preserve_dims
+
+    def __call__(self, inputs: jax.Array) -> jax.Array:
+        """Reshapes `inputs`; one that has no more than the dimensions to keep is returned as it is."""
+        shape = jnp.shape(inputs)
+        if len(shape) <= self.preserve_dims:
+            return inputs
+        kept, rest = shape[: self.preserve_dims], shape[self.preserve_dims :]
+        return jnp.reshape(inputs, (*kept, *_resolved(self.output_shape, int(np.prod(rest)), rest)))
+
+
+def _resolved(output_shape: tuple[int, ...], size: int, rest: tuple[int, ...]) -> tuple[int, ...]:
+    """`output_shape` with -1 replaced, checked against the number of elements that there are."""
+    known = int(np.prod([n for n in output_shape if n != -1]))
+    resolved = tuple((size // known if known else 0) if n == -1 else n for n in output_shape)
+    if int(np.prod(resolved)) != size:
+        raise ValueError(f"Dimensions of shape {rest} ({size} elements) cannot be reshaped to {output_shape}.")
+    return resolved
+
+
+class Flatten(Reshape):
+    """Makes one dimension of all but the leading ones.
+
+    Args:
+      preserve_dims: how many leading dimensions stay. If negative, so many less than all.
+      name: the module's name.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> hkx.transform(lambda x: hkx.Flatten()(x)).apply({}, None, jnp.ones([5, 2, 3])).shape
+      (5, 6)
+    """
+
+    def __init__(self, preserve_dims: int = 1, name: str | None = None):
+        super().__init__(output_shape=(-1,), preserve_dims=preserve_dims, name=name)

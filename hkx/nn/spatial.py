@@ -1,0 +1,126 @@
+"""What convolutions and pooling share: their arguments in each dimension, the place of the channels, the bias."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx import initializers, pad
+from hkx.core.errors import InvalidPaddingError, InvalidRankError
+from hkx.core.store import get_parameter
+from hkx.core.types import Initializer
+
+_STRING_PADDINGS = ("SAME", "VALID", "SAME_LOWER")
+
+
+def get_channel_index(data_format: str) -> int:
+    """Where the channels are: 1 or -1.
+
+    Args:
+      data_format: `"channels_first"`; `"channels_last"`; letters for the dimensions, with `N` for the batch and `C` for
+        the channels (`"NCHW"`, `"NC..."`, `"NHWC"`); or letters with `B` and `T` first and `D` for the channels last
+        (`"BTD"`).
+
+    Returns:
+      1 if the channels come right after the batch, -1 if they come last.
+
+    Raises:
+      ValueError: if it is none of these.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.get_channel_index("NHWC"), hkx.get_channel_index("channels_first")
+      (-1, 1)
+    """
+    if data_format == "channels_first" or _CHANNELS_FIRST.fullmatch(data_format):
+        return 1
+    if data_format == "channels_last" or _CHANNELS_LAST.fullmatch(data_format):
+        return -1
+    raise ValueError(
+        f"Unable to extract channel information from {data_format!r}. Valid data formats are `channels_first`, "
+        "`channels_last`, letters with N first and C second (e.g. `NCHW`) or last (e.g. `NHWC`), and sequences with B "
+        "and T first and D last (e.g. `BTHWD`)."
+    )
+
+
+_CHANNELS_FIRST = re.compile("NC[^C]*")
+_CHANNELS_LAST = re.compile("N[^C]*C|(BT|TB)[^D]*D")
+
+
+def kernel_layout(n: int, channel_index: int, transposed: bool = False) -> jax.lax.ConvDimensionNumbers:
+    """Where batch, channels and space are in the inputs, the kernel and the outputs of a convolution."""
+    space = tuple(range(1, n + 1))
+    data = (0, n + 1, *space) if channel_index == -1 else (0, 1, *(i + 1 for i in space))
+    kernel = (n, n + 1) if transposed else (n + 1, n)
+    return jax.lax.ConvDimensionNumbers(data, (*kernel, *range(n)), data)
+
+
+def resolved_padding(padding: Any, kernel: Sequence[int], rate: Sequence[int], n: int) -> Any:
+    """What `jax.lax` takes: an upper-case string, or a pair for each dimension.
+
+    Raises:
+      InvalidPaddingError: if `padding` is none of the forms that convolutions take.
+    """
+    if isinstance(padding, str):
+        if padding.upper() not in _STRING_PADDINGS:
+            raise InvalidPaddingError(padding)
+        return padding.upper()
+    entries = padding if isinstance(padding, Sequence) else (padding,)
+    if entries and all(map(callable, entries)):
+        return pad.create_from_padfn(padding, kernel, rate, n)
+    if _is_pair(entries) or (entries and all(map(_is_pair, entries))):
+        return pad.create_from_tuple(padding, n)
+    raise InvalidPaddingError(padding)
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, Sequence) and len(value) == 2 and all(isinstance(v, (int, np.integer)) for v in value)
+
+
+def with_batch(inputs: Any, n: int, module: str) -> tuple[Any, bool]:
+    """`inputs` with a batch dimension, and whether it had none.
+
+    Raises:
+      InvalidRankError: if the rank is neither `n + 1` nor `n + 2`.
+    """
+    rank = jnp.ndim(inputs)
+    if rank not in (n + 1, n + 2):
+        raise InvalidRankError(module, "inputs", jnp.shape(inputs), (n + 1, n + 2))
+    if rank == n + 2:
+        return inputs, False
+    return jnp.expand_dims(inputs, 0), True
+
+
+def get_kernel(
+    shape: Sequence[int], dtype: Any, fan_in: int, init: Initializer | None, mask: Any, module: str
+) -> jax.Array:
+    """The parameter `w`, multiplied by the mask if there is one.
+
+    Raises:
+      ValueError: if the mask has another shape.
+    """
+    if mask is not None and jnp.shape(mask) != tuple(shape):
+        raise ValueError(
+            f"Mask needs to have the same shape as weights. Shapes are: {jnp.shape(mask)} of `mask`, {tuple(shape)} of "
+            f"`w` in {module}."
+        )
+    if init is None:
+        init = initializers.TruncatedNormal(stddev=1.0 / np.sqrt(fan_in))
+    w = get_parameter("w", shape, dtype, init=init)
+    return w if mask is None else w * jnp.asarray(mask, w.dtype)
+
+
+def add_bias(out: jax.Array, channels: int, n: int, channel_index: int, dtype: Any, init: Initializer) -> jax.Array:
+    """`out` and the parameter `b`, one number for each channel."""
+    shape = (channels,) if channel_index == -1 else (channels,) + (1,) * n
+    b = get_parameter("b", shape, dtype, init=init)
+    return out + jnp.broadcast_to(b, out.shape)
+
+
+Padding = str | Sequence[tuple[int, int]] | tuple[int, int] | Callable[[int], tuple[int, int]] | Sequence[Any]

@@ -1,0 +1,204 @@
+"""How much to pad a convolution on each side, as functions of the kernel size.
+
+A padding function takes the effective size of the kernel in one dimension, `(kernel - 1) * rate + 1`, and returns how
+many elements to add before and after. `hkx.Conv1D` and its relatives take one, or one for each dimension.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from hkx.nn.dimensions import per_dimension
+
+PadFn: TypeAlias = Callable[[int], tuple[int, int]]
+
+
+def valid(effective_kernel_size: int) -> tuple[int, int]:
+    """No padding: the output has `effective_kernel_size - 1` elements less than the input.
+
+    Args:
+      effective_kernel_size: `(kernel - 1) * rate + 1`.
+
+    Returns:
+      `(0, 0)`.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.pad.valid(3)
+      (0, 0)
+    """
+    del effective_kernel_size
+    return (0, 0)
+
+
+def same(effective_kernel_size: int) -> tuple[int, int]:
+    """As many elements out as in, for stride 1; of an odd number to add, the larger half goes after.
+
+    Args:
+      effective_kernel_size: `(kernel - 1) * rate + 1`.
+
+    Returns:
+      `(before, after)`.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.pad.same(4)
+      (1, 2)
+    """
+    before = (effective_kernel_size - 1) // 2
+    return (before, effective_kernel_size - 1 - before)
+
+
+def full(effective_kernel_size: int) -> tuple[int, int]:
+    """Every position where kernel and input overlap at all.
+
+    Args:
+      effective_kernel_size: `(kernel - 1) * rate + 1`.
+
+    Returns:
+      `(effective_kernel_size - 1, effective_kernel_size - 1)`.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.pad.full(3)
+      (2, 2)
+    """
+    return (effective_kernel_size - 1, effective_kernel_size - 1)
+
+
+def causal(effective_kernel_size: int) -> tuple[int, int]:
+    """All padding before, so that an output depends on no later input.
+
+    Args:
+      effective_kernel_size: `(kernel - 1) * rate + 1`.
+
+    Returns:
+      `(effective_kernel_size - 1, 0)`.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.pad.causal(3)
+      (2, 0)
+    """
+    return (effective_kernel_size - 1, 0)
+
+
+def reverse_causal(effective_kernel_size: int) -> tuple[int, int]:
+    """All padding after, so that an output depends on no earlier input.
+
+    Args:
+      effective_kernel_size: `(kernel - 1) * rate + 1`.
+
+    Returns:
+      `(0, effective_kernel_size - 1)`.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.pad.reverse_causal(3)
+      (0, 2)
+    """
+    return (0, effective_kernel_size - 1)
+
+
+def is_padfn(padding: Any) -> bool:
+    """Whether `padding` is a padding function, or a sequence that starts with one.
+
+    Args:
+      padding: anything that a convolution takes as its `padding`, an empty sequence excepted.
+
+    Returns:
+      True or False.
+
+    Raises:
+      IndexError: if it is an empty sequence.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.pad.is_padfn(hkx.pad.same), hkx.pad.is_padfn([hkx.pad.same]), hkx.pad.is_padfn("SAME")
+      (True, True, False)
+    """
+    if isinstance(padding, Sequence):
+        padding = padding[0]
+    return callable(padding)
+
+
+def create(
+    padding: PadFn | Sequence[PadFn], kernel: int | Sequence[int], rate: int | Sequence[int], n: int
+) -> Sequence[tuple[int, int]]:
+    """The same as `create_from_padfn`.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.pad.create(hkx.pad.causal, kernel=3, rate=2, n=2)
+      ((4, 0), (4, 0))
+    """
+    return create_from_padfn(padding, kernel, rate, n)
+
+
+def create_from_padfn(
+    padding: PadFn | Sequence[PadFn], kernel: int | Sequence[int], rate: int | Sequence[int], n: int
+) -> Sequence[tuple[int, int]]:
+    """The padding of each of `n` dimensions, from functions.
+
+    Args:
+      padding: one function, or one for each dimension.
+      kernel: the size of the kernel, one or one for each dimension.
+      rate: the distance of the kernel's elements, one or one for each dimension.
+      n: the number of dimensions.
+
+    Returns:
+      `n` pairs `(before, after)`.
+
+    Raises:
+      TypeError: if an argument has neither one entry nor `n`.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.pad.create_from_padfn([hkx.pad.causal, hkx.pad.same], kernel=3, rate=1, n=2)
+      ((2, 0), (1, 1))
+    """
+    functions = per_dimension(padding, n, "padding")
+    kernels, rates = per_dimension(kernel, n, "kernel"), per_dimension(rate, n, "rate")
+    return tuple(f((k - 1) * r + 1) for f, k, r in zip(functions, kernels, rates, strict=True))
+
+
+def create_from_tuple(padding: tuple[int, int] | Sequence[tuple[int, int]], n: int) -> Sequence[tuple[int, int]]:
+    """The padding of each of `n` dimensions, from numbers.
+
+    Args:
+      padding: a pair `(before, after)` for all dimensions, or a sequence of one pair, or one for each dimension.
+      n: the number of dimensions.
+
+    Returns:
+      `n` pairs `(before, after)`.
+
+    Raises:
+      TypeError: if there are neither one pair nor `n`.
+      AssertionError: if `padding` is empty.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.pad.create_from_tuple((1, 2), 2)
+      ((1, 2), (1, 2))
+    """
+    if not padding:
+        raise AssertionError("`padding` must not be empty: pass a pair (before, after), or one for each dimension.")
+    if not isinstance(padding, Sequence) or isinstance(padding, str):
+        raise TypeError(f"`padding` must be a pair, or a sequence of pairs, got {padding!r}.")
+    if not isinstance(padding[0], Sequence) and not callable(padding[0]):
+        padding = (padding,)  # type: ignore[assignment]
+    if len(padding) not in (1, n):
+        raise TypeError(
+            f"padding must be a Tuple[int, int] or sequence of length 1 or sequence of length {n}, got {padding!r}."
+        )
+    return per_dimension(padding, n, "padding")

@@ -1,0 +1,446 @@
+"""Models on many devices: which array is divided how, initial values made in place, copies and batches for `jax.pmap`.
+
+A mesh divides arrays by name: a rule is a pattern of `module/name` and a `jax.sharding.PartitionSpec`.
+
+    rules = [(r".*/linear.*/w", P(None, "model"))]
+    shapes = jax.eval_shape(model.init, key, x)
+    tree = hkx.sharding.shardings(shapes, mesh, rules)
+    params = hkx.sharding.sharded_init(model.init, tree)(key, x)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+from hkx.core.errors import ShardingRuleError, UnevenBatchError
+from hkx.core.frame import local
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Tree = TypeVar("Tree")
+Rules: TypeAlias = Sequence[tuple["str | re.Pattern[str]", PartitionSpec]]
+"""Pairs of a regular expression and the spec of the arrays whose path it matches as a whole."""
+
+_Keys: TypeAlias = tuple[Any, ...]
+
+
+class _Rule(NamedTuple):
+    """One rule, checked, and its text for messages."""
+
+    pattern: re.Pattern[str]
+    spec: PartitionSpec
+    text: str
+
+    def axes(self) -> list[tuple[str, ...]]:
+        """The names of the mesh's axes for each dimension."""
+        return [() if entry is None else (entry,) if isinstance(entry, str) else tuple(entry) for entry in self.spec]
+
+
+def shardings(
+    shapes: Any, mesh: Mesh | AbstractMesh, rules: Rules, *, unmatched: Literal["replicate", "error"] = "replicate"
+) -> Any:
+    """How each array of a tree is divided over a mesh, by rules on its name.
+
+    The path of an array is `module/name`, as in `mlp/~/linear_0/w`; in a tuple such as `(params, state)`, the place in
+    the tuple is no part of it. The first rule whose pattern matches the whole path (`re.fullmatch`) holds.
+
+    Args:
+      shapes: arrays, or anything with a shape, such as what `jax.eval_shape(model.init, …)` gives: parameters, state,
+        both, or any other tree.
+      mesh: a `jax.sharding.Mesh`, or an `AbstractMesh` where there are no devices.
+      rules: pairs of a regular expression and a `PartitionSpec`, which names for each dimension the axis of the mesh
+        that divides it, or None, or a tuple of axes. A spec may be shorter than the shape.
+      unmatched: what becomes of an array that no rule matches: `"replicate"` has it whole on every device, `"error"`
+        raises.
+
+    Returns:
+      A tree of `jax.sharding.NamedSharding` of the structure of `shapes`.
+
+    Raises:
+      ShardingRuleError: if a rule matches nothing, is no pair of a pattern and a spec, is longer than a shape, names an
+        axis that the mesh does not have or one twice, or does not divide a shape into equal parts; or if an array is
+        matched by no rule and `unmatched` is `"error"`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> from jax.sharding import PartitionSpec as P
+      >>> mesh = jax.sharding.AbstractMesh((2, 4), ("data", "model"))
+      >>> model = hkx.transform(lambda x: hkx.nets.MLP([8, 3])(x))
+      >>> shapes = jax.eval_shape(model.init, jax.random.key(0), jnp.ones([1, 6]))
+      >>> tree = hkx.sharding.shardings(shapes, mesh, [(r".*/linear_0/w", P("data", "model"))])
+      >>> tree["mlp/~/linear_0"]["w"].shard_shape((6, 8))  # what one of the eight devices has of it
+      (3, 2)
+      >>> tree["mlp/~/linear_1"]["w"].is_fully_replicated
+      True
+    """
+    if not isinstance(mesh, (Mesh, AbstractMesh)):
+        raise ShardingRuleError(f"`mesh` must be a jax.sharding.Mesh, got {mesh!r}: make one with `jax.make_mesh`.")
+    if unmatched not in ("replicate", "error"):
+        raise ShardingRuleError(f"`unmatched` must be 'replicate' or 'error', got {unmatched!r}.")
+    checked = [_checked(rule, mesh, i) for i, rule in enumerate(rules.items() if isinstance(rules, Mapping) else rules)]
+    leaves, structure = jax.tree.flatten_with_path(shapes)
+    paths = [_path(keys) for keys, _ in leaves]
+    for rule in checked:
+        if not any(rule.pattern.fullmatch(path) for path in paths):
+            raise ShardingRuleError.unused(rule.text, paths)
+    out = []
+    for path, (_, leaf) in zip(paths, leaves, strict=True):
+        rule = next((rule for rule in checked if rule.pattern.fullmatch(path)), None)
+        if rule is None and unmatched == "error":
+            raise ShardingRuleError.unmatched(path, np.shape(leaf))
+        if rule is not None:
+            _check_divides(rule, path, np.shape(leaf), mesh)
+        out.append(NamedSharding(mesh, PartitionSpec() if rule is None else rule.spec))
+    return jax.tree.unflatten(structure, out)
+
+
+def _path(keys: _Keys) -> str:
+    """`module/name`, and what is below; the places of tuples above the first mapping are left out."""
+    first = next((i for i, key in enumerate(keys) if isinstance(key, jax.tree_util.DictKey)), len(keys))
+    return jax.tree_util.keystr(keys[first:], simple=True, separator="/")
+
+
+def _checked(rule: Any, mesh: Mesh | AbstractMesh, place: int) -> _Rule:
+    if not isinstance(rule, (tuple, list)) or len(rule) != 2:
+        raise ShardingRuleError(f"`rules[{place}]` must be a pair (pattern, PartitionSpec), got {rule!r}.")
+    pattern, spec = rule
+    if not isinstance(spec, PartitionSpec) or not isinstance(pattern, (str, re.Pattern)):
+        raise ShardingRuleError(
+            f"`rules[{place}]` must be a pair (pattern, PartitionSpec), got {type(pattern).__name__} and "
+            f"{type(spec).__name__} in {rule!r}. To have an array whole on every device, give PartitionSpec()."
+        )
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ShardingRuleError(f"`rules[{place}]`: {pattern!r} is not a regular expression: {error}.") from None
+    text = f"The rule ({compiled.pattern!r}, {spec})"
+    if any(entry is PartitionSpec.UNCONSTRAINED for entry in spec):
+        raise ShardingRuleError(f"{text} leaves a dimension unconstrained: give an axis of the mesh, or None.")
+    checked = _Rule(compiled, spec, text)
+    named = [axis for axes in checked.axes() for axis in axes]
+    for axis in named:
+        if axis not in mesh.shape:
+            raise ShardingRuleError(f"{text} names the axis {axis!r}, and the mesh has {_sizes(mesh)}.")
+        if named.count(axis) > 1:
+            raise ShardingRuleError(f"{text} names the axis {axis!r} more than once: an axis divides one dimension.")
+    return checked
+
+
+def _check_divides(rule: _Rule, path: str, shape: tuple[int, ...], mesh: Mesh | AbstractMesh) -> None:
+    if len(rule.spec) > len(shape):
+        raise ShardingRuleError(
+            f"{rule.text} has {len(rule.spec)} entries, and {path!r} of shape {shape} has {len(shape)} dimensions. "
+            "Shorten the spec, or put a rule for this path before it."
+        )
+    for dimension, axes in enumerate(rule.axes()):
+        parts = math.prod(mesh.shape[axis] for axis in axes)
+        if shape[dimension] % parts:
+            which = " × ".join(f"{axis!r}" for axis in axes)
+            raise ShardingRuleError(
+                f"{rule.text} does not divide {path!r} of shape {shape}: dimension {dimension} of size "
+                f"{shape[dimension]} would be cut into {parts} parts by the axis {which} of the mesh ({_sizes(mesh)}). "
+                "Change the size or the mesh, or put a rule for this path before it."
+            )
+
+
+def _sizes(mesh: Mesh | AbstractMesh) -> str:
+    return ", ".join(f"{name!r} of size {size}" for name, size in mesh.shape.items()) or "no axes"
+
+
+class sharded_init(Generic[P, R]):
+    """An `init` that makes every array in its shards: no device, and not the host, ever holds a whole one.
+
+    The values are those of the unsharded `init`, bit for bit. One program is compiled for all devices, in which each
+    fills its own shards; with the default keys (Threefry), element i of a random array depends on the key and i alone.
+    What an initializer computes in another way than element by element (`hkx.initializers.Orthogonal`, a constant that
+    is a NumPy array) may be whole for a moment.
+
+    Args:
+      init: the `init` of a transformed function, or any function that calls one and returns arrays, such as one that
+        makes the state of an optimizer as well. Not yet compiled.
+      shardings: a tree of shardings of the structure of what `init` returns, as `hkx.sharding.shardings` gives.
+
+    Returns:
+      A function of the arguments of `init`, which returns sharded arrays. Its method `lower` takes the same arguments
+      and returns the program (`jax.stages.Lowered`), to be looked at. On several processes all call it alike.
+
+    Raises:
+      TypeError: if `init` is compiled already.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> from jax.sharding import PartitionSpec as P
+      >>> mesh = jax.make_mesh((1,), ("model",), axis_types=(jax.sharding.AxisType.Auto,))
+      >>> model = hkx.transform(lambda x: hkx.Linear(4)(x))
+      >>> key, x = jax.random.key(0), jnp.ones([1, 6])
+      >>> shapes = jax.eval_shape(model.init, key, x)
+      >>> tree = hkx.sharding.shardings(shapes, mesh, [("linear/w", P(None, "model"))])
+      >>> params = hkx.sharding.sharded_init(model.init, tree)(key, x)
+      >>> params["linear"]["w"].sharding.spec == P(None, "model")
+      True
+    """
+
+    def __init__(self, init: Callable[P, R], shardings: Any):
+        if isinstance(init, jax.stages.Wrapped):
+            raise TypeError("`init` is compiled already: pass the function itself, it is compiled for the mesh here.")
+        self._init = init
+        self._shardings = shardings
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        program, arrays = self._program(args, kwargs)
+        with _into_shards():
+            return program(arrays)
+
+    def lower(self, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Lowered:
+        """The program that makes the arrays, not compiled yet; the arguments are those of `init`."""
+        program, arrays = self._program(args, kwargs)
+        with _into_shards():
+            return program.lower(arrays)
+
+    def _program(self, args: Any, kwargs: Any) -> tuple[jax.stages.Wrapped, list[Any]]:
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        are_arrays = [isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves]
+        mesh = next((s.mesh for s in jax.tree.leaves(self._shardings) if isinstance(s, NamedSharding)), None)
+
+        def run(arrays: list[Any]) -> R:
+            given = iter(arrays)
+            filled = [next(given) if is_array else leaf for is_array, leaf in zip(are_arrays, leaves, strict=True)]
+            args, kwargs = jax.tree.unflatten(structure, filled)
+            return self._init(*args, **kwargs)  # type: ignore[call-arg]
+
+        arrays = [_on_mesh(leaf, mesh) for is_array, leaf in zip(are_arrays, leaves, strict=True) if is_array]
+        return jax.jit(run, out_shardings=self._shardings), arrays
+
+
+def _on_mesh(x: Any, mesh: Any) -> Any:
+    """`x`, copied to all devices of the mesh where it was put on others."""
+    elsewhere = getattr(x, "committed", False) and isinstance(mesh, Mesh) and x.sharding.device_set != _devices(mesh)
+    return jax.device_put(x, NamedSharding(mesh, PartitionSpec())) if elsewhere else x
+
+
+def _devices(mesh: Mesh) -> set[Any]:
+    return NamedSharding(mesh, PartitionSpec()).device_set
+
+
+@contextmanager
+def _into_shards() -> Iterator[None]:
+    before, local.into_shards = local.into_shards, True
+    try:
+        yield
+    finally:
+        local.into_shards = before
+
+
+def optimizer_shardings(opt_state: Any, params: Any, shardings: Any) -> Any:
+    """How the state of an optimizer is divided: where it holds an array for a parameter, as that parameter is.
+
+    An array belongs to a parameter if its place in the tree ends with the parameter's and its shape is the same, as in
+    the moments of Adam, also where some parameters are left out (`optax.masked`). All other arrays, such as the number
+    of steps, are replicated.
+
+    Args:
+      opt_state: the optimizer's state, or its shapes: `jax.eval_shape(optimizer.init, params)`.
+      params: the parameters, or their shapes.
+      shardings: how the parameters are divided, as `hkx.sharding.shardings` gives.
+
+    Returns:
+      A tree of `jax.sharding.NamedSharding` of the structure of `opt_state`.
+
+    Raises:
+      ValueError: if `params` and `shardings` differ in structure, or are empty.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> from jax.sharding import PartitionSpec as P
+      >>> mesh = jax.sharding.AbstractMesh((4,), ("model",))
+      >>> params = {"linear": {"w": jnp.ones([6, 8])}}
+      >>> tree = hkx.sharding.shardings(params, mesh, [("linear/w", P(None, "model"))])
+      >>> momentum = {"count": jnp.zeros([]), "trace": params}
+      >>> tree = hkx.sharding.optimizer_shardings(momentum, params, tree)
+      >>> tree["trace"]["linear"]["w"].shard_shape((6, 8)), tree["count"].is_fully_replicated
+      ((6, 2), True)
+    """
+    leaves, structure = jax.tree.flatten_with_path(params)
+    if jax.tree.structure(shardings) != structure or not leaves:
+        raise ValueError(
+            "`shardings` must have one sharding for each of `params`, and there must be at least one. They are "
+            f"{jax.tree.structure(shardings)} and {structure}."
+        )
+    of_params = jax.tree.leaves(shardings)
+    known = {_texts(keys): (np.shape(leaf), s) for (keys, leaf), s in zip(leaves, of_params, strict=True)}
+    replicated = NamedSharding(of_params[0].mesh, PartitionSpec())
+
+    def find(keys: _Keys, leaf: Any) -> Any:
+        texts = _texts(keys)
+        for start in range(len(texts) + 1):
+            shape, sharding = known.get(texts[start:], (None, None))
+            if sharding is not None and shape == np.shape(leaf):
+                return sharding
+        return replicated
+
+    return jax.tree.map_with_path(find, opt_state)
+
+
+def _texts(keys: _Keys) -> tuple[str, ...]:
+    return tuple(map(str, keys))
+
+
+def replicate(tree: Tree, devices: Sequence[Any] | None = None) -> Tree:
+    """A copy of every array on each device, for `jax.pmap`.
+
+    Args:
+      tree: arrays of shape `[…]`, typed keys among them.
+      devices: where to; by default this process's devices, `jax.local_devices()`.
+
+    Returns:
+      The tree with arrays of shape `[devices, …]`, of which each device has one.
+
+    Example:
+
+      >>> import hkx, jax
+      >>> params = {"linear": {"w": jax.numpy.ones([2, 3])}}
+      >>> hkx.sharding.replicate(params, jax.devices()[:1])["linear"]["w"].shape
+      (1, 2, 3)
+    """
+    sharding = _replicas(devices)
+    to = jax.local_devices() if devices is None else devices
+
+    def copy(x: Any) -> jax.Array:
+        row = (x if isinstance(x, jax.Array) else np.asarray(x))[None]
+        rows = [jax.device_put(row, device) for device in to]
+        return jax.make_array_from_single_device_arrays((len(rows), *rows[0].shape[1:]), sharding, rows)
+
+    return jax.tree.map(copy, tree)
+
+
+def unreplicate(tree: Tree) -> Tree:
+    """The first of the copies that `hkx.sharding.replicate`, or a function of `jax.pmap`, gave.
+
+    Args:
+      tree: arrays of shape `[devices, …]`.
+
+    Returns:
+      The tree with arrays of shape `[…]`, on the first of the devices.
+
+    Raises:
+      ValueError: if there is something without a leading dimension.
+
+    Example:
+
+      >>> import hkx, jax
+      >>> copies = hkx.sharding.replicate({"w": jax.numpy.ones([2, 3])}, jax.devices()[:1])
+      >>> hkx.sharding.unreplicate(copies)["w"].shape
+      (2, 3)
+    """
+
+    def first(keys: _Keys, x: Any) -> Any:
+        if np.ndim(x) == 0:
+            raise ValueError(f"`tree`: {_named(keys)} has no leading dimension of devices. Is it replicated?")
+        return x.addressable_shards[0].data[0] if isinstance(x, jax.Array) else x[0]
+
+    return jax.tree.map_with_path(first, tree)
+
+
+def shard_batch(batch: Tree, devices: Sequence[Any] | None = None) -> Tree:
+    """A batch divided among devices, for `jax.pmap`: row `d` of the result goes to device `d`.
+
+    Args:
+      batch: arrays of shape `[B, …]`, with one B for all.
+      devices: where to; by default this process's devices, `jax.local_devices()`.
+
+    Returns:
+      The tree with arrays of shape `[devices, B / devices, …]`, in the order that they came in.
+
+    Raises:
+      UnevenBatchError: if the devices do not divide B, or the arrays do not have one B.
+
+    Example:
+
+      >>> import hkx, jax, numpy as np
+      >>> batch = {"image": np.zeros([6, 8, 8]), "label": np.zeros([6])}
+      >>> hkx.sharding.shard_batch(batch, jax.devices()[:1])["image"].shape
+      (1, 6, 8, 8)
+    """
+    sharding = _replicas(devices)
+    parts = sharding.mesh.size
+    _check_batch(batch, parts, f"the {parts} devices")
+
+    def divide(x: Any) -> jax.Array:
+        return jax.device_put(x.reshape(parts, x.shape[0] // parts, *x.shape[1:]), sharding)
+
+    return jax.tree.map(divide, batch)
+
+
+def global_batch(batch: Tree, mesh: Mesh, axes: str | tuple[str, ...] = "data") -> Tree:
+    """A batch divided over a mesh, for `jax.jit`; of several processes, each gives its own part of it.
+
+    Args:
+      batch: arrays of shape `[B, …]`, with one B for all: the rows that this process has. Where processes share a part
+        of the mesh along `axes`, they give the same rows.
+      mesh: the mesh.
+      axes: the axis of the mesh that divides the batch, or several.
+
+    Returns:
+      The tree with arrays of shape `[B × parts, …]`, where the parts are those that different processes give: `[B, …]`
+      on one process. The rows are in the order of the mesh's devices.
+
+    Raises:
+      UnevenBatchError: if this process's share of the mesh does not divide B, or the arrays do not have one B.
+      ShardingRuleError: if the mesh does not have the axis.
+
+    Example:
+
+      >>> import hkx, jax, numpy as np
+      >>> mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+      >>> hkx.sharding.global_batch({"image": np.zeros([6, 8, 8])}, mesh)["image"].shape
+      (6, 8, 8)
+    """
+    names = (axes,) if isinstance(axes, str) else tuple(axes)
+    for name in names:
+        if name not in mesh.shape:
+            raise ShardingRuleError(f"`axes` names the axis {name!r}, and the mesh has {_sizes(mesh)}.")
+    sharding = NamedSharding(mesh, PartitionSpec(axes))
+    parts = math.prod(mesh.shape[name] for name in names)
+    here = {index[0].indices(parts) for index in sharding.addressable_devices_indices_map((parts,)).values() if index}
+    _check_batch(batch, len(here), f"this process's {len(here)} of the {parts} parts along {axes!r} of the mesh")
+    return jax.tree.map(lambda x: jax.make_array_from_process_local_data(sharding, x), batch)
+
+
+def _replicas(devices: Sequence[Any] | None) -> NamedSharding:
+    """One part on each device."""
+    devices = jax.local_devices() if devices is None else list(devices)
+    return NamedSharding(Mesh(np.array(devices), ("replica",)), PartitionSpec("replica"))
+
+
+def _check_batch(batch: Any, parts: int, which: str) -> None:
+    """Raises unless all arrays have one leading dimension, which `parts` divides."""
+    sizes = {}
+    for keys, x in jax.tree.leaves_with_path(batch):
+        if np.ndim(x) == 0:
+            raise UnevenBatchError(f"`batch`: {_named(keys)} has no leading dimension to divide.")
+        sizes[_named(keys)] = np.shape(x)[0]
+    if len(set(sizes.values())) > 1:
+        some = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        raise UnevenBatchError(f"`batch`: the arrays must have one leading dimension, and they have: {some}.")
+    for size in set(sizes.values()):
+        if size % parts:
+            more = size - size % parts + parts
+            some = f"{more - parts} or {more}" if more > parts else more
+            raise UnevenBatchError(
+                f"`batch`: {size} rows cannot be divided equally among {which}. Take {some} rows, or fewer devices."
+            )
+
+
+def _named(keys: _Keys) -> str:
+    return repr(jax.tree_util.keystr(keys, simple=True, separator="/")) if keys else "the array"

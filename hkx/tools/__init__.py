@@ -1,0 +1,1 @@
+"""Looking into models, and changing them from outside."""

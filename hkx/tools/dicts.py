@@ -1,0 +1,129 @@
+"""Mutable and immutable mappings of mappings, and the way between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import jax
+
+
+@jax.tree_util.register_pytree_with_keys_class
+class FrozenDict(Mapping[Any, Any]):
+    """A mapping that cannot be changed, and can be hashed where its values can.
+
+    It is a pytree whose keys are in sorted order, as those of a dict are.
+
+    Args:
+      mapping: what it holds; mappings inside are frozen too.
+
+    Example:
+
+      >>> import hkx, jax
+      >>> frozen = hkx.data_structures.to_immutable_dict({"linear": {"w": 1}})
+      >>> jax.tree.map(lambda x: x + 1, frozen)
+      FrozenDict({'linear': FrozenDict({'w': 2})})
+    """
+
+    __slots__ = ("_entries",)
+    _entries: dict[Any, Any]
+
+    def __init__(self, mapping: Mapping[Any, Any] = {}):
+        entries = {k: FrozenDict(v) if isinstance(v, Mapping) else v for k, v in mapping.items()}
+        object.__setattr__(self, "_entries", entries)
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._entries[key]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._entries.items()))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"`{type(self).__name__}` cannot be changed: make a copy with `to_mutable_dict`.")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._entries!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._entries,)
+
+    def tree_flatten_with_keys(self) -> tuple[Iterable[tuple[Any, Any]], tuple[Any, ...]]:
+        """The entries in order of their keys, as `jax.tree_util` wants them."""
+        keys = tuple(sorted(self._entries))
+        return [(jax.tree_util.DictKey(k), self._entries[k]) for k in keys], keys
+
+    @classmethod
+    def tree_unflatten(cls, keys: tuple[Any, ...], values: Iterable[Any]) -> FrozenDict:
+        """The opposite of `tree_flatten_with_keys`; what it is given is kept as it is."""
+        new = cls()
+        new._entries.update(zip(keys, values, strict=True))
+        return new
+
+
+def _dicts(structure: Any) -> Any:
+    return {k: _dicts(v) for k, v in structure.items()} if isinstance(structure, Mapping) else structure
+
+
+def to_mutable_dict(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
+    """A copy in which every mapping, at any depth, is a dict.
+
+    Args:
+      mapping: a mapping.
+
+    Returns:
+      The copy; the values are shared.
+
+    Example:
+
+      >>> import hkx
+      >>> params = hkx.data_structures.to_mutable_dict(hkx.data_structures.to_immutable_dict({"a": {"w": 1}}))
+      >>> params["a"]["w"] = 2
+      >>> params
+      {'a': {'w': 2}}
+    """
+    return _dicts(mapping)
+
+
+def to_haiku_dict(structure: Mapping[Any, Any]) -> dict[Any, Any]:
+    """A copy in the form that `init` returns: every mapping, at any depth, is a dict.
+
+    Args:
+      structure: a mapping.
+
+    Returns:
+      The copy; the values are shared.
+
+    Example:
+
+      >>> import hkx, types
+      >>> hkx.data_structures.to_haiku_dict(types.MappingProxyType({"a": types.MappingProxyType({"w": 1})}))
+      {'a': {'w': 1}}
+    """
+    return _dicts(structure)
+
+
+def to_immutable_dict(mapping: Mapping[Any, Any]) -> Mapping[Any, Any]:
+    """A copy that cannot be changed.
+
+    Args:
+      mapping: a mapping.
+
+    Returns:
+      A pytree mapping, with immutable mappings inside; it can be hashed if its values can.
+
+    Raises:
+      AttributeError: if `mapping` is not a mapping.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.data_structures.to_immutable_dict({"a": {"w": 1}})["a"]["w"]
+      1
+    """
+    return FrozenDict(mapping)

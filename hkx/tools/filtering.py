@@ -1,0 +1,233 @@
+"""Functions on the two-level mappings `{module: {name: value}}` that parameters and state are kept in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from hkx.tools.trace import ArraySpec
+
+T = TypeVar("T")
+U = TypeVar("U")
+TwoLevel = Mapping[str, Mapping[str, T]]
+
+
+def traverse(structure: TwoLevel[T]) -> Iterator[tuple[str, str, T]]:
+    """Goes through all values in order of module name, then of name.
+
+    Args:
+      structure: `{module: {name: value}}`.
+
+    Returns:
+      An iterator of `(module, name, value)`.
+
+    Example:
+
+      >>> import hkx
+      >>> list(hkx.data_structures.traverse({"b": {"w": 1}, "a": {"y": 2, "x": 3}}))
+      [('a', 'x', 3), ('a', 'y', 2), ('b', 'w', 1)]
+    """
+    for module in sorted(structure):
+        for name in sorted(structure[module]):
+            yield module, name, structure[module][name]
+
+
+def partition_n(
+    fn: Callable[[str, str, T], int], structure: TwoLevel[T], n: int
+) -> tuple[dict[str, dict[str, T]], ...]:
+    """Splits a structure into `n` parts.
+
+    Args:
+      fn: called as `fn(module, name, value)`; it returns the number of the part, in `[0, n)`.
+      structure: `{module: {name: value}}`.
+      n: how many parts.
+
+    Returns:
+      `n` structures; a module is in those parts only that hold one of its values.
+
+    Raises:
+      AssertionError: if `fn` returns a number that is not in `[0, n)`.
+
+    Example:
+
+      >>> import hkx
+      >>> params = {"a": {"w": 1, "b": 2}, "c": {"w": 3}}
+      >>> hkx.data_structures.partition_n(lambda module, name, value: value - 1, params, 3)
+      ({'a': {'w': 1}}, {'a': {'b': 2}}, {'c': {'w': 3}})
+    """
+    parts: tuple[dict[str, dict[str, T]], ...] = tuple({} for _ in range(n))
+    for module, name, value in traverse(structure):
+        part = fn(module, name, value)
+        if not 0 <= part < n:
+            raise AssertionError(
+                f"`fn` returned {part} for {f'{module}/{name}'!r}; with n={n}, a part must be in range [0, {n})."
+            )
+        parts[part].setdefault(module, {})[name] = value
+    return parts
+
+
+def partition(
+    predicate: Callable[[str, str, T], bool], structure: TwoLevel[T]
+) -> tuple[dict[str, dict[str, T]], dict[str, dict[str, T]]]:
+    """Splits a structure in two.
+
+    Args:
+      predicate: called as `predicate(module, name, value)`.
+      structure: `{module: {name: value}}`.
+
+    Returns:
+      The part for which the predicate is true, and the rest.
+
+    Example:
+
+      >>> import hkx
+      >>> params = {"linear": {"w": 1, "b": 2}, "norm": {"scale": 3}}
+      >>> hkx.data_structures.partition(lambda module, name, value: module == "linear", params)
+      ({'linear': {'b': 2, 'w': 1}}, {'norm': {'scale': 3}})
+    """
+    true, false = partition_n(lambda *entry: 0 if predicate(*entry) else 1, structure, 2)
+    return true, false
+
+
+def filter(predicate: Callable[[str, str, T], bool], structure: TwoLevel[T]) -> dict[str, dict[str, T]]:
+    """The part of a structure for which a predicate is true.
+
+    Args:
+      predicate: called as `predicate(module, name, value)`.
+      structure: `{module: {name: value}}`.
+
+    Returns:
+      A structure; a module without values is left out.
+
+    Example:
+
+      >>> import hkx
+      >>> params = {"linear": {"w": 1, "b": 2}, "norm": {"scale": 3}}
+      >>> hkx.data_structures.filter(lambda module, name, value: name == "w", params)
+      {'linear': {'w': 1}}
+    """
+    return partition(predicate, structure)[0]
+
+
+def map(fn: Callable[[str, str, T], U], structure: TwoLevel[T]) -> dict[str, dict[str, U]]:
+    """A structure with every value replaced by `fn(module, name, value)`.
+
+    Args:
+      fn: the function.
+      structure: `{module: {name: value}}`.
+
+    Returns:
+      A structure with the same modules and names; a module without values is left out.
+
+    Example:
+
+      >>> import hkx
+      >>> params = {"linear": {"w": 1, "b": 2}}
+      >>> hkx.data_structures.map(lambda module, name, value: value if name == "w" else 2 * value, params)
+      {'linear': {'b': 4, 'w': 1}}
+    """
+    out: dict[str, dict[str, U]] = {}
+    for module, name, value in traverse(structure):
+        out.setdefault(module, {})[name] = fn(module, name, value)
+    return out
+
+
+def _spec(value: Any) -> tuple[tuple[int, ...], np.dtype]:
+    return np.shape(value), getattr(value, "dtype", None) or jax.dtypes.result_type(value)
+
+
+def _described(value: Any) -> str:
+    """`f32[2,3]`, or the repr of what is not an array."""
+    return repr(value) if isinstance(value, str) or value is None else repr(ArraySpec(*_spec(value)))
+
+
+def merge(*structures: TwoLevel[Any], check_duplicates: bool = False) -> dict[str, dict[str, Any]]:
+    """All structures in one; where several hold a value of the same name, the last one counts.
+
+    Args:
+      *structures: mappings `{module: {name: value}}`.
+      check_duplicates: whether values of the same name must have the same shape and dtype.
+
+    Returns:
+      A structure.
+
+    Raises:
+      ValueError: if that check fails.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.data_structures.merge({"linear": {"w": 1, "b": 2}}, {"linear": {"w": 3}, "norm": {"scale": 4}})
+      {'linear': {'b': 2, 'w': 3}, 'norm': {'scale': 4}}
+    """
+    out: dict[str, dict[str, Any]] = {}
+    for structure in structures:
+        for module, name, value in traverse(structure):
+            entries = out.setdefault(module, {})
+            if check_duplicates and name in entries and _described(entries[name]) != _described(value):
+                raise ValueError(
+                    f"Duplicate array found with a different shape/dtype: {f'{module}/{name}'!r} is "
+                    f"{_described(entries[name])} vs {_described(value)}. Rename one of them, or leave "
+                    "`check_duplicates` off to take the last one."
+                )
+            entries[name] = value
+    return out
+
+
+def is_subset(*, subset: TwoLevel[Any], superset: TwoLevel[Any]) -> bool:
+    """Whether every name of one structure is in the other; values are not compared.
+
+    Args:
+      subset: `{module: {name: value}}`, the names to look for.
+      superset: `{module: {name: value}}`, where to look.
+
+    Returns:
+      Whether all are there.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.data_structures.is_subset(subset={"a": {"w": 1}}, superset={"a": {"w": 2, "b": 3}})
+      True
+    """
+    return all(name in superset.get(module, {}) for module, name, _ in traverse(subset))
+
+
+def tree_size(tree: Any) -> int:
+    """The number of elements of all arrays in a tree together.
+
+    Args:
+      tree: a tree of arrays, or of anything that has a shape and a dtype; a plain number counts as the array that JAX
+        makes of it.
+
+    Returns:
+      The number.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> hkx.data_structures.tree_size({"linear": {"w": jnp.ones([2, 3]), "b": jnp.ones(3)}})
+      9
+    """
+    return sum(int(np.prod(np.shape(x), dtype=np.int64)) for x in jax.tree.leaves(tree))
+
+
+def tree_bytes(tree: Any) -> int:
+    """The number of bytes that all arrays in a tree take.
+
+    Args:
+      tree: as for `tree_size`.
+
+    Returns:
+      The number.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> hkx.data_structures.tree_bytes({"w": jnp.ones([2, 3]), "h": jnp.ones([4], jnp.bfloat16)})
+      32
+    """
+    return sum(tree_size(x) * _spec(x)[1].itemsize for x in jax.tree.leaves(tree))

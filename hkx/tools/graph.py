@@ -1,0 +1,241 @@
+"""Draws the computation of a function as a graph in the DOT language, with a box around what each module does."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import html
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+from jax.extend.core import Jaxpr, JaxprEqn, Literal
+
+from hkx.tools.trace import ArraySpec, MethodInvocation, Trace, all_equations, call_numbers, inner_programs, trace
+
+_COLOURS = {"input": ("#2E7D6B", "#D7EFE8"), "op": ("#8A8F98", "#F4F5F7"), "output": ("#3949AB", "#DDE1F7")}
+_BOX = ("#B0B7C3", "#FFFFFF")
+
+
+@dataclasses.dataclass
+class _Node:
+    lines: list[str]
+    kind: str
+    path: tuple[str, ...]
+    used_in: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
+
+
+def to_dot(fun: Callable[..., Any]) -> Callable[..., str]:
+    """Draws what a function computes.
+
+    Args:
+      fun: a function; for one that makes modules, `apply` of what `hkx.transform` returns.
+
+    Returns:
+      A function of the arguments of `fun` (arrays, or `jax.ShapeDtypeStruct` in their place) that returns the graph as
+      text in the DOT language: a node for each operation, with the shape of its result, and nested boxes for the calls
+      of modules, with the shapes of what goes in and out. The package `graphviz`, where it is installed, renders it:
+      `graphviz.Source(dot).render("model", format="svg")`. The function is not executed.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.Linear(1)(x))
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 3]))
+      >>> dot = hkx.to_dot(model.apply)(params, None, jnp.ones([1, 3]))
+      >>> dot.startswith("digraph"), "dot_general" in dot
+      (True, True)
+    """
+
+    @functools.wraps(fun)
+    def dotted(*args: Any, **kwargs: Any) -> str:
+        traced = trace(fun, args, kwargs)
+        return _Graph(traced).text(getattr(fun, "__name__", type(fun).__name__))
+
+    return dotted
+
+
+def abstract_to_dot(fun: Callable[..., Any]) -> Callable[..., str]:
+    """Draws what a function computes; the same as `to_dot`, which does not execute the function either.
+
+    Args:
+      fun: a function.
+
+    Returns:
+      A function of the arguments of `fun`, or of `jax.ShapeDtypeStruct` in their place, that returns the graph in DOT.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> dot = hkx.experimental.abstract_to_dot(jnp.tanh)(jax.ShapeDtypeStruct((2, 3), jnp.float32))
+      >>> "tanh" in dot
+      True
+    """
+    return to_dot(fun)
+
+
+def equation_name(eqn: JaxprEqn) -> str:
+    """What an equation is called in drawings: its primitive, or the function that it wraps."""
+    inner = inner_programs(eqn)
+    if "name" in eqn.params and inner:
+        return str(eqn.params["name"])
+    if len(inner) == 1 and len(inner[0].eqns) == 1 and eqn.primitive.name.startswith("custom_"):
+        return equation_name(inner[0].eqns[0])
+    return eqn.primitive.name
+
+
+class _Graph:
+    """The nodes, boxes and edges of one drawing."""
+
+    def __init__(self, traced: Trace):
+        self.nodes: list[_Node] = []
+        self.edges: list[tuple[int, int]] = []
+        self.labels: dict[str, list[str]] = {str(n): _call_lines(call) for n, call in traced.calls.items()}
+        program = traced.program.jaxpr
+        env: dict[Any, int] = {
+            v: self.add([name, _type(v)], "input", ()) for v, name in zip(program.invars, traced.inputs, strict=True)
+        }
+        env |= {v: self.add(["constant", _type(v)], "input", ()) for v in program.constvars}
+        self.run(program, env, ())
+        self.mark_outputs(program, env, traced.output)
+        for node in self.nodes:
+            if node.kind == "input" and node.used_in and not node.lines[0].endswith("]"):
+                self.place(node, traced)
+        self.drawn = [n for n in self.nodes if n.kind != "input" or n.used_in] or self.nodes
+
+    def place(self, node: _Node, traced: Trace) -> None:
+        """Puts an input into the box where it is used, and calls it there what the module calls it."""
+        node.path = functools.reduce(_common, node.used_in)
+        numbers = [int(key) for key in node.path if key.isdecimal()]
+        if numbers and numbers[-1] in traced.calls:
+            module_name = traced.calls[numbers[-1]].module_details.module.module_name
+            _, found, short = node.lines[0].partition(f": {module_name}/")
+            if found:
+                node.lines[0] = short
+
+    def orders(self) -> Iterable[tuple[int, int]]:
+        """Pairs of nodes of which the second is to be drawn below the first, so that boxes come one below the other.
+
+        The first feeds a box, the second is an input that stands in the box.
+        """
+        feeds: dict[tuple[str, ...], int] = {}
+        for a, b in self.edges:
+            if self.nodes[a].kind == "input":
+                continue
+            shared = len(_common(self.nodes[a].path, self.nodes[b].path))
+            for depth in range(shared + 1, len(self.nodes[b].path) + 1):
+                box = self.nodes[b].path[:depth]
+                feeds[box] = max(a, feeds.get(box, 0))
+        for i, node in enumerate(self.nodes):
+            boxes = [node.path[:depth] for depth in range(len(node.path), 0, -1)]
+            feed = next((feeds[box] for box in boxes if box in feeds), None)
+            if node.kind == "input" and feed is not None:
+                yield feed, i
+
+    def add(self, lines: list[str], kind: str, path: tuple[str, ...]) -> int:
+        self.nodes.append(_Node(lines, kind, path))
+        return len(self.nodes) - 1
+
+    def run(self, program: Jaxpr, env: dict[Any, int], path: tuple[str, ...]) -> None:
+        """Adds the equations of a program; `env` has the node of each variable that is known."""
+        for eqn in program.eqns:
+            here = (*path, *[str(n) for n in call_numbers(eqn) if str(n) not in path])
+            inner = self.inlined(eqn)
+            if inner is None:
+                node = self.add([equation_name(eqn), *map(_type, eqn.outvars)], "op", here)
+                for v in eqn.invars:
+                    if not isinstance(v, Literal) and v in env:
+                        self.edges.append((env[v], node))
+                        self.nodes[env[v]].used_in.append(here)
+                env.update((v, node) for v in eqn.outvars)
+                continue
+            box = f"p{len(self.labels)}"
+            self.labels[box] = [equation_name(eqn) + (f" × {n}" if (n := eqn.params.get("length")) else "")]
+            known = {b: env[a] for a, b in zip(eqn.invars, inner.invars, strict=True) if _in(a, env)}
+            known |= {v: self.add(["constant", _type(v)], "input", here) for v in inner.constvars}
+            self.run(inner, known, (*here, box))
+            results: list[Any] = list(inner.outvars)
+            env.update((a, known[b]) for a, b in zip(eqn.outvars, results, strict=True) if _in(b, known))
+
+    def inlined(self, eqn: JaxprEqn) -> Jaxpr | None:
+        """The program of an equation that is drawn in full: one in which modules are called."""
+        inner = inner_programs(eqn)
+        if len(inner) != 1 or not any(call_numbers(e, outer) for e, outer in all_equations(inner[0])):
+            return None
+        same = len(inner[0].invars) == len(eqn.invars) and len(inner[0].outvars) == len(eqn.outvars)
+        return inner[0] if same else None
+
+    def mark_outputs(self, program: Jaxpr, env: dict[Any, int], output: Any) -> None:
+        with_paths, _ = jax.tree_util.tree_flatten_with_path(output, is_leaf=lambda x: isinstance(x, ArraySpec))
+        names = ["output" + jax.tree_util.keystr(path) for path, leaf in with_paths if isinstance(leaf, ArraySpec)]
+        for v, name in zip(program.outvars, names, strict=True):
+            source = env.get(v) if not isinstance(v, Literal) else None
+            if source is not None and self.nodes[source].kind != "input":
+                self.nodes[source].lines.insert(0, name)
+                self.nodes[source].kind = "output"
+                continue
+            if source is None:
+                self.add([name, _type(v)], "output", ())
+            else:  # an input that is handed on, most often a state that stays as it is
+                self.nodes[source].lines.append("also returned")
+
+    def text(self, name: str) -> str:
+        """The drawing in DOT."""
+        out = [
+            "digraph model {",
+            "  rankdir=TB; compound=true; labelloc=t; fontsize=22;",
+            f"  label=<<b>{html.escape(name)}</b>>;",
+            '  fontname="Helvetica"; node [shape=box, style="rounded,filled", fontname="Helvetica", fontsize=11];',
+            '  edge [color="#5F6670", arrowsize=0.6];',
+            *self.box((), "  "),
+            *[f"  n{a} -> n{b};" for a, b in dict.fromkeys(self.edges)],
+            *[f"  n{a} -> n{b} [style=invis];" for a, b in self.orders()],
+            "}",
+        ]
+        return "\n".join(out) + "\n"
+
+    def box(self, path: tuple[str, ...], indent: str) -> Iterable[str]:
+        """The nodes in one box, and the boxes in it."""
+        depth = len(path)
+        for i, node in enumerate(self.nodes):
+            if node.path == path and any(node is n for n in self.drawn):
+                line, fill = _COLOURS[node.kind]
+                yield f'{indent}n{i} [label=<{_label(node.lines)}>, color="{line}", fillcolor="{fill}"];'
+        inside = {n.path[depth]: None for n in self.drawn if len(n.path) > depth and n.path[:depth] == path}
+        for key in inside:
+            yield f"{indent}subgraph cluster_{'_'.join((*path, key))} {{"
+            yield f'{indent}  label=<{_label(self.labels.get(key, [key]))}>; style="rounded,filled";'
+            yield f'{indent}  color="{_BOX[0]}"; fillcolor="{_BOX[1] if depth % 2 else "#FAFBFD"}"; fontsize=13;'
+            yield from self.box((*path, key), indent + "  ")
+            yield f"{indent}}}"
+
+
+def _in(variable: Any, known: dict[Any, int]) -> bool:
+    return not isinstance(variable, Literal) and variable in known
+
+
+def _common(a: tuple[str, ...], b: tuple[str, ...]) -> tuple[str, ...]:
+    same = 0
+    while same < min(len(a), len(b)) and a[same] == b[same]:
+        same += 1
+    return a[:same]
+
+
+def _type(variable: Any) -> str:
+    aval = variable.aval
+    return str(ArraySpec(aval.shape, aval.dtype)) if hasattr(aval, "shape") else str(aval)
+
+
+def _call_lines(call: MethodInvocation) -> list[str]:
+    details = call.module_details
+    method = "" if details.method_name == "__call__" else f".{details.method_name}"
+    arrays = [str(x) for x in jax.tree.leaves((call.args_spec, call.kwargs_spec)) if isinstance(x, ArraySpec)]
+    return [
+        f"{details.module.module_name} ({type(details.module).__name__}{method})",
+        f"{', '.join(arrays)} → {call.output_spec}",
+    ]
+
+
+def _label(lines: list[str]) -> str:
+    first, *rest = map(html.escape, lines)
+    return "<br/>".join([f"<b>{first}</b>", *rest])

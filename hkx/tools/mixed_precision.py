@@ -1,0 +1,370 @@
+"""Mixed precision: which dtypes a module keeps, computes in and returns, said from outside of it.
+
+A policy acts at the borders of a module's methods: their inputs are cast to the dtype to compute in, their outputs to
+the dtype to return. In between, parameters and state are read in the dtype to compute in, and parameters are created
+in the dtype to keep them in. Modules that are called in there, and have no policy of their own, read and create their
+parameters alike, and hand on what they compute as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import re
+import threading
+from collections.abc import Iterator
+from typing import Any, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.core.frame import local
+from hkx.core.hooks import install, pushed
+from hkx.core.module import Module
+
+
+@runtime_checkable
+class SupportsCasts(Protocol):
+    """What a policy has to have: three functions from trees to trees."""
+
+    def cast_to_compute(self, x: Any) -> Any:
+        """Casts the inputs of a method, and the parameters and state that it reads."""
+        ...
+
+    def cast_to_param(self, x: Any) -> Any:
+        """Casts to the dtype in which parameters are kept."""
+        ...
+
+    def cast_to_output(self, x: Any) -> Any:
+        """Casts what a method returns."""
+        ...
+
+
+_DTYPES = {
+    **dict.fromkeys(("full", "f", "float32", "f32"), "float32"),
+    **dict.fromkeys(("float16", "f16"), "float16"),
+    **dict.fromkeys(("bfloat16", "bf16"), "bfloat16"),
+    **dict.fromkeys(("float64", "f64"), "float64"),
+}
+_FIELDS = {name[:n]: name for name in ("params", "compute", "output") for n in range(1, 8)}
+
+
+def _dtype(text: str) -> np.dtype:
+    if text in ("half", "h"):
+        return jnp.dtype(jnp.bfloat16 if jax.default_backend() == "tpu" else jnp.float16)
+    if text not in _DTYPES:
+        raise ValueError(f"Unknown dtype {text!r} in a policy: it must be one of {', '.join(['half', *_DTYPES])}.")
+    return jnp.dtype(_DTYPES[text])
+
+
+def _cast(tree: Any, dtype: Any) -> Any:
+    def cast(x: Any) -> Any:
+        is_float = isinstance(x, (jax.Array, np.ndarray)) and jnp.issubdtype(x.dtype, jnp.floating)
+        return x.astype(dtype) if is_float else x
+
+    return jax.tree.map(cast, tree)
+
+
+@dataclasses.dataclass(frozen=True)
+class Policy:
+    """Three dtypes: to keep parameters in, to compute in, and to return.
+
+    Only arrays of a floating dtype are cast; everything else in a tree is left as it is.
+
+    Reference: Micikevicius et al. (2018), "Mixed precision training", arXiv:1710.03740.
+
+    Args:
+      param_dtype: in which parameters are created and kept.
+      compute_dtype: to which inputs, parameters and state are cast.
+      output_dtype: to which outputs are cast.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> policy = hkx.mixed_precision.Policy(jnp.float32, jnp.bfloat16, jnp.float32)
+      >>> policy.cast_to_compute({"x": jnp.ones(2), "n": 3})
+      {'n': 3, 'x': Array([1, 1], dtype=bfloat16)}
+    """
+
+    param_dtype: Any
+    compute_dtype: Any
+    output_dtype: Any
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, jnp.dtype(getattr(self, field.name)))
+
+    @classmethod
+    def parse(cls, text: str) -> Policy:
+        """A policy from a text.
+
+        Args:
+          text: one dtype for all three, as in `"bfloat16"`, or several of `params=`, `compute=` and `output=` with
+            commas between, as in `"params=float32,compute=bfloat16"`. What is left out is float32 for the parameters
+            and, for the output, the dtype to compute in, which itself is that of the parameters where left out. The
+            keys may be cut short (`p=f32,c=bf16`); the dtypes are `full` (float32), `half` (bfloat16 on a TPU, else
+            float16), `float16`, `bfloat16`, `float32`, `float64`, or `f16`, `bf16`, `f32`, `f64`.
+
+        Returns:
+          The policy.
+
+        Raises:
+          ValueError: if the text has another form.
+
+        Example:
+
+          >>> import hkx
+          >>> print(hkx.mixed_precision.Policy.parse("params=float32,compute=bfloat16,output=float32"))
+          params=float32,compute=bfloat16,output=float32
+        """
+        if "=" not in text:
+            return cls(*[_dtype(text)] * 3)
+        given: dict[str, np.dtype] = {}
+        for part in text.split(","):
+            key, _, value = part.partition("=")
+            if key not in _FIELDS:
+                raise ValueError(f"Unknown key {key!r} in {text!r}: it should be 'params', 'compute' or 'output'.")
+            given[_FIELDS[key]] = _dtype(value)
+        param = given.get("params", _dtype("full"))
+        compute = given.get("compute", param)
+        return cls(param, compute, given.get("output", compute))
+
+    def cast_to_compute(self, x: Any) -> Any:
+        """`x`, a tree, with its floating arrays in `compute_dtype`."""
+        return _cast(x, self.compute_dtype)
+
+    def cast_to_param(self, x: Any) -> Any:
+        """`x`, a tree, with its floating arrays in `param_dtype`."""
+        return _cast(x, self.param_dtype)
+
+    def cast_to_output(self, x: Any) -> Any:
+        """`x`, a tree, with its floating arrays in `output_dtype`."""
+        return _cast(x, self.output_dtype)
+
+    def with_output_dtype(self, output_dtype: Any) -> Policy:
+        """The same policy with another dtype to return."""
+        return dataclasses.replace(self, output_dtype=output_dtype)
+
+    def __str__(self) -> str:
+        return f"params={self.param_dtype},compute={self.compute_dtype},output={self.output_dtype}"
+
+
+class _Local(threading.local):
+    def __init__(self) -> None:
+        self.by_class: dict[Any, Any] = {}
+        self.by_pattern: dict[str, Any] = {}
+        self.current: Any = None
+
+
+_local = _Local()
+_ATTRIBUTE = "_hkx_policy"
+
+
+def _class_key(cls: Any) -> Any:
+    # By name, so that a class that was loaded anew has the policy of the old one; local classes share their names.
+    return cls if "<locals>" in cls.__qualname__ else (cls.__module__, cls.__qualname__)
+
+
+def _checked_target(cls: Any) -> Any:
+    if isinstance(cls, (str, Module)) or (isinstance(cls, type) and issubclass(cls, Module)):
+        return cls
+    raise TypeError(f"A policy is set for a module class, a module or a pattern of module names, not for {cls!r}.")
+
+
+def _checked_policy(policy: Any) -> Any:
+    if isinstance(policy, str):
+        return Policy.parse(policy)
+    if not isinstance(policy, SupportsCasts):
+        raise TypeError(
+            f"`policy` must have the methods cast_to_compute, cast_to_param and cast_to_output, got {policy!r}. "
+            'For example `hkx.mixed_precision.Policy.parse("params=float32,compute=bfloat16")`.'
+        )
+    return policy
+
+
+def current_policy() -> Any:
+    """The policy that is in force where this is called: that of the innermost running module that has one, or None.
+
+    Example:
+
+      >>> import hkx
+      >>> print(hkx.mixed_precision.current_policy())
+      None
+    """
+    return _local.current
+
+
+def get_policy(cls: type[Module] | Module | str) -> Any:
+    """The policy that was set for a module class, a module or a pattern, or None.
+
+    Args:
+      cls: what was given to `set_policy`.
+
+    Raises:
+      TypeError: if it is of another kind.
+
+    Example:
+
+      >>> import hkx
+      >>> print(hkx.mixed_precision.get_policy(hkx.Linear))
+      None
+    """
+    target = _checked_target(cls)
+    if isinstance(target, str):
+        return _local.by_pattern.get(target)
+    if isinstance(target, Module):
+        return getattr(target, _ATTRIBUTE, None)
+    return _local.by_class.get(_class_key(target))
+
+
+def set_policy(cls: type[Module] | Module | str, policy: Any) -> None:
+    """Sets the policy of a module class, of one module, or of all modules with a certain name, for this thread.
+
+    If several apply to a module, that of the module itself comes first, then that of the pattern set last, then that
+    of its class. A class's policy does not extend to its subclasses. Policies of modules and patterns act on all
+    methods but `__init__`, where the module has no name yet.
+
+    Args:
+      cls: a subclass of `hkx.Module`; or a module; or a regular expression that matches the whole of a module's full
+        name, such as `"encoder/.*"`.
+      policy: a `Policy`, the text of one (see `Policy.parse`), or any object with the methods `cast_to_compute`,
+        `cast_to_param` and `cast_to_output`.
+
+    Raises:
+      TypeError: if one of the two is of another kind.
+      ValueError: if the text of the policy has another form.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> hkx.mixed_precision.set_policy(hkx.Linear, "params=float32,compute=bfloat16,output=float16")
+      >>> model = hkx.transform(lambda x: hkx.Linear(1)(x))
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 1]))
+      >>> params["linear"]["w"].dtype, model.apply(params, None, jnp.ones([1, 1])).dtype
+      (dtype('float32'), dtype('float16'))
+      >>> hkx.mixed_precision.clear_policy(hkx.Linear)
+    """
+    target, policy = _checked_target(cls), _checked_policy(policy)
+    if isinstance(target, str):
+        re.compile(target)
+        _local.by_pattern.pop(target, None)
+        _local.by_pattern[target] = policy
+    elif isinstance(target, Module):
+        object.__setattr__(target, _ATTRIBUTE, policy)
+    else:
+        _local.by_class[_class_key(target)] = policy
+    install(_cast_at_borders, "call")
+
+
+def clear_policy(cls: type[Module] | Module | str) -> None:
+    """Removes the policy of a module class, a module or a pattern, if it has one.
+
+    Args:
+      cls: what was given to `set_policy`.
+
+    Raises:
+      TypeError: if it is of another kind.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.mixed_precision.clear_policy(hkx.Linear)
+    """
+    target = _checked_target(cls)
+    if isinstance(target, str):
+        _local.by_pattern.pop(target, None)
+    elif isinstance(target, Module):
+        if hasattr(target, _ATTRIBUTE):
+            object.__delattr__(target, _ATTRIBUTE)
+    else:
+        _local.by_class.pop(_class_key(target), None)
+
+
+@contextlib.contextmanager
+def push_policy(cls: type[Module] | Module | str, policy: Any) -> Iterator[None]:
+    """Sets a policy until the `with` block ends; afterwards it is what it was before.
+
+    Args:
+      cls: as for `set_policy`.
+      policy: as for `set_policy`.
+
+    Returns:
+      A context manager.
+
+    Raises:
+      ValueError: inside a method of the very class (or module) whose policy is to change.
+      TypeError: as for `set_policy`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     with hkx.mixed_precision.push_policy(hkx.Linear, "bfloat16"):
+      ...         return hkx.Linear(1)(x)
+      >>> model = hkx.transform(f)
+      >>> params = model.init(jax.random.key(0), jnp.ones([1, 1]))
+      >>> params["linear"]["w"].dtype
+      dtype(bfloat16)
+    """
+    if any(cls is running for running in _running()):
+        raise ValueError(
+            f"`push_policy` for {cls!r} while one of its methods runs: inside a method, a new policy for the "
+            "same class is not supported. Push it where the module is called."
+        )
+    before = get_policy(cls)
+    set_policy(cls, policy)
+    try:
+        yield
+    finally:
+        if before is None:
+            clear_policy(cls)
+        else:
+            set_policy(cls, before)
+
+
+def _running() -> list[Any]:
+    """The module whose method is running, and its class."""
+    scopes = local.frames[-1].scopes if local.frames else []
+    module = next((scope.module for scope in reversed(scopes) if scope.module is not None), None)
+    return [] if module is None else [module, type(module)]
+
+
+def _policy_of(module: Any) -> Any:
+    own = getattr(module, _ATTRIBUTE, None)
+    if own is not None:
+        return own
+    name = getattr(module, "module_name", None)
+    if name is not None:
+        for pattern, policy in reversed(_local.by_pattern.items()):
+            if re.fullmatch(pattern, name):
+                return policy
+    return _local.by_class.get(_class_key(type(module)))
+
+
+def _create_in_param_dtype(next_creator: Any, shape: Any, dtype: Any, init: Any, context: Any) -> Any:
+    del context
+    return next_creator(shape, _local.current.cast_to_param(np.zeros((), dtype)).dtype, init)
+
+
+def _read_in_compute_dtype(next_getter: Any, value: Any, context: Any) -> Any:
+    del context
+    return next_getter(_local.current.cast_to_compute(value))
+
+
+def _cast_at_borders(next_function: Any, args: Any, kwargs: Any, context: Any) -> Any:
+    """The interceptor that carries out the policies."""
+    policy = _policy_of(context.module)
+    if policy is None:
+        return next_function(*args, **kwargs)
+    before = _local.current
+    with contextlib.ExitStack() as hooks:
+        if before is None:
+            hooks.enter_context(pushed(_create_in_param_dtype, "create_param"))
+            hooks.enter_context(pushed(_read_in_compute_dtype, "get_param", "get_state"))
+        _local.current = policy
+        try:
+            args, kwargs = policy.cast_to_compute((args, kwargs))
+            return policy.cast_to_output(next_function(*args, **kwargs))
+        finally:
+            _local.current = before

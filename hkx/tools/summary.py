@@ -1,0 +1,203 @@
+"""What a model is made of: its modules, with their parameters, inputs, outputs, sizes and operations."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from hkx.core.transform import Transformed, TransformedWithState, transform_with_state
+from hkx.tools.filtering import tree_bytes, tree_size
+from hkx.tools.flops import flops
+from hkx.tools.table import Table
+from hkx.tools.trace import MethodInvocation, ModuleDetails, Trace, trace
+
+Summarised = Callable[..., Any] | Transformed | TransformedWithState
+
+
+def _takes_key(apply: Callable[..., Any], position: int) -> bool:
+    """Whether the argument of `apply` at `position` is the random key."""
+    function = inspect.unwrap(apply)
+    code = getattr(function, "__code__", None)
+    names = code.co_varnames[: code.co_argcount] if code is not None else list(inspect.signature(apply).parameters)
+    return len(names) > position and names[position] == "rng"
+
+
+def _initial(init: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The shapes of what `init` returns."""
+    out: list[Any] = []
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        out.append(init(jax.random.PRNGKey(0), *args, **kwargs))
+        return out[-1]
+
+    shapes = trace(run, args, kwargs).output
+    as_structs = lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype) if hasattr(s, "dtype") else s  # noqa: E731
+    return jax.tree.map(as_structs, shapes)
+
+
+def _traced(f: Summarised, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Trace, Any]:
+    """The trace of a model's `apply`, and its parameters."""
+    model: Any = f if isinstance(f, (Transformed, TransformedWithState)) else transform_with_state(f)
+    initial = _initial(model.init, args, kwargs)
+    variables = tuple(initial) if isinstance(model, TransformedWithState) else (initial,)
+    key = (jax.eval_shape(lambda: jax.random.PRNGKey(0)),) if _takes_key(model.apply, len(variables)) else ()
+    return trace(model.apply, (*variables, *key, *args), kwargs), variables[0]
+
+
+def eval_summary(f: Summarised) -> Callable[..., list[MethodInvocation]]:
+    """Finds out, without running the model, which methods of which modules are called, on what, and what they return.
+
+    Args:
+      f: a function that makes modules, or what `hkx.transform` or `hkx.transform_with_state` made of one.
+
+    Returns:
+      A function of the arguments of `f` (arrays, or `jax.ShapeDtypeStruct` in their place) that returns the calls, in
+      the order in which they begin. `__init__` is not among them.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> for call in hkx.experimental.eval_summary(lambda x: hkx.nets.MLP([3, 1])(x))(jnp.ones([5, 2])):
+      ...     print(call.module_details.module.module_name, call.args_spec, call.output_spec)
+      mlp (f32[5,2],) f32[5,1]
+      mlp/~/linear_0 (f32[5,2],) f32[5,3]
+      mlp/~/linear_1 (f32[5,3],) f32[5,1]
+    """
+
+    @functools.wraps(_wrapped(f))
+    def summary(*args: Any, **kwargs: Any) -> list[MethodInvocation]:
+        return list(_traced(f, args, kwargs)[0].calls.values())
+
+    return summary
+
+
+def _wrapped(f: Any) -> Callable[..., Any]:
+    return f.apply if isinstance(f, (Transformed, TransformedWithState)) else f
+
+
+def _module_cell(call: MethodInvocation) -> str:
+    def one(details: ModuleDetails) -> str:
+        name = type(details.module).__name__
+        method = "" if details.method_name == "__call__" else f".{details.method_name}"
+        return f"{details.module.module_name} ({name}{method})"
+
+    above = call.call_stack[1:]
+    return "\n".join([one(call.module_details), *[f" └ {one(details)}" for details in above]])
+
+
+def _owned(details: ModuleDetails) -> dict[str, Any]:
+    prefix = f"{details.module.module_name}/"
+    own = {k.removeprefix(prefix): v for k, v in details.params.items() if k.startswith(prefix)}
+    return dict(sorted((item for item in own.items() if "/" not in item[0]), key=lambda item: -item[1].size))
+
+
+def _input_cell(call: MethodInvocation) -> str:
+    named = ", ".join(f"{k}={v}" for k, v in sorted(call.kwargs_spec.items()))
+    return "\n".join(filter(None, [", ".join(map(str, call.args_spec)), named]))
+
+
+def bytes_text(n: int) -> str:
+    """`1234` as `1.23 KB`."""
+    value, units = float(n), ["B", "KB", "MB", "GB", "TB"]
+    while value >= 1000 and len(units) > 1:
+        value, units = value / 1000, units[1:]
+    return f"{value:.2f} {units[0]}"
+
+
+_COLUMNS: dict[str, tuple[str, bool, Callable[[MethodInvocation, int], str]]] = {
+    "module": ("Module", False, lambda call, _: _module_cell(call)),
+    "config": ("Config", False, lambda call, _: str(call.module_details.module)),
+    "owned_params": (
+        "Module params",
+        False,
+        lambda call, _: "\n".join(f"{k}: {v}" for k, v in _owned(call.module_details).items()),
+    ),
+    "input": ("Input", False, lambda call, _: _input_cell(call)),
+    "output": ("Output", False, lambda call, _: str(call.output_spec)),
+    "params_size": ("Param count", True, lambda call, _: f"{tree_size(call.module_details.params):,}"),
+    "params_bytes": ("Param bytes", True, lambda call, _: bytes_text(tree_bytes(call.module_details.params))),
+    "flops": ("FLOPs", True, lambda _, count: f"{count:,}"),
+}
+_FILTERS: dict[str, Callable[[MethodInvocation], bool]] = {
+    "has_output": lambda call: call.output_spec is not None,
+    "has_params": lambda call: bool(call.module_details.params),
+}
+
+
+def _chosen(what: str, given: Sequence[str] | None, known: Mapping[str, Any]) -> list[str]:
+    names = list(known if given is None else given)
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise ValueError(f"Invalid {what} {unknown}: it must be some of {list(known)}.")
+    return names
+
+
+def tabulate(
+    f: Summarised,
+    *,
+    columns: Sequence[str] | None = None,
+    filters: Sequence[str] | None = ("has_output",),
+    tabulate_kwargs: Mapping[str, Any] = {"tablefmt": "grid"},
+    total: bool = True,
+) -> Callable[..., Table]:
+    """Makes a table of a model: one row for each call of a module's method, without running the model.
+
+    Args:
+      f: a function that makes modules, or what `hkx.transform` or `hkx.transform_with_state` made of one.
+      columns: any of `"module"`, `"config"` (how the module was made), `"owned_params"`, `"input"`, `"output"`,
+        `"params_size"` (how many numbers its parameters and those below it hold), `"params_bytes"`, and `"flops"`
+        (floating-point operations of the call and of those below it). None takes all of them.
+      filters: which calls are shown: `"has_output"` for those that return something, `"has_params"` for those of
+        modules with parameters. None takes all filters, an empty sequence none.
+      tabulate_kwargs: `{"tablefmt": …}` with `"grid"`, `"simple"`, `"plain"`, `"pipe"`, `"github"`, `"tsv"` or
+        `"html"`; anything else is left to the package `tabulate`, where it is installed.
+      total: whether a last row shows the parameters, bytes and operations of the whole model.
+
+    Returns:
+      A function of the arguments of `f` (arrays, or `jax.ShapeDtypeStruct` in their place) that returns the table, a
+      str that a notebook shows as HTML.
+
+    Raises:
+      ValueError: if a column, a filter or a table format is of another name.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> table = hkx.tabulate(lambda x: hkx.nets.MLP([3, 1])(x), columns=["module", "params_size", "flops"],
+      ...                      tabulate_kwargs={"tablefmt": "simple"})
+      >>> print(table(jnp.ones([5, 2])))
+      Module                   Param count  FLOPs
+      -----------------------  -----------  -----
+      mlp (MLP)                         13    125
+      mlp/~/linear_0 (Linear)            9     75
+       └ mlp (MLP)
+      mlp/~/linear_1 (Linear)            4     35
+       └ mlp (MLP)
+      Total                             13    125
+    """
+    names = _chosen("column(s)", columns, _COLUMNS)
+    kept = _chosen("filter(s)", filters, _FILTERS)
+    headers, numeric, cells = zip(*[_COLUMNS[name] for name in names], strict=True) if names else ((), (), ())
+
+    @functools.wraps(_wrapped(f))
+    def tabulated(*args: Any, **kwargs: Any) -> Table:
+        traced, params = _traced(f, args, kwargs)
+        counts = flops(traced.program.jaxpr)
+        rows = [
+            [cell(call, counts[number]) for cell in cells]
+            for number, call in traced.calls.items()
+            if all(_FILTERS[name](call) for name in kept)
+        ]
+        if not rows:
+            return Table.of(["No calls of modules to show."], [], [False], {"tablefmt": "plain"})
+        if total:
+            sums = {"params_size": f"{tree_size(params):,}", "params_bytes": bytes_text(tree_bytes(params))}
+            sums["flops"] = f"{counts[None]:,}"
+            rows.append(["Total" if i == 0 else sums.get(name, "") for i, name in enumerate(names)])
+        return Table.of(headers, rows, numeric, tabulate_kwargs)
+
+    return tabulated

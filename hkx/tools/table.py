@@ -1,0 +1,120 @@
+"""Tables of text, and the same as HTML."""
+
+from __future__ import annotations
+
+import html
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Rows = Sequence[Sequence[str]]
+
+
+class Table(str):
+    """A table: a str, which a notebook shows as HTML."""
+
+    headers: Sequence[str]
+    rows: Rows
+    numeric: Sequence[bool]
+
+    @classmethod
+    def of(cls, headers: Sequence[str], rows: Rows, numeric: Sequence[bool], options: Mapping[str, Any]) -> Table:
+        """A table of cells that may have several lines.
+
+        Args:
+          headers: the text above each column.
+          rows: the cells.
+          numeric: for each column, whether it is aligned to the right.
+          options: `tablefmt` is one of `"grid"`, `"simple"`, `"plain"`, `"pipe"` (also called `"github"`), `"tsv"`,
+            `"html"`. Any other, or any other option, is left to the package `tabulate`, if it is installed.
+
+        Raises:
+          ValueError: if the format is of no known name and that package is not installed.
+        """
+        table = cls(_text(headers, rows, numeric, dict(options)))
+        table.headers, table.rows, table.numeric = headers, rows, numeric
+        return table
+
+    def _repr_html_(self) -> str:
+        return _html(self.headers, self.rows, self.numeric)
+
+
+def _text(headers: Sequence[str], rows: Rows, numeric: Sequence[bool], options: dict[str, Any]) -> str:
+    formats = {"grid": _grid, "simple": _simple, "plain": _plain, "pipe": _pipe, "github": _pipe, "html": _html}
+    name = options.get("tablefmt", "simple")
+    if set(options) <= {"tablefmt"} and (name == "tsv" or name in formats):
+        return _tsv(headers, rows) if name == "tsv" else formats[name](headers, rows, numeric)
+    try:
+        package = importlib.import_module("tabulate")
+    except ImportError as error:
+        raise ValueError(
+            f"`tabulate_kwargs={options}`: the table formats are {[*formats, 'tsv']}, with no other options; "
+            "for more, install the package `tabulate`."
+        ) from error
+    return package.tabulate(rows, headers=headers, **options)
+
+
+def _lines(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> list[list[str]]:
+    """The padded pieces of each line of a row."""
+    split = [cell.split("\n") for cell in cells]
+    height = max(map(len, split))
+    padded = []
+    for lines, width, to_right in zip(split, widths, right, strict=True):
+        lines = lines + [""] * (height - len(lines))
+        padded.append([line.rjust(width) if to_right else line.ljust(width) for line in lines])
+    return [list(pieces) for pieces in zip(*padded, strict=True)]
+
+
+def _widths(headers: Sequence[str], rows: Rows) -> list[int]:
+    return [
+        max(len(line) for cell in column for line in cell.split("\n")) for column in zip(headers, *rows, strict=True)
+    ]
+
+
+def _grid(headers: Sequence[str], rows: Rows, numeric: Sequence[bool]) -> str:
+    widths = _widths(headers, rows)
+
+    def rule(mark: str) -> str:
+        return "+" + "+".join(mark * (w + 2) for w in widths) + "+"
+
+    out = [rule("-")]
+    for i, cells in enumerate([headers, *rows]):
+        out += ["| " + " | ".join(pieces) + " |" for pieces in _lines(cells, widths, numeric)]
+        out.append(rule("=" if i == 0 else "-"))
+    return "\n".join(out)
+
+
+def _plain(headers: Sequence[str], rows: Rows, numeric: Sequence[bool], ruled: bool = False) -> str:
+    widths = _widths(headers, rows)
+    out = []
+    for i, cells in enumerate([headers, *rows]):
+        out += ["  ".join(pieces).rstrip() for pieces in _lines(cells, widths, numeric)]
+        if ruled and i == 0:
+            out.append("  ".join("-" * w for w in widths))
+    return "\n".join(out)
+
+
+def _simple(headers: Sequence[str], rows: Rows, numeric: Sequence[bool]) -> str:
+    return _plain(headers, rows, numeric, ruled=True)
+
+
+def _pipe(headers: Sequence[str], rows: Rows, numeric: Sequence[bool]) -> str:
+    rows = [[cell.replace("|", "\\|").replace("\n", "<br>") for cell in row] for row in rows]
+    widths = [max(w, 3) for w in _widths(headers, rows)]
+    out = ["| " + " | ".join(_lines(cells, widths, numeric)[0]) + " |" for cells in [headers, *rows]]
+    rule = [("-" * (w + 1) + ":") if right else (":" + "-" * (w + 1)) for w, right in zip(widths, numeric, strict=True)]
+    return "\n".join([out[0], "|" + "|".join(rule) + "|", *out[1:]])
+
+
+def _tsv(headers: Sequence[str], rows: Rows) -> str:
+    return "\n".join("\t".join(cell.replace("\n", " ") for cell in cells) for cells in [headers, *rows])
+
+
+def _html(headers: Sequence[str], rows: Rows, numeric: Sequence[bool]) -> str:
+    style = [f' style="text-align: {"right" if right else "left"}; white-space: pre"' for right in numeric]
+
+    def row(tag: str, cells: Sequence[str]) -> str:
+        return "".join(f"<{tag}{s}>{html.escape(c)}</{tag}>" for s, c in zip(style, cells, strict=True))
+
+    body = "\n".join(f"<tr>{row('td', cells)}</tr>" for cells in rows)
+    return f"<table>\n<thead><tr>{row('th', headers)}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"

@@ -1,0 +1,270 @@
+"""Runs a function abstractly and keeps what happened: the program that JAX sees, and every method call of a module.
+
+Each call is given a number, and what it computes carries that number in its name stack. So every equation of the
+program can be told apart by the calls that it belongs to. All tools that look into a model are built on this.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.experimental.xla_metadata import set_xla_metadata
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, find_top_trace, jaxprs_in_params
+
+from hkx.core.hooks import MethodContext, intercept_methods
+from hkx.core.module import Module
+
+_NOT_CALLS = frozenset(("__init__", "params_dict", "state_dict"))
+_count = itertools.count()
+_TAG = re.compile(r"hkx_call_(\d+)")
+
+
+def type_name(dtype: Any) -> str:
+    """`float32` as `f32`, `int8` as `s8`, `bool` as it is."""
+    name = np.dtype(dtype).name if not jax.numpy.issubdtype(dtype, jax.dtypes.extended) else str(dtype)
+    for long, short in (("bfloat", "bf"), ("float", "f"), ("complex", "c"), ("uint", "u"), ("int", "s")):
+        if name.startswith(long):
+            return short + name[len(long) :]
+    return name
+
+
+@dataclasses.dataclass(frozen=True)
+class ArraySpec:
+    """The shape and dtype of an array; its repr is short, as in `f32[2,3]`.
+
+    Args:
+      shape: the shape.
+      dtype: the dtype.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> hkx.experimental.ArraySpec.from_array(jnp.ones([2, 3]))
+      f32[2,3]
+    """
+
+    shape: Sequence[int]
+    dtype: Any
+
+    @classmethod
+    def from_array(cls, array: Any) -> ArraySpec:
+        """The spec of anything that has a shape and a dtype."""
+        return cls(tuple(array.shape), array.dtype)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    def __repr__(self) -> str:
+        return f"{type_name(self.dtype)}[{','.join(map(str, self.shape))}]"
+
+
+def specs(tree: Any) -> Any:
+    """`tree` with an `ArraySpec` for every array; other leaves stay."""
+    is_array = lambda x: hasattr(x, "shape") and hasattr(x, "dtype")  # noqa: E731
+    return jax.tree.map(lambda x: ArraySpec.from_array(x) if is_array(x) else x, tree)
+
+
+@dataclasses.dataclass(frozen=True)
+class ModuleDetails:
+    """A module and a method of it, with what it owned after the call.
+
+    Attributes:
+      module: the module.
+      method_name: the name of the method.
+      params: the specs of the parameters of the module and of those below it, by full name.
+      state: the specs of the state of the module and of those below it, by full name.
+    """
+
+    module: Any
+    method_name: str
+    params: Mapping[str, Any]
+    state: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, module: Any, method_name: str) -> ModuleDetails:
+        """The details as they are now; only inside a transformed function."""
+        ordered = [dict(sorted(specs(dict(d)).items())) for d in (module.params_dict(), module.state_dict())]
+        return cls(module, method_name, *ordered)
+
+
+@dataclasses.dataclass(frozen=True)
+class MethodInvocation:
+    """One call of a method.
+
+    Attributes:
+      module_details: the module and the method.
+      args_spec: the positional arguments, with an `ArraySpec` for every array.
+      kwargs_spec: the keyword arguments, likewise.
+      output_spec: what was returned, likewise.
+      context: what an interceptor of the call is told.
+      call_stack: the calls that were running, from this one to the outermost.
+    """
+
+    module_details: ModuleDetails
+    args_spec: tuple[Any, ...]
+    kwargs_spec: dict[str, Any]
+    output_spec: Any
+    context: MethodContext
+    call_stack: Sequence[ModuleDetails]
+
+    @property
+    def label(self) -> str:
+        """The module's own name, with the method where that is not `__call__`."""
+        name, method = self.module_details.module.name, self.module_details.method_name
+        return name if method == "__call__" else f"{name}/~{method}"
+
+
+@dataclasses.dataclass
+class _Call:
+    context: MethodContext
+    args: Any
+    kwargs: Any
+    stack: tuple[int, ...]
+    main: bool
+    details: ModuleDetails | None = None
+    output: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Trace:
+    """What an abstract run found.
+
+    Attributes:
+      program: the equations, with the number of the call each belongs to in its name stack.
+      calls: the calls of modules' methods by number, in the order in which they began.
+      inputs: a name for each input of the program.
+      output: the tree of the specs of what was returned.
+    """
+
+    program: ClosedJaxpr
+    calls: dict[int, MethodInvocation]
+    inputs: list[str]
+    output: Any
+
+
+class _Recorder:
+    """The interceptor that numbers calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[_Call] = []
+        self.stack: list[int] = []
+        self.main: Any = None
+
+    def __call__(self, next_function: Any, args: Any, kwargs: Any, context: MethodContext) -> Any:
+        if context.method_name in _NOT_CALLS or not isinstance(context.module, Module):
+            return next_function(*args, **kwargs)
+        number = len(self.calls)
+        main = find_top_trace(()) is self.main
+        self.stack.append(number)
+        call = _Call(context, specs(args), specs(kwargs), tuple(self.stack), main)
+        self.calls.append(call)
+        try:
+            with jax.named_scope(f"hkx_call_{number}"):
+                out = next_function(*args, **kwargs)
+        finally:
+            self.stack.pop()
+        call.details, call.output = ModuleDetails.of(context.module, context.method_name), specs(out)
+        return out
+
+    def invocations(self, program: ClosedJaxpr) -> dict[int, MethodInvocation]:
+        """The calls that returned, without those of runs that were only made to learn shapes."""
+        found = {number for eqn, numbers in all_equations(program.jaxpr) for number in call_numbers(eqn, numbers)}
+        keys = [(c.context.module.module_name, c.context.method_name) for c in self.calls]
+        in_program = {keys[number] for number in found}
+        out = {}
+        for number, call in enumerate(self.calls):
+            probing = number not in found and not call.main and keys[number] in in_program
+            if call.details is not None and not probing:
+                stack = [self.calls[n].details for n in reversed(call.stack)]
+                above = tuple(details for details in stack if details is not None)
+                out[number] = MethodInvocation(call.details, call.args, call.kwargs, call.output, call.context, above)
+        return out
+
+
+def _is_array(leaf: Any) -> bool:
+    if isinstance(leaf, (jax.Array, np.ndarray, np.generic, jax.ShapeDtypeStruct)):
+        return True
+    return isinstance(leaf, (int, float, complex)) and not isinstance(leaf, bool)
+
+
+def _key_text(path: Sequence[Any], prefixes: Sequence[str]) -> str:
+    """`args[0]: mlp/~/linear_0/w`."""
+    names = [str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path]
+    head = f"args[{names[1]}]" if names[0] == prefixes[0] else names[1]
+    return head + (": " + "/".join(names[2:]) if names[2:] else "")
+
+
+def trace(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Trace:
+    """Runs `f(*args, **kwargs)` with abstract arrays.
+
+    Args:
+      f: the function.
+      args: the arguments: arrays, `jax.ShapeDtypeStruct` and numbers become abstract, all else (bools too) is kept.
+      kwargs: the keyword arguments, likewise.
+
+    Returns:
+      What it did.
+    """
+    with_paths, treedef = jax.tree_util.tree_flatten_with_path({"0": tuple(args), "1": dict(kwargs)})
+    leaves = [leaf for _, leaf in with_paths]
+    where = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]
+    recorder = _Recorder()
+    output: list[Any] = []
+
+    def run(*arrays: Any) -> Any:
+        filled = list(leaves)
+        for i, array in zip(where, arrays, strict=True):
+            filled[i] = array
+        arguments = jax.tree.unflatten(treedef, filled)
+        recorder.main = find_top_trace(())
+        with intercept_methods(recorder):
+            out = f(*arguments["0"], **arguments["1"])
+        output.append(specs(out))
+        return [x for x in jax.tree.leaves(out) if isinstance(x, (jax.Array, np.ndarray, np.generic))]
+
+    # A function that JAX has compiled already would not be run again: the label makes this another context.
+    with set_xla_metadata(hkx_trace=str(next(_count))):
+        program = jax.make_jaxpr(run)(*[leaves[i] for i in where])
+    recorder.main = None
+    inputs = [_key_text(with_paths[i][0], "01") for i in where]
+    return Trace(program, recorder.invocations(program), inputs, output[-1])
+
+
+def inner_programs(eqn: JaxprEqn) -> list[Jaxpr]:
+    """The programs that an equation holds: the body of a loop, the branches of a condition, a compiled function."""
+    return [getattr(p, "jaxpr", p) for p in jaxprs_in_params(eqn.params)]  # type: ignore[misc]
+
+
+def name_stack(eqn: JaxprEqn) -> list[str]:
+    """The names in force where an equation was made, outermost first."""
+    info = getattr(eqn, "source_info", None)
+    return [part for part in str(getattr(info, "name_stack", "")).split("/") if part]
+
+
+def call_number(name: str) -> int | None:
+    """The number of a call, if that is what a name of the name stack says."""
+    match = _TAG.search(name)
+    return int(match.group(1)) if match else None
+
+
+def call_numbers(eqn: JaxprEqn, outer: tuple[int, ...] = ()) -> tuple[int, ...]:
+    """The numbers of the calls that an equation belongs to, outermost first; `outer` are those around its program."""
+    numbers = [n for n in map(call_number, name_stack(eqn)) if n is not None]
+    return tuple(dict.fromkeys((*outer, *numbers)))
+
+
+def all_equations(program: Jaxpr, outer: tuple[int, ...] = ()) -> Iterator[tuple[JaxprEqn, tuple[int, ...]]]:
+    """Every equation of a program and of those inside it, with the calls around its program."""
+    for eqn in program.eqns:
+        yield eqn, outer
+        for inner in inner_programs(eqn):
+            yield from all_equations(inner, call_numbers(eqn, outer))

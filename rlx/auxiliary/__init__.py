@@ -1,0 +1,1 @@
+"""What agents need beside values and policies: normalisation, exploration, memory, auxiliary tasks."""

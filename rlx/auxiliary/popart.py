@@ -1,0 +1,233 @@
+"""PopArt: adaptive rescaling of targets that preserves the outputs of the layer that predicts them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rlx.core.arrays import pick
+from rlx.core.checks import check
+from rlx.core.types import Array, ArrayLike
+
+
+class PopArtState(NamedTuple):
+    """Running statistics of the targets of each output.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.PopArtState(shift=jnp.zeros(1), scale=jnp.ones(1), second_moment=jnp.ones(1)).scale.tolist()
+      [1.0]
+    """
+
+    shift: Any  # [num_outputs], mean
+    scale: Any  # [num_outputs], standard deviation, within bounds
+    second_moment: Any  # [num_outputs], mean of squares
+
+
+class PopArtOutput(NamedTuple):
+    """What `rlx.unnormalize_linear` returns: one selected output, in both scales."""
+
+    normalized: Array  # [*E]
+    unnormalized: Array  # [*E]
+
+
+def popart(
+    num_outputs: int, step_size: float, scale_lb: float, scale_ub: float, axis_name: Any = None
+) -> tuple[Callable[[], PopArtState], Callable[..., tuple[dict[str, Array], PopArtState]]]:
+    """Makes the initial state and the update of PopArt for a linear layer.
+
+    From "Learning values across many orders of magnitude", van Hasselt et al. 2016 (https://arxiv.org/abs/1602.07714)
+    and "Multi-task Deep Reinforcement Learning with PopArt", Hessel et al. 2018 (https://arxiv.org/abs/1809.04474).
+
+    Args:
+      num_outputs: number of outputs of the layer.
+      step_size: step size of the running statistics.
+      scale_lb: smallest scale.
+      scale_ub: largest scale.
+      axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` that hold further targets, or None.
+
+    Returns:
+      (initial_state() -> state, update(params, state, targets, indices) -> (new params, new state)), where the
+      parameters of the layer are a mapping with "w" [..., num_outputs] and "b" [num_outputs].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> initial_state, update = rlx.popart(1, step_size=0.5, scale_lb=1e-3, scale_ub=1e3)
+      >>> params = {"w": jnp.ones([2, 1]), "b": jnp.zeros(1)}
+      >>> params, state = update(params, initial_state(), jnp.array([2.0]), jnp.array([0]))
+      >>> state.shift.tolist(), state.second_moment.tolist()
+      ([1.0], [2.5])
+    """
+
+    def initial_state() -> PopArtState:
+        return PopArtState(jnp.zeros([num_outputs]), jnp.ones([num_outputs]), jnp.ones([num_outputs]))
+
+    def update(
+        params: Mapping[str, Any], state: PopArtState, targets: ArrayLike, indices: ArrayLike
+    ) -> tuple[dict[str, Array], PopArtState]:
+        new_state = art(state, targets, indices, step_size, scale_lb, scale_ub, axis_name)
+        return pop(params, state, new_state), new_state
+
+    return initial_state, update
+
+
+def art(
+    state: PopArtState,
+    targets: ArrayLike,
+    indices: ArrayLike,
+    step_size: ArrayLike,
+    scale_lb: ArrayLike,
+    scale_ub: ArrayLike,
+    axis_name: Any = None,
+) -> PopArtState:
+    """Moves the running statistics of the selected outputs towards their targets.
+
+    μ_i += β Σ (x - μ_i) and ν_i += β Σ (x² - ν_i) over the targets x with index i; σ_i = √(ν_i - μ_i²) within bounds.
+    See `popart` for the paper. Targets are constants to gradients.
+
+    Args:
+      state: statistics before.
+      targets: unnormalised targets, numbers [*E].
+      indices: which output each target belongs to, integers [*E].
+      step_size: β, number [].
+      scale_lb: smallest scale, number [].
+      scale_ub: largest scale, number [].
+      axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` that hold further targets, or None.
+
+    Returns:
+      Statistics after.
+
+    Raises:
+      ArgumentError: if shapes differ, or `indices` does not hold integers.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> state = rlx.PopArtState(jnp.zeros(2), jnp.ones(2), jnp.ones(2))
+      >>> rlx.art(state, jnp.array([2.0]), jnp.array([1]), 0.5, 1e-3, 1e3).shift.tolist()
+      [0.0, 1.0]
+    """
+    targets, indices = check("art", targets=(targets, "[*E]", "real"), indices=(indices, "[*E]", "int"))
+    targets = jax.lax.stop_gradient(targets)
+
+    def moved(mean: Array, samples: Array) -> Array:
+        change = jnp.zeros_like(mean).at[indices].add((samples - mean[indices]).astype(mean.dtype))
+        if axis_name is not None:
+            change = jax.lax.psum(change, axis_name)
+        return mean + step_size * change
+
+    shift = moved(jnp.asarray(state.shift), targets)
+    second_moment = moved(jnp.asarray(state.second_moment), jnp.square(targets))
+    variance = jnp.maximum(second_moment - jnp.square(shift), 0)
+    scale = jnp.clip(jnp.sqrt(variance), scale_lb, scale_ub)
+    return PopArtState(*(jax.lax.stop_gradient(x) for x in (shift, scale, second_moment)))
+
+
+def pop(params: Mapping[str, Any], old: PopArtState, new: PopArtState) -> dict[str, Array]:
+    """Changes a linear layer so that its unnormalised outputs stay the same under new statistics.
+
+    w' = w σ / σ' and b' = (b σ + μ - μ') / σ'. See `popart` for the paper.
+
+    Args:
+      params: mapping with "w" [..., num_outputs] and "b" [num_outputs].
+      old: statistics before.
+      new: statistics after.
+
+    Returns:
+      A dict with the new "w" and "b".
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> old = rlx.PopArtState(jnp.zeros(1), jnp.ones(1), jnp.ones(1))
+      >>> new = rlx.PopArtState(jnp.ones(1), 2 * jnp.ones(1), 5 * jnp.ones(1))
+      >>> rlx.pop({"w": jnp.ones([1, 1]), "b": jnp.ones(1)}, old, new)["w"].tolist()
+      [[0.5]]
+    """
+    w, b = jnp.asarray(params["w"]), jnp.asarray(params["b"])
+    ratio = old.scale / new.scale
+    new_w = w * jnp.broadcast_to(ratio, w.shape)
+    return {"w": new_w, "b": (b * old.scale + old.shift - new.shift) / new.scale}
+
+
+def normalize(state: PopArtState, unnormalized: ArrayLike, indices: ArrayLike) -> Array:
+    """Normalises values: (x - μ_i) / σ_i.
+
+    Args:
+      state: statistics.
+      unnormalized: numbers [*E].
+      indices: which output each belongs to, integers [*E].
+
+    Returns:
+      Floats [*E].
+
+    Raises:
+      ArgumentError: if shapes differ, or `indices` does not hold integers.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> state = rlx.PopArtState(jnp.array([1.0]), jnp.array([2.0]), jnp.array([5.0]))
+      >>> float(rlx.normalize(state, 5.0, 0))
+      2.0
+    """
+    unnormalized, indices = check(
+        "normalize", unnormalized=(unnormalized, "[*E]", "real"), indices=(indices, "[*E]", "int")
+    )
+    return (unnormalized - jnp.asarray(state.shift)[indices]) / jnp.asarray(state.scale)[indices]
+
+
+def unnormalize(state: PopArtState, normalized: ArrayLike, indices: ArrayLike) -> Array:
+    """Undoes `normalize`: x σ_i + μ_i.
+
+    Args:
+      state: statistics.
+      normalized: numbers [*E].
+      indices: which output each belongs to, integers [*E].
+
+    Returns:
+      Floats [*E].
+
+    Raises:
+      ArgumentError: if shapes differ, or `indices` does not hold integers.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> state = rlx.PopArtState(jnp.array([1.0]), jnp.array([2.0]), jnp.array([5.0]))
+      >>> float(rlx.unnormalize(state, 2.0, 0))
+      5.0
+    """
+    normalized, indices = check(
+        "unnormalize", normalized=(normalized, "[*E]", "real"), indices=(indices, "[*E]", "int")
+    )
+    return jnp.asarray(state.scale)[indices] * normalized + jnp.asarray(state.shift)[indices]
+
+
+def unnormalize_linear(state: PopArtState, inputs: ArrayLike, indices: ArrayLike) -> PopArtOutput:
+    """Selects one output of a linear layer for each example, and unnormalises it.
+
+    Args:
+      state: statistics.
+      inputs: normalised outputs of the layer, floats [*E, num_outputs].
+      indices: which output to select, integers [*E].
+
+    Returns:
+      `PopArtOutput(normalized, unnormalized)`, each floats [*E].
+
+    Raises:
+      ArgumentError: if shapes do not fit, or `indices` does not hold integers.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> state = rlx.PopArtState(jnp.array([0.0, 1.0]), jnp.array([1.0, 2.0]), jnp.array([1.0, 5.0]))
+      >>> float(rlx.unnormalize_linear(state, jnp.array([3.0, 4.0]), 1).unnormalized)
+      9.0
+    """
+    inputs, indices = check("unnormalize_linear", inputs=(inputs, "[*E, N]", "float"), indices=(indices, "[*E]", "int"))
+    selected = pick(inputs, indices)
+    return PopArtOutput(selected, unnormalize(state, selected, indices))

@@ -1,0 +1,1 @@
+"""The ground that every operator stands on: types, errors, the argument checker, arrays, trees, the recurrence."""

@@ -1,0 +1,233 @@
+"""The one argument checker: rank, length and kind of number, by name, at trace time.
+
+An operator states what it takes once, in the notation of its docstring, and gets JAX arrays back:
+
+    r_t, discount_t, v_t = check("discounted_returns",
+        r_t=(r_t, "[T]", "real"), discount_t=(discount_t, "[T]", "real"), v_t=(v_t, "[] or [T]", "float"))
+
+Shapes. `[]` is a scalar, `[T, A]` a matrix, `[T+1]` and `[T-1]` lengths relative to `T`, `[3]` a fixed length, `[*E]`
+any shape, `[*E, A]` any leading axes and then one of length `A`. `or` separates alternatives. A name stands for one
+length (one shape for `*E`) throughout a call: the first argument that has it decides, later ones must agree.
+
+Kinds. `float`: floating point, the outputs of networks. `real`: any real number or boolean, and converted to the
+dtype that the `float` arguments of the call have together (rewards, discounts, importance weights are often integers).
+`int`: integers, for indices. `mask`: any real number or boolean, left as it is. `any`: any number.
+
+Only shapes and dtypes are looked at, so the checks work on tracers under `jit`, `vmap`, `grad` and `pmap`, and cost
+nothing at run time. Every failure is a subclass of `rlx.ArgumentError`.
+"""
+
+import functools
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rlx.core.errors import ArgumentError, DTypeError, OptionError, RankError, ShapeError
+from rlx.core.types import Array
+
+_KINDS = {
+    "float": ("floating-point numbers", (jnp.floating,)),
+    "int": ("integers", (jnp.integer,)),
+    "real": ("real numbers", (jnp.floating, jnp.integer, jnp.bool_)),
+    "mask": ("a mask of booleans or numbers", (jnp.floating, jnp.integer, jnp.bool_)),
+    "any": ("numbers", (jnp.number, jnp.bool_)),
+}
+_KIND_ADVICE = {
+    "float": "Pass floating-point values: x.astype(jnp.float32).",
+    "int": "Pass indices of an integer dtype: a.astype(jnp.int32).",
+}
+
+
+def check(function: str, **arguments: tuple[Any, str, str]) -> tuple[Array, ...]:
+    """Checks the arguments of one call and returns them, in order, as JAX arrays.
+
+    Args:
+      function: name of the calling operator, for messages.
+      **arguments: for each argument, by its public name, a tuple (value, shape, kind) in the notation above.
+
+    Returns:
+      The values as JAX arrays; arguments of kind `real` that hold integers or booleans are converted to floats.
+
+    Raises:
+      RankError, ShapeError, DTypeError: naming the function, the argument, what arrived and what was expected.
+
+    Example:
+      >>> from rlx.core.checks import check
+      >>> import numpy as np
+      >>> q, r = check("f", q=(np.ones(2, np.float32), "[A]", "float"), r=(1, "[]", "real"))
+      >>> q.shape, r.dtype
+      ((2,), dtype('float32'))
+    """
+    lengths: dict[str, tuple[Any, str]] = {}
+    arrays: dict[str, Array] = {}
+    for name, (value, shape, kind) in arguments.items():
+        arrays[name] = _as_array(function, name, value, kind)
+        _check_shape(function, name, tuple(arrays[name].shape), shape, lengths)
+    dtype = _common_float([a for a in arrays.values() if jnp.issubdtype(a.dtype, jnp.floating)])
+    for name, (_, _, kind) in arguments.items():
+        if kind == "real" and not jnp.issubdtype(arrays[name].dtype, jnp.floating):
+            arrays[name] = arrays[name].astype(dtype)
+    return tuple(arrays.values())
+
+
+def check_broadcast(function: str, **arguments: tuple[Any, str]) -> tuple[Array, ...]:
+    """Checks arguments that need only broadcast against each other, as NumPy arrays do.
+
+    Args:
+      function: name of the calling operator, for messages.
+      **arguments: for each argument, by its public name, a tuple (value, kind), kinds as for `check`.
+
+    Returns:
+      The values as JAX arrays of one rank, so that they can be combined under a strict rank-promotion setting too.
+
+    Raises:
+      ShapeError, DTypeError: naming the function, the argument, what arrived and what was expected.
+
+    Example:
+      >>> import numpy as np
+      >>> from rlx.core.checks import check_broadcast
+      >>> x, y = check_broadcast("f", x=(np.ones([3, 2]), "float"), y=(np.ones(2), "float"))
+      >>> x.shape, y.shape
+      ((3, 2), (1, 2))
+    """
+    arrays = check(function, **{name: (value, f"[*{name}]", kind) for name, (value, kind) in arguments.items()})
+    shape: tuple[int, ...] = ()
+    for name, array in zip(arguments, arrays, strict=True):
+        try:
+            shape = np.broadcast_shapes(shape, array.shape)
+        except ValueError:
+            raise ShapeError(
+                f"{function}: argument `{name}` has shape {_text(array.shape)}, expected one that broadcasts against "
+                f"{_text(shape)}, the shape of the arguments before it."
+            ) from None
+    return tuple(a if a.ndim in (0, len(shape)) else a.reshape((1,) * (len(shape) - a.ndim) + a.shape) for a in arrays)
+
+
+def require(function: str, argument: str, ok: bool, arrived: Any, expected: str) -> None:
+    """Raises `OptionError` unless `ok`: for settings, whose values are known when Python runs.
+
+    Example:
+      >>> from rlx.core.checks import require
+      >>> require("f", "n", 0 > 0, 0, "a positive number of steps")
+      Traceback (most recent call last):
+        ...
+      rlx.core.errors.OptionError: f: argument `n` is 0, expected a positive number of steps.
+    """
+    if not ok:
+        raise OptionError(f"{function}: argument `{argument}` is {arrived!r}, expected {expected}.")
+
+
+def _as_array(function: str, name: str, value: Any, kind: str) -> Array:
+    expected, families = _KINDS[kind]
+    if isinstance(value, (list, tuple, dict, str)) or value is None:
+        what = "None" if value is None else f"a {type(value).__name__}"
+        raise DTypeError(
+            f"{function}: argument `{name}` is {what}, expected an array of {expected}.\n"
+            f"Pass an array, for instance jnp.asarray({name})."
+        )
+    try:
+        array = value if isinstance(value, jax.Array) else jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise DTypeError(
+            f"{function}: argument `{name}` is a {type(value).__name__}, expected an array of {expected}."
+        ) from error
+    if not any(jnp.issubdtype(array.dtype, family) for family in families):
+        advice = _KIND_ADVICE.get(kind, f"Convert `{name}` first.")
+        raise DTypeError(
+            f"{function}: argument `{name}` has dtype {array.dtype}, expected {expected}.\n{advice}",
+        )
+    return array
+
+
+def _common_float(arrays: list[Array]) -> Any:
+    return jnp.result_type(*arrays) if arrays else jnp.result_type(float)
+
+
+def _check_shape(
+    function: str, name: str, shape: tuple[int, ...], spec: str, lengths: dict[str, tuple[Any, str]]
+) -> None:
+    alternatives = _parse(spec)
+    fitting = [dims for dims in alternatives if _rank_fits(dims, len(shape))]
+    if not fitting:
+        raise RankError(
+            f"{function}: argument `{name}` has rank {len(shape)} (shape {_text(shape)}), expected shape {spec}.\n"
+            f"{_rank_advice(function, alternatives, len(shape))}"
+        )
+    for dims in fitting:
+        found = _match(name, shape, dims, lengths)
+        if found is not None:
+            lengths.update(found)
+            return
+    known = {token: lengths[token] for dims in fitting for token, _ in dims if token in lengths}
+    facts = ", ".join(f"{token.lstrip('*')} = {_length(value)} from `{who}`" for token, (value, who) in known.items())
+    raise ShapeError(
+        f"{function}: argument `{name}` has shape {_text(shape)}, expected shape {spec}"
+        + (f" with {facts}.\n" if facts else ".\n")
+        + "Pass arrays whose lengths agree."
+    )
+
+
+def _rank_advice(function: str, alternatives: tuple, rank: int) -> str:
+    if all(len(dims) < rank for dims in alternatives):
+        return f"For a batch, map over its axis: jax.vmap(rlx.{function}); for one sequence or step, index first."
+    return "Add the missing axis, for instance with x[None]."
+
+
+@functools.cache
+def _parse(spec: str) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """`"[T+1] or []"` -> ((("T", 1),), ()): per alternative its dimensions, each a name or digits and an offset."""
+    alternatives = []
+    for part in spec.split(" or "):
+        inside = part.strip()[1:-1].strip()
+        dims = []
+        for token in filter(None, (t.strip() for t in inside.split(","))):
+            match = re.fullmatch(r"(\*?\w+)([+-]\d+)?", token)
+            if match is None:
+                raise ArgumentError(f"unreadable dimension {token!r} in shape {spec!r}")
+            dims.append((match[1], int(match[2] or 0)))
+        alternatives.append(tuple(dims))
+    return tuple(alternatives)
+
+
+def _rank_fits(dims: tuple[tuple[str, int], ...], rank: int) -> bool:
+    starred = sum(token.startswith("*") for token, _ in dims)
+    return rank >= len(dims) - 1 if starred else rank == len(dims)
+
+
+def _match(
+    name: str, shape: tuple[int, ...], dims: tuple[tuple[str, int], ...], lengths: dict[str, tuple[Any, str]]
+) -> dict[str, tuple[Any, str]] | None:
+    """The lengths that this shape newly fixes, or None where it contradicts what is known."""
+    new: dict[str, tuple[Any, str]] = {}
+    position = 0
+    for token, offset in dims:
+        if token.startswith("*"):
+            taken = len(shape) - (len(dims) - 1)
+            value: Any = shape[position : position + taken]
+            position += taken
+        else:
+            value = shape[position] - offset
+            position += 1
+        if token.isdigit():
+            if value != int(token):
+                return None
+            continue
+        known = new.get(token) or lengths.get(token)
+        if known is not None and known[0] != value:
+            return None
+        if known is None:
+            if not isinstance(value, tuple) and value < 0:
+                return None
+            new[token] = (value, name)
+    return new
+
+
+def _length(value: Any) -> str:
+    return _text(value) if isinstance(value, tuple) else str(value)
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return "[" + ", ".join(str(int(np.asarray(n))) for n in shape) + "]"

@@ -1,0 +1,1 @@
+"""Losses of sequence policies: group-relative advantages, token and sequence ratios, and preferences."""

@@ -1,0 +1,1 @@
+"""Multi-step returns, advantage estimates and importance-corrected errors."""

@@ -1,0 +1,30 @@
+"""What policy losses of several families share: clipped surrogates and score-function terms, step by step."""
+
+import jax
+import jax.numpy as jnp
+
+from rlx.core.types import Array, ArrayLike
+
+
+def clipped_surrogate(ratio: Array, adv: Array, epsilon_low: ArrayLike, epsilon_high: ArrayLike) -> Array:
+    """PPO's objective, to be maximised: min(ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A), entry by entry.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.surrogates import clipped_surrogate
+      >>> import rlx
+      >>> clipped_surrogate(jnp.array([2.0, 2.0]), jnp.array([1.0, -1.0]), 0.5, 0.5).tolist()
+      [1.5, -2.0]
+    """
+    return jnp.minimum(ratio * adv, jnp.clip(ratio, 1 - epsilon_low, 1 + epsilon_high) * adv)
+
+
+def weighted_log_probs(log_probs: Array, weights: Array) -> Array:
+    """w log π, and 0 with zero gradients where w is 0 and log π is -inf."""
+    impossible = (weights == 0) & jnp.isinf(log_probs)
+    return weights * jnp.where(impossible, jnp.zeros_like(log_probs), log_probs)
+
+
+def truncated_ratio(log_ratio: Array, low: ArrayLike, high: ArrayLike) -> Array:
+    """clip(ρ, low, high) as a constant to gradients."""
+    return jax.lax.stop_gradient(jnp.clip(jnp.exp(log_ratio), low, high))

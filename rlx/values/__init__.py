@@ -1,0 +1,1 @@
+"""Temporal-difference errors and losses for values, action values and their distributions."""

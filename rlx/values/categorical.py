@@ -1,0 +1,218 @@
+"""Learning distributions of values over a fixed row of atoms."""
+
+import jax
+import jax.numpy as jnp
+
+from rlx.core.checks import check
+from rlx.core.gradients import maybe_stop, stoppable
+from rlx.core.types import Array, ArrayLike
+from rlx.divergences import categorical_cross_entropy
+
+
+def categorical_l2_project(z_p: ArrayLike, probs: ArrayLike, z_q: ArrayLike) -> Array:
+    """Projects a distribution on atoms z_p onto atoms z_q: each atom's mass goes to its two neighbours.
+
+    The nearer neighbour gets the more, which minimises the L2 distance between the cumulative distribution functions
+    (the Cramér distance). Mass outside the range of `z_q` goes to its ends. From "A Distributional Perspective on
+    Reinforcement Learning", Bellemare et al. 2017 (https://arxiv.org/abs/1707.06887) and "An Analysis of Categorical
+    Distributional Reinforcement Learning", Rowland et al. 2018 (https://arxiv.org/abs/1802.08163).
+
+    Args:
+      z_p: atoms of the distribution, floats [P], in any order.
+      probs: their probabilities, floats [P].
+      z_q: atoms to project onto, floats [Q], increasing; they need not be evenly spaced.
+
+    Returns:
+      Probabilities of the atoms `z_q`, floats [Q].
+
+    Raises:
+      ArgumentError: if an argument has another rank, length or kind; map over batches with `jax.vmap`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.categorical_l2_project(jnp.array([0.5, 9.0]), jnp.array([0.5, 0.5]), jnp.array([0.0, 1.0, 2.0])).tolist()
+      [0.25, 0.25, 0.5]
+    """
+    z_p, probs, z_q = check(
+        "categorical_l2_project",
+        z_p=(z_p, "[P]", "float"),
+        probs=(probs, "[P]", "float"),
+        z_q=(z_q, "[Q]", "float"),
+    )
+    gaps = jnp.diff(z_q)
+    one = jnp.ones(1, z_q.dtype)  # beyond either end there is no gap and, after clipping, no mass
+    above, below = jnp.concatenate([gaps, one])[:, None], jnp.concatenate([one, gaps])[:, None]
+    offset = jnp.clip(z_p, z_q[0], z_q[-1])[None, :] - z_q[:, None]
+    distance = jnp.where(offset >= 0, offset / above, -offset / below)
+    return jnp.sum(jnp.clip(1 - distance, 0, 1) * probs[None, :], axis=-1)
+
+
+@stoppable
+def categorical_td_learning(
+    v_atoms_tm1: ArrayLike,
+    v_logits_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_atoms_t: ArrayLike,
+    v_logits_t: ArrayLike,
+    stop_target_gradients: bool = True,
+) -> Array:
+    """Categorical TD-learning loss: cross entropy of the predicted value distribution against its Bellman target.
+
+    The target puts the probabilities softmax(v_logits_t) on the atoms r_t + γ_t z, projected onto `v_atoms_tm1`. From
+    "A Distributional Perspective on Reinforcement Learning", Bellemare et al. 2017 (https://arxiv.org/abs/1707.06887).
+
+    Args:
+      v_atoms_tm1: atoms of the value distribution at time t-1, floats [K], increasing.
+      v_logits_tm1: logits of their probabilities, floats [K].
+      r_t: reward at time t, number [].
+      discount_t: discount at time t, number [].
+      v_atoms_t: atoms of the value distribution at time t, floats [L].
+      v_logits_t: logits of their probabilities, floats [L].
+      stop_target_gradients: whether the target is a constant to gradients.
+
+    Returns:
+      The loss, float [], at least the entropy of the target.
+
+    Raises:
+      ArgumentError: if an argument has another rank, length or kind; map over batches with `jax.vmap`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> atoms, logits = jnp.array([0.0, 1.0]), jnp.zeros(2)
+      >>> round(float(rlx.categorical_td_learning(atoms, logits, 0.0, 1.0, atoms, logits)), 4)
+      0.6931
+    """
+    v_atoms_tm1, v_logits_tm1, r_t, discount_t, v_atoms_t, v_logits_t = check(
+        "categorical_td_learning",
+        v_atoms_tm1=(v_atoms_tm1, "[K]", "float"),
+        v_logits_tm1=(v_logits_tm1, "[K]", "float"),
+        r_t=(r_t, "[]", "real"),
+        discount_t=(discount_t, "[]", "real"),
+        v_atoms_t=(v_atoms_t, "[L]", "float"),
+        v_logits_t=(v_logits_t, "[L]", "float"),
+    )
+    target_atoms = r_t + discount_t * v_atoms_t
+    return _loss(v_atoms_tm1, v_logits_tm1, target_atoms, jax.nn.softmax(v_logits_t), stop_target_gradients)
+
+
+@stoppable
+def categorical_q_learning(
+    q_atoms_tm1: ArrayLike,
+    q_logits_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_atoms_t: ArrayLike,
+    q_logits_t: ArrayLike,
+    stop_target_gradients: bool = True,
+) -> Array:
+    """Categorical Q-learning loss (C51): the next action is the one whose distribution has the largest mean.
+
+    The predicted distribution of `a_tm1` is compared by cross entropy with that of the next action, moved to the atoms
+    r_t + γ_t z and projected onto `q_atoms_tm1`. From "A Distributional Perspective on Reinforcement Learning",
+    Bellemare et al. 2017 (https://arxiv.org/abs/1707.06887).
+
+    Args:
+      q_atoms_tm1: atoms of the distributions at time t-1, floats [K], increasing.
+      q_logits_tm1: logits of their probabilities for each action, floats [A, K].
+      a_tm1: action at time t-1, integer [].
+      r_t: reward at time t, number [].
+      discount_t: discount at time t, number [].
+      q_atoms_t: atoms of the distributions at time t, floats [L].
+      q_logits_t: logits of their probabilities for each action, floats [A, L].
+      stop_target_gradients: whether the target is a constant to gradients.
+
+    Returns:
+      The loss, float [].
+
+    Raises:
+      ArgumentError: if an argument has another rank, length or kind; map over batches with `jax.vmap`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> atoms, logits = jnp.array([0.0, 1.0]), jnp.zeros([3, 2])
+      >>> round(float(rlx.categorical_q_learning(atoms, logits, 1, 0.0, 1.0, atoms, logits)), 4)
+      0.6931
+    """
+    q_atoms_tm1, q_logits_tm1, a_tm1, r_t, discount_t, q_atoms_t, q_logits_t = check(
+        "categorical_q_learning",
+        q_atoms_tm1=(q_atoms_tm1, "[K]", "float"),
+        q_logits_tm1=(q_logits_tm1, "[A, K]", "float"),
+        a_tm1=(a_tm1, "[]", "int"),
+        r_t=(r_t, "[]", "real"),
+        discount_t=(discount_t, "[]", "real"),
+        q_atoms_t=(q_atoms_t, "[L]", "float"),
+        q_logits_t=(q_logits_t, "[A, L]", "float"),
+    )
+    probs_t = jax.nn.softmax(q_logits_t)
+    best = jnp.argmax(jnp.sum(probs_t * q_atoms_t[None, :], axis=-1))
+    target_atoms = r_t + discount_t * q_atoms_t
+    return _loss(q_atoms_tm1, q_logits_tm1[a_tm1], target_atoms, probs_t[best], stop_target_gradients)
+
+
+@stoppable
+def categorical_double_q_learning(
+    q_atoms_tm1: ArrayLike,
+    q_logits_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_atoms_t: ArrayLike,
+    q_logits_t: ArrayLike,
+    q_t_selector: ArrayLike,
+    stop_target_gradients: bool = True,
+) -> Array:
+    """Categorical double Q-learning loss: as `categorical_q_learning`, with the next action chosen by other values.
+
+    From "A Distributional Perspective on Reinforcement Learning", Bellemare et al. 2017
+    (https://arxiv.org/abs/1707.06887) and "Double Q-learning", van Hasselt 2010
+    (https://papers.nips.cc/paper/3964-double-q-learning.pdf).
+
+    Args:
+      q_atoms_tm1: atoms of the distributions at time t-1, floats [K], increasing.
+      q_logits_tm1: logits of their probabilities for each action, floats [A, K].
+      a_tm1: action at time t-1, integer [].
+      r_t: reward at time t, number [].
+      discount_t: discount at time t, number [].
+      q_atoms_t: atoms of the distributions at time t, floats [L].
+      q_logits_t: logits of their probabilities for each action, floats [A, L].
+      q_t_selector: action values at time t whose maximum selects the next action, floats [A].
+      stop_target_gradients: whether the target is a constant to gradients.
+
+    Returns:
+      The loss, float [].
+
+    Raises:
+      ArgumentError: if an argument has another rank, length or kind; map over batches with `jax.vmap`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> atoms, logits = jnp.array([0.0, 1.0]), jnp.zeros([3, 2])
+      >>> loss = rlx.categorical_double_q_learning(atoms, logits, 1, 0.0, 1.0, atoms, logits, jnp.arange(3.0))
+      >>> round(float(loss), 4)
+      0.6931
+    """
+    q_atoms_tm1, q_logits_tm1, a_tm1, r_t, discount_t, q_atoms_t, q_logits_t, q_t_selector = check(
+        "categorical_double_q_learning",
+        q_atoms_tm1=(q_atoms_tm1, "[K]", "float"),
+        q_logits_tm1=(q_logits_tm1, "[A, K]", "float"),
+        a_tm1=(a_tm1, "[]", "int"),
+        r_t=(r_t, "[]", "real"),
+        discount_t=(discount_t, "[]", "real"),
+        q_atoms_t=(q_atoms_t, "[L]", "float"),
+        q_logits_t=(q_logits_t, "[A, L]", "float"),
+        q_t_selector=(q_t_selector, "[A]", "float"),
+    )
+    probs = jax.nn.softmax(q_logits_t[jnp.argmax(q_t_selector)])
+    target_atoms = r_t + discount_t * q_atoms_t
+    return _loss(q_atoms_tm1, q_logits_tm1[a_tm1], target_atoms, probs, stop_target_gradients)
+
+
+def _loss(atoms_tm1: Array, logits_tm1: Array, target_atoms: Array, target_probs: Array, stop: bool) -> Array:
+    target = categorical_l2_project(target_atoms, target_probs, atoms_tm1)
+    return categorical_cross_entropy(maybe_stop(target, stop), logits_tm1)

@@ -1,0 +1,95 @@
+"""What the benchmarks compare is the same program, and what they print is what was measured."""
+
+import collections
+import json
+import subprocess
+import sys
+import types
+
+import jax
+import numpy as np
+import pytest
+from jax.extend.core import jaxprs_in_params
+
+import hkx
+from benchmarks import __main__ as command
+from benchmarks import harness, models
+
+MODELS = {
+    "perceptron": lambda library: models.perceptron(library, 3),
+    "transformer": lambda library: models.transformer(library, 2),
+    "resnet": lambda library: models.resnet(library, 32),
+}
+
+
+def operations(program, count):
+    for eqn in program.eqns:
+        inner = list(jaxprs_in_params(eqn.params))
+        for one in inner:
+            operations(one, count)
+        if not inner:
+            count[eqn.primitive.name] += 1
+    return count
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_no_operation_more_than_the_program_written_by_hand(name):
+    (by_hand, _), (ours, arguments) = MODELS[name](None), MODELS[name](hkx)
+    with jax.numpy_rank_promotion("allow"):
+        expected, found = (
+            operations(jax.make_jaxpr(f)(*arguments).jaxpr, collections.Counter()) for f in (by_hand, ours)
+        )
+    assert sum(expected.values()) > 10
+    assert not found - expected
+
+
+@pytest.mark.parametrize("name", ["perceptron", "transformer"])
+def test_the_program_written_by_hand_computes_the_same(name):
+    (by_hand, _), (ours, arguments) = MODELS[name](None), MODELS[name](hkx)
+    random = np.random.default_rng(0)
+    arguments = jax.tree.map(lambda x: random.normal(size=x.shape).astype(np.float32), arguments)
+    with jax.numpy_rank_promotion("allow"):
+        np.testing.assert_allclose(by_hand(*arguments), ours(*arguments), rtol=1e-5, atol=1e-5)
+
+
+def test_a_training_step_takes_over_its_buffers():
+    apply, (params, x) = models.perceptron(hkx, 3)
+
+    def step(params, x):
+        return jax.tree.map(lambda p, g: p - 0.1 * g, params, jax.grad(lambda p: apply(p, x).sum())(params))
+
+    before = jax.tree.leaves(params)
+    jax.jit(step, donate_argnums=0)(params, x)
+    assert all(leaf.is_deleted() for leaf in before)
+
+
+def test_medians_and_ratios(monkeypatch):
+    """Round by round: 2/1, 6/3 and 10/2."""
+    values = {"ours": iter([2.0, 6.0, 10.0]), "theirs": iter([1.0, 3.0, 2.0])}
+    benchmark = types.SimpleNamespace(SIDES=dict.fromkeys(values), REFERENCE="theirs")
+    monkeypatch.setattr(harness.importlib, "import_module", lambda name: benchmark)
+    monkeypatch.setattr(harness, "measure", lambda module, side: {"time": next(values[side])})
+    ours, theirs = harness.run("benchmarks.fake", 3, lambda what: None)
+    assert (ours["median"], ours["ratio"], ours["lowest"], ours["highest"]) == (6, 2, 2, 5)
+    assert theirs["ratio"] == 1
+    assert "| fake | time | ours | 6 | 2 (2 to 5) |" in command.table([ours, theirs])
+
+
+def test_a_side_whose_library_is_missing_is_left_out(monkeypatch):
+    monkeypatch.setattr(harness.importlib.util, "find_spec", lambda name: None)
+    assert not harness.installed("haiku")
+    assert harness.installed("hkx")
+
+
+def test_the_command(tmp_path):
+    options = ["--only", "imports", "--rounds", "1", "--json", tmp_path / "all.json", "--png", tmp_path / "all.png"]
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", *map(str, options)],
+        cwd=harness.__file__.rpartition("/benchmarks/")[0],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "| imports | import, ms | hkx and rlx |" in done.stdout
+    assert json.loads((tmp_path / "all.json").read_text())["rows"]
+    assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")

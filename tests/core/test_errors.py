@@ -1,0 +1,253 @@
+"""Wrong use: each has an exception of its own, of the built-in type that programs catch, that says what to write."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+from hkx import errors
+
+X = np.ones([2, 3], np.float32)
+LINEAR = hkx.transform(lambda x: hkx.Linear(2)(x))
+
+
+class NoSuper(hkx.Module):
+    def __init__(self):
+        self.size = 3
+
+
+class LateSuper(hkx.Module):
+    def __init__(self):
+        hkx.get_parameter("w", [], init=jnp.zeros)
+        super().__init__()
+
+
+class LateSuperSubmodule(hkx.Module):
+    def __init__(self):
+        self.layer = hkx.Linear(1)
+        super().__init__()
+
+
+def good_params():
+    return LINEAR.init(jax.random.key(0), X)
+
+
+def twice():
+    hkx.get_parameter("w", [1], init=jnp.zeros)
+    hkx.get_parameter("w", [2], init=jnp.zeros)
+
+
+def renamed():
+    params = good_params()
+    return {"liner": params["linear"]}
+
+
+CASES = {
+    "module outside": (lambda: hkx.Linear(1), errors.NotInTransformError, ValueError, ["Linear", "hkx.transform("]),
+    "parameter outside": (
+        lambda: hkx.get_parameter("w", [], init=jnp.zeros),
+        errors.NotInTransformError,
+        ValueError,
+        ["hkx.get_parameter", "model.init(jax.random.key(0), x)"],
+    ),
+    "no super": (
+        lambda: hkx.transform(NoSuper).init(None),
+        errors.MissingSuperInitError,
+        ValueError,
+        ["NoSuper.__init__", "super().__init__("],
+    ),
+    "late super": (
+        lambda: hkx.transform(LateSuper).init(None),
+        errors.MissingSuperInitError,
+        ValueError,
+        ["LateSuper.__init__", "before", "super().__init__("],
+    ),
+    "late super, submodule": (
+        lambda: hkx.transform(LateSuperSubmodule).init(None),
+        errors.MissingSuperInitError,
+        ValueError,
+        ["LateSuperSubmodule.__init__"],
+    ),
+    "missing parameter": (
+        lambda: LINEAR.apply({}, None, X),
+        errors.MissingParameterError,
+        ValueError,
+        ["linear/w", "(3, 2)", "float32", "no parameters at all"],
+    ),
+    "nearest name": (
+        lambda: LINEAR.apply(renamed(), None, X),
+        errors.MissingParameterError,
+        ValueError,
+        ["'linear/w'", "'liner/w'"],
+    ),
+    "other shape": (
+        lambda: LINEAR.apply(good_params(), None, np.ones([2, 5], np.float32)),
+        errors.ShapeMismatchError,
+        ValueError,
+        ["linear/w", "(3, 2)", "[5, 2]", "passed to `apply`"],
+    ),
+    "asked twice": (
+        lambda: hkx.transform(twice).init(None),
+        errors.ShapeMismatchError,
+        ValueError,
+        ["~/w", "(1,)", "[2]", "twice"],
+    ),
+    "not an array": (
+        lambda: LINEAR.apply({"linear": {"w": [[1.0]], "b": 0.0}}, None, X),
+        errors.NotAnArrayError,
+        (TypeError, AttributeError),
+        ["linear/w", "list", "jnp.asarray"],
+    ),
+    "no initializer": (
+        lambda: hkx.transform(lambda: hkx.get_parameter("w", [])).init(None),
+        errors.MissingInitializerError,
+        ValueError,
+        ["~/w", "init="],
+    ),
+    "no state": (
+        lambda: hkx.transform_with_state(lambda: hkx.get_state("counter")).apply({}, {"~": {"conter": 1}}, None),
+        errors.MissingStateError,
+        ValueError,
+        ["~/counter", "~/conter", "init="],
+    ),
+    "state without shape": (
+        lambda: hkx.transform_with_state(lambda: hkx.get_state("n", init=jnp.zeros)).init(None),
+        errors.MissingStateError,
+        ValueError,
+        ["~/n", "shape"],
+    ),
+    "state without transform_with_state": (
+        lambda: hkx.transform(lambda: hkx.set_state("n", 1)).init(None),
+        errors.NonEmptyStateError,
+        ValueError,
+        ["~/n", "hkx.transform_with_state(f)"],
+    ),
+    "state without transform_with_state, apply": (
+        lambda: hkx.transform(lambda: hkx.set_state("n", 1)).apply({}, None),
+        errors.NonEmptyStateError,
+        ValueError,
+        ["~/n"],
+    ),
+    "no key": (
+        lambda: LINEAR.init(None, X),
+        errors.MissingRNGError,
+        ValueError,
+        ["must pass a non-None PRNGKey", "jax.random.key(0)"],
+    ),
+    "no key, apply": (
+        lambda: hkx.transform(hkx.next_rng_key).apply({}, None),
+        errors.MissingRNGError,
+        ValueError,
+        ["hkx.next_rng_key"],
+    ),
+    "arguments in the place of the key": (
+        lambda: LINEAR.apply(good_params(), X),
+        errors.InvalidRNGError,
+        ValueError,
+        ["apply(params, rng, *a, **k)", "(2, 3)", "float32"],
+    ),
+    "a string for a key": (lambda: LINEAR.init("0", X), errors.InvalidRNGError, ValueError, ["'0'", "str"]),
+    "a float for a key": (lambda: LINEAR.init(0.5, X), errors.InvalidRNGError, ValueError, ["0.5"]),
+    "a bool for a key": (lambda: LINEAR.init(True, X), errors.InvalidRNGError, ValueError, ["True"]),
+    "many keys": (
+        lambda: LINEAR.init(jax.random.split(jax.random.key(0)), X),
+        errors.InvalidRNGError,
+        ValueError,
+        ["(2,)", "keys[0]"],
+    ),
+    "many raw keys": (
+        lambda: LINEAR.init(jax.random.split(jax.random.PRNGKey(0)), X),
+        errors.InvalidRNGError,
+        ValueError,
+        ["(2, 2)"],
+    ),
+    "not a key for a sequence": (lambda: hkx.PRNGSequence(None), errors.InvalidRNGError, ValueError, ["None"]),
+    "params of a wrong type": (
+        lambda: LINEAR.apply(X, None, X),
+        errors.InvalidParamsError,
+        TypeError,
+        ["params", "mapping", "apply(params, rng"],
+    ),
+    "state of a wrong type": (
+        lambda: hkx.transform_with_state(lambda: 1).apply({}, X, None),
+        errors.InvalidParamsError,
+        TypeError,
+        ["state", "mapping"],
+    ),
+    "jit": (
+        lambda: hkx.transform(jax.jit(lambda x: x)),
+        errors.JitInTransformError,
+        ValueError,
+        ["jax.jit(hkx.transform(f).apply)"],
+    ),
+    "partial of jit": (
+        lambda: hkx.transform_with_state(functools.partial(jax.jit(lambda x: x), 1)),
+        errors.JitInTransformError,
+        ValueError,
+        ["instead of `hkx.transform(jax.jit(f)).apply` write `jax.jit(hkx.transform(f).apply)`"],
+    ),
+    "pmap": (
+        lambda: hkx.transform(jax.pmap(lambda x: x)),
+        errors.JitInTransformError,
+        ValueError,
+        ["jax.pmap(hkx.transform(f).apply)"],
+    ),
+    "not a function": (lambda: hkx.transform(3), TypeError, TypeError, ["3", "function"]),
+    "without_apply_rng of a function": (
+        lambda: hkx.without_apply_rng(lambda x: x),
+        TypeError,
+        TypeError,
+        ["hkx.transform(f)"],
+    ),
+    "reserve size": (lambda: hkx.config.set(rng_reserve_size=0), ValueError, ValueError, ["rng_reserve_size", "0"]),
+    "state given to a stateless pair": (
+        lambda: hkx.with_empty_state(hkx.transform(lambda: 1)).apply({}, {"a": {"b": 1}}, None),
+        errors.NonEmptyStateError,
+        ValueError,
+        ["a/b"],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_wrong_use_is_named(case):
+    wrong, error, builtin, fragments = CASES[case]
+    with pytest.raises(error) as caught:
+        wrong()
+    assert isinstance(caught.value, builtin)
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_is_left_behind(case):
+    with pytest.raises(Exception):  # noqa: B017 - which one is tested above
+        CASES[case][0]()
+    with pytest.raises(errors.NotInTransformError):
+        hkx.running_init()
+    assert jax.tree.map(jnp.shape, good_params()) == {"linear": {"w": (3, 2), "b": (2,)}}
+
+
+def test_every_exception_is_documented_and_has_a_builtin_base():
+    found = [e for e in vars(errors).values() if isinstance(e, type) and issubclass(e, errors.HkxError)]
+    assert len(found) > 15
+    for error in found:
+        assert error.__doc__
+        if error is not errors.HkxError:
+            bases = [base for base in error.__mro__ if base.__module__ == "builtins"]
+            assert set(bases) - {Exception, BaseException, object}, f"{error} is of no built-in kind"
+
+
+def test_exception_in_the_users_function_is_passed_on_as_it_is():
+    def f():
+        with hkx.name_scope("a"), hkx.intercept_methods(lambda n, a, k, c: n(*a, **k)):
+            hkx.Linear(1)(X)
+            raise KeyError("mine")
+
+    for run in (lambda: hkx.transform(f).init(0), lambda: jax.jit(hkx.transform(f).init)(0)):
+        with pytest.raises(KeyError, match="mine"):
+            run()
+    assert list(good_params()) == ["linear"]

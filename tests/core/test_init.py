@@ -1,0 +1,420 @@
+"""The shape-only init: the same values as an ordinary run, and no forward pass."""
+
+import gc
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+from hkx.core.transform import run_initialising
+
+SHAPES = [(), (3, 5), (4097,), (0, 4)]
+INITIALIZERS = {
+    "normal": hkx.initializers.RandomNormal(0.3),
+    "normal with mean": hkx.initializers.RandomNormal(0.3, 1.5),
+    "truncated": hkx.initializers.TruncatedNormal(0.7),
+    "truncated at": hkx.initializers.TruncatedNormal(0.7, -0.2, -1.0, 3.0),
+    "truncated one side": hkx.initializers.TruncatedNormal(1.0, 0.0, 0.5, 2.5),
+    "uniform": hkx.initializers.RandomUniform(-0.3, 0.9),
+    "variance": hkx.initializers.VarianceScaling(2.0, "fan_avg", "uniform"),
+    "variance normal": hkx.initializers.VarianceScaling(2.0, "fan_out", "normal"),
+    "constant": hkx.initializers.Constant(0.25),
+    "array scale": hkx.initializers.RandomNormal(np.float32(0.5)),
+    "own": lambda shape, dtype: 3 * jax.random.normal(hkx.next_rng_key(), shape, dtype) + 1,
+    "own on top": lambda shape, dtype: 2 * hkx.initializers.TruncatedNormal()(shape, dtype) - 1,
+    "zeros": jnp.zeros,
+    "numpy": np.ones,
+    "full": lambda shape, dtype: jnp.full(shape, 7, dtype),
+}
+
+
+def everything(shapes=SHAPES, dtype=jnp.float32, kinds=INITIALIZERS):
+    for kind, init in kinds.items():
+        for shape in shapes:
+            if kind.startswith("variance") and len(shape) < 2:
+                continue
+            hkx.get_parameter(f"{kind} {shape}", shape, dtype, init=init)
+
+
+def same_bits(a, b):
+    def check(x, y):
+        x, y = np.asarray(x), np.asarray(y)
+        assert x.dtype == y.dtype and x.shape == y.shape
+        np.testing.assert_array_equal(x.view(np.uint8) if x.ndim else x, y.view(np.uint8) if y.ndim else y)
+
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(check, a, b)
+
+
+@pytest.mark.parametrize("key", ["typed", "raw"])
+def test_same_bits_as_the_ordinary_run(key):
+    key = jax.random.key(3) if key == "typed" else jax.random.PRNGKey(3)
+    params = hkx.transform(everything).init(key)
+    same_bits(params, run_initialising(everything, key)[0])
+
+
+@pytest.mark.slow
+def test_same_bits_around_the_block_size_and_over_many_calls():
+    shapes = [
+        (1,),
+        (4095,),
+        (4096,),
+        (64, 64),
+        (3, 3, 7, 11),
+        (300, 123),
+        (1500, 1100),
+        (4096 * 256,),
+        (4096 * 257 + 1,),
+    ]
+
+    def f():
+        everything(shapes, kinds={k: INITIALIZERS[k] for k in ("normal", "truncated at", "uniform")})
+
+    same_bits(hkx.transform(f).init(0), run_initialising(f, jax.random.PRNGKey(0))[0])
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_same_bits_in_half_precision(dtype):
+    def f():
+        everything([(3, 5)], dtype)
+
+    same_bits(hkx.transform(f).init(1), run_initialising(f, jax.random.PRNGKey(1))[0])
+
+
+def test_same_bits_in_double_precision():
+    def f():
+        everything([(3, 5)], jnp.float64)
+
+    with jax.enable_x64(True):
+        params = hkx.transform(f).init(1)
+        same_bits(params, run_initialising(f, jax.random.PRNGKey(1))[0])
+    assert params["~"]["normal (3, 5)"].dtype == np.float64
+
+
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_other_key_implementations(impl):
+    key = jax.random.key(0, impl=impl)
+
+    def f():
+        everything([(3, 5)])
+
+    same_bits(hkx.transform(f).init(key), run_initialising(f, key)[0])
+
+
+def test_unpartitionable_threefry():
+    def f():
+        everything([(3, 5)])
+
+    with jax.threefry_partitionable(False):
+        same_bits(hkx.transform(f).init(0), run_initialising(f, jax.random.PRNGKey(0))[0])
+
+
+def test_under_jit_and_vmap():
+    model = hkx.transform(lambda x: hkx.nets.MLP([70, 3])(x))
+    x = jnp.ones([2, 100])
+    params = model.init(jax.random.key(0), x)
+    jax.tree.map(
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), params, jax.jit(model.init)(jax.random.key(0), x)
+    )
+    keys = jax.random.split(jax.random.key(5), 3)
+    ensemble = jax.vmap(model.init, in_axes=(0, None))(keys, x)
+    for i, key in enumerate(keys):
+        one = model.init(key, x)
+        jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-6), ensemble, one)
+    shapes = jax.eval_shape(model.init, jax.random.key(0), x)
+    assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
+
+
+def test_no_ordinary_run_where_none_is_needed(monkeypatch):
+    def refuse(*args):
+        raise AssertionError("an ordinary run")
+
+    monkeypatch.setattr("hkx.core.transform.run_initialising", refuse)
+    model = hkx.transform(lambda x: hkx.nets.MLP([7, 3])(x))
+    for init in (model.init, jax.jit(model.init), jax.vmap(model.init, in_axes=(None, 0))):
+        init(jax.random.key(0), jnp.ones([2, 3]))
+
+
+def test_moving_averages_start_at_zero_without_data():
+    model = hkx.transform_with_state(lambda x: hkx.BatchNorm(True, True, 0.9)(x, is_training=True))
+    _, state = model.init(None, jax.ShapeDtypeStruct([4, 3], jnp.float32))
+    np.testing.assert_array_equal(state["batch_norm/~/mean_ema"]["average"], np.zeros([1, 3]))
+    _, state = model.init(None, jnp.ones([4, 3]))
+    np.testing.assert_allclose(state["batch_norm/~/mean_ema"]["average"], np.ones([1, 3]), rtol=1e-6)
+
+
+def test_reserve_size_changes_keys_alike():
+    def f():
+        everything([(3, 5)], kinds={k: INITIALIZERS[k] for k in ("normal", "own", "truncated")})
+
+    with hkx.config.context(rng_reserve_size=3):
+        same_bits(hkx.transform(f).init(0), run_initialising(f, jax.random.PRNGKey(0))[0])
+
+
+def test_the_forward_pass_is_not_run():
+    """The activations of this network would take 400 GB."""
+
+    def f(x):
+        x = jnp.broadcast_to(x[:, None], [x.shape[0], 1000, x.shape[1]])
+        x = hkx.Linear(100)(x)
+        x = jnp.tanh(jnp.repeat(x, 1000, axis=0))
+        return hkx.Linear(1)(x)
+
+    params = hkx.transform(f).init(0, jnp.ones([1000, 100]))
+    assert jax.tree.map(jnp.shape, params) == {
+        "linear": {"w": (100, 100), "b": (100,)},
+        "linear_1": {"w": (100, 1), "b": (1,)},
+    }
+
+
+def test_shapes_for_arguments():
+    model = hkx.transform(lambda x, y, scale, flag: hkx.Linear(2)(x["a"] * scale) + y if flag else 0)
+    x = {"a": jnp.ones([2, 3])}
+    spec = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), x)
+    same_bits(model.init(0, spec, 1.0, 2.0, flag=True), model.init(0, x, 1.0, 2.0, flag=True))
+
+
+def test_shapes_for_arguments_that_an_initial_value_needs():
+    def f(x):
+        return hkx.get_parameter("mean", [3], init=lambda *_: x.mean(0))
+
+    model = hkx.transform(f)
+    np.testing.assert_array_equal(model.init(0, jnp.ones([2, 3]))["~"]["mean"], np.ones(3))
+    with pytest.raises(hkx.errors.AbstractInitError, match="ShapeDtypeStruct"):
+        model.init(0, jax.ShapeDtypeStruct([2, 3], jnp.float32))
+    with pytest.raises(hkx.errors.AbstractInitError):
+        hkx.transform(lambda x: float(x[0, 0])).init(0, jax.ShapeDtypeStruct([2, 3], jnp.float32))
+
+
+def test_initial_values_that_depend_on_data_and_on_each_other():
+    def f(x):
+        w = hkx.get_parameter("w", [3, 2], init=hkx.initializers.RandomNormal())
+        tied = hkx.get_parameter("tied", [2, 3], init=lambda *_: w.T * 2)
+        hkx.set_state("mean", (x @ w).mean())
+        noise = jax.random.normal(hkx.next_rng_key(), [3])
+        late = hkx.get_parameter("late", [3], init=lambda s, d: noise + hkx.initializers.RandomUniform()(s, d))
+        hkx.set_state("tree", {"a": late, "b": (tied, 3)})
+        return hkx.nets.MLP([4, 4])(x)
+
+    x = jnp.arange(6.0).reshape(2, 3)
+    model = hkx.transform_with_state(f)
+    params, state = model.init(7, x)
+    expected = run_initialising(f, jax.random.PRNGKey(7), (x,))
+    same_bits((params, state), expected)
+    np.testing.assert_array_equal(params["~"]["tied"], 2 * params["~"]["w"].T)
+    assert state["~"]["tree"]["b"][1] == 3
+
+
+def test_keys_that_come_out_of_control_flow():
+    def f(x):
+        def body(i, carry):
+            key, total = carry
+            key, sub = jax.random.split(key)
+            return key, total + jax.random.normal(sub)
+
+        key, _ = jax.lax.fori_loop(0, 3, body, (hkx.next_rng_key(), 0.0))
+        with hkx.with_rng(key):
+            return hkx.Linear(2)(x) + hkx.Linear(2)(x)
+
+    x = jnp.ones([1, 3])
+    same_bits(hkx.transform(f).init(7, x), run_initialising(f, jax.random.PRNGKey(7), (x,))[0])
+
+
+def test_values_that_the_code_needs_while_it_runs():
+    runs = []
+
+    def f(x):
+        runs.append(1)
+        w = hkx.get_parameter("w", [], init=hkx.initializers.RandomNormal())
+        if w > 0:  # a decision on a value
+            hkx.get_parameter("positive", [], init=jnp.ones)
+        return np.asarray(x * w)
+
+    x = jnp.ones([3])
+    for seed in range(6):
+        assert hkx.transform(f).init(seed, x).keys() == run_initialising(f, jax.random.PRNGKey(seed), (x,))[0].keys()
+        same_bits(hkx.transform(f).init(seed, x), run_initialising(f, jax.random.PRNGKey(seed), (x,))[0])
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_error_that_hides_the_need_for_a_value(wrapped):
+    def f(x):
+        w = hkx.get_parameter("w", [2], init=hkx.initializers.RandomNormal())
+        try:
+            return float(w.sum())
+        except Exception as error:
+            if wrapped:
+                raise RuntimeError("hidden") from error
+            raise
+
+    assert hkx.transform(f).init(0, 1.0)["~"]["w"].shape == (2,)
+
+
+def test_any_error_of_an_abstract_run_is_put_to_the_test_of_real_values():
+    def f(x):
+        y = hkx.Linear(2)(x)
+        for v in np.nditer(y):  # on a traced array this is a TypeError that names no tracer
+            assert np.isfinite(v)
+        return y
+
+    assert list(hkx.transform(f).init(0, jnp.ones([2, 3]))) == ["linear"]
+    with pytest.raises(TypeError):
+        hkx.transform(lambda x: jnp.dot(x, x)).init(None, jax.ShapeDtypeStruct([2, 3], jnp.float32))
+
+
+def test_side_effects_happen_once():
+    calls = []
+
+    def f(x):
+        calls.append(x.shape)
+        return hkx.nets.MLP([4, 4])(x)
+
+    hkx.transform(f).init(0, jnp.ones([2, 3]))
+    assert calls == [(2, 3)]
+
+
+def test_values_kept_outside_are_real_ones():
+    kept = {}
+
+    def f(x):
+        kept["layer"] = layer = hkx.Linear(2)
+        kept["out"] = layer(x)
+        return kept["out"]
+
+    x = jnp.ones([2, 3])
+    params = hkx.transform(f).init(0, x)
+    np.testing.assert_allclose(kept["out"], x @ params["linear"]["w"])
+
+
+def test_values_appended_to_a_list_are_real_ones():
+    kept, pairs = ["before"], []
+
+    def f(x):
+        kept.append(hkx.next_rng_key())
+        kept.append("a word")
+        pairs.append(("out", hkx.Linear(2)(x)))
+
+    hkx.transform(f).init(0, jnp.ones([2, 3]))
+    arrays = [x for x in kept if not isinstance(x, str)]
+    assert kept[0] == "before" and len(arrays) == 1 and len(pairs) == 1
+    np.testing.assert_array_equal(arrays[0], jax.random.split(jax.random.PRNGKey(0))[1])
+    assert np.isfinite(pairs[0][1]).all()
+
+
+def test_effects_are_kept():
+    seen = []
+
+    def f(x):
+        jax.debug.callback(lambda v: seen.append(float(v)), hkx.Linear(1, w_init=jnp.ones)(x).sum())
+        return x
+
+    hkx.transform(f).init(0, jnp.ones([2, 3]))
+    jax.effects_barrier()
+    assert seen == [6.0]
+
+
+def test_with_jit_disabled_values_can_be_looked_at():
+    seen = []
+
+    def f(x):
+        seen.append(hkx.Linear(1)(x))
+        return x
+
+    with jax.disable_jit():
+        hkx.transform(f).init(0, jnp.ones([2, 3]))
+    assert len(seen) == 1 and not isinstance(seen[0], jax.core.Tracer)
+
+
+def test_result_on_the_device_of_the_key():
+    device = jax.devices()[3]
+    params = hkx.transform(lambda x: hkx.Linear(2)(x)).init(jax.device_put(jax.random.key(0), device), jnp.ones([1, 3]))
+    assert {d for leaf in jax.tree.leaves(params) for d in leaf.devices()} == {device}
+    params = hkx.transform(lambda x: hkx.Linear(2)(x)).init(jax.random.key(0), jnp.ones([1, 3]))
+    assert not any(leaf.committed for leaf in jax.tree.leaves(params))
+
+
+def test_initial_values_may_be_donated():
+    params = hkx.transform(lambda x: hkx.Linear(200)(x)).init(0, jnp.ones([1, 300]))
+    step = jax.jit(lambda p: jax.tree.map(lambda x: x + 1, p), donate_argnums=0)
+    jax.block_until_ready(step(params))
+    assert all(leaf.is_deleted() for leaf in jax.tree.leaves(params))
+
+
+def test_shared_modules_creators_and_nested_transforms():
+    def creator(next_creator, shape, dtype, init, context):
+        return next_creator(shape, dtype, init) + 1
+
+    def f(x):
+        layer = hkx.Linear(3)
+        with hkx.custom_creator(creator):
+            y = layer(layer(x))
+        inner = hkx.transform(lambda y: hkx.Linear(2)(y))
+        params = inner.init(hkx.next_rng_key(), y)
+        hkx.get_parameter("inner", [3, 2], init=lambda *_: params["linear"]["w"])
+        return inner.apply(params, None, y)
+
+    x = jnp.ones([2, 3])
+    same_bits(hkx.transform(f).init(7, x), run_initialising(f, jax.random.PRNGKey(7), (x,))[0])
+
+
+def test_no_tracer_and_no_frame_is_kept_alive():
+    model = hkx.transform_with_state(lambda x: hkx.nets.MLP([8, 8])(x))
+    with jax.checking_leaks():
+        params, state = model.init(0, jnp.ones([2, 3]))
+        model.apply(params, state, None, jnp.ones([2, 3]))
+    gc.collect()
+    assert not [o for o in gc.get_objects() if type(o).__name__ == "Frame" and type(o).__module__ == "hkx.core.frame"]
+
+
+@pytest.mark.slow
+def test_time_grows_linearly_with_the_number_of_modules():
+    """Twice the layers take about twice the operations: counted, not timed."""
+    import sys
+
+    def calls(depth):
+        model = hkx.transform(lambda x: [x := hkx.Linear(2)(x) for _ in range(depth)][-1])
+        count = 0
+
+        def profile(frame, event, arg):
+            nonlocal count
+            count += event == "call"
+
+        sys.setprofile(profile)
+        try:
+            model.init(0, jnp.ones([1, 2]))
+        finally:
+            sys.setprofile(None)
+        return count
+
+    calls(10)
+    assert calls(400) < 2.3 * calls(200)
+
+
+def normalised(width, wrap=lambda f: f):
+    def f(x):
+        x = jnp.tile(hkx.Linear(3)(x), [1, width])
+        return wrap(lambda x: hkx.BatchNorm(True, True, 0.9)(hkx.Linear(4)(x), is_training=True))(x)
+
+    return hkx.transform_with_state(f)
+
+
+def test_averages_start_with_the_example_where_that_is_cheap():
+    x = np.random.default_rng(0).normal(size=[5, 2]).astype(np.float32)
+    params, state = normalised(1).init(0, x)
+    y = (x @ params["linear"]["w"]) @ params["linear_1"]["w"]
+    np.testing.assert_allclose(state["batch_norm/~/mean_ema"]["average"][0], y.mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(state["batch_norm/~/var_ema"]["average"][0], y.var(0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("way", ["plain", "vmap outside", "remat"])
+def test_averages_start_without_the_example_where_that_is_costly(way):
+    # The input of the second Linear would have 3e8 numbers, 1.2 GB, and take 2.4e9 operations.
+    model = normalised(100_000, wrap=hkx.remat if way == "remat" else lambda f: f)
+    init, lead = (jax.vmap(model.init, in_axes=(None, 0)), (1,)) if way == "vmap outside" else (model.init, ())
+    _, state = init(0, jnp.ones([*lead, 1000, 2]))
+    np.testing.assert_array_equal(state["batch_norm/~/mean_ema"]["average"], np.zeros([*lead, 1, 4]))
+    np.testing.assert_array_equal(state["batch_norm/~/var_ema"]["average"], np.ones([*lead, 1, 4]))
+    program = jax.jit(init).lower(0, jnp.ones([*lead, 1000, 2])).compile()
+    assert program.memory_analysis().temp_size_in_bytes < 1e8

@@ -1,0 +1,71 @@
+"""Random compositions of modules and transforms: `init` makes what an ordinary run makes, and what dm-haiku makes."""
+
+import collections
+
+import jax
+import numpy as np
+import pytest
+import random_programs
+from hypothesis import HealthCheck, Phase, given, settings
+
+import hkx
+from hkx.core.transform import run_initialising
+
+X = np.random.default_rng(0).normal(size=[2, random_programs.WIDTH]).astype(np.float32)
+KEY = jax.random.PRNGKey(7)
+
+
+def same_trees(a, b):
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_array_equal(x, y)
+
+
+def result(make):
+    try:
+        return make(), None
+    except Exception as error:  # of either library
+        return None, error
+
+
+def compare(number, ours, theirs, same_errors):
+    """Both make the same of random programs, always the same ones; nothing that fails is made smaller: that is slow."""
+    count = collections.Counter()
+
+    @settings(
+        max_examples=number,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
+    )
+    @given(random_programs.program)
+    def check(program):
+        (made, error), (expected, expected_error) = (result(lambda make=make: make(program)) for make in (ours, theirs))
+        assert (error is None) == (expected_error is None), (error, expected_error)
+        assert type(error) is type(expected_error) or not same_errors
+        same_trees(made, expected)
+        count[error is None] += 1
+
+    with jax.numpy_rank_promotion("allow"):  # the programs promote ranks, and so does dm-haiku's Orthogonal
+        check()
+    assert count[True] > 0.9 * number, count  # few are refused by both
+
+
+def made_by(hk):
+    return lambda program: hk.transform_with_state(lambda x: random_programs.run(hk, program, x)).init(KEY, X)
+
+
+def test_init_makes_what_an_ordinary_run_makes():
+    def ordinary(program):
+        return run_initialising(lambda x: random_programs.run(hkx, program, x), KEY, (X,))
+
+    compare(20, made_by(hkx), ordinary, same_errors=True)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_init_makes_what_haiku_makes():
+    haiku = pytest.importorskip("haiku", reason="compares with dm-haiku: pip install '.[peers]'")
+    compare(200, made_by(hkx), made_by(haiku), same_errors=False)

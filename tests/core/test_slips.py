@@ -1,0 +1,223 @@
+"""What a user of PyTorch or Flax tries first: it is answered with what to write here."""
+
+import copy
+import pickle
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import hkx
+
+X = jnp.ones([2, 5])
+
+
+class Net(hkx.Module):
+    def __init__(self, hidden=8, name=None):
+        super().__init__(name=name)
+        self.first = hkx.Linear(hidden)
+        self.blocks = [hkx.Linear(3), hkx.LayerNorm(-1, True, True)]
+        self.heads = {"value": hkx.nets.MLP([4, 1])}
+        self.sizes = [hidden, 3]
+
+    def __call__(self, x):
+        return self.first(x)
+
+
+def within(f):
+    """What `f` returns inside of a transformed function."""
+    return hkx.transform(f).apply({}, None)
+
+
+def test_repr_is_the_constructor_call_and_a_line_for_each_child():
+    assert within(lambda: repr(Net(16))).splitlines() == [
+        "Net(hidden=16)",  # all that Haiku prints
+        "  first: Linear(output_size=16)",
+        "  blocks[0]: Linear(output_size=3)",
+        "  blocks[1]: LayerNorm(axis=-1, create_scale=True, create_offset=True)",
+        "  heads['value']: MLP(output_sizes=[4, 1])",
+    ]
+
+
+def test_repr_of_layers_is_their_constructor_call_alone():
+    layers = within(lambda: repr(hkx.Sequential([hkx.Linear(3), jax.nn.relu, Net()])))
+    assert layers == "Sequential(layers=[Linear(output_size=3), relu, Net()])"
+    assert within(lambda: repr(hkx.BatchNorm(True, False, 0.9))) == (
+        "BatchNorm(create_scale=True, create_offset=False, decay_rate=0.9)"
+    )
+
+
+def test_repr_indents_grandchildren_and_ends_where_modules_hold_each_other():
+    class Parent(hkx.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = Net(2)
+            self.net.parent = self
+
+    lines = within(lambda: repr(Parent())).splitlines()
+    assert lines[:3] == ["Parent()", "  net: Net(hidden=2)", "    first: Linear(output_size=2)"]
+    assert lines[-1] == "    parent: ..."
+
+
+def test_repr_shows_a_module_given_to_the_constructor_once():
+    class Residual(hkx.Module):
+        def __init__(self, inner, others):
+            super().__init__()
+            self.inner, self.others = inner, others
+
+    assert within(lambda: repr(Residual(hkx.Linear(3), others=(Net(),)))) == (
+        "Residual(inner=Linear(output_size=3), others=(Net(),))"
+    )
+
+
+@pytest.mark.parametrize(
+    ("use", "advice"),
+    [
+        (lambda net: net.parameters(), "what `init` returns"),
+        (lambda net: net.first.weight, "params['linear']['w']"),
+        (lambda net: net.to("cpu"), "jax.device_put"),
+        (lambda net: net.train(), "an argument `is_training`"),
+        (lambda net: net.eval(), "an argument `is_training`"),
+        (lambda net: net.forward(X), "name the method that computes `__call__`"),
+        (lambda net: net.zero_grad(), "`jax.grad(loss)(params)` returns the gradients"),
+        (lambda net: net.load_state_dict({}), "hkx.interop.torch.from_state_dict"),
+        (lambda net: net.register_buffer("mean", X), "hkx.get_state"),
+        (lambda net: net.init(jax.random.key(0), X), "model = hkx.transform(f)"),
+    ],
+)
+def test_attributes_of_other_libraries_are_answered(use, advice):
+    with pytest.raises(AttributeError, match=r"'(Net|Linear)' object has no attribute") as error:
+        within(lambda: use(Net()))
+    assert advice in str(error.value)
+
+
+def test_other_attributes_behave_as_ever():
+    class Odd(hkx.Module):
+        weight = 3  # a name on the list, used for something else
+
+        def __init__(self):
+            super().__init__()
+            self.bias = 4
+
+        @property
+        def broken(self):
+            return self.train_it
+
+    def look():
+        odd = Odd()
+        assert (odd.weight, odd.bias) == (3, 4)
+        assert getattr(odd, "forward", None) is None
+        assert not hasattr(odd, "parameters")
+        with pytest.raises(AttributeError, match=r"'Odd' object has no attribute 'train_it'$"):
+            _ = odd.broken
+        assert copy.copy(odd).bias == 4
+
+    within(look)
+
+
+def test_a_module_with_forward_is_told_to_call_it_otherwise():
+    class Forward(hkx.Module):
+        def forward(self, x):
+            return hkx.Linear(3)(x)
+
+    class Mixin:
+        def __call__(self, x):
+            return x + 1
+
+    class Mixed(Forward, Mixin):
+        pass
+
+    class Both(Forward):
+        def __call__(self, x):
+            return self.forward(x)
+
+    with pytest.raises(TypeError, match="'Forward' object is not callable: name the method that computes `__call__`"):
+        within(lambda: Forward()(X))
+    assert within(lambda: Mixed()(1)) == 2
+    assert list(hkx.transform(lambda x: Both()(x)).init(0, X)) == ["both/~forward/linear"]
+    assert list(hkx.transform(lambda x: Forward().forward(x)).init(0, X)) == ["forward/~forward/linear"]
+    assert not callable(within(lambda: hkx.Module(name="plain")))
+
+
+def test_a_transformed_function_is_no_model_with_parameters():
+    model = hkx.transform(lambda x: hkx.Linear(3)(x))
+    stateful = hkx.transform_with_state(lambda x: x)
+    for pair in (model, stateful):
+        with pytest.raises(TypeError, match=r"`y = model\.apply\(params, key, x\)`"):
+            pair(X)
+        with pytest.raises(AttributeError, match=r"'Transformed.*: `params = model\.init\(key, x\)`"):
+            pair.parameters()
+        with pytest.raises(AttributeError, match=r"has no attribute 'shape'$"):
+            _ = pair.shape
+        with pytest.raises(TypeError, match="not a callable object"):
+            hkx.transform(pair)
+    init, apply = model
+    assert (init, apply) == (model.init, model.apply) == tuple(model)
+    assert pickle.loads(pickle.dumps(hkx.Transformed(int, float))) == (int, float)
+
+
+def test_two_sizes_for_a_linear_layer():
+    message = r"`with_bias` of `hkx.Linear` is True or False, got 1 as the second argument.*`hkx.Linear\(1\)`"
+    with pytest.raises(TypeError, match=message):
+        within(lambda: hkx.Linear(784, 1))
+
+    class Mine(hkx.Linear):
+        def __init__(self, units, copies):
+            super().__init__(units * copies, with_bias=1)
+
+    assert hkx.transform(lambda x: Mine(2, 3)(x)).init(0, X)["mine"]["b"].shape == (6,)
+    assert list(hkx.transform(lambda x: hkx.Linear(2, False)(x)).init(0, X)["linear"]) == ["w"]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: hkx.LSTM(3, 4), r"4 is not a valid module name .* `name` of `LSTM` is of type int: .* too many"),
+        (lambda: hkx.Sequential(hkx.Linear(2), hkx.Linear(3)), "`hkx.Sequential` takes one list"),
+        (lambda: hkx.Linear(3, name="a b"), "'a b' is not a valid module name .* Use letters"),
+    ],
+)
+def test_what_is_taken_for_a_name(make, message):
+    with pytest.raises(ValueError, match=message):
+        within(make)
+
+
+def test_a_class_is_not_transformed():
+    with pytest.raises(ValueError, match=r"`lambda x: Net2\(…\)\(x\)`"):
+
+        class Net2(hkx.Module):
+            pass
+
+        hkx.transform(Net2).init(0, X)
+
+
+def test_one_layer_is_not_a_list():
+    with pytest.raises(TypeError, match=r"not iterable: it is Linear\(output_size=2\), and should be a list"):
+        within(lambda: hkx.Sequential(hkx.Linear(2)))
+
+
+@pytest.mark.parametrize(
+    ("layer", "error", "message"),
+    [
+        (lambda x: hkx.nets.MLP(784, 10)(x), TypeError, r"not iterable: it is 784, and should be a list"),
+        (lambda x: hkx.LayerNorm(5, True, True)(x), IndexError, r"out of range: \(5,\), for inputs of shape \(2, 5\)"),
+        (lambda x: hkx.RMSNorm(-3)(x), IndexError, r"`axis` of `hkx.RMSNorm` is out of range: \(-3,\)"),
+        (
+            lambda x: hkx.GRU(8, 4)(x, jnp.zeros([2, 8])),
+            TypeError,
+            r"initializer of 'gru/w_i' is not callable: it is 4",
+        ),
+    ],
+)
+def test_sizes_in_the_place_of_something_else(layer, error, message):
+    with pytest.raises(error, match=message):
+        hkx.transform(layer).init(0, X)
+
+
+def test_names_of_other_libraries():
+    with pytest.raises(AttributeError, match="'hkx' has no attribute 'ReLU': activations are functions of JAX"):
+        _ = hkx.ReLU
+    with pytest.raises(AttributeError) as error:
+        _ = hkx.Conv2d
+    assert (error.value.name, error.value.obj) == ("Conv2d", hkx)  # from which Python asks "Did you mean: 'Conv2D'?"
+    assert not hasattr(hkx, "Embedding")

@@ -1,0 +1,239 @@
+"""The data-parallel example: the same numbers on one device and on eight; it learns, resumes and says what is wrong."""
+
+import dataclasses
+import functools
+import os
+import pathlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import program
+import pytest
+
+pytest.importorskip("orbax.checkpoint", reason="the example saves by Orbax: pip install '.[examples]'")
+pytest.importorskip("sklearn", reason="the example learns scikit-learn's digits: pip install '.[examples]'")
+
+import data_parallel
+
+ROOT = pathlib.Path(__file__).parents[2]
+PROGRAM = ROOT / "examples" / "data_parallel.py"
+# The small network with all its default steps: two seconds. The default one takes minutes and is among the slow tests.
+MLP = data_parallel.Config(network="mlp", progress=False, checkpoint_every=0)
+LAST_LINE = re.compile(r"test accuracy: (\d\.\d{4}) on 360 images, \d+ training images/s")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """What a run with these settings returns, and its folder; each is run once."""
+
+    @functools.cache
+    def once(**settings):
+        output = tmp_path_factory.mktemp("run")
+        return data_parallel.main(dataclasses.replace(MLP, output=str(output), **settings)), output
+
+    return once
+
+
+@pytest.mark.parametrize("strategy", ["mesh", "pmap"])
+def test_eight_devices_learn_what_one_does(run, strategy):
+    one, eight = run(strategy="mesh", devices=1)[0], run(strategy=strategy, devices=8)[0]
+    assert len(one["losses"]) == 8 * 22
+    np.testing.assert_allclose(eight["losses"], one["losses"], rtol=2e-3, atol=1e-5)  # rounding, after 176 steps
+    np.testing.assert_allclose(eight["losses"][:10], one["losses"][:10], rtol=1e-5)
+    np.testing.assert_allclose(eight["accuracies"], one["accuracies"], atol=1.5 / 360)  # one image on the border
+    assert eight["test_accuracy"] >= 0.97
+
+
+def test_files_hold_what_main_returned(run):
+    metrics, output = run(strategy="mesh", devices=8)
+    assert {path.name for path in output.iterdir()} == {"checkpoints", "metrics.csv", "learning_curve.png"}
+    assert (output / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    header, *rows = [line.split(",") for line in (output / "metrics.csv").read_text().splitlines()]
+    assert header == ["step", "loss", "test_accuracy"]
+    assert [float(loss) for _, loss, _ in rows] == metrics["losses"]
+    assert {int(n): float(value) for n, _, value in rows if value} == {
+        22 * (i + 1): value for i, value in enumerate(metrics["accuracies"])
+    }
+    assert metrics["images_per_second"] > 0
+    assert not metrics["interrupted"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "then"), [("pmap", 8), *(pytest.param(*p, marks=pytest.mark.slow) for p in (("mesh", 8), ("pmap", 2)))]
+)
+def test_an_interrupted_run_goes_on_as_if_nothing_had_been(run, tmp_path, monkeypatch, capsys, strategy, then):
+    config = dataclasses.replace(MLP, strategy=strategy, devices=8, checkpoint_every=12, output=str(tmp_path))
+    whole, save = run(strategy=strategy, devices=8)[0], data_parallel.Checkpoints.save
+
+    def save_and_interrupt(self, step, tree):
+        save(self, step, tree)
+        if step == 24:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(data_parallel.Checkpoints, "save", save_and_interrupt)
+        patch.setattr(data_parallel, "save_learning_curve", lambda *_: None)
+        begun = data_parallel.main(config)
+    assert begun["interrupted"]
+    assert begun["losses"] == whole["losses"][:24]
+    assert "interrupted after 24 steps" in capsys.readouterr().out
+    again = data_parallel.main(dataclasses.replace(config, devices=then))
+    assert "going on from the checkpoint at step 24 of 176" in capsys.readouterr().out
+    tolerance = 0 if then == 8 else 2e-3  # the same bits on the same number of devices, rounding on another
+    for name in ("losses", "accuracies"):
+        np.testing.assert_allclose(again[name], whole[name], rtol=tolerance)
+
+
+def test_a_complete_run_is_not_run_again(run, tmp_path, monkeypatch, capsys):
+    metrics, output = run(strategy="mesh", devices=8)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "data_parallel").mkdir(parents=True)
+    (tmp_path / "runs" / "data_parallel" / "mlp-mesh").symlink_to(output)  # where a run without --output is
+    again = data_parallel.main(dataclasses.replace(MLP, devices=1, output=""))
+    assert again["losses"] == metrics["losses"]
+    assert "this run is complete: to train again, give another --output" in capsys.readouterr().out
+
+
+def test_every_epoch_visits_the_images_in_another_order():
+    numbers = data_parallel.Digits(np.arange(1437), np.arange(1437))
+    rows = [data_parallel.batch_of(MLP, numbers, step).labels for step in range(44)]
+    first, second = np.concatenate(rows[:22]), np.concatenate(rows[22:])
+    assert len(set(first)) == len(set(second)) == 22 * 64
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(data_parallel.batch_of(MLP, numbers, 30).images, rows[30])
+
+
+def test_images_that_only_fill_up_are_never_right():
+    filled = data_parallel.padded(data_parallel.Digits(np.ones([360, 2, 2, 1]), np.zeros([360], np.int32)), 7)
+    assert filled.images.shape == (364, 2, 2, 1)
+    assert filled.labels[360:].tolist() == [-1] * 4
+    assert not filled.labels[:360].any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"batch_size": 60, "devices": 8},
+            "argument --batch-size: 60 images cannot be divided equally among 8 devices",
+        ),
+        ({"devices": 9}, "argument --devices: there are 8, not 9"),
+        ({"num_processes": 2}, "argument --coordinator: several processes need"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_one_line(tmp_path, settings, message):
+    with pytest.raises(program.BadFlag, match=re.escape(message)) as caught:
+        data_parallel.main(dataclasses.replace(MLP, output=str(tmp_path), **settings))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("--strategy shard", "argument --strategy: must be one of mesh, pmap, not 'shard'"),
+        ("--network vgg", "argument --network: must be one of resnet18, mlp, not 'vgg'"),
+        ("--batch-size 2000", "argument --batch-size: must be between 1 and 1437, not 2000"),
+        ("--devices -1", "argument --devices: must be 0 or more, not -1"),
+    ],
+)
+def test_a_bad_flag_is_named(flags, message):
+    with pytest.raises(program.BadFlag, match=re.escape(message)):
+        program.parse(data_parallel.Config, "Trains.", flags.split())
+
+
+def traced_for(strategy):
+    config = dataclasses.replace(MLP, network="resnet18")
+    by = data_parallel.STRATEGIES[strategy](jax.devices())
+    functions = data_parallel.training(config, by.axis)
+    learner = jax.eval_shape(functions.create)
+    rows = (8, 8) if strategy == "pmap" else (64,)
+    shape = functools.partial(jax.ShapeDtypeStruct, dtype=np.float32)
+    batch = data_parallel.Digits(shape((*rows, 16, 16, 1)), jax.ShapeDtypeStruct(rows, np.int32))
+    if strategy == "pmap":
+        learner = jax.tree.map(lambda x: jax.ShapeDtypeStruct((8, *x.shape), x.dtype), learner)
+    else:
+        mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+        spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+        batch = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=spread), batch)
+    return jax.jit(by.compile(functions.step)).trace(learner, batch)
+
+
+@pytest.mark.parametrize("strategy", ["mesh", "pmap"])
+def test_the_training_step_lowers_for_tpu_and_gpu(strategy):
+    traced = traced_for(strategy)
+    for platform in ("tpu", "cuda"):
+        text = traced.lower(lowering_platforms=(platform,)).as_text()
+        assert "mhlo.num_partitions = 8" in text
+        assert ("stablehlo.all_reduce" in text) == (strategy == "pmap")  # on a mesh the compiler puts them in
+
+
+def free_port():
+    with socket.create_server(("localhost", 0)) as server:
+        return server.getsockname()[1]
+
+
+def start(*arguments):
+    environment = {key: value for key, value in os.environ.items() if key != "XLA_FLAGS"}
+    return subprocess.Popen(
+        [sys.executable, PROGRAM, *map(str, arguments)],
+        env=environment | {"PYTHONPATH": str(ROOT), "JAX_PLATFORMS": "cpu"},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_the_command_makes_devices_out_of_one_cpu(tmp_path):
+    """And answers a bad flag with one line."""
+    process = start("--network", "mlp", "--devices", 3, "--batch-size", 64, "--output", tmp_path)
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert output == ""
+    assert errors == (
+        "data_parallel.py: argument --batch-size: 64 images cannot be divided equally among 3 devices; 63 can "
+        "(--help lists every flag)\n"
+    )
+
+
+def losses_in(folder):
+    rows = [line.split(",") for line in (folder / "metrics.csv").read_text().splitlines()[1:]]
+    return [float(loss) for _, loss, _ in rows]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["mesh", "pmap"])
+def test_two_processes_of_four_devices_do_what_one_of_eight_does(run, tmp_path, strategy):
+    """They are started as the guide says."""
+    guide = (ROOT / "docs" / "parallel.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^python examples/data_parallel.py (.*--coordinator localhost.*?)&?$", guide, re.MULTILINE)
+    more = ["--strategy", strategy, "--output", tmp_path, "--no-progress"]
+    address = f"localhost:{free_port()}"
+    both = [start(*re.sub(r"localhost:\d+", address, flags).split(), *more) for flags in commands]
+    done = [process.communicate(timeout=300) for process in both]
+    assert [process.returncode for process in both] == [0, 0], done
+    assert LAST_LINE.fullmatch(done[0][0].splitlines()[-1])
+    assert "test accuracy" not in done[1][0]  # one of them reports
+    one = run(strategy=strategy, devices=8)[0]
+    np.testing.assert_allclose(losses_in(tmp_path), one["losses"], rtol=2e-3, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["mesh", "pmap"])
+def test_the_residual_network_does_on_eight_devices_what_it_does_on_one(tmp_path, strategy):
+    runs = []
+    for devices in (1, 8):
+        config = dataclasses.replace(MLP, network="resnet18", strategy=strategy, epochs=1, batch_size=360)
+        config = dataclasses.replace(config, devices=devices, output=str(tmp_path / str(devices)))
+        runs.append(data_parallel.main(config))
+    np.testing.assert_allclose(runs[1]["losses"], runs[0]["losses"], rtol=1e-3)
+
+
+@pytest.mark.slow
+def test_default_settings_read_97_of_100_digits(tmp_path):
+    metrics = data_parallel.main(data_parallel.Config(output=str(tmp_path), progress=False))
+    assert metrics["test_accuracy"] >= 0.97

@@ -1,0 +1,421 @@
+"""Long runs: what a checkpoint gives back and what it refuses, kills at any moment, and the death of a process."""
+
+import dataclasses
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from program import BadFlag, flag
+
+pytest.importorskip("orbax.checkpoint", reason="checkpoints are Orbax's: pip install '.[examples]'")
+
+import long_run
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(long_run.LongRun):
+    seed: int = flag(0, "a seed")
+    rate: float = flag(0.5, "a rate")
+
+
+def mesh(data, model):
+    devices = np.array(jax.devices()[: data * model]).reshape(data, model)
+    return Mesh(devices, ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+
+def state(mesh, seed=0):
+    """A tree of every kind of leaf, over a mesh."""
+    whole, divided = NamedSharding(mesh, P()), NamedSharding(mesh, P("data", "model"))
+    values = np.random.default_rng(seed)
+    return {
+        "params": {"a/~/b": {"w": jax.device_put(values.normal(size=(64, 48)).astype(np.float32), divided)}},
+        "opt_state": (jax.device_put(jnp.array(values.normal(size=5), jnp.bfloat16), whole), ()),
+        "key": jax.device_put(jax.random.key(seed), whole),
+        "position": jax.device_put(jnp.int32(seed + 7), whole),
+        "flags": jax.device_put(np.array([True, False]), whole),
+    }
+
+
+def plain(tree):
+    def as_numpy(x):
+        return np.asarray(jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+
+    return [(x.dtype, x.tobytes()) for x in map(as_numpy, jax.tree.leaves(tree))]
+
+
+def checkpoints(folder, **settings):
+    return long_run.Checkpoints(Config(**settings), pathlib.Path(folder))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A folder with the checkpoints of steps 1 to 4, of which the last three are kept."""
+    folder = tmp_path_factory.mktemp("saved") / "checkpoints"
+    with checkpoints(folder) as of_run:
+        for step in range(1, 5):
+            of_run.save(step, state(mesh(2, 4), step))
+    return folder
+
+
+@pytest.fixture
+def copy(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "checkpoints")
+
+
+@pytest.mark.parametrize("shape", [(2, 4), (4, 2), (1, 2), (1, 1)])
+def test_the_newest_state_comes_back_bit_for_bit_onto_any_devices(saved, shape):
+    like = state(mesh(*shape), 0)
+    with checkpoints(saved) as of_run:
+        step, found = of_run.restore(like)
+    assert step == 4
+    assert plain(found) == plain(state(mesh(2, 4), 4))
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(like), strict=True):
+        assert x.sharding.is_equivalent_to(y.sharding, x.ndim)
+        assert x.sharding.device_set == y.sharding.device_set
+
+
+def test_shapes_are_enough_to_restore_to(saved):
+    like = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), state(mesh(1, 2)))
+    with checkpoints(saved) as of_run:
+        assert plain(of_run.restore(like)[1]) == plain(state(mesh(1, 1), 4))
+
+
+def test_the_last_few_are_kept(saved):
+    assert sorted(path.name for path in saved.iterdir()) == ["2", "3", "4"]
+
+
+def test_without_a_checkpoint_the_run_begins(tmp_path):
+    like = state(mesh(1, 1))
+    with checkpoints(tmp_path / "new") as of_run:
+        step, found = of_run.restore(like)
+    assert step == 0
+    assert found is like
+
+
+def test_a_half_written_checkpoint_is_passed_over_and_removed(copy):
+    unfinished = copy / "9.orbax-checkpoint-tmp"
+    shutil.copytree(copy / "4", unfinished)
+    shutil.rmtree(unfinished / "state" / "d")
+    with checkpoints(copy) as of_run:
+        assert of_run.restore(state(mesh(1, 1)))[0] == 4
+    for _ in range(100):  # it is removed in the background
+        if not unfinished.exists():
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{unfinished} is still there")
+
+
+def truncate(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def change(path):
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [truncate, change, pathlib.Path.unlink])
+def test_whatever_is_damaged_no_wrong_state_comes_back(copy, capsys, damage):
+    """Every file in turn: the state is as it was saved, or the one before is read and a line says so."""
+    like, right = state(mesh(1, 1)), {step: plain(state(mesh(1, 1), step)) for step in (3, 4)}
+    found = []
+    for name in sorted(str(path.relative_to(copy / "4")) for path in (copy / "4").rglob("*") if path.is_file()):
+        folder = shutil.copytree(copy, copy.parent / "damaged")
+        damage(folder / "4" / name)
+        with checkpoints(folder) as of_run:
+            step, restored = of_run.restore(like)
+            assert plain(restored) == right[step], name
+            if step == 3:  # the damaged one is out of the way of what is saved from now on
+                of_run.save(4, state(mesh(1, 1), 4))
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == (step == 3), name
+        assert all("checkpoint 4 in" in line and "is damaged" in line for line in lines)
+        assert sorted(path.name for path in folder.iterdir() if path.name.isdigit()) == ["2", "3", "4"]
+        found.append(step)
+        shutil.rmtree(folder)
+    assert 3 in found
+
+
+def test_another_number_of_layers_is_not_read_into_these(copy):
+    like = state(mesh(1, 1)) | {"more": jnp.zeros(3)}
+    with checkpoints(copy) as of_run, pytest.raises(BadFlag, match=r"no checkpoint in .* can be read"):
+        of_run.restore(like)
+
+
+@pytest.mark.parametrize("content", ["nothing of Orbax's", "another library's"])
+def test_a_foreign_folder_is_one_line_and_stays_as_it_is(tmp_path, content):
+    foreign = tmp_path / "checkpoints"
+    if content == "nothing of Orbax's":
+        (foreign / "100").mkdir(parents=True)
+        (foreign / "100" / "model.bin").write_text("weights")
+    else:
+        import orbax.checkpoint as ocp
+
+        with ocp.StandardCheckpointer() as checkpointer:
+            checkpointer.save(foreign / "100", {"w": np.zeros(3)})
+    before = sorted(foreign.rglob("*"))
+    with checkpoints(foreign) as of_run, pytest.raises(BadFlag) as raised:
+        of_run.restore(state(mesh(1, 1)))
+    assert "\n" not in str(raised.value)
+    assert str(foreign) in str(raised.value)
+    assert "choose another --output" in str(raised.value)
+    assert sorted(foreign.rglob("*")) == before
+
+
+def test_a_file_in_place_of_the_folder_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BadFlag, match=r"cannot hold checkpoints: .* choose another --output"):
+        checkpoints(tmp_path / "file")
+
+
+def test_other_settings_do_not_go_on_with_a_run(copy):
+    with (
+        checkpoints(copy, rate=0.25) as of_run,
+        pytest.raises(BadFlag, match=re.escape("(--rate 0.5, now --rate 0.25)")),
+    ):
+        of_run.restore(state(mesh(1, 1)))
+
+
+def test_where_a_run_takes_place_is_no_part_of_what_it_is(copy):
+    free = {"devices": 2, "checkpoint_every": 5, "keep_checkpoints": 9, "progress": False, "output": "elsewhere"}
+    assert long_run.identity(Config(**free)) == {"seed": 0, "rate": 0.5}
+    with checkpoints(copy, **free) as of_run:
+        assert of_run.restore(state(mesh(1, 1)))[0] == 4
+
+
+def test_the_checksum_is_a_sum_over_bits_however_they_lie():
+    tree = state(mesh(2, 4), 3)
+    flags, key, opt_state, w, position = (np.frombuffer(content, np.uint8) for _, content in plain(tree))
+    parts = [flags, key.view(np.uint32), opt_state.view(np.uint16), w.view(np.uint32), position.view(np.uint32)]
+    expected = sum((2 * i + 1) * int(part.astype(np.uint64).sum()) for i, part in enumerate(parts)) % 2**32
+    assert int(long_run.checksum(tree)) == int(long_run.checksum(state(mesh(1, 1), 3))) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_processes": 2}, "argument --coordinator: several processes need the host:port of the first one"),
+        ({"coordinator": "here"}, "argument --coordinator: must be host:port or auto, not 'here'"),
+        ({"coordinator": "here:port"}, "argument --coordinator: must be host:port or auto, not 'here:port'"),
+        (
+            {"coordinator": "localhost:1", "num_processes": 2, "process_id": 2},
+            "argument --process-id: must be less than --num-processes, which is 2, not 2",
+        ),
+        ({"devices": 9}, "argument --devices: there are 8, not 9"),
+    ],
+)
+def test_a_flag_that_does_not_fit_is_named(settings, message):
+    with pytest.raises(BadFlag, match=re.escape(message)), long_run.processes(Config(**settings)):
+        pass
+
+
+def test_one_process_is_given_the_devices_that_it_asks_for():
+    with long_run.processes(Config(devices=3)) as devices:
+        assert devices == jax.devices()[:3]
+    with long_run.processes(Config()) as devices:
+        assert devices == jax.devices()
+
+
+# A run that could not be simpler: its state is a matrix over all devices and a key, each step adds noise and a mean.
+WALK = """
+import dataclasses, pathlib, sys, time
+import jax, jax.numpy as jnp, numpy as np
+import long_run
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
+from program import flag, start
+
+@dataclasses.dataclass(frozen=True)
+class Config(long_run.LongRun):
+    steps: int = flag(20, "steps", 0)
+
+def main(config):
+    with long_run.processes(config) as devices:
+        mesh = Mesh(np.array(devices), ("data",), axis_types=(AxisType.Auto,))
+        lie = {"w": NamedSharding(mesh, P("data")), "key": NamedSharding(mesh, P())}
+        @jax.jit
+        def step(state):
+            key, noise = jax.random.split(state["key"])
+            w = state["w"]
+            return {"w": 0.9 * w + 0.1 * jnp.mean(w, 0) + jax.random.normal(noise, w.shape), "key": key}
+        create = jax.jit(lambda: {"w": jnp.ones([8, 5]), "key": jax.random.key(0)}, out_shardings=lie)
+        with long_run.Checkpoints(config, pathlib.Path(config.output)) as checkpoints:
+            at, state = checkpoints.restore(create())
+            print("begins at", at, flush=True)
+            while at < config.steps:
+                state, at = step(state), at + 1
+                print("at", at, flush=True)
+                if at % config.checkpoint_every == 0:
+                    checkpoints.save(at, state)
+            print("ends with", int(long_run.checksum(state)), flush=True)
+    return {}
+
+start(Config, main, "Walks.")
+"""
+
+
+STARTED = []
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left():
+    yield
+    while STARTED:
+        process = STARTED.pop()
+        process.kill()
+        process.communicate(timeout=60)
+
+
+def walk(folder, *arguments, **variables):
+    program = folder / "walk.py"
+    program.write_text(WALK)
+    environment = (
+        os.environ | {"PYTHONPATH": f"{ROOT / 'examples'}{os.pathsep}{ROOT}", "PYTHONWARNINGS": "error"} | variables
+    )
+    environment.pop("XLA_FLAGS")
+    flags = ["--output", folder / "checkpoints", "--devices", 2, "--checkpoint-every", 1, *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    STARTED.append(subprocess.Popen([sys.executable, program, *map(str, flags)], env=environment, **pipes))
+    return STARTED[-1]
+
+
+def ends_with(process):
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return int(re.search(r"^ends with (\d+)$", output, re.MULTILINE)[1])
+
+
+def killed_until_it_ends(folder, rounds, seed, *arguments):
+    """What a run ends with that is killed `rounds` times, a few steps after it began; where it began each time, and how
+    many of the kills left a checkpoint half-written."""
+    chance, begun, half_written = random.Random(seed), [], 0
+    for _ in range(rounds):
+        process = walk(folder, *arguments)
+        begun.append(int(process.stdout.readline().removeprefix("begins at ")))
+        for _ in range(chance.randint(0, 4)):
+            process.stdout.readline()
+        time.sleep(chance.uniform(0, 0.2))
+        process.kill()
+        process.communicate(timeout=60)
+        half_written += any("tmp" in path.name for path in (folder / "checkpoints").iterdir())
+    return ends_with(walk(folder, *arguments)), begun, half_written
+
+
+def test_a_run_that_is_killed_ends_as_one_that_was_not(tmp_path):
+    never, often = tmp_path / "never", tmp_path / "often"
+    never.mkdir()
+    often.mkdir()
+    expected = ends_with(walk(never, "--checkpoint-every", 1000))
+    found, begun, _ = killed_until_it_ends(often, rounds=2, seed=0)
+    assert found == expected
+    assert begun == sorted(begun)
+
+
+@pytest.mark.slow
+def test_thirty_kills_lose_nothing(tmp_path):
+    never, often = tmp_path / "never", tmp_path / "often"
+    never.mkdir()
+    often.mkdir()
+    expected = ends_with(walk(never, "--steps", 200, "--checkpoint-every", 1000))
+    found, begun, half_written = killed_until_it_ends(often, 30, 1, "--steps", 200)
+    assert found == expected
+    assert begun == sorted(begun)
+    assert len(set(begun)) > 10  # most rounds got on
+    assert half_written > 5
+    print(f"30 of 30: {half_written} kills left a checkpoint half-written; begun at {begun}")
+
+
+def free_port():
+    with socket.create_server(("localhost", 0)) as server:
+        return server.getsockname()[1]
+
+
+def walk_as_two(folder, *arguments):
+    port = free_port()
+    several = ["--coordinator", f"localhost:{port}", "--num-processes", 2]
+    return [walk(folder, *several, "--process-id", i, *arguments) for i in range(2)]
+
+
+@pytest.mark.parametrize("victim", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_when_one_process_dies_the_other_says_so_and_a_restart_goes_on(tmp_path, victim):
+    both = walk_as_two(tmp_path, "--steps", 100_000, "--checkpoint-every", 5)
+    for process in both:
+        while not process.stdout.readline().startswith("begins at"):
+            pass
+    wait_for_a_checkpoint(tmp_path)
+    both[victim].kill()
+    began = time.monotonic()
+    _, errors = both[1 - victim].communicate(timeout=60)
+    assert time.monotonic() - began < 30
+    assert both[1 - victim].returncode == long_run.TRY_AGAIN
+    message = f"stopped: process {victim} of 2 ended, or was silent for 30 s, and process {1 - victim} needs it"
+    assert message in errors
+    assert "Traceback" not in errors
+    again = walk(tmp_path, "--steps", 100_000)  # one process goes on with the run of two
+    assert int(again.stdout.readline().removeprefix("begins at ")) >= 5
+
+
+def wait_for_a_checkpoint(folder):
+    for _ in range(600):
+        if any(path.name.isdigit() for path in (folder / "checkpoints").iterdir()):
+            return
+        time.sleep(0.1)
+    raise TimeoutError(folder)
+
+
+@pytest.mark.slow
+def test_a_silent_process_counts_as_dead_after_the_heartbeat(tmp_path):
+    both = walk_as_two(tmp_path, "--steps", 100_000, "--heartbeat", 3)
+    for process in both:
+        while not process.stdout.readline().startswith("begins at"):
+            pass
+    both[1].send_signal(signal.SIGSTOP)
+    began = time.monotonic()
+    _, errors = both[0].communicate(timeout=60)
+    assert 2 < time.monotonic() - began < 20
+    assert both[0].returncode == long_run.TRY_AGAIN
+    assert "process 1 of 2 ended, or was silent for 3 s" in errors
+
+
+@pytest.mark.slow
+def test_processes_with_different_settings_do_not_begin(tmp_path):
+    port = free_port()
+    several = ["--coordinator", f"localhost:{port}", "--num-processes", 2]
+    both = [walk(tmp_path, *several, "--process-id", i, "--steps", 10 + i) for i in range(2)]
+    for process in both:
+        _, errors = process.communicate(timeout=120)
+        assert process.returncode == 2
+        assert "the processes of one run need the same settings" in errors
+
+
+@pytest.mark.slow
+def test_processes_find_each_other_where_slurm_has_started_them(tmp_path):
+    slurm = {"SLURM_JOB_ID": str(free_port()), "SLURM_STEP_NODELIST": "localhost", "SLURM_NTASKS": "2"}
+    both = [
+        walk(tmp_path, "--coordinator", "auto", SLURM_PROCID=str(i), SLURM_LOCALID=str(i), **slurm) for i in range(2)
+    ]
+    assert len({ends_with(process) for process in both}) == 1
+
+
+@pytest.mark.slow
+def test_where_the_others_do_not_come_it_says_so(tmp_path):
+    address = f"localhost:{free_port()}"
+    alone = walk(tmp_path, "--coordinator", address, "--num-processes", 2, "--process-id", 1, "--wait", 3)
+    _, errors = alone.communicate(timeout=60)
+    assert alone.returncode == long_run.TRY_AGAIN
+    assert errors.strip() == f"stopped: not all of its 2 processes came to {address} within 3 s"

@@ -1,0 +1,367 @@
+"""What dm-haiku does not have: creation in branches and loops, members of their own, custom derivatives, stacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+import hkx
+from hkx.core.transform import run_initialising
+
+KEY = jax.random.key(5)
+X = jnp.arange(6.0).reshape(3, 2) / 5
+NORMAL = hkx.initializers.RandomNormal()
+
+
+def assert_close(a: Any, b: Any) -> None:
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6), a, b)
+
+
+def noisy(x: Any) -> Any:
+    return hkx.Linear(2, w_init=NORMAL)(x) + jax.random.uniform(hkx.next_rng_key())
+
+
+def test_cond_creates_the_parameters_of_both_branches() -> None:
+    def f(p: Any, x: Any) -> Any:
+        y = hkx.cond(p, lambda x: hkx.Linear(2)(x), lambda x: hkx.Linear(2)(hkx.Linear(3)(x)), x)
+        return hkx.Linear(1)(y)
+
+    model = hkx.transform(f)
+    params = model.init(KEY, True, X)
+
+    assert jax.tree.map(jnp.shape, params) == {
+        "linear": {"w": (2, 2), "b": (2,)},
+        "linear_1": {"w": (3, 2), "b": (2,)},
+        "linear_2": {"w": (2, 3), "b": (3,)},
+        "linear_3": {"w": (2, 1), "b": (1,)},
+    }
+    both = hkx.transform(lambda x: (hkx.Linear(2)(x), hkx.Linear(2)(hkx.Linear(3)(x)), hkx.Linear(1)(x)))
+    assert_close(params, {**both.init(KEY, X)})
+    last = lambda y: y @ params["linear_3"]["w"] + params["linear_3"]["b"]  # noqa: E731
+    dense = lambda n, x: x @ params[n]["w"] + params[n]["b"]  # noqa: E731
+    with jax.numpy_rank_promotion("allow"):
+        assert_close(model.apply(params, None, True, X), last(dense("linear", X)))
+        assert_close(model.apply(params, None, False, X), last(dense("linear_1", dense("linear_2", X))))
+
+
+def test_branches_that_share_names_as_in_programs_for_haiku() -> None:
+    def f(p: Any, x: Any) -> Any:
+        layer = lambda x: hkx.Linear(2, name="only")(x)  # noqa: E731
+        return layer(x) if hkx.running_init() else hkx.cond(p, layer, lambda x: -layer(x), x)
+
+    model = hkx.transform(f)
+    params = model.init(KEY, True, X)
+    assert_close(model.apply(params, None, True, X), -model.apply(params, None, False, X))
+
+
+def test_a_while_loop_that_is_not_entered_creates_its_parameters() -> None:
+    def f(x: Any) -> Any:
+        return hkx.while_loop(lambda v: v.sum() < hkx.get_parameter("bound", [], init=jnp.zeros), hkx.Linear(2), x)
+
+    model = hkx.transform(f)
+    for params in (model.init(KEY, X), run_initialising(f, KEY, (X,))[0]):
+        assert sorted(params) == ["linear", "~"]
+        assert_close(model.apply(params, None, X), X)
+
+
+def test_an_ordinary_init_does_not_execute_what_is_not_taken() -> None:
+    def endless(name: str) -> Any:
+        def run(x: Any) -> Any:
+            x = jax.lax.while_loop(lambda v: v.sum() < jnp.inf, lambda v: v * 0, x)
+            return hkx.Linear(2, name=name)(x)
+
+        return run
+
+    def f(x: Any) -> Any:
+        x = hkx.cond(False, endless("skipped"), hkx.Linear(2, name="taken"), x)
+        x = hkx.fori_loop(0, 0, lambda _, v: endless("fori")(v), x)
+        return hkx.while_loop(lambda v: False, endless("while"), x)
+
+    params, _ = run_initialising(f, KEY, (X,))
+    assert sorted(params) == ["fori", "skipped", "taken", "while"]
+
+
+LIFTED = {
+    "scan": lambda f: lambda x: hkx.scan(lambda c, _: (f(c), None), x, None, length=3)[0],
+    "cond": lambda f: lambda x: hkx.cond(x.sum() > 0, f, f, x),
+    "while": lambda f: lambda x: hkx.while_loop(lambda x: x.sum() < 0, f, x),
+    "fori": lambda f: lambda x: hkx.fori_loop(0, 3, lambda _, x: f(x), x),
+    "grad": lambda f: hkx.grad(lambda x: f(x).sum()),
+    "vmap": lambda f: hkx.vmap(f, split_rng=True),
+    "remat": hkx.remat,
+    "stack": lambda f: hkx.layer_stack(3)(f),
+    "vjp": lambda f: lambda x: hkx.vjp(f, x)[1](x)[0],
+    "purify": lambda f: lambda x: hkx.purify(f)(hkx.purify(f).start(x), x)[0],
+}
+
+
+@pytest.mark.parametrize("name", LIFTED)
+def test_init_runs_the_function_abstractly_and_once(name: str) -> None:
+    runs: list[bool] = []
+    model = hkx.transform(lambda x: (runs.append(isinstance(x + 0, jax.core.Tracer)), LIFTED[name](noisy)(x))[1])
+    with jax.checking_leaks():
+        model.init(KEY, X)
+    assert runs == [True]
+
+
+def test_ensemble_is_that_many_models() -> None:
+    model = hkx.transform(lambda x: hkx.vmap(noisy, in_axes=None, param_axes=0, axis_size=3, split_rng=True)(x))
+
+    def one_by_one(x: Any) -> Any:
+        keys, out = hkx.next_rng_keys(3), []
+        for i in range(3):
+            with hkx.with_rng(keys[i]), hkx.name_scope(f"member_{i}"):
+                out.append(noisy(x))
+        return jnp.stack(out)
+
+    reference = hkx.transform(one_by_one)
+    with jax.numpy_rank_promotion("allow"):
+        members = reference.init(KEY, X)
+        params = model.init(KEY, X)
+        stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[members[f"member_{i}/linear"] for i in range(3)])
+        assert_close(params, {"linear": stacked})
+        assert_close(jax.jit(model.apply)(params, KEY, X), reference.apply(members, KEY, X))
+
+
+def test_shared_and_own_parameters_by_name() -> None:
+    def axes(module: str, name: str) -> int | None:
+        return 1 if name == "w" else None
+
+    model = hkx.transform(lambda x: hkx.vmap(lambda v: hkx.Linear(2)(v), param_axes=axes, split_rng=True)(x))
+    params = model.init(KEY, X)
+    assert jax.tree.map(jnp.shape, params) == {"linear": {"w": (2, 3, 2), "b": (2,)}}
+    expected = jnp.einsum("ni,ino->no", X, params["linear"]["w"]) + params["linear"]["b"][None]
+    assert_close(model.apply(params, None, X), expected)
+
+
+def test_own_states() -> None:
+    def f(x: Any) -> Any:
+        total = hkx.get_state("total", [], init=jnp.zeros)
+        hkx.set_state("total", total + x.sum())
+        return total
+
+    model = hkx.transform_with_state(lambda x: hkx.vmap(f, state_axes=0, split_rng=False)(x))
+    params, state = model.init(None, X)
+    assert_close(state, {"~": {"total": jnp.zeros(3)}})
+    for n in (1, 2):
+        _, state = model.apply(params, state, None, X)
+        assert_close(state, {"~": {"total": n * X.sum(1)}})
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scan_with_own_parameters_is_a_stack_of_layers(reverse: bool) -> None:
+    def cell(c: Any, x: Any) -> Any:
+        return jnp.tanh(noisy(c)) + x, c.sum()
+
+    def one_by_one(xs: Any) -> Any:
+        c, ys = jnp.ones(2), {}
+        for i in (2, 1, 0) if reverse else (0, 1, 2):
+            with hkx.name_scope(f"layer_{i}"):
+                c, ys[i] = cell(c, xs[i])
+        return c, jnp.stack([ys[i] for i in range(3)])
+
+    model = hkx.transform(lambda xs: hkx.scan(cell, jnp.ones(2), xs, param_axes=0, reverse=reverse))
+    reference = hkx.transform(one_by_one)
+    params, layers = model.init(KEY, X), reference.init(KEY, X)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[layers[f"layer_{i}/linear"] for i in range(3)])
+    assert_close(params, {"linear": stacked})
+    assert_close(model.apply(params, KEY, X), reference.apply(layers, KEY, X))
+
+
+def test_stacks_and_separate_layers_load_into_each_other() -> None:
+    def block(x: Any) -> Any:
+        return hkx.Linear(2)(jnp.tanh(hkx.Linear(2)(x))) + hkx.nets.MLP([2])(x)
+
+    def loop(x: Any) -> Any:
+        for _ in range(4):
+            x = block(x)
+        return x
+
+    class Net(hkx.Module):
+        def __init__(self, run: Any):
+            super().__init__(name="net")
+            self.run = run
+
+        def __call__(self, x: Any) -> Any:
+            return self.run(x)
+
+    stacked = hkx.transform(lambda x: Net(hkx.layer_stack(4, name="blocks")(block))(x))
+    separate = hkx.transform(lambda x: Net(loop)(x))
+    params = separate.init(KEY, X)
+    like = stacked.init(KEY, X)
+    converted = hkx.stack_params(params, like, "net/blocks")
+    assert jax.tree.map(jnp.shape, converted) == jax.tree.map(jnp.shape, like)
+    assert_close(stacked.apply(converted, None, X), separate.apply(params, None, X))
+    assert_close(hkx.unstack_params(converted, "net/blocks"), params)
+    with pytest.raises(hkx.errors.StackError, match="no stack called"):
+        hkx.unstack_params(params, "net/blocks")
+
+
+def test_layer_stack_remat_has_the_same_gradient() -> None:
+    def model(remat: Any) -> Any:
+        return hkx.transform(lambda x: hkx.layer_stack(3, remat=remat)(noisy)(x).sum())
+
+    params = model(False).init(KEY, X)
+    plain = jax.grad(model(False).apply)(params, KEY, X)
+    assert_close(jax.grad(model(True).apply)(params, KEY, X), plain)
+    saved = jax.checkpoint_policies.everything_saveable
+    assert_close(jax.grad(model(saved).apply)(params, KEY, X), plain)
+
+
+def test_custom_vjp_changes_the_gradient_by_its_arguments_alone() -> None:
+    @hkx.custom_vjp
+    def f(x: Any, scale: Any) -> Any:
+        return noisy(x) * scale
+
+    f.defvjp(lambda x, scale: (noisy(x) * scale, x), lambda x, g: (jnp.full_like(x, 0.5), jnp.array(7.0)))
+    model = hkx.transform(lambda x: f(x, scale=jnp.array(2.0)).sum())
+    plain = hkx.transform(lambda x: (noisy(x) * 2.0).sum())
+    params = model.init(KEY, X)
+    assert_close(params, plain.init(KEY, X))
+    assert_close(model.apply(params, KEY, X), plain.apply(params, KEY, X))
+    assert_close(jax.grad(jax.jit(model.apply))(params, KEY, X), jax.grad(plain.apply)(params, KEY, X))
+    assert_close(jax.jit(jax.grad(model.apply, 2))(params, KEY, X), jnp.full_like(X, 0.5))
+
+
+def test_custom_jvp_changes_the_derivative_by_its_arguments_alone() -> None:
+    @hkx.custom_jvp
+    def f(x: Any) -> Any:
+        return noisy(x)
+
+    f.defjvp(lambda primals, tangents: (noisy(*primals), 3 * tangents[0]))
+    model, plain = hkx.transform(lambda x: f(x).sum()), hkx.transform(lambda x: noisy(x).sum())
+    params = model.init(KEY, X)
+    assert_close(jax.grad(jax.jit(model.apply))(params, KEY, X), jax.grad(plain.apply)(params, KEY, X))
+    assert_close(jax.grad(model.apply, 2)(params, KEY, X), jnp.full_like(X, 3.0))
+
+
+def test_only_the_branch_that_is_taken_has_effects_at_init() -> None:
+    seen: list[str] = []
+
+    def branch(name: str) -> Callable[..., Any]:
+        def run(x: Any) -> Any:
+            jax.debug.callback(lambda: seen.append(name))
+            return hkx.Linear(2)(x)
+
+        return run
+
+    def f(x: Any) -> Any:
+        y = hkx.cond(x[0] > 0, branch("true"), branch("false"), x)
+        return hkx.while_loop(lambda y: y[0] > 1e9, lambda y: y, hkx.switch(1, [branch("a"), branch("b")], y))
+
+    for init in (hkx.transform(f).init, lambda key, x: hkx.testing.transform_and_run(f, run_apply=False)(x)):
+        seen.clear()
+        init(jax.random.key(0), jnp.ones(2))
+        jax.effects_barrier()
+        assert seen == ["true", "b"]
+
+
+def test_shard_map_on_a_mesh_with_explicit_axes() -> None:
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,))
+
+    def f(x: Any) -> Any:
+        return hkx.shard_map(out_specs=jax.P("data"))(lambda x: hkx.Linear(2, w_init=jnp.ones)(x))(x)
+
+    model = hkx.transform(f)
+    with jax.set_mesh(mesh):
+        x = jax.device_put(jnp.ones([4, 3]), jax.P("data"))
+        params = model.init(jax.random.key(0), x)
+        out = model.apply(params, None, x)
+    assert out.sharding.spec[0] == "data"
+    np.testing.assert_array_equal(out, np.full([4, 2], 3.0))
+
+
+def test_shard_map() -> None:
+    mesh = jax.make_mesh((3,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = PartitionSpec("rows")
+
+    def f(x: Any) -> Any:
+        def shard(x: Any) -> Any:
+            hkx.set_state("mean", jax.lax.pmean(x.mean(), "rows"))
+            return hkx.Linear(2)(x), jax.random.uniform(hkx.next_rng_key(), [1])
+
+        return hkx.shard_map(shard, mesh=mesh, in_specs=(rows,), out_specs=rows, split_rng=True)(x)
+
+    model = hkx.transform_with_state(f)
+    params, state = model.init(KEY, X)
+    (y, drawn), state = jax.jit(model.apply)(params, state, KEY, X)
+    assert_close(y, X @ params["linear"]["w"] + params["linear"]["b"][None])
+    assert len(set(drawn.tolist())) == 3
+    assert_close(state, {"~": {"mean": X.mean()}})
+
+
+def test_associative_scan_asks_for_the_same_parameters_each_time() -> None:
+    def combine(a: Any, b: Any) -> Any:
+        return a + b * hkx.get_parameter("scale", [], init=jnp.ones)
+
+    for length in (1, 2, 5):
+        xs = jnp.arange(1.0, length + 1)
+        model = hkx.transform(lambda xs: hkx.associative_scan(combine, xs))
+        params = model.init(KEY, xs)
+        assert list(params) == ["~"]
+        assert_close(model.apply(params, None, xs), jnp.cumsum(xs))
+
+
+def test_jit_of_a_module_is_compiled_once_and_static_arguments_pass() -> None:
+    traced: list[int] = []
+
+    def f(x: Any) -> Any:
+        def block(x: Any, flip: bool) -> Any:
+            traced.append(0)
+            return noisy(x) * (-1 if flip else 1)
+
+        return hkx.jit(block, static_argnames="flip")(x, flip=True)
+
+    model, plain = hkx.transform(f), hkx.transform(lambda x: -noisy(x))
+    params = model.init(KEY, X)
+    assert_close(params, plain.init(KEY, X))
+    traced.clear()
+    assert_close(model.apply(params, KEY, X), plain.apply(params, KEY, X))
+    assert len(traced) == 1
+
+
+def test_outside_a_transform_each_is_the_function_of_jax() -> None:
+    x = jnp.array([1.0, 2.0])
+    square = lambda x: (x**2).sum()  # noqa: E731
+    step = lambda c, v: (c + v, c)  # noqa: E731
+    assert_close(hkx.scan(step, 0.0, x), jax.lax.scan(step, 0.0, x))
+    assert_close(hkx.map(jnp.sin, x), jnp.sin(x))
+    assert_close(hkx.cond(True, jnp.sin, jnp.cos, x), jnp.sin(x))
+    assert_close(hkx.switch(1, [jnp.sin, jnp.cos], x), jnp.cos(x))
+    assert hkx.fori_loop(0, 3, lambda i, v: v + i, 0) == 3
+    assert hkx.while_loop(lambda v: v < 3, lambda v: v + 1, 0) == 3
+    assert_close(hkx.associative_scan(jnp.add, x), jnp.cumsum(x))
+    assert_close(hkx.grad(square)(x), 2 * x)
+    assert_close(hkx.value_and_grad(square)(x), (square(x), 2 * x))
+    assert_close(hkx.vmap(jnp.sin)(x), jnp.sin(x))
+    assert_close(hkx.jit(square)(x), square(x))
+    assert_close(hkx.remat(square)(x), square(x))
+    assert_close(hkx.jvp(square, (x,), (x,)), (square(x), 2 * x @ x))
+    assert_close(hkx.vjp(square, x)[1](1.0), (2 * x,))
+    assert_close(hkx.linearize(square, x)[1](x), 2 * x @ x)
+    assert hkx.eval_shape(jnp.sin, x).shape == (2,)
+    assert hkx.layer_stack(3)(lambda x: x + 1)(0) == 3
+
+
+@pytest.mark.parametrize("pred", [True, False])
+def test_names_are_the_same_without_jit(pred: bool) -> None:
+    def f(pred: Any, x: Any) -> Any:
+        x = hkx.cond(pred, lambda x: hkx.Linear(2)(x), lambda x: hkx.Linear(2)(x) * 2, x)
+        x = hkx.scan(lambda c, v: (c + hkx.Linear(2)(v), None), jnp.zeros(2), x)[0]
+        x = hkx.while_loop(lambda v: v.sum() < 0, lambda v: hkx.Linear(2)(v) * 0, x * pred)
+        x = hkx.fori_loop(0, 2 * pred, lambda i, v: hkx.Linear(2)(v), x)
+        return hkx.remat(hkx.Linear(3))(x)
+
+    model = hkx.transform(f)
+    params = model.init(KEY, pred, X)
+    with jax.disable_jit():
+        assert_close(model.init(KEY, pred, X), params)
+        eager = model.apply(params, None, pred, X)
+    assert_close(eager, model.apply(params, None, pred, X))

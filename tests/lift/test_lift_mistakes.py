@@ -1,0 +1,187 @@
+"""What a lifted function, its state, and the functions of loops and branches must not do is a named error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+from hkx import errors
+
+KEY = jax.random.key(0)
+X = jnp.ones([3, 2])
+
+
+def lifted(f: Callable[..., Any], lift: Any = hkx.transparent_lift, **options: Any) -> Callable[..., Any]:
+    """`f`, transformed by itself and lifted where it is called."""
+    inner = hkx.transform(f)
+
+    def call(*args: Any) -> Any:
+        params = lift(inner.init, **options)(hkx.next_rng_key() if hkx.running_init() else None, *args)
+        return inner.apply(params, None, *args)
+
+    return call
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_transparent_lift_of_a_function_that_closes_over_a_module(nested: bool) -> None:
+    def outer(x: Any) -> Any:
+        mine = hkx.Linear(2, name="mine")
+        return lifted(lambda x: hkx.Linear(2)(mine(x)))(x)
+
+    name = "outer/mine" if nested else "mine"
+    f = (lambda x: hkx.to_module(outer)()(x)) if nested else outer
+    with pytest.raises(errors.ClosedOverModuleError, match=f"close over a module, '{name}'.*transparent_lift"):
+        hkx.transform(f).init(KEY, X)
+
+
+def test_transparent_lift_of_a_function_that_makes_its_modules() -> None:
+    def f(x: Any) -> Any:
+        return lifted(lambda x: hkx.nets.MLP([2, 2])(hkx.Linear(2)(x)))(x)
+
+    assert sorted(hkx.transform(f).init(KEY, X)) == ["linear", "mlp/~/linear_0", "mlp/~/linear_1"]
+
+
+@pytest.mark.parametrize("lift", [hkx.lift, hkx.transparent_lift])
+@pytest.mark.parametrize(
+    "loop",
+    [
+        lambda f, x: hkx.scan(lambda c, v: (f(c), None), x[0], x)[0],
+        lambda f, x: hkx.map(f, x),
+        lambda f, x: hkx.fori_loop(0, 3, lambda i, v: f(v), x[0]),
+    ],
+    ids=["scan", "map", "fori_loop"],
+)
+def test_lift_in_a_loop_reuses_only_where_it_may(lift: Any, loop: Any) -> None:
+    def scale(x: Any) -> Any:
+        return 2 * x * hkx.get_parameter("w", x.shape, init=jnp.ones)
+
+    def model(allow_reuse: bool) -> Any:
+        return hkx.transform(lambda x: loop(lifted(scale, lift, allow_reuse=allow_reuse), x))
+
+    with pytest.raises(errors.LiftReuseError, match=r"Key '.*~' already exists"):
+        model(False).init(KEY, X)
+    params = model(True).init(KEY, X)
+    assert jax.tree.leaves(jax.tree.map(jnp.shape, params, is_leaf=lambda x: hasattr(x, "shape"))) == [2]
+    out = model(True).apply(params, None, X)
+    np.testing.assert_array_equal(out[..., 0], 2 if out.ndim == 2 else 8)
+
+
+@pytest.mark.parametrize("use", [lambda u: u.update({}), lambda u: u.ignore_update()])
+def test_an_updater_belongs_to_one_call(use: Any) -> None:
+    def f() -> None:
+        _, updater = hkx.lift_with_state(hkx.transform_with_state(lambda: None).init)
+        hkx.transform_with_state(lambda: use(updater)).init(None)
+
+    with pytest.raises(errors.StateUpdaterError, match="must be used within the same call to init/apply"):
+        hkx.transform_with_state(f).init(None)
+
+
+def test_an_updater_may_be_used_inside_another_function_and_not_be_left() -> None:
+    inner = hkx.transform_with_state(lambda: hkx.set_state("n", jnp.ones([])))
+
+    def f(x: Any, use: bool) -> Any:
+        def body(x: Any) -> Any:
+            init, updater = hkx.lift_with_state(inner.init)
+            params, state = init(None)
+            state = inner.apply(params, state, None)[1]
+            if use:
+                hkx.remat(lambda: updater.update(state))()
+            return x
+
+        return hkx.remat(body)(x)
+
+    model = hkx.transform_with_state(f)
+    _, state = model.init(None, X, True)
+    model.apply({}, state, None, X, True)
+    for run in (lambda: model.init(None, X, False), lambda: model.apply({}, state, None, X, False)):
+        with pytest.raises(errors.StateUpdaterError, match="must be used"):
+            run()
+
+
+@pytest.mark.parametrize("what", ["state", "key"])
+def test_a_condition_changes_nothing(what: str) -> None:
+    def condition(x: Any) -> Any:
+        if what == "key":
+            return x < jax.random.uniform(hkx.next_rng_key())
+        n = hkx.get_state("n", [], init=jnp.zeros)
+        hkx.set_state("n", n + 1)
+        return n < x
+
+    model = hkx.transform_with_state(lambda x: hkx.while_loop(condition, lambda x: x + 1, x))
+    for run in (lambda: model.init(KEY, 0.0), lambda: model.apply({}, {"~": {"n": jnp.zeros([])}}, KEY, 0.0)):
+        with pytest.raises(
+            errors.ConditionEffectError, match=r"does not support .*set_state.*next_rng_key.* in `cond_fun`"
+        ):
+            run()
+
+
+def test_a_branch_given_twice_is_one_branch() -> None:
+    calls = []
+
+    def branch(x: Any) -> Any:
+        calls.append(x)
+        return hkx.Linear(2)(x)
+
+    model = hkx.transform(lambda i, x: hkx.switch(i, [branch, lambda x: 2 * x, branch], x))
+    params = model.init(KEY, 0, X)
+    assert list(params) == ["linear"]
+    calls.clear()
+    first, second, third = (model.apply(params, None, i, X) for i in range(3))
+    assert len(calls) == 3  # once in each `apply`
+    np.testing.assert_array_equal(first, third)
+    np.testing.assert_array_equal(second, 2 * X)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda see: hkx.cond(True, see, lambda x: x + 0, 1),
+        lambda see: hkx.switch(1, [lambda x: x + 0, see], np.float32(1)),
+        lambda see: hkx.fori_loop(0, 2, lambda i, x: see(i) + see(x), np.int32(1)),
+        lambda see: hkx.scan(lambda c, x: (see(c), see(x)), 1, np.arange(3)),
+        lambda see: hkx.while_loop(lambda x: see(x) < 3, lambda x: see(x) + 1, 0),
+    ],
+    ids=["cond", "switch", "fori_loop", "scan", "while_loop"],
+)
+def test_functions_of_loops_and_branches_see_arrays(program: Any) -> None:
+    seen = []
+
+    def see(x: Any) -> Any:
+        seen.append(isinstance(x, jax.Array))
+        return x
+
+    hkx.testing.transform_and_run(lambda: program(see))()
+    assert seen
+    assert all(seen)
+
+
+def test_a_module_that_stacks_layers_may_be_called_twice() -> None:
+    def block(x: Any) -> Any:
+        return hkx.layer_stack(2)(lambda x: 2 * x * hkx.get_parameter("w", [2], init=jnp.ones))(x)
+
+    def f(x: Any) -> Any:
+        module = hkx.to_module(block)()
+        return module(module(x))
+
+    params = hkx.transform(f).init(KEY, X[0])
+    assert jax.tree.map(jnp.shape, params) == {"block/__layer_stack_no_per_layer/~": {"w": (2, 2)}}
+    np.testing.assert_array_equal(hkx.transform(f).apply(params, None, X[0]), 16 * X[0])
+
+
+def test_the_layers_of_a_transparent_stack_have_names_of_their_own() -> None:
+    class Same(hkx.LayerStackTransparencyMapping):
+        def stacked_to_flat(self, stacked_module_name: str, scan_idx: int) -> str:
+            return stacked_module_name
+
+        def flat_to_stacked(self, unstacked_module_name: str) -> Any:
+            return unstacked_module_name, 0
+
+    stack = hkx.layer_stack(2, transparent=True, transparency_map=Same())
+    with pytest.raises(errors.LayerFunctionError, match="conflicting unstacked module name for linear at linear"):
+        hkx.transform(lambda x: stack(lambda x: hkx.Linear(2)(x))(x)).init(KEY, X)

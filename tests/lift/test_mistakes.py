@@ -1,0 +1,166 @@
+"""Raw JAX transforms inside a transformed function, and loops that cannot be run, stop with an error that says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+from hkx import errors
+
+KEY = jax.random.key(0)
+X = jnp.arange(6.0).reshape(3, 2)
+
+
+def linear(x: Any) -> Any:
+    return hkx.Linear(1)(x)
+
+
+def count(_: Any = None) -> Any:
+    n = hkx.get_state("n", [], init=jnp.zeros)
+    hkx.set_state("n", n + 1)
+    return n
+
+
+RAW = {
+    "jit": (lambda x: jax.jit(linear)(x), errors.ParameterInInnerTraceError),
+    "cond": (lambda x: jax.lax.cond(x.sum() > 0, linear, lambda x: x[:, :1], x), errors.ParameterInInnerTraceError),
+    "while": (lambda x: jax.lax.while_loop(lambda v: v.sum() < 0, hkx.Linear(2), x), errors.ParameterInInnerTraceError),
+    "remat": (lambda x: jax.checkpoint(linear)(x), errors.ParameterInInnerTraceError),
+    "scan_key": (
+        lambda x: jax.lax.scan(lambda c, v: (c, jax.random.uniform(hkx.next_rng_key())), 0.0, x),
+        errors.KeyInInnerTraceError,
+    ),
+    "scan_state": (lambda x: (count(), jax.lax.scan(lambda c, v: (c, count()), 0.0, x)), errors.StateInInnerTraceError),
+}
+
+
+@pytest.mark.parametrize("name", RAW)
+@pytest.mark.parametrize("mode", ["init", "apply"])
+def test_raw_jax_is_stopped(name: str, mode: str) -> None:
+    f, error = RAW[name]
+    model = hkx.transform_with_state(f)
+    if mode == "init":
+        with pytest.raises(error, match="Use the function of the same name from hkx"):
+            model.init(KEY, X)
+    elif error is not errors.ParameterInInnerTraceError:  # in apply, a raw transform may read parameters
+        with pytest.raises(error):
+            model.apply({}, {"~": {"n": jnp.zeros([])}}, KEY, X)
+
+
+def test_a_module_made_in_the_body_of_a_scan_works() -> None:
+    model = hkx.transform(lambda xs: hkx.scan(lambda c, x: (c, linear(x)), 0.0, xs)[1])
+    params = model.init(KEY, X)
+    w, b = params["linear"]["w"], params["linear"]["b"]
+    np.testing.assert_allclose(model.apply(params, None, X), X @ w + b[None], rtol=1e-6)
+
+
+def test_raw_vmaps_over_one_closure_make_two_layers() -> None:
+    model = hkx.transform(lambda x: (jax.vmap(linear)(x), jax.vmap(linear)(x)))
+    params = model.init(KEY, X)
+    assert sorted(params) == ["linear", "linear_1"]
+    one, two = model.apply(params, None, X)
+    assert not np.allclose(one, two)
+
+
+def test_keys_differ_between_iterations() -> None:
+    f = hkx.transform(lambda: hkx.scan(lambda c, _: (c, jax.random.uniform(hkx.next_rng_key())), 0, None, length=5)[1])
+    assert len(set(np.asarray(f.apply({}, KEY)).tolist())) == 5
+
+
+BROKEN = {
+    "carry_dtype": (lambda x: hkx.scan(lambda c, v: (c.astype(jnp.bfloat16), v), x[0], x), errors.CarryMismatchError),
+    "carry_structure": (lambda x: hkx.scan(lambda c, v: ((c, c), v), x[0], x), errors.CarryMismatchError),
+    "no_pair": (lambda x: hkx.scan(lambda c, v: c, x[0], x), errors.BodyResultError),
+    "no_length": (lambda x: hkx.scan(lambda c, v: (c, v), x, None), errors.ScanLengthError),
+    "lengths": (lambda x: hkx.scan(lambda c, v: (c, v), x, (x, x[:2])), errors.ScanLengthError),
+    "fori_shape": (lambda x: hkx.fori_loop(0, 3, lambda i, v: v[None], x), errors.CarryMismatchError),
+    "while_shape": (lambda x: hkx.while_loop(lambda v: v.sum() < 0, lambda v: v[None], x), errors.CarryMismatchError),
+    "branches": (lambda x: hkx.cond(True, lambda x: x, lambda x: x[0], x), errors.BranchMismatchError),
+    "no_branches": (lambda x: hkx.switch(0, [], x), ValueError),
+    "float_index": (lambda x: hkx.switch(0.5, [linear], x), TypeError),
+    "batched_state": (
+        lambda x: hkx.vmap(lambda v: hkx.set_state("s", v), split_rng=False)(x),
+        errors.BatchedValueError,
+    ),
+    "batched_parameter": (
+        lambda x: hkx.vmap(lambda v: hkx.get_parameter("s", [2], init=lambda s, d: v), split_rng=False)(x),
+        errors.BatchedValueError,
+    ),
+    "no_split_rng": (lambda x: hkx.vmap(linear), errors.MissingSplitRNGError),
+    "nothing_mapped": (lambda x: hkx.vmap(linear, in_axes=None, split_rng=False), errors.NothingMappedError),
+    "layer_shape": (lambda x: hkx.layer_stack(2)(lambda x: x[:1])(x), errors.CarryMismatchError),
+    "layer_varargs": (lambda x: hkx.layer_stack(2)(lambda *x: x[0])(x), errors.LayerFunctionError),
+    "layer_inputs": (
+        lambda x: hkx.layer_stack(2, with_per_layer_inputs=True)(lambda x, y: (x, y))(x, x),
+        errors.LayerInputsError,
+    ),
+    "layer_map": (lambda x: hkx.layer_stack(2, transparent=True)(linear)(x), errors.LayerFunctionError),
+    "updater_unused": (
+        lambda x: hkx.lift_with_state(hkx.transform_with_state(linear).init)[0](hkx.next_rng_key(), x),
+        errors.StateUpdaterError,
+    ),
+    "lift_stateful": (
+        lambda x: hkx.lift(hkx.transform_with_state(linear).init)(hkx.next_rng_key(), x),
+        errors.LiftedStateError,
+    ),
+    "no_rule": (lambda x: hkx.custom_vjp(linear)(x) if not hkx.running_init() else linear(x), errors.MissingRuleError),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_cannot_be_run_is_named(name: str) -> None:
+    f, error = BROKEN[name]
+    model = hkx.transform_with_state(f)
+    with pytest.raises(error):
+        params, state = model.init(KEY, X)
+        model.apply(params, state, KEY, X)
+
+
+def test_the_message_names_the_leaf() -> None:
+    model = hkx.transform(lambda x: hkx.scan(lambda c, v: ({"h": c["h"].astype(int)}, v), {"h": x[0]}, x))
+    with pytest.raises(errors.CarryMismatchError, match=r"\['h'\]: given float32\[2\], returned int32\[2\]"):
+        model.init(KEY, X)
+
+
+def test_a_parameter_of_later_iterations_only() -> None:
+    calls: list[int] = []
+
+    def body(c: Any, x: Any) -> Any:
+        calls.append(0)
+        return c, hkx.Linear(1, name=f"layer_{len(calls)}")(x)
+
+    with pytest.raises(errors.LateParameterError, match="layer_2/w"):
+        hkx.transform(lambda xs: hkx.scan(body, 0.0, xs)).init(KEY, X)
+
+
+def test_a_state_created_in_a_loop_in_apply() -> None:
+    def f(xs: Any) -> Any:
+        if not hkx.running_init():
+            hkx.map(lambda x: hkx.set_state("late", x.sum()), xs)
+
+    with pytest.raises(errors.StateInLoopError, match="~/late"):
+        hkx.transform_with_state(f).apply({}, {}, None, X)
+
+
+def test_members_of_another_number() -> None:
+    def ensemble(x: Any, size: int) -> Any:
+        return hkx.vmap(linear, in_axes=None, axis_size=size, param_axes=0, split_rng=True)(x)
+
+    model = hkx.transform(ensemble)
+    params = model.init(KEY, X, 3)
+    with pytest.raises(errors.MappedSizeError, match="should be of size 4"):
+        model.apply(params, None, X, 4)
+
+
+def test_lifted_twice() -> None:
+    def f(x: Any) -> Any:
+        lifted = hkx.lift(hkx.transform(linear).init, name="inner")
+        return lifted(hkx.next_rng_key(), x), lifted(hkx.next_rng_key(), x)
+
+    with pytest.raises(errors.LiftReuseError, match="inner/linear"):
+        hkx.transform(f).init(KEY, X)

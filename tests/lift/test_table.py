@@ -1,0 +1,110 @@
+"""Every lifted function, alone and around every other one, gives what the plain Python program gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from lift_table import NESTED, REVERSE_MODE, TABLE, F, body
+
+import hkx
+from hkx.core.transform import run_initialising
+
+KEY = jax.random.key(3)
+X = jnp.array([0.3, -0.7])
+
+
+def program(f: F) -> Any:
+    """With a parameter and a key asked for afterwards, which show where the keys stand."""
+
+    def run(x: jax.Array) -> Any:
+        y = f(x)
+        return (
+            y,
+            hkx.get_parameter("after", [2], init=hkx.initializers.RandomNormal()),
+            jax.random.key_data(hkx.next_rng_key()),
+        )
+
+    return run
+
+
+def assert_close(a: Any, b: Any) -> None:
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(a), jax.tree.leaves(b), strict=True):
+        np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-6, err_msg=jax.tree_util.keystr(path))
+
+
+def perturbed(params: Any) -> Any:
+    return jax.tree.map(lambda p: p * 1.2 + 0.1, params)
+
+
+FULLY = ["scan", "cond_true", "vmap_split_keys", "grad"]
+
+
+@pytest.mark.parametrize("name", [n if n in FULLY else pytest.param(n, marks=pytest.mark.slow) for n in TABLE])
+def test_derivatives_and_vmap(name: str) -> None:
+    lifted, plain = program(TABLE[name].lifted(body)), program(TABLE[name].plain(body))
+    model, reference = hkx.transform_with_state(lifted), hkx.transform_with_state(plain)
+    expected = run_initialising(plain, KEY, (X,))
+    assert_close(model.init(KEY, X), expected)
+    assert_close(run_initialising(lifted, KEY, (X,)), expected)
+    params, state = perturbed(expected[0]), expected[1]
+
+    def run(apply: Any, params: Any, x: jax.Array) -> Any:
+        (y, *rest), new = apply(params, state, jax.random.key(9), x)
+        return y.sum(), (y, rest, new)
+
+    def derived(apply: Any) -> Any:
+        if name == "while_loop":  # has no gradient
+            return jax.jit(lambda p, x: run(apply, p, x))(params, X), None
+        return jax.jit(jax.value_and_grad(lambda p, x: run(apply, p, x), (0, 1), has_aux=True))(params, X)
+
+    expected = derived(reference.apply)
+    assert_close(derived(model.apply), expected)
+    assert_close(run(model.apply, params, X), expected[0])
+    xs = jnp.stack([X, 2 * X, -X])
+    mapped = jax.jit(jax.vmap(lambda x: run(model.apply, params, x)[1][0]))(xs)
+    assert_close(mapped, jnp.stack([run(reference.apply, params, x)[1][0] for x in xs]))
+
+
+def check(lifted: Any, plain: Any) -> None:
+    model, reference = hkx.transform_with_state(lifted), hkx.transform_with_state(plain)
+    expected = run_initialising(plain, KEY, (X,))
+    assert_close(model.init(KEY, X), expected)
+    params, state = perturbed(expected[0]), expected[1]
+    assert_close(
+        jax.jit(model.apply)(params, state, jax.random.key(9), X), reference.apply(params, state, jax.random.key(9), X)
+    )
+
+
+def pair(outer: str, inner: str) -> None:
+    if outer in REVERSE_MODE and inner == "while_loop":
+        pytest.skip("a while loop has no reverse-mode derivative")
+    check(
+        program(NESTED[outer].lifted(NESTED[inner].lifted(body))),
+        program(NESTED[outer].plain(NESTED[inner].plain(body))),
+    )
+
+
+@pytest.mark.parametrize("name", [n for n in TABLE if n not in FULLY])
+def test_alone(name: str) -> None:
+    check(program(TABLE[name].lifted(body)), program(TABLE[name].plain(body)))
+
+
+FEW = ["scan", "while_loop", "cond_true", "vmap_split_keys", "grad"]
+
+
+@pytest.mark.parametrize("inner", FEW)
+@pytest.mark.parametrize("outer", FEW)
+def test_nested(outer: str, inner: str) -> None:
+    pair(outer, inner)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inner", NESTED)
+@pytest.mark.parametrize("outer", NESTED)
+def test_nested_any(outer: str, inner: str) -> None:
+    pair(outer, inner)

@@ -1,0 +1,329 @@
+"""Layers against NumPy, at their edges, and their errors; the registry of tests/conformance holds the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+
+RANDOM = np.random.RandomState(1)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def run(f: Any, *args: Any) -> Any:
+    return hkx.testing.transform_and_run(f)(*args)
+
+
+def close(a: Any, b: Any, tolerance: float = 1e-5) -> None:
+    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=0, atol=tolerance)
+
+
+def convolved(x: np.ndarray, w: np.ndarray, stride: int, rate: int, before: int, after: int) -> np.ndarray:
+    """A one-dimensional convolution as loops: x[N, W, C], w[K, C, O]."""
+    x = np.pad(x, [(0, 0), (before, after), (0, 0)])
+    reach = (w.shape[0] - 1) * rate + 1
+    starts = range(0, x.shape[1] - reach + 1, stride)
+    return np.stack([sum(x[:, i + k * rate] @ w[k] for k in range(w.shape[0])) for i in starts], 1)
+
+
+@pytest.mark.parametrize(
+    "padding,before,after",
+    [
+        ("VALID", 0, 0),
+        ((1, 2), 1, 2),
+        ([(3, 0)], 3, 0),
+        (hkx.pad.causal, 4, 0),
+        (hkx.pad.reverse_causal, 0, 4),
+        (hkx.pad.full, 4, 4),
+        ([hkx.pad.same], 2, 2),
+        ("same", 1, 2),  # 8 inputs, stride 2 and a reach of 5: 4 outputs, 3 to add
+    ],
+)
+def test_conv_padding(padding: Any, before: int, after: int) -> None:
+    x, w = normal(2, 8, 3), normal(3, 3, 4)
+    f = lambda x: hkx.Conv1D(4, 3, 2, 2, padding, with_bias=False)(x)  # noqa: E731
+    y = hkx.transform(f).apply({"conv1_d": {"w": w}}, None, x)
+    close(y, convolved(x, w, 2, 2, before, after))
+
+
+def test_conv_groups_and_mask() -> None:
+    x, w, mask = normal(2, 6, 4), normal(3, 2, 6), RANDOM.randint(0, 2, (3, 2, 6))
+    f = lambda x: hkx.Conv1D(6, 3, padding="VALID", with_bias=False, mask=mask, feature_group_count=2)(x)  # noqa: E731
+    y = hkx.transform(f).apply({"conv1_d": {"w": w}}, None, x)
+    halves = [convolved(x[..., 2 * g : 2 * g + 2], (w * mask)[..., 3 * g : 3 * g + 3], 1, 1, 0, 0) for g in (0, 1)]
+    close(y, np.concatenate(halves, -1))
+
+
+@pytest.mark.parametrize("padding", ["SAME", "VALID", (2, 1)])
+@pytest.mark.parametrize("stride", [1, 2, 4])
+def test_conv_transpose(padding: Any, stride: int) -> None:
+    x, w = normal(2, 4, 3), normal(3, 5, 3)
+    f = lambda x: hkx.Conv1DTranspose(5, 3, stride, padding=padding, with_bias=False)(x)  # noqa: E731
+    y = hkx.transform(f).apply({"conv1_d_transpose": {"w": w}}, None, x)
+    spread = np.zeros([2, 3 * stride + 1, 3], np.float32)
+    spread[:, ::stride] = x
+    if padding == "SAME":
+        total = stride + 1
+        before = 2 if stride > 2 else -(-total // 2)
+    elif padding == "VALID":
+        before, total = 2, stride + 1 + max(3 - stride, 0)
+    else:
+        before, total = 2, 3
+    close(y, convolved(spread, w.transpose(0, 2, 1), 1, 1, before, total - before))
+    if padding != (2, 1):
+        assert y.shape[1] == 4 * stride + (max(3 - stride, 0) if padding == "VALID" else 0)
+
+
+def test_depthwise() -> None:
+    x, w = normal(2, 6, 4), normal(3, 1, 8)
+    f = lambda x: hkx.DepthwiseConv1D(2, 3, padding="VALID", with_bias=False)(x)  # noqa: E731
+    y = hkx.transform(f).apply({"depthwise_conv1_d": {"w": w}}, None, x)
+    each = [convolved(x[..., c : c + 1], w[..., 2 * c : 2 * c + 2], 1, 1, 0, 0) for c in range(4)]
+    close(y, np.concatenate(each, -1))
+
+
+def test_pooling() -> None:
+    x = normal(2, 5, 3)
+    windows = [(0, 2), (1, 4), (3, 5)]  # window 3, stride 2, one added on each side
+    close(hkx.max_pool(x, 3, 2, "SAME"), np.stack([x[:, a:b].max(1) for a, b in windows], 1))
+    close(hkx.avg_pool(x, 3, 2, "SAME"), np.stack([x[:, a:b].mean(1) for a, b in windows], 1))
+    close(hkx.avg_pool(x, (2, 1), 1, "VALID"), (x[:, :-1] + x[:, 1:]) / 2)
+    assert hkx.max_pool(np.full([1, 4, 1], -5, np.int8), 2, 2, "SAME").tolist() == [[[-5], [-5]]]
+
+
+ERRORS = [
+    (RuntimeError, "padding", lambda x: hkx.Conv2D(3, 3, padding="nonsense")(x)),
+    (TypeError, "padding", lambda x: hkx.Conv2D(3, 3, padding=1)(x)),
+    (TypeError, "kernel_shape", lambda x: hkx.Conv2D(3, (3, 3, 3))(x)),
+    (ValueError, r"rank in \[3, 4\]", lambda x: hkx.Conv2D(3, 3)(x[0, 0])),
+    (ValueError, "feature_group_count", lambda x: hkx.Conv2D(3, 3, feature_group_count=3)(x)),
+    (ValueError, "same shape", lambda x: hkx.Conv2D(3, 3, mask=np.ones([3, 3]))(x)),
+    (ValueError, "channel", lambda x: hkx.Conv2D(3, 3, data_format="HWC")(x)),
+    (ValueError, "num_spatial_dims", lambda x: hkx.ConvND(0, 3, 3)(x)),
+    (ValueError, "expected input size", lambda x: hkx.Conv2DTranspose(3, 3, 2, output_shape=30)(x)),
+    (ValueError, "output_shape", lambda x: hkx.Conv2DTranspose(3, 3, 2, output_shape=9, padding=(1, 1))(x)),
+    (ValueError, "padding", lambda x: hkx.max_pool(x, 2, 2, "same")),
+    (AssertionError, "window_shape", lambda x: hkx.max_pool(x, (1,) * 5, 2, "SAME")),
+    (ValueError, "channel axis", lambda x: hkx.avg_pool(x, 2, 2, "SAME", channel_axis=4)),
+    (ValueError, "scale_init", lambda x: hkx.LayerNorm(-1, False, True, scale_init=jnp.ones)(x)),
+    (ValueError, "offset", lambda x: hkx.LayerNorm(-1, True, True)(x, offset=1.0)),
+    (ValueError, "axis", lambda x: hkx.LayerNorm("last", True, True)(x)),
+    (TypeError, "axis", lambda x: hkx.BatchNorm(True, True, 0.9, axis=1)(x, True)),
+    (ValueError, "cross_replica_axis", lambda x: hkx.BatchNorm(1, 1, 0.9, cross_replica_axis_index_groups=[[0]])(x, 1)),
+    (ValueError, "divisible", lambda x: hkx.GroupNorm(3)(x)),
+    (ValueError, "scalar or vector", lambda x: hkx.SpectralNorm()(x[0, 0, 0])),
+    (ValueError, "4D", lambda x: hkx.SpectralNorm()(x, error_on_non_matrix=True)),
+    (ValueError, "warmup_length", lambda x: hkx.ExponentialMovingAverage(0.9, warmup_length=2)(x)),
+    (ValueError, "embedding_matrix", lambda x: hkx.Embed(5)(x)),
+    (ValueError, "integer", lambda x: hkx.Embed(5, 3)(x)),
+    (NotImplementedError, "lookup_style", lambda x: hkx.Embed(5, 3)(3, lookup_style="hash")),
+    (ValueError, "w_init", lambda x: hkx.MultiHeadAttention(2, 3)(x, x, x)),
+    (ValueError, "dimensionality", lambda x: hkx.MultiHeadAttention(2, 3, 1.0)(x, x, x, mask=np.ones([4, 4]))),
+    (ValueError, r"rank in \[1, 2\]", lambda x: hkx.LSTM(3)(x, hkx.LSTM(3).initial_state(2))),
+    (ValueError, "should_reset", lambda x: hkx.ResetCore(hkx.GRU(3))((x[0, 0], np.ones([2, 3])), jnp.zeros([4, 3]))),
+    (ValueError, "RNNCore", lambda x: hkx.deep_rnn_with_skip_connections([jax.nn.relu])),
+    (ValueError, "no steps", lambda x: hkx.static_unroll(hkx.IdentityCore(), x[:0], ())),
+    (TypeError, "abstract", lambda x: hkx.RNNCore()),
+    (ValueError, "ndim >= 5", lambda x: hkx.BatchApply(jnp.sin, num_dims=5)(x)),
+    (ValueError, "leading dimension", lambda x: hkx.BatchApply(jnp.sum)(x)),
+    (ValueError, "axis", lambda x: hkx.expand_apply(jnp.sin, axis=1)(x)),
+    (ValueError, "-1", lambda x: hkx.Reshape([-1, -1])(x)),
+    (ValueError, "reshaped", lambda x: hkx.Reshape([7])(x)),
+    (ValueError, "rank >= 2", lambda x: hkx.Bias()(x[0, 0, 0])),
+    (ValueError, "scalar", lambda x: hkx.Linear(3)(np.float32(1))),
+    (AttributeError, "not been made", lambda x: hkx.Deferred(lambda: hkx.Linear(3)).output_size),
+]
+
+
+@pytest.mark.parametrize("error,words,f", ERRORS, ids=[f"{i}-{e[1]}" for i, e in enumerate(ERRORS)])
+def test_errors(error: type[Exception], words: str, f: Any) -> None:
+    with pytest.raises(error, match=words):
+        run(f, np.ones([2, 4, 4, 4], np.float32))
+
+
+# The mean of these squares minus the square of the mean is negative in float32.
+CANCELLING = np.full([3, 5, 2], 1234.5678, np.float32)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: hkx.BatchNorm(True, True, 0.9)(x, True),
+        lambda x: hkx.BatchNorm(True, True, 0.9)(x, False, True),
+        lambda x: hkx.LayerNorm(1, True, True, use_fast_variance=True)(x),
+        lambda x: hkx.LayerNorm(-1, True, True)(x),
+        lambda x: hkx.InstanceNorm(True, True)(x),
+        lambda x: hkx.GroupNorm(2)(x),
+        lambda x: hkx.RMSNorm(-1)(0 * x),
+    ],
+)
+@pytest.mark.parametrize("x", [CANCELLING, CANCELLING[:1], 3e4 + 1e-3 * normal(3, 5, 2)], ids=["equal", "one", "close"])
+def test_degenerate_statistics_stay_finite(f: Any, x: np.ndarray) -> None:
+    model = hkx.transform_with_state(f)
+    params, state = model.init(None, x)
+    out, new = model.apply(params, state, None, x)
+    gradient = jax.grad(lambda x: jnp.sum(model.apply(params, state, None, x)[0]))(x)
+    assert all(np.isfinite(v).all() for v in jax.tree.leaves((out, new, gradient)))
+
+
+def test_batch_norm_empty_and_untrained() -> None:
+    model = hkx.transform_with_state(lambda x, t: hkx.BatchNorm(True, True, 0.9)(x, t))
+    x = normal(4, 3)
+    with pytest.raises(ValueError, match="nothing to take mean"):
+        model.init(None, x[:0], True)
+    with pytest.raises(hkx.errors.MissingAverageError, match="is_training=True"):
+        model.init(None, x, False)
+    params, state = model.init(None, x, True)
+    assert model.apply(params, state, None, x[:0], False)[0].shape == (0, 3)
+    # The averages start from the first batch, so that they can be used at once.
+    y, _ = model.apply(params, state, None, x, False)
+    close(y, (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5))
+
+
+def test_batch_norm_averages() -> None:
+    model = hkx.transform_with_state(lambda x: hkx.BatchNorm(False, False, 0.75)(x, True))
+    batches = [normal(5, 2) for _ in range(3)]
+    params, state = model.init(None, batches[0])
+    hidden = np.zeros(2)
+    for x in batches:
+        _, state = model.apply(params, state, None, x)
+        hidden = 0.75 * hidden + 0.25 * x.mean(0)
+    close(state["batch_norm/~/mean_ema"]["average"][0], hidden / (1 - 0.75**3))
+    assert state["batch_norm/~/mean_ema"]["counter"] == 3
+
+
+@pytest.mark.parametrize("groups", [None, [[0, 1], [2, 3]]])
+def test_batch_norm_over_replicas(groups: Any) -> None:
+    """Statistics over replicas are those of the joined batches."""
+    x = normal(4, 3, 2)
+
+    def f(x: Any) -> Any:
+        norm = hkx.BatchNorm(True, True, 0.9, cross_replica_axis="i", cross_replica_axis_index_groups=groups)
+        return norm(x, True)
+
+    model = hkx.transform_with_state(f)
+    devices = jax.sharding.Mesh(np.array(jax.devices()[:4]), "i")
+    spec = jax.sharding.PartitionSpec("i")
+
+    def both(x: Any) -> Any:
+        params, state = model.init(None, x[0])
+        return model.apply(params, state, None, x[0])[0][None]
+
+    y = jax.jit(jax.shard_map(both, mesh=devices, in_specs=spec, out_specs=spec, check_vma=False))(x)
+    for members in groups or [[0, 1, 2, 3]]:
+        joined = x[members].reshape(-1, 2)
+        close(y[np.array(members)], (x[members] - joined.mean(0)) / np.sqrt(joined.var(0) + 1e-5), 1e-4)
+
+
+def test_batch_norm_over_replicas_starts_without_them() -> None:
+    x = normal(4, 2)
+    model = hkx.transform_with_state(lambda x: hkx.BatchNorm(True, True, 0.9, cross_replica_axis="i")(x, True))
+    params, state = model.init(None, x)
+    close(state["batch_norm/~/mean_ema"]["average"][0], x.mean(0))
+    with pytest.raises(NameError, match="i"):  # JAX's own: in `apply` the axis is meant
+        model.apply(params, state, None, x)
+
+
+def test_group_norm() -> None:
+    x = normal(2, 3, 4, 6)
+    grouped = x.reshape(2, 3, 4, 2, 3)
+    mean, var = (f((1, 2, 4), keepdims=True) for f in (grouped.mean, grouped.var))
+    close(run(lambda x: hkx.GroupNorm(2)(x), x), ((grouped - mean) / np.sqrt(var + 1e-5)).reshape(x.shape))
+
+
+def test_spectral_norm() -> None:
+    w = normal(6, 4)
+    model = hkx.transform_with_state(lambda w: hkx.SpectralNorm(n_steps=50, eps=1e-8)(w))
+    y, state = jax.jit(model.apply)(*model.init(0, w), None, w)
+    sigma = np.linalg.svd(w)[1][0]
+    close(state["spectral_norm"]["sigma"], sigma, 1e-3)
+    close(y, w / sigma, 1e-3)
+
+
+def test_attention_where_nothing_is_allowed() -> None:
+    """Every key counts alike, also where -1e30 is not a number of the dtype."""
+    x = normal(1, 3, 4).astype(np.float16)
+    model = hkx.transform(lambda x: hkx.MultiHeadAttention(2, 3, 1.0)(x, x, x, mask=np.zeros([1, 1, 3, 3])))
+    y = np.asarray(jax.jit(model.apply)(model.init(0, x), None, x), np.float32)
+    assert np.isfinite(y).all()
+    close(y, np.broadcast_to(y[:, :1], y.shape), 1e-6)
+
+
+def test_reset_core_over_episodes() -> None:
+    xs, starts = normal(6, 2, 3), RANDOM.randint(0, 2, (6, 2)).astype(bool)
+
+    def unroll(xs: Any, starts: Any) -> Any:
+        core = hkx.ResetCore(hkx.LSTM(4))
+        return hkx.dynamic_unroll(core, (xs, starts), core.initial_state(2))[0]
+
+    model = hkx.transform(unroll)
+    params = model.init(0, xs, starts)
+    ys = model.apply(params, None, xs, starts)
+    one = hkx.transform(lambda x, s: hkx.LSTM(4)(x, s))
+    for b in range(2):
+        state = hkx.LSTMState(jnp.zeros(4), jnp.zeros(4))
+        for t in range(6):
+            if starts[t, b]:
+                state = hkx.LSTMState(jnp.zeros(4), jnp.zeros(4))
+            y, state = one.apply(params, None, xs[t, b], state)
+            close(ys[t, b], y)
+
+
+def test_unrolls_agree_and_states() -> None:
+    xs = normal(4, 2, 3)
+
+    def both(xs: Any) -> Any:
+        core = hkx.GRU(3)
+        state = core.initial_state(2)
+        return (
+            hkx.static_unroll(core, xs, state),
+            hkx.dynamic_unroll(core, xs, state),
+            hkx.dynamic_unroll(core, xs, state, return_all_states=True),
+        )
+
+    (ys, last), (zs, final), (us, states) = run(both, xs)
+    close(ys, zs)
+    close(last, final)
+    close(us, states)
+    close(states[-1], final)
+    # Outside of a transform the same functions take plain functions.
+    totals, total = hkx.dynamic_unroll(lambda x, s: (s + x, s + x), xs, jnp.zeros([2, 3]), reverse=True)
+    close(totals, xs[::-1].cumsum(0)[::-1])
+    close(total, xs.sum(0))
+
+
+def test_deferred_names() -> None:
+    class Outer(hkx.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.later = hkx.Deferred(lambda: hkx.Linear(2))
+
+        def __call__(self, x: Any) -> Any:
+            return self.later(x)
+
+    assert list(hkx.transform(lambda x: Outer()(x)).init(0, normal(1, 3))) == ["outer/~/linear"]
+
+
+def test_reset_core_keeps_the_dtype_of_its_state() -> None:
+    with jax.enable_x64(True):
+        state = jnp.ones([2, 3], jnp.float32)
+
+        class Core(hkx.RNNCore):
+            def __call__(self, inputs: Any, state: Any) -> Any:
+                return inputs, state
+
+            def initial_state(self, batch_size: int | None) -> Any:
+                return jnp.zeros([batch_size or 1, 3])
+
+        run = hkx.transform(lambda s: hkx.ResetCore(Core())((s, jnp.array([True, False])), s)[1])
+        after = run.apply({}, None, state)
+    assert after.dtype == jnp.float32
+    np.testing.assert_array_equal(after, [[0] * 3, [1] * 3])

@@ -1,0 +1,253 @@
+"""The layers that Haiku lacks, against NumPy loops written from their equations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+
+RANDOM = np.random.RandomState(0)
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def run(f: Any, *args: Any, params: Any = None, rng: Any = None) -> tuple[Any, Any]:
+    """The result, and the parameters: given, or made."""
+    model = hkx.transform(f)
+    if params is None:
+        params = model.init(jax.random.key(0), *args)
+    return jax.jit(model.apply)(params, rng, *args), params
+
+
+def close(a: Any, b: Any, tolerance: float = 2e-6) -> None:
+    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=0, atol=tolerance)
+
+
+def test_dropout() -> None:
+    x = normal(400, 5) + 3
+    y, _ = run(lambda x: hkx.Dropout(0.25)(x, True), x, rng=jax.random.key(1))
+    kept = np.asarray(y) != 0
+    close(np.asarray(y)[kept], x[kept] / 0.75)
+    assert abs(kept.mean() - 0.75) < 4 * np.sqrt(0.25 * 0.75 / x.size)
+    y, _ = run(lambda x: hkx.Dropout(0.25, broadcast_dims=[1])(x, True), x, rng=jax.random.key(1))
+    assert set((np.asarray(y) != 0).sum(1).tolist()) == {0, 5}
+    assert run(lambda x: hkx.Dropout(0.25)(x, False), x)[0].tolist() == x.tolist()
+    with pytest.raises(hkx.errors.MissingRNGError):
+        run(lambda x: hkx.Dropout(0.25)(x, True), x, params={})
+
+
+@pytest.mark.parametrize(
+    "equation,shape,bias",
+    [
+        ("...d,dhk->...hk", (4, 2, 3), (2, 3)),
+        ("btd,dk->btk", (4, 3), (3,)),
+        ("bhd,hdk->bhk", (5, 4, 3), (5, 3)),
+        ("d...,dk->k...", (2, 3), (3,)),
+    ],
+)
+def test_einsum(equation: str, shape: tuple[int, ...], bias: tuple[int, ...]) -> None:
+    x = normal(2, 5, 4)
+    params = {"einsum": {"w": normal(*shape), "b": normal(*bias)}}
+    made = hkx.transform(lambda x: hkx.Einsum(shape, equation)(x)).init(jax.random.key(0), x)
+    assert jax.tree.map(np.shape, made) == jax.tree.map(np.shape, params)
+    y, _ = run(lambda x: hkx.Einsum(shape, equation)(x), x, params=params)
+    b = params["einsum"]["b"]
+    wanted = np.einsum(equation, x, params["einsum"]["w"]) + (b[:, None, None] if equation.endswith("k...") else b)
+    close(y, wanted, 1e-5)
+
+
+@pytest.mark.parametrize("equation", ["ab->ba", "ab,...b->a", "ab,bc"])
+def test_einsum_rejects(equation: str) -> None:
+    with pytest.raises(ValueError, match="equation"):
+        hkx.testing.transform_and_run(lambda: hkx.Einsum([2, 2], equation))()
+    with pytest.raises(ValueError, match="shape"):
+        hkx.testing.transform_and_run(lambda: hkx.Einsum([2, 2], "a,b->ab"))()
+
+
+def test_prelu() -> None:
+    x = normal(3, 4)
+    y, params = run(lambda x: hkx.PReLU()(x), x)
+    assert params["p_re_lu"]["alpha"] == 0.25
+    close(y, np.where(x >= 0, x, 0.25 * x))
+    alpha = normal(4)
+    y, _ = run(lambda x: hkx.PReLU(param_axis=-1)(x), x, params={"p_re_lu": {"alpha": alpha}})
+    close(y, np.where(x >= 0, x, alpha * x))
+
+
+def test_lora() -> None:
+    x = normal(3, 4)
+    y, params = run(lambda x: hkx.LoRALinear(5, rank=2, name="linear")(x), x)
+    close(y, run(lambda x: hkx.Linear(5)(x), x, params=params)[0])  # starts as the linear layer
+    own = {"linear": {**params["linear"], "lora_b": normal(2, 5)}}
+    y, _ = run(lambda x: hkx.LoRALinear(5, rank=2, alpha=6.0, name="linear")(x), x, params=own)
+    p = jax.tree.map(np.asarray, own["linear"])
+    close(y, x @ p["w"] + p["b"] + 3.0 * x @ p["lora_a"] @ p["lora_b"], 1e-5)
+    assert np.abs(p["lora_a"]).max() <= np.sqrt(3 * 2.0 / 4)
+    with pytest.raises(ValueError, match="rank"):
+        hkx.testing.transform_and_run(lambda: hkx.LoRALinear(5, rank=0))()
+
+
+def test_weight_norm() -> None:
+    x, w, scale, b = normal(2, 6, 4), normal(3, 4, 5), normal(5), normal(5)
+    params = {"conv1_d": {"w": w, "w_scale": scale, "b": b}}
+    f = lambda x: hkx.WeightNorm(hkx.Conv1D(5, 3, padding="VALID"))(x)  # noqa: E731
+    made = hkx.transform(f).init(jax.random.key(0), x)
+    assert jax.tree.map(np.shape, made) == jax.tree.map(np.shape, params)
+    w = scale * w / np.sqrt((w**2).sum((0, 1)))
+    wanted = np.stack([np.einsum("nkc,kco->no", x[:, i : i + 3], w) + b for i in range(4)], 1)
+    close(run(f, x, params=params)[0], wanted, 1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 9])
+def test_adaptive_avg_pool(size: int) -> None:
+    x = normal(2, 7, 6, 3)
+    y, _ = run(lambda x: hkx.AdaptiveAvgPool([size, None])(x), x)
+    ends = [(i * 7 // size, -((-(i + 1) * 7) // size)) for i in range(size)]
+    close(y, np.stack([x[:, a:b].mean(1) for a, b in ends], 1))
+    y, _ = run(lambda x: hkx.AdaptiveAvgPool(size, channel_axis=1)(x), x)
+    assert y.shape == (2, 7, size, size)
+
+
+def test_rotary() -> None:
+    x, positions = normal(2, 5, 3, 8), np.array([0, 3, 4, 9, 100])
+    y, _ = run(lambda x: hkx.RotaryEmbedding(theta=50.0)(x, positions), x)
+    wanted = np.empty_like(x)
+    for t, position in enumerate(positions):
+        for i in range(4):
+            angle = position * 50.0 ** (-2 * i / 8)
+            a, b = x[:, t, :, i], x[:, t, :, i + 4]
+            wanted[:, t, :, i] = a * np.cos(angle) - b * np.sin(angle)
+            wanted[:, t, :, i + 4] = b * np.cos(angle) + a * np.sin(angle)
+    close(y, wanted, 2e-5)  # the angle 100 in float32
+    batched, _ = run(lambda x: hkx.RotaryEmbedding(theta=50.0)(x, np.stack([positions, positions])), x)
+    close(y, batched)
+    with pytest.raises(ValueError, match="even"):
+        run(lambda x: hkx.RotaryEmbedding()(x), x[..., :7])
+
+
+def attended(params: Any, x: np.ndarray, heads: int, kv_heads: int, allowed: np.ndarray) -> np.ndarray:
+    """Attention written as loops; `allowed` is bool[B, T, S]."""
+    p = {name.rpartition("/")[2]: np.asarray(entries["w"], np.float64) for name, entries in params.items()}
+    q, k, v = (np.reshape(x @ p[n], (*x.shape[:2], -1, 4)) for n in ("query", "key", "value"))
+    out = np.zeros((*x.shape[:2], heads, 4))
+    for b, t, h in np.ndindex(*out.shape[:3]):
+        shared = h // (heads // kv_heads)
+        logits = np.where(allowed[b, t], k[b, :, shared] @ q[b, t, h] / 2.0, -np.inf)
+        weights = np.exp(logits - logits.max())
+        out[b, t, h] = (weights / weights.sum()) @ v[b, :, shared]
+    return out.reshape(*x.shape[:2], -1) @ p["output"]
+
+
+T = np.arange(6)
+CAUSAL = T[None] <= T[:, None]
+LENGTHS = np.array([6, 4])
+MASKS = {
+    "none": ({}, np.ones([6, 6], bool)),
+    "causal": ({"is_causal": True}, CAUSAL),
+    "window": ({"is_causal": True, "window": 3}, CAUSAL & (T[None] > T[:, None] - 3)),
+    "lengths": ({"lengths": LENGTHS}, T[None, None] < LENGTHS[:, None, None]),
+    "all": ({"is_causal": True, "lengths": LENGTHS}, CAUSAL & (T[None, None] < LENGTHS[:, None, None])),
+    "mask": ({"mask": (T[None] != 2)[None, None]}, np.broadcast_to(T[None] != 2, [6, 6])),
+}
+
+
+@pytest.mark.parametrize("name,kv_heads", [*((name, 2) for name in MASKS), ("causal", 1), ("window", 4)])
+def test_grouped_query_attention(name: str, kv_heads: int) -> None:
+    options, allowed = MASKS[name]
+    x = normal(2, 6, 5)
+    y, params = run(lambda x: hkx.GroupedQueryAttention(4, kv_heads, 4)(x, **options), x)
+    close(y, attended(params, x, 4, kv_heads, np.broadcast_to(allowed, [2, 6, 6])), 1e-5)
+
+
+@pytest.mark.parametrize("window", [None, 3])
+@pytest.mark.parametrize("rotary", [False, True])
+def test_cache(window: int | None, rotary: bool) -> None:
+    """Token by token, or in two pieces, is the same as all at once."""
+    x = normal(2, 6, 5)
+
+    def layer() -> hkx.GroupedQueryAttention:
+        return hkx.GroupedQueryAttention(4, 2, 4, rotary=hkx.RotaryEmbedding() if rotary else None)
+
+    def decode(x: Any) -> Any:
+        attention = layer()
+        first, cache = attention(x[:, :2], cache=attention.initial_cache(2, 8), window=window)
+
+        def step(cache: Any, token: Any) -> Any:
+            y, cache = attention(token[:, None], cache=cache, window=window)
+            return cache, y[:, 0]
+
+        cache, rest = hkx.scan(step, cache, jnp.swapaxes(x[:, 2:], 0, 1))
+        return jnp.concatenate([first, jnp.swapaxes(rest, 0, 1)], 1), cache.length
+
+    whole, params = run(lambda x: layer()(x, is_causal=True, window=window), x)
+    (pieces, length), _ = run(decode, x, params=params)
+    close(pieces, whole, 1e-5)
+    assert length == 6
+
+
+def test_grouped_query_attention_rejects() -> None:
+    x = normal(1, 3, 4)
+    with pytest.raises(ValueError, match="num_kv_heads"):
+        run(lambda x: hkx.GroupedQueryAttention(4, 3, 4)(x), x)
+    with pytest.raises(ValueError, match="window"):
+        run(lambda x: hkx.GroupedQueryAttention(4, 2, 4)(x, window=2), x)
+
+    def overfull(x: Any) -> Any:
+        attention = hkx.GroupedQueryAttention(4, 2, 4)
+        return attention(x, cache=attention.initial_cache(1, 2))[0]
+
+    with pytest.raises(ValueError, match="room for 2"):
+        hkx.testing.transform_and_run(overfull)(x)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_sequence_lengths(reverse: bool) -> None:
+    """A padded sequence is unrolled as its part within the length."""
+    xs, lengths = normal(5, 3, 2), np.array([5, 2, 0])
+
+    def unroll(xs: Any, lengths: Any = None) -> Any:
+        core = hkx.LSTM(3)
+        state = core.initial_state(xs.shape[1])
+        return hkx.dynamic_unroll(core, xs, state, reverse=reverse, sequence_lengths=lengths)
+
+    (ys, state), params = run(unroll, xs, lengths)
+    for i, n in enumerate(lengths[:2]):
+        (part, final), _ = run(unroll, xs[:n, i : i + 1], params=params)
+        close(ys[:n, i : i + 1], part)
+        close(state.cell[i : i + 1], final.cell)
+    assert not ys[2:, 1].any() and not ys[:, 2].any() and not state.hidden[2].any()
+
+
+def test_bidirectional() -> None:
+    xs, lengths = normal(3, 5, 2), np.array([5, 2, 4])
+
+    def both(xs: Any) -> Any:
+        module = hkx.Bidirectional(hkx.GRU(3, name="there"), hkx.GRU(3, name="back"))
+        return module(xs, time_major=False, sequence_lengths=lengths)
+
+    (ys, states), params = run(both, xs)
+    for i, n in enumerate(lengths):
+        for name, part, state in (("there", ys[i, :n, :3], states[0]), ("back", ys[i, :n, 3:], states[1])):
+            core = hkx.transform(lambda x, h, name=name: hkx.GRU(3, name=name)(x, h)[0])
+            steps = range(n) if name == "there" else reversed(range(n))
+            h = np.zeros(3, np.float32)
+            for t in steps:
+                h = core.apply(params, None, xs[i, t], h)
+                close(part[t], h)
+            close(state[i], h)
+
+
+def test_torch_uniform() -> None:
+    w = hkx.testing.transform_and_run(lambda: hkx.initializers.TorchUniform()([3, 50, 200], jnp.float32))()
+    limit = 1 / np.sqrt(150)
+    assert 0.99 * limit < np.abs(w).max() <= limit
+    assert abs(np.var(w) - limit**2 / 3) < 0.02 * limit**2
+    with pytest.raises(ValueError, match="fan_in"):
+        hkx.testing.transform_and_run(lambda: hkx.initializers.TorchUniform()([3], jnp.float32))()

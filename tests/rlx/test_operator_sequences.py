@@ -1,0 +1,140 @@
+"""Operators over sequences: cut ones, empty ones, masked ones, and integers in them."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from operator_checks import assert_close, cast, draw, everything_in_double_precision, exact, gradients
+from operator_registry import CASES, MULTI_STEP
+
+import rlx
+
+multi_step_case = pytest.mark.parametrize("case", MULTI_STEP, ids=lambda case: case.name)
+masked_case = pytest.mark.parametrize("case", [case for case in CASES if case.masks], ids=lambda case: case.name)
+sequence_case = pytest.mark.parametrize("case", [case for case in CASES if case.sequence], ids=lambda case: case.name)
+REWARDS = {"r_t", "rewards", "phi_t", "target_t", "adv", "adv_t"}
+
+
+@multi_step_case
+def test_a_cut_sequence_gives_exactly_what_its_pieces_give(case):
+    """The pieces are cut out of the arguments, each with the values of the states in which it ended."""
+    rng = np.random.default_rng(7)
+    arguments = cast(draw(case, 7), jnp.float32)
+    steps = arguments["r_t"].shape[0]
+    truncation_t = np.zeros(steps, bool)
+    truncation_t[[1, 3]] = True
+    values = jnp.asarray(rng.normal(size=steps), jnp.float32)
+    with_cuts = case.run(arguments, truncation_t=jnp.asarray(truncation_t), truncation_value_t=values)
+    more = {"truncation_t": truncation_t, "truncation_value_t": np.asarray(values, np.float64)}
+    assert_close(with_cuts, case.oracle(exact(arguments), **more), rtol=2e-5, atol=2e-5)
+    numbers = jax.tree.leaves(case.run(arguments, truncation_t=jnp.asarray(truncation_t, jnp.int32)))
+    booleans = jax.tree.leaves(case.run(arguments, truncation_t=jnp.asarray(truncation_t)))
+    for number, boolean in zip(numbers, booleans, strict=True):
+        np.testing.assert_array_equal(number, boolean)
+
+
+@multi_step_case
+def test_a_truncation_value_alone_is_an_error(case):
+    arguments = cast(draw(case, 7), jnp.float32)
+    with pytest.raises(rlx.ArgumentError, match="argument `truncation_value_t`"):
+        case.run(arguments, truncation_value_t=arguments["r_t"])
+    with pytest.raises(rlx.ShapeError, match="argument `truncation_t`"):
+        case.run(arguments, truncation_t=jnp.zeros(arguments["r_t"].shape[0] + 1, bool))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if REWARDS & set(case.learns + case.stopped)],
+                         ids=lambda case: case.name)  # fmt: skip
+def test_integer_rewards_and_boolean_discounts(case):
+    arguments = draw(case, 3)
+    for name in REWARDS & set(arguments):
+        arguments[name] = np.rint(arguments[name]).astype(np.int32)
+    if "discount_t" in arguments:
+        arguments["discount_t"] = arguments["discount_t"] > 0.7
+    results = jax.eval_shape(case.run, cast(arguments, jnp.bfloat16))
+    without_floats = case.name.endswith("_advantages") and case.learns == ("rewards",)
+    expected = jnp.float32 if without_floats else jnp.bfloat16
+    assert all(x.dtype == expected for x in jax.tree.leaves(results))
+    numbers = {name: x.astype(np.float64) if x.dtype == bool and name == "discount_t" else x
+               for name, x in arguments.items()}  # fmt: skip
+    assert_close(case.run(cast(arguments, jnp.float32)), case.oracle(numbers), rtol=2e-5, atol=2e-5)
+
+
+def shortened(case, steps):
+    """The arguments of a multi-step operator, cut to their first steps."""
+    arguments = draw(case, 4)
+    full = arguments["r_t"].shape[0]
+    return {
+        name: value[: max(steps + value.shape[0] - full, 0)] if np.ndim(value) else value
+        for name, value in arguments.items()
+    }
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+@pytest.mark.parametrize("case", [c for c in CASES if c.multi or c.sequence], ids=lambda case: case.name)
+def test_no_step_and_one_step(case, steps):
+    if steps == 0 and case.name in ("general_off_policy_returns_from_q_and_v", "retrace_continuous"):
+        pytest.skip("T - 1 values do not exist for T = 0")
+    arguments = draw(case, 4, steps) if case.sequence else shortened(case, steps)
+    learns = case.learns if steps else ()  # the gradient of nothing is nothing
+    both = jax.jit(lambda x: (case.run(x), gradients(case, x, learns)))
+    results, slopes = both(cast(arguments, jnp.float32))
+    if case.multi:
+        assert all(x.shape == (steps,) for x in jax.tree.leaves(results))
+    if steps or case.sequence:
+        assert_close(results, case.oracle(arguments), rtol=2e-5, atol=2e-5)
+    assert all(np.all(np.isfinite(slope)) for slope in slopes.values())
+
+
+@multi_step_case
+def test_a_discount_of_zero_divides_a_sequence_into_two(case):
+    """What comes before it does not depend on what comes after."""
+    arguments = draw(case, 6)
+    steps = arguments["r_t"].shape[0]
+    arguments["discount_t"] = np.full(steps, 0.9)
+    arguments["discount_t"][2] = 0.0
+    other = draw(case, 60)
+    changed = {**arguments, "r_t": np.concatenate([arguments["r_t"][:3], other["r_t"][3:]])}
+    for name in ("v_t", "q_t"):
+        if name in arguments and np.ndim(arguments[name]):
+            changed[name] = np.concatenate([arguments[name][:3], other[name][3:]])
+    run = jax.jit(case.run)
+    one, two = (jax.tree.leaves(run(cast(x, jnp.float32))) for x in (arguments, changed))
+    for before, after in zip(one, two, strict=True):
+        np.testing.assert_array_equal(before[:3], after[:3])
+        assert not np.array_equal(before[3:], after[3:])
+
+
+@sequence_case
+def test_wrong_lengths_name_an_argument(case):
+    arguments, longer = cast(draw(case, 0), jnp.float32), cast(draw(case, 0, 9), jnp.float32)
+    names = [name for name in arguments if arguments[name].shape != longer[name].shape]
+    for name in names if len(names) > 1 else ():
+        with pytest.raises(rlx.ShapeError, match=f"{case.name}: argument `\\w+` has shape"):
+            case.run({**arguments, name: longer[name]})
+
+
+def with_nan_where_masked_out(case, arguments):
+    poisoned = dict(arguments)
+    for mask, shielded in case.masks.items():
+        for name in shielded:
+            missing = arguments[name].ndim - arguments[mask].ndim
+            counts = arguments[mask].reshape(arguments[mask].shape + (1,) * missing)
+            poisoned[name] = np.where(counts, arguments[name], np.nan)
+    return poisoned
+
+
+@masked_case
+def test_what_is_masked_out_reaches_nothing(case):
+    """As one batch of four: sequences as they are, and with NaN where masked out; then the same with empty masks."""
+    drawn = draw(case, 5)
+    empty = drawn | {mask: np.zeros_like(drawn[mask]) for mask in case.masks}
+    batch = [drawn, with_nan_where_masked_out(case, drawn), empty, with_nan_where_masked_out(case, empty)]
+    everything = everything_in_double_precision(case, batch)
+    clean, poisoned, nothing, poisoned_nothing = (jax.tree.map(lambda x: x[i], everything) for i in range(4))  # noqa: B023
+    assert np.isfinite(clean[0])
+    jax.tree.map(np.testing.assert_array_equal, poisoned, clean)
+    for result, slopes, _ in (nothing, poisoned_nothing):
+        np.testing.assert_allclose(result, case.oracle(empty), rtol=1e-6)
+        if not case.name.startswith(("dpo", "ipo", "kto_loss")):  # in which an empty answer has a log-ratio of 0
+            assert float(result) == 0
+        assert not any(np.any(slope) for slope in slopes.values())

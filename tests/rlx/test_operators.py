@@ -1,0 +1,148 @@
+"""Every operator against its NumPy oracle, and against what all operators promise."""
+
+import functools
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from operator_checks import SEEDS, assert_close, cast, draw, drawn_in_double_precision, oracle_gradient
+from operator_registry import CASES, MULTI_STEP, NEW_POLICIES, NEW_PREFERENCES
+
+import rlx
+
+every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+stopping_case = pytest.mark.parametrize("case", [c for c in CASES if c.stopped], ids=lambda case: case.name)
+
+
+@every_case
+def test_equals_its_oracle(case):
+    arguments = draw(case, 0)
+    results = case.run(cast(arguments, jnp.float32))
+    assert all(x.dtype == jnp.float32 for x in jax.tree.leaves(results))
+    # 2e-5: some roundings of float32 (6e-8) at values up to about ten, some after a cancellation; and the guard of the
+    # two-hot encodings, 1e-5 over the width of a bin.
+    assert_close(results, case.oracle(arguments), rtol=2e-5, atol=2e-5)
+
+
+@every_case
+def test_jitted_and_mapped_in_double_precision_equals_its_oracle_one_by_one(case):
+    results, _, _ = drawn_in_double_precision(case)
+    assert all(x.dtype == np.float64 for x in jax.tree.leaves(results))
+    guard = 1e-4 if case.name == "transform_to_2hot" else 1e-11  # as above
+    for i, seed in enumerate(SEEDS):
+        one = jax.tree.map(lambda x: x[i], results)  # noqa: B023
+        assert_close(one, case.oracle(draw(case, seed)), rtol=guard, atol=guard)
+
+
+@every_case
+def test_gradients(case):
+    """They are the oracle's for what is learnt, zero for what is a constant, and the flag decides."""
+    arguments = draw(case, 1)
+    _, of_all_seeds, _ = drawn_in_double_precision(case)
+    assert all(np.all(np.isfinite(gradient)) for gradient in of_all_seeds.values())
+    assert all(np.any(of_all_seeds[name]) for name in case.learns)
+    _, gradients, flowing = jax.tree.map(lambda x: x[1], drawn_in_double_precision(case))
+    guard = 1e-4 if case.name == "transform_to_2hot" else 1e-6  # as above; the error of central differences
+    same = functools.partial(np.testing.assert_allclose, rtol=guard, atol=guard)
+    for name in case.learns:
+        if not case.inner_constants:
+            same(gradients[name], oracle_gradient(case, arguments, name), err_msg=name)
+    for name in case.stopped:
+        assert not np.any(gradients[name]), name
+        if not case.inner_constants:
+            same(flowing[name], oracle_gradient(case, arguments, name), err_msg=name)
+    assert not case.stopped or any(np.any(flowing[name]) for name in case.stopped)
+
+
+@stopping_case
+def test_both_spellings_of_the_flag(case):
+    arguments = cast(draw(case, 0), jnp.float32)
+    with pytest.raises(rlx.OptionError, match="two spellings"):
+        case.run(arguments, stop_target_gradients=True, use_stop_gradient=True)
+    jax.eval_shape(functools.partial(case.run, use_stop_gradient=False), arguments)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@every_case
+def test_half_precision_stays(case, dtype):
+    results = jax.eval_shape(case.run, cast(draw(case, 2), dtype))
+    assert all(x.dtype == dtype for x in jax.tree.leaves(results))
+
+
+@pytest.mark.parametrize("case", MULTI_STEP + NEW_POLICIES + NEW_PREFERENCES, ids=lambda case: case.name)
+def test_half_precision_is_as_exact_as_it_can_be(case):  # of those that sum over many numbers
+    arguments = draw(case, 2)
+    given = cast(arguments, jnp.bfloat16)
+    rounded = {name: np.asarray(value, np.asarray(arguments[name]).dtype) for name, value in given.items()}
+    # Some dozen roundings, each of half a unit in the last place (2⁻⁸), of intermediate values up to about six.
+    assert_close(jax.jit(case.run)(given), case.oracle(rounded), rtol=0.05, atol=0.08)
+
+
+@every_case
+def test_a_wrong_rank_names_the_argument(case):
+    arguments = cast(draw(case, 0), jnp.float32)
+    for name, value in arguments.items():
+        if name in case.free:
+            continue
+        with pytest.raises(rlx.RankError, match=f"{case.name}: argument `{name}` has rank {value.ndim + 4}"):
+            jax.eval_shape(lambda x: case.run({**arguments, name: x}), value[None, None, None, None])  # noqa: B023
+
+
+@every_case
+def test_a_wrong_kind_of_number_names_the_argument(case):
+    arguments = cast(draw(case, 0), jnp.float32)
+    for name, value in arguments.items():
+        is_index = jnp.issubdtype(value.dtype, jnp.integer)
+        with pytest.raises(rlx.DTypeError, match=f"{case.name}: argument `{name}` is a list"):
+            case.run({**arguments, name: [1.0]})
+        for dtype in (jnp.float32, jnp.complex64) if is_index else (jnp.complex64,):
+            if case.name == "batched_index" and not is_index:  # which indexes into numbers of any kind
+                continue
+            with pytest.raises(rlx.DTypeError, match=f"{case.name}: argument `{name}` has dtype {dtype.dtype}"):
+                case.run({**arguments, name: value.astype(dtype)})
+
+
+LENGTHS_OF_THEIR_OWN = {
+    "quantile_q_learning": ("dist_q_t", "dist_q_t_selector"),
+    "implicit_quantile_q_learning": ("dist_q_t", "dist_q_t_selector"),
+    "sac_critic_loss": ("q_tm1", "q_t"),
+    "generalized_policy_improvement": ("psi_t",),
+}
+
+
+@every_case
+def test_a_wrong_length_names_an_argument(case):
+    arguments = cast(draw(case, 0), jnp.float32)
+    lengths = [n for x in arguments.values() for n in x.shape]
+    for name, value in arguments.items():
+        # A length can only be wrong beside another argument that has it too.
+        if name in case.free or not value.ndim or lengths.count(value.shape[0]) < 2:
+            continue
+        if name in LENGTHS_OF_THEIR_OWN.get(case.name, ()):
+            continue
+        with pytest.raises(rlx.ShapeError, match=f"{case.name}: argument `"):
+            jax.eval_shape(lambda x: case.run({**arguments, name: x}), jnp.concatenate([value, value[:1]]))  # noqa: B023
+
+
+@every_case
+def test_lowers_for_every_platform(case):
+    arguments = cast(draw(case, 0), jnp.float32)
+    exported = jax.export.export(jax.jit(case.run), platforms=("cpu", "cuda", "tpu"))(arguments)
+    assert exported.platforms == ("cpu", "cuda", "tpu")
+
+
+def test_every_operator_with_a_flag_is_here():
+    """A new operator cannot be forgotten: whatever takes the flag is in the registry, or is tested on its own."""
+    apart = {
+        "mpo_loss", "vmpo_loss", "vmpo_compute_weights_and_temperature_loss", "kl_constraint_loss", "get_top_k_weights",
+        "compute_parametric_kl_penalty_and_dual_loss", "sampled_policy_distillation_loss",
+    }  # fmt: skip
+    known = {case.name for case in CASES} | apart
+    for name in dir(rlx):
+        member = getattr(rlx, name)
+        if inspect.isfunction(member) and not name.startswith("transformed_"):
+            parameters = inspect.signature(member).parameters
+            if "stop_target_gradients" in parameters or "use_stop_gradient" in parameters:
+                assert name in known, name

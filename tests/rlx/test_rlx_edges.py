@@ -1,0 +1,301 @@
+"""The edges: shapes that documentation promises, masks that hold NaN, long sums in half precision, closed forms."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rlx
+from rlx.core import recurrence
+
+T = 7
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    return {
+        "r_t": jnp.asarray(rng.normal(size=T), jnp.float32),
+        "discount_t": jnp.asarray(rng.uniform(0.5, 1.0, size=T), jnp.float32),
+        "v_t": jnp.asarray(rng.normal(size=T), jnp.float32),
+    }
+
+
+def test_lambda_zero_is_one_step_and_lambda_one_is_the_discounted_return(data):
+    one_step = data["r_t"] + data["discount_t"] * data["v_t"]
+    np.testing.assert_allclose(rlx.lambda_returns(**data, lambda_=0.0), one_step, rtol=1e-6)
+    whole = rlx.discounted_returns(data["r_t"], data["discount_t"], data["v_t"][-1])
+    np.testing.assert_allclose(rlx.lambda_returns(**data, lambda_=1.0), whole, rtol=1e-5)
+    weights = np.cumprod(np.concatenate([[1.0], data["discount_t"]]))
+    closed = np.dot(weights[:-1], data["r_t"]) + weights[-1] * float(data["v_t"][-1])
+    np.testing.assert_allclose(whole[0], closed, rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 50])
+def test_n_step_returns_for_every_n(data, n):
+    r, d, v = (np.asarray(x, np.float64) for x in data.values())
+    expected = []
+    for t in range(T):
+        end = min(t + n, T)
+        g = v[end - 1]
+        for k in reversed(range(t, end)):
+            g = r[k] + d[k] * g
+        expected.append(g)
+    np.testing.assert_allclose(rlx.n_step_bootstrapped_returns(**data, n=n), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [1, 3, 20])
+def test_n_step_returns_take_one_lambda_less_than_steps(data, n):
+    lambda_t = jnp.linspace(0.1, 0.9, T)
+    full = rlx.n_step_bootstrapped_returns(**data, n=n, lambda_t=lambda_t)
+    np.testing.assert_array_equal(rlx.n_step_bootstrapped_returns(**data, n=n, lambda_t=lambda_t[:-1]), full)
+    same = rlx.n_step_bootstrapped_returns(**data, n=n, lambda_t=lambda_t.at[-1].set(123.0))
+    np.testing.assert_array_equal(same, full)
+
+
+def test_n_steps_beyond_the_end_are_lambda_returns(data):
+    np.testing.assert_allclose(
+        rlx.n_step_bootstrapped_returns(**data, n=T + 5, lambda_t=0.6),
+        rlx.lambda_returns(**data, lambda_=0.6),
+        rtol=1e-6,
+        atol=1e-6,
+    )
+
+
+def test_values_of_the_wrong_length_are_an_error_for_gae(data):
+    for length in (T - 1, T, T + 2):
+        with pytest.raises(
+            rlx.ShapeError, match=r"argument `values` has shape \[\d+\], expected shape \[T\+1\] with T = 7"
+        ):
+            rlx.truncated_generalized_advantage_estimation(data["r_t"], data["discount_t"], 0.9, jnp.ones(length))
+
+
+def pieces(length, cuts):
+    edges = [0, *[cut + 1 for cut in cuts], length]
+    return [slice(a, b) for a, b in itertools.pairwise(edges) if a < b]
+
+
+@pytest.mark.parametrize("cuts", [[], [0], [2, 3], [6], [0, 1, 2, 3, 4, 5, 6]])
+def test_pieces_one_by_one_are_bit_for_bit_the_cut_sequence(data, cuts):
+    rng = np.random.default_rng(1)
+    mask = jnp.zeros(T, bool).at[jnp.array(cuts, int)].set(True)
+    ends = jnp.asarray(rng.normal(size=T), jnp.float32)  # values of the states in which pieces end
+    v_t = jnp.where(mask, ends, data["v_t"])
+    rho = jnp.asarray(rng.uniform(0.5, 1.5, size=T), jnp.float32)
+    v_tm1 = jnp.asarray(rng.normal(size=T), jnp.float32)
+    values = jnp.concatenate([v_tm1, data["v_t"][-1:]])
+    given = {"truncation_t": mask, "truncation_value_t": ends}
+    r_t, discount_t = data["r_t"], data["discount_t"]
+    whole = {
+        "lambda": rlx.lambda_returns(**data, lambda_=0.7, **given),
+        "n_step": rlx.n_step_bootstrapped_returns(**data, n=3, lambda_t=0.7, **given),
+        "discounted": rlx.discounted_returns(**data, **given),
+        "gae": rlx.truncated_generalized_advantage_estimation(r_t, discount_t, 0.7, values, **given),
+        "vtrace": rlx.vtrace(v_tm1, data["v_t"], r_t, discount_t, rho, 0.7, stop_target_gradients=False, **given),
+        "pg": rlx.vtrace_td_error_and_advantage(v_tm1, data["v_t"], r_t, discount_t, rho, 0.7, **given).pg_advantage,
+    }
+    for where in pieces(T, cuts):
+        r, d, v, v0, rh = r_t[where], discount_t[where], v_t[where], v_tm1[where], rho[where]
+        last = v_t[-1:] if where.stop == T and T - 1 not in cuts else v[-1:]
+        bootstrap = jnp.concatenate([v0, last])
+        alone = {
+            "lambda": rlx.lambda_returns(r, d, v, 0.7),
+            "n_step": rlx.n_step_bootstrapped_returns(r, d, v, 3, 0.7),
+            "discounted": rlx.discounted_returns(r, d, v),
+            "vtrace": rlx.vtrace(v0, v, r, d, rh, 0.7, stop_target_gradients=False),
+            "pg": rlx.vtrace_td_error_and_advantage(v0, v, r, d, rh, 0.7).pg_advantage,
+        }
+        for name, value in alone.items():
+            np.testing.assert_array_equal(whole[name][where], value, err_msg=name)
+        # Between the values of a piece no state is missing but the last; the others are those of v_tm1 itself.
+        inner = jnp.concatenate([v0[1:], bootstrap[-1:]])
+        delta = r + d * inner - v0
+        expected, acc = [], 0.0
+        for t in reversed(range(len(r))):
+            acc = float(delta[t]) + (0.7 * float(d[t]) * acc if t + 1 < len(r) else 0.0)
+            expected.append(acc)
+        np.testing.assert_allclose(whole["gae"][where], expected[::-1], rtol=1e-5, atol=1e-6)
+
+
+def test_masked_nan_reaches_neither_vtrace_nor_its_gradients(data):
+    rng = np.random.default_rng(2)
+    mask = jnp.array([True, False, True, True, False, True, True])
+    v_tm1 = jnp.asarray(rng.normal(size=T), jnp.float32)
+    rho = jnp.asarray(rng.uniform(0.5, 1.5, size=T), jnp.float32)
+
+    def loss(v_tm1, v_t, r_t, rho, bad):
+        poison = jnp.where(mask, 0.0, bad)
+        errors = rlx.vtrace(
+            v_tm1 + poison, v_t + poison, r_t + poison, data["discount_t"], rho + poison, 0.9,
+            stop_target_gradients=False, sample_mask=mask,
+        )  # fmt: skip
+        return jnp.sum(jnp.where(mask, jnp.square(errors), 0.0))
+
+    arguments = (v_tm1, data["v_t"], data["r_t"], rho)
+    clean = jax.value_and_grad(loss, (0, 1, 2, 3))(*arguments, 0.0)
+    dirty = jax.value_and_grad(loss, (0, 1, 2, 3))(*arguments, jnp.nan)
+    for one, other in zip(jax.tree.leaves(clean), jax.tree.leaves(dirty), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("loss", ["policy_gradient", "entropy"])
+def test_unweighted_nan_reaches_neither_policy_losses_nor_their_gradients(loss):
+    w_t = jnp.array([1.0, 0.0, 2.0])
+
+    def total(logits_t, bad):
+        logits_t = logits_t.at[1].set(bad)
+        if loss == "entropy":
+            return rlx.entropy_loss(logits_t, w_t)
+        return rlx.policy_gradient_loss(logits_t, jnp.array([0, 1, 1]), jnp.array([1.0, bad, 3.0]), w_t)
+
+    logits = jnp.asarray(np.random.default_rng(0).normal(size=(3, 2)), jnp.float32)
+    clean, dirty = jax.value_and_grad(total)(logits, 0.5), jax.value_and_grad(total)(logits, jnp.nan)
+    np.testing.assert_array_equal(clean[0], dirty[0])
+    np.testing.assert_array_equal(clean[1], dirty[1])
+
+
+def test_truncated_values_that_are_nan_do_not_matter(data):
+    """Where the value of the cut-off state is given, that of the next episode's first state is not looked at."""
+    mask = jnp.zeros(T, bool).at[2].set(True)
+    ends = jnp.full(T, jnp.nan).at[2].set(1.5)
+
+    def total(v_t):
+        return jnp.sum(rlx.lambda_returns(**{**data, "v_t": v_t}, truncation_t=mask, truncation_value_t=ends))
+
+    gradient = jax.grad(total)(data["v_t"].at[2].set(jnp.nan))
+    assert np.all(np.isfinite(gradient))
+    assert gradient[2] == 0
+
+
+def test_long_sums_in_half_precision_do_not_stall():
+    """Adding ones in bfloat16 stops at 256, where one is below half a unit in the last place."""
+    ones = jnp.ones(2000, jnp.bfloat16)
+    assert float(rlx.discounted_returns(ones, ones, jnp.bfloat16(0))[0]) == 2000.0
+    returns = rlx.n_step_bootstrapped_returns(ones, ones, jnp.zeros(2000, jnp.bfloat16), n=1000)
+    assert float(returns[0]) == 1000.0
+
+
+def test_actions_are_safe_under_every_transform(data):
+    def error(q_tm1, a_tm1, r_t, discount_t, q_t):
+        return rlx.q_learning(q_tm1, a_tm1, r_t, discount_t, q_t)
+
+    q = jnp.ones([8, 3])
+    a, r = jnp.zeros(8, int), jnp.ones(8)
+    mapped = jax.vmap(error)(q, a, r, r, q)
+    np.testing.assert_array_equal(jax.pmap(error)(q, a, r, r, q), mapped)
+    with pytest.raises(rlx.RankError, match="argument `q_tm1` has rank 2"):
+        jax.pmap(error)(q[:, None], a, r, r, q)
+    with pytest.raises(rlx.RankError, match=r"jax\.vmap\(rlx\.q_learning\)"):
+        jax.grad(lambda q: error(q, a, r, r, q).sum())(q)
+
+
+def test_the_largest_advantage_counts_fully_in_the_gradient_of_vmpo():
+    """The temperature loss is η log Σ_s exp(A_s / η) and a constant: its gradient is a softmax."""
+    advantages = jnp.array([3.0, 1.0, 2.5])
+    temperature = rlx.LagrangePenalty(alpha=jnp.array(0.5), epsilon=0.1)
+
+    def loss(advantages):
+        return rlx.vmpo_compute_weights_and_temperature_loss(advantages, None, None, temperature, lambda x: x, 1.0)[0]
+
+    weights = np.exp(np.array([3.0, 1.0, 2.5]) / 0.5 - 6.0)
+    np.testing.assert_allclose(jax.grad(loss)(advantages), weights / weights.sum(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("probs", [[1.0, 2.0, np.nan], [0.0, 0.0, 0.0], [1.0, np.inf, 0.0], [-1.0, 3.0, 1.0]])
+def test_what_is_no_distribution_has_no_sample(probs):
+    rows = jnp.array([probs, [0.0, 1.0, 0.0]])
+    assert rlx.categorical_sample(jax.random.key(0), rows).tolist() == [-1, 1]
+
+
+def test_two_hot_shows_a_nan_and_keeps_the_shapes_of_rlax():
+    pair = rlx.twohot_pair(-1.0, 1.0, 3)
+    assert np.all(np.isnan(pair.apply(jnp.array([jnp.nan]))))
+    unbiased = rlx.unbiased_transform_pair(-1.0, 1.0, 3, rlx.SIGNED_LOGP1_PAIR)
+    assert pair.apply(0.5).shape == (3,)
+    assert unbiased.apply(0.5).shape == (1, 3)
+    for each in (pair, unbiased):
+        assert each.apply_inv(jnp.ones(3) / 3).shape == (1,)
+        assert each.apply_inv(each.apply(jnp.ones([2, 4]))).shape == (2, 4)
+
+
+def test_labels_are_counted_in_proportion():
+    logits = jnp.array([0.3, -0.7, 1.0])
+    counts = jnp.array([6, 0, 2])
+    expected = -np.dot([0.75, 0.0, 0.25], np.asarray(jax.nn.log_softmax(logits)))
+    np.testing.assert_allclose(rlx.categorical_cross_entropy(counts, logits), expected, rtol=1e-6)
+    assert float(rlx.categorical_cross_entropy(0 * counts, logits)) == 0
+
+
+def test_one_number_for_all_steps_may_have_an_axis(data):
+    """RLax broadcasts a λ, or a last value, of shape [1]."""
+    one, same = jnp.array([0.5]), functools.partial(np.testing.assert_allclose, rtol=1e-5)  # another order of sums
+    same(rlx.lambda_returns(**data, lambda_=one), rlx.lambda_returns(**data, lambda_=0.5))
+    r_t, discount_t, v_t = data.values()
+    for v in (one, 0.5):
+        same(rlx.discounted_returns(r_t, discount_t, v), rlx.discounted_returns(r_t, discount_t, jnp.full(T, 0.5)))
+    values = jnp.concatenate([v_t, one])
+    same(*(rlx.truncated_generalized_advantage_estimation(r_t, discount_t, x, values) for x in (one, 0.5)))
+    more = (v_t, v_t[:-1], v_t, r_t, discount_t, 0 * v_t[:-1])
+    same(*(rlx.retrace_continuous(*more, x) for x in (one, 0.5)))
+
+
+def test_an_action_out_of_range_reads_the_nearest():
+    """As an index out of range does in JAX: what pads a batch, to be masked later, must not become NaN."""
+    q = jnp.array([1.0, 2.0, 4.0])
+    assert float(rlx.q_learning(q, 7, 0.0, 0.5, q)) == -2.0
+    assert float(rlx.sarsa(q, 0, 0.0, 0.5, q, 7)) == 1.0
+
+
+def test_strings_of_numbers_are_not_numbers(data):
+    for bad in ("1.0", None, [1.0], (1.0,), {"a": 1.0}):
+        with pytest.raises(rlx.DTypeError, match="argument `r_t`"):
+            rlx.td_learning(1.0, bad, 0.9, 1.0)
+
+
+def test_numpy_python_and_jax_numbers_agree():
+    expected = 0.5 + 0.9 * 2.0 - 1.0
+    for number in (float, np.float32, jnp.float32, np.asarray):
+        assert float(rlx.td_learning(*map(number, (1.0, 0.5, 0.9, 2.0)))) == pytest.approx(expected, rel=1e-6)
+
+
+def as_given(delta, w):
+    return delta, w
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 5, 40])
+def test_both_algorithms_of_the_recurrence_agree(length, monkeypatch):
+    """Tests run on a CPU, where the sequential one is chosen; the other one must give the same."""
+    rng = np.random.default_rng(length)
+    delta, w = (jnp.asarray(rng.normal(size=(length, 2)), jnp.float32) for _ in range(2))
+    init = jnp.asarray(rng.normal(size=2), jnp.float32)
+    expected, acc = np.zeros((length, 2)), np.asarray(init, np.float64)
+    for t in reversed(range(length)):
+        acc = np.asarray(delta[t], np.float64) + np.asarray(w[t], np.float64) * acc
+        expected[t] = acc
+    for function in (recurrence.scan_affine, recurrence.doubling_affine):
+        solved = jax.jit(lambda *x: function(as_given, x, init))(delta, w)  # noqa: B023
+        np.testing.assert_allclose(solved, expected, rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(recurrence.reverse_affine(delta, w, init), expected, rtol=2e-5, atol=2e-5)
+
+
+def test_weights_that_overflow_do_not_reach_past_a_zero():
+    """A product of weights may overflow although no sum does, where there is nothing to multiply."""
+    steps = jnp.arange(300)
+    w = jnp.where(steps > 150, 10.0, jnp.where(steps == 150, 0.0, 0.5))
+    delta = jnp.where(steps > 150, 0.0, 1.0)
+    expected = recurrence.scan_affine(as_given, (delta, w), jnp.float32(0))
+    assert np.all(np.isfinite(expected))
+    np.testing.assert_allclose(recurrence.doubling_affine(as_given, (delta, w), jnp.float32(0)), expected, rtol=1e-6)
+
+
+def test_long_sequences_choose_their_algorithm_where_they_are_lowered():
+    long = jnp.ones(recurrence.DOUBLING_FROM)
+    export = jax.export.export(jax.jit(recurrence.reverse_affine), platforms=("cpu", "cuda"))(long, long)
+    assert "platform_index" in export.mlir_module() or "case" in export.mlir_module()
+    alone = jax.export.export(jax.jit(recurrence.reverse_affine), platforms=("cuda",))(long, long)
+    assert "stablehlo.while" not in alone.mlir_module()
+    alone = jax.export.export(jax.jit(recurrence.reverse_affine), platforms=("cpu",))(long, long)
+    assert "stablehlo.while" in alone.mlir_module()

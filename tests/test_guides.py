@@ -1,0 +1,55 @@
+"""README.md and docs/ are true: python blocks run in order and print what stands beside them; links lead to files."""
+
+import contextlib
+import io
+import pathlib
+import re
+
+import jax
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+# What a page compares with or uses, where the tests' own extra does not bring it in.
+NEEDS = {"from_haiku.md": ["haiku"], "from_flax.md": ["flax"], "from_pytorch.md": ["torch"]}
+
+
+def page(path):
+    marks = [pytest.mark.peer] if path.name in NEEDS else []
+    return pytest.param(path, marks=marks, id=path.name)
+
+
+def python_blocks(text):
+    """Triples of a block's first line, its code, and the lines that it says it prints: the `text` block after it, or
+    the comments behind its calls of print."""
+    blocks = list(BLOCK.finditer(text))
+    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+        if block[1] != "python":
+            continue
+        says = re.findall(r"^\s*print\(.*\)  # (.*)$", block[2], re.MULTILINE)
+        if following is not None and following[1] == "text":
+            says += following[2].splitlines()
+        yield text[: block.start(2)].count("\n"), block[2], says
+
+
+@pytest.mark.parametrize("path", [page(path) for path in PAGES])
+def test_every_python_block_runs_and_prints_what_it_says(path, tmp_path, monkeypatch):
+    for library in NEEDS.get(path.name, []):
+        pytest.importorskip(library, reason=f"{path.name} runs {library}: pip install '.[peers]'")
+    monkeypatch.chdir(tmp_path)  # a block may write files
+    namespace = {"__name__": path.stem}
+    blocks = list(python_blocks(path.read_text(encoding="utf-8")))
+    assert blocks
+    for line, code, says in blocks:
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), jax.numpy_rank_promotion("allow"):  # as it is for a reader
+            exec(compile("\n" * line + code, str(path), "exec"), namespace)
+        assert output.getvalue().splitlines() == says, f"this block of {path.name} prints something else:\n{code}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+def test_links_and_pictures_lead_to_files(path):
+    targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
+    missing = [target for target in targets if not (path.parent / target).exists()]
+    assert not missing, f"{path.name} links to what is not there: {missing}"

@@ -1,0 +1,27 @@
+"""The first two commands of README.md have the promised form, and its picture is one; its blocks: test_guides.py."""
+
+import pathlib
+import re
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    ("index", "extra", "program"),
+    [(0, "examples", "examples/catch_q_learning.py"), (1, "test", "pytest")],
+    ids=["train", "test"],
+)
+def test_the_first_two_blocks_are_one_shell_line_each(index, extra, program):
+    language, command = BLOCKS[index]
+    assert language == "sh"
+    assert command.count("\n") == 1, "one line, so that it can be pasted at once"
+    assert f"'.[{extra}]'" in command
+    assert program in command
+
+
+def test_the_picture_is_a_png():
+    assert (ROOT / "docs" / "catch_learning_curve.png").read_bytes().startswith(b"\x89PNG")

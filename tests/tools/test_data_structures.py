@@ -1,0 +1,83 @@
+"""hkx.data_structures: the expected values are written out by hand."""
+
+import pickle
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from hkx import data_structures as ds
+
+PARAMS = {"b/c": {"w": 1, "b": 2}, "a": {"z": 3, "y": 4}, "empty": {}}
+
+
+def test_traverse_goes_in_order_of_names():
+    assert list(ds.traverse(PARAMS)) == [("a", "y", 4), ("a", "z", 3), ("b/c", "b", 2), ("b/c", "w", 1)]
+    assert list(ds.traverse({"a": {"tree": {"leaf": 1}}})) == [("a", "tree", {"leaf": 1})]
+
+
+def test_filter_map_partition():
+    assert ds.filter(lambda m, n, v: n == "w" or v == 3, PARAMS) == {"a": {"z": 3}, "b/c": {"w": 1}}
+    assert ds.map(lambda m, n, v: f"{m}/{n}={v}", PARAMS) == {
+        "a": {"y": "a/y=4", "z": "a/z=3"},
+        "b/c": {"b": "b/c/b=2", "w": "b/c/w=1"},
+    }
+    big, small = ds.partition(lambda m, n, v: v > 2, PARAMS)
+    assert (big, small) == ({"a": {"y": 4, "z": 3}}, {"b/c": {"b": 2, "w": 1}})
+    parts = ds.partition_n(lambda m, n, v: v % 3, PARAMS, 4)
+    assert parts == ({"a": {"z": 3}}, {"a": {"y": 4}, "b/c": {"w": 1}}, {"b/c": {"b": 2}}, {})
+    for bad in (-1, 2):
+        with pytest.raises(AssertionError, match=r"must be in range \[0, 2\)"):
+            ds.partition_n(lambda m, n, v, bad=bad: bad, PARAMS, 2)
+
+
+def test_merge():
+    assert ds.merge({"z": {"w": 1}}, {"a": {"w": 2}}, {"z": {"w": 3, "b": 4}}) == {"z": {"w": 3, "b": 4}, "a": {"w": 2}}
+    assert ds.merge() == ds.merge({"a": {}}) == {}
+    first = {"a": {"w": np.ones(2, np.float32)}}
+    second = {"a": {"w": jax.ShapeDtypeStruct((2,), jnp.float32)}}
+    assert ds.merge(first, second, check_duplicates=True) == second
+    for other in (np.ones(3, np.float32), np.ones(2, np.int32)):
+        with pytest.raises(ValueError, match="different shape/dtype: 'a/w' is"):
+            ds.merge(first, {"a": {"w": other}}, check_duplicates=True)
+    given = {"a": {"w": 1}}
+    ds.merge(given)["a"]["w"] = 2
+    assert given == {"a": {"w": 1}}
+
+
+def test_is_subset():
+    assert ds.is_subset(subset={"a": {"y": 0}}, superset=PARAMS)
+    assert ds.is_subset(subset={"new": {}}, superset=PARAMS)
+    assert not ds.is_subset(subset={"a": {"w": 0}}, superset=PARAMS)
+    assert not ds.is_subset(subset={"new": {"y": 0}}, superset=PARAMS)
+
+
+def test_sizes():
+    tree = {"a": jnp.ones([2, 3]), "b": [jax.ShapeDtypeStruct((5,), jnp.bfloat16), np.ones(4, np.int8)], "c": None}
+    assert (ds.tree_size(tree), ds.tree_bytes(tree)) == (15, 24 + 10 + 4)
+    assert (ds.tree_size(jax.random.key(0)), ds.tree_bytes(jax.random.key(0))) == (1, 8)
+    assert (ds.tree_size([1, 2.0]), ds.tree_bytes([1, 2.0])) == (2, 8)
+
+
+def test_mutable_and_immutable_dicts():
+    frozen = ds.to_immutable_dict({"b": {"w": 1}, "a": 2})
+    assert frozen == {"a": 2, "b": {"w": 1}} and frozen["b"]["w"] == 1 and len(frozen) == 2
+    assert hash(frozen) == hash(ds.to_immutable_dict({"a": 2, "b": {"w": 1}}))
+    with pytest.raises(TypeError):
+        frozen["a"] = 3  # type: ignore[index]
+    with pytest.raises(AttributeError, match="to_mutable_dict"):
+        frozen.a = 3  # type: ignore[attr-defined]
+    assert jax.tree.map(lambda x: x + 1, frozen) == {"a": 3, "b": {"w": 2}}
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(frozen)]
+    assert paths == ["['a']", "['b']['w']"]
+    assert pickle.loads(pickle.dumps(frozen)) == frozen
+    assert jax.jit(lambda p: p["b"]["w"] * 2)(frozen) == 2
+    mutable = ds.to_mutable_dict(frozen)
+    assert type(mutable) is dict and type(mutable["b"]) is dict and mutable == frozen
+    proxy = types.MappingProxyType({"a": types.MappingProxyType({"w": 1})})
+    haiku = ds.to_haiku_dict(proxy)
+    assert type(haiku["a"]) is dict and haiku == {"a": {"w": 1}}
+    with pytest.raises(AttributeError):
+        ds.to_immutable_dict(1)  # type: ignore[arg-type]

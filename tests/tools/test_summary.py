@@ -1,0 +1,176 @@
+"""tabulate, eval_summary and the count of operations. Expected numbers are worked out from the layers' equations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+from hkx.experimental import ArraySpec, ModuleDetails, eval_summary
+
+X = jnp.ones([4, 3])
+
+
+class Block(hkx.Module):
+    def __init__(self, size, name=None):
+        super().__init__(name=name)
+        self.linear = hkx.Linear(size)
+
+    def __call__(self, x, *, flag=False, extra=None):
+        return {"a": self.linear(x), "b": self.helper(x)}
+
+    def helper(self, x):
+        hkx.set_state("c", jnp.ones(2))
+        hkx.get_parameter("own", [3], init=jnp.zeros)
+        return x, None, 3
+
+    def nothing(self):
+        pass
+
+
+def net(x):
+    block = Block(5)
+    block(x, flag=True, extra={"z": x})
+    block.nothing()
+    block.linear(x)
+    return hkx.nets.MLP([3, 2], name="mlp")(x), hkx.dropout(hkx.next_rng_key(), 0.5, x)
+
+
+def key_of(call):
+    return call.module_details.module.module_name, call.module_details.method_name
+
+
+def test_eval_summary_lists_every_call():
+    calls = eval_summary(net)(X)
+    assert [key_of(c) for c in calls] == [
+        ("block", "__call__"),
+        ("block/~/linear", "__call__"),
+        ("block", "helper"),
+        ("block", "nothing"),
+        ("block/~/linear", "__call__"),
+        ("mlp", "__call__"),
+        ("mlp/~/linear_0", "__call__"),
+        ("mlp/~/linear_1", "__call__"),
+    ]
+    first, second = calls[:2]
+    x = ArraySpec((4, 3), jnp.dtype("float32"))
+    assert first.args_spec == (x,) and first.kwargs_spec == {"flag": True, "extra": {"z": x}}
+    assert repr(first.output_spec) == "{'a': f32[4,5], 'b': (f32[4,3], None, 3)}"
+    assert {k: repr(v) for k, v in first.module_details.params.items()} == {
+        "block/own": "f32[3]",
+        "block/~/linear/b": "f32[5]",
+        "block/~/linear/w": "f32[3,5]",
+    }
+    assert {k: repr(v) for k, v in first.module_details.state.items()} == {"block/c": "f32[2]"}
+    assert second.call_stack == (second.module_details, first.module_details)
+    assert isinstance(second.context, hkx.MethodContext) and second.context.method_name == "__call__"
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        hkx.transform_with_state(net),
+        hkx.without_apply_rng(hkx.transform_with_state(lambda x: hkx.Linear(2)(x))),
+        hkx.transform(lambda x: hkx.Linear(2)(x), apply_rng=False),
+        hkx.transform(lambda x: hkx.Linear(2)(x)),
+    ],
+)
+def test_it_takes_what_transform_returns_and_shapes(f):
+    assert len(eval_summary(f)(jax.ShapeDtypeStruct((4, 3), jnp.float32))) in (1, 8)
+
+
+def test_the_model_is_not_run_and_python_values_stay():
+    ran = []
+
+    def f(x, training, scale):
+        jax.debug.callback(lambda: ran.append(1))
+        return hkx.Linear(2 if training else 3)(x) * scale
+
+    assert repr(eval_summary(f)(X, False, 2.0)[0].output_spec) == "f32[4,3]"
+    hkx.tabulate(f)(X, True, 2.0)
+    jax.effects_barrier()
+    assert not ran
+
+
+def table(f, *args, columns=("module", "flops"), **kwargs):
+    text = hkx.tabulate(f, columns=columns, tabulate_kwargs={"tablefmt": "tsv"}, **kwargs)(*args)
+    return {row.split("\t")[0].split(" (")[0]: row.split("\t")[1:] for row in text.split("\n")[1:]}
+
+
+def test_operations_of_each_module_and_in_total():
+    linear = 2 * 4 * 3 * 5 + 4 * 5  # a product and a bias
+
+    def f(x):
+        layer, conv = hkx.Linear(5), hkx.Conv2D(6, 3, padding="VALID", feature_group_count=2, name="conv")
+        conv(jnp.ones([2, 8, 9, 4]))
+
+        def body(x, _):
+            return layer(x) @ jnp.ones([5, 3]), None
+
+        hkx.scan(body, x, None, length=7)
+        return jax.lax.cond(x.sum() > 0, lambda x: jnp.sin(x), lambda x: jnp.exp(jnp.sin(x)), x)
+
+    rows = table(f, X)
+    conv = 2 * (2 * 6 * 7 * 6) * (3 * 3 * 2) + 2 * 6 * 7 * 6
+    assert rows["linear"] == [f"{7 * linear:,}"] and rows["conv"] == [f"{conv:,}"]
+    total = 7 * (linear + 2 * 4 * 5 * 3) + conv + 12 + 2 * 12  # and a sum, and the longer branch
+    assert rows["Total"] == [f"{total:,}"]
+
+
+def test_the_count_agrees_with_xla():
+    model = hkx.without_apply_rng(hkx.transform(lambda x: hkx.nets.MLP([64, 32])(x)))
+    x = jnp.ones([16, 48])
+    params = model.init(jax.random.key(0), x)
+    cost = jax.jit(model.apply).lower(params, x).compile().cost_analysis()
+    assert int(table(model, x)["Total"][0].replace(",", "")) == cost["flops"]
+
+
+def test_columns_filters_and_formats():
+    rows = table(net, X, columns=("module", "owned_params", "input", "params_size", "params_bytes"), filters=())
+    assert rows["block"][0] == "own: f32[3]" and rows["mlp/~/linear_1"][2:] == ["8", "32.00 B"]
+    assert rows["mlp/~/linear_0"][:2] == ["w: f32[3,3] b: f32[3]", "f32[4,3]"]
+    assert rows["Total"] == ["", "", "43", "172.00 B"]
+    text = hkx.tabulate(net, filters=None)(X)
+    assert "nothing" not in text and "nothing" in hkx.tabulate(net, filters=())(X)
+    assert len({len(line) for line in text.split("\n")}) == 1  # a grid is aligned
+    html = text._repr_html_()
+    assert html.startswith("<table>") and "<td" in html and "Block(size=5)" in html
+    for name in ("plain", "simple", "pipe", "github", "html"):
+        out = hkx.tabulate(net, columns=["module"], tabulate_kwargs={"tablefmt": name})(X)
+        assert "mlp/~/linear_1 (Linear)" in out
+    with pytest.raises(ValueError, match="column"):
+        hkx.tabulate(net, columns=["modules"])
+    with pytest.raises(ValueError, match="filter"):
+        hkx.tabulate(net, filters=["params"])
+    assert "No calls" in hkx.tabulate(lambda x: x)(X)
+
+
+def test_array_spec_and_module_details():
+    assert [repr(ArraySpec((1, 2), jnp.dtype(d))) for d in ("bool", "int8", "uint32", "bfloat16", "complex64")] == [
+        "bool[1,2]",
+        "s8[1,2]",
+        "u32[1,2]",
+        "bf16[1,2]",
+        "c64[1,2]",
+    ]
+    assert ArraySpec.from_array(jnp.ones([2, 3])) == ArraySpec((2, 3), np.dtype("float32"))
+    assert ArraySpec((2, 3), np.float32).size == 6 and ArraySpec((), np.float32).size == 1
+    assert repr(ArraySpec.from_array(jax.random.key(0))) == "key<fry>[]"
+
+    def f():
+        linear = hkx.Linear(2)
+        linear(jnp.ones([1, 3]))
+        return ModuleDetails.of(linear, "__call__")
+
+    details = hkx.testing.transform_and_run(f)()
+    assert repr(details.params) == "{'linear/b': f32[2], 'linear/w': f32[3,2]}"
+
+
+def test_modules_in_loops_appear_once():
+    def f(x):
+        layer = hkx.Linear(3)
+        return hkx.scan(lambda c, _: (layer(c), None), x, None, length=4)[0]
+
+    calls = [key_of(c) for c in eval_summary(f)(X)]
+    assert calls == [("linear", "__call__")]
+    assert table(f, X)["linear"] == [f"{4 * (2 * 4 * 3 * 3 + 4 * 3):,}"]
