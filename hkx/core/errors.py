@@ -13,6 +13,12 @@ class HkxError(Exception):
     """The base of every exception that hkx raises by name."""
 
 
+def shortened(value: object) -> str:
+    """The beginning of its `repr`."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}…"
+
+
 class NotInTransformError(HkxError, ValueError):
     """A function or module that needs a running transform was used outside of one."""
 
@@ -224,12 +230,11 @@ class InvalidParamsError(HkxError, TypeError):
     """`apply` was given something else than a mapping for its parameters or its state."""
 
     def __init__(self, what: str, value: object):
-        shown = repr(value)
-        shown = shown if len(shown) <= 200 else shown[:200] + "…"
         super().__init__(
             f"{what} argument does not appear valid. It should be a mapping but is of type {type(value)}.\n"
             "The signatures are `apply(params, rng, ...)` for `hkx.transform`, `apply(params, state, rng, ...)` for "
-            f"`hkx.transform_with_state`, each without `rng` after `hkx.without_apply_rng`.\nThe argument was: {shown}."
+            "`hkx.transform_with_state`, each without `rng` after `hkx.without_apply_rng`.\n"
+            f"The argument was: {shortened(value)}."
         )
 
 

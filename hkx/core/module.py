@@ -122,13 +122,27 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
         if current_settings().module_auto_repr and getattr(cls, "AUTO_REPR", True):
             object.__setattr__(module, "_hkx_made_with", (args, kwargs))
         init = cls.__init__
-        if local.hooks.get("call"):
-            _in_scope_of(module, _intercepted(init, module, "__init__", cls), args, kwargs)  # type: ignore[arg-type]
-        else:
-            _in_scope_of(module, init, (module, *args), kwargs)
+        try:
+            if local.hooks.get("call"):
+                _in_scope_of(module, _intercepted(init, module, "__init__", cls), args, kwargs)  # type: ignore[arg-type]
+            else:
+                _in_scope_of(module, init, (module, *args), kwargs)
+        except TypeError as error:
+            _note_arguments(error, cls, args, kwargs)
+            raise
         if not hasattr(module, "module_name"):
             raise MissingSuperInitError(cls.__name__)
         return module
+
+
+def _note_arguments(error: TypeError, cls: type, args: Any, kwargs: Any) -> None:
+    """Adds the arguments of the constructor to an error that is about them."""
+    signature = inspect.signature(cls)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
+        error.add_note(f"The arguments are `{cls.__name__}{inspect.Signature(plain)}`.")
 
 
 def _not_callable(cls: type) -> Callable[..., Any]:

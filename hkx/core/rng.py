@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.errors import InvalidRNGError, KeyInInnerTraceError, MissingRNGError
+from hkx.core.errors import InvalidRNGError, KeyInInnerTraceError, MissingRNGError, shortened
 from hkx.core.frame import TraceMark, current_frame, effectful_frame
 from hkx.core.settings import current_settings
 from hkx.core.types import Array, PRNGKey
@@ -50,7 +50,7 @@ def as_key(value: Any, where: str) -> Any:
             f"of {expected} and uint32"
         )
     else:
-        problem = f"{value!r} of type {type(value).__name__} is not a JAX PRNGKey"
+        problem = f"{shortened(value)} of type {type(value).__name__} is not a JAX PRNGKey"
     raise InvalidRNGError(
         f"{where}: {problem}.\n"
         "A key is one of: `jax.random.key(seed)`, `jax.random.PRNGKey(seed)`, or an int seed; of an array of keys, "

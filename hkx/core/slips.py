@@ -42,8 +42,9 @@ OF_TRANSFORMED = {
     "load_state_dict": f"{_MODEL}; {OF_MODULES['load_state_dict']}",
     **dict.fromkeys(("train", "eval", "training"), f"{_MODEL}: give the function an argument `is_training`"),
     **dict.fromkeys(("to", "cuda", "cpu"), f"{_MODEL}: `params = jax.device_put(params, device)`"),
-    "forward": f"{_MODEL}: `y = model.apply(params, key, x)`",
-    "zero_grad": OF_MODULES["zero_grad"],
+    **dict.fromkeys(("forward", "predict"), f"{_MODEL}: `y = model.apply(params, key, x)`"),
+    **dict.fromkeys(("weight", "bias", "params", "children", "modules"), f"{_MODEL}: `params = model.init(key, x)`"),
+    **{name: OF_MODULES[name] for name in ("half", "float", "double", "requires_grad", "requires_grad_", "zero_grad")},
 }
 
 _ACTIVATION = "activations are functions of JAX: `jax.nn.relu`, `jax.nn.gelu`, `jnp.tanh`"
@@ -56,6 +57,15 @@ OF_HKX = {
         ("relu", "gelu", "silu", "tanh", "sigmoid", "softmax", "leaky_relu", "F", "functional"), _ACTIVATION
     ),
     **dict.fromkeys(("ModuleList", "ModuleDict"), _LIST_OF),
+    **{f"Conv{n}d": f"`hkx.Conv{n}D(channels, kernel_shape)`, for `[N, …, C]`" for n in (1, 2, 3)},
+    **{f"ConvTranspose{n}d": f"`hkx.Conv{n}DTranspose(channels, kernel_shape)`, for `[N, …, C]`" for n in (1, 2, 3)},
+    **dict.fromkeys(("MaxPool1d", "MaxPool2d", "MaxPool3d"), "`hkx.MaxPool`, of any number of dimensions"),
+    **dict.fromkeys(("AvgPool1d", "AvgPool2d", "AvgPool3d"), "`hkx.AvgPool`, of any number of dimensions"),
+    **dict.fromkeys(("Dropout1d", "Dropout2d", "Dropout3d"), "`hkx.dropout(key, rate, x, broadcast_dims=…)`"),
+    **dict.fromkeys(("tensor", "zeros", "ones", "arange"), "arrays are those of JAX: `jax.numpy`"),
+    **dict.fromkeys(("rand", "randn", "randint", "manual_seed"), "random numbers take a key: `jax.random`"),
+    **dict.fromkeys(("save", "load"), "parameters are a tree of arrays, which `np.savez`, pickle or Orbax save"),
+    "summary": "`print(hkx.tabulate(f)(x))`",
     **dict.fromkeys(("BatchNorm1d", "BatchNorm2d", "BatchNorm3d"), _NORM),
     **dict.fromkeys(("CrossEntropyLoss", "MSELoss", "NLLLoss", "BCEWithLogitsLoss", "L1Loss"), _LOSS),
     **dict.fromkeys(("Parameter", "param"), OF_MODULES["register_parameter"]),

@@ -191,6 +191,53 @@ def test_a_class_is_not_transformed():
         hkx.transform(Net2).init(0, X)
 
 
+@pytest.mark.parametrize(
+    ("make", "what", "arguments"),
+    [
+        (lambda: hkx.Linear(3, bias=False), "unexpected keyword argument 'bias'", "Linear(output_size, with_bias=True"),
+        (lambda: hkx.LayerNorm(32), "2 required positional", "LayerNorm(axis, create_scale, create_offset, eps=1e-05"),
+        (lambda: Net(8, size=3), "unexpected keyword argument 'size'", "Net(hidden=8, name=None)"),
+    ],
+)
+def test_wrong_arguments_of_a_constructor_are_answered_with_the_right_ones(make, what, arguments):
+    with pytest.raises(TypeError, match=what) as error:
+        within(make)
+    assert error.value.__notes__[0].startswith(f"The arguments are `{arguments}")
+
+
+def test_an_error_in_a_constructor_is_not_about_its_arguments():
+    class Wrong(hkx.Module):
+        def __init__(self):
+            super().__init__()
+            len(3)
+
+    with pytest.raises(TypeError, match="no len") as error:
+        within(Wrong)
+    assert not any("The arguments" in note for note in getattr(error.value, "__notes__", []))
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("Conv2d", "`hkx.Conv2D(channels, kernel_shape)`"),
+        ("ConvTranspose2d", "`hkx.Conv2DTranspose(channels, kernel_shape)`"),
+        ("manual_seed", "random numbers take a key"),
+        ("tensor", "`jax.numpy`"),
+    ],
+)
+def test_names_of_other_libraries_are_answered(name, advice):
+    with pytest.raises(AttributeError, match=f"module 'hkx' has no attribute '{name}'") as error:
+        getattr(hkx, name)
+    assert advice in str(error.value)
+
+
+def test_parameters_in_the_place_of_the_key_are_not_printed_whole():
+    params = {"linear": {"w": jnp.zeros([1000, 3])}}
+    with pytest.raises(ValueError, match="of type dict is not a JAX PRNGKey") as error:
+        hkx.transform(lambda x: x).apply(X, params)
+    assert len(str(error.value)) < 600
+
+
 def test_one_layer_is_not_a_list():
     with pytest.raises(TypeError, match=r"not iterable: it is Linear\(output_size=2\), and should be a list"):
         within(lambda: hkx.Sequential(hkx.Linear(2)))
