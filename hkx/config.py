@@ -1,4 +1,7 @@
-"""Settings, one value per thread: `hkx.config.set(…)` and `with hkx.config.context(…)`."""
+"""Settings, one value per thread: `hkx.config.set(…)` and `with hkx.config.context(…)`.
+
+A new thread begins with the settings that the main thread has when the thread first asks for one.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ def set(
     rng_reserve_size: int | None = None,
 ) -> None:
     """Changes settings of this thread; None leaves a setting as it is.
+
+    A thread that is started later begins with the settings of the main thread.
 
     Args:
       check_jax_usage: whether every use inside a raw JAX transform is an error. Those whose result would be wrong

@@ -1,4 +1,4 @@
-"""Settings that a program may change, one value per thread."""
+"""Settings that a program may change, one value per thread; a new thread begins with those of the main thread."""
 
 from __future__ import annotations
 
@@ -18,12 +18,22 @@ class Settings:
     rng_reserve_size: int = 1
 
 
+_of_main_thread = Settings()
+
+
 class _Local(threading.local):
     def __init__(self) -> None:
-        self.settings = Settings()
+        self.settings = _of_main_thread
 
 
 _local = _Local()
+
+
+def _put(settings: Settings) -> None:
+    global _of_main_thread
+    _local.settings = settings
+    if threading.current_thread() is threading.main_thread():
+        _of_main_thread = settings
 
 
 def current_settings() -> Settings:
@@ -37,7 +47,7 @@ def replace_settings(**changes: bool | int | None) -> Settings:
     if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
         raise ValueError(f"`rng_reserve_size` must be an int of at least 1, got {size!r}.")
     before = _local.settings
-    _local.settings = dataclasses.replace(before, **{k: v for k, v in changes.items() if v is not None})  # type: ignore[arg-type]
+    _put(dataclasses.replace(before, **{k: v for k, v in changes.items() if v is not None}))  # type: ignore[arg-type]
     return before
 
 
@@ -48,4 +58,4 @@ def settings_scope(**changes: bool | int | None) -> Iterator[None]:
     try:
         yield
     finally:
-        _local.settings = before
+        _put(before)
