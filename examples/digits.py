@@ -117,7 +117,7 @@ def save_learning_curve(path: pathlib.Path, losses: list[float], accuracies: lis
     left.semilogy(epochs, losses, color="tab:blue")
     left.set(title="training loss", xlabel="epoch")
     right.plot(epochs, accuracies, color="tab:orange")
-    right.set(title="test accuracy of the averaged parameters", xlabel="epoch", ylim=(0.9, 1.0))
+    right.set(title="test accuracy, averaged parameters", xlabel="epoch", ylim=(0.9, 1.0))
     for axes in (left, right):
         axes.grid(alpha=0.3)
     write_whole(path, lambda unfinished: figure.savefig(unfinished, dpi=120))

@@ -12,7 +12,7 @@ goes on from the last checkpoint in --output, and ends as if nothing had been.
     python examples/transformer_lm.py --devices 4 --mesh 2x4 \\
         --coordinator localhost:1234 --num-processes 2 --process-id 0
 
-It writes 300 characters of its own at the end, and saves them with the checkpoints, the metrics and their curve:
+It writes 120 characters of its own at the end, and saves them with the checkpoints, the metrics and their curve:
 
     test loss: 1.394 nats per character after 400 steps
 """

@@ -25,3 +25,13 @@ def test_the_first_two_blocks_are_one_shell_line_each(index, extra, program):
 
 def test_the_picture_is_a_png():
     assert (ROOT / "docs" / "catch_learning_curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_figures_are_those_of_the_benchmarks():
+    rows = re.findall(r"^\| [^|]*(?:\bms\b|µs|CPU s)[^|]*\|(.*)\|$", README, re.MULTILINE)
+    figures = [figure for row in rows for figure in re.findall(r"\d[\d.]*", row)]
+    measured = set(
+        re.findall(r"(?<![\d.])\d[\d.]*\d|(?<![\d.])\d", (ROOT / "benchmarks" / "README.md").read_text("utf-8"))
+    )
+    assert len(figures) > 10
+    assert set(figures) <= measured
