@@ -132,7 +132,9 @@ class Frame:
 
     __slots__ = (
         "__weakref__",
+        "asked",
         "at_end",
+        "captured",
         "initial_state",
         "lifted_prefix",
         "looping",
@@ -160,6 +162,8 @@ class Frame:
         self.at_end: list[Callable[[], None]] = []  # checks that run when the function has returned
         self.settled = not running_init  # whether everything that the running code needs exists already
         self.looping = False  # whether this is a loop's body, after the first iteration
+        self.asked: Callable[[tuple[Any, ...]], None] | None = None  # is told what the code asks for, and its shape
+        self.captured: list[Any] | None = None  # what is to be handed out of the JAX transform that runs this
         self.mark = TraceMark()
 
     @property
@@ -183,11 +187,12 @@ class _Local(threading.local):
         self.into_shards = False  # whether initial values are made by a program that is divided over devices
         self.hooks: Mapping[str, tuple[Callable[..., Any], ...]] = {}
         self.lifted_prefix: str | None = None
+        self.draws = 0  # how often `next_rng_key` was called, in order that calls can be counted
 
 
 local = _Local()
 """The one thread-local: the frames that are running, innermost last, how `init` makes its values, the hooks in force,
-and the name under which a transform that starts now is lifted into the one around it."""
+the name under which a transform that starts now is lifted into the one around it, and how many keys were drawn."""
 
 
 def current_frame(name: str) -> Frame:

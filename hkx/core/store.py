@@ -86,6 +86,8 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
     frame = effectful_frame("hkx.get_parameter")
     bundle = frame.bundle
     path = f"{bundle}/{name}"
+    if frame.asked is not None:
+        frame.asked((bundle, name, tuple(shape)))
     value = frame.params[bundle].get(name) if bundle in frame.params else None
     created = value is None
     if created:
@@ -203,6 +205,8 @@ def get_state(
     frame = effectful_frame("hkx.get_state")
     bundle = frame.bundle
     path = f"{bundle}/{name}"
+    if frame.asked is not None:
+        frame.asked((bundle, name))
     value = frame.state.get(bundle, {}).get(name, _ABSENT)
     if value is _ABSENT:
         if init is None:
@@ -253,6 +257,8 @@ def set_state(name: str, value: Any) -> None:
     path = f"{bundle}/{name}"
     if frame.mark.records or frame.mark.is_inner(value):
         raise StateInInnerTraceError(path)
+    if frame.asked is not None:
+        frame.asked((bundle, name))
     if local.hooks.get("set_state"):
         shapes = jax.tree.map(jnp.shape, value)
         dtypes = jax.tree.map(lambda x: jnp.result_type(x) if np.isscalar(x) else x.dtype, value)

@@ -26,8 +26,9 @@ def cond(
     """`jax.lax.cond` whose branches may make modules, ask for parameters, set state and draw keys.
 
     Computes `true_fun(*operands) if pred else false_fun(*operands)`. State and keys are left as the branch that was
-    taken leaves them. During `init` both branches create their parameters, `true_fun` first; modules that the two make
-    have different names, as they would have if both were called in a row.
+    taken leaves them. During `init` both branches create their parameters, `true_fun` first. Where both ask for the
+    same parameters, names and shapes alike, they share them, as the branches of a Python `if` would; otherwise each has
+    its own, with the names that they would have if both were called in a row.
 
     Args:
       pred: a bool or a number of shape [].
@@ -90,7 +91,8 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
     """`jax.lax.switch` whose branches may make modules, ask for parameters, set state and draw keys.
 
     Computes `branches[clip(index, 0, len(branches) - 1)](*operands)`. State and keys are left as the branch that was
-    taken leaves them. During `init` all branches create their parameters, in order.
+    taken leaves them. During `init` all branches create their parameters, in order; which ones share them is as for
+    `hkx.cond`.
 
     Args:
       index: an integer of shape []; out of range, the nearest branch is taken.
@@ -140,13 +142,87 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
     return _branch("hkx.switch", select, branches, operands)
 
 
+class _Unshared(BaseException):
+    """A branch asks for what no branch before it asks for."""
+
+
+class _Names:
+    """What the modules of each branch are called.
+
+    A branch whose names start where those of the first do, and which then asks for exactly the parameters and state,
+    with their shapes, that an earlier branch asks for, shares them. Any other goes on from the names of those before.
+    """
+
+    def __init__(self, frame: Frame, name: str, branches: Sequence[Callable[..., Any]]):
+        self._frame = frame
+        self._name = name
+        self._branches = branches
+        self._asked: list[set[tuple[Any, ...]]] = []
+        self._starts: dict[int, Pure[..., Any] | None] = {}
+        self._last: Pure[..., Any] | None = None
+
+    def call(self, i: int, attempt: Callable[[Pure[..., Any]], R], then: Callable[[Pure[..., Any]], R]) -> R:
+        """What `then` returns for branch `i`; for one that shares, what `attempt` does, which may be abandoned."""
+        if i in self._starts:
+            return then(Pure(self._branches[i], self._name, after=self._starts[i]))
+        if self._last is not None and self._last.took_names:
+            asked: set[tuple[Any, ...]] = set()
+            known = set[tuple[Any, ...]]().union(*self._asked)
+
+            def check(request: tuple[Any, ...]) -> None:
+                if request not in known:
+                    raise _Unshared
+                asked.add(request)
+
+            pure: Pure[..., Any] = Pure(self._branches[i], self._name)
+            pure.tell(check)
+            try:
+                out = attempt(pure)
+            except _Unshared:
+                pass
+            else:
+                if asked in self._asked:
+                    self._starts[i] = None
+                    return out
+        return self._go_on(i, then)
+
+    def _go_on(self, i: int, then: Callable[[Pure[..., Any]], R]) -> R:
+        asked: set[tuple[Any, ...]] = set()
+
+        def note(request: tuple[Any, ...]) -> None:
+            asked.add(request)
+            if self._frame.asked is not None:
+                self._frame.asked(request)
+
+        pure: Pure[..., Any] = Pure(self._branches[i], self._name, after=self._last)
+        pure.tell(note)
+        out = then(pure)
+        self._starts[i], self._last = self._last, pure
+        self._asked.append(asked)
+        return out
+
+    def from_the_start(self, i: int, then: Callable[[Pure[..., Any]], R]) -> R:
+        """Calls a branch as if it were the first."""
+        self._starts[i] = None
+        return then(Pure(self._branches[i], self._name))
+
+    def commit(self) -> None:
+        """Counts the names of all branches as taken."""
+        assert self._last is not None
+        self._last.commit()
+
+
 def _visit_all(name: str, frame: Frame, branches: Sequence[Callable[..., Any]], operands: Any) -> Any:
     """Creates what the branches need, one after the other; the keys to go on with if anything was created."""
     before = snapshot(frame)
-    pure = None
-    for branch in branches:
-        pure = Pure(branch, name, after=pure)
-        pure.visit(*operands)
+    names = _Names(frame, name, branches)
+
+    def attempt(pure: Pure[..., Any]) -> None:
+        held = snapshot(frame)._replace(rng=before.rng)
+        jax.eval_shape(lambda *args: [pure.run(held, args, settled=True), None][1], *operands)
+
+    for i in range(len(branches)):
+        names.call(i, attempt, lambda pure: pure.visit(*operands))
         restore_state(frame, before.state)
     after = snapshot(frame)
     created = any(_size(a) != _size(b) for a, b in zip(after[:3], before[:3], strict=True))
@@ -168,22 +244,21 @@ def _branch(name: str, select: Any, branches: Sequence[Callable[..., Any]], oper
     keys = _visit_all(name, frame, branches, operands) if creating(frame) else None
     carried = Carried(frame, name, looping=False)
     outs: dict[int, Any] = {}
-    traced: dict[int, Pure[..., Any]] = {}
+    names = _Names(frame, name, branches)
 
     def pure_branch(i: int) -> Callable[..., Any]:
         def run(moving: Any, *args: Any) -> Any:
-            before = traced.get(i - 1)
-            pure: Pure[..., Any] = Pure(branches[i], name, after=before)
+            def step(pure: Pure[..., Any]) -> Any:
+                return carried.step(pure, moving, *args)
+
             try:
-                result = carried.step(pure, moving, *args)
+                result = names.call(i, step, step)
             except MissingParameterError:
-                # A branch that was made to share the modules of the one before: programs written for Haiku, where
-                # the names of all branches start from the same place, rely on it.
-                if before is None or frame.running_init:
+                # `init` did not come here: a program written for Haiku made the parameters otherwise, and Haiku starts
+                # the names of all branches from the same place.
+                if i == 0 or frame.running_init:
                     raise
-                pure = Pure(branches[i], name)
-                result = carried.step(pure, moving, *args)
-            traced[i] = pure
+                result = names.from_the_start(i, step)
             outs[i] = jax.tree.map(_spec, result[0])
             problem = difference(outs[0], outs[i], names=("branch 0 returns", f"branch {i} returns"))
             if problem:
@@ -200,7 +275,7 @@ def _branch(name: str, select: Any, branches: Sequence[Callable[..., Any]], oper
     carried.finish(moving)
     if keys is not None:
         frame.rngs[-1].replace_internal_state(keys)
-    traced[max(traced)].commit()
+    names.commit()
     return out
 
 

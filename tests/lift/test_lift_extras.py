@@ -51,16 +51,6 @@ def test_cond_creates_the_parameters_of_both_branches() -> None:
         assert_close(model.apply(params, None, False, X), last(dense("linear_1", dense("linear_2", X))))
 
 
-def test_branches_that_share_names_as_in_programs_for_haiku() -> None:
-    def f(p: Any, x: Any) -> Any:
-        layer = lambda x: hkx.Linear(2, name="only")(x)  # noqa: E731
-        return layer(x) if hkx.running_init() else hkx.cond(p, layer, lambda x: -layer(x), x)
-
-    model = hkx.transform(f)
-    params = model.init(KEY, True, X)
-    assert_close(model.apply(params, None, True, X), -model.apply(params, None, False, X))
-
-
 def test_a_while_loop_that_is_not_entered_creates_its_parameters() -> None:
     def f(x: Any) -> Any:
         return hkx.while_loop(lambda v: v.sum() < hkx.get_parameter("bound", [], init=jnp.zeros), hkx.Linear(2), x)
