@@ -335,14 +335,38 @@ _FIX = (
 
 
 class IntermediateInInnerTraceError(JaxUsageError):
-    """A value to be captured has a meaning only inside a loop, a branch or another transform."""
+    """A value to be captured has a meaning only inside a loop, a branch or another transform.
 
-    def __init__(self, module_name: str, method_name: str):
+    `function` is the function of hkx in which it is computed, None for one of JAX; `value` is what is not an array.
+    """
+
+    def __init__(self, module_name: str, method_name: str, function: str | None = None, value: object = None):
+        if value is not None:
+            why = f"it holds {value!r} of type {type(value).__name__}, and only arrays get out of a JAX transform."
+            advice = "Return arrays from the method"
+        elif function is None:
+            why = (
+                "it is computed inside a JAX transform (jax.lax.scan, jax.vmap, jax.jit …), and has no meaning outside."
+            )
+            advice = "Use the function of the same name from hkx, which hands it out (hkx.scan, hkx.vmap, hkx.jit)"
+        else:
+            why = f"it is computed inside {function}, which has no value to give for it."
+            advice = _CAPTURE_INSTEAD.get(function, "Compute it outside")
         super().__init__(
-            f"What `{method_name}` of module {module_name!r} returns cannot be captured: it is computed inside a JAX "
-            "transform (scan, cond, vmap, jit, remat …), and has no meaning outside of it. Leave the module out:\n\n"
-            f"    hkx.capture_intermediates(f, filter=lambda module, method: module.module_name != {module_name!r})"
+            f"What `{method_name}` of module {module_name!r} returns cannot be captured: {why}\n{advice}; or leave it "
+            "out:\n\n    hkx.capture_intermediates(f, filter=lambda module, method: method == '__call__' and "
+            f"module.module_name != {module_name!r})"
         )
+
+
+_SELECT = "Compute all branches and choose with `jnp.where` or `jax.lax.select_n`"
+_CAPTURE_INSTEAD = {
+    "hkx.while_loop": "The number of iterations is not known: use `hkx.scan`, which stacks the values of all iterations",
+    "hkx.fori_loop": "Use `hkx.scan`, which stacks the values of all iterations",
+    "hkx.cond": _SELECT,
+    "hkx.switch": _SELECT,
+    "hkx.shard_map": "Return it from the mapped function, and say with `out_specs` how the parts are put together",
+}
 
 
 class AbstractInitError(HkxError, ValueError):

@@ -10,12 +10,15 @@ import jax
 import jax.numpy as jnp
 
 from hkx.core.frame import Frame, local
+from hkx.lift.captured import Captured
 from hkx.lift.errors import BatchedValueError, MissingSplitRNGError, NothingMappedError
 from hkx.lift.purify import Carry, absorb, creating, passing_recorder, restore_state
 from hkx.lift.stacked import Axes, Stacked, created_by, merged
 from hkx.lift.wrappers import Once
 
 Axis = int | None
+# The axes of what a call hands out besides its result: of what is shared, and of what is captured.
+_COMMON: Any = Carry(None, None, None, None, 0)  # type: ignore[arg-type]
 
 
 def vmap(
@@ -129,7 +132,7 @@ class _Mapped:
             # Parameters are shared, so they are created with the keys of the first call alone.
             state = once.before.state
             first = once.before._replace(rng=(keys[0], ()))
-            absorb(frame, self._run_shared(first, first.rng, None, None)[1]._replace(rng=None))
+            absorb(frame, self._run_shared(first, first.rng, None, None)[1]._replace(rng=None, captured=Captured()))
             restore_state(frame, state)
             once = self._once = Once(once.pure.fun, "hkx.vmap")
         out, changed = self._run_shared(once.before, (keys, ()), 0, None)
@@ -145,7 +148,7 @@ class _Mapped:
             _check_unbatched(frame, changed)
             return out, changed._replace(rng=None) if split else changed
 
-        return self._map(body, rng, rng_axes, None)
+        return self._map(body, rng, rng_axes, _COMMON)
 
     def _discover(self, param_axes: Axes, state_axes: Axes) -> Stacked:
         """Which parameters and states the function has, by name, found out by tracing it as in `init`."""
@@ -175,10 +178,10 @@ class _Mapped:
             out, changed = once.call(merged(shared, own)._replace(rng=rng), args, kwargs, recorder=recorder)
             common, own = stacked.divide(changed._replace(rng=None) if split else changed)
             _check_unbatched(frame, common)
-            return out, (own._replace(rng=None), common)
+            return out, (own._replace(rng=None), common._replace(captured=changed.captured))
 
         axes = (stacked.axes(own), 0 if split else None)
-        out, (own, common) = self._map(body, (own._replace(rng=None), rng), axes, (0, None))
+        out, (own, common) = self._map(body, (own._replace(rng=None), rng), axes, (0, _COMMON))
         once.finish(common)
         once.finish(stacked.moved(own))
         once.pure.commit()

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 
 from hkx.core.frame import Frame, paths
+from hkx.lift.captured import Captured
 from hkx.lift.checks import difference, entry_name
 from hkx.lift.errors import LateParameterError, StateInLoopError
 from hkx.lift.purify import Carry, Pure, absorb, changes, fill_keys, snapshot
@@ -35,6 +36,12 @@ class Carried:
 
     def step(self, pure: Pure[..., Any], moving: Any, *args: Any) -> tuple[Any, Any]:
         """Calls a body in the trace of a loop: its result, and what the next iteration is given."""
+        out, moving, captured = self.step_capturing(pure, moving, *args)
+        captured.refuse(self._name)
+        return out, moving
+
+    def step_capturing(self, pure: Pure[..., Any], moving: Any, *args: Any) -> tuple[Any, Any, Captured]:
+        """The same, and what is captured."""
         before = self._before._replace(state=moving[0], rng=moving[1])
         out, after = pure.run(before, args, settled=True, looping=self._looping, full_keys=True)
         late = list(paths(changes(before, after).params))
@@ -43,7 +50,7 @@ class Carried:
         changed = difference(before.state, after.state, entry_name, ("before", "after"))
         if changed:
             raise StateInLoopError(self._name, changed)
-        return out, (after.state, after.rng)
+        return out, (after.state, after.rng), after.captured
 
     def same(self, before: Any, after: Any) -> bool:
         """Whether a step left state and keys as they were."""

@@ -115,27 +115,36 @@ def _scan(name: str, f: Any, init: Any, xs: Any, length: int | None, reverse: bo
     pure: Pure[..., Any] = Pure(f, name)
     init = as_arrays(init)
     if not creating(frame):
-        return _scan_rest(name, frame, pure, init, xs, length, reverse, unroll)
+        carry, (ys, captured) = _scan_rest(name, frame, pure, init, xs, length, reverse, unroll)
+        captured.hand_on()
+        return carry, ys
 
     if length == 0:
         x = jax.tree.map(lambda a: jnp.zeros_like(a, shape=jnp.shape(a)[1:]), xs)
-        carry, y = _pair(name, pure.inline(init, x))
+        result, captured = pure.inline_capturing(init, x)
+        carry, y = _pair(name, result)
         pure.commit()
         _check_carry(name, init, carry)
-        return init, jax.tree.map(lambda a: jnp.zeros_like(a, shape=(0, *jnp.shape(a))), y)
+        y, captured = jax.tree.map(lambda a: jnp.zeros_like(a, shape=(0, *jnp.shape(a))), (y, captured))
+        captured.hand_on()
+        return init, y
 
     first, rest = (-1, slice(None, -1)) if reverse else (0, slice(1, None))
-    carry, y = _pair(name, pure.inline(init, jax.tree.map(lambda a: jnp.asarray(a)[first], xs)))
+    result, captured = pure.inline_capturing(init, jax.tree.map(lambda a: jnp.asarray(a)[first], xs))
+    carry, y = _pair(name, result)
     _check_carry(name, init, carry)
     carry = jax.tree.map(lambda before, after: jnp.asarray(after, _joint_dtype(before, after)), init, carry)
-    first_y = jax.tree.map(lambda a: jnp.asarray(a)[None], y)
-    if length == 1:
+    outputs = jax.tree.map(lambda a: jnp.asarray(a)[None], (y, captured))
+    if length > 1:
+        xs = jax.tree.map(lambda a: jnp.asarray(a)[rest], xs)
+        carry, others = _scan_rest(name, frame, pure, carry, xs, length - 1, reverse, unroll)
+        order = (lambda a, b: [b, a]) if reverse else (lambda a, b: [a, b])
+        outputs = jax.tree.map(lambda a, b: jnp.concatenate(order(a, b)), outputs, others)
+    else:
         pure.commit()
-        return carry, first_y
-    xs = jax.tree.map(lambda a: jnp.asarray(a)[rest], xs)
-    carry, ys = _scan_rest(name, frame, pure, carry, xs, length - 1, reverse, unroll)
-    order = (lambda a, b: [b, a]) if reverse else (lambda a, b: [a, b])
-    return carry, jax.tree.map(lambda a, b: jnp.concatenate(order(a, b)), first_y, ys)
+    ys, captured = outputs
+    captured.hand_on()
+    return carry, ys
 
 
 def _joint_dtype(before: Any, after: Any) -> Any:
@@ -147,14 +156,15 @@ def _joint_dtype(before: Any, after: Any) -> Any:
 def _scan_rest(
     name: str, frame: Frame, pure: Pure[..., Any], init: Any, xs: Any, length: int, reverse: bool, unroll: int | bool
 ) -> Any:
+    """The last carry, and stacked: the outputs, and what is captured."""
     carried = Carried(frame, name)
 
     def body(carry: Any, x: Any) -> Any:
         given, moving = carry
-        result, moving = carried.step(pure, moving, given, x)
+        result, moving, captured = carried.step_capturing(pure, moving, given, x)
         carry, y = _pair(name, result)
         _check_carry(name, given, carry)
-        return (carry, moving), y
+        return (carry, moving), (y, captured)
 
     (carry, moving), ys = jax.lax.scan(body, (init, carried.start), xs, length, reverse=reverse, unroll=unroll)
     carried.finish(moving)
@@ -210,7 +220,8 @@ def _first_iteration(frame: Frame, pred: Any, body: Pure[..., Any], args: tuple[
         body.visit(*args)
         restore_state(frame, before)
         return init
-    out = body.inline(*args)
+    out, captured = body.inline_capturing(*args)
+    captured.refuse(name)
     _check_carry(name, init, out, "a value")
     if _known(pred):
         return jax.tree.map(lambda a, b: jnp.asarray(b, _joint_dtype(a, b)), init, out)

@@ -86,6 +86,7 @@ class _Parts:
     def call(pure: Pure[..., Any], carry: Carry, args: Any) -> tuple[Any, Any]:
         """The result, and the state and keys that are left."""
         out, after = pure.run(carry, args, settled=True, full_keys=True)
+        after.captured.refuse("a function with a derivative of its own")
         return out, (after.state, after.rng)
 
 

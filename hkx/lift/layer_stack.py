@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from hkx.core.frame import Frame, current_frame, local
 from hkx.core.module import Module
+from hkx.lift.captured import Captured, keep
 from hkx.lift.checks import difference
 from hkx.lift.errors import CarryMismatchError, LayerFunctionError, LayerInputsError
 from hkx.lift.lift import below, store_below, store_state_below
@@ -208,7 +209,10 @@ def _run(layer: _Layer, storage: Any, args: Any, reverse: bool) -> Any:
         store_below(frame, prefix, storage.store(created.params), allow_reuse=True)  # a module may be called twice
         store_state_below(frame, prefix, storage.store(created.initial_state))
     params, state = (storage.load(below(tree, prefix)) for tree in (frame.params, frame.state))
-    out, new_state = layer.scan(frame, (params, state), call_keys, args, reverse)
+    out, new_state, captured = layer.scan(frame, (params, state), call_keys, args, reverse)
+    for label, value in captured:
+        for bundle, entries in storage.store({label.module: {label.method: value}}).items():
+            keep(label._replace(module=f"{prefix}{bundle}"), entries[label.method])
     changed = changes(Carry({}, state, {}, None), Carry({}, new_state, {}, None)).state
     store_state_below(frame, prefix, storage.store(changed))
     if creating(frame):
@@ -266,14 +270,14 @@ class _Layer:
                 return pure.run(before, args, kwargs, recorder=recorder)
 
             after = self._call(carried, inputs, reverse, run)[2]
-            return changes(before, after)._replace(rng=None, state={})
+            return changes(before, after)._replace(rng=None, state={}, captured=Captured())
 
         return jax.vmap(one, axis_size=self.num_layers)(keys, inputs)
 
     def scan(
         self, frame: Frame | None, held: tuple[Tree, Tree], keys: Any, args: Any, reverse: bool
-    ) -> tuple[Any, Tree]:
-        """Runs the layers: the result, and the states that they leave."""
+    ) -> tuple[Any, Tree, Captured]:
+        """Runs the layers: the result, the states that they leave, and what is captured."""
         carried, inputs = self._split(args)
         pure: Pure[..., Any] | None = None
         if frame is not None:
@@ -291,16 +295,14 @@ class _Layer:
             problem = difference(carried, out)
             if problem:
                 raise CarryMismatchError("hkx.layer_stack", "a value", problem)
-            return tuple(out), (z, changes(before, after).state if pure is not None else {})
+            return tuple(out), (z, changes(before, after).state if pure is not None else {}, after.captured)
 
         if self._remat:
             policy = None if self._remat is True else self._remat
             body = jax.checkpoint(body, policy=policy, prevent_cse=False)
         slices = (held, keys, inputs)
         length, unroll = self.num_layers, self._unroll
-        out, (z, changed) = jax.lax.scan(body, carried, slices, length, reverse=reverse, unroll=unroll)
+        out, (z, changed, captured) = jax.lax.scan(body, carried, slices, length, reverse=reverse, unroll=unroll)
         out = out if len(carried) > 1 else out[0]
-        return ((out, z) if self._with_inputs else out), {
-            **held[1],
-            **{bundle: {**held[1].get(bundle, {}), **entries} for bundle, entries in changed.items()},
-        }
+        state = {bundle: {**held[1].get(bundle, {}), **entries} for bundle, entries in changed.items()}
+        return ((out, z) if self._with_inputs else out), {**held[1], **state}, captured

@@ -17,6 +17,7 @@ import jax
 from hkx.core import initialise
 from hkx.core.frame import ROOT, Frame, Scope, current_frame, local
 from hkx.core.rng import PRNGSequence
+from hkx.lift.captured import Captured
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,12 +32,14 @@ class Carry(NamedTuple):
       state: the current state, by module and by name.
       initial_state: the state as it was first set.
       rng: where the key sequence stands (a key, and those split off from it and not yet drawn), or None.
+      captured: what `hkx.capture_intermediates` keeps of this call. It is empty in the carries that `hkx.purify` gives.
     """
 
     params: Tree
     state: Tree
     initial_state: Tree
     rng: tuple[Any, tuple[Any, ...]] | None
+    captured: Captured = Captured()
 
 
 def _copy(tree: Any) -> Tree:
@@ -69,7 +72,7 @@ def changes(before: Carry, after: Carry) -> Carry:
     """Only what is new or different in `after`; the keys are None where they are the same."""
     params, state, initial = (_new(b, a) for b, a in zip(before[:3], after[:3], strict=True))
     moved = before.rng is not None and after.rng is not None and not _same_keys(before.rng, after.rng)
-    return Carry(params, state, initial, after.rng if moved else None)
+    return Carry(params, state, initial, after.rng if moved else None, after.captured)
 
 
 def absorb(frame: Frame, changed: Carry) -> None:
@@ -82,6 +85,7 @@ def absorb(frame: Frame, changed: Carry) -> None:
             frame.initial_state.setdefault(bundle, {}).setdefault(name, value)
     if changed.rng is not None:
         frame.rngs[-1].replace_internal_state(changed.rng)
+    changed.captured.hand_on()
 
 
 def creating(frame: Frame) -> bool:
@@ -128,7 +132,9 @@ class Pure(Generic[P, R]):
         self.scopes_after: Sequence[Scope] = self._scopes
 
     def __call__(self, carry: Carry, /, *args: P.args, **kwargs: P.kwargs) -> tuple[R, Carry]:
-        return self.run(carry, args, kwargs, full_keys=True)
+        out, carry = self.run(carry, args, kwargs, full_keys=True)
+        carry.captured.hand_on()
+        return out, carry._replace(captured=Captured())
 
     def _frame(self, carry: Carry, recorder: Any, settled: bool, looping: bool) -> Frame:
         """A frame of the trace that is running now, which holds a copy of the carry."""
@@ -145,6 +151,7 @@ class Pure(Generic[P, R]):
         frame.looping = looping
         frame.lifted_prefix = prefix
         frame.at_end = self._at_end
+        frame.captured = []
         return frame
 
     def _run_in(self, frame: Frame, args: Any, kwargs: Any) -> R:
@@ -183,14 +190,24 @@ class Pure(Generic[P, R]):
         out = self._run_in(frame, args, kwargs or {})
         if full_keys:
             fill_keys(frame)
-        return out, snapshot(frame)
+        return out, snapshot(frame)._replace(captured=Captured(frame.captured or ()))
 
     def inline(self, *args: Any, **kwargs: Any) -> R:
         """Calls the function on what the running function itself holds."""
+        return self._inline(None, args, kwargs)
+
+    def inline_capturing(self, *args: Any, **kwargs: Any) -> tuple[R, Captured]:
+        """The same; what would be captured is not handed on, but returned."""
+        captured: list[Any] = []
+        out = self._inline(captured, args, kwargs)
+        return out, Captured(captured)
+
+    def _inline(self, captured: list[Any] | None, args: Any, kwargs: Any) -> R:
         outer = current_frame(self._name)
         frame = Frame(outer.params, {}, None, running_init=outer.running_init, recorder=outer.recorder)
         for shared in ("state", "initial_state", "rngs", "mark", "settled", "looping", "lifted_prefix", "at_end"):
             setattr(frame, shared, getattr(outer, shared))
+        frame.captured = captured
         return self._run_in(frame, args, kwargs)
 
     def visit(self, *args: Any, **kwargs: Any) -> None:
@@ -198,7 +215,7 @@ class Pure(Generic[P, R]):
         outer = current_frame(self._name)
         if outer.recorder is not None or not self._visit_abstractly(outer, args, kwargs):
             with jax.named_scope(initialise.VISIT):
-                self.inline(*args, **kwargs)
+                self.inline_capturing(*args, **kwargs)
 
     def _visit_abstractly(self, outer: Frame, args: Any, kwargs: Any) -> bool:
         before = snapshot(outer)

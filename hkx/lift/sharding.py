@@ -80,6 +80,7 @@ def shard_map(
                     key = jax.random.fold_in(key, jax.lax.axis_index(name))
                 before = before._replace(rng=(key, ()))
             out, changed = once.call(before, args)
+            changed.captured.refuse("hkx.shard_map")
             return out, changed._replace(rng=None) if split else changed
 
         specs = jax.tree.map(lambda a: jax.typeof(a).sharding.spec, args) if in_specs is None else in_specs

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hkx.lift.captured import Captured
 from hkx.lift.errors import MappedSizeError
 from hkx.lift.purify import Carry, Pure, Tree, changes
 
@@ -20,7 +21,7 @@ def created_by(fun: Any, name: str, before: Carry, own_states: bool, args: Any, 
     pure: Pure[..., Any] = Pure(fun, name, creates=True)
     key = jax.random.PRNGKey(0) if before.rng is None else before.rng[0]
     empty = Carry({}, {} if own_states else before.state, {} if own_states else before.initial_state, (key, ()))
-    return changes(empty, pure.run(empty, args, kwargs)[1])._replace(rng=None)
+    return changes(empty, pure.run(empty, args, kwargs)[1])._replace(rng=None, captured=Captured())
 
 
 def merged(a: Carry, b: Carry) -> Carry:
@@ -56,7 +57,7 @@ class Stacked:
             }
             return {bundle: entries for bundle, entries in out.items() if entries}
 
-        params, state, initial, rng = carry
+        params, state, initial, rng, _ = carry
         return Carry(part("parameter", params), part("state", state), part("state", initial), None if stacked else rng)
 
     def divide(self, carry: Carry) -> tuple[Carry, Carry]:

@@ -22,7 +22,7 @@ class _Steps:
         self.shared, self.own = stacked.divide(snapshot(frame))
 
     def step(self, carry: Any, x: Any, own: Carry, state: Any, rng: Any, recorder: Any = None) -> Any:
-        """One iteration: the user's carry and output, what it changed, and the shared state it leaves."""
+        """One iteration: the carry, the output with what is captured, what it changed, the shared state it leaves."""
         held = merged(self.shared._replace(state=state, rng=rng), own)
         result, after = self._pure.run(held, (carry, x), full_keys=True, recorder=recorder)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
@@ -35,7 +35,7 @@ class _Steps:
         # What an iteration has of its own is handed out even where it did not change.
         mine = merged(mine, own._replace(params={}, initial_state={}, state={**own.state}))
         mine = mine._replace(state=merged(own._replace(params={}), mine).state)
-        return new, y, shared, mine, (self._stacked.divide(after)[0].state, after.rng)
+        return new, (y, after.captured), shared, mine, (self._stacked.divide(after)[0].state, after.rng)
 
     def commit(self) -> None:
         self._pure.commit()
@@ -90,9 +90,10 @@ def scan_stacked(
         ys.append(rest_ys)
     if reverse:
         ys.reverse()
-    y, mine = jax.tree.map(lambda *parts: jnp.concatenate(parts), *ys) if len(ys) > 1 else ys[0]
+    (y, captured), mine = jax.tree.map(lambda *parts: jnp.concatenate(parts), *ys) if len(ys) > 1 else ys[0]
     state, rng = moving
     absorb(frame, changes(start, Carry(start.params, {**start.state, **state}, start.initial_state, rng)))
     absorb(frame, stacked.moved(mine))
+    captured.hand_on()
     steps.commit()
     return init, y

@@ -6,11 +6,13 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from hkx.core.errors import IntermediateInInnerTraceError
-from hkx.core.frame import TraceMark
+import jax
+
 from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.module import Module
+from hkx.core.multi import MultiTransformed, MultiTransformedWithState
 from hkx.core.transform import Transformed, TransformedWithState
+from hkx.lift.captured import Destination, Label, Values, keep
 
 Filter = Callable[[Any, str], bool]
 _NOT_COMPUTED = frozenset(("__init__", "params_dict", "state_dict"))
@@ -23,22 +25,33 @@ def _calls(module: Any, method_name: str) -> bool:
 
 def _capturing(f: Callable[..., Any], chosen: Filter) -> Callable[..., Any]:
     @functools.wraps(f)
-    def captured(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, dict[str, tuple[Any, ...]]]]:
-        values: dict[str, dict[str, tuple[Any, ...]]] = {}
-        mark = TraceMark()
+    def captured(*args: Any, **kwargs: Any) -> tuple[Any, Values]:
+        destination = Destination()
 
-        def keep(next_function: Any, args: Any, kwargs: Any, context: MethodContext) -> Any:
+        def hook(next_function: Any, args: Any, kwargs: Any, context: MethodContext) -> Any:
             out = next_function(*args, **kwargs)
             module, method = context.module, context.method_name
             if method not in _NOT_COMPUTED and isinstance(module, Module) and chosen(module, method):
-                if mark.is_inner(out):
-                    raise IntermediateInInnerTraceError(module.module_name, method)
-                methods = values.setdefault(module.module_name, {})
-                methods[method] = (*methods.get(method, ()), out)
+                keep(Label(destination, module.module_name, method), out)
             return out
 
-        with intercept_methods(keep):
-            return f(*args, **kwargs), values
+        try:
+            with intercept_methods(hook):
+                out = f(*args, **kwargs)
+        finally:
+            values = destination.close()
+        return out, values
+
+    return captured
+
+
+def _capturing_with_state(apply: Callable[..., Any], chosen: Filter) -> Callable[..., Any]:
+    capturing = _capturing(apply, chosen)
+
+    @functools.wraps(apply)
+    def captured(*args: Any, **kwargs: Any) -> Any:
+        (out, state), values = capturing(*args, **kwargs)
+        return (out, values), state
 
     return captured
 
@@ -47,7 +60,8 @@ def capture_intermediates(f: Any, filter: Filter = _calls) -> Any:
     """Returns what the modules in a function returned, next to what the function returns.
 
     Args:
-      f: a function that makes and calls modules; or what `hkx.transform` or `hkx.transform_with_state` made of one.
+      f: a function that makes and calls modules; or what `hkx.transform`, `hkx.transform_with_state` or one of their
+        multi forms made of one.
       filter: called as `filter(module, method_name)`; says whether what that method returns is kept. By default it is
         true for `__call__`.
 
@@ -55,31 +69,29 @@ def capture_intermediates(f: Any, filter: Filter = _calls) -> Any:
       For a function, a function of the same arguments that returns `(out, intermediates)`, to be transformed. For a
       transformed one, the same kind, whose `apply` returns `(out, intermediates)` where it returned `out`; `init` and
       the parameters are the same. `intermediates` is `{module_name: {method_name: (first, second, …)}}` with one value
-      for each call, in the order of the returns.
+      for each call, in the order of the returns. The names are those of the parameters.
+
+      What is computed inside hkx's own transforms comes out of them: from `hkx.scan`, `hkx.map` and `hkx.layer_stack`
+      stacked, `[length, ...]`, whatever the direction; from `hkx.vmap` with the mapped axis in front; from `hkx.remat`,
+      `hkx.jit`, `hkx.grad`, `hkx.vjp` and the like as it is. From `hkx.eval_shape` nothing comes out.
 
     Raises:
-      IntermediateInInnerTraceError: in `apply`, if a value is computed inside a loop, a branch or another transform,
-        such as `hkx.scan`, and has no meaning outside of it.
+      IntermediateInInnerTraceError: if a value has no meaning outside of the place where it is computed: a branch of
+        `hkx.cond` or `hkx.switch`, `hkx.while_loop`, `hkx.fori_loop`, `hkx.shard_map`, a `hkx.custom_vjp` or
+        `hkx.custom_jvp`, or a transform that is JAX's own; or if what comes out of a transform is not an array.
 
     Example:
 
       >>> import hkx, jax, jax.numpy as jnp
-      >>> model = hkx.transform(lambda x: hkx.nets.MLP([3, 1])(x))
+      >>> model = hkx.transform(lambda x: hkx.layer_stack(6, name="blocks")(lambda x: x + hkx.Linear(2)(x))(x))
       >>> x = jnp.ones([5, 2])
       >>> params = model.init(jax.random.key(0), x)
       >>> out, values = hkx.capture_intermediates(model).apply(params, None, x)
-      >>> jax.tree.map(jnp.shape, values["mlp/~/linear_0"])
-      {'__call__': ((5, 3),)}
+      >>> jax.tree.map(jnp.shape, values["blocks/linear"])
+      {'__call__': ((6, 5, 2),)}
     """
-    if isinstance(f, Transformed):
-        return Transformed(f.init, _capturing(f.apply, filter))
-    if isinstance(f, TransformedWithState):
-        capturing = _capturing(f.apply, filter)
-
-        @functools.wraps(f.apply)
-        def apply(*args: Any, **kwargs: Any) -> Any:
-            (out, state), values = capturing(*args, **kwargs)
-            return (out, values), state
-
-        return TransformedWithState(f.init, apply)
+    if isinstance(f, (Transformed, MultiTransformed)):
+        return type(f)(f.init, jax.tree.map(lambda apply: _capturing(apply, filter), f.apply))
+    if isinstance(f, (TransformedWithState, MultiTransformedWithState)):
+        return type(f)(f.init, jax.tree.map(lambda apply: _capturing_with_state(apply, filter), f.apply))
     return _capturing(f, filter)

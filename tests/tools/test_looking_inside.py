@@ -1,4 +1,4 @@
-"""capture_intermediates, to_dot, jaxpr_info, and the small functions of hkx.experimental."""
+"""to_dot, jaxpr_info, and the small functions of hkx.experimental."""
 
 import re
 import shutil
@@ -10,57 +10,12 @@ import numpy as np
 import pytest
 
 import hkx
-from hkx.errors import IntermediateInInnerTraceError
 from hkx.experimental import jaxpr_info as ji
 
 KEY = jax.random.key(0)
 X = jnp.asarray(np.random.RandomState(0).standard_normal((4, 3)), jnp.float32)
 MLP = hkx.transform(lambda x: hkx.nets.MLP([5, 2])(x))
 PARAMS = MLP.init(KEY, X)
-
-
-def test_intermediates_of_a_transformed_function():
-    captured = hkx.capture_intermediates(MLP)
-    assert jax.tree.map(jnp.shape, captured.init(KEY, X)) == jax.tree.map(jnp.shape, PARAMS)
-    out, values = jax.jit(captured.apply)(PARAMS, None, X)
-    hidden = X @ PARAMS["mlp/~/linear_0"]["w"]
-    np.testing.assert_allclose(values["mlp/~/linear_0"]["__call__"][0], hidden, rtol=1e-5)
-    np.testing.assert_array_equal(values["mlp"]["__call__"][0], out)
-    np.testing.assert_allclose(out, MLP.apply(PARAMS, None, X), rtol=1e-5)
-    assert sorted(values) == ["mlp", "mlp/~/linear_0", "mlp/~/linear_1"]
-    only = hkx.capture_intermediates(MLP, filter=lambda m, method: isinstance(m, hkx.Linear) and m.name == "linear_1")
-    assert list(only.apply(PARAMS, None, X)[1]) == ["mlp/~/linear_1"]
-
-
-def test_intermediates_of_plain_functions_with_state_and_repeated_calls():
-    class Twice(hkx.Module):
-        def __call__(self, x):
-            return self.half(x) + self.half(x + 1)
-
-        def half(self, x):
-            hkx.set_state("last", x)
-            return x / 2
-
-    f = hkx.capture_intermediates(lambda x: Twice()(x), filter=lambda module, method: method != "__init__")
-    (out, values), state = hkx.transform_with_state(f).apply({}, {}, None, 2.0)
-    assert (out, values) == (2.5, {"twice": {"half": (1.0, 1.5), "__call__": (2.5,)}})
-    model = hkx.capture_intermediates(hkx.transform_with_state(lambda x: Twice()(x)))
-    (out, values), state = model.apply({}, {}, None, 2.0)
-    assert values == {"twice": {"__call__": (2.5,)}} and state == {"twice": {"last": 3.0}}
-
-
-def test_intermediates_in_a_loop_are_an_error_that_names_the_module():
-    def f(x):
-        layer = hkx.Linear(3)
-        return hkx.scan(lambda c, _: (layer(c), None), x, None, length=2)[0]
-
-    params = hkx.transform(f).init(KEY, X)
-    with pytest.raises(IntermediateInInnerTraceError, match="'linear'"):
-        hkx.capture_intermediates(hkx.transform(f)).apply(params, None, X)
-    out, values = hkx.capture_intermediates(hkx.transform(f), filter=lambda m, _: m.name != "linear").apply(
-        params, None, X
-    )
-    assert values == {} and out.shape == (4, 3)
 
 
 def test_dot_has_nested_boxes_shapes_and_edges():
