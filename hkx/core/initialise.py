@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.core
@@ -33,7 +33,7 @@ from jax.interpreters import batching
 from hkx.core.cost import work
 from hkx.core.errors import AbstractInitError, HkxError
 from hkx.core.frame import current_frame, local
-from hkx.core.rng import split_key
+from hkx.core.rng import is_typed_key, split_key
 from hkx.core.sampling import Draw, can_share_program, constant, sample_all, split_chain
 from hkx.core.types import Array
 
@@ -250,6 +250,29 @@ def _with_examples_chosen(equations: list[JaxprEqn]) -> list[JaxprEqn]:
     return [eqn.replace(invars=[eqn.invars[chosen]]) if eqn.primitive is example_p else eqn for eqn in equations]
 
 
+class _Taken(NamedTuple):
+    """One of an array of keys, not taken out of it before somebody needs it alone."""
+
+    keys: Any  # [n, k] keys, traced, typed, or raw ones by NumPy
+    place: tuple[int, int]
+
+    def array(self) -> Array:
+        """The key."""
+        return jnp.asarray(self.keys[self.place])
+
+
+def _key_data(keys: Sequence[Any]) -> Any:
+    """uint32[n, 2]: what some keys consist of, by NumPy, or traced if one of them is."""
+    first = keys[0]
+    if isinstance(first, _Taken) and all(isinstance(k, _Taken) and k.keys is first.keys for k in keys):
+        data = jax.random.key_data(first.keys)
+        data = data if isinstance(data, jax.core.Tracer) else np.asarray(data)
+        return data[tuple(np.array([k.place for k in keys]).T)]
+    data = [jax.random.key_data(k.array() if isinstance(k, _Taken) else k) for k in keys]
+    traced = any(isinstance(k, jax.core.Tracer) for k in data)
+    return jnp.stack(data) if traced else np.stack([np.asarray(k) for k in data])
+
+
 def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
     """The outputs, with only what they depend on carried out."""
     env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
@@ -260,7 +283,8 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
     _split_all(pending, env)
 
     def read(v: Any) -> Any:
-        return v.val if isinstance(v, Literal) else env[v]
+        value = v.val if isinstance(v, Literal) else env[v]
+        return value.array() if isinstance(value, _Taken) else value
 
     while pending:
         draws: list[JaxprEqn] = []
@@ -274,8 +298,8 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
                 done = _carry_out(eqn, [read(v) for v in eqn.invars], used, key, closed.jaxpr.debug_info)
                 env.update(zip(eqn.outvars, done, strict=True))
         if draws:
-            keys = [read(eqn.invars[0]) for eqn in draws]
-            arrays = sample_all([eqn.params["draw"] for eqn in draws], keys)
+            keys = _key_data([v.val if isinstance(v, Literal) else env[v] for v in (eqn.invars[0] for eqn in draws)])
+            arrays = sample_all([eqn.params["draw"] for eqn in draws], keys, like=key)
             env.update((eqn.outvars[0], a) for eqn, a in zip(draws, arrays, strict=True))
         pending = later
     # A constant of the program may be a NumPy array.
@@ -289,6 +313,10 @@ def _carry_out(
     if eqn.primitive is fill_p:
         aval = jax.ShapeDtypeStruct(eqn.params["shape"], eqn.params["dtype"])
         return [constant(aval, eqn.params["value"], key)]
+    if eqn.primitive is jax.lax.broadcast_in_dim_p and isinstance(eqn.invars[0], Literal):
+        (out,) = eqn.outvars
+        if not getattr(out.aval, "weak_type", True) and not np.ndim(inputs[0]):
+            return [constant(out.aval, inputs[0], key)]
     if eqn.primitive is split_p:
         return split_key(inputs[0], eqn.params["num"])
     if eqn.primitive is example_p:
@@ -321,9 +349,9 @@ def _split_all(pending: list[JaxprEqn], env: dict[Any, Any]) -> None:
         return
     capacity = 1 << (len(chain) - 1).bit_length()
     keys = split_chain(env[start], capacity, chain[0].params["num"])
-    if not isinstance(keys, jax.core.Tracer) and not jnp.issubdtype(keys.dtype, jax.dtypes.prng_key):
+    if not isinstance(keys, jax.core.Tracer) and not is_typed_key(keys):
         keys = np.asarray(keys)
     for i, eqn in enumerate(chain):
-        env.update((v, jnp.asarray(keys[i, j])) for j, v in enumerate(eqn.outvars))
+        env.update((v, _Taken(keys, (i, j))) for j, v in enumerate(eqn.outvars))
     done = set(map(id, chain))
     pending[:] = [eqn for eqn in pending if id(eqn) not in done]

@@ -148,32 +148,51 @@ def _describe(draws: Sequence[Draw], owners: np.ndarray, first_block: np.ndarray
     return _Blocks(keys[owners], start, low, high, scale, columns[:, 3].astype(np.int32))
 
 
-def sample_all(draws: Sequence[Draw], keys: Sequence[Array]) -> list[Array]:
-    """All arrays, with the bits that `sample` gives one by one; float32 only, and keys that can share a program."""
-    data = [jax.random.key_data(k) for k in keys]
+def sample_all(draws: Sequence[Draw], keys: Any, like: Any) -> list[Array]:
+    """All arrays, with the bits that `sample` gives one by one; float32 only, and keys that can share a program.
+
+    Args:
+      draws: the arrays.
+      keys: uint32[n, 2], the data of their keys, by NumPy or traced.
+      like: an array on whose device the results are placed.
+    """
     sizes = np.array([-(-d.size // BLOCK) for d in draws])
     owners = np.repeat(np.arange(len(draws)), sizes)
     first_block = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    if any(isinstance(k, jax.core.Tracer) for k in data):
-        return _sample_traced(draws, _describe(draws, owners, first_block, jnp.stack(data)), sizes)
-    return _sample_concrete(draws, keys, owners, first_block, np.stack([np.asarray(k) for k in data]))
+    if isinstance(keys, jax.core.Tracer):
+        return _sample_traced(draws, _describe(draws, owners, first_block, keys), sizes)
+    return _sample_concrete(draws, owners, first_block, keys, like)
 
 
 def _sample_traced(draws: Sequence[Draw], blocks: _Blocks, sizes: np.ndarray) -> list[Array]:
     rows = _fill_blocks(blocks, len(blocks.kind))
-    ends = np.cumsum(sizes)
-    return [
-        rows[end - n : end].reshape(-1)[: d.size].reshape(d.shape) for d, n, end in zip(draws, sizes, ends, strict=True)
-    ]
+    parts = (
+        jax.lax.dynamic_slice(rows, (start, np.uint32(0)), (int(n), BLOCK))
+        for start, n in zip(_unforeseen((np.cumsum(sizes) - sizes).tolist()), sizes, strict=True)
+    )
+    return [part.reshape(-1)[: d.size].reshape(d.shape) for d, part in zip(draws, parts, strict=True)]
+
+
+def _unforeseen(numbers: Sequence[int]) -> list[Array]:
+    """The same numbers, such that XLA does not know them before the program runs.
+
+    It compiles a slice at a known place by itself, on a CPU in 20 ms each, but all slices of one shape at places that
+    it is only told as one piece of code.
+    """
+
+    def same() -> list[np.uint32]:
+        return [np.uint32(n) for n in numbers]
+
+    return jax.lax.cond(jax.lax.optimization_barrier(False), same, same)
 
 
 def _sample_concrete(
-    draws: Sequence[Draw], keys: Sequence[Array], owners: np.ndarray, first_block: np.ndarray, data: np.ndarray
+    draws: Sequence[Draw], owners: np.ndarray, first_block: np.ndarray, keys: np.ndarray, like: Any
 ) -> list[Array]:
     """Fills a fixed number of blocks a call: nothing is compiled twice, and little is held beside the results."""
     out: list[Array] = []
     buffer = np.empty(draws[0].size, np.float32)
-    for owner, place, rows in _filled_calls(draws, owners, first_block, data):
+    for owner, place, rows in _filled_calls(draws, owners, first_block, keys):
         for draw_index in range(owner[0], owner[-1] + 1):
             draw = draws[draw_index]
             begin, end = np.searchsorted(owner, [draw_index, draw_index + 1])
@@ -181,20 +200,20 @@ def _sample_concrete(
             part = rows[begin:end].reshape(-1)[: draw.size - at]
             buffer[at : at + part.size] = part
             if at + part.size == draw.size:
-                out.append(_placed(buffer.reshape(draw.shape), keys[draw_index]))
+                out.append(_placed(buffer.reshape(draw.shape), like))
                 buffer = np.empty(draws[draw_index + 1].size if draw_index + 1 < len(draws) else 0, np.float32)
     return out
 
 
 def _filled_calls(
-    draws: Sequence[Draw], owners: np.ndarray, first_block: np.ndarray, data: np.ndarray
+    draws: Sequence[Draw], owners: np.ndarray, first_block: np.ndarray, keys: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """The owners, the places and the values of the blocks of each call, with a few calls under way at once."""
     waiting: collections.deque[tuple[np.ndarray, np.ndarray, Array]] = collections.deque()
     for begin in range(0, len(owners), BLOCKS_PER_CALL):
         owner, place = owners[begin : begin + BLOCKS_PER_CALL], first_block[begin : begin + BLOCKS_PER_CALL]
         padding = (0, BLOCKS_PER_CALL - len(owner))
-        blocks = _describe(draws, np.pad(owner, padding, mode="edge"), np.pad(place, padding, mode="edge"), data)
+        blocks = _describe(draws, np.pad(owner, padding, mode="edge"), np.pad(place, padding, mode="edge"), keys)
         waiting.append((owner, place, _fill_blocks_compiled(blocks, len(owner))))
         if len(waiting) == CALLS_AT_ONCE:
             owner, place, rows = waiting.popleft()
@@ -208,7 +227,7 @@ def _placed(values: np.ndarray, key: Array) -> Array:
     return jax.device_put(values, key.sharding) if getattr(key, "committed", False) else jax.device_put(values)
 
 
-def constant(aval: jax.ShapeDtypeStruct, value: int, like: Any) -> Array:
+def constant(aval: Any, value: Any, like: Any) -> Array:
     """An array of one number, on the device of `like`."""
     if like is not None and not isinstance(like, jax.core.Tracer):
         return _placed(np.full(aval.shape, value, aval.dtype), like)

@@ -329,8 +329,10 @@ def test_with_jit_disabled_values_can_be_looked_at():
 
 def test_result_on_the_device_of_the_key():
     device = jax.devices()[3]
-    params = hkx.transform(lambda x: hkx.Linear(2)(x)).init(jax.device_put(jax.random.key(0), device), jnp.ones([1, 3]))
-    assert {d for leaf in jax.tree.leaves(params) for d in leaf.devices()} == {device}
+    model = hkx.transform(lambda x: hkx.nets.MLP([2] * 5)(x))
+    for key in (jax.random.key(0), jax.random.PRNGKey(0)):
+        params = model.init(jax.device_put(key, device), jnp.ones([1, 3]))
+        assert {d for leaf in jax.tree.leaves(params) for d in leaf.devices()} == {device}
     params = hkx.transform(lambda x: hkx.Linear(2)(x)).init(jax.random.key(0), jnp.ones([1, 3]))
     assert not any(leaf.committed for leaf in jax.tree.leaves(params))
 
