@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from hkx.core.transform import Transformed, TransformedWithState, transform_with_state
+from hkx.core.transform import Transformed, TransformedWithState, originals, transform_with_state
 from hkx.tools.filtering import tree_bytes, tree_size
 from hkx.tools.flops import flops
 from hkx.tools.table import Table
@@ -39,9 +39,30 @@ def _initial(init: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     return jax.tree.map(as_structs, shapes)
 
 
+def _model(f: Summarised, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What is transformed already as it is, and a function transformed."""
+    if isinstance(f, (Transformed, TransformedWithState)):
+        return f
+    function: Any = f
+    while isinstance(function, jax.stages.Wrapped):
+        function = function.__wrapped__
+    original = originals.get(function) if inspect.isfunction(function) else None
+    if original is not None and (_takes(original, args, kwargs) or not _takes(function, args, kwargs)):
+        return transform_with_state(original)
+    return transform_with_state(lambda *args, **kwargs: f(*args, **kwargs))
+
+
+def _takes(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    try:
+        inspect.signature(function).bind(*args, **kwargs)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _traced(f: Summarised, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Trace, Any]:
     """The trace of a model's `apply`, and its parameters."""
-    model: Any = f if isinstance(f, (Transformed, TransformedWithState)) else transform_with_state(f)
+    model = _model(f, args, kwargs)
     initial = _initial(model.init, args, kwargs)
     variables = tuple(initial) if isinstance(model, TransformedWithState) else (initial,)
     key = (jax.eval_shape(lambda: jax.random.PRNGKey(0)),) if _takes_key(model.apply, len(variables)) else ()
@@ -52,10 +73,12 @@ def eval_summary(f: Summarised) -> Callable[..., list[MethodInvocation]]:
     """Finds out, without running the model, which methods of which modules are called, on what, and what they return.
 
     Args:
-      f: a function that makes modules, or what `hkx.transform` or `hkx.transform_with_state` made of one.
+      f: a function that makes modules, or what `hkx.transform` or `hkx.transform_with_state` made of one: the pair, its
+        `init` or its `apply`. Or any function that calls such a thing, as the step of a training does; jitted or not.
 
     Returns:
-      A function of the arguments of `f` (arrays, or `jax.ShapeDtypeStruct` in their place) that returns the calls, in
+      A function of the arguments of `f` (of what was transformed; arrays, or `jax.ShapeDtypeStruct`) that returns the
+      calls, in
       the order in which they begin. `__init__` is not among them.
 
     Example:
@@ -126,6 +149,7 @@ _FILTERS: dict[str, Callable[[MethodInvocation], bool]] = {
     "has_output": lambda call: call.output_spec is not None,
     "has_params": lambda call: bool(call.module_details.params),
 }
+_SHOWN = ("has_output",)
 
 
 def _chosen(what: str, given: Sequence[str] | None, known: Mapping[str, Any]) -> list[str]:
@@ -140,26 +164,27 @@ def tabulate(
     f: Summarised,
     *,
     columns: Sequence[str] | None = None,
-    filters: Sequence[str] | None = ("has_output",),
+    filters: Sequence[str] | None = _SHOWN,
     tabulate_kwargs: Mapping[str, Any] = {"tablefmt": "grid"},
     total: bool = True,
 ) -> Callable[..., Table]:
     """Makes a table of a model: one row for each call of a module's method, without running the model.
 
     Args:
-      f: a function that makes modules, or what `hkx.transform` or `hkx.transform_with_state` made of one.
+      f: a function that makes modules, or what `hkx.transform` or `hkx.transform_with_state` made of one: the pair, its
+        `init` or its `apply`. Or any function that calls such a thing, as the step of a training does; jitted or not.
       columns: any of `"module"`, `"config"` (how the module was made), `"owned_params"`, `"input"`, `"output"`,
         `"params_size"` (how many numbers its parameters and those below it hold), `"params_bytes"`, and `"flops"`
         (floating-point operations of the call and of those below it). None takes all of them.
       filters: which calls are shown: `"has_output"` for those that return something, `"has_params"` for those of
-        modules with parameters. None takes all filters, an empty sequence none.
+        modules with parameters. None takes the first of them, an empty sequence shows all calls.
       tabulate_kwargs: `{"tablefmt": …}` with `"grid"`, `"simple"`, `"plain"`, `"pipe"`, `"github"`, `"tsv"` or
         `"html"`; anything else is left to the package `tabulate`, where it is installed.
       total: whether a last row shows the parameters, bytes and operations of the whole model.
 
     Returns:
-      A function of the arguments of `f` (arrays, or `jax.ShapeDtypeStruct` in their place) that returns the table, a
-      str that a notebook shows as HTML.
+      A function of the arguments of `f` (of what was transformed; arrays, or `jax.ShapeDtypeStruct`) that returns the
+      table, a str that a notebook shows as HTML.
 
     Raises:
       ValueError: if a column, a filter or a table format is of another name.
@@ -180,7 +205,7 @@ def tabulate(
       Total                             13    125
     """
     names = _chosen("column(s)", columns, _COLUMNS)
-    kept = _chosen("filter(s)", filters, _FILTERS)
+    kept = _chosen("filter(s)", _SHOWN if filters is None else filters, _FILTERS)
     headers, numeric, cells = zip(*[_COLUMNS[name] for name in names], strict=True) if names else ((), (), ())
 
     @functools.wraps(_wrapped(f))

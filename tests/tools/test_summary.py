@@ -130,7 +130,7 @@ def test_columns_filters_and_formats():
     assert rows["block"][0] == "own: f32[3]" and rows["mlp/~/linear_1"][2:] == ["8", "32.00 B"]
     assert rows["mlp/~/linear_0"][:2] == ["w: f32[3,3] b: f32[3]", "f32[4,3]"]
     assert rows["Total"] == ["", "", "43", "172.00 B"]
-    text = hkx.tabulate(net, filters=None)(X)
+    text = hkx.tabulate(net, filters=["has_output", "has_params"])(X)
     assert "nothing" not in text and "nothing" in hkx.tabulate(net, filters=())(X)
     assert len({len(line) for line in text.split("\n")}) == 1  # a grid is aligned
     html = text._repr_html_()
@@ -143,6 +143,40 @@ def test_columns_filters_and_formats():
     with pytest.raises(ValueError, match="filter"):
         hkx.tabulate(net, filters=["params"])
     assert "No calls" in hkx.tabulate(lambda x: x)(X)
+
+
+def test_filters_are_none_by_default_but_the_one_for_outputs():
+    def f():
+        hkx.to_module(lambda: None)("nothing")()
+        hkx.to_module(lambda: 3)("number")()
+        return hkx.Linear(2)(X)
+
+    assert list(table(f)) == list(table(f, filters=None)) == ["number", "linear", "Total"]
+    assert list(table(f, filters=())) == ["nothing", "number", "linear", "Total"]
+    assert list(table(f, filters=["has_params"])) == ["linear", "Total"]
+
+
+def test_compiled_functions_and_the_parts_of_a_pair():
+    model, key = hkx.transform_with_state(net), jax.random.PRNGKey(0)
+    params, state = model.init(key, X)
+
+    @jax.jit
+    def step(params, x):
+        return jax.grad(lambda p: model.apply(p, state, key, x)[0][0].sum())(params)
+
+    rows = table(net, X)
+    for f in (model, model.init, model.apply, jax.jit(model.init), jax.jit(model.apply), jax.jit(jax.jit(model.apply))):
+        assert table(f, X) == rows and [key_of(c) for c in eval_summary(f)(X)] == [
+            key_of(c) for c in eval_summary(net)(X)
+        ]
+    # the arguments of `apply` itself are no arguments of `net`
+    assert [key_of(c) for c in eval_summary(model.apply)(params, state, key, X)] == [
+        key_of(c) for c in eval_summary(net)(X)
+    ]
+    assert [key_of(c) for c in eval_summary(step)(params, X)] == [key_of(c) for c in eval_summary(net)(X)]
+    over_devices = jax.pmap(lambda p, x: model.apply(p, state, key, x))
+    shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape), a.dtype), (params, X))
+    assert list(table(over_devices, *shapes)) == list(rows)
 
 
 def test_array_spec_and_module_details():
