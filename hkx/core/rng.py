@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.errors import InvalidRNGError, KeyInInnerTraceError, MissingRNGError, shortened
-from hkx.core.frame import TraceMark, current_frame, effectful_frame
+from hkx.core.frame import TraceMark, current_frame, effectful_frame, local
 from hkx.core.settings import current_settings
 from hkx.core.types import Array, PRNGKey
 
@@ -143,7 +143,7 @@ class PRNGSequence:
     def take(self, num: int) -> tuple[Array, ...]:
         """The next `num` keys."""
         if num > len(self._subkeys):
-            self.reserve(max(num - len(self._subkeys), current_settings().rng_reserve_size))
+            self.reserve(num - len(self._subkeys))
         self._check()
         return tuple(self._subkeys.popleft() for _ in range(num))
 
@@ -176,6 +176,7 @@ def next_rng_key() -> Array:
       >>> f.apply({}, jax.random.key(0)).shape
       (2,)
     """
+    local.draws += 1
     return _sequence("next_rng_key").next()
 
 

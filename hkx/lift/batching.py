@@ -130,10 +130,11 @@ class _Mapped:
         keys = jnp.stack(frame.rngs[-1].take(self.size))
         if creating(frame):
             # Parameters are shared, so they are created with the keys of the first call alone.
-            state = once.before.state
+            state, draws = once.before.state, local.draws
             first = once.before._replace(rng=(keys[0], ()))
             absorb(frame, self._run_shared(first, first.rng, None, None)[1]._replace(rng=None, captured=Captured()))
             restore_state(frame, state)
+            local.draws = draws
             once = self._once = Once(once.pure.fun, "hkx.vmap")
         out, changed = self._run_shared(once.before, (keys, ()), 0, None)
         once.finish(changed._replace(rng=None))

@@ -167,6 +167,7 @@ class _Names:
             return then(Pure(self._branches[i], self._name, after=self._starts[i]))
         if self._last is not None and self._last.took_names:
             asked: set[tuple[Any, ...]] = set()
+            draws = local.draws
             known = set[tuple[Any, ...]]().union(*self._asked)
 
             def check(request: tuple[Any, ...]) -> None:
@@ -184,6 +185,7 @@ class _Names:
                 if asked in self._asked:
                     self._starts[i] = None
                     return out
+            local.draws = draws
         return self._go_on(i, then)
 
     def _go_on(self, i: int, then: Callable[[Pure[..., Any]], R]) -> R:

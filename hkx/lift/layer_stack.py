@@ -209,7 +209,10 @@ def _run(layer: _Layer, storage: Any, args: Any, reverse: bool) -> Any:
         store_below(frame, prefix, storage.store(created.params), allow_reuse=True)  # a module may be called twice
         store_state_below(frame, prefix, storage.store(created.initial_state))
     params, state = (storage.load(below(tree, prefix)) for tree in (frame.params, frame.state))
+    draws = local.draws
     out, new_state, captured = layer.scan(frame, (params, state), call_keys, args, reverse)
+    if creating(frame):
+        local.draws += local.draws - draws  # dm-haiku calls a layer once more, as it makes the next one's parameters
     for label, value in captured:
         for bundle, entries in storage.store({label.module: {label.method: value}}).items():
             keep(label._replace(module=f"{prefix}{bundle}"), entries[label.method])

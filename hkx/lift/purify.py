@@ -121,6 +121,7 @@ class Pure(Generic[P, R]):
         self._hooks = local.hooks
         self._inherited = frame.running_init, frame.settled, frame.lifted_prefix
         self._at_end = frame.at_end
+        self._asked = frame.asked
         self._scopes: Sequence[Scope] = [s.copy() for s in frame.scopes]
         if after is not None:
             self._scopes = after.scopes_after
@@ -130,6 +131,18 @@ class Pure(Generic[P, R]):
             self._inherited = *self._inherited[:2], apart or None
             self._scopes = [Scope(ROOT, ROOT)]
         self.scopes_after: Sequence[Scope] = self._scopes
+
+    def tell(self, asked: Callable[[tuple[Any, ...]], None]) -> None:
+        """Has `asked` called with the name and the shape of all that the function asks for."""
+        self._asked = asked
+
+    @property
+    def took_names(self) -> bool:
+        """Whether modules were made that are named by where they are made."""
+        return any(
+            later.counts != scope.counts or later.taken != scope.taken or later.elsewhere
+            for scope, later in zip(self._scopes, self.scopes_after, strict=False)
+        )
 
     def __call__(self, carry: Carry, /, *args: P.args, **kwargs: P.kwargs) -> tuple[R, Carry]:
         out, carry = self.run(carry, args, kwargs, full_keys=True)
@@ -152,6 +165,7 @@ class Pure(Generic[P, R]):
         frame.lifted_prefix = prefix
         frame.at_end = self._at_end
         frame.captured = []
+        frame.asked = self._asked
         return frame
 
     def _run_in(self, frame: Frame, args: Any, kwargs: Any) -> R:
@@ -208,14 +222,16 @@ class Pure(Generic[P, R]):
         for shared in ("state", "initial_state", "rngs", "mark", "settled", "looping", "lifted_prefix", "at_end"):
             setattr(frame, shared, getattr(outer, shared))
         frame.captured = captured
+        frame.asked = self._asked
         return self._run_in(frame, args, kwargs)
 
     def visit(self, *args: Any, **kwargs: Any) -> None:
         """Creates what the function creates when called so; where it can be avoided, nothing is executed."""
-        outer = current_frame(self._name)
+        outer, draws = current_frame(self._name), local.draws
         if outer.recorder is not None or not self._visit_abstractly(outer, args, kwargs):
             with jax.named_scope(initialise.VISIT):
                 self.inline_capturing(*args, **kwargs)
+        local.draws = draws  # the function is still to be called for its result
 
     def _visit_abstractly(self, outer: Frame, args: Any, kwargs: Any) -> bool:
         before = snapshot(outer)

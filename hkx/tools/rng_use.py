@@ -6,44 +6,39 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from hkx.core.frame import current_frame
-from hkx.core.rng import reserve_rng_keys, split_key
+import jax
+
+from hkx.core.errors import MissingParameterError
+from hkx.core.frame import current_frame, local
+from hkx.core.rng import reserve_rng_keys
+from hkx.lift.purify import Pure, snapshot
 from hkx.lift.wrappers import eval_shape
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_NAME = "hkx.experimental.optimize_rng_use"
 
 
-def _keys_used(fun: Callable[..., Any], args: Any, kwargs: Any) -> int:
-    used = 0
+def _draws(fun: Callable[..., Any], args: Any, kwargs: Any) -> int:
+    """How often a function calls `next_rng_key`, wherever the keys come from.
 
-    def counted(*args: Any, **kwargs: Any) -> Any:
-        nonlocal used
-        rng = current_frame("hkx.experimental.optimize_rng_use").rngs[-1]
-        if rng is None:
-            return fun(*args, **kwargs)
-        split_off = 0
-
-        def split(key: Any, num: int) -> Any:
-            nonlocal split_off
-            split_off += num - 1
-            return split_key(key, num)
-
-        before = len(rng.internal_state[1])
-        rng.split_with(split)
-        out = fun(*args, **kwargs)
-        used = before + split_off - len(rng.internal_state[1])
-        return out
-
-    eval_shape(counted, *args, **kwargs)
-    return used
+    The numbers are those of dm-haiku if it is run as there: as a transform of its own, of the parameters that exist.
+    """
+    frame, before = current_frame(_NAME), local.draws
+    apart: Pure[..., Any] = Pure(fun, _NAME, creates=not frame.params, apart="")
+    try:
+        jax.eval_shape(lambda *a, **k: apart.run(snapshot(frame), a, k)[0], *args, **kwargs)
+    except MissingParameterError:  # it makes modules, and the running function has made some before: an error there
+        local.draws = before
+        eval_shape(fun, *args, **kwargs)
+    return local.draws - before
 
 
 def optimize_rng_use(fun: Callable[P, R]) -> Callable[P, R]:
     """Splits off all keys that a function draws in one operation, which compiles to less than one for each.
 
-    The function is run twice: first abstractly, to count the keys that it draws, then after `hkx.reserve_rng_keys` of
-    that many. So the keys differ from those that it would have drawn without this.
+    The function is run twice: first abstractly, to count its calls of `hkx.next_rng_key`, then after
+    `hkx.reserve_rng_keys` of that many. So the keys differ from those that it would have drawn without this.
 
     Args:
       fun: a function that makes modules or draws keys.
@@ -62,8 +57,8 @@ def optimize_rng_use(fun: Callable[P, R]) -> Callable[P, R]:
 
     @functools.wraps(fun)
     def optimized(*args: P.args, **kwargs: P.kwargs) -> R:
-        if current_frame("hkx.experimental.optimize_rng_use").rngs[-1] is not None:
-            reserve_rng_keys(_keys_used(fun, args, kwargs))
+        if current_frame(_NAME).rngs[-1] is not None:
+            reserve_rng_keys(_draws(fun, args, kwargs))
         return fun(*args, **kwargs)
 
     return optimized
