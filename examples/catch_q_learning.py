@@ -207,8 +207,8 @@ def main(config: Config) -> dict[str, Any]:
                 "training_return": returns,
                 "evaluation_return": [evaluations.get(n) for n in episodes],
             }
-            save_table(output / "metrics.csv", columns)
             save_parameters(output / "parameters.npz", learner.params)
+            save_table(output / "metrics.csv", columns)
             save_learning_curve(output / "learning_curve.png", returns, evaluations)
             print(f"saved parameters.npz, metrics.csv and learning_curve.png in {output}")
     final = evaluations[len(returns)]

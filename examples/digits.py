@@ -151,8 +151,8 @@ def main(config: Config) -> dict[str, Any]:
             print(f"interrupted after {len(losses)} of {config.epochs} epochs")
         if output is not None and losses:
             columns = {"epoch": range(1, len(losses) + 1), "training_loss": losses, "test_accuracy": accuracies}
-            save_table(output / "metrics.csv", columns)
             save_parameters(output / "parameters.npz", learner.averages)
+            save_table(output / "metrics.csv", columns)
             save_learning_curve(output / "learning_curve.png", losses, accuracies)
             print(f"saved parameters.npz, metrics.csv and learning_curve.png in {output}")
     final, last_step = (float(training.accuracy(params, test)) for params in (learner.averages, learner.params))

@@ -153,8 +153,8 @@ def main(config: Config) -> dict[str, Any]:
         digits_data.save_grid(output / "samples.png", panels, ("real", "drawn"))
         generator, discriminator = np.transpose(losses).tolist()
         columns = {"epoch": range(1, len(losses) + 1), "generator_loss": generator, "discriminator_loss": discriminator}
-        save_table(output / "metrics.csv", columns)
         save_parameters(output / "parameters.npz", game.average)
+        save_table(output / "metrics.csv", columns)
         print(f"saved samples.png, metrics.csv and parameters.npz in {output}")
     recognised = digits_data.recognised(drawn)
     print(f"share of drawn digits that are recognised: {recognised:.2f}")

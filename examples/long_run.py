@@ -261,7 +261,8 @@ class Checkpoints:
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self.manager.close()  # waits for what is being written
+        with self.writing():
+            self.manager.close()  # waits for what is being written
         if not self.gave_up:
             sys.unraisablehook = self.usual_hook
 
@@ -269,7 +270,18 @@ class Checkpoints:
         """Begins to write a state. It is copied before this returns, and written in the background."""
         check = {"settings": self.settings, "checksum": int(checksum(tree))}
         parts = {"state": ocp.args.StandardSave(tree), "check": ocp.args.JsonSave(check | {"crc": crc(check)})}
-        self.manager.save(step, args=ocp.args.Composite(**parts))
+        with self.writing():
+            self.manager.save(step, args=ocp.args.Composite(**parts))
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """What cannot be written is said in one line, by the save itself or by the one after, for it goes on behind."""
+        try:
+            yield
+        except (OSError, ValueError) as error:
+            why = f"cannot write a checkpoint in {self.folder}: {first_line(error)}"
+            kept = "those that are complete stay, and the same command goes on from the last one"
+            raise BadFlag(f"argument --output: {why}; {kept}") from None
 
     def restore(self, tree: Any) -> tuple[int, Any]:
         """Reads the newest complete state.
@@ -321,7 +333,10 @@ class Checkpoints:
     def compare_settings(self, theirs: dict[str, Any]) -> None:
         for name in sorted(theirs.keys() | self.settings.keys()):
             if theirs.get(name) != self.settings.get(name):
-                was, now = (f"{as_flag(name)} {values.get(name)}" for values in (theirs, self.settings))
+                was, now = (
+                    f"{as_flag(name)} {values[name]}" if name in values else f"no {as_flag(name)}"
+                    for values in (theirs, self.settings)
+                )
                 raise BadFlag(
                     f"the checkpoints in {self.folder} are of another run ({was}, now {now}): "
                     "give the same settings to go on with it, or choose another --output"

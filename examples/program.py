@@ -6,10 +6,11 @@ import os
 import pathlib
 import signal
 import sys
+import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
@@ -100,20 +101,29 @@ def noticing_interrupts() -> Iterator[threading.Event]:
 
 
 def output_folder(path: str) -> pathlib.Path:
-    """Makes the folder that `--output` names."""
+    """Makes the folder that `--output` names, and tries it: better now than when there is something to lose."""
+    folder = pathlib.Path(path)
     try:
-        folder = pathlib.Path(path)
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadFlag(f"argument --output: cannot make the folder {path}: {error.strerror}") from None
+    try:
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise BadFlag(f"argument --output: cannot write into the folder {path}: {error.strerror}") from None
     return folder
 
 
 def write_whole(path: pathlib.Path, write: Callable[[pathlib.Path], Any]) -> None:
     """Writes a file in such a way that, whatever stops the program, its name only ever stands for a whole one."""
     unfinished = path.with_stem(path.stem + "-unfinished")
-    write(unfinished)
-    os.replace(unfinished, path)
+    try:
+        write(unfinished)
+        os.replace(unfinished, path)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink()
+        raise BadFlag(f"argument --output: cannot write {path}: {error.strerror or error}") from None
 
 
 def save_table(path: pathlib.Path, columns: Mapping[str, Sequence[Any]]) -> None:
@@ -140,8 +150,9 @@ def load_parameters(path: str, like: hkx.Params) -> hkx.Params:
         raise BadFlag(f"argument --parameters: {path} does not hold saved parameters") from None
     for module, arrays in like.items():
         for name, x in arrays.items():
-            shape = found[f"{module}/{name}"].shape if f"{module}/{name}" in found else "no"
-            if shape != x.shape:
-                wrong = f"{path} has shape {shape} for {module}/{name}, and the network needs {x.shape}"
+            saved = found.get(f"{module}/{name}")
+            if saved is None or saved.shape != x.shape:
+                has = f"has no {module}/{name}" if saved is None else f"has shape {saved.shape} for {module}/{name}"
+                wrong = f"{path} {has}, and the network needs shape {x.shape}"
                 raise BadFlag(f"argument --parameters: {wrong}; was it saved with other settings?")
     return {module: {name: found[f"{module}/{name}"] for name in arrays} for module, arrays in like.items()}

@@ -144,8 +144,8 @@ def main(config: Config) -> dict[str, Any]:
         panels = np.stack([alternating, samples.reshape(10, 10, *real.shape[1:])])
         digits_data.save_grid(output / "samples.png", panels, ("real, and reconstructed below", "new"))
         columns = {"epoch": range(1, len(bounds) + 1), "training_bound": bounds, "test_bound": test_bounds}
-        save_table(output / "metrics.csv", columns)
         save_parameters(output / "parameters.npz", params)
+        save_table(output / "metrics.csv", columns)
         print(f"saved samples.png, metrics.csv and parameters.npz in {output}")
     print(f"evidence lower bound: {test_bounds[-1]:.1f} nats for a test picture")
     return {

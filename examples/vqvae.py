@@ -10,7 +10,7 @@ of each digit, and new pictures are decoded from spellings that it makes up, let
 saves samples.png, on its left test pictures above their reconstructions, on its right new ones. The last line printed
 is, after about a minute on two cores,
 
-    share of new digits that are recognised: 0.95
+    share of new digits that are recognised: 0.97
 """
 
 import dataclasses

@@ -1,10 +1,12 @@
 """Long runs: what a checkpoint gives back and what it refuses, kills at any moment, and the death of a process."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import random
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -15,6 +17,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+import program
 import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -182,6 +185,44 @@ def test_a_file_in_place_of_the_folder_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(BadFlag, match=r"cannot hold checkpoints: .* choose another --output"):
         checkpoints(tmp_path / "file")
+
+
+@contextlib.contextmanager
+def files_of_at_most(size):
+    """As on a full disk, what goes beyond cannot be written."""
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, usual[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+
+
+def test_a_full_disk_is_one_line_and_what_is_complete_stays(copy):
+    with pytest.raises(BadFlag, match=r"argument --output: cannot write a checkpoint in .* go") as raised:  # noqa: SIM117
+        with checkpoints(copy) as of_run, files_of_at_most(2000):
+            of_run.save(5, state(mesh(1, 1), 5))
+            of_run.save(6, state(mesh(1, 1), 6))
+    assert "\n" not in str(raised.value)
+    with checkpoints(copy) as of_run:
+        step, found = of_run.restore(state(mesh(1, 1)))
+    assert step == 4
+    assert plain(found) == plain(state(mesh(2, 4), 4))
+
+
+def test_results_that_cannot_be_written_are_one_line_and_the_old_ones_stay(tmp_path):
+    path = tmp_path / "parameters.npz"
+    path.write_text("old")
+    with pytest.raises(BadFlag, match=re.escape(f"argument --output: cannot write {path}: File too large")):  # noqa: SIM117
+        with files_of_at_most(2000):
+            program.save_parameters(path, {"linear": {"w": np.zeros(1000)}})
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("parameters.npz", "old")]
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self").exists(), reason="needs a folder that nobody can write into")
+def test_a_folder_that_cannot_be_written_into_is_told_at_once():
+    with pytest.raises(BadFlag, match="argument --output: cannot write into the folder /proc: "):
+        program.output_folder("/proc")
 
 
 def test_other_settings_do_not_go_on_with_a_run(copy):
