@@ -153,6 +153,6 @@ def load_parameters(path: str, like: hkx.Params) -> hkx.Params:
             saved = found.get(f"{module}/{name}")
             if saved is None or saved.shape != x.shape:
                 has = f"has no {module}/{name}" if saved is None else f"has shape {saved.shape} for {module}/{name}"
-                wrong = f"{path} {has}, and the network needs shape {x.shape}"
+                wrong = f"{path} {has}, and the network needs {x.shape}"
                 raise BadFlag(f"argument --parameters: {wrong}; was it saved with other settings?")
     return {module: {name: found[f"{module}/{name}"] for name in arrays} for module, arrays in like.items()}

@@ -188,6 +188,8 @@ def test_parameters_of_another_network_are_refused(short_run):
     like = {"mlp/~/linear_0": {"w": np.zeros((50, 9))}}
     with pytest.raises(program.BadFlag, match=re.escape("(50, 8) for mlp/~/linear_0/w, and the network needs (50, 9)")):
         program.load_parameters(str(short_run[0] / "parameters.npz"), like)
+    with pytest.raises(program.BadFlag, match="has no conv/w, and the network needs"):
+        program.load_parameters(str(short_run[0] / "parameters.npz"), {"conv": {"w": np.zeros(3)}})
 
 
 def start(*arguments):
