@@ -64,7 +64,8 @@ def multi_transform_with_state(f: Callable[[], tuple[Callable[..., Any], Any]]) 
       >>> params, state = model.init(None, jnp.ones([]))
       >>> y, state = model.apply["update"](params, state, None, jnp.ones([]))
     """
-    leaves, structure = jax.tree.flatten(_apply_functions(f))
+    init_like, applies_like = _look_at(f)
+    leaves, structure = jax.tree.flatten(applies_like)
 
     def part(i: int) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -76,7 +77,8 @@ def multi_transform_with_state(f: Callable[[], tuple[Callable[..., Any], Any]]) 
         return _pair(f)[0](*args, **kwargs)
 
     applies = [part(i) for i in range(len(leaves))]
-    return MultiTransformedWithState(transform_with_state(init).init, jax.tree.unflatten(structure, applies))
+    init_fn = transform_with_state(_named_like(init_like, init)).init
+    return MultiTransformedWithState(init_fn, jax.tree.unflatten(structure, applies))
 
 
 def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformed:
@@ -116,9 +118,9 @@ def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTra
         def apply(params: Any, rng: Any, *args: Any, **kwargs: Any) -> Any:
             return _stateless(*apply_with_state(params, None, rng, *args, **kwargs))
 
-        return apply
+        return _arguments_of(apply_with_state, apply, _dropped(1))
 
-    return MultiTransformed(init, jax.tree.map(part, pair.apply))
+    return MultiTransformed(_arguments_of(pair.init, init), jax.tree.map(part, pair.apply))
 
 
 def _stateless(out: Any, state: Any) -> Any:
@@ -137,15 +139,15 @@ def _pair(f: Callable[[], Any]) -> tuple[Any, Any]:
     return pair[0], pair[1]
 
 
-def _apply_functions(f: Callable[[], Any]) -> Any:
-    """The second of what `f` returns, by running it without computing anything."""
+def _look_at(f: Callable[[], Any]) -> tuple[Any, Any]:
+    """What `f` returns, by running it without computing anything."""
     found: list[Any] = []
 
     def look() -> None:
-        found[:] = [_pair(f)[1]]
+        found[:] = _pair(f)
 
     jax.eval_shape(transform_with_state(look).init, jax.random.key(0))
-    return found[0]
+    return found[0], found[1]
 
 
 def _named_like(function: Any, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -154,6 +156,28 @@ def _named_like(function: Any, run: Callable[..., Any]) -> Callable[..., Any]:
         run.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
     run.__name__ = getattr(function, "__name__", None) or getattr(function, "name", "apply")
     return run
+
+
+Parameters = list[inspect.Parameter]
+
+
+def _dropped(i: int) -> Callable[[Parameters], Parameters]:
+    """Leaves out the argument in one position."""
+    variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+    return lambda given: [p for n, p in enumerate(given) if n != i or p.kind in variable]
+
+
+def _arguments_of(
+    f: Callable[..., Any], function: Callable[..., Any], change: Callable[[Parameters], Parameters] = list
+) -> Callable[..., Any]:
+    """`function` with the name of `f` and its arguments, but for a change, for editors and `inspect.signature`."""
+    function.__name__ = getattr(f, "__name__", function.__name__)
+    function.__qualname__ = getattr(f, "__qualname__", function.__qualname__)
+    with contextlib.suppress(TypeError, ValueError, IndexError):
+        signature = inspect.signature(f)
+        signature = signature.replace(parameters=change(list(signature.parameters.values())))
+        function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
 
 
 def without_apply_rng(f: Any) -> Any:
@@ -187,14 +211,14 @@ def _without_rng(apply: Callable[..., Any]) -> Callable[..., Any]:
     def apply_without_rng(params: Any, *args: Any, **kwargs: Any) -> Any:
         return apply(params, None, *args, **kwargs)
 
-    return apply_without_rng
+    return _arguments_of(apply, apply_without_rng, _dropped(1))
 
 
 def _without_rng_with_state(apply: Callable[..., Any]) -> Callable[..., Any]:
     def apply_without_rng(params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         return apply(params, state, None, *args, **kwargs)
 
-    return apply_without_rng
+    return _arguments_of(apply, apply_without_rng, _dropped(2))
 
 
 def without_state(f: TransformedWithState) -> Transformed:
@@ -229,7 +253,8 @@ def without_state(f: TransformedWithState) -> Transformed:
             raise NonEmptyStateError(paths(state))
         return out
 
-    return Transformed(init, apply)  # type: ignore[arg-type]
+    apply = _arguments_of(f.apply, apply, _dropped(1))
+    return Transformed(_arguments_of(f.init, init), apply)
 
 
 def with_empty_state(f: Transformed) -> TransformedWithState:
@@ -239,10 +264,7 @@ def with_empty_state(f: Transformed) -> TransformedWithState:
       f: a `Transformed`.
 
     Returns:
-      A `TransformedWithState` whose state is always `{}`.
-
-    Raises:
-      NonEmptyStateError: in `apply`, if it is given a state that is not empty.
+      A `TransformedWithState`: the state that `apply` is given is not used, and the one that it returns is `{}`.
 
     Example:
 
@@ -257,8 +279,7 @@ def with_empty_state(f: Transformed) -> TransformedWithState:
         return f.init(rng, *args, **kwargs), {}
 
     def apply(params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
-        if state:
-            raise NonEmptyStateError(paths(state))
         return f.apply(params, *args, **kwargs), {}
 
-    return TransformedWithState(init, apply)  # type: ignore[arg-type]
+    apply = _arguments_of(f.apply, apply, lambda given: [given[0], given[0].replace(name="state"), *given[1:]])
+    return TransformedWithState(_arguments_of(f.init, init), apply)

@@ -203,12 +203,6 @@ CASES = {
         ["hkx.transform(f)"],
     ),
     "reserve size": (lambda: hkx.config.set(rng_reserve_size=0), ValueError, ValueError, ["rng_reserve_size", "0"]),
-    "state given to a stateless pair": (
-        lambda: hkx.with_empty_state(hkx.transform(lambda: 1)).apply({}, {"a": {"b": 1}}, None),
-        errors.NonEmptyStateError,
-        ValueError,
-        ["a/b"],
-    ),
 }
 
 

@@ -152,6 +152,7 @@ def test_kinds_of_pairs():
     assert hkx.without_state(hkx.transform_with_state(lambda: 1)).apply({}, None) == 1
     with_state = hkx.with_empty_state(hkx.transform(lambda x: x))
     assert isinstance(with_state, hkx.TransformedWithState) and with_state.apply({}, {}, None, 3) == (3, {})
+    assert with_state.apply({}, {"other": {"n": 1}}, None, 3) == (3, {})  # a state of the whole program
     bare = hkx.without_apply_rng(hkx.transform_with_state(lambda x: x))
     assert bare.apply({}, {}, 3) == (3, {})
     init, apply = hkx.transform(lambda x: x)
@@ -169,6 +170,21 @@ def test_signatures_and_names_are_the_users():
     assert str(inspect.signature(model.apply)) == "(params, state, rng, x, *, is_training: bool = True)"
     assert "forward" in model.apply.__qualname__
     assert str(inspect.signature(hkx.transform(forward).apply)) == "(params, rng, x, *, is_training: bool = True)"
+    bare = hkx.without_apply_rng(model)
+    assert str(inspect.signature(bare.apply)) == "(params, state, x, *, is_training: bool = True)"
+    bare = hkx.without_apply_rng(hkx.without_state(model))
+    assert str(inspect.signature(bare.apply)) == "(params, x, *, is_training: bool = True)"
+    assert str(inspect.signature(bare.init)) == str(inspect.signature(model.init))
+    again = hkx.with_empty_state(hkx.without_state(model))
+    assert str(inspect.signature(again.apply)) == str(inspect.signature(model.apply))
+    several = hkx.without_apply_rng(hkx.multi_transform(lambda: (forward, (forward, lambda y: y))))
+    assert [str(inspect.signature(f)) for f in (several.init, *several.apply)] == [
+        "(rng, x, *, is_training: bool = True)",
+        "(params, x, *, is_training: bool = True)",
+        "(params, y)",
+    ]
+    own = hkx.without_apply_rng(hkx.Transformed(lambda key: {}, lambda *args: args))
+    assert str(inspect.signature(own.apply)) == "(*args)"
     clash = hkx.transform(lambda params, rng: params + rng)
     assert clash.apply({}, None, 1, 2) == 3
 
