@@ -70,6 +70,10 @@ class InvalidNameError(HkxError, ValueError):
         super().__init__(f"{name!r} is not a valid module name (must be a valid Python identifier). {advice}")
 
 
+class NotANameError(InvalidNameError, TypeError, AttributeError):
+    """A module was given something else than a string as its name."""
+
+
 class NameExpectedError(HkxError, TypeError):
     """A module that `to_module` made was given something else than a name when it was made."""
 
@@ -93,26 +97,6 @@ class NotCallableError(HkxError, TypeError):
 
     def __init__(self, what: str, advice: str):
         super().__init__(f"{what} is not callable: {advice}.")
-
-
-class NotABoolError(HkxError, TypeError):
-    """A number was given for an argument that is True or False: most often the size of the output, as the second."""
-
-    def __init__(self, module: str, argument: str, value: object):
-        super().__init__(
-            f"`{argument}` of `{module}` is True or False, got {value!r} as the second argument. A layer is told the "
-            f"size of its output alone, and reads that of its input from the input: `{module}({value!r})`."
-        )
-
-
-class NotAListError(HkxError, TypeError):
-    """One layer was given where a list of them is taken."""
-
-    def __init__(self, module: str, argument: str, value: object):
-        super().__init__(
-            f"`{argument}` of `{module}` is not iterable: it is {value!r}, and should be a list, "
-            f"`{module}([first, second])`."
-        )
 
 
 class DuplicateNameError(HkxError, ValueError):
@@ -139,10 +123,16 @@ class MissingParameterError(HkxError, ValueError):
     """`apply` asked for a parameter that the given parameters do not hold."""
 
     def __init__(self, path: str, shape: object, dtype: object, known: Iterable[str]):
+        known = list(known)
+        module, _, name = path.rpartition("/")
+        advice = "Were the parameters made by the `init` of this same function, and is every branch visited there?"
+        if path in known:
+            advice = f"{path!r} is one key here, where modules and names are two: {{{module!r}: {{{name!r}: …}}}}."
+        elif any(key.startswith("params/") for key in known):
+            advice = "There are no collections: pass what is under 'params'."
         super().__init__(
             f"Unable to retrieve parameter {path!r} (shape {tuple(shape)}, dtype {dtype}): "  # type: ignore[arg-type]
-            f"all parameters must be created as part of `init`.\n{nearest(path, known, 'parameters')}\n"
-            "Were the parameters made by the `init` of this same function, and is every branch visited there?"
+            f"all parameters must be created as part of `init`.\n{nearest(path, known, 'parameters')}\n{advice}"
         )
 
 
@@ -192,7 +182,11 @@ class NotAnArrayError(HkxError, TypeError, AttributeError):
     def __init__(self, path: str, value: object):
         super().__init__(
             f"The value of {path!r} is of type {type(value).__name__}, which has no shape. "
-            "Parameters are arrays: wrap it in `jnp.asarray`."
+            + (
+                f"It looks like an initializer: give an object, `{type(value).__name__}()`, not the class."
+                if callable(value)
+                else "Parameters are arrays: wrap it in `jnp.asarray`."
+            )
         )
 
 
@@ -387,57 +381,6 @@ def nearest(path: str, known: Iterable[str], what: str) -> str:
     close = difflib.get_close_matches(path, known, n=3, cutoff=0.5) or known[:3]
     more = f" (of {len(known)})" if len(known) > len(close) else ""
     return f"The nearest {what} that exist{more}: {', '.join(repr(c) for c in close)}."
-
-
-class InvalidPaddingError(HkxError, ValueError, RuntimeError, TypeError):
-    """A convolution was given a padding that is none of the forms it takes."""
-
-    def __init__(self, padding: object):
-        super().__init__(
-            f"Unrecognized padding {padding!r}. It is one of: 'SAME', 'VALID' or 'SAME_LOWER'; a pair (before, after); "
-            "a sequence of such pairs; a function of `hkx.pad`; a sequence of such functions. A sequence has one "
-            "entry, or one for each spatial dimension."
-        )
-
-
-class InvalidRankError(HkxError, ValueError, TypeError):
-    """An input of a layer has too few or too many dimensions."""
-
-    def __init__(self, module: str, argument: str, shape: tuple[int, ...], expected: Iterable[int]):
-        super().__init__(
-            f"Input to {module} needs to have rank in {list(expected)}, but input has shape {tuple(shape)}: "
-            f"`{argument}` is of rank {len(shape)}. To apply a layer over further leading dimensions, use "
-            "`hkx.BatchApply` or `jax.vmap`."
-        )
-
-
-class InvalidWindowError(HkxError, ValueError, AssertionError):
-    """A pooling window has more dimensions than the array."""
-
-    def __init__(self, argument: str, size: object, shape: tuple[int, ...]):
-        super().__init__(
-            f"`{argument}` {size} has more entries than the inputs of shape {tuple(shape)} have dimensions. One number "
-            "stands for all spatial dimensions; a sequence stands for the last dimensions, the channels included."
-        )
-
-
-class MissingAverageError(MissingStateError):
-    """A moving average was read before any value was averaged."""
-
-    def __init__(self, path: str):
-        Exception.__init__(
-            self,
-            f"No value for state {path!r}: nothing has been averaged yet. Run `init` with `is_training=True` (of a "
-            "normalisation layer), or with `update_stats=True`, or call `initialize(shape)` of the moving average.",
-        )
-
-
-class UnknownLookupStyleError(HkxError, NotImplementedError, AttributeError, ValueError):
-    """An embedding was asked to look up in a way that does not exist."""
-
-    def __init__(self, style: object, styles: Iterable[str]):
-        known = " or ".join(repr(s) for s in styles)
-        super().__init__(f"{style!r} is not supported by `hkx.Embed`: `lookup_style` is {known}.")
 
 
 class ShardingRuleError(HkxError, ValueError):

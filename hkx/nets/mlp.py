@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable
 
 import jax
 
-from hkx.core.errors import NotAListError
 from hkx.core.module import Module
 from hkx.core.rng import PRNGSequence
 from hkx.core.types import Initializer
+from hkx.nn.errors import NotAListError
 from hkx.nn.functional import dropout
 from hkx.nn.linear import Linear
 

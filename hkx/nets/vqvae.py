@@ -12,6 +12,8 @@ from hkx.core.naming import transparent
 from hkx.core.store import get_parameter, get_state, set_state
 from hkx.core.types import DType
 from hkx.initializers import VarianceScaling
+from hkx.nn.errors import FeatureSizeError
+from hkx.nn.inputs import array_of
 from hkx.nn.norm.moving_average import ExponentialMovingAverage
 
 
@@ -53,11 +55,8 @@ class _Quantizer(Module):
     @transparent
     def nearest(self, inputs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         """The input as rows, the squared distances, and the nearest vectors as one-hot rows and as numbers."""
-        if jnp.ndim(inputs) < 1 or inputs.shape[-1] != self.embedding_dim:
-            raise TypeError(
-                f"`inputs` of `{type(self).__name__}` has shape {jnp.shape(inputs)}, expected [..., "
-                f"{self.embedding_dim}]: its last axis is quantised, and `embedding_dim` is {self.embedding_dim}."
-            )
+        if not inputs.ndim or inputs.shape[-1] != self.embedding_dim:
+            raise FeatureSizeError(type(self).__name__, inputs.shape, "embedding_dim", self.embedding_dim)
         rows = jnp.reshape(inputs, [-1, self.embedding_dim])
         table = self.embeddings
         distances = (
@@ -141,9 +140,11 @@ class VectorQuantizer(_Quantizer):
           A dict; see `Quantized`.
 
         Raises:
-          TypeError: if the last axis of `inputs` is not of size `embedding_dim`.
+          FeatureSizeError: if the last axis of `inputs` is not of size `embedding_dim`.
+          InvalidInputError: if `inputs` is no array.
         """
         del is_training
+        inputs = array_of(inputs, self)
         _, distances, encodings, numbers = self.nearest(inputs)
         quantized = self.quantize(numbers)
         commitment = jnp.mean(jnp.square(jax.lax.stop_gradient(quantized) - inputs))
@@ -247,8 +248,10 @@ class VectorQuantizerEMA(_Quantizer):
           A dict; see `Quantized`.
 
         Raises:
-          TypeError: if the last axis of `inputs` is not of size `embedding_dim`.
+          FeatureSizeError: if the last axis of `inputs` is not of size `embedding_dim`.
+          InvalidInputError: if `inputs` is no array.
         """
+        inputs = array_of(inputs, self)
         rows, distances, encodings, numbers = self.nearest(inputs)
         quantized = self.quantize(numbers)
         commitment = jnp.mean(jnp.square(jax.lax.stop_gradient(quantized) - inputs))

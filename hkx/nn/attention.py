@@ -107,10 +107,14 @@ class MultiHeadAttention(Module):
         weights = jax.nn.softmax(logits)
         attended = jnp.einsum("...htT,...Thd->...thd", weights, value_heads)
         attended = jnp.reshape(attended, (*attended.shape[:-2], self.num_heads * self.value_size))
-        return Linear(self.model_size, self.with_bias, self.w_init, self.b_init)(attended)
+        return self._linear(self.model_size)(attended)
 
     @transparent
     def _project(self, x: jax.Array, head_size: int, name: str) -> jax.Array:
         """A linear projection to all heads: `[..., T, num_heads, head_size]`."""
-        y = Linear(self.num_heads * head_size, self.with_bias, self.w_init, self.b_init, name=name)(x)
+        y = self._linear(self.num_heads * head_size, name)(x)
         return jnp.reshape(y, (*y.shape[:-1], self.num_heads, head_size))
+
+    @transparent
+    def _linear(self, size: int, name: str | None = None) -> Linear:
+        return Linear(size, with_bias=self.with_bias, w_init=self.w_init, b_init=self.b_init, name=name)

@@ -112,14 +112,14 @@ class ConvND(Module):
         """
         name = type(self).__name__
         inputs, unbatched = with_batch(inputs, self.num_spatial_dims, "ConvND")
-        channels = jnp.shape(inputs)[self.channel_index]
+        channels = inputs.shape[self.channel_index]
         if channels % self.feature_group_count:
             raise ValueError(
                 f"Inputs channels {channels} should be a multiple of feature_group_count {self.feature_group_count}."
             )
         shape = (*self.kernel_shape, channels // self.feature_group_count, self.output_channels)
         fan_in = int(np.prod(shape[:-1]))
-        w = get_kernel(shape, jnp.result_type(inputs), fan_in, self.w_init, self.mask, name)
+        w = get_kernel(shape, inputs.dtype, fan_in, self.w_init, self.mask, name)
         out = jax.lax.conv_general_dilated(
             inputs,
             w,

@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.errors import InvalidPaddingError
 from hkx.core.module import Module
 from hkx.core.naming import transparent
 from hkx.core.types import Initializer
 from hkx.nn.conv import check_spatial_dims
 from hkx.nn.dimensions import per_dimension
+from hkx.nn.errors import InvalidPaddingError
 from hkx.nn.spatial import (
     Padding,
     add_bias,
@@ -126,12 +126,12 @@ class ConvNDTranspose(Module):
         """
         name, n = type(self).__name__, self.num_spatial_dims
         inputs, unbatched = with_batch(inputs, n, "ConvNDTranspose")
-        channels = jnp.shape(inputs)[self.channel_index]
+        channels = inputs.shape[self.channel_index]
         shape = (*self.kernel_shape, self.output_channels, channels)
         fan_in = int(np.prod(self.kernel_shape)) * channels
-        w = get_kernel(shape, jnp.result_type(inputs), fan_in, self.w_init, self.mask, name)
+        w = get_kernel(shape, inputs.dtype, fan_in, self.w_init, self.mask, name)
         space = self.dimension_numbers.lhs_spec[2:]
-        pads = self._pads([jnp.shape(inputs)[d] for d in space])
+        pads = self._pads([inputs.shape[d] for d in space])
         out = transposed_convolution(inputs, w, self.stride, pads, self.dimension_numbers, precision)
         if self.with_bias:
             out = add_bias(out, self.output_channels, n, self.channel_index, w.dtype, self.b_init)

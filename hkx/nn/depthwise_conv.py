@@ -100,9 +100,9 @@ class DepthwiseConvND(Module):
         """
         name, n = type(self).__name__, self.num_spatial_dims
         inputs, unbatched = with_batch(inputs, n, name)
-        channels = jnp.shape(inputs)[self.channel_index]
+        channels = inputs.shape[self.channel_index]
         shape = (*self.kernel_shape, 1, self.channel_multiplier * channels)
-        w = get_kernel(shape, jnp.result_type(inputs), int(np.prod(shape[:-1])), self.w_init, None, name)
+        w = get_kernel(shape, inputs.dtype, int(np.prod(shape[:-1])), self.w_init, None, name)
         out = jax.lax.conv_general_dilated(
             inputs,
             w,

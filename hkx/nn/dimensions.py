@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hkx.nn.errors import InvalidLengthError
+
 
 def per_dimension(value: Any, n: int, name: str) -> tuple[Any, ...]:
     """`value` for each of `n` dimensions: itself repeated, or its entries if it is a sequence of 1 or `n`.
 
     Raises:
-      TypeError: if it is a sequence of another length; `name` says of which argument.
+      InvalidLengthError: if it is a sequence of another length; `name` says of which argument.
     """
     if not isinstance(value, Sequence) or isinstance(value, str):
         return (value,) * n
@@ -18,7 +20,4 @@ def per_dimension(value: Any, n: int, name: str) -> tuple[Any, ...]:
         return tuple(value) * n
     if len(value) == n:
         return tuple(value)
-    raise TypeError(
-        f"{name} must be a scalar or sequence of length 1 or sequence of length {n}, "
-        f"got {value!r} of length {len(value)}."
-    )
+    raise InvalidLengthError(name, value, len(value), n)

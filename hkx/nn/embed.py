@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from hkx import initializers
-from hkx.core.errors import UnknownLookupStyleError
 from hkx.core.module import Module
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
+from hkx.nn.errors import UnknownLookupStyleError
 
 
 class EmbedLookupStyle(enum.Enum):
@@ -75,7 +75,7 @@ class Embed(Module):
             _check_matrix(embedding_matrix.shape, vocab_size, embed_dim)
             vocab_size, embed_dim = embedding_matrix.shape
             self.dtype, w_init = embedding_matrix.dtype, lambda shape, dtype: embedding_matrix
-        if vocab_size is None or embed_dim is None:
+        if not vocab_size or not embed_dim:
             raise ValueError(
                 "hkx.Embed must be supplied either with an initial `embedding_matrix` or with `embed_dim` and "
                 "`vocab_size`."

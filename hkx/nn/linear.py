@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import initializers
-from hkx.core.errors import NotABoolError, NotAListError
 from hkx.core.module import Module
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
+from hkx.nn.errors import NotABoolError, NotAListError
+from hkx.nn.inputs import array_of, array_with_dimensions
 
 
 @functools.lru_cache  # a layer is traced many times, and needs it in one of them
@@ -34,7 +35,7 @@ class Linear(Module):
       name: the module's name.
 
     Raises:
-      NotABoolError: if the second argument is a number, as in `Linear(784, 10)`: the input's size is not given.
+      NotABoolError: if the second argument is a number above 1, as in `Linear(784, 10)`: the input's size is not given.
 
     Example:
 
@@ -46,8 +47,8 @@ class Linear(Module):
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Linear:
-        # Here, where it can be told from `with_bias=1`, which programs for Haiku may say.
-        if cls.__init__ is Linear.__init__ and len(args) > 1 and type(args[1]) is int:
+        # Here, where it can be told from `with_bias=2`; 0 and 1 are flags in programs that were written for Haiku.
+        if cls.__init__ is Linear.__init__ and len(args) > 1 and type(args[1]) is int and args[1] not in (0, 1):
             raise NotABoolError("hkx.Linear", "with_bias", args[1])
         return super().__new__(cls)
 
@@ -77,12 +78,10 @@ class Linear(Module):
           `[..., output_size]`.
 
         Raises:
-          ValueError: if `inputs` is a scalar.
+          ScalarInputError: if `inputs` is a scalar.
+          InvalidInputError: if it is no array.
         """
-        if not isinstance(inputs, jax.Array):
-            inputs = jnp.asarray(inputs)
-        if not inputs.ndim:
-            raise ValueError("Input must not be scalar: `Linear` works on the last dimension, and `inputs` has none.")
+        inputs = array_with_dimensions(inputs, self)
         input_size = self.input_size = inputs.shape[-1]
         w_init = _default_init(input_size) if self.w_init is None else self.w_init
         w = get_parameter("w", [input_size, self.output_size], inputs.dtype, init=w_init)
@@ -137,7 +136,8 @@ class Bias(Module):
         Raises:
           ValueError: if the shape of `inputs` is not the one that was announced, or has less than two dimensions.
         """
-        shape = jnp.shape(inputs)
+        inputs = array_of(inputs, self)
+        shape = inputs.shape
         if len(shape) < 2:
             raise ValueError(
                 f"Input to Bias must have rank >= 2, a batch dimension and others: `inputs` has shape {shape}."
@@ -147,7 +147,7 @@ class Bias(Module):
                 f"Input shape must be {(-1, *self.output_size)}, -1 for the batch, and `inputs` has shape {shape}."
             )
         self.bias_shape = _bias_shape(shape, self.bias_dims)
-        b = get_parameter("b", self.bias_shape, jnp.result_type(inputs), init=self.b_init)
+        b = get_parameter("b", self.bias_shape, inputs.dtype, init=self.b_init)
         b = jnp.broadcast_to(b, shape)
         return inputs + (b if multiplier is None else b * multiplier)
 

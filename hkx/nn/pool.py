@@ -10,13 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.errors import InvalidWindowError
 from hkx.core.module import Module
+from hkx.nn.errors import InvalidWindowError
+from hkx.nn.inputs import array_of
 
 
-def _full_shape(value: Any, size: int | Sequence[int], channel_axis: int | None, argument: str) -> tuple[int, ...]:
+def _full_shape(
+    shape: tuple[int, ...], size: int | Sequence[int], channel_axis: int | None, argument: str
+) -> tuple[int, ...]:
     """`size` for every dimension: 1 for the batch, and for the channels if one number stands for all the others."""
-    shape = jnp.shape(value)
     if channel_axis is not None and not 0 <= abs(channel_axis) < len(shape):
         raise ValueError(f"Invalid channel axis {channel_axis} for inputs of shape {shape}.")
     if isinstance(size, (int, np.integer)):
@@ -28,13 +30,17 @@ def _full_shape(value: Any, size: int | Sequence[int], channel_axis: int | None,
 
 
 def _window(
-    value: Any, window_shape: int | Sequence[int], strides: int | Sequence[int], padding: str, channel_axis: int | None
+    shape: tuple[int, ...],
+    window_shape: int | Sequence[int],
+    strides: int | Sequence[int],
+    padding: str,
+    channel_axis: int | None,
 ) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]]]:
     if padding not in ("SAME", "VALID"):
         raise ValueError(f"Invalid padding {padding!r}, must be 'SAME' or 'VALID'.")
-    window = _full_shape(value, window_shape, channel_axis, "window_shape")
-    strides = _full_shape(value, strides, channel_axis, "strides")
-    return window, strides, list(jax.lax.padtype_to_pads(jnp.shape(value), window, strides, padding))
+    window = _full_shape(shape, window_shape, channel_axis, "window_shape")
+    strides = _full_shape(shape, strides, channel_axis, "strides")
+    return window, strides, list(jax.lax.padtype_to_pads(shape, window, strides, padding))
 
 
 def max_pool(
@@ -68,8 +74,8 @@ def max_pool(
       >>> print(hkx.max_pool(jnp.arange(4.0).reshape([1, 4, 1]), 2, 2, "VALID").ravel())
       [1. 3.]
     """
-    window, strides, pads = _window(value, window_shape, strides, padding, channel_axis)
-    value = jnp.asarray(value)
+    value = array_of(value, "max_pool", "value")
+    window, strides, pads = _window(value.shape, window_shape, strides, padding, channel_axis)
     return jax.lax.reduce_window(value, _least(value.dtype), jax.lax.max, window, strides, pads)
 
 
@@ -112,18 +118,21 @@ def avg_pool(
       >>> print(hkx.avg_pool(jnp.arange(5.0).reshape([1, 5, 1]), 2, 2, "SAME").ravel())
       [0.5 2.5 4. ]
     """
-    window, strides, pads = _window(value, window_shape, strides, padding, channel_axis)
-    value = jnp.asarray(value)
+    value = array_of(value, "avg_pool", "value")
+    window, strides, pads = _window(value.shape, window_shape, strides, padding, channel_axis)
     total = jax.lax.reduce_window(value, np.zeros((), value.dtype), jax.lax.add, window, strides, pads)
     if padding == "VALID":
         return total / np.prod(window).astype(total.dtype)
     return total / _counts(value.shape, window, strides, pads).astype(total.dtype)
 
 
-def _counts(shape: Sequence[int], window: Sequence[int], strides: Sequence[int], pads: Any) -> np.ndarray:
+def _counts(shape: Sequence[int], window: Sequence[int], strides: Sequence[int], pads: Any) -> Any:
     """How many elements of the array are in each window; dimensions where that is always 1 have size 1."""
+    sizes = [1 if w == 1 else n for n, w in zip(shape, window, strict=True)]
+    if not all(isinstance(n, int) for n in sizes):  # `jax.export` has sizes that are symbols
+        return jax.lax.reduce_window(jnp.ones(sizes), 0.0, jax.lax.add, window, strides, pads)
     counts = []
-    for size, w, stride, (before, after) in zip(shape, window, strides, pads, strict=True):
+    for size, w, stride, (before, after) in zip(sizes, window, strides, pads, strict=True):
         if w == 1:
             counts.append(np.ones(1))
             continue

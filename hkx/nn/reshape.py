@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from hkx.core.module import Module
+from hkx.nn.errors import InvalidReshapeError
+from hkx.nn.inputs import array_of
 
 
 class Reshape(Module):
@@ -21,6 +23,7 @@ class Reshape(Module):
 
     Raises:
       ValueError: if more than one entry is -1, or `preserve_dims` is 0.
+      InvalidReshapeError: if `output_shape` is not a sequence.
 
     Example:
 
@@ -33,26 +36,34 @@ class Reshape(Module):
         super().__init__(name=name)
         if preserve_dims == 0:
             raise ValueError("`preserve_dims` must not be 0: keep at least the batch dimension.")
-        if list(output_shape).count(-1) > 1:
-            raise ValueError(f"At most one entry of `output_shape` may be -1, got {tuple(output_shape)}.")
-        self.output_shape = tuple(output_shape)
+        try:
+            self.output_shape = tuple(output_shape)
+        except TypeError:
+            raise InvalidReshapeError(output_shape) from None
+        if self.output_shape.count(-1) > 1:
+            raise ValueError(f"At most one entry of `output_shape` may be -1, got {self.output_shape}.")
         self.preserve_dims = preserve_dims
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        """Reshapes `inputs`; one that has no more than the dimensions to keep is returned as it is."""
-        shape = jnp.shape(inputs)
+        """Reshapes `inputs`; one that has no more than the dimensions to keep is returned as it is.
+
+        Raises:
+          InvalidReshapeError: if the shape does not fit the number of elements.
+          InvalidInputError: if `inputs` is no array.
+        """
+        shape = array_of(inputs, self).shape
         if len(shape) <= self.preserve_dims:
             return inputs
         kept, rest = shape[: self.preserve_dims], shape[self.preserve_dims :]
-        return jnp.reshape(inputs, (*kept, *_resolved(self.output_shape, int(np.prod(rest)), rest)))
+        return jnp.reshape(inputs, (*kept, *_resolved(self.output_shape, rest)))
 
 
-def _resolved(output_shape: tuple[int, ...], size: int, rest: tuple[int, ...]) -> tuple[int, ...]:
+def _resolved(output_shape: tuple[int, ...], rest: tuple[int, ...]) -> tuple[int, ...]:
     """`output_shape` with -1 replaced, checked against the number of elements that there are."""
-    known = int(np.prod([n for n in output_shape if n != -1]))
+    size, known = math.prod(rest), math.prod(n for n in output_shape if n != -1)
     resolved = tuple((size // known if known else 0) if n == -1 else n for n in output_shape)
-    if int(np.prod(resolved)) != size:
-        raise ValueError(f"Dimensions of shape {rest} ({size} elements) cannot be reshaped to {output_shape}.")
+    if isinstance(size, int) and math.prod(resolved) != size:  # `jax.export` has sizes that are symbols
+        raise InvalidReshapeError(output_shape, rest, size)
     return resolved
 
 

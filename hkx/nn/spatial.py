@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import initializers, pad
-from hkx.core.errors import InvalidPaddingError, InvalidRankError
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
+from hkx.nn.errors import InvalidPaddingError, InvalidRankError
+from hkx.nn.inputs import array_of
 
 _STRING_PADDINGS = ("SAME", "VALID", "SAME_LOWER")
 
@@ -83,16 +84,17 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, Sequence) and len(value) == 2 and all(isinstance(v, (int, np.integer)) for v in value)
 
 
-def with_batch(inputs: Any, n: int, module: str) -> tuple[Any, bool]:
+def with_batch(inputs: Any, n: int, module: str) -> tuple[jax.Array, bool]:
     """`inputs` with a batch dimension, and whether it had none.
 
     Raises:
+      InvalidInputError: if it is no array.
       InvalidRankError: if the rank is neither `n + 1` nor `n + 2`.
     """
-    rank = jnp.ndim(inputs)
-    if rank not in (n + 1, n + 2):
-        raise InvalidRankError(module, "inputs", jnp.shape(inputs), (n + 1, n + 2))
-    if rank == n + 2:
+    inputs = array_of(inputs, module)
+    if inputs.ndim not in (n + 1, n + 2):
+        raise InvalidRankError(module, "inputs", inputs.shape, (n + 1, n + 2))
+    if inputs.ndim == n + 2:
         return inputs, False
     return jnp.expand_dims(inputs, 0), True
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
+from hkx.nn.inputs import number
 
 
 def check_inits(
@@ -36,9 +37,9 @@ def parameter_or_given(
     return get_parameter(name, shape, dtype, init=init) if create else given
 
 
-def normalized(inputs: Any, mean: Any, variance: jax.Array, eps: float, scale: Any, offset: Any) -> jax.Array:
+def normalized(inputs: Any, mean: Any, variance: jax.Array, eps: Any, scale: Any, offset: Any) -> jax.Array:
     """`(inputs - mean) * rsqrt(variance + eps) * scale + offset`, where `scale` and `offset` may be None."""
-    inverse = jax.lax.rsqrt(variance + np.asarray(eps, variance.dtype)[()])
+    inverse = jax.lax.rsqrt(variance + number(eps, variance.dtype, "eps"))
     if scale is not None:
         inverse = scale * inverse
     out = (inputs - mean) * inverse

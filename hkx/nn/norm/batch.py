@@ -13,6 +13,7 @@ from hkx.core.module import Module
 from hkx.core.naming import transparent
 from hkx.core.transform import running_init
 from hkx.core.types import Initializer
+from hkx.nn.inputs import array_of
 from hkx.nn.norm.affine import check_given, check_inits, nonnegative, normalized, parameter_or_given
 from hkx.nn.norm.moving_average import ExponentialMovingAverage
 from hkx.nn.spatial import get_channel_index
@@ -118,11 +119,13 @@ class BatchNorm(Module):
 
         Raises:
           ValueError: if a scale or an offset is passed that the layer has itself, or the batch is empty and its
-            statistics are asked for.
+            statistics are asked for, other than in `init`, which takes mean 0 and variance 1 for those.
+          InvalidInputError: if `inputs` is no array.
           MissingAverageError: if the moving averages are asked for and nothing has been averaged yet.
         """
         check_given(self.create_scale, self.create_offset, scale, offset)
-        shape, dtype = jnp.shape(inputs), jnp.result_type(inputs)
+        inputs = array_of(inputs, self)
+        shape, dtype = inputs.shape, inputs.dtype
         channel = self.channel_index + len(shape) if self.channel_index < 0 else self.channel_index
         axis = tuple(i for i in range(len(shape)) if i != channel) if self.axis is None else tuple(self.axis)
         if is_training or test_local_stats:
@@ -139,14 +142,18 @@ class BatchNorm(Module):
 
     @transparent
     def _statistics(self, inputs: Any, axis: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
-        shape = jnp.shape(inputs)
+        shape = inputs.shape
         if any(shape[i] == 0 for i in axis):
+            if running_init():  # programs give it an empty batch to save time
+                kept = [1 if i in axis else n for i, n in enumerate(shape)]
+                return jnp.zeros(kept, inputs.dtype), jnp.ones(kept, inputs.dtype)
             raise ValueError(
                 f"`inputs` of shape {shape} has nothing to take mean and variance of along the dimensions {axis}: skip "
                 "empty batches, or use the moving averages (`is_training=False`)."
             )
-        mean = jnp.mean(inputs, axis, keepdims=True)
-        squares = jnp.mean(jnp.square(inputs), axis, keepdims=True)
+        wide = inputs.astype(jnp.promote_types(inputs.dtype, jnp.float32))  # in float16, squares overflow
+        mean = jnp.mean(wide, axis, keepdims=True)
+        squares = jnp.mean(jnp.square(wide), axis, keepdims=True)
         if self.cross_replica_axis is not None:
             try:
                 groups = self.cross_replica_axis_index_groups
@@ -154,4 +161,5 @@ class BatchNorm(Module):
             except NameError:  # the axis is not there: `init` need not run on replicas
                 if not running_init():
                     raise
-        return mean, nonnegative(squares - jnp.square(mean))
+        dtype = inputs.dtype if jnp.issubdtype(inputs.dtype, jnp.inexact) else wide.dtype
+        return mean.astype(dtype), nonnegative(squares - jnp.square(mean)).astype(dtype)

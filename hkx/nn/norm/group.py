@@ -10,6 +10,8 @@ import jax.numpy as jnp
 
 from hkx.core.module import Module
 from hkx.core.types import Initializer
+from hkx.nn.errors import InvalidGroupsError
+from hkx.nn.inputs import array_with_dimensions
 from hkx.nn.norm.affine import (
     check_given,
     check_inits,
@@ -42,7 +44,8 @@ class GroupNorm(Module):
       name: the module's name.
 
     Raises:
-      ValueError: if `groups` is less than 1, an initializer is given for a parameter that is not created, `axis` is not
+      InvalidGroupsError: if `groups` is less than 1.
+      ValueError: if an initializer is given for a parameter that is not created, `axis` is not
         an int, a slice or a sequence of ints, or `data_format` has no channels in a known place.
 
     Example:
@@ -69,7 +72,7 @@ class GroupNorm(Module):
         super().__init__(name=name)
         check_inits(create_scale, create_offset, scale_init, offset_init)
         if groups < 1:
-            raise ValueError(f"`groups` must be at least 1, got {groups}.")
+            raise InvalidGroupsError(groups)
         self.groups = groups
         self.rank: int | None = None
         self.axis = given_axes(axis, "axis")
@@ -94,9 +97,12 @@ class GroupNorm(Module):
         Raises:
           ValueError: if a scale or an offset is passed that the layer has itself, the channels cannot be divided into
             groups, or the rank of `x` is not that of the first call.
+          InvalidInputError: if `x` is no array.
+          ScalarInputError: if it is a scalar.
         """
         check_given(self.create_scale, self.create_offset, scale, offset)
-        shape, dtype = jnp.shape(x), jnp.result_type(x)
+        x = array_with_dimensions(x, self)
+        shape, dtype = x.shape, x.dtype
         rank = len(shape)
         self.rank = self.rank or rank
         if rank != self.rank:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from hkx.core.module import Module
 from hkx.core.types import Initializer
+from hkx.nn.inputs import array_with_dimensions
 from hkx.nn.norm.affine import (
     check_axes,
     check_given,
@@ -95,9 +96,13 @@ class LayerNorm(Module):
 
         Raises:
           ValueError: if a scale or an offset is passed that the layer has itself.
+          InvalidInputError: if `inputs` is no array.
+          ScalarInputError: if it is a scalar.
+          IndexError: if `axis` is not one of its dimensions.
         """
         check_given(self.create_scale, self.create_offset, scale, offset)
-        full, dtype = jnp.shape(inputs), jnp.result_type(inputs)
+        inputs = array_with_dimensions(inputs, self)
+        full, dtype = inputs.shape, inputs.dtype
         axis = resolved_axes(self.axis, len(full))
         check_axes(axis, full, "hkx.LayerNorm")
         shape = parameter_shape(self.param_axis, full)

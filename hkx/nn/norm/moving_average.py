@@ -11,11 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import initializers
-from hkx.core.errors import MissingAverageError, MissingStateError
+from hkx.core.errors import MissingStateError
 from hkx.core.module import Module
 from hkx.core.store import get_state, set_state
 from hkx.core.transform import from_example
 from hkx.core.types import DType
+from hkx.nn.errors import MissingAverageError
+from hkx.nn.inputs import array_of, number
 from hkx.nn.norm.params_tree import map_params
 
 
@@ -86,22 +88,24 @@ class ExponentialMovingAverage(Module):
         Returns:
           The average with `value` included, of its shape.
         """
-        if not isinstance(value, jax.Array):
-            value = jnp.asarray(value)
-        one, decay = _as_dtype(1, value.dtype), _as_dtype(self.decay, value.dtype)
+        value = array_of(value, self, "value")
+        wide = jnp.promote_types(value.dtype, jnp.float32)  # in half precision, 0.999 is 1; among integers, 0.9 is 0
+        dtype = value.dtype if jnp.issubdtype(value.dtype, jnp.inexact) else wide
+        one, decay = number(1, wide, "1"), number(self.decay, wide, "decay")
         counter = jnp.asarray(get_state("counter", (), jnp.int32, init=self.init)) + 1
         if self.warmup_length > 0:
             decay = jax.lax.select(counter <= 0, jnp.zeros_like(decay), jnp.asarray(decay))
-        hidden = get_state("hidden", value.shape, value.dtype, init=jnp.zeros)
-        hidden = hidden * decay + value * (one - decay)
+        hidden = get_state("hidden", value.shape, dtype, init=jnp.zeros)
+        dtype = jnp.promote_types(hidden.dtype, dtype)
+        hidden = jnp.asarray(hidden, wide) * decay + value.astype(wide) * (one - decay)
         average = hidden
-        if self.zero_debias:
+        if self.zero_debias and not (isinstance(decay, np.generic) and decay == one):  # which leaves nothing to correct
             average = average / (one - jax.lax.pow(decay, jnp.broadcast_to(counter, jnp.shape(decay))))
         if update_stats:
             set_state("counter", counter)
-            set_state("hidden", hidden)
-            set_state("average", from_example(average, self.without_example))
-        return average
+            set_state("hidden", hidden.astype(dtype))
+            set_state("average", from_example(average.astype(dtype), self.without_example))
+        return average.astype(dtype)
 
     @property
     def average(self) -> jax.Array:
@@ -114,13 +118,6 @@ class ExponentialMovingAverage(Module):
             return get_state("average")
         except MissingStateError:
             raise MissingAverageError(f"{self.module_name}/average") from None
-
-
-def _as_dtype(value: Any, dtype: Any) -> Any:
-    """A number as a NumPy scalar, so that arithmetic on it is done once; a traced one as an array."""
-    if isinstance(value, jax.core.Tracer):
-        return jax.lax.convert_element_type(value, dtype)
-    return np.asarray(value, dtype)[()]
 
 
 class EMAParamsTree(Module):

@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hkx.nn.errors import NotAParameterTreeError
+
 
 def map_params(
     tree: Mapping[str, Mapping[str, Any]], function: Callable[[str, Any], Any], ignore_regex: str, tilde: str
@@ -19,10 +21,10 @@ def map_params(
       tilde: what stands in the name for a `~` of the path; two underscores stand for a slash.
 
     Raises:
-      TypeError: if `tree` is not a dict of dicts.
+      NotAParameterTreeError: if `tree` is not a dict of dicts.
     """
     if not isinstance(tree, Mapping) or not all(isinstance(entries, Mapping) for entries in tree.values()):
-        raise TypeError("`tree` must be parameters as `init` returns them, a dict of dicts of arrays.")
+        raise NotAParameterTreeError(tree)
 
     def replaced(module: str, name: str, value: Any) -> Any:
         path = f"{module}/{name}"

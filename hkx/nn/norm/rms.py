@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from hkx.core.module import Module
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
+from hkx.nn.inputs import array_with_dimensions, number
 from hkx.nn.norm.affine import check_axes, check_inits, given_axes, parameter_shape, resolved_axes
 
 
@@ -60,12 +60,19 @@ class RMSNorm(Module):
         self.param_axis = given_axes(-1 if param_axis is None else param_axis, "param_axis")
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        """Normalises `inputs`, an array of any shape and floating dtype."""
-        shape, dtype = jnp.shape(inputs), jnp.result_type(inputs)
+        """Normalises `inputs`, an array of any shape and floating dtype.
+
+        Raises:
+          InvalidInputError: if `inputs` is no array.
+          ScalarInputError: if it is a scalar.
+          IndexError: if `axis` is not one of its dimensions.
+        """
+        inputs = array_with_dimensions(inputs, self)
+        shape, dtype = inputs.shape, inputs.dtype
         axis = resolved_axes(self.axis, len(shape))
         check_axes(axis, shape, "hkx.RMSNorm")
         squares = jnp.mean(jnp.square(inputs), axis=axis, keepdims=True)
-        inverse = jax.lax.rsqrt(squares + np.asarray(self.eps, squares.dtype)[()])
+        inverse = jax.lax.rsqrt(squares + number(self.eps, squares.dtype, "eps"))
         if not self.create_scale:
             return inputs * inverse
         scale = get_parameter("scale", parameter_shape(self.param_axis, shape), dtype, init=self.scale_init)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from hkx import initializers
 from hkx.core.module import Module
 from hkx.core.store import get_state, set_state
+from hkx.nn.inputs import array_of, number
 from hkx.nn.norm.params_tree import map_params
 
 
-def _unit(x: jax.Array, eps: float) -> jax.Array:
-    return x * jax.lax.rsqrt(jnp.sum(x * x, keepdims=True) + np.asarray(eps, x.dtype)[()])
+def _unit(x: jax.Array, eps: Any) -> jax.Array:
+    return x * jax.lax.rsqrt(jnp.sum(x * x, keepdims=True) + number(eps, x.dtype, "eps"))
 
 
 class SpectralNorm(Module):
@@ -67,7 +68,7 @@ class SpectralNorm(Module):
         Raises:
           ValueError: if `value` is a scalar or a vector, or has more than two dimensions when that is an error.
         """
-        value = jnp.asarray(value)
+        value = array_of(value, self, "value")
         if value.ndim < 2:
             raise ValueError(
                 "Spectral normalization is not well defined for scalar or vector inputs: "
@@ -77,7 +78,7 @@ class SpectralNorm(Module):
             raise ValueError(
                 f"Input is {value.ndim}D but `error_on_non_matrix` is True: `value` has shape {value.shape}."
             )
-        matrix = value.reshape(-1, value.shape[-1])
+        matrix = value.reshape(math.prod(value.shape[:-1]), value.shape[-1])
         u = get_state("u0", (1, value.shape[-1]), value.dtype, init=initializers.RandomNormal())
         v = u
         for _ in range(self.n_steps):

@@ -7,13 +7,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from hkx.core.hooks import GetterContext, custom_getter
 from hkx.core.module import Module
 from hkx.core.naming import transparent
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
+from hkx.nn.inputs import number
 
 
 class WeightNorm(Module):
@@ -69,5 +69,5 @@ class WeightNorm(Module):
         axis = self.feature_axis % value.ndim
         scale = get_parameter(f"{context.name}_scale", [value.shape[axis]], value.dtype, init=self.scale_init)
         others = tuple(i for i in range(value.ndim) if i != axis)
-        squares = jnp.sum(jnp.square(value), axis=others) + np.asarray(self.eps, value.dtype)[()]
+        squares = jnp.sum(jnp.square(value), axis=others) + number(self.eps, value.dtype, "eps")
         return value * jax.lax.broadcast_in_dim(scale * jax.lax.rsqrt(squares), value.shape, (axis,))

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from hkx import initializers
-from hkx.core.errors import InvalidRankError
 from hkx.core.module import Module
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
+from hkx.nn.errors import InvalidRankError
+from hkx.nn.inputs import array_of
 from hkx.nn.linear import Linear
 
 
@@ -23,10 +24,17 @@ def add_batch(tree: Any, batch_size: int | None) -> Any:
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch_size, *jnp.shape(x))), tree)
 
 
-def check_vector(core: RNNCore, inputs: Any) -> None:
-    """Raises InvalidRankError unless `inputs` is `[F]` or `[B, F]`."""
-    if jnp.ndim(inputs) not in (1, 2):
-        raise InvalidRankError(f"{type(core).__name__} (rank-1 or rank-2)", "inputs", jnp.shape(inputs), (1, 2))
+def vector_of(core: RNNCore, inputs: Any) -> jax.Array:
+    """`inputs` as an array, `[F]` or `[B, F]`.
+
+    Raises:
+      InvalidInputError: if it is no array.
+      InvalidRankError: if it has another number of dimensions.
+    """
+    inputs = array_of(inputs, core)
+    if inputs.ndim not in (1, 2):
+        raise InvalidRankError(f"{type(core).__name__} (rank-1 or rank-2)", "inputs", inputs.shape, (1, 2))
+    return inputs
 
 
 class RNNCore(Module):
@@ -180,7 +188,7 @@ class LSTM(RNNCore):
         Raises:
           InvalidRankError: if `inputs` has another number of dimensions.
         """
-        check_vector(self, inputs)
+        inputs = vector_of(self, inputs)
         prev_hidden, prev_cell = prev_state
         gates = Linear(4 * self.hidden_size)(jnp.concatenate([inputs, prev_hidden], axis=-1))
         state = lstm_step(gates, prev_cell)
@@ -244,9 +252,9 @@ class GRU(RNNCore):
         Raises:
           InvalidRankError: if `inputs` has another number of dimensions.
         """
-        check_vector(self, inputs)
-        h, dtype = self.hidden_size, jnp.result_type(inputs)
-        w_i = get_parameter("w_i", [jnp.shape(inputs)[-1], 3 * h], dtype, init=self.w_i_init)
+        inputs = vector_of(self, inputs)
+        h, dtype = self.hidden_size, inputs.dtype
+        w_i = get_parameter("w_i", [inputs.shape[-1], 3 * h], dtype, init=self.w_i_init)
         w_h = get_parameter("w_h", [h, 3 * h], dtype, init=self.w_h_init)
         b = get_parameter("b", [3 * h], dtype, init=self.b_init)
         w_h_zr, w_h_a = jnp.split(w_h, [2 * h], axis=1)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import jax
 import jax.numpy as jnp
 
-from hkx.core.errors import InvalidRankError
 from hkx.nn.conv import ConvND
 from hkx.nn.dimensions import per_dimension
+from hkx.nn.errors import InvalidRankError
+from hkx.nn.inputs import array_of
 from hkx.nn.recurrent.cells import LSTMState, RNNCore, add_batch, lstm_step
 
 
@@ -69,8 +70,9 @@ class ConvNDLSTM(RNNCore):
           InvalidRankError: if `inputs` has another number of dimensions.
         """
         n = self.num_spatial_dims
-        if jnp.ndim(inputs) not in (n + 1, n + 2):
-            raise InvalidRankError(type(self).__name__, "inputs", jnp.shape(inputs), (n + 1, n + 2))
+        inputs = array_of(inputs, self)
+        if inputs.ndim not in (n + 1, n + 2):
+            raise InvalidRankError(type(self).__name__, "inputs", inputs.shape, (n + 1, n + 2))
         arguments = (n, 4 * self.output_channels, self.kernel_shape)
         input_to_hidden = ConvND(*arguments, name="input_to_hidden")
         hidden_to_hidden = ConvND(*arguments, name="hidden_to_hidden")

@@ -1,0 +1,157 @@
+"""The mistakes that can be made with layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hkx.core.errors import HkxError, MissingStateError, shortened
+
+
+class InvalidInputError(HkxError, TypeError, ValueError, AttributeError):
+    """A layer was called with something that is no array and cannot be made one."""
+
+    def __init__(self, module: str, argument: str, value: object):
+        super().__init__(
+            f"`{argument}` of `{module}` is not an array: {shortened(value)} of type {type(value).__name__}. A layer "
+            "is called with an array, a number or nested lists of numbers of one shape; for a tree of arrays, use "
+            "`jax.tree.map`."
+        )
+
+
+class ScalarInputError(HkxError, ValueError, AttributeError, IndexError, ZeroDivisionError):
+    """A layer that works along a dimension was called with a number."""
+
+    def __init__(self, module: str):
+        super().__init__(
+            f"Input must not be scalar: `{module}` works along the dimensions of its input, and this one has none. For "
+            "a single feature, add a dimension of size 1: `jnp.reshape(inputs, [1])`."
+        )
+
+
+class NotANumberError(HkxError, TypeError, ValueError):
+    """Something else was given where a layer takes a number."""
+
+    def __init__(self, argument: str, value: object):
+        super().__init__(
+            f"`{argument}` must be a number or a scalar array, got {shortened(value)} of type {type(value).__name__}."
+        )
+
+
+class InvalidLengthError(HkxError, TypeError, ValueError):
+    """A sequence has neither one entry nor one for each dimension."""
+
+    def __init__(self, argument: str, value: object, length: int, n: int):
+        super().__init__(
+            f"{argument} must be a scalar or sequence of length 1 or sequence of length {n}, got {value!r} of length "
+            f"{length}."
+        )
+
+
+class InvalidGroupsError(HkxError, ValueError, TypeError, ZeroDivisionError):
+    """A layer was told to divide its channels into less than one group."""
+
+    def __init__(self, groups: object):
+        super().__init__(f"`groups` must be at least 1, got {groups}: it is into how many the channels are divided.")
+
+
+class NotAParameterTreeError(HkxError, TypeError, AttributeError):
+    """A module that takes parameters was given something else."""
+
+    def __init__(self, value: object):
+        super().__init__(
+            "`tree` must be parameters as `init` returns them, a dict of dicts of arrays, got "
+            f"{shortened(value)} of type {type(value).__name__}."
+        )
+
+
+class FeatureSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
+    """The last dimension of an input has another size than the layer was told."""
+
+    def __init__(self, module: str, shape: tuple[int, ...], argument: str, size: object):
+        super().__init__(
+            f"`inputs` of `{module}` has shape {shape}, expected [..., {size}]: its last dimension is what the layer "
+            f"works on, and `{argument}` is {size}."
+        )
+
+
+class InvalidReshapeError(HkxError, TypeError, ValueError, AttributeError):
+    """A shape was asked for that the input cannot be reshaped to, or that is no shape."""
+
+    def __init__(self, output_shape: object, rest: tuple[int, ...] | None = None, size: int = 0):
+        problem = (
+            f"`output_shape` must be a sequence of ints, of which one may be -1, got {output_shape!r}"
+            if rest is None
+            else f"Dimensions of shape {rest} ({size} elements) cannot be reshaped to {output_shape}"
+        )
+        super().__init__(f"{problem}. The leading dimensions, `preserve_dims` of them, are not a part of it.")
+
+
+class NotABoolError(HkxError, TypeError):
+    """A number was given for an argument that is True or False: most often the size of the output, as the second."""
+
+    def __init__(self, module: str, argument: str, value: object):
+        super().__init__(
+            f"`{argument}` of `{module}` is True or False, got {value!r} as the second argument. A layer is told the "
+            f"size of its output alone, and reads that of its input from the input: `{module}({value!r})`."
+        )
+
+
+class NotAListError(HkxError, TypeError):
+    """One layer was given where a list of them is taken."""
+
+    def __init__(self, module: str, argument: str, value: object):
+        super().__init__(
+            f"`{argument}` of `{module}` is not iterable: it is {value!r}, and should be a list, "
+            f"`{module}([first, second])`."
+        )
+
+
+class InvalidPaddingError(HkxError, ValueError, RuntimeError, TypeError, AssertionError, IndexError):
+    """A convolution was given a padding that is none of the forms it takes."""
+
+    def __init__(self, padding: object):
+        super().__init__(
+            f"Unrecognized padding {padding!r}. It is one of: 'SAME', 'VALID' or 'SAME_LOWER'; a pair (before, after); "
+            "a sequence of such pairs; a function of `hkx.pad`; a sequence of such functions. A sequence has one "
+            "entry, or one for each spatial dimension."
+        )
+
+
+class InvalidRankError(HkxError, ValueError, TypeError, IndexError, AttributeError):
+    """An input of a layer has too few or too many dimensions."""
+
+    def __init__(self, module: str, argument: str, shape: tuple[int, ...], expected: Iterable[int]):
+        super().__init__(
+            f"Input to {module} needs to have rank in {list(expected)}, but input has shape {tuple(shape)}: "
+            f"`{argument}` is of rank {len(shape)}. To apply a layer over further leading dimensions, use "
+            "`hkx.BatchApply` or `jax.vmap`."
+        )
+
+
+class InvalidWindowError(HkxError, ValueError, AssertionError):
+    """A pooling window has more dimensions than the array."""
+
+    def __init__(self, argument: str, size: object, shape: tuple[int, ...]):
+        super().__init__(
+            f"`{argument}` {size} has more entries than the inputs of shape {tuple(shape)} have dimensions. One number "
+            "stands for all spatial dimensions; a sequence stands for the last dimensions, the channels included."
+        )
+
+
+class MissingAverageError(MissingStateError):
+    """A moving average was read before any value was averaged."""
+
+    def __init__(self, path: str):
+        Exception.__init__(
+            self,
+            f"No value for state {path!r}: nothing has been averaged yet. Run `init` with `is_training=True` (of a "
+            "normalisation layer), or with `update_stats=True`, or call `initialize(shape)` of the moving average.",
+        )
+
+
+class UnknownLookupStyleError(HkxError, NotImplementedError, AttributeError, ValueError):
+    """An embedding was asked to look up in a way that does not exist."""
+
+    def __init__(self, style: object, styles: Iterable[str]):
+        known = " or ".join(repr(s) for s in styles)
+        super().__init__(f"{style!r} is not supported by `hkx.Embed`: `lookup_style` is {known}.")

@@ -1,0 +1,58 @@
+"""What layers make of their inputs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.nn.errors import InvalidInputError, NotANumberError, ScalarInputError
+
+
+def array_of(inputs: Any, layer: object, argument: str = "inputs") -> jax.Array:
+    """`inputs` as an array of JAX.
+
+    Args:
+      inputs: an array, a number, or nested lists of numbers.
+      layer: the module that was called; the message names its class. A string stands for itself.
+      argument: the name of the argument.
+
+    Raises:
+      InvalidInputError: if it is something else.
+    """
+    if isinstance(inputs, jax.Array):
+        return inputs
+    try:
+        return jnp.asarray(inputs)
+    except (TypeError, ValueError) as error:
+        name = layer if isinstance(layer, str) else type(layer).__name__
+        raise InvalidInputError(name, argument, inputs) from error
+
+
+def array_with_dimensions(inputs: Any, layer: object) -> jax.Array:
+    """`array_of`, and not a scalar.
+
+    Raises:
+      InvalidInputError: if it is no array.
+      ScalarInputError: if it is a scalar.
+    """
+    inputs = array_of(inputs, layer)
+    if not inputs.ndim:
+        raise ScalarInputError(type(layer).__name__)
+    return inputs
+
+
+def number(value: Any, dtype: Any, argument: str) -> Any:
+    """A number as a NumPy scalar, so that arithmetic on it is done once; a traced one as an array.
+
+    Raises:
+      NotANumberError: if it is something else.
+    """
+    if isinstance(value, jax.core.Tracer):
+        return jax.lax.convert_element_type(value, dtype)
+    if not isinstance(value, (int, float, np.generic, np.ndarray, jax.Array)) or isinstance(value, np.character):
+        raise NotANumberError(argument, value)
+    return np.asarray(value, dtype)[()]
