@@ -208,19 +208,6 @@ def is_alive(reference: weakref.ref[Any]) -> bool:
     return reference() is not None
 
 
-def take_back(reference: weakref.ref[Any]) -> None:
-    """Takes the traced arrays of a finished run out of the lists that it appended them to, alone or in tuples."""
-    trace = reference()
-    left: list[Any] = [x for x in gc.get_referrers(trace) if isinstance(x, jax.core.Tracer)]
-    for _ in range(2):
-        holders = gc.get_referrers(*left)
-        ids = {id(x) for x in left}
-        for holder in holders:
-            if type(holder) is list and holder is not left:
-                holder[:] = [x for x in holder if id(x) not in ids]
-        left = [x for x in holders if type(x) is tuple]
-
-
 VISIT = "hkx_visit"
 """A named scope whose effects (`jax.debug.print` and the like) are left out: the code runs for what it creates only."""
 

@@ -22,6 +22,7 @@ from hkx.core.errors import (
 )
 from hkx.core.frame import Frame, current_frame, local, paths
 from hkx.core.rng import PRNGSequence, as_key
+from hkx.core.rollback import remember
 from hkx.core.sampling import running_recorder
 from hkx.core.slips import OF_TRANSFORMED
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
@@ -253,6 +254,7 @@ def _init(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> tuple[Muta
     if jax.config.jax_disable_jit:  # type: ignore[attr-defined]  # the user wants to look at values
         return run_initialising(f, key, args, kwargs)
     abstract = initialise.has_abstract((args, kwargs))
+    put_back = remember(f, args, kwargs)
     created: list[Any] = []
 
     def run(recorder: initialise.Recorder, key: Any) -> list[Any]:
@@ -269,14 +271,13 @@ def _init(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> tuple[Muta
     try:
         trace = initialise.create(run, key)
         escaped = initialise.is_alive(trace)
-        if escaped and not abstract:
-            initialise.take_back(trace)
     except initialise.ValuesNeeded as error:
         if abstract:
             cause = error.__cause__ or error
             raise AbstractInitError() if initialise.needs_values(cause) else cause from cause.__cause__
         escaped = True
     if escaped and not abstract:
+        put_back()
         return run_initialising(f, key, args, kwargs)
     return created[0], created[1]
 
