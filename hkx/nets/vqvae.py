@@ -216,11 +216,8 @@ class VectorQuantizerEMA(_Quantizer):
         self.cross_replica_axis = cross_replica_axis
         self._shape = [embedding_dim, num_embeddings]
         self._dtype = dtype
-        get_state("embeddings", self._shape, self._dtype, init=_sampled)  # the first in the state
         self._ema_cluster_size = ExponentialMovingAverage(decay, name="ema_cluster_size")
-        self._ema_cluster_size.initialize([num_embeddings], dtype)
         self._ema_dw = ExponentialMovingAverage(decay, name="ema_dw")
-        self._ema_dw.initialize(self._shape, dtype)
 
     @property
     def embeddings(self) -> jax.Array:
@@ -230,11 +227,13 @@ class VectorQuantizerEMA(_Quantizer):
     @property
     def ema_cluster_size(self) -> ExponentialMovingAverage:
         """The moving average of how many vectors each column has replaced."""
+        self._ema_cluster_size.initialize([self.num_embeddings], self._dtype)
         return self._ema_cluster_size
 
     @property
     def ema_dw(self) -> ExponentialMovingAverage:
         """The moving average of the sum of the vectors that each column has replaced."""
+        self._ema_dw.initialize(self._shape, self._dtype)
         return self._ema_dw
 
     def __call__(self, inputs: jax.Array, is_training: bool) -> Quantized:
@@ -272,7 +271,7 @@ class VectorQuantizerEMA(_Quantizer):
         if self.cross_replica_axis is not None:
             counts = jax.lax.psum(counts, axis_name=self.cross_replica_axis)
             sums = jax.lax.psum(sums, axis_name=self.cross_replica_axis)
-        counts, sums = self._ema_cluster_size(counts), self._ema_dw(sums)
+        counts, sums = self.ema_cluster_size(counts), self.ema_dw(sums)
         total = jnp.sum(counts)
         smooth = (counts + self.epsilon) / (total + self.num_embeddings * self.epsilon) * total
         set_state("embeddings", sums / smooth.reshape([1, -1]))

@@ -1,0 +1,111 @@
+"""Programs written for Haiku that came out differently once: each runs as Haiku runs it."""
+
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+import hkx as hk
+from hkx.core.transform import run_initialising
+
+X = jnp.ones([2, 3])
+
+
+def needs_a_value(h):
+    """What makes `init` run the function a second time."""
+    return h if float(h.sum()) > 0 else -h
+
+
+def test_a_batch_that_the_function_takes_apart():
+    def f(batch, rest=()):
+        y = batch.pop("y")
+        x = jnp.concatenate([batch["inner"].pop(), *rest], -1)
+        batch["used"] = True
+        return needs_a_value(hk.Linear(3)(x)) + y
+
+    def batch():
+        return {"x": X, "y": 1.0, "inner": [X, X]}
+
+    used = batch()
+    params = hk.transform(f).init(0, used, rest=(X,))
+    expected, _ = run_initialising(f, jax.random.PRNGKey(0), (batch(),), {"rest": (X,)})
+    np.testing.assert_array_equal(params["linear"]["w"], expected["linear"]["w"])
+    assert list(used) == ["x", "inner", "used"] and len(used["inner"]) == 1
+
+
+def test_an_error_is_that_of_the_first_run():
+    def f(batch):
+        del batch["x"]
+        raise RuntimeError("mine")
+
+    for init in (hk.transform(f).init, jax.jit(hk.transform(f).init)):
+        with pytest.raises(RuntimeError, match="mine"):
+            init(jax.random.PRNGKey(0), {"x": 1.0})
+
+
+class Probe(hk.Module):
+    seen: ClassVar = []
+    calls: ClassVar = {"n": 0}
+
+    def __call__(self, x):
+        self.seen.append(self.name)
+        self.calls["n"] += 1
+        return needs_a_value(hk.Linear(3)(x))
+
+
+class Agent:
+    def __init__(self):
+        self.names = set()
+        self.runs = 0
+        self.last = None
+
+    def forward(self, x):
+        self.runs += 1
+        self.names.add("forward")
+        self.last = hk.Linear(3)(x)
+        return self.last
+
+
+def test_what_is_counted_and_collected_is_so_once():
+    count, names, by_name = 0, [], {}
+
+    def log(next_method, args, kwargs, context):
+        out = next_method(*args, **kwargs)
+        if context.method_name == "__call__":
+            names.append(context.module.name)
+            by_name[context.module.name] = out
+        return out
+
+    def f(x):
+        nonlocal count
+        count += 1
+        with hk.intercept_methods(log):
+            return Probe()(Probe()(hk.Linear(3, name=f"run_{count}")(x)))
+
+    params = hk.transform(f).init(0, X)
+    assert list(params) == ["run_1", "probe_1/linear", "probe/linear"]
+    assert count == 1 and Probe.seen == ["probe_1", "probe"] and Probe.calls == {"n": 2}
+    assert names == ["run_1", "linear", "probe_1", "linear", "probe"]
+    np.testing.assert_allclose(by_name["run_1"], X @ params["run_1"]["w"], rtol=1e-6)
+
+    agent = Agent()
+    params = hkx.transform(agent.forward).init(0, X)
+    assert agent.runs == 1 and agent.names == {"forward"}
+    np.testing.assert_allclose(agent.last, X @ params["linear"]["w"], rtol=1e-6)
+
+
+def test_a_quantizer_draws_its_table_when_it_is_called():
+    def f(x, is_training):
+        quantizer = hk.nets.VectorQuantizerEMA(4, 5, 0.25, decay=0.9)
+        return quantizer(hk.Linear(4)(x), is_training=is_training)["loss"]
+
+    model = hk.transform_with_state(f)
+    alone = hk.transform(lambda x: hk.Linear(4)(x)).init(0, X)
+    params, state = model.init(0, X, True)
+    np.testing.assert_array_equal(params["linear"]["w"], alone["linear"]["w"])
+    _, without = model.init(0, X, False)
+    assert list(without) == ["vector_quantizer_ema"] and len(state) == 3
+    assert model.apply(params, without, None, X, True)[1].keys() == state.keys()
