@@ -216,4 +216,5 @@ def effectful_frame(name: str) -> Frame:
 
 def paths(tree: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
     """The full names in a two-level mapping."""
-    return [f"{bundle}/{name}" for bundle, entries in tree.items() for name in entries]
+    flat = [bundle for bundle, entries in tree.items() if not isinstance(entries, Mapping)]  # a mistake, to be named
+    return flat + [f"{b}/{name}" for b, entries in tree.items() if isinstance(entries, Mapping) for name in entries]

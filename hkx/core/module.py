@@ -127,7 +127,7 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
                 _in_scope_of(module, _intercepted(init, module, "__init__", cls), args, kwargs)  # type: ignore[arg-type]
             else:
                 _in_scope_of(module, init, (module, *args), kwargs)
-        except TypeError as error:
+        except (TypeError, InvalidNameError) as error:
             _note_arguments(error, cls, args, kwargs)
             raise
         if not hasattr(module, "module_name"):
@@ -135,8 +135,11 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
         return module
 
 
-def _note_arguments(error: TypeError, cls: type, args: Any, kwargs: Any) -> None:
+def _note_arguments(error: Exception, cls: type, args: Any, kwargs: Any) -> None:
     """Adds the arguments of the constructor to an error that is about them."""
+    if cls.__init__ is Module.__init__ and inspect.get_annotations(cls):
+        error.add_note(f"For the fields of {cls.__name__} to be arguments, decorate it with `@dataclasses.dataclass`.")
+        return
     signature = inspect.signature(cls)
     try:
         signature.bind(*args, **kwargs)
@@ -256,7 +259,12 @@ class Module(metaclass=ModuleMetaclass):
         def __getattr__(self, name: str) -> Any:
             if name in OF_MODULES and not hasattr(type(self), name):
                 raise NoSuchAttributeError(self, name, OF_MODULES[name])
-            return object.__getattribute__(self, name)  # raises again what it raised before, in a property too
+            try:
+                return object.__getattribute__(self, name)  # raises again what it raised before, in a property too
+            except AttributeError as error:
+                if callable(getattr(type(self), "setup", None)):
+                    error.add_note("Unless you do, nobody calls `setup`: make modules in `__init__`, or where needed.")
+                raise
 
 
 def _constructor_text(module: Module) -> str:

@@ -33,6 +33,9 @@ OF_MODULES = {
     "register_buffer": "`hkx.get_state(name, shape, init=…)` and `hkx.set_state(name, value)` keep what is not learned",
     "add_module": "a module belongs to the one whose method makes it, with no more than that",
     "param": "`hkx.get_parameter(name, shape, dtype, init)` creates a parameter where it is used",
+    "make_rng": "`hkx.next_rng_key()` gives a new key at each call",
+    **dict.fromkeys(("sow", "perturb"), "`hkx.set_state(name, value)` keeps a value, `hkx.capture_intermediates` all"),
+    **dict.fromkeys(("variables", "params"), _PARAMETERS),
     "variable": "`hkx.get_state(name, shape, dtype, init)` creates a state where it is used",
 }
 
@@ -44,6 +47,8 @@ OF_TRANSFORMED = {
     **dict.fromkeys(("to", "cuda", "cpu"), f"{_MODEL}: `params = jax.device_put(params, device)`"),
     **dict.fromkeys(("forward", "predict"), f"{_MODEL}: `y = model.apply(params, key, x)`"),
     **dict.fromkeys(("weight", "bias", "params", "children", "modules"), f"{_MODEL}: `params = model.init(key, x)`"),
+    **dict.fromkeys(("bind", "init_with_output"), f"{_MODEL}: `params = model.init(key, x)`"),
+    "tabulate": "`print(hkx.tabulate(f)(x))`, of the function that was transformed",
     **{name: OF_MODULES[name] for name in ("half", "float", "double", "requires_grad", "requires_grad_", "zero_grad")},
 }
 
@@ -74,6 +79,11 @@ OF_HKX = {
     "Dense": "`hkx.Linear`",
     "Conv": "`hkx.Conv1D`, `hkx.Conv2D`, `hkx.Conv3D`",
     "Embedding": "`hkx.Embed`",
+    **dict.fromkeys(("nn", "linen", "nnx"), "layers are names of `hkx` itself, `hkx.Linear`; `jax.nn` has functions"),
+    **dict.fromkeys(("Variable", "variable"), OF_MODULES["register_buffer"]),
+    **dict.fromkeys(("MultiHeadDotProductAttention", "MultiheadAttention"), "`hkx.MultiHeadAttention`"),
+    "TrainState": "parameters, the state of the optimiser and the key are arguments, or fields of a tuple of yours",
+    **dict.fromkeys(("freeze", "unfreeze"), "parameters are plain dicts"),
     "compact": "every method may make modules: no decorator is needed",
     "Rngs": "pass a key to `init` and `apply`, and draw from it with `hkx.next_rng_key()`",
 }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,7 +33,26 @@ def _call_initializer(shape: Any, dtype: DType, init: Initializer) -> Any:
         constant = _CONSTANTS.get(init)
     except TypeError:  # an initializer that cannot be hashed
         constant = None
-    return init(shape, dtype) if constant is None else filled(shape, dtype, constant)
+    if constant is not None:
+        return filled(shape, dtype, constant)
+    try:
+        return init(shape, dtype)
+    except TypeError as error:
+        _note_initializer(error, init)
+        raise
+
+
+def _note_initializer(error: TypeError, init: Any) -> None:
+    """Says what an initializer is, where the error comes from giving something else."""
+    if isinstance(init, type):
+        error.add_note(f"The initializer is a class: give an object of it, `{init.__name__}(…)`.")
+        return
+    with contextlib.suppress(TypeError, ValueError):  # a function without a signature
+        if next(iter(inspect.signature(init).parameters), None) in ("key", "rng"):
+            error.add_note(
+                "An initializer is a function of (shape, dtype), and draws keys itself. One of JAX or Flax is given as "
+                "`lambda shape, dtype: f(hkx.next_rng_key(), shape, dtype)`."
+            )
 
 
 def _create(kind: str, frame: Frame, path: str, shape: Any, dtype: DType, init: Initializer, context: Any) -> Any:
@@ -86,6 +107,8 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
     frame = effectful_frame("hkx.get_parameter")
     bundle = frame.bundle
     path = f"{bundle}/{name}"
+    if isinstance(shape, int):
+        raise TypeError(f"The shape of {path!r} is {shape}, and should be a sequence: [{shape}].")
     if frame.asked is not None:
         frame.asked((bundle, name, tuple(shape)))
     value = frame.params[bundle].get(name) if bundle in frame.params else None

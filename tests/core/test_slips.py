@@ -268,3 +268,70 @@ def test_names_of_other_libraries():
         _ = hkx.Conv2d
     assert (error.value.name, error.value.obj) == ("Conv2d", hkx)  # from which Python asks "Did you mean: 'Conv2D'?"
     assert not hasattr(hkx, "Embedding")
+
+
+@pytest.mark.parametrize(
+    ("initializer", "note"),
+    [
+        (jax.nn.initializers.lecun_normal(), "`lambda shape, dtype: f(hkx.next_rng_key(), shape, dtype)`"),
+        (jax.nn.initializers.zeros, "`lambda shape, dtype: f(hkx.next_rng_key(), shape, dtype)`"),
+        (hkx.initializers.VarianceScaling, "give an object of it, `VarianceScaling(…)`"),
+    ],
+)
+def test_initializers_of_another_kind(initializer, note):
+    with pytest.raises(TypeError) as error:
+        hkx.transform(lambda x: hkx.Linear(3, w_init=initializer)(x)).init(0, X)
+    assert any(note in line for line in error.value.__notes__)
+    if not isinstance(initializer, type):  # what the note says works
+
+        def linear(x):
+            return hkx.Linear(3, w_init=lambda shape, dtype: initializer(hkx.next_rng_key(), shape, dtype))(x)
+
+        assert hkx.transform(linear).init(0, X)["linear"]["w"].shape == (5, 3)
+
+
+def test_the_class_of_an_initializer_in_place_of_an_object():
+    with pytest.raises(TypeError, match=r"give an object, `RandomNormal\(\)`, not the class"):
+        hkx.transform(lambda: hkx.get_parameter("w", [3], init=hkx.initializers.RandomNormal)).init(0)
+
+
+def test_a_number_for_a_shape():
+    with pytest.raises(TypeError, match=r"The shape of '~/w' is 3, and should be a sequence: \[3\]"):
+        hkx.transform(lambda: hkx.get_parameter("w", 3, init=jnp.zeros)).init(0)
+
+
+def test_a_class_in_the_style_of_flax():
+    class Fields(hkx.Module):
+        features: int = 3
+
+        def setup(self):
+            self.layer = hkx.Linear(self.features)
+
+        def __call__(self, x):
+            return self.layer(x)
+
+    for make in (lambda: Fields(features=4), lambda: Fields(4)):
+        with pytest.raises((TypeError, ValueError)) as error:
+            within(make)
+        assert "decorate it with `@dataclasses.dataclass`" in error.value.__notes__[0]
+    with pytest.raises(AttributeError, match="no attribute 'layer'") as error:
+        within(lambda: Fields()(X))
+    assert "nobody calls `setup`" in error.value.__notes__[0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "advice"),
+    [
+        (lambda params: {"params": params}, "pass what is under 'params'"),
+        (lambda params: {"linear/w": params["linear"]["w"]}, r"two: \{'linear': \{'w': …\}\}"),
+    ],
+)
+def test_parameters_in_another_form(wrong, advice):
+    model = hkx.transform(lambda x: hkx.Linear(3)(x))
+    with pytest.raises(ValueError, match=advice):
+        model.apply(wrong(model.init(0, X)), None, X)
+
+
+def test_layers_are_not_asked_of_nn():
+    with pytest.raises(AttributeError, match=r"layers are names of `hkx` itself, `hkx\.Linear`"):
+        _ = hkx.nn.Dense
