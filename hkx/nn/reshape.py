@@ -51,11 +51,12 @@ class Reshape(Module):
           InvalidReshapeError: if the shape does not fit the number of elements.
           InvalidInputError: if `inputs` is no array.
         """
-        shape = array_of(inputs, self).shape
+        array = array_of(inputs, self)
+        shape = array.shape
         if len(shape) <= self.preserve_dims:
             return inputs
         kept, rest = shape[: self.preserve_dims], shape[self.preserve_dims :]
-        return jnp.reshape(inputs, (*kept, *_resolved(self.output_shape, rest)))
+        return jnp.reshape(array, (*kept, *_resolved(self.output_shape, rest)))
 
 
 def _resolved(output_shape: tuple[int, ...], rest: tuple[int, ...]) -> tuple[int, ...]:

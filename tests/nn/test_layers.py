@@ -177,10 +177,12 @@ def test_degenerate_statistics_stay_finite(f: Any, x: np.ndarray) -> None:
 def test_batch_norm_empty_and_untrained() -> None:
     model = hkx.transform_with_state(lambda x, t: hkx.BatchNorm(True, True, 0.9)(x, t))
     x = normal(4, 3)
-    with pytest.raises(ValueError, match="nothing to take mean"):
-        model.init(None, x[:0], True)
     with pytest.raises(hkx.errors.MissingAverageError, match="is_training=True"):
         model.init(None, x, False)
+    params, state = model.init(None, x[:0], True)
+    with pytest.raises(ValueError, match="nothing to take mean"):
+        model.apply(params, state, None, x[:0], True)
+    close(model.apply(params, state, None, x, False)[0], x / np.sqrt(1 + 1e-5))
     params, state = model.init(None, x, True)
     assert model.apply(params, state, None, x[:0], False)[0].shape == (0, 3)
     # The averages start from the first batch, so that they can be used at once.

@@ -1,0 +1,173 @@
+"""What layers do with inputs that are lists, are no arrays, have symbols for sizes, or are of half precision."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import export
+
+import hkx
+
+KEY = jax.random.PRNGKey(0)
+
+
+def step(core: Any, x: Any) -> Any:
+    return core(x, core.initial_state(None))[0]
+
+
+LAYERS = {
+    "Linear": lambda x: hkx.Linear(3)(x),
+    "Bias": lambda x: hkx.Bias()(x),
+    "Flatten": lambda x: hkx.Flatten(-1)(x),
+    "Conv1D": lambda x: hkx.Conv1D(3, 2)(x),
+    "Conv1DTranspose": lambda x: hkx.Conv1DTranspose(3, 2)(x),
+    "DepthwiseConv1D": lambda x: hkx.DepthwiseConv1D(1, 2)(x),
+    "MaxPool": lambda x: hkx.MaxPool(2, 1, "SAME")(x),
+    "AvgPool": lambda x: hkx.AvgPool(2, 1, "SAME")(x),
+    "BatchNorm": lambda x: hkx.BatchNorm(True, True, 0.9)(x, True),
+    "LayerNorm": lambda x: hkx.LayerNorm(-1, True, True)(x),
+    "InstanceNorm": lambda x: hkx.InstanceNorm(False, False)(x),
+    "GroupNorm": lambda x: hkx.GroupNorm(2)(x),
+    "RMSNorm": lambda x: hkx.RMSNorm(-1)(x),
+    "SpectralNorm": lambda x: hkx.SpectralNorm()(x),
+    "ExponentialMovingAverage": lambda x: hkx.ExponentialMovingAverage(0.9)(x),
+    "MultiHeadAttention": lambda x: hkx.MultiHeadAttention(2, 3, 1.0)(x, x, x),
+    "LSTM": lambda x: hkx.LSTM(3)(x, hkx.LSTM(3).initial_state(2))[0],
+    "GRU": lambda x: hkx.GRU(3)(x, hkx.GRU(3).initial_state(2))[0],
+    "MLP": lambda x: hkx.nets.MLP([3])(x),
+    "VectorQuantizer": lambda x: hkx.nets.VectorQuantizer(4, 5, 0.25)(x, True)["quantize"],
+}
+each = pytest.mark.parametrize("name", list(LAYERS))
+
+
+@each
+def test_nested_lists_are_arrays(name: str) -> None:
+    model, x = hkx.transform_with_state(LAYERS[name]), np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
+    run = functools.partial(jax.eval_shape, lambda x: model.apply(*model.init(KEY, x), KEY, x))
+    expected = run(x)
+    listed = jax.eval_shape(lambda: model.apply(*model.init(KEY, x.tolist()), KEY, x.tolist()))
+    assert jax.tree.map(lambda v: (v.shape, v.dtype), listed) == jax.tree.map(lambda v: (v.shape, v.dtype), expected)
+
+
+@each
+@pytest.mark.parametrize("wrong", [None, "x", object()], ids=["None", "str", "object"])
+def test_what_is_no_array_is_named(name: str, wrong: Any) -> None:
+    with pytest.raises(hkx.errors.InvalidInputError, match="is not an array") as raised:
+        hkx.transform_with_state(lambda: LAYERS[name](wrong)).init(KEY)
+    # dm-haiku fails with one of these, by the layer: where it happens to notice.
+    assert isinstance(raised.value, (TypeError)) and isinstance(raised.value, (ValueError))
+    assert isinstance(raised.value, AttributeError)
+
+
+@pytest.mark.parametrize("name", ["Linear", "LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm"])
+def test_scalars_are_refused(name: str) -> None:
+    with pytest.raises(hkx.errors.ScalarInputError, match="must not be scalar"):
+        hkx.transform_with_state(lambda: LAYERS[name](np.float32(1))).init(KEY)
+
+
+@pytest.mark.parametrize(
+    "sizes,f",
+    [
+        ("b, n, 4", lambda x: hkx.Flatten()(x)),
+        ("b, n, 4", lambda x: hkx.Reshape((-1, 2))(x)),
+        ("b, n, 4", lambda x: hkx.avg_pool(x, 2, 2, "SAME")),
+        ("b, n, 4", lambda x: hkx.avg_pool(x, 3, 2, "VALID")),
+        ("b, n, 4", lambda x: hkx.Conv1DTranspose(2, 3, 2, w_init=jnp.ones)(x)),
+        ("b, n, 4", lambda x: hkx.BatchNorm(True, True, 0.9)(x, True)),
+    ],
+)
+def test_an_exported_program_serves_every_size(sizes: str, f: Any) -> None:
+    model = hkx.transform_with_state(f)
+    x = np.random.RandomState(0).standard_normal([2, 7, 4]).astype(np.float32)
+    params, state = model.init(None, x)
+    apply = jax.jit(lambda x: model.apply(params, state, None, x)[0])
+    exported = export.export(apply)(jax.ShapeDtypeStruct(export.symbolic_shape(sizes), x.dtype))
+    np.testing.assert_allclose(exported.call(x), apply(x), atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype,decay", [(jnp.bfloat16, 0.999), (np.float16, 0.9999), (np.int32, 0.9), (np.float32, 1)])
+def test_moving_average_of_any_dtype(dtype: Any, decay: float) -> None:
+    """A decay that the dtype cannot tell from 1 (or from 0) is not lost; one of 1 leaves the average where it is."""
+    model = hkx.transform_with_state(lambda x: hkx.ExponentialMovingAverage(decay)(x))
+    values = [np.asarray(v, dtype) for v in (8, 4)]
+    _, state = model.init(None, values[0])
+    for value in values:
+        out, state = model.apply({}, state, None, value)
+    expected = (8 * decay + 4) * (1 - decay) / (1 - decay**2) if decay < 1 else 0.0
+    np.testing.assert_allclose(np.asarray(out, np.float32), expected, rtol=1e-2)  # bfloat16 has three digits
+    assert out.dtype == (np.float32 if dtype is np.int32 else dtype)
+
+
+def test_batch_norm_of_large_numbers_in_half_precision() -> None:
+    """Squares of what float16 holds, it does not hold; and in bfloat16 the difference of squares is mere rounding."""
+    random = np.random.RandomState(0).standard_normal([64, 3])
+    f = lambda x: hkx.BatchNorm(False, False, 0.9)(x, True)  # noqa: E731
+    for dtype, x in ((np.float16, 500 + 8 * random), (jnp.bfloat16, 16 + random)):
+        x = np.asarray(x, dtype)
+        wide = x.astype(np.float64)
+        expected = (wide - wide.mean(0)) / np.sqrt(wide.var(0) + 1e-5)
+        out = hkx.testing.transform_and_run(f)(x)
+        assert out.dtype == dtype
+        # The mean is rounded before it is subtracted: by up to 1/32 in bfloat16, 1/4 of 8 in float16.
+        np.testing.assert_allclose(np.asarray(out, np.float64), expected, atol=0.07)
+
+
+@pytest.mark.parametrize("wrong", [None, "1e-5", (1e-5,)])
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, v: hkx.BatchNorm(True, True, v)(x, True),
+        lambda x, v: hkx.BatchNorm(True, True, 0.9, eps=v)(x, True),
+        lambda x, v: hkx.LayerNorm(-1, True, True, eps=v)(x),
+        lambda x, v: hkx.GroupNorm(2, eps=v)(x),
+        lambda x, v: hkx.RMSNorm(-1, eps=v)(x),
+        lambda x, v: hkx.SpectralNorm(eps=v)(x),
+        lambda x, v: hkx.ExponentialMovingAverage(v)(x),
+    ],
+)
+def test_what_is_no_number_is_named(f: Any, wrong: Any) -> None:
+    with pytest.raises(hkx.errors.NotANumberError, match="must be a number"):
+        jax.eval_shape(lambda: hkx.transform_with_state(f).init(KEY, np.ones([2, 4], np.float32), wrong))
+
+
+def test_eps_may_be_learnt() -> None:
+    def f(x: Any) -> Any:
+        return hkx.LayerNorm(-1, False, False, eps=hkx.get_parameter("eps", [], init=jnp.ones))(x)
+
+    x = np.array([[1.0, 3.0]], np.float32)
+    np.testing.assert_allclose(
+        jax.jit(hkx.transform(f).apply)({"~": {"eps": 3.0 * jnp.ones([])}}, None, x), [[-0.5, 0.5]]
+    )
+
+
+@pytest.mark.parametrize("flag", [0, 1, True, False, np.bool_(True)])
+def test_flags_may_be_numbers(flag: Any) -> None:
+    x = np.ones([1, 2, 4], np.float32)
+    expected = {"linear": 1 + bool(flag), "query": 1 + bool(flag)}
+    for f, name in ((lambda: hkx.Linear(3, flag)(x), "linear"), (_attention(flag, x), "query")):
+        params = jax.eval_shape(hkx.transform(f).init, KEY)
+        assert [len(v) for k, v in params.items() if k.endswith(name)] == [expected[name]]
+
+
+def _attention(flag: Any, x: Any) -> Any:
+    return lambda: hkx.MultiHeadAttention(2, 3, 1.0, with_bias=flag)(x, x, x)
+
+
+@pytest.mark.parametrize("name", [1, ("a",), b"a", np.float32(1)])
+def test_a_name_that_is_no_string(name: Any) -> None:
+    with pytest.raises(hkx.errors.NotANameError, match="identifier") as raised:
+        hkx.testing.transform_and_run(lambda: hkx.Linear(3, name=name))()
+    assert isinstance(raised.value, AttributeError)  # what dm-haiku raises there
+
+
+@pytest.mark.parametrize("shape", [None, 3, (7,), ((1, 1),), (2, 2.5)])
+def test_shapes_that_do_not_fit(shape: Any) -> None:
+    """dm-haiku raises TypeError where the shape does not fit, and AttributeError where it is none."""
+    with pytest.raises(hkx.errors.InvalidReshapeError) as raised:
+        hkx.testing.transform_and_run(lambda: hkx.Reshape(shape)(np.ones([2, 6])))()
+    assert isinstance(raised.value, TypeError) and isinstance(raised.value, (AttributeError))
