@@ -300,8 +300,19 @@ def _value_text(value: Any) -> str:
     if type(value) is dict:
         return f"{{{', '.join(f'{k!r}: {_value_text(v)}' for k, v in value.items())}}}"
     if callable(value) and not isinstance(value, type):
-        return getattr(value, "__name__", None) or repr(value)
-    return repr(value)
+        return getattr(value, "__name__", None) or _fields_text(value)
+    return _fields_text(value)
+
+
+def _fields_text(value: Any) -> str:
+    """The `repr`; where that would be an address, the class and the attributes that are numbers or names."""
+    if isinstance(value, functools.partial):
+        fields = [_value_text(v) for v in (value.func, *value.args)]
+        return f"partial({', '.join([*fields, *[f'{k}={_value_text(v)}' for k, v in value.keywords.items()]])})"
+    if type(value).__repr__ is not object.__repr__:
+        return repr(value)
+    fields = [f"{k}={v!r}" for k, v in getattr(value, "__dict__", {}).items() if isinstance(v, (bool, int, float, str))]
+    return f"{type(value).__name__}({', '.join(f for f in fields if not f.startswith('_'))})"
 
 
 def _modules_in(label: str, value: Any) -> Iterator[tuple[str, Module]]:

@@ -16,7 +16,7 @@ from hkx.core.module import Module
 from hkx.lift.captured import Captured, keep
 from hkx.lift.checks import difference
 from hkx.lift.errors import CarryMismatchError, LayerFunctionError, LayerInputsError
-from hkx.lift.lift import below, store_below, store_state_below
+from hkx.lift.lift import below, note_all_below, store_below, store_state_below
 from hkx.lift.purify import Carry, Pure, Tree, changes, creating, passing_recorder
 
 
@@ -113,7 +113,7 @@ def layer_stack(
                 return layer.scan(None, ({}, {}), None, args, reverse)[0]
             if transparent:
                 return _run(layer, _Apart(transparency_map, num_layers), args, reverse)
-            return _Stack(name or default)(lambda: _run(layer, _Together(), args, reverse))
+            return LayerStack(layer, name or default)(*args, **({"reverse": True} if reverse else {}))
 
         return stacked
 
@@ -132,11 +132,15 @@ def _check_signature(f: Callable[..., Any]) -> None:
         )
 
 
-class _Stack(Module):
-    """Gives the stack its place in the name scope."""
+class LayerStack(Module):
+    """Gives the stack its place in the name scope: the names of the modules in it go on from its own."""
 
-    def __call__(self, run: Callable[[], Any]) -> Any:
-        return run()
+    def __init__(self, layer: _Layer, name: str):
+        super().__init__(name)
+        self._layer = layer
+
+    def __call__(self, *args: Any, reverse: bool = False) -> Any:
+        return _run(self._layer, _Together(), args, reverse)
 
 
 class _Together:
@@ -218,6 +222,7 @@ def _run(layer: _Layer, storage: Any, args: Any, reverse: bool) -> Any:
             keep(label._replace(module=f"{prefix}{bundle}"), entries[label.method])
     changed = changes(Carry({}, state, {}, None), Carry({}, new_state, {}, None)).state
     store_state_below(frame, prefix, storage.store(changed))
+    note_all_below(frame, prefix)
     if creating(frame):
         # What the layers were initialised with is replaced by what they left, as programs written for Haiku expect.
         for bundle, entries in storage.store(changed).items():
@@ -235,6 +240,9 @@ class _Layer:
         self._unroll = unroll
         self._pass_reverse = pass_reverse
         self._remat = remat
+
+    def __repr__(self) -> str:
+        return f"{getattr(self._f, '__name__', type(self._f).__name__)} × {self.num_layers}"
 
     def _split(self, args: Any) -> tuple[Any, tuple[Any, ...]]:
         """What passes from layer to layer, and the inputs of the single layers."""

@@ -8,7 +8,7 @@ from typing import Any, ParamSpec
 
 from hkx.core.frame import Frame, current_frame, local
 from hkx.core.hooks import MethodContext, intercept_methods
-from hkx.core.naming import unique_name
+from hkx.core.naming import note_below, unique_name
 from hkx.lift.errors import ClosedOverModuleError, LiftedStateError, LiftReuseError, StateUpdaterError
 from hkx.lift.purify import Tree, creating
 
@@ -49,6 +49,13 @@ def store_state_below(frame: Frame, prefix: str, state: Tree) -> None:
             initial.setdefault(name, value)
 
 
+def note_all_below(frame: Frame, prefix: str) -> None:
+    """Counts what is kept under a prefix among what belongs to the modules whose methods are running."""
+    for bundle in {*frame.params, *frame.state}:
+        if bundle.startswith(prefix):
+            note_below(frame.scopes, None, bundle)
+
+
 def _own_modules_only() -> contextlib.AbstractContextManager[None]:
     """Raises where a module is called that was not made in the `with` block."""
     made: set[int] = set()
@@ -83,20 +90,24 @@ class _Lifted:
     def params(self, args: Any, kwargs: Any) -> Any:
         frame = current_frame("hkx.lift")
         if not self._creates(frame):
+            note_all_below(frame, self.prefix)
             return below(frame.params, self.prefix)
         params = self._init(args, kwargs)
         if isinstance(params, tuple):
             raise LiftedStateError()
         store_below(frame, self.prefix, params, self._allow_reuse)
+        note_all_below(frame, self.prefix)
         return params
 
     def params_and_state(self, args: Any, kwargs: Any) -> Any:
         frame = current_frame("hkx.lift_with_state")
         if not self._creates(frame):
+            note_all_below(frame, self.prefix)
             return below(frame.params, self.prefix), below(frame.state, self.prefix)
         params, state = self._init(args, kwargs)
         store_below(frame, self.prefix, params, self._allow_reuse)
         store_state_below(frame, self.prefix, state)
+        note_all_below(frame, self.prefix)
         return params, state
 
 

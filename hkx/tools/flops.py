@@ -7,22 +7,28 @@ import collections
 from jax.extend.core import Jaxpr
 
 from hkx.core.cost import count_flops, times
+from hkx.core.initialise import needed
 from hkx.tools.trace import call_numbers, inner_programs
 
 
-def flops(program: Jaxpr, outer: tuple[int, ...] = ()) -> collections.Counter[int | None]:
+def flops(program: Jaxpr, outer: tuple[int, ...] = (), inside: bool = False) -> collections.Counter[int | None]:
     """The operations of each call of a module's method, what it calls included; `None` stands for the whole.
 
-    Of a condition the branch with the most operations counts.
+    Of a condition the branch with the most operations counts, for all that is around the condition. What is in a loop
+    or a branch is not counted where no result depends on it: a body may have been traced twice.
     """
     total: collections.Counter[int | None] = collections.Counter({None: 0})
-    for eqn in program.eqns:
+    for eqn in needed(program.eqns, program.outvars) if inside else program.eqns:
         numbers = call_numbers(eqn, outer)
         inner = inner_programs(eqn)
         if inner:
-            counts = [flops(p, numbers) for p in inner]
-            chosen = [max(counts, key=lambda c: c[None])] if eqn.primitive.name == "cond" else counts
-            for count in chosen:
+            counts = [flops(p, numbers, inside=True) for p in inner]
+            if eqn.primitive.name == "cond":
+                most = max(counts, key=lambda c: c[None])
+                for count in counts:
+                    count.update({n: most[n] - count[n] for n in (None, *numbers)})
+                    most = collections.Counter()
+            for count in counts:
                 total.update({number: n * times(eqn) for number, n in count.items()})
         elif (own := count_flops(eqn)) > 0:
             total.update(dict.fromkeys((None, *numbers), own))

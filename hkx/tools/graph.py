@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import html
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
 from jax.extend.core import Jaxpr, JaxprEqn, Literal
 
+from hkx.core.initialise import needed
 from hkx.tools.trace import ArraySpec, MethodInvocation, Trace, all_equations, call_numbers, inner_programs, trace
 
 _COLOURS = {"input": ("#2E7D6B", "#D7EFE8"), "op": ("#8A8F98", "#F4F5F7"), "output": ("#3949AB", "#DDE1F7")}
@@ -100,18 +101,21 @@ class _Graph:
         self.mark_outputs(program, env, traced.output)
         for node in self.nodes:
             if node.kind == "input" and node.used_in and not node.lines[0].endswith("]"):
-                self.place(node, traced)
+                node.path = functools.reduce(_common, node.used_in)
+            self.shorten(node, traced)
         self.drawn = [n for n in self.nodes if n.kind != "input" or n.used_in] or self.nodes
 
-    def place(self, node: _Node, traced: Trace) -> None:
-        """Puts an input into the box where it is used, and calls it there what the module calls it."""
-        node.path = functools.reduce(_common, node.used_in)
+    def shorten(self, node: _Node, traced: Trace) -> None:
+        """Calls an input, or a state that is an output, what the module calls it in whose box it stands."""
         numbers = [int(key) for key in node.path if key.isdecimal()]
         if numbers and numbers[-1] in traced.calls:
-            module_name = traced.calls[numbers[-1]].module_details.module.module_name
-            _, found, short = node.lines[0].partition(f": {module_name}/")
-            if found:
-                node.lines[0] = short
+            full_name = traced.calls[numbers[-1]].module_details.full_name
+            of_input, of_output = f": {full_name}/", f"[{full_name!r}]['"
+            for i, line in enumerate(node.lines if node.kind != "op" else ()):
+                if of_input in line:
+                    node.lines[i] = line.partition(of_input)[2]
+                elif of_output in line:
+                    node.lines[i] = "output: " + line.partition(of_output)[2].removesuffix("']")
 
     def orders(self) -> Iterable[tuple[int, int]]:
         """Pairs of nodes of which the second is to be drawn below the first, so that boxes come one below the other.
@@ -138,32 +142,40 @@ class _Graph:
 
     def run(self, program: Jaxpr, env: dict[Any, int], path: tuple[str, ...]) -> None:
         """Adds the equations of a program; `env` has the node of each variable that is known."""
-        for eqn in program.eqns:
+        for eqn in needed(program.eqns, program.outvars):
             here = (*path, *[str(n) for n in call_numbers(eqn) if str(n) not in path])
-            inner = self.inlined(eqn)
-            if inner is None:
-                node = self.add([equation_name(eqn), *map(_type, eqn.outvars)], "op", here)
-                for v in eqn.invars:
-                    if not isinstance(v, Literal) and v in env:
-                        self.edges.append((env[v], node))
-                        self.nodes[env[v]].used_in.append(here)
-                env.update((v, node) for v in eqn.outvars)
+            programs, operands = _drawn_programs(eqn)
+            if len(programs) == 1:
+                title = equation_name(eqn) + (f" × {n}" if (n := eqn.params.get("length")) else "")
+                env.update(zip(eqn.outvars, self.inside(title, programs[0], operands, env, here), strict=True))
                 continue
-            box = f"p{len(self.labels)}"
-            self.labels[box] = [equation_name(eqn) + (f" × {n}" if (n := eqn.params.get("length")) else "")]
-            known = {b: env[a] for a, b in zip(eqn.invars, inner.invars, strict=True) if _in(a, env)}
-            known |= {v: self.add(["constant", _type(v)], "input", here) for v in inner.constvars}
-            self.run(inner, known, (*here, box))
-            results: list[Any] = list(inner.outvars)
-            env.update((a, known[b]) for a, b in zip(eqn.outvars, results, strict=True) if _in(b, known))
+            node = self.add([equation_name(eqn), *map(_type, eqn.outvars)], "op", here)
+            sources = eqn.invars[: len(eqn.invars) - len(operands)] if programs else eqn.invars
+            from_nodes = [env[v] for v in sources if _in(v, env)]
+            if programs:
+                box = self.new_box([equation_name(eqn)])
+                for i, program in enumerate(programs):
+                    from_nodes += self.inside(f"branch {i}", program, operands, env, (*here, box))
+            for source in from_nodes:
+                self.edges.append((source, node))
+                self.nodes[source].used_in.append(here)
+            env.update((v, node) for v in eqn.outvars)
 
-    def inlined(self, eqn: JaxprEqn) -> Jaxpr | None:
-        """The program of an equation that is drawn in full: one in which modules are called."""
-        inner = inner_programs(eqn)
-        if len(inner) != 1 or not any(call_numbers(e, outer) for e, outer in all_equations(inner[0])):
-            return None
-        same = len(inner[0].invars) == len(eqn.invars) and len(inner[0].outvars) == len(eqn.outvars)
-        return inner[0] if same else None
+    def new_box(self, lines: list[str]) -> str:
+        box = f"p{len(self.labels)}"
+        self.labels[box] = lines
+        return box
+
+    def inside(
+        self, title: str, program: Jaxpr, operands: Sequence[Any], env: dict[Any, int], path: tuple[str, ...]
+    ) -> list[int]:
+        """Adds a program in a box of its own; the nodes of its results."""
+        here = (*path, self.new_box([title]))
+        known = {b: env[a] for a, b in zip(operands, program.invars, strict=True) if _in(a, env)}
+        known |= {v: self.add(["constant", _type(v)], "input", path) for v in program.constvars}
+        self.run(program, known, here)
+        results: list[Any] = list(program.outvars)
+        return [known[v] if _in(v, known) else self.add(["constant", _type(v)], "op", here) for v in results]
 
     def mark_outputs(self, program: Jaxpr, env: dict[Any, int], output: Any) -> None:
         with_paths, _ = jax.tree_util.tree_flatten_with_path(output, is_leaf=lambda x: isinstance(x, ArraySpec))
@@ -210,6 +222,20 @@ class _Graph:
             yield f"{indent}}}"
 
 
+def _drawn_programs(eqn: JaxprEqn) -> tuple[list[Jaxpr], Sequence[Any]]:
+    """The programs of an equation that are drawn in full, if modules are called in them, and what they are given."""
+    inner, operands = inner_programs(eqn), list(eqn.invars)
+    if eqn.primitive.name == "cond":
+        operands = operands[1:]
+    elif eqn.primitive.name == "while":
+        body = eqn.params["body_jaxpr"]
+        inner, operands = [getattr(body, "jaxpr", body)], operands[eqn.params["cond_nconsts"] :]
+    calls = any(call_numbers(e, outer) for program in inner for e, outer in all_equations(program))
+    fits = all(len(p.invars) == len(operands) and len(p.outvars) == len(eqn.outvars) for p in inner)
+    alike = len(inner) == 1 or eqn.primitive.name == "cond"
+    return (inner, operands) if calls and fits and alike else ([], operands)
+
+
 def _in(variable: Any, known: dict[Any, int]) -> bool:
     return not isinstance(variable, Literal) and variable in known
 
@@ -231,7 +257,7 @@ def _call_lines(call: MethodInvocation) -> list[str]:
     method = "" if details.method_name == "__call__" else f".{details.method_name}"
     arrays = [str(x) for x in jax.tree.leaves((call.args_spec, call.kwargs_spec)) if isinstance(x, ArraySpec)]
     return [
-        f"{details.module.module_name} ({type(details.module).__name__}{method})",
+        f"{details.full_name} ({type(details.module).__name__}{method})",
         f"{', '.join(arrays)} → {call.output_spec}",
     ]
 

@@ -123,7 +123,7 @@ def as_html_page(module: Module, min_flop: int = 1000) -> str:
         f"<style>\n{css()}</style>\n<script>\n{js()}</script>\n</head>\n"
         '<body>\n<button onclick="openAll(true)">open all</button>\n'
         '<button onclick="openAll(false)">close all</button>\n'
-        f"{as_html(module, min_flop, last=True)}\n</body>\n</html>\n"
+        f"{as_html(module, min_flop, last=True).replace('<details', '<details open', 1)}\n</body>\n</html>\n"
     )
 
 

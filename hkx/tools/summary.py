@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -43,9 +44,7 @@ def _model(f: Summarised, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
     """What is transformed already as it is, and a function transformed."""
     if isinstance(f, (Transformed, TransformedWithState)):
         return f
-    function: Any = f
-    while isinstance(function, jax.stages.Wrapped):
-        function = function.__wrapped__
+    function = inspect.unwrap(f, stop=lambda g: not isinstance(g, jax.stages.Wrapped))
     original = originals.get(function) if inspect.isfunction(function) else None
     if original is not None and (_takes(original, args, kwargs) or not _takes(function, args, kwargs)):
         return transform_with_state(original)
@@ -66,7 +65,15 @@ def _traced(f: Summarised, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tu
     initial = _initial(model.init, args, kwargs)
     variables = tuple(initial) if isinstance(model, TransformedWithState) else (initial,)
     key = (jax.eval_shape(lambda: jax.random.PRNGKey(0)),) if _takes_key(model.apply, len(variables)) else ()
-    return trace(model.apply, (*variables, *key, *args), kwargs), variables[0]
+    traced = trace(model.apply, (*variables, *key, *args), kwargs)
+    found = functools.partial(ModuleDetails.among, params=variables[0], state=dict(*variables[1:]))
+    calls = {
+        number: dataclasses.replace(
+            call, module_details=found(call.module_details), call_stack=tuple(map(found, call.call_stack))
+        )
+        for number, call in traced.calls.items()
+    }
+    return dataclasses.replace(traced, calls=calls), variables[0]
 
 
 def eval_summary(f: Summarised) -> Callable[..., list[MethodInvocation]]:
@@ -106,14 +113,14 @@ def _module_cell(call: MethodInvocation) -> str:
     def one(details: ModuleDetails) -> str:
         name = type(details.module).__name__
         method = "" if details.method_name == "__call__" else f".{details.method_name}"
-        return f"{details.module.module_name} ({name}{method})"
+        return f"{details.full_name} ({name}{method})"
 
     above = call.call_stack[1:]
     return "\n".join([one(call.module_details), *[f" └ {one(details)}" for details in above]])
 
 
 def _owned(details: ModuleDetails) -> dict[str, Any]:
-    prefix = f"{details.module.module_name}/"
+    prefix = f"{details.full_name}/"
     own = {k.removeprefix(prefix): v for k, v in details.params.items() if k.startswith(prefix)}
     return dict(sorted((item for item in own.items() if "/" not in item[0]), key=lambda item: -item[1].size))
 

@@ -111,10 +111,13 @@ def _tsv(headers: Sequence[str], rows: Rows) -> str:
 
 
 def _html(headers: Sequence[str], rows: Rows, numeric: Sequence[bool]) -> str:
-    style = [f' style="text-align: {"right" if right else "left"}; white-space: pre"' for right in numeric]
+    cell = "vertical-align: top; padding: 0.3em 0.7em; border-bottom: 1px solid #b0b7c3; white-space: "
+    text, number = f"{cell}pre-wrap; text-align: left", f"{cell}nowrap; text-align: right"
+    style = [f' style="{number if right else text}"' for right in numeric]
 
     def row(tag: str, cells: Sequence[str]) -> str:
         return "".join(f"<{tag}{s}>{html.escape(c)}</{tag}>" for s, c in zip(style, cells, strict=True))
 
-    body = "\n".join(f"<tr>{row('td', cells)}</tr>" for cells in rows)
-    return f"<table>\n<thead><tr>{row('th', headers)}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>"
+    head, body = row("th", headers), "\n".join(f"<tr>{row('td', cells)}</tr>" for cells in rows)
+    around = '<div style="border-collapse: collapse; font-size: 90%; overflow-wrap: break-word">'
+    return f"{around}<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>"

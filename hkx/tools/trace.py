@@ -20,6 +20,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, find_top_trace, jaxprs
 
 from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.module import Module
+from hkx.lift.layer_stack import LayerStack
 
 _NOT_CALLS = frozenset(("__init__", "params_dict", "state_dict"))
 _count = itertools.count()
@@ -82,18 +83,33 @@ class ModuleDetails:
       method_name: the name of the method.
       params: the specs of the parameters of the module and of those below it, by full name.
       state: the specs of the state of the module and of those below it, by full name.
+      prefix: what stands before the names of the module, its parameters and its state outside of a `hkx.layer_stack`.
     """
 
     module: Any
     method_name: str
     params: Mapping[str, Any]
     state: Mapping[str, Any]
+    prefix: str = ""
 
     @classmethod
-    def of(cls, module: Any, method_name: str) -> ModuleDetails:
+    def of(cls, module: Any, method_name: str, prefix: str = "") -> ModuleDetails:
         """The details as they are now; only inside a transformed function."""
-        ordered = [dict(sorted(specs(dict(d)).items())) for d in (module.params_dict(), module.state_dict())]
-        return cls(module, method_name, *ordered)
+        params, state = (dict(sorted(specs(dict(d)).items())) for d in (module.params_dict(), module.state_dict()))
+        return cls(module, method_name, params, state, prefix)
+
+    @property
+    def full_name(self) -> str:
+        """The name of the module as it is in the parameters."""
+        return f"{self.prefix}{self.module.module_name}"
+
+    def among(self, params: Mapping[str, Any], state: Mapping[str, Any]) -> ModuleDetails:
+        """The details with the names, and the shapes, that `params` and `state` have: those of a stack are stacked."""
+        return dataclasses.replace(self, params=self._found(self.params, params), state=self._found(self.state, state))
+
+    def _found(self, own: Mapping[str, Any], tree: Mapping[str, Any]) -> dict[str, Any]:
+        flat = {f"{bundle}/{name}": specs(value) for bundle, entries in tree.items() for name, value in entries.items()}
+        return {f"{self.prefix}{path}": flat.get(f"{self.prefix}{path}", value) for path, value in own.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,7 +188,9 @@ class _Recorder:
                 out = next_function(*args, **kwargs)
         finally:
             self.stack.pop()
-        call.details, call.output = ModuleDetails.of(context.module, context.method_name), specs(out)
+        around = [self.calls[n].context.module for n in self.stack]
+        prefix = "".join(f"{module.module_name}/" for module in around if isinstance(module, LayerStack))
+        call.details, call.output = ModuleDetails.of(context.module, context.method_name, prefix), specs(out)
         return out
 
     def invocations(self, program: ClosedJaxpr) -> dict[int, MethodInvocation]:

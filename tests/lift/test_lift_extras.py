@@ -355,3 +355,50 @@ def test_names_are_the_same_without_jit(pred: bool) -> None:
         assert_close(model.init(KEY, pred, X), params)
         eager = model.apply(params, None, pred, X)
     assert_close(eager, model.apply(params, None, pred, X))
+
+
+class Around(hkx.Module):
+    """A module whose parameters and state are made by a function that it lifts, or stacks."""
+
+    def __init__(self, run: Callable[[Any], Any]):
+        super().__init__()
+        self.run = run
+
+    def __call__(self, x: Any) -> Any:
+        return self.run(x)
+
+
+def lifted(x: Any) -> Any:
+    inner = hkx.transform_with_state(lambda x: hkx.BatchNorm(True, True, 0.9)(x, True))
+    init, updater = hkx.lift_with_state(inner.init, name="inner")
+    y, state = inner.apply(*init(hkx.next_rng_key() if hkx.running_init() else None, x), None, x)
+    updater.update(state)
+    return y
+
+
+def test_a_module_owns_what_it_lifts_and_stacks() -> None:
+    inner = hkx.transform(lambda x: hkx.Linear(2)(x))
+
+    def lifts(x: Any) -> Any:
+        return inner.apply(hkx.lift(inner.init)(hkx.next_rng_key() if hkx.running_init() else None, x), None, x)
+
+    programs = [
+        (lifts, {"around/lifted/linear/w", "around/lifted/linear/b"}),
+        (lifted, {"around/inner/batch_norm/scale", "around/inner/batch_norm/offset"}),
+        (lambda x: hkx.layer_stack(3)(lambda x: hkx.Linear(2)(x))(x), None),
+    ]
+    for run, expected in programs:
+        owned: list[Any] = []
+
+        def f(x: Any, run: Any = run, owned: Any = owned) -> Any:
+            module = Around(run)
+            y = module(x)
+            owned.append((set(module.params_dict()), set(module.state_dict())))
+            return y
+
+        model = hkx.transform_with_state(f)
+        params, state = model.init(KEY, X)
+        model.apply(params, state, None, X)
+        names = [{f"{b}/{n}" for b, entries in tree.items() for n in entries} for tree in (params, state)]
+        assert expected is None or names[0] == expected
+        assert [tuple(names)] * len(owned) == owned and len(owned) >= 2

@@ -51,6 +51,32 @@ def test_dot_of_other_programs():
     assert "scan × 7" in dot and "linear (Linear)" in dot and "tanh" in dot
 
 
+def test_dot_of_branches_and_of_a_while_loop():
+    def f(p, x):
+        x = hkx.cond(p, lambda x: hkx.nets.MLP([5, 3])(x), lambda x: hkx.Linear(3)(jnp.sin(x)), x)
+        return hkx.while_loop(lambda y: y.sum() < 9, lambda y: hkx.Linear(3, name="body")(y), x)
+
+    model = hkx.transform(f)
+    dot = hkx.to_dot(model.apply)(model.init(KEY, True, X), None, jnp.array(True), X)
+    boxes = re.findall(r"subgraph (\w+) .*?\n\s+label=<<b>(.*?)</b>", dot)
+    inside = {name: [b for b, n in boxes if n == name] for name in ("cond", "branch 0", "branch 1", "while")}
+    assert all(len(found) == 1 for found in inside.values())
+    within = {name: next(outer for outer, (b,) in reversed(inside.items()) if key.startswith(b)) for key, name in boxes}
+    assert within["mlp/~/linear_1 (Linear)"] == within["mlp (MLP)"] == "branch 1"
+    assert within["linear (Linear)"] == "branch 0" and within["body (Linear)"] == "while"
+    names = dict(re.findall(r"(n\d+) \[label=<(.*?)>, color", dot))
+    edges = [(names[a], names[b]) for a, b in re.findall(r"(n\d+) -> (n\d+);", dot)]
+    joined = [a for a, b in edges if b == "<b>cond</b><br/>f32[4,3]"]
+    assert sorted(joined) == 2 * ["<b>add</b><br/>f32[4,3]"] + ["<b>convert_element_type</b><br/>s32[]"]
+    assert sum(name.startswith("<b>sin") for name in names.values()) == 1
+
+
+def test_dot_calls_a_new_state_what_its_module_calls_it():
+    model = hkx.transform_with_state(lambda x: hkx.BatchNorm(True, True, 0.9)(x, True))
+    dot = hkx.to_dot(model.apply)(*model.init(KEY, X), None, X)
+    assert "<b>output: counter</b>" in dot and "<b>hidden</b>" in dot and "mean_ema'" not in dot
+
+
 @pytest.mark.skipif(shutil.which("dot") is None, reason="needs graphviz")
 def test_graphviz_reads_it():
     svg = subprocess.run(
@@ -97,6 +123,7 @@ def test_html_of_a_model():
     info = ji.make_model_info(MLP.apply)(PARAMS, None, X)
     page = ji.as_html_page(info, min_flop=0)
     assert page.startswith("<!DOCTYPE html>") and ji.css() in page and ji.js() in page
+    assert page.count("<details open") == 1 and page.index("<details open") == page.index("<details")
     for tag in ("details", "summary", "ol", "li", "table", "b"):
         assert len(re.findall(f"<{tag}[ >]", page)) == page.count(f"</{tag}>") > 0
     assert "<td>./linear_0/w</td><td>f32[3,5]</td>" in page and "dot_general" in page

@@ -1,5 +1,7 @@
 """tabulate, eval_summary and the count of operations. Expected numbers are worked out from the layers' equations."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -117,6 +119,17 @@ def test_operations_of_each_module_and_in_total():
     assert rows["Total"] == [f"{total:,}"]
 
 
+def test_operations_of_the_modules_in_branches():
+    class Choice(hkx.Module):
+        def __call__(self, x):
+            return hkx.cond(x.sum() > 0, hkx.Linear(3, name="a"), lambda x: hkx.Linear(3, name="b")(jnp.sin(x)), x)
+
+    rows = table(lambda x: Choice()(x), X)
+    linear = 2 * 4 * 3 * 3 + 4 * 3
+    assert rows["choice/a"] == rows["choice/b"] == [str(linear)]
+    assert rows["choice"] == rows["Total"] == [str(12 + 12 + linear)]  # the predicate, and the longer branch
+
+
 def test_the_count_agrees_with_xla():
     model = hkx.without_apply_rng(hkx.transform(lambda x: hkx.nets.MLP([64, 32])(x)))
     x = jnp.ones([16, 48])
@@ -134,7 +147,7 @@ def test_columns_filters_and_formats():
     assert "nothing" not in text and "nothing" in hkx.tabulate(net, filters=())(X)
     assert len({len(line) for line in text.split("\n")}) == 1  # a grid is aligned
     html = text._repr_html_()
-    assert html.startswith("<table>") and "<td" in html and "Block(size=5)" in html
+    assert "<table>" in html and "<td" in html and "Block(size=5)" in html
     for name in ("plain", "simple", "pipe", "github", "html"):
         out = hkx.tabulate(net, columns=["module"], tabulate_kwargs={"tablefmt": name})(X)
         assert "mlp/~/linear_1 (Linear)" in out
@@ -208,3 +221,50 @@ def test_modules_in_loops_appear_once():
     calls = [key_of(c) for c in eval_summary(f)(X)]
     assert calls == [("linear", "__call__")]
     assert table(f, X)["linear"] == [f"{4 * (2 * 4 * 3 * 3 + 4 * 3):,}"]
+
+
+def test_a_layer_stack_is_shown_with_all_its_parameters():
+    def block(x):
+        scale = hkx.get_state("scale", [3], init=jnp.ones)
+        return x + hkx.nets.MLP([4, 3], activation=jnp.tanh)(x) * scale[None]
+
+    def f(x):
+        inner = lambda x: hkx.layer_stack(2, name="inner")(block)(x)  # noqa: E731
+        return hkx.layer_stack(5, name="blocks")(inner)(hkx.Linear(3)(x))
+
+    rows = table(f, X, columns=("module", "config", "owned_params", "input", "params_size"))
+    assert list(rows) == [
+        "linear",
+        "blocks",
+        "blocks/inner",
+        *[f"blocks/inner/mlp{below}" for below in ("", "/~/linear_0", "/~/linear_1")],
+        "Total",
+    ]
+    of_block = 3 * 4 + 4 + 4 * 3 + 3
+    assert rows["blocks"] == ["LayerStack(layer=<lambda> × 5, name='blocks')", "", "f32[4,3]", str(10 * of_block)]
+    assert rows["blocks/inner"][3] == rows["blocks/inner/mlp"][3] == str(10 * of_block)
+    assert rows["blocks/inner/mlp/~/linear_0"][1:] == ["w: f32[5,2,3,4] b: f32[5,2,4]", "f32[4,3]", str(10 * 16)]
+    assert rows["Total"][3] == str(10 * of_block + 12)
+    assert sum(int(rows[name][3]) for name in rows if "linear" in name) == 10 * of_block + 12
+    stack = eval_summary(f)(X)[2].module_details
+    assert stack.full_name == "blocks/inner" and repr(stack.state) == "{'blocks/inner/~/scale': f32[5,2,3]}"
+    dot = hkx.to_dot(hkx.transform_with_state(f).apply)(
+        *jax.eval_shape(hkx.transform_with_state(f).init, jax.random.key(0), X), None, X
+    )
+    assert "<b>blocks/inner/mlp/~/linear_0 (Linear)</b>" in dot and "args[0]" not in dot
+
+
+def fill(shape, dtype, value):
+    return jnp.full(shape, value, dtype)
+
+
+def test_an_initializer_is_shown_by_what_it_is():
+    def f(x):
+        init = hkx.initializers.VarianceScaling(2.0, "fan_out", "uniform")
+        return hkx.Linear(1, w_init=init, b_init=functools.partial(fill, value=2))(x)
+
+    config = table(f, X, columns=("module", "config"))["linear"][0]
+    assert config == (
+        "Linear(output_size=1, w_init=VarianceScaling(scale=2.0, mode='fan_out', distribution='uniform'), "
+        "b_init=partial(fill, value=2))"
+    )
