@@ -53,9 +53,9 @@ def reverse_recurrence(
     On a CPU a batch of sequences is then read once, as it is, where coefficients for all steps would first be written.
 
     Args:
-      coefficients: elementwise function of one array for each sequence that returns (delta, w); a function of a module,
-        not made anew for each call.
-      sequences: float arrays that broadcast to the shape [T, ...]; scalars are handed to every step as they are.
+      coefficients: elementwise function of one array for each sequence, all of one shape and dtype, that returns
+        (delta, w); a function of a module, not made anew for each call.
+      sequences: float arrays that broadcast to the shape [T, ...]; scalars are the same at every step.
       init: float array [...], the value after the last step; zeros if not given.
 
     Returns:
@@ -123,35 +123,46 @@ def _window_by_doubling(delta: Array, w: Array, total: Array, n: int) -> Array:
     remaining, length = n - 1, 1
     while remaining:
         if remaining % 2:
-            total = delta + w * _ahead(total, length, 0)
+            total = delta + w * _ahead(length, total, 0)
         remaining //= 2
         if remaining:
-            delta, w = _compose_with_later(delta, w, length)
+            delta, w = _compose_with_later(delta, w, functools.partial(_ahead, length))
             length *= 2
     return total
 
 
 def scan_affine(coefficients: Callable[..., tuple[Array, Array]], sequences: Sequence[Array], init: Array) -> Array:
     """`reverse_recurrence` step by step; sequences [T, ...] or [] and `init` [...] are of one dtype."""
+    at_all_steps = [None if x.ndim else jnp.broadcast_to(x, init.shape) for x in sequences]
 
     def step(acc: Array, inputs: list[Array]) -> tuple[Array, Array]:
         at_step = iter(inputs)
-        delta, w = coefficients(*(next(at_step) if x.ndim else x for x in sequences))
-        acc = delta + w * acc
+        delta, w = coefficients(*(next(at_step) if x is None else x for x in at_all_steps))
+        acc = lax.add(delta, lax.mul(w, acc))
         return acc, acc
 
     return lax.scan(step, init, [x for x in sequences if x.ndim], reverse=True)[1]
 
 
 def doubling_affine(coefficients: Callable[..., tuple[Array, Array]], sequences: Sequence[Array], init: Array) -> Array:
-    """The same in log2(T) steps, each of which doubles how far entries look."""
+    """The same in log2(T) steps, each of which doubles how far entries look.
+
+    They are one loop, which takes as long to trace for any T: a program for a CPU is traced with this branch in it too.
+    """
     shape = jnp.broadcast_shapes(*(x.shape for x in sequences))
-    delta_t, w_t = (jnp.broadcast_to(x, shape) for x in coefficients(*sequences))
-    length = 1
-    while length < delta_t.shape[0]:
-        delta_t, w_t = _compose_with_later(delta_t, w_t, length)
-        length *= 2
-    return delta_t + w_t * init[None]
+    delta_t, w_t = coefficients(*(jnp.broadcast_to(x, shape) for x in sequences))
+    lengths = 2 ** np.arange(max(shape[0] - 1, 0).bit_length())
+
+    def double(maps: tuple[Array, Array], length: Array) -> tuple[tuple[Array, Array], None]:
+        def ahead(x: Array, beyond: int) -> Array:
+            padded = _padded(x, beyond, 0, int(lengths[-1]))
+            return lax.dynamic_slice_in_dim(padded, length, shape[0], allow_negative_indices=False)
+
+        return _compose_with_later(*maps, ahead), None
+
+    if lengths.size:
+        (delta_t, w_t), _ = lax.scan(double, (delta_t, w_t), jnp.asarray(lengths))
+    return lax.add(delta_t, lax.mul(w_t, jnp.broadcast_to(init, shape)))
 
 
 @functools.partial(jax.jit, inline=True, static_argnums=0)
@@ -168,14 +179,17 @@ def _as_given(delta: Array, w: Array) -> tuple[Array, Array]:
     return delta, w
 
 
-def _compose_with_later(delta: Array, w: Array, length: int) -> tuple[Array, Array]:
-    """The composition of each map x -> delta + w x with the one `length` steps later; past the end is the identity."""
+def _compose_with_later(delta: Array, w: Array, ahead: Callable[[Array, int], Array]) -> tuple[Array, Array]:
+    """The composition of each map x -> delta + w x with a later one; past the end is the identity."""
     largest = np.finfo(w.dtype).max  # an overflow must stay finite, or a zero further on would make it NaN
-    product = lax.clamp(-largest, lax.mul(w, _ahead(w, length, 1)), largest)
-    return lax.add(delta, lax.mul(w, _ahead(delta, length, 0))), product
+    product = lax.clamp(-largest, lax.mul(w, ahead(w, 1)), largest)
+    return lax.add(delta, lax.mul(w, ahead(delta, 0))), product
 
 
-def _ahead(x: Array, steps: int, beyond: int) -> Array:
+def _ahead(steps: int, x: Array, beyond: int) -> Array:
     """x[t + steps], and `beyond` past the end."""
-    shifts = [(-steps, steps, 0)] + [(0, 0, 0)] * (x.ndim - 1)
-    return lax.pad(x, np.asarray(beyond, x.dtype), shifts)
+    return _padded(x, beyond, -steps, steps)
+
+
+def _padded(x: Array, value: int, before: int, after: int) -> Array:
+    return lax.pad(x, np.asarray(value, x.dtype), [(before, after, 0)] + [(0, 0, 0)] * (x.ndim - 1))

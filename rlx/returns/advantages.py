@@ -1,11 +1,9 @@
 """Generalised advantage estimates and importance-corrected multi-step errors."""
 
-import jax.numpy as jnp
-
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
-from rlx.returns.segments import accumulated_errors, split_at_truncations
+from rlx.returns.segments import accumulated_errors, following, split_at_truncations
 
 
 @stoppable
@@ -119,7 +117,6 @@ def importance_corrected_td_errors(
     )
     v_tm1 = values[:-1]
     v_t, goes_on_t = split_at_truncations(name, values[1:], truncation_t, truncation_value_t)
-    rho_t = jnp.roll(rho_tm1, -1)  # the last entry is not used: nothing follows the last step
     delta_t = r_t + discount_t * v_t - v_tm1
-    errors = rho_tm1 * accumulated_errors(delta_t, discount_t, rho_t * lambda_, goes_on_t)
+    errors = rho_tm1 * accumulated_errors(delta_t, discount_t, following(rho_tm1) * lambda_, goes_on_t)
     return maybe_stop(errors + v_tm1, True) - v_tm1 if stop_target_gradients else errors

@@ -8,6 +8,8 @@ The end of the array is such a cut too, which is why no function needs a case of
 """
 
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 from rlx.core.checks import check, require
 from rlx.core.recurrence import reverse_affine, reverse_recurrence
@@ -53,7 +55,8 @@ def bootstrapped_returns(r_t: Array, discount_t: Array, v_t: Array, c_t: Array, 
             return reverse_recurrence(_bootstrapped, (r_t, discount_t, v_t, c_t), v_t[-1])
         return reverse_recurrence(_bootstrapped_in_pieces, (r_t, discount_t, v_t, c_t, goes_on_t))
     c_t = within(goes_on_t, jnp.broadcast_to(c_t, r_t.shape))
-    return reverse_affine(*_bootstrapped(r_t, discount_t, v_t, c_t))
+    dtype = jnp.result_type(r_t, discount_t, v_t, c_t)
+    return reverse_affine(*_bootstrapped(*(x.astype(dtype) for x in (r_t, discount_t, v_t, c_t))))
 
 
 def corrected_returns(
@@ -73,9 +76,11 @@ def accumulated_errors(error_t: Array, discount_t: Array, c_t: Array, goes_on_t:
 
     All arguments are floats [T] (`c_t` may be a scalar), `goes_on_t` booleans [T].
     """
-    if goes_on_t is None and c_t.ndim == 0:
+    if c_t.ndim == 0 and goes_on_t is None:
         return reverse_recurrence(_accumulated, (error_t, discount_t, c_t))
-    return reverse_affine(error_t, discount_t * within(goes_on_t, jnp.broadcast_to(c_t, error_t.shape)))
+    if goes_on_t is not None:
+        c_t = within(goes_on_t, jnp.broadcast_to(c_t, error_t.shape))
+    return reverse_affine(error_t, discount_t * c_t)  # nothing follows the last step, so that its c_t does not matter
 
 
 def within(goes_on_t: Array | None, x_t: Array, last_t: ArrayLike = 0) -> Array:
@@ -85,8 +90,17 @@ def within(goes_on_t: Array | None, x_t: Array, last_t: ArrayLike = 0) -> Array:
     return jnp.where(goes_on_t, x_t, last_t)
 
 
+def following(x_t: Array) -> Array:
+    """x_{t+1} for each t, and 0 past the end, where nothing follows: floats [T]."""
+    return lax.pad(x_t, np.zeros((), x_t.dtype), [(-1, 1, 0)])
+
+
+# The coefficients of recurrences: of one shape and dtype, so that `lax` will do, which is traced faster than `jnp`.
+
+
 def _bootstrapped(r: Array, discount: Array, v: Array, c: Array) -> tuple[Array, Array]:
-    return r + discount * (1 - c) * v, discount * c
+    w = lax.mul(discount, c)
+    return lax.add(r, lax.mul(lax.sub(discount, w), v)), w
 
 
 def _bootstrapped_in_pieces(r: Array, discount: Array, v: Array, c: Array, goes_on: Array) -> tuple[Array, Array]:
@@ -96,4 +110,4 @@ def _bootstrapped_in_pieces(r: Array, discount: Array, v: Array, c: Array, goes_
 
 
 def _accumulated(error: Array, discount: Array, c: Array) -> tuple[Array, Array]:
-    return error, discount * c
+    return error, lax.mul(discount, c)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
-from rlx.returns.segments import bootstrapped_returns, split_at_truncations
+from rlx.returns.segments import bootstrapped_returns, following, split_at_truncations
 
 
 @stoppable
@@ -55,8 +55,7 @@ def upgo_returns(
         v_t=(v_t, "[T]", "float"),
     )
     v_t, goes_on_t = split_at_truncations("upgo_returns", v_t, truncation_t, truncation_value_t)
-    q_tm1 = r_t + discount_t * v_t
-    upgoing_t = (jnp.roll(q_tm1, -1) >= v_t).astype(v_t.dtype)  # the last entry is not used: nothing follows it
+    upgoing_t = (following(r_t + discount_t * v_t) >= v_t).astype(v_t.dtype)
     return maybe_stop(bootstrapped_returns(r_t, discount_t, v_t, upgoing_t, goes_on_t), stop_target_gradients)
 
 

@@ -8,7 +8,7 @@ from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import shield
 from rlx.core.types import Array, ArrayLike
-from rlx.returns.segments import accumulated_errors, split_at_truncations, within
+from rlx.returns.segments import accumulated_errors, following, split_at_truncations, within
 
 
 class VTraceOutput(NamedTuple):
@@ -343,7 +343,6 @@ def _errors_and_advantage(
         name, inputs, alpha, clip_rho_threshold=clip_rho_threshold, clip_pg_rho_threshold=clip_pg_rho_threshold
     )
     errors = _accumulate(x, threshold, stop)
-    next_v, next_target = jnp.roll(x.v_tm1, -1), jnp.roll(x.v_tm1 + errors, -1)
-    bootstrap_t = within(x.goes_on_t, x.lambda_ * next_target + (1 - x.lambda_) * next_v, x.v_t)
+    bootstrap_t = within(x.goes_on_t, following(x.v_tm1) + x.lambda_ * following(errors), x.v_t)
     q_estimate = x.r_t + x.discount_t * bootstrap_t
     return VTraceOutput(errors, x.clipped_rho(pg_threshold) * (q_estimate - x.v_tm1), q_estimate)

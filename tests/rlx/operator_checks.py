@@ -23,14 +23,6 @@ def cast(arguments, dtype):
     }
 
 
-def exact(arguments):
-    """The same numbers in float64, for an oracle."""
-    return {
-        name: np.asarray(x, np.float64 if jnp.issubdtype(x.dtype, jnp.floating) else None)
-        for name, x in arguments.items()
-    }
-
-
 def assert_close(results, expected, **tolerance):
     results, expected = jax.tree.leaves(results), jax.tree.leaves(expected)
     assert len(results) == len(expected)

@@ -5,18 +5,6 @@ from rlax_elementary_oracles import *  # noqa: F403
 from rlax_elementary_oracles import huber_loss
 
 
-def cut_at(length, truncation_t):
-    """Whether step t is the last of its piece."""
-    return [t == length - 1 or (truncation_t is not None and bool(truncation_t[t])) for t in range(length)]
-
-
-def bootstrap(v_t, truncation_t, truncation_value_t):
-    v_t = np.array(v_t, np.float64)
-    if truncation_value_t is not None:
-        v_t = np.where(truncation_t, truncation_value_t, v_t)
-    return v_t
-
-
 def softmax(x):
     e = np.exp(x - x.max(-1, keepdims=True))
     return e / e.sum(-1, keepdims=True)
@@ -65,37 +53,33 @@ def qv_learning(q_tm1, a_tm1, r_t, discount_t, v_t):
 # Sequences.
 
 
-def lambda_returns(r_t, discount_t, v_t, lambda_=1.0, truncation_t=None, truncation_value_t=None):
-    v_t, last = bootstrap(v_t, truncation_t, truncation_value_t), cut_at(len(r_t), truncation_t)
+def lambda_returns(r_t, discount_t, v_t, lambda_=1.0):
     lambda_ = np.broadcast_to(lambda_, len(r_t))
     returns = np.zeros(len(r_t))
     for t in reversed(range(len(r_t))):
-        ahead = v_t[t] if last[t] else (1 - lambda_[t]) * v_t[t] + lambda_[t] * returns[t + 1]
+        ahead = v_t[t] if t == len(r_t) - 1 else (1 - lambda_[t]) * v_t[t] + lambda_[t] * returns[t + 1]
         returns[t] = r_t[t] + discount_t[t] * ahead
     return returns
 
 
-def discounted_returns(r_t, discount_t, v_t, truncation_t=None, truncation_value_t=None):
+def discounted_returns(r_t, discount_t, v_t):
     v_t = np.broadcast_to(v_t, len(r_t))
-    return lambda_returns(r_t, discount_t, v_t, 1.0, truncation_t, truncation_value_t)
+    return lambda_returns(r_t, discount_t, v_t, 1.0)
 
 
-def n_step_bootstrapped_returns(r_t, discount_t, v_t, n, lambda_t=1.0, truncation_t=None, truncation_value_t=None):
-    v_t, last = bootstrap(v_t, truncation_t, truncation_value_t), cut_at(len(r_t), truncation_t)
+def n_step_bootstrapped_returns(r_t, discount_t, v_t, n, lambda_t=1.0):
     lambda_t = np.broadcast_to(lambda_t, len(r_t))
 
     def value(t, steps):
-        if last[t] or steps == 1:
+        if t == len(r_t) - 1 or steps == 1:
             return r_t[t] + discount_t[t] * v_t[t]
         return r_t[t] + discount_t[t] * ((1 - lambda_t[t]) * v_t[t] + lambda_t[t] * value(t + 1, steps - 1))
 
     return np.array([value(t, n) for t in range(len(r_t))])
 
 
-def truncated_generalized_advantage_estimation(
-    r_t, discount_t, lambda_, values, truncation_t=None, truncation_value_t=None
-):
-    v_t, last = bootstrap(values[1:], truncation_t, truncation_value_t), cut_at(len(r_t), truncation_t)
+def truncated_generalized_advantage_estimation(r_t, discount_t, lambda_, values):
+    v_t = values[1:]
     lambda_ = np.broadcast_to(lambda_, len(r_t))
     advantages = np.zeros(len(r_t))
     for t in range(len(r_t)):
@@ -103,41 +87,30 @@ def truncated_generalized_advantage_estimation(
         for k in range(t, len(r_t)):
             advantages[t] += weight * (r_t[k] + discount_t[k] * v_t[k] - values[k])
             weight *= discount_t[k] * lambda_[k]
-            if last[k]:
-                break
     return advantages
 
 
-def importance_corrected_td_errors(
-    r_t, discount_t, rho_tm1, lambda_, values, truncation_t=None, truncation_value_t=None
-):
-    v_t, last = bootstrap(values[1:], truncation_t, truncation_value_t), cut_at(len(r_t), truncation_t)
+def importance_corrected_td_errors(r_t, discount_t, rho_tm1, lambda_, values):
+    v_t = values[1:]
     lambda_ = np.broadcast_to(lambda_, len(r_t))
     errors = np.zeros(len(r_t))
     for t in range(len(r_t)):
         weight = rho_tm1[t]
         for k in range(t, len(r_t)):
             errors[t] += weight * (r_t[k] + discount_t[k] * v_t[k] - values[k])
-            if last[k]:
-                break
-            weight *= discount_t[k] * lambda_[k] * rho_tm1[k + 1]
+            weight *= discount_t[k] * lambda_[k] * rho_tm1[min(k + 1, len(r_t) - 1)]
     return errors
 
 
-def general_off_policy_returns_from_action_values(
-    q_t, a_t, r_t, discount_t, c_t, pi_t, truncation_t=None, truncation_value_t=None
-):
+def general_off_policy_returns_from_action_values(q_t, a_t, r_t, discount_t, c_t, pi_t):
     v_t = (np.asarray(q_t) * pi_t).sum(-1)
-    return general_off_policy_returns_from_q_and_v(
-        at(q_t, a_t)[:-1], v_t, r_t, discount_t, c_t[:-1], truncation_t, truncation_value_t
-    )
+    return general_off_policy_returns_from_q_and_v(at(q_t, a_t)[:-1], v_t, r_t, discount_t, c_t[:-1])
 
 
-def general_off_policy_returns_from_q_and_v(q_t, v_t, r_t, discount_t, c_t, truncation_t=None, truncation_value_t=None):
-    v_t, last = bootstrap(v_t, truncation_t, truncation_value_t), cut_at(len(r_t), truncation_t)
+def general_off_policy_returns_from_q_and_v(q_t, v_t, r_t, discount_t, c_t):
     returns = np.zeros(len(r_t))
     for t in reversed(range(len(r_t))):
-        ahead = v_t[t] if last[t] else v_t[t] + c_t[t] * (returns[t + 1] - q_t[t])
+        ahead = v_t[t] if t == len(r_t) - 1 else v_t[t] + c_t[t] * (returns[t + 1] - q_t[t])
         returns[t] = r_t[t] + discount_t[t] * ahead
     return returns
 
@@ -156,14 +129,11 @@ def leaky_vtrace(
     lambda_=1.0,
     clip_rho_threshold=1.0,
     sample_mask=None,
-    truncation_t=None,
-    truncation_value_t=None,
 ):
-    v_t, last = bootstrap(v_t, truncation_t, truncation_value_t), cut_at(len(r_t), truncation_t)
     lambda_ = np.broadcast_to(lambda_, len(r_t))
     errors = np.zeros(len(r_t))
     for t in reversed(range(len(r_t))):
-        later = 0.0 if last[t] else errors[t + 1]
+        later = 0.0 if t == len(r_t) - 1 else errors[t + 1]
         if sample_mask is not None and not sample_mask[t]:
             errors[t] = later
             continue
@@ -187,67 +157,59 @@ def leaky_vtrace_td_error_and_advantage(
     lambda_=1.0,
     clip_rho_threshold=1.0,
     clip_pg_rho_threshold=1.0,
-    truncation_t=None,
-    truncation_value_t=None,
     **more,
 ):
     errors = leaky_vtrace(
         v_tm1, v_t, r_t, discount_t, rho_tm1, alpha, lambda_, clip_rho_threshold,
-        truncation_t=truncation_t, truncation_value_t=truncation_value_t, **more,
+        **more,
     )  # fmt: skip
-    v_t, last = bootstrap(v_t, truncation_t, truncation_value_t), cut_at(len(r_t), truncation_t)
     lambda_ = np.broadcast_to(lambda_, len(r_t))
     q = np.zeros(len(r_t))
     for t in range(len(r_t)):
-        ahead = v_t[t] if last[t] else v_tm1[t + 1] + lambda_[t] * errors[t + 1]
+        ahead = v_t[t] if t == len(r_t) - 1 else v_tm1[t + 1] + lambda_[t] * errors[t + 1]
         q[t] = r_t[t] + discount_t[t] * ahead
     rho = alpha * np.minimum(clip_pg_rho_threshold, rho_tm1) + (1 - alpha) * np.asarray(rho_tm1)
     return errors, rho * (q - v_tm1), q
 
 
-def td_lambda(v_tm1, r_t, discount_t, v_t, lambda_, **cuts):
-    return lambda_returns(r_t, discount_t, v_t, lambda_, **cuts) - v_tm1
+def td_lambda(v_tm1, r_t, discount_t, v_t, lambda_):
+    return lambda_returns(r_t, discount_t, v_t, lambda_) - v_tm1
 
 
-def q_lambda(q_tm1, a_tm1, r_t, discount_t, q_t, lambda_, **cuts):
-    return lambda_returns(r_t, discount_t, np.max(q_t, -1), lambda_, **cuts) - at(q_tm1, a_tm1)
+def q_lambda(q_tm1, a_tm1, r_t, discount_t, q_t, lambda_):
+    return lambda_returns(r_t, discount_t, np.max(q_t, -1), lambda_) - at(q_tm1, a_tm1)
 
 
-def sarsa_lambda(q_tm1, a_tm1, r_t, discount_t, q_t, a_t, lambda_, **cuts):
-    return lambda_returns(r_t, discount_t, at(q_t, a_t), lambda_, **cuts) - at(q_tm1, a_tm1)
+def sarsa_lambda(q_tm1, a_tm1, r_t, discount_t, q_t, a_t, lambda_):
+    return lambda_returns(r_t, discount_t, at(q_t, a_t), lambda_) - at(q_tm1, a_tm1)
 
 
-def retrace(q_tm1, a_tm1, r_t, discount_t, q_t, a_t, pi_t, mu_t, lambda_, **cuts):
+def retrace(q_tm1, a_tm1, r_t, discount_t, q_t, a_t, pi_t, mu_t, lambda_):
     c_t = lambda_ * np.minimum(1.0, at(pi_t, a_t) / (np.asarray(mu_t) + 1e-8))
-    returns = general_off_policy_returns_from_action_values(q_t, a_t, r_t, discount_t, c_t, pi_t, **cuts)
+    returns = general_off_policy_returns_from_action_values(q_t, a_t, r_t, discount_t, c_t, pi_t)
     return returns - at(q_tm1, a_tm1)
 
 
-def retrace_continuous(q_tm1, q_t, v_t, r_t, discount_t, log_rhos, lambda_, **cuts):
+def retrace_continuous(q_tm1, q_t, v_t, r_t, discount_t, log_rhos, lambda_):
     c_t = lambda_ * np.minimum(1.0, np.exp(log_rhos))
-    return general_off_policy_returns_from_q_and_v(q_t, v_t, r_t, discount_t, c_t, **cuts) - q_tm1
+    return general_off_policy_returns_from_q_and_v(q_t, v_t, r_t, discount_t, c_t) - q_tm1
 
 
-def inverted(tx_pair, cuts):
-    value = cuts.get("truncation_value_t")
-    return {**cuts, "truncation_value_t": None if value is None else tx_pair.apply_inv(value)}
-
-
-def transformed_q_lambda(q_tm1, a_tm1, r_t, discount_t, q_t, lambda_, tx_pair, **cuts):
+def transformed_q_lambda(q_tm1, a_tm1, r_t, discount_t, q_t, lambda_, tx_pair):
     v_t = tx_pair.apply_inv(np.max(q_t, -1))
-    return tx_pair.apply(lambda_returns(r_t, discount_t, v_t, lambda_, **inverted(tx_pair, cuts))) - at(q_tm1, a_tm1)
+    return tx_pair.apply(lambda_returns(r_t, discount_t, v_t, lambda_)) - at(q_tm1, a_tm1)
 
 
-def transformed_n_step_q_learning(q_tm1, a_tm1, r_t, discount_t, target_q_t, a_t, n, tx_pair, **cuts):
+def transformed_n_step_q_learning(q_tm1, a_tm1, r_t, discount_t, target_q_t, a_t, n, tx_pair):
     v_t = tx_pair.apply_inv(at(target_q_t, a_t))
-    returns = n_step_bootstrapped_returns(r_t, discount_t, v_t, n, **inverted(tx_pair, cuts))
+    returns = n_step_bootstrapped_returns(r_t, discount_t, v_t, n)
     return tx_pair.apply(returns) - at(q_tm1, a_tm1)
 
 
-def transformed_retrace(q_tm1, a_tm1, r_t, discount_t, q_t, a_t, pi_t, mu_t, lambda_, tx_pair, **cuts):
+def transformed_retrace(q_tm1, a_tm1, r_t, discount_t, q_t, a_t, pi_t, mu_t, lambda_, tx_pair):
     q = tx_pair.apply_inv(np.asarray(q_t))
     zero = np.zeros_like(q_tm1)
-    returns = retrace(zero, a_tm1, r_t, discount_t, q, a_t, pi_t, mu_t, lambda_, **inverted(tx_pair, cuts))
+    returns = retrace(zero, a_tm1, r_t, discount_t, q, a_t, pi_t, mu_t, lambda_)
     return tx_pair.apply(returns) - at(q_tm1, a_tm1)
 
 

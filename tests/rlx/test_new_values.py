@@ -149,34 +149,6 @@ def test_pqn_is_q_lambda_of_one_network_and_q_learning_for_lambda_zero():
     ]
 
 
-@pytest.mark.parametrize(
-    "returns",
-    [
-        lambda r, g, v, **cut: rlx.upgo_returns(r, g, v, **cut),
-        lambda r, g, v, **cut: rlx.upgo_advantages(jnp.ones_like(v), v, r, g, 0.5 * jnp.ones_like(v), **cut),
-        lambda r, g, v, **cut: (
-            rlx.pqn_q_lambda(
-                jnp.concatenate([jnp.zeros([1, 1]), v[:, None]]), jnp.zeros(v.shape, jnp.int32), r, g, 0.8, **cut
-            )
-            + jnp.concatenate([jnp.zeros(1), v[:-1]])
-        ),  # errors plus values: the targets
-    ],
-    ids=["upgo_returns", "upgo_advantages", "pqn_q_lambda"],
-)
-def test_a_cut_sequence_gives_what_its_pieces_give(returns):
-    r_t, discount_t, v_t = array(11, 6), jnp.full(6, 0.9), array(12, 6)
-    ends = jnp.array([0.0, 5.0, 0.0, 0.0, 0.0, -3.0])
-    own = jnp.where(ends != 0, ends, v_t)
-
-    @jax.jit
-    def both():
-        whole = returns(r_t, discount_t, v_t, truncation_t=ends != 0, truncation_value_t=ends)
-        pieces = [returns(r_t[s], discount_t[s], own[s]) for s in (slice(0, 2), slice(2, 6))]
-        return whole, jnp.concatenate(pieces)
-
-    same(*both())
-
-
 @equalities
 def test_upgo_follows_good_news_only():
     ones = jnp.ones(4)

@@ -1,11 +1,17 @@
 """Operators over sequences: cut ones, empty ones, masked ones, and integers in them."""
 
+import functools
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from operator_checks import assert_close, cast, draw, everything_in_double_precision, exact, gradients
-from operator_registry import CASES, MULTI_STEP
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from operator_checks import assert_close, cast, draw, everything_in_double_precision, gradients
+from operator_registry import CASES, MULTI_STEP, NEW_RETURNS
+from operator_registry import T as STEPS
 
 import rlx
 
@@ -15,22 +21,47 @@ sequence_case = pytest.mark.parametrize("case", [case for case in CASES if case.
 REWARDS = {"r_t", "rewards", "phi_t", "target_t", "adv", "adv_t"}
 
 
-@multi_step_case
-def test_a_cut_sequence_gives_exactly_what_its_pieces_give(case):
-    """The pieces are cut out of the arguments, each with the values of the states in which it ended."""
-    rng = np.random.default_rng(7)
-    arguments = cast(draw(case, 7), jnp.float32)
-    steps = arguments["r_t"].shape[0]
-    truncation_t = np.zeros(steps, bool)
-    truncation_t[[1, 3]] = True
-    values = jnp.asarray(rng.normal(size=steps), jnp.float32)
-    with_cuts = case.run(arguments, truncation_t=jnp.asarray(truncation_t), truncation_value_t=values)
-    more = {"truncation_t": truncation_t, "truncation_value_t": np.asarray(values, np.float64)}
-    assert_close(with_cuts, case.oracle(exact(arguments), **more), rtol=2e-5, atol=2e-5)
-    numbers = jax.tree.leaves(case.run(arguments, truncation_t=jnp.asarray(truncation_t, jnp.int32)))
-    booleans = jax.tree.leaves(case.run(arguments, truncation_t=jnp.asarray(truncation_t)))
-    for number, boolean in zip(numbers, booleans, strict=True):
-        np.testing.assert_array_equal(number, boolean)
+def piece(arguments, start, stop, end_value):
+    """The arguments of steps start to stop alone; where it was cut, with the value of the state in which it ended."""
+    steps, alone = len(arguments["r_t"]), {}
+    for name, x in arguments.items():
+        alone[name] = np.array(x[start : stop + len(x) - steps] if np.ndim(x) else x, x.dtype)
+        holds_values = name in ("v_t", "values", "q", "q_t", "target_q_t") and (not np.ndim(x) or len(x) >= steps)
+        if holds_values and end_value is not None:
+            alone[name][-1 if np.ndim(x) else ()] = end_value  # all actions have it: the largest, the taken, the mean
+    return alone
+
+
+@functools.cache
+def compiled_with_cuts(case):
+    def run(arguments, truncation_t, values):
+        with_values = case.run(arguments, truncation_t=truncation_t, truncation_value_t=values)
+        return with_values, case.run(arguments, truncation_t=truncation_t.astype(jnp.int32))
+
+    return jax.jit(run)
+
+
+flags = st.lists(st.booleans(), min_size=STEPS, max_size=STEPS).map(np.array)
+
+
+@pytest.mark.parametrize("case", MULTI_STEP + NEW_RETURNS, ids=lambda case: case.name)
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), cut_t=flags, terminated_t=flags)
+def test_a_cut_sequence_gives_exactly_what_its_pieces_give(case, seed, cut_t, terminated_t):
+    """The oracle is given the pieces one by one, and knows of no truncation."""
+    arguments = draw(case, seed)
+    arguments["discount_t"] = np.where(terminated_t, 0.0, arguments["discount_t"])
+    values = np.random.default_rng(seed).normal(size=STEPS)
+    with jax.enable_x64(True):
+        both = compiled_with_cuts(case)(cast(arguments, jnp.float64), jnp.asarray(cut_t), jnp.asarray(values))
+    edges = sorted({0, *(np.flatnonzero(cut_t) + 1), STEPS})
+    for results, given_values in zip(both, (values, None), strict=True):
+        pieces = [
+            case.oracle(piece(arguments, a, b, values[b - 1] if cut_t[b - 1] and given_values is not None else None))
+            for a, b in itertools.pairwise(edges)
+        ]
+        expected = jax.tree.map(lambda *x: np.concatenate(x), *pieces)
+        assert_close(results, expected, rtol=1e-10, atol=1e-10)
 
 
 @multi_step_case

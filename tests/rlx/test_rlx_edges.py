@@ -291,11 +291,39 @@ def test_weights_that_overflow_do_not_reach_past_a_zero():
     np.testing.assert_allclose(recurrence.doubling_affine(as_given, (delta, w), jnp.float32(0)), expected, rtol=1e-6)
 
 
+def test_derivatives_of_both_algorithms_of_the_recurrence_agree():
+    """First and second ones, in both modes, of batches, against the recurrence unrolled in Python."""
+    rng = np.random.default_rng(0)
+    delta, w = (jnp.asarray(rng.normal(size=(2, 5))) for _ in range(2))
+
+    def unrolled(_, sequences, init):
+        acc, out = init, []
+        for step in reversed(range(5)):
+            acc = sequences[0][step] + sequences[1][step] * acc
+            out.append(acc)
+        return jnp.stack(out[::-1])
+
+    def derivatives(function):
+        def total(delta, w):
+            solved = jax.vmap(lambda *x: function(as_given, x, jnp.float32(0.5)))(delta, w)
+            return jnp.sum(jnp.sin(solved))
+
+        def along_ones(*x):
+            return jax.jvp(jax.grad(total, (0, 1)), x, (jnp.ones_like(delta), jnp.ones_like(w)))
+
+        return jax.jit(lambda *x: (along_ones(*x), jax.grad(lambda *y: jnp.sum(jax.grad(total, 1)(*y)))(*x)))(delta, w)
+
+    expected = derivatives(unrolled)
+    for function in (recurrence.scan_affine, recurrence.doubling_affine):
+        for one, other in zip(jax.tree.leaves(derivatives(function)), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
 def test_long_sequences_choose_their_algorithm_where_they_are_lowered():
-    long = jnp.ones(recurrence.DOUBLING_FROM)
-    export = jax.export.export(jax.jit(recurrence.reverse_affine), platforms=("cpu", "cuda"))(long, long)
-    assert "platform_index" in export.mlir_module() or "case" in export.mlir_module()
-    alone = jax.export.export(jax.jit(recurrence.reverse_affine), platforms=("cuda",))(long, long)
-    assert "stablehlo.while" not in alone.mlir_module()
-    alone = jax.export.export(jax.jit(recurrence.reverse_affine), platforms=("cpu",))(long, long)
-    assert "stablehlo.while" in alone.mlir_module()
+    long, loops = jnp.ones(recurrence.DOUBLING_FROM), {}
+    for platforms in (("cpu",), ("cuda",), ("tpu",), ("cpu", "cuda")):
+        module = jax.export.export(jax.jit(recurrence.reverse_affine), platforms=platforms)(long, long).mlir_module()
+        loops[platforms] = [name for name, steps in (("scan", 256), ("doubling", 8)) if f"dense<{steps}> " in module]
+        assert module.count("stablehlo.while") == len(loops[platforms])
+    assert loops == {("cpu",): ["scan"], ("cuda",): ["doubling"], ("tpu",): ["doubling"],
+                     ("cpu", "cuda"): ["scan", "doubling"]}  # fmt: skip
