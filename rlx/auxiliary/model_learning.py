@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.checks import check, require
+from rlx.core.errors import ShapeError
 from rlx.core.types import Array, ArrayLike
 
 
@@ -41,7 +42,11 @@ def extract_subsequences(
     (trajectories,) = check(name, trajectories=(trajectories, f"[T, {batch}, *E]", "any"))
     if max_valid_start_idx is not None:
         length, needed = trajectories.shape[0], max_valid_start_idx + subsequence_len
-        require(name, "trajectories", length >= needed, f"of length {length}", f"length at least {needed}")
+        if length < needed:
+            raise ShapeError(
+                f"{name}: argument `trajectories` has length {length}. Expected len >= {needed}, for subsequences of "
+                f"length {subsequence_len} that start as late as at step {max_valid_start_idx}."
+            )
     times = start_indices[None] + jnp.arange(subsequence_len)[:, None, None]
     times = jnp.clip(times, 0, trajectories.shape[0] - 1)
     return trajectories[times, jnp.arange(batch)[None, :, None]]

@@ -2,9 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rlx.core.checks import check, require
-from rlx.core.errors import ShapeError
+from rlx.core.errors import RankError, ShapeError
 from rlx.core.types import Array, ArrayLike
 from rlx.returns.lambda_returns import lambda_returns
 
@@ -75,6 +76,11 @@ def pixel_control_loss(
       [[[0.5]]]
     """
     name = "pixel_control_loss"
+    if np.ndim(discount_factor) > 1:
+        raise RankError(
+            f"{name}: argument `discount_factor` has rank {np.ndim(discount_factor)}, expected shape [] or [T]: "
+            "discount_factor must be a scalar or a tensor of rank 1."
+        )
     observations, actions, action_values, discount_factor = check(
         name,
         observations=(observations, "[T+1, Y, X, C]", "float"),
@@ -86,7 +92,8 @@ def pixel_control_loss(
     if rewards.shape[1:] != action_values.shape[1:3]:
         raise ShapeError(
             f"{name}: argument `action_values` has {list(action_values.shape[1:3])} cells, expected "
-            f"{list(rewards.shape[1:])}, the cells of size {cell_size} in `observations`."
+            f"{list(rewards.shape[1:])}, the cells of size {cell_size} in `observations`.\n"
+            "Pixel Control values are not compatible with images of other cells."
         )
     bootstrap = jnp.max(action_values[1:], axis=-1)
     discounts = jnp.broadcast_to(discount_factor, actions.shape)
