@@ -17,10 +17,11 @@ from hkx.core.errors import (
     MissingSuperInitError,
     NameExpectedError,
     NoSuchAttributeError,
+    NotANameError,
     NotCallableError,
     NotInTransformError,
 )
-from hkx.core.frame import Frame, Scope, current_frame, local
+from hkx.core.frame import Scope, current_frame, local
 from hkx.core.hooks import MethodContext, chained
 from hkx.core.naming import ForcedName, note_below, snake_case, unique_name, valid_name
 from hkx.core.settings import current_settings
@@ -38,19 +39,6 @@ _NOT_WRAPPED = frozenset(
         *("reduce", "reduce_ex", "getstate", "setstate", "copy", "deepcopy"),
     )
 )
-
-
-def _call_in_scope(
-    frame: Frame, scope: Scope, label: str | None, method: Callable[..., Any], args: Any, kwargs: Any
-) -> Any:
-    frame.scopes.append(scope)
-    try:
-        if label is None:
-            return method(*args, **kwargs)
-        with jax.named_scope(label):
-            return method(*args, **kwargs)
-    finally:
-        frame.scopes.pop()
 
 
 def _intercepted(method: Callable[..., Any], module: Module, name: str, cls: type) -> Callable[..., Any]:
@@ -75,16 +63,18 @@ def _wrap(name: str, method: Callable[..., Any], owner: list[type]) -> Callable[
         frames = local.frames
         if not frames:
             return method(self, *args, **kwargs)
-        bundle = getattr(self, "module_name", None)
-        label = None
+        scopes, bundle = frames[-1].scopes, getattr(self, "module_name", None)
         if bundle is not None:
-            label = self.name if name == "__call__" else f"{self.name}/~{name}"
-            note_below(frames[-1].scopes, self, bundle)
-        function = _intercepted(method, self, name, owner[0]) if local.hooks.get("call") else None
-        scope = Scope(bundle, scope_name, self)
-        if function is not None:
-            return _call_in_scope(frames[-1], scope, label, function, args, kwargs)
-        return _call_in_scope(frames[-1], scope, label, method, (self, *args), kwargs)
+            note_below(scopes, self, bundle)
+        function = _intercepted(method, self, name, owner[0]) if local.hooks.get("call") else method.__get__(self)
+        scopes.append(Scope(bundle, scope_name, self))
+        try:
+            if bundle is None:
+                return function(*args, **kwargs)
+            with jax.named_scope(self.name if name == "__call__" else f"{self.name}/~{name}"):
+                return function(*args, **kwargs)
+        finally:
+            scopes.pop()
 
     return wrapped
 
@@ -121,15 +111,18 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
         object.__setattr__(module, "names_below", set())
         if current_settings().module_auto_repr and getattr(cls, "AUTO_REPR", True):
             object.__setattr__(module, "_hkx_made_with", (args, kwargs))
-        init = cls.__init__
+        scopes = local.frames[-1].scopes
+        scopes.append(Scope(None, getattr(cls.__init__, "hkx_name_like", "__init__"), module))
         try:
             if local.hooks.get("call"):
-                _in_scope_of(module, _intercepted(init, module, "__init__", cls), args, kwargs)  # type: ignore[arg-type]
+                _intercepted(cls.__init__, module, "__init__", cls)(*args, **kwargs)  # type: ignore[arg-type]
             else:
-                _in_scope_of(module, init, (module, *args), kwargs)
+                cls.__init__(module, *args, **kwargs)
         except (TypeError, InvalidNameError) as error:
             _note_arguments(error, cls, args, kwargs)
             raise
+        finally:
+            scopes.pop()
         if not hasattr(module, "module_name"):
             raise MissingSuperInitError(cls.__name__)
         return module
@@ -158,17 +151,6 @@ def _not_callable(cls: type) -> Callable[..., Any]:
         return following(*args, **kwargs)
 
     return __call__
-
-
-def _in_scope_of(module: Any, init: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    _call_in_scope(
-        local.frames[-1],
-        Scope(None, getattr(type(module).__init__, "hkx_name_like", "__init__"), module),
-        None,
-        init,
-        args,
-        kwargs,
-    )
 
 
 class Module(metaclass=ModuleMetaclass):
@@ -227,14 +209,18 @@ class Module(metaclass=ModuleMetaclass):
         if name is None:
             name = snake_case(type(self).__name__)
         if not isinstance(name, ForcedName) and not valid_name(name):
-            raise InvalidNameError(name, type(self).__name__)
-        own = next((i for i in reversed(range(len(frame.scopes))) if frame.scopes[i].module is self), len(frame.scopes))
-        self.module_name = unique_name(frame.scopes[max(own - 1, 0)], name)
+            error = InvalidNameError if isinstance(name, str) else NotANameError
+            raise error(name, type(self).__name__)
+        scopes = frame.scopes
+        own = len(scopes) - 1  # where this constructor's scope is: most often the innermost
+        while own > 0 and scopes[own].module is not self:
+            own -= 1
+        outer = scopes[:own] or scopes
+        self.module_name = unique_name(outer[-1], name)
         self.name = self.module_name.rpartition("/")[2]
-        for scope in frame.scopes[own:]:
-            if scope.module is self:
-                scope.bundle = self.module_name
-        note_below(frame.scopes[:own], self, self.module_name)
+        if outer is not scopes:
+            scopes[own].bundle = self.module_name
+        note_below(outer, self, self.module_name)
 
     def __post_init__(self, name: str | None = None) -> None:
         # What a dataclass's generated __init__ calls.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -14,7 +15,6 @@ from hkx.core.frame import Frame, Scope, current_frame
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_IDENTIFIER = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _NUMBERED = re.compile(r"(.*)_(0|[1-9]\d*)")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
@@ -23,6 +23,7 @@ class ForcedName(str):
     """A full name that is used as it stands."""
 
 
+@functools.lru_cache  # many modules are of one class
 def snake_case(name: str) -> str:
     """`"MyResNet50"` to `"my_res_net50"`."""
     return _CAMEL.sub("_", name).lower()
@@ -30,7 +31,7 @@ def snake_case(name: str) -> str:
 
 def valid_name(name: object) -> bool:
     """Whether a module may be called so."""
-    return isinstance(name, str) and _IDENTIFIER.fullmatch(name) is not None
+    return isinstance(name, str) and name.isascii() and name.isidentifier()
 
 
 def unique_name(scope: Scope, name: str) -> str:
@@ -38,12 +39,12 @@ def unique_name(scope: Scope, name: str) -> str:
 
     A name that ends in a number is used as it is, and later ones count on from it.
     """
-    forced = isinstance(name, ForcedName)
+    forced, prefix = isinstance(name, ForcedName), scope.prefix
     if forced:
-        if not name.startswith(scope.prefix) or "/" in name[len(scope.prefix) :]:
+        if not name.startswith(prefix) or "/" in name[len(prefix) :]:
             return str(name)
-        name = name[len(scope.prefix) :]  # a name in this scope: later ones count on from it
-    numbered = _NUMBERED.fullmatch(name)
+        name = name[len(prefix) :]  # a name in this scope: later ones count on from it
+    numbered = _NUMBERED.fullmatch(name) if name[-1:].isdigit() else None
     if numbered:
         stem, digits = numbered.group(1), numbered.group(2)
         scope.counts[stem] = max(scope.counts.get(stem, 0), int(digits) + 1)
@@ -56,7 +57,7 @@ def unique_name(scope: Scope, name: str) -> str:
         raise DuplicateNameError(name)
     scope.taken.add(key)
     stem, digits = key
-    return f"{scope.prefix}{stem}_{digits}" if digits else f"{scope.prefix}{stem}"
+    return f"{prefix}{stem}_{digits}" if digits else f"{prefix}{stem}"
 
 
 def note_below(scopes: Iterable[Scope], module: Any, bundle: str) -> None:

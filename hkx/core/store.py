@@ -111,9 +111,9 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
         raise TypeError(f"The shape of {path!r} is {shape}, and should be a sequence: [{shape}].")
     if frame.asked is not None:
         frame.asked((bundle, name, tuple(shape)))
-    value = frame.params[bundle].get(name) if bundle in frame.params else None
-    created = value is None
-    if created:
+    entries = frame.params.get(bundle)
+    value = None if entries is None else entries.get(name)
+    if value is None:
         if not frame.running_init:
             value = _stand_in(frame, path, shape, dtype, init)
         elif init is None:
@@ -278,7 +278,7 @@ def set_state(name: str, value: Any) -> None:
     frame = effectful_frame("hkx.set_state")
     bundle = frame.bundle
     path = f"{bundle}/{name}"
-    if frame.mark.records or frame.mark.is_inner(value):
+    if not frame.mark.current and (frame.mark.records or frame.mark.is_inner(value)):
         raise StateInInnerTraceError(path)
     if frame.asked is not None:
         frame.asked((bundle, name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -56,3 +57,17 @@ def number(value: Any, dtype: Any, argument: str) -> Any:
     if not isinstance(value, (int, float, np.generic, np.ndarray, jax.Array)) or isinstance(value, np.character):
         raise NotANumberError(argument, value)
     return np.asarray(value, dtype)[()]
+
+
+def cast(value: Any, dtype: Any) -> jax.Array:
+    """`value` as an array of a dtype; one that is, is handed on, which traces faster than `astype`."""
+    if isinstance(value, jax.Array) and value.dtype == dtype and not value.weak_type:
+        return value
+    return jnp.asarray(value, dtype)
+
+
+@functools.cache
+def statistics_dtypes(dtype: Any) -> tuple[Any, Any]:
+    """In which dtype the mean of an array of this one is taken, at least float32, and in which it is kept."""
+    wide = jnp.promote_types(dtype, jnp.float32)
+    return wide, dtype if jnp.issubdtype(dtype, jnp.inexact) else wide

@@ -13,7 +13,7 @@ from hkx.core.module import Module
 from hkx.core.naming import transparent
 from hkx.core.transform import running_init
 from hkx.core.types import Initializer
-from hkx.nn.inputs import array_of
+from hkx.nn.inputs import array_of, cast, statistics_dtypes
 from hkx.nn.norm.affine import check_given, check_inits, nonnegative, normalized, parameter_or_given
 from hkx.nn.norm.moving_average import ExponentialMovingAverage
 from hkx.nn.spatial import get_channel_index
@@ -151,7 +151,8 @@ class BatchNorm(Module):
                 f"`inputs` of shape {shape} has nothing to take mean and variance of along the dimensions {axis}: skip "
                 "empty batches, or use the moving averages (`is_training=False`)."
             )
-        wide = inputs.astype(jnp.promote_types(inputs.dtype, jnp.float32))  # in float16, squares overflow
+        wide_dtype, dtype = statistics_dtypes(inputs.dtype)
+        wide = cast(inputs, wide_dtype)  # in float16, squares overflow
         mean = jnp.mean(wide, axis, keepdims=True)
         squares = jnp.mean(jnp.square(wide), axis, keepdims=True)
         if self.cross_replica_axis is not None:
@@ -161,5 +162,4 @@ class BatchNorm(Module):
             except NameError:  # the axis is not there: `init` need not run on replicas
                 if not running_init():
                     raise
-        dtype = inputs.dtype if jnp.issubdtype(inputs.dtype, jnp.inexact) else wide.dtype
-        return mean.astype(dtype), nonnegative(squares - jnp.square(mean)).astype(dtype)
+        return cast(mean, dtype), cast(nonnegative(squares - jnp.square(mean)), dtype)

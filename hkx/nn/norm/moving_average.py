@@ -17,7 +17,7 @@ from hkx.core.store import get_state, set_state
 from hkx.core.transform import from_example
 from hkx.core.types import DType
 from hkx.nn.errors import MissingAverageError
-from hkx.nn.inputs import array_of, number
+from hkx.nn.inputs import array_of, cast, number, statistics_dtypes
 from hkx.nn.norm.params_tree import map_params
 
 
@@ -89,23 +89,22 @@ class ExponentialMovingAverage(Module):
           The average with `value` included, of its shape.
         """
         value = array_of(value, self, "value")
-        wide = jnp.promote_types(value.dtype, jnp.float32)  # in half precision, 0.999 is 1; among integers, 0.9 is 0
-        dtype = value.dtype if jnp.issubdtype(value.dtype, jnp.inexact) else wide
+        wide, dtype = statistics_dtypes(value.dtype)  # in half precision, 0.999 is 1; among integers, 0.9 is 0
         one, decay = number(1, wide, "1"), number(self.decay, wide, "decay")
         counter = jnp.asarray(get_state("counter", (), jnp.int32, init=self.init)) + 1
         if self.warmup_length > 0:
             decay = jax.lax.select(counter <= 0, jnp.zeros_like(decay), jnp.asarray(decay))
         hidden = get_state("hidden", value.shape, dtype, init=jnp.zeros)
-        dtype = jnp.promote_types(hidden.dtype, dtype)
-        hidden = jnp.asarray(hidden, wide) * decay + value.astype(wide) * (one - decay)
+        dtype = dtype if hidden.dtype == dtype else jnp.promote_types(hidden.dtype, dtype)
+        hidden = cast(hidden, wide) * decay + cast(value, wide) * (one - decay)
         average = hidden
         if self.zero_debias and not (isinstance(decay, np.generic) and decay == one):  # which leaves nothing to correct
             average = average / (one - jax.lax.pow(decay, jnp.broadcast_to(counter, jnp.shape(decay))))
         if update_stats:
             set_state("counter", counter)
-            set_state("hidden", hidden.astype(dtype))
-            set_state("average", from_example(average.astype(dtype), self.without_example))
-        return average.astype(dtype)
+            set_state("hidden", cast(hidden, dtype))
+            set_state("average", from_example(cast(average, dtype), self.without_example))
+        return cast(average, dtype)
 
     @property
     def average(self) -> jax.Array:
