@@ -35,7 +35,7 @@ class Reshape(Module):
     def __init__(self, output_shape: Sequence[int], preserve_dims: int = 1, name: str | None = None):
         super().__init__(name=name)
         if preserve_dims == 0:
-            raise ValueError("`preserve_dims` must not be 0: keep at least the batch dimension.")
+            raise ValueError("Argument preserve_dims should be non-zero: 1 keeps the batch dimension, for example.")
         try:
             self.output_shape = tuple(output_shape)
         except TypeError:
