@@ -90,7 +90,7 @@ def episodic_memory_intrinsic_rewards(
     (https://arxiv.org/abs/2002.06038).
 
     Args:
-      embeddings: embeddings of new states, floats [M, D].
+      embeddings: embeddings of new states, floats [T, D].
       num_neighbors: K, a Python integer.
       reward_scale: β, number [].
       intrinsic_reward_state: state of the call before, or None for the first of an episode.
@@ -101,7 +101,7 @@ def episodic_memory_intrinsic_rewards(
       max_memory_size: number of embeddings that a new memory holds, the oldest are overwritten.
 
     Returns:
-      (rewards [M], new state).
+      (rewards [T], new state).
 
     Raises:
       ArgumentError: if `embeddings` is not a matrix of floats, or its dimension differs from that of the memory.
@@ -116,7 +116,7 @@ def episodic_memory_intrinsic_rewards(
     """
     name = "episodic_memory_intrinsic_rewards"
     embeddings, reward_scale = check(
-        name, embeddings=(embeddings, "[M, D]", "float"), reward_scale=(reward_scale, "[]", "real")
+        name, embeddings=(embeddings, "[T, D]", "float"), reward_scale=(reward_scale, "[]", "real")
     )
     state = intrinsic_reward_state
     if state is None:
@@ -126,7 +126,7 @@ def episodic_memory_intrinsic_rewards(
         zero = jnp.zeros((), jnp.int32)
         state = IntrinsicRewardState(memory.at[:num_neighbors].set(0), zero, jnp.zeros((), memory.dtype), zero)
     embeddings, memory = check(
-        name, embeddings=(embeddings, "[M, D]", "float"), memory=(state.memory, "[S, D]", "float")
+        name, embeddings=(embeddings, "[T, D]", "float"), memory=(state.memory, "[S, D]", "float")
     )
     neg_distances = knn_query(memory, embeddings, num_neighbors).neighbor_neg_distances
 

@@ -7,7 +7,8 @@ An operator states what it takes once, in the notation of its docstring, and get
 
 Shapes. `[]` is a scalar, `[T, A]` a matrix, `[T+1]` and `[T-1]` lengths relative to `T`, `[3]` a fixed length, `[*E]`
 any shape, `[*E, A]` any leading axes and then one of length `A`. `or` separates alternatives. A name stands for one
-length (one shape for `*E`) throughout a call: the first argument that has it decides, later ones must agree.
+length (one shape for `*E`) throughout a call: the first argument that has it decides, later ones must agree. There
+may be no step `T`, but at least one action `A`, atom `K` or `L`, and `M` or `N` of what a mean or a minimum is taken.
 
 Kinds. `float`: floating point, the outputs of networks. `real`: any real number or boolean, and converted to the
 dtype that the `float` arguments of the call have together (rewards, discounts, importance weights are often integers).
@@ -39,6 +40,7 @@ _KIND_ADVICE = {
     "float": "Pass floating-point values: x.astype(jnp.float32).",
     "int": "Pass indices of an integer dtype: a.astype(jnp.int32).",
 }
+_NEVER_EMPTY = frozenset("AKLMN")
 
 
 def check(function: str, **arguments: tuple[Any, str, str]) -> tuple[Array, ...]:
@@ -162,10 +164,12 @@ def _check_shape(
             lengths.update(found)
             return
     known = {token: lengths[token] for dims in fitting for token, _ in dims if token in lengths}
-    facts = ", ".join(f"{token.lstrip('*')} = {_length(value)} from `{who}`" for token, (value, who) in known.items())
+    facts = [f"{token.lstrip('*')} = {_length(value)} from `{who}`" for token, (value, who) in known.items()]
+    if 0 in shape:
+        facts += [f"{token} at least 1" for dims in fitting for token, _ in dims if token in _NEVER_EMPTY]
     raise ShapeError(
         f"{function}: argument `{name}` has shape {_text(shape)}, expected shape {spec}"
-        + (f" with {facts}.\n" if facts else ".\n")
+        + (f" with {', '.join(facts)}.\n" if facts else ".\n")
         + "Pass arrays whose lengths agree."
     )
 
@@ -219,7 +223,7 @@ def _match(
         if known is not None and known[0] != value:
             return None
         if known is None:
-            if not isinstance(value, tuple) and value < 0:
+            if not isinstance(value, tuple) and value < (token in _NEVER_EMPTY):
                 return None
             new[token] = (value, name)
     return new

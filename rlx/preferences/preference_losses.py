@@ -193,9 +193,9 @@ def kto_reference_point(
     et al. 2024 (https://arxiv.org/abs/2402.01306).
 
     Args:
-      log_probs_t: log-probabilities of the tokens of the mismatched answers under the policy, floats [N, T].
-      ref_log_probs_t: those under the reference policy, floats [N, T].
-      mask_t: mask [N, T], false for tokens that do not count, whatever they hold. By default all count.
+      log_probs_t: log-probabilities of the tokens of the mismatched answers under the policy, floats [B, T].
+      ref_log_probs_t: those under the reference policy, floats [B, T].
+      mask_t: mask [B, T], false for tokens that do not count, whatever they hold. By default all count.
       stop_target_gradients: whether the result is a constant to gradients, as in the paper.
 
     Returns:
@@ -212,9 +212,9 @@ def kto_reference_point(
     """
     log_probs_t, ref_log_probs_t, mask_t = check(
         "kto_reference_point",
-        log_probs_t=(log_probs_t, "[N, T]", "float"),
-        ref_log_probs_t=(ref_log_probs_t, "[N, T]", "float"),
-        mask_t=(given_mask(mask_t), "[] or [N, T]", "mask"),
+        log_probs_t=(log_probs_t, "[B, T]", "float"),
+        ref_log_probs_t=(ref_log_probs_t, "[B, T]", "float"),
+        mask_t=(given_mask(mask_t), "[] or [B, T]", "mask"),
     )
     mean = masked_mean(_log_ratio(log_probs_t, ref_log_probs_t, mask_t), jnp.array(True))
     return maybe_stop(jnp.maximum(mean, 0), stop_target_gradients)

@@ -18,12 +18,12 @@ def categorical_l2_project(z_p: ArrayLike, probs: ArrayLike, z_q: ArrayLike) -> 
     Distributional Reinforcement Learning", Rowland et al. 2018 (https://arxiv.org/abs/1802.08163).
 
     Args:
-      z_p: atoms of the distribution, floats [P], in any order.
-      probs: their probabilities, floats [P].
-      z_q: atoms to project onto, floats [Q], increasing; they need not be evenly spaced.
+      z_p: atoms of the distribution, floats [L], in any order.
+      probs: their probabilities, floats [L].
+      z_q: atoms to project onto, floats [K], increasing; they need not be evenly spaced.
 
     Returns:
-      Probabilities of the atoms `z_q`, floats [Q].
+      Probabilities of the atoms `z_q`, floats [K].
 
     Raises:
       ArgumentError: if an argument has another rank, length or kind; map over batches with `jax.vmap`.
@@ -36,9 +36,9 @@ def categorical_l2_project(z_p: ArrayLike, probs: ArrayLike, z_q: ArrayLike) -> 
     """
     z_p, probs, z_q = check(
         "categorical_l2_project",
-        z_p=(z_p, "[P]", "float"),
-        probs=(probs, "[P]", "float"),
-        z_q=(z_q, "[Q]", "float"),
+        z_p=(z_p, "[L]", "float"),
+        probs=(probs, "[L]", "float"),
+        z_q=(z_q, "[K]", "float"),
     )
     gaps = jnp.diff(z_q)
     one = jnp.ones(1, z_q.dtype)  # beyond either end there is no gap and, after clipping, no mass

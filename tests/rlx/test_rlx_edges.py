@@ -327,3 +327,18 @@ def test_long_sequences_choose_their_algorithm_where_they_are_lowered():
         assert module.count("stablehlo.while") == len(loops[platforms])
     assert loops == {("cpu",): ["scan"], ("cuda",): ["doubling"], ("tpu",): ["doubling"],
                      ("cpu", "cuda"): ["scan", "doubling"]}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", [
+    lambda none: rlx.q_learning(none, 0, 1.0, 0.9, none),
+    lambda none: rlx.qv_max(1.0, 1.0, 0.9, none),
+    lambda none: rlx.qv_learning(none, 0, 1.0, 0.9, 1.0),
+    lambda none: rlx.categorical_l2_project(jnp.ones(2), jnp.ones(2), none),
+    lambda none: rlx.quantile_regression_loss(none, none, jnp.ones(2), 1.0),
+    lambda none: rlx.sac_actor_loss(none, 0.0, 1.0),
+])  # fmt: skip
+def test_no_action_no_atom_no_critic_is_an_error(call):
+    with pytest.raises(
+        rlx.ShapeError, match=r"argument `\w+` has shape \[0\], expected shape \[\w\] with \w at least 1"
+    ):
+        call(jnp.ones(0))
