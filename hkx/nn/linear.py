@@ -87,7 +87,7 @@ class Linear(Module):
         w = get_parameter("w", [input_size, self.output_size], inputs.dtype, init=w_init)
         out = jnp.dot(inputs, w, precision=precision)
         if self.with_bias:
-            b = get_parameter("b", [self.output_size], w.dtype, init=self.b_init)
+            b = get_parameter("b", [self.output_size], inputs.dtype, init=self.b_init)
             out = out + jnp.broadcast_to(b, out.shape)
         return out
 

@@ -109,3 +109,14 @@ def test_a_quantizer_draws_its_table_when_it_is_called():
     _, without = model.init(0, X, False)
     assert list(without) == ["vector_quantizer_ema"] and len(state) == 3
     assert model.apply(params, without, None, X, True)[1].keys() == state.keys()
+
+
+def test_a_getter_that_casts_leaves_the_parameters_in_the_dtype_of_the_input():
+    def f(x):
+        with hk.custom_getter(lambda next_getter, value, context: next_getter(value.astype(jnp.bfloat16))):
+            return hk.nets.MLP([2, 3])(x)
+
+    model = hk.transform(f)
+    params = model.init(0, X)
+    assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype(jnp.float32)}
+    assert model.init(0, X.astype(jnp.float16))["mlp/~/linear_0"]["b"].dtype == jnp.float16
