@@ -81,6 +81,9 @@ def start(settings: type[Settings], main: Callable[[Any], Mapping[str, Any]], de
     except BadFlag as error:
         print(f"{pathlib.Path(sys.argv[0]).name}: {error} (--help lists every flag)", file=sys.stderr)
         sys.exit(2)
+    except KeyboardInterrupt:  # before there was anything to save, or a second time
+        print(f"\n{pathlib.Path(sys.argv[0]).name}: interrupted", file=sys.stderr)
+        sys.exit(130)
     sys.exit(130 if metrics.get("interrupted") else 0)
 
 

@@ -276,6 +276,17 @@ def test_a_bad_flag_is_named(module):
     assert program.parse(module.Config, module.__doc__, []) == module.Config()
 
 
+def test_ctrl_c_where_there_is_nothing_to_save_is_one_line(monkeypatch, capsys):
+    def main(config):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["examples/xor.py"])
+    with pytest.raises(SystemExit) as ended:
+        program.start(xor.Config, main, xor.__doc__)
+    assert ended.value.code == 130
+    assert capsys.readouterr().err == "\nxor.py: interrupted\n"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("module", [*FAST, resnet_state], ids=lambda module: module.__name__)
 def test_the_command_prints_it_too(module, tmp_path):
