@@ -7,7 +7,8 @@ convolution and a linear layer sees them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -26,11 +27,17 @@ _WARM = 10_000
 
 
 def from_state_dict(
-    state_dict: Mapping[str, Any], params: Tree, state: Tree | None = None, *, names: Names | None = None
+    state_dict: Mapping[str, Any],
+    params: Tree,
+    state: Tree | None = None,
+    *,
+    names: Names | None = None,
+    transposed: Collection[str] | None = None,
 ) -> tuple[dict[str, dict[str, jax.Array]], dict[str, dict[str, jax.Array]]]:
     """Converts the weights of a PyTorch model.
 
-    `Linear`, `Conv1d/2d/3d`, `ConvTranspose1d/2d/3d`, `BatchNorm`, `LayerNorm`, `GroupNorm`, `Embedding`, `LSTM`
+    `Linear`, `Conv1d/2d/3d`, `ConvTranspose1d/2d/3d`, `BatchNorm`, `LayerNorm`, `GroupNorm`, `InstanceNorm`,
+    `RMSNorm`, `PReLU`, `Embedding`, `LSTM`
     (to `hkx.LSTM`), `GRU` (to `hkx.interop.torch.ResetAfterGRU`), `MultiheadAttention`, and models made of them.
 
     Args:
@@ -40,8 +47,9 @@ def from_state_dict(
       state: the state of the hkx model, if it has any.
       names: for each PyTorch module, by its path in the model, the name of the hkx module; for a recurrent network of
         several layers, a sequence of names. None pairs them in order: the modules in the order of `state_dict` with
-        those in the order of `params`, which is the order of their creation where `init` itself returned it. A
-        transposed convolution is known by the word `transpose` in the name of the hkx module.
+        those in the order of `params`, which is the order of their creation where `init` itself returned it.
+      transposed: the paths in the PyTorch model of its transposed convolutions, whose kernels are flipped. None takes
+        those whose hkx module has the word `transpose` in its name; weights do not tell.
 
     Returns:
       New `params` and `state`. The moving averages of batch normalisation continue as PyTorch's would, with a counter
@@ -63,11 +71,11 @@ def from_state_dict(
       True
     """
     target = _flat(params, state or {})
-    groups = _groups({k: _array(v) for k, v in state_dict.items()})
+    groups = _groups(_arrays(state_dict))
     found: Weights = {}
     for prefix, module, local in _paired(groups, target, names):
-        unit = _unit(target, module)
-        for path, value in _to_hkx(prefix, local, module, unit).items():
+        unit, flip = _unit(target, module), _flipped(prefix, module, transposed)
+        for path, value in _to_hkx(prefix, local, module, unit, flip).items():
             found[path] = _fitted(value, path, target[path]) if path in target else value
     if unknown := sorted(set(found) - set(target)):
         raise WeightMismatchError("The hkx model has no place for these weights of the PyTorch model", unknown, _ADVICE)
@@ -77,7 +85,12 @@ def from_state_dict(
 
 
 def to_state_dict(
-    params: Tree, state: Tree | None, state_dict: Mapping[str, Any], *, names: Names | None = None
+    params: Tree,
+    state: Tree | None,
+    state_dict: Mapping[str, Any],
+    *,
+    names: Names | None = None,
+    transposed: Collection[str] | None = None,
 ) -> dict[str, torch.Tensor]:
     """Converts hkx parameters to the weights of a PyTorch model.
 
@@ -86,6 +99,7 @@ def to_state_dict(
       state: the state, or None.
       state_dict: the weights of the PyTorch model, for their names, shapes and dtypes.
       names: as for `from_state_dict`.
+      transposed: likewise.
 
     Returns:
       New weights, for `model.load_state_dict`. Of the two biases of an LSTM, the second is zero.
@@ -104,27 +118,40 @@ def to_state_dict(
       <All keys matched successfully>
     """
     source = {path: np.asarray(leaf) for path, leaf in _flat(params, state or {}).items()}
-    like = {k: _array(v) for k, v in state_dict.items()}
+    like = _arrays(state_dict)
     out: dict[str, torch.Tensor] = {}
     used: set[str] = set()
     for prefix, module, local in _paired(_groups(like), source, names):
-        unit = _unit(source, module)
-        weights = _to_torch(prefix, local, module, unit)
-        expected = set(_to_hkx(prefix, local, module, unit))
+        unit, flip = _unit(source, module), _flipped(prefix, module, transposed)
+        weights = _to_torch(prefix, local, module, unit, flip)
+        expected = set(_to_hkx(prefix, local, module, unit, flip))
         if absent := sorted(expected - set(unit)):
             raise WeightMismatchError("The hkx model has no weights for these of the PyTorch model", absent, _ADVICE)
         used |= expected
         for key, value in weights.items():
             path = f"{prefix}.{key}" if prefix else key
             fitted = _fitted(value, path, like[path])
+            if jnp.issubdtype(fitted.dtype, jnp.inexact) and fitted.dtype.itemsize < 4:
+                fitted = fitted.astype(np.float32)  # torch does not know NumPy's extensions by bfloat16 and the like
             out[path] = torch.tensor(np.array(fitted), dtype=torch.as_tensor(state_dict[path]).dtype)
     if left := sorted(set(source) - used):
         raise WeightMismatchError("The PyTorch model has no place for these weights of the hkx model", left, _ADVICE)
     return {key: out[key] for key in state_dict}
 
 
-def _array(value: Any) -> np.ndarray:
-    return value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+def _arrays(state_dict: Mapping[str, Any]) -> Weights:
+    return {key: _array(key, value) for key, value in state_dict.items()}
+
+
+def _array(key: str, value: Any) -> np.ndarray:
+    if not isinstance(value, torch.Tensor):
+        return np.asarray(value)
+    if value.is_floating_point() and value.dtype not in (torch.float16, torch.float32, torch.float64):
+        value = value.float()  # NumPy has no bfloat16; nothing is lost
+    try:
+        return value.detach().cpu().numpy()
+    except (NotImplementedError, RuntimeError, TypeError) as error:  # on the device "meta", sparse, quantised
+        raise WeightMismatchError(f"The weight {key!r} of PyTorch has no values to convert", [str(error)]) from error
 
 
 def _flat(params: Tree, state: Tree) -> dict[str, Any]:
@@ -168,6 +195,15 @@ def _unit(target: Mapping[str, Any], module: str) -> dict[str, Any]:
     return {p: v for p, v in target.items() if p.partition(":")[2].startswith(f"{module}/")}
 
 
+_AVERAGES = re.compile(r"state:(.*)/~/(mean|var)_ema/")
+
+
+def _without_weights(target: Mapping[str, Any]) -> list[str]:
+    """The hkx modules that hold moving averages and no weights."""
+    found = dict.fromkeys(match.group(1) for path in target if (match := _AVERAGES.match(path)))
+    return [module for module in found if not any(p.startswith(f"params:{module}/") for p in target)]
+
+
 def _units(target: Mapping[str, Any]) -> list[str]:
     """The hkx modules that hold weights, in order; the parts of an attention count as one."""
     bundles = dict.fromkeys(p.partition(":")[2].rpartition("/")[0] for p in target if p.startswith("params:"))
@@ -183,10 +219,12 @@ def _paired(
     groups: dict[str, Weights], target: Mapping[str, Any], names: Names | None
 ) -> list[tuple[str, str, Weights]]:
     """Which PyTorch module is which hkx module; a recurrent network of several layers is several modules."""
-    split = {prefix: _layers(local) for prefix, local in groups.items()}
+    split = {prefix: _layers(prefix, local) for prefix, local in groups.items()}
     if names is None:
-        ours = _units(target)
         theirs = [(prefix, local) for prefix, layers in split.items() for local in layers]
+        # Of the modules of hkx without weights the place among the others is not known, but the order is.
+        theirs.sort(key=lambda pair: set(pair[1]) <= {*_averages(""), "num_batches_tracked"})
+        ours = _units(target) + _without_weights(target)
         if len(ours) != len(theirs):
             listed = [f"PyTorch: {prefix or '(the model itself)'}" for prefix, _ in theirs] + [
                 f"hkx: {m}" for m in ours
@@ -209,15 +247,23 @@ def _paired(
     return out
 
 
-def _layers(local: Weights) -> list[Weights]:
+def _layers(prefix: str, local: Weights) -> list[Weights]:
     """The layers of a recurrent network, which PyTorch keeps in one module; anything else is one layer."""
     numbers = [int(k.rpartition("_l")[2]) for k in local if k.startswith("weight_ih_l") and k[11:].isdigit()]
     if not numbers:
         return [local]
     out = [{k: v for k, v in local.items() if k.endswith(f"_l{n}")} for n in range(max(numbers) + 1)]
-    if left := sorted(set(local) - {k for layer in out for k in layer}):
-        raise WeightMismatchError("These weights of a recurrent network have no counterpart in hkx", left)
+    taken = {k for layer in out for k in layer if not k.startswith("weight_hr_l")}  # that projects the output
+    if left := sorted(set(local) - taken):
+        raise WeightMismatchError(
+            "These weights of a recurrent network have no counterpart in hkx",
+            [f"{prefix}.{k}".lstrip(".") for k in left],
+        )
     return out
+
+
+def _flipped(prefix: str, module: str, transposed: Collection[str] | None) -> bool:
+    return "transpose" in module.rpartition("/")[2] if transposed is None else prefix in transposed
 
 
 def _kernel(flip: bool) -> tuple[Callable[..., np.ndarray], Callable[..., np.ndarray]]:
@@ -242,13 +288,16 @@ _UNCHANGED = (_same, _same)
 Rules = dict[str, tuple[str, tuple[Callable[..., np.ndarray], Callable[..., np.ndarray]]]]
 
 
-def _rules(local: Weights, module: str, unit: Mapping[str, Any]) -> Rules:
+def _rules(local: Weights, module: str, unit: Mapping[str, Any], flip: bool) -> Rules:
     """For a layer whose weights correspond one to one: PyTorch's name to hkx's path and the two conversions."""
     own = f"params:{module}"
     ndim = local["weight"].ndim if "weight" in local else 1
+    if f"{own}/scale" in unit or f"{own}/offset" in unit:  # a normalisation, of any number of axes
+        ndim = 1
+    if f"{own}/alpha" in unit:
+        return {"weight": (f"{own}/alpha", _UNCHANGED)}
     if ndim >= 3:
-        conversion = _kernel(flip="transpose" in module.rpartition("/")[2])
-        return {"weight": (f"{own}/w", conversion), "bias": (f"{own}/b", _UNCHANGED)}
+        return {"weight": (f"{own}/w", _kernel(flip)), "bias": (f"{own}/b", _UNCHANGED)}
     if ndim == 2 and f"{own}/embeddings" in unit:
         return {"weight": (f"{own}/embeddings", _UNCHANGED)}
     if ndim == 2:
@@ -295,7 +344,7 @@ def _check_gru(prefix: str, module: str, unit: Mapping[str, Any]) -> None:
         )
 
 
-def _to_hkx(prefix: str, local: Weights, module: str, unit: Mapping[str, Any]) -> Weights:
+def _to_hkx(prefix: str, local: Weights, module: str, unit: Mapping[str, Any], flip: bool) -> Weights:
     """The weights of one PyTorch layer by the paths of hkx."""
     own = f"params:{module}"
     if any(k.startswith("weight_ih") for k in local):
@@ -308,7 +357,7 @@ def _to_hkx(prefix: str, local: Weights, module: str, unit: Mapping[str, Any]) -
         return {f"{linear}/w": _swapped(np.concatenate([w_i, w_h], axis=1)).T, f"{linear}/b": _swapped(bias)}
     if "out_proj.weight" in local:
         return _attention_to_hkx(prefix, local, own)
-    rules = _rules(local, module, unit)
+    rules = _rules(local, module, unit, flip)
     out = {}
     for key, value in local.items():
         if key in _averages(module):
@@ -342,7 +391,7 @@ def _attention_to_hkx(prefix: str, local: Weights, own: str) -> Weights:
     return out
 
 
-def _to_torch(prefix: str, like: Weights, module: str, unit: Mapping[str, Any]) -> Weights:
+def _to_torch(prefix: str, like: Weights, module: str, unit: Mapping[str, Any], flip: bool) -> Weights:
     """The weights of one hkx module by the names that PyTorch gives them in its layer."""
     own = f"params:{module}"
 
@@ -364,7 +413,7 @@ def _to_torch(prefix: str, like: Weights, module: str, unit: Mapping[str, Any]) 
             out["in_proj_bias"] = np.concatenate([get(f"{own}/{p}/b") for p in parts])
         out["out_proj.weight"] = get(f"{own}/linear/w").T
         return out | ({"out_proj.bias": get(f"{own}/linear/b")} if "out_proj.bias" in like else {})
-    out, averages, rules = {}, _averages(module), _rules(like, module, unit)
+    out, averages, rules = {}, _averages(module), _rules(like, module, unit, flip)
     for key in like:
         if key == "num_batches_tracked":
             out[key] = get(f"{averages['running_mean']}/counter")

@@ -68,11 +68,43 @@ LAYERS = {
     "batch_norm": (lambda: NN.BatchNorm2d(6), norm, IMAGE),
     "lstm": (lambda: NN.LSTM(6, 5), lambda x: unrolled(hkx.LSTM(5), x), SEQUENCE),
     "lstm_no_bias": (lambda: NN.LSTM(6, 5, bias=False), lambda x: unrolled(hkx.LSTM(5), x), SEQUENCE),
+    "circular": (
+        lambda: NN.Conv2d(6, 4, 3, padding=1, padding_mode="circular"),
+        lambda x: hkx.Conv2D(4, 3, padding="VALID")(jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), mode="wrap")),
+        IMAGE,
+    ),
+    "dilated": (
+        lambda: NN.Conv2d(6, 4, 3, dilation=2),
+        lambda x: hkx.Conv2D(4, 3, rate=2, padding="VALID")(x),
+        IMAGE,
+    ),
+    "transposed_output_padding": (
+        lambda: NN.ConvTranspose2d(6, 4, 3, stride=2, padding=1, output_padding=1),
+        lambda x: hkx.Conv2DTranspose(4, 3, stride=2, padding=[(1, 2), (1, 2)])(x),
+        IMAGE,
+    ),
+    "layer_norm_of_two_axes": (
+        lambda: NN.LayerNorm([2, 6]),
+        lambda x: hkx.LayerNorm((-2, -1), True, True, param_axis=(-2, -1))(x),
+        SEQUENCE,
+    ),
+    "rms_norm": (lambda: NN.RMSNorm(6, eps=1e-5), lambda x: hkx.RMSNorm(-1)(x), SEQUENCE),
+    "instance_norm": (
+        lambda: NN.InstanceNorm2d(6, affine=True),
+        lambda x: hkx.InstanceNorm(True, True)(x),
+        IMAGE,
+    ),
+    "prelu": (lambda: NN.PReLU(6), lambda x: hkx.PReLU(-1)(x), IMAGE),
     "gru": (lambda: NN.GRU(6, 5), lambda x: unrolled(ResetAfterGRU(5), x), SEQUENCE),
 }
 SPATIAL = ("conv1d", "conv2d", "conv3d", "depthwise", "transposed1d", "transposed2d", "transposed3d") + (
     "group_norm",
     "batch_norm",
+    "circular",
+    "dilated",
+    "transposed_output_padding",
+    "instance_norm",
+    "prelu",
 )
 
 
@@ -200,6 +232,110 @@ def test_what_does_not_fit_is_named():
     gru = hkx.transform(lambda x: unrolled(hkx.GRU(5), x)).init(jax.random.key(0), SEQUENCE)
     with pytest.raises(WeightMismatchError, match="ResetAfterGRU"):
         from_state_dict(NN.GRU(6, 5).state_dict(), gru)
+
+
+@pytest.mark.parametrize("options", [{"bias": False}, {"kdim": 4, "vdim": 7}, {"batch_first": True}])
+def test_attention_with_other_options(options):
+    theirs = trained(NN.MultiheadAttention(6, 2, **{"batch_first": True, **options}))
+    init = hkx.initializers.VarianceScaling()
+    q, k, v = (data(2, 5, options.get(size, 6)) for size in ("embed_dim", "kdim", "vdim"))
+    model = hkx.transform(
+        lambda *qkv: hkx.MultiHeadAttention(2, 3, w_init=init, with_bias=options.get("bias", True))(*qkv)
+    )
+    params, _ = from_state_dict(theirs.state_dict(), model.init(jax.random.key(0), q, k, v))
+    expected = theirs(*map(torch.tensor, (q, k, v)))[0].detach().numpy()
+    np.testing.assert_allclose(model.apply(params, None, q, k, v), expected, rtol=1e-5, atol=1e-5)
+    back = to_state_dict(params, None, theirs.state_dict())
+    assert all(torch.equal(back[key], value) for key, value in theirs.state_dict().items())
+
+
+def test_a_transformer_layer_by_names():
+    theirs = trained(NN.TransformerEncoderLayer(6, 2, 8, batch_first=True, activation="gelu"))
+
+    def layer(x):
+        def norm(name, x):
+            return hkx.LayerNorm(-1, True, True, name=name)(x)
+
+        init = hkx.initializers.VarianceScaling()
+        x = norm("first", x + hkx.MultiHeadAttention(2, 3, w_init=init, name="attention")(x, x, x))
+        y = jax.nn.gelu(hkx.Linear(8, name="up")(x), approximate=False)
+        return norm("second", x + hkx.Linear(6, name="down")(y))
+
+    x = data(2, 5, 6)
+    names = {"self_attn": "attention", "linear1": "up", "linear2": "down", "norm1": "first", "norm2": "second"}
+    model = hkx.transform(layer)
+    params, _ = from_state_dict(theirs.state_dict(), model.init(jax.random.key(0), x), names=names)
+    with torch.no_grad():
+        expected = theirs(torch.tensor(x)).numpy()
+    np.testing.assert_allclose(model.apply(params, None, x), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_batch_normalisation_without_weights():
+    whole = trained(NN.Sequential(NN.Conv2d(6, 6, 1), NN.BatchNorm2d(6, affine=False), NN.Conv2d(6, 3, 1)))
+    for theirs, f, names in (
+        (
+            whole,
+            lambda x, n: hkx.Conv2D(3, 1)(n(hkx.Conv2D(6, 1, name="first")(x))),
+            ["first", "batch_norm", "conv2_d"],
+        ),
+        (whole[1], lambda x, n: n(x), None),  # without names: the layers that have no weights are paired in order
+    ):
+        model = hkx.transform_with_state(
+            lambda x, training, f=f: f(x, lambda y: hkx.BatchNorm(False, False, 0.9)(y, training))
+        )
+        x = channels_last(IMAGE)
+        template = model.init(jax.random.key(0), x, True)
+        given = names and {str(i): name for i, name in enumerate(names)}
+        params, state = from_state_dict(theirs.state_dict(), *template, names=given)
+        ours = model.apply(params, state, None, x, False)[0]
+        expected = channels_last(theirs(torch.tensor(IMAGE)).detach().numpy())
+        np.testing.assert_allclose(ours, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_transposed_convolution_of_another_name():
+    theirs = trained(NN.ConvTranspose2d(4, 4, 3))
+    x = data(1, 4, 5, 5)
+    model = hkx.transform(lambda x: hkx.Conv2DTranspose(4, 3, padding="VALID", name="up")(x))
+    params, _ = from_state_dict(theirs.state_dict(), model.init(0, channels_last(x)), transposed=[""])
+    expected = channels_last(theirs(torch.tensor(x)).detach().numpy())
+    np.testing.assert_allclose(model.apply(params, None, channels_last(x)), expected, rtol=1e-5, atol=1e-5)
+    back = to_state_dict(params, None, theirs.state_dict(), transposed=[""])
+    assert torch.equal(back["weight"], theirs.weight)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_weights_of_other_precisions(dtype):
+    theirs = trained(NN.Linear(6, 3).to(dtype))
+    for ours, same in ((jnp.float32, torch.float32), (jnp.bfloat16, torch.bfloat16)):
+        like = {"linear": {"w": jax.ShapeDtypeStruct((6, 3), ours), "b": jax.ShapeDtypeStruct((3,), ours)}}
+        params, _ = from_state_dict(theirs.state_dict(), like)
+        expected = theirs.weight.detach().T.to(same)
+        assert params["linear"]["w"].dtype == ours
+        np.testing.assert_array_equal(np.asarray(params["linear"]["w"], np.float32), expected.float().numpy())
+        back = to_state_dict(params, None, theirs.state_dict())
+        assert back["weight"].dtype == dtype and torch.equal(back["weight"], expected.T.to(dtype))
+    strided = {"weight": torch.rand(6, 3).T, "bias": torch.rand(6)[::2]}
+    params, _ = from_state_dict(strided, like)
+    np.testing.assert_array_equal(params["linear"]["w"], strided["weight"].T.to(same).float().numpy())
+
+
+def test_weights_that_cannot_be_converted_are_named():
+    def raised(weights, f, x, match):
+        template = hkx.transform(f).init(jax.random.key(0), x)
+        with pytest.raises(WeightMismatchError, match=match):
+            from_state_dict(weights, template)
+
+    lstm = lambda x: unrolled(hkx.LSTM(5), x)  # noqa: E731
+    both_ways = NN.Sequential(NN.LSTM(6, 5, bidirectional=True)).state_dict()
+    raised(both_ways, lstm, SEQUENCE, "in hkx:\n  0.bias_hh_l0_reverse")
+    raised(NN.LSTM(6, 5, proj_size=3).state_dict(), lstm, SEQUENCE, "counterpart in hkx:\n  weight_hr_l0")
+    attention = lambda x: hkx.MultiHeadAttention(2, 3, w_init=jnp.zeros)(x, x, x)  # noqa: E731
+    raised(NN.MultiheadAttention(6, 2, add_bias_kv=True).state_dict(), attention, data(2, 5, 6), "bias_k")
+    linear = lambda x: hkx.Linear(3)(x)  # noqa: E731
+    without_values = "'weight' of PyTorch has no values to convert:\n  .*"
+    raised(NN.Linear(6, 3, device="meta").state_dict(), linear, data(2, 6), f"{without_values}meta")
+    sparse = {"weight": torch.eye(3, 6).to_sparse(), "bias": torch.zeros(3)}
+    raised(sparse, linear, data(2, 6), f"{without_values}Sparse")
 
 
 class Block(NN.Module):
