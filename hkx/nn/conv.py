@@ -6,16 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.module import Module
 from hkx.core.types import Initializer
 from hkx.nn.dimensions import per_dimension
 from hkx.nn.spatial import (
+    Convolution,
     Padding,
-    add_bias,
-    get_channel_index,
+    finished,
     get_kernel,
     kernel_layout,
     resolved_padding,
@@ -23,7 +21,7 @@ from hkx.nn.spatial import (
 )
 
 
-class ConvND(Module):
+class ConvND(Convolution):
     """A convolution over `num_spatial_dims` dimensions.
 
     `y[n, i, o] = b[o] + sum_{k, c} x[n, stride * i + rate * k - before, c] w[k, c, o]`, where `i` and `k` run over all
@@ -76,22 +74,13 @@ class ConvND(Module):
         feature_group_count: int = 1,
         name: str | None = None,
     ):
-        super().__init__(name=name)
+        super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, name)
         n = num_spatial_dims
-        check_spatial_dims(n)
-        self.num_spatial_dims = n
         self.output_channels = output_channels
-        self.kernel_shape = per_dimension(kernel_shape, n, "kernel_shape")
-        self.with_bias = with_bias
-        self.stride = per_dimension(stride, n, "strides")
-        self.w_init = w_init
-        self.b_init = b_init or jnp.zeros
         self.mask = mask
         self.feature_group_count = feature_group_count
         self.lhs_dilation = (1,) * n
         self.kernel_dilation = per_dimension(rate, n, "rate")
-        self.data_format = data_format
-        self.channel_index = get_channel_index(data_format)
         self.dimension_numbers = kernel_layout(n, self.channel_index)
         self.padding = resolved_padding(padding, self.kernel_shape, self.kernel_dilation, n)
 
@@ -108,7 +97,8 @@ class ConvND(Module):
 
         Raises:
           InvalidRankError: if `inputs` has another number of dimensions.
-          ValueError: if the channels cannot be divided into groups, or the mask has another shape than `w`.
+          ValueError: if the channels cannot be divided into groups.
+          MaskShapeError: if the mask has another shape than `w`.
         """
         name = type(self).__name__
         inputs, unbatched = with_batch(inputs, self.num_spatial_dims, "ConvND")
@@ -131,18 +121,7 @@ class ConvND(Module):
             feature_group_count=self.feature_group_count,
             precision=precision,
         )
-        if self.with_bias:
-            out = add_bias(out, self.output_channels, self.num_spatial_dims, self.channel_index, w.dtype, self.b_init)
-        return jnp.squeeze(out, axis=0) if unbatched else out
-
-
-def check_spatial_dims(n: int) -> None:
-    """Raises ValueError if a convolution would have no spatial dimension."""
-    if n <= 0:
-        raise ValueError(
-            f"We only support convolution operations for `num_spatial_dims` greater than 0, received {n}: "
-            "for none, use `hkx.Linear`."
-        )
+        return finished(self, out, self.output_channels, w.dtype, unbatched)
 
 
 class Conv1D(ConvND):

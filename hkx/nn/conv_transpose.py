@@ -6,19 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.module import Module
 from hkx.core.naming import transparent
 from hkx.core.types import Initializer
-from hkx.nn.conv import check_spatial_dims
 from hkx.nn.dimensions import per_dimension
 from hkx.nn.errors import InvalidPaddingError
 from hkx.nn.spatial import (
+    Convolution,
     Padding,
-    add_bias,
-    get_channel_index,
+    finished,
     get_kernel,
     kernel_layout,
     resolved_padding,
@@ -27,7 +24,7 @@ from hkx.nn.spatial import (
 from hkx.nn.upsampled import transposed_convolution
 
 
-class ConvNDTranspose(Module):
+class ConvNDTranspose(Convolution):
     """A transposed convolution over `num_spatial_dims` dimensions: the gradient of a strided one, or upsampling.
 
     The input is spread out with `stride - 1` zeros between its elements, padded, and convolved with the kernel. The
@@ -83,21 +80,12 @@ class ConvNDTranspose(Module):
         mask: Any = None,
         name: str | None = None,
     ):
-        super().__init__(name=name)
+        super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, name)
         n = num_spatial_dims
-        check_spatial_dims(n)
-        self.num_spatial_dims = n
         self.output_channels = output_channels
-        self.kernel_shape = per_dimension(kernel_shape, n, "kernel_shape")
         self.output_shape = None if output_shape is None else per_dimension(output_shape, n, "output_shape")
-        self.with_bias = with_bias
-        self.stride = per_dimension(stride, n, "strides")
-        self.w_init = w_init
-        self.b_init = b_init or jnp.zeros
         self.mask = mask
         self.padding = resolved_padding(padding, self.kernel_shape, (1,) * n, n)
-        self.data_format = data_format
-        self.channel_index = get_channel_index(data_format)
         self.dimension_numbers = kernel_layout(n, self.channel_index, transposed=True)
         if self.padding == "SAME_LOWER":
             if any(s != 1 for s in self.stride):
@@ -122,20 +110,19 @@ class ConvNDTranspose(Module):
 
         Raises:
           InvalidRankError: if `inputs` has another number of dimensions.
-          ValueError: if the mask has another shape than `w`, or no input of the given size gives `output_shape`.
+          MaskShapeError: if the mask has another shape than `w`.
+          ValueError: if no input of the given size gives `output_shape`.
         """
-        name, n = type(self).__name__, self.num_spatial_dims
+        n = self.num_spatial_dims
         inputs, unbatched = with_batch(inputs, n, "ConvNDTranspose")
         channels = inputs.shape[self.channel_index]
         shape = (*self.kernel_shape, self.output_channels, channels)
         fan_in = int(np.prod(self.kernel_shape)) * channels
-        w = get_kernel(shape, inputs.dtype, fan_in, self.w_init, self.mask, name)
+        w = get_kernel(shape, inputs.dtype, fan_in, self.w_init, self.mask, type(self).__name__)
         space = self.dimension_numbers.lhs_spec[2:]
         pads = self._pads([inputs.shape[d] for d in space])
         out = transposed_convolution(inputs, w, self.stride, pads, self.dimension_numbers, precision)
-        if self.with_bias:
-            out = add_bias(out, self.output_channels, n, self.channel_index, w.dtype, self.b_init)
-        return jnp.squeeze(out, axis=0) if unbatched else out
+        return finished(self, out, self.output_channels, w.dtype, unbatched)
 
     @transparent
     def _pads(self, sizes: Sequence[int]) -> Any:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.module import Module
 from hkx.core.types import Initializer
 from hkx.nn.dimensions import per_dimension
 from hkx.nn.spatial import (
+    Convolution,
     Padding,
-    add_bias,
-    get_channel_index,
+    finished,
     get_kernel,
     kernel_layout,
     resolved_padding,
@@ -22,7 +21,7 @@ from hkx.nn.spatial import (
 )
 
 
-class DepthwiseConvND(Module):
+class DepthwiseConvND(Convolution):
     """A convolution of every channel by itself, over `num_spatial_dims` dimensions.
 
     `y[n, i, c * m + j] = b[c * m + j] + sum_k x[n, stride * i + rate * k - before, c] w[k, 0, c * m + j]`, where m is
@@ -70,20 +69,12 @@ class DepthwiseConvND(Module):
         data_format: str = "channels_last",
         name: str | None = None,
     ):
-        super().__init__(name=name)
+        super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, name)
         n = num_spatial_dims
-        self.num_spatial_dims = n
         self.channel_multiplier = channel_multiplier
-        self.kernel_shape = per_dimension(kernel_shape, n, "kernel_shape")
         self.lhs_dilation = (1,) * n
         self.rhs_dilation = per_dimension(rate, n, "rate")
-        self.stride = per_dimension(stride, n, "strides")
         self.padding = resolved_padding(padding, self.kernel_shape, self.rhs_dilation, n)
-        self.data_format = data_format
-        self.channel_index = get_channel_index(data_format)
-        self.with_bias = with_bias
-        self.w_init = w_init
-        self.b_init = b_init or jnp.zeros
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Applies the convolution.
@@ -113,9 +104,7 @@ class DepthwiseConvND(Module):
             dimension_numbers=kernel_layout(n, self.channel_index),
             feature_group_count=channels,
         )
-        if self.with_bias:
-            out = add_bias(out, shape[-1], n, self.channel_index, w.dtype, self.b_init)
-        return jnp.squeeze(out, axis=0) if unbatched else out
+        return finished(self, out, shape[-1], w.dtype, unbatched)
 
 
 class DepthwiseConv1D(DepthwiseConvND):

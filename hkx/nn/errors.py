@@ -64,6 +64,15 @@ class NotAParameterTreeError(HkxError, TypeError, AttributeError):
         )
 
 
+class MaskShapeError(HkxError, ValueError, AttributeError):
+    """The mask of a convolution has another shape than its kernel."""
+
+    def __init__(self, module: str, mask: tuple[int, ...], kernel: tuple[int, ...]):
+        super().__init__(
+            f"Mask needs to have the same shape as weights. Shapes are: {mask} of `mask`, {kernel} of `w` in {module}."
+        )
+
+
 class FeatureSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
     """The last dimension of an input has another size than the layer was told."""
 

@@ -11,9 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import initializers, pad
+from hkx.core.module import Module
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
-from hkx.nn.errors import InvalidPaddingError, InvalidRankError
+from hkx.nn.dimensions import per_dimension
+from hkx.nn.errors import InvalidPaddingError, InvalidRankError, MaskShapeError
 from hkx.nn.inputs import array_of
 
 _STRING_PADDINGS = ("SAME", "VALID", "SAME_LOWER")
@@ -84,6 +86,37 @@ def _is_pair(value: Any) -> bool:
     return isinstance(value, Sequence) and len(value) == 2 and all(isinstance(v, (int, np.integer)) for v in value)
 
 
+class Convolution(Module):
+    """What all convolutions are told when they are made; `hkx.ConvND` says what the arguments mean."""
+
+    def __init__(
+        self,
+        num_spatial_dims: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int],
+        with_bias: bool,
+        w_init: Initializer | None,
+        b_init: Initializer | None,
+        data_format: str,
+        name: str | None,
+    ):
+        super().__init__(name=name)
+        n = num_spatial_dims
+        if n <= 0:
+            raise ValueError(
+                f"We only support convolution operations for `num_spatial_dims` greater than 0, received {n}: "
+                "for none, use `hkx.Linear`."
+            )
+        self.num_spatial_dims = n
+        self.kernel_shape = per_dimension(kernel_shape, n, "kernel_shape")
+        self.stride = per_dimension(stride, n, "strides")
+        self.with_bias = with_bias
+        self.w_init = w_init
+        self.b_init = b_init or jnp.zeros
+        self.data_format = data_format
+        self.channel_index = get_channel_index(data_format)
+
+
 def with_batch(inputs: Any, n: int, module: str) -> tuple[jax.Array, bool]:
     """`inputs` with a batch dimension, and whether it had none.
 
@@ -105,24 +138,22 @@ def get_kernel(
     """The parameter `w`, multiplied by the mask if there is one.
 
     Raises:
-      ValueError: if the mask has another shape.
+      MaskShapeError: if the mask has another shape.
     """
     if mask is not None and jnp.shape(mask) != tuple(shape):
-        raise ValueError(
-            f"Mask needs to have the same shape as weights. Shapes are: {jnp.shape(mask)} of `mask`, {tuple(shape)} of "
-            f"`w` in {module}."
-        )
+        raise MaskShapeError(module, jnp.shape(mask), tuple(shape))
     if init is None:
         init = initializers.TruncatedNormal(stddev=1.0 / np.sqrt(fan_in))
     w = get_parameter("w", shape, dtype, init=init)
     return w if mask is None else w * jnp.asarray(mask, w.dtype)
 
 
-def add_bias(out: jax.Array, channels: int, n: int, channel_index: int, dtype: Any, init: Initializer) -> jax.Array:
-    """`out` and the parameter `b`, one number for each channel."""
-    shape = (channels,) if channel_index == -1 else (channels,) + (1,) * n
-    b = get_parameter("b", shape, dtype, init=init)
-    return out + jnp.broadcast_to(b, out.shape)
+def finished(layer: Convolution, out: jax.Array, channels: int, dtype: Any, unbatched: bool) -> jax.Array:
+    """`out` with the parameter `b`, one number for each channel, if the layer has it; without an added batch."""
+    if layer.with_bias:
+        shape = (channels,) if layer.channel_index == -1 else (channels,) + (1,) * layer.num_spatial_dims
+        out = out + jnp.broadcast_to(get_parameter("b", shape, dtype, init=layer.b_init), out.shape)
+    return jnp.squeeze(out, axis=0) if unbatched else out
 
 
 Padding = str | Sequence[tuple[int, int]] | tuple[int, int] | Callable[[int], tuple[int, int]] | Sequence[Any]
