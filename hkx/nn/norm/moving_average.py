@@ -98,9 +98,7 @@ class ExponentialMovingAverage(Module):
         dtype = dtype if hidden.dtype == dtype else jnp.promote_types(hidden.dtype, dtype)
         hidden = cast(hidden, wide) * decay + cast(value, wide) * (one - decay)
         average = hidden
-        if self.zero_debias and (
-            isinstance(decay, jax.Array) or np.any(decay != one)
-        ):  # which leaves nothing to correct
+        if self.zero_debias and (isinstance(decay, jax.Array) or np.any(decay != one)):  # 1 leaves nothing to correct
             average = average / (one - jax.lax.pow(decay, jnp.broadcast_to(counter, jnp.shape(decay))))
         if update_stats:
             set_state("counter", counter)
