@@ -36,6 +36,8 @@ def lazy_exports(
     module.__class__ = Face
 
     def load(name: str) -> Any:
+        if name == "__version__":  # asked for rarely, and the import costs some milliseconds
+            return importlib.import_module("importlib.metadata").version("hkx")
         home = homes.get(name)
         if home is None:
             advice = f": {instead[name]}" if instead and name in instead else ""

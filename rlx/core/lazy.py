@@ -33,6 +33,8 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
     module.__class__ = Face
 
     def load(name: str) -> Any:
+        if name == "__version__":  # asked for rarely, and the import costs some milliseconds
+            return importlib.import_module("importlib.metadata").version("hkx")
         home = homes.get(name)
         if home is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")

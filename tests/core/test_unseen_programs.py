@@ -1,5 +1,6 @@
 """Programs written for Haiku that came out differently once: each runs as Haiku runs it."""
 
+import importlib.metadata
 from typing import ClassVar
 
 import jax
@@ -9,6 +10,7 @@ import pytest
 
 import hkx
 import hkx as hk
+import rlx
 from hkx.core.transform import run_initialising
 
 X = jnp.ones([2, 3])
@@ -120,3 +122,7 @@ def test_a_getter_that_casts_leaves_the_parameters_in_the_dtype_of_the_input():
     params = model.init(0, X)
     assert {leaf.dtype for leaf in jax.tree.leaves(params)} == {jnp.dtype(jnp.float32)}
     assert model.init(0, X.astype(jnp.float16))["mlp/~/linear_0"]["b"].dtype == jnp.float16
+
+
+def test_the_version_is_that_of_the_distribution():
+    assert hkx.__version__ == rlx.__version__ == importlib.metadata.version("hkx")
