@@ -21,6 +21,8 @@ from hkx.core.naming import scope_pushed, unique_name
 from hkx.core.rng import maybe_next_rng_key, next_rng_key
 from hkx.core.store import get_parameter, get_state, set_state
 from hkx.core.transform import Transformed, TransformedWithState, transform_with_state
+from hkx.interop.errors import WeightMismatchError
+from hkx.lift.lift import note_all_below
 
 Tree = dict[str, dict[str, Any]]
 
@@ -60,8 +62,18 @@ def _nested(flat: Mapping[str, Mapping[str, Any]], top: str | None = None) -> di
         inner = out
         for key in () if module == top else module.split("/"):
             inner = inner.setdefault(key, {})
+            if not isinstance(inner, dict):
+                raise _one_name(module)
+        if taken := [name for name in entries if name in inner]:
+            raise _one_name(f"{module}/{taken[0]}")
         inner.update(entries)
     return out
+
+
+def _one_name(path: str) -> WeightMismatchError:
+    return WeightMismatchError(
+        "A module and an array have the same full name, and Flax's nested dicts hold one of them", [path], "Rename one."
+    )
 
 
 class _AbsentError(Exception):
@@ -225,6 +237,7 @@ def lift(mod: Any, *, name: str) -> Callable[..., Any]:
             path = f"{prefix}{error.args[0]}"
             raise MissingParameterError(path, (), "that the Flax module gives it", paths(frame.params)) from error
         _each(new_state, prefix, set_state)
+        note_all_below(frame, prefix)
         return out
 
     return call
@@ -342,7 +355,8 @@ class NNXModule(nnx.Module):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the function, and keeps its new state."""
         old = self.state.get_value()
-        key = self.rngs.apply() if self.rngs is not None else None
+        stream = getattr(self.rngs, "apply", None)  # there may be none, for a function that draws no keys
+        key = stream() if stream is not None else None
         out, new = self._apply(self.params.get_value(), old, key, *args, **kwargs)
         if jax.tree.leaves(new):
             self.state.set_value(new)

@@ -11,7 +11,12 @@ from flax import errors, nnx  # noqa: E402
 
 import hkx  # noqa: E402
 import hkx.experimental.flax as hf  # noqa: E402
-from hkx.errors import MissingParameterError, NotInTransformError, StateInInnerTraceError  # noqa: E402
+from hkx.errors import (  # noqa: E402
+    MissingParameterError,
+    NotInTransformError,
+    StateInInnerTraceError,
+    WeightMismatchError,
+)
 from hkx.interop.flax import NNXModule  # noqa: E402
 
 pytestmark = pytest.mark.peer
@@ -203,3 +208,76 @@ def test_a_linen_module_takes_keys_of_its_own(with_params):
     if with_params:
         given = Noisy().init({"noise": jax.random.key(3), "params": jax.random.key(4)}, x)["params"]["Dense_0"]
         np.testing.assert_array_equal(params["noisy/Dense_0"]["kernel"], given["kernel"])
+
+
+def test_a_module_owns_the_flax_modules_in_it():
+    class Outer(hkx.Module):
+        def __call__(self, x):
+            return hf.lift(Net(), name="net")(x)
+
+    owned = []
+
+    def f(x):
+        outer = Outer()
+        y = outer(x)
+        owned.append((set(outer.params_dict()), set(outer.state_dict())))
+        return y
+
+    model = hkx.transform_with_state(f)
+    params, state = model.init(KEY, X)
+    model.apply(params, state, None, X)
+    names = tuple({f"{m}/{n}" for m, entries in tree.items() for n in entries} for tree in (params, state))
+    assert len(names[0]) == 6 and len(names[1]) == 2
+    assert owned == [names] * len(owned)
+
+
+def test_linen_modules_inside_of_loops():
+    def f(x):
+        x = hkx.layer_stack(3, name="stack")(lambda x: hf.lift(nn.Dense(3), name="d")(x))(x)
+        shared = hf.lift(nn.Dense(3), name="shared")
+        return hkx.scan(lambda c, _: (hkx.remat(shared)(c), None), x, None, length=2)[0]
+
+    model = hkx.transform(f)
+    params = model.init(KEY, X)
+    y = X
+    for i in range(3):
+        y = y @ params["stack/d/~"]["kernel"][i]
+    for _ in range(2):
+        y = y @ params["shared/~"]["kernel"]
+    np.testing.assert_allclose(jax.jit(model.apply)(params, None, X), y, rtol=1e-5, atol=1e-6)
+
+
+def test_nnx_module_without_a_stream_of_keys_for_calls():
+    module = NNXModule(hkx.transform(lambda x: hkx.Linear(2)(x)), X, rngs=nnx.Rngs(params=0))
+    w = module.params.get_value()["linear"]["w"]
+    np.testing.assert_allclose(nnx.jit(lambda m, x: m(x))(module, X), X @ np.asarray(w), rtol=1e-5)
+    noisy = hkx.transform(lambda x: hkx.dropout(hkx.next_rng_key(), 0.5, x))
+    with pytest.raises(ValueError, match="next_rng_key"):
+        NNXModule(noisy, X, rngs=nnx.Rngs(params=0))(X)
+
+
+def test_nnx_module_that_draws_keys_inside_hkx():
+    class Dropped(nnx.Module):
+        def __init__(self, rngs):
+            self.linear = nnx.Linear(3, 64, rngs=rngs)
+            self.dropout = nnx.Dropout(0.5, rngs=rngs)
+
+        def __call__(self, x):
+            return self.dropout(self.linear(x))
+
+    model = hkx.transform_with_state(lambda x: hf.lift(Dropped, name="d")(x))
+    params, state = model.init(KEY, X)
+    apply = jax.jit(model.apply)
+    (a, after), (again, _) = apply(params, state, None, X), apply(params, state, None, X)
+    b, _ = apply(params, after, None, X)
+    assert np.array_equal(a, again) and not np.array_equal(a, b)  # the stream of keys is state
+    assert 0.3 < np.mean(np.asarray(a) == 0) < 0.7
+
+
+def test_an_array_and_a_module_of_one_name_are_an_error():
+    class Both(hkx.Module):
+        def __call__(self, x):
+            return hkx.get_parameter("linear", [1, 3], init=jnp.ones) * hkx.Linear(3)(x)
+
+    with pytest.raises(WeightMismatchError, match="both/linear"):
+        hf.Module(hkx.transform(lambda x: Both()(x))).init(KEY, X)
