@@ -114,7 +114,7 @@ def _scan(name: str, f: Any, init: Any, xs: Any, length: int | None, reverse: bo
     length = _length(name, xs, length)
     pure: Pure[..., Any] = Pure(f, name)
     init = as_arrays(init)
-    if not creating(frame):
+    if not frame.running_init:
         carry, (ys, captured) = _scan_rest(name, frame, pure, init, xs, length, reverse, unroll)
         captured.hand_on()
         return carry, ys
@@ -270,7 +270,7 @@ def fori_loop(
     frame = current_frame(name)
     pure: Pure[..., Any] = Pure(body_fun, name)
     init_val = as_arrays(init_val)
-    if creating(frame):
+    if frame.running_init:
         known = _known(lower) and _known(upper)
         pred = bool(lower < upper) if known else jnp.asarray(lower < upper)
         init_val = _first_iteration(frame, pred, pure, (as_arrays(lower), init_val), init_val, name)

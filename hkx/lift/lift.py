@@ -24,7 +24,7 @@ def below(tree: Tree, prefix: str) -> Tree:
 def lifted_under(prefix: str) -> Iterator[None]:
     """Tells the hooks of the transforms that start in the `with` block where their parameters will be."""
     before = local.lifted_prefix
-    local.lifted_prefix = (before or "") + prefix
+    local.lifted_prefix = (current_frame("hkx.lift").lifted_prefix or "") + prefix or None
     try:
         yield
     finally:
@@ -111,11 +111,20 @@ class _Lifted:
         return params, state
 
 
+_DEFAULT = "lifted"
+
+
 def _prefix(name: str, function: str) -> str:
     return f"{unique_name(current_frame(f'hkx.{function}').scope, name)}/"
 
 
-def lift(init_fn: Callable[P, Any], *, allow_reuse: bool = False, name: str = "lifted") -> Callable[P, Any]:
+def _no_prefix(function: str) -> str:
+    scope = current_frame(f"hkx.{function}").scope
+    unique_name(scope, _DEFAULT)  # taken without being used: a later lift has the same name as with dm-haiku
+    return scope.prefix
+
+
+def lift(init_fn: Callable[P, Any], *, allow_reuse: bool = False, name: str = _DEFAULT) -> Callable[P, Any]:
     """Makes the parameters of a function that is transformed already part of the running one.
 
     Args:
@@ -150,6 +159,8 @@ def lift(init_fn: Callable[P, Any], *, allow_reuse: bool = False, name: str = "l
 def transparent_lift(init_fn: Callable[P, Any], *, allow_reuse: bool = False) -> Callable[P, Any]:
     """`hkx.lift` without a name of its own: the parameters are kept as if the running module had made them.
 
+    The name `lifted` counts as taken nevertheless.
+
     Args:
       init_fn: the `init` of the inner function.
       allow_reuse: whether parameters that exist under the same names are replaced.
@@ -172,7 +183,7 @@ def transparent_lift(init_fn: Callable[P, Any], *, allow_reuse: bool = False) ->
       >>> list(hkx.transform(outer).init(jax.random.key(0), jnp.ones([1, 3])))
       ['linear']
     """
-    lifted = _Lifted(init_fn, current_frame("hkx.transparent_lift").scope.prefix, allow_reuse, transparent=True)
+    lifted = _Lifted(init_fn, _no_prefix("transparent_lift"), allow_reuse, transparent=True)
     return lambda *args, **kwargs: lifted.params(args, kwargs)
 
 
@@ -231,7 +242,7 @@ class LiftWithStateUpdater:
 
 
 def lift_with_state(
-    init_fn: Callable[P, tuple[Any, Any]], *, allow_reuse: bool = False, name: str = "lifted"
+    init_fn: Callable[P, tuple[Any, Any]], *, allow_reuse: bool = False, name: str = _DEFAULT
 ) -> tuple[Callable[P, tuple[Any, Any]], LiftWithStateUpdater]:
     """Makes the parameters and state of a function that is transformed already part of the running one.
 
@@ -294,8 +305,7 @@ def transparent_lift_with_state(
       >>> list(params)
       ['linear']
     """
-    prefix = current_frame("hkx.transparent_lift_with_state").scope.prefix
-    return _with_updater(_Lifted(init_fn, prefix, allow_reuse, transparent=True))
+    return _with_updater(_Lifted(init_fn, _no_prefix("transparent_lift_with_state"), allow_reuse, transparent=True))
 
 
 def _with_updater(lifted: _Lifted) -> Any:

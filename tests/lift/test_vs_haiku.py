@@ -224,6 +224,19 @@ def branch_given_twice(hk: Any, h: Any, x: Any) -> Any:
     return Net()(x)
 
 
+def lift_names(hk: Any, h: Any, x: Any) -> Any:
+    """A lift without a name takes one all the same."""
+    plain, stateful = hk.transform(lambda x: hk.Linear(2)(x)), hk.transform_with_state(lambda x: hk.Bias()(x))
+    key = hk.next_rng_key()
+    hk.transparent_lift(plain.init)(key, x)
+    hk.lift(plain.init)(key, x)
+    for lift, named in ((hk.transparent_lift_with_state, {}), (hk.lift_with_state, {"name": "lifted"})):
+        init, updater = lift(stateful.init, **named)
+        init(key, x)
+        updater.ignore_update()
+    return hk.Linear(2, name="lifted")(x)
+
+
 def deferred(hk: Any, h: Any, x: Any) -> Any:
     def later(**kwargs: Any) -> Any:
         return hk.Deferred(lambda: hk.Linear(2, w_init=hk.initializers.RandomNormal(), **kwargs))
@@ -258,6 +271,7 @@ PROGRAMS["stack_state"] = lambda hk, h, x: hk.layer_stack(2)(lambda x: (hk.set_s
 )
 PROGRAMS["stack_called_twice"] = stack_called_twice
 PROGRAMS["branch_given_twice"] = branch_given_twice
+PROGRAMS["lift_names"] = lift_names
 PROGRAMS["deferred"] = deferred
 PROGRAMS["stack_in_module"] = lambda hk, h, x: stack_in_module(hk, h, x, False)
 PROGRAMS["stack_transparent"] = lambda hk, h, x: stack_in_module(hk, h, x, True)
@@ -305,3 +319,42 @@ def test_multi_transform() -> None:
         return params, z, multi.apply["decode"](params, jax.random.PRNGKey(2), z)
 
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), model(hkx), model(haiku))
+
+
+def test_where_a_lifted_parameter_will_be() -> None:
+    def told(hk: Any) -> set[Any]:
+        seen = set()
+
+        def creator(next_creator: Any, shape: Any, dtype: Any, init: Any, context: Any) -> Any:
+            seen.add((context.full_name, context.lifted_prefix_name))
+            return next_creator(shape, dtype, init)
+
+        def layer(name: str) -> Any:
+            def f(x: Any) -> Any:
+                hk.lift(hk.transform(lambda x: hk.Linear(2, name=name)(x)).init)(hk.next_rng_key(), x)
+                hk.transparent_lift(hk.transform(lambda x: hk.Linear(2, name=name)(x)).init)(hk.next_rng_key(), x)
+                return x
+
+            return f
+
+        class Net(hk.Module):
+            def __call__(self, x: Any) -> Any:
+                return hk.layer_stack(2)(layer("stacked"))(layer("inside")(x))
+
+        def f(x: Any) -> Any:
+            with hk.custom_creator(creator):
+                return Net()(hk.layer_stack(2)(layer("below"))(layer("top")(x)))
+
+        hk.transform(f).init(jax.random.PRNGKey(0), X)
+        return seen
+
+    assert told(hkx) == told(haiku)
+
+
+def test_reserved_keys() -> None:
+    def drawn(hk: Any) -> Any:
+        with hk.config.context(rng_reserve_size=4):
+            draws = hk.transform(lambda: (hk.next_rng_keys(2), hk.next_rng_key(), hk.next_rng_keys(6)))
+            return draws.apply({}, jax.random.PRNGKey(0))
+
+    jax.tree.map(np.testing.assert_array_equal, drawn(hkx), drawn(haiku))
