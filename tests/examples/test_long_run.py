@@ -299,7 +299,7 @@ def main(config):
             at, state = checkpoints.restore(create())
             print("begins at", at, flush=True)
             while at < config.steps:
-                state, at = step(state), at + 1
+                state, at = jax.block_until_ready(step(state)), at + 1  # XLA waits for ever where 100 steps queue up
                 print("at", at, flush=True)
                 if at % config.checkpoint_every == 0:
                     checkpoints.save(at, state)
