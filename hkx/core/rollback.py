@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import random
 import types
 from collections.abc import Callable, Iterable
 from typing import Any
+
+import numpy as np
 
 MOST_OBJECTS = 10_000  # that are looked into
 
@@ -23,14 +26,17 @@ def remember(f: Callable[..., Any], *arguments: Any) -> Callable[[], None]:
       *arguments: what it will be called with.
 
     Returns:
-      A function that gives all dicts, lists, sets, attributes and variables the values that they have now. Generators,
-      open files and the like cannot be put back.
+      A function that gives all dicts, lists, sets, attributes and variables the values that they have now, and puts
+      back the random numbers of NumPy and of Python. Iterators, open files and the like cannot be put back.
     """
     inner: Any = f
     while isinstance(inner, functools.partial):
         inner = inner.func
     home = getattr(inner, "__module__", None)
-    undo: list[Callable[[], None]] = []
+    undo: list[Callable[[], None]] = [
+        functools.partial(np.random.set_state, np.random.get_state()),
+        functools.partial(random.setstate, random.getstate()),
+    ]
     seen: dict[int, Any] = {}
     todo: list[Any] = [f, *arguments]
     while todo and len(seen) < MOST_OBJECTS:
@@ -52,6 +58,15 @@ def _parts(x: Any, home: str | None, undo: list[Callable[[], None]]) -> Iterable
         kept = _contents(x)
         undo.append(lambda: _refill(x, kept))
         return kept[-MOST_OBJECTS:]
+    if isinstance(x, np.random.Generator):
+        undo.append(functools.partial(setattr, x.bit_generator, "state", x.bit_generator.state))
+        return ()
+    if isinstance(x, np.random.RandomState):
+        undo.append(functools.partial(x.set_state, x.get_state()))
+        return ()
+    if isinstance(x, random.Random):
+        undo.append(functools.partial(x.setstate, x.getstate()))
+        return ()
     if isinstance(x, tuple):
         return x
     if isinstance(x, functools.partial):
@@ -82,9 +97,15 @@ def _refill(x: Any, kept: list[Any]) -> None:
         x.update(zip(kept[:half], kept[half:], strict=True) if isinstance(x, dict) else kept)
 
 
+def _names(code: types.CodeType) -> set[str]:
+    """The names of other variables in a function and in those that it makes."""
+    inner = (_names(c) for c in code.co_consts if isinstance(c, types.CodeType))
+    return set(code.co_names).union(*inner)
+
+
 def _variables(f: Any, undo: list[Callable[[], None]]) -> list[Any]:
     """The values of the variables outside of `f` that it refers to."""
-    names = {name: f.__globals__[name] for name in f.__code__.co_names if name in f.__globals__}
+    names = {name: f.__globals__[name] for name in _names(f.__code__) if name in f.__globals__}
     undo.append(lambda: f.__globals__.update(names))
     values = list(names.values())
     for cell in f.__closure__ or ():

@@ -19,11 +19,12 @@ INITIALIZERS = {
 }
 LEAVES = (
     *("linear", "mlp", "conv", "gru", "layer_norm", "batch_norm"),
-    *("parameter", "data", "noise", "dropout", "counter"),
+    *("parameter", "data", "noise", "dropout", "counter", "initial"),
 )
 WRAPPERS = (
     *("twice", "shared", "module", "scope", "creator", "reserve"),
-    *("remat", "vmap", "scan", "cond", "grad", "lift"),
+    *("getter", "setter", "interceptor", "with_rng", "method", "nested"),
+    *("remat", "vmap", "scan", "cond", "grad", "lift", "switch", "fori", "map", "layer_stack"),
 )
 
 leaf = st.tuples(st.sampled_from(LEAVES), st.sampled_from(sorted(INITIALIZERS)))
@@ -58,6 +59,8 @@ def apply_leaf(hk, kind, init, x):
         return x + jax.random.normal(hk.next_rng_key(), x.shape)
     if kind == "dropout":
         return hk.dropout(hk.next_rng_key(), 0.5, x)
+    if kind == "initial":
+        return x + hk.get_state("initial", [WIDTH], x.dtype, init=init or jnp.ones)[None]
     count = hk.get_state("count", [], jnp.int32, init=jnp.zeros)
     hk.set_state("count", count + 1)
     return x * count
@@ -81,16 +84,40 @@ def run(hk, step, x):
     if kind == "scope":
         with hk.name_scope("scope"):
             return run(hk, inner, x)
+    if kind == "with_rng":
+        with hk.with_rng(hk.next_rng_key()):
+            return run(hk, inner, x)
+    if kind == "method":
+        return module_of(hk)(inner).other(x)
+    if kind == "nested":
+        pair = hk.transform_with_state(lambda x: run(hk, inner, x))
+        params, state = pair.init(hk.next_rng_key(), x)
+        hk.get_state("kept", [], init=lambda *_: sum(leaf.sum() for leaf in jax.tree.leaves(params)) + jnp.zeros(()))
+        return pair.apply(params, state, hk.next_rng_key(), x)[0]
+    if kind in HOOKS:
+        with HOOKS[kind](hk):
+            return run(hk, inner, x)
     return run_transformed(hk, kind, inner, x)
+
+
+HOOKS = {
+    "creator": lambda hk: hk.experimental.custom_creator(
+        lambda make, shape, dtype, init, _: make(shape, dtype, init) + 1
+    ),
+    "getter": lambda hk: hk.custom_getter(lambda get, value, _: get(value) * 2, state=True),
+    "setter": lambda hk: hk.custom_setter(lambda put, value, _: put(value + 1)),
+    "interceptor": lambda hk: hk.intercept_methods(
+        lambda f, args, kwargs, context: jax.tree.map(
+            lambda out: out * 2 if context.method_name == "__call__" else out, f(*args, **kwargs)
+        )
+    ),
+}
 
 
 def run_transformed(hk, kind, inner, x):
     """What needs the parameters at hand, in the original, takes them from a call before."""
     if kind == "remat":
         return hk.remat(lambda x: run(hk, inner, x))(x)
-    if kind == "creator":
-        with hk.experimental.custom_creator(lambda make, shape, dtype, init, _: make(shape, dtype, init) + 1):
-            return run(hk, inner, x)
     if kind == "reserve":
         hk.reserve_rng_keys(3)
         return run(hk, inner, x)
@@ -109,14 +136,22 @@ def run_transformed(hk, kind, inner, x):
         return hk.scan(lambda x, _: (core(x), None), y, None, length=2)[0]
     if kind == "cond":
         return hk.cond(x.sum() > 0, core, lambda x: x, y)
+    if kind == "switch":
+        return hk.switch(1, [lambda x: x, core, lambda x: -x], y)
+    if kind == "fori":
+        return hk.fori_loop(0, 2, lambda _, x: core(x), y)
+    if kind == "map":
+        return hk.map(core, y[None])[0]
+    if kind == "layer_stack":
+        return hk.experimental.layer_stack(2)(core)(y) if stateless(inner) else y
     return y + hk.grad(lambda x: core(x).sum())(x)
 
 
 def stateless(step):
     kind, inner = step
     if kind in LEAVES:
-        return kind not in ("batch_norm", "counter")
-    return all(map(stateless, inner)) if kind == "sequence" else stateless(inner)
+        return kind not in ("batch_norm", "counter", "initial")
+    return all(map(stateless, inner)) if kind == "sequence" else kind != "nested" and stateless(inner)
 
 
 def module_of(hk):
@@ -126,6 +161,9 @@ def module_of(hk):
             self.inner = inner
 
         def __call__(self, x):
+            return run(hk, self.inner, x)
+
+        def other(self, x):
             return run(hk, self.inner, x)
 
     return Block

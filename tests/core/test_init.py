@@ -1,6 +1,7 @@
 """The shape-only init: the same values as an ordinary run, and no forward pass."""
 
 import gc
+import random
 
 import jax
 import jax.numpy as jnp
@@ -236,6 +237,27 @@ def test_values_that_the_code_needs_while_it_runs():
     for seed in range(6):
         assert hkx.transform(f).init(seed, x).keys() == run_initialising(f, jax.random.PRNGKey(seed), (x,))[0].keys()
         same_bits(hkx.transform(f).init(seed, x), run_initialising(f, jax.random.PRNGKey(seed), (x,))[0])
+
+
+NUMPY, PYTHON = np.random.default_rng(0), random.Random(0)
+
+
+def test_random_numbers_of_numpy_and_python_are_drawn_once():
+    """Also where the function is run a second time, because it asks for a value."""
+    legacy = np.random.RandomState(0)
+
+    def f(x):
+        def draw(shape, dtype):
+            drawn = [NUMPY.normal(), legacy.normal(), PYTHON.random(), np.random.normal(), random.random()]
+            return jnp.array(drawn, dtype)
+
+        return 1 if hkx.get_parameter("w", [5], init=draw).sum() > 0 else 2
+
+    np.random.seed(0)
+    random.seed(0)
+    gaussian, uniform = np.random.RandomState(0).normal(), random.Random(0).random()
+    expected = [np.random.default_rng(0).normal(), gaussian, uniform, gaussian, uniform]
+    np.testing.assert_array_equal(hkx.transform(f).init(0, 1.0)["~"]["w"], np.array(expected, np.float32))
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
