@@ -243,6 +243,7 @@ class Record(Mapping[str, Any]):
 
 @dataclass_transform(eq_default=False)
 def record(cls: type) -> type:
-    """Makes a subclass of `Record` a dataclass and a tree whose children are its fields."""
+    """Makes a subclass of `Record` a dataclass and a tree whose children are its fields, ordered by name."""
     made = dataclasses.dataclass(eq=False)(cls)
-    return jax.tree_util.register_dataclass(made)
+    names = sorted(field.name for field in dataclasses.fields(made))  # as in RLax, so that saved leaves fit
+    return jax.tree_util.register_dataclass(made, data_fields=names, meta_fields=[])

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import pick
+from rlx.core.arrays import pick, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import shield
@@ -107,7 +107,7 @@ def qpg_loss(logits_t: ArrayLike, q_t: ArrayLike, use_stop_gradient: bool = True
       [[-1.0, 1.0]]
     """
     probs_t, advantages_t = _probs_and_advantages("qpg_loss", logits_t, q_t, True)
-    return -jnp.mean(jnp.sum(probs_t * maybe_stop(advantages_t, use_stop_gradient), axis=-1))
+    return -jnp.mean(jnp.sum(weigh(probs_t, maybe_stop(advantages_t, use_stop_gradient)), axis=-1))
 
 
 @stoppable
@@ -241,4 +241,4 @@ def _probs_and_advantages(function: str, logits_t: ArrayLike, q_t: ArrayLike, st
     logits_t, q_t = check(function, logits_t=(logits_t, "[T, A]", "float"), q_t=(q_t, "[T, A]", "float"))
     probs_t = jax.nn.softmax(logits_t)
     q_t = jnp.asarray(maybe_stop(q_t, stop))
-    return probs_t, q_t - jnp.sum(probs_t * q_t, axis=-1, keepdims=True)
+    return probs_t, q_t - jnp.sum(weigh(probs_t, q_t), axis=-1, keepdims=True)

@@ -68,7 +68,8 @@ def corrected_returns(
     booleans [T].
     """
     c_t, q_t = within(goes_on_t, c_t), within(goes_on_t, q_t)
-    return reverse_affine(r_t + discount_t * (v_t - c_t * q_t), discount_t * c_t)
+    w_t = discount_t * c_t
+    return reverse_affine(r_t - w_t * q_t + discount_t * v_t, w_t)
 
 
 def accumulated_errors(error_t: Array, discount_t: Array, c_t: Array, goes_on_t: Array | None) -> Array:

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from rlx.core.arrays import weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -250,7 +251,7 @@ def expected_sarsa(
         q_t=(q_t, "[A]", "float"),
         probs_a_t=(probs_a_t, "[A]", "float"),
     )
-    target = r_t + discount_t * jnp.sum(probs_a_t * q_t)
+    target = r_t + discount_t * jnp.sum(weigh(probs_a_t, q_t))
     return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]
 
 

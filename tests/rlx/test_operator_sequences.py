@@ -87,7 +87,7 @@ def test_integer_rewards_and_boolean_discounts(case):
     assert all(x.dtype == expected for x in jax.tree.leaves(results))
     numbers = {name: x.astype(np.float64) if x.dtype == bool and name == "discount_t" else x
                for name, x in arguments.items()}  # fmt: skip
-    assert_close(case.run(cast(arguments, jnp.float32)), case.oracle(numbers), rtol=2e-5, atol=2e-5)
+    assert_close(jax.jit(case.run)(cast(arguments, jnp.float32)), case.oracle(numbers), rtol=2e-5, atol=2e-5)
 
 
 def shortened(case, steps):
