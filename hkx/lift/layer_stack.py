@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from hkx.core.frame import Frame, current_frame, local
 from hkx.core.module import Module
+from hkx.core.sampling import can_share_program
 from hkx.lift.captured import Captured, keep
 from hkx.lift.checks import difference
 from hkx.lift.errors import CarryMismatchError, LayerFunctionError, LayerInputsError
@@ -271,7 +272,8 @@ class _Layer:
         carried, inputs = self._split(args)
         lifted = (frame.lifted_prefix or "") + prefix
         pure: Pure[..., Any] = Pure(self._f, "hkx.layer_stack", creates=True, apart=lifted)
-        recorder = passing_recorder(frame)
+        together = keys is None or can_share_program(keys)  # keys of other kinds draw something else under `vmap`
+        recorder = passing_recorder(frame) if together else None
         empty = Carry({}, {}, {}, None)
 
         def one(key: Any, inputs: Any) -> Carry:
@@ -283,7 +285,9 @@ class _Layer:
             after = self._call(carried, inputs, reverse, run)[2]
             return changes(before, after)._replace(rng=None, state={}, captured=Captured())
 
-        return jax.vmap(one, axis_size=self.num_layers)(keys, inputs)
+        if together:
+            return jax.vmap(one, axis_size=self.num_layers)(keys, inputs)
+        return jax.lax.map(lambda slices: one(*slices), (keys, inputs))
 
     def scan(
         self, frame: Frame | None, held: tuple[Tree, Tree], keys: Any, args: Any, reverse: bool

@@ -358,3 +358,11 @@ def test_reserved_keys() -> None:
             return draws.apply({}, jax.random.PRNGKey(0))
 
     jax.tree.map(np.testing.assert_array_equal, drawn(hkx), drawn(haiku))
+
+
+def test_stack_with_keys_of_another_kind() -> None:
+    def created(hk: Any) -> Any:
+        f = hk.transform(lambda x: hk.layer_stack(2)(lambda x: hk.Linear(2)(x))(x))
+        return f.init(jax.random.key(0, impl="rbg"), X)
+
+    jax.tree.map(np.testing.assert_array_equal, created(hkx), created(haiku))
