@@ -30,16 +30,6 @@ from hkx.core.store import owned
 
 T = TypeVar("T")
 
-_NOT_WRAPPED = frozenset(
-    f"__{name}__"
-    for name in (
-        *("init", "new", "post_init", "init_subclass", "class_getitem", "set_name", "del"),
-        *("repr", "str", "format", "dir", "sizeof", "bool", "hash", "eq", "ne", "lt", "le", "gt", "ge"),
-        *("getattr", "getattribute", "setattr", "delattr"),
-        *("reduce", "reduce_ex", "getstate", "setstate", "copy", "deepcopy"),
-    )
-)
-
 
 def _intercepted(method: Callable[..., Any], module: Module, name: str, cls: type) -> Callable[..., Any]:
     """`method`, bound to `module`, with the interceptors in force around it."""
@@ -85,7 +75,7 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> ModuleMetaclass:
         owner: list[type] = []
         for key, value in namespace.items():
-            if key in _NOT_WRAPPED:
+            if key.startswith("__") and key != "__call__":  # `__add__` and the like make and read where they are used
                 continue
             if isinstance(value, types.FunctionType):
                 namespace[key] = _wrap(key, value, owner)

@@ -126,3 +126,23 @@ def test_a_getter_that_casts_leaves_the_parameters_in_the_dtype_of_the_input():
 
 def test_the_version_is_that_of_the_distribution():
     assert hkx.__version__ == rlx.__version__ == importlib.metadata.version("hkx")
+
+
+class Table(hk.Module):
+    def __getitem__(self, i):
+        return hk.get_parameter(f"row_{i}", [], init=jnp.zeros)
+
+    def __matmul__(self, x):
+        return hk.Linear(2)(x)
+
+    def __call__(self, x):
+        return self[0] + self @ x
+
+
+def test_operators_make_their_parameters_where_they_are_used():
+    def f(x):
+        table = Table()
+        return table(x) + table[1] + table @ x
+
+    assert hk.transform(f).init(0, X).keys() == {"table", "table/linear", "~", "linear"}
+    assert list(hk.transform(f).init(0, X)["~"]) == ["row_1"]
