@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,35 +20,51 @@ BENCHMARKS = (
     *("imports", "init", "tracing", "dispatch", "compiled", "layer_stack", "transposed"),
     *("parallel", "rlx_returns"),
 )
-VERSIONS = ("jax", "jaxlib", "numpy", "dm-haiku", "flax", "equinox")
+VERSIONS = ("jax", "jaxlib", "numpy", "dm-haiku", "rlax", "flax", "equinox")
 
 
 def main() -> None:
     """Runs the benchmarks that were asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=BENCHMARKS, help="the ones to run")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each side is run (default: 5)")
+    names = ", ".join(BENCHMARKS)
+    parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=BENCHMARKS, metavar="NAME", help=names)
+    parser.add_argument("--rounds", type=_positive, default=5, help="how often each side is run (default: 5)")
     parser.add_argument("--json", type=Path, help="a file for all the figures")
     parser.add_argument("--png", type=Path, help="a file for a picture of the ratios")
     options = parser.parse_args()
+    for path in filter(None, (options.json, options.png)):  # said now, and not when everything has run
+        if path.is_dir() or not path.absolute().parent.is_dir():
+            parser.error(f"cannot write {path}: give the name of a file in a folder that exists")
+    if options.png and not importlib.util.find_spec("matplotlib"):
+        parser.error("--png needs matplotlib: pip install matplotlib")
 
     modules = [f"benchmarks.{name}" for name in options.only]
-    total = sum(options.rounds * sum(map(harness.installed, importlib.import_module(m).SIDES)) for m in modules)
+    sides = [side for m in modules for side in importlib.import_module(m).SIDES]
+    for side in dict.fromkeys(side for side in sides if not harness.installed(side)):
+        print(f"{side} is left out: {harness.LIBRARIES[side]} is not installed.", file=sys.stderr)
+    total = options.rounds * sum(map(harness.installed, sides))
     rows: list[dict[str, Any]] = []
     with tqdm(total=total, unit="run") as bar:
 
         def tick(what: str) -> None:
+            bar.update(1 if bar.desc else 0)  # the run before this one is done
             bar.set_description(what)
-            bar.update()
 
         for module in modules:
             rows += harness.run(module, options.rounds, tick)
+        bar.update()
     print(heading())
     print(table(rows))
     if options.json:
         options.json.write_text(json.dumps({"machine": heading(), "rows": rows}, indent=1))
     if options.png:
         picture(rows, options.png)
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rounds, at least 1")
+    return int(text)
 
 
 def heading() -> str:

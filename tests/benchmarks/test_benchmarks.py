@@ -81,6 +81,32 @@ def test_a_side_whose_library_is_missing_is_left_out(monkeypatch):
     assert harness.installed("hkx")
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--rounds", "0"], "at least 1"),
+        (["--only", "speed"], "invalid choice: 'speed'"),
+        (["--json", "no/such/folder/all.json"], "in a folder that exists"),
+    ],
+)
+def test_a_mistake_is_named_before_anything_runs(monkeypatch, capsys, options, said):
+    monkeypatch.setattr(harness, "measure", lambda module, side: pytest.fail("ran"))
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *options])
+    with pytest.raises(SystemExit):
+        command.main()
+    assert said in capsys.readouterr().err
+
+
+def test_what_is_left_out_is_said(monkeypatch, capsys):
+    monkeypatch.setattr(harness, "installed", lambda side: side != "equinox")
+    monkeypatch.setattr(harness, "measure", lambda module, side: {"call": 1.0})
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "dispatch", "--rounds", "2"])
+    command.main()
+    out, err = capsys.readouterr()
+    assert "equinox is left out: equinox is not installed." in err
+    assert "10/10" in err and "| dispatch | call | hkx | 1 | 1 (1 to 1) |" in out and "| equinox |" not in out
+
+
 def test_the_command(tmp_path):
     options = ["--only", "imports", "--rounds", "1", "--json", tmp_path / "all.json", "--png", tmp_path / "all.png"]
     done = subprocess.run(
