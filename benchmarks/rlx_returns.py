@@ -5,11 +5,12 @@
 For each operator and each shape (T steps, B sequences) both libraries' functions go under `jax.jit(jax.vmap(...))` with
 the same arguments. Runs alternate between the two, so that a busy machine slows both. Each is judged by its fastest run
 (other programs disturb it least); the ratio of medians stands beside that of the fastest (ours over RLax's; below one
-is faster). Compiling, from tracing to the executable, is counted in CPU seconds. On a machine that does other work too,
-pin the program to one core (`taskset -c 0 python -m benchmarks.rlx_returns`).
+is faster). Compiling, from tracing to the executable, is counted in CPU seconds, the median of five in turn. On a
+machine that does other work too, pin the program to one core (`taskset -c 0 python -m benchmarks.rlx_returns`).
 """
 
 import argparse
+import gc
 import statistics
 import time
 import warnings
@@ -109,7 +110,7 @@ def compile_seconds(function: Callable[..., Any], arguments: tuple[jax.Array, ..
 
 
 def compare(
-    make: Callable[[Any], Callable[..., Any]], arguments: tuple[jax.Array, ...], seconds: float
+    make: Callable[[Any], Callable[..., Any]], arguments: tuple[jax.Array, ...], seconds: float, compilations: int
 ) -> dict[str, list[float]]:
     """Seconds to compile and to run, for (ours, RLax's) in turn."""
     times: dict[str, list[float]] = {key: [] for key in ("compile_rlx", "compile_rlax", "run_rlx", "run_rlax")}
@@ -118,9 +119,10 @@ def compare(
         import rlax
     compiled: dict[str, Any] = {}
     libraries = [("rlx", rlx), ("rlax", rlax)]
-    for _ in range(2):
+    for _ in range(compilations):
         for name, library in libraries:
             jax.clear_caches()
+            gc.collect()
             spent, compiled[name] = compile_seconds(make(library), arguments)
             times[f"compile_{name}"].append(spent)
         libraries.reverse()
@@ -152,13 +154,14 @@ def main() -> None:
         for name, make, arguments in cases(Draw(steps, batch)):
             if flags.operators and name not in flags.operators:
                 continue
-            times = compare(make, arguments, flags.seconds)
-            best = {key: 1e3 * min(values) for key, values in times.items()}
+            times = compare(make, arguments, flags.seconds, 5)
+            shown = {key: 1e3 * min(times[key]) for key in ("run_rlx", "run_rlax")}
+            shown |= {key: 1e3 * statistics.median(times[key]) for key in ("compile_rlx", "compile_rlax")}
             medians = statistics.median(times["run_rlx"]) / statistics.median(times["run_rlax"])
             print(
-                f"| {name} | {steps} × {batch} | {best['run_rlx']:.3f} | {best['run_rlax']:.3f} "
-                f"| {best['run_rlx'] / best['run_rlax']:.2f} | {medians:.2f} | {best['compile_rlx']:.0f} "
-                f"| {best['compile_rlax']:.0f} | {best['compile_rlx'] / best['compile_rlax']:.2f} |",
+                f"| {name} | {steps} × {batch} | {shown['run_rlx']:.3f} | {shown['run_rlax']:.3f} "
+                f"| {shown['run_rlx'] / shown['run_rlax']:.2f} | {medians:.2f} | {shown['compile_rlx']:.0f} "
+                f"| {shown['compile_rlax']:.0f} | {shown['compile_rlx'] / shown['compile_rlax']:.2f} |",
                 flush=True,
             )
 
@@ -168,7 +171,7 @@ def ratios() -> dict[str, float]:
     figures = {}
     for steps, batch in SHAPES:
         for name, make, arguments in cases(Draw(steps, batch)):
-            best = {key: min(values) for key, values in compare(make, arguments, 0.2).items()}
+            best = {key: min(values) for key, values in compare(make, arguments, 0.2, 2).items()}
             for what in ("run", "compile"):
                 figures[f"{name} {steps} × {batch}, {what}"] = best[f"{what}_rlx"] / best[f"{what}_rlax"]
     return figures
