@@ -351,7 +351,9 @@ def train(config: Config, devices: list[Any]) -> dict[str, Any]:
         begun, saved, stop = step, step, False
         bar = tqdm(total=steps, initial=step, unit=" steps", disable=not (config.progress and first))
         while step < steps and not stop:
-            training = program.step(training, text.batch(step * size.batch_size, program.examples))
+            batch = text.batch(step * size.batch_size, program.examples)  # while the devices are at the step before
+            training.position.block_until_ready()  # steps that queue up on a CPU's virtual devices can get stuck
+            training = program.step(training, batch)
             step += 1
             if step % config.evaluate_every == 0 or step == steps:
                 training = program.evaluate(training, test_batches)

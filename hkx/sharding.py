@@ -420,6 +420,8 @@ def global_batch(batch: Tree, mesh: Mesh, axes: str | tuple[str, ...] = "data") 
 def _replicas(devices: Sequence[Any] | None) -> NamedSharding:
     """One part on each device."""
     devices = jax.local_devices() if devices is None else list(devices)
+    if not devices:
+        raise ValueError("`devices` is empty: leave it out for all devices of this process.")
     return NamedSharding(Mesh(np.array(devices), ("replica",)), PartitionSpec("replica"))
 
 

@@ -320,3 +320,8 @@ def test_a_batch_that_cannot_be_divided_is_refused(batch, says):
 def test_a_batch_for_an_axis_that_is_not_there_is_refused():
     with pytest.raises(ShardingRuleError, match=r"'expert'.*'data' of size 2"):
         sharding.global_batch(np.ones([8]), devices_mesh(), "expert")
+
+
+def test_no_device_to_replicate_to_is_named():
+    with pytest.raises(ValueError, match="`devices` is empty"):
+        hkx.sharding.replicate({"w": np.ones(3)}, [])
