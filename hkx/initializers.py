@@ -294,7 +294,7 @@ class Identity:
         if len(shape) < 2:
             raise ValueError(f"Identity initializer requires at least a 2D shape. Got {tuple(shape)}.")
         eye = jnp.eye(shape[-2], shape[-1], dtype=dtype)
-        return jax.lax.convert_element_type(self.gain, dtype) * jnp.broadcast_to(eye, tuple(shape))
+        return jax.lax.convert_element_type(self.gain, eye.dtype) * jnp.broadcast_to(eye, tuple(shape))
 
 
 class TorchUniform:

@@ -140,6 +140,13 @@ X, IMAGE, VIDEO, XS = F(2, 4), F(2, 6, 5, 4), F(1, 3, 4, 3, 2), F(3, 2, 4)
 CASES = [
     Case("linear", lambda lib, x: lib.Linear(3)(x), (X,), main=True),
     Case("linear_no_bias", lambda lib, x: lib.Linear(3, with_bias=False)(x, precision="highest"), (F(2, 3, 4),)),
+    Case(
+        "linear_inits",
+        lambda lib, x: lib.Linear(3, 1, lib.initializers.RandomUniform(-1, 2), lib.initializers.TruncatedNormal(0.3))(
+            x
+        ),
+        (X,),
+    ),
     Case("bias", lambda lib, x: lib.Bias(b_init=lib.initializers.RandomNormal())(x), (IMAGE,)),
     Case("bias_dims", lambda lib, x: lib.Bias(bias_dims=[1, 3])(x, multiplier=2.0), (IMAGE,)),
     Case("sequential", lambda lib, x: lib.Sequential([lib.Linear(3), jax.nn.relu, lib.Linear(2)])(x), (X,)),
@@ -165,6 +172,11 @@ CASES = [
     Case("conv2d_pairs", lambda lib, x: lib.Conv2D(3, 3, padding=[(1, 2), (0, 3)])(x), (IMAGE,)),
     Case("conv2d_mask", lambda lib, x: lib.Conv2D(3, 2, mask=np.tril(np.ones([2, 2, 4, 3])))(x), (IMAGE,)),
     Case("conv2d_padfns", lambda lib, x: lib.Conv2D(3, 3, padding=[lib.pad.full, lib.pad.same])(x), (IMAGE,)),
+    Case(
+        "conv2d_first_groups_rate",
+        lambda lib, x: lib.Conv2D(4, (3, 2), rate=(1, 2), padding=(1, 0), data_format="NCHW", feature_group_count=2)(x),
+        (IMAGE,),
+    ),
     Case("conv3d", lambda lib, x: lib.Conv3D(3, 2)(x), (VIDEO,)),
     Case("conv_nd", lambda lib, x: lib.ConvND(2, 3, (3, 2), with_bias=False)(x), (IMAGE,)),
     Case("conv1d_transpose", lambda lib, x: lib.Conv1DTranspose(3, 3, stride=2)(x), (F(2, 6, 4),)),
@@ -178,6 +190,11 @@ CASES = [
     Case("conv2d_transpose_valid", lambda lib, x: lib.Conv2DTranspose(3, 2, 3, padding="VALID")(x), (IMAGE,)),
     Case("conv3d_transpose", lambda lib, x: lib.Conv3DTranspose(3, 2, 2)(x), (VIDEO,)),
     Case("conv_nd_transpose", lambda lib, x: lib.ConvNDTranspose(1, 3, 3, data_format="NCW")(x), (F(2, 6, 4),)),
+    Case(
+        "conv1d_transpose_unbatched",
+        lambda lib, x: lib.Conv1DTranspose(3, 3, 2, padding=[(2, 1)], mask=np.tril(np.ones([3, 3, 4])))(x),
+        (F(6, 4),),
+    ),
     Case("depthwise_conv1d", lambda lib, x: lib.DepthwiseConv1D(2, 3)(x), (F(2, 6, 4),)),
     Case("depthwise_conv2d", lambda lib, x: lib.DepthwiseConv2D(2, 3, rate=2)(x), (IMAGE,)),
     Case("depthwise_conv2d_first", lambda lib, x: lib.DepthwiseConv2D(1, 3, data_format="NCHW")(x), (IMAGE,)),
@@ -190,6 +207,7 @@ CASES = [
     ),
     Case("max_pool", lambda lib, x: lib.MaxPool(2, 2, "SAME")(x), (IMAGE,)),
     Case("max_pool_valid", lambda lib, x: lib.max_pool(x, (3, 2, 1), 2, "VALID"), (IMAGE,)),
+    Case("max_pool_no_channels", lambda lib, x: lib.max_pool(x, 3, 2, "SAME", channel_axis=None), (IMAGE,)),
     Case("avg_pool", lambda lib, x: lib.AvgPool(3, 2, "SAME")(x), (IMAGE,), main=True),
     Case("avg_pool_valid", lambda lib, x: lib.avg_pool(x, 2, 1, "VALID", channel_axis=1), (IMAGE,)),
     Case("batch_norm", norm(True, True, 0.9), (IMAGE,), loose=4, main=True),
@@ -205,6 +223,7 @@ CASES = [
     Case("instance_norm_first", lambda lib, x: lib.InstanceNorm(True, True, data_format="NCHW")(x), (IMAGE,), loose=4),
     Case("group_norm", lambda lib, x: lib.GroupNorm(2)(x), (IMAGE,), loose=4),
     Case("group_norm_first", lambda lib, x: lib.GroupNorm(3, data_format="NCHW")(x), (IMAGE,), loose=4, main=True),
+    Case("group_norm_axis", lambda lib, x: lib.GroupNorm(2, axis=(1, 3), create_scale=False)(x), (IMAGE,), loose=4),
     Case("rms_norm", lambda lib, x: lib.RMSNorm(-1)(x), (IMAGE,), loose=4),
     Case("rms_norm_axes", lambda lib, x: lib.RMSNorm((1, 2), param_axis=(1, 3), eps=1e-3)(x), (IMAGE,), loose=4),
     Case("spectral_norm", lambda lib, x: lib.SpectralNorm(n_steps=2)(x), (F(3, 4),), loose=2, main=True),
