@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from hkx.core.errors import InvalidTemplateError, InvalidTransformedError, NonEmptyStateError
-from hkx.core.frame import paths
-from hkx.core.transform import Transformed, TransformedWithState, transform_with_state
+from hkx.core.errors import InvalidTemplateError, InvalidTransformedError
+from hkx.core.transform import Transformed, TransformedWithState, stateless, transform_with_state
 from hkx.core.types import MutableParams, MutableState
 
 
@@ -111,22 +110,19 @@ def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTra
     pair = multi_transform_with_state(f)
 
     def init(rng: Any, *args: Any, **kwargs: Any) -> Any:
-        params, state = pair.init(rng, *args, **kwargs)
-        return _stateless(params, state)
+        return stateless(*pair.init(rng, *args, **kwargs), instead=_WITH_STATE)
 
     def part(apply_with_state: Callable[..., Any]) -> Callable[..., Any]:
         def apply(params: Any, rng: Any, *args: Any, **kwargs: Any) -> Any:
-            return _stateless(*apply_with_state(params, None, rng, *args, **kwargs))
+            out, state = apply_with_state(params, None, rng, *args, **kwargs)
+            return stateless(out, state, _WITH_STATE)
 
         return _arguments_of(apply_with_state, apply, _dropped(1))
 
     return MultiTransformed(_arguments_of(pair.init, init), jax.tree.map(part, pair.apply))
 
 
-def _stateless(out: Any, state: Any) -> Any:
-    if state:
-        raise NonEmptyStateError(paths(state), "multi_transform_with_state")
-    return out
+_WITH_STATE = "multi_transform_with_state"
 
 
 def _pair(f: Callable[[], Any]) -> tuple[Any, Any]:
@@ -242,16 +238,10 @@ def without_state(f: TransformedWithState) -> Transformed:
     """
 
     def init(rng: Any, *args: Any, **kwargs: Any) -> Any:
-        params, state = f.init(rng, *args, **kwargs)
-        if state:
-            raise NonEmptyStateError(paths(state))
-        return params
+        return stateless(*f.init(rng, *args, **kwargs))
 
     def apply(params: Any, *args: Any, **kwargs: Any) -> Any:
-        out, state = f.apply(params, {}, *args, **kwargs)
-        if state:
-            raise NonEmptyStateError(paths(state))
-        return out
+        return stateless(*f.apply(params, {}, *args, **kwargs))
 
     apply = _arguments_of(f.apply, apply, _dropped(1))
     return Transformed(_arguments_of(f.init, init), apply)

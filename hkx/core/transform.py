@@ -366,14 +366,14 @@ def transform(f: Callable[P, R], *, apply_rng: bool = True) -> Transformed[P, R]
 
     def init(rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> MutableParams:
         params, state = _init(f, _key(rng, "Init", "init(rng, *a, **k)"), args, kwargs)
-        return _stateless(params, state)
+        return stateless(params, state)
 
     def apply(params: Params | None, rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> R:
         key = _key(rng, "Apply", "apply(params, rng, *a, **k)")
-        return _stateless(*_apply(f, params, None, key, args, kwargs))
+        return stateless(*_apply(f, params, None, key, args, kwargs))
 
     def apply_without_rng(params: Params | None, *args: P.args, **kwargs: P.kwargs) -> R:
-        return _stateless(*_apply(f, params, None, None, args, kwargs))
+        return stateless(*_apply(f, params, None, None, args, kwargs))
 
     _keep_signature(init, f, ("rng",), "init")
     _keep_signature(apply, f, ("params", "rng"), "apply")
@@ -381,7 +381,8 @@ def transform(f: Callable[P, R], *, apply_rng: bool = True) -> Transformed[P, R]
     return Transformed(init, apply if apply_rng else apply_without_rng)  # type: ignore[arg-type]
 
 
-def _stateless(result: Any, state: MutableState) -> Any:
+def stateless(out: Any, state: MutableState, instead: str = "transform_with_state") -> Any:
+    """`out`, where there is no state; else NonEmptyStateError, naming the function to use `instead`."""
     if state:
-        raise NonEmptyStateError(paths(state))
-    return result
+        raise NonEmptyStateError(paths(state), instead)
+    return out
