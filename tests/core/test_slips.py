@@ -157,9 +157,9 @@ def test_a_transformed_function_is_no_model_with_parameters():
 
 
 def test_two_sizes_for_a_linear_layer():
-    message = r"`with_bias` of `hkx.Linear` is True or False, got 1 as the second argument.*`hkx.Linear\(1\)`"
+    message = r"`with_bias` of `hkx.Linear` is True or False, got 10 as the second argument.*`hkx.Linear\(10\)`"
     with pytest.raises(TypeError, match=message):
-        within(lambda: hkx.Linear(784, 1))
+        within(lambda: hkx.Linear(784, 10))
 
     class Mine(hkx.Linear):
         def __init__(self, units, copies):
