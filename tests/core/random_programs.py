@@ -24,7 +24,7 @@ LEAVES = (
 WRAPPERS = (
     *("twice", "shared", "module", "scope", "creator", "reserve"),
     *("getter", "setter", "interceptor", "with_rng", "method", "nested"),
-    *("remat", "vmap", "scan", "cond", "grad", "lift", "switch", "fori", "map", "layer_stack"),
+    *("remat", "vmap", "scan", "cond", "grad", "lift", "switch", "fori", "map"),
 )
 
 leaf = st.tuples(st.sampled_from(LEAVES), st.sampled_from(sorted(INITIALIZERS)))
@@ -131,7 +131,7 @@ def run_transformed(hk, kind, inner, x):
     core = module_of(hk)(inner)
     y = core(x)
     if kind == "vmap":
-        return y + hk.vmap(core, in_axes=0, split_rng=True)(x[:, None])[:, 0] if stateless(inner) else y
+        return y + hk.vmap(core, in_axes=0, split_rng=True)(x[:, None])[:, 0] if without(STATEFUL, inner) else y
     if kind == "scan":
         return hk.scan(lambda x, _: (core(x), None), y, None, length=2)[0]
     if kind == "cond":
@@ -142,16 +142,18 @@ def run_transformed(hk, kind, inner, x):
         return hk.fori_loop(0, 2, lambda _, x: core(x), y)
     if kind == "map":
         return hk.map(core, y[None])[0]
-    if kind == "layer_stack":
-        return hk.experimental.layer_stack(2)(core)(y) if stateless(inner) else y
     return y + hk.grad(lambda x: core(x).sum())(x)
 
 
-def stateless(step):
+STATEFUL = ("batch_norm", "counter", "initial", "nested")
+
+
+def without(kinds, step):
+    """Whether a step has none of these in it."""
     kind, inner = step
-    if kind in LEAVES:
-        return kind not in ("batch_norm", "counter", "initial")
-    return all(map(stateless, inner)) if kind == "sequence" else kind != "nested" and stateless(inner)
+    if kind in kinds:
+        return False
+    return kind in LEAVES or (all(without(kinds, s) for s in inner) if kind == "sequence" else without(kinds, inner))
 
 
 def module_of(hk):
