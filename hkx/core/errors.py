@@ -355,7 +355,7 @@ class IntermediateInInnerTraceError(JaxUsageError):
 
 _SELECT = "Compute all branches and choose with `jnp.where` or `jax.lax.select_n`"
 _CAPTURE_INSTEAD = {
-    "hkx.while_loop": "The number of iterations is not known: use `hkx.scan`, which stacks the values of all iterations",
+    "hkx.while_loop": "Its length is not known: use `hkx.scan`, which stacks the values of all iterations",
     "hkx.fori_loop": "Use `hkx.scan`, which stacks the values of all iterations",
     "hkx.cond": _SELECT,
     "hkx.switch": _SELECT,

@@ -98,7 +98,7 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
         if not local.frames:
             raise NotInTransformError(f"{cls.__module__.partition('.')[0]}.{cls.__name__}", is_module=True)
         module = cls.__new__(cls, *args, **kwargs)
-        object.__setattr__(module, "names_below", set())
+        object.__setattr__(module, "hkx_names_below", set())
         if current_settings().module_auto_repr and getattr(cls, "AUTO_REPR", True):
             object.__setattr__(module, "_hkx_made_with", (args, kwargs))
         scopes = local.frames[-1].scopes
@@ -187,7 +187,7 @@ class Module(metaclass=ModuleMetaclass):
     name: str
     module_name: str
     _hkx_made_with: tuple[tuple[Any, ...], dict[str, Any]]
-    names_below: set[str]
+    hkx_names_below: set[str]
     _is_protocol = False  # Python 3.11 reads it in `isinstance(x, Module)`, and sets it in subclasses only
 
     def __init__(self, name: str | None = None):
@@ -218,11 +218,11 @@ class Module(metaclass=ModuleMetaclass):
 
     def params_dict(self) -> Mapping[str, jax.Array]:
         """The parameters of this module and of those made while it ran, by full name: `{"mlp/~/linear_0/w": …}`."""
-        return owned(current_frame("hkx.Module.params_dict").params, {self.module_name, *self.names_below})
+        return owned(current_frame("hkx.Module.params_dict").params, {self.module_name, *self.hkx_names_below})
 
     def state_dict(self) -> Mapping[str, jax.Array]:
         """The current state of this module and of those made while it ran, by full name."""
-        return owned(current_frame("hkx.Module.state_dict").state, {self.module_name, *self.names_below})
+        return owned(current_frame("hkx.Module.state_dict").state, {self.module_name, *self.hkx_names_below})
 
     @reprlib.recursive_repr()  # a module may hold the one that holds it
     def __repr__(self) -> str:

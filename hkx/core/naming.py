@@ -64,7 +64,7 @@ def note_below(scopes: Iterable[Scope], module: Any, bundle: str) -> None:
     """Counts the parameters stored under `bundle` among those below the modules whose methods are running."""
     for scope in scopes:
         if scope.module is not None and scope.module is not module:
-            scope.module.names_below.add(bundle)
+            scope.module.hkx_names_below.add(bundle)
 
 
 @contextlib.contextmanager

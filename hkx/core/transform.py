@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
 
@@ -209,13 +208,9 @@ def _check_callable(f: Any) -> None:
         raise JitInTransformError("pmap")
 
 
-originals: weakref.WeakKeyDictionary[Callable[..., Any], Callable[..., Any]] = weakref.WeakKeyDictionary()
-"""The functions that `init` and `apply` were made of."""
-
-
 def _keep_signature(function: Callable[..., Any], f: Callable[..., Any], leading: tuple[str, ...], name: str) -> None:
     """Gives `function` the arguments of `f` after the leading ones, for editors, `help` and `inspect.signature`."""
-    originals[function] = f
+    function.hkx_made_of = f  # type: ignore[attr-defined]
     function.__name__ = name
     function.__qualname__ = f"{getattr(f, '__qualname__', type(f).__name__)}.{name}"
     function.__doc__ = f"`{name}({', '.join((*leading, '*args', '**kwargs'))})` of `{getattr(f, '__name__', f)}`."

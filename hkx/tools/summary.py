@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 
-from hkx.core.transform import Transformed, TransformedWithState, originals, transform_with_state
+from hkx.core.transform import Transformed, TransformedWithState, transform_with_state
 from hkx.tools.filtering import tree_bytes, tree_size
 from hkx.tools.flops import flops
 from hkx.tools.table import Table
@@ -45,7 +45,7 @@ def _model(f: Summarised, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any
     if isinstance(f, (Transformed, TransformedWithState)):
         return f
     function = inspect.unwrap(f, stop=lambda g: not isinstance(g, jax.stages.Wrapped))
-    original = originals.get(function) if inspect.isfunction(function) else None
+    original = getattr(function, "hkx_made_of", None)
     if original is not None and (_takes(original, args, kwargs) or not _takes(function, args, kwargs)):
         return transform_with_state(original)
     return transform_with_state(lambda *args, **kwargs: f(*args, **kwargs))

@@ -1,8 +1,10 @@
 """The pair of pure functions: what may be done with it, and what it leaves behind (nothing)."""
 
 import functools
+import gc
 import inspect
 import threading
+import weakref
 
 import jax
 import jax.numpy as jnp
@@ -292,3 +294,19 @@ def test_running_init():
     model = hkx.transform(lambda: seen.append(hkx.running_init()))
     model.apply(model.init(None), None)
     assert seen == [True, False]
+
+
+def test_an_object_that_holds_the_transform_of_its_own_method_is_collected():
+    class Agent:
+        def __init__(self):
+            self.network = hkx.transform(self._forward)
+
+        def _forward(self, x):
+            return hkx.Linear(2)(x)
+
+    agent = Agent()
+    agent.network.apply(agent.network.init(0, X), None, X)
+    seen = weakref.ref(agent)
+    del agent
+    gc.collect()
+    assert seen() is None
