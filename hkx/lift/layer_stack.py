@@ -10,8 +10,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
+from jax.extend.core import Literal
 
 from hkx.core.frame import Frame, current_frame, local
+from hkx.core.initialise import needed
 from hkx.core.module import Module
 from hkx.core.sampling import can_share_program
 from hkx.lift.captured import Captured, keep
@@ -193,6 +195,13 @@ def _next_key(frame: Frame) -> Any:
     return None if rng is None else rng.next()
 
 
+def _uses_arguments(f: Callable[..., Any], *args: Any) -> bool:
+    """Whether what `f` returns is computed from its arguments."""
+    jaxpr = jax.make_jaxpr(f)(*args).jaxpr
+    used = {v for eqn in needed(jaxpr.eqns, jaxpr.outvars) for v in eqn.invars if not isinstance(v, Literal)}
+    return not used.union(v for v in jaxpr.outvars if not isinstance(v, Literal)).isdisjoint(jaxpr.invars)
+
+
 def _layer_keys(key: Any, num: int) -> tuple[Any, Any]:
     """For each layer, a key for its parameters and one for its first call, split off from what the one before left."""
 
@@ -210,7 +219,7 @@ def _run(layer: _Layer, storage: Any, args: Any, reverse: bool) -> Any:
     call_keys = None if call_key is None else jax.random.split(call_key, layer.num_layers)
     if creating(frame):
         init_keys, call_keys = _layer_keys(init_key, layer.num_layers)
-        created = layer.create(frame, prefix, init_keys, args, reverse)
+        created = layer.create(frame, prefix, (init_keys, call_keys), args, reverse)
         store_below(frame, prefix, storage.store(created.params), allow_reuse=True)  # a module may be called twice
         store_state_below(frame, prefix, storage.store(created.initial_state))
     params, state = (storage.load(below(tree, prefix)) for tree in (frame.params, frame.state))
@@ -267,16 +276,16 @@ class _Layer:
             )
         return (out[0],), out[1], after
 
-    def create(self, frame: Frame, prefix: str, keys: Any, args: Any, reverse: bool) -> Carry:
+    def create(self, frame: Frame, prefix: str, keys: tuple[Any, Any], args: Any, reverse: bool) -> Carry:
         """The parameters and states of all layers, each with initial values of its own, stacked."""
         carried, inputs = self._split(args)
         lifted = (frame.lifted_prefix or "") + prefix
         pure: Pure[..., Any] = Pure(self._f, "hkx.layer_stack", creates=True, apart=lifted)
-        together = keys is None or can_share_program(keys)  # keys of other kinds draw something else under `vmap`
+        together = keys[0] is None or can_share_program(keys[0])  # `vmap` changes what keys of other kinds draw
         recorder = passing_recorder(frame) if together else None
         empty = Carry({}, {}, {}, None)
 
-        def one(key: Any, inputs: Any) -> Carry:
+        def one(key: Any, inputs: Any, carried: Any = carried) -> Carry:
             before = empty._replace(rng=None if key is None else (key, ()))
 
             def run(args: Any, kwargs: Any) -> Any:
@@ -285,9 +294,27 @@ class _Layer:
             after = self._call(carried, inputs, reverse, run)[2]
             return changes(before, after)._replace(rng=None, state={}, captured=Captured())
 
+        if self.num_layers:
+            key, own = jax.tree.map(lambda leaf: leaf[0], (keys[0], inputs))
+            if _uses_arguments(lambda carried: one(key, own, carried).params, carried):
+                recorder = None
+                return self._create_in_turn(one, keys, carried, inputs, reverse)
         if together:
-            return jax.vmap(one, axis_size=self.num_layers)(keys, inputs)
-        return jax.lax.map(lambda slices: one(*slices), (keys, inputs))
+            return jax.vmap(one, axis_size=self.num_layers)(keys[0], inputs)
+        return jax.lax.map(lambda slices: one(*slices), (keys[0], inputs))
+
+    def _create_in_turn(self, one: Any, keys: tuple[Any, Any], carried: Any, inputs: Any, reverse: bool) -> Carry:
+        """The same where an initializer looks at what comes into its layer, from the first to the last layer."""
+        pure: Pure[..., Any] = Pure(self._f, "hkx.layer_stack", creates=False, apart="")
+
+        def layer(carried: Any, slices: Any) -> Any:
+            (own, call), inputs = slices
+            made = one(own, inputs, carried)
+            held = made._replace(state=made.initial_state, rng=None if call is None else (call, ()))
+            out, _, _ = self._call(carried, inputs, reverse, functools.partial(pure.run, held))
+            return tuple(out), made
+
+        return jax.lax.scan(layer, carried, (keys, inputs), self.num_layers)[1]
 
     def scan(
         self, frame: Frame | None, held: tuple[Tree, Tree], keys: Any, args: Any, reverse: bool

@@ -194,6 +194,21 @@ def test_stacks_and_separate_layers_load_into_each_other() -> None:
         hkx.unstack_params(params, "net/blocks")
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_an_initializer_in_a_stack_sees_what_comes_into_its_layer(reverse: bool) -> None:
+    def layer(x: Any) -> Any:
+        return 2 * x + hkx.get_parameter("m", [1, 2], init=lambda *_: x.mean(0, keepdims=True))
+
+    model = hkx.transform(lambda x: hkx.layer_stack(3)(layer)(x, reverse=reverse))
+    expected, y = [], np.asarray(X)
+    for _ in range(3):  # in the order of the layers, whatever the direction, as in dm-haiku
+        expected.append(y.mean(0, keepdims=True))
+        y = 2 * y + expected[-1]
+    for init in (model.init, jax.jit(model.init)):
+        (made,) = init(KEY, X).values()
+        np.testing.assert_allclose(made["m"], expected, rtol=1e-5)
+
+
 def test_layer_stack_remat_has_the_same_gradient() -> None:
     def model(remat: Any) -> Any:
         return hkx.transform(lambda x: hkx.layer_stack(3, remat=remat)(noisy)(x).sum())

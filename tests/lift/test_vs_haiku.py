@@ -141,6 +141,9 @@ PROGRAMS = {
         lambda x, reverse=False: hk.Linear(2)(x) * (2 if reverse else 1)
     )(x, reverse=True),
     "stack_two": lambda hk, h, x: hk.layer_stack(2, unroll=2)(lambda a, b: (hk.Linear(2)(a), b + a))(x, x),
+    "stack_of_what_comes_in": lambda hk, h, x: hk.layer_stack(3)(
+        lambda x: h.noisy(x) + 2 * x + hk.get_parameter("m", [1, 2], init=lambda *_: x[:1] + h.u())
+    )(x),
     "stack_empty": lambda hk, h, x: hk.layer_stack(0)(h.noisy)(x),
     "stack_state": lambda hk, h, x: hk.layer_stack(3)(
         lambda a: (a + h.n() + hk.get_state("z", [], init=jnp.ones), hk.set_state("s", a.sum()))[0]
