@@ -296,7 +296,10 @@ class _Layer:
 
         if self.num_layers:
             key, own = jax.tree.map(lambda leaf: leaf[0], (keys[0], inputs))
-            if _uses_arguments(lambda carried: one(key, own, carried).params, carried):
+            draws = local.draws
+            depends = _uses_arguments(lambda carried: one(key, own, carried).params, carried)
+            local.draws = draws  # that call was only to look
+            if depends:
                 recorder = None
                 return self._create_in_turn(one, keys, carried, inputs, reverse)
         if together:
@@ -311,7 +314,9 @@ class _Layer:
             (own, call), inputs = slices
             made = one(own, inputs, carried)
             held = made._replace(state=made.initial_state, rng=None if call is None else (call, ()))
+            draws = local.draws
             out, _, _ = self._call(carried, inputs, reverse, functools.partial(pure.run, held))
+            local.draws = draws  # `_run` counts this call
             return tuple(out), made
 
         return jax.lax.scan(layer, carried, (keys, inputs), self.num_layers)[1]
