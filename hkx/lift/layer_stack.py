@@ -282,10 +282,9 @@ class _Layer:
         lifted = (frame.lifted_prefix or "") + prefix
         pure: Pure[..., Any] = Pure(self._f, "hkx.layer_stack", creates=True, apart=lifted)
         together = keys[0] is None or can_share_program(keys[0])  # `vmap` changes what keys of other kinds draw
-        recorder = passing_recorder(frame) if together else None
         empty = Carry({}, {}, {}, None)
 
-        def one(key: Any, inputs: Any, carried: Any = carried) -> Carry:
+        def one(key: Any, inputs: Any, carried: Any = carried, recorder: Any = None) -> Carry:
             before = empty._replace(rng=None if key is None else (key, ()))
 
             def run(args: Any, kwargs: Any) -> Any:
@@ -294,16 +293,16 @@ class _Layer:
             after = self._call(carried, inputs, reverse, run)[2]
             return changes(before, after)._replace(rng=None, state={}, captured=Captured())
 
+        recorded = functools.partial(one, recorder=passing_recorder(frame) if together else None)
         if self.num_layers:
             key, own = jax.tree.map(lambda leaf: leaf[0], (keys[0], inputs))
             draws = local.draws
-            depends = _uses_arguments(lambda carried: one(key, own, carried).params, carried)
+            depends = _uses_arguments(lambda carried: recorded(key, own, carried).params, carried)
             local.draws = draws  # that call was only to look
             if depends:
-                recorder = None
                 return self._create_in_turn(one, keys, carried, inputs, reverse)
         if together:
-            return jax.vmap(one, axis_size=self.num_layers)(keys[0], inputs)
+            return jax.vmap(recorded, axis_size=self.num_layers)(keys[0], inputs)
         return jax.lax.map(lambda slices: one(*slices), (keys[0], inputs))
 
     def _create_in_turn(self, one: Any, keys: tuple[Any, Any], carried: Any, inputs: Any, reverse: bool) -> Carry:

@@ -85,8 +85,7 @@ def eval_summary(f: Summarised) -> Callable[..., list[MethodInvocation]]:
 
     Returns:
       A function of the arguments of `f` (of what was transformed; arrays, or `jax.ShapeDtypeStruct`) that returns the
-      calls, in
-      the order in which they begin. `__init__` is not among them.
+      calls, in the order in which they begin. `__init__` is not among them.
 
     Example:
 
