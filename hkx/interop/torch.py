@@ -8,7 +8,7 @@ convolution and a linear layer sees them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,12 +18,10 @@ import torch
 
 from hkx.interop.cells import ResetAfterGRU as ResetAfterGRU
 from hkx.interop.errors import WeightMismatchError
+from hkx.interop.torch_layers import ADVICE, Weights, averages_of, layers_of, weights_to_hkx, weights_to_torch
 
-Weights = dict[str, np.ndarray]
 Tree = Mapping[str, Mapping[str, Any]]
 Names = Mapping[str, str | Sequence[str]]
-_ADVICE = "Say which PyTorch module is which hkx module: names={'torch.prefix': 'hkx/module', …}."
-_WARM = 10_000
 
 
 def from_state_dict(
@@ -37,8 +35,9 @@ def from_state_dict(
     """Converts the weights of a PyTorch model.
 
     `Linear`, `Conv1d/2d/3d`, `ConvTranspose1d/2d/3d`, `BatchNorm`, `LayerNorm`, `GroupNorm`, `InstanceNorm`,
-    `RMSNorm`, `PReLU`, `Embedding`, `LSTM`
-    (to `hkx.LSTM`), `GRU` (to `hkx.interop.torch.ResetAfterGRU`), `MultiheadAttention`, and models made of them.
+    `RMSNorm`, `PReLU`, `Embedding`, `LSTM` and `LSTMCell` (to `hkx.LSTM`), `GRU` and `GRUCell` (to
+    `hkx.interop.torch.ResetAfterGRU`), of any number of layers and of both directions (to `hkx.Bidirectional`),
+    `MultiheadAttention`, and models made of them.
 
     Args:
       state_dict: what `model.state_dict()` returns, of tensors or arrays.
@@ -46,8 +45,11 @@ def from_state_dict(
         `jax.ShapeDtypeStruct` will do.
       state: the state of the hkx model, if it has any.
       names: for each PyTorch module, by its path in the model, the name of the hkx module; for a recurrent network of
-        several layers, a sequence of names. None pairs them in order: the modules in the order of `state_dict` with
-        those in the order of `params`, which is the order of their creation where `init` itself returned it.
+        several layers or of both directions, a sequence of names: layer by layer, the one that goes forward first.
+        Weights that the PyTorch model shares may be given one name. None pairs them in order: the modules in the
+        order of `state_dict` with those in the order of `params`, which is the order of their creation where `init`
+        itself returned it. What has been sorted by name since (as `jax.jit` and `jax.tree.map` do) is taken in the
+        order of the numbers in the names; modules of several kinds then need `names`.
       transposed: the paths in the PyTorch model of its transposed convolutions, whose kernels are flipped. None takes
         those whose hkx module has the word `transpose` in its name; weights do not tell.
 
@@ -75,12 +77,17 @@ def from_state_dict(
     found: Weights = {}
     for prefix, module, local in _paired(groups, target, names):
         unit, flip = _unit(target, module), _flipped(prefix, module, transposed)
-        for path, value in _to_hkx(prefix, local, module, unit, flip).items():
-            found[path] = _fitted(value, path, target[path]) if path in target else value
+        for path, value in weights_to_hkx(prefix, local, module, unit, flip).items():
+            value = _fitted(value, path, target[path]) if path in target else value
+            if path in found and not np.array_equal(found[path], value, equal_nan=True):
+                raise WeightMismatchError(
+                    f"Two weights of the PyTorch model, which differ, are for {path!r}", [], ADVICE
+                )
+            found[path] = value
     if unknown := sorted(set(found) - set(target)):
-        raise WeightMismatchError("The hkx model has no place for these weights of the PyTorch model", unknown, _ADVICE)
+        raise WeightMismatchError("The hkx model has no place for these weights of the PyTorch model", unknown, ADVICE)
     if missing := sorted(set(target) - set(found)):
-        raise WeightMismatchError("The PyTorch model has no weights for these of the hkx model", missing, _ADVICE)
+        raise WeightMismatchError("The PyTorch model has no weights for these of the hkx model", missing, ADVICE)
     return _filled(params, found, "params"), _filled(state or {}, found, "state")
 
 
@@ -123,10 +130,10 @@ def to_state_dict(
     used: set[str] = set()
     for prefix, module, local in _paired(_groups(like), source, names):
         unit, flip = _unit(source, module), _flipped(prefix, module, transposed)
-        weights = _to_torch(prefix, local, module, unit, flip)
-        expected = set(_to_hkx(prefix, local, module, unit, flip))
+        weights = weights_to_torch(prefix, local, module, unit, flip)
+        expected = set(weights_to_hkx(prefix, local, module, unit, flip))
         if absent := sorted(expected - set(unit)):
-            raise WeightMismatchError("The hkx model has no weights for these of the PyTorch model", absent, _ADVICE)
+            raise WeightMismatchError("The hkx model has no weights for these of the PyTorch model", absent, ADVICE)
         used |= expected
         for key, value in weights.items():
             path = f"{prefix}.{key}" if prefix else key
@@ -135,12 +142,19 @@ def to_state_dict(
                 fitted = fitted.astype(np.float32)  # torch does not know NumPy's extensions by bfloat16 and the like
             out[path] = torch.tensor(np.array(fitted), dtype=torch.as_tensor(state_dict[path]).dtype)
     if left := sorted(set(source) - used):
-        raise WeightMismatchError("The PyTorch model has no place for these weights of the hkx model", left, _ADVICE)
+        raise WeightMismatchError("The PyTorch model has no place for these weights of the hkx model", left, ADVICE)
     return {key: out[key] for key in state_dict}
 
 
+def _checked(tree: Any, argument: str, expected: str) -> Any:
+    if not isinstance(tree, Mapping):
+        raise WeightMismatchError(f"`{argument}` must be {expected}, got {type(tree).__name__}")
+    return tree
+
+
 def _arrays(state_dict: Mapping[str, Any]) -> Weights:
-    return {key: _array(key, value) for key, value in state_dict.items()}
+    checked = _checked(state_dict, "state_dict", "the dict that `model.state_dict()` returns")
+    return {key: _array(key, value) for key, value in checked.items()}
 
 
 def _array(key: str, value: Any) -> np.ndarray:
@@ -155,8 +169,12 @@ def _array(key: str, value: Any) -> np.ndarray:
 
 
 def _flat(params: Tree, state: Tree) -> dict[str, Any]:
-    trees = {"params": params, "state": state}
-    return {f"{s}:{m}/{n}": v for s, tree in trees.items() for m, entries in tree.items() for n, v in entries.items()}
+    out = {}
+    for section, tree in (("params", params), ("state", state)):
+        for module, entries in _checked(tree, section, f"a dict of the {section} of each module").items():
+            entries = _checked(entries, f"{section}[{module!r}]", "a dict of arrays by their names")
+            out |= {f"{section}:{module}/{name}": value for name, value in entries.items()}
+    return out
 
 
 def _filled(tree: Tree, found: Weights, section: str) -> dict[str, dict[str, jax.Array]]:
@@ -168,13 +186,23 @@ def _filled(tree: Tree, found: Weights, section: str) -> dict[str, dict[str, jax
 
 
 def _fitted(value: np.ndarray, path: str, like: Any) -> np.ndarray:
-    """`value` in the shape of `like`, where that differs in axes of size 1 at most."""
+    """`value` in the shape of `like`, which may have more or fewer axes, of size 1."""
     same = [s for s in value.shape if s != 1] == [s for s in like.shape if s != 1]
-    if not same:
+    if not same or (value.ndim == len(like.shape) and value.shape != tuple(like.shape)):
         raise WeightMismatchError(
-            f"The weight for {path!r} has shape {value.shape}, expected {tuple(like.shape)}", advice=_ADVICE
+            f"The weight for {path!r} has shape {value.shape}, expected {tuple(like.shape)}", advice=ADVICE
         )
+    if np.iscomplexobj(value) and not jnp.issubdtype(like.dtype, jnp.complexfloating):
+        raise WeightMismatchError(f"The weight for {path!r} is complex, expected {np.dtype(like.dtype).name}")
     return value.reshape(like.shape)
+
+
+def _in_order(paths: Collection[str]) -> list[str]:
+    """The paths as they are or, where something has sorted them as texts, with numbers in the order of their values."""
+    listed = list(paths)
+    if listed != sorted(listed):
+        return listed
+    return sorted(listed, key=lambda path: [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)])
 
 
 def _groups(state_dict: Weights) -> dict[str, Weights]:
@@ -187,7 +215,7 @@ def _groups(state_dict: Weights) -> dict[str, Weights]:
         if last == "out_proj" and outer in attention:
             prefix, name = outer, f"out_proj.{name}"
         groups.setdefault(prefix, {})[name] = value
-    return groups
+    return {prefix: groups[prefix] for prefix in _in_order(groups)}
 
 
 def _unit(target: Mapping[str, Any], module: str) -> dict[str, Any]:
@@ -201,13 +229,13 @@ _AVERAGES = re.compile(r"state:(.*)/~/(mean|var)_ema/")
 def _without_weights(target: Mapping[str, Any]) -> list[str]:
     """The hkx modules that hold moving averages and no weights."""
     found = dict.fromkeys(match.group(1) for path in target if (match := _AVERAGES.match(path)))
-    return [module for module in found if not any(p.startswith(f"params:{module}/") for p in target)]
+    return [module for module in _in_order(found) if not any(p.startswith(f"params:{module}/") for p in target)]
 
 
 def _units(target: Mapping[str, Any]) -> list[str]:
     """The hkx modules that hold weights, in order; the parts of an attention count as one."""
-    bundles = dict.fromkeys(p.partition(":")[2].rpartition("/")[0] for p in target if p.startswith("params:"))
-    out = {}
+    unordered = dict.fromkeys(p.partition(":")[2].rpartition("/")[0] for p in target if p.startswith("params:"))
+    bundles, out = _in_order(unordered), {}
     for bundle in bundles:
         outer = bundle.rpartition("/")[0]
         part = outer and all(f"{outer}/{p}" in bundles for p in ("query", "key", "value", "linear"))
@@ -219,17 +247,17 @@ def _paired(
     groups: dict[str, Weights], target: Mapping[str, Any], names: Names | None
 ) -> list[tuple[str, str, Weights]]:
     """Which PyTorch module is which hkx module; a recurrent network of several layers is several modules."""
-    split = {prefix: _layers(prefix, local) for prefix, local in groups.items()}
+    split = {prefix: layers_of(prefix, local) for prefix, local in groups.items()}
     if names is None:
         theirs = [(prefix, local) for prefix, layers in split.items() for local in layers]
         # Of the modules of hkx without weights the place among the others is not known, but the order is.
-        theirs.sort(key=lambda pair: set(pair[1]) <= {*_averages(""), "num_batches_tracked"})
+        theirs.sort(key=lambda pair: set(pair[1]) <= {*averages_of(""), "num_batches_tracked"})
         ours = _units(target) + _without_weights(target)
         if len(ours) != len(theirs):
             listed = [f"PyTorch: {prefix or '(the model itself)'}" for prefix, _ in theirs] + [
                 f"hkx: {m}" for m in ours
             ]
-            raise WeightMismatchError("The models have different numbers of layers", listed, _ADVICE)
+            raise WeightMismatchError("The models have different numbers of layers", listed, ADVICE)
         return [(prefix, module, local) for (prefix, local), module in zip(theirs, ours, strict=True)]
     if left := sorted(set(groups) - set(names)):
         raise WeightMismatchError("These modules of the PyTorch model are not in `names`", left)
@@ -247,198 +275,5 @@ def _paired(
     return out
 
 
-def _layers(prefix: str, local: Weights) -> list[Weights]:
-    """The layers of a recurrent network, which PyTorch keeps in one module; anything else is one layer."""
-    numbers = [int(k.rpartition("_l")[2]) for k in local if k.startswith("weight_ih_l") and k[11:].isdigit()]
-    if not numbers:
-        return [local]
-    out = [{k: v for k, v in local.items() if k.endswith(f"_l{n}")} for n in range(max(numbers) + 1)]
-    taken = {k for layer in out for k in layer if not k.startswith("weight_hr_l")}  # that projects the output
-    if left := sorted(set(local) - taken):
-        raise WeightMismatchError(
-            "These weights of a recurrent network have no counterpart in hkx",
-            [f"{prefix}.{k}".lstrip(".") for k in left],
-        )
-    return out
-
-
 def _flipped(prefix: str, module: str, transposed: Collection[str] | None) -> bool:
     return "transpose" in module.rpartition("/")[2] if transposed is None else prefix in transposed
-
-
-def _kernel(flip: bool) -> tuple[Callable[..., np.ndarray], Callable[..., np.ndarray]]:
-    def turned(w: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-        return np.flip(w, axes) if flip else w
-
-    def to_hkx(w: np.ndarray) -> np.ndarray:
-        return turned(w, tuple(range(2, w.ndim))).transpose(*range(2, w.ndim), 1, 0)
-
-    def to_torch(w: np.ndarray) -> np.ndarray:
-        return turned(w, tuple(range(w.ndim - 2))).transpose(w.ndim - 1, w.ndim - 2, *range(w.ndim - 2))
-
-    return to_hkx, to_torch
-
-
-def _same(w: np.ndarray) -> np.ndarray:
-    return w
-
-
-_TRANSPOSED = (np.transpose, np.transpose)
-_UNCHANGED = (_same, _same)
-Rules = dict[str, tuple[str, tuple[Callable[..., np.ndarray], Callable[..., np.ndarray]]]]
-
-
-def _rules(local: Weights, module: str, unit: Mapping[str, Any], flip: bool) -> Rules:
-    """For a layer whose weights correspond one to one: PyTorch's name to hkx's path and the two conversions."""
-    own = f"params:{module}"
-    ndim = local["weight"].ndim if "weight" in local else 1
-    if f"{own}/scale" in unit or f"{own}/offset" in unit:  # a normalisation, of any number of axes
-        ndim = 1
-    if f"{own}/alpha" in unit:
-        return {"weight": (f"{own}/alpha", _UNCHANGED)}
-    if ndim >= 3:
-        return {"weight": (f"{own}/w", _kernel(flip)), "bias": (f"{own}/b", _UNCHANGED)}
-    if ndim == 2 and f"{own}/embeddings" in unit:
-        return {"weight": (f"{own}/embeddings", _UNCHANGED)}
-    if ndim == 2:
-        return {"weight": (f"{own}/w", _TRANSPOSED), "bias": (f"{own}/b", _UNCHANGED)}
-    return {"weight": (f"{own}/scale", _UNCHANGED), "bias": (f"{own}/offset", _UNCHANGED)}
-
-
-def _averages(module: str) -> dict[str, str]:
-    return {"running_mean": f"state:{module}/~/mean_ema", "running_var": f"state:{module}/~/var_ema"}
-
-
-def _recurrent(local: Weights) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The weights of one layer and its two biases, zero where there are none."""
-    by_kind = {k.rpartition("_l")[0]: v for k, v in local.items()}
-    w_i, w_h = by_kind["weight_ih"], by_kind["weight_hh"]
-    zero = np.zeros(len(w_i), w_i.dtype)
-    return w_i, w_h, by_kind.get("bias_ih", zero), by_kind.get("bias_hh", zero)
-
-
-def _swapped(w: np.ndarray) -> np.ndarray:
-    """PyTorch's order of the gates of an LSTM along the first axis (i, f, g, o) to hkx's (i, g, f, o), or back."""
-    i, second, third, o = np.split(w, 4)
-    return np.concatenate([i, third, second, o])
-
-
-def _forget(size: int) -> np.ndarray:
-    """What `hkx.LSTM` adds to the bias of the forget gate, in PyTorch's order of gates."""
-    return np.concatenate([np.zeros(size), np.ones(size), np.zeros(2 * size)])
-
-
-def _gates(prefix: str, local: Weights) -> int:
-    w_i, w_h, *_ = _recurrent(local)
-    gates = len(w_i) // w_h.shape[1]
-    if gates not in (3, 4):
-        raise WeightMismatchError(f"{prefix!r} is neither an LSTM nor a GRU: it has {gates} gates")
-    return gates
-
-
-def _check_gru(prefix: str, module: str, unit: Mapping[str, Any]) -> None:
-    if f"params:{module}/b_h" not in unit:
-        raise WeightMismatchError(
-            f"{prefix!r} is a GRU, which {module!r} cannot compute",
-            advice="PyTorch's GRU applies its reset gate after the product: use `hkx.interop.torch.ResetAfterGRU`.",
-        )
-
-
-def _to_hkx(prefix: str, local: Weights, module: str, unit: Mapping[str, Any], flip: bool) -> Weights:
-    """The weights of one PyTorch layer by the paths of hkx."""
-    own = f"params:{module}"
-    if any(k.startswith("weight_ih") for k in local):
-        w_i, w_h, b_i, b_h = _recurrent(local)
-        if _gates(prefix, local) == 3:
-            _check_gru(prefix, module, unit)
-            return {f"{own}/w_i": w_i.T, f"{own}/w_h": w_h.T, f"{own}/b_i": b_i, f"{own}/b_h": b_h}
-        linear = own if own.endswith("/linear") else f"{own}/linear"
-        bias = b_i + b_h - _forget(w_h.shape[1])
-        return {f"{linear}/w": _swapped(np.concatenate([w_i, w_h], axis=1)).T, f"{linear}/b": _swapped(bias)}
-    if "out_proj.weight" in local:
-        return _attention_to_hkx(prefix, local, own)
-    rules = _rules(local, module, unit, flip)
-    out = {}
-    for key, value in local.items():
-        if key in _averages(module):
-            ema = _averages(module)[key]
-            count = max(int(local.get("num_batches_tracked", np.array(0))), _WARM)
-            out |= {f"{ema}/average": value, f"{ema}/hidden": value, f"{ema}/counter": np.array(count)}
-        elif key != "num_batches_tracked":
-            if key not in rules:
-                raise WeightMismatchError("hkx has no counterpart to this weight", [f"{prefix}.{key}"])
-            path, (to_hkx, _) = rules[key]
-            out[path] = to_hkx(value)
-    return out
-
-
-def _attention_to_hkx(prefix: str, local: Weights, own: str) -> Weights:
-    known = {"in_proj_weight", "in_proj_bias", "q_proj_weight", "k_proj_weight", "v_proj_weight"}
-    if left := sorted(set(local) - known - {"out_proj.weight", "out_proj.bias"}):
-        raise WeightMismatchError("hkx has no counterpart to these weights", [f"{prefix}.{k}" for k in left])
-    parts = ("query", "key", "value")
-    if "in_proj_weight" in local:
-        inputs = np.split(local["in_proj_weight"], 3)
-    else:
-        inputs = [local[f"{p[0]}_proj_weight"] for p in parts]
-    out = {f"{own}/{p}/w": w.T for p, w in zip(parts, inputs, strict=True)}
-    if "in_proj_bias" in local:
-        biases = np.split(local["in_proj_bias"], 3)
-        out |= {f"{own}/{p}/b": b for p, b in zip(parts, biases, strict=True)}
-    out[f"{own}/linear/w"] = local["out_proj.weight"].T
-    if "out_proj.bias" in local:
-        out[f"{own}/linear/b"] = local["out_proj.bias"]
-    return out
-
-
-def _to_torch(prefix: str, like: Weights, module: str, unit: Mapping[str, Any], flip: bool) -> Weights:
-    """The weights of one hkx module by the names that PyTorch gives them in its layer."""
-    own = f"params:{module}"
-
-    def get(path: str) -> np.ndarray:
-        if path not in unit:
-            raise WeightMismatchError("The hkx model has no weight for this of the PyTorch model", [path], _ADVICE)
-        return np.asarray(unit[path])
-
-    if any(k.startswith("weight_ih") for k in like):
-        return _recurrent_to_torch(prefix, like, module, unit, get)
-    if "out_proj.weight" in like:
-        parts, out = ("query", "key", "value"), {}
-        weights = [get(f"{own}/{p}/w").T for p in parts]
-        if "in_proj_weight" in like:
-            out["in_proj_weight"] = np.concatenate(weights)
-        else:
-            out |= {f"{p[0]}_proj_weight": w for p, w in zip(parts, weights, strict=True)}
-        if "in_proj_bias" in like:
-            out["in_proj_bias"] = np.concatenate([get(f"{own}/{p}/b") for p in parts])
-        out["out_proj.weight"] = get(f"{own}/linear/w").T
-        return out | ({"out_proj.bias": get(f"{own}/linear/b")} if "out_proj.bias" in like else {})
-    out, averages, rules = {}, _averages(module), _rules(like, module, unit, flip)
-    for key in like:
-        if key == "num_batches_tracked":
-            out[key] = get(f"{averages['running_mean']}/counter")
-        elif key in averages:
-            out[key] = get(f"{averages[key]}/average")
-        elif key in rules:
-            path, (_, to_torch) = rules[key]
-            out[key] = to_torch(get(path))
-    return out
-
-
-def _recurrent_to_torch(
-    prefix: str, like: Weights, module: str, unit: Mapping[str, Any], get: Callable[[str], np.ndarray]
-) -> Weights:
-    own, suffix = f"params:{module}", "_l" + next(iter(like)).rpartition("_l")[2]
-    if _gates(prefix, like) == 3:
-        _check_gru(prefix, module, unit)
-        w_i, w_h, b_i, b_h = (get(f"{own}/{n}").T for n in ("w_i", "w_h", "b_i", "b_h"))
-    else:
-        linear = own if own.endswith("/linear") else f"{own}/linear"
-        size = like[f"weight_hh{suffix}"].shape[1]
-        w_i, w_h = np.split(_swapped(get(f"{linear}/w").T), [-size], axis=1)
-        b_i = _swapped(get(f"{linear}/b")) + _forget(size)
-        b_h = np.zeros_like(b_i)
-    if f"bias_ih{suffix}" not in like and np.any(b_i + b_h):
-        raise WeightMismatchError("The PyTorch model has no bias to take this weight of the hkx model", [f"{module}/b"])
-    named = {"weight_ih": w_i, "weight_hh": w_h, "bias_ih": b_i, "bias_hh": b_h}
-    return {k: named[k.rpartition("_l")[0]] for k in like}

@@ -205,6 +205,98 @@ def test_a_sequence_of_layers_and_a_network_of_two_recurrent_layers():
     )
 
 
+class Summed(hkx.Module):
+    """Recurrent layers, each of one direction or of both."""
+
+    def __init__(self, core, sizes, both, time_major=True):
+        super().__init__()
+        self.core, self.sizes, self.both, self.time_major = core, sizes, both, time_major
+
+    def __call__(self, x):
+        for size in self.sizes:
+            if self.both:
+                x, _ = hkx.Bidirectional(self.core(size), self.core(size))(x, time_major=self.time_major)
+            else:
+                core = self.core(size)
+                batch_size = x.shape[1 if self.time_major else 0]
+                x, _ = hkx.dynamic_unroll(core, x, core.initial_state(batch_size), self.time_major)
+        return x
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["forward", "both"])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("cell", ["LSTM", "GRU"])
+def test_recurrent_networks_of_several_layers_and_directions(cell, layers, both):
+    core = {"LSTM": hkx.LSTM, "GRU": ResetAfterGRU}[cell]
+    for options in ({}, {"batch_first": True, "bias": False}):
+        theirs = trained(getattr(NN, cell)(6, 3, num_layers=layers, bidirectional=both, **options))
+        time_major = not options.get("batch_first", False)
+        model = hkx.transform(lambda x, t=time_major: Summed(core, [3] * layers, both, t)(x))
+        template = model.init(jax.random.key(0), SEQUENCE)
+        params, _ = from_state_dict(theirs.state_dict(), template)
+        expected = theirs(torch.tensor(SEQUENCE))[0].detach().numpy()
+        np.testing.assert_allclose(model.apply(params, None, SEQUENCE), expected, rtol=1e-5, atol=1e-5)
+        # Sorted by name; and the names given one by one.
+        again, _ = from_state_dict(theirs.state_dict(), jax.tree.map(jnp.zeros_like, template))
+        named, _ = from_state_dict(
+            theirs.state_dict(), template, names={"": [m.removesuffix("/linear") for m in template]}
+        )
+        for other in (again, named):
+            jax.tree.map(np.testing.assert_array_equal, params, other)
+        back = getattr(NN, cell)(6, 3, num_layers=layers, bidirectional=both, **options)
+        back.load_state_dict(to_state_dict(params, None, back.state_dict()))
+        np.testing.assert_allclose(back(torch.tensor(SEQUENCE))[0].detach().numpy(), expected, rtol=1e-5, atol=1e-5)
+    jax.clear_caches()
+
+
+@pytest.mark.parametrize("cell", ["LSTMCell", "GRUCell"])
+def test_one_step_of_a_recurrent_network(cell):
+    theirs = trained(NN.Sequential(getattr(NN, cell)(6, 3)))
+    core = {"LSTMCell": hkx.LSTM, "GRUCell": ResetAfterGRU}[cell]
+    model = hkx.transform(lambda x: core(3)(x, core(3).initial_state(2))[0])
+    params, _ = from_state_dict(theirs.state_dict(), model.init(jax.random.key(0), SEQUENCE[0]))
+    out = theirs(torch.tensor(SEQUENCE[0]))
+    expected = (out[0] if isinstance(out, tuple) else out).detach().numpy()
+    np.testing.assert_allclose(model.apply(params, None, SEQUENCE[0]), expected, rtol=1e-5, atol=1e-5)
+    back = getattr(NN, cell)(6, 3)
+    back.load_state_dict(to_state_dict(params, None, back.state_dict()))
+
+
+def test_weights_sorted_by_name_are_paired_by_their_numbers():
+    theirs = trained(NN.Sequential(*[NN.Linear(4, 4) for _ in range(12)]))
+    model = hkx.transform(lambda x: hkx.Sequential([hkx.Linear(4) for _ in range(12)])(x))
+    template = model.init(jax.random.key(0), data(2, 4))
+    expected, _ = from_state_dict(theirs.state_dict(), template)
+    np.testing.assert_array_equal(expected["linear_10"]["b"], theirs[10].bias.detach().numpy())
+    by_name = dict(sorted(theirs.state_dict().items()))  # as files of safetensors hold them: 0, 1, 10, 11, 2
+    shapes = jax.eval_shape(model.init, jax.random.key(0), data(2, 4))  # linear, linear_1, linear_10, linear_11, …
+    for weights, params in ((theirs.state_dict(), shapes), (by_name, template), (by_name, shapes)):
+        found, _ = from_state_dict(weights, params)
+        jax.tree.map(np.testing.assert_array_equal, found, expected)
+        back = to_state_dict(found, None, weights)
+        assert all(torch.equal(back[k], v) for k, v in theirs.state_dict().items())
+
+
+def test_shared_weights_have_one_place():
+    class Tied(NN.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.out = NN.Embedding(7, 4), NN.Linear(4, 7, bias=False)
+            self.out.weight = self.embed.weight
+
+    theirs = Tied()
+    model = hkx.transform(lambda i: hkx.Embed(7, 4)(i))
+    template = model.init(jax.random.key(0), np.arange(3))
+    names = {"embed": "embed", "out": "embed"}
+    params, _ = from_state_dict(theirs.state_dict(), template, names=names)
+    np.testing.assert_array_equal(params["embed"]["embeddings"], theirs.embed.weight.detach().numpy())
+    back = to_state_dict(params, None, theirs.state_dict(), names=names)
+    assert torch.equal(back["out.weight"], theirs.out.weight) and torch.equal(back["embed.weight"], theirs.out.weight)
+    theirs.out.weight = NN.Parameter(torch.ones(7, 4))
+    with pytest.raises(WeightMismatchError, match="which differ, are for 'params:embed/embeddings'"):
+        from_state_dict(theirs.state_dict(), template, names=names)
+
+
 def test_what_does_not_fit_is_named():
     ours = hkx.transform(lambda x: hkx.Linear(4)(x)).init(jax.random.key(0), np.ones([1, 6], np.float32))
     with pytest.raises(WeightMismatchError, match="different numbers of layers"):
@@ -226,6 +318,15 @@ def test_what_does_not_fit_is_named():
         to_state_dict({**ours, "other": {"w": np.ones(2)}}, None, NN.Linear(6, 4).state_dict(), names={"": "linear"})
     with pytest.raises(WeightMismatchError, match=r"PyTorch model:\n  params:linear/b"):
         to_state_dict(without, None, NN.Linear(6, 4).state_dict())
+    with pytest.raises(WeightMismatchError, match=r"`state_dict` must be the dict .*, got Linear"):
+        from_state_dict(NN.Linear(6, 4), ours)
+    with pytest.raises(WeightMismatchError, match=r"`params` must be a dict .*, got tuple"):
+        from_state_dict(NN.Linear(6, 4).state_dict(), (ours, {}))
+    with pytest.raises(WeightMismatchError, match="'params:linear/w' is complex, expected float32"):
+        from_state_dict(NN.Linear(6, 4, dtype=torch.complex64).state_dict(), ours)
+    tall = hkx.transform(lambda x: hkx.Conv2D(4, (3, 1))(x)).init(jax.random.key(0), np.ones([1, 5, 5, 6]))
+    with pytest.raises(WeightMismatchError, match=r"shape \(1, 3, 6, 4\), expected \(3, 1, 6, 4\)"):
+        from_state_dict(NN.Conv2d(6, 4, (1, 3)).state_dict(), tall)
     lstm = hkx.transform(lambda x: unrolled(hkx.LSTM(5), x)).init(jax.random.key(0), SEQUENCE)
     with pytest.raises(WeightMismatchError, match="no bias to take"):
         to_state_dict(lstm, None, NN.LSTM(6, 5, bias=False).state_dict())
@@ -326,8 +427,10 @@ def test_weights_that_cannot_be_converted_are_named():
             from_state_dict(weights, template)
 
     lstm = lambda x: unrolled(hkx.LSTM(5), x)  # noqa: E731
-    both_ways = NN.Sequential(NN.LSTM(6, 5, bidirectional=True)).state_dict()
-    raised(both_ways, lstm, SEQUENCE, "in hkx:\n  0.bias_hh_l0_reverse")
+    both_ways = NN.LSTM(6, 5, bidirectional=True)
+    raised(both_ways.state_dict(), lstm, SEQUENCE, "different numbers of layers")
+    raised({"weight_ih_l0": torch.ones(20, 6)}, lstm, SEQUENCE, "lacks a weight:\n  weight_hh")
+    raised(NN.RNN(6, 5).state_dict(), lambda x: unrolled(hkx.VanillaRNN(5), x), SEQUENCE, "tanh unless told otherwise")
     raised(NN.LSTM(6, 5, proj_size=3).state_dict(), lstm, SEQUENCE, "counterpart in hkx:\n  weight_hr_l0")
     attention = lambda x: hkx.MultiHeadAttention(2, 3, w_init=jnp.zeros)(x, x, x)  # noqa: E731
     raised(NN.MultiheadAttention(6, 2, add_bias_kv=True).state_dict(), attention, data(2, 5, 6), "bias_k")
