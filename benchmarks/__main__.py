@@ -17,7 +17,7 @@ from tqdm import tqdm
 from benchmarks import harness
 
 BENCHMARKS = (
-    *("imports", "init", "tracing", "dispatch", "compiled", "layer_stack", "transposed"),
+    *("imports", "init", "tracing", "dispatch", "compiled", "layer_stack", "transposed", "unroll"),
     *("parallel", "rlx_returns"),
 )
 VERSIONS = ("jax", "jaxlib", "numpy", "dm-haiku", "rlax", "flax", "equinox")

@@ -127,6 +127,24 @@ def _passing_traces() -> tuple[type, ...]:
     return tuple(set(seen))
 
 
+def recording() -> bool:
+    """Whether operations are recorded now, by `jit`, `scan` and the like, instead of being run one by one."""
+    trace = find_top_trace(())
+    while isinstance(trace, _passing_traces()):
+        trace = getattr(trace, "parent_trace", None)
+    return not isinstance(trace, _running_trace())
+
+
+@functools.cache
+def _running_trace() -> type:
+    """The class of the trace that runs operations one by one: what a new thread begins with."""
+    seen: list[type] = []
+    thread = threading.Thread(target=lambda: seen.append(type(find_top_trace(()))))
+    thread.start()
+    thread.join()
+    return seen[0]
+
+
 class Frame:
     """The parameters, state, key sequences and name scopes of one running transform."""
 

@@ -8,9 +8,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hkx.core.frame import local, recording
 from hkx.core.module import Module
+from hkx.core.transform import running_init
 from hkx.lift.control import scan
-from hkx.nn.recurrent.cells import RNNCore
+from hkx.nn.linear import Linear
+from hkx.nn.recurrent.cells import GRU, LSTM, IdentityCore, RNNCore, VanillaRNN
+from hkx.nn.recurrent.conv_cells import Conv1DLSTM, Conv2DLSTM, Conv3DLSTM
+from hkx.nn.recurrent.deep import DeepRNN, ResetCore
 
 
 def _swap_time_and_batch(tree: Any) -> Any:
@@ -29,7 +34,11 @@ def static_unroll(
 ) -> tuple[Any, Any]:
     """Applies a core to a sequence, step by step in Python: the compiled program has a copy of the core for every step.
 
-    Compilation takes longer than with `hkx.dynamic_unroll`, and the result may run faster for short sequences.
+    Compilation takes longer than with `hkx.dynamic_unroll`, and the result may run faster for short sequences on a GPU
+    or TPU. On a CPU it runs slower: there XLA computes chains of elementwise operations, such as the cell of an LSTM,
+    again for each of their uses, and the gradient of T steps grows with the square of T. Where nobody can see the
+    difference, that is in a compiled program on a CPU, for a core made of this package's own cells with no hooks
+    around, the steps are therefore compiled as a loop.
 
     Args:
       core: an `hkx.RNNCore`, or a function of inputs and state that returns outputs and state.
@@ -58,6 +67,9 @@ def static_unroll(
     if not time_major:
         input_sequence = _swap_time_and_batch(input_sequence)
     _length(input_sequence)
+    if _better_as_loop(core, input_sequence, initial_state):
+        state, stacked = jax.lax.scan(_step_of(core), initial_state, input_sequence)
+        return (stacked if time_major else _swap_time_and_batch(stacked)), state
     outputs, state = [], initial_state
     leaves, structure = jax.tree.flatten(input_sequence)
     for step in zip(*(jnp.unstack(jnp.asarray(x)) for x in leaves), strict=True):
@@ -67,6 +79,49 @@ def static_unroll(
         raise ValueError("`input_sequence` has no steps: the shape of the outputs is not known.")
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *outputs)
     return (stacked if time_major else _swap_time_and_batch(stacked)), state
+
+
+_FEW_STEPS = 4  # fewer are compiled as quickly as a loop
+_OWN_CELLS = (VanillaRNN, LSTM, GRU, IdentityCore, Conv1DLSTM, Conv2DLSTM, Conv3DLSTM, Linear)
+
+
+def _step_of(core: Callable[[Any, Any], tuple[Any, Any]]) -> Callable[[Any, Any], tuple[Any, Any]]:
+    def step(state: Any, inputs: Any) -> tuple[Any, Any]:
+        outputs, state = core(inputs, state)
+        return state, outputs
+
+    return step
+
+
+def _better_as_loop(core: Any, input_sequence: Any, initial_state: Any) -> bool:
+    """Whether the steps may be compiled as a loop, with nothing to be seen of it but the time that it saves."""
+    if not (recording() and jax.default_backend() == "cpu" and _has_no_python_of_a_user(core)):
+        return False
+    if running_init() or any(local.hooks.values()):
+        return False
+    lengths = {jnp.shape(x)[:1] for x in jax.tree.leaves(input_sequence)}
+    if len(lengths) > 1 or min(lengths) < (_FEW_STEPS,):
+        return False
+
+    def first_step(state: Any, sequence: Any) -> tuple[Any, Any]:
+        return _step_of(core)(state, jax.tree.map(lambda x: jnp.asarray(x)[0], sequence))
+
+    before, structure = jax.tree.flatten(initial_state)
+    program, (after, _) = jax.make_jaxpr(first_step, return_shape=True)(initial_state, input_sequence)
+    if jax.tree.structure(after) != structure:
+        return False
+    return program.out_avals[: len(before)] == [jax.typeof(x) for x in before]
+
+
+def _has_no_python_of_a_user(core: Any) -> bool:
+    """Whether calling the core runs this package's code and JAX's, and nothing that may count or keep its calls."""
+    if type(core) in _OWN_CELLS:
+        return True
+    if type(core) is ResetCore:
+        return _has_no_python_of_a_user(core.core)
+    if isinstance(core, DeepRNN) and type(core).__module__ == DeepRNN.__module__:
+        return all(_has_no_python_of_a_user(layer) for layer in core.layers)
+    return any(core is function for function in vars(jax.nn).values())
 
 
 def dynamic_unroll(
