@@ -8,6 +8,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+import jax
+
 
 class HkxError(Exception):
     """The base of every exception that hkx raises by name."""
@@ -25,7 +27,7 @@ class NotInTransformError(HkxError, ValueError):
     def __init__(self, name: str, is_module: bool = False):
         must = "must be initialized inside an" if is_module else "must be used as part of an"
         super().__init__(
-            f"`{name}` {must} `hkx.transform`. Put the code in a function and transform it:\n\n"
+            f"`{name}` {must} `hk.transform` (`import hkx as hk`). Put the code in a function and transform it:\n\n"
             "    def forward(x):\n"
             f"        ...  # {name} goes here\n"
             "        return y\n\n"
@@ -239,7 +241,8 @@ class JitInTransformError(HkxError, ValueError):
         super().__init__(
             f"A function that went through `jax.{kind}` was passed to `hkx.transform`. It is not a pure function yet: "
             "its parameters and keys are not among its arguments. Transform first, then compile what comes out: "
-            f"instead of `hkx.transform(jax.{kind}(f)).apply` write `jax.{kind}(hkx.transform(f).apply)`."
+            f"instead of `hk.transform(jax.{kind}(f)).apply` write `jax.{kind}(hk.transform(f).apply)` "
+            "(`import hkx as hk`)."
         )
 
 
@@ -267,7 +270,7 @@ class InvalidTransformedError(HkxError, ValueError, TypeError):
         )
 
 
-class JaxUsageError(HkxError, ValueError):
+class JaxUsageError(HkxError, ValueError, jax.errors.UnexpectedTracerError):
     """A JAX transform was used inside a transformed function in a way that gives a wrong result.
 
     The three cases below are its subclasses. Each is detected where it happens, in every version of JAX, from the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import jax
 
 from hkx.core.errors import InvalidTemplateError, InvalidTransformedError
 from hkx.core.transform import Transformed, TransformedWithState, stateless, transform_with_state
-from hkx.core.types import MutableParams, MutableState
+from hkx.core.types import MutableParams, MutableState, State
 
 
 class MultiTransformed(NamedTuple):
@@ -117,9 +118,9 @@ def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTra
             out, state = apply_with_state(params, None, rng, *args, **kwargs)
             return stateless(out, state, _WITH_STATE)
 
-        return _arguments_of(apply_with_state, apply, _dropped(1))
+        return _arguments_of(apply_with_state, apply, _dropped(1), _first)
 
-    return MultiTransformed(_arguments_of(pair.init, init), jax.tree.map(part, pair.apply))
+    return MultiTransformed(_arguments_of(pair.init, init, out=_first), jax.tree.map(part, pair.apply))
 
 
 _WITH_STATE = "multi_transform_with_state"
@@ -163,15 +164,28 @@ def _dropped(i: int) -> Callable[[Parameters], Parameters]:
     return lambda given: [p for n, p in enumerate(given) if n != i or p.kind in variable]
 
 
+def _first(result: Any) -> Any:
+    """What is returned without the state."""
+    return typing.get_args(result)[0] if typing.get_origin(result) is tuple else result
+
+
+def _pair_of(result: Any) -> Any:
+    return result if result is inspect.Signature.empty else tuple[result, State]
+
+
 def _arguments_of(
-    f: Callable[..., Any], function: Callable[..., Any], change: Callable[[Parameters], Parameters] = list
+    f: Callable[..., Any],
+    function: Callable[..., Any],
+    change: Callable[[Parameters], Parameters] = list,
+    out: Callable[[Any], Any] = lambda result: result,
 ) -> Callable[..., Any]:
-    """`function` with the name of `f` and its arguments, but for a change, for editors and `inspect.signature`."""
+    """`function` with the name of `f` and its signature, but for changes, for editors and `inspect.signature`."""
     function.__name__ = getattr(f, "__name__", function.__name__)
     function.__qualname__ = getattr(f, "__qualname__", function.__qualname__)
     with contextlib.suppress(TypeError, ValueError, IndexError):
         signature = inspect.signature(f)
-        signature = signature.replace(parameters=change(list(signature.parameters.values())))
+        parameters = change(list(signature.parameters.values()))
+        signature = signature.replace(parameters=parameters, return_annotation=out(signature.return_annotation))
         function.__signature__ = signature  # type: ignore[attr-defined]
     return function
 
@@ -243,8 +257,8 @@ def without_state(f: TransformedWithState) -> Transformed:
     def apply(params: Any, *args: Any, **kwargs: Any) -> Any:
         return stateless(*f.apply(params, {}, *args, **kwargs))
 
-    apply = _arguments_of(f.apply, apply, _dropped(1))
-    return Transformed(_arguments_of(f.init, init), apply)
+    apply = _arguments_of(f.apply, apply, _dropped(1), _first)
+    return Transformed(_arguments_of(f.init, init, out=_first), apply)
 
 
 def with_empty_state(f: Transformed) -> TransformedWithState:
@@ -271,5 +285,7 @@ def with_empty_state(f: Transformed) -> TransformedWithState:
     def apply(params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         return f.apply(params, *args, **kwargs), {}
 
-    apply = _arguments_of(f.apply, apply, lambda given: [given[0], given[0].replace(name="state"), *given[1:]])
-    return TransformedWithState(_arguments_of(f.init, init), apply)
+    apply = _arguments_of(
+        f.apply, apply, lambda given: [given[0], given[0].replace(name="state"), *given[1:]], _pair_of
+    )
+    return TransformedWithState(_arguments_of(f.init, init, out=_pair_of), apply)

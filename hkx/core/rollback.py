@@ -16,10 +16,13 @@ from typing import Any
 import numpy as np
 
 MOST_OBJECTS = 10_000  # that are looked into
+_LIBRARIES = {"hkx", "jax", "numpy", "rlx"}  # which change nothing of their own
 
 
 def remember(f: Callable[..., Any], *arguments: Any) -> Callable[[], None]:
     """Looks at what `f` can change: its arguments, and the variables and objects of its own module that it refers to.
+
+    A function that `f` holds in a variable of its own, as a decorator does, has its module looked at likewise.
 
     Args:
       f: the function.
@@ -32,7 +35,7 @@ def remember(f: Callable[..., Any], *arguments: Any) -> Callable[[], None]:
     inner: Any = f
     while isinstance(inner, functools.partial):
         inner = inner.func
-    home = getattr(inner, "__module__", None)
+    homes = {getattr(inner, "__module__", None)}
     undo: list[Callable[[], None]] = [
         functools.partial(np.random.set_state, np.random.get_state()),
         functools.partial(random.setstate, random.getstate()),
@@ -43,7 +46,7 @@ def remember(f: Callable[..., Any], *arguments: Any) -> Callable[[], None]:
         x = todo.pop()
         if id(x) not in seen:
             seen[id(x)] = x
-            todo += _parts(x, home, undo)
+            todo += _parts(x, homes, undo)
 
     def put_back() -> None:
         for change in undo:
@@ -52,7 +55,7 @@ def remember(f: Callable[..., Any], *arguments: Any) -> Callable[[], None]:
     return put_back
 
 
-def _parts(x: Any, home: str | None, undo: list[Callable[[], None]]) -> Iterable[Any]:
+def _parts(x: Any, homes: set[str | None], undo: list[Callable[[], None]]) -> Iterable[Any]:
     """What `x` refers to; adds to `undo` what puts it back."""
     if isinstance(x, (dict, list, set)):
         kept = _contents(x)
@@ -76,10 +79,10 @@ def _parts(x: Any, home: str | None, undo: list[Callable[[], None]]) -> Iterable
     if isinstance(x, property):
         return x.fget, x.fset
     if inspect.isfunction(x):
-        return _variables(x, undo) if x.__module__ == home else ()
+        return _variables(x, homes, undo) if x.__module__ in homes else ()
     if isinstance(x, type):
-        return tuple(vars(x).values()) if x.__module__ == home else ()
-    return (vars(x), type(x)) if type(x).__module__ == home and hasattr(x, "__dict__") else ()
+        return tuple(vars(x).values()) if x.__module__ in homes else ()
+    return (vars(x), type(x)) if type(x).__module__ in homes and hasattr(x, "__dict__") else ()
 
 
 def _contents(x: Any) -> list[Any]:
@@ -103,7 +106,7 @@ def _names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*inner)
 
 
-def _variables(f: Any, undo: list[Callable[[], None]]) -> list[Any]:
+def _variables(f: Any, homes: set[str | None], undo: list[Callable[[], None]]) -> list[Any]:
     """The values of the variables outside of `f` that it refers to."""
     names = {name: f.__globals__[name] for name in _names(f.__code__) if name in f.__globals__}
     undo.append(lambda: f.__globals__.update(names))
@@ -114,5 +117,7 @@ def _variables(f: Any, undo: list[Callable[[], None]]) -> list[Any]:
         except ValueError:  # the variable has no value yet
             continue
         undo.append(functools.partial(setattr, cell, "cell_contents", value))
+        if inspect.isfunction(value) and value.__module__.partition(".")[0] not in _LIBRARIES:
+            homes.add(value.__module__)
         values.append(value)
     return values

@@ -208,18 +208,27 @@ def _check_callable(f: Any) -> None:
         raise JitInTransformError("pmap")
 
 
-def _keep_signature(function: Callable[..., Any], f: Callable[..., Any], leading: tuple[str, ...], name: str) -> None:
-    """Gives `function` the arguments of `f` after the leading ones, for editors, `help` and `inspect.signature`."""
+_ANNOTATIONS: dict[str, Any] = {"rng": jax.Array | int | None, "params": Params | None, "state": State | None}
+
+
+def _keep_signature(function: Callable[..., Any], f: Callable[..., Any], leading: tuple[str, ...], out: Any) -> None:
+    """Gives `function` the arguments of `f` after the leading ones, for editors, `help` and `inspect.signature`.
+
+    `out` says what it returns, given what `f` does.
+    """
+    name = function.__name__.partition("_")[0]
     function.hkx_made_of = f  # type: ignore[attr-defined]
     function.__name__ = name
     function.__qualname__ = f"{getattr(f, '__qualname__', type(f).__name__)}.{name}"
     function.__doc__ = f"`{name}({', '.join((*leading, '*args', '**kwargs'))})` of `{getattr(f, '__name__', f)}`."
     try:
-        theirs = list(inspect.signature(f).parameters.values())
-        positional = any(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in theirs)
+        theirs = inspect.signature(f)
+        rest = list(theirs.parameters.values())
+        positional = any(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in rest)
         kind = inspect.Parameter.POSITIONAL_ONLY if positional else inspect.Parameter.POSITIONAL_OR_KEYWORD
-        first = [inspect.Parameter(p, kind) for p in leading]
-        function.__signature__ = inspect.Signature(first + theirs)  # type: ignore[attr-defined]
+        first = [inspect.Parameter(p, kind, annotation=_ANNOTATIONS[p]) for p in leading]
+        result = Any if theirs.return_annotation is inspect.Signature.empty else theirs.return_annotation
+        function.__signature__ = inspect.Signature(first + rest, return_annotation=out(result))  # type: ignore[attr-defined]
     except (TypeError, ValueError):
         pass
 
@@ -315,8 +324,8 @@ def transform_with_state(f: Callable[P, R]) -> TransformedWithState[P, R]:
     ) -> tuple[R, MutableState]:
         return _apply(f, params, state, _key(rng, "Apply", "apply(params, state, rng, *a, **k)"), args, kwargs)
 
-    _keep_signature(init, f, ("rng",), "init")
-    _keep_signature(apply, f, ("params", "state", "rng"), "apply")
+    _keep_signature(init, f, ("rng",), lambda _: tuple[Params, State])
+    _keep_signature(apply, f, ("params", "state", "rng"), lambda result: tuple[result, State])
     return TransformedWithState(init, apply)
 
 
@@ -370,9 +379,9 @@ def transform(f: Callable[P, R], *, apply_rng: bool = True) -> Transformed[P, R]
     def apply_without_rng(params: Params | None, *args: P.args, **kwargs: P.kwargs) -> R:
         return stateless(*_apply(f, params, None, None, args, kwargs))
 
-    _keep_signature(init, f, ("rng",), "init")
-    _keep_signature(apply, f, ("params", "rng"), "apply")
-    _keep_signature(apply_without_rng, f, ("params",), "apply")
+    _keep_signature(init, f, ("rng",), lambda _: Params)
+    _keep_signature(apply, f, ("params", "rng"), lambda result: result)
+    _keep_signature(apply_without_rng, f, ("params",), lambda result: result)
     return Transformed(init, apply if apply_rng else apply_without_rng)  # type: ignore[arg-type]
 
 

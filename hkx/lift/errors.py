@@ -70,7 +70,7 @@ class BranchMismatchError(HkxError, TypeError):
         )
 
 
-class ScanLengthError(HkxError, ValueError):
+class ScanLengthError(HkxError, ValueError, IndexError):
     """The inputs of a `scan` or `map` have no length, or several."""
 
     def __init__(self, function: str, problem: str):
@@ -87,7 +87,7 @@ class MissingSplitRNGError(HkxError, TypeError):
         super().__init__(
             "`hkx.vmap` requires the split_rng argument: `hkx.vmap(f, split_rng=True)` gives every mapped call its own "
             "keys (for example for dropout), `split_rng=False` gives all of them the same. Code that cannot be changed "
-            "may set `hkx.vmap.require_split_rng = False`."
+            "may set `hk.vmap.require_split_rng = False` (`import hkx as hk`)."
         )
 
 

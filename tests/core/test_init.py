@@ -325,6 +325,20 @@ def test_values_appended_to_a_list_are_real_ones():
     assert np.isfinite(pairs[0][1]).all()
 
 
+def test_what_a_decorated_function_appends_is_put_back(monkeypatch):
+    kept = []
+
+    def f():
+        kept.append(hkx.next_rng_key())
+
+    def decorated():  # as a decorator from another file would give it
+        return f()
+
+    monkeypatch.setattr(decorated, "__module__", "helpers")
+    hkx.transform(decorated).init(0)
+    assert len(kept) == 1 and isinstance(kept[0], jax.Array) and not isinstance(kept[0], jax.core.Tracer)
+
+
 def test_effects_are_kept():
     seen = []
 

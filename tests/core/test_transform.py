@@ -5,6 +5,7 @@ import gc
 import inspect
 import threading
 import weakref
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -163,24 +164,31 @@ def test_kinds_of_pairs():
     assert own.apply({}, 1) == 2
 
 
+def arguments(function):
+    """The signature without what it says about the arguments that the transform adds, and about the result."""
+    given = inspect.signature(function).parameters.values()
+    plain = [p.replace(annotation=p.empty) if p.name in ("rng", "params", "state") else p for p in given]
+    return str(inspect.Signature(plain))
+
+
 def test_signatures_and_names_are_the_users():
     def forward(x, *, is_training: bool = True):
         return x
 
     model = hkx.transform_with_state(forward)
-    assert str(inspect.signature(model.init)) == "(rng, x, *, is_training: bool = True)"
-    assert str(inspect.signature(model.apply)) == "(params, state, rng, x, *, is_training: bool = True)"
+    assert arguments(model.init) == "(rng, x, *, is_training: bool = True)"
+    assert arguments(model.apply) == "(params, state, rng, x, *, is_training: bool = True)"
     assert "forward" in model.apply.__qualname__
-    assert str(inspect.signature(hkx.transform(forward).apply)) == "(params, rng, x, *, is_training: bool = True)"
+    assert arguments(hkx.transform(forward).apply) == "(params, rng, x, *, is_training: bool = True)"
     bare = hkx.without_apply_rng(model)
-    assert str(inspect.signature(bare.apply)) == "(params, state, x, *, is_training: bool = True)"
+    assert arguments(bare.apply) == "(params, state, x, *, is_training: bool = True)"
     bare = hkx.without_apply_rng(hkx.without_state(model))
-    assert str(inspect.signature(bare.apply)) == "(params, x, *, is_training: bool = True)"
-    assert str(inspect.signature(bare.init)) == str(inspect.signature(model.init))
+    assert arguments(bare.apply) == "(params, x, *, is_training: bool = True)"
+    assert arguments(bare.init) == arguments(model.init)
     again = hkx.with_empty_state(hkx.without_state(model))
-    assert str(inspect.signature(again.apply)) == str(inspect.signature(model.apply))
+    assert arguments(again.apply) == arguments(model.apply)
     several = hkx.without_apply_rng(hkx.multi_transform(lambda: (forward, (forward, lambda y: y))))
-    assert [str(inspect.signature(f)) for f in (several.init, *several.apply)] == [
+    assert [arguments(f) for f in (several.init, *several.apply)] == [
         "(rng, x, *, is_training: bool = True)",
         "(params, x, *, is_training: bool = True)",
         "(params, y)",
@@ -189,6 +197,28 @@ def test_signatures_and_names_are_the_users():
     assert str(inspect.signature(own.apply)) == "(*args)"
     clash = hkx.transform(lambda params, rng: params + rng)
     assert clash.apply({}, None, 1, 2) == 3
+
+
+def test_signatures_say_what_is_returned():
+    def forward(x) -> int:
+        return 2
+
+    def types(function):
+        signature = inspect.signature(function)
+        return {k: p.annotation for k, p in signature.parameters.items() if k != "x"}, signature.return_annotation
+
+    rng, params, state = jax.Array | int | None, hkx.Params | None, hkx.State | None
+    stateful = hkx.transform_with_state(forward)
+    assert types(stateful.init) == ({"rng": rng}, tuple[hkx.Params, hkx.State])
+    assert types(stateful.apply) == ({"params": params, "state": state, "rng": rng}, tuple[int, hkx.State])
+    plain = hkx.transform(forward)
+    for model in (plain, hkx.without_state(stateful), hkx.multi_transform(lambda: (forward, forward))):
+        assert types(model.init) == ({"rng": rng}, hkx.Params)
+        assert types(model.apply) == ({"params": params, "rng": rng}, int)
+        assert types(hkx.without_apply_rng(model).apply) == ({"params": params}, int)
+    assert types(hkx.with_empty_state(plain).init) == types(stateful.init)
+    assert types(hkx.with_empty_state(plain).apply)[1] == types(stateful.apply)[1]
+    assert types(hkx.transform(lambda x: x).apply)[1] is Any
 
 
 def test_arguments_of_any_kind():

@@ -121,6 +121,13 @@ def test_what_cannot_be_run_is_named(name: str) -> None:
         model.apply(params, state, KEY, X)
 
 
+def test_programs_for_haiku_catch_the_kinds_that_they_know() -> None:
+    with pytest.raises(IndexError):
+        hkx.transform(BROKEN["no_length"][0]).init(KEY, X)
+    with pytest.raises(jax.errors.UnexpectedTracerError):
+        hkx.transform(lambda: jax.jit(hkx.next_rng_key)()).apply({}, KEY)
+
+
 def test_the_message_names_the_leaf() -> None:
     model = hkx.transform(lambda x: hkx.scan(lambda c, v: ({"h": c["h"].astype(int)}, v), {"h": x[0]}, x))
     with pytest.raises(errors.CarryMismatchError, match=r"\['h'\]: given float32\[2\], returned int32\[2\]"):
