@@ -1,12 +1,14 @@
 """What an operation costs, counted from its equation.
 
-The count is the usual one of papers: a product of matrices `[m, k] @ [k, n]` is `2 m n k`, a convolution is twice the
-size of its output times the weights that each output sees, arithmetic and elementary functions are one per element, a
-sum is one per element that is summed. Moving and converting data is free, and so is arithmetic on integers.
+The count is that of XLA: a product of matrices `[m, k] @ [k, n]` is `2 m n k`; a convolution is two for each product of
+an input and a weight, without the products with zeros of its padding and dilation; arithmetic and elementary functions
+are one per element, a sum is one per element that is summed, and a pooling is one less than its window per output.
+Moving and converting data is free, and so is arithmetic on integers.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -60,15 +62,48 @@ def count_flops(eqn: JaxprEqn, expression: Any = None) -> int:
         (contracted, _), _ = eqn.params["dimension_numbers"]
         return 2 * _size(out) * math.prod(_shape(eqn.invars[0])[i] for i in contracted)
     if name == "conv_general_dilated":
-        outputs = _shape(eqn.invars[1])[eqn.params["dimension_numbers"].rhs_spec[0]]
-        return 2 * _size(out) * (_size(eqn.invars[1]) // max(outputs, 1))
+        return _convolution(eqn)
     if name.startswith("reduce_window"):
-        return _size(out) * math.prod(eqn.params["window_dimensions"])
+        return _size(out) * (math.prod(eqn.params["window_dimensions"]) - 1)
     if name in _ONE_PER_INPUT:
         return _size(eqn.invars[0])
     if name == "scatter-add":
         return _size(eqn.invars[2])
     return _size(out) if name in _ONE_PER_OUTPUT else 0
+
+
+def _convolution(eqn: JaxprEqn) -> int:
+    """Twice the products of an input and a weight; per image and pair of channels they factor over the dimensions."""
+    numbers, given = eqn.params["dimension_numbers"], eqn.params
+    shapes = _shape(eqn.invars[0]), _shape(eqn.invars[1]), _shape(eqn.outvars[0])
+    inputs, weights, outputs = (
+        [shape[i] for i in spec]  # [images or output channels, channels, *positions]
+        for shape, spec in zip(shapes, (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec), strict=True)
+    )
+    settings = (given["window_strides"], given["padding"], given["lhs_dilation"], given["rhs_dilation"])
+    spatial = zip(inputs[2:], weights[2:], outputs[2:], *settings, strict=True)
+    return 2 * outputs[0] * weights[0] * weights[1] * math.prod(itertools.starmap(_products, spatial))
+
+
+def _products(
+    size: int, window: int, outputs: int, stride: int, padding: tuple[int, int], dilation: int, rate: int
+) -> int:
+    """How many pairs of an output and a weight meet an input, along one dimension.
+
+    Output `o` and weight `k` meet input `i` where `o stride + k rate - padding = i dilation`. For each k those are
+    every `dilation / gcd`-th output between two bounds.
+    """
+    common = math.gcd(stride, dilation)
+    step, count = dilation // common, 0
+    for k in range(window):
+        shift = padding[0] - k * rate  # o stride - shift has to be one of 0, dilation, …, (size - 1) dilation
+        if shift % common or not size:
+            continue
+        first = max(-(-shift // stride), 0)
+        last = min(((size - 1) * dilation + shift) // stride, outputs - 1)
+        first += (shift // common * pow(stride // common, -1, step) - first) % step
+        count += max((last - first) // step + 1, 0)
+    return count
 
 
 def times(eqn: JaxprEqn) -> int:

@@ -181,7 +181,9 @@ def tabulate(
         `init` or its `apply`. Or any function that calls such a thing, as the step of a training does; jitted or not.
       columns: any of `"module"`, `"config"` (how the module was made), `"owned_params"`, `"input"`, `"output"`,
         `"params_size"` (how many numbers its parameters and those below it hold), `"params_bytes"`, and `"flops"`
-        (floating-point operations of the call and of those below it). None takes all of them.
+        (floating-point operations of the call and of those below it, before anything is optimised: two for each
+        product of an input and a weight, zeros of a padding left out, one for any other result of arithmetic or of an
+        elementary function; a loop counts as often as it runs). None takes all of them.
       filters: which calls are shown: `"has_output"` for those that return something, `"has_params"` for those of
         modules with parameters. None takes the first of them, an empty sequence shows all calls.
       tabulate_kwargs: `{"tablefmt": …}` with `"grid"`, `"simple"`, `"plain"`, `"pipe"`, `"github"`, `"tsv"` or

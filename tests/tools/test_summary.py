@@ -138,6 +138,31 @@ def test_the_count_agrees_with_xla():
     assert int(table(model, x)["Total"][0].replace(",", "")) == cost["flops"]
 
 
+CONVOLUTIONS = {
+    "padded": lambda x: hkx.Conv2D(4, 3)(x),
+    "strided": lambda x: hkx.Conv2D(4, (5, 3), stride=(2, 3))(x),
+    "dilated": lambda x: hkx.Conv2D(4, 3, rate=(4, 1))(x),
+    "grouped": lambda x: hkx.Conv2D(6, 3, feature_group_count=3, padding=((5, 0), (-1, 2)))(x),
+    "depthwise": lambda x: hkx.DepthwiseConv2D(2, 3)(x),
+    "transposed": lambda x: hkx.Conv2DTranspose(4, 4, stride=(3, 2))(x),
+    "pooled": lambda x: hkx.MaxPool(3, 2, "SAME")(x),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "gradient"), [(name, g) for name in CONVOLUTIONS for g in (False, True) if (name, g) != ("pooled", True)]
+)
+def test_operations_of_convolutions_are_those_that_xla_counts(name, gradient):
+    model = hkx.without_apply_rng(hkx.transform(CONVOLUTIONS[name]))
+    x = jnp.ones([2, 9, 7, 3])
+    params = model.init(jax.random.key(0), x)
+    f = jax.grad(lambda x, p: model.apply(p, x).sum()) if gradient else lambda x, p: model.apply(p, x)
+    cost = jax.jit(f).lower(x, params).cost_analysis()  # before it is optimised, which moves sums about
+    count = hkx.experimental.jaxpr_info.count_flops
+    counted = hkx.experimental.jaxpr_info.make_model_info(f, compute_flops=count)(x, params).flops
+    assert counted == cost["flops"]
+
+
 def test_columns_filters_and_formats():
     rows = table(net, X, columns=("module", "owned_params", "input", "params_size", "params_bytes"), filters=())
     assert rows["block"][0] == "own: f32[3]" and rows["mlp/~/linear_1"][2:] == ["8", "32.00 B"]
