@@ -11,12 +11,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import pick
+from rlx.core.arrays import pick, scale_down
 from rlx.core.checks import check, check_broadcast, require
-from rlx.core.types import Array, ArrayLike
+from rlx.core.types import Array, ArrayLike, Scalar
 from rlx.divergences import (
     categorical_entropy,
-    categorical_kl,
     categorical_kl_divergence,
     categorical_sample,
     multivariate_normal_kl_divergence,
@@ -51,15 +50,17 @@ class EpsilonGreedy:
 
     def logprob(self, sample: ArrayLike, preferences: ArrayLike, epsilon: ArrayLike | None = None) -> Array:
         """Log-probabilities [...] of the actions `sample`, integers [...]."""
-        return _logprob("epsilon_greedy", sample, jnp.log(self.probs(preferences, epsilon)))
+        return jnp.log(_picked("epsilon_greedy", sample, self.probs(preferences, epsilon)))
 
     def entropy(self, preferences: ArrayLike, epsilon: ArrayLike | None = None) -> Array:
         """Entropies [...] in nats."""
-        return categorical_entropy(jnp.log(self.probs(preferences, epsilon)))
+        probs = self.probs(preferences, epsilon)
+        return -jnp.sum(probs * jnp.log(jnp.where(probs > 0, probs, 1)), axis=-1)
 
     def kl(self, p_preferences: ArrayLike, q_preferences: ArrayLike, epsilon: ArrayLike | None = None) -> Array:
         """Kullback-Leibler divergences [...] between the policies of two preferences."""
-        return categorical_kl(jnp.log(self.probs(p_preferences, epsilon)), jnp.log(self.probs(q_preferences, epsilon)))
+        p, q = self.probs(p_preferences, epsilon), self.probs(q_preferences, epsilon)
+        return jnp.sum(p * (jnp.log(jnp.where(p > 0, p, 1)) - jnp.log(jnp.where(p > 0, q, 1))), axis=-1)
 
 
 @jax.tree_util.register_dataclass
@@ -83,7 +84,7 @@ class Softmax:
 
     def logprob(self, sample: ArrayLike, logits: ArrayLike, action_spec: Any = None) -> Array:
         """Log-probabilities [...] of the actions `sample`, integers [...]."""
-        return _logprob("softmax", sample, jax.nn.log_softmax(self._scaled("logprob", logits)))
+        return _picked("softmax", sample, jax.nn.log_softmax(self._scaled("logprob", logits)))
 
     def entropy(self, logits: ArrayLike) -> Array:
         """Entropies [...] in nats, at most `entropy_clip` times the largest possible."""
@@ -99,7 +100,7 @@ class Softmax:
 
     def _scaled(self, method: str, logits: ArrayLike) -> Array:
         (logits,) = check(f"softmax.{method}", logits=(logits, "[*E, A]", "real"))
-        return logits / jnp.asarray(self.temperature, logits.dtype)
+        return scale_down(logits, jnp.asarray(self.temperature, logits.dtype))
 
 
 @jax.tree_util.register_dataclass
@@ -258,13 +259,16 @@ def softmax(temperature: ArrayLike = 1.0) -> Softmax:
       A distribution with methods `sample(key, logits)`, `probs(logits)`, `logprob(sample, logits)`,
       `entropy(logits)` and `kl(p_logits, q_logits)`, for logits [..., A].
 
+    Raises:
+      OptionError: if the temperature is the number 0.
+
     Example:
       >>> import jax.numpy as jnp
       >>> import rlx
       >>> rlx.softmax().probs(jnp.array([0.0, 0.0])).tolist()
       [0.5, 0.5]
     """
-    return Softmax(temperature)
+    return Softmax(_not_zero("softmax", temperature))
 
 
 def clipped_entropy_softmax(temperature: ArrayLike = 1.0, entropy_clip: ArrayLike = 1.0) -> Softmax:
@@ -279,6 +283,9 @@ def clipped_entropy_softmax(temperature: ArrayLike = 1.0, entropy_clip: ArrayLik
     Returns:
       A distribution with the methods of `rlx.softmax`.
 
+    Raises:
+      OptionError: if the temperature is the number 0.
+
     Example:
       >>> import jax.numpy as jnp
       >>> import rlx
@@ -286,7 +293,7 @@ def clipped_entropy_softmax(temperature: ArrayLike = 1.0, entropy_clip: ArrayLik
       >>> bool(policy.entropy(jnp.zeros(4)) == 0.5 * jnp.log(4.0))
       True
     """
-    return Softmax(temperature, entropy_clip)
+    return Softmax(_not_zero("clipped_entropy_softmax", temperature), entropy_clip)
 
 
 def gaussian_diagonal(sigma: ArrayLike | None = None) -> DiagonalGaussian:
@@ -337,10 +344,17 @@ def squashed_gaussian(sigma_min: ArrayLike = -4, sigma_max: ArrayLike = 0.0) -> 
     return SquashedGaussian(sigma_min, sigma_max)
 
 
-def _logprob(function: str, sample: ArrayLike, log_probs: Array) -> Array:
+def _not_zero(function: str, temperature: ArrayLike) -> ArrayLike:
+    zero = isinstance(temperature, Scalar) and temperature == 0
+    require(function, "temperature", not zero, temperature, "a positive number; its limit is rlx.greedy()")
+    return temperature
+
+
+def _picked(function: str, sample: ArrayLike, of_actions: Array) -> Array:
+    """The entries [...] of the actions `sample` in [..., A]."""
     (sample,) = check(f"{function}.logprob", sample=(sample, "[*S]", "int"))
-    shape = jnp.broadcast_shapes(sample.shape, log_probs.shape[:-1])
-    return pick(jnp.broadcast_to(log_probs, shape + log_probs.shape[-1:]), jnp.broadcast_to(sample, shape))
+    shape = jnp.broadcast_shapes(sample.shape, of_actions.shape[:-1])
+    return pick(jnp.broadcast_to(of_actions, shape + of_actions.shape[-1:]), jnp.broadcast_to(sample, shape))
 
 
 def _normal_logprob(sample: Array, mu: Array, sigma: Array) -> Array:

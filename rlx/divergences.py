@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import pick, weigh
+from rlx.core.arrays import pick, scale_down, weigh
 from rlx.core.checks import check, check_broadcast
 from rlx.core.types import Array, ArrayLike
 
@@ -86,7 +86,8 @@ def categorical_kl_divergence(p_logits: ArrayLike, q_logits: ArrayLike, temperat
     name = "categorical_kl_divergence"
     check(name, p_logits=(p_logits, "[*P, A]", "real"), q_logits=(q_logits, "[*Q, A]", "real"))
     p_logits, q_logits = check_broadcast(name, p_logits=(p_logits, "real"), q_logits=(q_logits, "real"))
-    return categorical_kl(jax.nn.log_softmax(p_logits / temperature), jax.nn.log_softmax(q_logits / temperature))
+    log_p, log_q = (jax.nn.log_softmax(scale_down(x, temperature)) for x in (p_logits, q_logits))
+    return categorical_kl(log_p, log_q)
 
 
 def categorical_importance_sampling_ratios(pi_logits_t: ArrayLike, mu_logits_t: ArrayLike, a_t: ArrayLike) -> Array:

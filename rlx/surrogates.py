@@ -1,4 +1,4 @@
-"""What policy losses of several families share: clipped surrogates and score-function terms, step by step."""
+"""What policy losses of several families share: clipped surrogates and ratios, step by step."""
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +17,6 @@ def clipped_surrogate(ratio: Array, adv: Array, epsilon_low: ArrayLike, epsilon_
       [1.5, -2.0]
     """
     return jnp.minimum(ratio * adv, jnp.clip(ratio, 1 - epsilon_low, 1 + epsilon_high) * adv)
-
-
-def weighted_log_probs(log_probs: Array, weights: Array) -> Array:
-    """w log π, and 0 with zero gradients where w is 0 and log π is -inf."""
-    impossible = (weights == 0) & jnp.isinf(log_probs)
-    return weights * jnp.where(impossible, jnp.zeros_like(log_probs), log_probs)
 
 
 def truncated_ratio(log_ratio: Array, low: ArrayLike, high: ArrayLike) -> Array:

@@ -114,8 +114,18 @@ def pick(values: Array, indices: Array) -> Array:
 
 def weigh(weights: Array, x: Array) -> Array:
     """`weights * x`, but 0 with zero gradients where the weight is 0 and `x` is infinite or NaN."""
-    unused = (weights == 0) & ~jnp.isfinite(x)
-    return weights * jnp.where(unused, 0, x)
+    return weights * if_used(weights, x)
+
+
+def if_used(weights: Array, x: Array) -> Array:
+    """`x`, but 0 where what it is weighed with is 0 and `x` is infinite or NaN."""
+    return jnp.where((weights == 0) & ~jnp.isfinite(x), 0, x)
+
+
+def scale_down(x: Array, temperature: ArrayLike) -> Array:
+    """`x / temperature`, where what is infinite stays so, and adds nothing to the gradient of the temperature."""
+    finite = jnp.isfinite(x)
+    return jnp.where(finite, jnp.where(finite, x, 0) / temperature, x)
 
 
 def _append_axes(function: str, argument: str, source: Array, target: Array) -> Array:

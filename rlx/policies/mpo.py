@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rlx.core.arrays import scale_down, weigh
 from rlx.core.checks import check, require
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike, Projection
@@ -102,7 +103,7 @@ def mpo_loss(
     temperature_loss, weights, num_samples = mpo_compute_weights_and_temperature_loss(
         sample_q_values, temperature_constraint, projection_operator, sample_axis
     )
-    policy_loss = -jnp.sum(maybe_stop(weights, use_stop_gradient) * sample_log_probs, axis=sample_axis)
+    policy_loss = -jnp.sum(weigh(maybe_stop(weights, use_stop_gradient), sample_log_probs), axis=sample_axis)
     kl_loss, alpha_loss = _kl_losses(kl_constraints, projection_operator, use_stop_gradient, policy_loss)
     loss = (
         policy_loss_weight * policy_loss
@@ -152,7 +153,7 @@ def mpo_compute_weights_and_temperature_loss(
     )
     num_samples = q_values.shape[sample_axis]
     temperature = projection_operator(jnp.asarray(temperature_constraint.alpha))
-    scaled = q_values / temperature
+    scaled = scale_down(q_values, temperature)
     log_mean = jax.nn.logsumexp(scaled, axis=sample_axis) - jnp.log(jnp.asarray(num_samples, scaled.dtype))
     temperature_loss = temperature * temperature_constraint.epsilon + temperature * log_mean
     return temperature_loss, jax.nn.softmax(scaled, axis=sample_axis), num_samples

@@ -3,13 +3,12 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import pick
+from rlx.core.arrays import pick, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import given_mask, keep, masked_mean
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import categorical_kl
-from rlx.surrogates import weighted_log_probs
 
 
 def cmpo_policy(prior_logits: ArrayLike, adv: ArrayLike, clip_value: ArrayLike = 1.0) -> Array:
@@ -130,7 +129,7 @@ def sampled_cmpo_loss(
     )
     gains = jnp.exp(jnp.clip(maybe_stop(sample_adv, stop_target_gradients), -clip_value, clip_value))
     normalizers = (initial_normalizer + jnp.sum(gains) - gains) / max(gains.shape[0], 1)
-    return -masked_mean(weighted_log_probs(sample_log_probs, gains / normalizers), jnp.array(True))
+    return -masked_mean(weigh(gains / normalizers, sample_log_probs), jnp.array(True))
 
 
 @stoppable
@@ -200,7 +199,7 @@ def muesli_policy_loss(
     log_target_t = maybe_stop(_log_cmpo(prior_logits_t, q_adv_t, clip_value), stop_target_gradients)
     log_pi_t = jax.nn.log_softmax(logits_t)
     weight_t = jax.lax.stop_gradient(jnp.minimum(rho_t, threshold)) * maybe_stop(adv_t, stop_target_gradients)
-    pg_t = -weighted_log_probs(pick(log_pi_t, a_t), weight_t)
+    pg_t = -weigh(weight_t, pick(log_pi_t, a_t))
     return masked_mean(pg_t + kl_weight * categorical_kl(log_target_t, log_pi_t), mask_t)
 
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import pick, weigh
+from rlx.core.arrays import if_used, pick, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import shield
@@ -51,6 +51,7 @@ def policy_gradient_loss(
     )
     (logits_t,), (adv_t,) = shield(w_t[:, None] != 0, logits_t), shield(w_t != 0, adv_t)
     log_pi_t = pick(jax.nn.log_softmax(logits_t), a_t)
+    log_pi_t = if_used(adv_t * w_t, log_pi_t)
     return jnp.mean(-log_pi_t * maybe_stop(adv_t, use_stop_gradient) * w_t)
 
 

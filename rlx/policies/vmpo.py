@@ -5,9 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import AllSum
+from rlx.core.arrays import AllSum, scale_down, weigh
 from rlx.core.checks import check, require
 from rlx.core.gradients import maybe_stop, stoppable
+from rlx.core.masking import keep
 from rlx.core.types import Array, ArrayLike, Projection
 from rlx.policies.mpo import (
     KlConstraints,
@@ -88,7 +89,7 @@ def vmpo_loss(
         use_stop_gradient,
     )
     num_examples = AllSum(axis_name)(jnp.ones_like(log_probs))
-    policy_loss = -num_examples * maybe_stop(weights, use_stop_gradient) * log_probs
+    policy_loss = -num_examples * weigh(maybe_stop(weights, use_stop_gradient), log_probs)
     kl_loss, alpha_loss = compute_parametric_kl_penalty_and_dual_loss(
         kl_constraints, projection_operator, use_stop_gradient
     )
@@ -146,7 +147,8 @@ def vmpo_compute_weights_and_temperature_loss(
         "vmpo_compute_weights_and_temperature_loss", advantages, restarting_weights, importance_weights
     )
     temperature = projection_operator(jnp.asarray(temperature_constraint.alpha))
-    scaled = advantages / temperature
+    advantages, importance = keep(restarting != 0, advantages, importance)
+    scaled = scale_down(advantages, temperature)
     chosen = get_top_k_weights(top_k_fraction, restarting, scaled, axis_name, use_stop_gradient)
     # Scale by the largest advantage among those chosen, so that none overflows and at least one counts fully.
     largest = jnp.max(jnp.where(chosen > 0, scaled, -jnp.inf))

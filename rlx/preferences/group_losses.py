@@ -3,13 +3,14 @@
 import jax
 import jax.numpy as jnp
 
+from rlx.core.arrays import weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import finite_exponent, given_mask, keep, masked_mean
 from rlx.core.types import Array, ArrayLike
 from rlx.preferences.advantages import leave_one_out_advantages
 from rlx.preferences.sequence_losses import sequence_policy_gradient_loss
-from rlx.surrogates import clipped_surrogate, truncated_ratio, weighted_log_probs
+from rlx.surrogates import clipped_surrogate, truncated_ratio
 
 
 @stoppable
@@ -103,7 +104,7 @@ def cispo_loss(
         "cispo_loss", log_probs_t, old_log_probs_t, adv, mask_t, epsilon_low, epsilon_high, stop_target_gradients
     )
     weights = truncated_ratio(log_probs_t - old_log_probs_t, 1 - low, 1 + high)
-    return -masked_mean(weighted_log_probs(log_probs_t, weights * adv_t), mask_t)
+    return -masked_mean(weigh(weights * adv_t, log_probs_t), mask_t)
 
 
 @stoppable

@@ -2,12 +2,13 @@
 
 import jax.numpy as jnp
 
+from rlx.core.arrays import weigh
 from rlx.core.checks import check, require
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import finite_exponent, given_mask, keep, masked_mean, masked_sum
 from rlx.core.types import Array, ArrayLike
 from rlx.preferences.kl import kl_k3
-from rlx.surrogates import clipped_surrogate, weighted_log_probs
+from rlx.surrogates import clipped_surrogate
 
 
 @stoppable
@@ -48,7 +49,7 @@ def sequence_policy_gradient_loss(
     )
     adv_t = maybe_stop(adv_t, stop_target_gradients)
     log_probs_t, adv_t = keep(mask_t, log_probs_t, jnp.broadcast_to(adv_t, log_probs_t.shape))
-    return -jnp.sum(weighted_log_probs(log_probs_t, adv_t))
+    return -jnp.sum(weigh(adv_t, log_probs_t))
 
 
 @stoppable

@@ -4,7 +4,11 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from rlx.core.types import Array
+import jax
+import jax.numpy as jnp
+
+from rlx.core.checks import check
+from rlx.core.types import Array, ArrayLike
 from rlx.returns.lambda_returns import lambda_returns
 from rlx.returns.n_step import n_step_bootstrapped_returns
 from rlx.returns.off_policy import general_off_policy_returns_from_action_values
@@ -34,11 +38,14 @@ def transform_values(build_targets: Callable[..., Array], *value_argnums: int) -
       [3.5, 6.0]
     """
     names = list(inspect.signature(build_targets).parameters)
+    function = getattr(build_targets, "__name__", "transform_values")
     value_names = {names[i] for i in value_argnums} | {"truncation_value_t"}
 
     def transformed(tx_pair: TxPair, *args: Any, **kwargs: Any) -> Array:
         def inverse(name: str, value: Any) -> Any:
-            return tx_pair.apply_inv(value) if name in value_names and value is not None else value
+            if name not in value_names or value is None:
+                return value
+            return tx_pair.apply_inv(_steady(function, name, value))
 
         args = tuple(inverse(name, value) for name, value in zip(names, args, strict=False))
         kwargs = {name: inverse(name, value) for name, value in kwargs.items()}
@@ -140,6 +147,12 @@ def transformed_general_off_policy_returns_from_action_values(tx_pair: TxPair, *
       [3.125, 4.5]
     """
     return _off_policy_returns(tx_pair, *args, **kwargs)
+
+
+def _steady(function: str, name: str, value: ArrayLike) -> Array:
+    """The value, which is a constant where it is infinite: the slope of a transform there is no number."""
+    (value,) = check(function, **{name: (value, "[*E]", "real")})
+    return jnp.where(jnp.isfinite(value), value, jax.lax.stop_gradient(value))
 
 
 _lambda_returns = transform_values(lambda_returns, 2)

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import pick
+from rlx.core.arrays import pick, scale_down
 from rlx.core.checks import check
 from rlx.core.gradients import stoppable
 from rlx.core.types import Array, ArrayLike
@@ -42,7 +42,7 @@ def conservative_q_loss(q_tm1: ArrayLike, a_tm1: ArrayLike, temperature: ArrayLi
         a_tm1=(a_tm1, "[]", "int"),
         temperature=(temperature, "[]", "real"),
     )
-    return temperature * jax.nn.logsumexp(q_tm1 / temperature) - pick(q_tm1, a_tm1)
+    return temperature * jax.nn.logsumexp(scale_down(q_tm1, temperature)) - pick(q_tm1, a_tm1)
 
 
 def sampled_conservative_q_loss(sample_q_tm1: ArrayLike, sample_log_probs_tm1: ArrayLike, q_tm1: ArrayLike) -> Array:

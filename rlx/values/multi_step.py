@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from rlx.core.arrays import pick
+from rlx.core.arrays import if_used, pick
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -126,7 +126,7 @@ def q_lambda(
     target = lambda_returns(
         r_t,
         discount_t,
-        jnp.max(q_t, axis=-1),
+        if_used(discount_t, jnp.max(q_t, axis=-1)),
         lambda_,
         truncation_t=truncation_t,
         truncation_value_t=truncation_value_t,
@@ -192,7 +192,12 @@ def sarsa_lambda(
         lambda_=(lambda_, "[] or [T] or [1]", "real"),
     )
     target = lambda_returns(
-        r_t, discount_t, pick(q_t, a_t), lambda_, truncation_t=truncation_t, truncation_value_t=truncation_value_t
+        r_t,
+        discount_t,
+        if_used(discount_t, pick(q_t, a_t)),
+        lambda_,
+        truncation_t=truncation_t,
+        truncation_value_t=truncation_value_t,
     )
     return maybe_stop(target, stop_target_gradients) - pick(q_tm1, a_tm1)
 

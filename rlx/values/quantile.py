@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from rlx.core.arrays import if_used
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -104,7 +105,7 @@ def quantile_q_learning(
         huber_param=(huber_param, "[]", "real"),
     )
     best = jnp.argmax(jnp.mean(dist_q_t_selector, axis=0))
-    target = r_t + discount_t * dist_q_t[:, best]
+    target = r_t + discount_t * if_used(discount_t, dist_q_t[:, best])
     return _loss(dist_q_tm1[:, a_tm1], tau_q_tm1, target, huber_param, stop_target_gradients, None)
 
 
@@ -160,7 +161,7 @@ def quantile_expected_sarsa(
         probs_a_t=(probs_a_t, "[A]", "float"),
         huber_param=(huber_param, "[]", "real"),
     )
-    target = r_t + discount_t * dist_q_t
+    target = r_t + discount_t * if_used(discount_t * probs_a_t[None, :], dist_q_t)
     weights = jnp.broadcast_to(probs_a_t, target.shape) / target.shape[0]
     stop = stop_target_gradients
     return _loss(dist_q_tm1[:, a_tm1], tau_q_tm1, target.ravel(), huber_param, stop, weights.ravel())

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from rlx.core.arrays import weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -87,5 +88,5 @@ def qv_max(
         discount_t=(discount_t, "[]", "real"),
         q_t=(q_t, "[A]", "float"),
     )
-    target = r_t + discount_t * jnp.max(q_t)
+    target = r_t + weigh(discount_t, jnp.max(q_t))
     return maybe_stop(target, stop_target_gradients) - v_tm1

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from rlx.core.arrays import pick
+from rlx.core.arrays import if_used, pick
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -74,7 +74,7 @@ def transformed_q_lambda(
         tx_pair,
         r_t,
         discount_t,
-        jnp.max(q_t, axis=-1),
+        if_used(discount_t, jnp.max(q_t, axis=-1)),
         lambda_,
         truncation_t=truncation_t,
         truncation_value_t=truncation_value_t,
@@ -146,7 +146,7 @@ def transformed_n_step_q_learning(
         tx_pair,
         r_t,
         discount_t,
-        pick(target_q_t, a_t),
+        if_used(discount_t, pick(target_q_t, a_t)),
         n,
         truncation_t=truncation_t,
         truncation_value_t=truncation_value_t,

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from rlx.core.arrays import if_used
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -213,4 +214,5 @@ def uvfa_q_learning(
         discount_t=(discount_t, "[] or [G]", "real"),
         q_t=(q_t, "[G, A]", "float"),
     )
-    return uvfa_td_learning(q_tm1[:, a_tm1], r_t, discount_t, jnp.max(q_t, axis=-1), stop_target_gradients)
+    v_t = if_used(discount_t, jnp.max(q_t, axis=-1))
+    return uvfa_td_learning(q_tm1[:, a_tm1], r_t, discount_t, v_t, stop_target_gradients)
