@@ -13,7 +13,7 @@ from jax.extend.core import Jaxpr, JaxprEqn, Literal
 from hkx.core.cost import times
 from hkx.core.initialise import needed
 from hkx.tools.graph import equation_name
-from hkx.tools.trace import ArraySpec, MethodInvocation, call_number, inner_programs, name_stack, trace
+from hkx.tools.trace import ArraySpec, MethodInvocation, Trace, call_number, inner_programs, name_stack, trace
 
 
 @dataclasses.dataclass
@@ -110,7 +110,7 @@ def make_model_info(
     @functools.wraps(f)
     def info(*args: Any, **kwargs: Any) -> Module:
         traced = trace(_mapped(f, axis_env or ()), args, kwargs)
-        calls = traced.calls if include_module_info else {}
+        calls = _with_stored_shapes(traced) if include_module_info else {}
         return _Reader(calls, compute_flops).read(traced.program.jaxpr, label)
 
     return info
@@ -127,6 +127,20 @@ def _mapped(f: Callable[..., Any], axes: Sequence[tuple[Any, int]]) -> Callable[
         return jax.vmap(lambda _: inner(*args, **kwargs), axis_name=axis_name, axis_size=size)(jax.numpy.arange(size))
 
     return mapped
+
+
+def _with_stored_shapes(traced: Trace) -> dict[int, MethodInvocation]:
+    """The calls, with the shapes that parameters and state have where they are given: one of `hkx.vmap` are stacked."""
+    given: dict[str, dict[str, Any]] = {}
+    for text, aval in zip(traced.inputs, traced.program.in_avals, strict=True):
+        bundle, _, name = text.partition(": ")[2].rpartition("/")
+        given.setdefault(bundle, {})[name] = aval
+    return {
+        number: dataclasses.replace(call, module_details=call.module_details.among(given, given))
+        if not call.module_details.prefix  # one step of a `hkx.layer_stack` is shown with the parameters of one layer
+        else call
+        for number, call in traced.calls.items()
+    }
 
 
 class _Reader:

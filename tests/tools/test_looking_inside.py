@@ -119,6 +119,18 @@ def test_model_info():
     ]
 
 
+def test_parameters_of_a_stack_are_counted_as_they_are_stored():
+    def stack(x):
+        return hkx.vmap(lambda x: hkx.Linear(2)(x), in_axes=None, axis_size=5, param_axes=0, split_rng=True)(x)
+
+    model = hkx.transform(stack)
+    params = model.init(KEY, X)
+    info = ji.make_model_info(model.apply)(params, None, X)
+    linear = info.expressions[0].submodule
+    assert linear.total_param_size == hkx.data_structures.tree_size(params) == 5 * (3 * 2 + 2)
+    assert linear.param_info == {"./b": "f32[5,2]", "./w": "f32[5,3,2]"}
+
+
 def test_html_of_a_model():
     info = ji.make_model_info(MLP.apply)(PARAMS, None, X)
     page = ji.as_html_page(info, min_flop=0)
