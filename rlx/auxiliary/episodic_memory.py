@@ -13,7 +13,14 @@ from rlx.core.types import Array, ArrayLike
 
 @record
 class KNNQueryResult(Record):
-    """The nearest neighbours of each query point, nearest first."""
+    """The nearest neighbours of each query point, nearest first.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.knn_query(jnp.array([[0.0], [1.0]]), jnp.array([[3.0]]), 1).neighbors.tolist()
+      [[[1.0]]]
+    """
 
     neighbors: Array  # [Q, K, D], the points
     neighbor_indices: Array  # [Q, K], where they are in the data
@@ -22,7 +29,15 @@ class KNNQueryResult(Record):
 
 @record
 class IntrinsicRewardState(Record):
-    """What `episodic_memory_intrinsic_rewards` remembers between calls."""
+    """What `episodic_memory_intrinsic_rewards` remembers between calls.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> _, state = rlx.episodic_memory_intrinsic_rewards(jnp.ones([2, 3]), 1, 1.0, max_memory_size=4)
+      >>> state.memory.shape, int(state.next_memory_index)
+      ((4, 3), 2)
+    """
 
     memory: Array  # [max_memory_size, D], infinite where nothing is stored yet
     next_memory_index: Any = 0  # [] where the next embeddings go

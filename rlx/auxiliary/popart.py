@@ -27,7 +27,15 @@ class PopArtState(NamedTuple):
 
 
 class PopArtOutput(NamedTuple):
-    """What `rlx.unnormalize_linear` returns: one selected output, in both scales."""
+    """What `rlx.unnormalize_linear` returns: one selected output, in both scales.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> state = rlx.PopArtState(shift=jnp.ones(1), scale=2 * jnp.ones(1), second_moment=5 * jnp.ones(1))
+      >>> [float(x) for x in rlx.unnormalize_linear(state, jnp.array([3.0]), 0)]
+      [3.0, 7.0]
+    """
 
     normalized: Array  # [*E]
     unnormalized: Array  # [*E]

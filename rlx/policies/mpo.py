@@ -34,7 +34,16 @@ class LagrangePenalty(NamedTuple):
 
 
 class MpoOutputs(NamedTuple):
-    """The parts of the losses of `rlx.mpo_loss` and `rlx.vmpo_loss`, and the weights behind them."""
+    """The parts of the losses of `rlx.mpo_loss` and `rlx.vmpo_loss`, and the weights behind them.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> temperature = rlx.LagrangePenalty(alpha=jnp.array(1.0), epsilon=0.5)
+      >>> _, parts = rlx.mpo_loss(-jnp.ones(2), jnp.zeros(2), temperature, [])
+      >>> parts.normalized_weights.tolist(), parts.num_samples
+      ([0.5, 0.5], 2)
+    """
 
     temperature_loss: Array  # [*E], or [] for V-MPO
     policy_loss: Array  # [*E]

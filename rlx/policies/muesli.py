@@ -99,7 +99,7 @@ def sampled_cmpo_loss(
 
     z_i = (z_init + Σ_{k≠i} exp(clip(adv_k, -c, c))) / N estimates the normaliser from the other samples, so that it
     does not depend on a_i. In expectation it is, up to a constant, KL(π_CMPO ‖ π). From "Muesli: Combining Improvements
-    in Policy Optimization", Hessel et al. 2021 (https://arxiv.org/abs/2104.06159), equations 12 and 13.
+    in Policy Optimization", Hessel et al. 2021 (https://arxiv.org/abs/2104.06159), section 4.
 
     Args:
       sample_log_probs: log π(a_i) of actions sampled from the prior policy, under the policy that learns, floats [N].
@@ -151,7 +151,7 @@ def muesli_policy_loss(
 
     mean_t of -min(ρ̄, ρ_t) A_t log π_t(a_t) + λ KL(π_CMPO,t ‖ π_t), with `rlx.cmpo_loss` over all actions; where there
     are too many of them put `rlx.sampled_cmpo_loss` in its place. From "Muesli: Combining Improvements in Policy
-    Optimization", Hessel et al. 2021 (https://arxiv.org/abs/2104.06159), equation 10.
+    Optimization", Hessel et al. 2021 (https://arxiv.org/abs/2104.06159), section 4.
 
     Args:
       logits_t: logits of the policy that learns, floats [T, A].

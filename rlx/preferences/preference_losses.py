@@ -27,7 +27,7 @@ def dpo_loss(
     h = log(π(y_w) / π_ref(y_w)) - log(π(y_l) / π_ref(y_l)) compares the answer that was preferred, y_w, with the other,
     y_l. From "Direct Preference Optimization: Your Language Model is Secretly a Reward Model", Rafailov et al. 2023
     (https://arxiv.org/abs/2305.18290). With labels that are wrong with probability ε it is
-    -(1 - ε) log σ(β h) - ε log σ(-β h) (its section on noisy labels, and https://ericmitchell.ai/cdpo.pdf).
+    -(1 - ε) log σ(β h) - ε log σ(-β h), conservative DPO (https://ericmitchell.ai/cdpo.pdf).
 
     Args:
       chosen_log_probs_t: log-probabilities of the tokens of the preferred answer under the policy, floats [T].

@@ -12,7 +12,15 @@ from rlx.returns.segments import accumulated_errors, following, split_at_truncat
 
 
 class VTraceOutput(NamedTuple):
-    """What the actor-critic form of V-trace returns."""
+    """What the actor-critic form of V-trace returns.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> one = jnp.ones(1)
+      >>> rlx.vtrace_td_error_and_advantage(one, 3 * one, one, 0.5 * one, one).q_estimate.tolist()
+      [2.5]
+    """
 
     errors: Array  # [T], targets minus values
     pg_advantage: Array  # [T], what weights the policy gradient

@@ -90,12 +90,40 @@ def test_on_answers_of_one_length_grpo_dr_grpo_and_dapo_are_one():
     grpo = jnp.mean(jax.vmap(rlx.grpo_loss)(log_probs, old, adv))
     same(jnp.mean(jax.vmap(rlx.dr_grpo_loss)(log_probs, old, adv)), grpo)
     same(rlx.dapo_loss(log_probs, old, adv, epsilon_low=0.2, epsilon_high=0.2), grpo)
+    slopes = [
+        jax.jit(jax.grad(loss))(log_probs)
+        for loss in (
+            lambda x: rlx.clipped_surrogate_pg_loss(jnp.exp(x - old).ravel(), jnp.repeat(adv, T), 0.2),
+            lambda x: jnp.mean(jax.vmap(rlx.grpo_loss)(x, old, adv)),
+            lambda x: jnp.mean(jax.vmap(rlx.dr_grpo_loss)(x, old, adv)),
+            lambda x: rlx.dapo_loss(x, old, adv, epsilon_low=0.2, epsilon_high=0.2),
+        )
+    ]
+    for slope in slopes[1:]:
+        same(slope, slopes[0])
     lengths = np.asarray(MASK).sum(axis=1)
     each = jax.vmap(rlx.grpo_loss)(log_probs, old, adv, MASK)
     # GRPO weighs answers equally, DAPO tokens, and Dr. GRPO divides by one constant.
     same(rlx.dapo_loss(log_probs, old, adv, MASK, 0.2, 0.2), np.sum(each * lengths) / lengths.sum())
     dr_grpo = functools.partial(rlx.dr_grpo_loss, max_length=7)
     same(jax.vmap(dr_grpo)(log_probs, old, adv, MASK), each * lengths / 7)
+
+
+def test_cispo_at_a_ratio_of_one_is_reinforce():
+    log_probs, adv = -jnp.abs(array(20, G, T)), array(21, G)
+
+    def reinforce(x):
+        each = jax.vmap(rlx.sequence_policy_gradient_loss)(x, adv, MASK)
+        return jnp.sum(each) / jnp.sum(MASK)
+
+    value, slope = jax.jit(jax.value_and_grad(lambda x: rlx.cispo_loss(x, log_probs, adv, MASK)))(log_probs)
+    expected, expected_slope = jax.jit(jax.value_and_grad(reinforce))(log_probs)
+    same(value, expected)
+    same(slope, expected_slope)
+    # So is DAPO's gradient there, and GSPO's of one answer, whose tokens share the ratio of the whole.
+    same(jax.grad(lambda x: rlx.dapo_loss(x, log_probs, adv, MASK))(log_probs), expected_slope)
+    whole = jax.grad(lambda x: rlx.gspo_loss(x, log_probs[0], 0.7))(log_probs[0])
+    same(whole, np.full(T, -0.7 / T))
 
 
 def test_where_ppo_drops_a_token_cispo_keeps_it():
@@ -212,6 +240,44 @@ def test_ipo_rests_at_its_goal_and_kto_at_its_reference_point():
     # Certain preferences satisfy DPO, but never fully: log σ keeps its slope, and large margins stay finite.
     for sign, expected in ((1.0, 0.0), (-1.0, 1e4)):
         assert float(rlx.dpo_loss(one + sign * 1e5, one, one, one)) == pytest.approx(expected)
+
+
+def test_dpo_ipo_and_kto_are_functions_of_one_margin():
+    """And so tied to each other: their limits, and the gradient with respect to the margin."""
+    chosen, rejected = -jnp.abs(array(22, 2)), -jnp.abs(array(23, 3))
+    references = chosen - 0.3 * array(24, 2), rejected - 0.2 * array(25, 3)
+    answers = (chosen, rejected)
+    margin = float(jnp.sum(chosen - references[0]) - jnp.sum(rejected - references[1]))
+
+    def value_and_slopes(loss):
+        return jax.value_and_grad(loss, (0, 1))(*answers)
+
+    # A small β: log 2 - ½ β h, so that the gradient is that of a linear margin.
+    value, (up, down) = value_and_slopes(lambda x, y: (rlx.dpo_loss(x, y, *references, 1e-3) - np.log(2)) / 1e-3)
+    np.testing.assert_allclose(value, -margin / 2, rtol=2e-3, atol=2e-4)  # float32's digits of log 2, over β
+    np.testing.assert_allclose(np.append(up, down), [-0.5] * 2 + [0.5] * 3, rtol=2e-3)
+    # A weak reference, τ → ∞: h². At h = 0 IPO pushes with 1 / τ, DPO with β / 2.
+    value, (up, down) = value_and_slopes(lambda x, y: rlx.ipo_loss(x, y, *references, 1e9))
+    same(value, margin**2)
+    same(np.append(up, down), 2 * margin * np.array([1, 1, -1, -1, -1]))
+    at_rest = jax.grad(lambda x: rlx.ipo_loss(x, rejected, chosen, rejected, 0.4))(chosen)
+    same(at_rest, np.full(2, -1 / 0.4))
+    # Certain that labels are wrong half of the time DPO learns nothing from a margin of 0, and half of each otherwise.
+    half = rlx.dpo_loss(*answers, *references, 0.5, label_smoothing=0.5)
+    same(
+        half,
+        0.5 * sum(rlx.dpo_loss(*x, *y, 0.5) for x, y in ((answers, references), (answers[::-1], references[::-1]))),
+    )
+    # KTO compares with the reference point where DPO compares with the other answer: 1 - σ, and -log σ.
+    point = float(jnp.sum(rejected - references[1]))
+    kto, slope = jax.value_and_grad(lambda x: rlx.kto_loss(x, references[0], True, point, 0.5))(chosen)
+    expected, expected_slope = jax.value_and_grad(lambda x: 1 - jnp.exp(-rlx.dpo_loss(x, rejected, *references, 0.5)))(
+        chosen
+    )
+    same(kto, expected)
+    same(slope, expected_slope)
+    other = rlx.kto_loss(chosen, references[0], False, point, 0.5)
+    same(other, 1 - kto)
 
 
 def test_the_reference_point_of_kto_is_never_negative():

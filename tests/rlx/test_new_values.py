@@ -29,6 +29,15 @@ def array(seed, *shape):
     return jnp.asarray(np.random.default_rng(seed).normal(size=shape), jnp.float32)
 
 
+def value_and_slope(function, x):
+    """What two functions that are tied share: the value, and the gradient of its entries' sum of cosines."""
+    return function(x), jax.grad(lambda x: jnp.sum(jnp.cos(function(x))))(x)
+
+
+def tied(one, other, x):
+    return list(zip(value_and_slope(one, x), value_and_slope(other, x), strict=True))
+
+
 # Values.
 
 
@@ -42,6 +51,11 @@ def test_munchausen_without_bonus_and_temperature_is_q_learning():
         (soft(temperature=1e-4), rlx.q_learning(q_tm1, 2, 0.3, 0.9, q_t)),
         (soft(temperature=0.5), 0.3 + 0.9 * 0.5 * jax.nn.logsumexp(q_t / 0.5) - q_tm1[2]),  # soft Q-learning
         (clipped, 0.3 - 0.9 - q_tm1[2]),
+        *tied(
+            lambda q: rlx.munchausen_q_learning(q_tm1, 2, 0.3, 0.9, q, target, 0.5, 0.0, -1.0, False),
+            lambda q: 0.3 + 0.9 * 0.5 * jax.nn.logsumexp(q / 0.5) - q_tm1[2],
+            q_t,
+        ),
     ]
 
 
@@ -68,6 +82,23 @@ def test_iqn_is_quantile_q_learning_divided_by_kappa():
         (iqn(huber_param=0.5), quantile(huber_param=0.5) / 0.5),
         (iqn(huber_param=0.0), quantile(huber_param=0.0)),
         (iqn(huber_param=1e-6), quantile(huber_param=0.0)),
+    ]
+
+
+@equalities
+def test_one_median_is_half_the_absolute_error_of_q_learning():
+    """And with κ, half the Huber loss of it over κ; N equal quantiles at τ are N of them."""
+    q_tm1, q_t, median = array(40, 3), array(41, 3), jnp.array([0.5])
+
+    def iqn(q, kappa):
+        return rlx.implicit_quantile_q_learning(q[None], median, 1, 0.5, 0.9, q_t[None], q_t[None], kappa)
+
+    def error(q):
+        return rlx.q_learning(q, 1, 0.5, 0.9, q_t)
+
+    return [
+        *tied(lambda q: iqn(q, 0.0), lambda q: 0.5 * jnp.abs(error(q)), q_tm1),
+        *tied(lambda q: iqn(q, 0.3), lambda q: 0.5 * rlx.huber_loss(error(q), 0.3) / 0.3, q_tm1),
     ]
 
 
@@ -103,6 +134,18 @@ def test_twin_critics_and_soft_critics_reduce_to_td():
         (rlx.clipped_double_q_learning(q_tm1[:1], 0.2, 0.9, q_t[:1]), each[0][:1]),
         (errors, jnp.minimum(*each)),
         (rlx.sac_critic_loss(q_tm1, 0.2, 0.9, q_t, -1.5, 0.0), 0.5 * jnp.sum(errors**2)),
+        # Two critics that are equal are one.
+        *tied(
+            lambda q: rlx.clipped_double_q_learning(jnp.stack([q, q]), 0.2, 0.9, jnp.stack([q, q]), False),
+            lambda q: jnp.full(2, rlx.td_learning(q, 0.2, 0.9, q, False)),
+            q_tm1[0],
+        ),
+        *tied(
+            lambda q: rlx.sac_critic_loss(jnp.stack([q, q]), 0.2, 0.9, q_t, -1.5, 0.4),
+            lambda q: 2 * rlx.l2_loss(rlx.td_learning(q, 0.2, 0.9, jnp.min(q_t) + 0.4 * 1.5)),
+            q_tm1[0],
+        ),
+        *tied(lambda q: rlx.sac_actor_loss(q, -1.5, 0.0), lambda q: -jnp.min(q), q_t),
     ]
 
 
@@ -131,7 +174,7 @@ def test_target_smoothing_is_clipped_noise():
 
 
 @equalities
-def test_pqn_is_q_lambda_of_one_network_and_q_learning_for_lambda_zero():
+def test_pqn_is_q_lambda_of_one_network_q_learning_for_lambda_zero_and_a_return_for_one():
     q, a_tm1, r_t, discount_t = (
         array(9, 6, 3),
         jnp.array([0, 2, 1, 1, 0]),
@@ -144,6 +187,12 @@ def test_pqn_is_q_lambda_of_one_network_and_q_learning_for_lambda_zero():
     return [
         (errors, rlx.q_lambda(q[:-1], a_tm1, r_t, discount_t, q[1:], 0.7)),
         (rlx.pqn_q_lambda(q, a_tm1, r_t, discount_t, 0.0), one_step),
+        # λ = 1 is the discounted return, which bootstraps from the last state alone.
+        *tied(
+            lambda q: rlx.pqn_q_lambda(q, a_tm1, r_t, discount_t, 1.0, False),
+            lambda q: rlx.discounted_returns(r_t, discount_t, jnp.max(q[-1])) - q[jnp.arange(5), a_tm1],
+            q,
+        ),
         # The targets are constants, though they come from the network that learns.
         (gradient, jnp.zeros([6, 3]).at[jnp.arange(5), a_tm1].set(-errors)),
     ]
@@ -156,6 +205,11 @@ def test_upgo_follows_good_news_only():
     return [
         (rlx.upgo_returns(0 * ones, ones, rising), rlx.discounted_returns(0 * ones, ones, rising)),
         (rlx.upgo_returns(0 * ones, ones, falling), falling),
+        *tied(
+            lambda v: rlx.upgo_returns(0 * ones, 0.9 * ones, v),
+            lambda v: rlx.lambda_returns(0 * ones, 0.9 * ones, v, jnp.array([1.0, 0.0, 1.0, 0.0])),
+            jnp.array([1.0, 2.0, 1.5, 3.0]),
+        ),
     ]
 
 
@@ -223,6 +277,22 @@ def test_two_hot_pairs_of_dreamer(squash_first):
     np.testing.assert_allclose(back, np.clip(values, -end, end), rtol=2e-4, atol=1e-4)
 
 
+@equalities
+def test_classes_of_two_bins_are_categorical_td_learning_of_a_certain_target():
+    # Wide bins: RLax's guard of the two-hot encoding, 1e-5 over the width of a bin, does not show.
+    atoms, logits = jnp.linspace(-2e3, 2e3, 5), array(42, 5)
+    pair = rlx.twohot_pair(-2e3, 2e3, 5)
+    return [
+        pair_of
+        for target in (250.0, -1000.0, 5000.0)
+        for pair_of in tied(
+            lambda x: rlx.classification_value_loss(x, target, pair),  # noqa: B023
+            lambda x: rlx.categorical_td_learning(atoms, x, target, 0.0, jnp.zeros(1), jnp.zeros(1)),  # noqa: B023
+            logits,
+        )
+    ]
+
+
 def test_symexp_bins_average_values_and_symlog_bins_average_their_logarithms():
     x = jnp.array([0.0, 100.0])
     for pair, mean in ((rlx.symexp_twohot_pair(), 50.0), (rlx.symlog_twohot_pair(), np.sqrt(101.0) - 1)):
@@ -282,8 +352,12 @@ def test_the_penalty_adapts_by_the_table_of_the_paper():
     table = ((0.019, 1.5), (0.021, 3.0), (0.029, 3.0), (0.044, 3.0), (0.046, 6.0))
     ratio, adv = jnp.exp(array(23, 6)), array(24, 6)
     # A penalised surrogate without penalty is the surrogate that PPO clips.
-    surrogates = rlx.kl_penalty_pg_loss(ratio, adv, jnp.ones(6), 0.0), rlx.clipped_surrogate_pg_loss(ratio, adv, 1e6)
-    return [(rlx.adaptive_kl_weight(3.0, kl, 0.03), expected) for kl, expected in table] + [surrogates]
+    surrogates = tied(
+        lambda x: rlx.kl_penalty_pg_loss(x, adv, jnp.ones(6), 0.0),
+        lambda x: rlx.clipped_surrogate_pg_loss(x, adv, 1e6),
+        ratio,
+    )
+    return [(rlx.adaptive_kl_weight(3.0, kl, 0.03), expected) for kl, expected in table] + surrogates
 
 
 @equalities
@@ -334,7 +408,13 @@ def test_muesli_without_regulariser_is_a_policy_gradient_and_without_advantage_c
     a_t, ones = jnp.array([0, 1, 2, 1, 0]), jnp.ones(5)
     muesli = functools.partial(rlx.muesli_policy_loss, logits, a_t)
     policy_gradient = rlx.policy_gradient_loss(logits, a_t, adv, ones)
+    gradients = tied(
+        lambda x: rlx.muesli_policy_loss(x, a_t, adv, ones, prior, q_adv),
+        lambda x: rlx.policy_gradient_loss(x, a_t, adv, ones) + jnp.mean(jax.vmap(rlx.cmpo_loss)(x, prior, q_adv)),
+        logits,
+    )
     return [
+        *gradients,
         (muesli(adv, ones, prior, q_adv, kl_weight=0.0), policy_gradient),
         (muesli(adv, 3 * ones, prior, q_adv, 0.0), policy_gradient),  # a ratio above the threshold
         (muesli(0 * ones, ones, prior, q_adv), jnp.mean(jax.vmap(rlx.cmpo_loss)(logits, prior, q_adv))),
