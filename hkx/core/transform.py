@@ -122,9 +122,7 @@ def new_context(
       >>> jax.tree.map(jnp.shape, context.collect_params())
       {'linear': {'b': (2,), 'w': (3, 2)}}
     """
-    for what, value in (("params", params), ("state", state)):
-        if value is not None and not isinstance(value, Mapping):
-            raise InvalidParamsError(what, value)
+    _check_mappings(params, state)
     if rng is not None and not isinstance(rng, PRNGSequence):
         rng = PRNGSequence(as_key(rng, "`hkx.new_context`"))
     return Context(Frame({} if params is None else params, state or {}, rng, running_init=params is None))
@@ -194,6 +192,12 @@ def _key(rng: Any, where: str, signature: str) -> Any:
         return None
     position = _POSITIONS.get(signature, "third")
     return as_key(rng, f"{where} must be called with an RNG as the {position} argument, `{signature}`")
+
+
+def _check_mappings(params: Any, state: Any) -> None:
+    for what, value in (("params", params), ("state", state)):
+        if value is not None and not isinstance(value, Mapping):
+            raise InvalidParamsError(what, value)
 
 
 def _check_callable(f: Any) -> None:
@@ -322,7 +326,7 @@ def transform_with_state(f: Callable[P, R]) -> TransformedWithState[P, R]:
     def apply(
         params: Params | None, state: State | None, rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs
     ) -> tuple[R, MutableState]:
-        return _apply(f, params, state, _key(rng, "Apply", "apply(params, state, rng, *a, **k)"), args, kwargs)
+        return _apply(f, params, state, rng, "apply(params, state, rng, *a, **k)", args, kwargs)
 
     _keep_signature(init, f, ("rng",), lambda _: tuple[Params, State])
     _keep_signature(apply, f, ("params", "state", "rng"), lambda result: tuple[result, State])
@@ -330,11 +334,10 @@ def transform_with_state(f: Callable[P, R]) -> TransformedWithState[P, R]:
 
 
 def _apply(
-    f: Callable[..., R], params: Params | None, state: State | None, key: Any, args: Any, kwargs: Any
+    f: Callable[..., R], params: Params | None, state: State | None, rng: Any, signature: str, args: Any, kwargs: Any
 ) -> tuple[R, MutableState]:
-    for what, value in (("params", params), ("state", state)):
-        if value is not None and not isinstance(value, Mapping):
-            raise InvalidParamsError(what, value)
+    _check_mappings(params, state)  # before the key: where the two are swapped, this says so
+    key = _key(rng, "Apply", signature)
     frame = Frame(params or {}, state or {}, None if key is None else PRNGSequence(key), running_init=False)
     out = _run(f, frame, args, kwargs)
     return out, frame.state  # type: ignore[return-value]
@@ -373,11 +376,10 @@ def transform(f: Callable[P, R], *, apply_rng: bool = True) -> Transformed[P, R]
         return stateless(params, state)
 
     def apply(params: Params | None, rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> R:
-        key = _key(rng, "Apply", "apply(params, rng, *a, **k)")
-        return stateless(*_apply(f, params, None, key, args, kwargs))
+        return stateless(*_apply(f, params, None, rng, "apply(params, rng, *a, **k)", args, kwargs))
 
     def apply_without_rng(params: Params | None, *args: P.args, **kwargs: P.kwargs) -> R:
-        return stateless(*_apply(f, params, None, None, args, kwargs))
+        return stateless(*_apply(f, params, None, None, "", args, kwargs))
 
     _keep_signature(init, f, ("rng",), lambda _: Params)
     _keep_signature(apply, f, ("params", "rng"), lambda result: result)

@@ -29,7 +29,7 @@ class CarryMismatchError(HkxError, TypeError):
         )
 
 
-class BodyResultError(HkxError, TypeError):
+class BodyResultError(HkxError, TypeError, ValueError):
     """A loop's body does not return a pair."""
 
     def __init__(self, function: str, result: object):
