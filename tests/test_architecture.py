@@ -27,6 +27,7 @@ FLOORS = {
     "hkx.core.slips": 0,
     "hkx.core.rollback": 0,
     "hkx.core.cost": 1,
+    "hkx.core.dependence": 1,
     "hkx.core.frame": 1,
     "hkx.core.naming": 2,
     "hkx.core.hooks": 2,

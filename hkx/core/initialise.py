@@ -31,6 +31,7 @@ from jax.extend.core import (
 from jax.interpreters import batching
 
 from hkx.core.cost import work
+from hkx.core.dependence import needed, needed_inputs
 from hkx.core.errors import AbstractInitError, HkxError
 from hkx.core.frame import current_frame, local
 from hkx.core.rng import is_typed_key, split_key
@@ -208,25 +209,6 @@ def is_alive(reference: weakref.ref[Any]) -> bool:
     return reference() is not None
 
 
-VISIT = "hkx_visit"
-"""A named scope whose effects (`jax.debug.print` and the like) are left out: the code runs for what it creates only."""
-
-
-def _has_effects(eqn: JaxprEqn) -> bool:
-    return bool(eqn.effects) and VISIT not in str(eqn.source_info.name_stack)
-
-
-def needed(equations: Sequence[JaxprEqn], outputs: Sequence[Any]) -> list[JaxprEqn]:
-    """The equations that some variables depend on, and those that have effects, in order."""
-    wanted = {v for v in outputs if not isinstance(v, Literal)}
-    kept = []
-    for eqn in reversed(equations):
-        if _has_effects(eqn) or not wanted.isdisjoint(eqn.outvars):
-            kept.append(eqn)
-            wanted.update(v for v in eqn.invars if not isinstance(v, Literal))
-    return kept[::-1]
-
-
 def _with_examples_chosen(equations: list[JaxprEqn]) -> list[JaxprEqn]:
     """Leaves every `example` one input: the value from the example arguments, if all of those together cost little."""
     asked = [eqn for eqn in equations if eqn.primitive is example_p]
@@ -264,25 +246,29 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
     """The outputs, with only what they depend on carried out."""
     env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     outputs = closed.jaxpr.outvars
-    pending = needed(_with_examples_chosen(needed(closed.jaxpr.eqns, outputs)), outputs)
-    used = {v for v in closed.jaxpr.outvars if not isinstance(v, Literal)}
-    used.update(v for eqn in pending for v in eqn.invars if not isinstance(v, Literal))
+    parts = needed_inputs(_with_examples_chosen(needed(closed.jaxpr.eqns, outputs)), outputs)
+    pending, inputs = [eqn for eqn, _ in parts], {id(eqn): variables for eqn, variables in parts}
+    used = {v for v in outputs if not isinstance(v, Literal)}.union(*inputs.values())
     _split_all(pending, env)
 
     def read(v: Any) -> Any:
         value = v.val if isinstance(v, Literal) else env[v]
         return value.array() if isinstance(value, _Taken) else value
 
+    def read_inputs(eqn: JaxprEqn) -> list[Any]:
+        known = inputs[id(eqn)]
+        return [read(v) if isinstance(v, Literal) or v in known else None for v in eqn.invars]
+
     while pending:
         draws: list[JaxprEqn] = []
         later: list[JaxprEqn] = []
         for eqn in pending:
-            if any(v not in env for v in eqn.invars if not isinstance(v, Literal)):
+            if any(v not in env for v in inputs[id(eqn)]):
                 later.append(eqn)
             elif eqn.primitive is draw_p:
                 draws.append(eqn)
             else:
-                done = _carry_out(eqn, [read(v) for v in eqn.invars], used, key, closed.jaxpr.debug_info)
+                done = _carry_out(eqn, read_inputs(eqn), used, key, closed.jaxpr.debug_info)
                 env.update(zip(eqn.outvars, done, strict=True))
         if draws:
             keys = _key_data([v.val if isinstance(v, Literal) else env[v] for v in (eqn.invars[0] for eqn in draws)])
@@ -290,13 +276,16 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
             env.update((eqn.outvars[0], a) for eqn, a in zip(draws, arrays, strict=True))
         pending = later
     # A constant of the program may be a NumPy array.
-    return [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in map(read, closed.jaxpr.outvars)]
+    return [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in map(read, outputs)]
 
 
 def _carry_out(
     eqn: JaxprEqn, inputs: list[Any], used: set[Any], key: Array | None, debug_info: DebugInfo
 ) -> Sequence[Any]:
-    """The outputs of one equation; of one that holds a program, only the outputs that are used are computed."""
+    """The outputs of one equation; of one that holds a program, only the outputs that are used are computed.
+
+    Inputs that those do not depend on are None.
+    """
     if eqn.primitive is fill_p:
         aval = jax.ShapeDtypeStruct(eqn.params["shape"], eqn.params["dtype"])
         return [constant(aval, eqn.params["value"], key)]
@@ -316,11 +305,26 @@ def _carry_out(
     outvars = [v for v, w in zip(eqn.outvars, wanted, strict=True) if w]
     names = debug_info._replace(arg_names=("",) * len(atoms), result_paths=("",) * len(outvars))
     program = Jaxpr([], atoms, outvars, [eqn], eqn.effects, names)
-    if all(wanted) or not any(True for _ in jaxprs_in_params(eqn.params)):
+    as_it_is = all(wanted) and all(x is not None for x in values)
+    if as_it_is or not any(True for _ in jaxprs_in_params(eqn.params)):
         some = iter(jax.core.eval_jaxpr(program, (), *values))
     else:
-        some = iter(jax.jit(jaxpr_as_fun(ClosedJaxpr(program, ())))(*values))
+        some = iter(_compiled(program, values))
     return [next(some) if w else None for w in wanted]
+
+
+def _compiled(program: Jaxpr, inputs: list[Any]) -> Sequence[Any]:
+    """The outputs of a program, compiled without what they do not depend on; there zeros stand for inputs of None."""
+    types: list[Any] = [v.aval for v in program.invars]
+
+    def run(*known: Any) -> Sequence[Any]:
+        values = iter(known)
+        filled = [
+            jnp.zeros(t.shape, t.dtype) if x is None else next(values) for x, t in zip(inputs, types, strict=True)
+        ]
+        return jaxpr_as_fun(ClosedJaxpr(program, ()))(*filled)
+
+    return jax.jit(run)(*(x for x in inputs if x is not None))
 
 
 def _split_all(pending: list[JaxprEqn], env: dict[Any, Any]) -> None:

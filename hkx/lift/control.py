@@ -9,7 +9,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
-from hkx.core import initialise
+from hkx.core.dependence import VISIT
 from hkx.core.frame import Frame, current_frame, local
 from hkx.lift.carried import Carried, runs_eagerly
 from hkx.lift.checks import as_arrays, difference
@@ -330,7 +330,7 @@ def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_va
     init_val = as_arrays(init_val)
     if creating(frame):
         before = snapshot(frame)
-        with jax.named_scope(initialise.VISIT):
+        with jax.named_scope(VISIT):
             go = condition.inline(init_val)
         restore_state(frame, before.state)
         if before.rng is not None and _names(frame) == _names(before):

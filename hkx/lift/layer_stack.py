@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax.extend.core import Literal
 
+from hkx.core.dependence import needed
 from hkx.core.frame import Frame, current_frame, local
-from hkx.core.initialise import needed
 from hkx.core.module import Module
 from hkx.core.sampling import can_share_program
 from hkx.lift.captured import Captured, keep

@@ -15,6 +15,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 import jax
 
 from hkx.core import initialise
+from hkx.core.dependence import VISIT
 from hkx.core.frame import ROOT, Frame, Scope, current_frame, local
 from hkx.core.rng import PRNGSequence
 from hkx.lift.captured import Captured
@@ -229,7 +230,7 @@ class Pure(Generic[P, R]):
         """Creates what the function creates when called so; where it can be avoided, nothing is executed."""
         outer, draws = current_frame(self._name), local.draws
         if outer.recorder is not None or not self._visit_abstractly(outer, args, kwargs):
-            with jax.named_scope(initialise.VISIT):
+            with jax.named_scope(VISIT):
                 self.inline_capturing(*args, **kwargs)
         local.draws = draws  # the function is still to be called for its result
 
@@ -239,7 +240,7 @@ class Pure(Generic[P, R]):
 
         def visit(recorder: initialise.Recorder, key: Any) -> list[Tree]:
             carry = before if before.rng is None else before._replace(rng=(key, before.rng[1]))
-            with jax.named_scope(initialise.VISIT):
+            with jax.named_scope(VISIT):
                 new = changes(before, self.run(carry, args, kwargs, recorder=recorder)[1])
             created[:] = new.params, new.initial_state, {"": {"keys": new.rng}}
             return created

@@ -7,7 +7,7 @@ import collections
 from jax.extend.core import Jaxpr
 
 from hkx.core.cost import count_flops, times
-from hkx.core.initialise import needed
+from hkx.core.dependence import needed
 from hkx.tools.trace import call_numbers, inner_programs
 
 

@@ -24,17 +24,20 @@ LEAVES = (
 WRAPPERS = (
     *("twice", "shared", "module", "scope", "creator", "reserve"),
     *("getter", "setter", "interceptor", "with_rng", "method", "nested"),
-    *("remat", "vmap", "scan", "cond", "grad", "lift", "switch", "fori", "map"),
+    *("remat", "vmap", "scan", "cond", "grad", "lift", "switch", "fori", "map", "layer_stack"),
 )
 
+wrapper = st.sampled_from(WRAPPERS)
 leaf = st.tuples(st.sampled_from(LEAVES), st.sampled_from(sorted(INITIALIZERS)))
-program = st.recursive(
+inside = st.recursive(
     leaf,
-    lambda inner: st.one_of(
-        st.tuples(st.sampled_from(WRAPPERS), inner), st.tuples(st.just("sequence"), st.lists(inner, max_size=4))
-    ),
-    max_leaves=6,
+    lambda inner: st.one_of(st.tuples(wrapper, inner), st.tuples(st.just("sequence"), st.lists(inner, max_size=4))),
+    max_leaves=4,
 )
+wrapped = st.tuples(wrapper, inside)
+twice_wrapped = st.tuples(wrapper, wrapped)
+in_a_row = st.tuples(st.just("sequence"), st.lists(st.one_of(wrapped, twice_wrapped), min_size=1, max_size=3))
+program = st.one_of(wrapped, twice_wrapped, in_a_row)  # at least one transform each: `recursive` alone draws few
 
 
 def apply_leaf(hk, kind, init, x):
@@ -128,6 +131,8 @@ def run_transformed(hk, kind, inner, x):
         y, state = pair.apply(params, state, jax.random.PRNGKey(1), x)
         updater.update(state)
         return y
+    if kind == "layer_stack":  # the original's has no state
+        return hk.layer_stack(2)(lambda x: run(hk, inner, x))(x) if without(STATEFUL, inner) else x
     core = module_of(hk)(inner)
     y = core(x)
     if kind == "vmap":

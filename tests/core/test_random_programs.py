@@ -15,11 +15,11 @@ X = np.random.default_rng(0).normal(size=[2, random_programs.WIDTH]).astype(np.f
 KEY = jax.random.PRNGKey(7)
 
 
-def same_trees(a, b):
+def same_trees(a, b, ulps):
     assert jax.tree.structure(a) == jax.tree.structure(b)
     for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
         assert x.dtype == y.dtype
-        np.testing.assert_array_equal(x, y)
+        np.testing.assert_allclose(x, y, rtol=ulps * np.finfo(np.float32).eps, atol=ulps * 1e-8)
 
 
 def result(make):
@@ -45,7 +45,8 @@ def compare(number, ours, theirs, same_errors):
         (made, error), (expected, expected_error) = (result(lambda make=make: make(program)) for make in (ours, theirs))
         assert (error is None) == (expected_error is None), (error, expected_error)
         assert type(error) is type(expected_error) or not same_errors
-        same_trees(made, expected)
+        # A stack is made in a compiled loop, where XLA rounds a product and a sum once that it rounds twice elsewhere.
+        same_trees(made, expected, ulps=0 if random_programs.without(["layer_stack"], program) else 4)
         count[error is None] += 1
 
     with jax.numpy_rank_promotion("allow"):  # the programs promote ranks, and so does dm-haiku's Orthogonal
@@ -62,6 +63,14 @@ def test_init_makes_what_an_ordinary_run_makes():
         return run_initialising(lambda x: random_programs.run(hkx, program, x), KEY, (X,))
 
     compare(20, made_by(hkx), ordinary, same_errors=True)
+
+
+def test_init_needs_the_shapes_alone():
+    def from_shapes(program):
+        x = X if not random_programs.without(["data"], program) else jax.ShapeDtypeStruct(X.shape, X.dtype)
+        return hkx.transform_with_state(lambda x: random_programs.run(hkx, program, x)).init(KEY, x)
+
+    compare(20, from_shapes, made_by(hkx), same_errors=True)
 
 
 @pytest.mark.peer

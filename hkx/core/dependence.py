@@ -1,0 +1,106 @@
+"""Which equations, and which of their inputs, some outputs depend on; through loops, branches and calls."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import jax.core
+from jax.extend.core import JaxprEqn, Literal, jaxprs_in_params
+
+VISIT = "hkx_visit"
+"""A named scope whose effects (`jax.debug.print` and the like) are left out: the code runs for what it creates only."""
+
+
+def needed(equations: Sequence[JaxprEqn], outputs: Sequence[Any]) -> list[JaxprEqn]:
+    """The equations that some variables depend on, and those that have effects, in order."""
+    return [eqn for eqn, _ in needed_inputs(equations, outputs)]
+
+
+def needed_inputs(equations: Sequence[JaxprEqn], outputs: Sequence[Any]) -> list[tuple[JaxprEqn, set[Any]]]:
+    """The same equations, each with those of its inputs that matter."""
+    wanted = {v for v in outputs if not isinstance(v, Literal)}
+    kept = []
+    for eqn in reversed(equations):
+        if _has_effects(eqn) or not wanted.isdisjoint(eqn.outvars):
+            inputs = _inputs(eqn, wanted)
+            kept.append((eqn, inputs))
+            wanted |= inputs
+    return kept[::-1]
+
+
+def _has_effects(eqn: JaxprEqn) -> bool:
+    return bool(eqn.effects) and VISIT not in str(eqn.source_info.name_stack)
+
+
+def _inputs(eqn: JaxprEqn, wanted: Collection[Any]) -> set[Any]:
+    """The variables that the wanted outputs of an equation depend on."""
+    outputs = [v in wanted for v in eqn.outvars]
+    rule = None if eqn.effects else _RULES.get(eqn.primitive.name)
+    matters = [True] * len(eqn.invars)
+    if rule is not None:
+        with contextlib.suppress(KeyError):  # another JAX, with other parameters: then all inputs may matter
+            matters = rule(eqn, outputs)
+    return {
+        v
+        for v, m in zip(eqn.invars, matters, strict=True)
+        if not isinstance(v, Literal) and (m or not _has_zeros(v.aval))
+    }
+
+
+def _has_zeros(aval: Any) -> bool:
+    """Whether an array of zeros can stand for a value of this type: not for keys, nor where devices hold parts."""
+    plain = jax.core.ShapedArray(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+    return aval == plain and not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
+
+
+def _of_program(program: Any, outputs: Sequence[bool]) -> list[bool]:
+    """Which inputs of a program its wanted outputs depend on."""
+    program = getattr(program, "jaxpr", program)
+    live = {v for v, w in zip(program.outvars, outputs, strict=True) if w and not isinstance(v, Literal)}
+    for _, inputs in needed_inputs(program.eqns, list(live)):
+        live |= inputs
+    return [v in live for v in program.invars]
+
+
+def _of_loop(program: Any, consts: int, carry: list[bool], others: Sequence[bool]) -> tuple[list[bool], list[bool]]:
+    """The inputs of a loop's body that matter, and its carry, grown until no step asks for more."""
+    while True:
+        inputs = _of_program(program, [*carry, *others])
+        asked = [a or b for a, b in zip(carry, inputs[consts : consts + len(carry)], strict=True)]
+        if asked == carry:
+            return inputs, carry
+        carry = asked
+
+
+def _scan(eqn: JaxprEqn, outputs: list[bool]) -> list[bool]:
+    consts, size = eqn.params["num_consts"], eqn.params["num_carry"]
+    inputs, carry = _of_loop(eqn.params["jaxpr"], consts, outputs[:size], outputs[size:])
+    return [*inputs[:consts], *carry, *inputs[consts + size :]]
+
+
+def _while(eqn: JaxprEqn, outputs: list[bool]) -> list[bool]:
+    of_condition, of_body = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+    tested = _of_program(eqn.params["cond_jaxpr"], [True])
+    carry = [a or b for a, b in zip(outputs, tested[of_condition:], strict=True)]
+    inputs, carry = _of_loop(eqn.params["body_jaxpr"], of_body, carry, ())
+    return [*tested[:of_condition], *inputs[:of_body], *carry]
+
+
+def _cond(eqn: JaxprEqn, outputs: list[bool]) -> list[bool]:
+    branches = [_of_program(branch, outputs) for branch in eqn.params["branches"]]
+    return [True, *map(any, zip(*branches, strict=True))]
+
+
+def _call(eqn: JaxprEqn, outputs: list[bool]) -> list[bool]:
+    return _of_program(next(iter(jaxprs_in_params(eqn.params))), outputs)
+
+
+_CALLS = ("jit", "closed_call", "checkpoint", "custom_jvp_call", "custom_vjp_call")
+_RULES: dict[str, Callable[[JaxprEqn, list[bool]], list[bool]]] = {
+    "scan": _scan,
+    "while": _while,
+    "cond": _cond,
+    **dict.fromkeys(_CALLS, _call),
+}
