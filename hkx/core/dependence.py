@@ -6,7 +6,9 @@ import contextlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import jax
 import jax.core
+import jax.numpy as jnp
 from jax.extend.core import JaxprEqn, Literal, jaxprs_in_params
 
 VISIT = "hkx_visit"
@@ -52,7 +54,7 @@ def _inputs(eqn: JaxprEqn, wanted: Collection[Any]) -> set[Any]:
 def _has_zeros(aval: Any) -> bool:
     """Whether an array of zeros can stand for a value of this type: not for keys, nor where devices hold parts."""
     plain = jax.core.ShapedArray(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
-    return aval == plain and not jax.dtypes.issubdtype(aval.dtype, jax.dtypes.extended)
+    return aval == plain and not jnp.issubdtype(aval.dtype, jax.dtypes.extended)
 
 
 def _of_program(program: Any, outputs: Sequence[bool]) -> list[bool]:
