@@ -52,12 +52,12 @@ from hkx.lift.errors import StackError as StackError
 from hkx.lift.errors import StateInLoopError as StateInLoopError
 from hkx.lift.errors import StateUpdaterError as StateUpdaterError
 from hkx.nn.errors import FeatureSizeError as FeatureSizeError
-from hkx.nn.errors import InvalidGroupsError as InvalidGroupsError
 from hkx.nn.errors import InvalidInputError as InvalidInputError
 from hkx.nn.errors import InvalidLengthError as InvalidLengthError
 from hkx.nn.errors import InvalidPaddingError as InvalidPaddingError
 from hkx.nn.errors import InvalidRankError as InvalidRankError
 from hkx.nn.errors import InvalidReshapeError as InvalidReshapeError
+from hkx.nn.errors import InvalidSizeError as InvalidSizeError
 from hkx.nn.errors import InvalidWindowError as InvalidWindowError
 from hkx.nn.errors import MaskShapeError as MaskShapeError
 from hkx.nn.errors import MissingAverageError as MissingAverageError
@@ -65,5 +65,6 @@ from hkx.nn.errors import NotABoolError as NotABoolError
 from hkx.nn.errors import NotAListError as NotAListError
 from hkx.nn.errors import NotANumberError as NotANumberError
 from hkx.nn.errors import NotAParameterTreeError as NotAParameterTreeError
+from hkx.nn.errors import OutOfRangeError as OutOfRangeError
 from hkx.nn.errors import ScalarInputError as ScalarInputError
 from hkx.nn.errors import UnknownLookupStyleError as UnknownLookupStyleError

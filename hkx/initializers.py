@@ -26,7 +26,16 @@ def _plain(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
+def _check_dtype(dtype: DType) -> None:
+    if not jnp.issubdtype(dtype, jnp.inexact):
+        raise ValueError(
+            f"Random initial values are of a floating dtype, not {np.dtype(dtype).name}. Most layers make their "
+            "parameters in the dtype of their inputs: convert those first, as in `inputs.astype(jnp.float32)`."
+        )
+
+
 def _normal(kind: Any, shape: Shape, dtype: DType, low: float, high: float, stddev: Any, mean: Any) -> jax.Array:
+    _check_dtype(dtype)
     shape, dtype = tuple(shape), np.dtype(dtype)
     if _plain(stddev) and _plain(mean) and mean == 0 and stddev != 0:
         return drawn(Draw(kind, shape, dtype, float(low), float(high), float(stddev)))
@@ -126,6 +135,7 @@ class RandomUniform:
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         if _plain(self.minval) and _plain(self.maxval) and np.issubdtype(np.dtype(dtype), np.floating):
             return drawn(Draw("uniform", tuple(shape), np.dtype(dtype), float(self.minval), float(self.maxval)))
+        _check_dtype(dtype)
         return jax.random.uniform(next_rng_key(), shape, dtype, self.minval, self.maxval)
 
 

@@ -11,6 +11,7 @@ from hkx.core.rng import PRNGSequence
 from hkx.core.types import Initializer
 from hkx.nn.errors import NotAListError
 from hkx.nn.functional import dropout
+from hkx.nn.inputs import number
 from hkx.nn.linear import Linear
 
 
@@ -52,7 +53,7 @@ class MLP(Module):
         if not with_bias and b_init is not None:
             raise ValueError("b_init must not be set when `with_bias` is False: there are no biases to initialise.")
         super().__init__(name=name)
-        if isinstance(output_sizes, int):
+        if not isinstance(output_sizes, Iterable) or isinstance(output_sizes, str):
             raise NotAListError("hkx.nets.MLP", "output_sizes", output_sizes)
         self.with_bias = with_bias
         self.w_init = w_init
@@ -84,6 +85,8 @@ class MLP(Module):
             raise ValueError("With `dropout_rate`, an rng key must be passed: `rng=hkx.next_rng_key()`.")
         if dropout_rate is None and rng is not None:
             raise ValueError("`rng` is only to be passed when using dropout: pass `dropout_rate` with it.")
+        if dropout_rate is not None:
+            number(dropout_rate, None, "dropout_rate", 0, 1)
         keys = None if rng is None else PRNGSequence(rng)
         out = inputs
         for i, layer in enumerate(self.layers):

@@ -6,6 +6,7 @@ from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hkx.core.module import Module
 from hkx.core.naming import transparent
@@ -13,7 +14,7 @@ from hkx.core.store import get_parameter, get_state, set_state
 from hkx.core.types import DType
 from hkx.initializers import VarianceScaling
 from hkx.nn.errors import FeatureSizeError
-from hkx.nn.inputs import array_of
+from hkx.nn.inputs import array_of, integer, number
 from hkx.nn.norm.moving_average import ExponentialMovingAverage
 
 
@@ -77,6 +78,12 @@ class _Quantizer(Module):
         return jnp.exp(-jnp.sum(used * jnp.log(used + 1e-10)))
 
 
+def _table(quantizer: _Quantizer) -> list[int]:
+    """The shape of the table."""
+    names = ("embedding_dim", "num_embeddings")
+    return [integer(getattr(quantizer, name), name, 1) for name in names]
+
+
 def _sampled(shape: Any, dtype: DType) -> jax.Array:
     return VarianceScaling(distribution="uniform")(shape, dtype)
 
@@ -121,13 +128,12 @@ class VectorQuantizer(_Quantizer):
         self.num_embeddings = num_embeddings
         self.commitment_cost = commitment_cost
         self.cross_replica_axis = cross_replica_axis
-        self._shape = [embedding_dim, num_embeddings]
         self._dtype = dtype
 
     @property
     def embeddings(self) -> jax.Array:
         """The table, shape `[embedding_dim, num_embeddings]`."""
-        return get_parameter("embeddings", self._shape, self._dtype, init=_sampled)
+        return get_parameter("embeddings", _table(self), self._dtype, init=_sampled)
 
     def __call__(self, inputs: jax.Array, is_training: bool) -> Quantized:
         """Quantises.
@@ -151,7 +157,7 @@ class VectorQuantizer(_Quantizer):
         codebook = jnp.mean(jnp.square(quantized - jax.lax.stop_gradient(inputs)))
         return {
             "quantize": inputs + jax.lax.stop_gradient(quantized - inputs),
-            "loss": codebook + self.commitment_cost * commitment,
+            "loss": codebook + number(self.commitment_cost, commitment.dtype, "commitment_cost") * commitment,
             "perplexity": self.perplexity(encodings),
             "encodings": encodings,
             "encoding_indices": numbers,
@@ -206,15 +212,13 @@ class VectorQuantizerEMA(_Quantizer):
         name: str | None = None,
     ):
         super().__init__(name=name)
-        if not 0 <= decay <= 1:
-            raise ValueError(f"`decay` must be in range [0, 1], got {decay}.")
+        number(decay, np.float32, "decay", 0, 1)
         self.embedding_dim = embedding_dim
         self.num_embeddings = num_embeddings
         self.commitment_cost = commitment_cost
         self.decay = decay
         self.epsilon = epsilon
         self.cross_replica_axis = cross_replica_axis
-        self._shape = [embedding_dim, num_embeddings]
         self._dtype = dtype
         self._ema_cluster_size = ExponentialMovingAverage(decay, name="ema_cluster_size")
         self._ema_dw = ExponentialMovingAverage(decay, name="ema_dw")
@@ -222,7 +226,7 @@ class VectorQuantizerEMA(_Quantizer):
     @property
     def embeddings(self) -> jax.Array:
         """The table, shape `[embedding_dim, num_embeddings]`."""
-        return get_state("embeddings", self._shape, self._dtype, init=_sampled)
+        return get_state("embeddings", _table(self), self._dtype, init=_sampled)
 
     @property
     def ema_cluster_size(self) -> ExponentialMovingAverage:
@@ -233,7 +237,7 @@ class VectorQuantizerEMA(_Quantizer):
     @property
     def ema_dw(self) -> ExponentialMovingAverage:
         """The moving average of the sum of the vectors that each column has replaced."""
-        self._ema_dw.initialize(self._shape, self._dtype)
+        self._ema_dw.initialize(_table(self), self._dtype)
         return self._ema_dw
 
     def __call__(self, inputs: jax.Array, is_training: bool) -> Quantized:
@@ -258,7 +262,7 @@ class VectorQuantizerEMA(_Quantizer):
             self._move(rows, encodings)
         return {
             "quantize": inputs + jax.lax.stop_gradient(quantized - inputs),
-            "loss": self.commitment_cost * commitment,
+            "loss": number(self.commitment_cost, commitment.dtype, "commitment_cost") * commitment,
             "perplexity": self.perplexity(encodings),
             "encodings": encodings,
             "encoding_indices": numbers,
@@ -273,5 +277,6 @@ class VectorQuantizerEMA(_Quantizer):
             sums = jax.lax.psum(sums, axis_name=self.cross_replica_axis)
         counts, sums = self.ema_cluster_size(counts), self.ema_dw(sums)
         total = jnp.sum(counts)
-        smooth = (counts + self.epsilon) / (total + self.num_embeddings * self.epsilon) * total
+        epsilon = number(self.epsilon, counts.dtype, "epsilon", 0)
+        smooth = (counts + epsilon) / (total + self.num_embeddings * epsilon) * total
         set_state("embeddings", sums / smooth.reshape([1, -1]))

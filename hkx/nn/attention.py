@@ -10,6 +10,7 @@ from hkx import initializers
 from hkx.core.module import Module
 from hkx.core.naming import transparent
 from hkx.core.types import Initializer
+from hkx.nn.inputs import array_of, integer
 from hkx.nn.linear import Linear
 
 
@@ -67,10 +68,10 @@ class MultiHeadAttention(Module):
             raise ValueError(
                 "Please provide a weight initializer: `w_init`, for example `hkx.initializers.VarianceScaling(2.0)`."
             )
-        self.num_heads = num_heads
-        self.key_size = key_size
-        self.value_size = value_size or key_size
-        self.model_size = model_size or key_size * num_heads
+        self.num_heads = integer(num_heads, "num_heads", 1)
+        self.key_size = integer(key_size, "key_size", 1)
+        self.value_size = value_size or self.key_size
+        self.model_size = model_size or self.key_size * self.num_heads
         self.w_init = initializers.VarianceScaling(w_init_scale) if w_init is None else w_init  # type: ignore[arg-type]
         self.with_bias = with_bias
         self.b_init = b_init
@@ -91,6 +92,7 @@ class MultiHeadAttention(Module):
         Raises:
           ValueError: if the mask has another number of dimensions.
         """
+        query, key, value = (array_of(x, self, n) for n, x in (("query", query), ("key", key), ("value", value)))
         query_heads = self._project(query, self.key_size, "query")
         key_heads = self._project(key, self.key_size, "key")
         value_heads = self._project(value, self.value_size, "value")

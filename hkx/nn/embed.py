@@ -13,6 +13,7 @@ from hkx.core.module import Module
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
 from hkx.nn.errors import UnknownLookupStyleError
+from hkx.nn.inputs import array_of, integer
 
 
 class EmbedLookupStyle(enum.Enum):
@@ -89,7 +90,8 @@ class Embed(Module):
     @property
     def embeddings(self) -> jax.Array:
         """The matrix, `[vocab_size, embed_dim]`."""
-        return get_parameter("embeddings", [self.vocab_size, self.embed_dim], self.dtype, init=self.w_init)
+        shape = [integer(self.vocab_size, "vocab_size"), integer(self.embed_dim, "embed_dim")]
+        return get_parameter("embeddings", shape, self.dtype, init=self.w_init)
 
     def __call__(
         self,
@@ -112,11 +114,11 @@ class Embed(Module):
           ValueError: if `ids` are not integers.
           UnknownLookupStyleError: if there is no such style.
         """
-        ids = jnp.asarray(ids)
+        ids = array_of(ids, self, "ids")
         if not jnp.issubdtype(ids.dtype, jnp.integer):
             raise ValueError(
                 "hkx.Embed's __call__ method must take an array of integer dtype but was called with an array of "
-                f"{ids.dtype}."
+                f"{ids.dtype}: convert `ids`, as in `ids.astype(int)`."
             )
         style = _style(self.lookup_style if lookup_style is None else lookup_style)
         if style is EmbedLookupStyle.ARRAY_INDEX:

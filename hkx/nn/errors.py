@@ -37,6 +37,23 @@ class NotANumberError(HkxError, TypeError, ValueError):
         )
 
 
+class InvalidSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
+    """Something else was given where a layer takes a whole number, or one that is too small."""
+
+    def __init__(self, argument: str, value: object, least: int):
+        super().__init__(
+            f"`{argument}` must be an integer, at least {least}, got {shortened(value)} of type {type(value).__name__}."
+        )
+
+
+class OutOfRangeError(HkxError, ValueError):
+    """A number is too small, too large, or no number at all."""
+
+    def __init__(self, argument: str, value: object, low: float, high: float):
+        bound = f"at least {low}" if high == float("inf") else f"in range [{low}, {high}]"
+        super().__init__(f"`{argument}` must be {bound}, got {shortened(value)}.")
+
+
 class InvalidLengthError(HkxError, TypeError, ValueError):
     """A sequence has neither one entry nor one for each dimension."""
 
@@ -45,13 +62,6 @@ class InvalidLengthError(HkxError, TypeError, ValueError):
             f"{argument} must be a scalar or sequence of length 1 or sequence of length {n}, got {value!r} of length "
             f"{length}."
         )
-
-
-class InvalidGroupsError(HkxError, ValueError, TypeError, ZeroDivisionError):
-    """A layer was told to divide its channels into less than one group."""
-
-    def __init__(self, groups: object):
-        super().__init__(f"`groups` must be at least 1, got {groups}: it is into how many the channels are divided.")
 
 
 class NotAParameterTreeError(HkxError, TypeError, AttributeError):

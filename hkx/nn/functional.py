@@ -9,14 +9,18 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
+from hkx.core.rng import as_key
+from hkx.core.types import PRNGKey
+from hkx.nn.inputs import array_of, integer, number
 
-def dropout(rng: jax.Array, rate: float | jax.Array, x: jax.Array, broadcast_dims: Sequence[int] = ()) -> jax.Array:
+
+def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims: Sequence[int] = ()) -> jax.Array:
     """Sets each element to zero with probability `rate`, and divides the others by `1 - rate`.
 
     Reference: Srivastava et al. (2014), "Dropout: a simple way to prevent neural networks from overfitting".
 
     Args:
-      rng: a key, most often `hkx.next_rng_key()`.
+      rng: a key, most often `hkx.next_rng_key()`, or a seed.
       rate: the probability, in `[0, 1)`; a traced number is not checked.
       x: the array.
       broadcast_dims: the dimensions along which elements are dropped together.
@@ -33,17 +37,22 @@ def dropout(rng: jax.Array, rate: float | jax.Array, x: jax.Array, broadcast_dim
       >>> hkx.dropout(jax.random.key(0), 0.5, jnp.ones(4)).shape
       (4,)
     """
+    x = array_of(x, "dropout", "x")
     if not isinstance(rate, jax.core.Tracer):
-        if rate < 0 or rate >= 1:
-            raise ValueError(f"`rate` must be in [0, 1), got {rate}.")
+        if not 0 <= number(rate, None, "rate") < 1:
+            raise ValueError(f"`rate` of dropout must be in [0, 1), got {rate}.")
         if rate == 0.0:
             return x
-    shape = list(jnp.shape(x))
+    shape = list(x.shape)
+    if not isinstance(broadcast_dims, Sequence) or isinstance(broadcast_dims, str):
+        raise TypeError(f"`broadcast_dims` must be a sequence of dimensions, got {broadcast_dims!r}.")
     for dim in broadcast_dims:
+        if not -len(shape) <= dim < len(shape):
+            raise IndexError(f"`broadcast_dims` {broadcast_dims} are out of range for `x` of shape {x.shape}.")
         shape[dim] = 1
     keep_rate = 1.0 - rate
-    keep = jax.random.bernoulli(rng, keep_rate, shape=shape)
-    return jnp.broadcast_to(keep, jnp.shape(x)) * x / keep_rate
+    keep = jax.random.bernoulli(as_key(rng, "`rng` of `hkx.dropout`"), keep_rate, shape=shape)
+    return jnp.broadcast_to(keep, x.shape) * x / keep_rate
 
 
 def one_hot(x: Any, num_classes: int, dtype: Any = jnp.float32) -> jax.Array:
@@ -63,14 +72,14 @@ def one_hot(x: Any, num_classes: int, dtype: Any = jnp.float32) -> jax.Array:
       >>> print(hkx.one_hot(1, 3))
       [0. 1. 0.]
     """
-    return jax.nn.one_hot(jnp.asarray(x), num_classes, dtype=dtype)
+    return jax.nn.one_hot(array_of(x, "one_hot", "x"), integer(num_classes, "num_classes"), dtype=dtype)
 
 
-def multinomial(rng: jax.Array, logits: Any, num_samples: int) -> jax.Array:
+def multinomial(rng: PRNGKey, logits: Any, num_samples: int) -> jax.Array:
     """Independent samples from a categorical distribution, drawn with replacement.
 
     Args:
-      rng: a key, most often `hkx.next_rng_key()`.
+      rng: a key, most often `hkx.next_rng_key()`, or a seed.
       logits: `[..., C]`, the logarithms of the probabilities, up to a constant.
       num_samples: how many samples.
 
@@ -78,7 +87,8 @@ def multinomial(rng: jax.Array, logits: Any, num_samples: int) -> jax.Array:
       `int[..., num_samples]`, classes in `[0, C)`.
 
     Raises:
-      ValueError: if `logits` is a scalar.
+      ValueError: if `logits` is a scalar, or not of a floating dtype, or there are no classes.
+      InvalidSizeError: if `num_samples` is no whole number.
 
     Example:
 
@@ -86,9 +96,12 @@ def multinomial(rng: jax.Array, logits: Any, num_samples: int) -> jax.Array:
       >>> print(hkx.multinomial(jax.random.key(0), jnp.array([-jnp.inf, 0.0, -jnp.inf]), num_samples=4))
       [1 1 1 1]
     """
-    shape = jnp.shape(logits)
-    if not shape:
-        raise ValueError("`logits` must have a dimension of classes, got a scalar.")
-    logits = jnp.expand_dims(logits, 0)
-    samples = jax.random.categorical(rng, logits, axis=-1, shape=(num_samples, *shape[:-1]))
+    logits = array_of(logits, "multinomial", "logits")
+    shape = logits.shape
+    if not shape or not shape[-1]:
+        raise ValueError(f"`logits` must have a dimension of classes, got an array of shape {shape}.")
+    if not jnp.issubdtype(logits.dtype, jnp.floating):
+        raise ValueError(f"`logits` must be of a floating dtype, got {logits.dtype}: they are logarithms.")
+    logits, rng = jnp.expand_dims(logits, 0), as_key(rng, "`rng` of `hkx.multinomial`")
+    samples = jax.random.categorical(rng, logits, axis=-1, shape=(integer(num_samples, "num_samples"), *shape[:-1]))
     return jnp.moveaxis(samples, 0, -1)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import functools
+import math
+import operator
 from typing import Any
 
 import jax
 import jax.core
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.nn.errors import InvalidInputError, NotANumberError, ScalarInputError
+from hkx.nn.errors import InvalidInputError, InvalidSizeError, NotANumberError, OutOfRangeError, ScalarInputError
 
 
 def array_of(inputs: Any, layer: object, argument: str = "inputs") -> jax.Array:
@@ -46,17 +49,37 @@ def array_with_dimensions(inputs: Any, layer: object) -> jax.Array:
     return inputs
 
 
-def number(value: Any, dtype: Any, argument: str) -> Any:
+def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: float = math.inf) -> Any:
     """A number as a NumPy scalar, so that arithmetic on it is done once; a traced one as an array.
 
     Raises:
       NotANumberError: if it is something else.
+      OutOfRangeError: if there are bounds and it is not between them; a traced one is not checked.
     """
     if isinstance(value, jax.core.Tracer):
         return jax.lax.convert_element_type(value, dtype)
     if not isinstance(value, (int, float, np.generic, np.ndarray, jax.Array)) or isinstance(value, np.character):
         raise NotANumberError(argument, value)
+    if low > -math.inf and not np.all((low <= np.asarray(value)) & (np.asarray(value) <= high)):
+        raise OutOfRangeError(argument, value, low, high)
     return np.asarray(value, dtype)[()]
+
+
+def integer(value: Any, argument: str, least: int = 0) -> int:
+    """A whole number, most often the size of something.
+
+    Raises:
+      InvalidSizeError: if it is something else, or too small.
+    """
+    try:
+        out = operator.index(value)
+    except TypeError:
+        if jax.export.is_symbolic_dim(value):
+            return value  # type: ignore[return-value]
+        raise InvalidSizeError(argument, value, least) from None
+    if out < least:
+        raise InvalidSizeError(argument, value, least)
+    return out
 
 
 def cast(value: Any, dtype: Any) -> jax.Array:

@@ -15,7 +15,7 @@ from hkx.core.module import Module
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
 from hkx.nn.errors import NotABoolError, NotAListError
-from hkx.nn.inputs import array_of, array_with_dimensions
+from hkx.nn.inputs import array_of, array_with_dimensions, integer
 
 
 @functools.lru_cache  # a layer is traced many times, and needs it in one of them
@@ -84,10 +84,11 @@ class Linear(Module):
         inputs = array_with_dimensions(inputs, self)
         input_size = self.input_size = inputs.shape[-1]
         w_init = _default_init(input_size) if self.w_init is None else self.w_init
-        w = get_parameter("w", [input_size, self.output_size], inputs.dtype, init=w_init)
+        output_size = integer(self.output_size, "output_size")
+        w = get_parameter("w", [input_size, output_size], inputs.dtype, init=w_init)
         out = jnp.dot(inputs, w, precision=precision)
         if self.with_bias:
-            b = get_parameter("b", [self.output_size], inputs.dtype, init=self.b_init)
+            b = get_parameter("b", [output_size], inputs.dtype, init=self.b_init)
             out = out + jnp.broadcast_to(b, out.shape)
         return out
 

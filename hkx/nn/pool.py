@@ -11,22 +11,25 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.module import Module
-from hkx.nn.errors import InvalidWindowError
-from hkx.nn.inputs import array_of
+from hkx.nn.errors import InvalidWindowError, NotANumberError
+from hkx.nn.inputs import array_of, integer
 
 
 def _full_shape(
     shape: tuple[int, ...], size: int | Sequence[int], channel_axis: int | None, argument: str
 ) -> tuple[int, ...]:
     """`size` for every dimension: 1 for the batch, and for the channels if one number stands for all the others."""
+    if channel_axis is not None and not isinstance(channel_axis, (int, np.integer)):
+        raise NotANumberError("channel_axis", channel_axis)
     if channel_axis is not None and not 0 <= abs(channel_axis) < len(shape):
-        raise ValueError(f"Invalid channel axis {channel_axis} for inputs of shape {shape}.")
-    if isinstance(size, (int, np.integer)):
-        channel = None if channel_axis is None else channel_axis % len(shape)
-        return (1,) + tuple(1 if d == channel else int(size) for d in range(1, len(shape)))
-    if len(size) > len(shape):
-        raise InvalidWindowError(argument, size, shape)
-    return (1,) * (len(shape) - len(size)) + tuple(size)
+        raise ValueError(f"Invalid channel axis {channel_axis} (`channel_axis`) for inputs of shape {shape}.")
+    if np.ndim(size) == 0:
+        channel, one = None if channel_axis is None else channel_axis % len(shape), integer(size, argument, 1)
+        return (1,) + tuple(1 if d == channel else one for d in range(1, len(shape)))
+    sizes = tuple(integer(s, argument, 1) for s in size)  # type: ignore[union-attr]
+    if len(sizes) > len(shape):
+        raise InvalidWindowError(argument, sizes, shape)
+    return (1,) * (len(shape) - len(sizes)) + sizes
 
 
 def _window(

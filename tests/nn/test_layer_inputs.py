@@ -171,3 +171,100 @@ def test_shapes_that_do_not_fit(shape: Any) -> None:
     with pytest.raises(hkx.errors.InvalidReshapeError) as raised:
         hkx.testing.transform_and_run(lambda: hkx.Reshape(shape)(np.ones([2, 6])))()
     assert isinstance(raised.value, TypeError) and isinstance(raised.value, (AttributeError))
+
+
+X, IMAGE = jnp.ones([3, 4]), jnp.ones([2, 5, 5, 4])
+NOT_SIZES: list[Any] = ["x", None, [], [2], {}, 2.5, float("nan"), -1]
+
+
+def window(n: Any) -> Any:
+    return [1.5] if isinstance(n, list) else n  # a list of whole numbers is a window
+
+
+SIZES = {
+    "output_size": lambda n: hkx.Linear(n)(X),
+    "vocab_size": lambda n: hkx.Embed(n or "x", 3)(jnp.arange(2)),
+    "embed_dim": lambda n: hkx.Embed(3, n or "x")(jnp.arange(2)),
+    "num_heads": lambda n: hkx.MultiHeadAttention(n, 3, 1.0)(X, X, X),
+    "key_size": lambda n: hkx.MultiHeadAttention(2, n, 1.0)(X, X, X),
+    "groups": lambda n: hkx.GroupNorm(n)(IMAGE),
+    "n_steps": lambda n: hkx.SpectralNorm(n_steps=n)(X),
+    "num_embeddings": lambda n: hkx.nets.VectorQuantizer(4, n, 0.25)(X, True),
+    "embedding_dim": lambda n: hkx.nets.VectorQuantizerEMA(n, 4, 0.25, 0.9).ema_dw,
+    "window_shape": lambda n: hkx.max_pool(IMAGE, window(n), 1, "SAME"),
+    "strides": lambda n: hkx.AvgPool(2, window(n), "SAME")(IMAGE),
+    "num_samples": lambda n: hkx.multinomial(KEY, X, n),
+    "num_classes": lambda n: hkx.one_hot(jnp.arange(2), n),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_what_is_no_size_is_named(name: str) -> None:
+    for wrong in NOT_SIZES:
+        with pytest.raises((TypeError, ValueError), match=f"`{name}` must be an integer, at least [01], got "):
+            hkx.transform_with_state(functools.partial(SIZES[name], wrong)).init(KEY)
+    for size in (2, np.int64(2), jnp.asarray(2)):
+        hkx.transform_with_state(functools.partial(SIZES[name], size)).init(KEY)
+
+
+RATES = {
+    "decay_rate": lambda r: hkx.BatchNorm(True, True, r)(X, True),
+    "decay": lambda r: hkx.ExponentialMovingAverage(r)(X),
+    "dropout_rate": lambda r: hkx.nets.MLP([3, 2])(X, dropout_rate=r, rng=KEY),
+    "rate": lambda r: hkx.dropout(KEY, r, X),
+}
+
+
+@pytest.mark.parametrize("name", RATES)
+@pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), float("inf"), np.float32("nan")])
+def test_rates_are_between_zero_and_one(name: str, wrong: Any) -> None:
+    with pytest.raises(ValueError, match=rf"`{name}` .*must be in (range )?\[0, 1"):
+        hkx.transform_with_state(functools.partial(RATES[name], wrong)).init(KEY)
+
+
+EPS = {
+    "BatchNorm": lambda e: hkx.BatchNorm(True, True, 0.9, eps=e)(X, True),
+    "LayerNorm": lambda e: hkx.LayerNorm(-1, True, True, eps=e)(X),
+    "GroupNorm": lambda e: hkx.GroupNorm(2, eps=e)(IMAGE),
+    "RMSNorm": lambda e: hkx.RMSNorm(-1, eps=e)(X),
+    "SpectralNorm": lambda e: hkx.SpectralNorm(eps=e)(X),
+}
+
+
+@pytest.mark.parametrize("name", EPS)
+@pytest.mark.parametrize("wrong", [-1e-5, float("nan")])
+def test_eps_is_not_negative(name: str, wrong: float) -> None:
+    with pytest.raises(ValueError, match="`eps` must be at least 0, got "):
+        hkx.transform_with_state(functools.partial(EPS[name], wrong)).init(KEY)
+
+
+def test_other_arguments_that_are_named() -> None:
+    def raised(match: str, f: Any) -> None:
+        with pytest.raises((TypeError, ValueError, IndexError), match=match):
+            hkx.transform_with_state(f).init(KEY)
+
+    raised(
+        "`data_format` must be a string, as 'NHWC', got None", lambda: hkx.BatchNorm(True, True, 0.9, data_format=None)
+    )
+    raised(
+        r"`axis` of `hkx.BatchNorm` is out of range: \(1, 2\)", lambda: hkx.BatchNorm(1, 1, 0.9, axis=(1, 2))(X, True)
+    )
+    raised("`output_sizes` of `hkx.nets.MLP` is not iterable", lambda: hkx.nets.MLP("12"))
+    raised("`warmup_length` must be a number", lambda: hkx.ExponentialMovingAverage(0.9, False, "1"))
+    raised("`commitment_cost` must be a number", lambda: hkx.nets.VectorQuantizer(4, 2, "1")(X, True))
+    raised("`epsilon` must be at least 0", lambda: hkx.nets.VectorQuantizerEMA(4, 2, 0.1, 0.9, -1.0)(X, True))
+    raised("`broadcast_dims` must be a sequence", lambda: hkx.dropout(KEY, 0.5, X, 0))
+    raised("`broadcast_dims` .* out of range for `x`", lambda: hkx.dropout(KEY, 0.5, X, (2,)))
+    raised("`rng` of `hkx.dropout`", lambda: hkx.dropout("key", 0.5, X))
+    raised("`rng` of `hkx.multinomial`", lambda: hkx.multinomial(None, X, 2))
+    raised("`logits` must be of a floating dtype, got int32", lambda: hkx.multinomial(KEY, jnp.arange(3), 2))
+    raised(r"`logits` must have a dimension of classes, .* \(3, 0\)", lambda: hkx.multinomial(KEY, X[:, :0], 2))
+    raised("not int32. .* convert those first", lambda: hkx.Linear(3)(jnp.ones([2, 2], int)))
+    raised("not bool. .* convert those first", lambda: hkx.initializers.RandomUniform()([2], bool))
+
+
+def test_functions_take_seeds_for_keys() -> None:
+    x = jnp.ones([50])
+    np.testing.assert_array_equal(hkx.dropout(3, 0.5, x), hkx.dropout(jax.random.PRNGKey(3), 0.5, x))
+    np.testing.assert_array_equal(hkx.multinomial(3, x, 9), hkx.multinomial(jax.random.PRNGKey(3), x, 9))
+    assert not np.array_equal(hkx.dropout(3, 0.5, x), hkx.dropout(4, 0.5, x))

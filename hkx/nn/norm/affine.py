@@ -39,7 +39,7 @@ def parameter_or_given(
 
 def normalized(inputs: Any, mean: Any, variance: jax.Array, eps: Any, scale: Any, offset: Any) -> jax.Array:
     """`(inputs - mean) * rsqrt(variance + eps) * scale + offset`, where `scale` and `offset` may be None."""
-    inverse = jax.lax.rsqrt(variance + number(eps, variance.dtype, "eps"))
+    inverse = jax.lax.rsqrt(variance + number(eps, variance.dtype, "eps", 0))
     if scale is not None:
         inverse = scale * inverse
     out = (inputs - mean) * inverse

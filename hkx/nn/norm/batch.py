@@ -13,8 +13,8 @@ from hkx.core.module import Module
 from hkx.core.naming import transparent
 from hkx.core.transform import running_init
 from hkx.core.types import Initializer
-from hkx.nn.inputs import array_of, cast, statistics_dtypes
-from hkx.nn.norm.affine import check_given, check_inits, nonnegative, normalized, parameter_or_given
+from hkx.nn.inputs import array_of, cast, number, statistics_dtypes
+from hkx.nn.norm.affine import check_axes, check_given, check_inits, nonnegative, normalized, parameter_or_given
 from hkx.nn.norm.moving_average import ExponentialMovingAverage
 from hkx.nn.spatial import get_channel_index
 
@@ -128,11 +128,13 @@ class BatchNorm(Module):
         shape, dtype = inputs.shape, inputs.dtype
         channel = self.channel_index + len(shape) if self.channel_index < 0 else self.channel_index
         axis = tuple(i for i in range(len(shape)) if i != channel) if self.axis is None else tuple(self.axis)
+        check_axes(axis, shape, "hkx.BatchNorm")
         if is_training or test_local_stats:
             mean, variance = self._statistics(inputs, axis)
         else:
             mean, variance = (ema.average.astype(dtype) for ema in (self.mean_ema, self.var_ema))
         if is_training:
+            number(self.mean_ema.decay, np.float32, "decay_rate", 0, 1)
             self.mean_ema(mean)
             self.var_ema(variance)
         parameter_shape = [1 if i in axis else size for i, size in enumerate(shape)]

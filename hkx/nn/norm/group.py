@@ -10,8 +10,7 @@ import jax.numpy as jnp
 
 from hkx.core.module import Module
 from hkx.core.types import Initializer
-from hkx.nn.errors import InvalidGroupsError
-from hkx.nn.inputs import array_with_dimensions
+from hkx.nn.inputs import array_with_dimensions, integer
 from hkx.nn.norm.affine import (
     check_given,
     check_inits,
@@ -44,7 +43,7 @@ class GroupNorm(Module):
       name: the module's name.
 
     Raises:
-      InvalidGroupsError: if `groups` is less than 1.
+      InvalidSizeError: if `groups` is less than 1.
       ValueError: if an initializer is given for a parameter that is not created, `axis` is not
         an int, a slice or a sequence of ints, or `data_format` has no channels in a known place.
 
@@ -71,9 +70,7 @@ class GroupNorm(Module):
     ):
         super().__init__(name=name)
         check_inits(create_scale, create_offset, scale_init, offset_init)
-        if groups < 1:
-            raise InvalidGroupsError(groups)
-        self.groups = groups
+        self.groups = integer(groups, "groups", 1)
         self.rank: int | None = None
         self.axis = given_axes(axis, "axis")
         self.create_scale = create_scale

@@ -53,8 +53,7 @@ class ExponentialMovingAverage(Module):
 
     def __init__(self, decay: Any, zero_debias: bool = True, warmup_length: int = 0, name: str | None = None):
         super().__init__(name=name)
-        if warmup_length < 0:
-            raise ValueError(f"`warmup_length` must not be negative, got {warmup_length}.")
+        number(warmup_length, None, "warmup_length", 0)
         if warmup_length and zero_debias:
             raise ValueError(
                 "`zero_debias` and `warmup_length` correct for the same thing, the start from zero: "
@@ -90,7 +89,7 @@ class ExponentialMovingAverage(Module):
         """
         value = array_of(value, self, "value")
         wide, dtype = statistics_dtypes(value.dtype)  # in half precision, 0.999 is 1; among integers, 0.9 is 0
-        one, decay = number(1, wide, "1"), number(self.decay, wide, "decay")
+        one, decay = number(1, wide, "1"), number(self.decay, wide, "decay", 0, 1)
         counter = jnp.asarray(get_state("counter", (), jnp.int32, init=self.init)) + 1
         if self.warmup_length > 0:
             decay = jax.lax.select(counter <= 0, jnp.zeros_like(decay), jnp.asarray(decay))

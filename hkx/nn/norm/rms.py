@@ -72,7 +72,7 @@ class RMSNorm(Module):
         axis = resolved_axes(self.axis, len(shape))
         check_axes(axis, shape, "hkx.RMSNorm")
         squares = jnp.mean(jnp.square(inputs), axis=axis, keepdims=True)
-        inverse = jax.lax.rsqrt(squares + number(self.eps, squares.dtype, "eps"))
+        inverse = jax.lax.rsqrt(squares + number(self.eps, squares.dtype, "eps", 0))
         if not self.create_scale:
             return inputs * inverse
         scale = get_parameter("scale", parameter_shape(self.param_axis, shape), dtype, init=self.scale_init)

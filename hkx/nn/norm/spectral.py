@@ -12,12 +12,12 @@ import jax.numpy as jnp
 from hkx import initializers
 from hkx.core.module import Module
 from hkx.core.store import get_state, set_state
-from hkx.nn.inputs import array_of, number
+from hkx.nn.inputs import array_of, integer, number
 from hkx.nn.norm.params_tree import map_params
 
 
 def _unit(x: jax.Array, eps: Any) -> jax.Array:
-    return x * jax.lax.rsqrt(jnp.sum(x * x, keepdims=True) + number(eps, x.dtype, "eps"))
+    return x * jax.lax.rsqrt(jnp.sum(x * x, keepdims=True) + number(eps, x.dtype, "eps", 0))
 
 
 class SpectralNorm(Module):
@@ -49,10 +49,8 @@ class SpectralNorm(Module):
 
     def __init__(self, eps: float = 1e-4, n_steps: int = 1, name: str | None = None):
         super().__init__(name=name)
-        if n_steps < 1:
-            raise ValueError(f"`n_steps` must be at least 1, got {n_steps}.")
         self.eps = eps
-        self.n_steps = n_steps
+        self.n_steps = integer(n_steps, "n_steps", 1)
 
     def __call__(self, value: Any, update_stats: bool = True, error_on_non_matrix: bool = False) -> jax.Array:
         """Normalises `value`.

@@ -69,5 +69,5 @@ class WeightNorm(Module):
         axis = self.feature_axis % value.ndim
         scale = get_parameter(f"{context.name}_scale", [value.shape[axis]], value.dtype, init=self.scale_init)
         others = tuple(i for i in range(value.ndim) if i != axis)
-        squares = jnp.sum(jnp.square(value), axis=others) + number(self.eps, value.dtype, "eps")
+        squares = jnp.sum(jnp.square(value), axis=others) + number(self.eps, value.dtype, "eps", 0)
         return value * jax.lax.broadcast_in_dim(scale * jax.lax.rsqrt(squares), value.shape, (axis,))
