@@ -48,7 +48,7 @@ def get_channel_index(data_format: str) -> int:
     if data_format == "channels_last" or _CHANNELS_LAST.fullmatch(data_format):
         return -1
     raise ValueError(
-        f"Unable to extract channel information from `data_format` {data_format!r}. Valid data formats are "
+        f"Unable to extract channel information from {data_format!r}. Valid data formats (`data_format`) are "
         "`channels_first`, `channels_last`, letters with N first and C second (e.g. `NCHW`) or last (e.g. `NHWC`), and "
         "sequences with B and T first and D last (e.g. `BTHWD`)."
     )
