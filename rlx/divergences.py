@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.arrays import pick, scale_down, weigh
-from rlx.core.checks import check, check_broadcast
+from rlx.core.checks import check, check_broadcast, check_numbers
 from rlx.core.types import Array, ArrayLike
 
 
@@ -86,6 +86,7 @@ def categorical_kl_divergence(p_logits: ArrayLike, q_logits: ArrayLike, temperat
     name = "categorical_kl_divergence"
     check(name, p_logits=(p_logits, "[*P, A]", "real"), q_logits=(q_logits, "[*Q, A]", "real"))
     p_logits, q_logits = check_broadcast(name, p_logits=(p_logits, "real"), q_logits=(q_logits, "real"))
+    check_numbers(name, temperature=temperature)
     log_p, log_q = (jax.nn.log_softmax(scale_down(x, temperature)) for x in (p_logits, q_logits))
     return categorical_kl(log_p, log_q)
 

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from rlx.core.checks import check, require
+from rlx.core.checks import check, check_numbers, whole_number
 from rlx.core.types import Array, ArrayLike
 from rlx.value_transforms import TxPair, compose_tx
 
@@ -32,7 +32,8 @@ def transform_to_2hot(scalar: ArrayLike, min_value: float, max_value: float, num
       [0.75, 0.25, 0.0]
     """
     (scalar,) = check("transform_to_2hot", scalar=(scalar, "[*E]", "real"))
-    require("transform_to_2hot", "num_bins", num_bins > 1, num_bins, "at least 2")
+    num_bins = whole_number("transform_to_2hot", "num_bins", num_bins, "at least 2", 2)
+    check_numbers("transform_to_2hot", min_value=min_value, max_value=max_value)
     wide = scalar.astype(jnp.promote_types(scalar.dtype, jnp.float32))  # half precision would blur the position
     width = (max_value - min_value) / (num_bins - 1)
     position = (jnp.clip(wide, min_value, max_value) - min_value) / width
@@ -62,6 +63,8 @@ def transform_from_2hot(probs: ArrayLike, min_value: float, max_value: float, nu
       >>> rlx.transform_from_2hot(jnp.array([[0.75, 0.25, 0.0]]), 0.0, 2.0, 3).tolist()
       [0.25]
     """
+    num_bins = whole_number("transform_from_2hot", "num_bins", num_bins, "at least 1")
+    check_numbers("transform_from_2hot", min_value=min_value, max_value=max_value)
     (probs,) = check("transform_from_2hot", probs=(probs, f"[*E, {num_bins}]", "real"))
     return jnp.atleast_1d(_mean(probs, _bins(min_value, max_value, num_bins, probs)))
 
@@ -136,7 +139,8 @@ def unbiased_transform_pair(min_value: float, max_value: float, num_bins: int, t
       >>> [round(x, 4) for x in pair.apply_inv(pair.apply(3.0)).tolist()]
       [3.0]
     """
-    require("unbiased_transform_pair", "num_bins", num_bins > 1, num_bins, "at least 2")
+    num_bins = whole_number("unbiased_transform_pair", "num_bins", num_bins, "at least 2", 2)
+    check_numbers("unbiased_transform_pair", min_value=min_value, max_value=max_value)
 
     def apply(x: ArrayLike) -> Array:
         (x,) = check("unbiased_transform_pair.apply", x=(x, "[*E]", "real"))

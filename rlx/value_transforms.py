@@ -1,12 +1,12 @@
 """Invertible transforms of values, alone and in pairs, for learning values in another space than that of rewards."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from rlx.core.checks import check
+from rlx.core.checks import check, check_numbers, require
 from rlx.core.types import Array, ArrayLike
 
 
@@ -22,6 +22,12 @@ class TxPair(NamedTuple):
 
     apply: Callable[[Array], Array]
     apply_inv: Callable[[Array], Array]
+
+
+def check_pair(function: str, tx_pair: Any) -> None:
+    """Raises `OptionError` unless the argument `tx_pair` has the two functions of a pair."""
+    both = callable(getattr(tx_pair, "apply", None)) and callable(getattr(tx_pair, "apply_inv", None))
+    require(function, "tx_pair", both, tx_pair, "a pair of functions, rlx.TxPair(apply, apply_inv)")
 
 
 def identity(x: ArrayLike) -> Array:
@@ -153,6 +159,7 @@ def signed_hyperbolic(x: ArrayLike, eps: float = 1e-3) -> Array:
       1.0
     """
     (x,) = check("signed_hyperbolic", x=(x, "[*E]", "float"))
+    check_numbers("signed_hyperbolic", eps=eps)
     # sign(x) (√(|x| + 1) - 1) without the difference of near numbers, and with its true slope at zero.
     return x * (1 / (jnp.sqrt(jnp.abs(x) + 1) + 1) + eps)
 
@@ -182,6 +189,7 @@ def signed_parabolic(x: ArrayLike, eps: float = 1e-3) -> Array:
       3.0
     """
     (x,) = check("signed_parabolic", x=(x, "[*E]", "float"))
+    check_numbers("signed_parabolic", eps=eps)
     size = jnp.minimum(jnp.abs(x), jnp.finfo(x.dtype).max)
     width = jnp.sqrt(1 + 4 * eps * (1 + eps + size)) + 1 + 2 * eps
     # A division comes last: the compiler computes its result once, where cheaper operations are fused into every use.
@@ -209,6 +217,7 @@ def power(x: ArrayLike, p: ArrayLike) -> Array:
       3.0
     """
     (x,) = check("power", x=(x, "[*E]", "float"))
+    check_numbers("power", p=p)
     root = jnp.sqrt(jnp.asarray(p, x.dtype))
     sign, size = _sign_and_size(x)
     return sign * (jnp.power(size / root + 1, p) - 1) / root

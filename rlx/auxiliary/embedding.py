@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from rlx.core.arrays import one_hot
-from rlx.core.checks import check
+from rlx.core.checks import check, whole_number
 from rlx.core.types import Array, ArrayLike
 
 
@@ -34,4 +34,5 @@ def embed_oar(features: ArrayLike, action: ArrayLike, reward: ArrayLike, num_act
         action=(action, "[B]", "int"),
         reward=(reward, "[B]", "real"),
     )
+    num_actions = whole_number("embed_oar", "num_actions", num_actions, "a positive number")
     return jnp.concatenate([features, one_hot(action, num_actions, features.dtype), jnp.tanh(reward)[:, None]], axis=-1)

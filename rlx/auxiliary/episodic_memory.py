@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rlx.core.checks import check, require
+from rlx.core.checks import check, whole_number
 from rlx.core.trees import Record, record
 from rlx.core.types import Array, ArrayLike
 
@@ -80,7 +80,7 @@ def knn_query(
     data, query_points = check(
         "knn_query", data=(data, "[N, D]", "float"), query_points=(query_points, "[Q, D]", "float")
     )
-    require("knn_query", "num_neighbors", num_neighbors > 0, num_neighbors, "a positive number")
+    num_neighbors = whole_number("knn_query", "num_neighbors", num_neighbors, "a positive number")
     distances = jax.vmap(lambda query: jax.vmap(lambda point: metric(point, query))(data))(query_points)
     neg_distances, indices = jax.lax.top_k(-distances, min(num_neighbors, data.shape[0]))
     return KNNQueryResult(data[indices], indices, neg_distances)
@@ -133,9 +133,10 @@ def episodic_memory_intrinsic_rewards(
     embeddings, reward_scale = check(
         name, embeddings=(embeddings, "[T, D]", "float"), reward_scale=(reward_scale, "[]", "real")
     )
+    num_neighbors = whole_number(name, "num_neighbors", num_neighbors, "a positive number")
     state = intrinsic_reward_state
     if state is None:
-        require(name, "max_memory_size", max_memory_size > 0, max_memory_size, "a positive number")
+        max_memory_size = whole_number(name, "max_memory_size", max_memory_size, "a positive number")
         memory = jnp.full((max_memory_size, embeddings.shape[-1]), jnp.inf, embeddings.dtype)
         # The origin stands in for the neighbours that an empty memory does not have.
         zero = jnp.zeros((), jnp.int32)

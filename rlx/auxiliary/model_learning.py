@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.checks import check, require
+from rlx.core.checks import check, require, whole_number
 from rlx.core.errors import ShapeError
 from rlx.core.types import Array, ArrayLike
 
@@ -37,6 +37,7 @@ def extract_subsequences(
       [[0, 2], [1, 3], [2, 4]]
     """
     name = "extract_subsequences"
+    subsequence_len = whole_number(name, "subsequence_len", subsequence_len, "a number of steps", 0)
     (start_indices,) = check(name, start_indices=(start_indices, "[B, S]", "int"))
     batch = start_indices.shape[0]
     (trajectories,) = check(name, trajectories=(trajectories, f"[T, {batch}, *E]", "any"))

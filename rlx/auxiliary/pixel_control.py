@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlx.core.checks import check, require
+from rlx.core.checks import check, require, whole_number
 from rlx.core.errors import RankError, ShapeError
 from rlx.core.types import Array, ArrayLike
 from rlx.returns.lambda_returns import lambda_returns
@@ -32,11 +32,16 @@ def pixel_control_rewards(observations: ArrayLike, cell_size: int) -> Array:
       >>> rlx.pixel_control_rewards(jnp.stack([jnp.zeros([4, 2, 1]), jnp.ones([4, 2, 1])]), 2).tolist()
       [[[1.0], [1.0]]]
     """
-    (observations,) = check("pixel_control_rewards", observations=(observations, "[T+1, H, W, C]", "float"))
+    return _rewards("pixel_control_rewards", observations, cell_size)
+
+
+def _rewards(function: str, observations: ArrayLike, cell_size: int) -> Array:
+    (observations,) = check(function, observations=(observations, "[T+1, H, W, C]", "float"))
     steps, height, width, channels = observations.shape
-    fits = cell_size > 0 and height % cell_size == 0 and width % cell_size == 0
     expected = f"a divisor of the height {height} and the width {width} of `observations`; crop them to fit"
-    require("pixel_control_rewards", "cell_size", fits, cell_size, expected)
+    cell_size = whole_number(function, "cell_size", cell_size, expected)
+    fits = height % cell_size == 0 and width % cell_size == 0
+    require(function, "cell_size", fits, cell_size, expected)
     change = jnp.abs(jnp.diff(observations, axis=0))
     cells = change.reshape(steps - 1, height // cell_size, cell_size, width // cell_size, cell_size, channels)
     return jnp.mean(cells, axis=(2, 4, 5))
@@ -88,7 +93,7 @@ def pixel_control_loss(
         action_values=(action_values, "[T+1, H, W, A]", "float"),
         discount_factor=(discount_factor, "[] or [T]", "real"),
     )
-    rewards = pixel_control_rewards(observations, cell_size)
+    rewards = _rewards(name, observations, cell_size)
     if rewards.shape[1:] != action_values.shape[1:3]:
         raise ShapeError(
             f"{name}: argument `action_values` has {list(action_values.shape[1:3])} cells, expected "

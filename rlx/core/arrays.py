@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rlx.core.checks import check
+from rlx.core.checks import check, whole_number
 from rlx.core.errors import ShapeError
 from rlx.core.types import Array, ArrayLike
 
@@ -30,6 +30,7 @@ def one_hot(indices: ArrayLike, num_classes: int, dtype: Any = jnp.float32) -> A
       [0.0, 1.0, 0.0]
     """
     (indices,) = check("one_hot", indices=(indices, "[*E]", "real"))
+    num_classes = whole_number("one_hot", "num_classes", num_classes, "a number of classes", 0)
     classes = jnp.arange(num_classes, dtype=indices.dtype).reshape((1,) * indices.ndim + (num_classes,))
     return (indices[..., None] == classes).astype(dtype)
 

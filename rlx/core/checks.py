@@ -19,6 +19,7 @@ nothing at run time. Every failure is a subclass of `rlx.ArgumentError`.
 """
 
 import functools
+import operator
 import re
 from typing import Any
 
@@ -120,6 +121,39 @@ def require(function: str, argument: str, ok: bool, arrived: Any, expected: str)
     """
     if not ok:
         raise OptionError(f"{function}: argument `{argument}` is {arrived!r}, expected {expected}.")
+
+
+def whole_number(function: str, argument: str, arrived: Any, expected: str, least: int = 1) -> int:
+    """A setting that must be a whole number, at least `least`, as a Python integer.
+
+    Example:
+      >>> import numpy as np
+      >>> from rlx.core.checks import whole_number
+      >>> whole_number("f", "n", np.int32(3), "a positive number of steps")
+      3
+    """
+    try:
+        number = operator.index(arrived)
+    except TypeError:
+        raise OptionError(
+            f"{function}: argument `{argument}` is {arrived!r}, expected {expected}, a Python integer."
+        ) from None
+    require(function, argument, number >= least, number, expected)
+    return number
+
+
+def check_numbers(function: str, **numbers: Any) -> None:
+    """Checks settings that are used as they are given: each must be a number, or an array of numbers.
+
+    Example:
+      >>> from rlx.core.checks import check_numbers
+      >>> check_numbers("f", eps="1e-3")
+      Traceback (most recent call last):
+        ...
+      rlx.core.errors.DTypeError: f: argument `eps` is a str, expected an array of real numbers.
+      Pass an array, for instance jnp.asarray(eps).
+    """
+    check(function, **{name: (value, f"[*{name}]", "real") for name, value in numbers.items()})
 
 
 def _as_array(function: str, name: str, value: Any, kind: str) -> Array:

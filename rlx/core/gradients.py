@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-from rlx.core.errors import OptionError
+from rlx.core.errors import ArgumentError, OptionError
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -52,6 +52,14 @@ def stoppable(function: Callable[_P, _R]) -> Callable[_P, _R]:
                     "they are two spellings of one flag."
                 )
             kwargs[own] = value
-        return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        except ArgumentError as error:
+            # An operator that is built on another one answers in its own name for an argument that it handed on.
+            inner, _, rest = str(error).partition(": argument `")
+            if inner != function.__name__ and rest.split("`")[0] in signature.parameters:
+                message = f"{function.__name__}: argument `{rest}".replace(f"rlx.{inner})", f"rlx.{function.__name__})")
+                raise type(error)(message) from None
+            raise
 
     return accepting_both

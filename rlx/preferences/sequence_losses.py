@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from rlx.core.arrays import weigh
-from rlx.core.checks import check, require
+from rlx.core.checks import check, whole_number
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import finite_exponent, given_mask, keep, masked_mean, masked_sum
 from rlx.core.types import Array, ArrayLike
@@ -153,9 +153,8 @@ def dr_grpo_loss(
       >>> round(float(rlx.dr_grpo_loss(old + jnp.log(jnp.array([2.0, 0.9])), old, 1.0, max_length=10)), 4)
       -0.21
     """
-    require(
-        "dr_grpo_loss", "max_length", max_length is None or max_length > 0, max_length, "a positive number of tokens"
-    )
+    if max_length is not None:
+        max_length = whole_number("dr_grpo_loss", "max_length", max_length, "a positive number of tokens")
     losses, mask = _token_losses(
         "dr_grpo_loss",
         log_probs_t,

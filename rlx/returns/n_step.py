@@ -1,10 +1,8 @@
 """n-step returns."""
 
-import operator
-
 import jax.numpy as jnp
 
-from rlx.core.checks import check, require
+from rlx.core.checks import check, whole_number
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.recurrence import windowed_affine
 from rlx.core.types import Array, ArrayLike
@@ -63,8 +61,7 @@ def n_step_bootstrapped_returns(
         v_t=(v_t, "[T]", "float"),
         lambda_t=(lambda_t, "[] or [T] or [T-1]", "real"),
     )
-    n = operator.index(n)
-    require("n_step_bootstrapped_returns", "n", n > 0, n, "a positive number of steps")
+    n = whole_number("n_step_bootstrapped_returns", "n", n, "a positive number of steps")
     v_t, goes_on_t = split_at_truncations("n_step_bootstrapped_returns", v_t, truncation_t, truncation_value_t)
     if lambda_t.ndim == 1 and lambda_t.shape != r_t.shape:
         lambda_t = jnp.concatenate([lambda_t, jnp.ones(1, lambda_t.dtype)])

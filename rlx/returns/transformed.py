@@ -12,7 +12,7 @@ from rlx.core.types import Array, ArrayLike
 from rlx.returns.lambda_returns import lambda_returns
 from rlx.returns.n_step import n_step_bootstrapped_returns
 from rlx.returns.off_policy import general_off_policy_returns_from_action_values
-from rlx.value_transforms import TxPair
+from rlx.value_transforms import TxPair, check_pair
 
 
 def transform_values(build_targets: Callable[..., Array], *value_argnums: int) -> Callable[..., Array]:
@@ -42,6 +42,8 @@ def transform_values(build_targets: Callable[..., Array], *value_argnums: int) -
     value_names = {names[i] for i in value_argnums} | {"truncation_value_t"}
 
     def transformed(tx_pair: TxPair, *args: Any, **kwargs: Any) -> Array:
+        check_pair(function, tx_pair)
+
         def inverse(name: str, value: Any) -> Any:
             if name not in value_names or value is None:
                 return value

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlx.core.checks import check, require
+from rlx.core.checks import check, check_numbers, require, whole_number
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import categorical_cross_entropy
 from rlx.two_hot import muzero_pair, unbiased_transform_pair
-from rlx.value_transforms import SIGNED_LOGP1_PAIR, TxPair
+from rlx.value_transforms import SIGNED_LOGP1_PAIR, TxPair, check_pair
 
 
 def transform_to_hl_gauss(
@@ -42,7 +42,8 @@ def transform_to_hl_gauss(
     """
     name = "transform_to_hl_gauss"
     (scalar,) = check(name, scalar=(scalar, "[*E]", "real"))
-    require(name, "num_bins", num_bins > 0, num_bins, "at least 1")
+    num_bins = whole_number(name, "num_bins", num_bins, "at least 1")
+    check_numbers(name, min_value=min_value, max_value=max_value)
     require(name, "max_value", max_value > min_value, max_value, f"more than `min_value`, {min_value}")
     sigma = 0.75 * (max_value - min_value) / num_bins if sigma is None else sigma
     wide = jnp.promote_types(scalar.dtype, jnp.float32)
@@ -80,6 +81,8 @@ def transform_from_hl_gauss(probs: ArrayLike, min_value: float, max_value: float
       >>> float(rlx.transform_from_hl_gauss(jnp.array([0.0, 0.5, 0.5]), -1.0, 2.0, 3))
       1.0
     """
+    num_bins = whole_number("transform_from_hl_gauss", "num_bins", num_bins, "at least 1")
+    check_numbers("transform_from_hl_gauss", min_value=min_value, max_value=max_value)
     (probs,) = check("transform_from_hl_gauss", probs=(probs, f"[*E, {num_bins}]", "float"))
     half_width = 0.5 * (max_value - min_value) / num_bins
     centres = np.linspace(min_value + half_width, max_value - half_width, num_bins)
@@ -263,6 +266,7 @@ def classification_q_learning(
 
 def _check_bins(name: str, value_logits: Array, tx_pair: TxPair) -> None:
     """Raises an error unless the pair has as many bins as there are logits."""
+    check_pair(name, tx_pair)
     labels = jnp.zeros(jax.eval_shape(_one_by_one(tx_pair).apply, jnp.zeros([], value_logits.dtype)).shape)
     check(name, value_logits=(value_logits, "[K]", "float"), tx_pair=(labels, "[K]", "float"))
 

@@ -67,10 +67,14 @@ def test_a_cut_sequence_gives_exactly_what_its_pieces_give(case, seed, cut_t, te
 @multi_step_case
 def test_a_truncation_value_alone_is_an_error(case):
     arguments = cast(draw(case, 7), jnp.float32)
-    with pytest.raises(rlx.ArgumentError, match="argument `truncation_value_t`"):
+    with pytest.raises(rlx.ArgumentError, match=f"^{case.name}: argument `truncation_value_t`"):
         case.run(arguments, truncation_value_t=arguments["r_t"])
-    with pytest.raises(rlx.ShapeError, match="argument `truncation_t`"):
+    with pytest.raises(rlx.ShapeError, match=f"^{case.name}: argument `truncation_t`"):
         case.run(arguments, truncation_t=jnp.zeros(arguments["r_t"].shape[0] + 1, bool))
+    with pytest.raises(
+        rlx.RankError, match=rf"^{case.name}: argument `truncation_t`[^$]*jax\.vmap\(rlx\.{case.name}\)"
+    ):
+        case.run(arguments, truncation_t=jnp.zeros([2, 2], bool))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if REWARDS & set(case.learns + case.stopped)],

@@ -1,7 +1,9 @@
 """Every operator against its NumPy oracle, and against what all operators promise."""
 
+import dataclasses
 import functools
 import inspect
+import re
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,7 @@ from operator_registry import CASES, MULTI_STEP, NEW_POLICIES, NEW_PREFERENCES
 import rlx
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+ONES = jnp.ones(3)
 stopping_case = pytest.mark.parametrize("case", [c for c in CASES if c.stopped], ids=lambda case: case.name)
 
 
@@ -110,6 +113,39 @@ LENGTHS_OF_THEIR_OWN = {
     "sac_critic_loss": ("q_tm1", "q_t"),
     "generalized_policy_improvement": ("psi_t",),
 }
+
+
+CHOICES = ("stop_target_gradients", "use_stop_gradient", "keepdims", "scale_by_std")  # true or false, whatever they are
+
+
+@every_case
+def test_a_wrong_setting_names_it(case):
+    """Those of the signature that are not among the arrays: numbers, sizes, pairs, masks."""
+    arguments = cast(draw(case, 0), jnp.float32)
+    for name in inspect.signature(getattr(rlx, case.name)).parameters:
+        if name in arguments or name in CHOICES:
+            continue
+        others = {key: value for key, value in case.settings.items() if key != name}
+        run = dataclasses.replace(case, settings=others).run
+        for wrong in ("abc", {"a": 1}, object()):
+            with pytest.raises(rlx.ArgumentError, match=f"^{case.name}: argument `{name}` is "):
+                run(arguments, **{name: wrong})
+
+
+@pytest.mark.parametrize("call, named", [
+    (lambda: rlx.n_step_bootstrapped_returns(ONES, ONES, ONES, 2.0), "n_step_bootstrapped_returns: argument `n` is 2"),
+    (lambda: jax.jit(lambda n: rlx.n_step_bootstrapped_returns(ONES, ONES, ONES, n))(2), "argument `n` is "),
+    (lambda: rlx.transformed_n_step_returns(rlx.IDENTITY_PAIR, ONES, ONES, [1.0], 2), "argument `v_t` is a list"),
+    (lambda: rlx.transformed_lambda_returns(ONES, ONES, ONES, ONES), "argument `tx_pair` is "),
+    (lambda: rlx.one_hot(1, 2.5), "argument `num_classes` is 2.5, expected a number of classes, a Python"),
+    (lambda: rlx.knn_query(ONES[None], ONES[None], 1.5), "knn_query: argument `num_neighbors` is 1.5"),
+    (lambda: rlx.extract_subsequences(ONES[None], ONES[None].astype(int), "2"), "argument `subsequence_len` is '2'"),
+    (lambda: rlx.twohot_pair(-1.0, "1", 3).apply(0.5), "argument `max_value` is a str"),
+    (lambda: rlx.unbiased_transform_pair(-1.0, 1.0, None, rlx.IDENTITY_PAIR), "argument `num_bins` is None"),
+])  # fmt: skip
+def test_settings_that_are_no_numbers(call, named):
+    with pytest.raises(rlx.ArgumentError, match=re.escape(named)):
+        call()
 
 
 @every_case
