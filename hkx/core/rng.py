@@ -104,7 +104,8 @@ class PRNGSequence:
         key, subkeys = state
         self._key = as_key(key, "`PRNGSequence.replace_internal_state`")
         self._subkeys = collections.deque(subkeys)
-        self._mark = TraceMark()
+        if self._mark.records or self._mark.is_inner(state):  # else they have a meaning where the sequence was made
+            self._mark = TraceMark()
 
     def split_with(self, split: Callable[[Array, int], Sequence[Array]]) -> PRNGSequence:
         """Uses `split(key, num)` in place of `jax.random.split`; returns the sequence itself."""
@@ -115,8 +116,13 @@ class PRNGSequence:
         """Whether `split` is what this sequence splits its key with."""
         return self._split == split
 
+    @property
+    def drawable(self) -> bool:
+        """Whether keys may be drawn here: not inside a JAX loop, say, that the sequence was made outside of."""
+        return not self._mark.records
+
     def _check(self) -> None:
-        if self._mark.records:
+        if not self.drawable:
             raise KeyInInnerTraceError()
 
     def reserve(self, num: int) -> None:

@@ -248,6 +248,12 @@ def get_state(
 _ABSENT = object()
 
 
+def check_outward(frame: Frame, path: str, value: Any, error: Callable[[str], Exception]) -> None:
+    """Raises where a value that is stored inside a raw JAX transform would be lost, or a tracer, outside of it."""
+    if not frame.mark.current and (frame.mark.records or frame.mark.is_inner(value)):
+        raise error(path)
+
+
 def _store_state(frame: Frame, bundle: str, name: str, value: Any) -> None:
     frame.initial_state.setdefault(bundle, {}).setdefault(name, value)
     frame.state.setdefault(bundle, {})[name] = value
@@ -278,8 +284,7 @@ def set_state(name: str, value: Any) -> None:
     frame = effectful_frame("hkx.set_state")
     bundle = frame.bundle
     path = f"{bundle}/{name}"
-    if not frame.mark.current and (frame.mark.records or frame.mark.is_inner(value)):
-        raise StateInInnerTraceError(path)
+    check_outward(frame, path, value, StateInInnerTraceError)
     if frame.asked is not None:
         frame.asked((bundle, name))
     if local.hooks.get("set_state"):

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hkx.core.frame import Frame, local
+from hkx.core.frame import TraceMark, local
 from hkx.lift.captured import Captured
 from hkx.lift.errors import BatchedValueError, MissingSplitRNGError, NothingMappedError
 from hkx.lift.purify import Carry, absorb, creating, passing_recorder, restore_state
@@ -101,6 +101,7 @@ class _Mapped:
 
     def __init__(self, fun: Any, in_axes: Any, out_axes: Any, options: dict[str, Any], args: Any, kwargs: Any):
         self._once = Once(fun, "hkx.vmap")
+        self._mark = TraceMark()
         self._axes = in_axes, out_axes
         self._options = options
         self._arguments = args, kwargs
@@ -141,12 +142,12 @@ class _Mapped:
         return out
 
     def _run_shared(self, before: Carry, rng: Any, rng_axes: Axis, recorder: Any) -> Any:
-        frame, once = self._once.frame, self._once
+        once = self._once
 
         def body(args: Any, kwargs: Any, rng: Any) -> Any:
             split = rng_axes is not None
             out, changed = once.call(before._replace(rng=rng), args, kwargs, recorder=recorder, settled=split)
-            _check_unbatched(frame, changed)
+            _check_unbatched(self._mark, changed)
             return out, changed._replace(rng=None) if split else changed
 
         return self._map(body, rng, rng_axes, _COMMON)
@@ -178,7 +179,7 @@ class _Mapped:
             own, rng = extra
             out, changed = once.call(merged(shared, own)._replace(rng=rng), args, kwargs, recorder=recorder)
             common, own = stacked.divide(changed._replace(rng=None) if split else changed)
-            _check_unbatched(frame, common)
+            _check_unbatched(self._mark, common)
             return out, (own._replace(rng=None), common._replace(captured=changed.captured))
 
         axes = (stacked.axes(own), 0 if split else None)
@@ -189,10 +190,10 @@ class _Mapped:
         return out
 
 
-def _check_unbatched(frame: Frame, changed: Carry) -> None:
+def _check_unbatched(mark: TraceMark, changed: Carry) -> None:
     """Stops where a value would have to be stored that differs between mapped calls."""
     for kind, tree in (("parameter", changed.params), ("state", changed.state)):
         for bundle, entries in tree.items():
             for name, value in entries.items():
-                if frame.mark.is_inner(value):
+                if mark.is_inner(value):
                     raise BatchedValueError(kind, f"{bundle}/{name}")

@@ -20,7 +20,7 @@ from hkx.lift.captured import Captured, keep
 from hkx.lift.checks import difference
 from hkx.lift.errors import CarryMismatchError, LayerFunctionError, LayerInputsError
 from hkx.lift.lift import below, note_all_below, store_below, store_state_below
-from hkx.lift.purify import Carry, Pure, Tree, changes, creating, passing_recorder
+from hkx.lift.purify import Carry, Pure, Tree, changes, creating, draws_keys, passing_recorder
 
 
 @runtime_checkable
@@ -191,8 +191,7 @@ def stack(trees: list[Any]) -> Any:
 
 
 def _next_key(frame: Frame) -> Any:
-    rng = frame.rngs[-1]
-    return None if rng is None else rng.next()
+    return frame.rngs[-1].next() if draws_keys(frame) else None
 
 
 def _uses_arguments(f: Callable[..., Any], *args: Any) -> bool:

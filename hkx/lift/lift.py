@@ -6,11 +6,12 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec
 
+from hkx.core.errors import ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.core.frame import Frame, current_frame, local
 from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.naming import note_below, unique_name
 from hkx.lift.errors import ClosedOverModuleError, LiftedStateError, LiftReuseError, StateUpdaterError
-from hkx.lift.purify import Tree, creating
+from hkx.lift.purify import Tree, check_all_outward, creating
 
 P = ParamSpec("P")
 
@@ -36,12 +37,14 @@ def store_below(frame: Frame, prefix: str, params: Tree, allow_reuse: bool = Fal
     for bundle in params:
         if not allow_reuse and f"{prefix}{bundle}" in frame.params:
             raise LiftReuseError(f"{prefix}{bundle}")
+    check_all_outward(frame, prefix, params, ParameterInInnerTraceError)
     for bundle, entries in params.items():
         frame.params.setdefault(f"{prefix}{bundle}", {}).update(entries)
 
 
 def store_state_below(frame: Frame, prefix: str, state: Tree) -> None:
     """Sets states under a prefix; those that are new take this as their initial value."""
+    check_all_outward(frame, prefix, state, StateInInnerTraceError)
     for bundle, entries in state.items():
         frame.state.setdefault(f"{prefix}{bundle}", {}).update(entries)
         initial = frame.initial_state.setdefault(f"{prefix}{bundle}", {})

@@ -16,8 +16,10 @@ import jax
 
 from hkx.core import initialise
 from hkx.core.dependence import VISIT
+from hkx.core.errors import ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.core.frame import ROOT, Frame, Scope, current_frame, local
 from hkx.core.rng import PRNGSequence
+from hkx.core.store import check_outward
 from hkx.lift.captured import Captured
 
 P = ParamSpec("P")
@@ -47,10 +49,15 @@ def _copy(tree: Any) -> Tree:
     return {bundle: dict(entries) for bundle, entries in tree.items()}
 
 
-def snapshot(frame: Frame) -> Carry:
-    """What the running function holds now."""
+def draws_keys(frame: Frame) -> bool:
+    """Whether there is a key sequence, and it may be drawn from here."""
     rng = frame.rngs[-1]
-    keys = None if rng is None else rng.internal_state
+    return rng is not None and rng.drawable
+
+
+def snapshot(frame: Frame) -> Carry:
+    """What the running function holds now; keys only where some may be drawn."""
+    keys = frame.rngs[-1].internal_state if draws_keys(frame) else None
     return Carry(_copy(frame.params), _copy(frame.state), _copy(frame.initial_state), keys)
 
 
@@ -76,8 +83,17 @@ def changes(before: Carry, after: Carry) -> Carry:
     return Carry(params, state, initial, after.rng if moved else None, after.captured)
 
 
+def check_all_outward(frame: Frame, prefix: str, tree: Tree, error: Callable[[str], Exception]) -> None:
+    """Raises where entries that are stored inside a raw JAX transform would be lost, or tracers, outside of it."""
+    for bundle, entries in tree.items():
+        for name, value in entries.items():
+            check_outward(frame, f"{prefix}{bundle}/{name}", value, error)
+
+
 def absorb(frame: Frame, changed: Carry) -> None:
     """Writes what `changes` gave into a running function."""
+    check_all_outward(frame, "", changed.params, ParameterInInnerTraceError)
+    check_all_outward(frame, "", changed.state, StateInInnerTraceError)
     for tree, new in ((frame.params, changed.params), (frame.state, changed.state)):
         for bundle, entries in new.items():
             tree.setdefault(bundle, {}).update(entries)
@@ -153,7 +169,8 @@ class Pure(Generic[P, R]):
     def _frame(self, carry: Carry, recorder: Any, settled: bool, looping: bool) -> Frame:
         """A frame of the trace that is running now, which holds a copy of the carry."""
         running_init, was_settled, prefix = self._inherited
-        rng = None
+        outer = self._outer()
+        rng = None if outer is None or draws_keys(outer) else outer.rngs[-1]  # on drawing, it says why that is wrong
         if carry.rng is not None:
             rng = PRNGSequence(carry.rng[0])
             if recorder is not None:
@@ -299,7 +316,7 @@ def restore_state(frame: Frame, state: Tree) -> None:
 
 def fill_keys(frame: Frame) -> None:
     """Splits off as many keys as a loop carries from one iteration to the next."""
-    if frame.rngs[-1] is not None:
+    if draws_keys(frame):
         frame.rngs[-1].reserve_up_to_full()
 
 

@@ -25,9 +25,10 @@ def _draws(fun: Callable[..., Any], args: Any, kwargs: Any) -> int:
     The numbers are those of dm-haiku if it is run as there: as a transform of its own, of the parameters that exist.
     """
     frame, before = current_frame(_NAME), local.draws
+    held = snapshot(frame)
     apart: Pure[..., Any] = Pure(fun, _NAME, creates=not frame.params, apart="")
     try:
-        jax.eval_shape(lambda *a, **k: apart.run(snapshot(frame), a, k)[0], *args, **kwargs)
+        jax.eval_shape(lambda *a, **k: apart.run(held, a, k)[0], *args, **kwargs)
     except MissingParameterError:  # it makes modules, and the running function has made some before: an error there
         local.draws = before
         eval_shape(fun, *args, **kwargs)

@@ -1,0 +1,183 @@
+"""A function of hkx inside a raw JAX transform: what is right works, and what would be lost or leak is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+from hkx.errors import KeyInInnerTraceError, ParameterInInnerTraceError, StateInInnerTraceError
+
+KEY = jax.random.PRNGKey(0)
+X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+F = Callable[..., Any]
+
+
+def mapped(f: F) -> F:
+    """Called once for all rows: what does not depend on the rows is the same for all."""
+    return lambda x: jax.vmap(f)(x)
+
+
+PASSING = {
+    "vmap": mapped,
+    "grad": lambda f: lambda x: jax.grad(lambda x: f(x).sum())(x),
+    "jvp": lambda f: lambda x: jax.jvp(f, (x,), (x,))[1],
+    "vjp": lambda f: lambda x: jax.vjp(f, x)[1](x)[0],
+    "vmap of grad": lambda f: jax.vmap(jax.grad(lambda x: f(x).sum())),
+}
+RECORDING = {
+    "jit": lambda f: lambda x: jax.jit(f)(x),
+    "scan": lambda f: lambda x: jax.lax.scan(lambda c, _: (f(c), None), x, None, length=3)[0],
+    "cond": lambda f: lambda x: jax.lax.cond(True, f, lambda x: x, x),
+    "remat": lambda f: lambda x: jax.checkpoint(f)(x),
+    "jit in vmap": lambda f: lambda x: jax.vmap(jax.jit(f))(x),
+}
+
+
+def loop(f: F) -> F:
+    return lambda x: hkx.scan(lambda c, _: (f(c), None), x, None, length=3)[0]
+
+
+LIFTED = {
+    "scan": loop,
+    "fori_loop": lambda f: lambda x: hkx.fori_loop(0, 3, lambda _, c: f(c), x),
+    "cond": lambda f: lambda x: hkx.cond(True, f, f, x),
+    "remat": hkx.remat,
+    "jit": hkx.jit,
+    "purify": lambda f: lambda x: through_purify(f, x),
+}
+
+
+def through_purify(f: F, x: Any) -> Any:
+    pure = hkx.purify(f)
+    y, carry = pure(pure.start(x), x)
+    pure.finish(carry)
+    return y
+
+
+def noisy(x: Any) -> Any:
+    return x * jax.random.normal(hkx.next_rng_key())
+
+
+@pytest.mark.parametrize("raw", PASSING)
+@pytest.mark.parametrize("name", LIFTED)
+def test_keys_go_on_after_a_passing_trace(name: str, raw: str) -> None:
+    """As the same program without the raw transform draws them."""
+
+    def program(around: F) -> F:
+        def f(x: Any) -> Any:
+            first = around(LIFTED[name](noisy))(x)
+            return first, hkx.next_rng_key()
+
+        return f
+
+    for args in ((KEY, X), (KEY, X[:1])):
+        first, after = hkx.transform(program(PASSING[raw])).apply({}, *args)
+        _, expected = hkx.transform(program(lambda f: f)).apply({}, *args)
+        np.testing.assert_array_equal(after, expected)
+        assert np.isfinite(first).all()
+    hkx.transform(program(PASSING[raw])).init(KEY, X)
+
+
+@pytest.mark.parametrize("raw", RECORDING)
+@pytest.mark.parametrize("name", LIFTED)
+def test_keys_drawn_in_a_recording_trace(name: str, raw: str) -> None:
+    """Also where the function of hkx is traced by itself, and no key is drawn later."""
+    f = hkx.transform(RECORDING[raw](LIFTED[name](noisy)))
+    with pytest.raises(KeyInInnerTraceError):
+        f.apply({}, KEY, X)
+
+
+@pytest.mark.parametrize("raw", RECORDING)
+@pytest.mark.parametrize("name", [*LIFTED, "layer_stack"])
+def test_what_draws_no_key_works_in_a_recording_trace(name: str, raw: str) -> None:
+    def f(x: Any, around: F = RECORDING[raw]) -> Any:
+        def layer(x: Any) -> Any:
+            return jnp.tanh(hkx.Linear(3)(x))
+
+        function = hkx.layer_stack(3)(layer) if name == "layer_stack" else LIFTED[name](layer)
+        return (function if hkx.running_init() else around(function))(x)
+
+    model = hkx.transform(f)
+    params = model.init(KEY, X)
+    y = model.apply(params, KEY, X)
+    times = 3 if raw == "scan" else 1
+    expected = X
+    for _ in range(times):
+        expected = model.apply(params, KEY, expected, lambda f: f)
+    np.testing.assert_allclose(y, expected, atol=1e-6)
+
+
+def counts(x: Any) -> Any:
+    hkx.set_state("n", x.sum())
+    return x
+
+
+def through_updater(x: Any) -> Any:
+    inner = hkx.transform_with_state(counts)
+    lifted, updater = hkx.lift_with_state(inner.init, name="inner", allow_reuse=True)
+    params, state = lifted(None, x)
+    y, state = inner.apply(params, state, None, x)
+    updater.update(state)
+    return y
+
+
+SETTING = {
+    "grad": lambda x: hkx.grad(lambda x: counts(x).sum())(x),
+    "vmap": lambda x: hkx.vmap(lambda _: counts(x), split_rng=False)(jnp.zeros(2)).sum(0),
+    "lift_with_state": through_updater,
+    "layer_stack": lambda x: hkx.layer_stack(2)(counts)(x),
+    **{name: (lambda x, lifted=lifted: lifted(counts)(x)) for name, lifted in LIFTED.items()},
+}
+
+
+@pytest.mark.parametrize("raw", [*RECORDING, "vmap", "grad"])
+@pytest.mark.parametrize("name", SETTING)
+def test_state_set_in_a_raw_transform(name: str, raw: str) -> None:
+    model = hkx.transform_with_state({**RECORDING, **PASSING}[raw](SETTING[name]))
+    _, state = hkx.transform_with_state(SETTING[name]).init(KEY, X[0])
+    for run in (lambda: model.init(None, X), lambda: model.apply({}, state, None, X)):
+        with pytest.raises((StateInInnerTraceError, ParameterInInnerTraceError), match=r"/n'|__layer"):
+            run()
+
+
+@pytest.mark.parametrize("raw", RECORDING)
+@pytest.mark.parametrize("lift", [hkx.lift, hkx.transparent_lift])
+def test_parameters_lifted_in_a_recording_trace(lift: Any, raw: str) -> None:
+    inner = hkx.transform(lambda x: hkx.Linear(3)(x))
+
+    def f(x: Any) -> Any:
+        return inner.apply(lift(inner.init, allow_reuse=True)(KEY, x), None, x)
+
+    with pytest.raises(ParameterInInnerTraceError, match="linear/"):
+        hkx.transform(RECORDING[raw](f)).init(KEY, X)
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("raw", PASSING)
+def test_loops_in_passing_traces_are_as_with_haiku(raw: str) -> None:
+    hk = pytest.importorskip("haiku")
+
+    def program(library: Any) -> F:
+        def f(x: Any) -> Any:
+            core = library.Linear(3)
+
+            def body(c: Any, _: Any) -> Any:
+                return jnp.tanh(core(c)) * jax.random.normal(library.next_rng_key()), None
+
+            y = PASSING[raw](lambda x: library.scan(body, x, None, length=3)[0])(x)
+            return y, library.Linear(2)(y), library.next_rng_key()
+
+        return f
+
+    ours, theirs = hkx.transform(program(hkx)), hk.transform(program(hk))
+    params, expected = ours.init(KEY, X), theirs.init(KEY, X)
+    jax.tree.map(np.testing.assert_array_equal, params, expected)
+    out = zip(ours.apply(params, KEY, X), theirs.apply(expected, KEY, X), strict=True)
+    for a, b in out:
+        np.testing.assert_allclose(a, b, atol=1e-6)
