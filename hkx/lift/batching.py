@@ -163,6 +163,24 @@ class _Mapped:
         mapped = jax.vmap(body, (axes, 0), **self._options)
         return Stacked(jax.eval_shape(lambda: mapped(*self._arguments)), param_axes, state_axes)
 
+    def _create_shared(self, stacked: Stacked) -> Once:
+        """Creates what all calls share, with a key of its own: with that of one call, it would be like what is not."""
+        once = self._once
+        frame, state, draws = once.frame, once.before.state, local.draws
+        shared, _ = stacked.divide(once.before)
+
+        def body(args: Any, kwargs: Any, rng: Any) -> Any:
+            out, changed = once.call(shared._replace(rng=rng), args, kwargs)
+            common, _ = stacked.divide(changed._replace(rng=None))
+            _check_unbatched(self._mark, common)
+            return out, common
+
+        absorb(frame, self._map(body, (frame.rngs[-1].next(), ()), None, _COMMON)[1])
+        restore_state(frame, state)
+        local.draws = draws
+        self._once = Once(once.pure.fun, "hkx.vmap")
+        return self._once
+
     def stacked(self, split_rng: bool, param_axes: Axes, state_axes: Axes) -> Any:
         """Calls the function with parameters, or states, of its own for each call."""
         once, stacked = self._once, self._discover(param_axes, state_axes)
@@ -171,6 +189,8 @@ class _Mapped:
         rng: Any = once.before.rng
         if split:
             rng = jnp.stack(frame.rngs[-1].take(self.size)), ()
+            if creating(frame) and stacked.shares_new(once.before):
+                once = self._create_shared(stacked)
         shared, own = stacked.divide(once.before)
         stacked.check_sizes(own, self.size)
         recorder = passing_recorder(frame)

@@ -64,6 +64,11 @@ class Stacked:
         """What is shared (with the keys), and what is stacked."""
         return self._part(carry, False), self._part(carry, True)
 
+    def shares_new(self, before: Carry) -> bool:
+        """Whether something that is shared has to be created."""
+        shared, _ = self.divide(changes(before, merged(self._created, before)))
+        return any(shared.params.values()) or any(shared.initial_state.values())
+
     def axes(self, own: Carry) -> Carry:
         """The axis of each entry, in the place of the entry."""
 

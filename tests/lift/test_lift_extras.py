@@ -417,3 +417,28 @@ def test_a_module_owns_what_it_lifts_and_stacks() -> None:
         names = [{f"{b}/{n}" for b, entries in tree.items() for n in entries} for tree in (params, state)]
         assert expected is None or names[0] == expected
         assert [tuple(names)] * len(owned) == owned and len(owned) >= 2
+
+
+@pytest.mark.parametrize("axes", ["some parameters", "states alone"])
+def test_vmap_creates_what_is_shared_once_beside_what_is_not(axes: str) -> None:
+    def member(x):
+        hkx.set_state("n", hkx.get_state("n", [], init=jnp.zeros) + x.sum())
+        return hkx.Linear(3, name="own")(hkx.Linear(3, name="shared")(x))
+
+    options = {"state_axes": 0}
+    if axes == "some parameters":
+        options["param_axes"] = lambda module, name: 0 if module == "own" else None
+    model = hkx.transform_with_state(lambda x: hkx.vmap(member, split_rng=True, **options)(x))
+    x = jnp.arange(6.0).reshape(2, 3)
+    params, state = model.init(jax.random.PRNGKey(0), x)
+    assert params["shared"]["w"].shape == (3, 3)
+    own = params["own"] if axes == "some parameters" else jax.tree.map(lambda a: jnp.stack([a, a]), params["own"])
+    arrays = {"shared": params["shared"]["w"], **{str(i): a for i, a in enumerate(own["w"][: len(options)])}}
+    assert len({a.tobytes() for a in map(np.asarray, arrays.values())}) == len(arrays)  # no two alike
+    y, after = model.apply(params, state, None, x)
+    for i in range(2):
+        one = {"shared": params["shared"], "own": jax.tree.map(lambda a, i=i: a[i], own)}
+        expected, _ = hkx.transform_with_state(member).apply(one, {"~": {"n": jnp.zeros([])}}, None, x[i])
+        np.testing.assert_allclose(y[i], expected, rtol=1e-6)
+    np.testing.assert_allclose(state["~"]["n"], [0, 0])
+    np.testing.assert_allclose(after["~"]["n"], x.sum(1))
