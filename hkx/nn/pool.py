@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.module import Module
-from hkx.nn.errors import InvalidWindowError, NotANumberError
+from hkx.nn.errors import InvalidWindowError
 from hkx.nn.inputs import array_of, integer
 
 
@@ -20,7 +20,7 @@ def _full_shape(
 ) -> tuple[int, ...]:
     """`size` for every dimension: 1 for the batch, and for the channels if one number stands for all the others."""
     if channel_axis is not None and not isinstance(channel_axis, (int, np.integer)):
-        raise NotANumberError("channel_axis", channel_axis)
+        raise TypeError(f"`channel_axis` must be an integer or None, got {channel_axis!r}.")
     if channel_axis is not None and not 0 <= abs(channel_axis) < len(shape):
         raise ValueError(f"Invalid channel axis {channel_axis} (`channel_axis`) for inputs of shape {shape}.")
     if np.ndim(size) == 0:
