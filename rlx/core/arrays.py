@@ -4,6 +4,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 
 from rlx.core.checks import check, whole_number
 from rlx.core.errors import ShapeError
@@ -120,7 +121,11 @@ def weigh(weights: Array, x: Array) -> Array:
 
 def if_used(weights: Array, x: Array) -> Array:
     """`x`, but 0 where what it is weighed with is 0 and `x` is infinite or NaN."""
-    return jnp.where((weights == 0) & ~jnp.isfinite(x), 0, x)
+    if weights.shape != x.shape:
+        weights, x = jnp.broadcast_arrays(weights, x)
+    # `lax` is traced faster than `jnp`, and every return from action values comes by here.
+    used = lax.bitwise_or(lax.ne(weights, lax.full_like(weights, 0)), lax.is_finite(x))
+    return lax.select(used, x, lax.full_like(x, 0))
 
 
 def scale_down(x: Array, temperature: ArrayLike) -> Array:

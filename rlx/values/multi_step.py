@@ -126,7 +126,7 @@ def q_lambda(
     target = lambda_returns(
         r_t,
         discount_t,
-        if_used(discount_t, jnp.max(q_t, axis=-1)),
+        jnp.max(q_t, axis=-1, initial=jnp.finfo(q_t.dtype).min),  # of no possible action it is finite, times γ_t = 0
         lambda_,
         truncation_t=truncation_t,
         truncation_value_t=truncation_value_t,

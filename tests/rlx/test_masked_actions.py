@@ -87,6 +87,8 @@ def test_a_terminal_state_may_have_no_possible_action(case):
             # A row for each step or goal, and the last one is the last; or all are of the one state.
             whole = arguments["discount_t"].ndim == 0
             arguments[name][... if whole else -1] += values
+        for name in {"pi_t", "probs_a_t"} & set(arguments):  # nor has any a probability
+            arguments[name][... if arguments[name].ndim == 1 else -1] = 0.0
         return arguments
 
     batch = [draw(case, seed) for seed in SEEDS]
