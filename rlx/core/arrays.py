@@ -116,16 +116,28 @@ def pick(values: Array, indices: Array) -> Array:
 
 def weigh(weights: Array, x: Array) -> Array:
     """`weights * x`, but 0 with zero gradients where the weight is 0 and `x` is infinite or NaN."""
-    return weights * if_used(weights, x)
+    if weights.shape != x.shape:
+        weights, x = jnp.broadcast_arrays(weights, x)
+    return _weighed(*(a.astype(jnp.result_type(weights, x)) for a in (weights, x)))
 
 
 def if_used(weights: Array, x: Array) -> Array:
     """`x`, but 0 where what it is weighed with is 0 and `x` is infinite or NaN."""
-    if weights.shape != x.shape:
-        weights, x = jnp.broadcast_arrays(weights, x)
+    return jnp.where((weights == 0) & ~jnp.isfinite(x), 0, x)
+
+
+@jax.custom_jvp
+def _weighed(weights: Array, x: Array) -> Array:
     # `lax` is traced faster than `jnp`, and every return from action values comes by here.
-    used = lax.bitwise_or(lax.ne(weights, lax.full_like(weights, 0)), lax.is_finite(x))
-    return lax.select(used, x, lax.full_like(x, 0))
+    nothing = lax.full_like(x, 0)
+    return lax.select(lax.eq(weights, nothing), nothing, lax.mul(weights, x))
+
+
+@_weighed.defjvp
+def _weighed_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    # The slope in a weight is `x`, in a weight of 0 too as long as that is finite.
+    (weights, x), (weights_dot, x_dot) = primals, tangents
+    return _weighed(weights, x), weights_dot * if_used(weights, x) + weights * x_dot
 
 
 def scale_down(x: Array, temperature: ArrayLike) -> Array:

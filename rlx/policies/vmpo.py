@@ -89,7 +89,7 @@ def vmpo_loss(
         use_stop_gradient,
     )
     num_examples = AllSum(axis_name)(jnp.ones_like(log_probs))
-    policy_loss = -num_examples * weigh(maybe_stop(weights, use_stop_gradient), log_probs)
+    policy_loss = num_examples * weigh(maybe_stop(weights, use_stop_gradient), -log_probs)
     kl_loss, alpha_loss = compute_parametric_kl_penalty_and_dual_loss(
         kl_constraints, projection_operator, use_stop_gradient
     )

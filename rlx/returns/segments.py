@@ -87,7 +87,9 @@ def accumulated_errors(error_t: Array, discount_t: Array, c_t: Array, goes_on_t:
 def within(goes_on_t: Array | None, x_t: Array, last_t: ArrayLike = 0) -> Array:
     """`x_t` [T] with `last_t` ([] or [T]) at the last step of each piece; None is a single piece."""
     if goes_on_t is None:
-        goes_on_t = jnp.arange(x_t.shape[0]) < x_t.shape[0] - 1
+        goes_on_t = lax.lt(lax.iota(np.int32, x_t.shape[0]), np.int32(x_t.shape[0] - 1))
+    if isinstance(last_t, int) and x_t.shape == goes_on_t.shape:
+        return lax.select(goes_on_t, x_t, lax.full_like(x_t, last_t))  # traced faster than `jnp.where`
     return jnp.where(goes_on_t, x_t, last_t)
 
 
