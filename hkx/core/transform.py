@@ -208,7 +208,7 @@ def _check_callable(f: Any) -> None:
         inner = inner.func
     if isinstance(inner, jax.stages.Wrapped):
         raise JitInTransformError("jit")
-    if inspect.isfunction(inner) and callable(getattr(inner, "lower", None)):
+    if inspect.isfunction(inner) and inspect.isfunction(getattr(inner, "lower", None)):  # of `hkx.jit` it is a method
         raise JitInTransformError("pmap")
 
 

@@ -314,6 +314,18 @@ def test_associative_scan_asks_for_the_same_parameters_each_time() -> None:
         assert_close(model.apply(params, None, xs), jnp.cumsum(xs))
 
 
+@pytest.mark.parametrize("wrap", [hkx.jit, lambda f: hkx.remat(hkx.jit(f))], ids=["jit", "remat of jit"])
+def test_a_function_that_hkx_compiles_can_be_transformed(wrap: Any) -> None:
+    def f(x: Any) -> Any:
+        return hkx.Linear(3)(x)
+
+    x = jnp.ones([2, 4])
+    params = hkx.transform(f).init(0, x)
+    model = hkx.transform(wrap(f))
+    assert_close(model.init(0, x), params)
+    assert_close(model.apply(params, None, x), hkx.transform(f).apply(params, None, x))
+
+
 def test_jit_of_a_module_is_compiled_once_and_static_arguments_pass() -> None:
     traced: list[int] = []
 
