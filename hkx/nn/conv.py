@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from hkx.core.types import Initializer
-from hkx.nn.dimensions import per_dimension
+from hkx.nn.inputs import integer
 from hkx.nn.spatial import (
     Convolution,
     Padding,
@@ -17,6 +17,7 @@ from hkx.nn.spatial import (
     get_kernel,
     kernel_layout,
     resolved_padding,
+    sizes_per_dimension,
     with_batch,
 )
 
@@ -76,11 +77,11 @@ class ConvND(Convolution):
     ):
         super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, name)
         n = num_spatial_dims
-        self.output_channels = output_channels
+        self.output_channels = integer(output_channels, "output_channels")
         self.mask = mask
-        self.feature_group_count = feature_group_count
+        self.feature_group_count = integer(feature_group_count, "feature_group_count", 1)
         self.lhs_dilation = (1,) * n
-        self.kernel_dilation = per_dimension(rate, n, "rate")
+        self.kernel_dilation = sizes_per_dimension(rate, n, "rate")
         self.dimension_numbers = kernel_layout(n, self.channel_index)
         self.padding = resolved_padding(padding, self.kernel_shape, self.kernel_dilation, n)
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from hkx.core.naming import transparent
 from hkx.core.types import Initializer
-from hkx.nn.dimensions import per_dimension
 from hkx.nn.errors import InvalidPaddingError
+from hkx.nn.inputs import integer
 from hkx.nn.spatial import (
     Convolution,
     Padding,
@@ -19,6 +19,7 @@ from hkx.nn.spatial import (
     get_kernel,
     kernel_layout,
     resolved_padding,
+    sizes_per_dimension,
     with_batch,
 )
 from hkx.nn.upsampled import transposed_convolution
@@ -82,8 +83,8 @@ class ConvNDTranspose(Convolution):
     ):
         super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, name)
         n = num_spatial_dims
-        self.output_channels = output_channels
-        self.output_shape = None if output_shape is None else per_dimension(output_shape, n, "output_shape")
+        self.output_channels = integer(output_channels, "output_channels")
+        self.output_shape = None if output_shape is None else sizes_per_dimension(output_shape, n, "output_shape")
         self.mask = mask
         self.padding = resolved_padding(padding, self.kernel_shape, (1,) * n, n)
         self.dimension_numbers = kernel_layout(n, self.channel_index, transposed=True)

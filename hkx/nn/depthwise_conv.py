@@ -10,6 +10,7 @@ import numpy as np
 from hkx.core.module import Module
 from hkx.core.types import Initializer
 from hkx.nn.dimensions import per_dimension
+from hkx.nn.inputs import integer
 from hkx.nn.spatial import (
     Convolution,
     Padding,
@@ -17,6 +18,7 @@ from hkx.nn.spatial import (
     get_kernel,
     kernel_layout,
     resolved_padding,
+    sizes_per_dimension,
     with_batch,
 )
 
@@ -71,9 +73,9 @@ class DepthwiseConvND(Convolution):
     ):
         super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, name)
         n = num_spatial_dims
-        self.channel_multiplier = channel_multiplier
+        self.channel_multiplier = integer(channel_multiplier, "channel_multiplier")
         self.lhs_dilation = (1,) * n
-        self.rhs_dilation = per_dimension(rate, n, "rate")
+        self.rhs_dilation = sizes_per_dimension(rate, n, "rate")
         self.padding = resolved_padding(padding, self.kernel_shape, self.rhs_dilation, n)
 
     def __call__(self, inputs: jax.Array) -> jax.Array:

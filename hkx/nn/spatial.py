@@ -16,7 +16,7 @@ from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
 from hkx.nn.dimensions import per_dimension
 from hkx.nn.errors import InvalidPaddingError, InvalidRankError, MaskShapeError
-from hkx.nn.inputs import array_of
+from hkx.nn.inputs import array_of, integer
 
 _STRING_PADDINGS = ("SAME", "VALID", "SAME_LOWER")
 
@@ -110,13 +110,23 @@ class Convolution(Module):
                 "for none, use `hkx.Linear`."
             )
         self.num_spatial_dims = n
-        self.kernel_shape = per_dimension(kernel_shape, n, "kernel_shape")
-        self.stride = per_dimension(stride, n, "strides")
+        self.kernel_shape = sizes_per_dimension(kernel_shape, n, "kernel_shape")
+        self.stride = sizes_per_dimension(stride, n, "stride")
         self.with_bias = with_bias
         self.w_init = w_init
         self.b_init = b_init or jnp.zeros
         self.data_format = data_format
         self.channel_index = get_channel_index(data_format)
+
+
+def sizes_per_dimension(value: Any, n: int, argument: str) -> tuple[int, ...]:
+    """`per_dimension` of whole numbers, at least 1.
+
+    Raises:
+      InvalidLengthError: if it is a sequence of another length.
+      InvalidSizeError: if an entry is something else.
+    """
+    return tuple(integer(size, argument, 1) for size in per_dimension(value, n, argument))
 
 
 def with_batch(inputs: Any, n: int, module: str) -> tuple[jax.Array, bool]:

@@ -234,7 +234,7 @@ def test_names_of_other_libraries_are_answered(name, advice):
 def test_parameters_in_the_place_of_the_key_are_not_printed_whole():
     params = {"linear": {"w": jnp.zeros([1000, 3])}}
     with pytest.raises(ValueError, match="of type dict is not a JAX PRNGKey") as error:
-        hkx.transform(lambda x: x).apply(X, params)
+        hkx.transform(lambda x: x).apply({}, params, X)
     assert len(str(error.value)) < 600
 
 

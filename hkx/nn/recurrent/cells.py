@@ -13,7 +13,7 @@ from hkx.core.module import Module
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
 from hkx.nn.errors import InvalidRankError
-from hkx.nn.inputs import array_of
+from hkx.nn.inputs import array_of, integer
 from hkx.nn.linear import Linear
 
 
@@ -103,7 +103,7 @@ class VanillaRNN(RNNCore):
 
     def __init__(self, hidden_size: int, double_bias: bool = True, name: str | None = None):
         super().__init__(name=name)
-        self.hidden_size = hidden_size
+        self.hidden_size = integer(hidden_size, "hidden_size")
         self.double_bias = double_bias
 
     def __call__(self, inputs: jax.Array, prev_state: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -173,7 +173,7 @@ class LSTM(RNNCore):
 
     def __init__(self, hidden_size: int, name: str | None = None):
         super().__init__(name=name)
-        self.hidden_size = hidden_size
+        self.hidden_size = integer(hidden_size, "hidden_size")
 
     def __call__(self, inputs: jax.Array, prev_state: LSTMState) -> tuple[jax.Array, LSTMState]:
         """One step.
@@ -234,7 +234,7 @@ class GRU(RNNCore):
         name: str | None = None,
     ):
         super().__init__(name=name)
-        self.hidden_size = hidden_size
+        self.hidden_size = integer(hidden_size, "hidden_size")
         self.w_i_init = w_i_init or initializers.VarianceScaling()
         self.w_h_init = w_h_init or initializers.VarianceScaling()
         self.b_init = b_init or jnp.zeros

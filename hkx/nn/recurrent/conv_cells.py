@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from hkx.nn.conv import ConvND
 from hkx.nn.dimensions import per_dimension
 from hkx.nn.errors import InvalidRankError
-from hkx.nn.inputs import array_of
+from hkx.nn.inputs import array_of, integer
 from hkx.nn.recurrent.cells import LSTMState, RNNCore, add_batch, lstm_step
 
 
@@ -53,7 +53,7 @@ class ConvNDLSTM(RNNCore):
         super().__init__(name=name)
         self.num_spatial_dims = num_spatial_dims
         self.input_shape = per_dimension(input_shape, num_spatial_dims, "input_shape")
-        self.output_channels = output_channels
+        self.output_channels = integer(output_channels, "output_channels")
         self.kernel_shape = kernel_shape
 
     def __call__(self, inputs: jax.Array, state: LSTMState) -> tuple[jax.Array, LSTMState]:

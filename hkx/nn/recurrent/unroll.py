@@ -26,6 +26,9 @@ def _length(sequence: Any) -> int:
     leaves = jax.tree.leaves(sequence)
     if not leaves:
         raise ValueError("`input_sequence` holds no array, so its length is not known.")
+    for leaf in leaves:
+        if not jnp.shape(leaf):
+            raise ValueError(f"`input_sequence` must hold arrays with a time axis, got {leaf!r} of shape ().")
     return jnp.shape(leaves[0])[0]
 
 
