@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 
 from hkx.core.errors import InvalidTemplateError, InvalidTransformedError
+from hkx.core.settings import InitSetting
 from hkx.core.transform import Transformed, TransformedWithState, stateless, transform_with_state
 from hkx.core.types import MutableParams, MutableState, State
 
@@ -41,12 +42,15 @@ class MultiTransformedWithState(NamedTuple):
     apply: Any
 
 
-def multi_transform_with_state(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformedWithState:
+def multi_transform_with_state(
+    f: Callable[[], tuple[Callable[..., Any], Any]], *, init: InitSetting | None = None
+) -> MultiTransformedWithState:
     """Turns several functions that share modules, and use state, into pure functions.
 
     Args:
       f: a function of no arguments that makes the modules and returns `(init, apply)`: a function that uses all of
         them, and a tree of functions. It runs anew each time that one of them is called.
+      init: how `init` runs it, as in `hkx.transform`.
 
     Returns:
       A `MultiTransformedWithState`, whose `apply` is a tree of functions like that of `f`.
@@ -73,20 +77,23 @@ def multi_transform_with_state(f: Callable[[], tuple[Callable[..., Any], Any]]) 
 
         return transform_with_state(_named_like(leaves[i], run)).apply
 
-    def init(*args: Any, **kwargs: Any) -> Any:
+    def run_all(*args: Any, **kwargs: Any) -> Any:
         return _pair(f)[0](*args, **kwargs)
 
     applies = [part(i) for i in range(len(leaves))]
-    init_fn = transform_with_state(_named_like(init_like, init)).init
+    init_fn = transform_with_state(_named_like(init_like, run_all), init=init).init
     return MultiTransformedWithState(init_fn, jax.tree.unflatten(structure, applies))
 
 
-def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformed:
+def multi_transform(
+    f: Callable[[], tuple[Callable[..., Any], Any]], *, init: InitSetting | None = None
+) -> MultiTransformed:
     """Turns several functions that share modules into pure functions: one set of parameters, several entry points.
 
     Args:
       f: a function of no arguments that makes the modules and returns `(init, apply)`: a function that uses all of
         them, and a tree of functions. It runs anew each time that one of them is called.
+      init: how `init` runs it, as in `hkx.transform`.
 
     Returns:
       A `MultiTransformed`, whose `apply` is a tree of functions like that of `f`.
@@ -108,9 +115,9 @@ def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTra
       >>> decode(params, None, encode(params, None, x)).shape
       (1, 5)
     """
-    pair = multi_transform_with_state(f)
+    pair = multi_transform_with_state(f, init=init)
 
-    def init(rng: Any, *args: Any, **kwargs: Any) -> Any:
+    def init_fn(rng: Any, *args: Any, **kwargs: Any) -> Any:
         return stateless(*pair.init(rng, *args, **kwargs), instead=_WITH_STATE)
 
     def part(apply_with_state: Callable[..., Any]) -> Callable[..., Any]:
@@ -120,7 +127,7 @@ def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTra
 
         return _arguments_of(apply_with_state, apply, _dropped(1), _first)
 
-    return MultiTransformed(_arguments_of(pair.init, init, out=_first), jax.tree.map(part, pair.apply))
+    return MultiTransformed(_arguments_of(pair.init, init_fn, out=_first), jax.tree.map(part, pair.apply))
 
 
 _WITH_STATE = "multi_transform_with_state"
