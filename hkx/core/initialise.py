@@ -38,7 +38,7 @@ from hkx.core.dependence import needed, needed_inputs, without_effects_of
 from hkx.core.errors import AbstractInitError, HkxError
 from hkx.core.frame import current_frame, local, recording
 from hkx.core.rng import is_typed_key, split_key
-from hkx.core.sampling import Draw, can_share_program, constant, sample_all, split_chain
+from hkx.core.sampling import Draw, can_share_program, constant, sample, sample_all, split_chain
 from hkx.core.types import Array
 
 Tree = dict[str, dict[str, Any]]
@@ -58,6 +58,8 @@ def _aval(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 draw_p.def_abstract_eval(lambda key, *, draw: _aval(draw.shape, draw.dtype))
+draw_p.def_impl(lambda key, *, draw: sample(draw, key))
+split_p.def_impl(lambda key, *, num: split_key(key, num))
 fill_p.def_impl(lambda *, shape, dtype, value: jnp.full(shape, value, dtype))
 fill_p.def_abstract_eval(lambda *, shape, dtype, value: _aval(shape, dtype))
 split_p.def_abstract_eval(lambda key, *, num: [key] * num)
