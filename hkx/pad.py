@@ -11,6 +11,19 @@ from typing import Any, TypeAlias
 
 from hkx.nn.dimensions import per_dimension
 
+__all__ = [
+    "PadFn",
+    "causal",
+    "create",
+    "create_from_padfn",
+    "create_from_tuple",
+    "full",
+    "is_padfn",
+    "reverse_causal",
+    "same",
+    "valid",
+]
+
 PadFn: TypeAlias = Callable[[int], tuple[int, int]]
 
 

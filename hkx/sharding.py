@@ -23,6 +23,17 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from hkx.core.errors import ShardingRuleError, UnevenBatchError
 from hkx.core.frame import local
 
+__all__ = [
+    "Rules",
+    "global_batch",
+    "optimizer_shardings",
+    "replicate",
+    "shard_batch",
+    "sharded_init",
+    "shardings",
+    "unreplicate",
+]
+
 P = ParamSpec("P")
 R = TypeVar("R")
 Tree = TypeVar("Tree")

@@ -10,6 +10,8 @@ import jax
 
 from hkx.core.transform import run_initialising, transform_with_state
 
+__all__ = ["transform_and_run"]
+
 
 def transform_and_run(
     f: Callable[..., Any] | None = None,

@@ -24,6 +24,8 @@ from hkx.core.transform import Transformed, TransformedWithState, transform_with
 from hkx.interop.errors import WeightMismatchError
 from hkx.lift.lift import note_all_below
 
+__all__ = ["Module", "NNXModule", "flatten_flax_to_haiku", "lift"]
+
 Tree = dict[str, dict[str, Any]]
 
 

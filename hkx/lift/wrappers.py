@@ -324,12 +324,11 @@ def remat(
         raise ValueError("`concrete=True` is no longer possible; mark arguments that are not arrays `static_argnums`.")
     options: dict[str, Any] = {"prevent_cse": prevent_cse, "policy": policy}
     nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-    outside = jax.checkpoint(fun, static_argnums=nums, **options)
 
     @functools.wraps(fun)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
-        if not local.frames:
-            return outside(*args, **kwargs)
+        if not local.frames:  # made here: cloudpickle refuses what `jax.checkpoint` returns
+            return jax.checkpoint(fun, static_argnums=nums, **options)(*args, **kwargs)
 
         def transform(function: Any) -> Any:
             return jax.checkpoint(function, static_argnums=_shifted(nums, len(args)), **options)
