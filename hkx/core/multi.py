@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import typing
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 
 from hkx.core.errors import InvalidTemplateError, InvalidTransformedError
+from hkx.core.signatures import Parameters, first_of_pair, pair_with, same, sign, with_leading, without
 from hkx.core.transform import Transformed, TransformedWithState, stateless, transform_with_state
 from hkx.core.types import MutableParams, MutableState, State
 
@@ -118,9 +116,9 @@ def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTra
             out, state = apply_with_state(params, None, rng, *args, **kwargs)
             return stateless(out, state, _WITH_STATE)
 
-        return _arguments_of(apply_with_state, apply, _dropped(1), _first)
+        return _arguments_of(apply_with_state, apply, without(1), first_of_pair)
 
-    return MultiTransformed(_arguments_of(pair.init, init, out=_first), jax.tree.map(part, pair.apply))
+    return MultiTransformed(_arguments_of(pair.init, init, out=first_of_pair), jax.tree.map(part, pair.apply))
 
 
 _WITH_STATE = "multi_transform_with_state"
@@ -149,45 +147,28 @@ def _look_at(f: Callable[[], Any]) -> tuple[Any, Any]:
 
 def _named_like(function: Any, run: Callable[..., Any]) -> Callable[..., Any]:
     """`run` with the name and signature of a function or a module."""
-    with contextlib.suppress(TypeError, ValueError):
-        run.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    sign(run, function)
     run.__name__ = getattr(function, "__name__", None) or getattr(function, "name", "apply")
     return run
-
-
-Parameters = list[inspect.Parameter]
-
-
-def _dropped(i: int) -> Callable[[Parameters], Parameters]:
-    """Leaves out the argument in one position."""
-    variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-    return lambda given: [p for n, p in enumerate(given) if n != i or p.kind in variable]
-
-
-def _first(result: Any) -> Any:
-    """What is returned without the state."""
-    return typing.get_args(result)[0] if typing.get_origin(result) is tuple else result
-
-
-def _pair_of(result: Any) -> Any:
-    return result if result is inspect.Signature.empty else tuple[result, State]
 
 
 def _arguments_of(
     f: Callable[..., Any],
     function: Callable[..., Any],
-    change: Callable[[Parameters], Parameters] = list,
-    out: Callable[[Any], Any] = lambda result: result,
+    change: Callable[[Parameters], Parameters] = same,
+    out: Callable[[Any], Any] = same,
 ) -> Callable[..., Any]:
     """`function` with the name of `f` and its signature, but for changes, for editors and `inspect.signature`."""
     function.__name__ = getattr(f, "__name__", function.__name__)
     function.__qualname__ = getattr(f, "__qualname__", function.__qualname__)
-    with contextlib.suppress(TypeError, ValueError, IndexError):
-        signature = inspect.signature(f)
-        parameters = change(list(signature.parameters.values()))
-        signature = signature.replace(parameters=parameters, return_annotation=out(signature.return_annotation))
-        function.__signature__ = signature  # type: ignore[attr-defined]
+    sign(function, f, change, out)
     return function
+
+
+def _with_state(given: Parameters) -> Parameters:
+    """The arguments of an `apply`, with the state after the parameters."""
+    leading = {given[0].name: given[0].annotation, "state": State | None}
+    return with_leading(leading)(given[1:])
 
 
 def without_apply_rng(f: Any) -> Any:
@@ -221,14 +202,14 @@ def _without_rng(apply: Callable[..., Any]) -> Callable[..., Any]:
     def apply_without_rng(params: Any, *args: Any, **kwargs: Any) -> Any:
         return apply(params, None, *args, **kwargs)
 
-    return _arguments_of(apply, apply_without_rng, _dropped(1))
+    return _arguments_of(apply, apply_without_rng, without(1))
 
 
 def _without_rng_with_state(apply: Callable[..., Any]) -> Callable[..., Any]:
     def apply_without_rng(params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         return apply(params, state, None, *args, **kwargs)
 
-    return _arguments_of(apply, apply_without_rng, _dropped(2))
+    return _arguments_of(apply, apply_without_rng, without(2))
 
 
 def without_state(f: TransformedWithState) -> Transformed:
@@ -257,8 +238,8 @@ def without_state(f: TransformedWithState) -> Transformed:
     def apply(params: Any, *args: Any, **kwargs: Any) -> Any:
         return stateless(*f.apply(params, {}, *args, **kwargs))
 
-    apply = _arguments_of(f.apply, apply, _dropped(1), _first)
-    return Transformed(_arguments_of(f.init, init, out=_first), apply)
+    apply = _arguments_of(f.apply, apply, without(1), first_of_pair)
+    return Transformed(_arguments_of(f.init, init, out=first_of_pair), apply)
 
 
 def with_empty_state(f: Transformed) -> TransformedWithState:
@@ -285,7 +266,5 @@ def with_empty_state(f: Transformed) -> TransformedWithState:
     def apply(params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         return f.apply(params, *args, **kwargs), {}
 
-    apply = _arguments_of(
-        f.apply, apply, lambda given: [given[0], given[0].replace(name="state"), *given[1:]], _pair_of
-    )
-    return TransformedWithState(_arguments_of(f.init, init, out=_pair_of), apply)
+    apply = _arguments_of(f.apply, apply, _with_state, pair_with(State))
+    return TransformedWithState(_arguments_of(f.init, init, out=pair_with(State)), apply)

@@ -23,6 +23,7 @@ from hkx.core.frame import Frame, current_frame, local, paths
 from hkx.core.rng import PRNGSequence, as_key
 from hkx.core.rollback import remember
 from hkx.core.sampling import running_recorder
+from hkx.core.signatures import sign, with_leading
 from hkx.core.slips import OF_TRANSFORMED
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 
@@ -225,16 +226,8 @@ def _keep_signature(function: Callable[..., Any], f: Callable[..., Any], leading
     function.__name__ = name
     function.__qualname__ = f"{getattr(f, '__qualname__', type(f).__name__)}.{name}"
     function.__doc__ = f"`{name}({', '.join((*leading, '*args', '**kwargs'))})` of `{getattr(f, '__name__', f)}`."
-    try:
-        theirs = inspect.signature(f)
-        rest = list(theirs.parameters.values())
-        positional = any(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in rest)
-        kind = inspect.Parameter.POSITIONAL_ONLY if positional else inspect.Parameter.POSITIONAL_OR_KEYWORD
-        first = [inspect.Parameter(p, kind, annotation=_ANNOTATIONS[p]) for p in leading]
-        result = Any if theirs.return_annotation is inspect.Signature.empty else theirs.return_annotation
-        function.__signature__ = inspect.Signature(first + rest, return_annotation=out(result))  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        pass
+    arguments = {name: _ANNOTATIONS[name] for name in leading}
+    sign(function, f, with_leading(arguments), lambda result: out(Any if result is inspect.Signature.empty else result))
 
 
 def _run(f: Callable[..., R], frame: Frame, args: Any, kwargs: Any) -> R:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx.core.frame import TraceMark, local
+from hkx.core.signatures import like, unannotated, unsaid
 from hkx.lift.captured import Captured
 from hkx.lift.errors import BatchedValueError, MissingSplitRNGError, NothingMappedError
 from hkx.lift.purify import Carry, absorb, creating, passing_recorder, restore_state
@@ -79,7 +80,7 @@ def vmap(
         raise NothingMappedError(getattr(fun, "__name__", type(fun).__name__))
     outside = jax.vmap(fun, in_axes, out_axes, **options)
 
-    @functools.wraps(fun)
+    @like(fun, unannotated, unsaid)  # its annotations are those of one call
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if not local.frames:
             return outside(*args, **kwargs)

@@ -16,6 +16,7 @@ from hkx.core.dependence import needed
 from hkx.core.frame import Frame, current_frame, local
 from hkx.core.module import Module
 from hkx.core.sampling import can_share_program
+from hkx.core.signatures import like, with_keyword
 from hkx.lift.captured import Captured, keep
 from hkx.lift.checks import difference
 from hkx.lift.errors import CarryMismatchError, LayerFunctionError, LayerInputsError
@@ -110,7 +111,7 @@ def layer_stack(
         _check_signature(f)
         layer = _Layer(f, num_layers, with_per_layer_inputs, unroll, pass_reverse_to_layer_fn, remat)
 
-        @functools.wraps(f)
+        @like(f, with_keyword("reverse", False, bool))
         def stacked(*args: Any, reverse: bool = False) -> Any:
             if not local.frames:
                 return layer.scan(None, ({}, {}), None, args, reverse)[0]

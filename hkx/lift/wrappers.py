@@ -13,6 +13,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 
 from hkx.core.frame import Frame, current_frame, local
+from hkx.core.signatures import like, pair_with, second_of_pair
 from hkx.lift.purify import Carry, Pure, absorb, changes, creating, passing_recorder, snapshot
 
 P = ParamSpec("P")
@@ -95,7 +96,7 @@ def value_and_grad(
     options: dict[str, Any] = {"argnums": argnums, "holomorphic": holomorphic, "allow_int": allow_int}
     outside = jax.value_and_grad(fun, has_aux=has_aux, **options)
 
-    @functools.wraps(fun)
+    @like(fun, result=pair_with(Any))
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
         if not local.frames:
             return outside(*args, **kwargs)
@@ -141,7 +142,7 @@ def grad(
     """
     function = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int=allow_int)
 
-    @functools.wraps(fun)
+    @like(fun, result=lambda out: tuple[Any, second_of_pair(out)] if has_aux else Any)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
         value, gradient = function(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
