@@ -3,17 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 import jax
 
 from hkx.core.errors import InvalidTemplateError, InvalidTransformedError
 from hkx.core.signatures import Parameters, first_of_pair, pair_with, same, sign, with_leading, without
 from hkx.core.transform import Transformed, TransformedWithState, stateless, transform_with_state
-from hkx.core.types import MutableParams, MutableState, State
+from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
+
+P = ParamSpec("P")
+P1 = ParamSpec("P1")
+P2 = ParamSpec("P2")
+P3 = ParamSpec("P3")
+R = TypeVar("R")
+R1 = TypeVar("R1")
+R2 = TypeVar("R2")
+R3 = TypeVar("R3")
+InitP = ParamSpec("InitP")
+Tree = TypeVar("Tree")
+Apply: TypeAlias = Callable[Concatenate[Params | None, PRNGKey | None, P], R]
+ApplyWithState: TypeAlias = Callable[
+    Concatenate[Params | None, State | None, PRNGKey | None, P], tuple[R, MutableState]
+]
 
 
-class MultiTransformed(NamedTuple):
+class _NamedFields(Protocol):
+    """A named tuple, whose fields are not known to type checkers when its members are changed."""
+
+    @property
+    def _fields(self) -> tuple[str, ...]: ...
+
+
+class MultiTransformed(NamedTuple, Generic[InitP, Tree]):
     """An `init`, and several pure functions of the parameters that it makes.
 
     Attributes:
@@ -22,11 +44,11 @@ class MultiTransformed(NamedTuple):
         `hkx.without_apply_rng`.
     """
 
-    init: Callable[..., MutableParams]
-    apply: Any
+    init: Callable[InitP, MutableParams]
+    apply: Tree
 
 
-class MultiTransformedWithState(NamedTuple):
+class MultiTransformedWithState(NamedTuple, Generic[InitP, Tree]):
     """An `init`, and several pure functions of the parameters and state that it makes.
 
     Attributes:
@@ -35,11 +57,47 @@ class MultiTransformedWithState(NamedTuple):
         `hkx.without_apply_rng`.
     """
 
-    init: Callable[..., tuple[MutableParams, MutableState]]
-    apply: Any
+    init: Callable[InitP, tuple[MutableParams, MutableState]]
+    apply: Tree
 
 
-def multi_transform_with_state(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformedWithState:
+@overload
+def multi_transform_with_state(
+    f: Callable[[], tuple[Callable[P, Any], _NamedFields]],
+) -> MultiTransformedWithState[Concatenate[PRNGKey | None, P], Any]: ...
+@overload
+def multi_transform_with_state(
+    f: Callable[[], tuple[Callable[P, Any], Callable[P1, R1]]],
+) -> MultiTransformedWithState[
+    Concatenate[PRNGKey | None, P],
+    ApplyWithState[P1, R1],
+]: ...
+@overload
+def multi_transform_with_state(
+    f: Callable[[], tuple[Callable[P, Any], tuple[Callable[P1, R1], Callable[P2, R2]]]],
+) -> MultiTransformedWithState[
+    Concatenate[PRNGKey | None, P],
+    tuple[
+        ApplyWithState[P1, R1],
+        ApplyWithState[P2, R2],
+    ],
+]: ...
+@overload
+def multi_transform_with_state(
+    f: Callable[[], tuple[Callable[P, Any], tuple[Callable[P1, R1], Callable[P2, R2], Callable[P3, R3]]]],
+) -> MultiTransformedWithState[
+    Concatenate[PRNGKey | None, P],
+    tuple[
+        ApplyWithState[P1, R1],
+        ApplyWithState[P2, R2],
+        ApplyWithState[P3, R3],
+    ],
+]: ...
+@overload
+def multi_transform_with_state(
+    f: Callable[[], tuple[Callable[P, Any], Any]],
+) -> MultiTransformedWithState[Concatenate[PRNGKey | None, P], Any]: ...
+def multi_transform_with_state(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformedWithState[..., Any]:
     """Turns several functions that share modules, and use state, into pure functions.
 
     Args:
@@ -79,7 +137,40 @@ def multi_transform_with_state(f: Callable[[], tuple[Callable[..., Any], Any]]) 
     return MultiTransformedWithState(init_fn, jax.tree.unflatten(structure, applies))
 
 
-def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformed:
+@overload
+def multi_transform(
+    f: Callable[[], tuple[Callable[P, Any], _NamedFields]],
+) -> MultiTransformed[Concatenate[PRNGKey | None, P], Any]: ...
+@overload
+def multi_transform(
+    f: Callable[[], tuple[Callable[P, Any], Callable[P1, R1]]],
+) -> MultiTransformed[Concatenate[PRNGKey | None, P], Apply[P1, R1]]: ...
+@overload
+def multi_transform(
+    f: Callable[[], tuple[Callable[P, Any], tuple[Callable[P1, R1], Callable[P2, R2]]]],
+) -> MultiTransformed[
+    Concatenate[PRNGKey | None, P],
+    tuple[
+        Apply[P1, R1],
+        Apply[P2, R2],
+    ],
+]: ...
+@overload
+def multi_transform(
+    f: Callable[[], tuple[Callable[P, Any], tuple[Callable[P1, R1], Callable[P2, R2], Callable[P3, R3]]]],
+) -> MultiTransformed[
+    Concatenate[PRNGKey | None, P],
+    tuple[
+        Apply[P1, R1],
+        Apply[P2, R2],
+        Apply[P3, R3],
+    ],
+]: ...
+@overload
+def multi_transform(
+    f: Callable[[], tuple[Callable[P, Any], Any]],
+) -> MultiTransformed[Concatenate[PRNGKey | None, P], Any]: ...
+def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformed[..., Any]:
     """Turns several functions that share modules into pure functions: one set of parameters, several entry points.
 
     Args:
@@ -171,6 +262,18 @@ def _with_state(given: Parameters) -> Parameters:
     return with_leading(leading)(given[1:])
 
 
+@overload
+def without_apply_rng(
+    f: Transformed[InitP, Concatenate[Params | None, PRNGKey | None, P], R],
+) -> Transformed[InitP, Concatenate[Params | None, P], R]: ...
+@overload
+def without_apply_rng(
+    f: TransformedWithState[InitP, Concatenate[Params | None, State | None, PRNGKey | None, P], R],
+) -> TransformedWithState[InitP, Concatenate[Params | None, State | None, P], R]: ...
+@overload
+def without_apply_rng(f: MultiTransformed[InitP, Any]) -> MultiTransformed[InitP, Any]: ...
+@overload
+def without_apply_rng(f: MultiTransformedWithState[InitP, Any]) -> MultiTransformedWithState[InitP, Any]: ...
 def without_apply_rng(f: Any) -> Any:
     """Leaves the key out of `apply`.
 
@@ -212,7 +315,9 @@ def _without_rng_with_state(apply: Callable[..., Any]) -> Callable[..., Any]:
     return _arguments_of(apply, apply_without_rng, without(2))
 
 
-def without_state(f: TransformedWithState) -> Transformed:
+def without_state(
+    f: TransformedWithState[InitP, Concatenate[Params | None, State | None, P], R],
+) -> Transformed[InitP, Concatenate[Params | None, P], R]:
     """Drops the state from a pair that was transformed with state and uses none.
 
     Args:
@@ -232,8 +337,8 @@ def without_state(f: TransformedWithState) -> Transformed:
       2
     """
 
-    def init(rng: Any, *args: Any, **kwargs: Any) -> Any:
-        return stateless(*f.init(rng, *args, **kwargs))
+    def init(*args: InitP.args, **kwargs: InitP.kwargs) -> Any:
+        return stateless(*f.init(*args, **kwargs))
 
     def apply(params: Any, *args: Any, **kwargs: Any) -> Any:
         return stateless(*f.apply(params, {}, *args, **kwargs))
@@ -242,7 +347,9 @@ def without_state(f: TransformedWithState) -> Transformed:
     return Transformed(_arguments_of(f.init, init, out=first_of_pair), apply)
 
 
-def with_empty_state(f: Transformed) -> TransformedWithState:
+def with_empty_state(
+    f: Transformed[InitP, Concatenate[Params | None, P], R],
+) -> TransformedWithState[InitP, Concatenate[Params | None, State | None, P], R]:
     """Gives a pair that uses no state the signatures of one that does.
 
     Args:
@@ -260,8 +367,8 @@ def with_empty_state(f: Transformed) -> TransformedWithState:
       (2, {})
     """
 
-    def init(rng: Any, *args: Any, **kwargs: Any) -> Any:
-        return f.init(rng, *args, **kwargs), {}
+    def init(*args: InitP.args, **kwargs: InitP.kwargs) -> Any:
+        return f.init(*args, **kwargs), {}
 
     def apply(params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         return f.apply(params, *args, **kwargs), {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,8 @@ from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 
 P = ParamSpec("P")
 R = TypeVar("R")
+InitP = ParamSpec("InitP")
+ApplyP = ParamSpec("ApplyP")
 
 
 def _no_such_attribute(pair: Any, name: str) -> Any:
@@ -41,7 +43,7 @@ def _not_callable(pair: Any, *args: Any, **kwargs: Any) -> Any:
     raise NotCallableError("What `hkx.transform` returns", OF_TRANSFORMED["forward"])
 
 
-class Transformed(NamedTuple, Generic[P, R]):
+class Transformed(NamedTuple, Generic[InitP, ApplyP, R]):
     """A pair of pure functions.
 
     Attributes:
@@ -49,13 +51,13 @@ class Transformed(NamedTuple, Generic[P, R]):
       apply: `out = apply(params, rng, *args, **kwargs)`, or without `rng` after `hkx.without_apply_rng`.
     """
 
-    init: Callable[Concatenate[PRNGKey | None, P], MutableParams]
-    apply: Callable[Concatenate[Params | None, PRNGKey | None, P], R]
+    init: Callable[InitP, MutableParams]
+    apply: Callable[ApplyP, R]
     if not TYPE_CHECKING:
         __getattr__, __call__ = _no_such_attribute, _not_callable
 
 
-class TransformedWithState(NamedTuple, Generic[P, R]):
+class TransformedWithState(NamedTuple, Generic[InitP, ApplyP, R]):
     """A pair of pure functions that carry state.
 
     Attributes:
@@ -63,8 +65,8 @@ class TransformedWithState(NamedTuple, Generic[P, R]):
       apply: `out, state = apply(params, state, rng, *args, **kwargs)`, or without `rng` after `hkx.without_apply_rng`.
     """
 
-    init: Callable[Concatenate[PRNGKey | None, P], tuple[MutableParams, MutableState]]
-    apply: Callable[Concatenate[Params | None, State | None, PRNGKey | None, P], tuple[R, MutableState]]
+    init: Callable[InitP, tuple[MutableParams, MutableState]]
+    apply: Callable[ApplyP, tuple[R, MutableState]]
     if not TYPE_CHECKING:
         __getattr__, __call__ = _no_such_attribute, _not_callable
 
@@ -283,7 +285,11 @@ def _init(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> tuple[Muta
     return created[0], created[1]
 
 
-def transform_with_state(f: Callable[P, R]) -> TransformedWithState[P, R]:
+def transform_with_state(
+    f: Callable[P, R],
+) -> TransformedWithState[
+    Concatenate[PRNGKey | None, P], Concatenate[Params | None, State | None, PRNGKey | None, P], R
+]:
     """Turns a function that makes modules, and uses state, into a pair of pure functions.
 
     Args:
@@ -336,7 +342,17 @@ def _apply(
     return out, frame.state  # type: ignore[return-value]
 
 
-def transform(f: Callable[P, R], *, apply_rng: bool = True) -> Transformed[P, R]:
+@overload
+def transform(
+    f: Callable[P, R], *, apply_rng: Literal[True] = True
+) -> Transformed[Concatenate[PRNGKey | None, P], Concatenate[Params | None, PRNGKey | None, P], R]: ...
+@overload
+def transform(
+    f: Callable[P, R], *, apply_rng: Literal[False]
+) -> Transformed[Concatenate[PRNGKey | None, P], Concatenate[Params | None, P], R]: ...
+@overload
+def transform(f: Callable[P, R], *, apply_rng: bool) -> Transformed[Concatenate[PRNGKey | None, P], ..., R]: ...
+def transform(f: Callable[P, R], *, apply_rng: bool = True) -> Transformed[..., ..., R]:
     """Turns a function that makes modules into a pair of pure functions.
 
     Args:
@@ -377,7 +393,7 @@ def transform(f: Callable[P, R], *, apply_rng: bool = True) -> Transformed[P, R]
     _keep_signature(init, f, ("rng",), lambda _: Params)
     _keep_signature(apply, f, ("params", "rng"), lambda result: result)
     _keep_signature(apply_without_rng, f, ("params",), lambda result: result)
-    return Transformed(init, apply if apply_rng else apply_without_rng)  # type: ignore[arg-type]
+    return Transformed(init, apply if apply_rng else apply_without_rng)
 
 
 def stateless(out: Any, state: MutableState, instead: str = "transform_with_state") -> Any:

@@ -15,6 +15,7 @@ import jax
 from hkx.core.frame import Frame, current_frame, local
 from hkx.core.signatures import like, pair_with, second_of_pair
 from hkx.lift.purify import Carry, Pure, absorb, changes, creating, passing_recorder, snapshot
+from hkx.lift.typed import as_eval_shape, as_grad, as_jit, as_jvp, as_linearize, as_value_and_grad, as_vjp
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -61,6 +62,7 @@ class Once:
         absorb(self.frame, changed)
 
 
+@as_value_and_grad
 def value_and_grad(
     fun: Callable[P, Any],
     argnums: Axes = 0,
@@ -109,6 +111,7 @@ def value_and_grad(
     return wrapped
 
 
+@as_grad
 def grad(
     fun: Callable[P, Any],
     argnums: Axes = 0,
@@ -150,6 +153,7 @@ def grad(
     return wrapped
 
 
+@as_jvp
 def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """`jax.jvp` of a function that may make modules, ask for parameters, set state and draw keys.
 
@@ -184,6 +188,7 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
     return (value, tangent, aux) if has_aux else (value, tangent)
 
 
+@as_vjp
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """`jax.vjp` of a function that may make modules, ask for parameters, set state and draw keys.
 
@@ -213,6 +218,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[
     return _linear_function(jax.vjp, "hkx.vjp", fun, primals, has_aux)
 
 
+@as_linearize
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """`jax.linearize` of a function that may make modules, ask for parameters, set state and draw keys.
 
@@ -252,6 +258,7 @@ def _linear_function(transform: Any, name: str, fun: Any, primals: Any, has_aux:
     return (value, function, aux) if has_aux else (value, function)
 
 
+@as_eval_shape
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`jax.eval_shape` of a function that may make modules, ask for parameters, set state and draw keys.
 
@@ -357,6 +364,7 @@ def _recorded(name: str, transform: Callable[..., Any], fun: Any, args: Any, kwa
     return out
 
 
+@as_jit
 def jit(
     fun: Callable[P, R] | None = None,
     /,
@@ -366,7 +374,7 @@ def jit(
     donate_argnums: int | Sequence[int] | None = None,
     inline: bool = False,
     **options: Any,
-) -> Callable[P, R]:
+) -> Any:
     """`jax.jit` of a function that may make modules, ask for parameters, set state and draw keys.
 
     The usual place for `jax.jit` is around `init` and `apply`. This one marks a part of a function as a program of its
@@ -399,7 +407,7 @@ def jit(
     """
     options.update(inline=inline, static_argnames=static_argnames)
     if fun is None:
-        return functools.partial(jit, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)  # type: ignore[return-value]
+        return functools.partial(jit, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)
     outside = jax.jit(fun, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)
 
     @functools.wraps(fun)
