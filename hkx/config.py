@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 
-from hkx.core.settings import replace_settings, settings_scope
+from hkx.core.settings import InitSetting, replace_settings, settings_scope
 
 __all__ = ["context", "set"]
 
@@ -15,6 +15,7 @@ __all__ = ["context", "set"]
 def set(
     *,
     check_jax_usage: bool | None = None,
+    init: InitSetting | None = None,
     module_auto_repr: bool | None = None,
     restore_flatmap: bool | None = None,
     rng_reserve_size: int | None = None,
@@ -26,12 +27,14 @@ def set(
     Args:
       check_jax_usage: whether every use inside a raw JAX transform is an error. Those whose result would be wrong
         always are.
+      init: how the `init` of a transformed function runs it: "traced", on abstract values; "eager", on real ones, as
+        Haiku does; "check", both, with an error where they make something else. See `hkx.transform`.
       module_auto_repr: whether the repr of a module shows how it was made.
       restore_flatmap: accepted for programs written for Haiku; parameters are plain dicts.
       rng_reserve_size: how many keys are split off at a time. Above 1 the keys differ from those of the default.
 
     Raises:
-      ValueError: if `rng_reserve_size` is not an int of at least 1.
+      ValueError: if `rng_reserve_size` is not an int of at least 1, or `init` is another word.
 
     Example:
 
@@ -40,6 +43,7 @@ def set(
     """
     replace_settings(
         check_jax_usage=check_jax_usage,
+        init=init,
         module_auto_repr=module_auto_repr,
         restore_flatmap=restore_flatmap,
         rng_reserve_size=rng_reserve_size,
@@ -49,6 +53,7 @@ def set(
 def context(
     *,
     check_jax_usage: bool | None = None,
+    init: InitSetting | None = None,
     module_auto_repr: bool | None = None,
     restore_flatmap: bool | None = None,
     rng_reserve_size: int | None = None,
@@ -63,6 +68,7 @@ def context(
     """
     return settings_scope(
         check_jax_usage=check_jax_usage,
+        init=init,
         module_auto_repr=module_auto_repr,
         restore_flatmap=restore_flatmap,
         rng_reserve_size=rng_reserve_size,

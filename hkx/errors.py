@@ -3,6 +3,7 @@
 from hkx.core.errors import AbstractInitError as AbstractInitError
 from hkx.core.errors import DuplicateNameError as DuplicateNameError
 from hkx.core.errors import HkxError as HkxError
+from hkx.core.errors import InitDependsOnTracingError as InitDependsOnTracingError
 from hkx.core.errors import IntermediateInInnerTraceError as IntermediateInInnerTraceError
 from hkx.core.errors import InvalidNameError as InvalidNameError
 from hkx.core.errors import InvalidParamsError as InvalidParamsError
@@ -12,6 +13,7 @@ from hkx.core.errors import InvalidTransformedError as InvalidTransformedError
 from hkx.core.errors import JaxUsageError as JaxUsageError
 from hkx.core.errors import JitInTransformError as JitInTransformError
 from hkx.core.errors import KeyInInnerTraceError as KeyInInnerTraceError
+from hkx.core.errors import LeakedByInitError as LeakedByInitError
 from hkx.core.errors import MissingInitializerError as MissingInitializerError
 from hkx.core.errors import MissingParameterError as MissingParameterError
 from hkx.core.errors import MissingRNGError as MissingRNGError

@@ -2,15 +2,18 @@
 
 The function is traced by JAX with every standard initial value replaced by one operation, `draw`, that stands for
 it. Afterwards only what the parameters and the state depend on is carried out: the draws all together in one compiled
-program, the rest operation by operation, exactly as an ordinary run would have done. The forward pass is neither
-compiled nor executed.
+program, the rest operation by operation, exactly as an ordinary run would have done, or in one program of its own where
+that is a costly forward pass. What nothing created depends on is neither compiled nor executed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
+import sys
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -28,12 +31,12 @@ from jax.extend.core import (
     jaxpr_as_fun,
     jaxprs_in_params,
 )
-from jax.interpreters import batching
+from jax.interpreters import ad, batching
 
 from hkx.core.cost import work
 from hkx.core.dependence import needed, needed_inputs
 from hkx.core.errors import AbstractInitError, HkxError
-from hkx.core.frame import current_frame, local
+from hkx.core.frame import current_frame, local, recording
 from hkx.core.rng import is_typed_key, split_key
 from hkx.core.sampling import Draw, can_share_program, constant, sample_all, split_chain
 from hkx.core.types import Array
@@ -47,7 +50,7 @@ split_p.multiple_results = True
 argument_p = Primitive("hkx_argument")
 example_p = Primitive("hkx_example")
 
-MOST_WORK_FOR_EXAMPLES = 2**31  # floating-point operations: a CPU does them in a fraction of a second
+MOST_WORK_ONE_BY_ONE = 2**31  # floating-point operations: a CPU does them in a fraction of a second
 
 
 def _aval(shape: tuple[int, ...], dtype: Any) -> Any:
@@ -55,10 +58,11 @@ def _aval(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 draw_p.def_abstract_eval(lambda key, *, draw: _aval(draw.shape, draw.dtype))
+fill_p.def_impl(lambda *, shape, dtype, value: jnp.full(shape, value, dtype))
 fill_p.def_abstract_eval(lambda *, shape, dtype, value: _aval(shape, dtype))
 split_p.def_abstract_eval(lambda key, *, num: [key] * num)
 argument_p.def_abstract_eval(lambda *, shape, dtype: jax.core.ShapedArray(shape, dtype))
-example_p.def_abstract_eval(lambda value, otherwise: _aval(value.shape, value.dtype))
+example_p.def_abstract_eval(lambda value: _aval(value.shape, value.dtype))
 
 
 def _draw_batched(args: Any, dims: Any, *, draw: Draw) -> tuple[Any, int]:
@@ -77,16 +81,12 @@ def _split_batched(args: Any, dims: Any, *, num: int) -> tuple[list[Any], list[i
     return [jnp.stack(column) for column in zip(*split, strict=True)], [0] * num
 
 
-def _example_batched(args: Any, dims: Any) -> tuple[Any, int]:
-    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
-    value, otherwise = (
-        jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
-        for x, d in zip(args, dims, strict=True)
-    )
-    return example_p.bind(value, otherwise), 0
+def _example_jvp(values: Any, tangents: Any) -> tuple[Any, Any]:
+    return example_p.bind(*values), tangents[0]
 
 
-batching.primitive_batchers[example_p] = _example_batched
+ad.primitive_jvps[example_p] = _example_jvp
+batching.primitive_batchers[example_p] = lambda args, dims: (example_p.bind(*args), dims[0])
 batching.primitive_batchers[draw_p] = _draw_batched
 batching.primitive_batchers[split_p] = _split_batched
 
@@ -107,6 +107,7 @@ class Recorder:
         self.key = key
         # The shared program fills one buffer for all draws, and a buffer is whole on every device.
         self.shares_program = key is not None and can_share_program(key) and not local.into_shards
+        self.has_values = not recording()  # whether `init` itself is not being traced
 
     def owns_running_keys(self) -> bool:
         """Whether the running key sequence is the one that `init` was given, and its draws can be shared."""
@@ -125,13 +126,21 @@ class Recorder:
         """Stands for splitting a key."""
         return split_p.bind(key, num=num)
 
-    def example(self, value: Array, otherwise: Array) -> Array:
-        """Stands for a value that comes from the example arguments, or for another in its place."""
-        return example_p.bind(value, otherwise)
+    def example(self, value: Array) -> Array:
+        """Stands for a value that comes from the example arguments."""
+        return example_p.bind(value)
+
+    def initializing(self) -> contextlib.AbstractContextManager[Any]:
+        """Inside, what depends on no traced array is computed at once: an array of NumPy's may be filled anew later."""
+        return jax.ensure_compile_time_eval() if self.has_values else contextlib.nullcontext()
 
 
 class ValuesNeeded(Exception):
     """The user's function cannot be run abstractly: most often it asks a traced array for its value."""
+
+    def __init__(self, trace: weakref.ref[Any]):
+        super().__init__()
+        self.trace = trace
 
 
 def needs_values(error: BaseException | None) -> bool:
@@ -139,19 +148,15 @@ def needs_values(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, _NEEDS_VALUES):
             return True
+        if isinstance(error, AttributeError) and isinstance(error.obj, jax.core.Tracer):
+            return True
         error = error.__cause__ or error.__context__
     return False
 
 
-def abstract_arguments(tree: Any) -> Any:
-    """`tree` with every `jax.ShapeDtypeStruct` turned into an array that has that shape and no value."""
-
-    def convert(leaf: Any) -> Any:
-        if not isinstance(leaf, jax.ShapeDtypeStruct):
-            return leaf
-        return argument_p.bind(shape=leaf.shape, dtype=leaf.dtype)
-
-    return jax.tree.map(convert, tree, is_leaf=lambda x: isinstance(x, jax.ShapeDtypeStruct))
+def abstract_argument(like: jax.ShapeDtypeStruct) -> Array:
+    """An array that has a shape and no value."""
+    return argument_p.bind(shape=like.shape, dtype=like.dtype)
 
 
 def has_abstract(tree: Any) -> bool:
@@ -159,24 +164,30 @@ def has_abstract(tree: Any) -> bool:
     return any(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(tree))
 
 
-def create(run: Callable[[Recorder, Any], Sequence[Tree]], key: Array | None) -> weakref.ref[Any]:
+def create(
+    run: Callable[[Recorder, Any], Sequence[Tree]],
+    key: Array | None,
+    constant: Callable[[np.ndarray], bool] = lambda owner: False,
+) -> weakref.ref[Any]:
     """Runs `run` without its forward pass.
 
     Args:
       run: given a recorder and the key, it returns two-level dicts of what it created. Their traced values are replaced
         by real ones.
       key: the key that `init` was given, or None.
+      constant: whether an array of NumPy's holds what it held when the function began.
 
     Returns:
       A reference to the abstract run's trace. Where that stays alive, the function kept a traced array somewhere else.
 
     Raises:
-      ValuesNeeded: if the function raises, other than an exception that hkx raises by name.
+      ValuesNeeded: if the function asks for a value, or creates something from an array of NumPy's that it may have
+        filled with other values since. Its attribute `trace` is the reference.
     """
     recorder = Recorder(key)
     record: dict[str, Any] = {}
 
-    def traced() -> list[Any]:
+    def traced(key: Array | None) -> list[Any]:
         record["trace"] = weakref.ref(find_top_trace(()))
         record["slots"] = [
             (entries, name) for tree in run(recorder, key) for entries in tree.values() for name in entries
@@ -188,11 +199,15 @@ def create(run: Callable[[Recorder, Any], Sequence[Tree]], key: Array | None) ->
         return [x for x in leaves if isinstance(x, jax.core.Tracer)]
 
     try:
-        program = jax.make_jaxpr(traced)()
+        program = jax.make_jaxpr(traced)(key)
     except HkxError:
         raise
-    except Exception as error:  # whatever it is, only a run with real values can tell whether it is the user's mistake
-        raise ValuesNeeded() from error
+    except Exception as error:
+        if needs_values(error):
+            raise ValuesNeeded(record["trace"]) from error
+        raise
+    if recorder.has_values and _reads_what_may_change(program, constant):
+        raise ValuesNeeded(record["trace"])
     computed = iter(_evaluate(program, key))
     leaves = [static[0] if static else next(computed) for static in record["static"]]
     for (entries, name), value in zip(record["slots"], jax.tree.unflatten(record["tree"], leaves), strict=True):
@@ -209,14 +224,69 @@ def is_alive(reference: weakref.ref[Any]) -> bool:
     return reference() is not None
 
 
-def _with_examples_chosen(equations: list[JaxprEqn]) -> list[JaxprEqn]:
-    """Leaves every `example` one input: the value from the example arguments, if all of those together cost little."""
-    asked = [eqn for eqn in equations if eqn.primitive is example_p]
+def _constants(variables: Iterable[Any], equations: Iterable[JaxprEqn], values: dict[Any, Any]) -> Iterable[Any]:
+    """The constants among some variables and among what equations read, those of the programs in them included."""
+    for v in variables:
+        if isinstance(v, Literal):
+            yield v.val
+        elif v in values:
+            yield values[v]
+    for eqn in equations:
+        yield from _constants(eqn.invars, (), values)
+        for program in jax.tree.leaves(tuple(eqn.params.values()), is_leaf=lambda x: isinstance(x, ClosedJaxpr)):
+            if isinstance(program, ClosedJaxpr):
+                yield from program.consts
+        for program in jaxprs_in_params(eqn.params):
+            yield from _constants((), program.eqns, {})
+
+
+def _reads_what_may_change(closed: ClosedJaxpr, constant: Callable[[np.ndarray], bool]) -> bool:
+    """Whether an output depends on an array of NumPy's that somebody else holds, who may have filled it anew since.
+
+    A program refers to such arrays; it copies none. What comes from example arguments may differ anyway.
+    """
+    examples = {v for eqn in closed.jaxpr.eqns if eqn.primitive is example_p for v in eqn.outvars}
+    equations = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive is not example_p]
+    outputs = [v for v in closed.jaxpr.outvars if isinstance(v, Literal) or v not in examples]
+    values = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    for value in _constants(outputs, needed(equations, outputs), values):
+        if isinstance(value, jax.Array) or not hasattr(value, "__array__"):
+            continue
+        owner, references = _memory(value)
+        if owner.flags.writeable and references > _references_of_one() and not constant(owner):
+            return True
+    return False
+
+
+def _memory(value: Any) -> tuple[np.ndarray, int]:
+    """The array that owns the memory of a constant, and how many references there are to it and to views of it."""
+    array, references = np.asarray(value), 0
+    while isinstance(array.base, np.ndarray):
+        references += sys.getrefcount(array)
+        array = array.base
+    return array, references + sys.getrefcount(array)
+
+
+@functools.cache
+def _references_of_one() -> int:
+    """The references to an array that nobody but a program holds."""
+    (value,) = jax.make_jaxpr(lambda: jnp.asarray(np.zeros(2, np.float32)))().consts
+    return _memory(value)[1]
+
+
+def _costly_examples(equations: list[JaxprEqn]) -> list[JaxprEqn]:
+    """The equations that values from example arguments need, if those take long one by one; else none.
+
+    None of them is needed by a draw: those are made first.
+    """
+    asked = [eqn.invars[0] for eqn in equations if eqn.primitive is example_p]
     if not asked:
-        return equations
-    cone = needed(equations, [eqn.invars[0] for eqn in asked])
-    chosen = 0 if work(eqn for eqn in cone if eqn.primitive not in _MADE_ANYWAY) <= MOST_WORK_FOR_EXAMPLES else 1
-    return [eqn.replace(invars=[eqn.invars[chosen]]) if eqn.primitive is example_p else eqn for eqn in equations]
+        return []
+    draws = [v for eqn in equations if eqn.primitive in _MADE_ANYWAY for v in eqn.invars]
+    first = {id(eqn) for eqn in needed(equations, draws)}
+    cone = [eqn for eqn in needed(equations, asked) if id(eqn) not in first and eqn.primitive not in _MADE_ANYWAY]
+    together = work(cone) > MOST_WORK_ONE_BY_ONE and not any(eqn.effects for eqn in cone)
+    return cone if together else []
 
 
 class _Taken(NamedTuple):
@@ -245,9 +315,14 @@ def _key_data(keys: Sequence[Any]) -> Any:
 def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
     """The outputs, with only what they depend on carried out."""
     env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+    env.update((v, key) for v in closed.jaxpr.invars)
     outputs = closed.jaxpr.outvars
-    parts = needed_inputs(_with_examples_chosen(needed(closed.jaxpr.eqns, outputs)), outputs)
+    parts = needed_inputs(closed.jaxpr.eqns, outputs)
     pending, inputs = [eqn for eqn, _ in parts], {id(eqn): variables for eqn, variables in parts}
+    together = _costly_examples(pending)
+    alone = {id(eqn) for eqn in together}
+    pending = [eqn for eqn in pending if id(eqn) not in alone]
+    used_by_others = {v for v in outputs if not isinstance(v, Literal)}.union(*(inputs[id(eqn)] for eqn in pending))
     used = {v for v in outputs if not isinstance(v, Literal)}.union(*inputs.values())
     _split_all(pending, env)
 
@@ -259,12 +334,14 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
         known = inputs[id(eqn)]
         return [read(v) if isinstance(v, Literal) or v in known else None for v in eqn.invars]
 
-    while pending:
+    while pending or together:
         draws: list[JaxprEqn] = []
         later: list[JaxprEqn] = []
+        effects_wait = False  # their order is that of the program
         for eqn in pending:
-            if any(v not in env for v in inputs[id(eqn)]):
+            if any(v not in env for v in inputs[id(eqn)]) or (eqn.effects and effects_wait):
                 later.append(eqn)
+                effects_wait = effects_wait or bool(eqn.effects)
             elif eqn.primitive is draw_p:
                 draws.append(eqn)
             else:
@@ -274,9 +351,26 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
             keys = _key_data([v.val if isinstance(v, Literal) else env[v] for v in (eqn.invars[0] for eqn in draws)])
             arrays = sample_all([eqn.params["draw"] for eqn in draws], keys, like=key)
             env.update((eqn.outvars[0], a) for eqn, a in zip(draws, arrays, strict=True))
+        if together and len(later) == len(pending):  # what is left waits for it
+            env.update(_carry_out_together(together, used_by_others, env, closed.jaxpr.debug_info))
+            together = []
         pending = later
     # A constant of the program may be a NumPy array.
     return [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in map(read, outputs)]
+
+
+def _carry_out_together(
+    equations: list[JaxprEqn], used: set[Any], env: dict[Any, Any], debug_info: DebugInfo
+) -> dict[Any, Any]:
+    """The outputs that are used of equations that are compiled as one program; `used` and `env` are of the others."""
+    made = {v for eqn in equations for v in eqn.outvars}
+    read = dict.fromkeys(v for eqn in equations for v in eqn.invars if not isinstance(v, Literal) and v not in made)
+    outvars = [v for v in dict.fromkeys(v for eqn in equations for v in eqn.outvars) if v in used]
+    names = debug_info._replace(arg_names=("",) * len(read), result_paths=("",) * len(outvars))
+    program = Jaxpr([], list(read), outvars, equations, set(), names)
+    values = [env.get(v) for v in read]
+    values = [x.array() if isinstance(x, _Taken) else x for x in values]
+    return dict(zip(outvars, _compiled(program, values), strict=True))
 
 
 def _carry_out(

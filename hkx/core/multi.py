@@ -8,6 +8,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, T
 import jax
 
 from hkx.core.errors import InvalidTemplateError, InvalidTransformedError
+from hkx.core.settings import InitSetting
 from hkx.core.signatures import Parameters, first_of_pair, pair_with, same, sign, with_leading, without
 from hkx.core.transform import Transformed, TransformedWithState, stateless, transform_with_state
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
@@ -64,10 +65,14 @@ class MultiTransformedWithState(NamedTuple, Generic[InitP, Tree]):
 @overload
 def multi_transform_with_state(
     f: Callable[[], tuple[Callable[P, Any], _NamedFields]],
+    *,
+    init: InitSetting | None = None,
 ) -> MultiTransformedWithState[Concatenate[PRNGKey | None, P], Any]: ...
 @overload
 def multi_transform_with_state(
     f: Callable[[], tuple[Callable[P, Any], Callable[P1, R1]]],
+    *,
+    init: InitSetting | None = None,
 ) -> MultiTransformedWithState[
     Concatenate[PRNGKey | None, P],
     ApplyWithState[P1, R1],
@@ -75,6 +80,8 @@ def multi_transform_with_state(
 @overload
 def multi_transform_with_state(
     f: Callable[[], tuple[Callable[P, Any], tuple[Callable[P1, R1], Callable[P2, R2]]]],
+    *,
+    init: InitSetting | None = None,
 ) -> MultiTransformedWithState[
     Concatenate[PRNGKey | None, P],
     tuple[
@@ -85,6 +92,8 @@ def multi_transform_with_state(
 @overload
 def multi_transform_with_state(
     f: Callable[[], tuple[Callable[P, Any], tuple[Callable[P1, R1], Callable[P2, R2], Callable[P3, R3]]]],
+    *,
+    init: InitSetting | None = None,
 ) -> MultiTransformedWithState[
     Concatenate[PRNGKey | None, P],
     tuple[
@@ -96,13 +105,18 @@ def multi_transform_with_state(
 @overload
 def multi_transform_with_state(
     f: Callable[[], tuple[Callable[P, Any], Any]],
+    *,
+    init: InitSetting | None = None,
 ) -> MultiTransformedWithState[Concatenate[PRNGKey | None, P], Any]: ...
-def multi_transform_with_state(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformedWithState[..., Any]:
+def multi_transform_with_state(
+    f: Callable[[], tuple[Callable[..., Any], Any]], *, init: InitSetting | None = None
+) -> MultiTransformedWithState[..., Any]:
     """Turns several functions that share modules, and use state, into pure functions.
 
     Args:
       f: a function of no arguments that makes the modules and returns `(init, apply)`: a function that uses all of
         them, and a tree of functions. It runs anew each time that one of them is called.
+      init: how `init` runs it, as in `hkx.transform`.
 
     Returns:
       A `MultiTransformedWithState`, whose `apply` is a tree of functions like that of `f`.
@@ -129,25 +143,31 @@ def multi_transform_with_state(f: Callable[[], tuple[Callable[..., Any], Any]]) 
 
         return transform_with_state(_named_like(leaves[i], run)).apply
 
-    def init(*args: Any, **kwargs: Any) -> Any:
+    def run_all(*args: Any, **kwargs: Any) -> Any:
         return _pair(f)[0](*args, **kwargs)
 
     applies = [part(i) for i in range(len(leaves))]
-    init_fn = transform_with_state(_named_like(init_like, init)).init
+    init_fn = transform_with_state(_named_like(init_like, run_all), init=init).init
     return MultiTransformedWithState(init_fn, jax.tree.unflatten(structure, applies))
 
 
 @overload
 def multi_transform(
     f: Callable[[], tuple[Callable[P, Any], _NamedFields]],
+    *,
+    init: InitSetting | None = None,
 ) -> MultiTransformed[Concatenate[PRNGKey | None, P], Any]: ...
 @overload
 def multi_transform(
     f: Callable[[], tuple[Callable[P, Any], Callable[P1, R1]]],
+    *,
+    init: InitSetting | None = None,
 ) -> MultiTransformed[Concatenate[PRNGKey | None, P], Apply[P1, R1]]: ...
 @overload
 def multi_transform(
     f: Callable[[], tuple[Callable[P, Any], tuple[Callable[P1, R1], Callable[P2, R2]]]],
+    *,
+    init: InitSetting | None = None,
 ) -> MultiTransformed[
     Concatenate[PRNGKey | None, P],
     tuple[
@@ -158,6 +178,8 @@ def multi_transform(
 @overload
 def multi_transform(
     f: Callable[[], tuple[Callable[P, Any], tuple[Callable[P1, R1], Callable[P2, R2], Callable[P3, R3]]]],
+    *,
+    init: InitSetting | None = None,
 ) -> MultiTransformed[
     Concatenate[PRNGKey | None, P],
     tuple[
@@ -169,13 +191,18 @@ def multi_transform(
 @overload
 def multi_transform(
     f: Callable[[], tuple[Callable[P, Any], Any]],
+    *,
+    init: InitSetting | None = None,
 ) -> MultiTransformed[Concatenate[PRNGKey | None, P], Any]: ...
-def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTransformed[..., Any]:
+def multi_transform(
+    f: Callable[[], tuple[Callable[..., Any], Any]], *, init: InitSetting | None = None
+) -> MultiTransformed[..., Any]:
     """Turns several functions that share modules into pure functions: one set of parameters, several entry points.
 
     Args:
       f: a function of no arguments that makes the modules and returns `(init, apply)`: a function that uses all of
         them, and a tree of functions. It runs anew each time that one of them is called.
+      init: how `init` runs it, as in `hkx.transform`.
 
     Returns:
       A `MultiTransformed`, whose `apply` is a tree of functions like that of `f`.
@@ -197,9 +224,9 @@ def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTra
       >>> decode(params, None, encode(params, None, x)).shape
       (1, 5)
     """
-    pair = multi_transform_with_state(f)
+    pair = multi_transform_with_state(f, init=init)
 
-    def init(rng: Any, *args: Any, **kwargs: Any) -> Any:
+    def init_fn(rng: Any, *args: Any, **kwargs: Any) -> Any:
         return stateless(*pair.init(rng, *args, **kwargs), instead=_WITH_STATE)
 
     def part(apply_with_state: Callable[..., Any]) -> Callable[..., Any]:
@@ -209,7 +236,7 @@ def multi_transform(f: Callable[[], tuple[Callable[..., Any], Any]]) -> MultiTra
 
         return _arguments_of(apply_with_state, apply, without(1), first_of_pair)
 
-    return MultiTransformed(_arguments_of(pair.init, init, out=first_of_pair), jax.tree.map(part, pair.apply))
+    return MultiTransformed(_arguments_of(pair.init, init_fn, out=first_of_pair), jax.tree.map(part, pair.apply))
 
 
 _WITH_STATE = "multi_transform_with_state"

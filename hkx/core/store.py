@@ -22,7 +22,7 @@ from hkx.core.errors import (
 )
 from hkx.core.frame import Frame, current_frame, effectful_frame, local, paths
 from hkx.core.hooks import DO_NOT_STORE, GetterContext, SetterContext, chained, with_context
-from hkx.core.sampling import filled
+from hkx.core.sampling import filled, running_recorder
 from hkx.core.types import DType, Initializer, Shape
 
 _CONSTANTS: dict[Any, int] = {jnp.zeros: 0, jnp.ones: 1}
@@ -35,8 +35,10 @@ def _call_initializer(shape: Any, dtype: DType, init: Initializer) -> Any:
         constant = None
     if constant is not None:
         return filled(shape, dtype, constant)
+    recorder = running_recorder()
     try:
-        return init(shape, dtype)
+        with contextlib.nullcontext() if recorder is None else recorder.initializing():
+            return init(shape, dtype)
     except TypeError as error:
         _note_initializer(error, init)
         raise

@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from hkx.core import initialise
+from hkx.core.creation import create, run
 from hkx.core.errors import (
-    AbstractInitError,
     InvalidParamsError,
     JitInTransformError,
     NonEmptyStateError,
@@ -21,8 +20,8 @@ from hkx.core.errors import (
 )
 from hkx.core.frame import Frame, current_frame, local, paths
 from hkx.core.rng import PRNGSequence, as_key
-from hkx.core.rollback import remember
 from hkx.core.sampling import running_recorder
+from hkx.core.settings import InitSetting, init_setting
 from hkx.core.signatures import sign, with_leading
 from hkx.core.slips import OF_TRANSFORMED
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
@@ -147,19 +146,20 @@ def running_init() -> bool:
 
 
 def from_example(value: ArrayLike, otherwise: ArrayLike) -> jax.Array:
-    """For an initial value that may come from the example arguments of `init`, and need not.
+    """For an initial value that comes from the example arguments of `init`, where those have values.
 
-    `init` does not run the forward pass. Where a module's initial state is computed from what flows through the model,
-    as the first average of `hkx.BatchNorm` is, the forward pass would have to be run for it after all: this does so
-    where it is cheap.
+    `init` runs only what an initial value depends on. Where a module's initial state is computed from what flows
+    through the model, as the first average of `hkx.BatchNorm` is, that is the forward pass up to there. `init` with
+    `jax.ShapeDtypeStruct` in place of arrays needs another value, and runs none of it.
 
     Args:
       value: an array that depends on the arguments of `init`.
       otherwise: one that does not, of a shape that can be broadcast to the shape of `value`, for example a number.
 
     Returns:
-      During `init`, `otherwise` if `init` was given `jax.ShapeDtypeStruct`, or if all such values of the model together
-      take more than 2**31 floating-point operations; else `value`. Outside of `init`, `value`.
+      During `init`, `otherwise` if `init` was given a `jax.ShapeDtypeStruct`; else `value`. Where all such values of
+      the model together take more than 2**31 floating-point operations they are computed in one compiled program, and
+      may differ from those of an ordinary run by rounding. Outside of `init`, `value`.
 
     Raises:
       NotInTransformError: outside of a transformed function.
@@ -179,11 +179,10 @@ def from_example(value: ArrayLike, otherwise: ArrayLike) -> jax.Array:
     if current_frame("hkx.from_example").running_init:
         recorder = running_recorder()
         value = jnp.asarray(value)
-        other = jnp.broadcast_to(jnp.asarray(otherwise, value.dtype), value.shape)
         if local.on_shapes:
-            return other
+            return jnp.broadcast_to(jnp.asarray(otherwise, value.dtype), value.shape)
         if recorder is not None:
-            return recorder.example(value, other)
+            return recorder.example(value)
     return jnp.asarray(value)
 
 
@@ -232,61 +231,8 @@ def _keep_signature(function: Callable[..., Any], f: Callable[..., Any], leading
     sign(function, f, with_leading(arguments), lambda result: out(Any if result is inspect.Signature.empty else result))
 
 
-def _run(f: Callable[..., R], frame: Frame, args: Any, kwargs: Any) -> R:
-    local.frames.append(frame)
-    try:
-        out = f(*args, **kwargs)
-        for check in frame.at_end:
-            check()
-        return out
-    finally:
-        local.frames.pop()
-
-
-def run_initialising(
-    f: Callable[..., Any], key: Any, args: Any = (), kwargs: Any = None
-) -> tuple[MutableParams, MutableState]:
-    """The parameters and the initial state, by running `f` as it is: its forward pass is executed, with real values."""
-    frame = Frame({}, {}, None if key is None else PRNGSequence(key), running_init=True)
-    _run(f, frame, args, kwargs or {})
-    return frame.params, frame.initial_state  # type: ignore[return-value]
-
-
-def _init(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> tuple[MutableParams, MutableState]:
-    """The parameters and the initial state, without the forward pass where that is possible."""
-    if jax.config.jax_disable_jit:  # type: ignore[attr-defined]  # the user wants to look at values
-        return run_initialising(f, key, args, kwargs)
-    abstract = initialise.has_abstract((args, kwargs))
-    put_back = remember(f, args, kwargs)
-    created: list[Any] = []
-
-    def run(recorder: initialise.Recorder, key: Any) -> list[Any]:
-        rng = None if key is None else PRNGSequence(key).split_with(recorder.split)
-        frame = Frame({}, {}, rng, running_init=True, recorder=recorder)
-        before, local.on_shapes = local.on_shapes, local.on_shapes or abstract
-        try:
-            _run(f, frame, *(initialise.abstract_arguments((args, kwargs)) if abstract else (args, kwargs)))
-        finally:
-            local.on_shapes = before
-        created[:] = frame.params, frame.initial_state
-        return created
-
-    try:
-        trace = initialise.create(run, key)
-        escaped = initialise.is_alive(trace)
-    except initialise.ValuesNeeded as error:
-        if abstract:
-            cause = error.__cause__ or error
-            raise AbstractInitError() if initialise.needs_values(cause) else cause from cause.__cause__
-        escaped = True
-    if escaped and not abstract:
-        put_back()
-        return run_initialising(f, key, args, kwargs)
-    return created[0], created[1]
-
-
 def transform_with_state(
-    f: Callable[P, R],
+    f: Callable[P, R], *, init: InitSetting | None = None
 ) -> TransformedWithState[
     Concatenate[PRNGKey | None, P], Concatenate[Params | None, State | None, PRNGKey | None, P], R
 ]:
@@ -294,6 +240,9 @@ def transform_with_state(
 
     Args:
       f: a function of any arguments. In it modules may be made, and parameters, state and keys asked for.
+      init: how `init` runs `f`: "traced" (on abstract values, as `jax.jit` does: see below), "eager" (on real ones,
+        forward pass included, as Haiku does) or "check" (both, and InitDependsOnTracingError where they differ). None
+        for the setting of `hkx.config.set`, which is "traced" by default.
 
     Returns:
       `init(rng, *args, **kwargs) -> (params, state)` and `apply(params, state, rng, *args, **kwargs) -> (out, state)`.
@@ -301,8 +250,14 @@ def transform_with_state(
       dicts of arrays, by module and by name. `init` does not run the forward pass: it needs the shapes and dtypes of
       the arguments only, and takes `jax.ShapeDtypeStruct` for an array.
 
+      Python code of `f` may run twice in `init`: abstractly, in containers of its own for the arguments, and once more
+      on the arguments themselves where it asks for a value, keeps an array, or creates something from a NumPy array
+      that it may have filled anew. Code that looks whether a value is traced takes its traced way; what a NumPy array
+      held between two fillings is not always seen. Where that matters, `init="eager"` runs `f` once, on real values.
+
     Raises:
       JitInTransformError: if `f` is already compiled or mapped.
+      LeakedByInitError: in `init`, if `f` keeps a traced array, in a list or a cache, say.
 
     Example:
 
@@ -318,18 +273,19 @@ def transform_with_state(
       1
     """
     _check_callable(f)
+    setting = init_setting(init)
 
-    def init(rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> tuple[MutableParams, MutableState]:
-        return _init(f, _key(rng, "Init", "init(rng, *a, **k)"), args, kwargs)
+    def init_fn(rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> tuple[MutableParams, MutableState]:
+        return create(f, _key(rng, "Init", "init(rng, *a, **k)"), args, kwargs, setting)
 
     def apply(
         params: Params | None, state: State | None, rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs
     ) -> tuple[R, MutableState]:
         return _apply(f, params, state, rng, "apply(params, state, rng, *a, **k)", args, kwargs)
 
-    _keep_signature(init, f, ("rng",), lambda _: tuple[Params, State])
+    _keep_signature(init_fn, f, ("rng",), lambda _: tuple[Params, State])
     _keep_signature(apply, f, ("params", "state", "rng"), lambda result: tuple[result, State])
-    return TransformedWithState(init, apply)
+    return TransformedWithState(init_fn, apply)
 
 
 def _apply(
@@ -338,26 +294,33 @@ def _apply(
     _check_mappings(params, state)  # before the key: where the two are swapped, this says so
     key = _key(rng, "Apply", signature)
     frame = Frame(params or {}, state or {}, None if key is None else PRNGSequence(key), running_init=False)
-    out = _run(f, frame, args, kwargs)
+    out = run(f, frame, args, kwargs)
     return out, frame.state  # type: ignore[return-value]
 
 
 @overload
 def transform(
-    f: Callable[P, R], *, apply_rng: Literal[True] = True
+    f: Callable[P, R], *, apply_rng: Literal[True] = True, init: InitSetting | None = None
 ) -> Transformed[Concatenate[PRNGKey | None, P], Concatenate[Params | None, PRNGKey | None, P], R]: ...
 @overload
 def transform(
-    f: Callable[P, R], *, apply_rng: Literal[False]
+    f: Callable[P, R], *, apply_rng: Literal[False], init: InitSetting | None = None
 ) -> Transformed[Concatenate[PRNGKey | None, P], Concatenate[Params | None, P], R]: ...
 @overload
-def transform(f: Callable[P, R], *, apply_rng: bool) -> Transformed[Concatenate[PRNGKey | None, P], ..., R]: ...
-def transform(f: Callable[P, R], *, apply_rng: bool = True) -> Transformed[..., ..., R]:
+def transform(
+    f: Callable[P, R], *, apply_rng: bool, init: InitSetting | None = None
+) -> Transformed[Concatenate[PRNGKey | None, P], ..., R]: ...
+def transform(
+    f: Callable[P, R], *, apply_rng: bool = True, init: InitSetting | None = None
+) -> Transformed[..., ..., R]:
     """Turns a function that makes modules into a pair of pure functions.
 
     Args:
       f: a function of any arguments. In it modules may be made, and parameters and keys asked for.
       apply_rng: False leaves the key out of `apply`, as `hkx.without_apply_rng` does.
+      init: how `init` runs `f`: "traced" (on abstract values, as `jax.jit` does: see below), "eager" (on real ones,
+        forward pass included, as Haiku does) or "check" (both, and InitDependsOnTracingError where they differ). None
+        for the setting of `hkx.config.set`, which is "traced" by default.
 
     Returns:
       `init(rng, *args, **kwargs) -> params` and `apply(params, rng, *args, **kwargs) -> out`. `rng` is a typed key, a
@@ -365,8 +328,14 @@ def transform(f: Callable[P, R], *, apply_rng: bool = True) -> Transformed[..., 
       `init` does not run the forward pass: it needs the shapes and dtypes of the arguments only, and takes
       `jax.ShapeDtypeStruct` for an array.
 
+      Python code of `f` may run twice in `init`: abstractly, in containers of its own for the arguments, and once more
+      on the arguments themselves where it asks for a value, keeps an array, or creates something from a NumPy array
+      that it may have filled anew. Code that looks whether a value is traced takes its traced way; what a NumPy array
+      held between two fillings is not always seen. Where that matters, `init="eager"` runs `f` once, on real values.
+
     Raises:
       JitInTransformError: if `f` is already compiled or mapped.
+      LeakedByInitError: in `init`, if `f` keeps a traced array, in a list or a cache, say.
       NonEmptyStateError: in `init` and `apply`, if `f` uses state.
 
     Example:
@@ -379,9 +348,10 @@ def transform(f: Callable[P, R], *, apply_rng: bool = True) -> Transformed[..., 
       (1, 2)
     """
     _check_callable(f)
+    setting = init_setting(init)
 
-    def init(rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> MutableParams:
-        params, state = _init(f, _key(rng, "Init", "init(rng, *a, **k)"), args, kwargs)
+    def init_fn(rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> MutableParams:
+        params, state = create(f, _key(rng, "Init", "init(rng, *a, **k)"), args, kwargs, setting)
         return stateless(params, state)
 
     def apply(params: Params | None, rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -390,10 +360,10 @@ def transform(f: Callable[P, R], *, apply_rng: bool = True) -> Transformed[..., 
     def apply_without_rng(params: Params | None, *args: P.args, **kwargs: P.kwargs) -> R:
         return stateless(*_apply(f, params, None, None, "", args, kwargs))
 
-    _keep_signature(init, f, ("rng",), lambda _: Params)
+    _keep_signature(init_fn, f, ("rng",), lambda _: Params)
     _keep_signature(apply, f, ("params", "rng"), lambda result: result)
     _keep_signature(apply_without_rng, f, ("params",), lambda result: result)
-    return Transformed(init, apply if apply_rng else apply_without_rng)
+    return Transformed(init_fn, apply if apply_rng else apply_without_rng)
 
 
 def stateless(out: Any, state: MutableState, instead: str = "transform_with_state") -> Any:

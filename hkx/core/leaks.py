@@ -1,0 +1,93 @@
+"""Who still holds an object: for an error that has to say where a traced array was left."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+from typing import Any
+
+_LEVELS = 12
+_MOST_REFERRERS = 1000
+_NOT_THE_PROGRAMS = {"hkx", "jax", "jaxlib", *sys.stdlib_module_names} - {"__main__"}
+
+
+def _is_the_programs(module: object) -> bool:
+    return str(module).partition(".")[0] not in _NOT_THE_PROGRAMS
+
+
+def _variable(namespace: dict[str, Any], seen: set[int]) -> str:
+    return next((f"the variable {name!r}" for name, x in namespace.items() if id(x) in seen), "a variable")
+
+
+def _place(x: Any, seen: set[int]) -> str | None:
+    """What a user would call the place where `x` holds `child`, if it is one that belongs to a program."""
+    if isinstance(x, dict):
+        if _is_module(x) and _is_the_programs(x["__name__"]):
+            return f"{_variable(x, seen)} of the module {x['__name__']!r}"
+    elif isinstance(x, types.FunctionType):
+        if _is_the_programs(x.__module__):
+            names = zip(x.__code__.co_freevars, x.__closure__ or (), strict=True)
+            name = next((f"the variable {name!r}" for name, cell in names if id(cell) in seen), "a default")
+            return f"{name} of the function {x.__qualname__!r}"
+    elif isinstance(x, types.FrameType):
+        if _is_the_programs(x.f_globals.get("__name__")):
+            return f"{_variable(x.f_locals, seen)} of the running function {x.f_code.co_name!r}"
+    elif isinstance(x, type):
+        return f"the class {x.__qualname__!r}" if _is_the_programs(x.__module__) else None
+    elif _is_the_programs(type(x).__module__) and type(x).__module__ != "builtins":
+        return f"an object of the class {type(x).__qualname__!r}"
+    return None
+
+
+def _container(x: Any) -> str:
+    """A word for what stands between the object and its place, or nothing."""
+    if isinstance(x, tuple) and any(isinstance(part, types.CellType) for part in x):
+        return ""  # the variables of a function
+    known = (list, dict, set, tuple)
+    if isinstance(x, known) or type(x).__module__ in ("functools", "collections", "_queue", "queue"):
+        return f"a {type(x).__name__.strip('_')} in "
+    return ""
+
+
+def holder(target: Any) -> str | None:
+    """Where an object is held, in words; None where that is nowhere that belongs to a program's own code."""
+    seen = {id(target)}
+    level: list[tuple[Any, str]] = [(target, "")]
+    for _ in range(_LEVELS):
+        above: list[tuple[Any, str]] = []
+        for referrer, words in _referrers(level):
+            if id(referrer) not in seen:
+                seen.add(id(referrer))
+                place = _place(referrer, seen)
+                if place is not None:
+                    return words + place
+                if not _is_module(referrer):
+                    above.append((referrer, words + _container(referrer)))
+        if not above or len(above) > _MOST_REFERRERS:
+            return None
+        level = above
+    return None
+
+
+def _referrers(level: list[tuple[Any, str]]) -> list[tuple[Any, str]]:
+    """What refers to the objects of a level, but for this search itself: each with the words of such an object."""
+    objects = [x for x, _ in level]
+    words = {id(x): said for x, said in level}
+    search = {id(objects), id(level), *map(id, level)}
+    return [
+        (referrer, words[id(child)])
+        for referrer in gc.get_referrers(*objects)
+        if id(referrer) not in search and not _is_of_search(referrer)
+        for child in gc.get_referents(referrer)
+        if id(child) in words
+    ]
+
+
+def _is_module(x: Any) -> bool:
+    """Whether `x` is a module or its variables: whoever imports it holds nothing of what is in it."""
+    return isinstance(x, types.ModuleType) or (isinstance(x, dict) and "__spec__" in x)
+
+
+def _is_of_search(x: Any) -> bool:
+    return isinstance(x, types.FrameType) and x.f_globals is globals()

@@ -1,0 +1,394 @@
+"""`init` on abstract values, on real ones, and both: what it may not get wrong without a word."""
+
+import collections
+import functools
+import queue
+import random
+import threading
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx as hk
+
+X = jnp.ones(2)
+
+
+class TestArraysOfNumpyThatAreFilledAnew:
+    """A program that JAX records refers to a NumPy array: it holds no copy of what was in it."""
+
+    def test_by_initializers(self):
+        buffer = np.zeros(2, np.float32)
+
+        def f():
+            for i in (1, 2):
+                buffer[:] = i
+                hk.get_parameter(f"as_it_is_{i}", [2], init=lambda *_: jnp.array(buffer))
+                hk.get_parameter(f"times_{i}", [2], init=lambda *_: 10 * jnp.asarray(buffer))
+                hk.get_parameter(f"constant_{i}", [2], init=hk.initializers.Constant(buffer))
+                hk.get_parameter(f"noise_{i}", [2], init=lambda *_: buffer + 0 * jax.random.normal(hk.next_rng_key()))
+
+        made = hk.transform(f).init(0)["~"]
+        for name, value in made.items():
+            number = float(name[-1]) * (10 if name.startswith("times") else 1)
+            np.testing.assert_array_equal(value, [number, number], name)
+
+    @pytest.mark.parametrize("shape", [(), (2,), (2, 3)])
+    @pytest.mark.parametrize("how", ["array", "arithmetic", "in jit", "a view", "set twice"])
+    def test_by_states(self, shape, how):
+        whole = np.zeros([4, *shape], np.float32)
+        buffer = whole[1] if how == "a view" else np.zeros(shape, np.float32)
+        if how == "a view" and not shape:
+            buffer = whole[1:2].reshape([])
+
+        def f(x):
+            for i in (1, 2):
+                buffer[...] = i
+                one = jnp.cos(0 * hk.get_parameter("w", [], init=hk.initializers.RandomNormal()))
+                values = {
+                    "array": lambda: jnp.array(buffer),
+                    "arithmetic": lambda one=one: buffer * one,
+                    "in jit": lambda one=one: jax.jit(lambda y: y * buffer)(one),
+                    "a view": lambda one=one: one * buffer,
+                    "set twice": lambda: jnp.asarray(buffer) * 1,
+                }
+                hk.set_state(f"s{i}", values[how]())
+            return x
+
+        _, state = hk.transform_with_state(f).init(0, X)
+        for i in (1, 2):
+            np.testing.assert_array_equal(state["~"][f"s{i}"], np.full(shape, i))
+
+    def test_an_argument_that_the_function_fills(self):
+        def f(buffer):
+            for i in (1, 2):
+                buffer *= 2
+                hk.set_state(f"s{i}", jnp.asarray(buffer) + 0)
+
+        given = np.ones(2, np.float32)
+        _, state = hk.transform_with_state(f).init(None, given)
+        np.testing.assert_array_equal(state["~"]["s1"], [2, 2])
+        np.testing.assert_array_equal(state["~"]["s2"], [4, 4])
+
+    def test_tables_that_stay_as_they_are_cost_no_forward_pass(self):
+        """The activations would take 400 GB."""
+        table = np.arange(3, dtype=np.float32)
+
+        def f(x):
+            y = jnp.repeat(hk.Linear(100)(x), 10**6, axis=0)
+            hk.get_parameter("table", [3], init=lambda *_: 2 * jnp.asarray(table))
+            hk.set_state("example", jnp.asarray(x).sum())
+            hk.set_state("fresh", jnp.asarray(np.arange(3.0, dtype=np.float32)) * 1)
+            return hk.Linear(1)(y * jnp.asarray(table).sum())
+
+        params, state = hk.transform_with_state(f).init(0, np.ones([1000, 3], np.float32))
+        np.testing.assert_array_equal(params["~"]["table"], [0, 2, 4])
+        np.testing.assert_array_equal(state["~"]["fresh"], [0, 1, 2])
+        assert state["~"]["example"] == 3000
+
+
+def notices(x):
+    y = hk.Linear(4)(x)
+    try:
+        n = 2 if float(y.sum()) else 3
+    except jax.errors.JAXTypeError:
+        n = 9
+    return hk.Linear(n)(y)
+
+
+def looks(x):
+    y = hk.Linear(4)(x)
+    return hk.Linear(9 if isinstance(y, jax.core.Tracer) else 2)(y)
+
+
+def sets_what_it_saw(x):
+    y = hk.Linear(4)(x)
+    try:
+        seen = np.asarray(y)
+    except jax.errors.TracerArrayConversionError:
+        seen = np.zeros(4, np.float32)
+    hk.get_parameter("seen", [4], init=lambda *_: jnp.asarray(seen))
+
+
+class TestEager:
+    @pytest.mark.parametrize("f", [notices, looks])
+    def test_as_apply_sees_it(self, f):
+        """In every way to say it, for all transforms, and for those called inside."""
+        pairs = [
+            hk.transform(f, init="eager"),
+            hk.without_state(hk.transform_with_state(f, init="eager")),
+            hk.multi_transform(lambda: (f, f), init="eager"),
+            hk.without_apply_rng(hk.transform(f, init="eager")),
+        ]
+        for pair in pairs:
+            assert pair.init(0, X)["linear_1"]["w"].shape == (4, 2)
+        with hk.config.context(init="eager"):
+            assert hk.transform(f).init(0, X)["linear_1"]["w"].shape == (4, 2)
+        outer = hk.transform(lambda x: hk.lift(hk.transform(f).init)(hk.next_rng_key(), x) and None, init="eager")
+        assert outer.init(0, X)["lifted/linear_1"]["w"].shape == (4, 2)
+        assert hk.transform(f).init(0, X)["linear_1"]["w"].shape == (4, 9)
+
+    def test_runs_once_on_the_arguments_themselves(self):
+        calls = []
+
+        def f(batch):
+            calls.append(batch)
+            batch["y"] = hk.Linear(2)(batch["x"])
+
+        batch = {"x": X}
+        params = hk.transform(f, init="eager").init(0, batch)
+        assert len(calls) == 1 and calls[0] is batch
+        np.testing.assert_allclose(batch["y"], X @ params["linear"]["w"], rtol=1e-6)
+
+    def test_needs_arrays(self):
+        for setting in ("eager", "check"):
+            with pytest.raises(hk.errors.AbstractInitError, match=f'init="{setting}".*ShapeDtypeStruct'):
+                hk.transform(notices, init=setting).init(0, jax.ShapeDtypeStruct([2], jnp.float32))
+
+    @pytest.mark.parametrize("setting", ["Eager", True, "abstract", ""])
+    def test_other_words(self, setting):
+        for use in (lambda: hk.transform(looks, init=setting), lambda: hk.config.set(init=setting)):
+            with pytest.raises(ValueError, match='`init` must be one of "traced", "eager", "check"'):
+                use()
+
+
+class TestCheck:
+    @pytest.mark.parametrize(
+        ("f", "words"),
+        [
+            (notices, ["parameter 'linear_1/w' is float32[4, 9] on abstract values, float32[4, 2] on real ones"]),
+            (looks, ["parameter 'linear_1/b' is float32[9]"]),
+            (sets_what_it_saw, ["parameter '~/seen' has other values"]),
+            (
+                lambda x: hk.set_state("a" if isinstance(hk.Linear(1)(x), jax.core.Tracer) else "b", 1),
+                ["state '~/b' is made on real values only", "state '~/a' is made on abstract values only"],
+            ),
+        ],
+    )
+    def test_names_what_differs(self, f, words):
+        with pytest.raises(hk.errors.InitDependsOnTracingError) as error:
+            hk.transform_with_state(f, init="check").init(0, X)
+        assert all(word in str(error.value) for word in [*words, 'init="eager"'])
+
+    def test_says_nothing_of_functions_that_are_pure(self):
+        def f(batch):
+            x = batch.pop("x")
+            hk.set_state("key", hk.next_rng_key())
+            return hk.BatchNorm(True, True, 0.9)(hk.nets.MLP([3, 2])(x), is_training=True)
+
+        x = jax.random.normal(jax.random.key(1), [5, 2])
+        checked = hk.transform_with_state(f, init="check").init(jax.random.key(0), {"x": x})
+        with hk.config.context(init="check"):
+            again = hk.transform_with_state(f).init(jax.random.key(0), {"x": x})
+        expected = hk.transform_with_state(f).init(jax.random.key(0), {"x": x})
+        for made in (checked, again):
+            assert jax.tree.structure(made) == jax.tree.structure(expected)
+            np.testing.assert_array_equal(made[0]["mlp/~/linear_0"]["w"], expected[0]["mlp/~/linear_0"]["w"])
+
+
+class TestWhatIsKept:
+    def test_a_cache(self):
+        table = functools.lru_cache(lambda n: jnp.arange(n))
+
+        def f(x):
+            return hk.Linear(2)(x) + table(2)
+
+        with pytest.raises(hk.errors.LeakedByInitError, match=r"held by a lru_cache_wrapper in .*'table'"):
+            hk.transform(f).init(0, X)
+        table.cache_clear()
+        model = hk.transform(f, init="eager")
+        params = model.init(0, X)
+        expected = X @ params["linear"]["w"] + np.arange(2)
+        np.testing.assert_allclose(model.apply(params, None, X), expected, rtol=1e-6)
+
+    @pytest.mark.parametrize("kind", [list, collections.deque, queue.Queue, set, types.SimpleNamespace])
+    def test_what_is_added_is_named(self, kind):
+        kept = kind()
+        add = getattr(kept, "append", getattr(kept, "put", None)) or (lambda y: kept_by(kept, y))
+
+        def kept_by(kept, y):
+            if isinstance(kept, set):
+                kept.add(types.MappingProxyType({"y": y}) and Box(y))
+            else:
+                setattr(kept, f"y{len(vars(kept))}", y)
+
+        def f(x):
+            add(hk.Linear(2)(x))
+
+        with pytest.raises(hk.errors.LeakedByInitError, match=r"A traced array of `init` is still held by .*eager"):
+            hk.transform(f).init(0, X)
+
+    def test_the_place_is_named(self):
+        kept = []
+
+        def f(x):
+            kept.append(hk.Linear(2)(x))
+
+        with pytest.raises(hk.errors.LeakedByInitError, match=r"a list in the variable 'kept' of the function '.*f'"):
+            hk.transform(f).init(0, X)
+        with pytest.raises(hk.errors.LeakedByInitError, match="a list in the variable 'KEPT' of the module"):
+            hk.transform(keep).init(0, X)
+        KEPT.clear()
+
+    def test_what_is_replaced_becomes_real(self):
+        kept = {}
+
+        def f(x):
+            kept["layer"] = layer = hk.Linear(2)
+            kept["out"] = layer(x)
+
+        params = hk.transform(f).init(0, X)
+        np.testing.assert_allclose(kept["out"], X @ params["linear"]["w"], rtol=1e-6)
+
+    def test_shapes_alone_leave_no_tracer_either(self):
+        kept = []
+        with pytest.raises(hk.errors.LeakedByInitError):
+            hk.transform(lambda x: kept.append(hk.Linear(2)(x))).init(0, jax.ShapeDtypeStruct([2], jnp.float32))
+
+
+class Box:
+    def __init__(self, value):
+        self.value = value
+
+
+KEPT = []
+
+
+def keep(x):
+    KEPT.append(hk.Linear(2)(x))
+
+
+def test_nothing_of_the_users_runs_that_the_function_does_not_call():
+    ran = []
+
+    class Lazy(dict):
+        def values(self):
+            ran.append("values")
+            return super().values()
+
+    class Popping(list):
+        def __iter__(self):
+            while self:
+                yield self.pop()
+
+    class Raising(list):
+        def __iter__(self):
+            raise RuntimeError("iterated")
+
+        def __len__(self):
+            raise RuntimeError("measured")
+
+    class Adding(tuple):
+        def __radd__(self, other):
+            raise RuntimeError("added")
+
+        def __copy__(self):
+            raise RuntimeError("copied")
+
+    data, popping, raising, adding = Lazy(size=2), Popping([1, 2]), Raising([1]), Adding((1, 2))
+
+    def f(x, data=data, rest=None):
+        assert raising is not None and adding is not None and popping is not None
+        return hk.Linear(data["size"])(x)
+
+    for init in (hk.transform(f).init, functools.partial(hk.transform(f).init, data=data, rest=raising)):
+        if "rest" not in getattr(init, "keywords", {}):
+            assert init(0, X)["linear"]["w"].shape == (2, 2)
+    assert ran == [] and list.__len__(popping) == 2
+
+
+def test_arguments_are_of_each_run_alone():
+    """In the order in which the caller put them, which JAX would sort."""
+    seen = []
+
+    def f(batch, layers):
+        seen.append((list(batch), list(layers)))
+        batch["z"] = batch.pop("x") + batch.pop("a").pop()
+        layers.clear()
+        y = hk.Linear(2)(batch["z"])
+        return hk.Linear(2 if float(y.sum()) else 3)(y)
+
+    batch, layers = {"x": X, "a": [X]}, collections.defaultdict(int, {"b": 1, "a": 2})
+    assert hk.transform(f).init(0, batch, layers)["linear_1"]["w"].shape == (2, 2)
+    assert seen == [(["x", "a"], ["b", "a"])] * 2
+
+    given = {"x": np.ones(2, np.float32), "w": [1]}
+
+    def g(batch):
+        batch["x"] *= 2  # in place
+        batch["w"].append(1)
+        hk.get_parameter("n", [len(batch["w"])], init=jnp.ones)
+        hk.set_state("x", jnp.asarray(batch["x"]))
+
+    params, state = hk.transform_with_state(g).init(0, given)
+    assert params["~"]["n"].shape == (2,)
+    np.testing.assert_array_equal(state["~"]["x"], [2, 2])
+
+
+def test_modules_are_made_in_the_order_of_the_arguments():
+    def f(sizes):
+        for name, size in sizes.items():
+            hk.Linear(size, name=name)(X)
+
+    assert list(hk.transform(f).init(0, {"z": 1, "a": 2})) == ["z", "a"]
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_effects_happen_in_the_order_of_the_program(ordered):
+    seen = []
+
+    def f():
+        for i in (0, 1):
+            w = hk.get_parameter(f"w{i}", [], init=hk.initializers.RandomNormal())
+            jax.debug.callback(lambda w, i=i: seen.append(("w", i)), w, ordered=ordered)
+            jax.debug.callback(lambda i=i: seen.append(("after", i)), ordered=ordered)
+
+    hk.transform(f).init(0)
+    jax.effects_barrier()
+    assert seen == [("w", 0), ("after", 0), ("w", 1), ("after", 1)]
+
+
+def test_an_error_of_the_functions_own_comes_at_once():
+    """It is not provoked a second time, with the whole forward pass."""
+    calls = []
+
+    def f(x):
+        calls.append(1)
+        hk.Linear(2)(x)
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine") as error:
+        hk.transform(f).init(0, X)
+    assert calls == [1] and any('init="eager"' in note for note in error.value.__notes__)
+
+
+def test_a_method_that_traced_arrays_do_not_have_asks_for_values():
+    def f(x):
+        y = hk.Linear(2)(x)
+        return hk.Linear(2)(y) if y.unsafe_buffer_pointer() else y
+
+    assert "linear_1" in hk.transform(f).init(0, X)
+
+
+def test_random_numbers_of_numpy_and_python_are_left_alone():
+    """What a run draws stays drawn: `init` puts back nothing."""
+    state, own = random.getstate(), np.random.default_rng(0)
+    hk.transform(lambda x: hk.Linear(2)(x)).init(0, X)
+    assert random.getstate() == state
+    hk.transform(lambda: hk.get_parameter("w", [], init=lambda *_: jnp.float32(own.normal()))).init(0)
+    again = np.random.default_rng(0)
+    again.normal()
+    assert own.normal() == again.normal()
+
+
+def test_settings_are_of_the_thread():
+    seen = []
+    with hk.config.context(init="eager"):
+        thread = threading.Thread(target=lambda: seen.append(hk.transform(looks).init(0, X)["linear_1"]["w"].shape))
+        thread.start()
+        thread.join()
+    assert seen == [(4, 2)]  # begins with the settings of the main thread
+    assert hk.transform(looks).init(0, X)["linear_1"]["w"].shape == (4, 9)
