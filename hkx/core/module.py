@@ -344,7 +344,7 @@ def to_module(f: Callable[..., Any]) -> type[Module]:
             return f(*args, **kwargs)
 
     FunctionModule.__doc__, FunctionModule.__call__.__doc__ = (
-        f.__doc__ or "Module produced by `hkx.to_module`.",
+        f.__doc__ or "Module produced by `hk.to_module`.",
         f.__doc__,
     )
     sign(FunctionModule.__call__, f, with_leading({"self": inspect.Parameter.empty}))

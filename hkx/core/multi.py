@@ -10,7 +10,13 @@ import jax
 from hkx.core.errors import InvalidTemplateError, InvalidTransformedError
 from hkx.core.settings import InitSetting
 from hkx.core.signatures import Parameters, first_of_pair, pair_with, same, sign, with_leading, without
-from hkx.core.transform import Transformed, TransformedWithState, stateless, transform_with_state
+from hkx.core.transform import (
+    Transformed,
+    TransformedWithState,
+    refuse_twice,
+    stateless,
+    transform_with_state,
+)
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 
 P = ParamSpec("P")
@@ -330,6 +336,7 @@ def without_apply_rng(f: Any) -> Any:
 
 def _without_rng(apply: Callable[..., Any]) -> Callable[..., Any]:
     def apply_without_rng(params: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_twice("rng", kwargs)
         return apply(params, None, *args, **kwargs)
 
     return _arguments_of(apply, apply_without_rng, without(1))
@@ -337,6 +344,7 @@ def _without_rng(apply: Callable[..., Any]) -> Callable[..., Any]:
 
 def _without_rng_with_state(apply: Callable[..., Any]) -> Callable[..., Any]:
     def apply_without_rng(params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_twice("rng", kwargs)
         return apply(params, state, None, *args, **kwargs)
 
     return _arguments_of(apply, apply_without_rng, without(2))
@@ -368,6 +376,7 @@ def without_state(
         return stateless(*f.init(*args, **kwargs))
 
     def apply(params: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_twice("state", kwargs)
         return stateless(*f.apply(params, {}, *args, **kwargs))
 
     apply = _arguments_of(f.apply, apply, without(1), first_of_pair)

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from inspect import Parameter, Signature
 from typing import Any, TypeVar
 
@@ -42,16 +42,17 @@ def unannotated(parameters: Parameters) -> Parameters:
     return [p.replace(annotation=Parameter.empty) for p in parameters]
 
 
-def with_leading(leading: Mapping[str, Any]) -> Callable[[Parameters], Parameters]:
+def with_leading(leading: Mapping[str, Any], reserved: Collection[str] = ()) -> Callable[[Parameters], Parameters]:
     """Puts arguments with the given names and annotations in front.
 
-    Where the other function has an argument of such a name, it can be given by position only, and is shown with an
-    underscore; one that has to be given by name cannot be given at all.
+    Where the other function has an argument of such a name, or of a reserved one, it can be given by position only, and
+    is shown with an underscore if it would be there twice; one that has to be given by name cannot be given at all.
     """
 
     def change(rest: Parameters) -> Parameters:
-        rest = [p for p in rest if not (p.name in leading and p.kind is Parameter.KEYWORD_ONLY)]
-        last = max((i for i, p in enumerate(rest) if _clashes(p, leading)), default=-1)
+        names = {*leading, *reserved}
+        rest = [p for p in rest if not (p.name in names and p.kind is Parameter.KEYWORD_ONLY)]
+        last = max((i for i, p in enumerate(rest) if _clashes(p, names)), default=-1)
         taken = {*leading, *(p.name for p in rest)}
         renamed = []
         for i, p in enumerate(rest):
@@ -67,8 +68,8 @@ def with_leading(leading: Mapping[str, Any]) -> Callable[[Parameters], Parameter
     return change
 
 
-def _clashes(parameter: Parameter, leading: Mapping[str, Any]) -> bool:
-    return parameter.name in leading and parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
+def _clashes(parameter: Parameter, names: Collection[str]) -> bool:
+    return parameter.name in names and parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
 
 
 def without(position: int) -> Callable[[Parameters], Parameters]:

@@ -196,6 +196,15 @@ def _key(rng: Any, where: str, signature: str) -> Any:
     return as_key(rng, f"{where} must be called with an RNG as the {position} argument, `{signature}`")
 
 
+def refuse_twice(name: str, kwargs: Mapping[str, Any]) -> None:
+    """Raises where what an `apply` fills in itself is given by name: an argument of the user's own can be called so."""
+    if name in kwargs:
+        raise TypeError(
+            f"`apply` got {name!r} by name. The transforms add the arguments `params`, `state` and `rng`: where the "
+            "function that is transformed has arguments of these names, pass them positionally."
+        )
+
+
 def _check_mappings(params: Any, state: Any) -> None:
     for what, value in (("params", params), ("state", state)):
         if value is not None and not isinstance(value, Mapping):
@@ -222,13 +231,19 @@ def _keep_signature(function: Callable[..., Any], f: Callable[..., Any], leading
 
     `out` says what it returns, given what `f` does.
     """
-    name = function.__name__.partition("_")[0]
+    name = f"{function.__name__.partition('_')[0]}_fn"  # as with dm-haiku, for the names of compiled programs
     function.hkx_made_of = f  # type: ignore[attr-defined]
     function.__name__ = name
     function.__qualname__ = f"{getattr(f, '__qualname__', type(f).__name__)}.{name}"
     function.__doc__ = f"`{name}({', '.join((*leading, '*args', '**kwargs'))})` of `{getattr(f, '__name__', f)}`."
     arguments = {name: _ANNOTATIONS[name] for name in leading}
-    sign(function, f, with_leading(arguments), lambda result: out(Any if result is inspect.Signature.empty else result))
+    reserved = _ANNOTATIONS if name == "apply_fn" else ()
+    sign(
+        function,
+        f,
+        with_leading(arguments, reserved),
+        lambda result: out(Any if result is inspect.Signature.empty else result),
+    )
 
 
 def transform_with_state(
@@ -355,9 +370,12 @@ def transform(
         return stateless(params, state)
 
     def apply(params: Params | None, rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> R:
+        refuse_twice("state", kwargs)
         return stateless(*_apply(f, params, None, rng, "apply(params, rng, *a, **k)", args, kwargs))
 
     def apply_without_rng(params: Params | None, *args: P.args, **kwargs: P.kwargs) -> R:
+        refuse_twice("state", kwargs)
+        refuse_twice("rng", kwargs)
         return stateless(*_apply(f, params, None, None, "", args, kwargs))
 
     _keep_signature(init_fn, f, ("rng",), lambda _: Params)

@@ -137,3 +137,43 @@ def test_a_state_of_the_users_own():
 
 def test_wrapped_functions_keep_name_and_docstring():
     assert hkx.grad(energy).__name__ == "energy" and hkx.layer_stack(2)(energy).__doc__ == energy.__doc__
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        hkx.transform,
+        lambda f: hkx.without_state(hkx.transform_with_state(f)),
+        lambda f: hkx.transform(f, apply_rng=False),
+    ],
+)
+def test_a_state_given_by_name_is_refused_as_haiku_does(transform):
+    model = transform(lambda state: state)
+    with pytest.raises(TypeError, match=r"'state' by name.*pass them positionally"):
+        model.apply({}, state=1) if "rng" not in inspect.signature(model.apply).parameters else model.apply(
+            params={}, rng=None, state=1
+        )
+    rng = [None] if "rng" in inspect.signature(model.apply).parameters else []
+    assert model.apply({}, *rng, 1) == 1
+    assert inspect.signature(hkx.transform(lambda x, state: x).apply).parameters["state"].kind.name == "POSITIONAL_ONLY"
+
+
+@pytest.mark.parametrize("transform", [hkx.transform, hkx.transform_with_state])
+def test_a_key_given_by_name_where_there_is_none_is_refused_as_haiku_does(transform):
+    model = hkx.without_apply_rng(transform(lambda rng: rng))
+    with pytest.raises(TypeError, match="pass them positionally"):
+        model.apply(params=None, state=None, rng=None)
+
+
+def test_compiled_programs_are_called_as_with_haiku():
+    haiku = pytest.importorskip("haiku")
+    for transform in ("transform", "transform_with_state"):
+        theirs, ours = getattr(haiku, transform)(energy), getattr(hkx, transform)(energy)
+        assert (ours.init.__name__, ours.apply.__name__) == (theirs.init.__name__, theirs.apply.__name__)
+    assert hkx.to_module(lambda x: x).__doc__ == haiku.to_module(lambda x: x).__doc__
+
+
+def test_the_keys_of_immutable_dicts_are_shown_without_values():
+    assert (
+        repr(hkx.data_structures.to_immutable_dict({"a": {"w": 1}, "b": {}}).keys()) == "KeysOnlyKeysView(['a', 'b'])"
+    )
