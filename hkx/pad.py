@@ -147,6 +147,18 @@ def create(
 ) -> Sequence[tuple[int, int]]:
     """The same as `create_from_padfn`.
 
+    Args:
+      padding: one function, or one for each dimension.
+      kernel: the size of the kernel, one or one for each dimension.
+      rate: the distance of the kernel's elements, one or one for each dimension.
+      n: the number of dimensions.
+
+    Returns:
+      `n` pairs `(before, after)`.
+
+    Raises:
+      TypeError: if an argument has neither one entry nor `n`.
+
     Example:
 
       >>> import hkx

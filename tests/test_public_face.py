@@ -11,6 +11,7 @@ import pathlib
 import pickle
 import py_compile
 import pydoc
+import re
 import shutil
 import subprocess
 import sys
@@ -130,6 +131,36 @@ def test_what_needs_another_library_says_what_is_public(path):
     )
     made_here = {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.ClassDef) and not n.name.startswith("_")}
     assert made_here <= set(public) <= defined_in(ROOT / "hkx" / path)
+
+
+def documented():
+    modules = [importlib.import_module(name) for name in PUBLIC_MODULES if name != "hkx.errors"]
+    values = {f"{m.__name__}.{n}": getattr(m, n) for m in modules for n in getattr(m, "__all__", ()) if n != "flax"}
+    for name, value in values.items():
+        record = isinstance(value, type) and (
+            issubclass(value, tuple | BaseException) or "Record" in str(value.__mro__)
+        )
+        if callable(value) and not record and getattr(value, "__module__", "").startswith(("hkx", "rlx")):
+            yield name, value
+
+
+ELSEWHERE = {
+    "hkx.config.context",  # says that its arguments are those of `set`
+    "hkx.Pure",  # made by `purify`, not by users
+    "hkx.EmbedLookupStyle",
+}
+
+
+def test_every_argument_is_documented():
+    silent = {}
+    for name, value in documented():
+        given = inspect.signature(value).parameters
+        names = {n for n, p in given.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+        doc = value.__doc__ or ""
+        missing = [n for n in names if not re.search(rf"\b{n}\b", doc)]
+        if missing and name not in ELSEWHERE and "*args: the arguments of" not in doc:
+            silent[name] = missing
+    assert silent == {}
 
 
 # What a script or a notebook defines, and hands to worker processes.
