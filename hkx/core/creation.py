@@ -159,7 +159,7 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
 
     try:
         left = initialise.create(trace, key, (lambda _: True) if abstract else unchanged)
-        if not initialise.is_alive(left):
+        if not initialise.left_arrays(left):
             return created[0], created[1]
     except initialise.ValuesNeeded as error:
         if abstract:
@@ -187,6 +187,6 @@ def _repeated(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, left: wea
 
 def _check_dead(left: weakref.ref[Any], cause: Exception | None = None) -> None:
     """Raises if something still holds a traced array of the abstract run."""
-    place = holder(left()) if initialise.is_alive(left) else None
+    place = holder(initialise.left_arrays(left))
     if place is not None:
         raise LeakedByInitError(place) from cause

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.core
 import jax.numpy as jnp
-from jax.extend.core import JaxprEqn, Literal, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_params
 
 VISIT = "hkx_visit"
 """A named scope whose effects (`jax.debug.print` and the like) are left out: the code runs for what it creates only."""
@@ -30,6 +30,38 @@ def needed_inputs(equations: Sequence[JaxprEqn], outputs: Sequence[Any]) -> list
             kept.append((eqn, inputs))
             wanted |= inputs
     return kept[::-1]
+
+
+def without_effects_of(equations: Sequence[JaxprEqn], unknown: Collection[Any]) -> list[JaxprEqn]:
+    """The equations, but of those that have effects and depend on unknown variables: those lose their effects."""
+    unknown, kept = set(unknown), []
+    for eqn in equations:
+        if not unknown.isdisjoint(v for v in eqn.invars if not isinstance(v, Literal)):
+            unknown.update(eqn.outvars)
+            eqn = _without_effects(eqn) if eqn.effects else eqn
+            if not eqn.outvars:
+                continue
+        kept.append(eqn)
+    return kept
+
+
+def _without_effects(eqn: JaxprEqn) -> JaxprEqn:
+    """An equation whose programs have lost what they do beside computing their outputs."""
+
+    def stripped(x: Any) -> Any:
+        if isinstance(x, ClosedJaxpr):
+            return ClosedJaxpr(stripped(x.jaxpr), x.consts)
+        if not isinstance(x, Jaxpr):
+            return x
+        inner = [_without_effects(e) if e.effects else e for e in x.eqns if e.outvars or not e.effects]
+        return x.replace(eqns=inner, effects=set().union(*(e.effects for e in inner)))
+
+    programs = [x for x in jaxprs_in_params(eqn.params) if x.effects]
+    if not programs:
+        return eqn
+    params = jax.tree.map(stripped, eqn.params, is_leaf=lambda x: isinstance(x, (ClosedJaxpr, Jaxpr)) or x is None)
+    left = set().union(*(stripped(x).effects for x in programs))
+    return eqn.replace(params=params, effects=left)
 
 
 def _has_effects(eqn: JaxprEqn) -> bool:

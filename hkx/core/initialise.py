@@ -34,7 +34,7 @@ from jax.extend.core import (
 from jax.interpreters import ad, batching
 
 from hkx.core.cost import work
-from hkx.core.dependence import needed, needed_inputs
+from hkx.core.dependence import needed, needed_inputs, without_effects_of
 from hkx.core.errors import AbstractInitError, HkxError
 from hkx.core.frame import current_frame, local, recording
 from hkx.core.rng import is_typed_key, split_key
@@ -215,13 +215,17 @@ def create(
     return record["trace"]
 
 
-def is_alive(reference: weakref.ref[Any]) -> bool:
-    """Whether something still refers to an object, other than a cycle that is garbage."""
+def left_arrays(trace: weakref.ref[Any]) -> list[Any]:
+    """The traced arrays of a trace that are still referred to, other than by a cycle that is garbage.
+
+    That the trace itself is alive says nothing: JAX's programs refer to theirs for derivatives by custom rules.
+    """
     for generation in range(3):
-        if reference() is None:
-            return False
-        gc.collect(generation)
-    return reference() is not None
+        if trace() is None:
+            return []
+        if any(isinstance(x, jax.core.Tracer) for x in gc.get_referrers(trace())):
+            gc.collect(generation)
+    return [x for x in gc.get_referrers(trace()) if isinstance(x, jax.core.Tracer)]
 
 
 def _constants(variables: Iterable[Any], equations: Iterable[JaxprEqn], values: dict[Any, Any]) -> Iterable[Any]:
@@ -317,7 +321,8 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
     env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     env.update((v, key) for v in closed.jaxpr.invars)
     outputs = closed.jaxpr.outvars
-    parts = needed_inputs(closed.jaxpr.eqns, outputs)
+    unknown = {v for eqn in closed.jaxpr.eqns if eqn.primitive is argument_p for v in eqn.outvars}
+    parts = needed_inputs(without_effects_of(closed.jaxpr.eqns, unknown) if unknown else closed.jaxpr.eqns, outputs)
     pending, inputs = [eqn for eqn, _ in parts], {id(eqn): variables for eqn, variables in parts}
     together = _costly_examples(pending)
     alone = {id(eqn) for eqn in together}

@@ -50,11 +50,11 @@ def _container(x: Any) -> str:
     return ""
 
 
-def holder(target: Any) -> str | None:
-    """Where an object is held, in words; None where that is nowhere that belongs to a program's own code."""
-    seen = {id(target)}
-    level: list[tuple[Any, str]] = [(target, "")]
-    for _ in range(_LEVELS):
+def holder(targets: list[Any]) -> str | None:
+    """Where one of some objects is held, in words; None where that is nowhere that belongs to a program's own code."""
+    seen = set(map(id, targets))
+    level: list[tuple[Any, str]] = [(x, "") for x in targets]
+    for _ in range(_LEVELS if targets else 0):
         above: list[tuple[Any, str]] = []
         for referrer, words in _referrers(level):
             if id(referrer) not in seen:

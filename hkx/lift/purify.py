@@ -267,7 +267,7 @@ class Pure(Generic[P, R]):
             trace = initialise.create(visit, None if before.rng is None else before.rng[0])
         except initialise.ValuesNeeded:
             return False
-        if initialise.is_alive(trace):
+        if initialise.left_arrays(trace):
             return False
         params, state, keys = created
         absorb(outer, Carry(params, state, state, keys[""]["keys"]))

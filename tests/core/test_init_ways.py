@@ -1,6 +1,7 @@
 """`init` on abstract values, on real ones, and both: what it may not get wrong without a word."""
 
 import collections
+import contextlib
 import functools
 import queue
 import random
@@ -392,3 +393,64 @@ def test_settings_are_of_the_thread():
         thread.join()
     assert seen == [(4, 2)]  # begins with the settings of the main thread
     assert hk.transform(looks).init(0, X)["linear_1"]["w"].shape == (4, 9)
+
+
+class TestEffectsWithShapesForArguments:
+    """They are dropped where what they would show has no value; others happen."""
+
+    def run(self, f):
+        seen = []
+        params = hk.transform(functools.partial(f, seen)).init(0, jax.ShapeDtypeStruct([2], jnp.float32))
+        jax.effects_barrier()
+        return params, seen
+
+    def test_of_the_function(self, capsys):
+        def f(seen, x):
+            y = hk.Linear(2)(x)
+            jax.debug.print("y {}", y)
+            jax.debug.callback(lambda y: seen.append("y"), y, ordered=True)
+            jax.debug.callback(lambda w: seen.append("key"), hk.next_rng_key())
+            return hk.Linear(3)(y)
+
+        params, seen = self.run(f)
+        assert list(params) == ["linear", "linear_1"] and seen == ["key"] and capsys.readouterr().out == ""
+
+    @pytest.mark.parametrize("way", ["scan", "remat", "cond", "raw scan", "jit"])
+    def test_of_what_is_in_it(self, way):
+        def f(seen, x):
+            def step(x):
+                jax.debug.callback(lambda x: seen.append("x"), x)
+                return x + (0 if way == "cond" else jax.random.uniform(hk.next_rng_key()))
+
+            def raw(carry, _):
+                jax.debug.callback(lambda x: seen.append("x"), carry[0])
+                return (carry[0] + 1, jax.random.split(carry[1])[0]), None
+
+            key = hk.next_rng_key()
+            ways = {
+                "scan": lambda: hk.scan(lambda x, _: (step(x), None), x, None, length=3)[0],
+                "remat": lambda: hk.remat(step)(x),
+                "cond": lambda: hk.cond(x.sum() > 0, step, lambda x: x, x),
+                "raw scan": lambda: jax.lax.scan(raw, (x, key), None, length=3)[0][1],
+                "jit": lambda: jax.jit(lambda x, key: raw((x, key), None)[0][1])(x, key),
+            }
+            out = ways[way]()
+            with hk.with_rng(out) if "raw" in way or way == "jit" else contextlib.nullcontext():
+                return hk.Linear(3)(x)
+
+        params, seen = self.run(f)
+        expected = hk.transform(functools.partial(f, []), init="eager").init(0, X)
+        np.testing.assert_array_equal(params["linear"]["w"], expected["linear"]["w"])
+        assert seen == []
+
+
+def test_derivatives_by_custom_rules_are_no_arrays_that_were_kept():
+    """JAX's programs refer to the trace where a custom rule was used: this is no reason to run a function again."""
+    calls = []
+
+    def f(x):
+        calls.append(1)
+        return hk.BatchNorm(True, True, 0.9)(jax.nn.relu(hk.Linear(2)(x)), is_training=True)
+
+    jax.jit(hk.transform_with_state(f).init).lower(0, jnp.ones([2, 2]))
+    assert calls == [1]
