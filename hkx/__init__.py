@@ -1,4 +1,35 @@
-"""hkx: object-oriented neural networks that become pure functions."""
+"""hkx: object-oriented neural networks that become pure functions.
+
+A function that makes and calls modules is turned into a pair of pure functions: `init` creates the parameters, `apply`
+computes with them.
+
+    transform, transform_with_state, multi_transform     a function -> init and apply
+    Module, get_parameter, get_state, set_state          layers of your own
+    Linear, Conv2D, BatchNorm, MultiHeadAttention, ...   layers; `hkx.nets` has networks
+    next_rng_key, PRNGSequence, with_rng                 random keys
+    scan, cond, grad, remat, vmap, layer_stack, ...      JAX's transforms and control flow, where modules are called
+    tabulate, to_dot, capture_intermediates              looking into a model
+    custom_getter, intercept_methods, name_scope, ...    hooks and names
+
+    config             settings                     initializers       initial values of parameters
+    data_structures    splitting parameters         interop            weights of PyTorch, modules of Flax
+    errors             all errors by name           mixed_precision    which dtypes modules compute in
+    experimental       names as Haiku has them      nets               MLP, ResNet, MobileNet, VQ-VAE
+    pad                padding of convolutions      sharding           models on many devices
+    testing            tests of modules
+
+`help(hkx.transform)` and so on say more of each; `dir(hkx)` lists all names.
+
+Example:
+  >>> import hkx, jax, jax.numpy as jnp
+  >>> def network(x):
+  ...     return hkx.nets.MLP([64, 10])(x)
+  >>> model = hkx.transform(network)
+  >>> x = jnp.ones([8, 28])
+  >>> params = model.init(jax.random.key(0), x)
+  >>> jax.jit(model.apply)(params, None, x).shape
+  (8, 10)
+"""
 
 # ruff: noqa: I001
 from typing import TYPE_CHECKING
@@ -188,4 +219,80 @@ if TYPE_CHECKING:
     from hkx import sharding as sharding
     from hkx import testing as testing
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__, OF_HKX)  # pyright: ignore[reportUnsupportedDunderAll]
+# The same by module: what is imported when its name is first asked for.
+_EXPORTS = {
+    # The transforms
+    "hkx.core.transform": (
+        "transform transform_with_state Transformed TransformedWithState running_init from_example new_context"
+    ),
+    "hkx.core.multi": (
+        "MultiTransformed MultiTransformedWithState multi_transform multi_transform_with_state without_apply_rng "
+        "without_state with_empty_state"
+    ),
+    # JAX transforms and control flow inside a transformed function
+    "hkx.lift.purify": "Carry Pure purify",
+    "hkx.lift.branches": "cond switch",
+    "hkx.lift.control": "associative_scan fori_loop map scan while_loop",
+    "hkx.lift.batching": "vmap",
+    "hkx.lift.custom_rules": "custom_jvp custom_vjp",
+    "hkx.lift.sharding": "shard_map",
+    "hkx.lift.stacks": "stack_params unstack_params",
+    "hkx.lift.layer_stack": "LayerStackTransparencyMapping layer_stack",
+    "hkx.lift.lift": "LiftWithStateUpdater lift lift_with_state transparent_lift transparent_lift_with_state",
+    "hkx.lift.wrappers": "checkpoint eval_shape grad jit jvp linearize remat value_and_grad vjp",
+    # Modules, parameters and state
+    "hkx.core.module": "Module to_module",
+    "hkx.core.store": "get_parameter get_params get_state set_state get_initial_state get_current_state",
+    # Names
+    "hkx.core.naming": "current_name force_name name_like name_scope transparent",
+    # Random keys
+    "hkx.core.rng": (
+        "PRNGSequence next_rng_key next_rng_keys maybe_next_rng_key reserve_rng_keys with_rng "
+        "maybe_get_rng_sequence_state replace_rng_sequence_state"
+    ),
+    # Hooks
+    "hkx.core.hooks": (
+        "DO_NOT_STORE GetterContext MethodContext SetterContext custom_creator custom_getter custom_setter "
+        "intercept_methods"
+    ),
+    # Types
+    "hkx.core.types": "ModuleProtocol MutableParams MutableState Params State SupportsCall",
+    # Layers
+    "hkx.nn.activation": "PReLU",
+    "hkx.nn.adaptive_pool": "AdaptiveAvgPool",
+    "hkx.nn.attention": "MultiHeadAttention",
+    "hkx.nn.batch_apply": "BatchApply expand_apply",
+    "hkx.nn.conv": "Conv1D Conv2D Conv3D ConvND",
+    "hkx.nn.conv_transpose": "Conv1DTranspose Conv2DTranspose Conv3DTranspose ConvNDTranspose",
+    "hkx.nn.deferred": "Deferred",
+    "hkx.nn.depthwise_conv": "DepthwiseConv1D DepthwiseConv2D DepthwiseConv3D SeparableDepthwiseConv2D",
+    "hkx.nn.dropout": "Dropout",
+    "hkx.nn.einsum": "Einsum",
+    "hkx.nn.embed": "Embed EmbedLookupStyle",
+    "hkx.nn.functional": "dropout multinomial one_hot",
+    "hkx.nn.grouped_attention": "GroupedQueryAttention KeyValueCache",
+    "hkx.nn.linear": "Bias Linear Sequential",
+    "hkx.nn.lora": "LoRALinear",
+    "hkx.nn.norm.batch": "BatchNorm",
+    "hkx.nn.norm.group": "GroupNorm",
+    "hkx.nn.norm.layer": "InstanceNorm LayerNorm",
+    "hkx.nn.norm.moving_average": "EMAParamsTree ExponentialMovingAverage",
+    "hkx.nn.norm.rms": "RMSNorm",
+    "hkx.nn.norm.spectral": "SNParamsTree SpectralNorm",
+    "hkx.nn.norm.weight": "WeightNorm",
+    "hkx.nn.pool": "AvgPool MaxPool avg_pool max_pool",
+    "hkx.nn.recurrent.cells": "GRU IdentityCore LSTM LSTMState RNNCore VanillaRNN",
+    "hkx.nn.recurrent.conv_cells": "Conv1DLSTM Conv2DLSTM Conv3DLSTM",
+    "hkx.nn.recurrent.deep": "DeepRNN ResetCore deep_rnn_with_skip_connections",
+    "hkx.nn.recurrent.unroll": "Bidirectional dynamic_unroll static_unroll",
+    "hkx.nn.reshape": "Flatten Reshape",
+    "hkx.nn.rotary": "RotaryEmbedding",
+    "hkx.nn.spatial": "get_channel_index",
+    # Looking into a model
+    "hkx.tools.capture": "capture_intermediates",
+    "hkx.tools.graph": "abstract_to_dot to_dot",
+    "hkx.tools.summary": "eval_summary tabulate",
+    # Submodules
+    "hkx": "config data_structures errors experimental initializers interop mixed_precision nets pad sharding testing",
+}
+__getattr__, __dir__, __all__ = lazy_exports(__name__, _EXPORTS, OF_HKX)  # pyright: ignore[reportUnsupportedDunderAll]

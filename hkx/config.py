@@ -9,6 +9,8 @@ import contextlib
 
 from hkx.core.settings import InitSetting, replace_settings, settings_scope
 
+__all__ = ["context", "set"]
+
 
 def set(
     *,

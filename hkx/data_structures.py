@@ -12,3 +12,18 @@ from hkx.tools.filtering import partition_n as partition_n
 from hkx.tools.filtering import traverse as traverse
 from hkx.tools.filtering import tree_bytes as tree_bytes
 from hkx.tools.filtering import tree_size as tree_size
+
+__all__ = [
+    "filter",
+    "is_subset",
+    "map",
+    "merge",
+    "partition",
+    "partition_n",
+    "to_haiku_dict",
+    "to_immutable_dict",
+    "to_mutable_dict",
+    "traverse",
+    "tree_bytes",
+    "tree_size",
+]

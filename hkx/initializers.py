@@ -17,6 +17,20 @@ from hkx.core.sampling import Draw, drawn
 from hkx.core.types import DType, Shape
 from hkx.core.types import Initializer as Initializer
 
+__all__ = [
+    "Constant",
+    "Identity",
+    "Initializer",
+    "Orthogonal",
+    "RandomNormal",
+    "RandomUniform",
+    "TorchEmbedding",
+    "TorchUniform",
+    "TruncatedNormal",
+    "UniformScaling",
+    "VarianceScaling",
+]
+
 _TRUNCATED_STD = 0.87962566103423978
 """The standard deviation of a normal distribution that is cut off at two standard deviations."""
 

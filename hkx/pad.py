@@ -11,6 +11,19 @@ from typing import Any, TypeAlias
 
 from hkx.nn.dimensions import per_dimension
 
+__all__ = [
+    "PadFn",
+    "causal",
+    "create",
+    "create_from_padfn",
+    "create_from_tuple",
+    "full",
+    "is_padfn",
+    "reverse_causal",
+    "same",
+    "valid",
+]
+
 PadFn: TypeAlias = Callable[[int], tuple[int, int]]
 
 
@@ -133,6 +146,18 @@ def create(
     padding: PadFn | Sequence[PadFn], kernel: int | Sequence[int], rate: int | Sequence[int], n: int
 ) -> Sequence[tuple[int, int]]:
     """The same as `create_from_padfn`.
+
+    Args:
+      padding: one function, or one for each dimension.
+      kernel: the size of the kernel, one or one for each dimension.
+      rate: the distance of the kernel's elements, one or one for each dimension.
+      n: the number of dimensions.
+
+    Returns:
+      `n` pairs `(before, after)`.
+
+    Raises:
+      TypeError: if an argument has neither one entry nor `n`.
 
     Example:
 

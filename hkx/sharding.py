@@ -23,12 +23,14 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from hkx.core.errors import ShardingRuleError, UnevenBatchError
 from hkx.core.frame import local
 
+__all__ = ["Rules", "global_batch", "optimizer_shardings", "replicate", "shard_batch", "sharded_init", "shardings",
+           "unreplicate"]  # fmt: skip
+
 P = ParamSpec("P")
 R = TypeVar("R")
 Tree = TypeVar("Tree")
 Rules: TypeAlias = Sequence[tuple["str | re.Pattern[str]", PartitionSpec]]
 """Pairs of a regular expression and the spec of the arrays whose path it matches as a whole."""
-
 _Keys: TypeAlias = tuple[Any, ...]
 
 

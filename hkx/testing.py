@@ -11,6 +11,8 @@ import jax
 from hkx.core.creation import run_initialising
 from hkx.core.transform import transform_with_state
 
+__all__ = ["transform_and_run"]
+
 
 def transform_and_run(
     f: Callable[..., Any] | None = None,

@@ -3,6 +3,17 @@
 Operators take one sequence or one transition (`[T]`, `[A]`, `[]`), check their arguments by name, and are meant for
 `jax.vmap`. `_tm1` marks the source of a transition, `_t` its destination.
 
+    lambda_returns, vtrace, upgo_returns, ...            returns and advantages of sequences
+    td_learning, q_learning, sarsa, retrace, ...         learning values
+    categorical_td_learning, quantile_q_learning, ...    learning distributions of returns
+    policy_gradient_loss, clipped_surrogate_pg_loss, ... learning policies
+    dpo_loss, grpo_loss, gspo_loss, ...                  learning from preferences and rewards of whole answers
+    softmax, epsilon_greedy, gaussian_diagonal, ...      distributions over actions
+    popart, create_ema, periodic_update, ...             normalising, running statistics, target networks
+    add_gaussian_noise, knn_query, ...                   exploring
+
+`help(rlx.q_learning)` and so on say more of each; `dir(rlx)` lists all names.
+
 Example:
   >>> import jax, jax.numpy as jnp
   >>> import rlx
@@ -252,4 +263,103 @@ if TYPE_CHECKING:
     from rlx.core.trees import tree_split_key as tree_split_key
     from rlx.core.trees import tree_split_leaves as tree_split_leaves
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__)  # pyright: ignore[reportUnsupportedDunderAll]
+# The same by module: what is imported when its name is first asked for.
+_EXPORTS = {
+    # Errors.
+    "rlx.core.errors": "ArgumentError DTypeError OptionError RankError ShapeError",
+    # Returns and advantages of sequences.
+    "rlx.returns.lambda_returns": "discounted_returns lambda_returns",
+    "rlx.returns.n_step": "n_step_bootstrapped_returns",
+    "rlx.returns.advantages": "importance_corrected_td_errors truncated_generalized_advantage_estimation",
+    "rlx.returns.off_policy": "general_off_policy_returns_from_action_values general_off_policy_returns_from_q_and_v",
+    "rlx.returns.vtrace": (
+        "VTraceOutput leaky_vtrace leaky_vtrace_td_error_and_advantage vtrace vtrace_td_error_and_advantage"
+    ),
+    "rlx.returns.transformed": (
+        "transform_values transformed_general_off_policy_returns_from_action_values transformed_lambda_returns "
+        "transformed_n_step_returns"
+    ),
+    # Learning values.
+    "rlx.values.td": "qv_max td_learning",
+    "rlx.values.one_step": "double_q_learning expected_sarsa persistent_q_learning q_learning qv_learning sarsa",
+    "rlx.values.multi_step": "q_lambda retrace retrace_continuous sarsa_lambda td_lambda",
+    "rlx.values.transformed": "transformed_n_step_q_learning transformed_q_lambda transformed_retrace",
+    # Learning distributions of values.
+    "rlx.values.categorical": (
+        "categorical_double_q_learning categorical_l2_project categorical_q_learning categorical_td_learning"
+    ),
+    "rlx.values.quantile": "quantile_expected_sarsa quantile_q_learning quantile_regression_loss",
+    # Learning policies.
+    "rlx.policies.policy_gradient": (
+        "clipped_surrogate_pg_loss dpg_loss entropy_loss policy_gradient_loss qpg_loss rm_loss rpg_loss"
+    ),
+    "rlx.policies.mpo": (
+        "LagrangePenalty MpoOutputs compute_parametric_kl_penalty_and_dual_loss kl_constraint_loss "
+        "mpo_compute_weights_and_temperature_loss mpo_loss"
+    ),
+    "rlx.policies.vmpo": "get_top_k_weights vmpo_compute_weights_and_temperature_loss vmpo_loss",
+    "rlx.policies.targets": "PolicyTarget constant_policy_targets sampled_policy_distillation_loss zero_policy_targets",
+    # Distributions.
+    "rlx.distributions": "clipped_entropy_softmax epsilon_greedy gaussian_diagonal greedy softmax squashed_gaussian",
+    "rlx.divergences": (
+        "categorical_cross_entropy categorical_importance_sampling_ratios categorical_kl_divergence "
+        "categorical_sample multivariate_normal_kl_divergence"
+    ),
+    # Elementary losses.
+    "rlx.losses": "clip_gradient expectile_loss huber_loss l2_loss likelihood log_loss",
+    # Transforms of values.
+    "rlx.value_transforms": (
+        "DISCOUNT_TRANSFORM_PAIR HYPERBOLIC_SIN_PAIR IDENTITY_PAIR SIGNED_HYPERBOLIC_PAIR SIGNED_LOGP1_PAIR "
+        "TxPair compose_tx hyperbolic_arcsin hyperbolic_sin identity logit power sigmoid signed_expm1 "
+        "signed_hyperbolic signed_logp1 signed_parabolic"
+    ),
+    "rlx.two_hot": "muzero_pair transform_from_2hot transform_to_2hot twohot_pair unbiased_transform_pair",
+    # Beyond RLax: returns and values.
+    "rlx.values.munchausen": "munchausen_q_learning",
+    "rlx.values.conservative": "conservative_q_learning conservative_q_loss sampled_conservative_q_loss",
+    "rlx.values.expectile": "expectile_value_loss",
+    "rlx.values.twin_critics": "clipped_double_q_learning sac_critic_loss",
+    "rlx.values.universal": (
+        "generalized_policy_improvement successor_feature_q_learning successor_feature_td uvfa_q_learning "
+        "uvfa_td_learning"
+    ),
+    "rlx.values.implicit_quantile": "implicit_quantile_q_learning",
+    "rlx.values.classification": (
+        "classification_q_learning classification_value_loss hl_gauss_pair symexp_twohot_pair symlog_twohot_pair "
+        "transform_from_hl_gauss transform_to_hl_gauss"
+    ),
+    "rlx.values.online_q_lambda": "pqn_q_lambda",
+    "rlx.returns.upgo": "upgo_advantages upgo_returns",
+    # Beyond RLax: policies.
+    "rlx.policies.sac": "sac_actor_loss sac_temperature_loss",
+    "rlx.policies.target_smoothing": "smoothed_target_action",
+    "rlx.policies.ppo": "adaptive_kl_weight clipped_value_loss kl_penalty_pg_loss",
+    "rlx.policies.advantage_weighted": "advantage_weighted_loss",
+    "rlx.policies.muesli": "cmpo_loss cmpo_policy muesli_policy_loss sampled_cmpo_loss",
+    # Beyond RLax: sequence policies, as of language models.
+    "rlx.preferences.advantages": "group_relative_advantages leave_one_out_advantages",
+    "rlx.preferences.group_losses": "cispo_loss dapo_loss rloo_loss",
+    "rlx.preferences.kl": "kl_k1 kl_k2 kl_k3",
+    "rlx.preferences.preference_losses": "dpo_loss ipo_loss kto_loss kto_reference_point",
+    "rlx.preferences.sequence_losses": "dr_grpo_loss grpo_loss gspo_loss sequence_policy_gradient_loss",
+    # Normalising targets, running statistics, updating parameters.
+    "rlx.auxiliary.popart": "PopArtOutput PopArtState art normalize pop popart unnormalize unnormalize_linear",
+    "rlx.auxiliary.moving_averages": "EmaMoments EmaState create_ema",
+    "rlx.auxiliary.updates": "conditional_update periodic_update",
+    # Exploring.
+    "rlx.auxiliary.exploration": "add_dirichlet_noise add_gaussian_noise add_ornstein_uhlenbeck_noise",
+    "rlx.auxiliary.episodic_memory": "IntrinsicRewardState KNNQueryResult episodic_memory_intrinsic_rewards knn_query",
+    # Auxiliary tasks, models, inputs.
+    "rlx.auxiliary.pixel_control": "pixel_control_loss pixel_control_rewards",
+    "rlx.auxiliary.feature_control": "feature_control_rewards",
+    "rlx.auxiliary.model_learning": "extract_subsequences sample_start_indices",
+    "rlx.auxiliary.embedding": "embed_oar",
+    "rlx.auxiliary.interruptions": "fix_step_type_on_interruptions",
+    # Arrays and trees.
+    "rlx.core.arrays": "AllSum batched_index lhs_broadcast one_hot replace_masked",
+    "rlx.core.trees": (
+        "transpose_first_axis_to_last transpose_last_axis_to_first tree_fn tree_map_zipped tree_replace_masked "
+        "tree_select tree_split_key tree_split_leaves"
+    ),
+}
+__getattr__, __dir__, __all__ = lazy_exports(__name__, _EXPORTS)  # pyright: ignore[reportUnsupportedDunderAll]

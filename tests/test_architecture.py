@@ -25,6 +25,7 @@ FLOORS = {
     "hkx.core.lazy": 0,
     "hkx.core.settings": 0,
     "hkx.core.slips": 0,
+    "hkx.core.signatures": 0,
     "hkx.core.leaks": 0,
     "hkx.core.cost": 1,
     "hkx.core.dependence": 1,

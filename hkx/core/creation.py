@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import jax
+import jax.core
 import numpy as np
 
 from hkx.core import initialise

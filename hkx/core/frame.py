@@ -74,6 +74,12 @@ class TraceMark:
     def __init__(self) -> None:
         self._trace = weakref.ref(find_top_trace(()))
 
+    def __reduce__(self) -> tuple[type[TraceMark], tuple[()]]:
+        return TraceMark, ()  # no other process has that trace: what is unpickled was made where it is unpickled
+
+    def __deepcopy__(self, memo: Any) -> TraceMark:
+        return self  # but a copy has a meaning where the original has
+
     @property
     def current(self) -> bool:
         """Whether that trace is the one running now."""
@@ -206,6 +212,9 @@ class _Local(threading.local):
         self.hooks: Mapping[str, tuple[Callable[..., Any], ...]] = {}
         self.lifted_prefix: str | None = None
         self.draws = 0  # how often `next_rng_key` was called, in order that calls can be counted
+
+    def __reduce__(self) -> str:
+        return "local"  # every process has its own: a pickled method of a module finds it by its name
 
 
 local = _Local()

@@ -63,9 +63,14 @@ class GetterContext(NamedTuple):
 
 
 class SetterContext(NamedTuple):
-    """What a custom setter is told about the state that is set; the fields are those of `GetterContext`.
+    """What a custom setter is told about the state that is set.
 
-    For a state that is a tree, `original_shape` and `original_dtype` are trees of shapes and dtypes.
+    Attributes:
+      full_name: the full name of the state.
+      module: the module that sets it, or None.
+      original_dtype: the dtype of the value; for a state that is a tree, a tree of dtypes.
+      original_shape: the shape of the value; for a state that is a tree, a tree of shapes.
+      lifted_prefix_name: the name under which the running transform was lifted into another one, if it was.
     """
 
     full_name: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import reprlib
@@ -25,6 +24,7 @@ from hkx.core.frame import Scope, current_frame, local
 from hkx.core.hooks import MethodContext, chained
 from hkx.core.naming import ForcedName, note_below, snake_case, unique_name, valid_name
 from hkx.core.settings import current_settings
+from hkx.core.signatures import sign, with_leading
 from hkx.core.slips import OF_MODULES
 from hkx.core.store import owned
 
@@ -344,9 +344,8 @@ def to_module(f: Callable[..., Any]) -> type[Module]:
             return f(*args, **kwargs)
 
     FunctionModule.__doc__, FunctionModule.__call__.__doc__ = (
-        f.__doc__ or "Module produced by `hkx.to_module`.",
+        f.__doc__ or "Module produced by `hk.to_module`.",
         f.__doc__,
     )
-    with contextlib.suppress(TypeError, ValueError):
-        FunctionModule.__call__.__signature__ = inspect.signature(f)  # type: ignore[attr-defined]
+    sign(FunctionModule.__call__, f, with_leading({"self": inspect.Parameter.empty}))
     return FunctionModule

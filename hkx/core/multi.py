@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
-import typing
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 import jax
 
 from hkx.core.errors import InvalidTemplateError, InvalidTransformedError
 from hkx.core.settings import InitSetting
-from hkx.core.transform import Transformed, TransformedWithState, stateless, transform_with_state
-from hkx.core.types import MutableParams, MutableState, State
+from hkx.core.signatures import Parameters, first_of_pair, pair_with, same, sign, with_leading, without
+from hkx.core.transform import (
+    Transformed,
+    TransformedWithState,
+    refuse_twice,
+    stateless,
+    transform_with_state,
+)
+from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
+
+P = ParamSpec("P")
+P1 = ParamSpec("P1")
+P2 = ParamSpec("P2")
+P3 = ParamSpec("P3")
+R = TypeVar("R")
+R1 = TypeVar("R1")
+R2 = TypeVar("R2")
+R3 = TypeVar("R3")
+InitP = ParamSpec("InitP")
+Tree = TypeVar("Tree")
+Apply: TypeAlias = Callable[Concatenate[Params | None, PRNGKey | None, P], R]
+ApplyWithState: TypeAlias = Callable[
+    Concatenate[Params | None, State | None, PRNGKey | None, P], tuple[R, MutableState]
+]
 
 
-class MultiTransformed(NamedTuple):
+class _NamedFields(Protocol):
+    """A named tuple, whose fields are not known to type checkers when its members are changed."""
+
+    @property
+    def _fields(self) -> tuple[str, ...]: ...
+
+
+class MultiTransformed(NamedTuple, Generic[InitP, Tree]):
     """An `init`, and several pure functions of the parameters that it makes.
 
     Attributes:
@@ -25,11 +51,11 @@ class MultiTransformed(NamedTuple):
         `hkx.without_apply_rng`.
     """
 
-    init: Callable[..., MutableParams]
-    apply: Any
+    init: Callable[InitP, MutableParams]
+    apply: Tree
 
 
-class MultiTransformedWithState(NamedTuple):
+class MultiTransformedWithState(NamedTuple, Generic[InitP, Tree]):
     """An `init`, and several pure functions of the parameters and state that it makes.
 
     Attributes:
@@ -38,13 +64,59 @@ class MultiTransformedWithState(NamedTuple):
         `hkx.without_apply_rng`.
     """
 
-    init: Callable[..., tuple[MutableParams, MutableState]]
-    apply: Any
+    init: Callable[InitP, tuple[MutableParams, MutableState]]
+    apply: Tree
 
 
+@overload
+def multi_transform_with_state(
+    f: Callable[[], tuple[Callable[P, Any], _NamedFields]],
+    *,
+    init: InitSetting | None = None,
+) -> MultiTransformedWithState[Concatenate[PRNGKey | None, P], Any]: ...
+@overload
+def multi_transform_with_state(
+    f: Callable[[], tuple[Callable[P, Any], Callable[P1, R1]]],
+    *,
+    init: InitSetting | None = None,
+) -> MultiTransformedWithState[
+    Concatenate[PRNGKey | None, P],
+    ApplyWithState[P1, R1],
+]: ...
+@overload
+def multi_transform_with_state(
+    f: Callable[[], tuple[Callable[P, Any], tuple[Callable[P1, R1], Callable[P2, R2]]]],
+    *,
+    init: InitSetting | None = None,
+) -> MultiTransformedWithState[
+    Concatenate[PRNGKey | None, P],
+    tuple[
+        ApplyWithState[P1, R1],
+        ApplyWithState[P2, R2],
+    ],
+]: ...
+@overload
+def multi_transform_with_state(
+    f: Callable[[], tuple[Callable[P, Any], tuple[Callable[P1, R1], Callable[P2, R2], Callable[P3, R3]]]],
+    *,
+    init: InitSetting | None = None,
+) -> MultiTransformedWithState[
+    Concatenate[PRNGKey | None, P],
+    tuple[
+        ApplyWithState[P1, R1],
+        ApplyWithState[P2, R2],
+        ApplyWithState[P3, R3],
+    ],
+]: ...
+@overload
+def multi_transform_with_state(
+    f: Callable[[], tuple[Callable[P, Any], Any]],
+    *,
+    init: InitSetting | None = None,
+) -> MultiTransformedWithState[Concatenate[PRNGKey | None, P], Any]: ...
 def multi_transform_with_state(
     f: Callable[[], tuple[Callable[..., Any], Any]], *, init: InitSetting | None = None
-) -> MultiTransformedWithState:
+) -> MultiTransformedWithState[..., Any]:
     """Turns several functions that share modules, and use state, into pure functions.
 
     Args:
@@ -85,9 +157,52 @@ def multi_transform_with_state(
     return MultiTransformedWithState(init_fn, jax.tree.unflatten(structure, applies))
 
 
+@overload
+def multi_transform(
+    f: Callable[[], tuple[Callable[P, Any], _NamedFields]],
+    *,
+    init: InitSetting | None = None,
+) -> MultiTransformed[Concatenate[PRNGKey | None, P], Any]: ...
+@overload
+def multi_transform(
+    f: Callable[[], tuple[Callable[P, Any], Callable[P1, R1]]],
+    *,
+    init: InitSetting | None = None,
+) -> MultiTransformed[Concatenate[PRNGKey | None, P], Apply[P1, R1]]: ...
+@overload
+def multi_transform(
+    f: Callable[[], tuple[Callable[P, Any], tuple[Callable[P1, R1], Callable[P2, R2]]]],
+    *,
+    init: InitSetting | None = None,
+) -> MultiTransformed[
+    Concatenate[PRNGKey | None, P],
+    tuple[
+        Apply[P1, R1],
+        Apply[P2, R2],
+    ],
+]: ...
+@overload
+def multi_transform(
+    f: Callable[[], tuple[Callable[P, Any], tuple[Callable[P1, R1], Callable[P2, R2], Callable[P3, R3]]]],
+    *,
+    init: InitSetting | None = None,
+) -> MultiTransformed[
+    Concatenate[PRNGKey | None, P],
+    tuple[
+        Apply[P1, R1],
+        Apply[P2, R2],
+        Apply[P3, R3],
+    ],
+]: ...
+@overload
+def multi_transform(
+    f: Callable[[], tuple[Callable[P, Any], Any]],
+    *,
+    init: InitSetting | None = None,
+) -> MultiTransformed[Concatenate[PRNGKey | None, P], Any]: ...
 def multi_transform(
     f: Callable[[], tuple[Callable[..., Any], Any]], *, init: InitSetting | None = None
-) -> MultiTransformed:
+) -> MultiTransformed[..., Any]:
     """Turns several functions that share modules into pure functions: one set of parameters, several entry points.
 
     Args:
@@ -125,9 +240,9 @@ def multi_transform(
             out, state = apply_with_state(params, None, rng, *args, **kwargs)
             return stateless(out, state, _WITH_STATE)
 
-        return _arguments_of(apply_with_state, apply, _dropped(1), _first)
+        return _arguments_of(apply_with_state, apply, without(1), first_of_pair)
 
-    return MultiTransformed(_arguments_of(pair.init, init_fn, out=_first), jax.tree.map(part, pair.apply))
+    return MultiTransformed(_arguments_of(pair.init, init_fn, out=first_of_pair), jax.tree.map(part, pair.apply))
 
 
 _WITH_STATE = "multi_transform_with_state"
@@ -156,47 +271,42 @@ def _look_at(f: Callable[[], Any]) -> tuple[Any, Any]:
 
 def _named_like(function: Any, run: Callable[..., Any]) -> Callable[..., Any]:
     """`run` with the name and signature of a function or a module."""
-    with contextlib.suppress(TypeError, ValueError):
-        run.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+    sign(run, function)
     run.__name__ = getattr(function, "__name__", None) or getattr(function, "name", "apply")
     return run
-
-
-Parameters = list[inspect.Parameter]
-
-
-def _dropped(i: int) -> Callable[[Parameters], Parameters]:
-    """Leaves out the argument in one position."""
-    variable = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-    return lambda given: [p for n, p in enumerate(given) if n != i or p.kind in variable]
-
-
-def _first(result: Any) -> Any:
-    """What is returned without the state."""
-    return typing.get_args(result)[0] if typing.get_origin(result) is tuple else result
-
-
-def _pair_of(result: Any) -> Any:
-    return result if result is inspect.Signature.empty else tuple[result, State]
 
 
 def _arguments_of(
     f: Callable[..., Any],
     function: Callable[..., Any],
-    change: Callable[[Parameters], Parameters] = list,
-    out: Callable[[Any], Any] = lambda result: result,
+    change: Callable[[Parameters], Parameters] = same,
+    out: Callable[[Any], Any] = same,
 ) -> Callable[..., Any]:
     """`function` with the name of `f` and its signature, but for changes, for editors and `inspect.signature`."""
     function.__name__ = getattr(f, "__name__", function.__name__)
     function.__qualname__ = getattr(f, "__qualname__", function.__qualname__)
-    with contextlib.suppress(TypeError, ValueError, IndexError):
-        signature = inspect.signature(f)
-        parameters = change(list(signature.parameters.values()))
-        signature = signature.replace(parameters=parameters, return_annotation=out(signature.return_annotation))
-        function.__signature__ = signature  # type: ignore[attr-defined]
+    sign(function, f, change, out)
     return function
 
 
+def _with_state(given: Parameters) -> Parameters:
+    """The arguments of an `apply`, with the state after the parameters."""
+    leading = {given[0].name: given[0].annotation, "state": State | None}
+    return with_leading(leading)(given[1:])
+
+
+@overload
+def without_apply_rng(
+    f: Transformed[InitP, Concatenate[Params | None, PRNGKey | None, P], R],
+) -> Transformed[InitP, Concatenate[Params | None, P], R]: ...
+@overload
+def without_apply_rng(
+    f: TransformedWithState[InitP, Concatenate[Params | None, State | None, PRNGKey | None, P], R],
+) -> TransformedWithState[InitP, Concatenate[Params | None, State | None, P], R]: ...
+@overload
+def without_apply_rng(f: MultiTransformed[InitP, Any]) -> MultiTransformed[InitP, Any]: ...
+@overload
+def without_apply_rng(f: MultiTransformedWithState[InitP, Any]) -> MultiTransformedWithState[InitP, Any]: ...
 def without_apply_rng(f: Any) -> Any:
     """Leaves the key out of `apply`.
 
@@ -226,19 +336,23 @@ def without_apply_rng(f: Any) -> Any:
 
 def _without_rng(apply: Callable[..., Any]) -> Callable[..., Any]:
     def apply_without_rng(params: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_twice("rng", kwargs)
         return apply(params, None, *args, **kwargs)
 
-    return _arguments_of(apply, apply_without_rng, _dropped(1))
+    return _arguments_of(apply, apply_without_rng, without(1))
 
 
 def _without_rng_with_state(apply: Callable[..., Any]) -> Callable[..., Any]:
     def apply_without_rng(params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_twice("rng", kwargs)
         return apply(params, state, None, *args, **kwargs)
 
-    return _arguments_of(apply, apply_without_rng, _dropped(2))
+    return _arguments_of(apply, apply_without_rng, without(2))
 
 
-def without_state(f: TransformedWithState) -> Transformed:
+def without_state(
+    f: TransformedWithState[InitP, Concatenate[Params | None, State | None, P], R],
+) -> Transformed[InitP, Concatenate[Params | None, P], R]:
     """Drops the state from a pair that was transformed with state and uses none.
 
     Args:
@@ -258,17 +372,20 @@ def without_state(f: TransformedWithState) -> Transformed:
       2
     """
 
-    def init(rng: Any, *args: Any, **kwargs: Any) -> Any:
-        return stateless(*f.init(rng, *args, **kwargs))
+    def init(*args: InitP.args, **kwargs: InitP.kwargs) -> Any:
+        return stateless(*f.init(*args, **kwargs))
 
     def apply(params: Any, *args: Any, **kwargs: Any) -> Any:
+        refuse_twice("state", kwargs)
         return stateless(*f.apply(params, {}, *args, **kwargs))
 
-    apply = _arguments_of(f.apply, apply, _dropped(1), _first)
-    return Transformed(_arguments_of(f.init, init, out=_first), apply)
+    apply = _arguments_of(f.apply, apply, without(1), first_of_pair)
+    return Transformed(_arguments_of(f.init, init, out=first_of_pair), apply)
 
 
-def with_empty_state(f: Transformed) -> TransformedWithState:
+def with_empty_state(
+    f: Transformed[InitP, Concatenate[Params | None, P], R],
+) -> TransformedWithState[InitP, Concatenate[Params | None, State | None, P], R]:
     """Gives a pair that uses no state the signatures of one that does.
 
     Args:
@@ -286,13 +403,11 @@ def with_empty_state(f: Transformed) -> TransformedWithState:
       (2, {})
     """
 
-    def init(rng: Any, *args: Any, **kwargs: Any) -> Any:
-        return f.init(rng, *args, **kwargs), {}
+    def init(*args: InitP.args, **kwargs: InitP.kwargs) -> Any:
+        return f.init(*args, **kwargs), {}
 
     def apply(params: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         return f.apply(params, *args, **kwargs), {}
 
-    apply = _arguments_of(
-        f.apply, apply, lambda given: [given[0], given[0].replace(name="state"), *given[1:]], _pair_of
-    )
-    return TransformedWithState(_arguments_of(f.init, init, out=_pair_of), apply)
+    apply = _arguments_of(f.apply, apply, _with_state, pair_with(State))
+    return TransformedWithState(_arguments_of(f.init, init, out=pair_with(State)), apply)

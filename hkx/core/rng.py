@@ -85,7 +85,7 @@ class PRNGSequence:
       False
     """
 
-    def __init__(self, key_or_seed: PRNGKey):
+    def __init__(self, key_or_seed: PRNGKey | tuple[Array, Sequence[Array]]):
         subkeys: Sequence[Array] = ()
         if isinstance(key_or_seed, tuple):
             key_or_seed, subkeys = key_or_seed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
@@ -78,7 +78,7 @@ def _context(frame: Frame, path: str, shape: Any, dtype: Any, init: Any) -> Gett
     return GetterContext(path, frame.scope.module, dtype, shape, init, frame.lifted_prefix)
 
 
-def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Initializer | None = None) -> Any:
+def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Initializer | None = None) -> jax.Array:
     """The parameter called `name` of the module (or scope, or function) that asks for it; `init` creates it.
 
     Args:
@@ -195,6 +195,14 @@ def get_current_state() -> dict[str, dict[str, Any]]:
     return {k: dict(v) for k, v in current_frame("hkx.get_current_state").state.items()}
 
 
+@overload
+def get_state(name: str) -> Any: ...
+@overload
+def get_state(name: str, shape: Shape, dtype: DType = jnp.float32, init: Initializer | None = None) -> jax.Array: ...
+@overload
+def get_state(
+    name: str, shape: Shape | None = None, dtype: DType = jnp.float32, init: Initializer | None = None
+) -> Any: ...
 def get_state(
     name: str, shape: Shape | None = None, dtype: DType = jnp.float32, init: Initializer | None = None
 ) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -22,11 +22,14 @@ from hkx.core.frame import Frame, current_frame, local, paths
 from hkx.core.rng import PRNGSequence, as_key
 from hkx.core.sampling import running_recorder
 from hkx.core.settings import InitSetting, init_setting
+from hkx.core.signatures import sign, with_leading
 from hkx.core.slips import OF_TRANSFORMED
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 
 P = ParamSpec("P")
 R = TypeVar("R")
+InitP = ParamSpec("InitP")
+ApplyP = ParamSpec("ApplyP")
 
 
 def _no_such_attribute(pair: Any, name: str) -> Any:
@@ -39,7 +42,7 @@ def _not_callable(pair: Any, *args: Any, **kwargs: Any) -> Any:
     raise NotCallableError("What `hkx.transform` returns", OF_TRANSFORMED["forward"])
 
 
-class Transformed(NamedTuple, Generic[P, R]):
+class Transformed(NamedTuple, Generic[InitP, ApplyP, R]):
     """A pair of pure functions.
 
     Attributes:
@@ -47,13 +50,13 @@ class Transformed(NamedTuple, Generic[P, R]):
       apply: `out = apply(params, rng, *args, **kwargs)`, or without `rng` after `hkx.without_apply_rng`.
     """
 
-    init: Callable[Concatenate[PRNGKey | None, P], MutableParams]
-    apply: Callable[Concatenate[Params | None, PRNGKey | None, P], R]
+    init: Callable[InitP, MutableParams]
+    apply: Callable[ApplyP, R]
     if not TYPE_CHECKING:
         __getattr__, __call__ = _no_such_attribute, _not_callable
 
 
-class TransformedWithState(NamedTuple, Generic[P, R]):
+class TransformedWithState(NamedTuple, Generic[InitP, ApplyP, R]):
     """A pair of pure functions that carry state.
 
     Attributes:
@@ -61,8 +64,8 @@ class TransformedWithState(NamedTuple, Generic[P, R]):
       apply: `out, state = apply(params, state, rng, *args, **kwargs)`, or without `rng` after `hkx.without_apply_rng`.
     """
 
-    init: Callable[Concatenate[PRNGKey | None, P], tuple[MutableParams, MutableState]]
-    apply: Callable[Concatenate[Params | None, State | None, PRNGKey | None, P], tuple[R, MutableState]]
+    init: Callable[InitP, tuple[MutableParams, MutableState]]
+    apply: Callable[ApplyP, tuple[R, MutableState]]
     if not TYPE_CHECKING:
         __getattr__, __call__ = _no_such_attribute, _not_callable
 
@@ -193,6 +196,15 @@ def _key(rng: Any, where: str, signature: str) -> Any:
     return as_key(rng, f"{where} must be called with an RNG as the {position} argument, `{signature}`")
 
 
+def refuse_twice(name: str, kwargs: Mapping[str, Any]) -> None:
+    """Raises where what an `apply` fills in itself is given by name: an argument of the user's own can be called so."""
+    if name in kwargs:
+        raise TypeError(
+            f"`apply` got {name!r} by name. The transforms add the arguments `params`, `state` and `rng`: where the "
+            "function that is transformed has arguments of these names, pass them positionally."
+        )
+
+
 def _check_mappings(params: Any, state: Any) -> None:
     for what, value in (("params", params), ("state", state)):
         if value is not None and not isinstance(value, Mapping):
@@ -219,24 +231,26 @@ def _keep_signature(function: Callable[..., Any], f: Callable[..., Any], leading
 
     `out` says what it returns, given what `f` does.
     """
-    name = function.__name__.partition("_")[0]
+    name = f"{function.__name__.partition('_')[0]}_fn"  # as with dm-haiku, for the names of compiled programs
     function.hkx_made_of = f  # type: ignore[attr-defined]
     function.__name__ = name
     function.__qualname__ = f"{getattr(f, '__qualname__', type(f).__name__)}.{name}"
     function.__doc__ = f"`{name}({', '.join((*leading, '*args', '**kwargs'))})` of `{getattr(f, '__name__', f)}`."
-    try:
-        theirs = inspect.signature(f)
-        rest = list(theirs.parameters.values())
-        positional = any(p.kind is inspect.Parameter.POSITIONAL_ONLY for p in rest)
-        kind = inspect.Parameter.POSITIONAL_ONLY if positional else inspect.Parameter.POSITIONAL_OR_KEYWORD
-        first = [inspect.Parameter(p, kind, annotation=_ANNOTATIONS[p]) for p in leading]
-        result = Any if theirs.return_annotation is inspect.Signature.empty else theirs.return_annotation
-        function.__signature__ = inspect.Signature(first + rest, return_annotation=out(result))  # type: ignore[attr-defined]
-    except (TypeError, ValueError):
-        pass
+    arguments = {name: _ANNOTATIONS[name] for name in leading}
+    reserved = _ANNOTATIONS if name == "apply_fn" else ()
+    sign(
+        function,
+        f,
+        with_leading(arguments, reserved),
+        lambda result: out(Any if result is inspect.Signature.empty else result),
+    )
 
 
-def transform_with_state(f: Callable[P, R], *, init: InitSetting | None = None) -> TransformedWithState[P, R]:
+def transform_with_state(
+    f: Callable[P, R], *, init: InitSetting | None = None
+) -> TransformedWithState[
+    Concatenate[PRNGKey | None, P], Concatenate[Params | None, State | None, PRNGKey | None, P], R
+]:
     """Turns a function that makes modules, and uses state, into a pair of pure functions.
 
     Args:
@@ -299,7 +313,21 @@ def _apply(
     return out, frame.state  # type: ignore[return-value]
 
 
-def transform(f: Callable[P, R], *, apply_rng: bool = True, init: InitSetting | None = None) -> Transformed[P, R]:
+@overload
+def transform(
+    f: Callable[P, R], *, apply_rng: Literal[True] = True, init: InitSetting | None = None
+) -> Transformed[Concatenate[PRNGKey | None, P], Concatenate[Params | None, PRNGKey | None, P], R]: ...
+@overload
+def transform(
+    f: Callable[P, R], *, apply_rng: Literal[False], init: InitSetting | None = None
+) -> Transformed[Concatenate[PRNGKey | None, P], Concatenate[Params | None, P], R]: ...
+@overload
+def transform(
+    f: Callable[P, R], *, apply_rng: bool, init: InitSetting | None = None
+) -> Transformed[Concatenate[PRNGKey | None, P], ..., R]: ...
+def transform(
+    f: Callable[P, R], *, apply_rng: bool = True, init: InitSetting | None = None
+) -> Transformed[..., ..., R]:
     """Turns a function that makes modules into a pair of pure functions.
 
     Args:
@@ -342,15 +370,18 @@ def transform(f: Callable[P, R], *, apply_rng: bool = True, init: InitSetting | 
         return stateless(params, state)
 
     def apply(params: Params | None, rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> R:
+        refuse_twice("state", kwargs)
         return stateless(*_apply(f, params, None, rng, "apply(params, rng, *a, **k)", args, kwargs))
 
     def apply_without_rng(params: Params | None, *args: P.args, **kwargs: P.kwargs) -> R:
+        refuse_twice("state", kwargs)
+        refuse_twice("rng", kwargs)
         return stateless(*_apply(f, params, None, None, "", args, kwargs))
 
     _keep_signature(init_fn, f, ("rng",), lambda _: Params)
     _keep_signature(apply, f, ("params", "rng"), lambda result: result)
     _keep_signature(apply_without_rng, f, ("params",), lambda result: result)
-    return Transformed(init_fn, apply if apply_rng else apply_without_rng)  # type: ignore[arg-type]
+    return Transformed(init_fn, apply if apply_rng else apply_without_rng)
 
 
 def stateless(out: Any, state: MutableState, instead: str = "transform_with_state") -> Any:

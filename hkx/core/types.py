@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import jax
+import numpy as np
 
 Array: TypeAlias = jax.Array
 Shape: TypeAlias = Sequence[int]
 DType: TypeAlias = Any
-PRNGKey: TypeAlias = Any
+PRNGKey: TypeAlias = jax.Array | np.ndarray | np.integer | int
 """A typed key (`jax.random.key`), a raw `uint32` key (`jax.random.PRNGKey`) or an `int` seed."""
 
 Initializer: TypeAlias = Callable[[Shape, DType], Any]

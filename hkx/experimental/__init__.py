@@ -57,4 +57,27 @@ if TYPE_CHECKING:
     from hkx.experimental import flax as flax
     from hkx.experimental import jaxpr_info as jaxpr_info
 
-__getattr__, __dir__, __all__ = lazy_exports(__name__)  # pyright: ignore[reportUnsupportedDunderAll]
+# The same by module: what is imported when its name is first asked for.
+_EXPORTS = {
+    # Looking into a model
+    "hkx.tools.trace": "ArraySpec MethodInvocation ModuleDetails",
+    "hkx.tools.graph": "abstract_to_dot to_dot",
+    "hkx.tools.summary": "eval_summary",
+    "hkx.experimental.settings": (
+        "tabulate fast_eval_shape ParamContext check_jax_usage module_auto_repr rng_reserve_size"
+    ),
+    # Hooks
+    "hkx.core.hooks": "DO_NOT_STORE GetterContext MethodContext custom_creator custom_getter intercept_methods",
+    # Names
+    "hkx.core.naming": "current_name force_name name_like name_scope",
+    # Parameters, state and keys
+    "hkx.core.store": "get_current_state get_initial_state get_params",
+    "hkx.core.rng": "maybe_get_rng_sequence_state replace_rng_sequence_state",
+    "hkx.tools.rng_use": "optimize_rng_use",
+    # Lifting
+    "hkx.lift.lift": "LiftWithStateUpdater lift lift_with_state transparent_lift transparent_lift_with_state",
+    "hkx.lift.layer_stack": "LayerStackTransparencyMapping layer_stack",
+    # Submodules
+    "hkx.experimental": "flax jaxpr_info",
+}
+__getattr__, __dir__, __all__ = lazy_exports(__name__, _EXPORTS)  # pyright: ignore[reportUnsupportedDunderAll]

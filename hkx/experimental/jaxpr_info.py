@@ -9,3 +9,15 @@ from hkx.tools.jaxpr_html import js as js
 from hkx.tools.jaxpr_info import Expression as Expression
 from hkx.tools.jaxpr_info import Module as Module
 from hkx.tools.jaxpr_info import make_model_info as make_model_info
+
+__all__ = [
+    "Expression",
+    "Module",
+    "as_html",
+    "as_html_page",
+    "count_flops",
+    "css",
+    "format_module",
+    "js",
+    "make_model_info",
+]

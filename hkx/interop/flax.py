@@ -24,6 +24,8 @@ from hkx.core.transform import Transformed, TransformedWithState, transform_with
 from hkx.interop.errors import WeightMismatchError
 from hkx.lift.lift import note_all_below
 
+__all__ = ["Module", "NNXModule", "flatten_flax_to_haiku", "lift"]
+
 Tree = dict[str, dict[str, Any]]
 
 
@@ -101,7 +103,12 @@ class _Linen:
         rngs: Any = kwargs.pop("rngs", None)
         if rngs is None:
             rngs = next_key()
-        elif isinstance(rngs, Mapping) and "params" not in rngs:
+        elif not isinstance(rngs, Mapping):
+            raise flax_errors.InvalidRngError(
+                f"rngs should be a dictionary of keys by name, and is of type {type(rngs).__name__}: "
+                '`rngs={"params": key}`, or `{"dropout": key}`.'
+            )
+        elif "params" not in rngs:
             rngs = {**rngs, "params": next_key()}
         variables: dict[str, Any] = dict(meta.unbox(self._module.init(rngs, *args, **kwargs)))  # type: ignore[arg-type]
         params = flatten_flax_to_haiku(variables.pop("params", {}))

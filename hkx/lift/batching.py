@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 
 from hkx.core.frame import TraceMark, local
+from hkx.core.signatures import like, unannotated, unsaid
 from hkx.lift.captured import Captured
 from hkx.lift.errors import BatchedValueError, MissingSplitRNGError, NothingMappedError
 from hkx.lift.purify import Carry, absorb, creating, passing_recorder, restore_state
@@ -17,12 +18,14 @@ from hkx.lift.stacked import Axes, Stacked, created_by, merged
 from hkx.lift.wrappers import Once
 
 Axis = int | None
+P = ParamSpec("P")
+R = TypeVar("R")
 # The axes of what a call hands out besides its result: of what is shared, and of what is captured.
 _COMMON: Any = Carry(None, None, None, None, 0)  # type: ignore[arg-type]
 
 
 def vmap(
-    fun: Callable[..., Any],
+    fun: Callable[P, R],
     in_axes: Any = 0,
     out_axes: Any = 0,
     axis_name: Any = None,
@@ -32,7 +35,7 @@ def vmap(
     spmd_axis_name: Any = None,
     param_axes: Axes = None,
     state_axes: Axes = None,
-) -> Callable[..., Any]:
+) -> Callable[P, R]:
     """`jax.vmap` of a function that may make modules, ask for parameters, set state and draw keys.
 
     Args:
@@ -79,8 +82,8 @@ def vmap(
         raise NothingMappedError(getattr(fun, "__name__", type(fun).__name__))
     outside = jax.vmap(fun, in_axes, out_axes, **options)
 
-    @functools.wraps(fun)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    @like(fun, unannotated, unsaid)  # its annotations are those of one call
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
         if not local.frames:
             return outside(*args, **kwargs)
         if split_rng is None:

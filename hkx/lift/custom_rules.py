@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,16 @@ from hkx.core.frame import current_frame, local
 from hkx.lift.errors import MissingRuleError
 from hkx.lift.purify import Carry, Pure, absorb, changes, creating, fill_keys, snapshot
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-class _Custom:
+
+class _Custom(Generic[P, R]):
     """A function of which some arguments have a derivative that the user gives."""
 
     kind = ""
 
-    def __init__(self, fun: Callable[..., Any], nondiff_argnums: Sequence[int] = ()):
+    def __init__(self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = ()):
         self._fun = fun
         self._nondiff = tuple(nondiff_argnums)
         functools.update_wrapper(self, fun)
@@ -53,19 +56,19 @@ class _Custom:
     def _outside(self) -> Callable[..., Any]:
         raise NotImplementedError
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if not local.frames:
             return self._outside()(*args, **kwargs)
         name = f"hkx.{self.kind}"
         frame = current_frame(name)
-        args = self._bound(args, kwargs)
+        bound = self._bound(args, kwargs)
         parts = _Parts(self._fun, name)
         if creating(frame):
-            out = parts.pure.inline(*args)
+            out = parts.pure.inline(*bound)
         else:
             fill_keys(frame)
             before = snapshot(frame)
-            join, varying, fixed = self._with_fixed(args)
+            join, varying, fixed = self._with_fixed(bound)
             out, (state, rng) = self._rule(parts, join, fixed)(before, *varying)
             absorb(frame, changes(before, before._replace(state=state, rng=rng)))
         parts.pure.commit()
@@ -90,7 +93,7 @@ class _Parts:
         return out, (after.state, after.rng)
 
 
-class custom_vjp(_Custom):
+class custom_vjp(_Custom[P, R]):
     """`jax.custom_vjp` of a function that may make modules, ask for parameters, set state and draw keys.
 
     The rule says what the gradient by the arguments is. Parameters that the function asks for have the gradient that
@@ -162,7 +165,7 @@ class custom_vjp(_Custom):
         return custom
 
 
-class custom_jvp(_Custom):
+class custom_jvp(_Custom[P, R]):
     """`jax.custom_jvp` of a function that may make modules, ask for parameters, set state and draw keys.
 
     The rule says what the derivative by the arguments is. Parameters that the function asks for have the derivative

@@ -6,7 +6,7 @@ import abc
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -16,11 +16,15 @@ from hkx.core.dependence import needed
 from hkx.core.frame import Frame, current_frame, local
 from hkx.core.module import Module
 from hkx.core.sampling import can_share_program
+from hkx.core.signatures import like, with_keyword
 from hkx.lift.captured import Captured, keep
 from hkx.lift.checks import difference
 from hkx.lift.errors import CarryMismatchError, LayerFunctionError, LayerInputsError
 from hkx.lift.lift import below, note_all_below, store_below, store_state_below
 from hkx.lift.purify import Carry, Pure, Tree, changes, creating, draws_keys, passing_recorder
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 
 @runtime_checkable
@@ -53,6 +57,14 @@ class LayerStackTransparencyMapping(Protocol):
         """The name in the stack and the layer, or None for a module that is not part of it."""
 
 
+class Stacked(Protocol[R_co]):
+    """A layer that is repeated."""
+
+    def __call__(self, *args: Any, reverse: bool = False) -> R_co:
+        """Goes through the layers, from the last to the first with `reverse`."""
+        ...
+
+
 def layer_stack(
     num_layers: int,
     with_per_layer_inputs: bool = False,
@@ -63,7 +75,7 @@ def layer_stack(
     name: str | None = None,
     *,
     remat: bool | Callable[..., bool] = False,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Callable[[Callable[..., R]], Stacked[R]]:
     """Repeats a layer, with parameters, states and keys of its own each time; the layer is compiled once.
 
     Computes `for i in range(num_layers): x = layer_i(x)`. The parameters of all layers are kept together, stacked along
@@ -104,13 +116,13 @@ def layer_stack(
         raise LayerFunctionError("transparency_map must be provided with transparent=True.")
     default = f"__layer_stack_{'with' if with_per_layer_inputs else 'no'}_per_layer"
 
-    def decorate(f: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(f: Callable[..., R]) -> Stacked[R]:
         if not callable(f):
             raise TypeError(f"{f} is not a callable object: `hkx.layer_stack(n)` takes a function.")
         _check_signature(f)
         layer = _Layer(f, num_layers, with_per_layer_inputs, unroll, pass_reverse_to_layer_fn, remat)
 
-        @functools.wraps(f)
+        @like(f, with_keyword("reverse", False, bool))
         def stacked(*args: Any, reverse: bool = False) -> Any:
             if not local.frames:
                 return layer.scan(None, ({}, {}), None, args, reverse)[0]

@@ -10,6 +10,7 @@ from hkx.core.errors import ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.core.frame import Frame, current_frame, local
 from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.naming import note_below, unique_name
+from hkx.core.signatures import like
 from hkx.lift.errors import ClosedOverModuleError, LiftedStateError, LiftReuseError, StateUpdaterError
 from hkx.lift.purify import Tree, check_all_outward, creating
 
@@ -77,7 +78,7 @@ class _Lifted:
     """Runs a lifted `init` in `init`; in `apply` finds what it created."""
 
     def __init__(self, init_fn: Callable[..., Any], prefix: str, allow_reuse: bool, transparent: bool = False):
-        self._init_fn = init_fn
+        self.init_fn = init_fn
         self.prefix = prefix
         self._allow_reuse = allow_reuse
         self._transparent = transparent
@@ -88,7 +89,7 @@ class _Lifted:
 
     def _init(self, args: Any, kwargs: Any) -> Any:
         with lifted_under(self.prefix), _own_modules_only() if self._transparent else contextlib.nullcontext():
-            return self._init_fn(*args, **kwargs)
+            return self.init_fn(*args, **kwargs)
 
     def params(self, args: Any, kwargs: Any) -> Any:
         frame = current_frame("hkx.lift")
@@ -155,8 +156,7 @@ def lift(init_fn: Callable[P, Any], *, allow_reuse: bool = False, name: str = _D
       >>> list(hkx.transform(outer).init(jax.random.key(0), jnp.ones([1, 3])))
       ['inner/linear']
     """
-    lifted = _Lifted(init_fn, _prefix(name, "lift"), allow_reuse)
-    return lambda *args, **kwargs: lifted.params(args, kwargs)
+    return _without_updater(_Lifted(init_fn, _prefix(name, "lift"), allow_reuse))
 
 
 def transparent_lift(init_fn: Callable[P, Any], *, allow_reuse: bool = False) -> Callable[P, Any]:
@@ -186,8 +186,7 @@ def transparent_lift(init_fn: Callable[P, Any], *, allow_reuse: bool = False) ->
       >>> list(hkx.transform(outer).init(jax.random.key(0), jnp.ones([1, 3])))
       ['linear']
     """
-    lifted = _Lifted(init_fn, _no_prefix("transparent_lift"), allow_reuse, transparent=True)
-    return lambda *args, **kwargs: lifted.params(args, kwargs)
+    return _without_updater(_Lifted(init_fn, _no_prefix("transparent_lift"), allow_reuse, transparent=True))
 
 
 class LiftWithStateUpdater:
@@ -311,6 +310,19 @@ def transparent_lift_with_state(
     return _with_updater(_Lifted(init_fn, _no_prefix("transparent_lift_with_state"), allow_reuse, transparent=True))
 
 
+def _without_updater(lifted: _Lifted) -> Any:
+    @like(lifted.init_fn, attributes=False)
+    def init(*args: Any, **kwargs: Any) -> Any:
+        return lifted.params(args, kwargs)
+
+    return init
+
+
 def _with_updater(lifted: _Lifted) -> Any:
     updater = LiftWithStateUpdater(lifted.prefix.removesuffix("/"))
-    return lambda *args, **kwargs: lifted.params_and_state(args, kwargs), updater
+
+    @like(lifted.init_fn, attributes=False)
+    def init(*args: Any, **kwargs: Any) -> Any:
+        return lifted.params_and_state(args, kwargs)
+
+    return init, updater

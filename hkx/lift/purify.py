@@ -19,6 +19,7 @@ from hkx.core.dependence import VISIT
 from hkx.core.errors import ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.core.frame import ROOT, Frame, Scope, current_frame, local
 from hkx.core.rng import PRNGSequence
+from hkx.core.signatures import pair_with, sign, with_leading
 from hkx.core.store import check_outward
 from hkx.lift.captured import Captured
 
@@ -358,4 +359,6 @@ def purify(fun: Callable[P, R]) -> Pure[P, R]:
       >>> sorted(params), model.apply(params, None, jnp.ones([1, 2])).shape
       (['mlp/~/linear_0', 'mlp/~/linear_1'], (1, 2))
     """
-    return Pure(fun)
+    pure = Pure(fun)
+    sign(pure, fun, with_leading({"carry": Carry}), pair_with(Carry))
+    return pure

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 
 from hkx.core.frame import local
+from hkx.core.signatures import like, positional
 from hkx.lift.purify import creating
 from hkx.lift.wrappers import Once
 
@@ -62,7 +63,7 @@ def shard_map(
     given = {} if in_specs is None else {"in_specs": in_specs}
     outside = jax.shard_map(f, out_specs=out_specs, **given, **options)
 
-    @functools.wraps(f)
+    @like(f, positional)
     def wrapped(*args: Any) -> Any:
         if not local.frames:
             return outside(*args)

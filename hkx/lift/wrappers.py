@@ -13,7 +13,9 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 
 from hkx.core.frame import Frame, current_frame, local
+from hkx.core.signatures import like, pair_with, second_of_pair
 from hkx.lift.purify import Carry, Pure, absorb, changes, creating, passing_recorder, snapshot
+from hkx.lift.typed import as_eval_shape, as_grad, as_jit, as_jvp, as_linearize, as_value_and_grad, as_vjp
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -60,6 +62,7 @@ class Once:
         absorb(self.frame, changed)
 
 
+@as_value_and_grad
 def value_and_grad(
     fun: Callable[P, Any],
     argnums: Axes = 0,
@@ -95,7 +98,7 @@ def value_and_grad(
     options: dict[str, Any] = {"argnums": argnums, "holomorphic": holomorphic, "allow_int": allow_int}
     outside = jax.value_and_grad(fun, has_aux=has_aux, **options)
 
-    @functools.wraps(fun)
+    @like(fun, result=pair_with(Any))
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
         if not local.frames:
             return outside(*args, **kwargs)
@@ -108,6 +111,7 @@ def value_and_grad(
     return wrapped
 
 
+@as_grad
 def grad(
     fun: Callable[P, Any],
     argnums: Axes = 0,
@@ -141,7 +145,7 @@ def grad(
     """
     function = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int=allow_int)
 
-    @functools.wraps(fun)
+    @like(fun, result=lambda out: tuple[Any, second_of_pair(out)] if has_aux else Any)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
         value, gradient = function(*args, **kwargs)
         return (gradient, value[1]) if has_aux else gradient
@@ -149,6 +153,7 @@ def grad(
     return wrapped
 
 
+@as_jvp
 def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """`jax.jvp` of a function that may make modules, ask for parameters, set state and draw keys.
 
@@ -183,6 +188,7 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
     return (value, tangent, aux) if has_aux else (value, tangent)
 
 
+@as_vjp
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """`jax.vjp` of a function that may make modules, ask for parameters, set state and draw keys.
 
@@ -212,6 +218,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[
     return _linear_function(jax.vjp, "hkx.vjp", fun, primals, has_aux)
 
 
+@as_linearize
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
     """`jax.linearize` of a function that may make modules, ask for parameters, set state and draw keys.
 
@@ -251,6 +258,7 @@ def _linear_function(transform: Any, name: str, fun: Any, primals: Any, has_aux:
     return (value, function, aux) if has_aux else (value, function)
 
 
+@as_eval_shape
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """`jax.eval_shape` of a function that may make modules, ask for parameters, set state and draw keys.
 
@@ -324,12 +332,11 @@ def remat(
         raise ValueError("`concrete=True` is no longer possible; mark arguments that are not arrays `static_argnums`.")
     options: dict[str, Any] = {"prevent_cse": prevent_cse, "policy": policy}
     nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
-    outside = jax.checkpoint(fun, static_argnums=nums, **options)
 
     @functools.wraps(fun)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
-        if not local.frames:
-            return outside(*args, **kwargs)
+        if not local.frames:  # made here: cloudpickle refuses what `jax.checkpoint` returns
+            return jax.checkpoint(fun, static_argnums=nums, **options)(*args, **kwargs)
 
         def transform(function: Any) -> Any:
             return jax.checkpoint(function, static_argnums=_shifted(nums, len(args)), **options)
@@ -357,6 +364,7 @@ def _recorded(name: str, transform: Callable[..., Any], fun: Any, args: Any, kwa
     return out
 
 
+@as_jit
 def jit(
     fun: Callable[P, R] | None = None,
     /,
@@ -366,7 +374,7 @@ def jit(
     donate_argnums: int | Sequence[int] | None = None,
     inline: bool = False,
     **options: Any,
-) -> Callable[P, R]:
+) -> Any:
     """`jax.jit` of a function that may make modules, ask for parameters, set state and draw keys.
 
     The usual place for `jax.jit` is around `init` and `apply`. This one marks a part of a function as a program of its
@@ -399,7 +407,7 @@ def jit(
     """
     options.update(inline=inline, static_argnames=static_argnames)
     if fun is None:
-        return functools.partial(jit, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)  # type: ignore[return-value]
+        return functools.partial(jit, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)
     outside = jax.jit(fun, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)
 
     @functools.wraps(fun)

@@ -11,3 +11,17 @@ from hkx.nets.resnet import ResNet152 as ResNet152
 from hkx.nets.resnet import ResNet200 as ResNet200
 from hkx.nets.vqvae import VectorQuantizer as VectorQuantizer
 from hkx.nets.vqvae import VectorQuantizerEMA as VectorQuantizerEMA
+
+__all__ = [
+    "MLP",
+    "MobileNetV1",
+    "ResNet",
+    "ResNet18",
+    "ResNet34",
+    "ResNet50",
+    "ResNet101",
+    "ResNet152",
+    "ResNet200",
+    "VectorQuantizer",
+    "VectorQuantizerEMA",
+]

@@ -383,30 +383,65 @@ class ResNet18(_OfDepth):
 
 
 class ResNet34(_OfDepth):
-    """`ResNet` with 34 layers: 3, 4, 6 and 3 blocks of two convolutions. The arguments are those of `ResNet18`."""
+    """`ResNet` with 34 layers: 3, 4, 6 and 3 blocks of two convolutions.
+
+    Args:
+      num_classes: how many logits.
+      bn_config, resnet_v2, logits_config, initial_conv_config: as for `ResNet`.
+      name: the module's name.
+      strides: of each of the four groups.
+    """
 
     depth = 34
 
 
 class ResNet50(_OfDepth):
-    """`ResNet` with 50 layers: 3, 4, 6 and 3 blocks of three convolutions. The arguments are those of `ResNet18`."""
+    """`ResNet` with 50 layers: 3, 4, 6 and 3 blocks of three convolutions.
+
+    Args:
+      num_classes: how many logits.
+      bn_config, resnet_v2, logits_config, initial_conv_config: as for `ResNet`.
+      name: the module's name.
+      strides: of each of the four groups.
+    """
 
     depth = 50
 
 
 class ResNet101(_OfDepth):
-    """`ResNet` with 101 layers: 3, 4, 23 and 3 blocks of three convolutions. The arguments are those of `ResNet18`."""
+    """`ResNet` with 101 layers: 3, 4, 23 and 3 blocks of three convolutions.
+
+    Args:
+      num_classes: how many logits.
+      bn_config, resnet_v2, logits_config, initial_conv_config: as for `ResNet`.
+      name: the module's name.
+      strides: of each of the four groups.
+    """
 
     depth = 101
 
 
 class ResNet152(_OfDepth):
-    """`ResNet` with 152 layers: 3, 8, 36 and 3 blocks of three convolutions. The arguments are those of `ResNet18`."""
+    """`ResNet` with 152 layers: 3, 8, 36 and 3 blocks of three convolutions.
+
+    Args:
+      num_classes: how many logits.
+      bn_config, resnet_v2, logits_config, initial_conv_config: as for `ResNet`.
+      name: the module's name.
+      strides: of each of the four groups.
+    """
 
     depth = 152
 
 
 class ResNet200(_OfDepth):
-    """`ResNet` with 200 layers: 3, 24, 36 and 3 blocks of three convolutions. The arguments are those of `ResNet18`."""
+    """`ResNet` with 200 layers: 3, 24, 36 and 3 blocks of three convolutions.
+
+    Args:
+      num_classes: how many logits.
+      bn_config, resnet_v2, logits_config, initial_conv_config: as for `ResNet`.
+      name: the module's name.
+      strides: of each of the four groups.
+    """
 
     depth = 200

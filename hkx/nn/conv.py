@@ -128,8 +128,29 @@ class ConvND(Convolution):
 class Conv1D(ConvND):
     """`hkx.ConvND` over one dimension.
 
-    The arguments are those of `hkx.ConvND`, without the first; the inputs are `[N, W, C]`, or `[N, C, W]` with
-    `data_format="NCW"`.
+    The inputs are `[N, W, C]`, or `[N, C, W]` with `data_format="NCW"`; the batch dimension may be left out.
+
+    Args:
+      output_channels: the number of output channels.
+      kernel_shape: the size of the kernel, a number, or a sequence of one.
+      stride: the distance of the outputs, a number, or a sequence of one.
+      rate: the distance of the kernel's elements (dilation), a number, or a sequence of one.
+      padding: `"SAME"`, `"VALID"` or `"SAME_LOWER"`; a pair `(before, after)`; a sequence of pairs; a function of
+        `hkx.pad` such as `hkx.pad.causal`; or a sequence of functions. A sequence has one entry for each dimension,
+        or one for all.
+      with_bias: whether `b` is added.
+      w_init: initializer of `w`, shape `[*kernel_shape, input_channels / feature_group_count, output_channels]`; by
+        default a normal distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+      b_init: initializer of `b`; zeros by default.
+      data_format: `"NWC"` or `"NCW"`, as `hkx.get_channel_index` takes it.
+      mask: an array of the shape of `w` that `w` is multiplied by.
+      feature_group_count: into how many groups the channels are divided; each is convolved by itself.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `data_format` has no channels in a known place.
+      TypeError: if a sequence has neither one entry nor one for each dimension.
+      InvalidPaddingError: if `padding` is none of these.
 
     Example:
 
@@ -175,8 +196,29 @@ class Conv1D(ConvND):
 class Conv2D(ConvND):
     """`hkx.ConvND` over two dimensions.
 
-    The arguments are those of `hkx.ConvND`, without the first; the inputs are `[N, H, W, C]`, or `[N, C, H, W]` with
-    `data_format="NCHW"`.
+    The inputs are `[N, H, W, C]`, or `[N, C, H, W]` with `data_format="NCHW"`; the batch dimension may be left out.
+
+    Args:
+      output_channels: the number of output channels.
+      kernel_shape: the size of the kernel, one number or one for each dimension.
+      stride: the distance of the outputs, one number or one for each dimension.
+      rate: the distance of the kernel's elements (dilation), one number or one for each dimension.
+      padding: `"SAME"`, `"VALID"` or `"SAME_LOWER"`; a pair `(before, after)`; a sequence of pairs; a function of
+        `hkx.pad` such as `hkx.pad.causal`; or a sequence of functions. A sequence has one entry for each dimension,
+        or one for all.
+      with_bias: whether `b` is added.
+      w_init: initializer of `w`, shape `[*kernel_shape, input_channels / feature_group_count, output_channels]`; by
+        default a normal distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+      b_init: initializer of `b`; zeros by default.
+      data_format: `"NHWC"` or `"NCHW"`, as `hkx.get_channel_index` takes it.
+      mask: an array of the shape of `w` that `w` is multiplied by.
+      feature_group_count: into how many groups the channels are divided; each is convolved by itself.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `data_format` has no channels in a known place.
+      TypeError: if a sequence has neither one entry nor one for each dimension.
+      InvalidPaddingError: if `padding` is none of these.
 
     Example:
 
@@ -222,8 +264,30 @@ class Conv2D(ConvND):
 class Conv3D(ConvND):
     """`hkx.ConvND` over three dimensions.
 
-    The arguments are those of `hkx.ConvND`, without the first; the inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]`
-    with `data_format="NCDHW"`.
+    The inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]` with `data_format="NCDHW"`; the batch dimension may be left
+    out.
+
+    Args:
+      output_channels: the number of output channels.
+      kernel_shape: the size of the kernel, one number or one for each dimension.
+      stride: the distance of the outputs, one number or one for each dimension.
+      rate: the distance of the kernel's elements (dilation), one number or one for each dimension.
+      padding: `"SAME"`, `"VALID"` or `"SAME_LOWER"`; a pair `(before, after)`; a sequence of pairs; a function of
+        `hkx.pad` such as `hkx.pad.causal`; or a sequence of functions. A sequence has one entry for each dimension,
+        or one for all.
+      with_bias: whether `b` is added.
+      w_init: initializer of `w`, shape `[*kernel_shape, input_channels / feature_group_count, output_channels]`; by
+        default a normal distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+      b_init: initializer of `b`; zeros by default.
+      data_format: `"NDHWC"` or `"NCDHW"`, as `hkx.get_channel_index` takes it.
+      mask: an array of the shape of `w` that `w` is multiplied by.
+      feature_group_count: into how many groups the channels are divided; each is convolved by itself.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `data_format` has no channels in a known place.
+      TypeError: if a sequence has neither one entry nor one for each dimension.
+      InvalidPaddingError: if `padding` is none of these.
 
     Example:
 

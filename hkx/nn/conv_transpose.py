@@ -166,8 +166,29 @@ def _pad_to(output: int, size: int, kernel: int, stride: int, padding: str) -> t
 class Conv1DTranspose(ConvNDTranspose):
     """`hkx.ConvNDTranspose` over one dimension.
 
-    The arguments are those of `hkx.ConvNDTranspose`, without the first; the inputs are `[N, W, C]`, or
-    `[N, C, W]` with `data_format="NCW"`.
+    The inputs are `[N, W, C]`, or `[N, C, W]` with `data_format="NCW"`; the batch dimension may be left out.
+
+    Args:
+      output_channels: the number of output channels.
+      kernel_shape: the size of the kernel, a number, or a sequence of one.
+      stride: how far the inputs are spread out, a number, or a sequence of one.
+      output_shape: the size of the output, a number, or a sequence of one, where `"SAME"` or `"VALID"` leaves a
+        choice: the output of a convolution of stride s has the same size for s sizes of its input.
+      padding: `"SAME"`, `"VALID"`, or how much the spread out input is padded: a pair `(before, after)`, a sequence of
+        pairs, a function of `hkx.pad`, or a sequence of functions.
+      with_bias: whether `b` is added.
+      w_init: initializer of `w`, shape `[*kernel_shape, output_channels, input_channels]`; by default a normal
+        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+      b_init: initializer of `b`; zeros by default.
+      data_format: `"NWC"` or `"NCW"`, as `hkx.get_channel_index` takes it.
+      mask: an array of the shape of `w` that `w` is multiplied by.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `data_format` has no channels in a known place, or `output_shape` is given with another
+        padding than `"SAME"` and `"VALID"`.
+      TypeError: if a sequence has neither one entry nor one for each dimension.
+      InvalidPaddingError: if `padding` is none of these.
 
     Example:
 
@@ -211,8 +232,29 @@ class Conv1DTranspose(ConvNDTranspose):
 class Conv2DTranspose(ConvNDTranspose):
     """`hkx.ConvNDTranspose` over two dimensions.
 
-    The arguments are those of `hkx.ConvNDTranspose`, without the first; the inputs are `[N, H, W, C]`, or
-    `[N, C, H, W]` with `data_format="NCHW"`.
+    The inputs are `[N, H, W, C]`, or `[N, C, H, W]` with `data_format="NCHW"`; the batch dimension may be left out.
+
+    Args:
+      output_channels: the number of output channels.
+      kernel_shape: the size of the kernel, one number or one for each dimension.
+      stride: how far the inputs are spread out, one number or one for each dimension.
+      output_shape: the size of the output, one number or one for each dimension, where `"SAME"` or `"VALID"` leaves a
+        choice: the output of a convolution of stride s has the same size for s sizes of its input.
+      padding: `"SAME"`, `"VALID"`, or how much the spread out input is padded: a pair `(before, after)`, a sequence of
+        pairs, a function of `hkx.pad`, or a sequence of functions.
+      with_bias: whether `b` is added.
+      w_init: initializer of `w`, shape `[*kernel_shape, output_channels, input_channels]`; by default a normal
+        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+      b_init: initializer of `b`; zeros by default.
+      data_format: `"NHWC"` or `"NCHW"`, as `hkx.get_channel_index` takes it.
+      mask: an array of the shape of `w` that `w` is multiplied by.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `data_format` has no channels in a known place, or `output_shape` is given with another
+        padding than `"SAME"` and `"VALID"`.
+      TypeError: if a sequence has neither one entry nor one for each dimension.
+      InvalidPaddingError: if `padding` is none of these.
 
     Example:
 
@@ -256,8 +298,30 @@ class Conv2DTranspose(ConvNDTranspose):
 class Conv3DTranspose(ConvNDTranspose):
     """`hkx.ConvNDTranspose` over three dimensions.
 
-    The arguments are those of `hkx.ConvNDTranspose`, without the first; the inputs are `[N, D, H, W, C]`, or
-    `[N, C, D, H, W]` with `data_format="NCDHW"`.
+    The inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]` with `data_format="NCDHW"`; the batch dimension may be left
+    out.
+
+    Args:
+      output_channels: the number of output channels.
+      kernel_shape: the size of the kernel, one number or one for each dimension.
+      stride: how far the inputs are spread out, one number or one for each dimension.
+      output_shape: the size of the output, one number or one for each dimension, where `"SAME"` or `"VALID"` leaves a
+        choice: the output of a convolution of stride s has the same size for s sizes of its input.
+      padding: `"SAME"`, `"VALID"`, or how much the spread out input is padded: a pair `(before, after)`, a sequence of
+        pairs, a function of `hkx.pad`, or a sequence of functions.
+      with_bias: whether `b` is added.
+      w_init: initializer of `w`, shape `[*kernel_shape, output_channels, input_channels]`; by default a normal
+        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+      b_init: initializer of `b`; zeros by default.
+      data_format: `"NDHWC"` or `"NCDHW"`, as `hkx.get_channel_index` takes it.
+      mask: an array of the shape of `w` that `w` is multiplied by.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `data_format` has no channels in a known place, or `output_shape` is given with another
+        padding than `"SAME"` and `"VALID"`.
+      TypeError: if a sequence has neither one entry nor one for each dimension.
+      InvalidPaddingError: if `padding` is none of these.
 
     Example:
 

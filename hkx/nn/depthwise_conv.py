@@ -112,8 +112,25 @@ class DepthwiseConvND(Convolution):
 class DepthwiseConv1D(DepthwiseConvND):
     """A convolution of every channel by itself, over one dimension.
 
-    The arguments are those of `hkx.Conv1D`, with the number of outputs for each channel in place of the number of
-    output channels; the inputs are `[N, W, C]`, or `[N, C, W]` with `data_format="NCW"`.
+    The inputs are `[N, W, C]`, or `[N, C, W]` with `data_format="NCW"`; the batch dimension may be left out.
+
+    Args:
+      channel_multiplier: how many outputs there are for each channel.
+      kernel_shape: the size of the kernel, a number, or a sequence of one.
+      stride: the distance of the outputs, a number, or a sequence of one.
+      rate: the distance of the kernel's elements (dilation), a number, or a sequence of one.
+      padding: as `hkx.ConvND` takes it.
+      with_bias: whether `b` is added.
+      w_init: initializer of `w`, shape `[*kernel_shape, 1, channel_multiplier * input_channels]`; by default a normal
+        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+      b_init: initializer of `b`; zeros by default.
+      data_format: `"NWC"` or `"NCW"`, as `hkx.get_channel_index` takes it.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `data_format` has no channels in a known place.
+      TypeError: if a sequence has neither one entry nor one for each dimension.
+      InvalidPaddingError: if `padding` is none of these.
 
     Example:
 
@@ -154,8 +171,25 @@ class DepthwiseConv1D(DepthwiseConvND):
 class DepthwiseConv2D(DepthwiseConvND):
     """A convolution of every channel by itself, over two dimensions.
 
-    The arguments are those of `hkx.Conv2D`, with the number of outputs for each channel in place of the number of
-    output channels; the inputs are `[N, H, W, C]`, or `[N, C, H, W]` with `data_format="NCHW"`.
+    The inputs are `[N, H, W, C]`, or `[N, C, H, W]` with `data_format="NCHW"`; the batch dimension may be left out.
+
+    Args:
+      channel_multiplier: how many outputs there are for each channel.
+      kernel_shape: the size of the kernel, one number or one for each dimension.
+      stride: the distance of the outputs, one number or one for each dimension.
+      rate: the distance of the kernel's elements (dilation), one number or one for each dimension.
+      padding: as `hkx.ConvND` takes it.
+      with_bias: whether `b` is added.
+      w_init: initializer of `w`, shape `[*kernel_shape, 1, channel_multiplier * input_channels]`; by default a normal
+        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+      b_init: initializer of `b`; zeros by default.
+      data_format: `"NHWC"` or `"NCHW"`, as `hkx.get_channel_index` takes it.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `data_format` has no channels in a known place.
+      TypeError: if a sequence has neither one entry nor one for each dimension.
+      InvalidPaddingError: if `padding` is none of these.
 
     Example:
 
@@ -196,8 +230,26 @@ class DepthwiseConv2D(DepthwiseConvND):
 class DepthwiseConv3D(DepthwiseConvND):
     """A convolution of every channel by itself, over three dimensions.
 
-    The arguments are those of `hkx.Conv3D`, with the number of outputs for each channel in place of the number of
-    output channels; the inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]` with `data_format="NCDHW"`.
+    The inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]` with `data_format="NCDHW"`; the batch dimension may be left
+    out.
+
+    Args:
+      channel_multiplier: how many outputs there are for each channel.
+      kernel_shape: the size of the kernel, one number or one for each dimension.
+      stride: the distance of the outputs, one number or one for each dimension.
+      rate: the distance of the kernel's elements (dilation), one number or one for each dimension.
+      padding: as `hkx.ConvND` takes it.
+      with_bias: whether `b` is added.
+      w_init: initializer of `w`, shape `[*kernel_shape, 1, channel_multiplier * input_channels]`; by default a normal
+        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+      b_init: initializer of `b`; zeros by default.
+      data_format: `"NDHWC"` or `"NCDHW"`, as `hkx.get_channel_index` takes it.
+      name: the module's name.
+
+    Raises:
+      ValueError: if `data_format` has no channels in a known place.
+      TypeError: if a sequence has neither one entry nor one for each dimension.
+      InvalidPaddingError: if `padding` is none of these.
 
     Example:
 

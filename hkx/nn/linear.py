@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,8 @@ from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
 from hkx.nn.errors import NotABoolError, NotAListError
 from hkx.nn.inputs import array_of, array_with_dimensions, integer
+
+R = TypeVar("R")
 
 
 @functools.lru_cache  # a layer is traced many times, and needs it in one of them
@@ -170,7 +172,7 @@ def _bias_shape(shape: tuple[int, ...], bias_dims: Sequence[int] | None) -> tupl
     return tuple(full[min(dims) :])
 
 
-class Sequential(Module):
+class Sequential(Module, Generic[R]):
     """Calls one layer after the other, each on what the one before returned.
 
     Args:
@@ -188,13 +190,17 @@ class Sequential(Module):
       (2, 1)
     """
 
+    @overload
+    def __init__(self, layers: Iterable[Callable[..., R]], name: str | None = None): ...
+    @overload
+    def __init__(self: Sequential[jax.Array], layers: Iterable[Callable[..., Any]], name: str | None = None): ...
     def __init__(self, layers: Iterable[Callable[..., Any]], name: str | None = None):
         super().__init__(name=name)
         if callable(layers) and not isinstance(layers, Iterable):
             raise NotAListError("hkx.Sequential", "layers", layers)
         self.layers = tuple(layers)
 
-    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> R:
         """Calls the first layer with all arguments, every other one with the result of the one before."""
         out = inputs
         for i, layer in enumerate(self.layers):

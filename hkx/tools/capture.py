@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import jax
 from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.module import Module
 from hkx.core.multi import MultiTransformed, MultiTransformedWithState
+from hkx.core.signatures import first_of_pair, like, pair_with, second_of_pair
 from hkx.core.transform import Transformed, TransformedWithState
 from hkx.lift.captured import Destination, Label, Values, keep
 
@@ -24,7 +24,7 @@ def _calls(module: Any, method_name: str) -> bool:
 
 
 def _capturing(f: Callable[..., Any], chosen: Filter) -> Callable[..., Any]:
-    @functools.wraps(f)
+    @like(f, result=pair_with(Values))
     def captured(*args: Any, **kwargs: Any) -> tuple[Any, Values]:
         destination = Destination()
 
@@ -45,10 +45,15 @@ def _capturing(f: Callable[..., Any], chosen: Filter) -> Callable[..., Any]:
     return captured
 
 
+def _with_values(result: Any) -> Any:
+    """The result of an `apply` with state, where the values that are captured come with the output."""
+    return tuple[tuple[first_of_pair(result), Values], second_of_pair(result)]
+
+
 def _capturing_with_state(apply: Callable[..., Any], chosen: Filter) -> Callable[..., Any]:
     capturing = _capturing(apply, chosen)
 
-    @functools.wraps(apply)
+    @like(apply, result=_with_values)
     def captured(*args: Any, **kwargs: Any) -> Any:
         (out, state), values = capturing(*args, **kwargs)
         return (out, values), state

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, KeysView, Mapping
 from typing import Any
 
 import jax
+
+
+class KeysOnlyKeysView(KeysView[Any]):
+    """The keys of a `FrozenDict`, shown without its values."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({list(self)!r})"
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -40,6 +47,10 @@ class FrozenDict(Mapping[Any, Any]):
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def keys(self) -> KeysView[Any]:
+        """The keys."""
+        return KeysOnlyKeysView(self)
 
     def __hash__(self) -> int:
         return hash(frozenset(self._entries.items()))

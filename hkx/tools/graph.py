@@ -12,6 +12,7 @@ import jax
 from jax.extend.core import Jaxpr, JaxprEqn, Literal
 
 from hkx.core.dependence import needed
+from hkx.core.signatures import like, returning
 from hkx.tools.trace import ArraySpec, MethodInvocation, Trace, all_equations, call_numbers, inner_programs, trace
 
 _COLOURS = {"input": ("#2E7D6B", "#D7EFE8"), "op": ("#8A8F98", "#F4F5F7"), "output": ("#3949AB", "#DDE1F7")}
@@ -48,7 +49,7 @@ def to_dot(fun: Callable[..., Any]) -> Callable[..., str]:
       (True, True)
     """
 
-    @functools.wraps(fun)
+    @like(fun, result=returning(str))
     def dotted(*args: Any, **kwargs: Any) -> str:
         traced = trace(fun, args, kwargs)
         return _Graph(traced).text(getattr(fun, "__name__", type(fun).__name__))

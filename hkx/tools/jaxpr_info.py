@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +11,7 @@ from jax.extend.core import Jaxpr, JaxprEqn, Literal
 
 from hkx.core.cost import times
 from hkx.core.dependence import needed
+from hkx.core.signatures import like, returning
 from hkx.tools.graph import equation_name
 from hkx.tools.trace import ArraySpec, MethodInvocation, Trace, call_number, inner_programs, name_stack, trace
 
@@ -107,7 +107,7 @@ def make_model_info(
     """
     label = name or getattr(f, "__name__", type(f).__name__)
 
-    @functools.wraps(f)
+    @like(f, result=returning(Module))
     def info(*args: Any, **kwargs: Any) -> Module:
         traced = trace(_mapped(f, axis_env or ()), args, kwargs)
         calls = _with_stored_shapes(traced) if include_module_info else {}

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from hkx.core.signatures import like, returning
 from hkx.core.transform import Transformed, TransformedWithState, transform_with_state
 from hkx.tools.filtering import tree_bytes, tree_size
 from hkx.tools.flops import flops
@@ -97,7 +98,7 @@ def eval_summary(f: Summarised) -> Callable[..., list[MethodInvocation]]:
       mlp/~/linear_1 (f32[5,3],) f32[5,1]
     """
 
-    @functools.wraps(_wrapped(f))
+    @like(_wrapped(f), result=returning(list[MethodInvocation]), attributes=False)
     def summary(*args: Any, **kwargs: Any) -> list[MethodInvocation]:
         return list(_traced(f, args, kwargs)[0].calls.values())
 
@@ -105,7 +106,7 @@ def eval_summary(f: Summarised) -> Callable[..., list[MethodInvocation]]:
 
 
 def _wrapped(f: Any) -> Callable[..., Any]:
-    return f.apply if isinstance(f, (Transformed, TransformedWithState)) else f
+    return getattr(f.apply, "hkx_made_of", f.apply) if isinstance(f, (Transformed, TransformedWithState)) else f
 
 
 def _module_cell(call: MethodInvocation) -> str:
@@ -216,7 +217,7 @@ def tabulate(
     kept = _chosen("filter(s)", _SHOWN if filters is None else filters, _FILTERS)
     headers, numeric, cells = zip(*[_COLUMNS[name] for name in names], strict=True) if names else ((), (), ())
 
-    @functools.wraps(_wrapped(f))
+    @like(_wrapped(f), result=returning(Table), attributes=False)
     def tabulated(*args: Any, **kwargs: Any) -> Table:
         traced, params = _traced(f, args, kwargs)
         counts = flops(traced.program.jaxpr)

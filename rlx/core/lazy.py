@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-_EXPORT = re.compile(r"^ +from (\S+) import \(?\s*(\w+) as \2,?\s*\)?$", re.MULTILINE)
 
-
-def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+def lazy_exports(
+    package: str, exports: Mapping[str, str], instead: Mapping[str, str] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """The `__getattr__`, `__dir__` and `__all__` of a package.
-
-    The names are those of the lines `from module import name as name` under its `if TYPE_CHECKING:`, where editors and
-    type checkers read them too.
 
     Args:
       package: the name of the package that calls this.
+      exports: by module, the names that it gives to the package, with spaces between them; by the package itself, those
+        of its submodules. Editors and type checkers read the same from the imports under `if TYPE_CHECKING:`.
+      instead: by names that the package does not have, what to write instead.
     """
     module = sys.modules[package]
-    homes = {name: home for home, name in _EXPORT.findall(module.__spec__.loader.get_source(package))}  # type: ignore[union-attr]
+    homes = {name: home for home, names in exports.items() for name in names.split()}
 
     class Face(types.ModuleType):
         def __setattr__(self, name: str, value: Any) -> None:
@@ -30,18 +29,27 @@ def lazy_exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[
             if not (isinstance(value, types.ModuleType) and homes.get(name, package) != package):
                 super().__setattr__(name, value)
 
+        def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
+            return importlib.import_module, (package,)  # cloudpickle and dill know plain modules only
+
     module.__class__ = Face
 
     def load(name: str) -> Any:
         if name == "__version__":  # asked for rarely, and the import costs some milliseconds
-            return importlib.import_module("importlib.metadata").version("hkx")
+            metadata = importlib.import_module("importlib.metadata")
+            try:
+                return metadata.version("hkx")
+            except metadata.PackageNotFoundError:
+                raise AttributeError(f"{package!r} is not installed, and has no version", name=name) from None
         home = homes.get(name)
         if home is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            advice = f": {instead[name]}" if instead and name in instead else ""
+            # Given `obj`, Python itself asks "Did you mean …?" where one of its names is near.
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{advice}", name=name, obj=module)
         submodule = home == package
         loaded = importlib.import_module(f"{package}.{name}" if submodule else home)
         value = loaded if submodule else getattr(loaded, name)
         setattr(module, name, value)
         return value
 
-    return load, lambda: sorted({*vars(module), *homes}), sorted(homes)
+    return load, lambda: sorted(homes), sorted(homes)

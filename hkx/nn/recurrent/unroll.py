@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ from hkx.nn.linear import Linear
 from hkx.nn.recurrent.cells import GRU, LSTM, IdentityCore, RNNCore, VanillaRNN
 from hkx.nn.recurrent.conv_cells import Conv1DLSTM, Conv2DLSTM, Conv3DLSTM
 from hkx.nn.recurrent.deep import DeepRNN, ResetCore
+
+Y = TypeVar("Y")
+S = TypeVar("S")
 
 
 def _swap_time_and_batch(tree: Any) -> Any:
@@ -33,8 +36,8 @@ def _length(sequence: Any) -> int:
 
 
 def static_unroll(
-    core: Callable[[Any, Any], tuple[Any, Any]], input_sequence: Any, initial_state: Any, time_major: bool = True
-) -> tuple[Any, Any]:
+    core: Callable[[Any, Any], tuple[Y, S]], input_sequence: Any, initial_state: Any, time_major: bool = True
+) -> tuple[Y, S]:
     """Applies a core to a sequence, step by step in Python: the compiled program has a copy of the core for every step.
 
     Compilation takes longer than with `hkx.dynamic_unroll`, and the result may run faster for short sequences on a GPU
@@ -128,7 +131,7 @@ def _has_no_python_of_a_user(core: Any) -> bool:
 
 
 def dynamic_unroll(
-    core: Callable[[Any, Any], tuple[Any, Any]],
+    core: Callable[[Any, Any], tuple[Y, S]],
     input_sequence: Any,
     initial_state: Any,
     time_major: bool = True,
@@ -137,7 +140,7 @@ def dynamic_unroll(
     unroll: int = 1,
     *,
     sequence_lengths: jax.Array | None = None,
-) -> tuple[Any, Any]:
+) -> tuple[Y, S]:
     """Applies a core to a sequence, with `hkx.scan`: the compiled program has one copy of the core, in a loop.
 
     Args:

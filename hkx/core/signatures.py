@@ -1,0 +1,146 @@
+"""What a function that is made from another says of its arguments and its result, to editors, `help` and `inspect`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import typing
+from collections.abc import Callable, Collection, Mapping
+from inspect import Parameter, Signature
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+Parameters = list[Parameter]
+
+
+def same(given: Any) -> Any:
+    """What the other function has."""
+    return given
+
+
+def unsaid(given: Any) -> Any:
+    """No annotation at all: that of the other function would not be true."""
+    del given
+    return Signature.empty
+
+
+def returning(result: Any) -> Callable[[Any], Any]:
+    """The result is `result`, whatever the other function returns."""
+    return lambda _: result
+
+
+def positional(parameters: Parameters) -> Parameters:
+    """The arguments of a function that takes none by name."""
+    fixed = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
+    by_position = [p.replace(kind=Parameter.POSITIONAL_ONLY) for p in parameters if p.kind in fixed]
+    return by_position + [p for p in parameters if p.kind is Parameter.VAR_POSITIONAL]
+
+
+def unannotated(parameters: Parameters) -> Parameters:
+    """The arguments without their types."""
+    return [p.replace(annotation=Parameter.empty) for p in parameters]
+
+
+def with_leading(leading: Mapping[str, Any], reserved: Collection[str] = ()) -> Callable[[Parameters], Parameters]:
+    """Puts arguments with the given names and annotations in front.
+
+    Where the other function has an argument of such a name, or of a reserved one, it can be given by position only, and
+    is shown with an underscore if it would be there twice; one that has to be given by name cannot be given at all.
+    """
+
+    def change(rest: Parameters) -> Parameters:
+        names = {*leading, *reserved}
+        rest = [p for p in rest if not (p.name in names and p.kind is Parameter.KEYWORD_ONLY)]
+        last = max((i for i, p in enumerate(rest) if _clashes(p, names)), default=-1)
+        taken = {*leading, *(p.name for p in rest)}
+        renamed = []
+        for i, p in enumerate(rest):
+            name = p.name
+            while name in leading or (name != p.name and name in taken):
+                name += "_"
+            by_position = i <= last and p.kind is Parameter.POSITIONAL_OR_KEYWORD
+            renamed.append(p.replace(name=name, kind=Parameter.POSITIONAL_ONLY if by_position else p.kind))
+        some = any(p.kind is Parameter.POSITIONAL_ONLY for p in renamed)
+        kind = Parameter.POSITIONAL_ONLY if some else Parameter.POSITIONAL_OR_KEYWORD
+        return [Parameter(name, kind, annotation=annotation) for name, annotation in leading.items()] + renamed
+
+    return change
+
+
+def _clashes(parameter: Parameter, names: Collection[str]) -> bool:
+    return parameter.name in names and parameter.kind is Parameter.POSITIONAL_OR_KEYWORD
+
+
+def without(position: int) -> Callable[[Parameters], Parameters]:
+    """Leaves out the argument in one position."""
+    variable = Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD
+    return lambda given: [p for n, p in enumerate(given) if n != position or p.kind in variable]
+
+
+def with_keyword(name: str, default: Any, annotation: Any) -> Callable[[Parameters], Parameters]:
+    """Takes arguments by position, and one by name."""
+    own = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return lambda given: [*(p for p in positional(given) if p.name != name), own]
+
+
+def pair_with(second: Any) -> Callable[[Any], Any]:
+    """The result comes with a second one."""
+    return lambda result: tuple[Any if result is Signature.empty else result, second]
+
+
+def first_of_pair(result: Any) -> Any:
+    """The first of two results."""
+    return typing.get_args(result)[0] if typing.get_origin(result) is tuple else result
+
+
+def second_of_pair(result: Any) -> Any:
+    """The second of two results; Any where it is not known."""
+    found = typing.get_args(result)
+    return found[1] if typing.get_origin(result) is tuple and len(found) == 2 else Any
+
+
+def sign(
+    function: Callable[..., Any],
+    fun: Callable[..., Any],
+    parameters: Callable[[Parameters], Parameters] = same,
+    result: Callable[[Any], Any] = same,
+) -> None:
+    """Gives `function`, made from `fun`, the signature of `fun` but for changes; none where that of `fun` is unknown.
+
+    Args:
+      function: the function that is made.
+      fun: the function that it is made from.
+      parameters: changes the arguments.
+      result: changes what is returned.
+    """
+    with contextlib.suppress(TypeError, ValueError, IndexError):
+        theirs = inspect.signature(fun)
+        given = parameters(list(theirs.parameters.values()))
+        signature = theirs.replace(parameters=given, return_annotation=result(theirs.return_annotation))
+        said = {p.name: p.annotation for p in given} | {"return": signature.return_annotation}
+        function.__signature__ = signature  # type: ignore[attr-defined]
+        function.__annotations__ = {name: value for name, value in said.items() if value is not Signature.empty}
+
+
+def like(
+    fun: Callable[..., Any],
+    parameters: Callable[[Parameters], Parameters] = same,
+    result: Callable[[Any], Any] = same,
+    attributes: bool = True,
+) -> Callable[[F], F]:
+    """`functools.wraps(fun)`, with a signature that says what is different.
+
+    Args:
+      fun: the function that is wrapped.
+      parameters: as for `sign`.
+      result: as for `sign`.
+      attributes: whether the attributes of `fun` are taken over too.
+    """
+
+    def decorate(function: F) -> F:
+        functools.update_wrapper(function, fun, updated=("__dict__",) if attributes else ())
+        sign(function, fun, parameters, result)
+        return function
+
+    return decorate
