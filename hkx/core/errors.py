@@ -222,6 +222,15 @@ class InvalidRNGError(HkxError, ValueError):
     """Something that is not a key was given where a key is needed."""
 
 
+class InvalidSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
+    """Something else was given where a whole number is taken, or one that is too small."""
+
+    def __init__(self, argument: str, value: object, least: int):
+        super().__init__(
+            f"`{argument}` must be an integer, at least {least}, got {shortened(value)} of type {type(value).__name__}."
+        )
+
+
 class InvalidParamsError(HkxError, TypeError):
     """`apply` was given something else than a mapping for its parameters or its state."""
 

@@ -37,15 +37,6 @@ class NotANumberError(HkxError, TypeError, ValueError):
         )
 
 
-class InvalidSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
-    """Something else was given where a layer takes a whole number, or one that is too small."""
-
-    def __init__(self, argument: str, value: object, least: int):
-        super().__init__(
-            f"`{argument}` must be an integer, at least {least}, got {shortened(value)} of type {type(value).__name__}."
-        )
-
-
 class OutOfRangeError(HkxError, ValueError):
     """A number is too small, too large, or no number at all."""
 

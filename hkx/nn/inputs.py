@@ -13,7 +13,8 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.nn.errors import InvalidInputError, InvalidSizeError, NotANumberError, OutOfRangeError, ScalarInputError
+from hkx.core.errors import InvalidSizeError
+from hkx.nn.errors import InvalidInputError, NotANumberError, OutOfRangeError, ScalarInputError
 
 
 def array_of(inputs: Any, layer: object, argument: str = "inputs") -> jax.Array:

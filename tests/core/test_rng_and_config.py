@@ -136,3 +136,62 @@ def test_nested_settings_are_those_of_haiku():
         return out
 
     assert program(hkx) == program(hk) == [(2, False), (4, False), (4, True), (1, True)]
+
+
+KEYS = {
+    "typed": (lambda: jax.random.key(0), (0,), jax.dtypes.prng_key),
+    "raw": (lambda: jax.random.PRNGKey(0), (0, 2), np.uint32),
+    "raw, of NumPy": (lambda: np.asarray(jax.random.PRNGKey(0)), (0, 2), np.uint32),
+    "seed": (lambda: 0, (0, 2), np.uint32),
+    "another implementation": (lambda: jax.random.key(0, impl="rbg"), (0,), jax.dtypes.prng_key),
+}
+
+
+@pytest.mark.parametrize(("key", "shape", "dtype"), KEYS.values(), ids=KEYS)
+def test_no_keys_are_an_empty_array_of_keys(key, shape, dtype):
+    def f():
+        none = hkx.next_rng_keys(0)
+        return none, hkx.next_rng_key()
+
+    apply = hkx.transform(f).apply
+    for run in (apply, jax.jit(apply)):
+        none, after = run({}, key())
+        assert none.shape == shape
+        assert jnp.issubdtype(none.dtype, dtype)
+        first = hkx.transform(hkx.next_rng_key).apply({}, key())  # none was drawn before it
+        np.testing.assert_array_equal(*(jax.random.bits(k) for k in (after, first)))
+    assert hkx.transform(f).init(key()) == {}
+
+
+def test_no_keys_may_be_taken_where_none_may_be_drawn():
+    def f():
+        return jax.jit(lambda: hkx.next_rng_keys(0))()
+
+    assert hkx.transform(f).apply({}, 0).shape == (0, 2)
+    keys = hkx.PRNGSequence(0)
+    assert keys.take(0) == ()
+    keys.reserve(0)
+    np.testing.assert_array_equal(next(keys), next(hkx.PRNGSequence(0)))
+
+
+TAKERS = {
+    "next_rng_keys": hkx.next_rng_keys,
+    "reserve_rng_keys": hkx.reserve_rng_keys,
+    "take": lambda n: hkx.PRNGSequence(0).take(n),
+    "reserve": lambda n: hkx.PRNGSequence(jax.random.key(0)).reserve(n),
+}
+
+
+@pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS)
+def test_what_is_no_number_of_keys_is_named(take):
+    for wrong in (-1, np.int64(-3), True, np.False_, 1.0, np.float32(2), "2", None, [2], np.ones(2, int)):
+        for error in (ValueError, TypeError):  # one error that programs which catch either do catch
+            with pytest.raises(error, match=r"`num` must be an integer, at least 0, got"):
+                hkx.transform(lambda wrong=wrong: take(wrong)).apply({}, 0)
+    for right in (2, np.int8(2), np.array(2), jnp.array(2)):
+        hkx.transform(lambda right=right: take(right)).apply({}, 0)
+
+
+def test_a_traced_number_of_keys_is_an_error_of_jax():
+    with pytest.raises(jax.errors.TracerIntegerConversionError):
+        jax.jit(lambda n: hkx.transform(hkx.next_rng_keys).apply({}, 0, n))(2)
