@@ -6,13 +6,35 @@ All of them are subclasses of the built-in exception that a program written for 
 from __future__ import annotations
 
 import difflib
+import types
 from collections.abc import Iterable
+from typing import Any
 
 import jax
 
 
+def _remade(cls: type[HkxError], args: tuple[Any, ...]) -> HkxError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    return error
+
+
 class HkxError(Exception):
     """The base of every exception that hkx raises by name."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python makes a copied or pickled exception again from its `args`, here the finished text, which is not what
+        # the constructors take. `__new__` alone puts the text back, and the state the rest: what is in the `__dict__`,
+        # notes too, and what built-in classes keep beside it, such as the `name` of an AttributeError. Its `obj` stays
+        # behind, as in Python's own pickles: it may be what cannot be pickled.
+        names = {
+            name
+            for cls in type(self).__mro__
+            for name, field in vars(cls).items()
+            if isinstance(field, types.MemberDescriptorType) and not name.startswith("_") and name != "obj"
+        }
+        fields = {name: value for name in names if (value := getattr(self, name, None)) is not None}
+        return _remade, (type(self), self.args), fields | self.__dict__
 
 
 def shortened(value: object) -> str:
