@@ -136,6 +136,6 @@ def test_what_is_really_raised_can_be_pickled_and_copied(use):
 def test_an_error_in_a_worker_process_comes_back():
     # spawned: a fork of a process that runs JAX may hang
     with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        with pytest.raises(hkx.errors.NotInTransformError, match="`hkx.get_parameter` must be used as part of an"):
+        with pytest.raises(hkx.errors.NotInTransformError, match=r"`hkx\.get_parameter` must be used as part of an"):
             pool.submit(hkx.get_parameter, "w", [2]).result(timeout=60)
         assert pool.submit(abs, -1).result(timeout=60) == 1  # the pool lives
