@@ -1,16 +1,17 @@
-"""Every mistake that hkx can name, one exception each, and the helpers that write their messages.
+"""Every mistake that hkx can name, one exception each.
 
 All of them are subclasses of the built-in exception that a program written for Haiku expects there.
 """
 
 from __future__ import annotations
 
-import difflib
 import types
 from collections.abc import Iterable
 from typing import Any
 
 import jax
+
+from hkx.core.near import nearest
 
 
 def _remade(cls: type[HkxError], args: tuple[Any, ...]) -> HkxError:
@@ -405,16 +406,6 @@ class AbstractInitError(HkxError, ValueError):
             "An initial value depends on the values of an argument that was given to `init` as a "
             "`jax.ShapeDtypeStruct`, which has none. Pass an array for that argument."
         )
-
-
-def nearest(path: str, known: Iterable[str], what: str) -> str:
-    """One line that names those of `known` that look most like `path`."""
-    known = list(known)
-    if not known:
-        return f"There are no {what} at all."
-    close = difflib.get_close_matches(path, known, n=3, cutoff=0.5) or known[:3]
-    more = f" (of {len(known)})" if len(known) > len(close) else ""
-    return f"The nearest {what} that exist{more}: {', '.join(repr(c) for c in close)}."
 
 
 class ShardingRuleError(HkxError, ValueError):

@@ -139,3 +139,108 @@ def test_an_error_in_a_worker_process_comes_back():
         with pytest.raises(hkx.errors.NotInTransformError, match=r"`hkx\.get_parameter` must be used as part of an"):
             pool.submit(hkx.get_parameter, "w", [2]).result(timeout=60)
         assert pool.submit(abs, -1).result(timeout=60) == 1  # the pool lives
+
+
+class Net(hkx.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = hkx.Linear(1)
+
+    def embed(self, x):
+        return self.encodr(x)
+
+    @property
+    def broken(self):
+        return self.encoder.outputsize
+
+
+def within(f):
+    return hkx.transform(f).apply({}, 0)
+
+
+TYPOS = {
+    "a layer": (lambda: hkx.Liner, "module 'hkx' has no attribute 'Liner'", "Linear"),
+    "in another case": (lambda: hkx.lstm, "module 'hkx' has no attribute 'lstm'", "LSTM"),
+    "an operator of rlx": (lambda: rlx.td_learnin, "module 'rlx' has no attribute 'td_learnin'", "td_learning"),
+    "of experimental": (lambda: hkx.experimental.tabulat, "has no attribute 'tabulat'", "tabulate"),
+    "an attribute of a module": (
+        lambda: within(lambda: Net().embed(X)),
+        "'Net' object has no attribute 'encodr'",
+        "encoder",
+    ),
+    "a method of a module": (lambda: within(lambda: Net().embd), "'Net' object has no attribute 'embd'", "embed"),
+    "in a property": (
+        lambda: within(lambda: Net().broken),
+        "'Linear' object has no attribute 'outputsize'",
+        "output_size",
+    ),
+}
+
+
+@pytest.mark.parametrize(("use", "text", "meant"), TYPOS.values(), ids=TYPOS)
+def test_a_log_says_what_was_meant(use, text, meant):
+    with pytest.raises(AttributeError) as error:
+        use()
+    assert str(error.value).endswith(f"{text}. Did you mean: {meant!r}?")
+    logged = "".join(traceback.format_exception(error.value))
+    assert logged.count("Did you mean") == 1  # Python itself does not ask once more
+    same_text = [str(other) for other in (copy.copy(error.value), pickle.loads(pickle.dumps(error.value)))]
+    assert same_text == [str(error.value)] * 2
+
+
+@pytest.mark.parametrize("use", [lambda: hkx.Xylophone, lambda: rlx.xylophone, lambda: within(lambda: Net().xylophone)])
+def test_nothing_is_meant_where_nothing_is_near(use):
+    with pytest.raises(AttributeError, match=r"has no attribute '[Xx]ylophone'$"):
+        use()
+
+
+def test_attributes_that_libraries_look_for_are_absent_as_ever():
+    assert not hasattr(hkx, "__path__x") and not hasattr(rlx, "__wrapped__")
+    assert getattr(hkx, "Liner", None) is None
+    assert within(lambda: getattr(Net(), "encodr", 3)) == 3
+    assert within(lambda: not hasattr(Net(), "_hkx_made_wit"))
+
+
+def missing(path, known):
+    """The line about names that are near, of the error for a parameter of this full name among those."""
+    module, _, name = path.rpartition("/")
+    params = {}
+    for other in known:
+        bundle, _, own = other.rpartition("/")
+        params.setdefault(bundle, {})[own] = np.zeros(1)
+
+    with pytest.raises(hkx.errors.MissingParameterError) as error:
+        hkx.transform(lambda: Named(name=module)(name)).apply(params, None)
+    return str(error.value).splitlines()[1]
+
+
+class Named(hkx.Module):
+    def __call__(self, name):
+        return hkx.get_parameter(name, [1], init=jnp.zeros)
+
+
+NEAR = {
+    "another spelling": ("linear/w", ["liner/w", "conv2_d/w"], ["liner/w"]),
+    "a number": ("linear/w", ["linear_1/w", "conv2_d/w", "embed/w"], ["linear_1/w"]),
+    "the same module": ("linear/w", ["linear/b", "conv2_d/w"], ["linear/b"]),
+    "the same in another module": ("linear/w", ["autoencoder/~/decoder/~/linear/w", "conv2_d/w"], "first"),
+    "none": ("linear/w", ["conv2_d/w", "layer_norm/scale", "layer_norm/offset", "embed/embeddings"], []),
+    "none but for the name": ("linear/w", ["a/w", "b/w", "conv/w"], []),
+}
+
+
+@pytest.mark.parametrize(("path", "known", "near"), NEAR.values(), ids=NEAR)
+def test_only_names_that_are_near_are_called_nearest(path, known, near):
+    line = missing(path, known)
+    near = known[:1] if near == "first" else near
+    assert [other for other in known if repr(other) in line] == near
+    if near:
+        assert line.startswith(f"The nearest parameters that exist (of {len(known)}): ")
+    else:
+        assert line == f"None of the {len(known)} parameters that exist has a name near to it."
+
+
+def test_states_likewise():
+    f = hkx.transform_with_state(lambda: hkx.get_state("counter"))
+    with pytest.raises(hkx.errors.MissingStateError, match="None of the 1 states that exist has a name near to it"):
+        f.apply({}, {"~": {"mean": 1}}, None)
