@@ -40,8 +40,9 @@ def static_unroll(
     Compilation takes longer than with `hkx.dynamic_unroll`, and the result may run faster for short sequences on a GPU
     or TPU. On a CPU it runs slower: there XLA computes chains of elementwise operations, such as the cell of an LSTM,
     again for each of their uses, and the gradient of T steps grows with the square of T. Where nobody can see the
-    difference, that is in a compiled program on a CPU, for a core made of this package's own cells with no hooks
-    around, the steps are therefore compiled as a loop.
+    difference, that is in `jax.jit` and the like, for a core made of this package's own cells with no hooks around, the
+    core is therefore called once, and JAX makes of it a loop in a program for a CPU and copies for every step in one
+    for any other platform, whichever machine it is compiled on.
 
     Args:
       core: an `hkx.RNNCore`, or a function of inputs and state that returns outputs and state.
@@ -70,8 +71,8 @@ def static_unroll(
     if not time_major:
         input_sequence = _swap_time_and_batch(input_sequence)
     _length(input_sequence)
-    if _better_as_loop(core, input_sequence, initial_state):
-        state, stacked = jax.lax.scan(_step_of(core), initial_state, input_sequence)
+    if _may_be_a_loop(core, input_sequence, initial_state):
+        state, stacked = _loop_on_a_cpu(_step_of(core), initial_state, input_sequence)
         return (stacked if time_major else _swap_time_and_batch(stacked)), state
     outputs, state = [], initial_state
     leaves, structure = jax.tree.flatten(input_sequence)
@@ -96,9 +97,21 @@ def _step_of(core: Callable[[Any, Any], tuple[Any, Any]]) -> Callable[[Any, Any]
     return step
 
 
-def _better_as_loop(core: Any, input_sequence: Any, initial_state: Any) -> bool:
+def _loop_on_a_cpu(step: Callable[[Any, Any], tuple[Any, Any]], initial_state: Any, input_sequence: Any) -> Any:
+    """`jax.lax.scan`: in a program for a CPU a loop, in one for another platform a copy of the step for every entry."""
+
+    def unrolled(state: Any, sequence: Any) -> tuple[Any, Any]:
+        return jax.lax.scan(step, state, sequence, unroll=True)
+
+    def loop(state: Any, sequence: Any) -> tuple[Any, Any]:
+        return jax.lax.scan(step, state, sequence)
+
+    return jax.lax.platform_dependent(initial_state, input_sequence, cpu=loop, default=unrolled)
+
+
+def _may_be_a_loop(core: Any, input_sequence: Any, initial_state: Any) -> bool:
     """Whether the steps may be compiled as a loop, with nothing to be seen of it but the time that it saves."""
-    if not (recording() and jax.default_backend() == "cpu" and _has_no_python_of_a_user(core)):
+    if not (recording() and _has_no_python_of_a_user(core)):
         return False
     if running_init() or any(local.hooks.values()):
         return False
