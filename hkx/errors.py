@@ -59,6 +59,7 @@ from hkx.nn.errors import InvalidPaddingError as InvalidPaddingError
 from hkx.nn.errors import InvalidRankError as InvalidRankError
 from hkx.nn.errors import InvalidReshapeError as InvalidReshapeError
 from hkx.nn.errors import InvalidWindowError as InvalidWindowError
+from hkx.nn.errors import LeadingDimensionsError as LeadingDimensionsError
 from hkx.nn.errors import MaskShapeError as MaskShapeError
 from hkx.nn.errors import MissingAverageError as MissingAverageError
 from hkx.nn.errors import NotABoolError as NotABoolError

@@ -22,13 +22,23 @@ def _swap_time_and_batch(tree: Any) -> Any:
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), tree)
 
 
+def _time_first(sequence: Any) -> Any:
+    for leaf in jax.tree.leaves(sequence):
+        if jnp.ndim(leaf) < 2:
+            raise ValueError(
+                "`input_sequence` must hold arrays [B, T, ...] if not `time_major`, got one of shape "
+                f"{jnp.shape(leaf)}."
+            )
+    return _swap_time_and_batch(sequence)
+
+
 def _length(sequence: Any) -> int:
     leaves = jax.tree.leaves(sequence)
     if not leaves:
         raise ValueError("`input_sequence` holds no array, so its length is not known.")
     for leaf in leaves:
         if not jnp.shape(leaf):
-            raise ValueError(f"`input_sequence` must hold arrays with a time axis, got {leaf!r} of shape ().")
+            raise ValueError("`input_sequence` must hold arrays with a time axis, got one of shape ().")
     return jnp.shape(leaves[0])[0]
 
 
@@ -69,7 +79,7 @@ def static_unroll(
       ((5, 2, 4), (2, 4))
     """
     if not time_major:
-        input_sequence = _swap_time_and_batch(input_sequence)
+        input_sequence = _time_first(input_sequence)
     _length(input_sequence)
     if _may_be_a_loop(core, input_sequence, initial_state):
         state, stacked = _loop_on_a_cpu(_step_of(core), initial_state, input_sequence)
@@ -184,7 +194,7 @@ def dynamic_unroll(
       ((5, 2, 4), (2, 4))
     """
     if not time_major:
-        input_sequence = _swap_time_and_batch(input_sequence)
+        input_sequence = _time_first(input_sequence)
     if sequence_lengths is not None:
         steps = jnp.arange(_length(input_sequence)).reshape((-1,) + (1,) * jnp.ndim(sequence_lengths))
         input_sequence = input_sequence, steps < jnp.expand_dims(jnp.asarray(sequence_lengths), 0)
@@ -258,8 +268,8 @@ class Bidirectional(Module):
         """Unrolls both cores.
 
         Args:
-          input_sequence: a tree of arrays `[T, B, ...]`, or `[B, T, ...]` if not `time_major`.
-          initial_states: the initial states of both cores; None takes `initial_state(B)` of each.
+          input_sequence: a tree of arrays `[T, B, ...]` (or `[T, F]`), or `[B, T, ...]` if not `time_major`.
+          initial_states: the initial states of both cores; None takes `initial_state(B)` of each, or that of no batch.
           time_major: whether time is the first axis of inputs and outputs, or the second.
           sequence_lengths: see `hkx.dynamic_unroll`.
           unroll: see `hkx.dynamic_unroll`.
@@ -268,7 +278,10 @@ class Bidirectional(Module):
           The merged outputs, in the layout of the inputs, and the final states of both cores.
         """
         if initial_states is None:
-            batch_size = jnp.shape(jax.tree.leaves(input_sequence)[0])[1 if time_major else 0]
+            _length(input_sequence)
+            shape = jnp.shape(jax.tree.leaves(input_sequence)[0])
+            unbatched = time_major and len(shape) < 3  # [T, F]
+            batch_size = None if unbatched else shape[1 if time_major else 0]
             initial_states = self.forward.initial_state(batch_size), self.backward.initial_state(batch_size)
         (ahead, first), (back, second) = (
             dynamic_unroll(
