@@ -83,7 +83,7 @@ def current_settings() -> Settings:
     return _local.layers.in_force
 
 
-def replace_settings(**changes: bool | int | None) -> Settings:
+def replace_settings(**changes: bool | int | str | None) -> Settings:
     """Changes this thread's settings and returns those that were in force before; None leaves a setting as it is."""
     before = current_settings()
     _local.layers.replace(changes)
@@ -91,7 +91,7 @@ def replace_settings(**changes: bool | int | None) -> Settings:
 
 
 @contextlib.contextmanager
-def settings_scope(**changes: bool | int | None) -> Iterator[None]:
+def settings_scope(**changes: bool | int | str | None) -> Iterator[None]:
     """Changes settings of the thread that enters the `with` block until it ends, in whichever thread that is."""
     layers = _local.layers
     layer = layers.open(changes)
