@@ -60,6 +60,12 @@ def context(
 ) -> contextlib.AbstractContextManager[None]:
     """Changes settings of this thread until the `with` block ends; the arguments are those of `set`.
 
+    The end takes back what the context changed and nothing else, in whatever order several contexts end. What `set`
+    changes in between holds on, except for a setting that an open context changes too: that one goes back with it.
+
+    Raises:
+      ValueError: on entering the block, as `set`.
+
     Example:
 
       >>> import hkx

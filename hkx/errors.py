@@ -8,6 +8,7 @@ from hkx.core.errors import IntermediateInInnerTraceError as IntermediateInInner
 from hkx.core.errors import InvalidNameError as InvalidNameError
 from hkx.core.errors import InvalidParamsError as InvalidParamsError
 from hkx.core.errors import InvalidRNGError as InvalidRNGError
+from hkx.core.errors import InvalidSizeError as InvalidSizeError
 from hkx.core.errors import InvalidTemplateError as InvalidTemplateError
 from hkx.core.errors import InvalidTransformedError as InvalidTransformedError
 from hkx.core.errors import JaxUsageError as JaxUsageError
@@ -59,8 +60,8 @@ from hkx.nn.errors import InvalidLengthError as InvalidLengthError
 from hkx.nn.errors import InvalidPaddingError as InvalidPaddingError
 from hkx.nn.errors import InvalidRankError as InvalidRankError
 from hkx.nn.errors import InvalidReshapeError as InvalidReshapeError
-from hkx.nn.errors import InvalidSizeError as InvalidSizeError
 from hkx.nn.errors import InvalidWindowError as InvalidWindowError
+from hkx.nn.errors import LeadingDimensionsError as LeadingDimensionsError
 from hkx.nn.errors import MaskShapeError as MaskShapeError
 from hkx.nn.errors import MissingAverageError as MissingAverageError
 from hkx.nn.errors import NotABoolError as NotABoolError

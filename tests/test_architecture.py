@@ -23,6 +23,7 @@ FLOORS = {
     "hkx.core.types": 0,
     "hkx.core.errors": 0,
     "hkx.core.lazy": 0,
+    "hkx.core.near": 0,
     "hkx.core.settings": 0,
     "hkx.core.slips": 0,
     "hkx.core.signatures": 0,

@@ -1,18 +1,41 @@
-"""Every mistake that hkx can name, one exception each, and the helpers that write their messages.
+"""Every mistake that hkx can name, one exception each.
 
 All of them are subclasses of the built-in exception that a program written for Haiku expects there.
 """
 
 from __future__ import annotations
 
-import difflib
+import types
 from collections.abc import Iterable
+from typing import Any
 
 import jax
+
+from hkx.core.near import nearest
+
+
+def _remade(cls: type[HkxError], args: tuple[Any, ...]) -> HkxError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    return error
 
 
 class HkxError(Exception):
     """The base of every exception that hkx raises by name."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Python makes a copied or pickled exception again from its `args`, here the finished text, which is not what
+        # the constructors take. `__new__` alone puts the text back, and the state the rest: what is in the `__dict__`,
+        # notes too, and what built-in classes keep beside it, such as the `name` of an AttributeError. Its `obj` stays
+        # behind, as in Python's own pickles: it may be what cannot be pickled.
+        names = {
+            name
+            for cls in type(self).__mro__
+            for name, field in vars(cls).items()
+            if isinstance(field, types.MemberDescriptorType) and not name.startswith("_") and name != "obj"
+        }
+        fields = {name: value for name in names if (value := getattr(self, name, None)) is not None}
+        return _remade, (type(self), self.args), fields | self.__dict__
 
 
 def shortened(value: object) -> str:
@@ -222,6 +245,15 @@ class InvalidRNGError(HkxError, ValueError):
     """Something that is not a key was given where a key is needed."""
 
 
+class InvalidSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
+    """Something else was given where a whole number is taken, or one that is too small."""
+
+    def __init__(self, argument: str, value: object, least: int):
+        super().__init__(
+            f"`{argument}` must be an integer, at least {least}, got {shortened(value)} of type {type(value).__name__}."
+        )
+
+
 class InvalidParamsError(HkxError, TypeError):
     """`apply` was given something else than a mapping for its parameters or its state."""
 
@@ -399,16 +431,6 @@ class InitDependsOnTracingError(HkxError, ValueError):
             "uses what changes from one call to the next. Make it do the same in both, or use "
             '`hkx.transform(f, init="eager")`.'
         )
-
-
-def nearest(path: str, known: Iterable[str], what: str) -> str:
-    """One line that names those of `known` that look most like `path`."""
-    known = list(known)
-    if not known:
-        return f"There are no {what} at all."
-    close = difflib.get_close_matches(path, known, n=3, cutoff=0.5) or known[:3]
-    more = f" (of {len(known)})" if len(known) > len(close) else ""
-    return f"The nearest {what} that exist{more}: {', '.join(repr(c) for c in close)}."
 
 
 class ShardingRuleError(HkxError, ValueError):

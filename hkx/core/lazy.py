@@ -44,8 +44,13 @@ def lazy_exports(
         home = homes.get(name)
         if home is None:
             advice = f": {instead[name]}" if instead and name in instead else ""
-            # Given `obj`, Python itself asks "Did you mean …?" where one of its names is near.
-            raise AttributeError(f"module {package!r} has no attribute {name!r}{advice}", name=name, obj=module)
+            if not advice and not name.startswith("_"):
+                lower = {known.lower(): known for known in homes}
+                near = importlib.import_module("difflib").get_close_matches(name.lower(), lower, n=1, cutoff=0.7)
+                advice = f". Did you mean: {lower[near[0]]!r}?" if near else ""
+            # Given `obj`, Python itself asks the same, but only in what it prints itself, which a log is not.
+            obj = None if advice.endswith("?") else module
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{advice}", name=name, obj=obj)
         submodule = home == package
         loaded = importlib.import_module(f"{package}.{name}" if submodule else home)
         value = loaded if submodule else getattr(loaded, name)

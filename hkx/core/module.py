@@ -23,6 +23,7 @@ from hkx.core.errors import (
 from hkx.core.frame import Scope, current_frame, local
 from hkx.core.hooks import MethodContext, chained
 from hkx.core.naming import ForcedName, note_below, snake_case, unique_name, valid_name
+from hkx.core.near import did_you_mean
 from hkx.core.settings import current_settings
 from hkx.core.signatures import sign, with_leading
 from hkx.core.slips import OF_MODULES
@@ -238,6 +239,9 @@ class Module(metaclass=ModuleMetaclass):
             try:
                 return object.__getattribute__(self, name)  # raises again what it raised before, in a property too
             except AttributeError as error:
+                absent = not name.startswith("_") and not hasattr(type(self), name)  # and no property that failed
+                if absent and (meant := did_you_mean(name, {*vars(self), *dir(type(self))})):
+                    error.args, error.name, error.obj = (f"{error}{meant}",), name, None  # given it, Python asks again
                 if callable(getattr(type(self), "setup", None)):
                     error.add_note("Unless you do, nobody calls `setup`: make modules in `__init__`, or where needed.")
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import functools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -12,7 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.errors import InvalidRNGError, KeyInInnerTraceError, MissingRNGError, shortened
+from hkx.core.errors import (
+    InvalidRNGError,
+    InvalidSizeError,
+    KeyInInnerTraceError,
+    MissingRNGError,
+    shortened,
+)
 from hkx.core.frame import TraceMark, current_frame, effectful_frame, local
 from hkx.core.settings import current_settings
 from hkx.core.types import Array, PRNGKey
@@ -63,6 +70,20 @@ def split_key(key: Array, num: int) -> Sequence[Array]:
     return tuple(jax.random.split(key, num))
 
 
+def _number_of_keys(num: Any) -> int:
+    """`num` as an int, if it can be a number of keys."""
+    if not isinstance(num, (bool, np.bool_)):
+        try:
+            number = operator.index(num)
+        except TypeError as error:
+            if isinstance(error, jax.errors.JAXTypeError):  # traced: JAX says what to do
+                raise
+        else:
+            if number >= 0:
+                return number
+    raise InvalidSizeError("num", num, 0)
+
+
 class PRNGSequence:
     """An iterator of random keys that are all different.
 
@@ -73,6 +94,7 @@ class PRNGSequence:
 
     Raises:
       InvalidRNGError: if it is none of these.
+      InvalidSizeError: by `take` and `reserve`, if the number of keys is negative, or not a whole number.
       KeyInInnerTraceError: on drawing, inside a JAX transform that the sequence was made outside of, where every
         iteration would see the same key.
 
@@ -127,7 +149,7 @@ class PRNGSequence:
 
     def reserve(self, num: int) -> None:
         """Splits off `num` keys in one operation, to be handed out later."""
-        if num > 0:
+        if num := _number_of_keys(num):
             self._check()
             self._key, *new = self._split(self._key, num + 1)
             self._subkeys.extend(new)
@@ -135,7 +157,7 @@ class PRNGSequence:
     def reserve_up_to_full(self) -> None:
         """Has exactly as many keys in reserve as `hkx.config` says."""
         missing = current_settings().rng_reserve_size - len(self._subkeys)
-        self.reserve(missing)
+        self.reserve(max(missing, 0))
         for _ in range(-missing):
             self._subkeys.pop()
 
@@ -148,10 +170,17 @@ class PRNGSequence:
 
     def take(self, num: int) -> tuple[Array, ...]:
         """The next `num` keys."""
+        num = _number_of_keys(num)
         if num > len(self._subkeys):
             self.reserve(num - len(self._subkeys))
-        self._check()
+        if num:
+            self._check()
         return tuple(self._subkeys.popleft() for _ in range(num))
+
+    def take_stacked(self, num: int) -> Array:
+        """The next `num` keys as one array, of size 0 for none."""
+        keys = self.take(num)
+        return jnp.stack(keys) if keys else jnp.asarray(self._key)[None][:0]
 
     def __iter__(self) -> Iterator[Array]:
         return self
@@ -193,7 +222,8 @@ def next_rng_keys(num: int) -> Array:
       num: how many, at least 0.
 
     Raises:
-      the same as `next_rng_key`.
+      InvalidSizeError: if `num` is negative, or not a whole number.
+      and the same as `next_rng_key`.
 
     Example:
 
@@ -201,7 +231,7 @@ def next_rng_keys(num: int) -> Array:
       >>> hkx.transform(lambda: hkx.next_rng_keys(3)).apply({}, jax.random.key(0)).shape
       (3,)
     """
-    return jnp.stack(_sequence("next_rng_keys").take(num))
+    return _sequence("next_rng_keys").take_stacked(num)
 
 
 def maybe_next_rng_key() -> Array | None:
@@ -224,11 +254,12 @@ def reserve_rng_keys(num: int) -> None:
     """Splits off `num` keys in one operation, which later draws then use up.
 
     Args:
-      num: how many. One split into many compiles to less than many splits into two. The keys differ from those that
-        would have been drawn without it.
+      num: how many, at least 0. One split into many compiles to less than many splits into two. The keys differ from
+        those that would have been drawn without it.
 
     Raises:
-      the same as `next_rng_key`.
+      InvalidSizeError: if `num` is negative, or not a whole number.
+      and the same as `next_rng_key`.
 
     Example:
 

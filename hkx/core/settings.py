@@ -9,6 +9,8 @@ import typing
 from collections.abc import Iterator
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 InitSetting: TypeAlias = Literal["traced", "eager", "check"]
 
 
@@ -30,46 +32,83 @@ class Settings:
     restore_flatmap: bool = False
     rng_reserve_size: int = 1
 
+    def __post_init__(self) -> None:
+        size = self.rng_reserve_size
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+            raise ValueError(f"`rng_reserve_size`, the RNG reserve size, must be an int of at least 1, got {size!r}.")
+        init_setting(self.init)
 
-_of_main_thread = Settings()
+
+class _Layers:
+    """The settings of one thread: what was set, and over it what each open context changes, the latest on top."""
+
+    def __init__(self, settings: Settings):
+        self._lowest: dict[str, Any] = dataclasses.asdict(settings)
+        self._contexts: list[dict[str, Any]] = []
+        self.in_force = settings
+
+    def _layer_of(self, name: str) -> dict[str, Any]:
+        """The uppermost layer that says what a setting is."""
+        return next((layer for layer in reversed(self._contexts) if name in layer), self._lowest)
+
+    def _update(self) -> None:
+        self.in_force = Settings(**{name: self._layer_of(name)[name] for name in self._lowest})
+
+    def _checked(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """Those that change something; raises while nothing is changed yet."""
+        changes = {name: value for name, value in changes.items() if value is not None}
+        dataclasses.replace(self.in_force, **changes)
+        return changes
+
+    def replace(self, changes: dict[str, Any]) -> None:
+        """Changes settings until the contexts end that changed them before."""
+        for name, value in self._checked(changes).items():
+            self._layer_of(name)[name] = value
+        self._update()
+
+    def open(self, changes: dict[str, Any]) -> dict[str, Any]:
+        """Puts a layer on top, which `close` takes away again, and it alone: contexts may end in any order."""
+        layer = self._checked(changes)
+        self._contexts.append(layer)
+        self._update()
+        return layer
+
+    def close(self, layer: dict[str, Any]) -> None:
+        """Takes away a layer."""
+        self._contexts = [other for other in self._contexts if other is not layer]
+        self._update()
+
+
+_of_main_thread = _Layers(Settings())
 
 
 class _Local(threading.local):
     def __init__(self) -> None:
-        self.settings = _of_main_thread
+        is_main = threading.current_thread() is threading.main_thread()
+        self.layers = _of_main_thread if is_main else _Layers(_of_main_thread.in_force)
 
 
 _local = _Local()
 
 
-def _put(settings: Settings) -> None:
-    global _of_main_thread
-    _local.settings = settings
-    if threading.current_thread() is threading.main_thread():
-        _of_main_thread = settings
-
-
 def current_settings() -> Settings:
     """The settings of this thread."""
-    return _local.settings
+    return _local.layers.in_force
 
 
-def replace_settings(**changes: Any) -> Settings:
+def replace_settings(**changes: bool | int | str | None) -> Settings:
     """Changes this thread's settings and returns those that were in force before; None leaves a setting as it is."""
-    size = changes.get("rng_reserve_size")
-    if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-        raise ValueError(f"`rng_reserve_size` must be an int of at least 1, got {size!r}.")
-    init_setting(changes.get("init"))
-    before = _local.settings
-    _put(dataclasses.replace(before, **{k: v for k, v in changes.items() if v is not None}))  # type: ignore[arg-type]
+    before = current_settings()
+    _local.layers.replace(changes)
     return before
 
 
 @contextlib.contextmanager
-def settings_scope(**changes: Any) -> Iterator[None]:
-    """Changes this thread's settings until the `with` block ends."""
-    before = replace_settings(**changes)
+def settings_scope(**changes: bool | int | str | None) -> Iterator[None]:
+    """Changes settings of the thread that enters the `with` block until it ends, in whichever thread that is."""
+    layers = _local.layers
+    layer = layers.open(changes)
     try:
         yield
     finally:
-        _put(before)
+        layers.close(layer)

@@ -19,6 +19,7 @@ from hkx.core.errors import (
     NotCallableError,
 )
 from hkx.core.frame import Frame, current_frame, local, paths
+from hkx.core.near import did_you_mean
 from hkx.core.rng import PRNGSequence, as_key
 from hkx.core.sampling import running_recorder
 from hkx.core.settings import InitSetting, init_setting
@@ -35,7 +36,12 @@ ApplyP = ParamSpec("ApplyP")
 def _no_such_attribute(pair: Any, name: str) -> Any:
     if name in OF_TRANSFORMED:
         raise NoSuchAttributeError(pair, name, OF_TRANSFORMED[name])
-    return object.__getattribute__(pair, name)
+    try:
+        return object.__getattribute__(pair, name)
+    except AttributeError as error:
+        if not name.startswith("_") and (meant := did_you_mean(name, dir(type(pair)))):
+            error.args, error.name, error.obj = (f"{error}{meant}",), name, None
+        raise
 
 
 def _not_callable(pair: Any, *args: Any, **kwargs: Any) -> Any:

@@ -146,7 +146,7 @@ def weights_to_hkx(prefix: str, local: Weights, module: str, unit: Mapping[str, 
     for key, value in local.items():
         if key in averages_of(module):
             ema = averages_of(module)[key]
-            count = max(int(local.get("num_batches_tracked", np.array(0))), _WARM)
+            count = min(max(int(local.get("num_batches_tracked", np.array(0))), _WARM), np.iinfo(np.int32).max)
             out |= {f"{ema}/average": value, f"{ema}/hidden": value, f"{ema}/counter": np.array(count)}
         elif key != "num_batches_tracked":
             if key not in rules:

@@ -9,6 +9,8 @@ from hkx import initializers
 from hkx.core.module import Module
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
+from hkx.nn.errors import InvalidRankError
+from hkx.nn.inputs import array_of
 
 
 class PReLU(Module):
@@ -38,8 +40,16 @@ class PReLU(Module):
         self.alpha_init = alpha_init or initializers.Constant(0.25)
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Applies the activation to an array of any shape and floating dtype."""
-        shape = jnp.shape(x)
-        axes = () if self.param_axis is None else (self.param_axis % len(shape),)
-        alpha = get_parameter("alpha", [shape[i] for i in axes], jnp.result_type(x), init=self.alpha_init)
+        """Applies the activation to an array of any shape and floating dtype.
+
+        Raises:
+          InvalidRankError: if it has no dimension `param_axis`.
+        """
+        x = array_of(x, self, "x")
+        shape, axes = x.shape, ()
+        if self.param_axis is not None:
+            if not -len(shape) <= self.param_axis < len(shape):
+                raise InvalidRankError("PReLU", "x", shape, max(self.param_axis + 1, -self.param_axis))
+            axes = (self.param_axis % len(shape),)
+        alpha = get_parameter("alpha", [shape[i] for i in axes], x.dtype, init=self.alpha_init)
         return jnp.where(x >= 0, x, jax.lax.broadcast_in_dim(alpha, shape, axes) * x)

@@ -10,6 +10,7 @@ import numpy as np
 
 from hkx.core.module import Module
 from hkx.nn.dimensions import per_dimension
+from hkx.nn.inputs import array_with_dimensions
 
 
 class AdaptiveAvgPool(Module):
@@ -40,14 +41,16 @@ class AdaptiveAvgPool(Module):
         """Pools `value`, `[N, *spatial, C]` or with the channels elsewhere, of any floating dtype.
 
         Raises:
+          ScalarInputError: if `value` is a scalar.
           TypeError: if `output_shape` has neither one entry nor one for each spatial dimension.
         """
-        rank = jnp.ndim(value)
+        value = array_with_dimensions(value, self)
+        rank = value.ndim
         spatial = [i for i in range(1, rank) if i != self.channel_axis % rank]
         for axis, size in zip(spatial, per_dimension(self.output_shape, len(spatial), "output_shape"), strict=True):
             if size is not None and size != value.shape[axis]:
                 value = _averaged(value, axis, size)
-        return jnp.asarray(value)
+        return value
 
 
 def _averaged(value: jax.Array, axis: int, size: int) -> jax.Array:

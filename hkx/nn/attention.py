@@ -10,7 +10,8 @@ from hkx import initializers
 from hkx.core.module import Module
 from hkx.core.naming import transparent
 from hkx.core.types import Initializer
-from hkx.nn.inputs import array_of, integer
+from hkx.nn.errors import LeadingDimensionsError
+from hkx.nn.inputs import integer, sequences_of
 from hkx.nn.linear import Linear
 
 
@@ -90,9 +91,13 @@ class MultiHeadAttention(Module):
           `[..., T', model_size]`.
 
         Raises:
+          InvalidRankError: if `query`, `key` or `value` has less than two dimensions.
+          LeadingDimensionsError: if their shapes do not fit each other.
           ValueError: if the mask has another number of dimensions.
         """
-        query, key, value = (array_of(x, self, n) for n, x in (("query", query), ("key", key), ("value", value)))
+        (query, key, value), _ = sequences_of(self, query=query, key=key, value=value)
+        if key.shape[-2] != value.shape[-2]:
+            raise LeadingDimensionsError("MultiHeadAttention", "value", value.shape, f"T = {key.shape[-2]} as in `key`")
         query_heads = self._project(query, self.key_size, "query")
         key_heads = self._project(key, self.key_size, "key")
         value_heads = self._project(value, self.value_size, "value")

@@ -13,6 +13,8 @@ from hkx import initializers
 from hkx.core.module import Module
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
+from hkx.nn.errors import InvalidRankError
+from hkx.nn.inputs import array_of
 
 _EQUATION = re.compile(r"([A-Za-z.]+),([A-Za-z]+)->([A-Za-z.]+)")
 
@@ -74,7 +76,14 @@ class Einsum(Module):
 
         Returns:
           The result, of the shape that the equation says.
+
+        Raises:
+          InvalidRankError: if `x` has not as many dimensions as the equation says.
         """
+        x = array_of(x, self, "x")
+        letters = len(self._input.replace(".", ""))
+        if x.ndim < letters or (x.ndim > letters and "." not in self._input):
+            raise InvalidRankError("Einsum", "x", x.shape, letters if "." in self._input else [letters])
         sizes = dict(zip(self._kernel, self.shape, strict=True))
         terms = int(np.prod([n for letter, n in sizes.items() if letter not in self._output]))
         w_init = self.w_init or initializers.TruncatedNormal(1.0 / np.sqrt(max(terms, 1)))

@@ -37,15 +37,6 @@ class NotANumberError(HkxError, TypeError, ValueError):
         )
 
 
-class InvalidSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
-    """Something else was given where a layer takes a whole number, or one that is too small."""
-
-    def __init__(self, argument: str, value: object, least: int):
-        super().__init__(
-            f"`{argument}` must be an integer, at least {least}, got {shortened(value)} of type {type(value).__name__}."
-        )
-
-
 class OutOfRangeError(HkxError, ValueError):
     """A number is too small, too large, or no number at all."""
 
@@ -139,12 +130,23 @@ class InvalidPaddingError(HkxError, ValueError, RuntimeError, TypeError, Asserti
 class InvalidRankError(HkxError, ValueError, TypeError, IndexError, AttributeError):
     """An input of a layer has too few or too many dimensions."""
 
-    def __init__(self, module: str, argument: str, shape: tuple[int, ...], expected: Iterable[int]):
+    def __init__(self, module: str, argument: str, shape: tuple[int, ...], expected: Iterable[int] | int):
+        if isinstance(expected, int):
+            ranks, advice = f"at least {expected}", "Leading dimensions of size 1 may be added, `x[None]`."
+        else:
+            ranks = f"in {list(expected)}"
+            advice = "To apply a layer over further leading dimensions, use `hkx.BatchApply` or `jax.vmap`."
         super().__init__(
-            f"Input to {module} needs to have rank in {list(expected)}, but input has shape {tuple(shape)}: "
-            f"`{argument}` is of rank {len(shape)}. To apply a layer over further leading dimensions, use "
-            "`hkx.BatchApply` or `jax.vmap`."
+            f"Input to {module} needs to have rank {ranks}, but input has shape {tuple(shape)}: "
+            f"`{argument}` is of rank {len(shape)}. {advice}"
         )
+
+
+class LeadingDimensionsError(HkxError, ValueError, TypeError):
+    """Two arguments of a layer have leading dimensions that do not broadcast to each other."""
+
+    def __init__(self, module: str, argument: str, shape: tuple[int, ...], expected: str):
+        super().__init__(f"`{argument}` of `{module}` has shape {tuple(shape)}, expected {expected}.")
 
 
 class InvalidWindowError(HkxError, ValueError, AssertionError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +13,8 @@ import jax.numpy as jnp
 from hkx.core.module import Module
 from hkx.core.naming import transparent
 from hkx.core.types import Initializer
+from hkx.nn.errors import LeadingDimensionsError
+from hkx.nn.inputs import sequences_of
 from hkx.nn.linear import Linear
 from hkx.nn.rotary import RotaryEmbedding
 
@@ -19,8 +23,8 @@ class KeyValueCache(NamedTuple):
     """The keys and values of the tokens so far; see `hkx.GroupedQueryAttention.initial_cache`.
 
     Attributes:
-      key: `[B, S, num_kv_heads, key_size]`.
-      value: `[B, S, num_kv_heads, key_size]`.
+      key: `[..., S, num_kv_heads, key_size]`.
+      value: `[..., S, num_kv_heads, key_size]`.
       length: `int32[]`, how many of the S tokens are there.
 
     Example:
@@ -38,8 +42,8 @@ class KeyValueCache(NamedTuple):
       (6, 1, 8)
     """
 
-    key: jax.Array  # [B, S, num_kv_heads, key_size]
-    value: jax.Array  # [B, S, num_kv_heads, key_size]
+    key: jax.Array  # [..., S, num_kv_heads, key_size]
+    value: jax.Array  # [..., S, num_kv_heads, key_size]
     length: jax.Array  # int32[], how many of the S tokens are there
 
 
@@ -107,18 +111,21 @@ class GroupedQueryAttention(Module):
         self.rotary = rotary
         self.implementation = implementation
 
-    def initial_cache(self, batch_size: int, max_length: int, dtype: Any = jnp.float32) -> KeyValueCache:
+    def initial_cache(
+        self, batch_size: int | Sequence[int] | None, max_length: int, dtype: Any = jnp.float32
+    ) -> KeyValueCache:
         """An empty cache.
 
         Args:
-          batch_size: the size of the batch.
+          batch_size: the size of the batch; of several leading dimensions, all sizes; None for no batch.
           max_length: for how many tokens there is room.
           dtype: of the inputs.
 
         Returns:
           A `KeyValueCache`, to be passed to the first call.
         """
-        shape = (batch_size, max_length, self.num_kv_heads, self.key_size)
+        leading = () if batch_size is None else batch_size if isinstance(batch_size, Sequence) else (batch_size,)
+        shape = (*leading, max_length, self.num_kv_heads, self.key_size)
         return KeyValueCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), jnp.zeros((), jnp.int32))
 
     def __call__(
@@ -135,47 +142,55 @@ class GroupedQueryAttention(Module):
         """Attends.
 
         Args:
-          query: `[B, T, D]`.
-          key_value: `[B, S, D']`, what keys and values are made from; `query` by default.
-          mask: `bool[B, num_heads, T, S]`, or with size 1 in place of any of these: where a query may attend to a key.
+          query: `[..., T, D]`.
+          key_value: `[..., S, D']`, what keys and values are made from; `query` by default. Its leading dimensions and
+            those of `query` broadcast to each other.
+          mask: `bool[..., num_heads, T, S]`, or with size 1 in place of any of these: where a query may attend to a
+            key.
           is_causal: whether a query attends only to keys that do not come after it.
           window: a query attends only to itself and the `window - 1` keys before it; only with `is_causal` or a cache.
-          lengths: `int[B]`: keys at and after the length are padding, to which no query attends.
+          lengths: `int[...]`: keys at and after the length are padding, to which no query attends.
           cache: the tokens so far. The new ones are added to it, and the queries attend to all that do not come after
-            them. A mask then refers to the tokens of the cache, `[B, num_heads, T, max_length]`.
+            them. A mask then refers to the tokens of the cache, `[..., num_heads, T, max_length]`.
 
         Returns:
-          `[B, T, model_size]`; with a cache, a pair of this and the new cache.
+          `[..., T, model_size]`; with a cache, a pair of this and the new cache.
 
         Raises:
+          InvalidRankError: if `query` or `key_value` has less than two dimensions.
+          LeadingDimensionsError: if the leading dimensions of the arguments do not fit each other.
           ValueError: if `window` is given without `is_causal`, or is less than 1, or the cache is too small, as far as
             its length is known.
         """
         if window is not None and (window < 1 or not (is_causal or cache is not None)):
             raise ValueError(f"`window` must be at least 1, and goes with `is_causal=True` or a cache; got {window}.")
         key_value = query if key_value is None else key_value
+        (query, key_value), leading = sequences_of(self, query=query, key_value=key_value)
         q = self._heads(query, self.num_heads, "query")
         k = self._heads(key_value, self.num_kv_heads, "key")
         v = self._heads(key_value, self.num_kv_heads, "value")
         start = 0 if cache is None else cache.length
         if self.rotary is not None:
-            q = self.rotary(q, start + jnp.arange(q.shape[1]))
-            k = self.rotary(k, start + jnp.arange(k.shape[1]))
+            q = self.rotary(q, start + jnp.arange(q.shape[-3]))
+            k = self.rotary(k, start + jnp.arange(k.shape[-3]))
+        mask = None if mask is None else _fitting("mask", jnp.asarray(mask, bool), leading, "num_heads, T, S")
+        lengths = None if lengths is None else _fitting("lengths", jnp.asarray(lengths, jnp.int32), leading)
         if cache is not None:
-            allowed, cache = _extended(cache, k, v, q.shape[1], window)
+            _fitting("cache", cache.key, leading, "max_length, num_kv_heads, key_size", broadcast=False)
+            k, v = (jnp.broadcast_to(x, (*leading, *x.shape[-3:])) for x in (k, v))
+            allowed, cache = _extended(cache, k, v, q.shape[-3], window)
+            allowed = jnp.expand_dims(allowed, range(len(leading) + 1))
             mask = allowed if mask is None else jnp.logical_and(mask, allowed)
             k, v, is_causal, window = cache.key, cache.value, False, None
         attended = _attention(
-            q,
-            k,
-            v,
-            mask=None if mask is None else jnp.asarray(mask, bool),
+            *(_with_one_batch(x, leading, 3) for x in (q, k, v)),
+            mask=None if mask is None else _with_one_batch(mask, mask.shape[:-3] if _for_all(mask) else leading, 3),
             is_causal=is_causal,
-            key_value_seq_lengths=None if lengths is None else jnp.asarray(lengths, jnp.int32),
+            key_value_seq_lengths=None if lengths is None else _with_one_batch(lengths, leading, 0),
             local_window_size=None if window is None else (window - 1, 0),
             implementation=self.implementation,
         )
-        attended = jnp.reshape(attended, (*attended.shape[:-2], self.num_heads * self.key_size))
+        attended = jnp.reshape(attended, (*leading, attended.shape[1], self.num_heads * self.key_size))
         out = Linear(self.model_size, self.with_bias, self.w_init, self.b_init, name="output")(attended)
         return out if cache is None else (out, cache)
 
@@ -183,6 +198,31 @@ class GroupedQueryAttention(Module):
     def _heads(self, x: jax.Array, num_heads: int, name: str) -> jax.Array:
         y = Linear(num_heads * self.key_size, self.with_bias, self.w_init, self.b_init, name=name)(x)
         return jnp.reshape(y, (*y.shape[:-1], num_heads, self.key_size))
+
+
+def _fitting(
+    argument: str, x: jax.Array, leading: tuple[int, ...], rest: str = "", broadcast: bool = True
+) -> jax.Array:
+    """`x`, whose dimensions are `leading`, or 1 in place of each if they broadcast, and the rest."""
+    n = len(rest.split(",")) if rest else 0
+    given = x.shape[: x.ndim - n]
+    fits = len(given) == len(leading) and x.ndim >= n
+    if not fits or any(a != b and not (broadcast and a == 1) for a, b in zip(given, leading, strict=True)):
+        dimensions = ", ".join([*map(str, leading), rest]).strip(", ")
+        expected = f"[{dimensions}], as `query` and `key_value` say{', or 1 in place of each' if broadcast else ''}"
+        raise LeadingDimensionsError("GroupedQueryAttention", argument, x.shape, expected)
+    return x
+
+
+def _for_all(mask: jax.Array) -> bool:
+    """Whether a mask is the same for all leading dimensions, so that it need not be repeated."""
+    return all(size == 1 for size in mask.shape[:-3])
+
+
+def _with_one_batch(x: jax.Array, leading: tuple[int, ...], n: int) -> jax.Array:
+    """`x` with one dimension in place of the leading ones, and the last `n`."""
+    rest = x.shape[x.ndim - n :]
+    return jnp.reshape(jnp.broadcast_to(x, (*leading, *rest)), (math.prod(leading), *rest))
 
 
 def _attention(q: jax.Array, k: jax.Array, v: jax.Array, **options: Any) -> jax.Array:
@@ -202,12 +242,12 @@ def _attention(q: jax.Array, k: jax.Array, v: jax.Array, **options: Any) -> jax.
 def _extended(
     cache: KeyValueCache, key: jax.Array, value: jax.Array, queries: int, window: int | None
 ) -> tuple[jax.Array, KeyValueCache]:
-    """Which tokens of the cache a query may attend to, `bool[1, 1, T, S]`, and the cache with the new tokens in it."""
-    size, new = cache.key.shape[1], key.shape[1]
+    """Which tokens of the cache a query may attend to, `bool[T, S]`, and the cache with the new tokens in it."""
+    size, new = cache.key.shape[-3], key.shape[-3]
     if not isinstance(cache.length, jax.core.Tracer) and int(cache.length) + new > size:
         raise ValueError(f"The cache has room for {size} tokens and holds {int(cache.length)}: {new} more do not fit.")
     key, value = (
-        jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), cache.length, axis=1)
+        jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), cache.length, axis=-3)
         for old, new in ((cache.key, key), (cache.value, value))
     )
     longer = KeyValueCache(key, value, cache.length + new)
@@ -216,4 +256,4 @@ def _extended(
     allowed = key_at <= query_at
     if window is not None:
         allowed = jnp.logical_and(allowed, key_at > query_at - window)
-    return allowed[None, None], longer
+    return allowed, longer

@@ -13,7 +13,15 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.nn.errors import InvalidInputError, InvalidSizeError, NotANumberError, OutOfRangeError, ScalarInputError
+from hkx.core.errors import InvalidSizeError
+from hkx.nn.errors import (
+    InvalidInputError,
+    InvalidRankError,
+    LeadingDimensionsError,
+    NotANumberError,
+    OutOfRangeError,
+    ScalarInputError,
+)
 
 
 def array_of(inputs: Any, layer: object, argument: str = "inputs") -> jax.Array:
@@ -47,6 +55,30 @@ def array_with_dimensions(inputs: Any, layer: object) -> jax.Array:
     if not inputs.ndim:
         raise ScalarInputError(type(layer).__name__)
     return inputs
+
+
+def sequences_of(layer: object, **arguments: Any) -> tuple[list[jax.Array], tuple[int, ...]]:
+    """Arrays of sequences, `[..., T, D]` each, and what their leading dimensions broadcast to.
+
+    Raises:
+      InvalidInputError: if one is no array.
+      InvalidRankError: if one has less than two dimensions.
+      LeadingDimensionsError: if the leading dimensions do not broadcast.
+    """
+    name, arrays, leading = type(layer).__name__, [], None
+    for argument, value in arguments.items():
+        array = array_of(value, layer, argument)
+        if array.ndim < 2:
+            raise InvalidRankError(name, argument, array.shape, 2)
+        leading = array.shape[:-2] if leading is None else leading
+        if leading != array.shape[:-2]:
+            try:
+                leading = jnp.broadcast_shapes(leading, array.shape[:-2])
+            except ValueError:
+                expected = f"leading dimensions that broadcast to {leading}, those of the arguments before it"
+                raise LeadingDimensionsError(name, argument, array.shape, expected) from None
+        arrays.append(array)
+    return arrays, leading or ()
 
 
 def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: float = math.inf) -> Any:

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from hkx import initializers
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
+from hkx.nn.inputs import array_with_dimensions
 from hkx.nn.linear import Linear
 
 
@@ -57,6 +58,7 @@ class LoRALinear(Linear):
 
     def __call__(self, inputs: jax.Array, *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
         """Applies the layer; see `hkx.Linear`."""
+        inputs = array_with_dimensions(inputs, self)
         out = super().__call__(inputs, precision=precision)
         dtype = jnp.result_type(inputs)
         a = get_parameter("lora_a", [jnp.shape(inputs)[-1], self.rank], dtype, init=self.a_init)

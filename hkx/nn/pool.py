@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.module import Module
-from hkx.nn.errors import InvalidWindowError
+from hkx.nn.errors import InvalidWindowError, ScalarInputError
 from hkx.nn.inputs import array_of, integer
 
 
@@ -23,6 +23,8 @@ def _full_shape(
         raise TypeError(f"`channel_axis` must be an integer or None, got {channel_axis!r}.")
     if channel_axis is not None and not 0 <= abs(channel_axis) < len(shape):
         raise ValueError(f"Invalid channel axis {channel_axis} (`channel_axis`) for inputs of shape {shape}.")
+    if not shape:
+        raise ScalarInputError("a pooling layer")
     if np.ndim(size) == 0:
         channel, one = None if channel_axis is None else channel_axis % len(shape), integer(size, argument, 1)
         return (1,) + tuple(1 if d == channel else one for d in range(1, len(shape)))

@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.module import Module
+from hkx.nn.errors import InvalidRankError, LeadingDimensionsError
+from hkx.nn.inputs import array_of
 
 
 class RotaryEmbedding(Module):
@@ -37,26 +39,35 @@ class RotaryEmbedding(Module):
 
         Args:
           x: `[..., T, N, D]`: queries or keys of N heads. D is even.
-          positions: `int[T]`, or `int[..., T]`; `0 … T - 1` by default.
+          positions: `int[T]`, or `int[..., T]` that broadcasts to `x`; `0 … T - 1` by default.
 
         Returns:
           An array of the shape and dtype of `x`; the angles are computed in float32.
 
         Raises:
+          InvalidRankError: if `x` has less than three dimensions.
+          LeadingDimensionsError: if `positions` does not broadcast to `x`.
           ValueError: if D is odd.
         """
-        *_, length, _, size = jnp.shape(x)
+        x = array_of(x, self, "x")
+        if x.ndim < 3:
+            raise InvalidRankError("RotaryEmbedding", "x", x.shape, 3)
+        *leading, length, _, size = x.shape
         if size % 2:
-            raise ValueError(f"The last dimension of `x` must be even, got the shape {jnp.shape(x)}.")
-        positions = jnp.arange(length) if positions is None else jnp.asarray(positions)
+            raise ValueError(f"The last dimension of `x` must be even, got the shape {x.shape}.")
+        positions = jnp.arange(length) if positions is None else array_of(positions, self, "positions")
+        places = zip(reversed(positions.shape), reversed([*leading, length]), strict=False)
+        if not 1 <= positions.ndim < x.ndim - 1 or any(n not in (1, size) for n, size in places):
+            expected = f"what broadcasts to {(*leading, length)}, the shape of `x` without heads and features"
+            raise LeadingDimensionsError("RotaryEmbedding", "positions", positions.shape, expected)
         frequencies = (self.theta ** (-np.arange(0, size, 2) / size)).astype(np.float32)
         angles = jnp.expand_dims(
             positions.astype(jnp.float32)[..., None] * _to_rank(frequencies, positions.ndim + 1), -2
         )
-        cos, sin = (jnp.expand_dims(f(angles), tuple(range(jnp.ndim(x) - angles.ndim))) for f in (jnp.cos, jnp.sin))
-        first, second = jnp.split(jnp.asarray(x, jnp.promote_types(jnp.result_type(x), jnp.float32)), 2, axis=-1)
+        cos, sin = (jnp.expand_dims(f(angles), tuple(range(x.ndim - angles.ndim))) for f in (jnp.cos, jnp.sin))
+        first, second = jnp.split(jnp.asarray(x, jnp.promote_types(x.dtype, jnp.float32)), 2, axis=-1)
         out = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
-        return out.astype(jnp.result_type(x))
+        return out.astype(x.dtype)
 
 
 def _to_rank(vector: np.ndarray, rank: int) -> np.ndarray:

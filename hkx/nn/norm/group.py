@@ -12,6 +12,7 @@ from hkx.core.module import Module
 from hkx.core.types import Initializer
 from hkx.nn.inputs import array_with_dimensions, integer
 from hkx.nn.norm.affine import (
+    check_axes,
     check_given,
     check_inits,
     given_axes,
@@ -114,7 +115,9 @@ class GroupNorm(Module):
                 f"The number of channels must be divisible by the number of groups, was channels={shape[channel]}, "
                 f"groups={self.groups}."
             )
-        axis = tuple(i % rank for i in resolved_axes(self.axis, rank))
+        axis = resolved_axes(self.axis, rank)
+        check_axes(axis, shape, "hkx.GroupNorm")
+        axis = tuple(i % rank for i in axis)
         axis = tuple(i + 1 if i >= channel else i for i in axis)
         grouped = jnp.reshape(x, (*shape[:channel], self.groups, size, *shape[channel + 1 :]))
         mean = jnp.mean(grouped, axis, keepdims=True)

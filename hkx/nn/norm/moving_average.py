@@ -27,9 +27,9 @@ class ExponentialMovingAverage(Module):
     With `zero_debias`, the average is `hidden / (1 - decay**n)` after n values (Kingma & Ba, 2015, "Adam: a method for
     stochastic optimization", section 3), else it is `hidden`.
 
-    The state is `hidden`, `average` and `counter`, which counts the values from `-warmup_length`. `init` starts
-    `average` at the average of its example, or at 0 where that is too costly (see `hkx.from_example`); no later average
-    depends on it.
+    The state is `hidden`, `average` and `counter`, which counts the values from `-warmup_length` and stays at the
+    greatest integer of its dtype once it is there. `init` starts `average` at the average of its example, or at 0 where
+    that is too costly (see `hkx.from_example`); no later average depends on it.
 
     Args:
       decay: how much of the average stays at each step, in `[0, 1]`: most often near 1.
@@ -90,7 +90,7 @@ class ExponentialMovingAverage(Module):
         value = array_of(value, self, "value")
         wide, dtype = statistics_dtypes(value.dtype)  # in half precision, 0.999 is 1; among integers, 0.9 is 0
         one, decay = number(1, wide, "1"), number(self.decay, wide, "decay", 0, 1)
-        counter = jnp.asarray(get_state("counter", (), jnp.int32, init=self.init)) + 1
+        counter = _next(jnp.asarray(get_state("counter", (), jnp.int32, init=self.init)))
         if self.warmup_length > 0:
             decay = jax.lax.select(counter <= 0, jnp.zeros_like(decay), jnp.asarray(decay))
         hidden = get_state("hidden", value.shape, dtype, init=jnp.zeros)
@@ -116,6 +116,14 @@ class ExponentialMovingAverage(Module):
             return get_state("average")
         except MissingStateError:
             raise MissingAverageError(f"{self.module_name}/average") from None
+
+
+def _next(counter: jax.Array) -> jax.Array:
+    """One more, or the greatest integer of its dtype: the one after that is negative."""
+    if not jnp.issubdtype(counter.dtype, jnp.integer):
+        return counter + 1
+    last = np.asarray(jnp.iinfo(counter.dtype).max, counter.dtype)
+    return jax.lax.min(counter, last - 1) + 1
 
 
 class EMAParamsTree(Module):

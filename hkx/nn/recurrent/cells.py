@@ -186,10 +186,12 @@ class LSTM(RNNCore):
           The output, `[B, hidden_size]` or `[hidden_size]`, and the new state.
 
         Raises:
-          InvalidRankError: if `inputs` has another number of dimensions.
+          InvalidRankError: if `inputs` has another number of dimensions, or the state another than `inputs`.
         """
         inputs = vector_of(self, inputs)
         prev_hidden, prev_cell = prev_state
+        if jnp.ndim(prev_hidden) != inputs.ndim:
+            raise InvalidRankError("LSTM", "prev_state", jnp.shape(prev_hidden), (inputs.ndim,))
         gates = Linear(4 * self.hidden_size)(jnp.concatenate([inputs, prev_hidden], axis=-1))
         state = lstm_step(gates, prev_cell)
         return state.hidden, state

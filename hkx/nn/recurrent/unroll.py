@@ -25,13 +25,23 @@ def _swap_time_and_batch(tree: Any) -> Any:
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), tree)
 
 
+def _time_first(sequence: Any) -> Any:
+    for leaf in jax.tree.leaves(sequence):
+        if jnp.ndim(leaf) < 2:
+            raise ValueError(
+                "`input_sequence` must hold arrays [B, T, ...] if not `time_major`, got one of shape "
+                f"{jnp.shape(leaf)}."
+            )
+    return _swap_time_and_batch(sequence)
+
+
 def _length(sequence: Any) -> int:
     leaves = jax.tree.leaves(sequence)
     if not leaves:
         raise ValueError("`input_sequence` holds no array, so its length is not known.")
     for leaf in leaves:
         if not jnp.shape(leaf):
-            raise ValueError(f"`input_sequence` must hold arrays with a time axis, got {leaf!r} of shape ().")
+            raise ValueError("`input_sequence` must hold arrays with a time axis, got one of shape ().")
     return jnp.shape(leaves[0])[0]
 
 
@@ -43,8 +53,9 @@ def static_unroll(
     Compilation takes longer than with `hkx.dynamic_unroll`, and the result may run faster for short sequences on a GPU
     or TPU. On a CPU it runs slower: there XLA computes chains of elementwise operations, such as the cell of an LSTM,
     again for each of their uses, and the gradient of T steps grows with the square of T. Where nobody can see the
-    difference, that is in a compiled program on a CPU, for a core made of this package's own cells with no hooks
-    around, the steps are therefore compiled as a loop.
+    difference, that is in `jax.jit` and the like, for a core made of this package's own cells with no hooks around, the
+    core is therefore called once, and JAX makes of it a loop in a program for a CPU and copies for every step in one
+    for any other platform, whichever machine it is compiled on.
 
     Args:
       core: an `hkx.RNNCore`, or a function of inputs and state that returns outputs and state.
@@ -71,10 +82,10 @@ def static_unroll(
       ((5, 2, 4), (2, 4))
     """
     if not time_major:
-        input_sequence = _swap_time_and_batch(input_sequence)
+        input_sequence = _time_first(input_sequence)
     _length(input_sequence)
-    if _better_as_loop(core, input_sequence, initial_state):
-        state, stacked = jax.lax.scan(_step_of(core), initial_state, input_sequence)
+    if _may_be_a_loop(core, input_sequence, initial_state):
+        state, stacked = _loop_on_a_cpu(_step_of(core), initial_state, input_sequence)
         return (stacked if time_major else _swap_time_and_batch(stacked)), state
     outputs, state = [], initial_state
     leaves, structure = jax.tree.flatten(input_sequence)
@@ -99,9 +110,21 @@ def _step_of(core: Callable[[Any, Any], tuple[Any, Any]]) -> Callable[[Any, Any]
     return step
 
 
-def _better_as_loop(core: Any, input_sequence: Any, initial_state: Any) -> bool:
+def _loop_on_a_cpu(step: Callable[[Any, Any], tuple[Any, Any]], initial_state: Any, input_sequence: Any) -> Any:
+    """`jax.lax.scan`: in a program for a CPU a loop, in one for another platform a copy of the step for every entry."""
+
+    def unrolled(state: Any, sequence: Any) -> tuple[Any, Any]:
+        return jax.lax.scan(step, state, sequence, unroll=True)
+
+    def loop(state: Any, sequence: Any) -> tuple[Any, Any]:
+        return jax.lax.scan(step, state, sequence)
+
+    return jax.lax.platform_dependent(initial_state, input_sequence, cpu=loop, default=unrolled)
+
+
+def _may_be_a_loop(core: Any, input_sequence: Any, initial_state: Any) -> bool:
     """Whether the steps may be compiled as a loop, with nothing to be seen of it but the time that it saves."""
-    if not (recording() and jax.default_backend() == "cpu" and _has_no_python_of_a_user(core)):
+    if not (recording() and _has_no_python_of_a_user(core)):
         return False
     if running_init() or any(local.hooks.values()):
         return False
@@ -174,7 +197,7 @@ def dynamic_unroll(
       ((5, 2, 4), (2, 4))
     """
     if not time_major:
-        input_sequence = _swap_time_and_batch(input_sequence)
+        input_sequence = _time_first(input_sequence)
     if sequence_lengths is not None:
         steps = jnp.arange(_length(input_sequence)).reshape((-1,) + (1,) * jnp.ndim(sequence_lengths))
         input_sequence = input_sequence, steps < jnp.expand_dims(jnp.asarray(sequence_lengths), 0)
@@ -248,8 +271,8 @@ class Bidirectional(Module):
         """Unrolls both cores.
 
         Args:
-          input_sequence: a tree of arrays `[T, B, ...]`, or `[B, T, ...]` if not `time_major`.
-          initial_states: the initial states of both cores; None takes `initial_state(B)` of each.
+          input_sequence: a tree of arrays `[T, B, ...]` (or `[T, F]`), or `[B, T, ...]` if not `time_major`.
+          initial_states: the initial states of both cores; None takes `initial_state(B)` of each, or that of no batch.
           time_major: whether time is the first axis of inputs and outputs, or the second.
           sequence_lengths: see `hkx.dynamic_unroll`.
           unroll: see `hkx.dynamic_unroll`.
@@ -258,7 +281,10 @@ class Bidirectional(Module):
           The merged outputs, in the layout of the inputs, and the final states of both cores.
         """
         if initial_states is None:
-            batch_size = jnp.shape(jax.tree.leaves(input_sequence)[0])[1 if time_major else 0]
+            _length(input_sequence)
+            shape = jnp.shape(jax.tree.leaves(input_sequence)[0])
+            unbatched = time_major and len(shape) < 3  # [T, F]
+            batch_size = None if unbatched else shape[1 if time_major else 0]
             initial_states = self.forward.initial_state(batch_size), self.backward.initial_state(batch_size)
         (ahead, first), (back, second) = (
             dynamic_unroll(

@@ -1,0 +1,197 @@
+"""Settings that contexts put back, and numbers of keys."""
+
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+
+SETTINGS = {  # two values of each setting, neither the default
+    "check_jax_usage": (True, True),
+    "module_auto_repr": (False, False),
+    "restore_flatmap": (True, True),
+    "rng_reserve_size": (5, 7),
+}
+
+
+def current():
+    """What is in force, as the public functions that return the setting before tell it."""
+    before = {}
+    for name in ("check_jax_usage", "module_auto_repr", "rng_reserve_size"):
+        change = getattr(hkx.experimental, name)
+        before[name] = change(1 if name == "rng_reserve_size" else False)
+        change(before[name])
+    return before
+
+
+DEFAULT = {"check_jax_usage": False, "module_auto_repr": True, "rng_reserve_size": 1}
+
+
+@pytest.fixture(autouse=True)
+def settings_as_before():
+    yield
+    hkx.config.set(**DEFAULT, restore_flatmap=False)
+
+
+def test_what_is_set_in_a_context_that_changes_something_else_stays():
+    with hkx.config.context(module_auto_repr=False):
+        hkx.config.set(rng_reserve_size=5)
+    assert current() == DEFAULT | {"rng_reserve_size": 5}
+
+
+def test_what_is_set_in_a_context_that_changes_the_same_goes_with_it():
+    with hkx.config.context(rng_reserve_size=3):
+        hkx.config.set(rng_reserve_size=5)
+        assert current()["rng_reserve_size"] == 5
+        with hkx.config.context(check_jax_usage=True):
+            assert hkx.experimental.rng_reserve_size(6) == 5
+        assert current()["rng_reserve_size"] == 6
+    assert current() == DEFAULT
+
+
+@pytest.mark.parametrize("name", DEFAULT)
+@pytest.mark.parametrize("first_ends_first", [False, True])
+def test_contexts_of_one_setting_end_in_any_order(name, first_ends_first):
+    one, two = SETTINGS[name]
+    a, b = hkx.config.context(**{name: one}), hkx.config.context(**{name: two})
+    a.__enter__()
+    b.__enter__()
+    first, last = (a, b) if first_ends_first else (b, a)
+    first.__exit__(None, None, None)
+    assert current() == DEFAULT | {name: two if first_ends_first else one}
+    last.__exit__(None, None, None)
+    assert current() == DEFAULT
+
+
+def test_contexts_of_generators_that_take_turns():
+    def steps(**changes):
+        with hkx.config.context(**changes):
+            yield
+            yield
+
+    a, b = steps(rng_reserve_size=5), steps(rng_reserve_size=7, check_jax_usage=True)
+    for generator in (a, b, a):
+        next(generator)
+    next(a, None)
+    assert current() == DEFAULT | {"rng_reserve_size": 7, "check_jax_usage": True}
+    b.close()
+    assert current() == DEFAULT
+
+
+def test_a_context_ends_with_an_exception_and_a_wrong_value_changes_nothing():
+    with pytest.raises(KeyError), hkx.config.context(rng_reserve_size=3, module_auto_repr=False):
+        raise KeyError
+    assert current() == DEFAULT
+    for wrong in (0, -1, True, 1.5, "2"):
+        with pytest.raises(ValueError, match="rng_reserve_size"):
+            hkx.config.set(module_auto_repr=False, rng_reserve_size=wrong)
+        with pytest.raises(ValueError, match="rng_reserve_size"):
+            hkx.config.context(module_auto_repr=False, rng_reserve_size=wrong).__enter__()
+        assert current() == DEFAULT
+
+
+def test_a_context_that_another_thread_ends_puts_back_what_the_first_had():
+    context = hkx.config.context(rng_reserve_size=3)
+    context.__enter__()
+    seen = []
+
+    def end():
+        seen.append(current())
+        context.__exit__(None, None, None)
+        seen.append(current())
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    thread.join()
+    assert seen == [DEFAULT | {"rng_reserve_size": 3}] * 2  # a thread keeps the settings that it began with
+    assert current() == DEFAULT
+
+
+@pytest.mark.peer
+def test_nested_settings_are_those_of_haiku():
+    hk = pytest.importorskip("haiku", reason="dm-haiku is not installed")
+
+    def program(library):
+        config, out = library.config, []
+
+        def note():
+            size = library.experimental.rng_reserve_size(1)
+            library.experimental.rng_reserve_size(size)
+            usage = library.experimental.check_jax_usage(False)
+            library.experimental.check_jax_usage(usage)
+            out.append((size, usage))
+
+        with config.context(rng_reserve_size=2):
+            note()
+            config.set(check_jax_usage=True)
+            with config.context(check_jax_usage=False):
+                config.set(rng_reserve_size=4)
+                note()
+            note()
+        note()
+        config.set(check_jax_usage=False)
+        return out
+
+    assert program(hkx) == program(hk) == [(2, False), (4, False), (4, True), (1, True)]
+
+
+KEYS = {
+    "typed": (lambda: jax.random.key(0), (0,), jax.dtypes.prng_key),
+    "raw": (lambda: jax.random.PRNGKey(0), (0, 2), np.uint32),
+    "raw, of NumPy": (lambda: np.asarray(jax.random.PRNGKey(0)), (0, 2), np.uint32),
+    "seed": (lambda: 0, (0, 2), np.uint32),
+    "another implementation": (lambda: jax.random.key(0, impl="rbg"), (0,), jax.dtypes.prng_key),
+}
+
+
+@pytest.mark.parametrize(("key", "shape", "dtype"), KEYS.values(), ids=KEYS)
+def test_no_keys_are_an_empty_array_of_keys(key, shape, dtype):
+    def f():
+        none = hkx.next_rng_keys(0)
+        return none, hkx.next_rng_key()
+
+    apply = hkx.transform(f).apply
+    for run in (apply, jax.jit(apply)):
+        none, after = run({}, key())
+        assert none.shape == shape
+        assert jnp.issubdtype(none.dtype, dtype)
+        first = hkx.transform(hkx.next_rng_key).apply({}, key())  # none was drawn before it
+        np.testing.assert_array_equal(*(jax.random.bits(k) for k in (after, first)))
+    assert hkx.transform(f).init(key()) == {}
+
+
+def test_no_keys_may_be_taken_where_none_may_be_drawn():
+    def f():
+        return jax.jit(lambda: hkx.next_rng_keys(0))()
+
+    assert hkx.transform(f).apply({}, 0).shape == (0, 2)
+    keys = hkx.PRNGSequence(0)
+    assert keys.take(0) == ()
+    keys.reserve(0)
+    np.testing.assert_array_equal(next(keys), next(hkx.PRNGSequence(0)))
+
+
+TAKERS = {
+    "next_rng_keys": hkx.next_rng_keys,
+    "reserve_rng_keys": hkx.reserve_rng_keys,
+    "take": lambda n: hkx.PRNGSequence(0).take(n),
+    "reserve": lambda n: hkx.PRNGSequence(jax.random.key(0)).reserve(n),
+}
+
+
+@pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS)
+def test_what_is_no_number_of_keys_is_named(take):
+    for wrong in (-1, np.int64(-3), True, np.False_, 1.0, np.float32(2), "2", None, [2], np.ones(2, int)):
+        for error in (ValueError, TypeError):  # one error that programs which catch either do catch
+            with pytest.raises(error, match=r"`num` must be an integer, at least 0, got"):
+                hkx.transform(lambda wrong=wrong: take(wrong)).apply({}, 0)
+    for right in (2, np.int8(2), np.array(2), jnp.array(2)):
+        hkx.transform(lambda right=right: take(right)).apply({}, 0)
+
+
+def test_a_traced_number_of_keys_is_an_error_of_jax():
+    with pytest.raises(jax.errors.TracerIntegerConversionError):
+        jax.jit(lambda n: hkx.transform(hkx.next_rng_keys).apply({}, 0, n))(2)

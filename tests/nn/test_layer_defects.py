@@ -1,0 +1,354 @@
+"""Layers where they are used in unusual ways: other platforms, very long runs, inputs of any rank."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+
+XS = np.random.RandomState(0).randn(6, 2, 3).astype(np.float32)
+
+
+def recurrent(unroll):
+    def f(xs):
+        core = hkx.GRU(4)
+        return unroll(core, xs, core.initial_state(2))
+
+    return hkx.without_apply_rng(hkx.transform(f))
+
+
+def lowered(f, *args, platforms):
+    return jax.jit(f).trace(*args).lower(lowering_platforms=platforms).as_text()
+
+
+def test_the_steps_of_static_unroll_are_a_loop_only_in_the_program_for_a_cpu():
+    pair = recurrent(hkx.static_unroll)
+    params = pair.init(0, XS)
+
+    def gradient(params, xs):
+        return jax.grad(lambda params: pair.apply(params, xs)[0].sum())(params)
+
+    for f in (pair.apply, gradient):
+        loops = {p: "stablehlo.while" in lowered(f, params, XS, platforms=(p,)) for p in ("cpu", "cuda", "tpu", "rocm")}
+        assert loops == {"cpu": True, "cuda": False, "tpu": False, "rocm": False}
+    dynamic = recurrent(hkx.dynamic_unroll)
+    assert "stablehlo.while" in lowered(dynamic.apply, params, XS, platforms=("cuda",))
+
+
+def test_one_exported_program_holds_both():
+    pair = recurrent(hkx.static_unroll)
+    params = pair.init(0, XS)
+    exported = jax.export.export(jax.jit(pair.apply), platforms=("cpu", "cuda"))(params, XS)
+    assert "stablehlo.while" in exported.mlir_module() and "stablehlo.case" in exported.mlir_module()
+    outputs, state = exported.call(params, XS)
+    expected, expected_state = pair.apply(params, XS)  # step by step, since nothing is compiled here
+    np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(state, expected_state, rtol=1e-5, atol=1e-6)
+
+
+def test_the_host_has_no_say(monkeypatch):
+    def program():
+        pair = recurrent(hkx.static_unroll)
+        return lowered(pair.apply, pair.init(0, XS), XS, platforms=("cpu",))
+
+    here = program()
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert program() == here
+
+
+def greatest(dtype):
+    return np.iinfo(dtype).max
+
+
+AVERAGES = {
+    "average": lambda x: hkx.ExponentialMovingAverage(0.5)(x),
+    "without debias": lambda x: hkx.ExponentialMovingAverage(0.5, zero_debias=False)(x),
+    "warmup": lambda x: hkx.ExponentialMovingAverage(0.5, zero_debias=False, warmup_length=3)(x),
+    "not updated": lambda x: hkx.ExponentialMovingAverage(0.5)(x, update_stats=False),
+}
+
+
+def with_counter(state, counter, hidden):
+    """The state with other counters, where hidden and average are `hidden`."""
+    new = {"counter": lambda value: counter}
+    new |= dict.fromkeys(("hidden", "average"), lambda value: np.full_like(value, hidden))
+    return {
+        module: {name: new.get(name, lambda value: value)(value) for name, value in entries.items()}
+        for module, entries in state.items()
+    }
+
+
+@pytest.mark.parametrize("average", AVERAGES.values(), ids=AVERAGES)
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.uint8, np.uint32])
+def test_the_counter_of_an_average_stays_at_its_greatest_value(average, dtype):
+    pair = hkx.transform_with_state(average)
+    _, state = pair.init(None, np.float32(3))
+    for counter in (greatest(dtype) - 1, greatest(dtype)):
+        near_the_end = with_counter(state, np.asarray(counter, dtype), np.float32(3))
+        result, after = pair.apply({}, near_the_end, None, np.float32(3))
+        np.testing.assert_allclose(result, 3, rtol=1e-6)  # an average of 3 and 3
+        (entries,) = after.values()
+        expected = counter if average is AVERAGES["not updated"] else greatest(dtype)
+        assert (int(entries["counter"]), entries["counter"].dtype) == (expected, dtype)
+
+
+def test_counters_count_up_to_there():
+    pair = hkx.transform_with_state(lambda x: hkx.ExponentialMovingAverage(0.9, zero_debias=False, warmup_length=2)(x))
+    _, state = pair.init(None, 1.0)
+    counts = []
+    for _ in range(4):
+        _, state = pair.apply({}, state, None, 1.0)
+        counts.append(int(state["exponential_moving_average"]["counter"]))
+    assert counts == [-1, 0, 1, 2]
+
+
+LONG_RUNS = {
+    "batch norm": lambda x: hkx.BatchNorm(True, True, 0.9)(x, is_training=True),
+    "vector quantizer": lambda x: hkx.nets.VectorQuantizerEMA(4, 2, 0.25, 0.9)(x, is_training=True)["quantize"],
+}
+
+
+@pytest.mark.parametrize("layer", LONG_RUNS.values(), ids=LONG_RUNS)
+def test_layers_with_averages_run_on_after_any_number_of_steps(layer):
+    x = np.random.RandomState(1).randn(6, 4).astype(np.float32)
+    pair = hkx.transform_with_state(layer)
+    params, state = pair.init(0, x)
+    at_the_end, far = (
+        pair.apply(params, with_counter(state, np.int32(counter), np.float32(1)), 0, x)
+        for counter in (greatest(np.int32), 10**6)  # after a million steps nothing is left to correct
+    )
+    for module, entries in at_the_end[1].items():
+        for name, value in entries.items():
+            if name == "counter":
+                assert value == greatest(np.int32)
+            else:
+                np.testing.assert_allclose(value, far[1][module][name], rtol=1e-6)
+
+
+def grouped(rotary=True, **options):
+    def call(x, **arguments):
+        layer = hkx.GroupedQueryAttention(4, 2, 4, rotary=hkx.RotaryEmbedding() if rotary else None)
+        return layer(x, **options, **arguments)
+
+    return call
+
+
+def decoded(x):
+    """Two tokens, then the rest."""
+    layer = hkx.GroupedQueryAttention(4, 2, 4, rotary=hkx.RotaryEmbedding())
+    first, cache = layer(x[..., :2, :], cache=layer.initial_cache(x.shape[:-2], 6))
+    rest, _ = layer(x[..., 2:, :], cache=cache)
+    return jnp.concatenate([first, rest], -2)
+
+
+def attention(x):
+    return hkx.MultiHeadAttention(2, 3, w_init=hkx.initializers.VarianceScaling())(x, x, x)
+
+
+# a layer, and the shape of its input without leading dimensions
+ANY_RANK = {
+    "grouped": (grouped(rotary=False), (5, 4)),
+    "grouped, rotary": (grouped(), (5, 4)),
+    "grouped, rotary, causal": (grouped(is_causal=True), (5, 4)),
+    "grouped, rotary, window": (grouped(is_causal=True, window=2), (5, 4)),
+    "grouped, decoding": (decoded, (5, 4)),
+    "attention": (attention, (5, 4)),
+    "rotary": (lambda x: hkx.RotaryEmbedding()(x), (5, 2, 4)),
+    "lora": (lambda x: hkx.LoRALinear(3, rank=2)(x), (4,)),
+    "einsum": (lambda x: hkx.Einsum([4, 2, 3], "...d,dhk->...hk")(x), (4,)),
+    "linear": (lambda x: hkx.Linear(3)(x), (4,)),
+    "layer norm": (lambda x: hkx.LayerNorm(-1, True, True)(x), (4,)),
+    "rms norm": (lambda x: hkx.RMSNorm(-1)(x), (4,)),
+    "prelu": (lambda x: hkx.PReLU(param_axis=-1)(x), (4,)),
+    "embed": (lambda x: hkx.Embed(9, 3)(jnp.abs(x).astype(int)), ()),
+}
+
+
+def each_alone(f):
+    """`f` over two leading dimensions of its arguments."""
+    return jax.vmap(jax.vmap(f))
+
+
+@pytest.mark.parametrize(("layer", "shape"), ANY_RANK.values(), ids=ANY_RANK)
+def test_any_leading_dimensions_and_none_are_those_of_vmap(layer, shape):
+    pair = hkx.without_apply_rng(hkx.transform(layer))
+    x = np.random.RandomState(2).randn(2, 3, *shape).astype(np.float32)
+    params = jax.jit(pair.init)(0, x[0, 0])
+    assert jax.eval_shape(pair.init, 0, x) == jax.eval_shape(lambda: params)  # the rank makes no other parameters
+
+    def all_ranks(params, x):
+        f = lambda x: pair.apply(params, x)  # noqa: E731
+        return each_alone(f)(x), f(x), f(x[0])
+
+    each, both, one = jax.jit(all_ranks)(params, x)
+    np.testing.assert_allclose(both, each, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(one, each[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("heads", "kv_heads"), [(1, 1), (6, 3)])
+def test_grouped_attention_without_a_batch_is_that_with_one(heads, kv_heads):
+    """Against the layer with a batch of one, which `tests/nn/test_layers_peers.py` compares with PyTorch."""
+    layer = lambda x: hkx.GroupedQueryAttention(heads, kv_heads, 4, rotary=hkx.RotaryEmbedding())(x)  # noqa: E731
+    pair = hkx.without_apply_rng(hkx.transform(layer))
+    x = np.random.RandomState(3).randn(1, 5, 8).astype(np.float32)
+    params = jax.jit(pair.init)(0, x)
+    alone, in_batch = jax.jit(lambda params, x: (pair.apply(params, x[0]), pair.apply(params, x)[0]))(params, x)
+    np.testing.assert_allclose(alone, in_batch, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("mask_shape", [(2, 3, 4, 5, 6), (1, 1, 1, 5, 6), (1, 3, 4, 1, 6)])
+def test_grouped_attention_with_masks_lengths_and_keys_of_any_leading_dimensions(mask_shape):
+    def f(query, key_value, mask, lengths):
+        return hkx.GroupedQueryAttention(4, 2, 4)(query, key_value, mask=mask, lengths=lengths)
+
+    pair = hkx.without_apply_rng(hkx.transform(f))
+    random = np.random.RandomState(4)
+    query, key_value = (random.randn(*shape).astype(np.float32) for shape in ((2, 1, 5, 8), (3, 6, 8)))
+    mask = random.rand(*mask_shape) < 0.7
+    mask[..., 0] = True  # no query without a key
+    arguments = query, key_value, mask, np.array([[1, 2, 3], [4, 5, 6]])
+    params = jax.jit(pair.init)(0, *arguments)
+    sizes = ((5, 8), (6, 8), mask_shape[2:], ())
+    full = [np.broadcast_to(x, (2, 3, *size)) for x, size in zip(arguments, sizes, strict=True)]
+    f = functools.partial(pair.apply, params)
+    out, each = jax.jit(lambda arguments, full: (f(*arguments), each_alone(f)(*full)))(arguments, full)
+    np.testing.assert_allclose(out, each, rtol=1e-5, atol=1e-6)
+
+
+def test_positions_of_a_rotary_embedding_broadcast():
+    f = hkx.without_apply_rng(hkx.transform(lambda x, positions: hkx.RotaryEmbedding()(x, positions))).apply
+    x = np.random.RandomState(5).randn(2, 3, 5, 2, 4).astype(np.float32)
+    positions = np.arange(30).reshape(2, 3, 5)
+    given = [positions, positions[:1], positions[:, :1], positions[0], positions[0, 0], positions[0, 0, :1]]
+    full = np.stack([np.broadcast_to(p, (2, 3, 5)) for p in given])
+
+    def both(x, given, full):
+        return [f({}, x, p) for p in given], [each_alone(functools.partial(f, {}))(x, p) for p in full]
+
+    for out, each in zip(*jax.jit(both)(x, given, full), strict=True):
+        np.testing.assert_allclose(out, each, rtol=1e-5, atol=1e-6)
+
+
+def test_a_bidirectional_network_takes_one_sequence():
+    pair = hkx.without_apply_rng(hkx.transform(lambda xs: hkx.Bidirectional(hkx.LSTM(3), hkx.GRU(2))(xs)[0]))
+    params = jax.jit(pair.init)(0, XS)
+    assert jax.eval_shape(pair.init, 0, XS[:, 0]) == jax.eval_shape(lambda: params)
+    one, all_of_them = jax.jit(lambda p, xs: (pair.apply(p, xs[:, 0]), pair.apply(p, xs)))(params, XS)
+    np.testing.assert_allclose(one, all_of_them[:, 0], rtol=1e-5, atol=1e-6)
+
+
+def ones(*shape):
+    return np.ones(shape, np.float32)
+
+
+def batched(lib, make, x, batch=2, **options):
+    core = make()
+    return lib(core, x, core.initial_state(batch), **options)
+
+
+errors = hkx.errors
+NAMED = {
+    "a vector to attend": (lambda: attention(ones(4)), errors.InvalidRankError, "`query` is of rank 1"),
+    "a vector to attend, grouped": (lambda: grouped()(ones(4)), errors.InvalidRankError, "rank at least 2"),
+    "a vector to attend to": (
+        lambda: grouped()(ones(5, 4), key_value=ones(4)),
+        errors.InvalidRankError,
+        "`key_value` is of rank 1",
+    ),
+    "other keys": (
+        lambda: grouped()(ones(2, 5, 4), key_value=ones(3, 5, 4)),
+        errors.LeadingDimensionsError,
+        r"`key_value` of `GroupedQueryAttention` has shape \(3, 5, 4\)",
+    ),
+    "other keys, multi-head": (
+        lambda: hkx.MultiHeadAttention(2, 3, 1.0)(ones(2, 5, 4), ones(3, 5, 4), ones(3, 5, 4)),
+        errors.LeadingDimensionsError,
+        "`key` of `MultiHeadAttention`",
+    ),
+    "fewer values": (
+        lambda: hkx.MultiHeadAttention(2, 3, 1.0)(ones(5, 4), ones(6, 4), ones(5, 4)),
+        errors.LeadingDimensionsError,
+        "`value`.* T = 6",
+    ),
+    "a mask without heads": (
+        lambda: grouped()(ones(2, 5, 4), mask=ones(2, 5, 5)),
+        errors.LeadingDimensionsError,
+        r"`mask` of .* \[2, num_heads, T, S\]",
+    ),
+    "lengths of another batch": (
+        lambda: grouped()(ones(2, 5, 4), lengths=np.ones(3, int)),
+        errors.LeadingDimensionsError,
+        r"`lengths` of .* \(3,\), expected \[2\]",
+    ),
+    "a cache of another batch": (
+        lambda: batched(lambda layer, x, cache: layer(x, cache=cache), Cached, ones(5, 4), 2),
+        errors.LeadingDimensionsError,
+        r"`cache` of .* expected \[max_length",
+    ),
+    "no heads to rotate": (lambda: hkx.RotaryEmbedding()(ones(5, 4)), errors.InvalidRankError, "rank at least 3"),
+    "positions of another length": (
+        lambda: hkx.RotaryEmbedding()(ones(5, 2, 4), np.arange(4)),
+        errors.LeadingDimensionsError,
+        r"`positions` of `RotaryEmbedding` has shape \(4,\), expected what broadcasts to \(5,\)",
+    ),
+    "positions of a batch": (
+        lambda: hkx.RotaryEmbedding()(ones(5, 2, 4), np.ones([3, 5])),
+        errors.LeadingDimensionsError,
+        "`positions`",
+    ),
+    "one position": (lambda: hkx.RotaryEmbedding()(ones(5, 2, 4), 3), errors.LeadingDimensionsError, "`positions`"),
+    "a channel that is not there": (lambda: hkx.PReLU(param_axis=2)(ones(3, 4)), errors.InvalidRankError, "least 3"),
+    "a channel of a scalar": (lambda: hkx.PReLU(param_axis=-1)(ones()), errors.InvalidRankError, "`x` is of rank 0"),
+    "an equation's letters": (
+        lambda: hkx.Einsum([4, 3], "btd,dh->bth")(ones(2, 4)),
+        errors.InvalidRankError,
+        r"rank in \[3\]",
+    ),
+    "an axis of a group norm": (
+        lambda: hkx.GroupNorm(2, axis=(1, 3))(ones(6, 5, 4)),
+        IndexError,
+        r"`axis` of `hkx.GroupNorm` is out of range: \(1, 3\)",
+    ),
+    "a scalar to pool": (
+        lambda: hkx.max_pool(ones(), 2, 1, "SAME", channel_axis=None),
+        errors.ScalarInputError,
+        "must not be scalar",
+    ),
+    "a scalar to pool, adaptive": (
+        lambda: hkx.AdaptiveAvgPool(2)(ones()),
+        errors.ScalarInputError,
+        "must not be scalar",
+    ),
+    "a state of another rank": (
+        lambda: batched(lambda core, x, state: core(x, state), lambda: hkx.LSTM(3), ones(4)),
+        errors.InvalidRankError,
+        "`prev_state` is of rank 2",
+    ),
+    "no batch where time is second": (
+        lambda: batched(hkx.dynamic_unroll, lambda: hkx.GRU(3), ones(4), time_major=False),
+        ValueError,
+        "`input_sequence` must hold arrays",
+    ),
+    "a sequence of nothing": (
+        lambda: hkx.Bidirectional(hkx.GRU(3), hkx.GRU(2))(ones()),
+        ValueError,
+        "`input_sequence` must hold arrays with a time axis",
+    ),
+}
+
+
+class Cached(hkx.GroupedQueryAttention):
+    def __init__(self):
+        super().__init__(4, 2, 4)
+
+    def initial_state(self, batch_size):
+        return self.initial_cache(batch_size, 6)
+
+
+@pytest.mark.parametrize(("use", "error", "text"), NAMED.values(), ids=NAMED)
+def test_what_does_not_fit_is_named(use, error, text):
+    with pytest.raises(error, match=text):
+        hkx.transform(use).init(0)
