@@ -1,9 +1,7 @@
 """Every exception that hkx raises by name."""
 
-from hkx.core.errors import AbstractInitError as AbstractInitError
 from hkx.core.errors import DuplicateNameError as DuplicateNameError
 from hkx.core.errors import HkxError as HkxError
-from hkx.core.errors import InitDependsOnTracingError as InitDependsOnTracingError
 from hkx.core.errors import IntermediateInInnerTraceError as IntermediateInInnerTraceError
 from hkx.core.errors import InvalidNameError as InvalidNameError
 from hkx.core.errors import InvalidParamsError as InvalidParamsError
@@ -14,7 +12,6 @@ from hkx.core.errors import InvalidTransformedError as InvalidTransformedError
 from hkx.core.errors import JaxUsageError as JaxUsageError
 from hkx.core.errors import JitInTransformError as JitInTransformError
 from hkx.core.errors import KeyInInnerTraceError as KeyInInnerTraceError
-from hkx.core.errors import LeakedByInitError as LeakedByInitError
 from hkx.core.errors import MissingInitializerError as MissingInitializerError
 from hkx.core.errors import MissingParameterError as MissingParameterError
 from hkx.core.errors import MissingRNGError as MissingRNGError
@@ -34,6 +31,9 @@ from hkx.core.errors import StateInInnerTraceError as StateInInnerTraceError
 from hkx.core.errors import StrictUsageError as StrictUsageError
 from hkx.core.errors import UnevenBatchError as UnevenBatchError
 from hkx.core.errors import UsedScopeError as UsedScopeError
+from hkx.core.init_errors import AbstractInitError as AbstractInitError
+from hkx.core.init_errors import InitDependsOnTracingError as InitDependsOnTracingError
+from hkx.core.init_errors import LeakedByInitError as LeakedByInitError
 from hkx.interop.errors import WeightMismatchError as WeightMismatchError
 from hkx.lift.errors import BatchedValueError as BatchedValueError
 from hkx.lift.errors import BodyResultError as BodyResultError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
@@ -12,8 +11,9 @@ import jax.core
 import numpy as np
 
 from hkx.core import initialise
-from hkx.core.errors import AbstractInitError, HkxError, InitDependsOnTracingError, LeakedByInitError
+from hkx.core.errors import HkxError
 from hkx.core.frame import Frame, local
+from hkx.core.init_errors import AbstractInitError, InitDependsOnTracingError, LeakedByInitError
 from hkx.core.leaks import holder
 from hkx.core.rng import PRNGSequence, is_typed_key
 from hkx.core.settings import InitSetting, current_settings, settings_scope
@@ -133,6 +133,7 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
     abstract = initialise.has_abstract((args, kwargs))
     copies: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     created: list[Any] = []
+    recorders: list[initialise.Recorder] = []
 
     def argument(x: Any) -> Any:
         if isinstance(x, jax.ShapeDtypeStruct):
@@ -147,6 +148,7 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
         return copy is not None and original is not None and copy.tobytes() == original.tobytes()
 
     def trace(recorder: initialise.Recorder, key: Any) -> list[Any]:
+        recorders.append(recorder)
         rng = None if key is None else PRNGSequence(key).split_with(recorder.split)
         frame = Frame({}, {}, rng, running_init=True, recorder=recorder)
         before, local.on_shapes = local.on_shapes, local.on_shapes or abstract
@@ -158,13 +160,12 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
         return created
 
     try:
-        left = initialise.create(trace, key, (lambda _: True) if abstract else unchanged)
-        if not initialise.left_arrays(left):
+        initialise.create(trace, key, (lambda _: True) if abstract else unchanged)
+        if not initialise.left_arrays(recorders[0]):
             return created[0], created[1]
     except initialise.ValuesNeeded as error:
         if abstract:
             raise AbstractInitError() from error.__cause__
-        left = error.trace
     except HkxError:
         raise
     except Exception as error:
@@ -172,21 +173,21 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
             error.add_note(_NOTE)
         raise
     if not abstract:
-        created[:] = _repeated(f, key, args, kwargs, left)
-    _check_dead(left)
+        created[:] = _repeated(f, key, args, kwargs, recorders[0])
+    _check_dead(recorders[0])
     return created[0], created[1]
 
 
-def _repeated(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, left: weakref.ref[Any]) -> Created:
+def _repeated(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, recorder: initialise.Recorder) -> Created:
     try:
         return run_initialising(f, key, args, kwargs)
     except jax.errors.UnexpectedTracerError as error:
-        _check_dead(left, error)
+        _check_dead(recorder, error)
         raise
 
 
-def _check_dead(left: weakref.ref[Any], cause: Exception | None = None) -> None:
+def _check_dead(recorder: initialise.Recorder, cause: Exception | None = None) -> None:
     """Raises if something still holds a traced array of the abstract run."""
-    place = holder(initialise.left_arrays(left))
+    place = holder(initialise.left_arrays(recorder))
     if place is not None:
         raise LeakedByInitError(place) from cause

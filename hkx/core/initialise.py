@@ -9,11 +9,9 @@ that is a costly forward pass. What nothing created depends on is neither compil
 from __future__ import annotations
 
 import contextlib
-import functools
 import gc
-import sys
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -33,10 +31,12 @@ from jax.extend.core import (
 )
 from jax.interpreters import ad, batching
 
+from hkx.core.buffers import reads_what_may_change
 from hkx.core.cost import work
 from hkx.core.dependence import needed, needed_inputs, without_effects_of
-from hkx.core.errors import AbstractInitError, HkxError
+from hkx.core.errors import HkxError
 from hkx.core.frame import current_frame, local, recording
+from hkx.core.init_errors import AbstractInitError
 from hkx.core.rng import is_typed_key, split_key
 from hkx.core.sampling import Draw, can_share_program, constant, sample, sample_all, split_chain
 from hkx.core.types import Array
@@ -107,6 +107,7 @@ class Recorder:
 
     def __init__(self, key: Array | None):
         self.key = key
+        self.trace: weakref.ref[Any] | None = None  # the abstract run's, while that lasts and where it stays alive
         # The shared program fills one buffer for all draws, and a buffer is whole on every device.
         self.shares_program = key is not None and can_share_program(key) and not local.into_shards
         self.has_values = not recording()  # whether `init` itself is not being traced
@@ -140,10 +141,6 @@ class Recorder:
 class ValuesNeeded(Exception):
     """The user's function cannot be run abstractly: most often it asks a traced array for its value."""
 
-    def __init__(self, trace: weakref.ref[Any]):
-        super().__init__()
-        self.trace = trace
-
 
 def needs_values(error: BaseException | None) -> bool:
     """Whether an exception comes from code that asked a traced array for its value."""
@@ -170,7 +167,7 @@ def create(
     run: Callable[[Recorder, Any], Sequence[Tree]],
     key: Array | None,
     constant: Callable[[np.ndarray], bool] = lambda owner: False,
-) -> weakref.ref[Any]:
+) -> None:
     """Runs `run` without its forward pass.
 
     Args:
@@ -179,18 +176,15 @@ def create(
       key: the key that `init` was given, or None.
       constant: whether an array of NumPy's holds what it held when the function began.
 
-    Returns:
-      A reference to the abstract run's trace. Where that stays alive, the function kept a traced array somewhere else.
-
     Raises:
       ValuesNeeded: if the function asks for a value, or creates something from an array of NumPy's that it may have
-        filled with other values since. Its attribute `trace` is the reference.
+        filled with other values since.
     """
     recorder = Recorder(key)
     record: dict[str, Any] = {}
 
     def traced(key: Array | None) -> list[Any]:
-        record["trace"] = weakref.ref(find_top_trace(()))
+        recorder.trace = weakref.ref(find_top_trace(()))
         record["slots"] = [
             (entries, name) for tree in run(recorder, key) for entries in tree.values() for name in entries
         ]
@@ -206,78 +200,28 @@ def create(
         raise
     except Exception as error:
         if needs_values(error):
-            raise ValuesNeeded(record["trace"]) from error
+            raise ValuesNeeded() from error
         raise
-    if recorder.has_values and _reads_what_may_change(program, constant):
-        raise ValuesNeeded(record["trace"])
+    if recorder.has_values and reads_what_may_change(program, constant, example_p):
+        raise ValuesNeeded()
     computed = iter(_evaluate(program, key))
     leaves = [static[0] if static else next(computed) for static in record["static"]]
     for (entries, name), value in zip(record["slots"], jax.tree.unflatten(record["tree"], leaves), strict=True):
         entries[name] = value
-    return record["trace"]
 
 
-def left_arrays(trace: weakref.ref[Any]) -> list[Any]:
-    """The traced arrays of a trace that are still referred to, other than by a cycle that is garbage.
+def left_arrays(recorder: Recorder) -> list[Any]:
+    """The traced arrays of an abstract run that are still referred to, other than by a cycle that is garbage.
 
     That the trace itself is alive says nothing: JAX's programs refer to theirs for derivatives by custom rules.
     """
+    trace = recorder.trace
     for generation in range(3):
-        if trace() is None:
+        if trace is None or trace() is None:
             return []
         if any(isinstance(x, jax.core.Tracer) for x in gc.get_referrers(trace())):
             gc.collect(generation)
-    return [x for x in gc.get_referrers(trace()) if isinstance(x, jax.core.Tracer)]
-
-
-def _constants(variables: Iterable[Any], equations: Iterable[JaxprEqn], values: dict[Any, Any]) -> Iterable[Any]:
-    """The constants among some variables and among what equations read, those of the programs in them included."""
-    for v in variables:
-        if isinstance(v, Literal):
-            yield v.val
-        elif v in values:
-            yield values[v]
-    for eqn in equations:
-        yield from _constants(eqn.invars, (), values)
-        for program in jax.tree.leaves(tuple(eqn.params.values()), is_leaf=lambda x: isinstance(x, ClosedJaxpr)):
-            if isinstance(program, ClosedJaxpr):
-                yield from program.consts
-        for program in jaxprs_in_params(eqn.params):
-            yield from _constants((), program.eqns, {})
-
-
-def _reads_what_may_change(closed: ClosedJaxpr, constant: Callable[[np.ndarray], bool]) -> bool:
-    """Whether an output depends on an array of NumPy's that somebody else holds, who may have filled it anew since.
-
-    A program refers to such arrays; it copies none. What comes from example arguments may differ anyway.
-    """
-    examples = {v for eqn in closed.jaxpr.eqns if eqn.primitive is example_p for v in eqn.outvars}
-    equations = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive is not example_p]
-    outputs = [v for v in closed.jaxpr.outvars if isinstance(v, Literal) or v not in examples]
-    values = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-    for value in _constants(outputs, needed(equations, outputs), values):
-        if isinstance(value, jax.Array) or not hasattr(value, "__array__"):
-            continue
-        owner, references = _memory(value)
-        if owner.flags.writeable and references > _references_of_one() and not constant(owner):
-            return True
-    return False
-
-
-def _memory(value: Any) -> tuple[np.ndarray, int]:
-    """The array that owns the memory of a constant, and how many references there are to it and to views of it."""
-    array, references = np.asarray(value), 0
-    while isinstance(array.base, np.ndarray):
-        references += sys.getrefcount(array)
-        array = array.base
-    return array, references + sys.getrefcount(array)
-
-
-@functools.cache
-def _references_of_one() -> int:
-    """The references to an array that nobody but a program holds."""
-    (value,) = jax.make_jaxpr(lambda: jnp.asarray(np.zeros(2, np.float32)))().consts
-    return _memory(value)[1]
+    return [] if trace is None else [x for x in gc.get_referrers(trace()) if isinstance(x, jax.core.Tracer)]
 
 
 def _costly_examples(equations: list[JaxprEqn]) -> list[JaxprEqn]:

@@ -14,7 +14,6 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import jax
 
-from hkx.core import initialise
 from hkx.core.dependence import VISIT
 from hkx.core.errors import ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.core.frame import ROOT, Frame, Scope, current_frame, local
@@ -245,33 +244,11 @@ class Pure(Generic[P, R]):
         return self._run_in(frame, args, kwargs)
 
     def visit(self, *args: Any, **kwargs: Any) -> None:
-        """Creates what the function creates when called so; where it can be avoided, nothing is executed."""
-        outer, draws = current_frame(self._name), local.draws
-        if outer.recorder is not None or not self._visit_abstractly(outer, args, kwargs):
-            with jax.named_scope(VISIT):
-                self.inline_capturing(*args, **kwargs)
+        """Creates what the function creates when called so."""
+        draws = local.draws
+        with jax.named_scope(VISIT):
+            self.inline_capturing(*args, **kwargs)
         local.draws = draws  # the function is still to be called for its result
-
-    def _visit_abstractly(self, outer: Frame, args: Any, kwargs: Any) -> bool:
-        before = snapshot(outer)
-        created: list[Tree] = []
-
-        def visit(recorder: initialise.Recorder, key: Any) -> list[Tree]:
-            carry = before if before.rng is None else before._replace(rng=(key, before.rng[1]))
-            with jax.named_scope(VISIT):
-                new = changes(before, self.run(carry, args, kwargs, recorder=recorder)[1])
-            created[:] = new.params, new.initial_state, {"": {"keys": new.rng}}
-            return created
-
-        try:
-            trace = initialise.create(visit, None if before.rng is None else before.rng[0])
-        except initialise.ValuesNeeded:
-            return False
-        if initialise.left_arrays(trace):
-            return False
-        params, state, keys = created
-        absorb(outer, Carry(params, state, state, keys[""]["keys"]))
-        return True
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> Carry:
         """The carry to begin with. During `init`, the function is visited first, to create what it needs.
