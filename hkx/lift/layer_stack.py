@@ -17,7 +17,7 @@ from hkx.core.frame import Frame, current_frame, local
 from hkx.core.module import Module
 from hkx.core.sampling import can_share_program
 from hkx.lift.captured import Captured, keep
-from hkx.lift.checks import difference
+from hkx.lift.checks import difference, own_tree
 from hkx.lift.errors import CarryMismatchError, LayerFunctionError, LayerInputsError
 from hkx.lift.lift import below, note_all_below, store_below, store_state_below
 from hkx.lift.purify import Carry, Pure, Tree, changes, creating, draws_keys, passing_recorder
@@ -334,7 +334,7 @@ class _Layer:
             before = Carry(params, state, state, None if key is None else (key, ()))
 
             def run(args: Any, kwargs: Any) -> Any:
-                return (self._f(*args, **kwargs), outside) if pure is None else pure.run(before, args, kwargs)
+                return (self._f(*own_tree(args), **kwargs), outside) if pure is None else pure.run(before, args, kwargs)
 
             out, z, after = self._call(carried, inputs, reverse, run)
             problem = difference(carried, out)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -29,9 +29,9 @@ class Once:
       before: what the running function held before the call.
     """
 
-    def __init__(self, fun: Callable[..., Any], name: str):
+    def __init__(self, fun: Callable[..., Any], name: str, as_given: Collection[int | str] = ()):
         self.frame: Frame = current_frame(name)
-        self.pure: Pure[..., Any] = Pure(fun, name)
+        self.pure: Pure[..., Any] = Pure(fun, name, as_given=as_given)
         self.before = snapshot(self.frame)
 
     def call(
@@ -334,7 +334,7 @@ def remat(
         def transform(function: Any) -> Any:
             return jax.checkpoint(function, static_argnums=_shifted(nums, len(args)), **options)
 
-        return _recorded("hkx.remat", transform, fun, args, kwargs)
+        return _recorded("hkx.remat", transform, fun, args, kwargs, {n % max(len(args), 1) for n in nums})
 
     return wrapped
 
@@ -342,12 +342,14 @@ def remat(
 checkpoint = remat
 
 
-def _recorded(name: str, transform: Callable[..., Any], fun: Any, args: Any, kwargs: Any) -> Any:
+def _recorded(
+    name: str, transform: Callable[..., Any], fun: Any, args: Any, kwargs: Any, static: Collection[int | str]
+) -> Any:
     """Calls a function through a transform that changes how it is run, but not what it computes.
 
     During `init` it is called as it is.
     """
-    once = Once(fun, name)
+    once = Once(fun, name, static)
     if creating(once.frame):
         out = once.pure.inline(*args, **kwargs)
     else:
@@ -413,10 +415,23 @@ def jit(
             numbers = _shifted(static_argnums, count)
             return jax.jit(function, static_argnums=numbers, donate_argnums=_shifted(donate_argnums, count), **options)
 
-        return _recorded("hkx.jit", transform, fun, args, kwargs)
+        return _recorded(
+            "hkx.jit", transform, fun, args, kwargs, _static(fun, static_argnums, static_argnames, len(args))
+        )
 
     wrapped.lower = outside.lower  # type: ignore[attr-defined]
     return wrapped
+
+
+def _static(fun: Any, numbers: Any, names: Any, count: int) -> set[int | str]:
+    """The positions and names of the arguments that `jax.jit` takes as they are; one said in one way is in both."""
+    numbers = () if numbers is None else (numbers,) if isinstance(numbers, int) else numbers
+    static = {n if n >= 0 else n + count for n in numbers} | ({names} if isinstance(names, str) else set(names or ()))
+    try:
+        order = list(inspect.signature(fun).parameters)
+    except (TypeError, ValueError):
+        order = []
+    return static | {i for i, n in enumerate(order) if n in static} | {n for i, n in enumerate(order) if i in static}
 
 
 def _with_carry(fun: Any) -> inspect.Signature:

@@ -1,0 +1,154 @@
+"""Bodies of loops, branches and wrapped functions: their trees, names, states, bounds, and how often they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+
+KEY = jax.random.PRNGKey(7)
+X = jnp.arange(3.0) / 2
+
+
+def eat(tree: Any) -> Any:
+    """`x * i`, of a tree that is taken apart."""
+    out = tree.pop("x") * tree["in"].pop("i")
+    tree.clear()
+    return out
+
+
+def tree(x: Any = X) -> dict[str, Any]:
+    return {"x": x, "in": {"i": jnp.asarray(2.0)}}
+
+
+def step(t: Any) -> Any:
+    i = t["in"]["i"]
+    return {"in": {"i": i}, "x": eat(t)}
+
+
+def custom(kind: str) -> Any:
+    if kind == "vjp":
+        f = hkx.custom_vjp(eat)
+        f.defvjp(lambda t: (eat(t), 0), lambda _, g: ({"x": g * 2, "in": {"i": jnp.zeros(())}},))
+        return f
+    g = hkx.custom_jvp(eat)
+    g.defjvp(lambda primals, tangents: (eat(primals[0]), 2 * eat(tangents[0])))
+    return g
+
+
+def purified(t: Any) -> Any:
+    pure = hkx.purify(eat)
+    carry = pure.start(t)
+    first, carry = pure(carry, t)
+    second, carry = pure(carry, t)
+    pure.finish(carry)
+    return (first + second) / 2
+
+
+def stacked(t: Any) -> Any:
+    return hkx.layer_stack(2, with_per_layer_inputs=True)(
+        lambda t, u: (step(t), eat(u)),  # type: ignore[misc]
+    )(t, jax.tree.map(lambda a: jnp.stack([a, a]), t))[0]["x"]
+
+
+# What each makes of a tree; `eat` doubles x, so most double it, and loops of n rounds n times.
+EATERS: dict[str, tuple[Callable[[Any], Any], float]] = {
+    "scan": (lambda t: hkx.scan(lambda t, _: (step(t), None), t, None, length=2)[0]["x"], 4),
+    "scan, inputs": (
+        lambda t: hkx.scan(lambda c, u: (c, eat(u)), 0.0, jax.tree.map(lambda a: a[None], t))[1][0],
+        2,
+    ),
+    "scan, parameters of its own": (
+        lambda t: hkx.scan(lambda t, _: (step(t), None), t, None, length=2, param_axes=0)[0]["x"],
+        4,
+    ),
+    "map": (lambda t: hkx.map(eat, jax.tree.map(lambda a: a[None], t))[0], 2),
+    "fori_loop": (lambda t: hkx.fori_loop(0, 2, lambda i, t: step(t), t)["x"], 4),
+    "while_loop": (
+        lambda t: hkx.while_loop(
+            lambda v: v.pop("n") < 2, lambda v: {"n": v.pop("n") + 1, "t": step(v.pop("t"))}, {"n": 0, "t": t}
+        )["t"]["x"],
+        4,
+    ),
+    "associative_scan": (
+        lambda t: hkx.associative_scan(lambda a, b: {"x": a.pop("x") + b.pop("x")}, {"x": jnp.stack([t["x"]] * 2)})[
+            "x"
+        ][1],
+        2,
+    ),
+    "cond": (lambda t: hkx.cond(True, eat, lambda t: -eat(t), t), 2),
+    "cond, older form": (lambda t: hkx.cond(True, t, eat, t, lambda t: -eat(t)), 2),
+    "switch": (lambda t: hkx.switch(1, [lambda t: -eat(t), eat, eat], t), 2),
+    "vmap": (lambda t: hkx.vmap(eat, in_axes=None, axis_size=2, split_rng=True)(t)[1], 2),
+    "vmap, parameters of its own": (
+        lambda t: hkx.vmap(eat, in_axes=None, axis_size=2, split_rng=True, param_axes=0)(t)[1],
+        2,
+    ),
+    "grad": (lambda t: hkx.grad(lambda x, t: x * eat(t).sum())(1.0, t) * X / X.sum(), 2),
+    "value_and_grad": (lambda t: hkx.value_and_grad(lambda t: eat(t).sum())(t)[1]["x"] * X, 2),
+    "jvp": (lambda t: hkx.jvp(eat, (t,), (t,))[0], 2),
+    "vjp": (lambda t: hkx.vjp(eat, t)[0], 2),
+    "linearize": (lambda t: hkx.linearize(eat, t)[0], 2),
+    "remat": (lambda t: hkx.remat(eat)(t), 2),
+    "jit": (lambda t: hkx.jit(eat)(t), 2),
+    "jit, by name": (lambda t: hkx.jit(eat)(tree=t), 2),
+    "eval_shape": (lambda t: 2 * t["x"] * hkx.eval_shape(eat, t).ndim, 2),
+    "custom_vjp": (lambda t: custom("vjp")(t), 2),
+    "custom_vjp, gradient": (lambda t: hkx.grad(lambda t: custom("vjp")(t).sum())(t)["x"] * X, 2),
+    "custom_jvp": (lambda t: custom("jvp")(t), 2),
+    "layer_stack": (lambda t: hkx.layer_stack(2)(step)(t)["x"], 4),
+    "layer_stack, inputs": (stacked, 4),
+    "purify": (purified, 2),
+}
+
+
+@pytest.mark.parametrize("name", EATERS)
+def test_a_body_that_takes_its_argument_apart(name: str) -> None:
+    f, factor = EATERS[name]
+
+    def g(x: Any) -> Any:
+        given = tree(x)
+        w = hkx.get_parameter("w", [], init=jnp.ones)
+        outs = f(given), f(given)
+        assert jax.tree.structure(given) == jax.tree.structure(tree(x))
+        return w * (outs[0] + outs[1]) / 2
+
+    model = hkx.transform(g)
+    out = model.apply(model.init(KEY, X), KEY, X)
+    np.testing.assert_allclose(out, factor * X, rtol=1e-6)
+
+
+def test_static_arguments_are_handed_on_as_they_are() -> None:
+    @jax.tree_util.register_pytree_node_class
+    class Options:
+        def tree_flatten(self) -> Any:
+            return (), None
+
+        @classmethod
+        def tree_unflatten(cls, _: Any, children: Any) -> Any:
+            return cls()
+
+    given, seen = Options(), []
+
+    def f(x: Any, options: Any) -> Any:
+        seen.append(options)
+        return x
+
+    def g(x: Any) -> Any:
+        custom = hkx.custom_vjp(f, nondiff_argnums=(1,))
+        custom.defvjp(lambda x, o: (f(x, o), None), lambda o, _, g: (g,))
+        x = hkx.remat(f, static_argnums=-1)(x, given)
+        x = hkx.jit(f, static_argnums=1)(x, given)
+        x = hkx.jit(f, static_argnames="options")(x, given)
+        return hkx.jit(f, static_argnums=1)(custom(x, given), options=given)
+
+    model = hkx.transform(g)
+    model.apply(model.init(KEY, X), None, X)
+    assert len(seen) == 10
+    assert [options is given for options in seen] == [True] * 10
