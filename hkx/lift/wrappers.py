@@ -278,10 +278,10 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return jax.eval_shape(lambda *a, **k: once.call(once.before, a, k)[0], *args, **kwargs)
 
 
-def _shifted(numbers: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
-    """Argument numbers for a function that takes the carry before its `count` arguments."""
+def _shifted(numbers: int | Sequence[int] | None, count: int) -> tuple[int, ...] | None:
+    """Argument numbers for a function that takes the carry before its `count` arguments; None says that names do."""
     if numbers is None:
-        return ()
+        return None
     return tuple(n + 1 if n >= 0 else n + 1 + count for n in ((numbers,) if isinstance(numbers, int) else numbers))
 
 
@@ -332,7 +332,7 @@ def remat(
             return outside(*args, **kwargs)
 
         def transform(function: Any) -> Any:
-            return jax.checkpoint(function, static_argnums=_shifted(nums, len(args)), **options)
+            return jax.checkpoint(function, static_argnums=_shifted(nums, len(args)) or (), **options)
 
         return _recorded("hkx.remat", transform, fun, args, kwargs, {n % max(len(args), 1) for n in nums})
 
