@@ -38,7 +38,7 @@ class Scope:
         self.method = method
         self.module = module
         self.counts: dict[str, int] = {}
-        self.taken: set[tuple[str, str]] = set()
+        self.taken: set[Any] = set()  # names, as (stem, digits); in the outermost scope also name scopes once entered
         self.elsewhere: dict[tuple[str | None, str], Scope] = {}  # left scopes that are entered again from this one
 
     def copy(self) -> Scope:

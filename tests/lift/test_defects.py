@@ -152,3 +152,70 @@ def test_static_arguments_are_handed_on_as_they_are() -> None:
     model.apply(model.init(KEY, X), None, X)
     assert len(seen) == 10
     assert [options is given for options in seen] == [True] * 10
+
+
+SCOPED: dict[str, Callable[[Any, Any], Any]] = {
+    "remat": lambda g, x: hkx.remat(g)(x),
+    "jit": lambda g, x: hkx.jit(g)(x),
+    "grad": lambda g, x: hkx.grad(lambda x: g(x).sum())(x),
+    "vmap": lambda g, x: hkx.vmap(g, split_rng=True)(x[None])[0],
+    "scan": lambda g, x: hkx.scan(lambda c, _: (g(c), None), x, None, length=3)[0],
+    "while_loop": lambda g, x: hkx.while_loop(lambda v: v[0] < 2, lambda v: (v[0] + 1, g(v[1])), (0, x))[1],
+    "cond": lambda g, x: hkx.cond(True, g, lambda x: x, x),
+    "switch": lambda g, x: hkx.switch(1, [g, lambda x: -g(x)], x),
+    "custom_jvp": lambda g, x: hkx.custom_jvp(g)(x),
+    "purify": lambda g, x: hkx.purify(g).start(x) and x,
+}
+
+
+@pytest.mark.parametrize("name", SCOPED)
+def test_a_name_scope_made_outside_is_entered_inside(name: str) -> None:
+    def f(x: Any) -> Any:
+        scope = hkx.name_scope("s")
+
+        def g(x: Any) -> Any:
+            with scope:
+                return hkx.Linear(3)(x)
+
+        y = SCOPED[name](g, x)
+        if name not in ("grad", "vmap", "purify"):  # these leave names free
+            with pytest.raises(hkx.errors.UsedScopeError), scope:
+                pass
+        return hkx.Linear(2)(y)
+
+    assert list(hkx.transform(f).init(KEY, X)) == ["s/linear", "linear"]
+
+
+def test_a_layer_of_a_stack_enters_a_name_scope_made_outside() -> None:
+    def f(x: Any) -> Any:
+        scope = hkx.name_scope("s")
+
+        def layer(x: Any) -> Any:
+            with scope:
+                return hkx.Linear(3)(x)
+
+        return hkx.layer_stack(2, name="stack")(layer)(x)
+
+    model = hkx.transform(f)
+    params = model.init(KEY, X)
+    assert list(params) == ["stack/s/linear"]
+    assert model.apply(params, None, X).shape == (3,)
+
+
+@pytest.mark.parametrize("name", ["remat", "jit", "grad", "cond"])
+def test_keys_of_another_sequence_are_drawn_where_it_is_entered(name: str) -> None:
+    key = jax.random.PRNGKey(11)
+
+    def f(x: Any) -> Any:
+        other = hkx.with_rng(key)
+
+        def g(x: Any) -> Any:
+            with other:
+                return x * jax.random.uniform(hkx.next_rng_key())
+
+        if name == "cond":
+            return hkx.cond(True, g, lambda x: x, x)
+        return SCOPED[name](g, x) * (X if name == "grad" else 1.0)
+
+    out = hkx.transform(f).apply({}, KEY, X)
+    np.testing.assert_allclose(out, X * jax.random.uniform(jax.random.split(key)[1]), rtol=1e-6)
