@@ -34,11 +34,16 @@ def merged(a: Carry, b: Carry) -> Carry:
 
 
 class Stacked:
-    """Knows which parameters and states are stacked, and along which axis."""
+    """Knows which parameters and states are stacked, and along which axis.
+
+    Attributes:
+      nothing: whether all are shared, and nobody asked for anything else.
+    """
 
     def __init__(self, created: Carry, param_axes: Axes, state_axes: Axes):
         self._axes: dict[tuple[str, str, str], int] = {}
         self._created = created
+        self.nothing = not any(isinstance(spec, int) for spec in (param_axes, state_axes))
         for kind, tree, spec in (
             ("parameter", created.params, param_axes),
             ("state", created.initial_state, state_axes),
@@ -48,6 +53,7 @@ class Stacked:
                     axis = spec(bundle, name) if callable(spec) else spec
                     if axis is not None:
                         self._axes[kind, bundle, name] = axis
+                        self.nothing = False
 
     def _part(self, carry: Carry, stacked: bool) -> Carry:
         def part(kind: str, tree: Tree) -> Tree:

@@ -219,3 +219,33 @@ def test_keys_of_another_sequence_are_drawn_where_it_is_entered(name: str) -> No
 
     out = hkx.transform(f).apply({}, KEY, X)
     np.testing.assert_allclose(out, X * jax.random.uniform(jax.random.split(key)[1]), rtol=1e-6)
+
+
+def test_names_in_vmap_do_not_depend_on_how_sharing_is_said() -> None:
+    def f(x: Any, **axes: Any) -> Any:
+        for _ in range(2):
+            x = hkx.vmap(lambda x: hkx.dropout(hkx.next_rng_key(), 0.5, hkx.Linear(3)(x)), split_rng=False, **axes)(x)
+        return hkx.Linear(3)(x)
+
+    x = jnp.ones((4, 3))
+    expected = hkx.transform(f).init(KEY, x)
+    assert list(expected) == ["linear"]
+    out = hkx.transform(f).apply(expected, KEY, x)
+    none = lambda module, name: None  # noqa: E731
+    for axes in ({"param_axes": none}, {"state_axes": none}, {"param_axes": none, "state_axes": none}):
+        params = hkx.transform(f).init(KEY, x, **axes)
+        jax.tree.map(np.testing.assert_array_equal, params, expected)
+        np.testing.assert_array_equal(hkx.transform(f).apply(params, KEY, x, **axes), out)
+    own = lambda module, name: 0 if name == "b" else None  # noqa: E731
+    assert list(hkx.transform(f).init(KEY, x, param_axes=own)) == ["linear", "linear_1", "linear_2"]
+
+
+def test_calls_with_their_own_parameters_draw_the_same_keys_unless_they_are_split() -> None:
+    def f(x: Any, split: bool) -> Any:
+        draw = lambda x: hkx.Linear(1)(x) * 0 + jax.random.uniform(hkx.next_rng_key())  # noqa: E731
+        return hkx.vmap(draw, split_rng=split, param_axes=0)(x)
+
+    model = hkx.transform(f)
+    params = model.init(KEY, jnp.ones((3, 2)), False)
+    assert len(np.unique(model.apply(params, KEY, jnp.ones((3, 2)), False))) == 1
+    assert len(np.unique(model.apply(params, KEY, jnp.ones((3, 2)), True))) == 3
