@@ -159,16 +159,14 @@ class _Mapped:
 
     def discover(self, param_axes: Axes, state_axes: Axes) -> Stacked:
         """Which parameters and states the function has, by name, found out by tracing it as in `init`."""
-        once, draws = self._once, local.draws
+        once = self._once
         axes, _ = self._axes
 
         def body(args: Any, kwargs: Any) -> Carry:
             return created_by(once.pure.fun, "hkx.vmap", once.before, state_axes is not None, args, kwargs)
 
         mapped = jax.vmap(body, (axes, 0), **self._options)
-        created = jax.eval_shape(lambda: mapped(*self._arguments))
-        local.draws = draws  # that call was only to look
-        return Stacked(created, param_axes, state_axes)
+        return Stacked(jax.eval_shape(lambda: mapped(*self._arguments)), param_axes, state_axes)
 
     def _create_shared(self, stacked: Stacked) -> Once:
         """Creates what all calls share, with a key of its own: with that of one call, it would be like what is not."""
