@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import inspect
+import operator
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
@@ -102,6 +103,7 @@ def layer_stack(
     """
     if transparent and transparency_map is None:
         raise LayerFunctionError("transparency_map must be provided with transparent=True.")
+    num_layers = operator.index(num_layers)  # an array of one number too
     default = f"__layer_stack_{'with' if with_per_layer_inputs else 'no'}_per_layer"
 
     def decorate(f: Callable[..., Any]) -> Callable[..., Any]:

@@ -249,3 +249,58 @@ def test_calls_with_their_own_parameters_draw_the_same_keys_unless_they_are_spli
     params = model.init(KEY, jnp.ones((3, 2)), False)
     assert len(np.unique(model.apply(params, KEY, jnp.ones((3, 2)), False))) == 1
     assert len(np.unique(model.apply(params, KEY, jnp.ones((3, 2)), True))) == 3
+
+
+def linear(x: Any) -> Any:
+    return hkx.Linear(3)(x)
+
+
+THREE = (np.asarray(3), np.int8(3), jnp.asarray(3), jnp.asarray(3, jnp.int16))
+AROUND: dict[str, Callable[[Any, Any], Any]] = {
+    "nothing": lambda loop, x: loop(x),
+    "scan": lambda loop, x: hkx.scan(lambda c, _: (loop(c), None), x, None, length=2)[0],
+    "cond": lambda loop, x: hkx.cond(x.sum() > 0, loop, lambda x: -x, x),
+    "layer_stack": lambda loop, x: hkx.layer_stack(2)(loop)(x),
+}
+
+
+@pytest.mark.parametrize("around", AROUND)
+def test_a_bound_that_is_a_constant_array_is_known(around: str) -> None:
+    def init(lower: Any, upper: Any) -> Any:
+        loop = lambda x: hkx.fori_loop(lower, upper, lambda i, y: linear(y), x)  # noqa: E731
+        # A shape will do: nothing that is created depends on a value.
+        return hkx.transform(lambda x: AROUND[around](loop, x)).init(KEY, jax.ShapeDtypeStruct(X.shape, X.dtype))
+
+    expected = init(0, 3)
+    for n in THREE if around == "nothing" else THREE[2:3]:
+        jax.tree.map(np.testing.assert_array_equal, init(0, n), expected)
+        jax.tree.map(np.testing.assert_array_equal, init(n * 0, n), expected)
+    jax.tree.map(np.testing.assert_array_equal, init(0, jnp.asarray(0)), expected)  # created all the same
+
+
+@pytest.mark.parametrize("way", [jax.jit, lambda f: lambda *a: jax.eval_shape(f, *a)])
+def test_a_bound_that_is_a_constant_array_under_jit(way: Any) -> None:
+    n = jnp.asarray(3)
+    model = hkx.transform(lambda x: hkx.fori_loop(n - 3, n, lambda i, y: linear(y), x))
+    assert jax.tree.map(jnp.shape, way(model.init)(KEY, X)) == {"linear": {"w": (3, 3), "b": (3,)}}
+
+
+def test_the_index_is_the_same_however_the_bounds_are_given() -> None:
+    def f(n: Any) -> Any:
+        seen: list[Any] = []
+
+        def body(i: Any, y: Any) -> Any:
+            aval = jax.typeof(i)
+            seen.append((aval.dtype, aval.weak_type))
+            return y
+
+        zero = n * 0
+        hkx.transform(lambda: hkx.fori_loop(zero, n, body, 0.0)).init(None)
+        return set(seen)
+
+    assert [f(n) for n in THREE] == [{(jnp.dtype("int32"), True)}] * 4  # as of `jax.lax.fori_loop`
+
+
+def test_a_number_of_layers_that_is_an_array() -> None:
+    init = lambda n: hkx.transform(lambda x: hkx.layer_stack(n)(linear)(x)).init(KEY, X)  # noqa: E731
+    jax.tree.map(np.testing.assert_array_equal, init(jnp.asarray(3)), init(3))
