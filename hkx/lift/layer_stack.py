@@ -5,15 +5,16 @@ from __future__ import annotations
 import abc
 import functools
 import inspect
+import itertools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jax.extend.core import Literal
 
-from hkx.core.dependence import needed
+from hkx.core.dependence import VISIT, needed
 from hkx.core.frame import Frame, current_frame, local
 from hkx.core.module import Module
 from hkx.core.sampling import can_share_program
@@ -196,11 +197,15 @@ def _next_key(frame: Frame) -> Any:
     return frame.rngs[-1].next() if draws_keys(frame) else None
 
 
-def _uses_arguments(f: Callable[..., Any], *args: Any) -> bool:
-    """Whether what `f` returns is computed from its arguments."""
-    jaxpr = jax.make_jaxpr(f)(*args).jaxpr
-    used = {v for eqn in needed(jaxpr.eqns, jaxpr.outvars) for v in eqn.invars if not isinstance(v, Literal)}
-    return not used.union(v for v in jaxpr.outvars if not isinstance(v, Literal)).isdisjoint(jaxpr.invars)
+def _use_arguments(f: Callable[..., Sequence[Any]], *args: Any) -> list[bool]:
+    """Of each tree that `f` returns, whether it is computed from the arguments."""
+    closed, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
+    outvars, uses = iter(closed.jaxpr.outvars), []
+    for part in shapes:
+        outputs = [v for v in itertools.islice(outvars, len(jax.tree.leaves(part))) if not isinstance(v, Literal)]
+        used = {v for eqn in needed(closed.jaxpr.eqns, outputs) for v in eqn.invars if not isinstance(v, Literal)}
+        uses.append(not used.union(outputs).isdisjoint(closed.jaxpr.invars))
+    return uses
 
 
 def _layer_keys(key: Any, num: int) -> tuple[Any, Any]:
@@ -295,31 +300,48 @@ class _Layer:
             return changes(before, after)._replace(rng=None, state={}, captured=Captured())
 
         recorded = functools.partial(one, recorder=passing_recorder(frame) if together else None)
+        params_do = states_do = False
         if self.num_layers:
             key, own = jax.tree.map(lambda leaf: leaf[0], (keys[0], inputs))
             draws = local.draws
-            depends = _uses_arguments(lambda carried: recorded(key, own, carried).params, carried)
+            params_do, states_do = _use_arguments(lambda carried: recorded(key, own, carried)[:3:2], carried)
             local.draws = draws  # that call was only to look
-            if depends:
-                return self._create_in_turn(one, keys, carried, inputs, reverse)
+        if params_do:
+            return self._create_in_turn(one, keys, carried, inputs, reverse)
         if together:
-            return jax.vmap(recorded, axis_size=self.num_layers)(keys[0], inputs)
-        return jax.lax.map(lambda slices: one(*slices), (keys[0], inputs))
+            created = jax.vmap(recorded, axis_size=self.num_layers)(keys[0], inputs)
+        else:
+            created = jax.lax.map(lambda slices: one(*slices), (keys[0], inputs))
+        if states_do:
+            in_turn = self._create_in_turn(one, keys, carried, inputs, reverse, created.params)
+            created = created._replace(initial_state=in_turn.initial_state)
+        return created
 
-    def _create_in_turn(self, one: Any, keys: tuple[Any, Any], carried: Any, inputs: Any, reverse: bool) -> Carry:
-        """The same where an initializer looks at what comes into its layer, from the first to the last layer."""
+    def _create_in_turn(
+        self, one: Any, keys: tuple[Any, Any], carried: Any, inputs: Any, reverse: bool, params: Any = None
+    ) -> Carry:
+        """The same where an initial value depends on what comes into its layer, from the first to the last layer.
+
+        The layers compute with `params`, where these are known before.
+        """
         pure: Pure[..., Any] = Pure(self._f, "hkx.layer_stack", creates=False, apart="")
 
         def layer(carried: Any, slices: Any) -> Any:
-            (own, call), inputs = slices
+            (own, call), inputs, params = slices
+            draws = local.draws
             made = one(own, inputs, carried)
-            held = made._replace(state=made.initial_state, rng=None if call is None else (call, ()))
+            if params is None:
+                params = made.params
+            else:
+                local.draws = draws  # it was made before
+            held = made._replace(params=params, state=made.initial_state, rng=None if call is None else (call, ()))
             draws = local.draws
             out, _, _ = self._call(carried, inputs, reverse, functools.partial(pure.run, held))
             local.draws = draws  # `_run` counts this call
             return tuple(out), made
 
-        return jax.lax.scan(layer, carried, (keys, inputs), self.num_layers)[1]
+        with jax.named_scope(VISIT):
+            return jax.lax.scan(layer, carried, (keys, inputs, params), self.num_layers, reverse=reverse)[1]
 
     def scan(
         self, frame: Frame | None, held: tuple[Tree, Tree], keys: Any, args: Any, reverse: bool

@@ -304,3 +304,79 @@ def test_the_index_is_the_same_however_the_bounds_are_given() -> None:
 def test_a_number_of_layers_that_is_an_array() -> None:
     init = lambda n: hkx.transform(lambda x: hkx.layer_stack(n)(linear)(x)).init(KEY, X)  # noqa: E731
     jax.tree.map(np.testing.assert_array_equal, init(jnp.asarray(3)), init(3))
+
+
+def layer_with_states(x: Any) -> Any:
+    """A layer with states that look at its input, at one of its parameters, and at a key."""
+    w = hkx.get_parameter("w", [3], init=hkx.initializers.RandomNormal())
+    first = hkx.get_state("first", [3], init=lambda *_: x + 0)
+    scaled = hkx.get_state("scaled", [3], init=lambda *_: x * w)
+    noise = hkx.get_state("noise", [3], init=hkx.initializers.RandomNormal())
+    return w * x + scaled + noise + first
+
+
+STACKS = {
+    "init": lambda init, x: init(KEY, x),
+    "jit": lambda init, x: jax.jit(init)(KEY, x),
+    "vmap": lambda init, x: jax.tree.map(lambda a: a[1], jax.vmap(init, (None, 0))(KEY, jnp.stack([x + 5, x]))),
+}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("way", STACKS)
+def test_states_of_a_stack_look_at_what_comes_into_their_layer(way: str, reverse: bool) -> None:
+    model = hkx.transform_with_state(lambda x: hkx.layer_stack(3, name="s")(layer_with_states)(x, reverse=reverse))
+    params, state = STACKS[way](model.init, X)
+    ((bundle, states),), w = state.items(), params["s/~"]["w"]
+    assert bundle == "s/~"
+    x = np.asarray(X)
+    for i in (2, 1, 0) if reverse else (0, 1, 2):  # the Python loop
+        np.testing.assert_allclose(states["first"][i], x, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(states["scaled"][i], x * w[i], rtol=1e-5, atol=1e-6)
+        x = w[i] * x + states["scaled"][i] + states["noise"][i] + states["first"][i]
+    assert len(np.unique(np.asarray(states["noise"]).round(5))) == 9
+    np.testing.assert_allclose(model.apply(params, state, None, X)[0], x, rtol=1e-4)
+
+
+def test_states_of_stacks_in_stacks_look_at_what_comes_into_their_layer() -> None:
+    def layer(x: Any, y: Any) -> Any:
+        return x + y + 0 * hkx.get_state("first", [1], init=lambda *_: x), None
+
+    def inner(x: Any) -> Any:
+        return hkx.layer_stack(3, with_per_layer_inputs=True, name="in")(layer)(x, jnp.arange(3.0)[:, None])[0]
+
+    model = hkx.transform_with_state(lambda x: hkx.layer_stack(2, name="out")(inner)(x))
+    _, state = model.init(KEY, jnp.ones(1))
+    np.testing.assert_array_equal(state["out/in/~"]["first"][..., 0], [[1, 1, 2], [4, 4, 5]])
+
+
+def test_states_of_a_stack_that_look_at_values_and_those_that_do_not() -> None:
+    def layer(x: Any, init: Any) -> Any:
+        return x + hkx.Linear(3)(x) + hkx.get_state("s", x.shape, init=lambda *_: init(x))
+
+    shape = jax.ShapeDtypeStruct(X.shape, X.dtype)
+    model = hkx.transform_with_state(lambda x, init: hkx.layer_stack(2)(lambda x: layer(x, init))(x))
+    for values_do_not in (jnp.ones_like, lambda x: x.shape[0] * hkx.get_parameter("w", [3], init=jnp.ones)):
+        expected, given = model.init(KEY, X, values_do_not), model.init(KEY, shape, values_do_not)
+        jax.tree.map(np.testing.assert_array_equal, given, expected)
+    with pytest.raises(hkx.errors.AbstractInitError):
+        model.init(KEY, shape, lambda x: x + 0)
+
+
+def test_draws_in_a_stack_are_counted_as_often_as_in_haiku() -> None:
+    seen = []
+
+    def layer(x: Any) -> Any:
+        return hkx.Linear(3)(x) + jax.random.uniform(hkx.next_rng_key())
+
+    @hkx.experimental.optimize_rng_use
+    def f(x: Any) -> Any:
+        rng = hkx.maybe_get_rng_sequence_state()
+        assert rng is not None
+        seen.append(len(rng[1]))
+        return hkx.layer_stack(2)(layer)(x)
+
+    hkx.transform(f).init(KEY, X)
+    # dm-haiku calls a layer three times: to make it (`w` and its own key: 2), as the next one is made (1), in the stack
+    # (1); it reserves [0, 4].
+    assert seen == [0, 2 + 1 + 1]
