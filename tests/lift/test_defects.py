@@ -380,3 +380,15 @@ def test_draws_in_a_stack_are_counted_as_often_as_in_haiku() -> None:
     # dm-haiku calls a layer three times: to make it (`w` and its own key: 2), as the next one is made (1), in the stack
     # (1); it reserves [0, 4].
     assert seen == [0, 2 + 1 + 1]
+
+
+@pytest.mark.parametrize("name", ["cond", "while_loop", "purify"])
+def test_what_is_only_visited_leaves_the_state_as_it_was(name: str) -> None:
+    def f(x: Any) -> Any:
+        hkx.set_state("n", jnp.float32(0.0))
+        hkx.set_state("n", jnp.float32(5.0))
+        SCOPED[name](lambda x: x + hkx.get_state("n"), x)
+        return hkx.get_parameter("now", [], init=lambda *_: hkx.get_state("n"))
+
+    params, state = hkx.transform_with_state(f).init(KEY, X)
+    assert (params["~"]["now"], state["~"]["n"]) == (5.0, 0.0)
