@@ -145,6 +145,10 @@ def _running_trace() -> type:
     return seen[0]
 
 
+Asked = Callable[[tuple[Any, ...], Any], None]
+"""Is told what the code asks for, a parameter with its shape, and with what shape and dtype it would make a state."""
+
+
 class Frame:
     """The parameters, state, key sequences and name scopes of one running transform."""
 
@@ -180,7 +184,7 @@ class Frame:
         self.at_end: list[Callable[[], None]] = []  # checks that run when the function has returned
         self.settled = not running_init  # whether everything that the running code needs exists already
         self.looping = False  # whether this is a loop's body, after the first iteration
-        self.asked: Callable[[tuple[Any, ...]], None] | None = None  # is told what the code asks for, and its shape
+        self.asked: Asked | None = None
         self.captured: list[Any] | None = None  # what is to be handed out of the JAX transform that runs this
         self.mark = TraceMark()
 

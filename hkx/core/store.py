@@ -110,7 +110,7 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
     if isinstance(shape, int):
         raise TypeError(f"The shape of {path!r} is {shape}, and should be a sequence: [{shape}].")
     if frame.asked is not None:
-        frame.asked((bundle, name, tuple(shape)))
+        frame.asked((bundle, name, tuple(shape)), None)
     entries = frame.params.get(bundle)
     value = None if entries is None else entries.get(name)
     if value is None:
@@ -229,7 +229,7 @@ def get_state(
     bundle = frame.bundle
     path = f"{bundle}/{name}"
     if frame.asked is not None:
-        frame.asked((bundle, name))
+        frame.asked((bundle, name), None if init is None else (shape, dtype))
     value = frame.state.get(bundle, {}).get(name, _ABSENT)
     if value is _ABSENT:
         if init is None:
@@ -286,7 +286,7 @@ def set_state(name: str, value: Any) -> None:
     path = f"{bundle}/{name}"
     check_outward(frame, path, value, StateInInnerTraceError)
     if frame.asked is not None:
-        frame.asked((bundle, name))
+        frame.asked((bundle, name), None)
     if local.hooks.get("set_state"):
         shapes = jax.tree.map(jnp.shape, value)
         dtypes = jax.tree.map(lambda x: jnp.result_type(x) if np.isscalar(x) else x.dtype, value)

@@ -62,16 +62,24 @@ def _alike(x: Any, y: Any) -> bool:
     return (_is_weak(x) and jnp.promote_types(a, b) == b) or (_is_weak(y) and jnp.promote_types(a, b) == a)
 
 
+def same_type(x: Any, y: Any) -> bool:
+    """Whether two branches may return `x` and `y`: a Python number has a dtype of its own there."""
+    if not is_value(x) or not is_value(y):
+        return False
+    return jnp.shape(x) == jnp.shape(y) and jax.typeof(x).dtype == jax.typeof(y).dtype
+
+
 def difference(
     given: Any,
     returned: Any,
     label: Callable[[Any], str] = jax.tree_util.keystr,
     names: tuple[str, str] = ("given", "returned"),
+    alike: Callable[[Any, Any], bool] = _alike,
 ) -> str | None:
     """What is different between two trees, or None; `label` turns the path of a leaf into words."""
     if jax.tree.structure(given) == jax.tree.structure(returned):
         pairs = zip(jax.tree_util.tree_leaves_with_path(given), jax.tree.leaves(returned), strict=True)
-        wrong = [(path, x, y) for (path, x), y in pairs if not _alike(x, y)]
+        wrong = [(path, x, y) for (path, x), y in pairs if not alike(x, y)]
         return (
             "\n".join(
                 f"  {label(path) or 'the value'}: {names[0]} {shape_and_dtype(x)}, {names[1]} {shape_and_dtype(y)}"

@@ -17,7 +17,7 @@ import jax
 from hkx.core import initialise
 from hkx.core.dependence import VISIT
 from hkx.core.errors import ParameterInInnerTraceError, StateInInnerTraceError
-from hkx.core.frame import ROOT, Frame, Scope, current_frame, local
+from hkx.core.frame import ROOT, Asked, Frame, Scope, current_frame, local
 from hkx.core.rng import PRNGSequence
 from hkx.core.store import check_outward
 from hkx.lift.captured import Captured
@@ -153,7 +153,7 @@ class Pure(Generic[P, R]):
             self._scopes = [Scope(ROOT, ROOT)]
         self.scopes_after: Sequence[Scope] = self._scopes
 
-    def tell(self, asked: Callable[[tuple[Any, ...]], None]) -> None:
+    def tell(self, asked: Asked) -> None:
         """Has `asked` called with the name and the shape of all that the function asks for."""
         self._asked = asked
 
