@@ -56,8 +56,9 @@ def _note_initializer(error: TypeError, init: Any) -> None:
 
 
 def _create(kind: str, frame: Frame, path: str, shape: Any, dtype: DType, init: Initializer, context: Any) -> Any:
+    inner = ParameterInInnerTraceError if kind == "create_param" else StateInInnerTraceError
     if frame.mark.records:
-        raise ParameterInInnerTraceError(path)
+        raise inner(path)
     create: Callable[..., Any] = _call_initializer
     if local.hooks.get(kind):
         create = chained(kind, create, with_context(context))
@@ -68,7 +69,7 @@ def _create(kind: str, frame: Frame, path: str, shape: Any, dtype: DType, init: 
         )
     value = create(shape, dtype, init)
     if frame.mark.is_inner(value):
-        raise ParameterInInnerTraceError(path)
+        raise inner(path)
     return value
 
 
@@ -250,7 +251,7 @@ _ABSENT = object()
 
 def check_outward(frame: Frame, path: str, value: Any, error: Callable[[str], Exception]) -> None:
     """Raises where a value that is stored inside a raw JAX transform would be lost, or a tracer, outside of it."""
-    if not frame.mark.current and (frame.mark.records or frame.mark.is_inner(value)):
+    if not frame.mark.current and (frame.mark.runs_elsewhere or frame.mark.is_inner(value)):
         raise error(path)
 
 

@@ -306,13 +306,13 @@ class _Layer:
             draws = local.draws
             params_do, states_do = _use_arguments(lambda carried: recorded(key, own, carried)[:3:2], carried)
             local.draws = draws  # that call was only to look
-        if params_do:
-            return self._create_in_turn(one, keys, carried, inputs, reverse)
-        if together:
+        if params_do:  # whatever the direction, as in dm-haiku
+            created = self._create_in_turn(one, keys, carried, inputs, reverse)
+        elif together:
             created = jax.vmap(recorded, axis_size=self.num_layers)(keys[0], inputs)
         else:
             created = jax.lax.map(lambda slices: one(*slices), (keys[0], inputs))
-        if states_do:
+        if states_do and (reverse or not params_do):
             in_turn = self._create_in_turn(one, keys, carried, inputs, reverse, created.params)
             created = created._replace(initial_state=in_turn.initial_state)
         return created
@@ -322,7 +322,7 @@ class _Layer:
     ) -> Carry:
         """The same where an initial value depends on what comes into its layer, from the first to the last layer.
 
-        The layers compute with `params`, where these are known before.
+        Where `params` are known before, the layers compute with these, and in the direction of the stack.
         """
         pure: Pure[..., Any] = Pure(self._f, "hkx.layer_stack", creates=False, apart="")
 
@@ -341,7 +341,8 @@ class _Layer:
             return tuple(out), made
 
         with jax.named_scope(VISIT):
-            return jax.lax.scan(layer, carried, (keys, inputs, params), self.num_layers, reverse=reverse)[1]
+            backwards = reverse and params is not None
+            return jax.lax.scan(layer, carried, (keys, inputs, params), self.num_layers, reverse=backwards)[1]
 
     def scan(
         self, frame: Frame | None, held: tuple[Tree, Tree], keys: Any, args: Any, reverse: bool

@@ -392,3 +392,93 @@ def test_what_is_only_visited_leaves_the_state_as_it_was(name: str) -> None:
 
     params, state = hkx.transform_with_state(f).init(KEY, X)
     assert (params["~"]["now"], state["~"]["n"]) == (5.0, 0.0)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_states_of_a_stack_whose_parameters_look_at_the_input_too(reverse: bool) -> None:
+    def layer(x: Any) -> Any:
+        m = hkx.get_parameter("m", [3], init=lambda *_: x)
+        return 2 * x + m + 0 * hkx.get_state("first", [3], init=lambda *_: x)
+
+    model = hkx.transform_with_state(lambda x: hkx.layer_stack(3)(layer)(x, reverse=reverse))
+    (params,), (states,) = (tree.values() for tree in model.init(KEY, X))
+    made = x = np.asarray(X)
+    for i in range(3):  # parameters in the order of the layers, whatever the direction, as in dm-haiku
+        np.testing.assert_allclose(params["m"][i], made, rtol=1e-6)
+        made = 3 * made
+    for i in (2, 1, 0) if reverse else (0, 1, 2):
+        np.testing.assert_allclose(states["first"][i], x, rtol=1e-6)
+        x = 2 * x + params["m"][i]
+
+
+def kept(kind: str, value: Any) -> Any:
+    """A function with a derivative of its own, by JAX, that sets a state."""
+
+    def f(x: Any) -> Any:
+        hkx.set_state("n", value)
+        return x * 2
+
+    if kind == "vjp":
+        function: Any = jax.custom_vjp(f)
+        function.defvjp(lambda x: (f(x), None), lambda _, g: (2 * g,))
+    else:
+        function = jax.custom_jvp(f)
+        function.defjvp(lambda primals, tangents: (f(primals[0]), 2 * tangents[0]))
+    return function
+
+
+def states_kept(function: Any) -> list[Any]:
+    model, held = hkx.transform_with_state(lambda x: function(x)), {"~": {"n": jnp.zeros([])}}
+    gradient = jax.grad(lambda x: model.apply({}, held, None, x), has_aux=True)
+    states = [
+        model.init(None, 1.0)[1],
+        jax.jit(model.init)(None, 1.0)[1],
+        model.init(None, jax.ShapeDtypeStruct((), jnp.float32))[1],
+        model.apply({}, held, None, 1.0)[1],
+        jax.jit(model.apply)({}, held, None, 1.0)[1],
+        gradient(1.0)[1],
+        jax.jit(gradient)(1.0)[1],
+    ]
+    jax.vmap(lambda x: states.append(model.apply({}, held, None, x)[1]))(jnp.ones(2))
+    return [float(state["~"]["n"]) for state in states]
+
+
+@pytest.mark.parametrize("kind", ["jvp", "vjp"])
+def test_a_constant_is_kept_in_a_function_with_a_derivative_of_its_own(kind: str) -> None:
+    assert states_kept(kept(kind, 3.0)) == [3.0] * 8
+    assert states_kept(kept(kind, jnp.asarray(4.0))) == [4.0] * 8
+    inner = kept(kind, 5.0)
+    outer = jax.custom_jvp(lambda x: inner(x))
+    outer.defjvp(lambda primals, tangents: (inner(primals[0]), 2 * tangents[0]))
+    assert states_kept(outer) == [5.0] * 8
+
+
+@pytest.mark.parametrize("kind", ["jvp", "vjp"])
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_constant_is_not_kept_where_that_may_run_more_or_less_than_once(kind: str, jit: bool) -> None:
+    f = kept(kind, 3.0)
+    raw: list[Callable[[Any], Any]] = [
+        lambda x: jax.lax.scan(lambda c, _: (f(c), None), x, None, length=2)[0],
+        lambda x: jax.lax.cond(True, f, lambda x: x, x),
+        lambda x: jax.lax.while_loop(lambda x: x < 9, f, x),
+        lambda x: jax.jit(f)(x),
+        jax.checkpoint(f),
+    ]
+    for g in raw:
+        model = hkx.transform_with_state(g)
+        run = jax.jit(model.apply) if jit else model.apply
+        with pytest.raises(hkx.errors.StateInInnerTraceError, match="'~/n'"):
+            run({}, {"~": {"n": jnp.zeros([])}}, None, 1.0)
+        with pytest.raises(hkx.errors.StateInInnerTraceError, match="'~/n'"):
+            (jax.jit(model.init) if jit else model.init)(None, 1.0)
+
+
+def test_a_state_created_in_jit_is_called_a_state() -> None:
+    def f(x: Any) -> Any:
+        return jax.jit(lambda x: x + hkx.get_state("s", [], init=jnp.zeros))(x)
+
+    with pytest.raises(hkx.errors.StateInInnerTraceError, match="State '~/s' is created or set"):
+        hkx.transform_with_state(f).init(None, 1.0)
+    with pytest.raises(hkx.errors.StateInInnerTraceError, match="State '~/s'"):
+        model = hkx.transform_with_state(lambda x: jax.vmap(lambda x: hkx.get_state("s", [], init=lambda *_: x))(x))
+        model.init(None, X)
