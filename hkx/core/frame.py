@@ -16,8 +16,9 @@ from typing import Any
 
 import jax
 import jax.core
+import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import find_top_trace
+from jax.extend.core import Literal, find_top_trace
 
 from hkx.core.errors import MissingSuperInitError, NotInTransformError, StrictUsageError
 from hkx.core.settings import current_settings
@@ -178,6 +179,22 @@ def _opened_from(trace: Any) -> Any:
             return held[0]
         python = python.f_back
     return None
+
+
+def without_trace(value: Any) -> Any:
+    """`value` with the numbers that a trace has written down (`jnp.ones(())`, say) as arrays that belong to none."""
+
+    def constant(leaf: Any) -> Any:
+        literal = getattr(leaf, "val", None) if isinstance(leaf, jax.core.Tracer) else None
+        if not isinstance(literal, Literal):
+            return leaf
+        weak = getattr(literal.aval, "weak_type", False)
+        with jax.ensure_compile_time_eval():
+            return jnp.asarray(
+                np.asarray(literal.val).item() if weak else literal.val, literal.aval.dtype if not weak else None
+            )
+
+    return jax.tree.map(constant, value)
 
 
 @functools.cache

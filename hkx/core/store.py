@@ -20,7 +20,7 @@ from hkx.core.errors import (
     ShapeMismatchError,
     StateInInnerTraceError,
 )
-from hkx.core.frame import Frame, current_frame, effectful_frame, local, paths
+from hkx.core.frame import Frame, current_frame, effectful_frame, local, paths, without_trace
 from hkx.core.hooks import DO_NOT_STORE, GetterContext, SetterContext, chained, with_context
 from hkx.core.sampling import filled
 from hkx.core.types import DType, Initializer, Shape
@@ -285,7 +285,9 @@ def set_state(name: str, value: Any) -> None:
     frame = effectful_frame("hkx.set_state")
     bundle = frame.bundle
     path = f"{bundle}/{name}"
-    check_outward(frame, path, value, StateInInnerTraceError)
+    if not frame.mark.current:
+        value = without_trace(value)
+        check_outward(frame, path, value, StateInInnerTraceError)
     if frame.asked is not None:
         frame.asked((bundle, name), None)
     if local.hooks.get("set_state"):
