@@ -32,7 +32,7 @@ from jax.interpreters import batching
 
 from hkx.core.cost import work
 from hkx.core.dependence import needed, needed_inputs
-from hkx.core.errors import AbstractInitError, HkxError
+from hkx.core.errors import AbstractInitError, HkxError, JaxUsageError
 from hkx.core.frame import current_frame, local
 from hkx.core.rng import is_typed_key, split_key
 from hkx.core.sampling import Draw, can_share_program, constant, sample_all, split_chain
@@ -189,7 +189,9 @@ def create(run: Callable[[Recorder, Any], Sequence[Tree]], key: Array | None) ->
 
     try:
         program = jax.make_jaxpr(traced)()
-    except HkxError:
+    except HkxError as error:
+        if isinstance(error, JaxUsageError):  # JAX does not trace all that it traces here where values are at hand
+            raise ValuesNeeded() from error
         raise
     except Exception as error:  # whatever it is, only a run with real values can tell whether it is the user's mistake
         raise ValuesNeeded() from error

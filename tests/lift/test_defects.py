@@ -415,7 +415,7 @@ def kept(kind: str, value: Any) -> Any:
     """A function with a derivative of its own, by JAX, that sets a state."""
 
     def f(x: Any) -> Any:
-        hkx.set_state("n", value)
+        hkx.set_state("n", value() if callable(value) else value)
         return x * 2
 
     if kind == "vjp":
@@ -447,6 +447,7 @@ def states_kept(function: Any) -> list[Any]:
 def test_a_constant_is_kept_in_a_function_with_a_derivative_of_its_own(kind: str) -> None:
     assert states_kept(kept(kind, 3.0)) == [3.0] * 8
     assert states_kept(kept(kind, jnp.asarray(4.0))) == [4.0] * 8
+    assert states_kept(kept(kind, lambda: jnp.ones([]))) == [1.0] * 8
     inner = kept(kind, 5.0)
     outer = jax.custom_jvp(lambda x: inner(x))
     outer.defjvp(lambda primals, tangents: (inner(primals[0]), 2 * tangents[0]))
@@ -482,3 +483,12 @@ def test_a_state_created_in_jit_is_called_a_state() -> None:
     with pytest.raises(hkx.errors.StateInInnerTraceError, match="State '~/s'"):
         model = hkx.transform_with_state(lambda x: jax.vmap(lambda x: hkx.get_state("s", [], init=lambda *_: x))(x))
         model.init(None, X)
+
+
+@pytest.mark.parametrize("kind", ["jvp", "vjp"])
+def test_init_runs_a_function_with_a_derivative_of_its_own_as_apply_does(kind: str) -> None:
+    model = hkx.transform_with_state(kept(kind, lambda: jnp.ones(2)))
+    for state in (model.init(None, 1.0)[1], model.apply({}, {}, None, 1.0)[1]):
+        np.testing.assert_array_equal(state["~"]["n"], [1, 1])
+    with pytest.raises(hkx.errors.StateInInnerTraceError):  # where there are no values
+        model.init(None, jax.ShapeDtypeStruct((), jnp.float32))
