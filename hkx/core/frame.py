@@ -188,11 +188,9 @@ def without_trace(value: Any) -> Any:
         literal = getattr(leaf, "val", None) if isinstance(leaf, jax.core.Tracer) else None
         if not isinstance(literal, Literal):
             return leaf
-        weak = getattr(literal.aval, "weak_type", False)
+        aval, number = jax.typeof(leaf), np.asarray(literal.val)
         with jax.ensure_compile_time_eval():
-            return jnp.asarray(
-                np.asarray(literal.val).item() if weak else literal.val, literal.aval.dtype if not weak else None
-            )
+            return jnp.asarray(number.item()) if getattr(aval, "weak_type", False) else jnp.asarray(number, aval.dtype)
 
     return jax.tree.map(constant, value)
 
