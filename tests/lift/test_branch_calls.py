@@ -23,7 +23,7 @@ LAYERS: dict[str, Branch] = {
     "two": lambda x: hkx.Linear(3)(hkx.Linear(3)(x)),
     "no bias": lambda x: hkx.Linear(3, with_bias=False)(x),
     "mlp": lambda x: hkx.nets.MLP([2, 3])(x),
-    "named": lambda x: hkx.Linear(3, name="linear_1")(x),
+    "named": lambda x: hkx.Linear(3, name="own_1")(x),
     "nothing": lambda x: 2 * x,
     "state": lambda x: hkx.BatchNorm(True, True, 0.9)(x[None], True)[0],
     "key": lambda x: hkx.Linear(3)(x) + jax.random.uniform(hkx.next_rng_key()),
