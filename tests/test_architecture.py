@@ -45,6 +45,7 @@ FLOORS = {
     "hkx.core.transform": 5,
     "hkx.core.multi": 6,
     "hkx.lift.captured": 6,
+    "hkx.lift.checks": 6,
     "hkx.lift.purify": 6,
     "hkx.lift": 7,
     "hkx.pad": 8,

@@ -165,7 +165,8 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
             return created[0], created[1]
     except initialise.ValuesNeeded as error:
         if abstract:
-            raise AbstractInitError() from error.__cause__
+            cause = error.__cause__
+            raise cause if isinstance(cause, HkxError) else AbstractInitError() from cause
     except HkxError:
         raise
     except Exception as error:

@@ -332,12 +332,12 @@ class ParameterInInnerTraceError(JaxUsageError):
 
 
 class StateInInnerTraceError(JaxUsageError):
-    """State was set inside a raw JAX transform, so the update would be lost or be a tracer outside."""
+    """State was created or set inside a raw JAX transform, so its value would be lost or be a tracer outside."""
 
     def __init__(self, path: str):
         super().__init__(
-            f"State {path!r} is set inside a function that JAX is tracing (jax.jit, jax.lax.scan, jax.vmap, "
-            f"jax.grad …) within your transformed function, so the update would be lost.\n{_FIX}"
+            f"State {path!r} is created or set inside a function that JAX is tracing (jax.jit, jax.lax.scan, jax.vmap, "
+            f"jax.grad …) within your transformed function, so its value would be lost.\n{_FIX}"
         )
 
 

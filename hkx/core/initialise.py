@@ -34,7 +34,7 @@ from jax.interpreters import ad, batching
 from hkx.core.buffers import reads_what_may_change
 from hkx.core.cost import work
 from hkx.core.dependence import needed, needed_inputs, without_effects_of
-from hkx.core.errors import HkxError
+from hkx.core.errors import HkxError, JaxUsageError
 from hkx.core.frame import current_frame, local, recording
 from hkx.core.init_errors import AbstractInitError
 from hkx.core.rng import is_typed_key, split_key
@@ -196,7 +196,9 @@ def create(
 
     try:
         program = jax.make_jaxpr(traced)(key)
-    except HkxError:
+    except HkxError as error:
+        if isinstance(error, JaxUsageError):  # JAX does not trace all that it traces here where values are at hand
+            raise ValuesNeeded() from error
         raise
     except Exception as error:
         if needs_values(error):

@@ -77,21 +77,31 @@ def scope_pushed(frame: Frame, scope: Scope) -> Iterator[Scope]:
         frame.scopes.pop()
 
 
-class _OnceOnly(contextlib.AbstractContextManager[None]):
-    """A name scope, which cannot be entered twice: the second block would share the names of the first unasked."""
+class _NameScope(contextlib.AbstractContextManager[None]):
+    """A name scope, entered in whatever function runs then: it may have been made outside of a lifted one.
 
-    def __init__(self, scope: contextlib.AbstractContextManager[None]):
-        self._scope: contextlib.AbstractContextManager[None] | None = scope
-        self._open: contextlib.AbstractContextManager[None] | None = None
+    It cannot be entered twice: the second block would share the names of the first unasked. What counts is how often
+    the program enters it: a lifted function that is run again, to find out what it creates, begins as it did before.
+    """
+
+    def __init__(self, name: str, bundle: str, method: str):
+        self._name = name
+        self._place = bundle, method
+        self._open: list[contextlib.ExitStack] = []
 
     def __enter__(self) -> None:
-        if self._scope is None:
+        frame = current_frame("hkx.name_scope")
+        entered = frame.scopes[0].taken
+        if self in entered:
             raise UsedScopeError()
-        self._open, self._scope = self._scope, None
-        self._open.__enter__()
+        entered.add(self)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(jax.named_scope(self._name))
+            stack.enter_context(scope_pushed(frame, Scope(*self._place)))
+            self._open.append(stack.pop_all())
 
     def __exit__(self, *exception: Any) -> bool | None:
-        return self._open.__exit__(*exception) if self._open is not None else None
+        return self._open.pop().__exit__(*exception)
 
 
 def name_scope(name: str, *, method_name: str = "__call__") -> contextlib.AbstractContextManager[None]:
@@ -127,12 +137,7 @@ def name_scope(name: str, *, method_name: str = "__call__") -> contextlib.Abstra
     full = "/".join([first, *parts[1:]])
     note_below(frame.scopes, None, full)
 
-    @contextlib.contextmanager
-    def enter() -> Iterator[None]:
-        with jax.named_scope(name), scope_pushed(frame, Scope(full, method_name)):
-            yield
-
-    return _OnceOnly(enter())
+    return _NameScope(name, full, method_name)
 
 
 def current_name() -> str:

@@ -273,8 +273,9 @@ def reserve_rng_keys(num: int) -> None:
 
 
 @contextlib.contextmanager
-def _rng_pushed(rngs: list[Any], rng: PRNGSequence) -> Iterator[None]:
-    rngs.append(rng)
+def _rng_pushed(key: Any) -> Iterator[None]:
+    rngs = current_frame("hkx.with_rng").rngs  # of whatever runs now: it may be a lifted function
+    rngs.append(PRNGSequence(key))
     try:
         yield
     finally:
@@ -302,8 +303,8 @@ def with_rng(key: PRNGKey) -> contextlib.AbstractContextManager[None]:
       ...         return jax.random.bernoulli(hkx.next_rng_key())
       >>> drawn = hkx.transform(f).apply({}, None)
     """
-    frame = effectful_frame("hkx.with_rng")
-    return _rng_pushed(frame.rngs, PRNGSequence(key))
+    effectful_frame("hkx.with_rng")
+    return _rng_pushed(as_key(key, "`hkx.PRNGSequence`"))
 
 
 def maybe_get_rng_sequence_state() -> tuple[Array, tuple[Array, ...]] | None:

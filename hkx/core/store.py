@@ -20,7 +20,7 @@ from hkx.core.errors import (
     ShapeMismatchError,
     StateInInnerTraceError,
 )
-from hkx.core.frame import Frame, current_frame, effectful_frame, local, paths
+from hkx.core.frame import Frame, current_frame, effectful_frame, local, paths, without_trace
 from hkx.core.hooks import DO_NOT_STORE, GetterContext, SetterContext, chained, with_context
 from hkx.core.sampling import filled, running_recorder
 from hkx.core.types import DType, Initializer, Shape
@@ -58,8 +58,9 @@ def _note_initializer(error: TypeError, init: Any) -> None:
 
 
 def _create(kind: str, frame: Frame, path: str, shape: Any, dtype: DType, init: Initializer, context: Any) -> Any:
+    inner = ParameterInInnerTraceError if kind == "create_param" else StateInInnerTraceError
     if frame.mark.records:
-        raise ParameterInInnerTraceError(path)
+        raise inner(path)
     create: Callable[..., Any] = _call_initializer
     if local.hooks.get(kind):
         create = chained(kind, create, with_context(context))
@@ -70,7 +71,7 @@ def _create(kind: str, frame: Frame, path: str, shape: Any, dtype: DType, init: 
         )
     value = create(shape, dtype, init)
     if frame.mark.is_inner(value):
-        raise ParameterInInnerTraceError(path)
+        raise inner(path)
     return value
 
 
@@ -112,7 +113,7 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
     if isinstance(shape, int):
         raise TypeError(f"The shape of {path!r} is {shape}, and should be a sequence: [{shape}].")
     if frame.asked is not None:
-        frame.asked((bundle, name, tuple(shape)))
+        frame.asked((bundle, name, tuple(shape)), None)
     entries = frame.params.get(bundle)
     value = None if entries is None else entries.get(name)
     if value is None:
@@ -239,7 +240,7 @@ def get_state(
     bundle = frame.bundle
     path = f"{bundle}/{name}"
     if frame.asked is not None:
-        frame.asked((bundle, name))
+        frame.asked((bundle, name), None if init is None else (shape, dtype))
     value = frame.state.get(bundle, {}).get(name, _ABSENT)
     if value is _ABSENT:
         if init is None:
@@ -260,7 +261,7 @@ _ABSENT = object()
 
 def check_outward(frame: Frame, path: str, value: Any, error: Callable[[str], Exception]) -> None:
     """Raises where a value that is stored inside a raw JAX transform would be lost, or a tracer, outside of it."""
-    if not frame.mark.current and (frame.mark.records or frame.mark.is_inner(value)):
+    if not frame.mark.current and (frame.mark.runs_elsewhere or frame.mark.is_inner(value)):
         raise error(path)
 
 
@@ -294,9 +295,11 @@ def set_state(name: str, value: Any) -> None:
     frame = effectful_frame("hkx.set_state")
     bundle = frame.bundle
     path = f"{bundle}/{name}"
-    check_outward(frame, path, value, StateInInnerTraceError)
+    if not frame.mark.current:
+        value = without_trace(value)
+        check_outward(frame, path, value, StateInInnerTraceError)
     if frame.asked is not None:
-        frame.asked((bundle, name))
+        frame.asked((bundle, name), None)
     if local.hooks.get("set_state"):
         shapes = jax.tree.map(jnp.shape, value)
         dtypes = jax.tree.map(lambda x: jnp.result_type(x) if np.isscalar(x) else x.dtype, value)

@@ -54,6 +54,10 @@ def vmap(
     Returns:
       A function like `fun`, of arguments and results with the mapped axis.
 
+    Where all parameters and states are shared, the names of the modules that `fun` makes are free again afterwards, as
+    with Haiku: mapping `fun` twice uses the same parameters twice, without a word. Give the modules names of their own,
+    or map two modules that are made outside, for two sets of parameters. Where some are stacked, the names are taken.
+
     Raises:
       MissingSplitRNGError: if `split_rng` is not given.
       NothingMappedError: if nothing is mapped over and there is no `axis_size`.
@@ -89,9 +93,10 @@ def vmap(
         if split_rng is None:
             raise MissingSplitRNGError()
         call = _Mapped(fun, in_axes, out_axes, options, args, kwargs)
-        if param_axes is None and state_axes is None:
+        stacked = None if param_axes is None and state_axes is None else call.discover(param_axes, state_axes)
+        if stacked is None or stacked.nothing:
             return call.shared(split_rng)
-        return call.stacked(split_rng, param_axes, state_axes)
+        return call.stacked(stacked, split_rng, param_axes)
 
     return wrapped
 
@@ -155,7 +160,7 @@ class _Mapped:
 
         return self._map(body, rng, rng_axes, _COMMON)
 
-    def _discover(self, param_axes: Axes, state_axes: Axes) -> Stacked:
+    def discover(self, param_axes: Axes, state_axes: Axes) -> Stacked:
         """Which parameters and states the function has, by name, found out by tracing it as in `init`."""
         once = self._once
         axes, _ = self._axes
@@ -184,10 +189,9 @@ class _Mapped:
         self._once = Once(once.pure.fun, "hkx.vmap")
         return self._once
 
-    def stacked(self, split_rng: bool, param_axes: Axes, state_axes: Axes) -> Any:
+    def stacked(self, stacked: Stacked, split_rng: bool, param_axes: Axes) -> Any:
         """Calls the function with parameters, or states, of its own for each call."""
-        once, stacked = self._once, self._discover(param_axes, state_axes)
-        frame = once.frame
+        once, frame = self._once, self._once.frame
         split = once.before.rng is not None and (split_rng or (param_axes is not None and creating(frame)))
         rng: Any = once.before.rng
         if split:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import jax
+import jax.core
 import jax.numpy as jnp
 
-from hkx.core.errors import MissingParameterError
-from hkx.core.frame import Frame, current_frame, local
+from hkx.core.errors import MissingParameterError, MissingStateError
+from hkx.core.frame import Asked, Frame, current_frame, local, paths
 from hkx.lift.carried import Carried, runs_eagerly
-from hkx.lift.checks import as_arrays, difference
+from hkx.lift.checks import as_arrays, difference, entry_name, same_type
 from hkx.lift.errors import BranchMismatchError
-from hkx.lift.purify import Pure, creating, restore_state, snapshot
+from hkx.lift.purify import Carry, Pure, creating, restore_state, snapshot
 
 R = TypeVar("R")
 
@@ -41,8 +42,8 @@ def cond(
       What the branch returns.
 
     Raises:
-      BranchMismatchError: if the branches return different structures, shapes or dtypes.
-      StateInLoopError: if a state changes its shape or dtype, or is created in `apply`.
+      BranchMismatchError: if the branches return, or leave as states, different structures, shapes or dtypes.
+      StateInLoopError: if a state changes its shape or dtype in all of them, or is created in `apply`.
 
     Outside of a transformed function it is `jax.lax.cond`.
 
@@ -76,7 +77,8 @@ def cond(
     def select(*branches: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args: jax.lax.cond(pred, *branches, *args)
 
-    return _branch("hkx.cond", select, (true_fun, false_fun), operands)
+    taken = int(not pred) if runs_eagerly() and not isinstance(pred, jax.core.Tracer) else None
+    return _branch("hkx.cond", select, taken, (true_fun, false_fun), operands)
 
 
 def _first(f: Callable[..., R]) -> Callable[..., R]:
@@ -105,8 +107,8 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
 
     Raises:
       ValueError: if there are no branches.
-      BranchMismatchError: if the branches return different structures, shapes or dtypes.
-      StateInLoopError: if a state changes its shape or dtype, or is created in `apply`.
+      BranchMismatchError: if the branches return, or leave as states, different structures, shapes or dtypes.
+      StateInLoopError: if a state changes its shape or dtype in all of them, or is created in `apply`.
 
     Outside of a transformed function it is `jax.lax.switch`.
 
@@ -139,11 +141,38 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
     def select(*branches: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args: jax.lax.switch(index, branches, *args)
 
-    return _branch("hkx.switch", select, branches, operands)
+    taken = None
+    if runs_eagerly() and not isinstance(index, jax.core.Tracer):
+        taken = min(max(int(index), 0), len(branches) - 1)
+    return _branch("hkx.switch", select, taken, branches, operands)
 
 
 class _Unshared(BaseException):
     """A branch asks for what no branch before it asks for."""
+
+
+class _Found(NamedTuple):
+    """Where the names of one branch start (with those of the first, or after the branches before), and why."""
+
+    start: Literal["shared", "after", "first"]
+    asked: frozenset[Any]
+    params: frozenset[str] = frozenset()
+
+
+_MOST_REMEMBERED = 1024
+_remembered: dict[Any, tuple[_Found, ...]] = {}
+"""What was found of the branches of one `cond` or `switch`, by the code of the branches and the names taken before.
+
+It spares a second call of a branch, to find out the same again: `apply` is told by `init`. It is a guess, that is held
+against what the branch then asks for, and never changes what comes out.
+"""
+
+
+def _code(f: Any) -> Any:
+    """Tells functions apart that ask for other parameters, most of the time."""
+    inner = getattr(f, "func", None) or getattr(f, "__func__", None) or getattr(f, "__wrapped__", None)
+    code = getattr(f, "__code__", None) or (type(f).__module__, type(f).__qualname__)
+    return code if inner is None else (code, _code(inner))
 
 
 class _Names:
@@ -151,6 +180,9 @@ class _Names:
 
     A branch whose names start where those of the first do, and which then asks for exactly the parameters and state,
     with their shapes, that an earlier branch asks for, shares them. Any other goes on from the names of those before.
+
+    Attributes:
+      wanted: the shape and dtype with which the last branch that was called would create a state, by module and name.
     """
 
     def __init__(self, frame: Frame, name: str, branches: Sequence[Callable[..., Any]]):
@@ -160,20 +192,45 @@ class _Names:
         self._asked: list[set[tuple[Any, ...]]] = []
         self._starts: dict[int, Pure[..., Any] | None] = {}
         self._last: Pure[..., Any] | None = None
+        self._found: list[_Found] = []
+        self.wanted: dict[tuple[Any, ...], Any] = {}
+        scopes = tuple((s.bundle, s.method, frozenset(s.counts.items())) for s in frame.scopes)
+        self._place = name, scopes, tuple(map(_code, branches))
+        self._known = _remembered.get(self._place, ())
 
-    def call(self, i: int, attempt: Callable[[Pure[..., Any]], R], then: Callable[[Pure[..., Any]], R]) -> R:
-        """What `then` returns for branch `i`; for one that shares, what `attempt` does, which may be abandoned."""
+    def pure(self, i: int) -> Pure[..., Any]:
+        """The function of a branch that was called before."""
+        return Pure(self._branches[i], self._name, after=self._starts[i])
+
+    def call(
+        self,
+        i: int,
+        attempt: Callable[[Pure[..., Any]], R],
+        then: Callable[[Pure[..., Any]], R],
+        guess: bool = False,
+    ) -> R:
+        """What `then` returns for branch `i`; for one that shares, what `attempt` does, which may be abandoned.
+
+        With `guess` it is first called as it was found to be called before, if that was.
+        """
+        self.wanted = {}
         if i in self._starts:
-            return then(Pure(self._branches[i], self._name, after=self._starts[i]))
+            return then(self.pure(i))
         if self._last is not None and self._last.took_names:
-            asked: set[tuple[Any, ...]] = set()
             draws = local.draws
+            if guess:
+                guessed, out = self._as_before(i, then)
+                if guessed:
+                    return out
+                local.draws = draws
+            asked: set[tuple[Any, ...]] = set()
             known = set[tuple[Any, ...]]().union(*self._asked)
 
-            def check(request: tuple[Any, ...]) -> None:
+            def check(request: tuple[Any, ...], wanted: Any) -> None:
                 if request not in known:
                     raise _Unshared
                 asked.add(request)
+                self._note_wanted(request, wanted)
 
             pure: Pure[..., Any] = Pure(self._branches[i], self._name)
             pure.tell(check)
@@ -184,40 +241,92 @@ class _Names:
             else:
                 if asked in self._asked:
                     self._starts[i] = None
+                    self._found.append(_Found("shared", frozenset(asked)))
                     return out
             local.draws = draws
-        return self._go_on(i, then)
-
-    def _go_on(self, i: int, then: Callable[[Pure[..., Any]], R]) -> R:
-        asked: set[tuple[Any, ...]] = set()
-
-        def note(request: tuple[Any, ...]) -> None:
-            asked.add(request)
-            if self._frame.asked is not None:
-                self._frame.asked(request)
-
-        pure: Pure[..., Any] = Pure(self._branches[i], self._name, after=self._last)
-        pure.tell(note)
+        asked, pure = set(), Pure(self._branches[i], self._name, after=self._last)
+        pure.tell(self._noting(asked))
         out = then(pure)
+        self._go_on(i, pure, asked)
+        return out
+
+    def _note_wanted(self, request: tuple[Any, ...], wanted: Any) -> None:
+        if wanted is not None:
+            self.wanted.setdefault(request, wanted)
+
+    def _noting(self, asked: set[tuple[Any, ...]]) -> Asked:
+        def note(request: tuple[Any, ...], wanted: Any) -> None:
+            asked.add(request)
+            self._note_wanted(request, wanted)
+            if self._frame.asked is not None:
+                self._frame.asked(request, wanted)
+
+        return note
+
+    def _go_on(self, i: int, pure: Pure[..., Any], asked: set[tuple[Any, ...]]) -> None:
         self._starts[i], self._last = self._last, pure
         self._asked.append(asked)
-        return out
+        self._found.append(_Found("after", frozenset(asked)))
+
+    def _as_before(self, i: int, then: Callable[[Pure[..., Any]], R]) -> tuple[bool, R | Any]:
+        """Whether it was known where the names of a branch start, and what it returned."""
+        if len(self._known) <= i or tuple(self._found) != self._known[:i] or self._known[i].start == "shared":
+            return False, None
+        start, expected, params = self._known[i]
+        if start == "first" and params != self._params():
+            return False, None
+        requests: list[tuple[tuple[Any, ...], Any]] = []
+        pure: Pure[..., Any] = Pure(self._branches[i], self._name, after=self._last if start == "after" else None)
+        pure.tell(lambda *request: requests.append(request))
+        try:
+            out = then(pure)
+        except Exception:  # it may be a wrong guess, and if not, it is raised again
+            return False, None
+        asked = {request for request, _ in requests}
+        if asked != expected:
+            return False, None
+        note = self._noting(set())
+        for request in requests:
+            note(*request)
+        if start == "after":
+            self._go_on(i, pure, asked)
+        else:
+            self._starts[i] = None
+            self._found.append(self._known[i])
+        return True, out
+
+    def _params(self) -> frozenset[str]:
+        return frozenset(paths(self._frame.params))
 
     def from_the_start(self, i: int, then: Callable[[Pure[..., Any]], R]) -> R:
         """Calls a branch as if it were the first."""
         self._starts[i] = None
-        return then(Pure(self._branches[i], self._name))
+        asked: set[tuple[Any, ...]] = set()
+        pure = self.pure(i)
+        pure.tell(self._noting(asked))
+        out = then(pure)
+        self._found.append(_Found("first", frozenset(asked), self._params()))
+        return out
+
+    def remember(self) -> None:
+        """Keeps what was found for the next call of a `cond` or `switch` in the same place."""
+        if len(self._found) == len(self._branches) > 1:
+            while len(_remembered) >= _MOST_REMEMBERED:
+                _remembered.pop(next(iter(_remembered)), None)
+            _remembered[self._place] = tuple(self._found)
 
     def commit(self) -> None:
         """Counts the names of all branches as taken."""
         assert self._last is not None
         self._last.commit()
+        self.remember()
 
 
 def _visit_all(name: str, frame: Frame, branches: Sequence[Callable[..., Any]], operands: Any) -> Any:
     """Creates what the branches need, one after the other; the keys to go on with if anything was created."""
     before = snapshot(frame)
     names = _Names(frame, name, branches)
+    makers: dict[tuple[str, str], int] = {}  # which branch made a state
 
     def attempt(pure: Pure[..., Any]) -> None:
         held = snapshot(frame)._replace(rng=before.rng)
@@ -226,6 +335,13 @@ def _visit_all(name: str, frame: Frame, branches: Sequence[Callable[..., Any]], 
     for i in range(len(branches)):
         names.call(i, attempt, lambda pure: pure.visit(*operands))
         restore_state(frame, before.state)
+        if any(_would_differ(frame, entry, wanted) for entry, wanted in names.wanted.items() if entry in makers):
+            _check_made(name, frame, before, names.pure(i), operands, i, makers)
+        for bundle, entries in frame.state.items():
+            for entry in entries:
+                if entry not in before.state.get(bundle, ()):
+                    makers.setdefault((bundle, entry), i)
+    names.remember()
     after = snapshot(frame)
     created = any(_size(a) != _size(b) for a, b in zip(after[:3], before[:3], strict=True))
     if before.rng is not None:
@@ -233,11 +349,39 @@ def _visit_all(name: str, frame: Frame, branches: Sequence[Callable[..., Any]], 
     return after.rng if created else None
 
 
+def _would_differ(frame: Frame, entry: tuple[Any, ...], wanted: tuple[Any, Any]) -> bool:
+    """Whether a branch may make another state than the one that an earlier branch has made."""
+    value, (shape, dtype) = frame.initial_state[entry[0]][entry[1]], wanted
+    return shape is None or dtype is None or not same_type(value, jax.ShapeDtypeStruct(tuple(shape), dtype))
+
+
+def _check_made(
+    name: str, frame: Frame, before: Carry, branch: Pure[..., Any], operands: Any, i: int, makers: Any
+) -> None:
+    """Stops where a branch alone would make another state than the branch that made it first."""
+    held, draws = snapshot(frame), local.draws
+    alone = held._replace(state=before.state, initial_state=before.initial_state, rng=before.rng)
+    try:
+        made = jax.eval_shape(lambda *args: branch.run(alone, args)[1].initial_state, *operands)
+    except MissingStateError:  # it counts on the earlier branch
+        return
+    finally:
+        local.draws = draws
+    for (bundle, entry), maker in makers.items():
+        if entry in made.get(bundle, ()):
+            first, second = ({bundle: {entry: tree[bundle][entry]}} for tree in (held.initial_state, made))
+            labels = f"branch {maker} makes", f"branch {i} makes"
+            problem = difference(first, second, entry_name, labels, same_type)
+            if problem:
+                raise BranchMismatchError(name, i, problem, maker, states=True)
+
+
 def _size(tree: Any) -> int:
     return sum(map(len, tree.values()))
 
 
-def _branch(name: str, select: Any, branches: Sequence[Callable[..., Any]], operands: Any) -> Any:
+def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callable[..., Any]], operands: Any) -> Any:
+    """The result of a branch, by way of `select`; of the one that is `taken`, where JAX would call that alone."""
     frame = current_frame(name)
     operands = as_arrays(operands)
     numbers = [next(i for i, other in enumerate(branches) if other is branch) for branch in branches]
@@ -246,6 +390,7 @@ def _branch(name: str, select: Any, branches: Sequence[Callable[..., Any]], oper
     keys = _visit_all(name, frame, branches, operands) if creating(frame) else None
     carried = Carried(frame, name, looping=False)
     outs: dict[int, Any] = {}
+    states: dict[int, Any] = {}
     names = _Names(frame, name, branches)
 
     def pure_branch(i: int) -> Callable[..., Any]:
@@ -254,26 +399,37 @@ def _branch(name: str, select: Any, branches: Sequence[Callable[..., Any]], oper
                 return carried.step(pure, moving, *args)
 
             try:
-                result = names.call(i, step, step)
+                result = names.call(i, step, step, guess=True)
             except MissingParameterError:
                 # `init` did not come here: a program written for Haiku made the parameters otherwise, and Haiku starts
                 # the names of all branches from the same place.
                 if i == 0 or frame.running_init:
                     raise
                 result = names.from_the_start(i, step)
-            outs[i] = jax.tree.map(_spec, result[0])
-            problem = difference(outs[0], outs[i], names=("branch 0 returns", f"branch {i} returns"))
+            outs[i], states[i] = jax.tree.map(_spec, (result[0], result[1][0]))
+            problem = difference(outs[0], outs[i], names=("branch 0 returns", f"branch {i} returns"), alike=same_type)
             if problem:
                 raise BranchMismatchError(name, i, problem)
+            problem = difference(states[0], states[i], entry_name, ("branch 0 leaves", f"branch {i} leaves"), same_type)
+            if problem:
+                raise BranchMismatchError(name, i, problem, states=True)
+            if len(states) == len(branches):
+                carried.check(moving[0], states[i])
             return result
 
         return run
 
     pure_branches = [pure_branch(i) for i in range(len(branches))]
-    if runs_eagerly():  # JAX would call only the branch that is taken; the others have names too
-        for branch in pure_branches:
-            jax.eval_shape(branch, carried.start, *operands)
-    out, moving = select(*[pure_branches[distinct.index(n)] for n in numbers])(carried.start, *operands)
+    if taken is not None:  # the others have names too
+        runs = [
+            branch(carried.start, *operands)
+            if i == distinct.index(numbers[taken])
+            else jax.eval_shape(branch, carried.start, *operands)
+            for i, branch in enumerate(pure_branches)
+        ]
+        out, moving = runs[distinct.index(numbers[taken])]
+    else:
+        out, moving = select(*[pure_branches[distinct.index(n)] for n in numbers])(carried.start, *operands)
     carried.finish(moving)
     if keys is not None:
         frame.rngs[-1].replace_internal_state(keys)

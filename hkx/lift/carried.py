@@ -10,7 +10,7 @@ from hkx.core.frame import Frame, paths
 from hkx.lift.captured import Captured
 from hkx.lift.checks import difference, entry_name
 from hkx.lift.errors import LateParameterError, StateInLoopError
-from hkx.lift.purify import Carry, Pure, absorb, changes, fill_keys, snapshot
+from hkx.lift.purify import Carry, Pure, Tree, absorb, changes, fill_keys, snapshot
 
 
 def runs_eagerly() -> bool:
@@ -47,10 +47,16 @@ class Carried:
         late = list(paths(changes(before, after).params))
         if late:
             raise LateParameterError(self._name, late)
-        changed = difference(before.state, after.state, entry_name, ("before", "after"))
+        # What branches do to a state is compared with one another first, by who calls this.
+        if self._looping or set(paths(before.state)) != set(paths(after.state)):
+            self.check(before.state, after.state)
+        return out, (after.state, after.rng), after.captured
+
+    def check(self, before: Tree, after: Tree) -> None:
+        """Raises where a state does not stay as it was, but for its value."""
+        changed = difference(before, after, entry_name, ("before", "after"))
         if changed:
             raise StateInLoopError(self._name, changed)
-        return out, (after.state, after.rng), after.captured
 
     def same(self, before: Any, after: Any) -> bool:
         """Whether a step left state and keys as they were."""

@@ -25,6 +25,20 @@ def is_value(x: Any) -> bool:
     return True
 
 
+def own_tree(tree: Any) -> Any:
+    """`tree` rebuilt of new containers around the same leaves, as JAX hands it to a function that it traces.
+
+    What the function does to it (`d.pop("x")`) is not seen by other calls, nor by who made it. A dict keeps its order:
+    a function that is called directly sees its keys in that, and one that JAX calls sees them sorted.
+    """
+    if type(tree) is dict:
+        return {key: own_tree(value) for key, value in tree.items()}
+    parts, structure = jax.tree.flatten(tree, is_leaf=lambda x: x is not tree)
+    if len(parts) == 1 and parts[0] is tree:
+        return tree
+    return jax.tree.unflatten(structure, [own_tree(part) for part in parts])
+
+
 def as_arrays(tree: Any) -> Any:
     """`tree` with numbers and NumPy arrays as JAX arrays, as a loop or branch sees them once JAX traces it."""
     return jax.tree.map(lambda x: jnp.asarray(x) if is_value(x) and not isinstance(x, jax.Array) else x, tree)
@@ -48,16 +62,24 @@ def _alike(x: Any, y: Any) -> bool:
     return (_is_weak(x) and jnp.promote_types(a, b) == b) or (_is_weak(y) and jnp.promote_types(a, b) == a)
 
 
+def same_type(x: Any, y: Any) -> bool:
+    """Whether two branches may return `x` and `y`: a Python number has a dtype of its own there."""
+    if not is_value(x) or not is_value(y):
+        return False
+    return jnp.shape(x) == jnp.shape(y) and jax.typeof(x).dtype == jax.typeof(y).dtype
+
+
 def difference(
     given: Any,
     returned: Any,
     label: Callable[[Any], str] = jax.tree_util.keystr,
     names: tuple[str, str] = ("given", "returned"),
+    alike: Callable[[Any, Any], bool] = _alike,
 ) -> str | None:
     """What is different between two trees, or None; `label` turns the path of a leaf into words."""
     if jax.tree.structure(given) == jax.tree.structure(returned):
         pairs = zip(jax.tree_util.tree_leaves_with_path(given), jax.tree.leaves(returned), strict=True)
-        wrong = [(path, x, y) for (path, x), y in pairs if not _alike(x, y)]
+        wrong = [(path, x, y) for (path, x), y in pairs if not alike(x, y)]
         return (
             "\n".join(
                 f"  {label(path) or 'the value'}: {names[0]} {shape_and_dtype(x)}, {names[1]} {shape_and_dtype(y)}"

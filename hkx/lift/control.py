@@ -206,6 +206,16 @@ def _known(value: Any) -> bool:
     return not isinstance(value, jax.core.Tracer)
 
 
+def _bounds(lower: Any, upper: Any) -> tuple[Any, Any]:
+    """The bounds of a loop; as Python's numbers where both are known, which arrays are inside of a trace too.
+
+    JAX then gives the body a Python number's index as well, whatever array held it.
+    """
+    if all(_known(b) and jnp.ndim(b) == 0 and jnp.issubdtype(jnp.result_type(b), jnp.integer) for b in (lower, upper)):
+        return int(lower), int(upper)
+    return lower, upper
+
+
 def _select(pred: Any, on_true: Any, on_false: Any) -> Any:
     def choose(a: Any, b: Any) -> Any:
         return a if a is b else jnp.where(pred, a, b)
@@ -271,7 +281,8 @@ def fori_loop(
     pure: Pure[..., Any] = Pure(body_fun, name)
     init_val = as_arrays(init_val)
     if frame.running_init:
-        known = _known(lower) and _known(upper)
+        lower, upper = _bounds(lower, upper)
+        known = isinstance(lower, int) and isinstance(upper, int)
         pred = bool(lower < upper) if known else jnp.asarray(lower < upper)
         init_val = _first_iteration(frame, pred, pure, (as_arrays(lower), init_val), init_val, name)
         lower = lower + 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.frame import current_frame, local
+from hkx.lift.checks import own_tree
 from hkx.lift.errors import MissingRuleError
 from hkx.lift.purify import Carry, Pure, absorb, changes, creating, fill_keys, snapshot
 
@@ -62,7 +63,7 @@ class _Custom(Generic[P, R]):
         name = f"hkx.{self.kind}"
         frame = current_frame(name)
         bound = self._bound(args, kwargs)
-        parts = _Parts(self._fun, name)
+        parts = _Parts(self._fun, name, {n % max(len(bound), 1) for n in self._nondiff})
         if creating(frame):
             out = parts.pure.inline(*bound)
         else:
@@ -78,12 +79,14 @@ class _Custom(Generic[P, R]):
 class _Parts:
     """The function, and the rules that start with the same names; none of them keeps the running function alive."""
 
-    def __init__(self, fun: Any, name: str):
+    def __init__(self, fun: Any, name: str, fixed: Collection[int]):
         self._name = name
-        self.pure: Pure[..., Any] = Pure(fun, name)
+        self._fixed = fixed
+        self.pure: Pure[..., Any] = Pure(fun, name, as_given=fixed)
 
-    def rule(self, rule: Any) -> Pure[..., Any]:
-        return Pure(rule, self._name)
+    def rule(self, rule: Any, fixed_first: bool = False) -> Pure[..., Any]:
+        """A rule; those of the arguments that are not differentiated by may be its first."""
+        return Pure(rule, self._name, as_given=range(len(self._fixed)) if fixed_first else self._fixed)
 
     @staticmethod
     def call(pure: Pure[..., Any], carry: Carry, args: Any) -> tuple[Any, Any]:
@@ -156,7 +159,7 @@ class custom_vjp(_Custom[P, R]):
 
         def bwd(kept: Any, cotangents: Any) -> Any:
             residuals, pull = kept
-            by_arguments = user_bwd(*fixed, residuals, cotangents[0])
+            by_arguments = user_bwd(*fixed, residuals, own_tree(cotangents[0]))
             (by_params,) = pull(cotangents[0])
             return Carry(by_params, None, None, None), *by_arguments  # type: ignore[arg-type]
 
@@ -216,7 +219,7 @@ class custom_jvp(_Custom[P, R]):
         return function
 
     def _rule(self, pure: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
-        of_fun, of_rule = pure.pure, pure.rule(self._rules())
+        of_fun, of_rule = pure.pure, pure.rule(self._rules(), fixed_first=True)
 
         def function(carry: Carry, *varying: Any) -> Any:
             return _Parts.call(of_fun, carry, join(varying))

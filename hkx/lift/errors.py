@@ -61,12 +61,17 @@ class ConditionEffectError(HkxError, ValueError):
 
 
 class BranchMismatchError(HkxError, TypeError):
-    """The branches of a `cond` or `switch` return different structures, shapes or dtypes."""
+    """The branches of a `cond` or `switch` return, or leave as states, different structures, shapes or dtypes."""
 
-    def __init__(self, function: str, branch: int, difference: str):
+    def __init__(self, function: str, branch: int, difference: str, first: int = 0, states: bool = False):
+        must = "leave states of the same structure" if states else "return the same structure"
+        advice = (
+            "\nIt is one state, of one name. Give each branch one of its own (another name, or a module made in the "
+            "branch), or convert the value (`x.astype(...)`, `jnp.asarray(0, x.dtype)`)."
+        )
         super().__init__(
-            f"The branches of `{function}` must return the same structure, shapes and dtypes. Branch {branch} differs "
-            f"from branch 0.\n{difference}"
+            f"The branches of `{function}` must {must}, shapes and dtypes. Branch {branch} differs from branch {first}."
+            f"\n{difference}{advice if states else ''}"
         )
 
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import abc
 import functools
 import inspect
-from collections.abc import Callable
+import itertools
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 from jax.extend.core import Literal
 
-from hkx.core.dependence import needed
+from hkx.core.dependence import VISIT, needed
 from hkx.core.frame import Frame, current_frame, local
 from hkx.core.module import Module
 from hkx.core.sampling import can_share_program
 from hkx.core.signatures import like, with_keyword
 from hkx.lift.captured import Captured, keep
-from hkx.lift.checks import difference
+from hkx.lift.checks import difference, own_tree
 from hkx.lift.errors import CarryMismatchError, LayerFunctionError, LayerInputsError
 from hkx.lift.lift import below, note_all_below, store_below, store_state_below
 from hkx.lift.purify import Carry, Pure, Tree, changes, creating, draws_keys, passing_recorder
@@ -114,6 +116,7 @@ def layer_stack(
     """
     if transparent and transparency_map is None:
         raise LayerFunctionError("transparency_map must be provided with transparent=True.")
+    num_layers = operator.index(num_layers)  # an array of one number too
     default = f"__layer_stack_{'with' if with_per_layer_inputs else 'no'}_per_layer"
 
     def decorate(f: Callable[..., R]) -> Stacked[R]:
@@ -206,11 +209,15 @@ def _next_key(frame: Frame) -> Any:
     return frame.rngs[-1].next() if draws_keys(frame) else None
 
 
-def _uses_arguments(f: Callable[..., Any], *args: Any) -> bool:
-    """Whether what `f` returns is computed from its arguments."""
-    jaxpr = jax.make_jaxpr(f)(*args).jaxpr
-    used = {v for eqn in needed(jaxpr.eqns, jaxpr.outvars) for v in eqn.invars if not isinstance(v, Literal)}
-    return not used.union(v for v in jaxpr.outvars if not isinstance(v, Literal)).isdisjoint(jaxpr.invars)
+def _use_arguments(f: Callable[..., Sequence[Any]], *args: Any) -> list[bool]:
+    """Of each tree that `f` returns, whether it is computed from the arguments."""
+    closed, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
+    outvars, uses = iter(closed.jaxpr.outvars), []
+    for part in shapes:
+        outputs = [v for v in itertools.islice(outvars, len(jax.tree.leaves(part))) if not isinstance(v, Literal)]
+        used = {v for eqn in needed(closed.jaxpr.eqns, outputs) for v in eqn.invars if not isinstance(v, Literal)}
+        uses.append(not used.union(outputs).isdisjoint(closed.jaxpr.invars))
+    return uses
 
 
 def _layer_keys(key: Any, num: int) -> tuple[Any, Any]:
@@ -305,31 +312,49 @@ class _Layer:
             return changes(before, after)._replace(rng=None, state={}, captured=Captured())
 
         recorded = functools.partial(one, recorder=passing_recorder(frame) if together else None)
+        params_do = states_do = False
         if self.num_layers:
             key, own = jax.tree.map(lambda leaf: leaf[0], (keys[0], inputs))
             draws = local.draws
-            depends = _uses_arguments(lambda carried: recorded(key, own, carried).params, carried)
+            params_do, states_do = _use_arguments(lambda carried: recorded(key, own, carried)[:3:2], carried)
             local.draws = draws  # that call was only to look
-            if depends:
-                return self._create_in_turn(one, keys, carried, inputs, reverse)
-        if together:
-            return jax.vmap(recorded, axis_size=self.num_layers)(keys[0], inputs)
-        return jax.lax.map(lambda slices: one(*slices), (keys[0], inputs))
+        if params_do:  # whatever the direction, as in dm-haiku
+            created = self._create_in_turn(one, keys, carried, inputs, reverse)
+        elif together:
+            created = jax.vmap(recorded, axis_size=self.num_layers)(keys[0], inputs)
+        else:
+            created = jax.lax.map(lambda slices: one(*slices), (keys[0], inputs))
+        if states_do and (reverse or not params_do):
+            in_turn = self._create_in_turn(one, keys, carried, inputs, reverse, created.params)
+            created = created._replace(initial_state=in_turn.initial_state)
+        return created
 
-    def _create_in_turn(self, one: Any, keys: tuple[Any, Any], carried: Any, inputs: Any, reverse: bool) -> Carry:
-        """The same where an initializer looks at what comes into its layer, from the first to the last layer."""
+    def _create_in_turn(
+        self, one: Any, keys: tuple[Any, Any], carried: Any, inputs: Any, reverse: bool, params: Any = None
+    ) -> Carry:
+        """The same where an initial value depends on what comes into its layer, from the first to the last layer.
+
+        Where `params` are known before, the layers compute with these, and in the direction of the stack.
+        """
         pure: Pure[..., Any] = Pure(self._f, "hkx.layer_stack", creates=False, apart="")
 
         def layer(carried: Any, slices: Any) -> Any:
-            (own, call), inputs = slices
+            (own, call), inputs, params = slices
+            draws = local.draws
             made = one(own, inputs, carried)
-            held = made._replace(state=made.initial_state, rng=None if call is None else (call, ()))
+            if params is None:
+                params = made.params
+            else:
+                local.draws = draws  # it was made before
+            held = made._replace(params=params, state=made.initial_state, rng=None if call is None else (call, ()))
             draws = local.draws
             out, _, _ = self._call(carried, inputs, reverse, functools.partial(pure.run, held))
             local.draws = draws  # `_run` counts this call
             return tuple(out), made
 
-        return jax.lax.scan(layer, carried, (keys, inputs), self.num_layers)[1]
+        with jax.named_scope(VISIT):
+            backwards = reverse and params is not None
+            return jax.lax.scan(layer, carried, (keys, inputs, params), self.num_layers, reverse=backwards)[1]
 
     def scan(
         self, frame: Frame | None, held: tuple[Tree, Tree], keys: Any, args: Any, reverse: bool
@@ -346,7 +371,7 @@ class _Layer:
             before = Carry(params, state, state, None if key is None else (key, ()))
 
             def run(args: Any, kwargs: Any) -> Any:
-                return (self._f(*args, **kwargs), outside) if pure is None else pure.run(before, args, kwargs)
+                return (self._f(*own_tree(args), **kwargs), outside) if pure is None else pure.run(before, args, kwargs)
 
             out, z, after = self._call(carried, inputs, reverse, run)
             problem = difference(carried, out)

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import jax
 
 from hkx.core.dependence import VISIT
 from hkx.core.errors import ParameterInInnerTraceError, StateInInnerTraceError
-from hkx.core.frame import ROOT, Frame, Scope, current_frame, local
+from hkx.core.frame import ROOT, Asked, Frame, Scope, current_frame, local
 from hkx.core.rng import PRNGSequence
 from hkx.core.signatures import pair_with, sign, with_leading
 from hkx.core.store import check_outward
 from hkx.lift.captured import Captured
+from hkx.lift.checks import own_tree
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -124,16 +125,19 @@ class Pure(Generic[P, R]):
         after: Pure[..., Any] | None = None,
         creates: bool | None = None,
         apart: str | None = None,
+        as_given: Collection[int | str] = (),
     ):
         """`name` is the public function on whose behalf this is made; names go on from those of `after`.
 
         `creates` says whether it counts as running in `init`, by default as the running function does. `apart` makes it
-        a transform of its own, with names that begin anew; it is the name under which that is lifted, or "".
+        a transform of its own, with names that begin anew; it is the name under which that is lifted, or "". `as_given`
+        are the arguments, by position or name, that are no trees of arrays; of the others each call gets its own.
         """
         frame = current_frame(name)
         functools.update_wrapper(self, fun, assigned=("__module__", "__name__", "__qualname__", "__doc__"), updated=())
         self.fun = fun
         self._name = name
+        self._as_given = as_given
         self._outer = weakref.ref(frame)
         self._hooks = local.hooks
         self._inherited = frame.running_init, frame.settled, frame.lifted_prefix
@@ -149,7 +153,7 @@ class Pure(Generic[P, R]):
             self._scopes = [Scope(ROOT, ROOT)]
         self.scopes_after: Sequence[Scope] = self._scopes
 
-    def tell(self, asked: Callable[[tuple[Any, ...]], None]) -> None:
+    def tell(self, asked: Asked) -> None:
         """Has `asked` called with the name and the shape of all that the function asks for."""
         self._asked = asked
 
@@ -187,6 +191,8 @@ class Pure(Generic[P, R]):
         return frame
 
     def _run_in(self, frame: Frame, args: Any, kwargs: Any) -> R:
+        args = [a if i in self._as_given else own_tree(a) for i, a in enumerate(args)]
+        kwargs = {k: a if k in self._as_given else own_tree(a) for k, a in kwargs.items()}
         frame.scopes = [s.copy() for s in self._scopes]
         hooks, local.hooks = local.hooks, self._hooks
         local.frames.append(frame)

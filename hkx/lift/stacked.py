@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hkx.core.frame import local
 from hkx.lift.captured import Captured
 from hkx.lift.errors import MappedSizeError
 from hkx.lift.purify import Carry, Pure, Tree, changes
@@ -21,7 +22,10 @@ def created_by(fun: Any, name: str, before: Carry, own_states: bool, args: Any, 
     pure: Pure[..., Any] = Pure(fun, name, creates=True)
     key = jax.random.PRNGKey(0) if before.rng is None else before.rng[0]
     empty = Carry({}, {} if own_states else before.state, {} if own_states else before.initial_state, (key, ()))
-    return changes(empty, pure.run(empty, args, kwargs)[1])._replace(rng=None, captured=Captured())
+    draws = local.draws
+    after = pure.run(empty, args, kwargs)[1]
+    local.draws = draws  # that call was only to look
+    return changes(empty, after)._replace(rng=None, captured=Captured())
 
 
 def merged(a: Carry, b: Carry) -> Carry:
@@ -34,11 +38,16 @@ def merged(a: Carry, b: Carry) -> Carry:
 
 
 class Stacked:
-    """Knows which parameters and states are stacked, and along which axis."""
+    """Knows which parameters and states are stacked, and along which axis.
+
+    Attributes:
+      nothing: whether all are shared, and nobody asked for anything else.
+    """
 
     def __init__(self, created: Carry, param_axes: Axes, state_axes: Axes):
         self._axes: dict[tuple[str, str, str], int] = {}
         self._created = created
+        self.nothing = not any(isinstance(spec, int) for spec in (param_axes, state_axes))
         for kind, tree, spec in (
             ("parameter", created.params, param_axes),
             ("state", created.initial_state, state_axes),
@@ -48,6 +57,7 @@ class Stacked:
                     axis = spec(bundle, name) if callable(spec) else spec
                     if axis is not None:
                         self._axes[kind, bundle, name] = axis
+                        self.nothing = False
 
     def _part(self, carry: Carry, stacked: bool) -> Carry:
         def part(kind: str, tree: Tree) -> Tree:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -31,9 +31,9 @@ class Once:
       before: what the running function held before the call.
     """
 
-    def __init__(self, fun: Callable[..., Any], name: str):
+    def __init__(self, fun: Callable[..., Any], name: str, as_given: Collection[int | str] = ()):
         self.frame: Frame = current_frame(name)
-        self.pure: Pure[..., Any] = Pure(fun, name)
+        self.pure: Pure[..., Any] = Pure(fun, name, as_given=as_given)
         self.before = snapshot(self.frame)
 
     def call(
@@ -286,10 +286,10 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return jax.eval_shape(lambda *a, **k: once.call(once.before, a, k)[0], *args, **kwargs)
 
 
-def _shifted(numbers: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
-    """Argument numbers for a function that takes the carry before its `count` arguments."""
+def _shifted(numbers: int | Sequence[int] | None, count: int) -> tuple[int, ...] | None:
+    """Argument numbers for a function that takes the carry before its `count` arguments; None says that names do."""
     if numbers is None:
-        return ()
+        return None
     return tuple(n + 1 if n >= 0 else n + 1 + count for n in ((numbers,) if isinstance(numbers, int) else numbers))
 
 
@@ -339,9 +339,9 @@ def remat(
             return jax.checkpoint(fun, static_argnums=nums, **options)(*args, **kwargs)
 
         def transform(function: Any) -> Any:
-            return jax.checkpoint(function, static_argnums=_shifted(nums, len(args)), **options)
+            return jax.checkpoint(function, static_argnums=_shifted(nums, len(args)) or (), **options)
 
-        return _recorded("hkx.remat", transform, fun, args, kwargs)
+        return _recorded("hkx.remat", transform, fun, args, kwargs, {n % max(len(args), 1) for n in nums})
 
     return wrapped
 
@@ -349,12 +349,14 @@ def remat(
 checkpoint = remat
 
 
-def _recorded(name: str, transform: Callable[..., Any], fun: Any, args: Any, kwargs: Any) -> Any:
+def _recorded(
+    name: str, transform: Callable[..., Any], fun: Any, args: Any, kwargs: Any, static: Collection[int | str]
+) -> Any:
     """Calls a function through a transform that changes how it is run, but not what it computes.
 
     During `init` it is called as it is.
     """
-    once = Once(fun, name)
+    once = Once(fun, name, static)
     if creating(once.frame):
         out = once.pure.inline(*args, **kwargs)
     else:
@@ -421,10 +423,23 @@ def jit(
             numbers = _shifted(static_argnums, count)
             return jax.jit(function, static_argnums=numbers, donate_argnums=_shifted(donate_argnums, count), **options)
 
-        return _recorded("hkx.jit", transform, fun, args, kwargs)
+        return _recorded(
+            "hkx.jit", transform, fun, args, kwargs, _static(fun, static_argnums, static_argnames, len(args))
+        )
 
     wrapped.lower = outside.lower  # type: ignore[attr-defined]
     return wrapped
+
+
+def _static(fun: Any, numbers: Any, names: Any, count: int) -> set[int | str]:
+    """The positions and names of the arguments that `jax.jit` takes as they are; one said in one way is in both."""
+    numbers = () if numbers is None else (numbers,) if isinstance(numbers, int) else numbers
+    static = {n if n >= 0 else n + count for n in numbers} | ({names} if isinstance(names, str) else set(names or ()))
+    try:
+        order = list(inspect.signature(fun).parameters)
+    except (TypeError, ValueError):
+        order = []
+    return static | {i for i, n in enumerate(order) if n in static} | {n for i, n in enumerate(order) if i in static}
 
 
 def _with_carry(fun: Any) -> inspect.Signature:
