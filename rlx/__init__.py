@@ -14,6 +14,18 @@ Operators take one sequence or one transition (`[T]`, `[A]`, `[]`), check their 
 
 `help(rlx.q_learning)` and so on say more of each; `dir(rlx)` lists all names.
 
+Masks and numbers. One rule holds in all operators:
+
+- What a mask leaves out, or a weight of exactly zero, has no influence on a value or on a gradient, whatever it holds:
+  any number, NaN or an infinity. Masks are the arguments called so and `truncation_t`. Weights are the arguments called
+  so, and discounts, λ and traces c_t, probabilities of actions, advantages as weights of log-probabilities, and the
+  coefficients of a loss's terms (label smoothing, penalties, temperatures of entropy bonuses). A discount of 0 ends an
+  episode: neither the next state nor what follows it in the array reaches the steps before.
+- Minus infinity as a logit, a log-probability or the value of one action among others means that it is impossible, and
+  it is as good as not there.
+- All else is IEEE's: a NaN that counts shows in the result, and 0 · ∞ of two numbers that both count is NaN.
+- Where a value is finite, its gradient is finite.
+
 Example:
   >>> import jax, jax.numpy as jnp
   >>> import rlx

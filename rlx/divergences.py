@@ -173,3 +173,9 @@ def categorical_kl(log_p: Array, log_q: Array) -> Array:
     possible = log_p > -jnp.inf
     difference = jnp.where(possible, log_p, 0.0) - jnp.where(possible, log_q, 0.0)
     return jnp.sum(weigh(jnp.exp(log_p), difference), axis=-1)
+
+
+def scaled_log_policy(q: Array, temperature: Array) -> Array:
+    """τ log softmax(q / τ) of [A], with the largest value taken out first: neither small τ nor large q cost digits."""
+    gap = q - jax.lax.stop_gradient(jnp.max(q))
+    return gap - temperature * jax.nn.logsumexp(scale_down(gap, temperature))

@@ -5,6 +5,7 @@ import inspect
 import jax
 import jax.numpy as jnp
 
+from rlx.core.arrays import weigh
 from rlx.core.checks import check, check_broadcast
 from rlx.core.types import Array, ArrayLike
 
@@ -134,7 +135,8 @@ def huber_loss(x: ArrayLike, delta: ArrayLike = 1.0) -> Array:
     x, delta = check_broadcast("huber_loss", x=(x, "float"), delta=(delta, "real"))
     size = jnp.abs(x)
     quadratic = jnp.minimum(size, delta)
-    return 0.5 * jnp.square(quadratic) + delta * (size - quadratic)
+    # Of no limit, an infinite δ, there is no linear part.
+    return 0.5 * jnp.square(quadratic) + weigh(jnp.where(size < delta, 0, delta), size - quadratic)
 
 
 def clip_gradient(x: ArrayLike, gradient_min: ArrayLike, gradient_max: ArrayLike) -> Array:

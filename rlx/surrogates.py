@@ -16,7 +16,8 @@ def clipped_surrogate(ratio: Array, adv: Array, epsilon_low: ArrayLike, epsilon_
       >>> clipped_surrogate(jnp.array([2.0, 2.0]), jnp.array([1.0, -1.0]), 0.5, 0.5).tolist()
       [1.5, -2.0]
     """
-    return jnp.minimum(ratio * adv, jnp.clip(ratio, 1 - epsilon_low, 1 + epsilon_high) * adv)
+    # The bound that matters is chosen before the product: an infinite ratio that it cuts off reaches no gradient of A.
+    return adv * jnp.where(adv < 0, jnp.maximum(ratio, 1 - epsilon_low), jnp.minimum(ratio, 1 + epsilon_high))
 
 
 def truncated_ratio(log_ratio: Array, low: ArrayLike, high: ArrayLike) -> Array:

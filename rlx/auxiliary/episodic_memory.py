@@ -46,7 +46,8 @@ class IntrinsicRewardState(Record):
 
 
 def _squared_distance(x: Array, y: Array) -> Array:
-    return jnp.sum(jnp.square(x - y))
+    difference = x - y  # a constant where nothing is stored: the slope of an infinite square is no number
+    return jnp.sum(jnp.square(jnp.where(jnp.isfinite(difference), difference, jax.lax.stop_gradient(difference))))
 
 
 def knn_query(
@@ -101,7 +102,8 @@ def episodic_memory_intrinsic_rewards(
 
     With d_i the squared distances to the K nearest memories, d_m their running mean over all calls and
     κ_i = ε / (max(d_i / (d_m + c) - ξ, 0) + ε), the reward is β / (√(Σ_i κ_i) + c), or 0 where that root plus c exceeds
-    `max_similarity`. From "Never Give Up: Learning Directed Exploration Strategies", Puigdomènech Badia et al. 2020
+    `max_similarity`. RLax divides by d_m - c, so that where d_m is below c every state counts as seen; where it is far
+    above c both agree. From "Never Give Up: Learning Directed Exploration Strategies", Puigdomènech Badia et al. 2020
     (https://arxiv.org/abs/2002.06038).
 
     Args:
@@ -154,9 +156,9 @@ def episodic_memory_intrinsic_rewards(
 
     distance_sum = state.distance_sum + jnp.sum(neg_distances)
     distance_count = state.distance_count + neg_distances.size
-    mean_distance = distance_sum / distance_count  # negative, like what it is divided into
-    excess = jnp.minimum(neg_distances / (mean_distance + constant) * -1 + cluster_distance, 0)
-    similarity = jnp.sqrt(jnp.sum(epsilon / (epsilon - excess), axis=-1)) + constant
+    mean_distance = -distance_sum / distance_count
+    excess = jnp.maximum(-neg_distances / (mean_distance + constant) - cluster_distance, 0)
+    similarity = jnp.sqrt(jnp.sum(epsilon / (excess + epsilon), axis=-1)) + constant
     rewards = jnp.where(similarity > max_similarity, 0, reward_scale / similarity)
     new_state = IntrinsicRewardState(memory, jnp.mod(start + count, size), distance_sum, distance_count)
     return rewards, new_state

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from rlx.core.arrays import weigh
 from rlx.core.checks import check
 from rlx.core.types import Array, ArrayLike
 
@@ -67,7 +68,7 @@ def add_ornstein_uhlenbeck_noise(
         damping=(damping, "[] or [*E]", "real"),
         stddev=(stddev, "[] or [*E]", "real"),
     )
-    return action + (1 - damping) * noise_tm1 + stddev * jax.random.normal(key, action.shape, action.dtype)
+    return action + weigh(1 - damping, noise_tm1) + stddev * jax.random.normal(key, action.shape, action.dtype)
 
 
 def add_dirichlet_noise(
@@ -104,4 +105,4 @@ def add_dirichlet_noise(
     )
     alphas = jnp.full(prior.shape[-1:], dirichlet_alpha, prior.dtype)
     noise = jax.random.dirichlet(key, alphas, prior.shape[:-1])
-    return (1 - dirichlet_fraction) * prior + dirichlet_fraction * noise
+    return weigh(1 - dirichlet_fraction, prior) + weigh(dirichlet_fraction, noise)

@@ -1,6 +1,7 @@
 """Small array helpers: indexing, broadcasting, masking, gradient control."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ParamSpec
 
 import jax
 import jax.numpy as jnp
@@ -9,6 +10,8 @@ from jax import lax
 from rlx.core.checks import check, whole_number
 from rlx.core.errors import ShapeError
 from rlx.core.types import Array, ArrayLike
+
+_P = ParamSpec("_P")
 
 
 def one_hot(indices: ArrayLike, num_classes: int, dtype: Any = jnp.float32) -> Array:
@@ -121,9 +124,32 @@ def weigh(weights: Array, x: Array) -> Array:
     return _weighed(*(a.astype(jnp.result_type(weights, x)) for a in (weights, x)))
 
 
+def _traced_once(function: Callable[_P, Array]) -> Callable[_P, Array]:
+    """The function, traced once for each shape and written into the programs that call it."""
+    return jax.jit(function, inline=True)
+
+
+@_traced_once
 def if_used(weights: Array, x: Array) -> Array:
-    """`x`, but 0 where what it is weighed with is 0 and `x` is infinite or NaN."""
+    """`x`, but 0 where what it is weighed with is 0 (or false) and `x` is infinite or NaN."""
     return jnp.where((weights == 0) & ~jnp.isfinite(x), 0, x)
+
+
+@_traced_once
+def largest(weights: Array, q: Array) -> Array:
+    """max_a q[..., a], whose gradient is a number where that is weighed with 0 and holds NaN."""
+    unused = weights == 0
+    return jnp.max(jnp.where((unused[..., None] if unused.ndim else unused) & jnp.isnan(q), -jnp.inf, q), axis=-1)
+
+
+@_traced_once
+def rows_if_used(weights: Array, x: Array) -> Array:
+    """The rows [..., A] of `x`, but zeros for a row that is weighed with 0 and whose largest entry is no finite number.
+
+    Minus infinity beside numbers stays: an action that is impossible is as good as not there.
+    """
+    unused = (weights == 0) & ~jnp.isfinite(jnp.max(x, axis=-1))
+    return jnp.where(unused[..., None], 0, x)
 
 
 @jax.custom_jvp
@@ -144,6 +170,12 @@ def scale_down(x: Array, temperature: ArrayLike) -> Array:
     """`x / temperature`, where what is infinite stays so, and adds nothing to the gradient of the temperature."""
     finite = jnp.isfinite(x)
     return jnp.where(finite, jnp.where(finite, x, 0) / temperature, x)
+
+
+def scale_up(x: Array, factor: Array) -> Array:
+    """`x * factor`, where what is infinite adds nothing to the gradient of the factor."""
+    finite = jnp.isfinite(x)
+    return jnp.where(finite, jnp.where(finite, x, 0) * factor, x * jax.lax.stop_gradient(factor))
 
 
 def _append_axes(function: str, argument: str, source: Array, target: Array) -> Array:

@@ -24,20 +24,6 @@ def keep(mask: Array, *arrays: ArrayLike) -> tuple[Array, ...]:
     return tuple(jnp.where(mask.astype(bool), x, jnp.zeros_like(x)) for x in arrays)
 
 
-def shield(mask: Array, *arrays: Array) -> tuple[Array, ...]:
-    """The arrays, where entries that are masked out and not finite are zero: a NaN must not get into sums or gradients.
-
-    Unlike `keep` it leaves finite entries, whose weight decides what they count.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from rlx.core.masking import shield
-      >>> shield(jnp.array([True, False, False]), jnp.array([1.0, 2.0, jnp.nan]))[0].tolist()
-      [1.0, 2.0, 0.0]
-    """
-    return tuple(jnp.where(mask | jnp.isfinite(x), x, 0) for x in arrays)
-
-
 def masked_sum(x: Array, mask: Array, axis: int | None = None) -> Array:
     """Sum of the entries that count, in the dtype of `x`."""
     return jnp.sum(keep(mask, x)[0], axis=axis)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rlx.core.arrays import weigh
 from rlx.core.types import Array
 
 DOUBLING_FROM = 256
@@ -114,7 +115,7 @@ def _window_by_steps(delta: Array, w: Array, last: Array, n: int) -> Array:
     delta, w, last = (lax.pad(x, jnp.zeros((), x.dtype), [(0, n - 1, 0)]) for x in (delta, w, last))
     total = last[n - 1 :]
     for ahead in reversed(range(n - 1)):
-        total = delta[ahead : ahead + steps] + w[ahead : ahead + steps] * total
+        total = delta[ahead : ahead + steps] + weigh(w[ahead : ahead + steps], total)
     return total
 
 
@@ -123,7 +124,7 @@ def _window_by_doubling(delta: Array, w: Array, total: Array, n: int) -> Array:
     remaining, length = n - 1, 1
     while remaining:
         if remaining % 2:
-            total = delta + w * _ahead(length, total, 0)
+            total = delta + weigh(w, _ahead(length, total, 0))
         remaining //= 2
         if remaining:
             delta, w = _compose_with_later(delta, w, functools.partial(_ahead, length))
@@ -138,7 +139,7 @@ def scan_affine(coefficients: Callable[..., tuple[Array, Array]], sequences: Seq
     def step(acc: Array, inputs: list[Array]) -> tuple[Array, Array]:
         at_step = iter(inputs)
         delta, w = coefficients(*(next(at_step) if x is None else x for x in at_all_steps))
-        acc = lax.add(delta, lax.mul(w, acc))
+        acc = lax.add(delta, weigh(w, acc))
         return acc, acc
 
     return lax.scan(step, init, [x for x in sequences if x.ndim], reverse=True)[1]
@@ -162,7 +163,7 @@ def doubling_affine(coefficients: Callable[..., tuple[Array, Array]], sequences:
 
     if lengths.size:
         (delta_t, w_t), _ = lax.scan(double, (delta_t, w_t), jnp.asarray(lengths))
-    return lax.add(delta_t, lax.mul(w_t, jnp.broadcast_to(init, shape)))
+    return lax.add(delta_t, weigh(w_t, jnp.broadcast_to(init, shape)))
 
 
 @functools.partial(jax.jit, inline=True, static_argnums=0)
@@ -182,8 +183,8 @@ def _as_given(delta: Array, w: Array) -> tuple[Array, Array]:
 def _compose_with_later(delta: Array, w: Array, ahead: Callable[[Array, int], Array]) -> tuple[Array, Array]:
     """The composition of each map x -> delta + w x with a later one; past the end is the identity."""
     largest = np.finfo(w.dtype).max  # an overflow must stay finite, or a zero further on would make it NaN
-    product = lax.clamp(-largest, lax.mul(w, ahead(w, 1)), largest)
-    return lax.add(delta, lax.mul(w, ahead(delta, 0))), product
+    product = lax.clamp(-largest, weigh(w, ahead(w, 1)), largest)
+    return lax.add(delta, weigh(w, ahead(delta, 0))), product
 
 
 def _ahead(steps: int, x: Array, beyond: int) -> Array:

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from rlx.core.arrays import weigh
+from rlx.core.arrays import scale_down, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import given_mask, keep, masked_mean
@@ -56,5 +56,5 @@ def advantage_weighted_loss(
     )
     log_probs_t, adv_t = keep(mask_t, log_probs_t, adv_t)
     # The bound is put on the exponent: exp would overflow before it could be bounded.
-    weights_t = jnp.exp(jnp.minimum(adv_t / temperature, jnp.log(max_weight)))
+    weights_t = jnp.exp(jnp.minimum(scale_down(adv_t, temperature), jnp.log(max_weight)))
     return -masked_mean(weigh(maybe_stop(weights_t, stop_target_gradients), log_probs_t), mask_t)

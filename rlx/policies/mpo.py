@@ -114,11 +114,11 @@ def mpo_loss(
     )
     policy_loss = -jnp.sum(weigh(maybe_stop(weights, use_stop_gradient), sample_log_probs), axis=sample_axis)
     kl_loss, alpha_loss = _kl_losses(kl_constraints, projection_operator, use_stop_gradient, policy_loss)
-    loss = (
-        policy_loss_weight * policy_loss
-        + temperature_loss_weight * temperature_loss
-        + kl_loss_weight * kl_loss
-        + alpha_loss_weight * alpha_loss
+    loss = weighted_terms(
+        (policy_loss_weight, policy_loss),
+        (temperature_loss_weight, temperature_loss),
+        (kl_loss_weight, kl_loss),
+        (alpha_loss_weight, alpha_loss),
     )
     return loss, MpoOutputs(temperature_loss, policy_loss, kl_loss, alpha_loss, weights, num_samples)
 
@@ -239,6 +239,11 @@ def kl_constraint_loss(
     if penalty.per_dimension:
         kl_loss, alpha_loss = jnp.sum(kl_loss, axis=-1), jnp.sum(alpha_loss, axis=-1)
     return kl_loss, alpha_loss, alpha
+
+
+def weighted_terms(*terms: tuple[ArrayLike, Array]) -> Array:
+    """Σ_i w_i x_i of settings w_i and losses x_i; a term of weight 0 may be anything."""
+    return functools.reduce(operator.add, [weigh(jnp.asarray(weight), loss) for weight, loss in terms])
 
 
 def _kl_losses(kl_constraints: KlConstraints, projection: Projection, stop: bool, like: Array) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import pick, weigh
+from rlx.core.arrays import if_used, pick, rows_if_used, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import given_mask, keep, masked_mean
@@ -196,13 +196,16 @@ def muesli_policy_loss(
     mask_t = jnp.broadcast_to(mask_t, a_t.shape)
     adv_t, rho_t = keep(mask_t, adv_t, rho_t)
     logits_t, prior_logits_t, q_adv_t = keep(mask_t[:, None], logits_t, prior_logits_t, q_adv_t)
+    prior_logits_t, q_adv_t = rows_if_used(kl_weight, prior_logits_t), rows_if_used(kl_weight, q_adv_t)
     log_target_t = maybe_stop(_log_cmpo(prior_logits_t, q_adv_t, clip_value), stop_target_gradients)
     log_pi_t = jax.nn.log_softmax(logits_t)
     weight_t = jax.lax.stop_gradient(jnp.minimum(rho_t, threshold)) * maybe_stop(adv_t, stop_target_gradients)
     pg_t = -weigh(weight_t, pick(log_pi_t, a_t))
-    return masked_mean(pg_t + kl_weight * categorical_kl(log_target_t, log_pi_t), mask_t)
+    kl_t = categorical_kl(log_target_t, if_used(kl_weight, log_pi_t))
+    return masked_mean(pg_t + weigh(kl_weight, kl_t), mask_t)
 
 
 def _log_cmpo(prior_logits: Array, adv: Array, clip_value: Array) -> Array:
-    """log π_CMPO [..., A]."""
+    """log π_CMPO [..., A]; the advantage of an action that the prior never takes may be anything."""
+    adv = if_used(prior_logits > -jnp.inf, adv)
     return jax.nn.log_softmax(prior_logits + jnp.clip(adv, -clip_value, clip_value))

@@ -3,10 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import if_used, pick, weigh
+from rlx.core.arrays import if_used, pick, rows_if_used, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
-from rlx.core.masking import shield
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import categorical_entropy
 from rlx.surrogates import clipped_surrogate
@@ -49,8 +48,8 @@ def policy_gradient_loss(
         adv_t=(adv_t, "[T]", "real"),
         w_t=(w_t, "[T]", "real"),
     )
-    (logits_t,), (adv_t,) = shield(w_t[:, None] != 0, logits_t), shield(w_t != 0, adv_t)
-    log_pi_t = pick(jax.nn.log_softmax(logits_t), a_t)
+    adv_t = if_used(w_t, adv_t)
+    log_pi_t = pick(jax.nn.log_softmax(rows_if_used(adv_t * w_t, logits_t)), a_t)
     log_pi_t = if_used(adv_t * w_t, log_pi_t)
     return jnp.mean(-log_pi_t * maybe_stop(adv_t, use_stop_gradient) * w_t)
 
@@ -78,8 +77,7 @@ def entropy_loss(logits_t: ArrayLike, w_t: ArrayLike) -> Array:
       -0.6931
     """
     logits_t, w_t = check("entropy_loss", logits_t=(logits_t, "[T, A]", "float"), w_t=(w_t, "[T]", "real"))
-    (logits_t,) = shield(w_t[:, None] != 0, logits_t)
-    entropy_t = categorical_entropy(jax.nn.log_softmax(logits_t))
+    entropy_t = categorical_entropy(jax.nn.log_softmax(rows_if_used(w_t, logits_t)))
     return -jnp.mean(entropy_t * w_t)
 
 
@@ -137,7 +135,7 @@ def rm_loss(logits_t: ArrayLike, q_t: ArrayLike, use_stop_gradient: bool = True)
     """
     probs_t, advantages_t = _probs_and_advantages("rm_loss", logits_t, q_t, True)
     regrets_t = maybe_stop(jax.nn.relu(advantages_t), use_stop_gradient)
-    return -jnp.mean(jnp.sum(probs_t * regrets_t, axis=-1))
+    return -jnp.mean(jnp.sum(weigh(probs_t, regrets_t), axis=-1))
 
 
 @stoppable
@@ -242,4 +240,7 @@ def _probs_and_advantages(function: str, logits_t: ArrayLike, q_t: ArrayLike, st
     logits_t, q_t = check(function, logits_t=(logits_t, "[T, A]", "float"), q_t=(q_t, "[T, A]", "float"))
     probs_t = jax.nn.softmax(logits_t)
     q_t = jnp.asarray(maybe_stop(q_t, stop))
-    return probs_t, q_t - jnp.sum(weigh(probs_t, q_t), axis=-1, keepdims=True)
+    # Differences first: of large values, and of equal ones, only they keep their digits.
+    largest = jax.lax.stop_gradient(jnp.max(q_t, axis=-1, keepdims=True, where=probs_t > 0, initial=-jnp.inf))
+    gap_t = q_t - jnp.where(jnp.isfinite(largest), largest, 0)
+    return probs_t, gap_t - jnp.sum(weigh(probs_t, gap_t), axis=-1, keepdims=True)

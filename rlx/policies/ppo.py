@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from rlx.core.arrays import weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import given_mask, keep, masked_mean
@@ -104,7 +105,7 @@ def kl_penalty_pg_loss(
     )
     adv_t, kl_weight = maybe_stop((adv_t, kl_weight), stop_target_gradients)
     prob_ratios_t, adv_t, kl_t = keep(mask_t, prob_ratios_t, adv_t, kl_t)
-    return masked_mean(jnp.multiply(kl_weight, kl_t) - prob_ratios_t * adv_t, mask_t)
+    return masked_mean(weigh(jnp.asarray(kl_weight), kl_t) - weigh(adv_t, prob_ratios_t), mask_t)
 
 
 def adaptive_kl_weight(

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from rlx.core.arrays import weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -42,7 +43,7 @@ def sac_actor_loss(
         log_prob_t=(log_prob_t, "[]", "float"),
         temperature=(temperature, "[]", "real"),
     )
-    return maybe_stop(temperature, stop_target_gradients) * log_prob_t - jnp.min(q_t)
+    return weigh(maybe_stop(temperature, stop_target_gradients), log_prob_t) - jnp.min(q_t)
 
 
 @stoppable
@@ -77,4 +78,4 @@ def sac_temperature_loss(
         log_prob_t=(log_prob_t, "[]", "float"),
         target_entropy=(target_entropy, "[]", "real"),
     )
-    return -temperature * maybe_stop(log_prob_t + target_entropy, stop_target_gradients)
+    return -weigh(temperature, maybe_stop(log_prob_t + target_entropy, stop_target_gradients))

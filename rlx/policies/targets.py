@@ -2,11 +2,13 @@
 
 from typing import Any, Protocol
 
+import jax
 import jax.numpy as jnp
 
+from rlx.core.arrays import if_used, weigh
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.trees import Record, record
-from rlx.core.types import Array
+from rlx.core.types import Array, ArrayLike
 
 
 class ActionDistribution(Protocol):
@@ -49,7 +51,7 @@ def sampled_policy_distillation_loss(
       stop_target_gradients: whether actions and weights are constants to gradients.
 
     Returns:
-      The loss, float [].
+      The loss, float []. A sample of weight 0 counts nothing, whatever it is.
 
     Example:
       >>> import types
@@ -61,7 +63,9 @@ def sampled_policy_distillation_loss(
       0.6931
     """
     policy_targets = maybe_stop(policy_targets, stop_target_gradients)
-    return -jnp.mean(policy_targets.weights * distribution.log_prob(policy_targets.actions))
+    weights = jnp.asarray(policy_targets.weights)
+    actions = jax.tree.map(lambda x: _if_used(weights, x), policy_targets.actions)
+    return -jnp.mean(weigh(weights, distribution.log_prob(actions)))
 
 
 def constant_policy_targets(
@@ -78,7 +82,8 @@ def constant_policy_targets(
       weights_scale: the weight.
 
     Returns:
-      A `PolicyTarget` with actions [N, ...] and constant weights of the shape of their log-probabilities.
+      A `PolicyTarget` with actions [N, ...] and constant weights of the shape of their log-probabilities, in the dtype
+      of `weights_scale` or, of a Python number, JAX's default.
 
     Example:
       >>> import types
@@ -92,7 +97,7 @@ def constant_policy_targets(
     """
     actions = distribution.sample(seed=rng_key, sample_shape=(num_samples,))
     log_probs = distribution.log_prob(actions)
-    return PolicyTarget(actions, weights_scale * jnp.ones_like(log_probs))
+    return PolicyTarget(actions, weights_scale * jnp.ones(jnp.shape(log_probs)))
 
 
 def zero_policy_targets(
@@ -120,3 +125,11 @@ def zero_policy_targets(
       [0.0, 0.0]
     """
     return constant_policy_targets(distribution, rng_key, num_samples, weights_scale)
+
+
+def _if_used(weights: Array, actions: ArrayLike) -> Array:
+    """The actions [*W, ...], but 0 where their weight [*W] is 0 and they are no finite numbers."""
+    actions = jnp.asarray(actions)
+    if not jnp.issubdtype(actions.dtype, jnp.floating) or actions.shape[: weights.ndim] != weights.shape:
+        return actions
+    return if_used(weights.reshape(weights.shape + (1,) * (actions.ndim - weights.ndim)), actions)

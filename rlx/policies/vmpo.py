@@ -16,6 +16,7 @@ from rlx.policies.mpo import (
     MpoOutputs,
     clip_to_positive,
     compute_parametric_kl_penalty_and_dual_loss,
+    weighted_terms,
 )
 
 
@@ -93,11 +94,11 @@ def vmpo_loss(
     kl_loss, alpha_loss = compute_parametric_kl_penalty_and_dual_loss(
         kl_constraints, projection_operator, use_stop_gradient
     )
-    loss = (
-        policy_loss_weight * policy_loss
-        + temperature_loss_weight * temperature_loss
-        + kl_loss_weight * kl_loss
-        + alpha_loss_weight * alpha_loss
+    loss = weighted_terms(
+        (policy_loss_weight, policy_loss),
+        (temperature_loss_weight, temperature_loss),
+        (kl_loss_weight, kl_loss),
+        (alpha_loss_weight, alpha_loss),
     )
     return loss, MpoOutputs(temperature_loss, policy_loss, kl_loss, alpha_loss, weights, num_samples)
 

@@ -1,10 +1,12 @@
 """Advantages of several answers to one prompt, measured against each other."""
 
+import jax
 import jax.numpy as jnp
 
+from rlx.core.arrays import pick
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
-from rlx.core.masking import given_mask, keep, masked_mean, masked_sum
+from rlx.core.masking import given_mask, keep, masked_mean
 from rlx.core.types import Array, ArrayLike
 
 
@@ -49,14 +51,13 @@ def group_relative_advantages(
         epsilon=(epsilon, "[]", "real"),
         mask=(given_mask(mask), "[] or [G]", "mask"),
     )
-    (rewards,) = keep(mask, rewards)
-    (adv,) = keep(mask, rewards - masked_mean(rewards, mask))
+    gain, mask = _gains(rewards, mask)
+    (adv,) = keep(mask, gain - masked_mean(gain, mask))
     if scale_by_std:
-        variance = masked_mean(jnp.square(adv), mask)
-        varies = variance > 0  # of a constant group the slope of the square root is infinite, and its advantages are 0
-        std = jnp.sqrt(jnp.where(varies, variance, jnp.ones_like(variance)))
-        adv = adv / jnp.where(varies, std + epsilon.astype(std.dtype), jnp.ones_like(std))
-    return maybe_stop(adv, stop_target_gradients)
+        std = _root_mean_square(adv, mask)
+        scale = std + epsilon.astype(std.dtype)
+        adv = adv / jnp.where(scale > 0, scale, jnp.ones_like(scale))
+    return maybe_stop(adv.astype(rewards.dtype), stop_target_gradients)
 
 
 @stoppable
@@ -93,7 +94,28 @@ def leave_one_out_advantages(
         rewards=(rewards, "[G]", "real"),
         mask=(given_mask(mask), "[] or [G]", "mask"),
     )
-    (rewards,) = keep(mask, rewards)
-    others = jnp.maximum(masked_sum(jnp.ones_like(rewards), mask) - 1, 1)
-    (adv,) = keep(mask, rewards - (jnp.sum(rewards) - rewards) / others)
-    return maybe_stop(adv, stop_target_gradients)
+    gain, counts = _gains(rewards, mask)
+    others = jnp.sum(counts) - 1
+    (adv,) = keep(counts, gain - (jnp.sum(gain) - gain) / jnp.maximum(others, 1).astype(gain.dtype))
+    (alone,) = keep(counts, rewards.astype(gain.dtype))
+    return maybe_stop(jnp.where(others > 0, adv, alone).astype(rewards.dtype), stop_target_gradients)
+
+
+def _gains(rewards: Array, mask: Array) -> tuple[Array, Array]:
+    """What each answer has more than the first one of the group, in float32 or wider, and the mask [G] of answers.
+
+    Means and variances are taken of these: of equal rewards they are exactly zero, and of large ones exact.
+    """
+    counts = jnp.broadcast_to(mask.astype(bool), rewards.shape)
+    (rewards,) = keep(counts, rewards.astype(jnp.promote_types(rewards.dtype, jnp.float32)))
+    first = pick(rewards, jnp.argmax(counts)) if rewards.size else jnp.zeros((), rewards.dtype)
+    return keep(counts, rewards - first)[0], counts
+
+
+def _root_mean_square(x: Array, mask: Array) -> Array:
+    """√(mean of x²), which neither overflows nor underflows, with slope 0 where all are 0."""
+    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), initial=0))
+    scale = jnp.where(largest > 0, largest, jnp.ones_like(largest))
+    mean_square = masked_mean(jnp.square(x / scale), mask)
+    varies = mean_square > 0  # where all are equal the slope of the square root is infinite
+    return jnp.where(varies, scale * jnp.sqrt(jnp.where(varies, mean_square, jnp.ones_like(scale))), 0)

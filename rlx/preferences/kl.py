@@ -88,9 +88,9 @@ def kl_k3(log_probs_t: ArrayLike, ref_log_probs_t: ArrayLike, mask_t: ArrayLike 
       >>> [round(k, 4) for k in rlx.kl_k3(jnp.array([-1.0, -2.0]), jnp.array([-1.5, -1.0])).tolist()]
       [0.1065, 0.7183]
     """
-    log_ratio = _log_ratio("kl_k3", log_probs_t, ref_log_probs_t, mask_t)
+    log_ratio = finite_exponent(_log_ratio("kl_k3", log_probs_t, ref_log_probs_t, mask_t))
     # expm1 keeps the digits of a difference near zero, where the estimate is about ½ log_ratio².
-    return jnp.expm1(finite_exponent(log_ratio)) - log_ratio
+    return jnp.expm1(log_ratio) - log_ratio
 
 
 def _log_ratio(name: str, log_probs_t: ArrayLike, ref_log_probs_t: ArrayLike, mask_t: ArrayLike | None) -> Array:

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from rlx.core.arrays import if_used, scale_up, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import given_mask, keep, masked_mean
@@ -61,8 +62,9 @@ def dpo_loss(
         beta=beta,
         label_smoothing=label_smoothing,
     )
-    right, wrong = jax.nn.softplus(-beta * margin), jax.nn.softplus(beta * margin)
-    return (1 - label_smoothing) * right + label_smoothing * wrong
+    margin = scale_up(margin, beta)
+    right, wrong = jax.nn.softplus(-margin), jax.nn.softplus(margin)
+    return weigh(1 - label_smoothing, right) + weigh(label_smoothing, wrong)
 
 
 @stoppable
@@ -172,11 +174,12 @@ def kto_loss(
         )
     )
     ref_log_probs_t, reference_point = maybe_stop((ref_log_probs_t, reference_point), stop_target_gradients)
-    gain = _log_ratio(log_probs_t, ref_log_probs_t, mask_t) - reference_point
     good = desirable.astype(bool)
+    weight = jnp.where(good, desirable_weight, undesirable_weight)
+    gain = if_used(weight, _log_ratio(log_probs_t, ref_log_probs_t, mask_t) - reference_point)
+    gain = scale_up(gain, beta)
     # 1 - σ(x) = σ(-x), without the difference of near numbers.
-    loss = jax.nn.sigmoid(jnp.where(good, -beta * gain, beta * gain))
-    return loss * jnp.where(good, desirable_weight, undesirable_weight)
+    return weight * jax.nn.sigmoid(jnp.where(good, -gain, gain))
 
 
 @stoppable

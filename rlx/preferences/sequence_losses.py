@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from rlx.core.arrays import weigh
+from rlx.core.arrays import if_used, weigh
 from rlx.core.checks import check, whole_number
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import finite_exponent, given_mask, keep, masked_mean, masked_sum
@@ -251,5 +251,5 @@ def _token_losses(
     log_probs_t, old_log_probs_t, adv_t = keep(mask_t, log_probs_t, old_log_probs_t, adv_t)
     losses = -clipped_surrogate(jnp.exp(finite_exponent(log_probs_t - old_log_probs_t)), adv_t, epsilon, epsilon)
     if ref:
-        losses = losses + kl_weight * kl_k3(log_probs_t, ref[0], mask_t)
+        losses = losses + weigh(kl_weight, kl_k3(log_probs_t, if_used(kl_weight, ref[0]), mask_t))
     return losses, mask_t

@@ -1,5 +1,6 @@
 """Generalised advantage estimates and importance-corrected multi-step errors."""
 
+from rlx.core.arrays import weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -57,7 +58,7 @@ def truncated_generalized_advantage_estimation(
         values=(values, "[T+1]", "float"),
     )
     v_t, goes_on_t = split_at_truncations(name, values[1:], truncation_t, truncation_value_t)
-    delta_t = r_t + discount_t * v_t - values[:-1]
+    delta_t = r_t + weigh(discount_t, v_t) - values[:-1]
     advantages = accumulated_errors(delta_t, discount_t, lambda_, goes_on_t)
     return maybe_stop(advantages, stop_target_gradients)
 
@@ -117,6 +118,6 @@ def importance_corrected_td_errors(
     )
     v_tm1 = values[:-1]
     v_t, goes_on_t = split_at_truncations(name, values[1:], truncation_t, truncation_value_t)
-    delta_t = r_t + discount_t * v_t - v_tm1
+    delta_t = r_t + weigh(discount_t, v_t) - v_tm1
     errors = rho_tm1 * accumulated_errors(delta_t, discount_t, following(rho_tm1) * lambda_, goes_on_t)
     return maybe_stop(errors + v_tm1, True) - v_tm1 if stop_target_gradients else errors

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from rlx.core.arrays import weigh
 from rlx.core.checks import check, whole_number
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.recurrence import windowed_affine
@@ -66,6 +67,6 @@ def n_step_bootstrapped_returns(
     if lambda_t.ndim == 1 and lambda_t.shape != r_t.shape:
         lambda_t = jnp.concatenate([lambda_t, jnp.ones(1, lambda_t.dtype)])
     lambda_t = within(goes_on_t, jnp.broadcast_to(lambda_t, r_t.shape))
-    delta_t = r_t + discount_t * (1 - lambda_t) * v_t
-    returns = windowed_affine(delta_t, discount_t * lambda_t, r_t + discount_t * v_t, n)
+    delta_t = r_t + weigh(discount_t * (1 - lambda_t), v_t)
+    returns = windowed_affine(delta_t, discount_t * lambda_t, r_t + weigh(discount_t, v_t), n)
     return maybe_stop(returns, stop_target_gradients)

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from rlx.core.arrays import pick, weigh
+from rlx.core.arrays import if_used, pick, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -65,7 +65,7 @@ def general_off_policy_returns_from_action_values(
         c_t=(c_t, "[T]", "real"),
         pi_t=(pi_t, "[T, A]", "float"),
     )
-    v_t = jnp.sum(weigh(pi_t, q_t), axis=-1)
+    v_t = jnp.sum(weigh(*(if_used(discount_t[:, None], x) for x in (pi_t, q_t))), axis=-1)
     v_t, goes_on_t = split_at_truncations(name, v_t, truncation_t, truncation_value_t)
     returns = corrected_returns(r_t, discount_t, v_t, pick(q_t, a_t), c_t, goes_on_t)
     return maybe_stop(returns, stop_target_gradients)

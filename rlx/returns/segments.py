@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from rlx.core.arrays import weigh
 from rlx.core.checks import check, require
 from rlx.core.recurrence import reverse_affine, reverse_recurrence
 from rlx.core.types import Array, ArrayLike
@@ -68,8 +69,8 @@ def corrected_returns(
     booleans [T].
     """
     c_t, q_t = within(goes_on_t, c_t), within(goes_on_t, q_t)
-    w_t = discount_t * c_t
-    return reverse_affine(r_t - w_t * q_t + discount_t * v_t, w_t)
+    w_t = weigh(discount_t, c_t)
+    return reverse_affine(r_t - weigh(w_t, q_t) + weigh(discount_t, v_t), w_t)
 
 
 def accumulated_errors(error_t: Array, discount_t: Array, c_t: Array, goes_on_t: Array | None) -> Array:
@@ -81,7 +82,9 @@ def accumulated_errors(error_t: Array, discount_t: Array, c_t: Array, goes_on_t:
         return reverse_recurrence(_accumulated, (error_t, discount_t, c_t))
     if goes_on_t is not None:
         c_t = within(goes_on_t, jnp.broadcast_to(c_t, error_t.shape))
-    return reverse_affine(error_t, discount_t * c_t)  # nothing follows the last step, so that its c_t does not matter
+    return reverse_affine(
+        error_t, weigh(discount_t, c_t)
+    )  # nothing follows the last step, so that its c_t does not matter
 
 
 def within(goes_on_t: Array | None, x_t: Array, last_t: ArrayLike = 0) -> Array:
@@ -103,13 +106,14 @@ def following(x_t: Array) -> Array:
 
 def _bootstrapped(r: Array, discount: Array, v: Array, c: Array) -> tuple[Array, Array]:
     w = lax.mul(discount, c)
-    return lax.add(r, lax.mul(lax.sub(discount, w), v)), w
+    return lax.add(r, weigh(lax.sub(discount, w), v)), w
 
 
 def _bootstrapped_in_pieces(r: Array, discount: Array, v: Array, c: Array, goes_on: Array) -> tuple[Array, Array]:
     # Where a piece ends, v takes the place of the return that follows: to the last digit what the piece alone gives.
     delta, w = _bootstrapped(r, discount, v, c)
-    return jnp.where(goes_on > 0, delta, delta + w * v), w * goes_on
+    last = lax.select(goes_on > 0, lax.full_like(v, 0), v)
+    return lax.add(delta, weigh(w, last)), lax.mul(w, goes_on)
 
 
 def _accumulated(error: Array, discount: Array, c: Array) -> tuple[Array, Array]:

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from rlx.core.arrays import weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -55,7 +56,7 @@ def upgo_returns(
         v_t=(v_t, "[T]", "float"),
     )
     v_t, goes_on_t = split_at_truncations("upgo_returns", v_t, truncation_t, truncation_value_t)
-    upgoing_t = (following(r_t + discount_t * v_t) >= v_t).astype(v_t.dtype)
+    upgoing_t = (following(r_t + weigh(discount_t, v_t)) >= v_t).astype(v_t.dtype)
     return maybe_stop(bootstrapped_returns(r_t, discount_t, v_t, upgoing_t, goes_on_t), stop_target_gradients)
 
 

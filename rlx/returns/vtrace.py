@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from rlx.core.arrays import if_used, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
-from rlx.core.masking import shield
 from rlx.core.types import Array, ArrayLike
 from rlx.returns.segments import accumulated_errors, following, split_at_truncations, within
 
@@ -295,7 +295,7 @@ class _Checked(NamedTuple):
 
     def clipped_rho(self, threshold: ArrayLike) -> Array:
         clipped = jnp.minimum(threshold, self.rho_tm1)
-        return clipped if self.alpha is None else self.alpha * clipped + (1 - self.alpha) * self.rho_tm1
+        return clipped if self.alpha is None else self.alpha * clipped + weigh(1 - self.alpha, self.rho_tm1)
 
 
 def _check(
@@ -318,13 +318,13 @@ def _check(
     alpha_array = None if alpha_value is None else rest.pop()
     v_t, goes_on_t = split_at_truncations(name, v_t, inputs.truncation_t, inputs.truncation_value_t)
     if mask is not None:
-        v_tm1, v_t, r_t, discount_t, rho_tm1 = shield(mask, v_tm1, v_t, r_t, discount_t, rho_tm1)
+        v_tm1, v_t, r_t, discount_t, rho_tm1 = (if_used(mask, x) for x in (v_tm1, v_t, r_t, discount_t, rho_tm1))
     checked = _Checked(v_tm1, v_t, r_t, discount_t, rho_tm1, alpha_array, lambda_array, mask, goes_on_t)
     return checked, tuple(rest)
 
 
 def _accumulate(x: _Checked, clip_rho_threshold: Array, stop: bool) -> Array:
-    delta_t = x.clipped_rho(clip_rho_threshold) * (x.r_t + x.discount_t * x.v_t - x.v_tm1)
+    delta_t = x.clipped_rho(clip_rho_threshold) * (x.r_t + weigh(x.discount_t, x.v_t) - x.v_tm1)
     discount_t, c_t = x.discount_t, x.lambda_ * x.clipped_rho(1.0)
     if x.mask is not None:
         delta_t, discount_t, c_t = jnp.where(x.mask, delta_t, 0), *(jnp.where(x.mask, y, 1) for y in (discount_t, c_t))
@@ -351,6 +351,6 @@ def _errors_and_advantage(
         name, inputs, alpha, clip_rho_threshold=clip_rho_threshold, clip_pg_rho_threshold=clip_pg_rho_threshold
     )
     errors = _accumulate(x, threshold, stop)
-    bootstrap_t = within(x.goes_on_t, following(x.v_tm1) + x.lambda_ * following(errors), x.v_t)
-    q_estimate = x.r_t + x.discount_t * bootstrap_t
+    bootstrap_t = within(x.goes_on_t, following(x.v_tm1) + weigh(x.lambda_, following(errors)), x.v_t)
+    q_estimate = x.r_t + weigh(x.discount_t, bootstrap_t)
     return VTraceOutput(errors, x.clipped_rho(pg_threshold) * (q_estimate - x.v_tm1), q_estimate)

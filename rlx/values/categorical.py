@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from rlx.core.arrays import if_used, rows_if_used, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -40,6 +41,7 @@ def categorical_l2_project(z_p: ArrayLike, probs: ArrayLike, z_q: ArrayLike) -> 
         probs=(probs, "[L]", "float"),
         z_q=(z_q, "[K]", "float"),
     )
+    z_p = if_used(probs, z_p)
     gaps = jnp.diff(z_q)
     one = jnp.ones(1, z_q.dtype)  # beyond either end there is no gap and, after clipping, no mass
     above, below = jnp.concatenate([gaps, one])[:, None], jnp.concatenate([one, gaps])[:, None]
@@ -94,8 +96,9 @@ def categorical_td_learning(
         v_atoms_t=(v_atoms_t, "[L]", "float"),
         v_logits_t=(v_logits_t, "[L]", "float"),
     )
-    target_atoms = r_t + discount_t * v_atoms_t
-    return _loss(v_atoms_tm1, v_logits_tm1, target_atoms, jax.nn.softmax(v_logits_t), stop_target_gradients)
+    probs_t = jax.nn.softmax(rows_if_used(discount_t, v_logits_t))
+    target_atoms = r_t + weigh(discount_t, v_atoms_t)
+    return _loss(v_atoms_tm1, v_logits_tm1, target_atoms, probs_t, stop_target_gradients)
 
 
 @stoppable
@@ -148,9 +151,9 @@ def categorical_q_learning(
         q_atoms_t=(q_atoms_t, "[L]", "float"),
         q_logits_t=(q_logits_t, "[A, L]", "float"),
     )
-    probs_t = jax.nn.softmax(q_logits_t)
-    best = jnp.argmax(jnp.sum(probs_t * q_atoms_t[None, :], axis=-1))
-    target_atoms = r_t + discount_t * q_atoms_t
+    probs_t = jax.nn.softmax(rows_if_used(discount_t, q_logits_t))
+    best = jnp.argmax(jnp.sum(weigh(probs_t, q_atoms_t[None, :]), axis=-1))
+    target_atoms = r_t + weigh(discount_t, q_atoms_t)
     return _loss(q_atoms_tm1, q_logits_tm1[a_tm1], target_atoms, probs_t[best], stop_target_gradients)
 
 
@@ -208,8 +211,8 @@ def categorical_double_q_learning(
         q_logits_t=(q_logits_t, "[A, L]", "float"),
         q_t_selector=(q_t_selector, "[A]", "float"),
     )
-    probs = jax.nn.softmax(q_logits_t[jnp.argmax(q_t_selector)])
-    target_atoms = r_t + discount_t * q_atoms_t
+    probs = jax.nn.softmax(rows_if_used(discount_t, q_logits_t[jnp.argmax(q_t_selector)]))
+    target_atoms = r_t + weigh(discount_t, q_atoms_t)
     return _loss(q_atoms_tm1, q_logits_tm1[a_tm1], target_atoms, probs, stop_target_gradients)
 
 

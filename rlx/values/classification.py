@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rlx.core.arrays import rows_if_used
 from rlx.core.checks import check, check_numbers, require, whole_number
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -259,7 +260,7 @@ def classification_q_learning(
         q_logits_t=(q_logits_t, "[A, K]", "float"),
     )
     _check_bins("classification_q_learning", q_logits_tm1[0], tx_pair)
-    q_t = tx_pair.apply_inv(jax.nn.softmax(q_logits_t))
+    q_t = tx_pair.apply_inv(jax.nn.softmax(rows_if_used(discount_t, q_logits_t)))
     target = r_t + discount_t * jnp.max(q_t)
     return classification_value_loss(q_logits_tm1[a_tm1], target, tx_pair, stop_target_gradients)
 

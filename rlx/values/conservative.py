@@ -3,10 +3,11 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import pick, scale_down
+from rlx.core.arrays import pick, rows_if_used, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import stoppable
 from rlx.core.types import Array, ArrayLike
+from rlx.divergences import scaled_log_policy
 from rlx.losses import l2_loss
 from rlx.values.one_step import q_learning
 
@@ -42,7 +43,7 @@ def conservative_q_loss(q_tm1: ArrayLike, a_tm1: ArrayLike, temperature: ArrayLi
         a_tm1=(a_tm1, "[]", "int"),
         temperature=(temperature, "[]", "real"),
     )
-    return temperature * jax.nn.logsumexp(scale_down(q_tm1, temperature)) - pick(q_tm1, a_tm1)
+    return -pick(scaled_log_policy(q_tm1, temperature), a_tm1)
 
 
 def sampled_conservative_q_loss(sample_q_tm1: ArrayLike, sample_log_probs_tm1: ArrayLike, q_tm1: ArrayLike) -> Array:
@@ -77,7 +78,8 @@ def sampled_conservative_q_loss(sample_q_tm1: ArrayLike, sample_log_probs_tm1: A
         q_tm1=(q_tm1, "[]", "float"),
     )
     log_count = jnp.log(jnp.asarray(sample_q_tm1.shape[0], sample_q_tm1.dtype))
-    return jax.nn.logsumexp(sample_q_tm1 - sample_log_probs_tm1) - log_count - q_tm1
+    # The difference of values first: of large ones only that keeps its digits.
+    return jax.nn.logsumexp(sample_q_tm1 - q_tm1 - sample_log_probs_tm1) - log_count
 
 
 @stoppable
@@ -129,4 +131,4 @@ def conservative_q_learning(
         conservative_weight=(conservative_weight, "[]", "real"),
     )
     error = q_learning(q_tm1, a_tm1, r_t, discount_t, q_t, stop_target_gradients)
-    return weight * conservative_q_loss(q_tm1, a_tm1) + l2_loss(error)
+    return weigh(weight, conservative_q_loss(rows_if_used(weight, q_tm1), a_tm1)) + l2_loss(error)

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from rlx.core.arrays import if_used, pick
+from rlx.core.arrays import if_used, largest, pick
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -126,7 +126,7 @@ def q_lambda(
     target = lambda_returns(
         r_t,
         discount_t,
-        jnp.max(q_t, axis=-1, initial=jnp.finfo(q_t.dtype).min),  # of no possible action it is finite, times γ_t = 0
+        largest(discount_t, q_t),
         lambda_,
         truncation_t=truncation_t,
         truncation_value_t=truncation_value_t,
@@ -194,7 +194,7 @@ def sarsa_lambda(
     target = lambda_returns(
         r_t,
         discount_t,
-        if_used(discount_t, pick(q_t, a_t)),
+        pick(q_t, a_t),
         lambda_,
         truncation_t=truncation_t,
         truncation_value_t=truncation_value_t,
@@ -269,7 +269,7 @@ def retrace(
         lambda_=(lambda_, "[] or [T] or [1]", "real"),
         eps=(eps, "[]", "real"),
     )
-    c_t = lambda_ * jnp.minimum(1.0, pick(pi_t, a_t) / (mu_t + eps))
+    c_t = lambda_ * truncated_ratios(discount_t, pick(pi_t, a_t), mu_t, eps)
     target = general_off_policy_returns_from_action_values(
         q_t, a_t, r_t, discount_t, c_t, pi_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t
     )
@@ -336,8 +336,14 @@ def retrace_continuous(
     )
     if lambda_.size > 1:
         lambda_ = lambda_[: log_rhos.shape[0]]
-    c_t = lambda_ * jnp.minimum(1.0, jnp.exp(log_rhos))
+    # The bound is put on the exponent: the slope of an infinite ratio is no number.
+    c_t = lambda_ * jnp.exp(jnp.minimum(0.0, if_used(discount_t[:-1], log_rhos)))
     target = general_off_policy_returns_from_q_and_v(
         q_t, v_t, r_t, discount_t, c_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t
     )
     return maybe_stop(target, stop_target_gradients) - q_tm1
+
+
+def truncated_ratios(discount_t: Array, pi_t: Array, mu_t: Array, eps: Array) -> Array:
+    """min(1, π / (μ + ε)) [T] of the actions taken; whatever they are in a state whose discount is 0."""
+    return jnp.minimum(1.0, if_used(discount_t, pi_t) / (if_used(discount_t, mu_t) + eps))

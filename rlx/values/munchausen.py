@@ -3,10 +3,11 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import if_used, pick, scale_down, weigh
+from rlx.core.arrays import pick, rows_if_used, scale_down, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
+from rlx.divergences import scaled_log_policy
 
 
 @stoppable
@@ -65,16 +66,10 @@ def munchausen_q_learning(
         munchausen_scale=(munchausen_scale, "[]", "real"),
         clip_value_min=(clip_value_min, "[]", "real"),
     )
-    bonus = jnp.clip(pick(_scaled_log_policy(target_q_tm1, temperature), a_tm1), least, 0)
-    q_t = if_used(discount_t, q_t)
-    log_policy_t = _scaled_log_policy(q_t, temperature)
+    target_q_tm1, q_t = rows_if_used(scale, target_q_tm1), rows_if_used(discount_t, q_t)
+    bonus = jnp.clip(pick(scaled_log_policy(target_q_tm1, temperature), a_tm1), least, 0)
+    log_policy_t = scaled_log_policy(q_t, temperature)
     # q - τ log π is one number, the soft value, for all actions that are possible.
     bootstrap = jnp.sum(weigh(jax.nn.softmax(scale_down(q_t, temperature)), q_t - log_policy_t))
-    target = r_t + scale * bonus + discount_t * bootstrap
+    target = r_t + weigh(scale, bonus) + weigh(discount_t, bootstrap)
     return maybe_stop(target, stop_target_gradients) - pick(q_tm1, a_tm1)
-
-
-def _scaled_log_policy(q: Array, temperature: Array) -> Array:
-    """τ log softmax(q / τ), with the largest value taken out first so that a small τ costs no digits."""
-    gap = q - jax.lax.stop_gradient(jnp.max(q))
-    return gap - temperature * jax.nn.logsumexp(scale_down(gap, temperature))

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from rlx.core.arrays import if_used, weigh
+from rlx.core.arrays import if_used, largest, rows_if_used, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -49,7 +49,7 @@ def q_learning(
         discount_t=(discount_t, "[]", "real"),
         q_t=(q_t, "[A]", "float"),
     )
-    target = r_t + weigh(discount_t, jnp.max(q_t))
+    target = r_t + weigh(discount_t, largest(discount_t, q_t))
     return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]
 
 
@@ -151,9 +151,9 @@ def persistent_q_learning(
         q_t=(q_t, "[A]", "float"),
         action_gap_scale=(action_gap_scale, "[]", "real"),
     )
-    q_t = if_used(discount_t, q_t)
+    q_t = rows_if_used(discount_t, q_t)
     bootstrap = weigh(1 - action_gap_scale, jnp.max(q_t)) + weigh(action_gap_scale, q_t[a_tm1])
-    target = r_t + discount_t * bootstrap
+    target = r_t + weigh(discount_t, bootstrap)
     return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]
 
 
@@ -252,7 +252,7 @@ def expected_sarsa(
         q_t=(q_t, "[A]", "float"),
         probs_a_t=(probs_a_t, "[A]", "float"),
     )
-    target = r_t + discount_t * jnp.sum(weigh(probs_a_t, if_used(discount_t, q_t)))
+    target = r_t + discount_t * jnp.sum(weigh(if_used(discount_t, probs_a_t), if_used(discount_t, q_t)))
     return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]
 
 
@@ -297,5 +297,5 @@ def qv_learning(
         discount_t=(discount_t, "[]", "real"),
         v_t=(v_t, "[]", "float"),
     )
-    target = r_t + discount_t * v_t
+    target = r_t + weigh(discount_t, v_t)
     return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]

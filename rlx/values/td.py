@@ -1,8 +1,6 @@
 """One-step temporal-difference errors of state values."""
 
-import jax.numpy as jnp
-
-from rlx.core.arrays import weigh
+from rlx.core.arrays import largest, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -46,7 +44,7 @@ def td_learning(
         discount_t=(discount_t, "[]", "real"),
         v_t=(v_t, "[]", "float"),
     )
-    target = r_t + discount_t * v_t
+    target = r_t + weigh(discount_t, v_t)
     return maybe_stop(target, stop_target_gradients) - v_tm1
 
 
@@ -88,5 +86,5 @@ def qv_max(
         discount_t=(discount_t, "[]", "real"),
         q_t=(q_t, "[A]", "float"),
     )
-    target = r_t + weigh(discount_t, jnp.max(q_t))
+    target = r_t + weigh(discount_t, largest(discount_t, q_t))
     return maybe_stop(target, stop_target_gradients) - v_tm1

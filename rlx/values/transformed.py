@@ -1,8 +1,6 @@
 """Multi-step temporal-difference errors of transformed action values."""
 
-import jax.numpy as jnp
-
-from rlx.core.arrays import if_used, pick
+from rlx.core.arrays import largest, pick
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -12,6 +10,7 @@ from rlx.returns.transformed import (
     transformed_n_step_returns,
 )
 from rlx.value_transforms import IDENTITY_PAIR, TxPair
+from rlx.values.multi_step import truncated_ratios
 
 
 @stoppable
@@ -74,7 +73,7 @@ def transformed_q_lambda(
         tx_pair,
         r_t,
         discount_t,
-        if_used(discount_t, jnp.max(q_t, axis=-1)),
+        largest(discount_t, q_t),
         lambda_,
         truncation_t=truncation_t,
         truncation_value_t=truncation_value_t,
@@ -146,7 +145,7 @@ def transformed_n_step_q_learning(
         tx_pair,
         r_t,
         discount_t,
-        if_used(discount_t, pick(target_q_t, a_t)),
+        pick(target_q_t, a_t),
         n,
         truncation_t=truncation_t,
         truncation_value_t=truncation_value_t,
@@ -223,7 +222,7 @@ def transformed_retrace(
         lambda_=(lambda_, "[] or [T] or [1]", "real"),
         eps=(eps, "[]", "real"),
     )
-    c_t = lambda_ * jnp.minimum(1.0, pick(pi_t, a_t) / (mu_t + eps))
+    c_t = lambda_ * truncated_ratios(discount_t, pick(pi_t, a_t), mu_t, eps)
     target = transformed_general_off_policy_returns_from_action_values(
         tx_pair, q_t, a_t, r_t, discount_t, c_t, pi_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t
     )

@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from rlx.core.arrays import if_used, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -48,7 +49,7 @@ def clipped_double_q_learning(
         discount_t=(discount_t, "[]", "real"),
         q_t=(q_t, "[M]", "float"),
     )
-    return maybe_stop(r_t + discount_t * jnp.min(q_t), stop_target_gradients) - q_tm1
+    return maybe_stop(r_t + discount_t * jnp.min(if_used(discount_t, q_t)), stop_target_gradients) - q_tm1
 
 
 @stoppable
@@ -96,5 +97,5 @@ def sac_critic_loss(
         log_prob_t=(log_prob_t, "[]", "float"),
         temperature=(temperature, "[]", "real"),
     )
-    soft_q_t = q_t - temperature * log_prob_t
+    soft_q_t = q_t - weigh(temperature, if_used(discount_t, log_prob_t))
     return jnp.sum(l2_loss(clipped_double_q_learning(q_tm1, r_t, discount_t, soft_q_t, stop_target_gradients)))

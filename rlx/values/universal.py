@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from rlx.core.arrays import if_used
+from rlx.core.arrays import if_used, largest, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
@@ -47,7 +47,7 @@ def successor_feature_td(
         discount_t=(discount_t, "[] or [D]", "real"),
         psi_t=(psi_t, "[D]", "float"),
     )
-    return maybe_stop(phi_t + discount_t * psi_t, stop_target_gradients) - psi_tm1
+    return maybe_stop(phi_t + weigh(discount_t, psi_t), stop_target_gradients) - psi_tm1
 
 
 @stoppable
@@ -96,7 +96,7 @@ def successor_feature_q_learning(
         psi_t=(psi_t, "[A, D]", "float"),
         w=(w, "[D]", "real"),
     )
-    best = jnp.argmax(jnp.matmul(psi_t, w, precision="highest"))
+    best = jnp.argmax(_worth(psi_t, w))
     return successor_feature_td(psi_tm1[a_tm1], phi_t, discount_t, psi_t[best], stop_target_gradients)
 
 
@@ -124,7 +124,7 @@ def generalized_policy_improvement(psi_t: ArrayLike, w: ArrayLike) -> Array:
       [2.0, 3.0]
     """
     psi_t, w = check("generalized_policy_improvement", psi_t=(psi_t, "[N, A, D]", "float"), w=(w, "[D]", "real"))
-    return jnp.max(jnp.matmul(psi_t, w, precision="highest"), axis=0)
+    return jnp.max(_worth(psi_t, w), axis=0)
 
 
 @stoppable
@@ -167,7 +167,7 @@ def uvfa_td_learning(
         discount_t=(discount_t, "[] or [G]", "real"),
         v_t=(v_t, "[G]", "float"),
     )
-    return maybe_stop(r_t + discount_t * v_t, stop_target_gradients) - v_tm1
+    return maybe_stop(r_t + weigh(discount_t, v_t), stop_target_gradients) - v_tm1
 
 
 @stoppable
@@ -214,5 +214,10 @@ def uvfa_q_learning(
         discount_t=(discount_t, "[] or [G]", "real"),
         q_t=(q_t, "[G, A]", "float"),
     )
-    v_t = if_used(discount_t, jnp.max(q_t, axis=-1))
+    v_t = largest(discount_t, q_t)
     return uvfa_td_learning(q_tm1[:, a_tm1], r_t, discount_t, v_t, stop_target_gradients)
+
+
+def _worth(psi: Array, w: Array) -> Array:
+    """The values [...] for the task w [D] of successor features [..., D]; a feature worth 0 may hold anything."""
+    return jnp.matmul(if_used(jnp.broadcast_to(w, psi.shape), psi), w, precision="highest")

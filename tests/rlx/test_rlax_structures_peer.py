@@ -220,7 +220,10 @@ def test_episodic_memory(count):
         rest = [state.next_memory_index % 8, state.distance_sum, state.distance_count]
         return rewards, rest, state.memory
 
-    same(both(rlx), both(rlax), 2e-4)
+    (rewards, *state), (their_rewards, *their_state) = both(rlx), both(rlax)
+    same(state, their_state, 2e-4)
+    # RLax divides distances by d_m - c in place of d_m + c: that is 2 c / d_m of them, and the mean d_m is above 0.07.
+    same(rewards, their_rewards, 0.03)
     same(*(dict(lib.knn_query(normal(6, 2), normal(3, 2, seed=1), 8)) for lib in (rlx, rlax)))
 
 

@@ -1,0 +1,360 @@
+"""The rule of masks and numbers: what has no weight has no influence; and differences keep their digits."""
+
+import functools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from operator_checks import SEEDS, cast, draw, everything_in_double_precision, weighted_sum
+from operator_registry import CASES
+
+import rlx
+
+STEP = 2  # of a sequence, where the weight is zero
+
+# Weights, each with the arguments that a weight of zero leaves out, where an operator has both.
+OF_THE_NEXT_STATE = (
+    "v_t", "q_t", "q_t_value", "q_t_selector", "target_q_t", "dist_q_t", "dist_q_t_selector", "psi_t", "v_logits_t",
+    "v_atoms_t", "q_logits_t", "q_atoms_t", "log_prob_t", "probs_a_t", "pi_t", "mu_t", "c_t", "log_rhos", "values", "q",
+)  # fmt: skip
+WEIGHTS = {
+    "discount_t": OF_THE_NEXT_STATE,
+    "pi_t": ("q_t",),
+    "probs_a_t": ("q_t", "dist_q_t"),
+    "probs": ("z_p",),
+    "w_t": ("logits_t", "adv_t"),
+    "kl_weight": ("kl_t", "prior_logits_t", "q_adv_t"),
+    "munchausen_scale": ("target_q_tm1",),
+}
+OF_SOME = {  # weights of some operators, whose name others have for something else
+    "policy_gradient_loss": {"adv_t": ("logits_t",)},
+    "sequence_policy_gradient_loss": {"adv_t": ("log_probs_t",)},
+    "kl_penalty_pg_loss": {"adv_t": ("prob_ratios_t",)},
+    "general_off_policy_returns_from_q_and_v": {"c_t": ("q_t",)},
+    "sac_critic_loss": {"temperature": ("log_prob_t",)},
+    "sac_actor_loss": {"temperature": ("log_prob_t",)},
+    "generalized_policy_improvement": {"w": ("psi_t",)},
+}
+COUNTS_OTHERWISE = {  # (operator, weight, argument): the argument says something even so
+    ("quantile_expected_sarsa", "discount_t", "probs_a_t"),  # how the losses are weighed, whose targets are all r_t
+}
+
+
+def left_out(case):
+    """(weight or mask, arguments that it leaves out) of one operator."""
+    arguments = draw(case, 0)
+    pairs = {**WEIGHTS, **OF_SOME.get(case.name, {}), **case.masks}
+    for weight in pairs.keys() & arguments.keys():
+        names = [n for n in pairs[weight] if n in arguments and (case.name, weight, n) not in COUNTS_OTHERWISE]
+        if names:
+            yield weight, names
+
+
+def where_left_out(weight, shape, name, value):
+    """(index of the entry of the weight, of this shape, that is to be zero; index of what it then leaves out)."""
+    if not shape:
+        return ..., ...
+    if weight in ("w", "probs_a_t"):  # of the last axis of what they weigh
+        return -1, (..., -1)
+    if not value.ndim or name in ("values", "q"):  # of the last state only
+        return -1, -1 if value.ndim else ...
+    if len(shape) == 1:
+        return STEP, STEP
+    return (STEP, -1) if shape[0] > STEP else (-1, -1), None
+
+
+def poisoned(x, places, kind):
+    """`x` that holds NaN, minus infinity, or all that is no number in turn, at these places."""
+    x = x.copy()
+    size = x[places].size
+    x[places] = np.resize(
+        {"nan": [np.nan], "-inf": [-np.inf], "all": [np.inf, 0.5, np.nan, -np.inf]}[kind], size
+    ).reshape(x[places].shape)
+    return x
+
+
+SCENARIOS = [(case, *pair) for case in CASES for pair in sorted(left_out(case))]
+
+
+@pytest.mark.parametrize("case, weight, names", SCENARIOS, ids=lambda x: getattr(x, "name", None))
+def test_what_has_no_weight_has_no_influence(case, weight, names):
+    """Neither on values nor on gradients, whatever it holds, and no gradient of it is anything but zero."""
+    arguments = draw(case, 1)
+    if "a_t" in arguments and weight == "pi_t":
+        arguments["a_t"] = np.zeros_like(arguments["a_t"])  # an action with a probability
+    arguments = {name: np.array(value) for name, value in arguments.items()}
+    places = {}
+    for name in names:
+        zero, out = where_left_out(weight, arguments[weight].shape, name, arguments[name])
+        places[name] = zero if out is None else out
+        arguments[weight][zero] = 0
+    batch = [arguments]
+    for kind in ("nan", "-inf", "all"):
+        batch.append({**arguments, **{name: poisoned(arguments[name], places[name], kind) for name in names}})
+    assert len(batch) == len(SEEDS)  # one program for all tests of an operator
+    results, *slopes = everything_in_double_precision(case, batch)
+    for x in jax.tree.leaves(results):
+        assert np.all(np.isfinite(x[0]))
+        np.testing.assert_allclose(x[1:], np.broadcast_to(x[:1], x[1:].shape), rtol=1e-12, atol=1e-12)
+    for found in slopes:
+        for name, x in found.items():
+            assert np.all(np.isfinite(x)), name
+            if name != weight:  # whose slope is what it leaves out
+                np.testing.assert_allclose(
+                    x[1:], np.broadcast_to(x[:1], x[1:].shape), rtol=1e-9, atol=1e-12, err_msg=name
+                )
+            if name in names:
+                np.testing.assert_allclose(x[(slice(None), *np.index_exp[places[name]])], 0, atol=1e-12, err_msg=name)
+
+
+# What follows the end of an episode in one array with it is another's: nothing of it reaches the steps before.
+AFTER_AN_END = {
+    "lambda_returns": ("r_t", "v_t"),
+    "n_step_bootstrapped_returns": ("r_t", "v_t"),
+    "truncated_generalized_advantage_estimation": ("r_t",),
+    "general_off_policy_returns_from_q_and_v": ("r_t", "v_t", "q_t"),
+    "vtrace_td_error_and_advantage": ("r_t", "v_t"),
+    "upgo_returns": ("r_t", "v_t"),
+}
+
+
+@pytest.mark.parametrize("name", AFTER_AN_END)
+def test_nothing_of_the_next_episode_reaches_the_one_before(name):
+    case = next(case for case in CASES if case.name == name)
+    arguments = cast(draw(case, 3), jnp.float32)
+    arguments["discount_t"] = arguments["discount_t"].at[STEP].set(0.0)
+
+    @jax.jit
+    @functools.partial(jax.vmap, in_axes=({x: 0 if x in AFTER_AN_END[name] else None for x in arguments},))
+    @jax.value_and_grad
+    def total(arguments):
+        return weighted_sum(jax.tree.map(lambda x: x[: STEP + 1], case.run(arguments)))
+
+    batch = dict(arguments)
+    for x in AFTER_AN_END[name]:
+        batch[x] = jnp.stack([arguments[x]] * 3).at[1:, STEP + 1 :].set(jnp.array([[jnp.nan], [jnp.inf]]))
+    results, slopes = total(batch)
+    assert np.isfinite(results[0]) and np.ptp(results) == 0
+    for x in AFTER_AN_END[name]:
+        np.testing.assert_array_equal(slopes[x][1:], np.stack([slopes[x][0]] * 2), err_msg=x)
+
+
+LOG = jnp.array([-1.0, -0.5, -2.0])
+NEVER = LOG.at[1].set(-jnp.inf)  # log-probabilities, one of an answer that is impossible
+ONE, NAN = jnp.ones(3), jnp.full(3, jnp.nan)
+LIMITS = {
+    "dpo: the rejected answer is impossible": (lambda x: rlx.dpo_loss(LOG, NEVER, LOG, LOG, beta=x), 0.0),
+    "dpo: all labels are wrong": (lambda x: rlx.dpo_loss(NEVER, LOG, LOG, LOG, x, label_smoothing=1.0), 0.0),
+    "kto: a bad answer is impossible": (lambda x: rlx.kto_loss(NEVER, LOG, False, 0.0, x), 0.0),
+    "kto: good answers weigh nothing": (lambda x: rlx.kto_loss(NAN, LOG, True, x, desirable_weight=0.0), 0.0),
+    "grpo: no penalty": (lambda x: rlx.grpo_loss(LOG, LOG, x, ref_log_probs_t=NAN, kl_weight=0.0), -1.0),
+    "ppo: a ratio that is cut off": (lambda x: rlx.clipped_surrogate_pg_loss(jnp.inf * ONE, x * ONE, 0.5, False), -1.5),
+    "CQL: no penalty": (lambda x: rlx.conservative_q_learning(NAN.at[0].set(x), 0, 1.0, 1.0, LOG, 0.0), 0.125),
+    "AWR: no advantage at all": (lambda x: rlx.advantage_weighted_loss(LOG, jnp.array([0, -jnp.inf, -jnp.inf]), x,
+                                                                     stop_target_gradients=False), 1 / 3),
+    "retrace: a ratio too large for float32": (lambda x: rlx.retrace_continuous(
+        0 * ONE, ONE[1:], ONE, ONE, ONE, 100 * x * ONE[1:], x, False)[0], 4.0),
+    "leaky V-trace: nothing leaks": (lambda x: rlx.leaky_vtrace(0 * ONE, ONE, x * ONE, 0 * ONE, jnp.inf * ONE)[0], 1.0),
+    "λ of 1 looks at the last value only": (lambda x: rlx.lambda_returns(x * ONE, ONE, NAN.at[-1].set(1.0))[0], 4.0),
+    "SAC: of no temperature": (lambda x: rlx.sac_temperature_loss(0.0, -jnp.inf, x), 0.0),
+    "Huber of no limit": (lambda x: rlx.huber_loss(3.0 * x, jnp.inf), 4.5),
+    "huber of 0": (lambda x: rlx.huber_loss(x + jnp.inf, 0.0), 0.0),
+    "CMPO: an impossible action": (lambda x: rlx.cmpo_policy(jnp.array([x, x, -jnp.inf]), NAN.at[:2].set(x))[0], 0.5),
+    "regret: an impossible action": (lambda x: rlx.rm_loss(jnp.array([[0.0, 0.0, -jnp.inf]]),
+                                                           jnp.array([[2.0, -2.0, jnp.inf]]) * x), -1.0),
+    "noise that is damped out": (
+        lambda x: rlx.add_ornstein_uhlenbeck_noise(jax.random.key(0), x, jnp.nan, 1.0, 0.0), 1.0),
+}  # fmt: skip
+
+
+@functools.cache
+def at_their_limits():
+    """Values and slopes of all of them, as one program."""
+    return jax.jit(lambda x: {name: jax.value_and_grad(function)(x) for name, (function, _) in LIMITS.items()})(1.0)
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_limits_are_numbers_and_so_are_their_slopes(name):
+    (result, slope), (_, expected) = at_their_limits()[name], LIMITS[name]
+    np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-7)
+    assert np.isfinite(slope)
+
+
+def test_actions_of_no_weight_teach_nothing():
+    """A distillation target of weight 0 may be an impossible action, or no number at all."""
+
+    def loss(mean, weights, bad):
+        policy = types.SimpleNamespace(log_prob=lambda a: rlx.gaussian_diagonal(1.0).logprob(a, mean * jnp.ones(2)))
+        return rlx.sampled_policy_distillation_loss(
+            policy, rlx.PolicyTarget(jnp.array([[0.5, 1.0], [bad, 0.0]]), weights)
+        )
+
+    for bad in (np.nan, np.inf):
+        result, slope = jax.value_and_grad(loss)(0.0, jnp.array([2.0, 0.0]), bad)
+        np.testing.assert_allclose(result, 0.5 * (0.25 + 1.0) + np.log(2 * np.pi), rtol=1e-6)
+        np.testing.assert_allclose(slope, -1.5, rtol=1e-6)
+    impossible = types.SimpleNamespace(log_prob=lambda a: jnp.array([-1.0, -jnp.inf])[a])
+    target = rlx.PolicyTarget(jnp.arange(2), jnp.array([1.0, 0.0]))
+    assert float(rlx.sampled_policy_distillation_loss(impossible, target)) == 0.5
+
+
+def test_distillation_targets_are_constants():
+    def loss(actions, weights, stop):
+        normal = types.SimpleNamespace(log_prob=lambda a: -jnp.square(a))
+        return rlx.sampled_policy_distillation_loss(normal, rlx.PolicyTarget(actions, weights), stop)
+
+    by_default, flowing = (jax.grad(loss, (0, 1))(jnp.ones(2), jnp.ones(2), stop) for stop in (True, False))
+    assert not np.any(by_default) and np.all(flowing)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32])
+def test_constant_weights_have_a_dtype_of_their_own(dtype):
+    coin = types.SimpleNamespace(
+        sample=lambda seed, sample_shape: jnp.zeros(sample_shape, int), log_prob=lambda a: jnp.zeros(a.shape, dtype)
+    )
+    weights = rlx.constant_policy_targets(coin, jax.random.key(0), 3, 0.1).weights
+    assert weights.dtype == jnp.float32 and weights.tolist() == [np.float32(0.1)] * 3
+    assert rlx.zero_policy_targets(coin, jax.random.key(0), 3).weights.dtype == jnp.float32
+
+
+GROUPS = np.float32([
+    np.full(7, 3.3), np.full(7, 0.1), np.full(7, 1e8), 1e8 + 8.0 * np.array([0, 1, 2, 1, 0, 5, 3]),
+    -4e7 + 4.0 * np.arange(7), [1, 0, 0, 1, 1, 0, 1], 1e25 * np.arange(7), 1e-25 * np.arange(7),
+    [-2, 1e-3, 5, 0, 1, 2, 3],
+])  # fmt: skip
+
+
+@pytest.mark.parametrize("places", [slice(7), slice(1, 14, 2)], ids=["all", "masked"])
+def test_group_advantages_keep_the_digits_of_differences(places):
+    """Noise for equal rewards, or digits lost to large ones, would be taught as if they were differences."""
+    gain = np.float64(GROUPS) - np.float64(GROUPS).mean(1, keepdims=True)
+    std = np.sqrt(np.mean(gain**2, axis=1, keepdims=True))
+    rewards = np.full([len(GROUPS), places.stop], np.nan, np.float32)
+    rewards[:, places] = GROUPS
+    mask = ~np.isnan(rewards)
+    given = () if mask.all() else (mask,)
+
+    @jax.jit
+    @jax.vmap
+    def found(rewards, *mask):
+        settings = {"mask": mask[0]} if mask else {}
+        relative = rlx.group_relative_advantages(rewards, epsilon=0.0, **settings)
+        return relative, rlx.leave_one_out_advantages(rewards, **settings)
+
+    relative, one_out = (np.asarray(x) for x in found(rewards, *given))
+    assert not np.any(relative[~mask]) and not np.any(one_out[~mask])
+    relative, one_out = relative[:, places], one_out[:, places]
+    constant = std[:, 0] == 0
+    assert constant.sum() == 3 and not np.any(relative[constant]) and not np.any(one_out[constant])
+    np.testing.assert_allclose(relative[~constant], (gain / np.where(std, std, 1))[~constant], rtol=1e-5, atol=1e-6)
+    expected = gain[~constant] * 7 / 6
+    np.testing.assert_allclose(
+        one_out[~constant] / np.abs(expected).max(1, keepdims=True),
+        expected / np.abs(expected).max(1, keepdims=True),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+
+
+def test_a_group_of_one_and_of_none():
+    assert rlx.group_relative_advantages(jnp.array([1e8])).tolist() == [0.0]
+    assert rlx.leave_one_out_advantages(jnp.array([3.3])).tolist() == [np.float32(3.3)]
+    assert rlx.leave_one_out_advantages(jnp.zeros(0)).shape == rlx.group_relative_advantages(jnp.zeros(0)).shape == (0,)
+
+
+def test_equal_rewards_have_finite_slopes():
+    for epsilon in (0.0, 0.5):
+        slopes = jax.jit(jax.jacobian(functools.partial(rlx.group_relative_advantages, epsilon=epsilon)))(
+            jnp.full(4, 3.3)
+        )
+        # Near equal rewards the standard deviation is of second order beside ε.
+        np.testing.assert_allclose(slopes, (np.eye(4) - 1 / 4) / (epsilon or 1), atol=1e-6)
+
+
+def test_values_that_are_equal_or_large_have_exact_advantages():
+    """Of policies: q minus its mean under the policy; of conservative losses: a soft maximum minus a value."""
+    logits, zero = jnp.array([[0.3, -1.2, 0.7]]), jnp.zeros(3)
+
+    @jax.jit
+    def found(q):
+        penalties = rlx.conservative_q_loss(q[0], 1), rlx.sampled_conservative_q_loss(q[0], zero, q[0, 1])
+        return rlx.rpg_loss(logits, q), jax.grad(rlx.qpg_loss)(logits, q), *penalties
+
+    for offset in (0.3, 1e7):
+        regret, slope, _, _ = found(jnp.full([1, 3], offset))
+        assert float(regret) == 0 and not np.any(slope)
+    q = np.array([[1e7, 1e7 + 1, 1e7 + 3]], np.float32)
+    probs = np.exp(np.float64(logits)) / np.exp(np.float64(logits)).sum()
+    adv = q - 1e7 - (probs * (q - 1e7)).sum()
+    soft = np.log(np.exp(q - 1e7).sum())
+    expected = np.maximum(adv, 0).sum(), -probs * adv, soft - 1, soft - np.log(3) - 1
+    for one, other in zip(found(q), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5)
+
+
+def bonus(distances, total, count, scale=1.0, c=1e-3, epsilon=1e-4, xi=8e-3, largest=8.0):
+    """The episodic bonus of Never Give Up (its appendix, algorithm 1), where the mean distance has c added to it."""
+    mean = total / count
+    similarity = np.sqrt(np.sum(epsilon / (np.maximum(distances / (mean + c) - xi, 0) + epsilon))) + c
+    return 0.0 if similarity > largest else scale / similarity
+
+
+def test_the_episodic_bonus_is_its_equation():
+    """Where the mean distance is small too: RLax has d_m - c, and finds no state new where d_m is below c."""
+    settings = {"static_argnums": 1, "static_argnames": "max_memory_size"}
+    call = functools.partial(jax.jit(rlx.episodic_memory_intrinsic_rewards, **settings), max_memory_size=8)
+    np.testing.assert_allclose(call(jnp.array([[0.02, 0.0]]), 1, 1.0)[0], [bonus(np.array([4e-4]), 4e-4, 1)], rtol=1e-5)
+    rng, state, memory, total, count = np.random.default_rng(0), None, [np.zeros(2)] * 2, 0.0, 0
+    for size in (0.01, 0.03, 1.0):
+        points = np.float32(size * rng.normal(size=(2, 2)))
+        rewards, state = call(points, 2, 0.5, state)
+        near = [np.sort([np.sum((p - np.float64(m)) ** 2) for m in memory])[:2] for p in points]
+        total, count = total + np.sum(near), count + 4
+        memory = [*memory, *points] if count > 4 else [*points]  # the stand-ins at the origin are overwritten
+        np.testing.assert_allclose(rewards, [bonus(d, total, count, 0.5) for d in near], rtol=2e-4)
+
+
+def test_the_episodic_bonus_at_its_edges():
+    settings = {"static_argnames": ("num_neighbors", "max_memory_size")}
+    call = jax.jit(rlx.episodic_memory_intrinsic_rewards, **settings)
+    call = functools.partial(call, num_neighbors=1, max_memory_size=4)
+    seen = jnp.zeros([1, 2])  # similarity 1 + c
+    assert call(seen, reward_scale=3.0, constant=1.0, max_similarity=2.0)[0].tolist() == [1.5]
+    assert call(seen, reward_scale=3.0, constant=1.0, max_similarity=1.99)[0].tolist() == [0.0]
+    slope = jax.grad(lambda x: call(x, reward_scale=1.0)[0].sum())(jnp.array([[0.5, 1.0]]))
+    assert np.all(np.isfinite(slope))
+
+
+def test_going_as_expected_is_upgoing():
+    """1 + ½ 8 = 5 is enough to look further, where ahead is 1 + ½ (1 + ½ 20); to stop at 8 would give 1 + ½ 5."""
+    returns = rlx.upgo_returns(jnp.ones(3), jnp.full(3, 0.5), jnp.array([5.0, 8.0, 20.0]))
+    assert returns.tolist() == [4.25, 6.5, 11.0]
+
+
+def test_the_top_bin_of_unbiased_pairs():
+    for pair in (rlx.IDENTITY_PAIR, rlx.SIGNED_HYPERBOLIC_PAIR):
+        both = rlx.unbiased_transform_pair(-2.0, 2.0, 5, pair)
+        for x, place in ((1e3, -1), (float(pair.apply_inv(jnp.array(2.0))), -1), (-1e3, 0)):
+            np.testing.assert_allclose(both.apply(x), np.eye(5)[place][None], atol=1e-5)
+
+
+def test_two_hot_encodings_keep_the_guard_of_rlax():
+    """The lower bin's share is divided by the width of a bin plus 1e-5, which shows where bins are narrow."""
+    found = rlx.transform_to_2hot(0.25e-3, 0.0, 2e-3, 3)
+    low = 0.75 * 1e-3 / (1e-3 + 1e-5)
+    np.testing.assert_allclose(found, [low, 1 - low, 0], rtol=1e-5, atol=1e-6)
+
+
+def test_an_index_past_the_end_is_the_last_entry():
+    """In all operators alike, those of one step, which index an array, and those of sequences."""
+    q, past = jnp.array([[1.0, 2.0, 3.0]]), jnp.array([7])
+    assert rlx.batched_index(q, past).tolist() == [3.0]
+    zero = jnp.zeros(1)
+    one_step = rlx.sarsa(q[0], 7, 0.0, 0.5, q[0], 7)
+    assert rlx.sarsa_lambda(q, past, zero, zero + 0.5, q, past, 1.0).tolist() == [float(one_step)] == [-1.5]
+
+
+def test_k3_of_an_impossible_action_is_not_negative():
+    assert float(rlx.kl_k3(jnp.array(-jnp.inf), jnp.array(-1.0))) > 1e30
