@@ -8,7 +8,9 @@ with long_run.processes(config):  # joins the others, and ends this process with
 """
 
 import dataclasses
+import fcntl
 import inspect
+import itertools
 import json
 import logging
 import os
@@ -20,7 +22,7 @@ import threading
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import jax
@@ -241,7 +243,8 @@ class Checkpoints:
 
     A state is any tree of arrays: parameters, optimizer state, key, position in the data. Its folder gets its name only
     when it is complete, so that a program that is killed while it writes leaves the one before as the last. A run goes
-    on only under the settings that it began with, but for those of `LongRun` and those named in `free`.
+    on only under the settings that it began with, but for those of `LongRun` and those named in `free`, and only where
+    no other run goes on in the same folder: each would remove what the other one keeps.
     """
 
     def __init__(self, config: LongRun, folder: pathlib.Path, free: Sequence[str] = ()):
@@ -249,19 +252,24 @@ class Checkpoints:
         self.options = ocp.CheckpointManagerOptions(max_to_keep=config.keep_checkpoints, cleanup_tmp_directories=True)
         for name in ("absl", "asyncio"):
             logging.getLogger(name).setLevel(logging.CRITICAL)  # what Orbax logs, it raises too
-        self.gave_up = False
-        self.usual_hook, sys.unraisablehook = sys.unraisablehook, self.ignore_late_answers
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.manager = ocp.CheckpointManager(self.folder, options=self.options)
+            with ExitStack() as until_this_fails:
+                until_this_fails.enter_context(locked(self.folder))
+                self.manager = ocp.CheckpointManager(self.folder, options=self.options)
+                self.lock = until_this_fails.pop_all()
+        except BadFlag:
+            raise
         except (OSError, ValueError) as error:
             raise BadFlag(f"{folder} cannot hold checkpoints: {first_line(error)}; choose another --output") from None
+        self.gave_up = False
+        self.usual_hook, sys.unraisablehook = sys.unraisablehook, self.ignore_late_answers
 
     def __enter__(self) -> "Checkpoints":
         return self
 
     def __exit__(self, *_: Any) -> None:
-        with self.writing():
+        with self.lock, self.writing():
             self.manager.close()  # waits for what is being written
         if not self.gave_up:
             sys.unraisablehook = self.usual_hook
@@ -345,11 +353,38 @@ class Checkpoints:
     def set_aside(self, damaged: dict[int, str]) -> None:
         for step, problem in damaged.items():
             if jax.process_index() == 0:
-                (self.folder / str(step)).rename(self.folder / f"damaged-{step}")
+                with self.writing():
+                    (self.folder / str(step)).rename(free_name(self.folder, f"damaged-{step}"))
                 print(f"checkpoint {step} in {self.folder} is damaged ({problem}): going on from the one before")
         if damaged:
             any_process(False)  # nobody looks at the folder again before all are aside
             self.manager.reload()
+
+
+@contextmanager
+def locked(folder: pathlib.Path) -> Iterator[None]:
+    """Refuses a folder that another run has. The lock is this process's, and ends with it, however it ends."""
+    with ExitStack() as stack:
+        taken = False
+        if jax.process_index() == 0:
+            descriptor = os.open(folder, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                taken = True
+            except OSError as error:  # not every file system has locks
+                print(f"{folder} cannot be locked ({first_line(error)}): see to it that no other run uses it")
+        if any_process(taken):
+            why = "and each would remove checkpoints of the other: wait until it ends, or choose another --output"
+            raise BadFlag(f"argument --output: another run goes on in {folder}, {why}")
+        yield
+
+
+def free_name(folder: pathlib.Path, name: str) -> pathlib.Path:
+    """`name`, or `name-2`, `name-3` and so on: the first that nothing has, be it a folder, a file or a broken link."""
+    names = itertools.chain([name], (f"{name}-{i}" for i in itertools.count(2)))
+    return next(folder / name for name in names if not os.path.lexists(folder / name))
 
 
 def crc(values: dict[str, Any]) -> int:

@@ -1,7 +1,8 @@
-"""Settings that every test runs under: eight CPU devices, no silent rank promotion."""
+"""Settings that every test runs under: eight CPU devices, no silent rank promotion, no program compiled twice."""
 
 import itertools
 import os
+import tempfile
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
@@ -10,6 +11,16 @@ import jax
 import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# The workers of one run share what they compile: a folder that the first process makes and the others inherit. It is no
+# variable of JAX's own, which programs that a test starts, and kills, would write to as well.
+if "COMPILED_BY_TESTS" not in os.environ:
+    _compiled = tempfile.TemporaryDirectory(prefix="compiled-by-tests-")
+    os.environ["COMPILED_BY_TESTS"] = _compiled.name
+if not jax.config.jax_compilation_cache_dir:
+    jax.config.update("jax_compilation_cache_dir", os.environ["COMPILED_BY_TESTS"])
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 FORGET_AFTER = 300  # tests: by then a process holds gigabytes of compiled programs that no later test runs
 _tests_run = itertools.count(1)

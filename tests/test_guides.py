@@ -2,8 +2,11 @@
 
 import contextlib
 import io
+import os
 import pathlib
 import re
+import subprocess
+import sys
 
 import jax
 import pytest
@@ -46,6 +49,25 @@ def test_every_python_block_runs_and_prints_what_it_says(path, tmp_path, monkeyp
         with contextlib.redirect_stdout(output), jax.numpy_rank_promotion("allow"):  # as it is for a reader
             exec(compile("\n" * line + code, str(path), "exec"), namespace)
         assert output.getvalue().splitlines() == says, f"this block of {path.name} prints something else:\n{code}"
+
+
+@pytest.fixture
+def eight_devices():
+    """The first block of the page that needs them."""
+    return next(code for _, code, _ in python_blocks((ROOT / "docs" / "parallel.md").read_text(encoding="utf-8")))
+
+
+def test_the_page_about_devices_makes_those_that_it_needs(eight_devices):
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    code = eight_devices + "\nprint(jax.device_count())"
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("8\n", "")
+
+
+def test_the_page_about_devices_says_what_to_do_where_jax_has_others(eight_devices, monkeypatch):
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    with pytest.raises(RuntimeError, match=r"needs 8 devices, and JAX has 1\. Start Python anew .* JAX_PLATFORMS=cpu"):
+        exec(eight_devices, {})
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)

@@ -30,9 +30,19 @@ def _number(tree: Any) -> Any:
 @functools.cache
 def run(lib: Any, case: Case, dtype: Any) -> dict[str, Any]:
     """Everything to compare, from one library."""
-    model = lib.transform_with_state(lambda *args: case.call(lib, *args))
-    args = case.arrays(dtype)
-    params, state = model.init(KEY, *args)
+    args, requests = case.arrays(dtype), []
+
+    def recorded(make: Any, shape: Any, dtype: Any, init: Any, context: Any) -> Any:
+        requests.append((context.full_name, tuple(shape), np.dtype(dtype), _described(init)))
+        return make(shape, dtype, init)
+
+    def call(*args: Any) -> Any:
+        with lib.custom_creator(recorded, state=True):
+            return case.call(lib, *args)
+
+    model = lib.transform_with_state(call)
+    params, state = model.init(KEY, *args) if dtype == np.float32 else _unlike_init(model.init, args, requests)
+    requests = sorted(requests, key=str)
 
     def loss(params: Any, args: Any) -> Any:
         out, new = model.apply(params, state, KEY, *args)
@@ -50,7 +60,31 @@ def run(lib: Any, case: Case, dtype: Any) -> dict[str, Any]:
     program = step.lower(params, [args[i] for i in floats]).compile()
     (_, (out, new)), gradients = program(params, [args[i] for i in floats])
     flops = (program.cost_analysis() or {}).get("flops", 0.0)
-    return {"params": params, "state": state, "out": out, "new": new, "gradients": gradients, "flops": flops}
+    results = {"params": params, "state": state, "out": out, "new": new, "gradients": gradients, "flops": flops}
+    return results | {"requests": requests}
+
+
+def _described(init: Any) -> tuple[str, list[tuple[str, float]]]:
+    """The name of an initializer, and its numbers."""
+    numbers = {name: value for name, value in getattr(init, "__dict__", {}).items() if isinstance(value, int | float)}
+    return getattr(init, "__name__", type(init).__name__), sorted(numbers.items())
+
+
+def _unlike_init(init: Any, args: Any, requests: list[Any]) -> Any:
+    """Values of the names, shapes and dtypes of `init`, which takes a second or more to compile for each of them.
+
+    What it makes in every dtype follows from what is asked of which initializer, which is compared, and from what those
+    make in every dtype, which is compared in tests/core.
+    """
+    specs, random = jax.eval_shape(init, KEY, *args), np.random.default_rng(0)
+    constant = {name: {"zeros": 0, "ones": 1}.get(how) for name, _, _, (how, _) in requests}
+
+    def value(path: Any, spec: Any) -> Any:
+        filled = constant.get(f"{path[-2].key}/{path[-1].key}")
+        values = random.uniform(0.1, 0.5, spec.shape) if filled is None else np.full(spec.shape, filled)
+        return jnp.asarray(values, spec.dtype)
+
+    return jax.tree.map_with_path(value, specs)
 
 
 def _pairs(ours: Any, theirs: Any) -> list[tuple[Any, Any]]:
@@ -65,6 +99,7 @@ def _names(tree: Any) -> list[tuple[str, str]]:
 
 def _compare(case: Case, dtype: Any, tolerance: float) -> None:
     ours, theirs = run(hkx, case, dtype), run(haiku, case, dtype)
+    assert ours["requests"] == theirs["requests"]
     for what in ("params", "state", "new"):
         assert _names(ours[what]) == _names(theirs[what])
     for a, b in _pairs(ours["params"], theirs["params"]):

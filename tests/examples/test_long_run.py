@@ -155,6 +155,43 @@ def test_whatever_is_damaged_no_wrong_state_comes_back(copy, capsys, damage):
     assert 3 in found
 
 
+@pytest.mark.parametrize("in_the_way", [[], ["file"], ["folder"], ["link"], ["folder", "file", "folder"]])
+def test_a_damaged_checkpoint_is_set_aside_under_a_free_name(copy, capsys, in_the_way):
+    like, names = state(mesh(1, 1)), ["damaged-4", "damaged-4-2", "damaged-4-3", "damaged-4-4", "damaged-4-5"]
+    for name, kind in zip(names, in_the_way, strict=False):
+        match kind:
+            case "file":
+                (copy / name).write_text("kept")
+            case "folder":
+                (copy / name).mkdir()
+            case "link":
+                (copy / name).symlink_to("nowhere")
+    before = {path.name for path in copy.iterdir() if path.name.startswith("damaged")}
+    for times in (1, 2):
+        truncate(copy / "4" / "check" / "metadata")
+        with checkpoints(copy, keep_checkpoints=2) as of_run:
+            assert of_run.restore(like)[0] == 3
+            of_run.save(4, state(mesh(1, 1), 4))
+        found = {path.name for path in copy.iterdir()}
+        assert found == {"3", "4", *names[: len(before) + times]}
+    assert not (copy / "damaged-4").is_file() or (copy / "damaged-4").read_text() == "kept"
+    assert capsys.readouterr().out.count("checkpoint 4 in") == 2
+
+
+def test_a_second_run_in_the_same_folder_is_refused(copy):
+    before = sorted(copy.rglob("*"))
+    with checkpoints(copy, keep_checkpoints=2) as of_run:
+        for _ in range(2):  # a refusal is no reason to take the next one in
+            with pytest.raises(BadFlag, match=f"^argument --output: another run goes on in {copy}, .*$") as raised:
+                checkpoints(copy, keep_checkpoints=2)
+            assert "\n" not in str(raised.value)
+        assert sorted(copy.rglob("*")) == before
+        of_run.save(5, state(mesh(1, 1), 5))
+    with checkpoints(copy, keep_checkpoints=2) as of_run:
+        assert of_run.restore(state(mesh(1, 1)))[0] == 5
+    assert sorted(path.name for path in copy.iterdir()) == ["4", "5"]
+
+
 def test_another_number_of_layers_is_not_read_into_these(copy):
     like = state(mesh(1, 1)) | {"more": jnp.zeros(3)}
     with checkpoints(copy) as of_run, pytest.raises(BadFlag, match=r"no checkpoint in .* can be read"):
@@ -393,12 +430,16 @@ def walk_as_two(folder, *arguments):
 
 
 @pytest.mark.parametrize("victim", [1, pytest.param(0, marks=pytest.mark.slow)])
-def test_when_one_process_dies_the_other_says_so_and_a_restart_goes_on(tmp_path, victim):
+def test_a_third_process_is_refused_and_when_one_of_two_dies_the_other_says_so_and_a_restart_goes_on(tmp_path, victim):
     both = walk_as_two(tmp_path, "--steps", 100_000, "--checkpoint-every", 5)
     for process in both:
         while not process.stdout.readline().startswith("begins at"):
             pass
     wait_for_a_checkpoint(tmp_path)
+    _, errors = walk(tmp_path, "--steps", 100_000).communicate(timeout=60)
+    refused = f"walk.py: argument --output: another run goes on in {tmp_path / 'checkpoints'}, "
+    assert errors.startswith(refused)
+    assert errors.count("\n") == 1
     both[victim].kill()
     began = time.monotonic()
     _, errors = both[1 - victim].communicate(timeout=60)

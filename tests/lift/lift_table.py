@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 import hkx
 
@@ -27,7 +28,8 @@ def body(x: jax.Array) -> jax.Array:
     w = hkx.get_parameter("w", [2], init=hkx.initializers.RandomNormal())
     n = hkx.get_state("n", [], init=jnp.zeros)
     hkx.set_state("n", n + 1)
-    drawn = jax.random.uniform(hkx.next_rng_key(), [2])
+    # The key itself, as numbers between 0 and 1: what a distribution makes of it takes far longer to compile.
+    drawn = jax.random.key_data(hkx.next_rng_key()).astype(np.float32) * np.float32(2**-32)
     y = hkx.Linear(2, name=hkx.force_name("shared"))(x)
     return jnp.tanh(x * w + y) + 0.1 * drawn + 0.01 * n
 

@@ -4,6 +4,7 @@ import types
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 LEAVES = ("linear", "parameter", "state", "key", "two_keys", "module", "dropout", "drawn_state")
 AROUND = (
@@ -24,6 +25,11 @@ AROUND = (
 )
 LOOPS = ("scan", "scan_one", "scan_none", "map", "fori", "fori_none", "while", "vmap_split", "cond", "switch")
 X = jnp.arange(6.0).reshape(2, 3) / 3
+
+
+def drawn(key):
+    """The key itself as a number between 0 and 1: what a distribution makes of it takes far longer to compile."""
+    return key[0].astype(np.float32) * np.float32(2**-32)
 
 
 def draw(rng, depth):
@@ -84,13 +90,13 @@ def _leaves(hk):
 
     def drawn_state(x):
         hk.set_state("r", hk.get_state("r", [3], init=hk.initializers.RandomNormal()) * 0.5)
-        return x + hk.get_state("r") + jax.random.uniform(hk.next_rng_key())
+        return x + hk.get_state("r") + drawn(hk.next_rng_key())
 
     return types.SimpleNamespace(
         linear=lambda x: hk.Linear(3)(x),
         parameter=lambda x: x * hk.get_parameter("w", [3], init=hk.initializers.RandomNormal()),
-        key=lambda x: x + jax.random.uniform(hk.next_rng_key()),
-        two_keys=lambda x: x + jax.random.uniform(hk.next_rng_keys(2)[1]),
+        key=lambda x: x + drawn(hk.next_rng_key()),
+        two_keys=lambda x: x + drawn(hk.next_rng_keys(2)[1]),
         module=lambda x: Net()(x),
         dropout=lambda x: hk.dropout(hk.next_rng_key(), 0.3, x),
         state=state,

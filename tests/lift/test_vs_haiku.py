@@ -18,6 +18,11 @@ pytestmark = pytest.mark.peer
 X = jnp.arange(6.0).reshape(3, 2) / 3
 
 
+def drawn(key: Any) -> Any:
+    """The key itself as a number between 0 and 1: what a distribution makes of it takes far longer to compile."""
+    return key[0].astype(np.float32) * np.float32(2**-32)
+
+
 def helpers(hk: Any) -> Any:
     def state(name: str = "n") -> Any:
         value = hk.get_state(name, [], init=jnp.zeros)
@@ -27,8 +32,8 @@ def helpers(hk: Any) -> Any:
     return types.SimpleNamespace(
         w=lambda name="w": hk.get_parameter(name, [2], init=hk.initializers.RandomNormal()),
         n=state,
-        u=lambda: jax.random.uniform(hk.next_rng_key()),
-        noisy=lambda x: hk.Linear(2, w_init=hk.initializers.RandomNormal())(x) + jax.random.uniform(hk.next_rng_key()),
+        u=lambda: drawn(hk.next_rng_key()),
+        noisy=lambda x: hk.Linear(2, w_init=hk.initializers.RandomNormal())(x) + drawn(hk.next_rng_key()),
     )
 
 
