@@ -46,7 +46,7 @@ def group_relative_advantages(
     rewards, epsilon, mask = check(
         "group_relative_advantages",
         rewards=(rewards, "[G]", "real"),
-        epsilon=(epsilon, "[]", "real"),
+        epsilon=(epsilon, "[]", "real in [0, inf)"),
         mask=(given_mask(mask), "[] or [G]", "mask"),
     )
     (rewards,) = keep(mask, rewards)
