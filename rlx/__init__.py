@@ -129,10 +129,10 @@ if TYPE_CHECKING:
     # Distributions.
     from rlx.distributions import clipped_entropy_softmax as clipped_entropy_softmax
     from rlx.distributions import epsilon_greedy as epsilon_greedy
-    from rlx.distributions import gaussian_diagonal as gaussian_diagonal
+    from rlx.gaussians import gaussian_diagonal as gaussian_diagonal
     from rlx.distributions import greedy as greedy
     from rlx.distributions import softmax as softmax
-    from rlx.distributions import squashed_gaussian as squashed_gaussian
+    from rlx.gaussians import squashed_gaussian as squashed_gaussian
     from rlx.divergences import categorical_cross_entropy as categorical_cross_entropy
     from rlx.divergences import categorical_importance_sampling_ratios as categorical_importance_sampling_ratios
     from rlx.divergences import categorical_kl_divergence as categorical_kl_divergence

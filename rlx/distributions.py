@@ -1,27 +1,29 @@
-"""Distributions over actions: small trees of parameters with methods.
+"""Distributions over discrete actions: small trees of parameters with methods.
 
 The objects are frozen dataclasses registered with JAX, so they can be closed over, passed to and returned from `jit`,
-`vmap` and `scan`. Samples are bit-identical to `jax.random.categorical` and `jax.random.normal` with the same key.
+`vmap` and `scan`. Samples are bit-identical to `jax.random.categorical` with the same key.
+
+Parameters (logits, preferences, means) are given to each method, as in RLax, or once, when a policy is made: then it is
+a distribution like those of distrax, `sample(seed=key, sample_shape=(n,))` and `log_prob(actions)`, and can stand where
+an operator takes a `distribution`.
 """
 
 import dataclasses
-import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from rlx.core.arrays import pick, scale_down
-from rlx.core.checks import check, check_broadcast, require
-from rlx.core.types import Array, ArrayLike, Scalar
+from rlx.core.checks import check, check_numbers, require
+from rlx.core.sampling import either, key_and_shape
+from rlx.core.types import Array, ArrayLike
 from rlx.divergences import (
     categorical_entropy,
     categorical_kl_divergence,
     categorical_sample,
-    multivariate_normal_kl_divergence,
 )
-
-_HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
 
 @jax.tree_util.register_dataclass
@@ -29,30 +31,47 @@ _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 class EpsilonGreedy:
     """The best action with probability 1 - ε, a uniformly random one with probability ε; see `rlx.epsilon_greedy`.
 
-    Actions that tie for the best share its probability. Each method's `epsilon` takes the place of the field.
+    Actions that tie for the best share its probability. What a method is given takes the place of the field.
     """
 
     epsilon: Any = None
+    preferences: Any = None
 
-    def probs(self, preferences: ArrayLike, epsilon: ArrayLike | None = None) -> Array:
+    def probs(self, preferences: ArrayLike | None = None, epsilon: ArrayLike | None = None) -> Array:
         """Probabilities [..., A] of actions with preferences [..., A], for instance action values."""
+        preferences = either("epsilon_greedy.probs", "preferences", preferences, self.preferences)
         (preferences,) = check("epsilon_greedy.probs", preferences=(preferences, "[*E, A]", "real"))
         epsilon = self.epsilon if epsilon is None else epsilon
         require("epsilon_greedy", "epsilon", epsilon is not None, None, "a number, when made or when called")
+        check_numbers("epsilon_greedy", epsilon=(epsilon, "[0, 1]"))
         epsilon = jnp.asarray(epsilon, preferences.dtype)
         best = (preferences == jnp.max(preferences, axis=-1, keepdims=True)).astype(preferences.dtype)
         best = best / jnp.sum(best, axis=-1, keepdims=True)
         return (1 - epsilon) * best + epsilon / preferences.shape[-1]
 
-    def sample(self, key: Array, preferences: ArrayLike, epsilon: ArrayLike | None = None) -> Array:
-        """Actions, integers [...]."""
-        return categorical_sample(key, self.probs(preferences, epsilon))
+    def sample(
+        self,
+        key: Array | int | None = None,
+        preferences: ArrayLike | None = None,
+        epsilon: ArrayLike | None = None,
+        *,
+        seed: Array | int | None = None,
+        sample_shape: Sequence[int] | int = (),
+    ) -> Array:
+        """Actions, integers [*sample_shape, ...]; `seed` is another name of `key`."""
+        key, shape = key_and_shape("epsilon_greedy.sample", key, seed, sample_shape)
+        probs = self.probs(preferences, epsilon)
+        return categorical_sample(key, jnp.broadcast_to(probs, shape + probs.shape))
 
-    def logprob(self, sample: ArrayLike, preferences: ArrayLike, epsilon: ArrayLike | None = None) -> Array:
+    def logprob(
+        self, sample: ArrayLike, preferences: ArrayLike | None = None, epsilon: ArrayLike | None = None
+    ) -> Array:
         """Log-probabilities [...] of the actions `sample`, integers [...]."""
         return jnp.log(_picked("epsilon_greedy", sample, self.probs(preferences, epsilon)))
 
-    def entropy(self, preferences: ArrayLike, epsilon: ArrayLike | None = None) -> Array:
+    log_prob = logprob
+
+    def entropy(self, preferences: ArrayLike | None = None, epsilon: ArrayLike | None = None) -> Array:
         """Entropies [...] in nats."""
         probs = self.probs(preferences, epsilon)
         return -jnp.sum(probs * jnp.log(jnp.where(probs > 0, probs, 1)), axis=-1)
@@ -61,6 +80,11 @@ class EpsilonGreedy:
         """Kullback-Leibler divergences [...] between the policies of two preferences."""
         p, q = self.probs(p_preferences, epsilon), self.probs(q_preferences, epsilon)
         return jnp.sum(p * (jnp.log(jnp.where(p > 0, p, 1)) - jnp.log(jnp.where(p > 0, q, 1))), axis=-1)
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes of the preferences that the policy was made with."""
+        return jnp.shape(either("epsilon_greedy.batch_shape", "preferences", None, self.preferences))[:-1]
 
 
 @jax.tree_util.register_dataclass
@@ -73,149 +97,62 @@ class Softmax:
 
     temperature: Any = 1.0
     entropy_clip: Any = None
+    logits: Any = None
 
-    def sample(self, key: Array, logits: ArrayLike, action_spec: Any = None) -> Array:
-        """Actions, integers [...], for logits [..., A]."""
-        return jax.random.categorical(key, self._scaled("sample", logits))
+    def sample(
+        self,
+        key: Array | int | None = None,
+        logits: ArrayLike | None = None,
+        action_spec: Any = None,
+        *,
+        seed: Array | int | None = None,
+        sample_shape: Sequence[int] | int = (),
+    ) -> Array:
+        """Actions, integers [*sample_shape, ...], for logits [..., A]; `seed` is another name of `key`."""
+        key, shape = key_and_shape("softmax.sample", key, seed, sample_shape)
+        scaled = self._scaled("sample", logits)
+        return jax.random.categorical(key, scaled, shape=shape + scaled.shape[:-1])
 
-    def probs(self, logits: ArrayLike, action_spec: Any = None) -> Array:
+    def probs(self, logits: ArrayLike | None = None, action_spec: Any = None) -> Array:
         """Probabilities [..., A]."""
         return jax.nn.softmax(self._scaled("probs", logits))
 
-    def logprob(self, sample: ArrayLike, logits: ArrayLike, action_spec: Any = None) -> Array:
+    def logprob(self, sample: ArrayLike, logits: ArrayLike | None = None, action_spec: Any = None) -> Array:
         """Log-probabilities [...] of the actions `sample`, integers [...]."""
         return _picked("softmax", sample, jax.nn.log_softmax(self._scaled("logprob", logits)))
 
-    def entropy(self, logits: ArrayLike) -> Array:
+    log_prob = logprob
+
+    def entropy(self, logits: ArrayLike | None = None) -> Array:
         """Entropies [...] in nats, at most `entropy_clip` times the largest possible."""
         scaled = self._scaled("entropy", logits)
         entropy = categorical_entropy(jax.nn.log_softmax(scaled))
         if self.entropy_clip is None:
             return entropy
+        check_numbers("softmax.entropy", entropy_clip=(self.entropy_clip, "[0, inf]"))
         return jnp.minimum(entropy, self.entropy_clip * jnp.log(jnp.asarray(scaled.shape[-1], scaled.dtype)))
 
     def kl(self, p_logits: ArrayLike, q_logits: ArrayLike) -> Array:
         """Kullback-Leibler divergences [...] between the policies of two logits."""
         return categorical_kl_divergence(p_logits, q_logits, self.temperature)
 
-    def _scaled(self, method: str, logits: ArrayLike) -> Array:
-        (logits,) = check(f"softmax.{method}", logits=(logits, "[*E, A]", "real"))
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes of the logits that the policy was made with."""
+        return jnp.shape(either("softmax.batch_shape", "logits", None, self.logits))[:-1]
+
+    def _scaled(self, method: str, logits: ArrayLike | None) -> Array:
+        function = f"softmax.{method}"
+        (logits,) = check(function, logits=(either(function, "logits", logits, self.logits), "[*E, A]", "real"))
+        check_numbers(function, temperature=(self.temperature, "(0, inf]"))
         return scale_down(logits, jnp.asarray(self.temperature, logits.dtype))
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class DiagonalGaussian:
-    """Independent Gaussians along the last axis; see `rlx.gaussian_diagonal`.
-
-    `sigma` broadcasts against `mu` [..., D]; the field is used where a method is not given one.
-    """
-
-    sigma: Any = None
-
-    def sample(self, key: Array, mu: ArrayLike, sigma: ArrayLike | None = None) -> Array:
-        """Actions [..., D]."""
-        mu, sigma = self._parameters("sample", mu, sigma)
-        return mu + sigma * jax.random.normal(key, jnp.broadcast_shapes(mu.shape, sigma.shape), mu.dtype)
-
-    def prob(self, sample: ArrayLike, mu: ArrayLike, sigma: ArrayLike | None = None) -> Array:
-        """Densities [...] of the actions `sample` [..., D]."""
-        return jnp.exp(self.logprob(sample, mu, sigma))
-
-    def logprob(self, sample: ArrayLike, mu: ArrayLike, sigma: ArrayLike | None = None) -> Array:
-        """Log-densities [...] of the actions `sample` [..., D]."""
-        mu, sigma = self._parameters("logprob", mu, sigma)
-        return _normal_logprob(
-            *check_broadcast(
-                "gaussian_diagonal.logprob", sample=(sample, "real"), mu=(mu, "float"), sigma=(sigma, "float")
-            )
-        )
-
-    def entropy(self, mu: ArrayLike, sigma: ArrayLike | None = None) -> Array:
-        """Differential entropies [...] in nats: Σ_i [½ + ½ log 2π + log σ_i]."""
-        mu, sigma = self._parameters("entropy", mu, sigma)
-        return jnp.sum(
-            0.5 + _HALF_LOG_TAU + jnp.log(jnp.broadcast_to(sigma, jnp.broadcast_shapes(mu.shape, sigma.shape))), axis=-1
-        )
-
-    def kl_to_standard_normal(self, mu: ArrayLike, sigma: ArrayLike | None = None) -> Array:
-        """Kullback-Leibler divergences [...] to a Gaussian of mean 0 and standard deviation 1."""
-        mu, sigma = self._parameters("kl_to_standard_normal", mu, sigma)
-        return multivariate_normal_kl_divergence(mu, sigma, jnp.zeros_like(mu), jnp.ones_like(sigma))
-
-    def kl(self, mu_0: ArrayLike, sigma_0: ArrayLike | None, mu_1: ArrayLike, sigma_1: ArrayLike | None) -> Array:
-        """Kullback-Leibler divergences [...] between two such Gaussians."""
-        mu_0, sigma_0 = self._parameters("kl", mu_0, sigma_0)
-        mu_1, sigma_1 = self._parameters("kl", mu_1, sigma_1)
-        return multivariate_normal_kl_divergence(mu_0, sigma_0, mu_1, sigma_1)
-
-    def _parameters(self, method: str, mu: ArrayLike, sigma: ArrayLike | None) -> tuple[Array, Array]:
-        function = f"gaussian_diagonal.{method}"
-        sigma = self.sigma if sigma is None else sigma
-        require(function, "sigma", sigma is not None, None, "standard deviations, when made or when called")
-        check(function, mu=(mu, "[*E, D]", "float"))
-        mu, sigma = check_broadcast(function, mu=(mu, "float"), sigma=(sigma, "real"))
-        return mu, sigma
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class SquashedGaussian:
-    """A Gaussian pushed through tanh into the bounds of an action; see `rlx.squashed_gaussian`.
-
-    `mu` and `sigma` [..., D] are unbounded network outputs: the Gaussian's mean is tanh(mu), its log standard deviation
-    moves from `sigma_min` to `sigma_max` with ½ (tanh(sigma) + 1). `action_spec` has the attributes `minimum` and
-    `maximum`, as dm_env's bounded arrays do. `entropy` and the divergences are those of the Gaussian before tanh.
-    """
-
-    sigma_min: Any = -4.0
-    sigma_max: Any = 0.0
-
-    def sample(self, key: Array, mu: ArrayLike, sigma: ArrayLike, action_spec: Any) -> Array:
-        """Actions [..., D] between the bounds of `action_spec`."""
-        mu, sigma = self._gaussian("sample", mu, sigma)
-        action = jnp.tanh(DiagonalGaussian().sample(key, mu, sigma))
-        low, half_range = _bounds(action, action_spec)
-        return low + half_range * (action + 1)
-
-    def prob(self, sample: ArrayLike, mu: ArrayLike, sigma: ArrayLike, action_spec: Any) -> Array:
-        """Densities [...] of the actions `sample` [..., D]."""
-        return jnp.exp(self.logprob(sample, mu, sigma, action_spec))
-
-    def logprob(self, sample: ArrayLike, mu: ArrayLike, sigma: ArrayLike, action_spec: Any) -> Array:
-        """Log-densities [...] of the actions `sample` [..., D]; an action on its bound counts as just inside."""
-        mu, sigma = self._gaussian("logprob", mu, sigma)
-        sample, mu, sigma = check_broadcast(
-            "squashed_gaussian.logprob", sample=(sample, "real"), mu=(mu, "float"), sigma=(sigma, "float")
-        )
-        low, half_range = _bounds(sample, action_spec)
-        limit = 1 - jnp.finfo(sample.dtype).epsneg
-        squashed = jnp.clip((sample - low) / half_range - 1, -limit, limit)
-        log_slope = jnp.log1p(-jnp.square(squashed)) + jnp.log(half_range)
-        return _normal_logprob(jnp.arctanh(squashed), mu, sigma) - jnp.sum(log_slope, axis=-1)
-
-    def entropy(self, mu: ArrayLike, sigma: ArrayLike) -> Array:
-        """Differential entropies [...] of the Gaussian, in nats."""
-        return DiagonalGaussian().entropy(*self._gaussian("entropy", mu, sigma))
-
-    def kl_to_standard_normal(self, mu: ArrayLike, sigma: ArrayLike) -> Array:
-        """Kullback-Leibler divergences [...] of the Gaussian to one of mean 0 and standard deviation 1."""
-        return DiagonalGaussian().kl_to_standard_normal(*self._gaussian("kl_to_standard_normal", mu, sigma))
-
-    def kl(self, mu_0: ArrayLike, sigma_0: ArrayLike, mu_1: ArrayLike, sigma_1: ArrayLike) -> Array:
-        """Kullback-Leibler divergences [...] between two of the Gaussians."""
-        return DiagonalGaussian().kl(*self._gaussian("kl", mu_0, sigma_0), *self._gaussian("kl", mu_1, sigma_1))
-
-    def _gaussian(self, method: str, mu: ArrayLike, sigma: ArrayLike) -> tuple[Array, Array]:
-        function = f"squashed_gaussian.{method}"
-        check(function, mu=(mu, "[*E, D]", "float"))
-        mu, sigma = check_broadcast(function, mu=(mu, "float"), sigma=(sigma, "float"))
-        log_sigma = self.sigma_min + 0.5 * (self.sigma_max - self.sigma_min) * (jnp.tanh(sigma) + 1)
-        return jnp.tanh(mu), jnp.exp(log_sigma)
-
-
-def greedy() -> EpsilonGreedy:
+def greedy(preferences: ArrayLike | None = None) -> EpsilonGreedy:
     """The policy that takes the best action; actions that tie for the best are equally likely.
+
+    Args:
+      preferences: numbers [..., A]; may be left out here and given to each method instead.
 
     Returns:
       A distribution with methods `sample(key, preferences)`, `probs(preferences)`, `logprob(sample, preferences)`,
@@ -227,18 +164,22 @@ def greedy() -> EpsilonGreedy:
       >>> rlx.greedy().probs(jnp.array([1.0, 3.0, 3.0])).tolist()
       [0.0, 0.5, 0.5]
     """
-    return EpsilonGreedy(0.0)
+    return EpsilonGreedy(0.0, preferences)
 
 
-def epsilon_greedy(epsilon: ArrayLike | None = None) -> EpsilonGreedy:
+def epsilon_greedy(epsilon: ArrayLike | None = None, preferences: ArrayLike | None = None) -> EpsilonGreedy:
     """The policy π(a) = (1 - ε) greedy(a) + ε / A: mostly the best action, sometimes a uniformly random one.
 
     Args:
       epsilon: ε in [0, 1], a number or a traced scalar; may be left out here and given to each method instead.
+      preferences: numbers [..., A]; may be left out here and given to each method instead.
 
     Returns:
       A distribution with methods `sample(key, preferences, epsilon)`, `probs(preferences, epsilon)`,
       `logprob(sample, preferences, epsilon)`, `entropy(preferences, epsilon)` and `kl`, for preferences [..., A].
+
+    Raises:
+      OptionError: if ε is outside [0, 1].
 
     Example:
       >>> import jax.numpy as jnp
@@ -246,45 +187,55 @@ def epsilon_greedy(epsilon: ArrayLike | None = None) -> EpsilonGreedy:
       >>> rlx.epsilon_greedy(0.5).probs(jnp.array([1.0, 2.0])).tolist()
       [0.25, 0.75]
     """
-    return EpsilonGreedy(epsilon)
+    if epsilon is not None:
+        check_numbers("epsilon_greedy", epsilon=(epsilon, "[0, 1]"))
+    return EpsilonGreedy(epsilon, preferences)
 
 
-def softmax(temperature: ArrayLike = 1.0) -> Softmax:
+def softmax(temperature: ArrayLike = 1.0, logits: ArrayLike | None = None) -> Softmax:
     """The policy π(a) ∝ exp(logits_a / temperature).
 
     Args:
-      temperature: positive number; lower is greedier.
+      temperature: positive number; lower is greedier, and the limit of 0 is `rlx.greedy()`.
+      logits: floats [..., A]; may be left out here and given to each method instead.
 
     Returns:
       A distribution with methods `sample(key, logits)`, `probs(logits)`, `logprob(sample, logits)`,
       `entropy(logits)` and `kl(p_logits, q_logits)`, for logits [..., A].
 
     Raises:
-      OptionError: if the temperature is the number 0.
+      OptionError: if the temperature is not positive.
 
     Example:
-      >>> import jax.numpy as jnp
+      >>> import jax, jax.numpy as jnp
       >>> import rlx
       >>> rlx.softmax().probs(jnp.array([0.0, 0.0])).tolist()
       [0.5, 0.5]
+      >>> policy = rlx.softmax(logits=jnp.array([0.0, 0.0]))
+      >>> rlx.constant_policy_targets(policy, jax.random.key(0), num_samples=3).actions.shape
+      (3,)
     """
-    return Softmax(_not_zero("softmax", temperature))
+    check_numbers("softmax", temperature=(temperature, "(0, inf]"))
+    return Softmax(temperature, None, logits)
 
 
-def clipped_entropy_softmax(temperature: ArrayLike = 1.0, entropy_clip: ArrayLike = 1.0) -> Softmax:
+def clipped_entropy_softmax(
+    temperature: ArrayLike = 1.0, entropy_clip: ArrayLike = 1.0, logits: ArrayLike | None = None
+) -> Softmax:
     """A softmax policy whose entropy is clipped, so that an entropy bonus stops once a policy is random enough.
 
     H_clip = min(H, entropy_clip · log A)
 
     Args:
       temperature: positive number that divides the logits.
-      entropy_clip: fraction of the largest entropy; 1 does not clip.
+      entropy_clip: fraction of the largest entropy, at least 0; 1 does not clip.
+      logits: floats [..., A]; may be left out here and given to each method instead.
 
     Returns:
       A distribution with the methods of `rlx.softmax`.
 
     Raises:
-      OptionError: if the temperature is the number 0.
+      OptionError: if the temperature is not positive, or the fraction negative.
 
     Example:
       >>> import jax.numpy as jnp
@@ -293,61 +244,10 @@ def clipped_entropy_softmax(temperature: ArrayLike = 1.0, entropy_clip: ArrayLik
       >>> bool(policy.entropy(jnp.zeros(4)) == 0.5 * jnp.log(4.0))
       True
     """
-    return Softmax(_not_zero("clipped_entropy_softmax", temperature), entropy_clip)
-
-
-def gaussian_diagonal(sigma: ArrayLike | None = None) -> DiagonalGaussian:
-    """Gaussian policies with diagonal covariance: a ~ N(μ, diag(σ²)).
-
-    Args:
-      sigma: standard deviations that broadcast against the means; may be left out here and given to each method.
-
-    Returns:
-      A distribution with methods `sample(key, mu, sigma)`, `prob(sample, mu, sigma)`, `logprob(sample, mu, sigma)`,
-      `entropy(mu, sigma)`, `kl_to_standard_normal(mu, sigma)` and `kl(mu_0, sigma_0, mu_1, sigma_1)`, for means
-      [..., D]; the last axis is one event.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> import rlx
-      >>> round(float(rlx.gaussian_diagonal(1.0).logprob(jnp.zeros(1), jnp.zeros(1))), 4)
-      -0.9189
-    """
-    return DiagonalGaussian(sigma)
-
-
-def squashed_gaussian(sigma_min: ArrayLike = -4, sigma_max: ArrayLike = 0.0) -> SquashedGaussian:
-    """Gaussian policies squashed by tanh into the bounds of an action space.
-
-    u ~ N(tanh(mu), s²) with log s = sigma_min + ½ (sigma_max - sigma_min)(tanh(sigma) + 1), and the action is
-    minimum + ½ (maximum - minimum)(tanh(u) + 1).
-
-    Args:
-      sigma_min: lowest log standard deviation.
-      sigma_max: highest log standard deviation.
-
-    Returns:
-      A distribution with methods `sample(key, mu, sigma, action_spec)`, `prob(sample, mu, sigma, action_spec)`,
-      `logprob(sample, mu, sigma, action_spec)`, and of the Gaussian before tanh `entropy(mu, sigma)`,
-      `kl_to_standard_normal(mu, sigma)` and `kl(mu_0, sigma_0, mu_1, sigma_1)`, for network outputs [..., D].
-      `action_spec` has the attributes `minimum` and `maximum`.
-
-    Example:
-      >>> import types
-      >>> import jax, jax.numpy as jnp
-      >>> import rlx
-      >>> spec = types.SimpleNamespace(minimum=-2.0, maximum=2.0)
-      >>> action = rlx.squashed_gaussian().sample(jax.random.key(0), jnp.zeros(1), jnp.zeros(1), spec)
-      >>> bool(abs(action[0]) <= 2.0)
-      True
-    """
-    return SquashedGaussian(sigma_min, sigma_max)
-
-
-def _not_zero(function: str, temperature: ArrayLike) -> ArrayLike:
-    zero = isinstance(temperature, Scalar) and temperature == 0
-    require(function, "temperature", not zero, temperature, "a positive number; its limit is rlx.greedy()")
-    return temperature
+    check_numbers(
+        "clipped_entropy_softmax", temperature=(temperature, "(0, inf]"), entropy_clip=(entropy_clip, "[0, inf]")
+    )
+    return Softmax(temperature, entropy_clip, logits)
 
 
 def _picked(function: str, sample: ArrayLike, of_actions: Array) -> Array:
@@ -355,17 +255,3 @@ def _picked(function: str, sample: ArrayLike, of_actions: Array) -> Array:
     (sample,) = check(f"{function}.logprob", sample=(sample, "[*S]", "int"))
     shape = jnp.broadcast_shapes(sample.shape, of_actions.shape[:-1])
     return pick(jnp.broadcast_to(of_actions, shape + of_actions.shape[-1:]), jnp.broadcast_to(sample, shape))
-
-
-def _normal_logprob(sample: Array, mu: Array, sigma: Array) -> Array:
-    scaled = (sample - mu) / sigma
-    log_sigma = jnp.broadcast_to(jnp.log(sigma), scaled.shape)
-    return jnp.sum(-0.5 * jnp.square(scaled) - log_sigma - _HALF_LOG_TAU, axis=-1)
-
-
-def _bounds(like: Array, action_spec: Any) -> tuple[Array, Array]:
-    low, high = jnp.asarray(action_spec.minimum, like.dtype), jnp.asarray(action_spec.maximum, like.dtype)
-    _, low, high = check_broadcast(
-        "squashed_gaussian", action=(like, "float"), minimum=(low, "float"), maximum=(high, "float")
-    )
-    return low, 0.5 * (high - low)

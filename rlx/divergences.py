@@ -86,7 +86,7 @@ def categorical_kl_divergence(p_logits: ArrayLike, q_logits: ArrayLike, temperat
     name = "categorical_kl_divergence"
     check(name, p_logits=(p_logits, "[*P, A]", "real"), q_logits=(q_logits, "[*Q, A]", "real"))
     p_logits, q_logits = check_broadcast(name, p_logits=(p_logits, "real"), q_logits=(q_logits, "real"))
-    check_numbers(name, temperature=temperature)
+    check_numbers(name, temperature=(temperature, "(0, inf]"))
     log_p, log_q = (jax.nn.log_softmax(scale_down(x, temperature)) for x in (p_logits, q_logits))
     return categorical_kl(log_p, log_q)
 

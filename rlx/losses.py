@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.arrays import weigh
-from rlx.core.checks import check, check_broadcast
+from rlx.core.checks import check, check_ascending, check_broadcast
 from rlx.core.types import Array, ArrayLike
 
 
@@ -44,7 +44,7 @@ def expectile_loss(predictions: ArrayLike, targets: ArrayLike, expectile: ArrayL
     Args:
       predictions: floats of any shape.
       targets: floats that broadcast against `predictions`.
-      expectile: τ, float that broadcasts, in (0, 1).
+      expectile: τ, float that broadcasts, in [0, 1].
 
     Returns:
       Float array of the broadcast shape.
@@ -58,7 +58,10 @@ def expectile_loss(predictions: ArrayLike, targets: ArrayLike, expectile: ArrayL
       1.0
     """
     predictions, targets, expectile = check_broadcast(
-        "expectile_loss", predictions=(predictions, "real"), targets=(targets, "real"), expectile=(expectile, "real")
+        "expectile_loss",
+        predictions=(predictions, "real"),
+        targets=(targets, "real"),
+        expectile=(expectile, "real in [0, 1]"),
     )
     error = targets - predictions
     return jnp.abs(expectile - (error < 0)) * jnp.square(error)
@@ -132,7 +135,7 @@ def huber_loss(x: ArrayLike, delta: ArrayLike = 1.0) -> Array:
       >>> rlx.huber_loss(jnp.array([0.5, -3.0]), 1.0).tolist()
       [0.125, 2.5]
     """
-    x, delta = check_broadcast("huber_loss", x=(x, "float"), delta=(delta, "real"))
+    x, delta = check_broadcast("huber_loss", x=(x, "float"), delta=(delta, "real in [0, inf)"))
     size = jnp.abs(x)
     quadratic = jnp.minimum(size, delta)
     # Of no limit, an infinite δ, there is no linear part.
@@ -145,7 +148,7 @@ def clip_gradient(x: ArrayLike, gradient_min: ArrayLike, gradient_max: ArrayLike
     Args:
       x: floats of any shape.
       gradient_min: lower bound of each entry of the gradient.
-      gradient_max: upper bound of each entry of the gradient.
+      gradient_max: upper bound of each entry of the gradient, at least `gradient_min`.
 
     Returns:
       `x`.
@@ -159,10 +162,11 @@ def clip_gradient(x: ArrayLike, gradient_min: ArrayLike, gradient_max: ArrayLike
       >>> float(jax.grad(lambda x: 10.0 * rlx.clip_gradient(x, -1.0, 1.0))(2.0))
       1.0
     """
-    x, gradient_min, gradient_max = check_broadcast(
+    x, low, high = check_broadcast(
         "clip_gradient", x=(x, "float"), gradient_min=(gradient_min, "real"), gradient_max=(gradient_max, "real")
     )
-    return _clip_gradient(x, gradient_min, gradient_max)
+    check_ascending("clip_gradient", strictly=False, gradient_min=gradient_min, gradient_max=gradient_max)
+    return _clip_gradient(x, low, high)
 
 
 # RLax's is a `jax.custom_vjp`, whose signature reads like this; code that compares signatures finds the same.

@@ -1,5 +1,6 @@
 """Invertible transforms of values, alone and in pairs, for learning values in another space than that of rewards."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -24,10 +25,10 @@ class TxPair(NamedTuple):
     apply_inv: Callable[[Array], Array]
 
 
-def check_pair(function: str, tx_pair: Any) -> None:
-    """Raises `OptionError` unless the argument `tx_pair` has the two functions of a pair."""
+def check_pair(function: str, tx_pair: Any, argument: str = "tx_pair") -> None:
+    """Raises `OptionError` unless the argument has the two functions of a pair."""
     both = callable(getattr(tx_pair, "apply", None)) and callable(getattr(tx_pair, "apply_inv", None))
-    require(function, "tx_pair", both, tx_pair, "a pair of functions, rlx.TxPair(apply, apply_inv)")
+    require(function, argument, both, tx_pair, "a pair of functions, rlx.TxPair(apply, apply_inv)")
 
 
 def identity(x: ArrayLike) -> Array:
@@ -159,7 +160,7 @@ def signed_hyperbolic(x: ArrayLike, eps: float = 1e-3) -> Array:
       1.0
     """
     (x,) = check("signed_hyperbolic", x=(x, "[*E]", "float"))
-    check_numbers("signed_hyperbolic", eps=eps)
+    check_numbers("signed_hyperbolic", eps=(eps, "[0, inf)"))
     # sign(x) (√(|x| + 1) - 1) without the difference of near numbers, and with its true slope at zero.
     return x * (1 / (jnp.sqrt(jnp.abs(x) + 1) + 1) + eps)
 
@@ -189,7 +190,7 @@ def signed_parabolic(x: ArrayLike, eps: float = 1e-3) -> Array:
       3.0
     """
     (x,) = check("signed_parabolic", x=(x, "[*E]", "float"))
-    check_numbers("signed_parabolic", eps=eps)
+    check_numbers("signed_parabolic", eps=(eps, "[0, inf)"))
     size = jnp.minimum(jnp.abs(x), jnp.finfo(x.dtype).max)
     width = jnp.sqrt(1 + 4 * eps * (1 + eps + size)) + 1 + 2 * eps
     # A division comes last: the compiler computes its result once, where cheaper operations are fused into every use.
@@ -217,7 +218,7 @@ def power(x: ArrayLike, p: ArrayLike) -> Array:
       3.0
     """
     (x,) = check("power", x=(x, "[*E]", "float"))
-    check_numbers("power", p=p)
+    check_numbers("power", p=(p, "(0, inf)"))
     root = jnp.sqrt(jnp.asarray(p, x.dtype))
     sign, size = _sign_and_size(x)
     return sign * (jnp.power(size / root + 1, p) - 1) / root
@@ -286,18 +287,24 @@ def compose_tx(*tx_list: TxPair) -> TxPair:
       >>> round(float(pair.apply_inv(pair.apply(2.0))), 4)
       2.0
     """
+    # Parts of functions of this module, unlike functions made here, can be pickled: those of all pairs are such.
+    forwards = tuple(tx.apply for tx in tx_list)
+    backwards = tuple(tx.apply_inv for tx in reversed(tx_list))
+    return TxPair(functools.partial(_in_turn, forwards), functools.partial(_in_turn, backwards))
 
-    def apply(x: Array) -> Array:
-        for tx in tx_list:
-            x = tx.apply(x)
-        return x
 
-    def apply_inv(x: Array) -> Array:
-        for tx in reversed(tx_list):
-            x = tx.apply_inv(x)
-        return x
+def _in_turn(functions: tuple[Callable[[Array], Array], ...], x: Array) -> Array:
+    for function in functions:
+        x = function(x)
+    return x
 
-    return TxPair(apply, apply_inv)
+
+def _stretched_discount(x: Array) -> Array:
+    return -jnp.log1p(-x)
+
+
+def _discount_of_stretched(x: Array) -> Array:
+    return -jnp.expm1(-x)
 
 
 IDENTITY_PAIR = TxPair(identity, identity)
@@ -312,5 +319,5 @@ SIGNED_HYPERBOLIC_PAIR = TxPair(signed_hyperbolic, signed_parabolic)
 HYPERBOLIC_SIN_PAIR = TxPair(hyperbolic_arcsin, hyperbolic_sin)
 """`hyperbolic_arcsin` and its inverse."""
 
-DISCOUNT_TRANSFORM_PAIR = TxPair(lambda x: -jnp.log1p(-x), lambda x: -jnp.expm1(-x))
+DISCOUNT_TRANSFORM_PAIR = TxPair(_stretched_discount, _discount_of_stretched)
 """Stretches discounts near 1: f(γ) = -log(1 - γ)."""

@@ -66,6 +66,7 @@ FLOORS = {
     "rlx.core": 1,
     "rlx.divergences": 2,
     "rlx.distributions": 2,
+    "rlx.gaussians": 2,
     "rlx.value_transforms": 2,
     "rlx.losses": 2,
     "rlx.two_hot": 2,

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rlx.core.checks import check, whole_number
+from rlx.core.checks import check, check_numbers, whole_number
 from rlx.core.trees import Record, record
 from rlx.core.types import Array, ArrayLike
 
@@ -109,11 +109,11 @@ def episodic_memory_intrinsic_rewards(
     Args:
       embeddings: embeddings of new states, floats [T, D].
       num_neighbors: K, a Python integer.
-      reward_scale: β, number [].
+      reward_scale: β ≥ 0, number [].
       intrinsic_reward_state: state of the call before, or None for the first of an episode.
-      constant: c, for stability.
-      epsilon: ε of the kernel.
-      cluster_distance: ξ; neighbours nearer than this fraction of the mean distance count as the same.
+      constant: c ≥ 0, for stability.
+      epsilon: ε > 0 of the kernel.
+      cluster_distance: ξ ≥ 0; neighbours nearer than this fraction of the mean distance count as the same.
       max_similarity: above it there is no reward.
       max_memory_size: number of embeddings that a new memory holds, the oldest are overwritten.
 
@@ -133,9 +133,16 @@ def episodic_memory_intrinsic_rewards(
     """
     name = "episodic_memory_intrinsic_rewards"
     embeddings, reward_scale = check(
-        name, embeddings=(embeddings, "[T, D]", "float"), reward_scale=(reward_scale, "[]", "real")
+        name, embeddings=(embeddings, "[T, D]", "float"), reward_scale=(reward_scale, "[]", "real in [0, inf)")
     )
     num_neighbors = whole_number(name, "num_neighbors", num_neighbors, "a positive number")
+    check_numbers(
+        name,
+        constant=(constant, "[0, inf)"),
+        epsilon=(epsilon, "(0, inf)"),
+        cluster_distance=(cluster_distance, "[0, inf)"),
+        max_similarity=(max_similarity, "[0, inf]"),
+    )
     state = intrinsic_reward_state
     if state is None:
         max_memory_size = whole_number(name, "max_memory_size", max_memory_size, "a positive number")

@@ -14,7 +14,7 @@ def add_gaussian_noise(key: Array, action: ArrayLike, stddev: ArrayLike) -> Arra
     Args:
       key: a key of `jax.random`.
       action: continuous action, floats [*E].
-      stddev: standard deviation, number [] or [*E].
+      stddev: standard deviation, not negative, number [] or [*E].
 
     Returns:
       Floats [*E].
@@ -29,7 +29,7 @@ def add_gaussian_noise(key: Array, action: ArrayLike, stddev: ArrayLike) -> Arra
       [1.0, 1.0]
     """
     action, stddev = check(
-        "add_gaussian_noise", action=(action, "[*E]", "float"), stddev=(stddev, "[] or [*E]", "real")
+        "add_gaussian_noise", action=(action, "[*E]", "float"), stddev=(stddev, "[] or [*E]", "real in [0, inf)")
     )
     return action + stddev * jax.random.normal(key, action.shape, action.dtype)
 
@@ -47,7 +47,7 @@ def add_ornstein_uhlenbeck_noise(
       action: continuous action, floats [*E].
       noise_tm1: n_{t-1}, the noise of the step before, floats [*E].
       damping: how fast noise decays, number [] in [0, 1]; 1 is uncorrelated noise.
-      stddev: standard deviation, number [] or [*E].
+      stddev: standard deviation, not negative, number [] or [*E].
 
     Returns:
       Floats [*E]; the difference to `action` is the noise n_t.
@@ -65,8 +65,8 @@ def add_ornstein_uhlenbeck_noise(
         "add_ornstein_uhlenbeck_noise",
         action=(action, "[*E]", "float"),
         noise_tm1=(noise_tm1, "[*E]", "float"),
-        damping=(damping, "[] or [*E]", "real"),
-        stddev=(stddev, "[] or [*E]", "real"),
+        damping=(damping, "[] or [*E]", "real in [0, 1]"),
+        stddev=(stddev, "[] or [*E]", "real in [0, inf)"),
     )
     return action + weigh(1 - damping, noise_tm1) + stddev * jax.random.normal(key, action.shape, action.dtype)
 
@@ -100,8 +100,8 @@ def add_dirichlet_noise(
     prior, dirichlet_alpha, dirichlet_fraction = check(
         "add_dirichlet_noise",
         prior=(prior, "[B, A] or [A]", "float"),
-        dirichlet_alpha=(dirichlet_alpha, "[]", "real"),
-        dirichlet_fraction=(dirichlet_fraction, "[]", "real"),
+        dirichlet_alpha=(dirichlet_alpha, "[]", "real in (0, inf)"),
+        dirichlet_fraction=(dirichlet_fraction, "[]", "real in [0, 1]"),
     )
     alphas = jnp.full(prior.shape[-1:], dirichlet_alpha, prior.dtype)
     noise = jax.random.dirichlet(key, alphas, prior.shape[:-1])

@@ -50,6 +50,6 @@ def feature_control_rewards(
         return before - after
     require(name, "discount", discount is not None, discount, "a number, for cumulant_type='potential'")
     after, discount = check(
-        name, features=(after, "[T, D]", "float"), discount=(discount, "[] or [D] or [T, D]", "real")
+        name, features=(after, "[T, D]", "float"), discount=(discount, "[] or [D] or [T, D]", "real in [0, 1] if []")
     )
     return jnp.broadcast_to(discount, after.shape) * after - before

@@ -42,6 +42,7 @@ def extract_subsequences(
     batch = start_indices.shape[0]
     (trajectories,) = check(name, trajectories=(trajectories, f"[T, {batch}, *E]", "any"))
     if max_valid_start_idx is not None:
+        max_valid_start_idx = whole_number(name, "max_valid_start_idx", max_valid_start_idx, "an index of a step", 0)
         length, needed = trajectories.shape[0], max_valid_start_idx + subsequence_len
         if length < needed:
             raise ShapeError(
@@ -74,9 +75,12 @@ def sample_start_indices(rng_key: Array, batch_size: int, num_start_indices: int
       >>> sorted(rlx.sample_start_indices(jax.random.key(0), 1, 3, 2)[0].tolist())
       [0, 1, 2]
     """
-    available = max_valid_start_idx + 1
+    name, number = "sample_start_indices", "a whole number of at least 0"
+    batch_size = whole_number(name, "batch_size", batch_size, number, 0)
+    num_start_indices = whole_number(name, "num_start_indices", num_start_indices, number, 0)
+    available = whole_number(name, "max_valid_start_idx", max_valid_start_idx, number, 0) + 1
     enough = num_start_indices <= available
-    require("sample_start_indices", "num_start_indices", enough, num_start_indices, f"at most {available}")
+    require(name, "num_start_indices", enough, num_start_indices, f"at most {available}")
 
     def sample(key: Array) -> Array:
         return jax.random.choice(key, jnp.arange(available), (num_start_indices,), replace=False)

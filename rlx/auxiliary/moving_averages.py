@@ -1,11 +1,13 @@
 """Exponential moving averages of the first and second moments of a tree's leaves."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from rlx.core.checks import check_numbers
 from rlx.core.trees import Record, record
 from rlx.core.types import PyTree
 
@@ -73,20 +75,24 @@ def create_ema(
       (2.0, 1.0)
     """
 
-    def initial_state(template: PyTree) -> EmaState:
-        zeros = jax.tree.map(lambda x: jnp.zeros((), jnp.result_type(x, float)), template)
-        return EmaState(zeros, zeros, jnp.ones(()))
+    check_numbers("create_ema", decay=(decay, "[0, 1]"))
+    # Parts of functions of this module can be pickled, functions made here could not.
+    return _initial_state, functools.partial(_update, decay, pmean_axis_name)
 
-    def update(tree: PyTree, state: EmaState) -> tuple[EmaMoments, EmaState]:
-        def averaged(old: Any, x: Any) -> Any:
-            mean = jnp.mean(x)
-            if pmean_axis_name is not None:
-                mean = jax.lax.pmean(mean, pmean_axis_name)
-            return decay * old + (1 - decay) * mean
 
-        mu = jax.tree.map(averaged, state.mu, tree)
-        nu = jax.tree.map(lambda old, x: averaged(old, jnp.square(x)), state.nu, tree)
-        new_state = EmaState(mu, nu, state.decay_product * decay)
-        return new_state.debiased_moments(), new_state
+def _initial_state(template: PyTree) -> EmaState:
+    zeros = jax.tree.map(lambda x: jnp.zeros((), jnp.result_type(x, float)), template)
+    return EmaState(zeros, zeros, jnp.ones(()))
 
-    return initial_state, update
+
+def _update(decay: Any, pmean_axis_name: Any, tree: PyTree, state: EmaState) -> tuple[EmaMoments, EmaState]:
+    def averaged(old: Any, x: Any) -> Any:
+        mean = jnp.mean(x)
+        if pmean_axis_name is not None:
+            mean = jax.lax.pmean(mean, pmean_axis_name)
+        return decay * old + (1 - decay) * mean
+
+    mu = jax.tree.map(averaged, state.mu, tree)
+    nu = jax.tree.map(lambda old, x: averaged(old, jnp.square(x)), state.nu, tree)
+    new_state = EmaState(mu, nu, state.decay_product * decay)
+    return new_state.debiased_moments(), new_state

@@ -91,7 +91,7 @@ def pixel_control_loss(
         observations=(observations, "[T+1, Y, X, C]", "float"),
         actions=(actions, "[T]", "int"),
         action_values=(action_values, "[T+1, H, W, A]", "float"),
-        discount_factor=(discount_factor, "[] or [T]", "real"),
+        discount_factor=(discount_factor, "[] or [T]", "real in [0, 1] if []"),
     )
     rewards = _rewards(name, observations, cell_size)
     if rewards.shape[1:] != action_values.shape[1:3]:

@@ -1,5 +1,6 @@
 """PopArt: adaptive rescaling of targets that preserves the outputs of the layer that predicts them."""
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.arrays import pick
-from rlx.core.checks import check
+from rlx.core.checks import check, check_ascending, check_broadcast, check_numbers, whole_number
 from rlx.core.types import Array, ArrayLike
 
 
@@ -42,8 +43,8 @@ class PopArtOutput(NamedTuple):
 
 
 def popart(
-    num_outputs: int, step_size: float, scale_lb: float, scale_ub: float, axis_name: Any = None
-) -> tuple[Callable[[], PopArtState], Callable[..., tuple[dict[str, Array], PopArtState]]]:
+    num_outputs: int, step_size: float | None, scale_lb: float, scale_ub: float, axis_name: Any = None
+) -> tuple[Callable[[], PopArtState], Callable[..., tuple[Mapping[str, Any], PopArtState]]]:
     """Makes the initial state and the update of PopArt for a linear layer.
 
     From "Learning values across many orders of magnitude", van Hasselt et al. 2016 (https://arxiv.org/abs/1602.07714)
@@ -51,9 +52,9 @@ def popart(
 
     Args:
       num_outputs: number of outputs of the layer.
-      step_size: step size of the running statistics.
-      scale_lb: smallest scale.
-      scale_ub: largest scale.
+      step_size: step size of the running statistics, in [0, 1]; None for an update that changes nothing.
+      scale_lb: smallest scale, at least 0.
+      scale_ub: largest scale, at least `scale_lb`.
       axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` that hold further targets, or None.
 
     Returns:
@@ -70,16 +71,32 @@ def popart(
       ([1.0], [2.5])
     """
 
-    def initial_state() -> PopArtState:
-        return PopArtState(jnp.zeros([num_outputs]), jnp.ones([num_outputs]), jnp.ones([num_outputs]))
+    num_outputs = whole_number("popart", "num_outputs", num_outputs, "a positive number")
+    if step_size is not None:
+        _check_settings("popart", step_size, scale_lb, scale_ub)
+    # Parts of functions of this module can be pickled, functions made here could not.
+    update = functools.partial(_update, step_size, scale_lb, scale_ub, axis_name)
+    return functools.partial(_initial_state, num_outputs), update
 
-    def update(
-        params: Mapping[str, Any], state: PopArtState, targets: ArrayLike, indices: ArrayLike
-    ) -> tuple[dict[str, Array], PopArtState]:
-        new_state = art(state, targets, indices, step_size, scale_lb, scale_ub, axis_name)
-        return pop(params, state, new_state), new_state
 
-    return initial_state, update
+def _initial_state(num_outputs: int) -> PopArtState:
+    return PopArtState(jnp.zeros([num_outputs]), jnp.ones([num_outputs]), jnp.ones([num_outputs]))
+
+
+def _update(
+    step_size: ArrayLike | None,
+    scale_lb: ArrayLike,
+    scale_ub: ArrayLike,
+    axis_name: Any,
+    params: Mapping[str, Any],
+    state: PopArtState,
+    targets: ArrayLike,
+    indices: ArrayLike,
+) -> tuple[Mapping[str, Any], PopArtState]:
+    if step_size is None:
+        return params, state
+    new_state = art(state, targets, indices, step_size, scale_lb, scale_ub, axis_name)
+    return pop(params, state, new_state), new_state
 
 
 def art(
@@ -99,10 +116,10 @@ def art(
     Args:
       state: statistics before.
       targets: unnormalised targets, numbers [*E].
-      indices: which output each target belongs to, integers [*E].
-      step_size: β, number [].
-      scale_lb: smallest scale, number [].
-      scale_ub: largest scale, number [].
+      indices: which output each target belongs to, integers that broadcast against `targets`.
+      step_size: β in [0, 1], number [].
+      scale_lb: smallest scale, number [] of at least 0.
+      scale_ub: largest scale, number [] of at least `scale_lb`.
       axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` that hold further targets, or None.
 
     Returns:
@@ -118,7 +135,10 @@ def art(
       >>> rlx.art(state, jnp.array([2.0]), jnp.array([1]), 0.5, 1e-3, 1e3).shift.tolist()
       [0.0, 1.0]
     """
-    targets, indices = check("art", targets=(targets, "[*E]", "real"), indices=(indices, "[*E]", "int"))
+    _check_settings("art", step_size, scale_lb, scale_ub)
+    targets, indices = jnp.broadcast_arrays(
+        *check_broadcast("art", targets=(targets, "real"), indices=(indices, "int"))
+    )
     targets = jax.lax.stop_gradient(targets)
 
     def moved(mean: Array, samples: Array) -> Array:
@@ -167,13 +187,13 @@ def normalize(state: PopArtState, unnormalized: ArrayLike, indices: ArrayLike) -
     Args:
       state: statistics.
       unnormalized: numbers [*E].
-      indices: which output each belongs to, integers [*E].
+      indices: which output each belongs to, integers that broadcast against `unnormalized`, one for all for instance.
 
     Returns:
-      Floats [*E].
+      Floats of the shape of both together.
 
     Raises:
-      ArgumentError: if shapes differ, or `indices` does not hold integers.
+      ArgumentError: if the shapes do not broadcast, or `indices` does not hold integers.
 
     Example:
       >>> import jax.numpy as jnp
@@ -182,9 +202,7 @@ def normalize(state: PopArtState, unnormalized: ArrayLike, indices: ArrayLike) -
       >>> float(rlx.normalize(state, 5.0, 0))
       2.0
     """
-    unnormalized, indices = check(
-        "normalize", unnormalized=(unnormalized, "[*E]", "real"), indices=(indices, "[*E]", "int")
-    )
+    unnormalized, indices = check_broadcast("normalize", unnormalized=(unnormalized, "real"), indices=(indices, "int"))
     return (unnormalized - jnp.asarray(state.shift)[indices]) / jnp.asarray(state.scale)[indices]
 
 
@@ -194,13 +212,13 @@ def unnormalize(state: PopArtState, normalized: ArrayLike, indices: ArrayLike) -
     Args:
       state: statistics.
       normalized: numbers [*E].
-      indices: which output each belongs to, integers [*E].
+      indices: which output each belongs to, integers that broadcast against `normalized`, one for all for instance.
 
     Returns:
-      Floats [*E].
+      Floats of the shape of both together.
 
     Raises:
-      ArgumentError: if shapes differ, or `indices` does not hold integers.
+      ArgumentError: if the shapes do not broadcast, or `indices` does not hold integers.
 
     Example:
       >>> import jax.numpy as jnp
@@ -209,9 +227,7 @@ def unnormalize(state: PopArtState, normalized: ArrayLike, indices: ArrayLike) -
       >>> float(rlx.unnormalize(state, 2.0, 0))
       5.0
     """
-    normalized, indices = check(
-        "unnormalize", normalized=(normalized, "[*E]", "real"), indices=(indices, "[*E]", "int")
-    )
+    normalized, indices = check_broadcast("unnormalize", normalized=(normalized, "real"), indices=(indices, "int"))
     return jnp.asarray(state.scale)[indices] * normalized + jnp.asarray(state.shift)[indices]
 
 
@@ -221,7 +237,7 @@ def unnormalize_linear(state: PopArtState, inputs: ArrayLike, indices: ArrayLike
     Args:
       state: statistics.
       inputs: normalised outputs of the layer, floats [*E, num_outputs].
-      indices: which output to select, integers [*E].
+      indices: which output to select, integers that broadcast against the leading axes of `inputs`.
 
     Returns:
       `PopArtOutput(normalized, unnormalized)`, each floats [*E].
@@ -236,6 +252,17 @@ def unnormalize_linear(state: PopArtState, inputs: ArrayLike, indices: ArrayLike
       >>> float(rlx.unnormalize_linear(state, jnp.array([3.0, 4.0]), 1).unnormalized)
       9.0
     """
-    inputs, indices = check("unnormalize_linear", inputs=(inputs, "[*E, N]", "float"), indices=(indices, "[*E]", "int"))
-    selected = pick(inputs, indices)
+    name = "unnormalize_linear"
+    inputs, indices = check(name, inputs=(inputs, "[*E, N]", "float"), indices=(indices, "[*I]", "int"))
+    inputs, indices = check_broadcast(name, inputs=(inputs, "float"), indices=(indices[..., None], "int"))
+    shape = jnp.broadcast_shapes(inputs.shape[:-1], indices.shape[:-1])
+    indices = jnp.broadcast_to(indices[..., 0], shape)
+    selected = pick(jnp.broadcast_to(inputs, shape + inputs.shape[-1:]), indices)
     return PopArtOutput(selected, unnormalize(state, selected, indices))
+
+
+def _check_settings(function: str, step_size: ArrayLike, scale_lb: ArrayLike, scale_ub: ArrayLike) -> None:
+    check_numbers(
+        function, step_size=(step_size, "[0, 1]"), scale_lb=(scale_lb, "[0, inf)"), scale_ub=(scale_ub, "(0, inf]")
+    )
+    check_ascending(function, strictly=False, scale_lb=scale_lb, scale_ub=scale_ub)

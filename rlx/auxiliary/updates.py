@@ -32,14 +32,14 @@ def periodic_update(new_tensors: PyTree, old_tensors: PyTree, steps: ArrayLike, 
     Args:
       new_tensors: tree of arrays, for instance the parameters that are learned.
       old_tensors: tree of the same structure, shapes and dtypes, for instance those of the target network.
-      steps: number of steps so far, integer [].
-      update_period: every how many steps to update, integer [].
+      steps: number of steps so far, number [].
+      update_period: every how many steps to update, positive number [].
 
     Returns:
       `new_tensors` if `steps` is a multiple of `update_period` (0 is one), else `old_tensors`.
 
     Raises:
-      ArgumentError: if `steps` or `update_period` is not an integer scalar.
+      ArgumentError: if `steps` or `update_period` is not a scalar, or the period not positive.
 
     Example:
       >>> import rlx
@@ -47,6 +47,8 @@ def periodic_update(new_tensors: PyTree, old_tensors: PyTree, steps: ArrayLike, 
       2.0
     """
     steps, update_period = check(
-        "periodic_update", steps=(steps, "[]", "int"), update_period=(update_period, "[]", "int")
+        "periodic_update",
+        steps=(steps, "[]", "number"),
+        update_period=(update_period, "[]", "number in (0, inf]"),
     )
     return conditional_update(new_tensors, old_tensors, jnp.mod(steps, update_period) == 0)

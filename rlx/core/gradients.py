@@ -58,8 +58,7 @@ def stoppable(function: Callable[_P, _R]) -> Callable[_P, _R]:
             # An operator that is built on another one answers in its own name for an argument that it handed on.
             inner, _, rest = str(error).partition(": argument `")
             if inner != function.__name__ and rest.split("`")[0] in signature.parameters:
-                message = f"{function.__name__}: argument `{rest}".replace(f"rlx.{inner})", f"rlx.{function.__name__})")
-                raise type(error)(message) from None
+                raise type(error)(f"{function.__name__}: argument `{rest}") from None
             raise
 
     return accepting_both

@@ -30,7 +30,7 @@ def advantage_weighted_loss(
       log_probs_t: log π(a_t | s_t) of the actions in the data, floats [T].
       adv_t: A_t, their advantages, numbers [T].
       temperature: β > 0, number [], in the unit of the advantages.
-      max_weight: w_max, number []; the largest weight of a step.
+      max_weight: w_max > 0, number []; the largest weight of a step.
       stop_target_gradients: whether the weights are constants to gradients.
       mask_t: mask [T], false for steps that do not count, whatever they hold. By default all count.
 
@@ -50,8 +50,8 @@ def advantage_weighted_loss(
         "advantage_weighted_loss",
         log_probs_t=(log_probs_t, "[T]", "float"),
         adv_t=(adv_t, "[T]", "real"),
-        temperature=(temperature, "[]", "real"),
-        max_weight=(max_weight, "[]", "real"),
+        temperature=(temperature, "[]", "real in (0, inf]"),
+        max_weight=(max_weight, "[]", "real in (0, inf]"),
         mask_t=(given_mask(mask_t), "[] or [T]", "mask"),
     )
     log_probs_t, adv_t = keep(mask_t, log_probs_t, adv_t)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.arrays import scale_down, weigh
-from rlx.core.checks import check, require
+from rlx.core.checks import check, check_numbers, require, whole_number
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike, Projection
 
@@ -29,7 +29,7 @@ class LagrangePenalty(NamedTuple):
     """
 
     alpha: Any  # [] or [D]: the multiplier, before projection to positive numbers
-    epsilon: Any  # []: the bound of the constraint
+    epsilon: Any  # []: the bound of the constraint, not negative
     per_dimension: bool = False  # whether the constraint is on each of the last axis' entries
 
 
@@ -83,10 +83,10 @@ def mpo_loss(
       kl_constraints: (KL divergence of the old from the new policy, its penalty) for each constraint of the M-step;
         divergences are floats [*E], or [*E, D] for penalties per dimension. May be empty.
       projection_operator: makes dual variables positive.
-      policy_loss_weight: weight of the policy loss.
-      temperature_loss_weight: weight of the temperature loss.
-      kl_loss_weight: weight of the KL penalties.
-      alpha_loss_weight: weight of their dual losses.
+      policy_loss_weight: weight, not negative, of the policy loss.
+      temperature_loss_weight: weight, not negative, of the temperature loss.
+      kl_loss_weight: weight, not negative, of the KL penalties.
+      alpha_loss_weight: weight, not negative, of their dual losses.
       sample_axis: which axis runs over the sampled actions.
       use_stop_gradient: whether weights, and each side of the penalties' dual problems, are constants to the other.
 
@@ -108,6 +108,13 @@ def mpo_loss(
         "mpo_loss",
         sample_log_probs=(sample_log_probs, "[*E]", "float"),
         sample_q_values=(sample_q_values, "[*E]", "float"),
+    )
+    check_loss_weights(
+        "mpo_loss",
+        policy_loss_weight=policy_loss_weight,
+        temperature_loss_weight=temperature_loss_weight,
+        kl_loss_weight=kl_loss_weight,
+        alpha_loss_weight=alpha_loss_weight,
     )
     temperature_loss, weights, num_samples = mpo_compute_weights_and_temperature_loss(
         sample_q_values, temperature_constraint, projection_operator, sample_axis
@@ -157,9 +164,9 @@ def mpo_compute_weights_and_temperature_loss(
     """
     name = "mpo_compute_weights_and_temperature_loss"
     (q_values,) = check(name, sample_q_values=(sample_q_values, "[*E]", "float"))
-    require(
-        name, "sample_axis", -q_values.ndim <= sample_axis < q_values.ndim, sample_axis, "an axis of `sample_q_values`"
-    )
+    check_penalty(name, "temperature_constraint", temperature_constraint)
+    sample_axis = whole_number(name, "sample_axis", sample_axis, "an axis of `sample_q_values`", -q_values.ndim)
+    require(name, "sample_axis", sample_axis < q_values.ndim, sample_axis, "an axis of `sample_q_values`")
     num_samples = q_values.shape[sample_axis]
     temperature = projection_operator(jnp.asarray(temperature_constraint.alpha))
     scaled = scale_down(q_values, temperature)
@@ -228,6 +235,7 @@ def kl_constraint_loss(
       >>> [float(x) for x in rlx.kl_constraint_loss(jnp.array(1.0), penalty, lambda x: x)]
       [2.0, -1.0, 2.0]
     """
+    check_penalty("kl_constraint_loss", "penalty", penalty)
     (kl,) = check("kl_constraint_loss", kl=(kl, "[*E, D]" if penalty.per_dimension else "[*E]", "float"))
     alpha = projection_operator(jnp.asarray(penalty.alpha))
     multiplier = alpha if alpha.ndim in (0, kl.ndim) else alpha.reshape((1,) * (kl.ndim - alpha.ndim) + alpha.shape)
@@ -244,6 +252,22 @@ def kl_constraint_loss(
 def weighted_terms(*terms: tuple[ArrayLike, Array]) -> Array:
     """Σ_i w_i x_i of settings w_i and losses x_i; a term of weight 0 may be anything."""
     return functools.reduce(operator.add, [weigh(jnp.asarray(weight), loss) for weight, loss in terms])
+
+
+def check_penalty(function: str, argument: str, penalty: LagrangePenalty) -> None:
+    """Checks that a multiplier is made of numbers, and its bound not negative."""
+    check(
+        function,
+        **{
+            f"{argument}.alpha": (penalty.alpha, "[*A]", "real"),
+            f"{argument}.epsilon": (penalty.epsilon, "[*E]", "real in [0, inf)"),
+        },
+    )
+
+
+def check_loss_weights(function: str, **weights: float) -> None:
+    """Checks that the weights of the parts of a loss are not negative."""
+    check_numbers(function, **{name: (weight, "[0, inf)") for name, weight in weights.items()})
 
 
 def _kl_losses(kl_constraints: KlConstraints, projection: Projection, stop: bool, like: Array) -> tuple[Array, Array]:

@@ -38,7 +38,7 @@ def cmpo_policy(prior_logits: ArrayLike, adv: ArrayLike, clip_value: ArrayLike =
         "cmpo_policy",
         prior_logits=(prior_logits, "[A]", "float"),
         adv=(adv, "[A]", "real"),
-        clip_value=(clip_value, "[]", "real"),
+        clip_value=(clip_value, "[]", "real in [0, inf]"),
     )
     return jnp.exp(_log_cmpo(prior_logits, adv, clip_value))
 
@@ -81,7 +81,7 @@ def cmpo_loss(
         logits=(logits, "[A]", "float"),
         prior_logits=(prior_logits, "[A]", "float"),
         adv=(adv, "[A]", "real"),
-        clip_value=(clip_value, "[]", "real"),
+        clip_value=(clip_value, "[]", "real in [0, inf]"),
     )
     log_target = maybe_stop(_log_cmpo(prior_logits, adv, clip_value), stop_target_gradients)
     return categorical_kl(log_target, jax.nn.log_softmax(logits))
@@ -105,7 +105,7 @@ def sampled_cmpo_loss(
       sample_log_probs: log π(a_i) of actions sampled from the prior policy, under the policy that learns, floats [N].
       sample_adv: their normalised advantages, numbers [N].
       clip_value: c ≥ 0, number [].
-      initial_normalizer: z_init, number []; a guess of the normaliser.
+      initial_normalizer: z_init ≥ 0, number []; a guess of the normaliser.
       stop_target_gradients: whether the advantages are constants to gradients.
 
     Returns:
@@ -124,8 +124,8 @@ def sampled_cmpo_loss(
         "sampled_cmpo_loss",
         sample_log_probs=(sample_log_probs, "[N]", "float"),
         sample_adv=(sample_adv, "[N]", "real"),
-        clip_value=(clip_value, "[]", "real"),
-        initial_normalizer=(initial_normalizer, "[]", "real"),
+        clip_value=(clip_value, "[]", "real in [0, inf]"),
+        initial_normalizer=(initial_normalizer, "[]", "real in [0, inf)"),
     )
     gains = jnp.exp(jnp.clip(maybe_stop(sample_adv, stop_target_gradients), -clip_value, clip_value))
     normalizers = (initial_normalizer + jnp.sum(gains) - gains) / max(gains.shape[0], 1)
@@ -163,7 +163,7 @@ def muesli_policy_loss(
       q_adv_t: normalised advantages of all actions, from the model, numbers [T, A].
       kl_weight: λ ≥ 0, number [].
       clip_value: c ≥ 0, number [].
-      clip_rho_threshold: ρ̄, number [].
+      clip_rho_threshold: ρ̄ ≥ 0, number [].
       stop_target_gradients: whether advantages, and the CMPO policy, are constants to gradients.
       mask_t: mask [T], false for steps that do not count, whatever they hold. By default all count.
 
@@ -188,9 +188,9 @@ def muesli_policy_loss(
         rho_t=(rho_t, "[T]", "real"),
         prior_logits_t=(prior_logits_t, "[T, A]", "float"),
         q_adv_t=(q_adv_t, "[T, A]", "real"),
-        kl_weight=(kl_weight, "[]", "real"),
-        clip_value=(clip_value, "[]", "real"),
-        clip_rho_threshold=(clip_rho_threshold, "[]", "real"),
+        kl_weight=(kl_weight, "[]", "real in [0, inf)"),
+        clip_value=(clip_value, "[]", "real in [0, inf]"),
+        clip_rho_threshold=(clip_rho_threshold, "[]", "real in [0, inf]"),
         mask_t=(given_mask(mask_t), "[] or [T]", "mask"),
     )
     mask_t = jnp.broadcast_to(mask_t, a_t.shape)

@@ -177,7 +177,7 @@ def clipped_surrogate_pg_loss(
     Args:
       prob_ratios_t: r_t = π(a_t) / π_old(a_t), floats [T].
       adv_t: advantages of the actions, numbers [T].
-      epsilon: ε, number [].
+      epsilon: ε ≥ 0, number [].
       use_stop_gradient: whether the advantages are constants to gradients.
 
     Returns:
@@ -196,7 +196,7 @@ def clipped_surrogate_pg_loss(
         "clipped_surrogate_pg_loss",
         prob_ratios_t=(prob_ratios_t, "[T]", "float"),
         adv_t=(adv_t, "[T]", "real"),
-        epsilon=(epsilon, "[]", "real"),
+        epsilon=(epsilon, "[]", "real in [0, inf]"),
     )
     return -jnp.mean(clipped_surrogate(prob_ratios_t, maybe_stop(adv_t, use_stop_gradient), epsilon, epsilon))
 
@@ -212,7 +212,8 @@ def dpg_loss(
     Args:
       a_t: action from the policy, floats [D].
       dqda_t: gradient of the action value with respect to the action, floats [D].
-      dqda_clipping: largest Euclidean norm of `dqda_t`, number [], beyond which it is scaled down; None for no limit.
+      dqda_clipping: largest Euclidean norm of `dqda_t`, number [] ≥ 0, beyond which it is scaled down; None for no
+        limit.
       use_stop_gradient: whether the target a_t + ∂q/∂a is a constant to gradients.
 
     Returns:
@@ -229,7 +230,7 @@ def dpg_loss(
     """
     a_t, dqda_t = check("dpg_loss", a_t=(a_t, "[D]", "float"), dqda_t=(dqda_t, "[D]", "float"))
     if dqda_clipping is not None:
-        (limit,) = check("dpg_loss", dqda_clipping=(dqda_clipping, "[]", "real"))
+        (limit,) = check("dpg_loss", dqda_clipping=(dqda_clipping, "[]", "real in [0, inf)"))
         squared_norm = jnp.sum(jnp.square(dqda_t))
         too_long = squared_norm > jnp.square(limit)
         dqda_t = jnp.where(too_long, limit / jnp.sqrt(jnp.where(too_long, squared_norm, 1)), 1) * dqda_t

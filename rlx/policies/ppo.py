@@ -51,7 +51,7 @@ def clipped_value_loss(
         v_t=(v_t, "[T]", "float"),
         old_v_t=(old_v_t, "[T]", "float"),
         target_t=(target_t, "[T]", "real"),
-        epsilon=(epsilon, "[]", "real"),
+        epsilon=(epsilon, "[]", "real in [0, inf]"),
         mask_t=(given_mask(mask_t), "[] or [T]", "mask"),
     )
     old_v_t, target_t = maybe_stop((old_v_t, target_t), stop_target_gradients)
@@ -100,7 +100,7 @@ def kl_penalty_pg_loss(
         prob_ratios_t=(prob_ratios_t, "[T]", "float"),
         adv_t=(adv_t, "[T]", "real"),
         kl_t=(kl_t, "[T]", "float"),
-        kl_weight=(kl_weight, "[]", "real"),
+        kl_weight=(kl_weight, "[]", "real in [0, inf)"),
         mask_t=(given_mask(mask_t), "[] or [T]", "mask"),
     )
     adv_t, kl_weight = maybe_stop((adv_t, kl_weight), stop_target_gradients)
@@ -121,9 +121,9 @@ def adaptive_kl_weight(
     Call it once after each update of the policy.
 
     Args:
-      kl_weight: β, the coefficient used in the last update, float [].
+      kl_weight: β ≥ 0, the coefficient used in the last update, float [].
       kl: mean KL(π_old ‖ π) after it, in nats, float [].
-      target_kl: the divergence that an update should have, number [].
+      target_kl: the divergence that an update should have, number [] ≥ 0.
       tolerance: how far off the target, as a factor, the divergence may be, number [] ≥ 1.
       factor: what the coefficient is multiplied or divided by, number [] ≥ 1.
 
@@ -140,11 +140,11 @@ def adaptive_kl_weight(
     """
     kl_weight, kl, target_kl, tolerance, factor = check(
         "adaptive_kl_weight",
-        kl_weight=(kl_weight, "[]", "float"),
+        kl_weight=(kl_weight, "[]", "float in [0, inf)"),
         kl=(kl, "[]", "float"),
-        target_kl=(target_kl, "[]", "real"),
-        tolerance=(tolerance, "[]", "real"),
-        factor=(factor, "[]", "real"),
+        target_kl=(target_kl, "[]", "real in [0, inf)"),
+        tolerance=(tolerance, "[]", "real in [1, inf)"),
+        factor=(factor, "[]", "real in [1, inf)"),
     )
     lowered = jnp.where(kl < target_kl / tolerance, kl_weight / factor, kl_weight)
     return jnp.where(kl > target_kl * tolerance, kl_weight * factor, lowered)

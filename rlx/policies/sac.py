@@ -41,7 +41,7 @@ def sac_actor_loss(
         "sac_actor_loss",
         q_t=(q_t, "[N]", "float"),
         log_prob_t=(log_prob_t, "[]", "float"),
-        temperature=(temperature, "[]", "real"),
+        temperature=(temperature, "[]", "real in [0, inf)"),
     )
     return weigh(maybe_stop(temperature, stop_target_gradients), log_prob_t) - jnp.min(q_t)
 
@@ -56,9 +56,9 @@ def sac_temperature_loss(
     Algorithms and Applications", Haarnoja et al. 2018 (https://arxiv.org/abs/1812.05905), equation 18.
 
     Args:
-      temperature: α > 0, float []; pass exp of an unbounded parameter to keep it positive.
+      temperature: α ≥ 0, float []; pass exp of an unbounded parameter to keep it positive.
       log_prob_t: log π(a_t | s_t) of a sampled action, float [].
-      target_entropy: H̄ in nats, number []; minus the number of action dimensions is usual.
+      target_entropy: H̄ in nats, finite number []; minus the number of action dimensions is usual.
       stop_target_gradients: whether the log-probability is a constant to gradients.
 
     Returns:
@@ -74,8 +74,8 @@ def sac_temperature_loss(
     """
     temperature, log_prob_t, target_entropy = check(
         "sac_temperature_loss",
-        temperature=(temperature, "[]", "float"),
+        temperature=(temperature, "[]", "float in [0, inf)"),
         log_prob_t=(log_prob_t, "[]", "float"),
-        target_entropy=(target_entropy, "[]", "real"),
+        target_entropy=(target_entropy, "[]", "real in (-inf, inf)"),
     )
     return -weigh(temperature, maybe_stop(log_prob_t + target_entropy, stop_target_gradients))

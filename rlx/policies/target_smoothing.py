@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.checks import check
+from rlx.core.checks import check, check_ascending
 from rlx.core.types import Array, ArrayLike
 
 
@@ -26,7 +26,7 @@ def smoothed_target_action(
       stddev: σ ≥ 0, number [] or [D], in the unit of the actions.
       noise_clip: c ≥ 0, number [] or [D].
       min_action: least action, number [] or [D].
-      max_action: greatest action, number [] or [D].
+      max_action: greatest action, number [] or [D], at least `min_action`.
 
     Returns:
       The smoothed action, floats [D].
@@ -40,13 +40,14 @@ def smoothed_target_action(
       >>> rlx.smoothed_target_action(jax.random.key(0), jnp.array([0.5, 2.0]), stddev=0.0).tolist()
       [0.5, 1.0]
     """
-    a_t, stddev, noise_clip, min_action, max_action = check(
+    a_t, stddev, noise_clip, least, greatest = check(
         "smoothed_target_action",
         a_t=(a_t, "[D]", "float"),
-        stddev=(stddev, "[] or [D]", "real"),
-        noise_clip=(noise_clip, "[] or [D]", "real"),
-        min_action=(min_action, "[] or [D]", "real"),
-        max_action=(max_action, "[] or [D]", "real"),
+        stddev=(stddev, "[] or [D]", "real in [0, inf)"),
+        noise_clip=(noise_clip, "[] or [D]", "real in [0, inf]"),
+        min_action=(min_action, "[] or [D]", "real in [-inf, inf]"),
+        max_action=(max_action, "[] or [D]", "real in [-inf, inf]"),
     )
+    check_ascending("smoothed_target_action", strictly=False, min_action=min_action, max_action=max_action)
     noise = stddev * jax.random.normal(key, a_t.shape, a_t.dtype)
-    return jnp.clip(a_t + jnp.clip(noise, -noise_clip, noise_clip), min_action, max_action)
+    return jnp.clip(a_t + jnp.clip(noise, -noise_clip, noise_clip), least, greatest)

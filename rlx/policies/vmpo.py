@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.arrays import AllSum, scale_down, weigh
-from rlx.core.checks import check, require
+from rlx.core.checks import check, check_numbers, require
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import keep
 from rlx.core.types import Array, ArrayLike, Projection
@@ -14,6 +14,8 @@ from rlx.policies.mpo import (
     KlConstraints,
     LagrangePenalty,
     MpoOutputs,
+    check_loss_weights,
+    check_penalty,
     clip_to_positive,
     compute_parametric_kl_penalty_and_dual_loss,
     weighted_terms,
@@ -55,10 +57,10 @@ def vmpo_loss(
       restarting_weights: numbers [*E], 0 for steps that start an episode, which the agent could not influence, else 1.
       importance_weights: importance ratios, numbers [*E].
       top_k_fraction: fraction of the examples, those of largest advantage, to learn from, in (0, 1].
-      policy_loss_weight: weight of the policy loss.
-      temperature_loss_weight: weight of the temperature loss.
-      kl_loss_weight: weight of the KL penalties.
-      alpha_loss_weight: weight of their dual losses.
+      policy_loss_weight: weight, not negative, of the policy loss.
+      temperature_loss_weight: weight, not negative, of the temperature loss.
+      kl_loss_weight: weight, not negative, of the KL penalties.
+      alpha_loss_weight: weight, not negative, of their dual losses.
       axis_name: name of an axis of `jax.pmap` or `jax.vmap` that holds further examples, or None.
       use_stop_gradient: whether weights, and each side of the penalties' dual problems, are constants to the other.
 
@@ -88,6 +90,13 @@ def vmpo_loss(
         top_k_fraction,
         axis_name,
         use_stop_gradient,
+    )
+    check_loss_weights(
+        "vmpo_loss",
+        policy_loss_weight=policy_loss_weight,
+        temperature_loss_weight=temperature_loss_weight,
+        kl_loss_weight=kl_loss_weight,
+        alpha_loss_weight=alpha_loss_weight,
     )
     num_examples = AllSum(axis_name)(jnp.ones_like(log_probs))
     policy_loss = num_examples * weigh(maybe_stop(weights, use_stop_gradient), -log_probs)
@@ -147,6 +156,7 @@ def vmpo_compute_weights_and_temperature_loss(
     advantages, restarting, importance = _check(
         "vmpo_compute_weights_and_temperature_loss", advantages, restarting_weights, importance_weights
     )
+    check_penalty("vmpo_compute_weights_and_temperature_loss", "temperature_constraint", temperature_constraint)
     temperature = projection_operator(jnp.asarray(temperature_constraint.alpha))
     advantages, importance = keep(restarting != 0, advantages, importance)
     scaled = scale_down(advantages, temperature)
@@ -201,7 +211,7 @@ def get_top_k_weights(
         scaled_advantages=(scaled_advantages, "[*E]", "float"),
         restarting_weights=(restarting_weights, "[*E]", "real"),
     )
-    require(name, "top_k_fraction", 0 < top_k_fraction <= 1, top_k_fraction, "a fraction in (0, 1]")
+    check_numbers(name, top_k_fraction=(top_k_fraction, "(0, 1]"))
     valid = jax.lax.stop_gradient(jnp.where(restarting > 0, scaled, -jnp.inf))
     everyone = valid.ravel() if axis_name is None else jax.lax.all_gather(valid, axis_name).ravel()
     k = int(top_k_fraction * everyone.size)

@@ -48,7 +48,7 @@ def group_relative_advantages(
     rewards, epsilon, mask = check(
         "group_relative_advantages",
         rewards=(rewards, "[G]", "real"),
-        epsilon=(epsilon, "[]", "real"),
+        epsilon=(epsilon, "[]", "real in [0, inf)"),
         mask=(given_mask(mask), "[] or [G]", "mask"),
     )
     gain, mask = _gains(rewards, mask)

@@ -36,8 +36,8 @@ def dapo_loss(
       old_log_probs_t: those under the policy that sampled them, floats [G, T].
       adv: advantages of the answers, numbers [G], see `rlx.group_relative_advantages`.
       mask_t: mask [G, T], false for tokens that do not count, whatever they hold. By default all count.
-      epsilon_low: ε_low, number [].
-      epsilon_high: ε_high, number [].
+      epsilon_low: ε_low ≥ 0, number [].
+      epsilon_high: ε_high ≥ 0, number [].
       stop_target_gradients: whether all but `log_probs_t` are constants to gradients.
 
     Returns:
@@ -82,8 +82,8 @@ def cispo_loss(
       old_log_probs_t: those under the policy that sampled them, floats [G, T].
       adv: advantages of the answers, numbers [G], see `rlx.group_relative_advantages`.
       mask_t: mask [G, T], false for tokens that do not count, whatever they hold. By default all count.
-      epsilon_low: ε_low, number [].
-      epsilon_high: ε_high, number [].
+      epsilon_low: ε_low ≥ 0, number [].
+      epsilon_high: ε_high ≥ 0, number [].
       stop_target_gradients: whether the advantages are constants to gradients; the weights always are.
 
     Returns:
@@ -167,8 +167,8 @@ def _check(
         log_probs_t=(log_probs_t, "[G, T]", "float"),
         old_log_probs_t=(old_log_probs_t, "[G, T]", "float"),
         adv=(adv, "[G]", "real"),
-        epsilon_low=(epsilon_low, "[]", "real"),
-        epsilon_high=(epsilon_high, "[]", "real"),
+        epsilon_low=(epsilon_low, "[]", "real in [0, inf]"),
+        epsilon_high=(epsilon_high, "[]", "real in [0, inf]"),
         mask_t=(given_mask(mask_t), "[] or [G, T]", "mask"),
     )
     old_log_probs_t, adv = maybe_stop((old_log_probs_t, adv), stop)

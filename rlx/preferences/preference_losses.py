@@ -39,7 +39,7 @@ def dpo_loss(
       stop_target_gradients: whether the reference is a constant to gradients.
       chosen_mask_t: mask [T], false for tokens that do not count, whatever they hold. By default all count.
       rejected_mask_t: mask [U], likewise.
-      label_smoothing: ε in [0, ½), number [].
+      label_smoothing: ε in [0, ½], number [].
 
     Returns:
       The loss, float []. A sequence without tokens has log-ratio 0.
@@ -59,8 +59,8 @@ def dpo_loss(
         (chosen_log_probs_t, rejected_log_probs_t, ref_chosen_log_probs_t, ref_rejected_log_probs_t),
         (chosen_mask_t, rejected_mask_t),
         stop_target_gradients,
-        beta=beta,
-        label_smoothing=label_smoothing,
+        beta=(beta, "(0, inf)"),
+        label_smoothing=(label_smoothing, "[0, 0.5]"),
     )
     margin = scale_up(margin, beta)
     right, wrong = jax.nn.softplus(-margin), jax.nn.softplus(margin)
@@ -113,7 +113,7 @@ def ipo_loss(
         (chosen_log_probs_t, rejected_log_probs_t, ref_chosen_log_probs_t, ref_rejected_log_probs_t),
         (chosen_mask_t, rejected_mask_t),
         stop_target_gradients,
-        tau=tau,
+        tau=(tau, "(0, inf)"),
     )
     return jnp.square(margin - 1 / (2 * tau))
 
@@ -145,8 +145,8 @@ def kto_loss(
       beta: β > 0, number [].
       stop_target_gradients: whether the reference policy and the reference point are constants to gradients.
       mask_t: mask [T], false for tokens that do not count, whatever they hold. By default all count.
-      desirable_weight: λ_D, number [].
-      undesirable_weight: λ_U, number [].
+      desirable_weight: λ_D ≥ 0, number [].
+      undesirable_weight: λ_U ≥ 0, number [].
 
     Returns:
       The loss, float []. A sequence without tokens has h = 0.
@@ -166,9 +166,9 @@ def kto_loss(
             log_probs_t=(log_probs_t, "[T]", "float"),
             ref_log_probs_t=(ref_log_probs_t, "[T]", "float"),
             reference_point=(reference_point, "[]", "real"),
-            beta=(beta, "[]", "real"),
-            desirable_weight=(desirable_weight, "[]", "real"),
-            undesirable_weight=(undesirable_weight, "[]", "real"),
+            beta=(beta, "[]", "real in (0, inf)"),
+            desirable_weight=(desirable_weight, "[]", "real in [0, inf)"),
+            undesirable_weight=(undesirable_weight, "[]", "real in [0, inf)"),
             desirable=(desirable, "[]", "mask"),
             mask_t=(given_mask(mask_t), "[] or [T]", "mask"),
         )
@@ -234,7 +234,7 @@ def _margin(
     log_probs: tuple[ArrayLike, ArrayLike, ArrayLike, ArrayLike],
     masks: tuple[ArrayLike | None, ArrayLike | None],
     stop: bool,
-    **settings: ArrayLike,
+    **settings: tuple[ArrayLike, str],
 ) -> tuple[Array, list[Array]]:
     """The difference of the log-ratios of a pair of answers, and the checked settings."""
     chosen, rejected, ref_chosen, ref_rejected, chosen_mask, rejected_mask, *rest = check(
@@ -245,7 +245,7 @@ def _margin(
         ref_rejected_log_probs_t=(log_probs[3], "[U]", "float"),
         chosen_mask_t=(given_mask(masks[0]), "[] or [T]", "mask"),
         rejected_mask_t=(given_mask(masks[1]), "[] or [U]", "mask"),
-        **{key: (value, "[]", "real") for key, value in settings.items()},
+        **{key: (value, "[]", f"real in {interval}") for key, (value, interval) in settings.items()},
     )
     ref_chosen, ref_rejected = maybe_stop((ref_chosen, ref_rejected), stop)
     margin = _log_ratio(chosen, ref_chosen, chosen_mask) - _log_ratio(rejected, ref_rejected, rejected_mask)

@@ -75,10 +75,10 @@ def grpo_loss(
       old_log_probs_t: those under the policy that sampled them, floats [T].
       adv_t: advantage of the answer, number [], see `rlx.group_relative_advantages`; or of each token, numbers [T].
       mask_t: mask [T], false for tokens that do not count (prompt, padding), whatever they hold. By default all count.
-      epsilon: ε, number [].
+      epsilon: ε ≥ 0, number [].
       stop_target_gradients: whether all but `log_probs_t` are constants to gradients.
       ref_log_probs_t: log-probabilities under the reference policy, floats [T]; without it there is no penalty.
-      kl_weight: β, number [].
+      kl_weight: β ≥ 0, number [].
 
     Returns:
       The loss, float []; 0 if no token counts.
@@ -134,11 +134,11 @@ def dr_grpo_loss(
       old_log_probs_t: those under the policy that sampled them, floats [T].
       adv_t: advantage of the answer, number [], or of each token, numbers [T].
       mask_t: mask [T], false for tokens that do not count (prompt, padding), whatever they hold. By default all count.
-      epsilon: ε, number [].
+      epsilon: ε ≥ 0, number [].
       stop_target_gradients: whether all but `log_probs_t` are constants to gradients.
       max_length: L, a positive number of tokens, the same for all answers; by default T, counting masked tokens too.
       ref_log_probs_t: log-probabilities under the reference policy, floats [T]; without it there is no penalty.
-      kl_weight: β, number [].
+      kl_weight: β ≥ 0, number [].
 
     Returns:
       The loss, float []; 0 if no token counts.
@@ -190,8 +190,8 @@ def gspo_loss(
       old_log_probs_t: those under the policy that sampled them, floats [T].
       adv: advantage of the answer, number [].
       mask_t: mask [T], false for tokens that do not count (prompt, padding), whatever they hold. By default all count.
-      epsilon_low: ε_low, number [].
-      epsilon_high: ε_high, number [].
+      epsilon_low: ε_low ≥ 0, number [].
+      epsilon_high: ε_high ≥ 0, number [].
       stop_target_gradients: whether all but `log_probs_t` are constants to gradients.
 
     Returns:
@@ -212,8 +212,8 @@ def gspo_loss(
         log_probs_t=(log_probs_t, "[T]", "float"),
         old_log_probs_t=(old_log_probs_t, "[T]", "float"),
         adv=(adv, "[]", "real"),
-        epsilon_low=(epsilon_low, "[]", "real"),
-        epsilon_high=(epsilon_high, "[]", "real"),
+        epsilon_low=(epsilon_low, "[]", "real in [0, inf]"),
+        epsilon_high=(epsilon_high, "[]", "real in [0, inf]"),
         mask_t=(given_mask(mask_t), "[] or [T]", "mask"),
     )
     old_log_probs_t, adv = maybe_stop((old_log_probs_t, adv), stop_target_gradients)
@@ -241,8 +241,8 @@ def _token_losses(
         log_probs_t=(log_probs_t, "[T]", "float"),
         old_log_probs_t=(old_log_probs_t, "[T]", "float"),
         adv_t=(adv_t, "[] or [T]", "real"),
-        epsilon=(epsilon, "[]", "real"),
-        kl_weight=(kl_weight, "[]", "real"),
+        epsilon=(epsilon, "[]", "real in [0, inf]"),
+        kl_weight=(kl_weight, "[]", "real in [0, inf)"),
         mask_t=(given_mask(mask_t), "[] or [T]", "mask"),
         **({} if ref_log_probs_t is None else {"ref_log_probs_t": (ref_log_probs_t, "[T]", "float")}),
     )

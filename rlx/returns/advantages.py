@@ -54,7 +54,7 @@ def truncated_generalized_advantage_estimation(
         name,
         r_t=(r_t, "[T]", "real"),
         discount_t=(discount_t, "[T]", "real"),
-        lambda_=(lambda_, "[] or [T] or [1]", "real"),
+        lambda_=(lambda_, "[] or [T] or [1]", "real in [0, 1] if []"),
         values=(values, "[T+1]", "float"),
     )
     v_t, goes_on_t = split_at_truncations(name, values[1:], truncation_t, truncation_value_t)
@@ -113,7 +113,7 @@ def importance_corrected_td_errors(
         r_t=(r_t, "[T]", "real"),
         discount_t=(discount_t, "[T]", "real"),
         rho_tm1=(rho_tm1, "[T]", "real"),
-        lambda_=(lambda_, "[] or [T] or [1]", "real"),
+        lambda_=(lambda_, "[] or [T] or [1]", "real in [0, 1] if []"),
         values=(values, "[T+1]", "float"),
     )
     v_tm1 = values[:-1]

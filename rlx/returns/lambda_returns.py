@@ -56,7 +56,7 @@ def lambda_returns(
         r_t=(r_t, "[T]", "real"),
         discount_t=(discount_t, "[T]", "real"),
         v_t=(v_t, "[T]", "float"),
-        lambda_=(lambda_, "[] or [T] or [1]", "real"),
+        lambda_=(lambda_, "[] or [T] or [1]", "real in [0, 1] if []"),
     )
     v_t, goes_on_t = split_at_truncations("lambda_returns", v_t, truncation_t, truncation_value_t)
     returns = bootstrapped_returns(r_t, discount_t, v_t, lambda_, goes_on_t)

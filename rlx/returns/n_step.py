@@ -60,7 +60,7 @@ def n_step_bootstrapped_returns(
         r_t=(r_t, "[T]", "real"),
         discount_t=(discount_t, "[T]", "real"),
         v_t=(v_t, "[T]", "float"),
-        lambda_t=(lambda_t, "[] or [T] or [T-1]", "real"),
+        lambda_t=(lambda_t, "[] or [T] or [T-1]", "real in [0, 1] if []"),
     )
     n = whole_number("n_step_bootstrapped_returns", "n", n, "a positive number of steps")
     v_t, goes_on_t = split_at_truncations("n_step_bootstrapped_returns", v_t, truncation_t, truncation_value_t)

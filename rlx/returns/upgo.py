@@ -84,7 +84,7 @@ def upgo_advantages(
       r_t: rewards at times [1, ..., T], numbers [T].
       discount_t: discounts at times [1, ..., T], numbers [T]; 0 where an episode terminated.
       rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1], numbers [T].
-      clip_rho_threshold: ρ̄, number [].
+      clip_rho_threshold: ρ̄ ≥ 0, number [].
       stop_target_gradients: whether the advantages are constants to gradients.
       truncation_t: as in `rlx.upgo_returns`.
       truncation_value_t: as in `rlx.upgo_returns`.
@@ -109,7 +109,7 @@ def upgo_advantages(
         r_t=(r_t, "[T]", "real"),
         discount_t=(discount_t, "[T]", "real"),
         rho_tm1=(rho_tm1, "[T]", "real"),
-        clip_rho_threshold=(clip_rho_threshold, "[]", "real"),
+        clip_rho_threshold=(clip_rho_threshold, "[]", "real in [0, inf]"),
     )
     returns = upgo_returns(r_t, discount_t, v_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t)
     return maybe_stop(jnp.minimum(rho_tm1, threshold) * (returns - v_tm1), stop_target_gradients)

@@ -56,7 +56,7 @@ def vtrace(
       discount_t: discounts at times [1, ..., T], numbers [T]; 0 where an episode terminated.
       rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1], numbers [T].
       lambda_: λ in [0, 1], number [] or [T].
-      clip_rho_threshold: ρ̄, number [].
+      clip_rho_threshold: ρ̄ ≥ 0, number [].
       stop_target_gradients: whether errors plus values, the targets, are constants to gradients; if so, an error's
         gradient is -1 for its own value.
       sample_mask: mask [T], false for steps that are not learnable: they add no error and pass on the next one as it
@@ -117,7 +117,7 @@ def leaky_vtrace(
       rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1], numbers [T].
       alpha_: α in [0, 1], number [] or [T].
       lambda_: λ in [0, 1], number [] or [T].
-      clip_rho_threshold: ρ̄, number [].
+      clip_rho_threshold: ρ̄ ≥ 0, number [].
       stop_target_gradients: as in `vtrace`.
       sample_mask: as in `vtrace`.
       truncation_t: as in `vtrace`.
@@ -175,8 +175,8 @@ def vtrace_td_error_and_advantage(
       discount_t: discounts at times [1, ..., T], numbers [T]; 0 where an episode terminated.
       rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1], numbers [T].
       lambda_: λ in [0, 1], number [] or [T].
-      clip_rho_threshold: ρ̄, number [].
-      clip_pg_rho_threshold: ρ̄_pg, number [].
+      clip_rho_threshold: ρ̄ ≥ 0, number [].
+      clip_pg_rho_threshold: ρ̄_pg ≥ 0, number [].
       stop_target_gradients: whether the targets are constants to gradients, in all three outputs.
       sample_mask: as in `vtrace`.
       truncation_t: as in `vtrace`.
@@ -236,8 +236,8 @@ def leaky_vtrace_td_error_and_advantage(
       rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1], numbers [T].
       alpha: α in [0, 1], number [] or [T].
       lambda_: λ in [0, 1], number [] or [T].
-      clip_rho_threshold: ρ̄, number [].
-      clip_pg_rho_threshold: ρ̄_pg, number [].
+      clip_rho_threshold: ρ̄ ≥ 0, number [].
+      clip_pg_rho_threshold: ρ̄_pg ≥ 0, number [].
       stop_target_gradients: whether the targets are constants to gradients, in all three outputs.
       sample_mask: as in `vtrace`.
       truncation_t: as in `vtrace`.
@@ -309,9 +309,9 @@ def _check(
         r_t=(inputs.r_t, "[T]", "real"),
         discount_t=(inputs.discount_t, "[T]", "real"),
         rho_tm1=(inputs.rho_tm1, "[T]", "real"),
-        lambda_=(inputs.lambda_, "[] or [T] or [1]", "real"),
-        **{key: (value, "[] or [T]", "real") for key, value in thresholds.items()},
-        **({} if alpha_value is None else {alpha_name: (alpha_value, "[] or [T] or [1]", "real")}),
+        lambda_=(inputs.lambda_, "[] or [T] or [1]", "real in [0, 1] if []"),
+        **{key: (value, "[] or [T]", "real in [0, inf]") for key, value in thresholds.items()},
+        **({} if alpha_value is None else {alpha_name: (alpha_value, "[] or [T] or [1]", "real in [0, 1] if []")}),
         **({} if inputs.sample_mask is None else {"sample_mask": (inputs.sample_mask, "[T]", "mask")}),
     )
     mask = None if inputs.sample_mask is None else rest.pop().astype(bool)

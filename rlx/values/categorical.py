@@ -1,5 +1,7 @@
 """Learning distributions of values over a fixed row of atoms."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
@@ -21,13 +23,15 @@ def categorical_l2_project(z_p: ArrayLike, probs: ArrayLike, z_q: ArrayLike) -> 
     Args:
       z_p: atoms of the distribution, floats [L], in any order.
       probs: their probabilities, floats [L].
-      z_q: atoms to project onto, floats [K], increasing; they need not be evenly spaced.
+      z_q: atoms to project onto, floats [K], increasing; they need not be evenly spaced, and equal ones share their
+        mass. Of traced atoms the order cannot be checked: if they are not in order the result is wrong.
 
     Returns:
       Probabilities of the atoms `z_q`, floats [K].
 
     Raises:
-      ArgumentError: if an argument has another rank, length or kind; map over batches with `jax.vmap`.
+      ArgumentError: if an argument has another rank, length or kind, or the atoms projected onto are known and not in
+        order; map over batches with `jax.vmap`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -39,15 +43,28 @@ def categorical_l2_project(z_p: ArrayLike, probs: ArrayLike, z_q: ArrayLike) -> 
         "categorical_l2_project",
         z_p=(z_p, "[L]", "float"),
         probs=(probs, "[L]", "float"),
-        z_q=(z_q, "[K]", "float"),
+        z_q=(z_q, "[K]", "float increasing"),
     )
     z_p = if_used(probs, z_p)
-    gaps = jnp.diff(z_q)
-    one = jnp.ones(1, z_q.dtype)  # beyond either end there is no gap and, after clipping, no mass
-    above, below = jnp.concatenate([gaps, one])[:, None], jnp.concatenate([one, gaps])[:, None]
+    above, below, sharing = _neighbourhood(z_q)
     offset = jnp.clip(z_p, z_q[0], z_q[-1])[None, :] - z_q[:, None]
-    distance = jnp.where(offset >= 0, offset / above, -offset / below)
-    return jnp.sum(jnp.clip(1 - distance, 0, 1) * probs[None, :], axis=-1)
+    distance = jnp.where(offset >= 0, offset / above[:, None], -offset / below[:, None])
+    return jnp.sum(jnp.clip(1 - distance, 0, 1) * probs[None, :], axis=-1) / sharing
+
+
+@functools.partial(jax.jit, inline=True)  # traced once for each number of atoms
+def _neighbourhood(z: Array) -> tuple[Array, Array, Array]:
+    """Of each of the increasing atoms [K] the gaps to the next higher and lower one, and how many equal it.
+
+    Beyond either end there is no gap and, after clipping, no mass.
+    """
+    rises, end, inf = z[1:] > z[:-1], jnp.ones(1, bool), jnp.full(1, jnp.inf, z.dtype)
+    higher = jax.lax.cummin(jnp.concatenate([jnp.where(rises, z[1:], jnp.inf), inf]), reverse=True)
+    lower = jax.lax.cummax(jnp.concatenate([-inf, jnp.where(rises, z[:-1], -jnp.inf)]))
+    places = jnp.arange(z.shape[0])
+    first = jax.lax.cummax(jnp.where(jnp.concatenate([end, rises]), places, 0))
+    last = jax.lax.cummin(jnp.where(jnp.concatenate([rises, end]), places, z.shape[0]), reverse=True)
+    return higher - z, z - lower, (last - first + 1).astype(z.dtype)
 
 
 @stoppable
@@ -66,7 +83,7 @@ def categorical_td_learning(
     "A Distributional Perspective on Reinforcement Learning", Bellemare et al. 2017 (https://arxiv.org/abs/1707.06887).
 
     Args:
-      v_atoms_tm1: atoms of the value distribution at time t-1, floats [K], increasing.
+      v_atoms_tm1: atoms of the value distribution at time t-1, floats [K], increasing; equal ones share their mass.
       v_logits_tm1: logits of their probabilities, floats [K].
       r_t: reward at time t, number [].
       discount_t: discount at time t, number [].
@@ -78,7 +95,8 @@ def categorical_td_learning(
       The loss, float [], at least the entropy of the target.
 
     Raises:
-      ArgumentError: if an argument has another rank, length or kind; map over batches with `jax.vmap`.
+      ArgumentError: if an argument has another rank, length or kind, or the atoms projected onto are known and not in
+        order; map over batches with `jax.vmap`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -89,7 +107,7 @@ def categorical_td_learning(
     """
     v_atoms_tm1, v_logits_tm1, r_t, discount_t, v_atoms_t, v_logits_t = check(
         "categorical_td_learning",
-        v_atoms_tm1=(v_atoms_tm1, "[K]", "float"),
+        v_atoms_tm1=(v_atoms_tm1, "[K]", "float increasing"),
         v_logits_tm1=(v_logits_tm1, "[K]", "float"),
         r_t=(r_t, "[]", "real"),
         discount_t=(discount_t, "[]", "real"),
@@ -119,7 +137,7 @@ def categorical_q_learning(
     Bellemare et al. 2017 (https://arxiv.org/abs/1707.06887).
 
     Args:
-      q_atoms_tm1: atoms of the distributions at time t-1, floats [K], increasing.
+      q_atoms_tm1: atoms of the distributions at time t-1, floats [K], increasing; equal ones share their mass.
       q_logits_tm1: logits of their probabilities for each action, floats [A, K].
       a_tm1: action at time t-1, integer [].
       r_t: reward at time t, number [].
@@ -132,7 +150,8 @@ def categorical_q_learning(
       The loss, float [].
 
     Raises:
-      ArgumentError: if an argument has another rank, length or kind; map over batches with `jax.vmap`.
+      ArgumentError: if an argument has another rank, length or kind, or the atoms projected onto are known and not in
+        order; map over batches with `jax.vmap`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -143,7 +162,7 @@ def categorical_q_learning(
     """
     q_atoms_tm1, q_logits_tm1, a_tm1, r_t, discount_t, q_atoms_t, q_logits_t = check(
         "categorical_q_learning",
-        q_atoms_tm1=(q_atoms_tm1, "[K]", "float"),
+        q_atoms_tm1=(q_atoms_tm1, "[K]", "float increasing"),
         q_logits_tm1=(q_logits_tm1, "[A, K]", "float"),
         a_tm1=(a_tm1, "[]", "int"),
         r_t=(r_t, "[]", "real"),
@@ -176,7 +195,7 @@ def categorical_double_q_learning(
     (https://papers.nips.cc/paper/3964-double-q-learning.pdf).
 
     Args:
-      q_atoms_tm1: atoms of the distributions at time t-1, floats [K], increasing.
+      q_atoms_tm1: atoms of the distributions at time t-1, floats [K], increasing; equal ones share their mass.
       q_logits_tm1: logits of their probabilities for each action, floats [A, K].
       a_tm1: action at time t-1, integer [].
       r_t: reward at time t, number [].
@@ -190,7 +209,8 @@ def categorical_double_q_learning(
       The loss, float [].
 
     Raises:
-      ArgumentError: if an argument has another rank, length or kind; map over batches with `jax.vmap`.
+      ArgumentError: if an argument has another rank, length or kind, or the atoms projected onto are known and not in
+        order; map over batches with `jax.vmap`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -202,7 +222,7 @@ def categorical_double_q_learning(
     """
     q_atoms_tm1, q_logits_tm1, a_tm1, r_t, discount_t, q_atoms_t, q_logits_t, q_t_selector = check(
         "categorical_double_q_learning",
-        q_atoms_tm1=(q_atoms_tm1, "[K]", "float"),
+        q_atoms_tm1=(q_atoms_tm1, "[K]", "float increasing"),
         q_logits_tm1=(q_logits_tm1, "[A, K]", "float"),
         a_tm1=(a_tm1, "[]", "int"),
         r_t=(r_t, "[]", "real"),

@@ -1,15 +1,19 @@
 """Learning values by classification: spread a target over bins, and predict the bins by their logits."""
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.arrays import rows_if_used
-from rlx.core.checks import check, check_numbers, require, whole_number
+from rlx.core.checks import check, check_numbers, known
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import categorical_cross_entropy
-from rlx.two_hot import muzero_pair, unbiased_transform_pair
+from rlx.two_hot import check_bins, muzero_pair, unbiased_transform_pair
 from rlx.value_transforms import SIGNED_LOGP1_PAIR, TxPair, check_pair
 
 
@@ -26,7 +30,7 @@ def transform_to_hl_gauss(
     Args:
       scalar: numbers [...]; clipped to [min_value, max_value].
       min_value: lower edge of the first bin.
-      max_value: upper edge of the last bin.
+      max_value: upper edge of the last bin, more than `min_value`.
       num_bins: number of bins, at least 1.
       sigma: σ > 0, in the unit of the values; by default ¾ of the width of a bin, as the paper recommends.
 
@@ -43,9 +47,7 @@ def transform_to_hl_gauss(
     """
     name = "transform_to_hl_gauss"
     (scalar,) = check(name, scalar=(scalar, "[*E]", "real"))
-    num_bins = whole_number(name, "num_bins", num_bins, "at least 1")
-    check_numbers(name, min_value=min_value, max_value=max_value)
-    require(name, "max_value", max_value > min_value, max_value, f"more than `min_value`, {min_value}")
+    num_bins = _check_edges(name, min_value, max_value, num_bins, sigma)
     sigma = 0.75 * (max_value - min_value) / num_bins if sigma is None else sigma
     wide = jnp.promote_types(scalar.dtype, jnp.float32)
     # The mean of the Gaussian is clipped to the bins: far outside, all of them would get nothing, and 0 / 0.
@@ -67,7 +69,7 @@ def transform_from_hl_gauss(probs: ArrayLike, min_value: float, max_value: float
     Args:
       probs: floats [..., num_bins].
       min_value: lower edge of the first bin.
-      max_value: upper edge of the last bin.
+      max_value: upper edge of the last bin, more than `min_value`.
       num_bins: number of bins.
 
     Returns:
@@ -82,11 +84,10 @@ def transform_from_hl_gauss(probs: ArrayLike, min_value: float, max_value: float
       >>> float(rlx.transform_from_hl_gauss(jnp.array([0.0, 0.5, 0.5]), -1.0, 2.0, 3))
       1.0
     """
-    num_bins = whole_number("transform_from_hl_gauss", "num_bins", num_bins, "at least 1")
-    check_numbers("transform_from_hl_gauss", min_value=min_value, max_value=max_value)
+    num_bins = check_bins("transform_from_hl_gauss", min_value, max_value, num_bins, 1)
     (probs,) = check("transform_from_hl_gauss", probs=(probs, f"[*E, {num_bins}]", "float"))
     half_width = 0.5 * (max_value - min_value) / num_bins
-    centres = np.linspace(min_value + half_width, max_value - half_width, num_bins)
+    centres = _linspace(min_value + half_width, max_value - half_width, num_bins)
     return _mean(probs, centres)
 
 
@@ -99,12 +100,15 @@ def hl_gauss_pair(min_value: float, max_value: float, num_bins: int, sigma: floa
 
     Args:
       min_value: lower edge of the first bin.
-      max_value: upper edge of the last bin.
+      max_value: upper edge of the last bin, more than `min_value`.
       num_bins: number of bins, at least 1.
       sigma: σ > 0; by default ¾ of the width of a bin.
 
     Returns:
       A pair between values [...] and probabilities [..., num_bins].
+
+    Raises:
+      OptionError: if a setting is out of range.
 
     Example:
       >>> import rlx
@@ -112,9 +116,11 @@ def hl_gauss_pair(min_value: float, max_value: float, num_bins: int, sigma: floa
       >>> round(float(pair.apply_inv(pair.apply(3.3))), 2)
       3.3
     """
+    num_bins = _check_edges("hl_gauss_pair", min_value, max_value, num_bins, sigma)
+    bins = {"min_value": min_value, "max_value": max_value, "num_bins": num_bins}
     return TxPair(
-        lambda x: transform_to_hl_gauss(x, min_value, max_value, num_bins, sigma),
-        lambda p: transform_from_hl_gauss(p, min_value, max_value, num_bins),
+        functools.partial(transform_to_hl_gauss, sigma=sigma, **bins),
+        functools.partial(transform_from_hl_gauss, **bins),
     )
 
 
@@ -127,11 +133,14 @@ def symlog_twohot_pair(min_value: float = -20.0, max_value: float = 20.0, num_bi
 
     Args:
       min_value: position of the first bin, squashed.
-      max_value: position of the last bin, squashed.
+      max_value: position of the last bin, squashed, more than `min_value`.
       num_bins: number of bins, at least 2.
 
     Returns:
       A pair between values [...] and probabilities [..., num_bins].
+
+    Raises:
+      OptionError: if a setting is out of range.
 
     Example:
       >>> import rlx
@@ -139,6 +148,7 @@ def symlog_twohot_pair(min_value: float = -20.0, max_value: float = 20.0, num_bi
       >>> round(float(pair.apply_inv(pair.apply(1000.0))), 0)
       1000.0
     """
+    check_bins("symlog_twohot_pair", min_value, max_value, num_bins, 2)
     return _one_by_one(muzero_pair(min_value, max_value, num_bins, SIGNED_LOGP1_PAIR))
 
 
@@ -152,11 +162,14 @@ def symexp_twohot_pair(min_value: float = -20.0, max_value: float = 20.0, num_bi
 
     Args:
       min_value: position of the first bin, before symexp.
-      max_value: position of the last bin, before symexp.
+      max_value: position of the last bin, before symexp, more than `min_value`.
       num_bins: number of bins, at least 2.
 
     Returns:
       A pair between values [...] and probabilities [..., num_bins].
+
+    Raises:
+      OptionError: if a setting is out of range.
 
     Example:
       >>> import rlx
@@ -164,15 +177,16 @@ def symexp_twohot_pair(min_value: float = -20.0, max_value: float = 20.0, num_bi
       >>> round(float(pair.apply_inv(pair.apply(1000.0))), 0)
       1000.0
     """
+    num_bins = check_bins("symexp_twohot_pair", min_value, max_value, num_bins, 2)
     apply = _one_by_one(unbiased_transform_pair(min_value, max_value, num_bins, SIGNED_LOGP1_PAIR)).apply
-    squashed = np.linspace(min_value, max_value, num_bins)
-    bins = np.sign(squashed) * np.expm1(np.abs(squashed))
+    return TxPair(apply, functools.partial(_mean_of_symexp_bins, min_value, max_value, num_bins))
 
-    def apply_inv(probs: ArrayLike) -> Array:
-        (probs,) = check("symexp_twohot_pair.apply_inv", probs=(probs, f"[*E, {num_bins}]", "float"))
-        return _mean(probs, bins)
 
-    return TxPair(apply, apply_inv)
+def _mean_of_symexp_bins(min_value: float, max_value: float, num_bins: int, probs: ArrayLike) -> Array:
+    (probs,) = check("symexp_twohot_pair.apply_inv", probs=(probs, f"[*E, {num_bins}]", "float"))
+    squashed = _linspace(min_value, max_value, num_bins)
+    module = np if isinstance(squashed, np.ndarray) else jnp
+    return _mean(probs, module.sign(squashed) * module.expm1(module.abs(squashed)))
 
 
 @stoppable
@@ -274,10 +288,26 @@ def _check_bins(name: str, value_logits: Array, tx_pair: TxPair) -> None:
 
 def _one_by_one(pair: TxPair) -> TxPair:
     """A pair that maps [] to [K] and back: RLax's treat a single value or vector as a row of one."""
-    return TxPair(lambda x: pair.apply(jnp.asarray(x)[None])[0], lambda p: pair.apply_inv(jnp.asarray(p)[None])[0])
+    return TxPair(functools.partial(_of_one, pair.apply), functools.partial(_of_one, pair.apply_inv))
 
 
-def _mean(probs: Array, bins: np.ndarray) -> Array:
+def _of_one(function: Callable[[Array], Array], x: ArrayLike) -> Array:
+    return function(jnp.asarray(x)[None])[0]
+
+
+def _check_edges(name: str, min_value: Any, max_value: Any, num_bins: Any, sigma: Any) -> int:
+    if sigma is not None:
+        check_numbers(name, sigma=(sigma, "(0, inf)"))
+    return check_bins(name, min_value, max_value, num_bins, 1)
+
+
+def _linspace(start: Any, stop: Any, num: int) -> np.ndarray | Array:
+    """Evenly spaced numbers, in double precision unless an end is traced."""
+    linspace = jnp.linspace if known(start) is None or known(stop) is None else np.linspace
+    return linspace(start, stop, num)
+
+
+def _mean(probs: Array, bins: np.ndarray | Array) -> Array:
     """Σ_i p_i b_i, where the first term is added to the last, the second to the last but one, and so on.
 
     Large terms of opposite sign then cancel before they can swallow small ones.

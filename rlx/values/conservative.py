@@ -41,7 +41,7 @@ def conservative_q_loss(q_tm1: ArrayLike, a_tm1: ArrayLike, temperature: ArrayLi
         "conservative_q_loss",
         q_tm1=(q_tm1, "[A]", "float"),
         a_tm1=(a_tm1, "[]", "int"),
-        temperature=(temperature, "[]", "real"),
+        temperature=(temperature, "[]", "real in (0, inf)"),
     )
     return -pick(scaled_log_policy(q_tm1, temperature), a_tm1)
 
@@ -128,7 +128,7 @@ def conservative_q_learning(
         r_t=(r_t, "[]", "real"),
         discount_t=(discount_t, "[]", "real"),
         q_t=(q_t, "[A]", "float"),
-        conservative_weight=(conservative_weight, "[]", "real"),
+        conservative_weight=(conservative_weight, "[]", "real in [0, inf)"),
     )
     error = q_learning(q_tm1, a_tm1, r_t, discount_t, q_t, stop_target_gradients)
     return weigh(weight, conservative_q_loss(rows_if_used(weight, q_tm1), a_tm1)) + l2_loss(error)

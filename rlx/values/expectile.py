@@ -23,7 +23,7 @@ def expectile_value_loss(
     Args:
       v_tm1: value of the state at time t-1, float [].
       q_tm1: value of the action at time t-1 under the target network (the least of two critics), float [].
-      expectile: τ in (0, 1), number [].
+      expectile: τ in [0, 1], number [].
       stop_target_gradients: whether `q_tm1` is a constant to gradients.
 
     Returns:
@@ -41,6 +41,6 @@ def expectile_value_loss(
         "expectile_value_loss",
         v_tm1=(v_tm1, "[]", "float"),
         q_tm1=(q_tm1, "[]", "float"),
-        expectile=(expectile, "[]", "real"),
+        expectile=(expectile, "[]", "real in [0, 1]"),
     )
     return expectile_loss(v_tm1, maybe_stop(q_tm1, stop_target_gradients), expectile)

@@ -30,13 +30,13 @@ def implicit_quantile_q_learning(
 
     Args:
       dist_q_tm1: quantiles at time t-1 for each action, floats [N, A].
-      tau_q_tm1: the levels τ at which they were predicted, floats [N] in (0, 1).
+      tau_q_tm1: the levels τ at which they were predicted, floats [N] in [0, 1].
       a_tm1: action at time t-1, integer [].
       r_t: reward at time t, number [].
       discount_t: discount at time t, number []; 0 where the episode ended.
       dist_q_t_selector: quantiles at time t that select the next action, floats [K, A].
       dist_q_t: quantiles at time t that evaluate it, at their own levels τ', floats [M, A].
-      huber_param: κ, number []; 0 for |δ| in place of L_κ(δ) / κ.
+      huber_param: κ ≥ 0, number []; 0 for |δ| in place of L_κ(δ) / κ.
       stop_target_gradients: whether the target is a constant to gradients.
 
     Returns:
@@ -55,13 +55,13 @@ def implicit_quantile_q_learning(
     dist_q_tm1, tau_q_tm1, a_tm1, r_t, discount_t, dist_q_t_selector, dist_q_t, huber_param = check(
         "implicit_quantile_q_learning",
         dist_q_tm1=(dist_q_tm1, "[N, A]", "float"),
-        tau_q_tm1=(tau_q_tm1, "[N]", "float"),
+        tau_q_tm1=(tau_q_tm1, "[N]", "float in [0, 1]"),
         a_tm1=(a_tm1, "[]", "int"),
         r_t=(r_t, "[]", "real"),
         discount_t=(discount_t, "[]", "real"),
         dist_q_t_selector=(dist_q_t_selector, "[K, A]", "float"),
         dist_q_t=(dist_q_t, "[M, A]", "float"),
-        huber_param=(huber_param, "[]", "real"),
+        huber_param=(huber_param, "[]", "real in [0, inf)"),
     )
     loss = quantile_q_learning(
         dist_q_tm1, tau_q_tm1, a_tm1, r_t, discount_t, dist_q_t_selector, dist_q_t, huber_param, stop_target_gradients

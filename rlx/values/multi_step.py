@@ -61,7 +61,7 @@ def td_lambda(
         r_t=(r_t, "[T]", "real"),
         discount_t=(discount_t, "[T]", "real"),
         v_t=(v_t, "[T]", "float"),
-        lambda_=(lambda_, "[] or [T] or [1]", "real"),
+        lambda_=(lambda_, "[] or [T] or [1]", "real in [0, 1] if []"),
     )
     target = lambda_returns(
         r_t, discount_t, v_t, lambda_, truncation_t=truncation_t, truncation_value_t=truncation_value_t
@@ -121,7 +121,7 @@ def q_lambda(
         r_t=(r_t, "[T]", "real"),
         discount_t=(discount_t, "[T]", "real"),
         q_t=(q_t, "[T, A]", "float"),
-        lambda_=(lambda_, "[] or [T] or [1]", "real"),
+        lambda_=(lambda_, "[] or [T] or [1]", "real in [0, 1] if []"),
     )
     target = lambda_returns(
         r_t,
@@ -189,7 +189,7 @@ def sarsa_lambda(
         discount_t=(discount_t, "[T]", "real"),
         q_t=(q_t, "[T, A]", "float"),
         a_t=(a_t, "[T]", "int"),
-        lambda_=(lambda_, "[] or [T] or [1]", "real"),
+        lambda_=(lambda_, "[] or [T] or [1]", "real in [0, 1] if []"),
     )
     target = lambda_returns(
         r_t,
@@ -234,7 +234,7 @@ def retrace(
       pi_t: probabilities of the target policy at times [1, ..., T], floats [T, A].
       mu_t: probabilities with which the behaviour policy took the actions `a_t`, floats [T].
       lambda_: λ in [0, 1], number [] or [T]; the last one has no effect.
-      eps: added to `mu_t` before dividing by it, number [].
+      eps: added to `mu_t` before dividing by it, number [] ≥ 0.
       stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to
         gradients.
       truncation_t: mask [T], true where the sequence was cut at time t without terminating: the target of that step
@@ -266,8 +266,8 @@ def retrace(
         discount_t=(discount_t, "[T]", "real"),
         pi_t=(pi_t, "[T, A]", "float"),
         mu_t=(mu_t, "[T]", "float"),
-        lambda_=(lambda_, "[] or [T] or [1]", "real"),
-        eps=(eps, "[]", "real"),
+        lambda_=(lambda_, "[] or [T] or [1]", "real in [0, 1] if []"),
+        eps=(eps, "[]", "real in [0, inf)"),
     )
     c_t = lambda_ * truncated_ratios(discount_t, pick(pi_t, a_t), mu_t, eps)
     target = general_off_policy_returns_from_action_values(
@@ -332,7 +332,7 @@ def retrace_continuous(
         r_t=(r_t, "[T]", "real"),
         discount_t=(discount_t, "[T]", "real"),
         log_rhos=(log_rhos, "[T-1]", "float"),
-        lambda_=(lambda_, "[] or [T-1] or [T] or [1]", "real"),
+        lambda_=(lambda_, "[] or [T-1] or [T] or [1]", "real in [0, 1] if []"),
     )
     if lambda_.size > 1:
         lambda_ = lambda_[: log_rhos.shape[0]]

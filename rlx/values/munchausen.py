@@ -62,9 +62,9 @@ def munchausen_q_learning(
         discount_t=(discount_t, "[]", "real"),
         q_t=(q_t, "[A]", "float"),
         target_q_tm1=(target_q_tm1, "[A]", "float"),
-        temperature=(temperature, "[]", "real"),
-        munchausen_scale=(munchausen_scale, "[]", "real"),
-        clip_value_min=(clip_value_min, "[]", "real"),
+        temperature=(temperature, "[]", "real in (0, inf)"),
+        munchausen_scale=(munchausen_scale, "[]", "real in [0, 1]"),
+        clip_value_min=(clip_value_min, "[]", "real in [-inf, 0]"),
     )
     target_q_tm1, q_t = rows_if_used(scale, target_q_tm1), rows_if_used(discount_t, q_t)
     bonus = jnp.clip(pick(scaled_log_policy(target_q_tm1, temperature), a_tm1), least, 0)

@@ -149,7 +149,7 @@ def persistent_q_learning(
         r_t=(r_t, "[]", "real"),
         discount_t=(discount_t, "[]", "real"),
         q_t=(q_t, "[A]", "float"),
-        action_gap_scale=(action_gap_scale, "[]", "real"),
+        action_gap_scale=(action_gap_scale, "[]", "real in [0, 1]"),
     )
     q_t = rows_if_used(discount_t, q_t)
     bootstrap = weigh(1 - action_gap_scale, jnp.max(q_t)) + weigh(action_gap_scale, q_t[a_tm1])

@@ -57,7 +57,7 @@ def pqn_q_lambda(
         a_tm1=(a_tm1, "[T]", "int"),
         r_t=(r_t, "[T]", "real"),
         discount_t=(discount_t, "[T]", "real"),
-        lambda_=(lambda_, "[] or [T]", "real"),
+        lambda_=(lambda_, "[] or [T]", "real in [0, 1] if []"),
     )
     return q_lambda(
         q[:-1],

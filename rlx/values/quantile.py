@@ -24,9 +24,9 @@ def quantile_regression_loss(
 
     Args:
       dist_src: predicted quantiles, floats [N].
-      tau_src: their probability levels τ, floats [N] in (0, 1).
+      tau_src: their probability levels τ, floats [N] in [0, 1].
       dist_target: samples or quantiles of the target, floats [M].
-      huber_param: where the Huber loss turns linear, number []; 0 for none.
+      huber_param: where the Huber loss turns linear, number [] ≥ 0; 0 for none.
       stop_target_gradients: whether `dist_target` is a constant to gradients.
 
     Returns:
@@ -44,9 +44,9 @@ def quantile_regression_loss(
     dist_src, tau_src, dist_target, huber_param = check(
         "quantile_regression_loss",
         dist_src=(dist_src, "[N]", "float"),
-        tau_src=(tau_src, "[N]", "float"),
+        tau_src=(tau_src, "[N]", "float in [0, 1]"),
         dist_target=(dist_target, "[M]", "float"),
-        huber_param=(huber_param, "[]", "real"),
+        huber_param=(huber_param, "[]", "real in [0, inf)"),
     )
     return _loss(dist_src, tau_src, dist_target, huber_param, stop_target_gradients, None)
 
@@ -71,13 +71,13 @@ def quantile_q_learning(
 
     Args:
       dist_q_tm1: quantiles at time t-1 for each action, floats [N, A].
-      tau_q_tm1: their probability levels, floats [N] in (0, 1).
+      tau_q_tm1: their probability levels, floats [N] in [0, 1].
       a_tm1: action at time t-1, integer [].
       r_t: reward at time t, number [].
       discount_t: discount at time t, number [].
       dist_q_t_selector: quantiles at time t that select the next action, floats [S, A].
       dist_q_t: quantiles at time t that evaluate it, floats [M, A].
-      huber_param: where the Huber loss turns linear, number []; 0 for none.
+      huber_param: where the Huber loss turns linear, number [] ≥ 0; 0 for none.
       stop_target_gradients: whether the target is a constant to gradients.
 
     Returns:
@@ -96,13 +96,13 @@ def quantile_q_learning(
     dist_q_tm1, tau_q_tm1, a_tm1, r_t, discount_t, dist_q_t_selector, dist_q_t, huber_param = check(
         "quantile_q_learning",
         dist_q_tm1=(dist_q_tm1, "[N, A]", "float"),
-        tau_q_tm1=(tau_q_tm1, "[N]", "float"),
+        tau_q_tm1=(tau_q_tm1, "[N]", "float in [0, 1]"),
         a_tm1=(a_tm1, "[]", "int"),
         r_t=(r_t, "[]", "real"),
         discount_t=(discount_t, "[]", "real"),
         dist_q_t_selector=(dist_q_t_selector, "[S, A]", "float"),
         dist_q_t=(dist_q_t, "[M, A]", "float"),
-        huber_param=(huber_param, "[]", "real"),
+        huber_param=(huber_param, "[]", "real in [0, inf)"),
     )
     best = jnp.argmax(jnp.mean(dist_q_t_selector, axis=0))
     target = r_t + discount_t * if_used(discount_t, dist_q_t[:, best])
@@ -128,13 +128,13 @@ def quantile_expected_sarsa(
 
     Args:
       dist_q_tm1: quantiles at time t-1 for each action, floats [N, A].
-      tau_q_tm1: their probability levels, floats [N] in (0, 1).
+      tau_q_tm1: their probability levels, floats [N] in [0, 1].
       a_tm1: action at time t-1, integer [].
       r_t: reward at time t, number [].
       discount_t: discount at time t, number [].
       dist_q_t: quantiles at time t for each action, floats [M, A].
       probs_a_t: π_t, probabilities of the actions at time t, floats [A].
-      huber_param: where the Huber loss turns linear, number []; 0 for none.
+      huber_param: where the Huber loss turns linear, number [] ≥ 0; 0 for none.
       stop_target_gradients: whether the target, and `probs_a_t`, are constants to gradients.
 
     Returns:
@@ -153,13 +153,13 @@ def quantile_expected_sarsa(
     dist_q_tm1, tau_q_tm1, a_tm1, r_t, discount_t, dist_q_t, probs_a_t, huber_param = check(
         "quantile_expected_sarsa",
         dist_q_tm1=(dist_q_tm1, "[N, A]", "float"),
-        tau_q_tm1=(tau_q_tm1, "[N]", "float"),
+        tau_q_tm1=(tau_q_tm1, "[N]", "float in [0, 1]"),
         a_tm1=(a_tm1, "[]", "int"),
         r_t=(r_t, "[]", "real"),
         discount_t=(discount_t, "[]", "real"),
         dist_q_t=(dist_q_t, "[M, A]", "float"),
         probs_a_t=(probs_a_t, "[A]", "float"),
-        huber_param=(huber_param, "[]", "real"),
+        huber_param=(huber_param, "[]", "real in [0, inf)"),
     )
     target = r_t + discount_t * if_used(discount_t * probs_a_t[None, :], dist_q_t)
     weights = jnp.broadcast_to(probs_a_t, target.shape) / target.shape[0]

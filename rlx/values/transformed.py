@@ -67,7 +67,7 @@ def transformed_q_lambda(
         r_t=(r_t, "[T]", "real"),
         discount_t=(discount_t, "[T]", "real"),
         q_t=(q_t, "[T, A]", "float"),
-        lambda_=(lambda_, "[] or [T] or [1]", "real"),
+        lambda_=(lambda_, "[] or [T] or [1]", "real in [0, 1] if []"),
     )
     target = transformed_lambda_returns(
         tx_pair,
@@ -186,7 +186,7 @@ def transformed_retrace(
       pi_t: probabilities of the target policy at times [1, ..., T], floats [T, A].
       mu_t: probabilities with which the behaviour policy took the actions `a_t`, floats [T].
       lambda_: λ in [0, 1], number [] or [T]; the last one has no effect.
-      eps: added to `mu_t` before dividing by it, number [].
+      eps: added to `mu_t` before dividing by it, number [] ≥ 0.
       stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to
         gradients.
       tx_pair: the transform of the values and its inverse.
@@ -219,8 +219,8 @@ def transformed_retrace(
         discount_t=(discount_t, "[T]", "real"),
         pi_t=(pi_t, "[T, A]", "float"),
         mu_t=(mu_t, "[T]", "float"),
-        lambda_=(lambda_, "[] or [T] or [1]", "real"),
-        eps=(eps, "[]", "real"),
+        lambda_=(lambda_, "[] or [T] or [1]", "real in [0, 1] if []"),
+        eps=(eps, "[]", "real in [0, inf)"),
     )
     c_t = lambda_ * truncated_ratios(discount_t, pick(pi_t, a_t), mu_t, eps)
     target = transformed_general_off_policy_returns_from_action_values(

@@ -95,7 +95,7 @@ def sac_critic_loss(
         discount_t=(discount_t, "[]", "real"),
         q_t=(q_t, "[M]", "float"),
         log_prob_t=(log_prob_t, "[]", "float"),
-        temperature=(temperature, "[]", "real"),
+        temperature=(temperature, "[]", "real in [0, inf)"),
     )
     soft_q_t = q_t - weigh(temperature, if_used(discount_t, log_prob_t))
     return jnp.sum(l2_loss(clipped_double_q_learning(q_tm1, r_t, discount_t, soft_q_t, stop_target_gradients)))

@@ -1,0 +1,237 @@
+"""What to do about arguments of the wrong rank: the call that works.
+
+Operators take one sequence or one step, so nearly all wrong ranks are batches, or numbers that stand for every step.
+Which axis is the batch is found by trying: of the calls that could have been meant, those are printed that pass all
+checks when they are evaluated abstractly. Nothing here runs unless an error is about to be raised.
+"""
+
+import contextvars
+import inspect
+import itertools
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Alternatives = tuple[tuple[tuple[str, int], ...], ...]
+"""The shapes that an argument may have: of each its dimensions, as (name or digits, offset)."""
+
+_MOST_TRIES = 64
+_trying = contextvars.ContextVar("trying", default=False)
+
+
+class _Call(NamedTuple):
+    """A call of a public operator, as it was made."""
+
+    operator: Callable[..., Any]
+    positional: dict[str, Any]
+    keywords: dict[str, Any]
+
+    def named(self) -> dict[str, Any]:
+        return self.positional | self.keywords
+
+
+class _Use(NamedTuple):
+    """How a call that works uses one argument: what it is replaced with, as text too, and the axis mapped over."""
+
+    text: str
+    change: Callable[[Any], Any]
+    axis: int | None = None
+
+
+def advise(function: str, specs: dict[str, tuple[Any, Alternatives]], too_many: bool) -> str:
+    """The lines of advice at the end of an error about a rank.
+
+    Args:
+      function: the operator in whose name the error is raised.
+      specs: for arguments by name, the value and the shapes that it may have.
+      too_many: whether the argument that is wrong has more axes than it should.
+    """
+    call = None if _trying.get() else _call_under_way()
+    if call is not None:
+        token = _trying.set(True)
+        try:
+            texts = _texts(call, {name: shapes for name, (_, shapes) in specs.items()})
+        finally:
+            _trying.reset(token)
+        if texts:
+            return "\n".join(texts)
+    if too_many:
+        name = function if call is None else call.operator.__name__
+        return (
+            f"For a batch, give each argument a batch axis and map over it with jax.vmap(rlx.{name}); for one sequence "
+            "or step, index first."
+        )
+    return "Give it the axes that are missing."
+
+
+def _call_under_way() -> _Call | None:
+    """The outermost public operator on the stack that leads here through rlx alone, with what it was given."""
+    found, frame = None, sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("rlx."):
+        operator = frame.f_globals.get(frame.f_code.co_name)
+        public = inspect.isfunction(operator) and not operator.__name__.startswith("_")
+        if operator is not None and public and inspect.unwrap(operator).__code__ is frame.f_code:
+            found = operator, frame
+        frame = frame.f_back
+    return None if found is None else _as_made(*found)
+
+
+def _as_made(operator: Callable[..., Any], frame: types.FrameType) -> _Call:
+    """The call, without the arguments that were left at their defaults."""
+    shown = inspect.signature(operator).parameters
+    code, values = frame.f_code, frame.f_locals
+    own = code.co_varnames[: code.co_argcount]
+    if code.co_flags & inspect.CO_VARARGS:  # (tx_pair, *args, **kwargs), whose signature shows the names of `args`
+        args, kwargs = (values[name] for name in code.co_varnames[code.co_argcount :][:2])
+        positional = {name: values[name] for name in own} | dict(zip(shown, args, strict=False))
+        return _Call(operator, positional, dict(kwargs))
+    positional, keywords, gap = {}, {}, False
+    for name, parameter in shown.items():
+        if values[name] is parameter.default:
+            gap = True
+        elif gap or parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            keywords[name] = values[name]
+        else:
+            positional[name] = values[name]
+    return _Call(operator, positional, keywords)
+
+
+def _texts(call: _Call, specs: dict[str, Alternatives]) -> list[str]:
+    whole = _first_that_works(call, specs, None)
+    if whole is not None:
+        return ["Give it the shape that is expected:", f"  {whole}"]
+    mapped = [(axis, text) for axis in (0, 1) if (text := _first_that_works(call, specs, axis)) is not None]
+    if len({text for _, text in mapped}) < 2:
+        return ["Map over the batch:", *(f"  {text}" for _, text in mapped[:1])] if mapped else []
+    return [line for axis, text in mapped for line in (f"If axis {axis} is the batch, map over it:", f"  {text}")]
+
+
+def _first_that_works(call: _Call, specs: dict[str, Alternatives], axis: int | None) -> str | None:
+    """The text of a call that passes all checks and maps over `axis`, or over nothing if that is None."""
+    arrays = {name: value for name, value in call.named().items() if _is_array(value)}
+    uses = [list(_uses(name, arrays, specs, axis)) for name in arrays]
+    for chosen in itertools.islice(itertools.product(*uses), _MOST_TRIES):
+        plan = dict(zip(arrays, chosen, strict=True))
+        if (axis is None) != all(use.axis is None for use in chosen):
+            continue
+        text = _try(call, arrays, plan)
+        if text is not None:
+            return text
+    return None
+
+
+def _uses(name: str, arrays: dict[str, Any], specs: dict[str, Alternatives], axis: int | None) -> Iterator[_Use]:
+    """The ways in which an argument could have been meant, likely ones first."""
+    value = arrays[name]
+    rank, written = np.ndim(value), _written(name, value)
+    keep = _Use(written, lambda x: x)
+    if name in ("key", "rng_key"):
+        batch = next((other for other in arrays if other != name and np.ndim(arrays[other]) > (axis or 0)), None)
+        if axis is not None and batch is not None:
+            number = arrays[batch].shape[axis]
+            split = f"jax.random.split({written}, {batch}.shape[{axis}])"
+            yield _Use(split, lambda x: jax.random.split(x, number), 0)
+        yield keep
+        return
+    if name not in specs:
+        if axis is not None and rank:
+            yield _Use(written, lambda x: x, min(axis, rank - 1))
+        yield keep
+        return
+    starred = False
+    for dims in specs[name]:
+        starred = starred or any(token.startswith("*") for token, _ in dims)
+        if axis is not None and rank == len(dims) + 1:
+            yield _Use(written, lambda x: x, axis if axis <= len(dims) else 0)
+    if starred or any(rank == len(dims) for dims in specs[name]):
+        yield keep
+        return
+    for dims in specs[name]:
+        if rank == 0:
+            yield from _repeated(name, dims, arrays, specs, axis)
+        if rank == len(dims) - 1:
+            text = f"{written}[None]" if isinstance(value, (jax.Array, np.ndarray)) else f"jnp.asarray({written})[None]"
+            yield _Use(text, lambda x: jnp.asarray(x)[None])
+
+
+def _repeated(
+    name: str,
+    dims: tuple[tuple[str, int], ...],
+    arrays: dict[str, Any],
+    specs: dict[str, Alternatives],
+    axis: int | None,
+) -> Iterator[_Use]:
+    """A number in place of an array: repeated in the shape of an argument that has that shape."""
+    value, rank = arrays[name], len(dims) + (axis is not None)
+    for other, model in arrays.items():
+        if dims in specs.get(other, ()) and np.ndim(model) == rank:
+            written, mapped = _written(name, value), None if axis is None else min(axis, len(dims))
+            if jnp.issubdtype(model.dtype, jnp.floating) or not jnp.issubdtype(jnp.result_type(value), jnp.floating):
+                yield _Use(f"jnp.full_like({other}, {written})", lambda x, like=model: jnp.full_like(like, x), mapped)
+            else:
+                shape = model.shape
+                yield _Use(f"jnp.full({other}.shape, {written})", lambda x, shape=shape: jnp.full(shape, x), mapped)
+
+
+def _try(call: _Call, arrays: dict[str, Any], plan: dict[str, _Use]) -> str | None:
+    """The text of the call with its arguments used as planned, or None where it does not pass."""
+    mapped = [name for name, use in plan.items() if use.axis is not None]
+    axes = tuple(plan[name].axis for name in mapped)
+
+    def run(traced: dict[str, Any]) -> Any:
+        changed = {name: plan[name].change(traced.get(name, value)) for name, value in arrays.items()}
+
+        def operate(*rows: Any) -> Any:
+            given = call.named() | changed | dict(zip(mapped, rows, strict=True))
+            return call.operator(*(given[x] for x in call.positional), **{x: given[x] for x in call.keywords})
+
+        rows = [changed[name] for name in mapped]
+        return jax.vmap(operate, in_axes=axes)(*rows) if mapped else operate()
+
+    try:
+        # Numbers stay what they are, so that settings are checked too.
+        result = jax.eval_shape(run, {name: value for name, value in arrays.items() if np.ndim(value)})
+    except Exception:
+        return None
+    leaves = jax.tree.leaves(result)
+    along_1 = bool(leaves) and 1 in axes and all(np.ndim(leaf) > 1 for leaf in leaves)
+    return _written_call(call, plan, mapped, along_1)
+
+
+def _written_call(call: _Call, plan: dict[str, _Use], mapped: list[str], along_1: bool) -> str:
+    name, uses = f"rlx.{call.operator.__name__}", {**dict.fromkeys(call.named()), **plan}
+    texts = {x: _written(x, call.named()[x]) if use is None else use.text for x, use in uses.items()}
+    inside = {x: x if x in mapped else text for x, text in texts.items()}
+    if not mapped:
+        return f"{name}({_listed(call, texts)})"
+    out = ", out_axes=1" if along_1 else ""
+    plain = not call.keywords and all(use is not None for use in uses.values())
+    if plain:
+        axes = [use.axis for use in uses.values() if use is not None]
+        body, given = name, ", ".join(texts.values())
+    else:
+        axes = [plan[x].axis for x in mapped]
+        body, given = (
+            f"lambda {', '.join(mapped)}: {name}({_listed(call, inside)})",
+            ", ".join(texts[x] for x in mapped),
+        )
+    in_axes = axes[0] if len(set(axes)) == 1 else tuple(axes)
+    return f"jax.vmap({body}{'' if in_axes == 0 else f', in_axes={in_axes}'}{out})({given})"
+
+
+def _listed(call: _Call, texts: dict[str, str]) -> str:
+    return ", ".join([texts[x] for x in call.positional] + [f"{x}={texts[x]}" for x in call.keywords])
+
+
+def _written(name: str, value: Any) -> str:
+    """A Python number as it is, all else by its name."""
+    return repr(value) if isinstance(value, (bool, int, float)) and np.isfinite(value) else name
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (jax.Array, np.ndarray, np.generic, int, float)) and not isinstance(value, bool)

@@ -1,0 +1,271 @@
+"""Gaussian policies: small trees of parameters with methods, like those of `rlx.distributions`."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rlx.core.checks import check, check_ascending, check_broadcast, check_numbers, known, require
+from rlx.core.sampling import either, key_and_shape
+from rlx.core.types import Array, ArrayLike
+from rlx.divergences import multivariate_normal_kl_divergence
+
+_HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class DiagonalGaussian:
+    """Independent Gaussians along the last axis; see `rlx.gaussian_diagonal`.
+
+    `sigma` broadcasts against `mu` [..., D]; the fields are used where a method is not given them.
+    """
+
+    sigma: Any = None
+    mu: Any = None
+
+    def sample(
+        self,
+        key: Array | int | None = None,
+        mu: ArrayLike | None = None,
+        sigma: ArrayLike | None = None,
+        *,
+        seed: Array | int | None = None,
+        sample_shape: Sequence[int] | int = (),
+    ) -> Array:
+        """Actions [*sample_shape, ..., D]; `seed` is another name of `key`."""
+        key, shape = key_and_shape("gaussian_diagonal.sample", key, seed, sample_shape)
+        mu, sigma = jnp.broadcast_arrays(*self._parameters("sample", mu, sigma))
+        noise = jax.random.normal(key, shape + mu.shape, mu.dtype)
+        mu, sigma = (jnp.broadcast_to(x, noise.shape) for x in (mu, sigma))
+        return mu + sigma * noise
+
+    def prob(self, sample: ArrayLike, mu: ArrayLike | None = None, sigma: ArrayLike | None = None) -> Array:
+        """Densities [...] of the actions `sample` [..., D]."""
+        return jnp.exp(self.logprob(sample, mu, sigma))
+
+    def logprob(self, sample: ArrayLike, mu: ArrayLike | None = None, sigma: ArrayLike | None = None) -> Array:
+        """Log-densities [...] of the actions `sample` [..., D]."""
+        mu, sigma = self._parameters("logprob", mu, sigma)
+        return _normal_logprob(
+            *check_broadcast(
+                "gaussian_diagonal.logprob", sample=(sample, "real"), mu=(mu, "float"), sigma=(sigma, "float")
+            )
+        )
+
+    log_prob = logprob
+
+    def entropy(self, mu: ArrayLike | None = None, sigma: ArrayLike | None = None) -> Array:
+        """Differential entropies [...] in nats: Σ_i [½ + ½ log 2π + log σ_i]."""
+        mu, sigma = self._parameters("entropy", mu, sigma)
+        return jnp.sum(
+            0.5 + _HALF_LOG_TAU + jnp.log(jnp.broadcast_to(sigma, jnp.broadcast_shapes(mu.shape, sigma.shape))), axis=-1
+        )
+
+    def kl_to_standard_normal(self, mu: ArrayLike | None = None, sigma: ArrayLike | None = None) -> Array:
+        """Kullback-Leibler divergences [...] to a Gaussian of mean 0 and standard deviation 1."""
+        mu, sigma = self._parameters("kl_to_standard_normal", mu, sigma)
+        return multivariate_normal_kl_divergence(mu, sigma, jnp.zeros_like(mu), jnp.ones_like(sigma))
+
+    def kl(self, mu_0: ArrayLike, sigma_0: ArrayLike | None, mu_1: ArrayLike, sigma_1: ArrayLike | None) -> Array:
+        """Kullback-Leibler divergences [...] between two such Gaussians."""
+        mu_0, sigma_0 = self._parameters("kl", mu_0, sigma_0)
+        mu_1, sigma_1 = self._parameters("kl", mu_1, sigma_1)
+        return multivariate_normal_kl_divergence(mu_0, sigma_0, mu_1, sigma_1)
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes of the means and standard deviations that the policy was made with."""
+        mu, sigma = self._parameters("batch_shape", None, None)
+        return jnp.broadcast_shapes(mu.shape, sigma.shape)[:-1]
+
+    def _parameters(self, method: str, mu: ArrayLike | None, sigma: ArrayLike | None) -> tuple[Array, Array]:
+        function = f"gaussian_diagonal.{method}"
+        mu = either(function, "mu", mu, self.mu)
+        sigma = self.sigma if sigma is None else sigma
+        require(function, "sigma", sigma is not None, None, "standard deviations, when made or when called")
+        check(function, mu=(mu, "[*E, D]", "float"))
+        mu, sigma = check_broadcast(function, mu=(mu, "float"), sigma=(sigma, "real in [0, inf) if []"))
+        return mu, sigma
+
+
+class _Bounds(NamedTuple):
+    """What is read of an `action_spec`, as a tree that goes through `jit`."""
+
+    minimum: Any
+    maximum: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class SquashedGaussian:
+    """A Gaussian pushed through tanh into the bounds of an action; see `rlx.squashed_gaussian`.
+
+    `mu` and `sigma` [..., D] are unbounded network outputs: the Gaussian's mean is tanh(mu), its log standard deviation
+    moves from `sigma_min` to `sigma_max` with ½ (tanh(sigma) + 1). `action_spec` has the attributes `minimum` and
+    `maximum`, as dm_env's bounded arrays do. `entropy` and the divergences are those of the Gaussian before tanh.
+    """
+
+    sigma_min: Any = -4.0
+    sigma_max: Any = 0.0
+    mu: Any = None
+    sigma: Any = None
+    action_spec: Any = None
+
+    def sample(
+        self,
+        key: Array | int | None = None,
+        mu: ArrayLike | None = None,
+        sigma: ArrayLike | None = None,
+        action_spec: Any = None,
+        *,
+        seed: Array | int | None = None,
+        sample_shape: Sequence[int] | int = (),
+    ) -> Array:
+        """Actions [*sample_shape, ..., D] between the bounds of `action_spec`; `seed` is another name of `key`."""
+        mu, sigma = self._gaussian("sample", mu, sigma)
+        action = jnp.tanh(DiagonalGaussian().sample(key, mu, sigma, seed=seed, sample_shape=sample_shape))
+        low, half_range = self._bounds("sample", action, action_spec)
+        return low + half_range * (action + 1)
+
+    def prob(
+        self, sample: ArrayLike, mu: ArrayLike | None = None, sigma: ArrayLike | None = None, action_spec: Any = None
+    ) -> Array:
+        """Densities [...] of the actions `sample` [..., D]."""
+        return jnp.exp(self.logprob(sample, mu, sigma, action_spec))
+
+    def logprob(
+        self, sample: ArrayLike, mu: ArrayLike | None = None, sigma: ArrayLike | None = None, action_spec: Any = None
+    ) -> Array:
+        """Log-densities [...] of the actions `sample` [..., D]; an action on its bound counts as just inside."""
+        mu, sigma = self._gaussian("logprob", mu, sigma)
+        sample, mu, sigma = check_broadcast(
+            "squashed_gaussian.logprob", sample=(sample, "real"), mu=(mu, "float"), sigma=(sigma, "float")
+        )
+        low, half_range = self._bounds("logprob", sample, action_spec)
+        limit = 1 - jnp.finfo(sample.dtype).epsneg
+        squashed = jnp.clip((sample - low) / half_range - 1, -limit, limit)
+        log_slope = jnp.log1p(-jnp.square(squashed)) + jnp.log(half_range)
+        return _normal_logprob(jnp.arctanh(squashed), mu, sigma) - jnp.sum(log_slope, axis=-1)
+
+    log_prob = logprob
+
+    def entropy(self, mu: ArrayLike | None = None, sigma: ArrayLike | None = None) -> Array:
+        """Differential entropies [...] of the Gaussian, in nats."""
+        return DiagonalGaussian().entropy(*self._gaussian("entropy", mu, sigma))
+
+    def kl_to_standard_normal(self, mu: ArrayLike | None = None, sigma: ArrayLike | None = None) -> Array:
+        """Kullback-Leibler divergences [...] of the Gaussian to one of mean 0 and standard deviation 1."""
+        return DiagonalGaussian().kl_to_standard_normal(*self._gaussian("kl_to_standard_normal", mu, sigma))
+
+    def kl(self, mu_0: ArrayLike, sigma_0: ArrayLike, mu_1: ArrayLike, sigma_1: ArrayLike) -> Array:
+        """Kullback-Leibler divergences [...] between two of the Gaussians."""
+        return DiagonalGaussian().kl(*self._gaussian("kl", mu_0, sigma_0), *self._gaussian("kl", mu_1, sigma_1))
+
+    @property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes of the network outputs that the policy was made with."""
+        mu, sigma = self._gaussian("batch_shape", None, None)
+        return jnp.broadcast_shapes(mu.shape, sigma.shape)[:-1]
+
+    def _gaussian(self, method: str, mu: ArrayLike | None, sigma: ArrayLike | None) -> tuple[Array, Array]:
+        function = f"squashed_gaussian.{method}"
+        mu, sigma = either(function, "mu", mu, self.mu), either(function, "sigma", sigma, self.sigma)
+        check(function, mu=(mu, "[*E, D]", "float"))
+        mu, sigma = check_broadcast(function, mu=(mu, "float"), sigma=(sigma, "float"))
+        log_sigma = self.sigma_min + 0.5 * (self.sigma_max - self.sigma_min) * (jnp.tanh(sigma) + 1)
+        return jnp.tanh(mu), jnp.exp(log_sigma)
+
+    def _bounds(self, method: str, like: Array, action_spec: Any) -> tuple[Array, Array]:
+        function = f"squashed_gaussian.{method}"
+        spec = either(function, "action_spec", action_spec, self.action_spec)
+        for name, bound in ("minimum", known(spec.minimum)), ("maximum", known(spec.maximum)):
+            finite = bound is None or np.all(np.isfinite(bound))
+            require(function, f"action_spec.{name}", bool(finite), bound, "finite numbers")
+        bounds = {"action_spec.minimum": spec.minimum, "action_spec.maximum": spec.maximum}
+        check_ascending(function, strictly=False, **bounds)
+        low, high = (jnp.asarray(bound, like.dtype) for bound in bounds.values())
+        _, low, high = check_broadcast(
+            function, action=(like, "float"), minimum=(low, "float"), maximum=(high, "float")
+        )
+        return low, 0.5 * (high - low)
+
+
+def gaussian_diagonal(sigma: ArrayLike | None = None, mu: ArrayLike | None = None) -> DiagonalGaussian:
+    """Gaussian policies with diagonal covariance: a ~ N(μ, diag(σ²)).
+
+    Args:
+      sigma: standard deviations that broadcast against the means; may be left out here and given to each method.
+      mu: means, floats [..., D]; may be left out here and given to each method.
+
+    Returns:
+      A distribution with methods `sample(key, mu, sigma)`, `prob(sample, mu, sigma)`, `logprob(sample, mu, sigma)`,
+      `entropy(mu, sigma)`, `kl_to_standard_normal(mu, sigma)` and `kl(mu_0, sigma_0, mu_1, sigma_1)`, for means
+      [..., D]; the last axis is one event.
+
+    Raises:
+      OptionError: if a standard deviation is negative.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> round(float(rlx.gaussian_diagonal(1.0).logprob(jnp.zeros(1), jnp.zeros(1))), 4)
+      -0.9189
+    """
+    if sigma is not None:
+        check_numbers("gaussian_diagonal", sigma=(sigma, "[0, inf)"))
+    return DiagonalGaussian(sigma, mu)
+
+
+def squashed_gaussian(
+    sigma_min: ArrayLike = -4,
+    sigma_max: ArrayLike = 0.0,
+    mu: ArrayLike | None = None,
+    sigma: ArrayLike | None = None,
+    action_spec: Any = None,
+) -> SquashedGaussian:
+    """Gaussian policies squashed by tanh into the bounds of an action space.
+
+    u ~ N(tanh(mu), s²) with log s = sigma_min + ½ (sigma_max - sigma_min)(tanh(sigma) + 1), and the action is
+    minimum + ½ (maximum - minimum)(tanh(u) + 1).
+
+    Args:
+      sigma_min: lowest log standard deviation.
+      sigma_max: highest log standard deviation, at least `sigma_min`.
+      mu: network outputs, floats [..., D]; may be left out here and given to each method.
+      sigma: network outputs, floats [..., D]; may be left out here and given to each method.
+      action_spec: the bounds; may be left out here and given to each method.
+
+    Returns:
+      A distribution with methods `sample(key, mu, sigma, action_spec)`, `prob(sample, mu, sigma, action_spec)`,
+      `logprob(sample, mu, sigma, action_spec)`, and of the Gaussian before tanh `entropy(mu, sigma)`,
+      `kl_to_standard_normal(mu, sigma)` and `kl(mu_0, sigma_0, mu_1, sigma_1)`, for network outputs [..., D].
+      `action_spec` has the attributes `minimum` and `maximum`.
+
+    Raises:
+      OptionError: if bounds are not in order.
+
+    Example:
+      >>> import types
+      >>> import jax, jax.numpy as jnp
+      >>> import rlx
+      >>> spec = types.SimpleNamespace(minimum=-2.0, maximum=2.0)
+      >>> action = rlx.squashed_gaussian().sample(jax.random.key(0), jnp.zeros(1), jnp.zeros(1), spec)
+      >>> bool(abs(action[0]) <= 2.0)
+      True
+    """
+    finite = "(-inf, inf)"
+    check_numbers("squashed_gaussian", sigma_min=(sigma_min, finite), sigma_max=(sigma_max, finite))
+    check_ascending("squashed_gaussian", strictly=False, sigma_min=sigma_min, sigma_max=sigma_max)
+    bounds = None if action_spec is None else _Bounds(action_spec.minimum, action_spec.maximum)
+    return SquashedGaussian(sigma_min, sigma_max, mu, sigma, bounds)
+
+
+def _normal_logprob(sample: Array, mu: Array, sigma: Array) -> Array:
+    scaled = (sample - mu) / sigma
+    log_sigma = jnp.broadcast_to(jnp.log(sigma), scaled.shape)
+    return jnp.sum(-0.5 * jnp.square(scaled) - log_sigma - _HALF_LOG_TAU, axis=-1)
