@@ -136,7 +136,7 @@ class _Mapped:
             once.finish(changed)
             return out
 
-        keys = jnp.stack(frame.rngs[-1].take(self.size))
+        keys = frame.rngs[-1].take_stacked(self.size or 1)  # parameters are created where there is no call, too
         if creating(frame):
             # Parameters are shared, so they are created with the keys of the first call alone.
             state, draws = once.before.state, local.draws
@@ -145,7 +145,7 @@ class _Mapped:
             restore_state(frame, state)
             local.draws = draws
             once = self._once = Once(once.pure.fun, "hkx.vmap")
-        out, changed = self._run_shared(once.before, (keys, ()), 0, None)
+        out, changed = self._run_shared(once.before, (keys[: self.size], ()), 0, None)
         once.finish(changed._replace(rng=None))
         return out
 
@@ -195,7 +195,7 @@ class _Mapped:
         split = once.before.rng is not None and (split_rng or (param_axes is not None and creating(frame)))
         rng: Any = once.before.rng
         if split:
-            rng = jnp.stack(frame.rngs[-1].take(self.size)), ()
+            rng = frame.rngs[-1].take_stacked(self.size), ()
             if creating(frame) and stacked.shares_new(once.before):
                 once = self._create_shared(stacked)
         shared, own = stacked.divide(once.before)

@@ -419,13 +419,11 @@ def jit(
 
         def transform(function: Any) -> Any:
             function.__signature__ = _with_carry(fun)
-            count = len(args)
-            numbers = _shifted(static_argnums, count)
-            return jax.jit(function, static_argnums=numbers, donate_argnums=_shifted(donate_argnums, count), **options)
+            numbers, donated = (_shifted(given, len(args)) for given in (static_argnums, donate_argnums))
+            return jax.jit(function, static_argnums=numbers, donate_argnums=donated, **options)
 
-        return _recorded(
-            "hkx.jit", transform, fun, args, kwargs, _static(fun, static_argnums, static_argnames, len(args))
-        )
+        static = _static(fun, static_argnums, static_argnames, len(args))
+        return _recorded("hkx.jit", transform, fun, args, kwargs, static)
 
     wrapped.lower = outside.lower  # type: ignore[attr-defined]
     return wrapped

@@ -161,8 +161,10 @@ def episodic_memory_intrinsic_rewards(
     places = jnp.mod(start + max(count - size, 0) + jnp.arange(newest.shape[0]), size)
     memory = memory.at[places].set(newest)
 
-    distance_sum = state.distance_sum + jnp.sum(neg_distances)
-    distance_count = state.distance_count + neg_distances.size
+    # The mean stays what it is once no more can be counted, after two thousand million distances.
+    room = state.distance_count <= jnp.iinfo(jnp.int32).max - neg_distances.size
+    distance_sum = state.distance_sum + jnp.where(room, jnp.sum(neg_distances), 0)
+    distance_count = state.distance_count + jnp.where(room, neg_distances.size, 0)
     mean_distance = -distance_sum / distance_count
     excess = jnp.maximum(-neg_distances / (mean_distance + constant) - cluster_distance, 0)
     similarity = jnp.sqrt(jnp.sum(epsilon / (excess + epsilon), axis=-1)) + constant

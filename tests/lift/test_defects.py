@@ -492,3 +492,13 @@ def test_init_runs_a_function_with_a_derivative_of_its_own_as_apply_does(kind: s
         np.testing.assert_array_equal(state["~"]["n"], [1, 1])
     with pytest.raises(hkx.errors.StateInInnerTraceError):  # where there are no values
         model.init(None, jax.ShapeDtypeStruct((), jnp.float32))
+
+
+def test_a_map_over_nothing_creates_its_parameters_and_draws_no_key() -> None:
+    def f(x: Any) -> Any:
+        return hkx.vmap(lambda x: hkx.dropout(hkx.next_rng_key(), 0.5, hkx.Linear(2)(x)), split_rng=True)(x)
+
+    model = hkx.transform(f)
+    params = model.init(jax.random.key(0), jnp.ones([0, 3]))
+    assert params["linear"]["w"].shape == (3, 2)
+    assert model.apply(params, jax.random.key(0), jnp.ones([0, 3])).shape == (0, 2)

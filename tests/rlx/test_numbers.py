@@ -358,3 +358,13 @@ def test_an_index_past_the_end_is_the_last_entry():
 
 def test_k3_of_an_impossible_action_is_not_negative():
     assert float(rlx.kl_k3(jnp.array(-jnp.inf), jnp.array(-1.0))) > 1e30
+
+
+def test_the_mean_distance_of_an_episode_does_not_wrap_around():
+    """Its count is an int32: one more call at its end leaves the mean as it is."""
+    most = np.iinfo(np.int32).max
+    state = rlx.IntrinsicRewardState(jnp.zeros([4, 2]), jnp.int32(0), jnp.float32(-most), jnp.int32(most))
+    rewards, after = rlx.episodic_memory_intrinsic_rewards(jnp.ones([1, 2]), 2, 1.0, state)
+    assert after.distance_count == most and after.distance_sum == np.float32(-most)
+    kernel = 1e-4 / (2 / (1 + 1e-3) - 8e-3 + 1e-4)  # squared distances of 2, their mean 1
+    np.testing.assert_allclose(rewards, 1 / (np.sqrt(2 * kernel) + 1e-3), rtol=1e-5)
