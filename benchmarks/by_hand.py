@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 DECAY, BATCH_EPS, LAYER_EPS = np.float32(0.9), 1e-5, 1e-5
+LAST = np.int32(2**31 - 1)
 
 
 def linear(p: Any, x: jax.Array) -> jax.Array:
@@ -102,7 +103,7 @@ class ResNet50:
     def average(self, path: str, value: jax.Array) -> None:
         """An exponential moving average, corrected for its start from zero."""
         old = self.state[path]
-        counter = old["counter"] + 1
+        counter = jax.lax.min(old["counter"], LAST - 1) + 1  # never wraps around
         hidden = old["hidden"] * DECAY + value * (np.float32(1) - DECAY)
         self.state[path] = {
             "counter": counter,

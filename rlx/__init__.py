@@ -312,11 +312,12 @@ _EXPORTS = {
     "rlx.policies.vmpo": "get_top_k_weights vmpo_compute_weights_and_temperature_loss vmpo_loss",
     "rlx.policies.targets": "PolicyTarget constant_policy_targets sampled_policy_distillation_loss zero_policy_targets",
     # Distributions.
-    "rlx.distributions": "clipped_entropy_softmax epsilon_greedy gaussian_diagonal greedy softmax squashed_gaussian",
+    "rlx.distributions": "clipped_entropy_softmax epsilon_greedy greedy softmax",
     "rlx.divergences": (
         "categorical_cross_entropy categorical_importance_sampling_ratios categorical_kl_divergence "
         "categorical_sample multivariate_normal_kl_divergence"
     ),
+    "rlx.gaussians": "gaussian_diagonal squashed_gaussian",
     # Elementary losses.
     "rlx.losses": "clip_gradient expectile_loss huber_loss l2_loss likelihood log_loss",
     # Transforms of values.

@@ -135,7 +135,7 @@ def huber_loss(x: ArrayLike, delta: ArrayLike = 1.0) -> Array:
       >>> rlx.huber_loss(jnp.array([0.5, -3.0]), 1.0).tolist()
       [0.125, 2.5]
     """
-    x, delta = check_broadcast("huber_loss", x=(x, "float"), delta=(delta, "real in [0, inf)"))
+    x, delta = check_broadcast("huber_loss", x=(x, "float"), delta=(delta, "real in [0, inf]"))
     size = jnp.abs(x)
     quadratic = jnp.minimum(size, delta)
     # Of no limit, an infinite δ, there is no linear part.

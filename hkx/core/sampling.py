@@ -109,7 +109,7 @@ class _Blocks(NamedTuple):
 
 def _fill_blocks(blocks: _Blocks, count: Any) -> Array:
     """float32[n, BLOCK], of which the first `count` rows are filled."""
-    root2 = np.array(np.sqrt(2), np.float32)
+    root2 = np.float32(np.sqrt(2))
     above_minus_one = np.nextafter(np.float32(-1), np.float32(0))
 
     def fill(i: Any, out: Array) -> Array:
@@ -144,7 +144,9 @@ def _describe(draws: Sequence[Draw], owners: np.ndarray, first_block: np.ndarray
     columns = np.array([(d.low, d.high, d.scale, _KINDS[d.kind]) for d in draws], np.float64)[owners]
     first = first_block.astype(np.uint64) * np.uint64(BLOCK)
     start = np.stack([first >> np.uint64(32), first & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
-    low, high, scale = columns[:, :3].T.astype(np.float32)
+    bounds = columns[:, :3].T.astype(np.float32)
+    bounds.flags.writeable = False  # an `init` around this one sees that nobody fills it anew
+    low, high, scale = bounds
     return _Blocks(keys[owners], start, low, high, scale, columns[:, 3].astype(np.int32))
 
 

@@ -5,7 +5,6 @@ from typing import Any, ParamSpec
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from rlx.core.checks import check, whole_number
 from rlx.core.errors import ShapeError
@@ -117,13 +116,6 @@ def pick(values: Array, indices: Array) -> Array:
     return jnp.take_along_axis(values, indices[..., None], axis=-1, mode="clip")[..., 0]
 
 
-def weigh(weights: Array, x: Array) -> Array:
-    """`weights * x`, but 0 with zero gradients where the weight is 0 and `x` is infinite or NaN."""
-    if weights.shape != x.shape:
-        weights, x = jnp.broadcast_arrays(weights, x)
-    return _weighed(*(a.astype(jnp.result_type(weights, x)) for a in (weights, x)))
-
-
 def _traced_once(function: Callable[_P, Array]) -> Callable[_P, Array]:
     """The function, traced once for each shape and written into the programs that call it."""
     return jax.jit(function, inline=True)
@@ -152,18 +144,12 @@ def rows_if_used(weights: Array, x: Array) -> Array:
     return jnp.where(unused[..., None], 0, x)
 
 
-@jax.custom_jvp
-def _weighed(weights: Array, x: Array) -> Array:
-    # `lax` is traced faster than `jnp`, and every return from action values comes by here.
-    nothing = lax.full_like(x, 0)
-    return lax.select(lax.eq(weights, nothing), nothing, lax.mul(weights, x))
-
-
-@_weighed.defjvp
-def _weighed_jvp(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    # The slope in a weight is `x`, in a weight of 0 too as long as that is finite.
-    (weights, x), (weights_dot, x_dot) = primals, tangents
-    return _weighed(weights, x), weights_dot * if_used(weights, x) + weights * x_dot
+def weigh(weights: Array, x: Array) -> Array:
+    """`weights * x`, but 0 with zero gradients where the weight is 0 and `x` is infinite or NaN."""
+    if weights.shape != x.shape:
+        weights, x = jnp.broadcast_arrays(weights, x)
+    weights, x = (a.astype(jnp.result_type(weights, x)) for a in (weights, x))
+    return weights * if_used(weights, x)
 
 
 def scale_down(x: Array, temperature: ArrayLike) -> Array:
