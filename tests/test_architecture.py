@@ -28,6 +28,7 @@ FLOORS = {
     "hkx.core.slips": 0,
     "hkx.core.signatures": 0,
     "hkx.core.leaks": 0,
+    "hkx.core.trees": 0,
     "hkx.core.init_errors": 0,
     "hkx.core.cost": 1,
     "hkx.core.dependence": 1,

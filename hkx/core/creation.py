@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -17,6 +16,7 @@ from hkx.core.init_errors import AbstractInitError, InitDependsOnTracingError, L
 from hkx.core.leaks import holder
 from hkx.core.rng import PRNGSequence, is_typed_key
 from hkx.core.settings import InitSetting, current_settings, settings_scope
+from hkx.core.trees import own_tree
 from hkx.core.types import MutableParams, MutableState
 
 R = TypeVar("R")
@@ -61,7 +61,7 @@ def _eager(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
 
 def _checked(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
     with settings_scope(init="traced"):
-        abstract = _traced(f, key, *_rebuilt((args, kwargs), _copied))
+        abstract = _traced(f, key, *own_tree((args, kwargs), _copied))
     real = _eager(f, key, args, kwargs)
     differences = [
         line
@@ -103,19 +103,6 @@ def _alike(mine: Any, theirs: Any) -> bool:
     return True
 
 
-def _rebuilt(tree: Any, leaf: Callable[[Any], Any]) -> Any:
-    """`tree` in containers of its own, with `leaf` applied to what is in them; dicts keep the order of their keys."""
-
-    def rebuild(x: Any) -> Any:
-        if type(x) not in (dict, defaultdict):
-            return leaf(x)
-        copy = x.copy()
-        copy.update((k, _rebuilt(v, leaf)) for k, v in x.items())
-        return copy
-
-    return jax.tree.map(rebuild, tree, is_leaf=lambda x: type(x) in (dict, defaultdict))
-
-
 def _copied(x: Any) -> Any:
     return x.copy() if type(x) is np.ndarray and x.flags.writeable else x
 
@@ -153,7 +140,7 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
         frame = Frame({}, {}, rng, running_init=True, recorder=recorder)
         before, local.on_shapes = local.on_shapes, local.on_shapes or abstract
         try:
-            run(f, frame, *_rebuilt((args, kwargs), argument))
+            run(f, frame, *own_tree((args, kwargs), argument))
         finally:
             local.on_shapes = before
         created[:] = frame.params, frame.initial_state

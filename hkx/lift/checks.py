@@ -25,20 +25,6 @@ def is_value(x: Any) -> bool:
     return True
 
 
-def own_tree(tree: Any) -> Any:
-    """`tree` rebuilt of new containers around the same leaves, as JAX hands it to a function that it traces.
-
-    What the function does to it (`d.pop("x")`) is not seen by other calls, nor by who made it. A dict keeps its order:
-    a function that is called directly sees its keys in that, and one that JAX calls sees them sorted.
-    """
-    if type(tree) is dict:
-        return {key: own_tree(value) for key, value in tree.items()}
-    parts, structure = jax.tree.flatten(tree, is_leaf=lambda x: x is not tree)
-    if len(parts) == 1 and parts[0] is tree:
-        return tree
-    return jax.tree.unflatten(structure, [own_tree(part) for part in parts])
-
-
 def as_arrays(tree: Any) -> Any:
     """`tree` with numbers and NumPy arrays as JAX arrays, as a loop or branch sees them once JAX traces it."""
     return jax.tree.map(lambda x: jnp.asarray(x) if is_value(x) and not isinstance(x, jax.Array) else x, tree)

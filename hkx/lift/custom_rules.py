@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.frame import current_frame, local
-from hkx.lift.checks import own_tree
+from hkx.core.trees import own_tree
 from hkx.lift.errors import MissingRuleError
 from hkx.lift.purify import Carry, Pure, absorb, changes, creating, fill_keys, snapshot
 

@@ -19,8 +19,9 @@ from hkx.core.frame import Frame, current_frame, local
 from hkx.core.module import Module
 from hkx.core.sampling import can_share_program
 from hkx.core.signatures import like, with_keyword
+from hkx.core.trees import own_tree
 from hkx.lift.captured import Captured, keep
-from hkx.lift.checks import difference, own_tree
+from hkx.lift.checks import difference
 from hkx.lift.errors import CarryMismatchError, LayerFunctionError, LayerInputsError
 from hkx.lift.lift import below, note_all_below, store_below, store_state_below
 from hkx.lift.purify import Carry, Pure, Tree, changes, creating, draws_keys, passing_recorder

@@ -20,8 +20,8 @@ from hkx.core.frame import ROOT, Asked, Frame, Scope, current_frame, local
 from hkx.core.rng import PRNGSequence
 from hkx.core.signatures import pair_with, sign, with_leading
 from hkx.core.store import check_outward
+from hkx.core.trees import own_tree
 from hkx.lift.captured import Captured
-from hkx.lift.checks import own_tree
 
 P = ParamSpec("P")
 R = TypeVar("R")
