@@ -62,7 +62,7 @@ def holder(targets: list[Any]) -> str | None:
                 place = _place(referrer, seen)
                 if place is not None:
                     return words + place
-                if not _is_module(referrer):
+                if not _is_module(referrer) and not isinstance(referrer, type):
                     above.append((referrer, words + _container(referrer)))
         if not above or len(above) > _MOST_REFERRERS:
             return None
@@ -85,7 +85,7 @@ def _referrers(level: list[tuple[Any, str]]) -> list[tuple[Any, str]]:
 
 
 def _is_module(x: Any) -> bool:
-    """Whether `x` is a module or its variables: whoever imports it holds nothing of what is in it."""
+    """Whether `x` is a module or its variables: whoever imports it holds nothing of what is in it, as with a class."""
     return isinstance(x, types.ModuleType) or (isinstance(x, dict) and "__spec__" in x)
 
 

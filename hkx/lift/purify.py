@@ -14,10 +14,12 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import jax
 
+from hkx.core import initialise
 from hkx.core.dependence import VISIT
 from hkx.core.errors import ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.core.frame import ROOT, Asked, Frame, Scope, current_frame, local
 from hkx.core.rng import PRNGSequence
+from hkx.core.settings import current_settings
 from hkx.core.signatures import pair_with, sign, with_leading
 from hkx.core.store import check_outward
 from hkx.core.trees import own_tree
@@ -250,11 +252,36 @@ class Pure(Generic[P, R]):
         return self._run_in(frame, args, kwargs)
 
     def visit(self, *args: Any, **kwargs: Any) -> None:
-        """Creates what the function creates when called so."""
-        draws = local.draws
-        with jax.named_scope(VISIT):
-            self.inline_capturing(*args, **kwargs)
+        """Creates what the function creates when called so; where it can be avoided, nothing is executed."""
+        outer, draws = current_frame(self._name), local.draws
+        inline = outer.recorder is not None or current_settings().init == "eager"
+        if inline or not self._visit_abstractly(outer, args, kwargs):
+            with jax.named_scope(VISIT):
+                self.inline_capturing(*args, **kwargs)
         local.draws = draws  # the function is still to be called for its result
+
+    def _visit_abstractly(self, outer: Frame, args: Any, kwargs: Any) -> bool:
+        before = snapshot(outer)
+        created: list[Tree] = []
+        recorders: list[initialise.Recorder] = []
+
+        def visit(recorder: initialise.Recorder, key: Any) -> list[Tree]:
+            recorders.append(recorder)
+            carry = before if before.rng is None else before._replace(rng=(key, before.rng[1]))
+            with jax.named_scope(VISIT):
+                new = changes(before, self.run(carry, args, kwargs, recorder=recorder)[1])
+            created[:] = new.params, new.initial_state, {"": {"keys": new.rng}}
+            return created
+
+        try:
+            initialise.create(visit, None if before.rng is None else before.rng[0])
+        except initialise.ValuesNeeded:
+            return False
+        if initialise.left_arrays(recorders[0]):
+            return False
+        params, state, keys = created
+        absorb(outer, Carry(params, state, state, keys[""]["keys"]))
+        return True
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> Carry:
         """The carry to begin with. During `init`, the function is visited first, to create what it needs.
