@@ -66,7 +66,7 @@ TOGETHER = [(a, b) for a in LAYERS for b in LAYERS if a != b]
 @pytest.mark.parametrize(
     "names",
     [
-        *(pytest.param(pair, marks=[] if n % 17 == 0 else pytest.mark.slow) for n, pair in enumerate(TOGETHER)),
+        *(pytest.param(pair, marks=[] if n % 34 == 0 else pytest.mark.slow) for n, pair in enumerate(TOGETHER)),
         ("linear", "negative", "two"),
         ("linear", "two", "negative", "mlp", "no bias"),
         ("key", "cond", "linear"),
@@ -119,6 +119,7 @@ class Scale(hkx.Module):
         return x
 
 
+@pytest.mark.slow
 def test_what_was_found_of_branches_is_not_believed_where_it_does_not_hold() -> None:
     # One place, and the same code: only what the branches ask for tells these programs apart.
     def program(a: int, b: int) -> Any:
