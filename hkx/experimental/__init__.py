@@ -81,4 +81,4 @@ _EXPORTS = {
     "hkx.experimental": "flax jaxpr_info",
 }
 __getattr__, __dir__, __all__ = lazy_exports(__name__, _EXPORTS)  # pyright: ignore[reportUnsupportedDunderAll]
-__all__.remove("flax")  # it needs Flax, and a star import has to do without
+__all__.remove("flax")  # pyright: ignore[reportUnsupportedDunderAll]  # it needs Flax, and a star import has to do without
