@@ -217,16 +217,17 @@ def left_arrays(recorder: Recorder) -> list[Any]:
 
     That the trace itself is alive says nothing: JAX's programs refer to theirs for derivatives by custom rules.
     """
-    trace = recorder.trace
-    for generation in range(2):
-        if trace is None or trace() is None:
-            return []
-        gc.collect(generation)  # of what is young: this costs little
-    if trace is None or trace() is None:
-        return []
-    if any(isinstance(x, jax.core.Tracer) for x in gc.get_referrers(trace())):
+    trace = recorder.trace or (lambda: None)
+
+    def found() -> list[Any]:
+        return [] if trace() is None else [x for x in gc.get_referrers(trace()) if isinstance(x, jax.core.Tracer)]
+
+    for generation in range(2):  # what is young, which costs little
+        if trace() is not None:
+            gc.collect(generation)
+    if found():
         gc.collect()
-    return [x for x in gc.get_referrers(trace()) if isinstance(x, jax.core.Tracer)] if trace() is not None else []
+    return found()
 
 
 def _costly_examples(equations: list[JaxprEqn]) -> list[JaxprEqn]:

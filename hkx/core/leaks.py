@@ -21,7 +21,7 @@ def _variable(namespace: dict[str, Any], seen: set[int]) -> str:
 
 
 def _place(x: Any, seen: set[int]) -> str | None:
-    """What a user would call the place where `x` holds `child`, if it is one that belongs to a program."""
+    """What a user would call `x`, which holds one of the objects `seen`, if it belongs to a program."""
     if isinstance(x, dict):
         if _is_module(x) and _is_the_programs(x["__name__"]):
             return f"{_variable(x, seen)} of the module {x['__name__']!r}"
