@@ -21,7 +21,7 @@ class State(NamedTuple):
 
 
 def reset(key: Key, *, rows: int = 10, columns: int = 5) -> tuple[State, TimeStep]:
-    state = State(jnp.int32(0), jax.random.randint(key, [], 0, columns), jnp.int32(columns // 2))
+    state = State(jnp.int32(0), (jax.random.uniform(key) * columns).astype(jnp.int32), jnp.int32(columns // 2))
     return state, first(screen(state, rows, columns))
 
 
