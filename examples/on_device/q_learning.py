@@ -1,0 +1,155 @@
+"""Q-learning that runs whole on the device: environments, exploration, returns and learning in one compiled program.
+
+This is PQN (Gallici et al., "Simplifying Deep Temporal Difference Learning", 2024, https://arxiv.org/abs/2407.04811):
+many environments in place of a replay memory, layer normalisation in place of a target network, λ-returns. The loss is
+`rlx.q_lambda`.
+
+    python examples/on_device/q_learning.py                                   # Catch, in seconds
+    python examples/on_device/q_learning.py --agents 64 --learning-rate 0.001,0.002,0.005,0.01
+    python examples/on_device/q_learning.py --env gymnax:Breakout-MinAtar --steps 10000000
+"""
+
+import dataclasses
+import pathlib
+import sys
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # examples/, where the environments are
+
+from environments import Running, auto_reset
+from on_device.training import Each, Learner, RunSettings, episodes, find_environment, train
+from program import flag, start
+
+import hkx
+import rlx
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(RunSettings):
+    """The settings of a run. Every field is a flag of the command line."""
+
+    rollout: int = flag(9, "steps of each environment in one update", 1)
+    minibatches: int = flag(1, "parts into which the environments are divided for learning", 1)
+    epochs: int = flag(1, "times that each update learns from its steps", 1)
+    hidden: int = flag(64, "units in each hidden layer", 1)
+    layers: int = flag(1, "hidden layers", 1)
+    learning_rate: Each = flag(Each(0.005), "step size of Adam at the start; it falls in a straight line to 0", 0, 1)
+    discount: Each = flag(Each(0.99), "what a reward is worth one step before it comes", 0, 1)
+    lambda_: Each = flag(Each(0.9), "λ of the returns: 0 looks one step ahead, 1 to the end", 0, 1)
+    epsilon_end: Each = flag(Each(0.02), "chance of a random move at the end; it falls from 1", 0, 1)
+    exploration: Each = flag(Each(0.5), "share of the training over which that chance falls", 0, 1)
+    output: str = flag("runs/on_device_q_learning", "folder for the metrics, the curve, the parameters, the checkpoint")
+
+
+class State(NamedTuple):
+    """What an update changes, and the numbers that it reads."""
+
+    params: hkx.Params
+    opt_state: optax.OptState
+    running: Running  # [environments, ...]
+    key: jax.Array
+    updates: jax.Array  # []
+    numbers: dict[str, jax.Array]  # those settings that differ between agents
+
+
+class Transition(NamedTuple):
+    """Steps of experience, [time, environments, ...]."""
+
+    observation_tm1: Any
+    a_tm1: jax.Array
+    r_t: jax.Array
+    discount_t: jax.Array  # 0 where the episode terminated
+    observation_t: Any  # the last one of an episode where it ended
+    last_t: jax.Array
+
+
+def make_learner(config: Config) -> Learner:
+    episode = find_environment(config)
+    environment = auto_reset(episode)
+    num_actions = episode.action_spec().num_values
+    steps_per_update = config.environments * config.rollout
+    total = max(1, round(config.steps / steps_per_update))
+
+    def value_network(observation: jax.Array) -> jax.Array:
+        x = jnp.ravel(observation)
+        for _ in range(config.layers):
+            x = jax.nn.relu(hkx.LayerNorm(-1, True, True)(hkx.Linear(config.hidden)(x)))
+        return hkx.Linear(num_actions)(x)
+
+    network = hkx.without_apply_rng(hkx.transform(value_network))
+    values = jax.vmap(network.apply, in_axes=(None, 0))  # of a batch of observations
+    optimizer = optax.scale_by_adam()
+
+    def init(key: jax.Array, numbers: dict[str, jax.Array]) -> State:
+        environment_key, network_key, key = jax.random.split(key, 3)
+        running, timestep = jax.vmap(environment.reset)(jax.random.split(environment_key, config.environments))
+        params = network.init(network_key, timestep.observation[0])
+        return State(params, optimizer.init(params), running, key, jnp.int32(0), numbers)
+
+    def update(state: State, _: None) -> tuple[State, dict[str, jax.Array]]:
+        params, opt_state, running, key, updates, numbers = state
+        key, act_key, environment_key = jax.random.split(key, 3)
+        trained = updates / total
+        exploring = jnp.maximum(numbers["epsilon_end"], 1 - trained / numbers["exploration"])
+
+        def step(running: Running, keys: tuple[jax.Array, jax.Array]) -> tuple[Running, tuple[Transition, jax.Array]]:
+            act_key, environment_keys = keys
+            q_tm1 = values(params, running.observation)
+            a_tm1 = rlx.epsilon_greedy(exploring).sample(act_key, q_tm1)
+            new, timestep = jax.vmap(environment.step)(environment_keys, running, a_tm1)
+            discount_t = numbers["discount"] * timestep.discount
+            outcome = timestep.reward, discount_t, timestep.observation, timestep.last()
+            returned = running.episode_return + timestep.reward
+            return new, (Transition(running.observation, a_tm1, *outcome), returned)
+
+        keys = (
+            jax.random.split(act_key, config.rollout),
+            jax.random.split(environment_key, (config.rollout, config.environments)),
+        )
+        running, (steps, returned) = jax.lax.scan(step, running, keys)
+
+        def loss(params: hkx.Params, steps: Transition) -> jax.Array:
+            q_tm1 = jax.vmap(values, in_axes=(None, 0))(params, steps.observation_tm1)
+            q_t = jax.vmap(values, in_axes=(None, 0))(params, steps.observation_t)
+            td_errors = jax.vmap(
+                lambda *x: rlx.q_lambda(*x[:-1], numbers["lambda_"], truncation_t=x[-1]), in_axes=1, out_axes=1
+            )(q_tm1, steps.a_tm1, steps.r_t, steps.discount_t, q_t, steps.last_t)
+            return jnp.mean(rlx.l2_loss(td_errors))
+
+        def learn(learned: Any, batch: Transition) -> tuple[Any, jax.Array]:
+            params, opt_state = learned
+            value, gradient = jax.value_and_grad(loss)(params, batch)
+            directions, opt_state = optimizer.update(gradient, opt_state)
+            step_size = numbers["learning_rate"] * jnp.maximum(0, 1 - trained)
+            return (jax.tree.map(lambda p, d: p - step_size * d, params, directions), opt_state), value
+
+        (params, opt_state), values_of_loss = jax.lax.scan(learn, (params, opt_state), minibatches(config, steps))
+        metrics = {"loss": jnp.mean(values_of_loss), **episodes(returned, steps.last_t)}
+        return State(params, opt_state, running, key, updates + 1, numbers), metrics
+
+    def act(params: hkx.Params, observations: jax.Array, memory: tuple[()]) -> tuple[jax.Array, tuple[()]]:
+        return jnp.argmax(values(params, observations), axis=-1), memory
+
+    return Learner(init, update, act, lambda count: (), total, steps_per_update)
+
+
+def minibatches(config: Config, steps: Transition) -> Transition:
+    """Divides the environments among minibatches, which come once an epoch: [epochs * minibatches, time, part, ...]."""
+
+    def divide(x: jax.Array) -> jax.Array:
+        parts = jnp.moveaxis(x.reshape(config.rollout, config.minibatches, -1, *x.shape[2:]), 1, 0)
+        return jnp.tile(parts, (config.epochs, *[1] * (parts.ndim - 1)))
+
+    return jax.tree.map(divide, steps)
+
+
+def main(config: Config) -> dict[str, Any]:
+    return train(config, make_learner)
+
+
+if __name__ == "__main__":
+    start(Config, main, __doc__)

@@ -1,0 +1,385 @@
+"""What the programs of this folder share: a compiled learner is run in chunks, watched, saved, resumed and evaluated.
+
+A learner is a pair of pure functions for one agent, `init(key, numbers) -> state` and `update(state, _) -> (state,
+metrics)`. Here they become one compiled program: a `scan` of updates, under `vmap` for several agents, under
+`shard_map` for several devices, with its memory donated. Between two calls of it, Python looks: at Ctrl-C, at the clock
+(is it time for a checkpoint?), and at the progress bar.
+"""
+
+import dataclasses
+import json
+import pathlib
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from environments import Environment, UnknownEnvironment, make
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from program import BadFlag, Settings, as_flag, flag, noticing_interrupts, output_folder, save_parameters, write_whole
+from tqdm import tqdm
+
+EVALUATION_LIMIT = 10_000  # steps; where an episode never ends, its return up to here counts
+CHUNK_LIMIT = 2**22  # environment steps of an agent
+# How XLA compiles for a CPU. With its defaults that takes longer than learning Catch.
+RUN_OFTEN = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+RUN_ONCE = RUN_OFTEN | {"xla_backend_optimization_level": 0}
+
+
+class Each(tuple[float, ...]):
+    """A number for every agent, or several that the agents take in turn: `0.001` or `0.001,0.0003`."""
+
+    def __new__(cls, text: str | float) -> "Each":
+        return super().__new__(cls, map(float, str(text).split(",")))
+
+    def __str__(self) -> str:
+        return ",".join(f"{number:g}" for number in self)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSettings(Settings):
+    """The settings that every program here has. Every field is a flag of the command line."""
+
+    env: str = flag("catch", "environment: a file of examples/environments, or gymnax:NAME")
+    seed: int = flag(0, "seed of the first agent; the next one has the next seed", 0, 2**31 - 1)
+    steps: int = flag(230_400, "environment steps of an agent, those of all its environments together", 1)
+    environments: int = flag(128, "environments of an agent, side by side", 1)
+    agents: int = flag(1, "agents that learn side by side, each by itself", 1)
+    devices: int = flag(1, "devices among which the agents are divided", 1)
+    evaluation_episodes: int = flag(128, "greedy episodes in the evaluation at the end", 1)
+    output: str = flag("runs/on_device", "folder for the metrics, the curve, the parameters and the checkpoint")
+    resume: bool = flag(False, "go on from the checkpoint in --output, where there is one")
+    progress: bool = flag(True, "show a progress bar")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for field in dataclasses.fields(self):
+            low, high = field.metadata["low"], field.metadata["high"]
+            if field.type is Each and not all(low <= number <= high for number in getattr(self, field.name)):
+                limits = f"{low} or more" if high == np.inf else f"between {low} and {high}"
+                raise BadFlag(f"argument {as_flag(field.name)}: must be {limits}, not {getattr(self, field.name)}")
+        if self.agents % self.devices:
+            wrong = f"{self.agents} agents cannot be divided among {self.devices} devices"
+            raise BadFlag(f"argument --devices: {wrong}; give a multiple of {self.devices} as --agents")
+
+
+def find_environment(config: RunSettings) -> Environment:
+    """The environment that `--env` names."""
+    try:
+        return make(config.env)
+    except UnknownEnvironment as error:
+        raise BadFlag(f"argument --env: {error}") from None
+
+
+AnySettings = TypeVar("AnySettings", bound=RunSettings)
+
+
+class Learner(NamedTuple):
+    """One agent as pure functions. Its state has a field `params`, two-level as `hkx.transform` makes them."""
+
+    init: Callable[[jax.Array, dict[str, jax.Array]], Any]  # (key, numbers) -> state
+    update: Callable[[Any, None], tuple[Any, dict[str, jax.Array]]]  # (state, _) -> (state, metrics)
+    act: Callable[[Any, Any, Any], tuple[Any, Any]]  # (params, observations [B], memory) -> (greedy actions, memory)
+    memory: Callable[[int], Any]  # of `act`, for so many episodes that begin; () for an agent without
+    updates: int  # in all
+    steps_per_update: int
+
+
+def episodes(returns: jax.Array, ended: jax.Array) -> dict[str, jax.Array]:
+    """The part of an update's metrics that says how the episodes went which ended in it."""
+    return {"returns": jnp.sum(jnp.where(ended, returns, 0)), "episodes": jnp.sum(ended, dtype=jnp.float32)}
+
+
+def over_agents(config: RunSettings, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of one agent, as one of arrays with an axis of agents, which are divided among the devices."""
+
+    def of_one(*arrays: Any) -> Any:
+        return jax.tree.map(
+            lambda x: jnp.expand_dims(x, 0), function(*jax.tree.map(partial(jnp.squeeze, axis=0), arrays))
+        )
+
+    on_each = jax.vmap(function) if config.agents > config.devices else of_one
+    if config.devices == 1:
+        return on_each
+    by_agent = PartitionSpec("agents")
+    return jax.shard_map(on_each, mesh=mesh(config), in_specs=by_agent, out_specs=by_agent, check_vma=False)
+
+
+def mesh(config: RunSettings) -> jax.sharding.Mesh:
+    with suppress(RuntimeError):  # the devices are there already
+        jax.config.update("jax_num_cpu_devices", config.devices)  # of a CPU, as many as are wanted
+    found = jax.devices()
+    if len(found) < config.devices:
+        raise BadFlag(f"argument --devices: {config.devices} are asked for, and there are {len(found)}")
+    return jax.make_mesh([config.devices], ["agents"], (AxisType.Auto,), devices=found[: config.devices])
+
+
+def divide(config: RunSettings, arrays: Any) -> Any:
+    """Puts arrays with an axis of agents where their agents are."""
+    return jax.device_put(arrays, NamedSharding(mesh(config), PartitionSpec("agents")))
+
+
+class Compiler:
+    """Compiles, and keeps the seconds that this took."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any, once: bool, donate: bool = False) -> Any:
+        """A program for arguments like these; `once`: it is to run once, and compiling is most of its time."""
+        begin = time.perf_counter()
+        lowered = jax.jit(function, donate_argnums=range(len(arguments)) if donate else ()).lower(*arguments)
+        options = (RUN_ONCE if once else RUN_OFTEN) if jax.default_backend() == "cpu" else None
+        try:
+            program = lowered.compile(compiler_options=options)
+        except jax.errors.JaxRuntimeError:  # XLA's options come and go; without them it only takes longer
+            program = lowered.compile()
+        self.seconds += time.perf_counter() - begin
+        return program
+
+
+def chunks_of(updates: int, steps_per_update: int) -> tuple[int, int]:
+    """How many chunks, and the updates in each: at least 20 where there are so many updates, none of many seconds."""
+    fewest = max(20, updates * steps_per_update // CHUNK_LIMIT)
+    count = min(range(fewest, 2 * fewest), key=lambda n: -(-updates // n) * n - updates)
+    each = -(-updates // count)
+    return -(-updates // each), each
+
+
+@dataclasses.dataclass
+class Run:
+    """What a run has so far, and the files that hold it."""
+
+    config: RunSettings
+    learner: Learner
+    folder: pathlib.Path
+    state: Any  # the learner's, of all agents
+    history: list[dict[str, list[float]]]  # the metrics of each chunk, a number for each agent
+    seconds: float  # spent in the compiled program
+    saved_at: float = dataclasses.field(default_factory=time.perf_counter)
+    saving_took: float = 0.0
+
+    @property
+    def checkpoint(self) -> pathlib.Path:
+        return self.folder / "checkpoint.npz"
+
+    def settings(self) -> dict[str, Any]:
+        """What decides the numbers of a run: every flag but those that say where it runs and how it is shown."""
+        apart = {"output", "resume", "progress", "devices", "evaluation_episodes"}
+        return {name: value for name, value in vars(self.config).items() if name not in apart}
+
+    def save(self) -> None:
+        """Writes the checkpoint: the state, and how it came to be."""
+        begin = time.perf_counter()
+        about = json.dumps({"settings": self.settings(), "history": self.history, "seconds": self.seconds})
+        arrays = {name: np.asarray(x) for name, x in named_arrays(self.state).items()}
+        write_whole(self.checkpoint, lambda unfinished: np.savez(unfinished, about=about, **arrays))
+        self.saved_at = time.perf_counter()
+        self.saving_took = self.saved_at - begin
+
+    def try_to_save(self) -> BadFlag | None:
+        """Saves if the disk lets it: the learning outlives one that is full for a while."""
+        try:
+            self.save()
+        except BadFlag as error:
+            self.saved_at, self.saving_took = time.perf_counter(), 0.1
+            tqdm.write(f"{error}; what was saved before is whole", file=sys.stderr)
+            return error
+        return None
+
+    def save_now_and_then(self) -> None:
+        """Saves as often as a hundredth of the time allows."""
+        if time.perf_counter() - self.saved_at > 100 * self.saving_took:
+            self.try_to_save()
+
+    def load(self, shapes: Any) -> None:
+        """Reads the checkpoint of a run with the same settings."""
+        try:
+            with open(self.checkpoint, "rb") as opened, np.load(opened) as file:
+                arrays = dict(file)
+            about = json.loads(str(arrays.pop("about")))
+            settings, self.history, self.seconds = about["settings"], about["history"], about["seconds"]
+        except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile):
+            raise BadFlag(f"argument --resume: {self.checkpoint} does not hold a checkpoint") from None
+        for name, value in json.loads(json.dumps(self.settings())).items():
+            if settings.get(name) != value:
+                was = f"{as_flag(name)} was {settings.get(name)} there, and is {value} now"
+                raise BadFlag(f"argument --resume: {self.checkpoint} is of another run: {was}")
+        like = named_arrays(shapes)
+        if {name: (x.shape, x.dtype) for name, x in arrays.items()} != {n: (x.shape, x.dtype) for n, x in like.items()}:
+            raise BadFlag(f"argument --resume: {self.checkpoint} holds the arrays of another learner")
+        leaves = [
+            jax.random.wrap_key_data(arrays[name]) if is_key(leaf) else arrays[name]
+            for name, leaf in zip(like, jax.tree.leaves(shapes), strict=True)
+        ]
+        self.state = divide(self.config, jax.tree.unflatten(jax.tree.structure(shapes), leaves))
+
+    def evaluate(self, compiled: Compiler) -> list[float]:
+        """The mean return of each agent over greedy episodes."""
+        play = over_agents(self.config, partial(greedy_return, self.config, self.learner))
+        keys = divide(self.config, jax.vmap(jax.random.key)(np.arange(self.config.agents) + self.config.seed))
+        program = compiled(play, self.state.params, keys, once=True)
+        return np.asarray(program(self.state.params, keys)).tolist()
+
+    def write(self, metrics: dict[str, Any]) -> None:
+        """Writes what a person wants of a run: its figures, its curve and its parameters."""
+        params = self.state.params if self.config.agents > 1 else jax.tree.map(lambda x: x[0], self.state.params)
+        text = json.dumps(metrics, indent=1)
+        save_parameters(self.folder / "parameters.npz", params)
+        write_whole(self.folder / "metrics.json", lambda unfinished: unfinished.write_text(text + "\n"))
+        save_curve(self.folder / "curve.png", self.config, metrics)
+        print(f"saved metrics.json, curve.png, parameters.npz and checkpoint.npz in {self.folder}")
+
+
+def named_arrays(tree: Any) -> dict[str, Any]:
+    """The arrays of a tree by their paths; of keys, their bits."""
+    leaves = jax.tree.leaves_with_path(tree)
+    bits = (
+        partial(jax.eval_shape, jax.random.key_data)
+        if any(isinstance(x, jax.ShapeDtypeStruct) for _, x in leaves)
+        else jax.random.key_data
+    )
+    return {jax.tree_util.keystr(path): bits(x) if is_key(x) else x for path, x in leaves}
+
+
+def is_key(x: Any) -> bool:
+    return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
+
+
+def greedy_return(config: RunSettings, learner: Learner, params: Any, key: jax.Array) -> jax.Array:
+    """The mean return of one agent over episodes that are played side by side."""
+    environment = find_environment(config)
+    reset_key, key = jax.random.split(key)
+    count = config.evaluation_episodes
+    state, timestep = jax.vmap(environment.reset)(jax.random.split(reset_key, count))
+
+    def play(carry: Any) -> Any:
+        n, state, observation, memory, ended, total = carry
+        action, memory = learner.act(params, observation, memory)
+        keys = jax.random.split(jax.random.fold_in(key, n), count)
+        state, timestep = jax.vmap(environment.step)(keys, state, action)
+        total += jnp.where(ended, 0, timestep.reward)
+        return n + 1, state, timestep.observation, memory, ended | timestep.last(), total
+
+    def goes_on(carry: Any) -> jax.Array:
+        return (carry[0] < EVALUATION_LIMIT) & ~jnp.all(carry[4])
+
+    start = (0, state, timestep.observation, learner.memory(count), jnp.zeros(count, bool), jnp.zeros(count))
+    return jnp.mean(jax.lax.while_loop(goes_on, play, start)[-1])
+
+
+def mean_returns(history: list[dict[str, list[float]]]) -> np.ndarray:
+    """The mean return of the episodes that ended in each chunk, [chunks, agents]; NaN where none did."""
+    total = np.array([chunk["returns"] for chunk in history])
+    ended = np.array([chunk["episodes"] for chunk in history])
+    return np.divide(total, ended, out=np.full(total.shape, np.nan), where=ended > 0)
+
+
+def curve(history: list[dict[str, list[float]]], chunk_steps: int) -> dict[str, list[Any]]:
+    """What is drawn, as columns with a row for each chunk and in it a number for each agent; None for no number."""
+    columns = {name: np.array([chunk[name] for chunk in history]) for name in (history or [{}])[0]}
+    returns = {"return": mean_returns(history)} if history else {"return": np.zeros([0, 1])}
+    rest = {name: column for name, column in columns.items() if name not in ("returns", "episodes")}
+    steps = [chunk_steps * (n + 1) for n in range(len(history))]
+    numbers = {name: np.where(np.isfinite(x), x, None).tolist() for name, x in (returns | rest).items()}
+    return {"environment_steps": steps, **numbers}
+
+
+def save_curve(path: pathlib.Path, config: RunSettings, metrics: dict[str, Any]) -> None:
+    """Draws the return of training: the mean over agents, and between which values they lie."""
+    from matplotlib.figure import Figure  # imported here because nothing before the end of training needs it
+
+    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+    axes = figure.subplots()
+    steps, returns = metrics["curve"]["environment_steps"], np.array(metrics["curve"]["return"], float)
+    shown = ~np.isnan(returns).all(axis=1) if steps else []
+    steps, returns = np.array(steps)[shown], returns.reshape(-1, config.agents)[shown]
+    of_agents = f"mean of {config.agents} agents" if config.agents > 1 else "training"
+    axes.plot(steps, np.nanmean(returns, axis=1), color="tab:blue", label=f"{of_agents}, as it explores")
+    if config.agents > 1:
+        spread = np.nanquantile(returns, [0, 0.25, 0.75, 1], axis=1)
+        axes.fill_between(steps, spread[0], spread[3], color="tab:blue", alpha=0.15, lw=0, label="all agents")
+        axes.fill_between(steps, spread[1], spread[2], color="tab:blue", alpha=0.3, lw=0, label="the middle half")
+    final = np.atleast_1d(metrics["final_return"])
+    axes.plot([metrics["environment_steps"]] * len(final), final, "o", color="tab:orange", label="greedy, at the end")
+    axes.set(title=f"{pathlib.Path(sys.argv[0]).stem} on {config.env}", xlabel="environment steps", ylabel="return")
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize="small")
+    write_whole(path, lambda unfinished: figure.savefig(unfinished, dpi=120))
+
+
+def train(config: AnySettings, make_learner: Callable[[AnySettings], Learner]) -> dict[str, Any]:
+    """Trains, evaluates and saves. Returns what it wrote into metrics.json."""
+    mesh(config)  # first of all: the devices of a CPU can be counted out only before the first array
+    folder, compiled, learner = output_folder(config.output), Compiler(), make_learner(config)
+    chunks, each = chunks_of(learner.updates, learner.steps_per_update)
+    chunk_steps = each * learner.steps_per_update
+    keys = jax.vmap(jax.random.key)(np.arange(config.agents) + config.seed)
+    numbers = {
+        name: np.resize(np.float32(values), config.agents)
+        for name, values in vars(config).items()
+        if isinstance(values, Each)
+    }
+
+    def chunk(state: Any) -> tuple[Any, dict[str, jax.Array]]:
+        state, metrics = jax.lax.scan(learner.update, state, length=each)
+        return state, jax.tree.map(partial(jnp.mean, axis=0), metrics)
+
+    keys, numbers = divide(config, (keys, numbers))
+    init = over_agents(config, learner.init)
+    run = Run(config, learner, folder, None, [], 0.0)
+    if config.resume and run.checkpoint.exists():
+        run.load(jax.eval_shape(init, keys, numbers))
+    else:
+        run.state = compiled(init, keys, numbers, once=True)(keys, numbers)
+    run_chunk = compiled(over_agents(config, chunk), run.state, once=False, donate=True)
+    steps, total = len(run.history) * chunk_steps, chunks * chunk_steps
+    bar = tqdm(
+        desc=config.env,
+        initial=steps * config.agents,
+        total=total * config.agents,
+        unit=" steps",
+        unit_scale=True,
+        disable=not config.progress,
+    )
+    with noticing_interrupts() as interrupted:
+        while steps < total and not interrupted.is_set():
+            begin = time.perf_counter()
+            run.state, metrics = run_chunk(run.state)
+            run.history.append({name: np.asarray(x).tolist() for name, x in metrics.items()})
+            run.seconds += time.perf_counter() - begin
+            steps += chunk_steps
+            bar.set_postfix_str(f"return {np.mean(mean_returns(run.history[-1:])):.2f}", refresh=False)
+            bar.update(chunk_steps * config.agents)
+            if steps < total:
+                run.save_now_and_then()
+        bar.close()
+        trouble = run.try_to_save()
+        final = run.evaluate(compiled)
+    metrics = {
+        "final_return": final if config.agents > 1 else final[0],
+        "environment_steps": steps,
+        "seconds_to_compile": compiled.seconds,
+        "seconds_to_run": run.seconds,
+        "steps_per_second": steps * config.agents / run.seconds if run.seconds else 0.0,
+        "agents": config.agents,
+        "interrupted": interrupted.is_set(),
+        "settings": run.settings(),
+        "curve": curve(run.history, chunk_steps),
+    }
+    try:
+        run.write(metrics)
+    finally:  # the result is said even where it cannot be written
+        print(f"final return: {np.mean(final):.2f} over {config.evaluation_episodes} episodes", end="")
+        print(f" of each of {config.agents} agents, from {min(final):.2f} to {max(final):.2f}" * (config.agents > 1))
+        if interrupted.is_set():
+            print(f"interrupted after {steps} of {total} steps; the same command with --resume goes on")
+    if trouble:
+        raise trouble
+    return metrics
