@@ -48,6 +48,11 @@ class Running(NamedTuple):
     episode_return: jax.Array  # [], the rewards since the episode began
 
 
+def another(key: Key) -> Key:
+    """A second key: one with other bits. It draws other numbers, and costs nothing beside a split."""
+    return jax.random.wrap_key_data(~jax.random.key_data(key), impl=jax.random.key_impl(key))
+
+
 def auto_reset(environment: Environment) -> Environment:
     """Begins a new episode in the step in which one ends.
 
@@ -60,10 +65,9 @@ def auto_reset(environment: Environment) -> Environment:
         return Running(state, timestep.observation, jnp.float32(0)), timestep
 
     def step(key: Key, running: Running, action: Any) -> tuple[Running, TimeStep]:
-        step_key, reset_key = jax.random.split(key)
-        state, timestep = environment.step(step_key, running.state, action)
+        state, timestep = environment.step(key, running.state, action)
         same = Running(state, timestep.observation, running.episode_return + timestep.reward)
-        new, _ = reset(reset_key)
+        new, _ = reset(another(key))
         return jax.tree.map(lambda a, b: jnp.where(timestep.last(), a, b), new, same), timestep
 
     return environment._replace(reset=reset, step=step)

@@ -82,34 +82,31 @@ def make_learner(config: Config) -> Learner:
 
     network = hkx.without_apply_rng(hkx.transform(value_network))
     values = jax.vmap(network.apply, in_axes=(None, 0))  # of a batch of observations
-    optimizer = optax.scale_by_adam()
+    optimizer = optax.flatten(optax.scale_by_adam())  # one vector: compiled sooner than many small arrays
 
     def init(key: jax.Array, numbers: dict[str, jax.Array]) -> State:
-        environment_key, network_key, key = jax.random.split(key, 3)
-        running, timestep = jax.vmap(environment.reset)(jax.random.split(environment_key, config.environments))
-        params = network.init(network_key, timestep.observation[0])
-        return State(params, optimizer.init(params), running, key, jnp.int32(0), numbers)
+        keys = jax.random.split(key, 2 + config.environments)
+        running, timestep = jax.vmap(environment.reset)(keys[2:])
+        params = network.init(keys[0], timestep.observation[0])
+        return State(params, optimizer.init(params), running, keys[1], jnp.int32(0), numbers)
 
     def update(state: State, _: None) -> tuple[State, dict[str, jax.Array]]:
         params, opt_state, running, key, updates, numbers = state
-        key, act_key, environment_key = jax.random.split(key, 3)
+        # All keys in one draw: one by one, they would take longer to compile than the network.
+        keys = jax.random.split(key, config.rollout * (1 + config.environments) + 1)
+        key, keys = keys[-1], keys[:-1].reshape(config.rollout, 1 + config.environments)
         trained = updates / total
         exploring = jnp.maximum(numbers["epsilon_end"], 1 - trained / numbers["exploration"])
 
-        def step(running: Running, keys: tuple[jax.Array, jax.Array]) -> tuple[Running, tuple[Transition, jax.Array]]:
-            act_key, environment_keys = keys
+        def step(running: Running, keys: jax.Array) -> tuple[Running, tuple[Transition, jax.Array]]:
             q_tm1 = values(params, running.observation)
-            a_tm1 = rlx.epsilon_greedy(exploring).sample(act_key, q_tm1)
-            new, timestep = jax.vmap(environment.step)(environment_keys, running, a_tm1)
+            a_tm1 = rlx.epsilon_greedy(exploring).sample(keys[0], q_tm1)
+            new, timestep = jax.vmap(environment.step)(keys[1:], running, a_tm1)
             discount_t = numbers["discount"] * timestep.discount
             outcome = timestep.reward, discount_t, timestep.observation, timestep.last()
             returned = running.episode_return + timestep.reward
             return new, (Transition(running.observation, a_tm1, *outcome), returned)
 
-        keys = (
-            jax.random.split(act_key, config.rollout),
-            jax.random.split(environment_key, (config.rollout, config.environments)),
-        )
         running, (steps, returned) = jax.lax.scan(step, running, keys)
 
         def loss(params: hkx.Params, steps: Transition) -> jax.Array:

@@ -125,6 +125,10 @@ def divide(config: RunSettings, arrays: Any) -> Any:
     return jax.device_put(arrays, NamedSharding(mesh(config), PartitionSpec("agents")))
 
 
+def seeds_of(config: RunSettings) -> np.ndarray:
+    return np.arange(config.agents, dtype=np.uint32) + np.uint32(config.seed)
+
+
 class Compiler:
     """Compiles, and keeps the seconds that this took."""
 
@@ -223,13 +227,13 @@ class Run:
     def evaluate(self, compiled: Compiler) -> list[float]:
         """The mean return of each agent over greedy episodes."""
         play = over_agents(self.config, partial(greedy_return, self.config, self.learner))
-        keys = divide(self.config, jax.vmap(jax.random.key)(np.arange(self.config.agents) + self.config.seed))
-        program = compiled(play, self.state.params, keys, once=True)
-        return np.asarray(program(self.state.params, keys)).tolist()
+        arguments = self.state.params, divide(self.config, seeds_of(self.config))
+        return np.asarray(compiled(play, *arguments, once=True)(*arguments)).tolist()
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Writes what a person wants of a run: its figures, its curve and its parameters."""
-        params = self.state.params if self.config.agents > 1 else jax.tree.map(lambda x: x[0], self.state.params)
+        params = jax.tree.map(np.asarray, self.state.params)
+        params = params if self.config.agents > 1 else jax.tree.map(lambda x: x[0], params)
         text = json.dumps(metrics, indent=1)
         save_parameters(self.folder / "parameters.npz", params)
         write_whole(self.folder / "metrics.json", lambda unfinished: unfinished.write_text(text + "\n"))
@@ -252,11 +256,10 @@ def is_key(x: Any) -> bool:
     return jnp.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def greedy_return(config: RunSettings, learner: Learner, params: Any, key: jax.Array) -> jax.Array:
+def greedy_return(config: RunSettings, learner: Learner, params: Any, seed: jax.Array) -> jax.Array:
     """The mean return of one agent over episodes that are played side by side."""
-    environment = find_environment(config)
-    reset_key, key = jax.random.split(key)
-    count = config.evaluation_episodes
+    environment, count = find_environment(config), config.evaluation_episodes
+    reset_key, key = jax.random.split(jax.random.key(seed + np.uint32(2**31)))  # not what any agent has learned with
     state, timestep = jax.vmap(environment.reset)(jax.random.split(reset_key, count))
 
     def play(carry: Any) -> Any:
@@ -320,7 +323,6 @@ def train(config: AnySettings, make_learner: Callable[[AnySettings], Learner]) -
     folder, compiled, learner = output_folder(config.output), Compiler(), make_learner(config)
     chunks, each = chunks_of(learner.updates, learner.steps_per_update)
     chunk_steps = each * learner.steps_per_update
-    keys = jax.vmap(jax.random.key)(np.arange(config.agents) + config.seed)
     numbers = {
         name: np.resize(np.float32(values), config.agents)
         for name, values in vars(config).items()
@@ -331,13 +333,13 @@ def train(config: AnySettings, make_learner: Callable[[AnySettings], Learner]) -
         state, metrics = jax.lax.scan(learner.update, state, length=each)
         return state, jax.tree.map(partial(jnp.mean, axis=0), metrics)
 
-    keys, numbers = divide(config, (keys, numbers))
-    init = over_agents(config, learner.init)
+    seeds, numbers = divide(config, (seeds_of(config), numbers))
+    init = over_agents(config, lambda seed, numbers: learner.init(jax.random.key(seed), numbers))
     run = Run(config, learner, folder, None, [], 0.0)
     if config.resume and run.checkpoint.exists():
-        run.load(jax.eval_shape(init, keys, numbers))
+        run.load(jax.eval_shape(init, seeds, numbers))
     else:
-        run.state = compiled(init, keys, numbers, once=True)(keys, numbers)
+        run.state = compiled(init, seeds, numbers, once=True)(seeds, numbers)
     run_chunk = compiled(over_agents(config, chunk), run.state, once=False, donate=True)
     steps, total = len(run.history) * chunk_steps, chunks * chunk_steps
     bar = tqdm(
