@@ -35,7 +35,7 @@ class Config(RunSettings):
     rollout: int = flag(9, "steps of each environment in one update", 1)
     minibatches: int = flag(1, "parts into which the environments are divided for learning", 1)
     epochs: int = flag(1, "times that each update learns from its steps", 1)
-    hidden: int = flag(64, "units in each hidden layer", 1)
+    hidden: int = flag(32, "units in each hidden layer", 1)
     layers: int = flag(1, "hidden layers", 1)
     learning_rate: Each = flag(Each(0.005), "step size of Adam at the start; it falls in a straight line to 0", 0, 1)
     discount: Each = flag(Each(0.99), "what a reward is worth one step before it comes", 0, 1)

@@ -48,7 +48,7 @@ class RunSettings(Settings):
 
     env: str = flag("catch", "environment: a file of examples/environments, or gymnax:NAME")
     seed: int = flag(0, "seed of the first agent; the next one has the next seed", 0, 2**31 - 1)
-    steps: int = flag(230_400, "environment steps of an agent, those of all its environments together", 1)
+    steps: int = flag(115_200, "environment steps of an agent, those of all its environments together", 1)
     environments: int = flag(128, "environments of an agent, side by side", 1)
     agents: int = flag(1, "agents that learn side by side, each by itself", 1)
     devices: int = flag(1, "devices among which the agents are divided", 1)
