@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from dm_env import StepType, TimeStep, specs
 
 Key = jax.Array
@@ -40,6 +41,11 @@ def after(reward: Any, observation: Any, terminated: Any = False, truncated: Any
     return TimeStep(step_type, jnp.float32(reward), 1 - jnp.float32(terminated), observation)
 
 
+def one_of(key: Key, n: int) -> jax.Array:
+    """A number from 0 to n - 1, for a small n: one draw of 32 bits, where `randint` takes two and a split."""
+    return (jax.random.bits(key) % np.uint32(n)).astype(jnp.int32)
+
+
 class Running(NamedTuple):
     """The state of an environment that begins anew by itself."""
 
@@ -60,7 +66,8 @@ def auto_reset(environment: Environment) -> Environment:
         return Running(state, timestep.observation, jnp.float32(0)), timestep
 
     def step(key: Key, running: Running, action: Any) -> tuple[Running, TimeStep]:
-        step_key, reset_key = jax.random.split(key)
+        # Two keys by two calls, not by one split of both: what a step without chance does not use is not computed.
+        step_key, reset_key = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
         state, timestep = environment.step(step_key, running.state, action)
         same = Running(state, timestep.observation, running.episode_return + timestep.reward)
         new, _ = reset(reset_key)
