@@ -14,7 +14,9 @@ from . import (
     mountain_car,
     pendulum,
 )
+from .as_dm_env import DmEnv
 from .environment import Environment, Running, auto_reset
+from .from_gymnax import from_gymnax
 
 FILES = {
     "bandit": bandit,
@@ -30,10 +32,20 @@ FILES = {
 
 
 def make(name: str, **settings: Any) -> Environment:
-    """The environment of that name with an automatic reset, and with the settings of its file, as `columns=7`."""
+    """The environment of that name with an automatic reset, and with the settings of its file, as `columns=7`.
+
+    `gymnax:NAME` is gymnax's of that name, with the settings of its parameters. A ValueError in one line where there is
+    no such environment or no such setting.
+    """
+    library, _, rest = name.rpartition(":")
+    if library == "gymnax":
+        return auto_reset(from_gymnax(rest, **settings))
     if name not in FILES:
-        raise ValueError(f"there is no environment {name!r}; there are {', '.join(FILES)}")
+        raise ValueError(f"there is no environment {name!r}; there are {', '.join(FILES)}, and gymnax:NAME")
     file = FILES[name]
+    if unknown := sorted(settings.keys() - set(file.Settings._fields)):
+        known = ", ".join(file.Settings._fields)
+        raise ValueError(f"{name} has no setting {unknown[0]!r}; it has {known}")
     chosen = file.Settings(**settings)
     return auto_reset(
         Environment(
