@@ -14,9 +14,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from dm_env import StepType, TimeStep, specs
 
 Key = jax.Array
+
+
+class UnknownEnvironment(ValueError):
+    """There is no such environment, or it has no such setting; the message says which there are, in one line."""
 
 
 class Environment(NamedTuple):
@@ -38,6 +43,11 @@ def after(reward: Any, observation: Any, terminated: Any = False, truncated: Any
     last = jnp.logical_or(terminated, truncated)
     step_type = jnp.where(last, jnp.int32(StepType.LAST), jnp.int32(StepType.MID))
     return TimeStep(step_type, jnp.float32(reward), 1 - jnp.float32(terminated), observation)
+
+
+def one_of(key: Key, n: int) -> jax.Array:
+    """A number from 0 to n - 1, for a small n: one draw of 32 bits, where `randint` takes two and a split."""
+    return (jax.random.bits(key) % np.uint32(n)).astype(jnp.int32)
 
 
 class Running(NamedTuple):
