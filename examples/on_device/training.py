@@ -77,6 +77,14 @@ def find_environment(config: RunSettings) -> Environment:
         raise BadFlag(f"argument --env: {error}") from None
 
 
+def number_of_actions(config: RunSettings, environment: Environment) -> int:
+    """How many actions there are to choose from, for a learner that values each of them."""
+    spec = environment.action_spec()
+    if not hasattr(spec, "num_values"):
+        raise BadFlag(f"argument --env: the actions of {config.env} are numbers, not choices; sac.py learns with such")
+    return spec.num_values
+
+
 AnySettings = TypeVar("AnySettings", bound=RunSettings)
 
 
