@@ -174,7 +174,7 @@ class Run:
     state: Any  # the learner's, of all agents
     history: list[dict[str, list[float]]]  # the metrics of each chunk, a number for each agent
     seconds: float  # spent in the compiled program
-    saved_at: float = dataclasses.field(default_factory=time.perf_counter)
+    saved_at: float = 0.0
     saving_took: float = 0.0
 
     @property
