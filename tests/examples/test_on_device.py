@@ -22,6 +22,8 @@ PROGRAM = pathlib.Path(__file__).parents[2] / "examples" / "on_device" / "q_lear
 FILES = {"metrics.json", "curve.png", "parameters.npz", "checkpoint.npz"}
 SMALL = {"steps": 4 * 9 * 24, "environments": 4, "hidden": 8, "evaluation_episodes": 5, "progress": False}
 
+RATES = training.Each("0.005,0.001,0.003")
+
 
 def small(output, module=q_learning, **changes):
     return module.Config(**(SMALL | changes), output=str(output))
@@ -45,10 +47,9 @@ def one(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def three(tmp_path_factory):
-    output = tmp_path_factory.mktemp("three")
-    rates = training.Each("0.005,0.001,0.003")
-    return output, q_learning.main(small(output, seed=3, agents=3, learning_rate=rates))
+def eight(tmp_path_factory):
+    output = tmp_path_factory.mktemp("eight")
+    return output, q_learning.main(small(output, seed=3, agents=8, learning_rate=RATES))
 
 
 def test_what_a_run_writes(one):
@@ -72,11 +73,11 @@ def test_the_curve_is_of_returns_that_the_game_can_have(one):
     assert np.ptp(curve["return"]) > 0
 
 
-def test_agents_learn_as_each_would_alone(three, tmp_path):
-    output, metrics = three
-    assert len(metrics["final_return"]) == 3
+def test_agents_learn_as_each_would_alone(eight, tmp_path):
+    output, metrics = eight
+    assert len(metrics["final_return"]) == 8
     together = arrays(output)
-    for agent, rate in enumerate([0.005, 0.001, 0.003]):
+    for agent, rate in (0, 0.005), (7, 0.001):
         alone = tmp_path / str(agent)
         metrics_alone = q_learning.main(small(alone, seed=3 + agent, learning_rate=training.Each(rate)))
         assert metrics_alone["final_return"] == pytest.approx(metrics["final_return"][agent])
@@ -85,12 +86,11 @@ def test_agents_learn_as_each_would_alone(three, tmp_path):
             np.testing.assert_allclose(together[name][agent], array, rtol=1e-3, atol=1e-5, err_msg=name)
 
 
-@pytest.mark.skipif(jax.device_count() < 3, reason="needs three devices")
-def test_agents_on_devices_of_their_own_learn_the_same(three, tmp_path):
-    rates = training.Each("0.005,0.001,0.003")
-    q_learning.main(small(tmp_path, seed=3, agents=3, devices=3, learning_rate=rates))
+@pytest.mark.skipif(jax.device_count() < 8, reason="needs eight devices")
+def test_agents_on_devices_of_their_own_learn_the_same(eight, tmp_path):
+    q_learning.main(small(tmp_path, seed=3, agents=8, devices=8, learning_rate=RATES))
     for name, array in arrays(tmp_path).items():
-        np.testing.assert_allclose(array, arrays(three[0])[name], rtol=1e-3, atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(array, arrays(eight[0])[name], rtol=1e-3, atol=1e-5, err_msg=name)
 
 
 class InterruptingBar:
