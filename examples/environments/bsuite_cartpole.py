@@ -12,7 +12,7 @@ import numpy as np
 from dm_env import TimeStep, specs
 
 from .cartpole import FORCE, moved
-from .environment import Key, after, first
+from .environment import Key, after, between, first, words
 
 
 class Settings(NamedTuple):
@@ -29,7 +29,7 @@ class State(NamedTuple):
 
 
 def reset(key: Key, *, settings: Settings) -> tuple[State, TimeStep]:
-    motion = tuple(jax.random.uniform(key, [4], minval=-settings.init_range, maxval=settings.init_range))
+    motion = tuple(between(word, -settings.init_range, settings.init_range) for word in words(key, 4))
     state = State(motion, jnp.int32(0))
     return state, first(observe(state, settings))
 

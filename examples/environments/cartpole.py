@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import TimeStep, specs
 
-from .environment import Key, after, first
+from .environment import Key, after, between, first, words
 
 GRAVITY = 9.8
 CART, POLE = 1.0, 0.1  # masses
@@ -36,7 +36,7 @@ class State(NamedTuple):
 
 def reset(key: Key, *, settings: Settings) -> tuple[State, TimeStep]:
     del settings
-    motion = tuple(jax.random.uniform(key, [4], minval=-MAX_START, maxval=MAX_START))
+    motion = tuple(between(word, -MAX_START, MAX_START) for word in words(key, 4))
     return State(motion, jnp.int32(0)), first(jnp.stack(motion))
 
 

@@ -1,4 +1,4 @@
-"""Environments: the automatic reset, that all of them keep to their specs, under vmap too, and what cannot be made."""
+"""Environments: the automatic reset, how episodes begin, and what cannot be made."""
 
 import pathlib
 import subprocess
@@ -11,9 +11,9 @@ import pytest
 
 pytest.importorskip("dm_env", reason="the environments need it: pip install '.[examples]'")
 
-from dm_env import StepType, specs
-from environments import FILES, auto_reset, make
-from environments.environment import Environment, after, first, one_of
+from dm_env import specs
+from environments import auto_reset, make
+from environments.environment import Environment, after, between, first, one_of, words
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
@@ -86,46 +86,18 @@ def test_an_episode_that_ends_in_both_ways_has_terminated():
     assert timestep.discount == 0
 
 
-def test_each_of_n_is_as_likely():
-    draws = jax.vmap(lambda key: one_of(key, 5))(jax.random.split(jax.random.key(3), 10_000))
-    assert draws.dtype == jnp.int32
-    counts = np.bincount(draws, minlength=5)
+def test_words_are_random_bits_and_what_is_made_of_them_is_uniform():
+    keys = jax.vmap(jax.random.key)(jnp.arange(10_000))  # keys that are numbers one after the other
+    drawn = np.stack(jax.jit(jax.vmap(lambda key: words(key, 3)))(keys), 1)
+    assert (drawn.shape, drawn.dtype) == ((10_000, 3), np.uint32)
+    ones = np.unpackbits(drawn.view(np.uint8), bitorder="little").reshape(10_000, 96)
+    assert abs(ones.mean(0) - 0.5).max() < 5 * 0.5 / np.sqrt(10_000)  # five standard deviations, of 96
+    assert np.abs(np.corrcoef(ones.T) - np.eye(96)).max() < 5 / np.sqrt(10_000)
+    counts = np.bincount(one_of(drawn[:, 0], 5), minlength=5)
     assert counts.shape == (5,)
-    assert abs(counts - 2000).max() < 4 * np.sqrt(10_000 * 0.2 * 0.8)  # four standard deviations
-
-
-def random_actions(spec, n, seed=0):
-    generator = np.random.default_rng(seed)
-    if isinstance(spec, specs.DiscreteArray):
-        return generator.integers(spec.num_values, size=n).astype(np.int32)
-    return generator.uniform(spec.minimum, spec.maximum, [n, *spec.shape]).astype(spec.dtype)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_what_is_seen_keeps_to_the_spec_and_vmap_is_a_loop(name):
-    environment = make(name)
-    seen, actions = environment.observation_spec(), random_actions(environment.action_spec(), 30)
-    for action in actions:
-        environment.action_spec().validate(action)
-
-    def run(key, actions):
-        state, timestep = environment.reset(key)
-        keys = jax.random.split(key, 10)
-        return timestep, jax.lax.scan(lambda s, x: environment.step(*x[:1], s, x[1]), state, (keys, actions))
-
-    keys = jax.random.split(jax.random.key(0), 3)
-    actions = actions.reshape(3, 10, *actions.shape[1:])
-    batched = jax.device_get(jax.jit(jax.vmap(run))(keys, actions))
-    firsts, (states, timesteps) = batched
-    for observation in [*firsts.observation, *timesteps.observation.reshape(30, *seen.shape)]:
-        seen.validate(observation)
-    assert states.observation.shape[1:] == seen.shape
-    assert (firsts.step_type == StepType.FIRST).all()
-    assert (firsts.reward == 0).all()
-    assert (firsts.discount == 1).all()
-    single = jax.jit(run)
-    looped = jax.tree.map(lambda *leaves: np.stack(leaves), *[single(k, a) for k, a in zip(keys, actions, strict=True)])
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), batched, looped)
+    assert abs(counts - 2000).max() < 4 * np.sqrt(10_000 * 0.2 * 0.8)
+    edges = np.array([0, 2**31, 2**32 - 1], np.uint32)
+    np.testing.assert_allclose(between(edges, -3.0, 5.0), [-3, 1, 5], atol=1e-6)
 
 
 def test_episodes_begin_differently_where_they_may():
@@ -161,7 +133,7 @@ def test_what_cannot_be_made_is_said_in_one_line(name, settings, message):
     assert "\n" not in str(error.value)
 
 
-def test_gymnax_is_only_imported_when_it_is_asked_for(monkeypatch):
+def test_gymnax_is_only_imported_when_it_is_asked_for():
     code = "import sys, environments; environments.make('catch'); sys.exit('gymnax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=EXAMPLES, timeout=60).returncode == 0
 
