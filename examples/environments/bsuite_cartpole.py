@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import TimeStep, specs
 
-from .cartpole import FORCE, moved
-from .environment import Key, after, between, first, words
+from .cartpole import FORCE, moved, start
+from .environment import Key, after, first
 
 
 class Settings(NamedTuple):
@@ -29,8 +29,7 @@ class State(NamedTuple):
 
 
 def reset(key: Key, *, settings: Settings) -> tuple[State, TimeStep]:
-    motion = tuple(between(word, -settings.init_range, settings.init_range) for word in words(key, 4))
-    state = State(motion, jnp.int32(0))
+    state = State(start(key, settings.init_range), jnp.int32(0))
     return state, first(observe(state, settings))
 
 

@@ -36,8 +36,14 @@ class State(NamedTuple):
 
 def reset(key: Key, *, settings: Settings) -> tuple[State, TimeStep]:
     del settings
-    motion = tuple(between(word, -MAX_START, MAX_START) for word in words(key, 4))
+    motion = start(key, MAX_START)
     return State(motion, jnp.int32(0)), first(jnp.stack(motion))
+
+
+def start(key: Key, most: float) -> tuple:
+    """x, its velocity, the angle and its velocity: each 16 random bits, between -most and most."""
+    halves = [half for word in words(key, 2) for half in (word >> 16 << 16, word << 16)]
+    return tuple(between(half, -most, most) for half in halves)
 
 
 def step(key: Key, state: State, action: jax.Array, *, settings: Settings) -> tuple[State, TimeStep]:

@@ -81,11 +81,11 @@ def auto_reset(environment: Environment) -> Environment:
         return Running(state, timestep.observation, jnp.float32(0)), timestep
 
     def step(key: Key, running: Running, action: Any) -> tuple[Running, TimeStep]:
-        # Two keys by two calls, not by one split of both: what a step without chance does not use is not computed.
-        step_key, reset_key = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
+        # What a reset draws from the key is never this far on; and a step without chance costs no key at all.
+        step_key = jax.random.fold_in(key, 2**32 - 1)
         state, timestep = environment.step(step_key, running.state, action)
         same = Running(state, timestep.observation, running.episode_return + timestep.reward)
-        new, _ = reset(reset_key)
+        new, _ = reset(key)
         return jax.tree.map(lambda a, b: jnp.where(timestep.last(), a, b), new, same), timestep
 
     return environment._replace(reset=reset, step=step)
