@@ -73,9 +73,8 @@ def test_what_a_step_draws_is_not_what_the_reset_draws():
         return jax.random.uniform(key), first(0.0)
 
     environment = auto_reset(Environment(reset, step, None, None))
-    keys = jax.random.split(jax.random.key(2), 500)
-    states, _ = jax.vmap(environment.reset)(keys)
-    new, timesteps = jax.vmap(environment.step, (0, 0, None))(keys, states, 0)
+    states, _ = jax.vmap(environment.reset)(jax.random.split(jax.random.key(2), 500))
+    new, timesteps = jax.vmap(environment.step, (0, 0, None))(jax.random.split(jax.random.key(3), 500), states, 0)
     assert not set(np.asarray(new.state).tolist()) & set(np.asarray(states.state).tolist())
     assert abs(np.corrcoef(new.state, timesteps.reward)[0, 1]) < 4 / np.sqrt(500)  # four standard deviations
 
