@@ -1,9 +1,5 @@
 """Environments: the automatic reset, how episodes begin, and what cannot be made."""
 
-import pathlib
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,8 +10,6 @@ pytest.importorskip("dm_env", reason="the environments need it: pip install '.[e
 from dm_env import specs
 from environments import auto_reset, make
 from environments.environment import Environment, after, between, first, one_of, words
-
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 
 def countdown(steps=3, truncated=False):
@@ -130,14 +124,3 @@ def test_what_cannot_be_made_is_said_in_one_line(name, settings, message):
     with pytest.raises(ValueError, match=message) as error:
         make(name, **settings)
     assert "\n" not in str(error.value)
-
-
-def test_gymnax_is_only_imported_when_it_is_asked_for():
-    code = "import sys, environments; environments.make('catch'); sys.exit('gymnax' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=EXAMPLES, timeout=60).returncode == 0
-
-
-def test_where_gymnax_is_missing_the_error_says_what_to_install(monkeypatch):
-    monkeypatch.setitem(sys.modules, "gymnax", None)  # what makes an import fail
-    with pytest.raises(ValueError, match=r"gymnax:CartPole-v1 needs gymnax 1.0 or later.*pip install 'gymnax>=1'$"):
-        make("gymnax:CartPole-v1")
