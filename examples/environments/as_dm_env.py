@@ -44,7 +44,7 @@ class DmEnv(dm_env.Environment):
         if self._state is None:
             return self.reset()
         spec = self.action_spec()
-        action = spec.validate(np.asarray(action, spec.dtype))
+        action = spec.validate(np.asarray(action).astype(spec.dtype, casting="same_kind"))
         self._key, self._state, timestep = self._step(self._key, self._state, action)
         step_type, reward, discount, observation = jax.device_get(timestep)
         self._returns[-1] += float(reward)

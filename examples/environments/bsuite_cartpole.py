@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import TimeStep, specs
 
-from .cartpole import FORCE, moved
+from .cartpole import FORCE, moved, start
 from .environment import Key, after, first
 
 
@@ -32,8 +32,7 @@ class State(NamedTuple):
 
 
 def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
-    motion = tuple(jax.random.uniform(key, [4], minval=-settings.init_range, maxval=settings.init_range))
-    state = State(motion, jnp.int32(0))
+    state = State(start(key, settings.init_range), jnp.int32(0))
     return state, first(observe(state, settings))
 
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import TimeStep, specs
 
-from .environment import Key, after, first
+from .environment import Key, after, between, first, words
 
 GRAVITY = 9.8
 CART, POLE = 1.0, 0.1  # masses
@@ -39,8 +39,14 @@ class State(NamedTuple):
 
 def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
     del settings
-    motion = tuple(jax.random.uniform(key, [4], minval=-MAX_START, maxval=MAX_START))
+    motion = start(key, MAX_START)
     return State(motion, jnp.int32(0)), first(jnp.stack(motion))
+
+
+def start(key: Key, most: float) -> tuple:
+    """x, its velocity, the angle and its velocity: each 16 random bits, between -most and most."""
+    halves = [half for word in words(key, 2) for half in (word >> 16 << 16, word << 16)]
+    return tuple(between(half, -most, most) for half in halves)
 
 
 def step(key: Key, state: State, action: jax.Array, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:

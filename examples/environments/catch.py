@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import TimeStep, specs
 
-from .environment import Key, after, first, one_of
+from .environment import Key, after, first, one_of, words
 
 
 class Settings(NamedTuple):
@@ -29,7 +29,7 @@ class State(NamedTuple):
 
 
 def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
-    state = State(jnp.int32(0), one_of(key, settings.columns), jnp.int32(settings.columns // 2))
+    state = State(jnp.int32(0), one_of(*words(key, 1), settings.columns), jnp.int32(settings.columns // 2))
     return state, first(screen(state, settings))
 
 

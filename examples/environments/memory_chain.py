@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import TimeStep, specs
 
-from .environment import Key, after, first, one_of
+from .environment import Key, after, first, one_of, words
 
 
 class Settings(NamedTuple):
@@ -31,9 +31,10 @@ class State(NamedTuple):
 
 
 def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
-    context_key, query_key = jax.random.split(key)
-    context = jax.random.bernoulli(context_key, shape=[settings.num_bits]).astype(jnp.int32)
-    state = State(jnp.int32(0), context, one_of(query_key, settings.num_bits))
+    query, *drawn = words(key, 1 + -(-settings.num_bits // 32))
+    bits = jnp.concatenate([(word >> jnp.arange(32, dtype=jnp.uint32)) & 1 for word in drawn])
+    context = bits[: settings.num_bits].astype(jnp.int32)
+    state = State(jnp.int32(0), context, one_of(query, settings.num_bits))
     return state, first(observe(state, settings))
 
 

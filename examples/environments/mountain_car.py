@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import TimeStep, specs
 
-from .environment import Key, after, first
+from .environment import Key, after, between, first, words
 
 MIN_POSITION, MAX_POSITION, GOAL = -1.2, 0.6, 0.5
 MAX_SPEED = 0.07
@@ -33,7 +33,7 @@ class State(NamedTuple):
 
 
 def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
-    position = jax.random.uniform(key, minval=-0.6, maxval=-0.4)
+    position = between(*words(key, 1), -0.6, -0.4)
     state = State(position, jnp.float32(0), jnp.int32(0))
     return state, first(observe(state, settings))
 

@@ -11,12 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import TimeStep, specs
 
-from .environment import Key, after, first
+from .environment import Key, after, between, first, words
 
 GRAVITY = 10.0
 SECONDS = 0.05  # a step
 MAX_SPEED, MAX_TORQUE = 8.0, 2.0
-MAX_START = np.array([np.pi, 1.0], np.float32)  # of the angle and of the velocity
 
 
 class Settings(NamedTuple):
@@ -34,8 +33,8 @@ class State(NamedTuple):
 
 def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
     del settings
-    angle, velocity = jax.random.uniform(key, [2], minval=-MAX_START, maxval=MAX_START)
-    state = State(angle, velocity, jnp.int32(0))
+    one, other = words(key, 2)
+    state = State(between(one, -np.pi, np.pi), between(other, -1, 1), jnp.int32(0))
     return state, first(observe(state))
 
 
@@ -46,7 +45,8 @@ def step(key: Key, state: State, action: jax.Array, *, settings: Settings = DEFA
     reward = -(state.angle**2 + 0.1 * state.velocity**2 + 0.001 * torque**2)
     velocity = state.velocity + (1.5 * GRAVITY * jnp.sin(state.angle) + 3 * torque) * SECONDS
     velocity = jnp.clip(velocity, -MAX_SPEED, MAX_SPEED)
-    angle = jnp.mod(state.angle + velocity * SECONDS + np.pi, 2 * np.pi) - np.pi
+    angle = state.angle + velocity * SECONDS
+    angle -= 2 * np.pi * jnp.round(angle / (2 * np.pi))
     state = State(angle, velocity, state.steps + 1)
     return state, after(reward, observe(state), truncated=state.steps >= settings.max_steps)
 

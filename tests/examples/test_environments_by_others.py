@@ -13,7 +13,7 @@ pytest.importorskip("bsuite", reason="compares with bsuite: pip install '.[examp
 
 import dm_env
 from environment_references import REFERENCES
-from environments import FILES, make
+from environments import FILES, auto_reset, make
 
 # One step in float32 beside one in float64 from the same state: a dozen operations, each with a relative error of 6e-8,
 # on numbers up to 16 (the terms of a pendulum's reward).
@@ -57,7 +57,7 @@ def reference_of(name, settings):
 @functools.cache
 def player(name, settings):
     """A compiled function that plays for ever: (keys [1 + T, n], actions [T, n], skilled [T, n]) -> Step [T, n]."""
-    environment, reference = make(name, **dict(settings)), reference_of(name, dict(settings))
+    environment, reference = auto_reset(make(name, **dict(settings))), reference_of(name, dict(settings))
 
     def step(running, now):
         key, action, skilled = now
@@ -171,7 +171,7 @@ def test_dozens_of_episodes_are_the_same(name, settings, longest):
 @pytest.mark.parametrize(("name", "settings", "longest"), CASES + WITH_SETTINGS)
 def test_what_is_seen_keeps_to_the_spec(name, settings, longest):
     steps = dozens_of_episodes(name, tuple(settings.items()), longest)
-    environment = make(name, **settings)
+    environment = auto_reset(make(name, **settings))
     for seen in (steps.running.observation, steps.timestep.observation):
         for observation in seen.reshape(-1, *seen.shape[2:])[:500]:
             environment.observation_spec().validate(observation)
@@ -188,3 +188,43 @@ def test_ten_thousand_episodes_are_the_same(name, settings, longest):
         whole, by_rounding, seed = whole + counts[0], by_rounding + counts[1], seed + 1
     print(f"{name}: {whole} episodes, {by_rounding} ended by rounding")
     assert by_rounding <= whole // 1000
+
+
+class Chance:
+    """What bsuite's deep sea draws: the wind, which is ours, and no noise."""
+
+    def rand(self):
+        return 1.0 if self.moves else 0.0
+
+    def randn(self):
+        self.noisy = True
+        return 0.0
+
+
+def test_the_wind_and_the_noise_of_a_deep_sea_that_is_not_deterministic():
+    size, settings = 5, {"size": 5, "deterministic": False}
+    reference = reference_of("deep_sea", settings)
+    reference.env._rng = chance = Chance()
+    noise, moved = [], []
+    for episode in episodes_of(play("deep_sea", settings, steps=25, n=800, seed=3)):
+        ours, (rows, columns) = timesteps_of(episode), episode.running.state
+        theirs = [reference.begin(None)._replace(reward=0.0, discount=1.0)]
+        for t, action in enumerate(episode.action.tolist()):
+            chance.moves = t == size - 1 or columns[t + 1] == columns[t] + 1  # below the lowest row there is no column
+            chance.noisy = False
+            right = action == reference.env._action_mapping[t, columns[t]]
+            theirs.append(reference.step(action))
+            if right and t < size - 1:
+                moved.append(chance.moves)
+            if chance.noisy:
+                noise.append(ours.reward[t + 1] - theirs[-1].reward)
+                theirs[-1] = theirs[-1]._replace(reward=ours.reward[t + 1])
+        assert rows.tolist() == list(range(size))
+        assert agree(ours, jax.tree.map(lambda *leaves: np.stack(leaves), *theirs)).all()
+    assert min(len(moved), len(noise)) > 1000
+    share, wind = np.mean(moved), 1 - 1 / size
+    assert abs(share - wind) < 4 * np.sqrt(wind / size / len(moved))  # four standard deviations, here and below
+    for k, probability in [(1, 0.6827), (2, 0.9545)]:
+        deviation = np.sqrt(probability * (1 - probability) / len(noise))
+        assert abs(np.mean(np.abs(noise) < k) - probability) < 4 * deviation
+    assert abs(np.mean(noise)) < 4 / np.sqrt(len(noise))
