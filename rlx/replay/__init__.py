@@ -1,9 +1,13 @@
 """Experience replay as pure functions, for `jax.jit`, `jax.vmap`, `jax.lax.scan` and donation.
 
-    uniform        the last items, each as likely as the others
-    prioritised    in proportion to priorities (Schaul et al. 2016)
+    uniform        the last items, each as likely to be drawn as the others
+    prioritised    the last items, drawn in proportion to priorities (Schaul et al. 2016)
+    reservoir      a sample of all items so far (Vitter 1985)
+    n_step         makes transitions over n steps and adds them to one of these
+    sequences      sequences of steps with overlap (Kapturowski et al. 2019), drawn uniformly or by priorities
 
-Each makes a `Replay`, a tuple of functions on a state. Items are trees of arrays of any kind.
+Each makes a `Replay`, a tuple of functions on a state, which says what the functions take and when the state is
+changed in place. Items are trees of arrays of any kind.
 
 Example:
   >>> import jax, jax.numpy as jnp
@@ -20,7 +24,11 @@ Example:
 
 from rlx.replay.contract import Replay as Replay
 from rlx.replay.contract import Sample as Sample
-from rlx.replay.priorities import prioritised as prioritised
-from rlx.replay.ring import uniform as uniform
+from rlx.replay.n_step import Transition as Transition
+from rlx.replay.n_step import n_step as n_step
+from rlx.replay.prioritised import prioritised as prioritised
+from rlx.replay.reservoir import reservoir as reservoir
+from rlx.replay.sequences import sequences as sequences
+from rlx.replay.uniform import uniform as uniform
 
-__all__ = ["Replay", "Sample", "prioritised", "uniform"]
+__all__ = ["Replay", "Sample", "Transition", "n_step", "prioritised", "reservoir", "sequences", "uniform"]

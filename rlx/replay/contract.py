@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rlx.core.checks import check
 from rlx.core.errors import ArgumentError, DTypeError, RankError, ShapeError
-from rlx.core.types import Array, PyTree
+from rlx.core.types import Array, ArrayLike, PyTree
 
 
 class Replay(NamedTuple):
@@ -21,7 +22,8 @@ class Replay(NamedTuple):
     - `init(item)`: the state of an empty replay. `item` is any tree of arrays, or of `jax.ShapeDtypeStruct`, and gives
       structure, shapes and dtypes of all items; its values are not kept.
     - `add(state, item)`: the state with one more item, in place of the oldest once the replay is full.
-    - `add_batch(state, items)`: the same for as many items as the new first axis of each leaf is long, in that order.
+    - `add_batch(state, items, mask=None)`: the same for as many items as the new first axis of each leaf is long, in
+      that order. A mask [B] of booleans says which of them to add.
     - `sample(state, key, n)`: n items, drawn with replacement, as a `Sample`. n is a Python integer. It cannot raise
       where there is nothing to draw: the items are those of the first place then, with weights of 0.
     - `can_sample(state, n=1)`: boolean [], whether n items are there, and one that can be drawn.
@@ -83,14 +85,42 @@ def as_items(function: str, argument: str, given: PyTree, held: PyTree, axes: tu
         leaf = as_leaf(function, place, value)
         _check_dtype(function, place, value, leaf, like)
         _check_shape(function, place, leaf.shape, axes, like.shape[1:], lengths)
-        leaves.append(leaf.astype(like.dtype))
+        leaves.append(leaf if leaf.dtype == like.dtype else leaf.astype(like.dtype))
     return jax.tree.unflatten(structure, leaves)
 
 
-def as_leaf(function: str, place: str, value: Any) -> Array:
-    """One leaf of an item as a JAX array, as which it may be typed keys."""
+def environments_of(item: PyTree) -> int:
+    """How many environments an item is of that holds one step of each: the length of the first axis of its leaves."""
+    lengths: dict[str, tuple[int, str]] = {}
+    for path, value in jax.tree_util.tree_flatten_with_path(item)[0]:
+        place = f"argument `item`{jax.tree_util.keystr(path)}"
+        shape = as_leaf("replay.init", place, value).shape
+        if not shape:
+            raise RankError(
+                f"replay.init: {place} has shape [], expected [E, ...] with the steps of E environments.\n"
+                "Give it a first axis, also for one environment."
+            )
+        length, who = lengths.setdefault("E", (shape[0], place))
+        if length != shape[0]:
+            raise ShapeError(
+                f"replay.init: {place} has shape {_shown(shape)}, expected [E, ...] with E = {length} from {who}.\n"
+                "Pass leaves of as many environments each."
+            )
+    return lengths["E"][0]
+
+
+def as_priorities(indices: ArrayLike, priorities: ArrayLike) -> tuple[Array, Array]:
+    """The arguments of `update_priorities`, checked."""
+    indices, priorities = check(
+        "replay.update_priorities", indices=(indices, "[B]", "int"), priorities=(priorities, "[B]", "real in [0, inf)")
+    )
+    return indices, priorities
+
+
+def as_leaf(function: str, place: str, value: Any) -> Any:
+    """One leaf of an item as a JAX array, or what stands for one."""
     try:
-        return value if isinstance(value, jax.Array) else jnp.asarray(value)
+        return value if isinstance(value, (jax.Array, jax.ShapeDtypeStruct)) else jnp.asarray(value)
     except (TypeError, ValueError) as error:
         raise DTypeError(
             f"{function}: {place} is a {type(value).__name__}, expected an array.\nItems are trees of arrays."

@@ -11,11 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.types import Array
+from rlx.replay.places import NOWHERE
 
 SumTree: TypeAlias = tuple[Array, ...]
-
-NOWHERE = 2**31 - 1
-"""A place outside every tree: what is put there is dropped."""
 
 _FAN_OUT = 8
 _BELOW_ONE = 1 - 2**-24

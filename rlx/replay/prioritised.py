@@ -8,9 +8,10 @@ import jax.numpy as jnp
 
 from rlx.core.checks import check_numbers, whole_number
 from rlx.core.types import Array, ArrayLike, PyTree
-from rlx.replay.contract import Replay, Sample, as_items
-from rlx.replay.ring import Ring, as_priorities, empty_ring, push, take
-from rlx.replay.sum_tree import NOWHERE, SumTree, draw, empty_tree, put, total
+from rlx.replay.contract import Replay, Sample, as_items, as_priorities
+from rlx.replay.places import NOWHERE, take_at
+from rlx.replay.sum_tree import SumTree, draw, empty_tree, put, total
+from rlx.replay.uniform import Ring, empty_ring, enough, push
 
 
 class PrioritisedState(NamedTuple):
@@ -80,12 +81,12 @@ def _add(state: PrioritisedState, item: PyTree) -> PrioritisedState:
     return _push(state, jax.tree.map(lambda x: x[None], items))
 
 
-def _add_batch(state: PrioritisedState, items: PyTree) -> PrioritisedState:
-    return _push(state, as_items("replay.add_batch", "items", items, state.ring.items, ("B",)))
+def _add_batch(state: PrioritisedState, items: PyTree, mask: ArrayLike | None = None) -> PrioritisedState:
+    return _push(state, as_items("replay.add_batch", "items", items, state.ring.items, ("B",)), mask)
 
 
-def _push(state: PrioritisedState, items: PyTree) -> PrioritisedState:
-    ring, places = push(state.ring, items)
+def _push(state: PrioritisedState, items: PyTree, mask: ArrayLike | None = None) -> PrioritisedState:
+    ring, places = push(state.ring, items, mask)
     tree = put(state.tree, places, jnp.broadcast_to(state.highest, places.shape))
     return PrioritisedState(ring, tree, state.highest)
 
@@ -95,12 +96,11 @@ def _sample(beta: ArrayLike, state: PrioritisedState, key: Array, n: int) -> Sam
     places, masses = draw(state.tree, key, n)
     # N and the sum of all masses cancel: (N P_i)^-β / max_j (N P_j)^-β = (min_j P_j / P_i)^β.
     weights = jnp.where(masses > 0, (jnp.min(masses) / masses) ** jnp.asarray(beta, jnp.float32), 0)
-    return Sample(take(state.ring, places), places, weights)
+    return Sample(take_at(state.ring.items, places), places, weights)
 
 
 def _can_sample(state: PrioritisedState, n: int = 1) -> Array:
-    n = whole_number("replay.can_sample", "n", n, "a positive number of items")
-    return (state.ring.size >= n) & (total(state.tree) > 0)
+    return enough(state.ring.size, n) & (total(state.tree) > 0)
 
 
 def _update_priorities(
