@@ -138,6 +138,34 @@ def test_no_ordinary_run_where_none_is_needed(monkeypatch):
         init(jax.random.key(0), jnp.ones([2, 3]))
 
 
+def test_no_ordinary_run_because_jax_uses_a_number_of_its_own_twice(monkeypatch):
+    """`jax.random.truncated_normal` and others refer to one array of NumPy's, that they hold, in several places."""
+
+    def refuse(*args):
+        raise AssertionError("an ordinary run")
+
+    def f(x):
+        hkx.Linear(3)(x)
+        for dtype in (jnp.bfloat16, jnp.float16, jnp.complex64):
+            hkx.get_parameter(str(dtype.dtype), [3], dtype, init=hkx.initializers.TruncatedNormal())
+        hkx.get_parameter("own", [3], init=lambda *_: jax.random.truncated_normal(hkx.next_rng_key(), -2, 2, [3]))
+        twice = np.arange(2, dtype=np.float32)
+        hkx.set_state("made", twice * (x + twice))
+
+    keys = (
+        jax.random.PRNGKey(0),
+        jax.random.key(0),
+        jax.random.key(0, impl="rbg"),
+        jax.random.key(0, impl="unsafe_rbg"),
+    )
+    made = [run_initialising(f, key, (jnp.ones(2),)) for key in keys]
+    monkeypatch.setattr("hkx.core.creation.run_initialising", refuse)
+    for key, expected in zip(keys, made, strict=True):
+        same_bits(hkx.transform_with_state(f).init(key, jnp.ones(2)), expected)
+    with jax.threefry_partitionable(False):
+        hkx.transform(lambda x: hkx.Linear(3)(x)).init(0, jnp.ones(2))
+
+
 def test_moving_averages_start_at_zero_without_data():
     model = hkx.transform_with_state(lambda x: hkx.BatchNorm(True, True, 0.9)(x, is_training=True))
     _, state = model.init(None, jax.ShapeDtypeStruct([4, 3], jnp.float32))
