@@ -53,7 +53,8 @@ def _may_change(value: Any, constant: Callable[[np.ndarray], bool]) -> bool:
     if isinstance(value, jax.Array) or not hasattr(value, "__array__"):
         return False
     owner, references = _memory(value)
-    return owner.flags.writeable and references > _references_of_one() and not constant(owner)
+    shared = owner.base is not None or references > _references_of_one()  # it may be a bytearray's memory, or a file's
+    return owner.flags.writeable and shared and not constant(owner)
 
 
 def _memory(value: Any) -> tuple[np.ndarray, int]:
