@@ -18,9 +18,9 @@ from benchmarks import harness
 
 BENCHMARKS = (
     *("imports", "init", "tracing", "dispatch", "compiled", "layer_stack", "transposed", "unroll"),
-    *("parallel", "rlx_returns"),
+    *("parallel", "rlx_returns", "on_device"),
 )
-VERSIONS = ("jax", "jaxlib", "numpy", "dm-haiku", "rlax", "flax", "equinox")
+VERSIONS = ("jax", "jaxlib", "numpy", "dm-haiku", "rlax", "flax", "equinox", "rejax", "gymnax")
 
 
 def main() -> None:
@@ -31,7 +31,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=_positive, default=5, help="how often each side is run (default: 5)")
     parser.add_argument("--json", type=Path, help="a file for all the figures")
     parser.add_argument("--png", type=Path, help="a file for a picture of the ratios")
+    parser.add_argument("--devices", choices=("cpu", "gpu"), help="where it all runs (default: where JAX would run it)")
     options = parser.parse_args()
+    if options.devices:
+        os.environ["JAX_PLATFORMS"] = {"cpu": "cpu", "gpu": "cuda"}[options.devices]
     for path in filter(None, (options.json, options.png)):  # said now, and not when everything has run
         if path.is_dir() or not path.absolute().parent.is_dir():
             parser.error(f"cannot write {path}: give the name of a file in a folder that exists")

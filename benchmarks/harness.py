@@ -23,6 +23,9 @@ LIBRARIES = {
     "flax linen": "flax",
     "flax nnx": "flax",
     "equinox": "equinox",
+    "rejax": "rejax",
+    "gymnax, random actions": "gymnax",
+    "flashbax": "flashbax",
 }
 
 

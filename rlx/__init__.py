@@ -11,6 +11,7 @@ Operators take one sequence or one transition (`[T]`, `[A]`, `[]`), check their 
     softmax, epsilon_greedy, gaussian_diagonal, ...      distributions over actions
     popart, create_ema, periodic_update, ...             normalising, running statistics, target networks
     add_gaussian_noise, knn_query, ...                   exploring
+    replay                                               experience replay: uniform, prioritised and others
 
 `help(rlx.q_learning)` and so on say more of each; `dir(rlx)` lists all names.
 
@@ -260,6 +261,9 @@ if TYPE_CHECKING:
     from rlx.auxiliary.embedding import embed_oar as embed_oar
     from rlx.auxiliary.interruptions import fix_step_type_on_interruptions as fix_step_type_on_interruptions
 
+    # Experience replay.
+    from rlx import replay as replay
+
     # Arrays and trees.
     from rlx.core.arrays import AllSum as AllSum
     from rlx.core.arrays import batched_index as batched_index
@@ -368,6 +372,8 @@ _EXPORTS = {
     "rlx.auxiliary.model_learning": "extract_subsequences sample_start_indices",
     "rlx.auxiliary.embedding": "embed_oar",
     "rlx.auxiliary.interruptions": "fix_step_type_on_interruptions",
+    # Experience replay.
+    "rlx": "replay",
     # Arrays and trees.
     "rlx.core.arrays": "AllSum batched_index lhs_broadcast one_hot replace_masked",
     "rlx.core.trees": (

@@ -77,6 +77,7 @@ FLOORS = {
     "rlx.policies": 4,
     "rlx.preferences": 4,
     "rlx.auxiliary": 4,
+    "rlx.replay": 4,
 }
 
 

@@ -94,6 +94,7 @@ PUBLIC_MODULES = [
     "hkx.experimental.jaxpr_info",
     "hkx",
     "rlx",
+    "rlx.replay",
 ]
 
 

@@ -3,24 +3,53 @@
 from functools import partial
 from typing import Any
 
-from . import catch
-from .environment import Environment, Running, auto_reset
+from . import (
+    bandit,
+    bsuite_cartpole,
+    cartpole,
+    catch,
+    deep_sea,
+    discounting_chain,
+    memory_chain,
+    mountain_car,
+    pendulum,
+)
+from .as_dm_env import DmEnv
+from .environment import Environment, Running, UnknownEnvironment, auto_reset
+from .from_gymnax import from_gymnax
 
-FILES = {"catch": catch}
-
-
-class UnknownEnvironment(ValueError):
-    """There is no environment of that name here."""
+FILES = {
+    "bandit": bandit,
+    "bsuite_cartpole": bsuite_cartpole,
+    "cartpole": cartpole,
+    "catch": catch,
+    "deep_sea": deep_sea,
+    "discounting_chain": discounting_chain,
+    "memory_chain": memory_chain,
+    "mountain_car": mountain_car,
+    "pendulum": pendulum,
+}
 
 
 def make(name: str, **settings: Any) -> Environment:
-    """The environment of that name, with the settings of its file, as `columns=7`; one episode: see `auto_reset`."""
+    """The environment of that name, for one episode at a time: `auto_reset` lets it run for ever.
+
+    The settings are those of its file, as `columns=7`; `gymnax:NAME` is gymnax's of that name, with the settings of its
+    parameters. An UnknownEnvironment in one line where there is no such environment or no such setting.
+    """
+    library, _, rest = name.rpartition(":")
+    if library == "gymnax":
+        return from_gymnax(rest, **settings)
     if name not in FILES:
-        raise UnknownEnvironment(f"there is no environment {name!r}; there are {', '.join(FILES)}")
+        raise UnknownEnvironment(f"there is no environment {name!r}; there are {', '.join(FILES)}, and gymnax:NAME")
     file = FILES[name]
+    if unknown := sorted(settings.keys() - set(file.Settings._fields)):
+        known = ", ".join(file.Settings._fields)
+        raise UnknownEnvironment(f"{name} has no setting {unknown[0]!r}; it has {known}")
+    chosen = file.Settings(**settings)
     return Environment(
-        partial(file.reset, **settings),
-        partial(file.step, **settings),
-        partial(file.observation_spec, **settings),
-        file.action_spec,
+        partial(file.reset, settings=chosen),
+        partial(file.step, settings=chosen),
+        partial(file.observation_spec, settings=chosen),
+        partial(file.action_spec, settings=chosen),
     )

@@ -11,7 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import TimeStep, specs
 
-from .environment import Key, after, first
+from .environment import Key, after, first, one_of, words
+
+
+class Settings(NamedTuple):
+    rows: int = 10
+    columns: int = 5
+
+
+DEFAULT = Settings()
 
 
 class State(NamedTuple):
@@ -20,31 +28,32 @@ class State(NamedTuple):
     paddle: jax.Array  # [], its column
 
 
-def reset(key: Key, *, rows: int = 10, columns: int = 5) -> tuple[State, TimeStep]:
-    state = State(jnp.int32(0), (jax.random.uniform(key) * columns).astype(jnp.int32), jnp.int32(columns // 2))
-    return state, first(screen(state, rows, columns))
+def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
+    state = State(jnp.int32(0), one_of(*words(key, 1), settings.columns), jnp.int32(settings.columns // 2))
+    return state, first(screen(state, settings))
 
 
-def step(key: Key, state: State, action: jax.Array, *, rows: int = 10, columns: int = 5) -> tuple[State, TimeStep]:
+def step(key: Key, state: State, action: jax.Array, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
     """Action 0 moves the paddle to the left, 1 leaves it, 2 moves it to the right."""
     del key  # nothing is random after the first timestep
-    paddle = jnp.clip(state.paddle + action - 1, 0, columns - 1)
+    paddle = jnp.clip(state.paddle + action - 1, 0, settings.columns - 1)
     state = State(state.row + 1, state.column, paddle)
-    landed = state.row == rows - 1
+    landed = state.row == settings.rows - 1
     reward = jnp.where(landed, jnp.where(state.column == paddle, 1.0, -1.0), 0.0)
-    return state, after(reward, screen(state, rows, columns), terminated=landed)
+    return state, after(reward, screen(state, settings), terminated=landed)
 
 
-def screen(state: State, rows: int, columns: int) -> jax.Array:
-    row, column = jnp.arange(rows)[:, None], jnp.arange(columns)
-    ball = (row == state.row) & (column == state.column)
-    paddle = (row == rows - 1) & (column == state.paddle)
-    return (ball | paddle).astype(jnp.float32)
+def screen(state: State, settings: Settings) -> jax.Array:
+    rows, columns = settings
+    pixels = jnp.arange(rows * columns).reshape(rows, columns)
+    lit = (pixels == state.row * columns + state.column) | (pixels == (rows - 1) * columns + state.paddle)
+    return lit.astype(jnp.float32)
 
 
-def observation_spec(*, rows: int = 10, columns: int = 5) -> specs.BoundedArray:
-    return specs.BoundedArray((rows, columns), np.float32, 0, 1, "board")
+def observation_spec(*, settings: Settings = DEFAULT) -> specs.BoundedArray:
+    return specs.BoundedArray([settings.rows, settings.columns], np.float32, 0, 1, "board")
 
 
-def action_spec() -> specs.DiscreteArray:
+def action_spec(*, settings: Settings = DEFAULT) -> specs.DiscreteArray:
+    del settings
     return specs.DiscreteArray(3, name="action")

@@ -21,7 +21,7 @@ import optax
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # examples/, where the environments are
 
 from environments import Running, auto_reset
-from on_device.training import Each, Learner, RunSettings, episodes, find_environment, train
+from on_device.training import Each, Learner, RunSettings, episodes, find_environment, number_of_actions, train
 from program import flag, start
 
 import hkx
@@ -35,7 +35,7 @@ class Config(RunSettings):
     rollout: int = flag(9, "steps of each environment in one update", 1)
     minibatches: int = flag(1, "parts into which the environments are divided for learning", 1)
     epochs: int = flag(1, "times that each update learns from its steps", 1)
-    hidden: int = flag(64, "units in each hidden layer", 1)
+    hidden: int = flag(32, "units in each hidden layer", 1)
     layers: int = flag(1, "hidden layers", 1)
     learning_rate: Each = flag(Each(0.005), "step size of Adam at the start; it falls in a straight line to 0", 0, 1)
     discount: Each = flag(Each(0.99), "what a reward is worth one step before it comes", 0, 1)
@@ -53,7 +53,7 @@ class State(NamedTuple):
     running: Running  # [environments, ...]
     key: jax.Array
     updates: jax.Array  # []
-    numbers: dict[str, jax.Array]  # those settings that differ between agents
+    numbers: dict[str, jax.Array]  # those settings that may differ between agents
 
 
 class Transition(NamedTuple):
@@ -69,8 +69,7 @@ class Transition(NamedTuple):
 
 def make_learner(config: Config) -> Learner:
     episode = find_environment(config)
-    environment = auto_reset(episode)
-    num_actions = episode.action_spec().num_values
+    environment, num_actions = auto_reset(episode), number_of_actions(config, episode)
     steps_per_update = config.environments * config.rollout
     total = max(1, round(config.steps / steps_per_update))
 

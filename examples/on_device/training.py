@@ -48,7 +48,7 @@ class RunSettings(Settings):
 
     env: str = flag("catch", "environment: a file of examples/environments, or gymnax:NAME")
     seed: int = flag(0, "seed of the first agent; the next one has the next seed", 0, 2**31 - 1)
-    steps: int = flag(230_400, "environment steps of an agent, those of all its environments together", 1)
+    steps: int = flag(115_200, "environment steps of an agent, those of all its environments together", 1)
     environments: int = flag(128, "environments of an agent, side by side", 1)
     agents: int = flag(1, "agents that learn side by side, each by itself", 1)
     devices: int = flag(1, "devices among which the agents are divided", 1)
@@ -75,6 +75,14 @@ def find_environment(config: RunSettings) -> Environment:
         return make(config.env)
     except UnknownEnvironment as error:
         raise BadFlag(f"argument --env: {error}") from None
+
+
+def number_of_actions(config: RunSettings, environment: Environment) -> int:
+    """How many actions there are to choose from, for a learner that values each of them."""
+    spec = environment.action_spec()
+    if not hasattr(spec, "num_values"):
+        raise BadFlag(f"argument --env: the actions of {config.env} are numbers, not choices; sac.py learns with such")
+    return spec.num_values
 
 
 AnySettings = TypeVar("AnySettings", bound=RunSettings)
@@ -130,14 +138,14 @@ def seeds_of(config: RunSettings) -> np.ndarray:
 
 
 class Compiler:
-    """Compiles, and keeps the seconds that this took."""
+    """Compiles, and keeps the seconds that this took, by the clock and of the processors."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self.seconds = self.cpu_seconds = 0.0
 
     def __call__(self, function: Callable[..., Any], *arguments: Any, once: bool, donate: bool = False) -> Any:
         """A program for arguments like these; `once`: it is to run once, and compiling is most of its time."""
-        begin = time.perf_counter()
+        begin, cpu_begin = time.perf_counter(), time.process_time()
         lowered = jax.jit(function, donate_argnums=range(len(arguments)) if donate else ()).lower(*arguments)
         options = (RUN_ONCE if once else RUN_OFTEN) if jax.default_backend() == "cpu" else None
         try:
@@ -145,6 +153,7 @@ class Compiler:
         except jax.errors.JaxRuntimeError:  # XLA's options come and go; without them it only takes longer
             program = lowered.compile()
         self.seconds += time.perf_counter() - begin
+        self.cpu_seconds += time.process_time() - cpu_begin
         return program
 
 
@@ -165,8 +174,9 @@ class Run:
     folder: pathlib.Path
     state: Any  # the learner's, of all agents
     history: list[dict[str, list[float]]]  # the metrics of each chunk, a number for each agent
-    seconds: float  # spent in the compiled program
-    saved_at: float = dataclasses.field(default_factory=time.perf_counter)
+    seconds: float = 0.0  # spent in the compiled program, by the clock
+    cpu_seconds: float = 0.0  # and of the processors
+    saved_at: float = 0.0
     saving_took: float = 0.0
 
     @property
@@ -178,10 +188,13 @@ class Run:
         apart = {"output", "resume", "progress", "devices", "evaluation_episodes"}
         return {name: value for name, value in vars(self.config).items() if name not in apart}
 
+    def spent(self) -> dict[str, float]:
+        return {"seconds_to_run": self.seconds, "cpu_seconds_to_run": self.cpu_seconds}
+
     def save(self) -> None:
         """Writes the checkpoint: the state, and how it came to be."""
         begin = time.perf_counter()
-        about = json.dumps({"settings": self.settings(), "history": self.history, "seconds": self.seconds})
+        about = json.dumps({"settings": self.settings(), "history": self.history, **self.spent()})
         arrays = {name: np.asarray(x) for name, x in named_arrays(self.state).items()}
         write_whole(self.checkpoint, lambda unfinished: np.savez(unfinished, about=about, **arrays))
         self.saved_at = time.perf_counter()
@@ -208,7 +221,8 @@ class Run:
             with open(self.checkpoint, "rb") as opened, np.load(opened) as file:
                 arrays = dict(file)
             about = json.loads(str(arrays.pop("about")))
-            settings, self.history, self.seconds = about["settings"], about["history"], about["seconds"]
+            settings, self.history = about["settings"], about["history"]
+            self.seconds, self.cpu_seconds = about["seconds_to_run"], about["cpu_seconds_to_run"]
         except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile):
             raise BadFlag(f"argument --resume: {self.checkpoint} does not hold a checkpoint") from None
         for name, value in json.loads(json.dumps(self.settings())).items():
@@ -335,7 +349,7 @@ def train(config: AnySettings, make_learner: Callable[[AnySettings], Learner]) -
 
     seeds, numbers = divide(config, (seeds_of(config), numbers))
     init = over_agents(config, lambda seed, numbers: learner.init(jax.random.key(seed), numbers))
-    run = Run(config, learner, folder, None, [], 0.0)
+    run = Run(config, learner, folder, None, [])
     if config.resume and run.checkpoint.exists():
         run.load(jax.eval_shape(init, seeds, numbers))
     else:
@@ -352,10 +366,11 @@ def train(config: AnySettings, make_learner: Callable[[AnySettings], Learner]) -
     )
     with noticing_interrupts() as interrupted:
         while steps < total and not interrupted.is_set():
-            begin = time.perf_counter()
+            begin, cpu_begin = time.perf_counter(), time.process_time()
             run.state, metrics = run_chunk(run.state)
             run.history.append({name: np.asarray(x).tolist() for name, x in metrics.items()})
             run.seconds += time.perf_counter() - begin
+            run.cpu_seconds += time.process_time() - cpu_begin
             steps += chunk_steps
             bar.set_postfix_str(f"return {np.mean(mean_returns(run.history[-1:])):.2f}", refresh=False)
             bar.update(chunk_steps * config.agents)
@@ -368,7 +383,8 @@ def train(config: AnySettings, make_learner: Callable[[AnySettings], Learner]) -
         "final_return": final if config.agents > 1 else final[0],
         "environment_steps": steps,
         "seconds_to_compile": compiled.seconds,
-        "seconds_to_run": run.seconds,
+        "cpu_seconds_to_compile": compiled.cpu_seconds,
+        **run.spent(),
         "steps_per_second": steps * config.agents / run.seconds if run.seconds else 0.0,
         "agents": config.agents,
         "interrupted": interrupted.is_set(),

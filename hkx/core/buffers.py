@@ -45,13 +45,16 @@ def reads_what_may_change(closed: ClosedJaxpr, constant: Callable[[np.ndarray], 
     equations = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive is not examples]
     outputs = [v for v in closed.jaxpr.outvars if isinstance(v, Literal) or v not in shown]
     values = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-    for value in _constants(outputs, needed(equations, outputs), values):
-        if isinstance(value, jax.Array) or not hasattr(value, "__array__"):
-            continue
-        owner, references = _memory(value)
-        if owner.flags.writeable and references > _references_of_one() and not constant(owner):
-            return True
-    return False
+    return any(_may_change(value, constant) for value in _constants(outputs, needed(equations, outputs), values))
+
+
+def _may_change(value: Any, constant: Callable[[np.ndarray], bool]) -> bool:
+    # No variable may hold on to the array: the next constant may be the same one, and is then counted anew.
+    if isinstance(value, jax.Array) or not hasattr(value, "__array__"):
+        return False
+    owner, references = _memory(value)
+    shared = owner.base is not None or references > _references_of_one()  # it may be a bytearray's memory, or a file's
+    return owner.flags.writeable and shared and not constant(owner)
 
 
 def _memory(value: Any) -> tuple[np.ndarray, int]:

@@ -37,7 +37,7 @@ from hkx.core.dependence import needed, needed_inputs, without_effects_of
 from hkx.core.errors import HkxError, JaxUsageError
 from hkx.core.frame import current_frame, local, recording
 from hkx.core.init_errors import AbstractInitError
-from hkx.core.rng import is_typed_key, split_key
+from hkx.core.rng import is_key_of_own_type, is_typed_key, split_key
 from hkx.core.sampling import Draw, can_share_program, constant, sample, sample_all, split_chain
 from hkx.core.types import Array
 
@@ -111,6 +111,8 @@ class Recorder:
         # The shared program fills one buffer for all draws, and a buffer is whole on every device.
         self.shares_program = key is not None and can_share_program(key) and not local.into_shards
         self.has_values = not recording()  # whether `init` itself is not being traced
+        # Whoever brings key types of their own may see their `split` run: as often as in an ordinary run, and at once.
+        self.splits_at_once = self.has_values and key is not None and is_key_of_own_type(key)
 
     def owns_running_keys(self) -> bool:
         """Whether the running key sequence is the one that `init` was given, and its draws can be shared."""
@@ -127,6 +129,9 @@ class Recorder:
 
     def split(self, key: Array, num: int) -> Sequence[Array]:
         """Stands for splitting a key."""
+        if self.splits_at_once and not isinstance(key, jax.core.Tracer):
+            with jax.ensure_compile_time_eval():
+                return split_key(key, num)
         return split_p.bind(key, num=num)
 
     def example(self, value: Array) -> Array:
@@ -186,7 +191,10 @@ def create(
     def traced(key: Array | None) -> list[Any]:
         recorder.trace = weakref.ref(find_top_trace(()))
         record["slots"] = [
-            (entries, name) for tree in run(recorder, key) for entries in tree.values() for name in entries
+            (entries, name)
+            for tree in run(recorder, recorder.key if recorder.splits_at_once else key)
+            for entries in tree.values()
+            for name in entries
         ]
         leaves, record["tree"] = jax.tree.flatten([entries[name] for entries, name in record["slots"]])
         for entries, name in record["slots"]:

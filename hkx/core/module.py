@@ -264,9 +264,17 @@ def _constructor_text(module: Module) -> str:
             shown += [_value_text(v) for v in value]
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
             shown += [f"{k}={_value_text(v)}" for k, v in value.items()]
-        elif value is not parameter.default:
+        elif not _equal(value, parameter.default):
             shown.append(f"{name}={_value_text(value)}")
     return f"{cls.__name__}({', '.join(shown)})"
+
+
+def _equal(value: Any, default: Any) -> bool:
+    """Whether an argument is the default; arrays, whose `==` is no answer, are not."""
+    try:
+        return value is default or bool(value == default)
+    except Exception:
+        return False
 
 
 def _value_text(value: Any) -> str:

@@ -37,6 +37,11 @@ def is_typed_key(value: Any) -> Any:
     return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
+def is_key_of_own_type(key: Any) -> bool:
+    """Whether a key is of a type that JAX does not bring with it."""
+    return is_typed_key(key) and jax.random.key_impl(key) not in ("threefry2x32", "rbg", "unsafe_rbg")
+
+
 def as_key(value: Any, where: str) -> Any:
     """A key from a typed key, a raw key or an int seed; anything else raises InvalidRNGError, naming `where`."""
     if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_)):

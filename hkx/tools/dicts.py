@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, KeysView, Mapping
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping
 from typing import Any
 
 import jax
+
+from hkx.core.trees import own_tree
 
 
 class KeysOnlyKeysView(KeysView[Any]):
@@ -19,10 +21,11 @@ class KeysOnlyKeysView(KeysView[Any]):
 class FrozenDict(Mapping[Any, Any]):
     """A mapping that cannot be changed, and can be hashed where its values can.
 
-    It is a pytree whose keys are in sorted order, as those of a dict are.
+    It is a pytree whose keys are in sorted order, as those of a dict are. What is pickled or copied of it is a dict, so
+    that a checkpoint can be read where this class is unknown.
 
     Args:
-      mapping: what it holds; mappings inside are frozen too.
+      mapping: what it holds, as a mapping or as pairs; mappings inside are frozen too.
 
     Example:
 
@@ -35,8 +38,8 @@ class FrozenDict(Mapping[Any, Any]):
     __slots__ = ("_entries",)
     _entries: dict[Any, Any]
 
-    def __init__(self, mapping: Mapping[Any, Any] = {}):
-        entries = {k: FrozenDict(v) if isinstance(v, Mapping) else v for k, v in mapping.items()}
+    def __init__(self, mapping: Mapping[Any, Any] | Iterable[tuple[Any, Any]] = ()):
+        entries = {k: FrozenDict(v) if isinstance(v, Mapping) else v for k, v in dict(mapping).items()}
         object.__setattr__(self, "_entries", entries)
 
     def __getitem__(self, key: Any) -> Any:
@@ -58,11 +61,14 @@ class FrozenDict(Mapping[Any, Any]):
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"`{type(self).__name__}` cannot be changed: make a copy with `to_mutable_dict`.")
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"`.{name}` is not supported on `{type(self).__name__}`: use `[{name!r}]` instead.")
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._entries!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._entries,)
+        return dict, (_dicts(self),)
 
     def tree_flatten_with_keys(self) -> tuple[Iterable[tuple[Any, Any]], tuple[Any, ...]]:
         """The entries in order of their keys, as `jax.tree_util` wants them."""
@@ -77,8 +83,8 @@ class FrozenDict(Mapping[Any, Any]):
         return new
 
 
-def _dicts(structure: Any) -> Any:
-    return {k: _dicts(v) for k, v in structure.items()} if isinstance(structure, Mapping) else structure
+def _dicts(structure: Any, value: Callable[[Any], Any] = lambda x: x) -> Any:
+    return {k: _dicts(v, value) for k, v in structure.items()} if isinstance(structure, Mapping) else value(structure)
 
 
 def to_mutable_dict(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -108,7 +114,7 @@ def to_haiku_dict(structure: Mapping[Any, Any]) -> dict[Any, Any]:
       structure: a mapping.
 
     Returns:
-      The copy; the values are shared.
+      The copy; lists and the like among the values are copied too, arrays are shared.
 
     Example:
 
@@ -116,7 +122,7 @@ def to_haiku_dict(structure: Mapping[Any, Any]) -> dict[Any, Any]:
       >>> hkx.data_structures.to_haiku_dict(types.MappingProxyType({"a": types.MappingProxyType({"w": 1})}))
       {'a': {'w': 1}}
     """
-    return _dicts(structure)
+    return _dicts(structure, own_tree)
 
 
 def to_immutable_dict(mapping: Mapping[Any, Any]) -> Mapping[Any, Any]:
@@ -137,4 +143,4 @@ def to_immutable_dict(mapping: Mapping[Any, Any]) -> Mapping[Any, Any]:
       >>> hkx.data_structures.to_immutable_dict({"a": {"w": 1}})["a"]["w"]
       1
     """
-    return FrozenDict(mapping)
+    return FrozenDict(mapping.items())

@@ -3,6 +3,7 @@
 import gc
 
 import jax
+import jax.extend.random
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -136,6 +137,64 @@ def test_no_ordinary_run_where_none_is_needed(monkeypatch):
     model = hkx.transform(lambda x: hkx.nets.MLP([7, 3])(x))
     for init in (model.init, jax.jit(model.init), jax.vmap(model.init, in_axes=(None, 0))):
         init(jax.random.key(0), jnp.ones([2, 3]))
+
+
+def test_no_ordinary_run_because_jax_uses_a_number_of_its_own_twice(monkeypatch):
+    """`jax.random.truncated_normal` and others refer to one array of NumPy's, that they hold, in several places."""
+
+    def refuse(*args):
+        raise AssertionError("an ordinary run")
+
+    def f(x):
+        hkx.Linear(3)(x)
+        for dtype in (jnp.bfloat16, jnp.float16, jnp.complex64):
+            hkx.get_parameter(str(dtype.dtype), [3], dtype, init=hkx.initializers.TruncatedNormal())
+        hkx.get_parameter("own", [3], init=lambda *_: jax.random.truncated_normal(hkx.next_rng_key(), -2, 2, [3]))
+        twice = np.arange(2, dtype=np.float32)
+        hkx.set_state("made", twice * (x + twice))
+
+    keys = (
+        jax.random.PRNGKey(0),
+        jax.random.key(0),
+        jax.random.key(0, impl="rbg"),
+        jax.random.key(0, impl="unsafe_rbg"),
+    )
+    made = [run_initialising(f, key, (jnp.ones(2),)) for key in keys]
+    monkeypatch.setattr("hkx.core.creation.run_initialising", refuse)
+    for key, expected in zip(keys, made, strict=True):
+        same_bits(hkx.transform_with_state(f).init(key, jnp.ones(2)), expected)
+    with jax.threefry_partitionable(False):
+        hkx.transform(lambda x: hkx.Linear(3)(x)).init(0, jnp.ones(2))
+
+
+@pytest.mark.parametrize("number", [1, 3, 8])
+def test_keys_of_a_users_own_type_are_split_as_often_as_in_an_ordinary_run(number):
+    count = 0
+
+    def split(key, shape):
+        nonlocal count
+        count += 1
+        return jnp.broadcast_to(key, (*shape, 5)) + jnp.arange(np.prod(shape), dtype=np.uint32).reshape(*shape, 1)
+
+    impl = jax.extend.random.define_prng_impl(
+        key_shape=(5,),
+        seed=lambda seed: jnp.full(5, seed, np.uint32),
+        split=split,
+        random_bits=lambda key, width, shape: jnp.broadcast_to(key[0], shape),
+        fold_in=lambda key, data: key + data,
+    )
+
+    def f():
+        for i in range(number):
+            key = hkx.next_rng_key()
+            if i % 2:
+                hkx.set_state(f"{i}", jax.random.bits(key))
+
+    _, state = hkx.transform_with_state(f).init(jax.random.key(42, impl=impl))
+    assert count == number  # the last one too, which nothing that was made depends on
+    # Each split keeps its first key and hands out the second, one more: the i-th handed out is 42 + 1.
+    assert all(int(bits) == 43 for bits in state.get("~", {}).values())
+    jax.eval_shape(hkx.transform_with_state(f).init, jax.random.key(42, impl=impl))
 
 
 def test_moving_averages_start_at_zero_without_data():

@@ -1,8 +1,10 @@
 """`init` on abstract values, on real ones, and both: what it may not get wrong without a word."""
 
+import array
 import collections
 import contextlib
 import functools
+import mmap
 import queue
 import random
 import threading
@@ -38,6 +40,17 @@ class TestArraysOfNumpyThatAreFilledAnew:
         for name, value in made.items():
             number = float(name[-1]) * (10 if name.startswith("times") else 1)
             np.testing.assert_array_equal(value, [number, number], name)
+
+    @pytest.mark.parametrize("memory", [bytearray(8), array.array("f", [0, 0]), mmap.mmap(-1, 8)])
+    def test_whose_memory_is_not_numpys(self, memory):
+        def f(x):
+            for i in (1, 2):
+                np.frombuffer(memory, np.float32, 2)[:] = i
+                hk.set_state(f"s{i}", x * np.frombuffer(memory, np.float32, 2))
+
+        _, state = hk.transform_with_state(f).init(0, X)
+        np.testing.assert_array_equal(state["~"]["s1"], [1, 1])
+        np.testing.assert_array_equal(state["~"]["s2"], [2, 2])
 
     @pytest.mark.parametrize("shape", [(), (2,), (2, 3)])
     @pytest.mark.parametrize("how", ["array", "arithmetic", "in jit", "a view", "set twice"])

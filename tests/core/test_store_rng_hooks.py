@@ -257,6 +257,10 @@ def test_module_repr():
         assert repr(hkx.Linear(3, name="u")) == "Linear(output_size=3, name='u')"
         assert repr(hkx.Linear(3)) == "Linear(output_size=3)"
         assert repr(hkx.nets.MLP([1, 2], with_bias=False)) == "MLP(output_sizes=[1, 2], with_bias=False)"
+        thousand = int("1000")  # equal to the default, and another object
+        assert repr(hkx.nets.MobileNetV1(num_classes=thousand)) == "MobileNetV1()"
+        axes = np.array([-2, -1])  # its `==` with a default is no answer
+        assert repr(hkx.LayerNorm(-1, True, True, param_axis=axes)).endswith("param_axis=array([-2, -1]))")
         with hkx.config.context(module_auto_repr=False):
             assert "object at" in repr(hkx.Linear(3))
 

@@ -1,5 +1,6 @@
 """hkx.data_structures: the expected values are written out by hand."""
 
+import copy
 import pickle
 import types
 
@@ -81,3 +82,34 @@ def test_mutable_and_immutable_dicts():
     assert type(haiku["a"]) is dict and haiku == {"a": {"w": 1}}
     with pytest.raises(AttributeError):
         ds.to_immutable_dict(1)  # type: ignore[arg-type]
+
+
+def test_what_is_pickled_or_copied_of_an_immutable_dict_is_a_dict():
+    """As of Haiku's: a checkpoint is read where nothing but Python's own types is known."""
+    frozen = ds.to_immutable_dict({"b": {"w": 1}, "a": 2})
+    assert b"hkx" not in pickle.dumps(frozen)
+    for other in (pickle.loads(pickle.dumps(frozen)), copy.copy(frozen), copy.deepcopy(frozen)):
+        assert type(other) is dict and type(other["b"]) is dict and other == {"b": {"w": 1}, "a": 2}
+
+
+def test_an_immutable_dict_is_made_of_pairs_and_tells_how_it_is_read():
+    frozen = ds.to_immutable_dict({"b": {"w": 1}, "a": 2})
+    assert type(frozen)((key, frozen[key]) for key in frozen) == frozen  # as libraries for nested structures do
+    with pytest.raises(AttributeError, match=r"`.a` is not supported on `FrozenDict`: use `\['a'\]`"):
+        frozen.a  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.peer
+def test_an_immutable_dict_under_dm_tree():
+    tree = pytest.importorskip("tree")
+    frozen = ds.to_immutable_dict({"b": {"w": 1}, "a": [2]})
+    mapped = tree.map_structure(lambda x: x + 1, frozen)
+    assert type(mapped) is type(frozen) and mapped == {"b": {"w": 2}, "a": [3]}
+
+
+def test_containers_among_the_values_of_a_haiku_dict_are_copied():
+    values, array = [1, {"y": 2}], np.ones(2)
+    copied = ds.to_haiku_dict({"a": {"w": values, "x": array}})
+    values[1]["y"] = 3
+    values.append(4)
+    assert copied["a"]["w"] == [1, {"y": 2}] and copied["a"]["x"] is array

@@ -1,0 +1,143 @@
+"""Learning that runs whole on the device, beside rejax and gymnax: whole processes, compile time, steps a second.
+
+On a CPU all seconds are those of the processors, so that other programs disturb them little. Ours are the programs of
+examples/on_device as a user runs them; rejax's runs leave its evaluations out. "PureJaxRL's layout" is rejax with the
+numbers of environments, steps and minibatches that PureJaxRL's scripts have.
+"""
+
+import json
+import pathlib
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+PROGRAMS = pathlib.Path(__file__).parents[1] / "examples" / "on_device"
+SEEDS = 3  # of a process each; the tests learn with more
+REFERENCE = "rlx"
+
+
+def program(name: str, *flags: str) -> dict[str, Any]:
+    """What a program writes into metrics.json, and the seconds of the processors that the whole process took."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    with tempfile.TemporaryDirectory() as output:
+        command = [sys.executable, str(PROGRAMS / f"{name}.py"), "--no-progress", "--output", output, *flags]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        metrics = json.loads((pathlib.Path(output) / "metrics.json").read_text())
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    metrics["cpu_seconds"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    steps, on_cpu = metrics["environment_steps"] * metrics["agents"], jax.default_backend() == "cpu"
+    metrics["rate"] = steps / metrics["cpu_seconds_to_run" if on_cpu else "seconds_to_run"]
+    return metrics
+
+
+def ours() -> dict[str, float]:
+    if jax.default_backend() != "cpu":
+        return {
+            f"Catch by PQN, 2^{n} environments, steps a second": program(
+                "q_learning", "--environments", str(2**n), "--steps", str(2 ** (n + 12))
+            )["rate"]
+            for n in range(12, 18)
+        }
+    catch = [program("q_learning", "--seed", str(seed)) for seed in range(SEEDS)]
+    assert all(metrics["final_return"] >= 0.95 for metrics in catch)
+    cart_pole = [program("ppo", "--seed", str(seed)) for seed in range(SEEDS)]
+    assert all(metrics["final_return"] >= 475 for metrics in cart_pole)
+    many = "--environments", "1024", "--steps", "4000000"
+    one_environment = "--environments", "1", "--batch-size", "256", "--capacity", "131072", "--steps", "20000"
+    ten_environments = "--environments", "10", "--batch-size", "128", "--capacity", "10000", "--steps", "200000"
+    breakout = "--env", "gymnax:Breakout-MinAtar", "--steps", "1000000"
+    return {
+        "Catch, a whole process, CPU s": _mean(catch, "cpu_seconds"),
+        "Catch, 1,024 environments, steps a CPU s": program("q_learning", *many)["rate"],
+        "Catch, 64 agents, steps a CPU s": program("q_learning", "--agents", "64")["rate"],
+        "cart-pole by PPO, compile CPU s": _mean(cart_pole, "cpu_seconds_to_compile"),
+        "cart-pole by PPO, run CPU s": _mean(cart_pole, "cpu_seconds_to_run"),
+        "cart-pole by PPO, return": min(metrics["final_return"] for metrics in cart_pole),
+        "cart-pole by DQN, 1 environment, steps a CPU s": program("dqn", *one_environment)["rate"],
+        "cart-pole by DQN, 10 environments, steps a CPU s": program("dqn", *ten_environments)["rate"],
+        "Breakout (MinAtar), steps a CPU s": program("q_learning", *breakout, "--environments", "64")["rate"],
+    }
+
+
+def rejax() -> dict[str, float]:
+    import rejax
+
+    def trained(name: str, environment: str, **config: Any) -> tuple[float, float, float]:
+        """CPU seconds to compile, to run, and steps of a CPU second."""
+        algorithm = rejax.get_algo(name).create(env=environment, eval_freq=config["total_timesteps"], **config)
+        algorithm = algorithm.replace(eval_callback=lambda *_: (), skip_initial_evaluation=True)
+        begin = time.process_time()
+        train = jax.jit(algorithm.train).lower(jax.random.key(0)).compile()
+        compiled = time.process_time()
+        jax.block_until_ready(train(jax.random.key(0)))
+        took = time.process_time() - compiled
+        return compiled - begin, took, config["total_timesteps"] / took
+
+    compile_ppo, run_ppo, _ = trained("ppo", "CartPole-v1", **PPO_ON_CART_POLE)
+    dqn = {"buffer_size": 131_072, "batch_size": 256, "fill_buffer": 2_048}
+    small_dqn = {"buffer_size": 10_000, "batch_size": 128, "fill_buffer": 2_000, "num_envs": 10}
+    breakout = {"num_envs": 64, "num_steps": 128, "num_minibatches": 8, "num_epochs": 4}
+    return {
+        "cart-pole by PPO, compile CPU s": compile_ppo,
+        "cart-pole by PPO, run CPU s": run_ppo,
+        "cart-pole by DQN, 1 environment, steps a CPU s": trained("dqn", "CartPole-v1", total_timesteps=5_000, **dqn)[
+            2
+        ],
+        "cart-pole by DQN, 10 environments, steps a CPU s": trained(
+            "dqn", "CartPole-v1", total_timesteps=50_000, **small_dqn
+        )[2],
+        "Breakout (MinAtar), steps a CPU s": trained("ppo", "Breakout-MinAtar", total_timesteps=2**18, **breakout)[2],
+    }
+
+
+# The settings with which rejax's documentation trains cart-pole.
+PPO_ON_CART_POLE = {
+    "total_timesteps": 131_072,
+    "num_envs": 64,
+    "num_steps": 32,
+    "num_minibatches": 16,
+    "num_epochs": 4,
+    "learning_rate": 0.0005,
+}
+
+
+def gymnax() -> dict[str, float]:
+    """Random actions, and nothing learned from them."""
+    import gymnax
+
+    environment, params = gymnax.make("Catch-bsuite")
+    count, length = 1024, 4000
+
+    def step(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+        keys = jax.random.split(key, 1 + count)
+        actions = jax.random.randint(keys[0], [count], 0, 3)
+        observation, state, reward, *_ = jax.vmap(environment.step, in_axes=(0, 0, 0, None))(
+            keys[1:], carry, actions, params
+        )
+        return state, reward.sum() + observation.sum()  # what is not used would not be computed
+
+    def run(key: jax.Array) -> jax.Array:
+        _, state = jax.vmap(environment.reset, in_axes=(0, None))(jax.random.split(key, count), params)
+        return jax.lax.scan(step, state, jax.random.split(key, length))[1].sum()
+
+    compiled = jax.jit(run).lower(jax.random.key(0)).compile()
+    begin = time.process_time()
+    jax.block_until_ready(compiled(jax.random.key(0)))
+    return {"Catch, 1,024 environments, steps a CPU s": count * length / (time.process_time() - begin)}
+
+
+def _mean(runs: list[dict[str, Any]], figure: str) -> float:
+    return sum(metrics[figure] for metrics in runs) / len(runs)
+
+
+SIDES: dict[str, Callable[[], dict[str, float]]] = {
+    "rlx": ours,
+    "rejax": rejax,
+    "gymnax, random actions": gymnax,
+}

@@ -1,0 +1,72 @@
+"""Cart-pole by the rules of bsuite's `cartpole` (Osband et al., "Behaviour Suite for Reinforcement Learning", 2020).
+
+The cart may be left alone too, a step is half as long as in `cartpole`, and it is +1 a step as long as the pole is high
+and the cart is in its place. The episode terminates where it is not, or after ten seconds, which the agent sees go by.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dm_env import TimeStep, specs
+
+from .cartpole import FORCE, moved, start
+from .environment import Key, after, first
+
+
+class Settings(NamedTuple):
+    height_threshold: float = 0.8  # of the cosine of the pole's angle
+    x_threshold: float = 3.0
+    timescale: float = 0.01  # seconds a step
+    max_time: float = 10.0  # seconds
+    init_range: float = 0.05
+
+
+DEFAULT = Settings()
+
+
+class State(NamedTuple):
+    motion: tuple[jax.Array, jax.Array, jax.Array, jax.Array]  # [], x and its velocity, the angle and its velocity
+    steps: jax.Array  # [], since the episode began
+
+
+def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
+    state = State(start(key, settings.init_range), jnp.int32(0))
+    return state, first(observe(state, settings))
+
+
+def step(key: Key, state: State, action: jax.Array, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
+    """Action 0 pushes the cart to the left, 1 leaves it alone, 2 pushes it to the right."""
+    del key  # nothing is random after the first timestep
+    motion = moved(state.motion, (action - 1) * FORCE, settings.timescale)
+    state = State(motion, state.steps + 1)
+    observation = observe(state, settings)
+    balanced = (observation[0, 3] > settings.height_threshold) & (jnp.abs(motion[0]) < settings.x_threshold)
+    over = state.steps >= steps_of_an_episode(settings)
+    return state, after(balanced, observation, terminated=over | ~balanced)
+
+
+def steps_of_an_episode(settings: Settings) -> int:
+    """The step in which the time, summed up step by step in float64, first exceeds `max_time`: 1,001, not 1,000."""
+    time, steps = 0.0, 0
+    while time <= settings.max_time:
+        time, steps = time + settings.timescale, steps + 1
+    return steps
+
+
+def observe(state: State, settings: Settings) -> jax.Array:
+    x, x_dot, angle, angle_dot = state.motion
+    scaled = x / settings.x_threshold, x_dot / settings.x_threshold
+    time = state.steps * (settings.timescale / settings.max_time)
+    return jnp.stack([*scaled, jnp.sin(angle), jnp.cos(angle), angle_dot, time])[None]
+
+
+def observation_spec(*, settings: Settings = DEFAULT) -> specs.Array:
+    del settings
+    return specs.Array([1, 6], np.float32, "motion")
+
+
+def action_spec(*, settings: Settings = DEFAULT) -> specs.DiscreteArray:
+    del settings
+    return specs.DiscreteArray(3, name="action")

@@ -1,0 +1,61 @@
+"""Memory chain: the context is shown at first; long after, the agent is asked for one of its bits.
+
++1 for the right bit as the last action, -1 for the other one; what is done before makes no difference. The observation
+is the share of the time that is left, the bit that is asked for (in the last observation before the answer), and the
+context, as -1 and +1 (before the answer, 0). bsuite's `memory_len` and `memory_size` (Osband et al., "Behaviour Suite
+for Reinforcement Learning", 2020), where a step shows what was before it: the first observation comes twice.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from dm_env import TimeStep, specs
+
+from .environment import Key, after, first, one_of, words
+
+
+class Settings(NamedTuple):
+    memory_length: int = 5
+    num_bits: int = 1
+
+
+DEFAULT = Settings()
+
+
+class State(NamedTuple):
+    steps: jax.Array  # [], since the episode began
+    context: jax.Array  # [num_bits], 0 or 1
+    query: jax.Array  # [], the bit that is asked for
+
+
+def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
+    query, *drawn = words(key, 1 + -(-settings.num_bits // 32))
+    bits = jnp.concatenate([(word >> jnp.arange(32, dtype=jnp.uint32)) & 1 for word in drawn])
+    context = bits[: settings.num_bits].astype(jnp.int32)
+    state = State(jnp.int32(0), context, one_of(query, settings.num_bits))
+    return state, first(observe(state, settings))
+
+
+def step(key: Key, state: State, action: jax.Array, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
+    del key  # nothing is random after the first timestep
+    answer = state.steps == settings.memory_length
+    reward = jnp.where(answer, jnp.where(action == state.context[state.query], 1.0, -1.0), 0.0)
+    return state._replace(steps=state.steps + 1), after(reward, observe(state, settings), terminated=answer)
+
+
+def observe(state: State, settings: Settings) -> jax.Array:
+    left = 1 - state.steps / settings.memory_length
+    query = jnp.where(state.steps == settings.memory_length - 1, state.query, 0)
+    context = jnp.where(state.steps == 0, 2 * state.context - 1, 0)
+    return jnp.concatenate([left[None], query[None], context])[None]
+
+
+def observation_spec(*, settings: Settings = DEFAULT) -> specs.Array:
+    return specs.Array([1, settings.num_bits + 2], np.float32, "time_query_context")
+
+
+def action_spec(*, settings: Settings = DEFAULT) -> specs.DiscreteArray:
+    del settings
+    return specs.DiscreteArray(2, name="bit")

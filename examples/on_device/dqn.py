@@ -1,0 +1,160 @@
+"""DQN that runs whole on the device: environments, exploration, replay and learning in one compiled program.
+
+Mnih et al., "Human-level control through deep reinforcement learning", 2015, with double Q-learning (van Hasselt et
+al., 2016, https://arxiv.org/abs/1509.06461) and prioritised replay (Schaul et al., 2016,
+https://arxiv.org/abs/1511.05952) as flags. The replay is `rlx.replay`, changed in place; it is filled before the first
+update, so that no update has to ask whether it may learn already.
+
+    python examples/on_device/dqn.py                              # cart-pole
+    python examples/on_device/dqn.py --prioritised --agents 4
+    python examples/on_device/dqn.py --env catch --steps 200000
+"""
+
+import dataclasses
+import pathlib
+import sys
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # examples/, where the environments are
+
+from environments import Running, auto_reset
+from on_device.training import Each, Learner, RunSettings, episodes, find_environment, number_of_actions, train
+from program import flag, start
+
+import hkx
+import rlx
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(RunSettings):
+    """The settings of a run. Every field is a flag of the command line."""
+
+    env: str = flag("cartpole", "environment: a file of examples/environments, or gymnax:NAME")
+    steps: int = flag(500_000, "environment steps of an agent, those of all its environments together", 1)
+    environments: int = flag(16, "environments of an agent, side by side", 1)
+    capacity: int = flag(100_000, "transitions that the replay holds", 1)
+    warmup: int = flag(2_048, "transitions with random actions before the first update", 1)
+    batch_size: int = flag(128, "transitions to learn from at once", 1)
+    gradient_steps: int = flag(1, "batches to learn from after each step of the environments", 1)
+    target_period: int = flag(50, "updates after which the target network becomes the network", 1)
+    double: bool = flag(True, "the network chooses the action that the target network values")
+    prioritised: bool = flag(False, "draw transitions by their last error")
+    hidden: int = flag(64, "units in each hidden layer", 1)
+    layers: int = flag(2, "hidden layers", 1)
+    learning_rate: Each = flag(Each(0.003), "step size of Adam at the start; it falls in a straight line to 0", 0, 1)
+    discount: Each = flag(Each(0.99), "what a reward is worth one step before it comes", 0, 1)
+    epsilon_end: Each = flag(Each(0.05), "chance of a random move at the end; it falls from 1", 0, 1)
+    exploration: Each = flag(Each(0.2), "share of the training over which that chance falls", 0, 1)
+    output: str = flag("runs/on_device_dqn", "folder for the metrics, the curve, the parameters, the checkpoint")
+
+
+class State(NamedTuple):
+    """What an update changes, and the numbers that it reads."""
+
+    params: hkx.Params
+    target_params: hkx.Params
+    opt_state: optax.OptState
+    running: Running  # [environments, ...]
+    replay: Any  # of Transitions
+    key: jax.Array
+    updates: jax.Array  # []
+    numbers: dict[str, jax.Array]  # those settings that may differ between agents
+
+
+class Transition(NamedTuple):
+    """A step of experience."""
+
+    observation_tm1: Any
+    a_tm1: jax.Array
+    r_t: jax.Array
+    discount_t: jax.Array  # 0 where the episode terminated
+    observation_t: Any  # the last one of an episode where it ended
+
+
+def make_learner(config: Config) -> Learner:
+    episode = find_environment(config)
+    environment, num_actions = auto_reset(episode), number_of_actions(config, episode)
+    total = max(1, round(config.steps / config.environments))
+    replay = rlx.replay.uniform(config.capacity)
+    if config.prioritised:
+        replay = rlx.replay.prioritised(config.capacity, exponent=0.6, beta=0.4)
+
+    def value_network(observation: jax.Array) -> jax.Array:
+        return hkx.nets.MLP([config.hidden] * config.layers + [num_actions])(jnp.ravel(observation))
+
+    network = hkx.without_apply_rng(hkx.transform(value_network))
+    values = jax.vmap(network.apply, in_axes=(None, 0))  # of a batch of observations
+    optimizer = optax.flatten(optax.scale_by_adam())  # one vector: compiled sooner than many small arrays
+
+    def play(running: Running, replay_state: Any, a_tm1: jax.Array, keys: jax.Array) -> tuple[Running, Any, Any]:
+        """A step in each environment, which is remembered."""
+        new, timestep = jax.vmap(environment.step)(keys, running, a_tm1)
+        outcome = timestep.reward, timestep.discount, timestep.observation
+        replay_state = replay.add_batch(replay_state, Transition(running.observation, a_tm1, *outcome))
+        return new, replay_state, episodes(running.episode_return + timestep.reward, timestep.last())
+
+    def init(key: jax.Array, numbers: dict[str, jax.Array]) -> State:
+        keys = jax.random.split(key, 3 + config.environments)
+        running, timestep = jax.vmap(environment.reset)(keys[3:])
+        params = network.init(keys[0], timestep.observation[0])
+        zero = jnp.float32(0)
+        first = jax.tree.map(lambda x: x[0], running.observation)
+
+        def warm_up(carry: Any, keys: jax.Array) -> tuple[Any, None]:
+            a_tm1 = jax.random.randint(keys[0], [config.environments], 0, num_actions)
+            return play(*carry, a_tm1, keys[1:])[:2], None
+
+        warm_keys = jax.random.split(keys[1], (-(-config.warmup // config.environments), 1 + config.environments))
+        empty = replay.init(Transition(first, jnp.int32(0), zero, zero, first))
+        (running, replay_state), _ = jax.lax.scan(warm_up, (running, empty), warm_keys)
+        return State(params, params, optimizer.init(params), running, replay_state, keys[2], jnp.int32(0), numbers)
+
+    def update(state: State, _: None) -> tuple[State, dict[str, jax.Array]]:
+        params, target_params, opt_state, running, replay_state, key, updates, numbers = state
+        keys = jax.random.split(key, 2 + config.gradient_steps + config.environments)
+        trained = updates / total
+        exploring = jnp.maximum(numbers["epsilon_end"], 1 - trained / numbers["exploration"])
+        a_tm1 = rlx.epsilon_greedy(exploring).sample(keys[1], values(params, running.observation))
+        running, replay_state, metrics = play(running, replay_state, a_tm1, keys[-config.environments :])
+
+        def loss(params: hkx.Params, sample: rlx.replay.Sample) -> tuple[jax.Array, jax.Array]:
+            batch = sample.items
+            q_tm1, q_t = values(params, batch.observation_tm1), values(target_params, batch.observation_t)
+            selector = values(jax.lax.stop_gradient(params), batch.observation_t) if config.double else q_t
+            discount_t = numbers["discount"] * batch.discount_t
+            td_errors = jax.vmap(rlx.double_q_learning)(q_tm1, batch.a_tm1, batch.r_t, discount_t, q_t, selector)
+            return jnp.mean(sample.weights * rlx.l2_loss(td_errors)), td_errors
+
+        def learn(learned: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+            params, opt_state, replay_state = learned
+            sample = replay.sample(replay_state, key, config.batch_size)
+            (value, td_errors), gradient = jax.value_and_grad(loss, has_aux=True)(params, sample)
+            if config.prioritised:
+                replay_state = replay.update_priorities(replay_state, sample.indices, jnp.abs(td_errors))
+            directions, opt_state = optimizer.update(gradient, opt_state)
+            step_size = numbers["learning_rate"] * jnp.maximum(0, 1 - trained)
+            params = jax.tree.map(lambda p, d: p - step_size * d, params, directions)
+            return (params, opt_state, replay_state), value
+
+        learned = params, opt_state, replay_state
+        (params, opt_state, replay_state), losses = jax.lax.scan(learn, learned, keys[2 : 2 + config.gradient_steps])
+        target_params = rlx.periodic_update(params, target_params, updates, config.target_period)
+        new = State(params, target_params, opt_state, running, replay_state, keys[0], updates + 1, numbers)
+        return new, {"loss": jnp.mean(losses), **metrics}
+
+    def act(params: hkx.Params, observations: jax.Array, memory: tuple[()]) -> tuple[jax.Array, tuple[()]]:
+        return jnp.argmax(values(params, observations), axis=-1), memory
+
+    return Learner(init, update, act, lambda count: (), total, config.environments)
+
+
+def main(config: Config) -> dict[str, Any]:
+    return train(config, make_learner)
+
+
+if __name__ == "__main__":
+    start(Config, main, __doc__)

@@ -1,0 +1,177 @@
+"""What every replay is, a tuple of functions, and what its items must look like."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rlx.core.checks import check
+from rlx.core.errors import ArgumentError, DTypeError, RankError, ShapeError
+from rlx.core.types import Array, ArrayLike, PyTree
+
+
+class Replay(NamedTuple):
+    """A replay: six pure functions, as `rlx.replay.uniform` and its like return them.
+
+    The state is a tree of arrays that only these functions read. They work under `jax.jit`, `jax.vmap` (over replays)
+    and `jax.lax.scan`. A compiled function to which the state is donated (`jax.jit(..., donate_argnums=...)`), and the
+    body of a compiled loop, change it in place; anywhere else each `add` copies all of it.
+
+    - `init(item)`: the state of an empty replay. `item` is any tree of arrays, or of `jax.ShapeDtypeStruct`, and gives
+      structure, shapes and dtypes of all items; its values are not kept.
+    - `add(state, item)`: the state with one more item, in place of the oldest once the replay is full.
+    - `add_batch(state, items, mask=None)`: the same for as many items as the new first axis of each leaf is long, in
+      that order. A mask [B] of booleans says which of them to add.
+    - `sample(state, key, n)`: n items, drawn with replacement, as a `Sample`. n is a Python integer. It cannot raise
+      where there is nothing to draw: the items are those of the first place then, with weights of 0.
+    - `can_sample(state, n=1)`: boolean [], whether n items are there, and one that can be drawn.
+    - `update_priorities(state, indices, priorities)`: the state with new priorities, [B] each, for items by the indices
+      of a `Sample`. It changes nothing where no priorities are kept. An index of no item changes nothing.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import rlx
+      >>> replay = rlx.replay.uniform(capacity=4)
+      >>> state = replay.init({"r_t": 0.0})
+      >>> state = replay.add(state, {"r_t": 1.0})
+      >>> state = replay.add_batch(state, {"r_t": jnp.array([2.0, 3.0])})
+      >>> bool(replay.can_sample(state, 3)), bool(replay.can_sample(state, 4))
+      (True, False)
+      >>> replay.sample(state, jax.random.key(0), n=2).items["r_t"].shape
+      (2,)
+    """
+
+    init: Callable[..., Any]
+    add: Callable[..., Any]
+    add_batch: Callable[..., Any]
+    sample: Callable[..., "Sample"]
+    can_sample: Callable[..., Array]
+    update_priorities: Callable[..., Any]
+
+
+class Sample(NamedTuple):
+    """What a replay's `sample` returns: n items and what is needed to learn from them.
+
+    Example:
+      >>> import jax
+      >>> import rlx
+      >>> replay = rlx.replay.uniform(capacity=4)
+      >>> state = replay.add(replay.init(0.0), 7.0)
+      >>> items, indices, weights = replay.sample(state, jax.random.key(0), n=2)
+      >>> items.tolist(), indices.tolist(), weights.tolist()
+      ([7.0, 7.0], [0, 0], [1.0, 1.0])
+    """
+
+    items: PyTree  # each leaf [n, ...]
+    indices: Array  # [n], int32: what `update_priorities` knows the items by
+    weights: Array  # [n], float32: importance weights for the losses, at most 1
+
+
+def as_items(function: str, argument: str, given: PyTree, held: PyTree, axes: tuple[str, ...]) -> PyTree:
+    """`given` as arrays, of which each leaf has `axes` before the shape that it has in `held` behind the first axis.
+
+    Raises:
+      ArgumentError, RankError, ShapeError, DTypeError: naming the leaf, what came and what `init` was given.
+    """
+    wanted, structure = jax.tree_util.tree_flatten_with_path(held)
+    came, came_structure = jax.tree_util.tree_flatten_with_path(given)
+    if came_structure != structure:
+        raise ArgumentError(f"{function}: {_other_tree(argument, wanted, came, structure, came_structure)}")
+    leaves, lengths = [], {}
+    for (path, value), (_, like) in zip(came, wanted, strict=True):
+        place = f"argument `{argument}`" + jax.tree_util.keystr(path)
+        leaf = as_leaf(function, place, value)
+        _check_dtype(function, place, value, leaf, like)
+        _check_shape(function, place, leaf.shape, axes, like.shape[1:], lengths)
+        leaves.append(leaf if leaf.dtype == like.dtype else leaf.astype(like.dtype))
+    return jax.tree.unflatten(structure, leaves)
+
+
+def environments_of(item: PyTree) -> int:
+    """How many environments an item is of that holds one step of each: the length of the first axis of its leaves."""
+    lengths: dict[str, tuple[int, str]] = {}
+    for path, value in jax.tree_util.tree_flatten_with_path(item)[0]:
+        place = f"argument `item`{jax.tree_util.keystr(path)}"
+        shape = as_leaf("replay.init", place, value).shape
+        if not shape:
+            raise RankError(
+                f"replay.init: {place} has shape [], expected [E, ...] with the steps of E environments.\n"
+                "Give it a first axis, also for one environment."
+            )
+        length, who = lengths.setdefault("E", (shape[0], place))
+        if length != shape[0]:
+            raise ShapeError(
+                f"replay.init: {place} has shape {_shown(shape)}, expected [E, ...] with E = {length} from {who}.\n"
+                "Pass leaves of as many environments each."
+            )
+    return lengths["E"][0]
+
+
+def as_priorities(indices: ArrayLike, priorities: ArrayLike) -> tuple[Array, Array]:
+    """The arguments of `update_priorities`, checked."""
+    indices, priorities = check(
+        "replay.update_priorities", indices=(indices, "[B]", "int"), priorities=(priorities, "[B]", "real in [0, inf)")
+    )
+    return indices, priorities
+
+
+def as_leaf(function: str, place: str, value: Any) -> Any:
+    """One leaf of an item as a JAX array, or what stands for one."""
+    try:
+        return value if isinstance(value, (jax.Array, jax.ShapeDtypeStruct)) else jnp.asarray(value)
+    except (TypeError, ValueError) as error:
+        raise DTypeError(
+            f"{function}: {place} is a {type(value).__name__}, expected an array.\nItems are trees of arrays."
+        ) from error
+
+
+def _other_tree(argument: str, wanted: Any, came: Any, structure: Any, came_structure: Any) -> str:
+    paths, came_paths = ([jax.tree_util.keystr(path) or "a single array" for path, _ in x] for x in (wanted, came))
+    missing = [path for path in paths if path not in came_paths]
+    more = [path for path in came_paths if path not in paths]
+    differs = f"lacks {', '.join(missing)}" if missing else ""
+    differs += " and " if missing and more else ""
+    differs += f"has {', '.join(more)} beside it" if more else ""
+    return (
+        f"argument `{argument}` is another tree than the item given to `init`"
+        + (f": it {differs}.\n" if differs else ".\n")
+        + f"It is {came_structure}, expected {structure}."
+    )
+
+
+def _check_dtype(function: str, place: str, value: Any, leaf: Array, like: Array) -> None:
+    # A Python number has no dtype of its own: 0 may stand for a float.
+    weak = isinstance(value, (bool, int, float)) or getattr(value, "weak_type", False)
+    fits = jnp.result_type(value, like.dtype) == like.dtype if weak else leaf.dtype == like.dtype
+    if not fits:
+        raise DTypeError(
+            f"{function}: {place} has dtype {leaf.dtype}, expected {like.dtype} as in the item given to `init`.\n"
+            "Convert it, or give `init` an item of this dtype."
+        )
+
+
+def _check_shape(
+    function: str, place: str, shape: tuple[int, ...], axes: tuple[str, ...], item: tuple[int, ...], lengths: dict
+) -> None:
+    """Checks one leaf's shape; `lengths` holds the lengths of the axes before it, and who said so."""
+    expected = _shown((*axes, *item)) + f", where an item is {_shown(item)} as given to `init`"
+    if len(shape) != len(axes) + len(item):
+        advice = "`add` takes one item, `add_batch` several: their leaves have one axis more."
+        raise RankError(f"{function}: {place} has shape {_shown(shape)}, expected {expected}.\n{advice}")
+    if shape[len(axes) :] != item:
+        raise ShapeError(
+            f"{function}: {place} has shape {_shown(shape)}, expected {expected}.\nItems of one replay are alike."
+        )
+    for axis, length in zip(axes, shape, strict=False):
+        known, who = lengths.setdefault(axis, (length, place))
+        if length != known:
+            raise ShapeError(
+                f"{function}: {place} has shape {_shown(shape)}, expected {expected}, with {axis} = {known} from "
+                f"{who}.\nPass leaves of as many items each."
+            )
+
+
+def _shown(shape: tuple[Any, ...]) -> str:
+    return "[" + ", ".join(str(n) if isinstance(n, str) else str(int(np.asarray(n))) for n in shape) + "]"

@@ -1,0 +1,61 @@
+"""Places for items: arrays with one more axis in front, what is put there and what is taken from there."""
+
+import jax
+import jax.numpy as jnp
+
+from rlx.core.checks import check
+from rlx.core.errors import ArgumentError
+from rlx.core.types import Array, ArrayLike, PyTree
+from rlx.replay.contract import as_leaf
+
+NOWHERE = 2**31 - 1
+"""A place outside every replay: what is put there is dropped."""
+
+
+def empty_places(capacity: int, item: PyTree) -> PyTree:
+    """Places [N, ...] for items like this one, which hold zeros."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(item)
+    if not leaves:
+        raise ArgumentError(f"replay.init: argument `item` is {item!r}, expected a tree with at least one array.")
+    made = [as_leaf("replay.init", f"argument `item`{jax.tree_util.keystr(path)}", leaf) for path, leaf in leaves]
+    return jax.tree.unflatten(structure, [jnp.zeros((capacity, *leaf.shape), leaf.dtype) for leaf in made])
+
+
+def length_of(tree: PyTree) -> int:
+    """The length of the first axis, which all leaves share."""
+    return jax.tree.leaves(tree)[0].shape[0]
+
+
+def turns_of(items: PyTree, mask: ArrayLike | None) -> tuple[Array, Array]:
+    """Of items [B, ...] the how manyth to be added each one is, from 1 on, or 0 if it is not; how many are added."""
+    number = length_of(items)
+    if mask is None:
+        return jnp.arange(1, number + 1, dtype=jnp.int32), jnp.full([], number, jnp.int32)
+    (mask,) = check("replay.add_batch", mask=(mask, f"[{number}]", "mask"))
+    chosen = mask.astype(bool)
+    return jnp.where(chosen, jnp.cumsum(chosen, dtype=jnp.int32), 0), jnp.sum(chosen, dtype=jnp.int32)
+
+
+def nowhere(number: int) -> Array:
+    """As many places outside every replay, no two alike."""
+    return NOWHERE - jnp.arange(number, dtype=jnp.int32)
+
+
+def put_at(held: PyTree, places: Array, items: PyTree) -> PyTree:
+    """What is held, with items [B, ...] at places [B], of which no two are alike."""
+    return jax.tree.map(lambda x, new: x.at[places].set(new, mode="drop", unique_indices=True), held, items)
+
+
+def take_at(held: PyTree, places: Array) -> PyTree:
+    """The items [n, ...] at places [n]."""
+    return jax.tree.map(lambda x: x.at[places].get(mode="clip"), held)
+
+
+def random_below(key: Array, shape: tuple[int, ...], bound: Array) -> Array:
+    """Integers in [0, bound), as good as equally likely: ⌊bits · bound / 2³²⌋. They are 0 where `bound` is."""
+    # A product of 64 bits from its halves: floats of 24 bits would prefer some of a million items to others.
+    bits, bound = jax.random.bits(key, shape, jnp.uint32), bound.astype(jnp.uint32)
+    high, low, bound_high, bound_low = bits >> 16, bits & 0xFFFF, bound >> 16, bound & 0xFFFF
+    middle = high * bound_low + (low * bound_low >> 16)
+    carried = low * bound_high + (middle & 0xFFFF)
+    return (high * bound_high + (middle >> 16) + (carried >> 16)).astype(jnp.int32)

@@ -1,0 +1,114 @@
+"""Prioritised replay: items are drawn in proportion to a power of their priorities."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rlx.core.checks import check_numbers, whole_number
+from rlx.core.types import Array, ArrayLike, PyTree
+from rlx.replay.contract import Replay, Sample, as_items, as_priorities
+from rlx.replay.places import NOWHERE, take_at
+from rlx.replay.sum_tree import SumTree, draw, empty_tree, put, total
+from rlx.replay.uniform import Ring, empty_ring, enough, push
+
+
+class PrioritisedState(NamedTuple):
+    """The items, the sums of p^α, and the highest p^α so far."""
+
+    ring: Ring
+    tree: SumTree
+    highest: Array  # float32 []
+
+
+def prioritised(capacity: int, exponent: ArrayLike, beta: ArrayLike) -> Replay:
+    """A replay that draws items in proportion to a power of their priorities, and gives weights that make up for it.
+
+    P(i) = p_i^α / Σ_k p_k^α, and weights w_i = (N P(i))^-β / max_j w_j with the maximum over the sample, from
+    "Prioritized Experience Replay", Schaul et al. 2016 (https://arxiv.org/abs/1511.05952), the proportional variant.
+
+    A new item has the highest priority so far, at first 1. An item of priority 0 is never drawn, whatever the exponent.
+    A priority that is negative, NaN or infinite is an error where its value is known; where it is traced, it changes
+    nothing. Of several priorities for one item in one update the highest counts. Draws are stratified: the sum of
+    priorities is cut into n parts, and one item is drawn from each; any part of the sample is spread over the replay as
+    the whole is. Where nothing can be drawn, since the replay is empty or all priorities are 0, weights are 0.
+
+    Args:
+      capacity: how many items it holds, a positive Python integer.
+      exponent: α in [0, 1], number []; 0 draws all items alike.
+      beta: β in [0, 1], number []. It is used by `sample` alone: for a schedule, make the functions anew in each step,
+        with a β that may be traced, as below; the state is the same.
+
+    Returns:
+      `Replay`, which says what its functions take.
+
+    Raises:
+      OptionError: if `capacity` is not a positive whole number, or `exponent` or `beta` is out of range.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import rlx
+      >>> replay = rlx.replay.prioritised(capacity=4, exponent=1.0, beta=1.0)
+      >>> state = replay.add_batch(replay.init(0), jnp.array([10, 20, 30]))
+      >>> state = replay.update_priorities(state, indices=jnp.array([0, 1]), priorities=jnp.array([0.0, 3.0]))
+      >>> sample = replay.sample(state, jax.random.key(0), n=4)
+      >>> sorted(sample.items.tolist())
+      [20, 20, 20, 30]
+      >>> {item: round(weight, 2) for item, weight in zip(sample.items.tolist(), sample.weights.tolist())}[20]
+      0.33
+
+      >>> @jax.jit
+      ... def sample_at(state, key, step):
+      ...     beta = jnp.minimum(0.4 + 0.6 * step / 1000, 1.0)
+      ...     return rlx.replay.prioritised(4, exponent=1.0, beta=beta).sample(state, key, n=4)
+      >>> sample_at(state, jax.random.key(0), 1000).weights.max().item()
+      1.0
+    """
+    capacity = whole_number("replay.prioritised", "capacity", capacity, "a positive number of items")
+    check_numbers("replay.prioritised", exponent=(exponent, "[0, 1]"), beta=(beta, "[0, 1]"))
+    # Parts of functions of this module can be pickled, functions made here could not.
+    init, sample = functools.partial(_init, capacity), functools.partial(_sample, beta)
+    return Replay(init, _add, _add_batch, sample, _can_sample, functools.partial(_update_priorities, exponent))
+
+
+def _init(capacity: int, item: PyTree) -> PrioritisedState:
+    return PrioritisedState(empty_ring(capacity, item), empty_tree(capacity), jnp.ones([], jnp.float32))
+
+
+def _add(state: PrioritisedState, item: PyTree) -> PrioritisedState:
+    items = as_items("replay.add", "item", item, state.ring.items, ())
+    return _push(state, jax.tree.map(lambda x: x[None], items))
+
+
+def _add_batch(state: PrioritisedState, items: PyTree, mask: ArrayLike | None = None) -> PrioritisedState:
+    return _push(state, as_items("replay.add_batch", "items", items, state.ring.items, ("B",)), mask)
+
+
+def _push(state: PrioritisedState, items: PyTree, mask: ArrayLike | None = None) -> PrioritisedState:
+    ring, places = push(state.ring, items, mask)
+    tree = put(state.tree, places, jnp.broadcast_to(state.highest, places.shape))
+    return PrioritisedState(ring, tree, state.highest)
+
+
+def _sample(beta: ArrayLike, state: PrioritisedState, key: Array, n: int) -> Sample:
+    n = whole_number("replay.sample", "n", n, "a positive number of items")
+    places, masses = draw(state.tree, key, n)
+    # N and the sum of all masses cancel: (N P_i)^-β / max_j (N P_j)^-β = (min_j P_j / P_i)^β.
+    weights = jnp.where(masses > 0, (jnp.min(masses) / masses) ** jnp.asarray(beta, jnp.float32), 0)
+    return Sample(take_at(state.ring.items, places), places, weights)
+
+
+def _can_sample(state: PrioritisedState, n: int = 1) -> Array:
+    return enough(state.ring.size, n) & (total(state.tree) > 0)
+
+
+def _update_priorities(
+    exponent: ArrayLike, state: PrioritisedState, indices: ArrayLike, priorities: ArrayLike
+) -> PrioritisedState:
+    indices, priorities = as_priorities(indices, priorities)
+    priorities = priorities.astype(jnp.float32)
+    counts = (indices >= 0) & (indices < state.ring.size) & (priorities >= 0) & (priorities < jnp.inf)
+    masses = jnp.where(priorities > 0, priorities ** jnp.asarray(exponent, jnp.float32), 0)
+    tree = put(state.tree, jnp.where(counts, indices, NOWHERE), masses)
+    return PrioritisedState(state.ring, tree, jnp.maximum(state.highest, jnp.max(masses, where=counts, initial=0)))

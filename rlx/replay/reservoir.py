@@ -1,0 +1,101 @@
+"""A reservoir: of all items so far, each is as likely to be held as the others."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rlx.core.checks import whole_number
+from rlx.core.types import Array, ArrayLike, PyTree
+from rlx.replay.contract import Replay, Sample, as_items
+from rlx.replay.places import empty_places, length_of, nowhere, put_at, random_below, turns_of
+from rlx.replay.uniform import enough, keep_priorities, uniform_sample
+
+_MOST = 2**31 - 1  # int32
+
+
+class ReservoirState(NamedTuple):
+    """Items, how many there were so far, and the key of the decisions to come."""
+
+    items: PyTree  # each leaf [N, ...]
+    seen: Array  # int32 []
+    key: Array
+
+
+def reservoir(capacity: int) -> Replay:
+    """A replay that holds a sample of all items so far, of which each has the same probability to be held.
+
+    The t-th item goes to place t while t <= N, and then to a place drawn from 1 to t, if there is that place: algorithm
+    R of "Random sampling with a reservoir", Vitter 1985 (https://doi.org/10.1145/3147.3165), as for the average
+    policies of "Deep Reinforcement Learning from Self-Play in Imperfect-Information Games", Heinrich and Silver 2016
+    (https://arxiv.org/abs/1603.01121). What is held is drawn as by `rlx.replay.uniform`.
+
+    Its `init(item, key)` takes a key of `jax.random` as well, since which items are held is random. A batch may be
+    larger than the capacity. It counts up to 2³¹ - 1 items, and treats each one after as it did the last of these.
+
+    Args:
+      capacity: how many items it holds, a positive Python integer.
+
+    Returns:
+      `Replay`, which says what its functions take. `update_priorities` changes nothing.
+
+    Raises:
+      OptionError: if `capacity` is not a positive whole number.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import rlx
+      >>> replay = rlx.replay.reservoir(capacity=3)
+      >>> state = replay.init(0, jax.random.key(0))
+      >>> state = replay.add_batch(state, jnp.arange(10))
+      >>> sorted(set(replay.sample(state, jax.random.key(1), n=100).items.tolist()))
+      [2, 4, 8]
+    """
+    capacity = whole_number("replay.reservoir", "capacity", capacity, "a positive number of items")
+    # Parts of functions of this module can be pickled, functions made here could not.
+    return Replay(functools.partial(_init, capacity), _add, _add_batch, _sample, _can_sample, keep_priorities)
+
+
+def _init(capacity: int, item: PyTree, key: Array) -> ReservoirState:
+    return ReservoirState(empty_places(capacity, item), jnp.zeros([], jnp.int32), key)
+
+
+def _add(state: ReservoirState, item: PyTree) -> ReservoirState:
+    items = as_items("replay.add", "item", item, state.items, ())
+    return _push(state, jax.tree.map(lambda x: x[None], items), None)
+
+
+def _add_batch(state: ReservoirState, items: PyTree, mask: ArrayLike | None = None) -> ReservoirState:
+    return _push(state, as_items("replay.add_batch", "items", items, state.items, ("B",)), mask)
+
+
+def _push(state: ReservoirState, items: PyTree, mask: ArrayLike | None) -> ReservoirState:
+    capacity, number = length_of(state.items), length_of(items)
+    key, key_of_places = jax.random.split(state.key)
+    turns, added = turns_of(items, mask)
+    before = jnp.minimum(state.seen, _MOST - number)
+    t = before + turns
+    places = jnp.where(t <= capacity, t - 1, random_below(key_of_places, (number,), t))
+    places = jnp.where((turns > 0) & (places < capacity), places, nowhere(number))
+    return ReservoirState(put_at(state.items, _last_of_each(places), items), before + added, key)
+
+
+def _last_of_each(places: Array) -> Array:
+    """The places of which no two are alike: of those that were, all but the last lead nowhere."""
+    order = jnp.argsort(places, stable=True)
+    ordered = places[order]
+    last = jnp.append(ordered[1:] != ordered[:-1], True)
+    return places.at[order].set(jnp.where(last, ordered, nowhere(len(places))))
+
+
+def _size(state: ReservoirState) -> Array:
+    return jnp.minimum(state.seen, length_of(state.items))
+
+
+def _sample(state: ReservoirState, key: Array, n: int) -> Sample:
+    return uniform_sample(state.items, _size(state), key, n)
+
+
+def _can_sample(state: ReservoirState, n: int = 1) -> Array:
+    return enough(_size(state), n)

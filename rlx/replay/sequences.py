@@ -1,0 +1,165 @@
+"""Replay of sequences with overlap: a ring of the steps of many environments, and a replay of where sequences start."""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rlx.core.checks import require, whole_number
+from rlx.core.types import Array, ArrayLike, PyTree
+from rlx.replay.contract import Replay, Sample, as_items, environments_of
+from rlx.replay.places import length_of
+from rlx.replay.uniform import Ring, empty_ring, push, uniform
+
+
+class SequencesState(NamedTuple):
+    """The steps, when the next sequence is complete, and the starts of those that are."""
+
+    ring: Ring  # each leaf [N, E, ...]
+    wait: Array  # int32 [], steps still to come until the next sequence is complete, at least 1
+    starts: Any  # the state of a replay of (place in the ring, environment)
+
+
+class Start(NamedTuple):
+    """Where a sequence begins: what the replay of starts holds."""
+
+    place: Any  # int32, in [0, N)
+    environment: Any  # int32, in [0, E)
+
+
+def sequences(capacity: int, length: int, period: int = 1, make_replay: Callable[[int], Replay] = uniform) -> Replay:
+    """A replay of sequences of consecutive steps, of many environments side by side.
+
+    Of each environment every `period`-th step starts a sequence of `length` steps, so that sequences overlap if
+    `period` is smaller, as in "Recurrent Experience Replay in Distributed Reinforcement Learning" (R2D2), Kapturowski
+    et al. 2019 (https://openreview.net/forum?id=r1lyTjAqYX), which has 80 and 40. A sequence can be drawn once its last
+    step is there, and no more when its first one is replaced: none is a mixture of old and new. Of each environment the
+    last (capacity - length + 1) // period sequences are held. An episode's end does not end a sequence; for the learner
+    a discount of 0 among the steps does.
+
+    An item is one step of all E environments: each leaf has E as its first axis. `add_batch` takes several of them,
+    [T, E, ...], as `jax.lax.scan` stacks them; it takes no mask. The items of a `Sample` are [n, length, ...]; n is a
+    number of sequences, also for `can_sample`.
+
+    Args:
+      capacity: how many steps of each environment it holds, at least length + period - 1.
+      length: steps of a sequence, a positive Python integer.
+      period: steps from the start of one sequence to that of the next, a positive Python integer.
+      make_replay: a function of a capacity that makes the replay of starts, which says how sequences are drawn:
+        `rlx.replay.uniform`, or `functools.partial(rlx.replay.prioritised, exponent=0.9, beta=0.6)` with a priority
+        for each sequence.
+
+    Returns:
+      `Replay`, which says what its functions take.
+
+    Raises:
+      OptionError: if `capacity`, `length` or `period` is not a positive whole number, or `capacity` too small.
+
+    Example:
+      >>> import functools, jax, jax.numpy as jnp
+      >>> import rlx
+      >>> replay = rlx.replay.sequences(capacity=8, length=4, period=2)
+      >>> state = replay.init({"r_t": jnp.zeros(2)})  # two environments
+      >>> for t in range(10):
+      ...     state = replay.add(state, {"r_t": jnp.array([t, 100 + t], jnp.float32)})
+      >>> sample = replay.sample(state, jax.random.key(0), n=50)
+      >>> sorted(set(map(tuple, sample.items["r_t"].astype(int).tolist())))
+      [(4, 5, 6, 7), (6, 7, 8, 9), (104, 105, 106, 107), (106, 107, 108, 109)]
+
+      >>> r2d2 = functools.partial(rlx.replay.prioritised, exponent=0.9, beta=0.6)
+      >>> replay = rlx.replay.sequences(capacity=100, length=4, period=2, make_replay=r2d2)
+      >>> state = replay.add_batch(replay.init({"r_t": jnp.zeros(2)}), {"r_t": jnp.ones([20, 2])})
+      >>> sample = replay.sample(state, jax.random.key(0), n=3)
+      >>> state = replay.update_priorities(state, sample.indices, jnp.abs(sample.items["r_t"]).max(axis=1))
+    """
+    name = "replay.sequences"
+    length = whole_number(name, "length", length, "a positive number of steps")
+    period = whole_number(name, "period", period, "a positive number of steps")
+    least = length + period - 1
+    capacity = whole_number(name, "capacity", capacity, f"at least length + period - 1 = {least} steps", least)
+    require(name, "make_replay", callable(make_replay), make_replay, "a function of a capacity that makes a replay")
+    settings = _Settings(capacity, length, period, make_replay)
+    # Parts of functions of this module can be pickled, functions made here could not.
+    return Replay(
+        functools.partial(_init, settings),
+        functools.partial(_add, settings),
+        functools.partial(_add_batch, settings),
+        functools.partial(_sample, settings),
+        functools.partial(_can_sample, settings),
+        functools.partial(_update_priorities, settings),
+    )
+
+
+class _Settings(NamedTuple):
+    capacity: int
+    length: int
+    period: int
+    make_replay: Callable[[int], Replay]
+
+    def of_each_environment(self) -> int:
+        """How many sequences are held: as many as a full ring always has."""
+        # The start that one more would keep is, at the latest, replaced together with the first of its steps.
+        return (self.capacity - self.length + 1) // self.period
+
+    def replay_of_starts(self, environments: int) -> Replay:
+        made = self.make_replay(environments * self.of_each_environment())
+        require(
+            "replay.sequences", "make_replay", isinstance(made, Replay), self.make_replay, "one that makes a Replay"
+        )
+        return made
+
+
+def _init(settings: _Settings, item: PyTree) -> SequencesState:
+    ring = empty_ring(settings.capacity, item)
+    replay = settings.replay_of_starts(environments_of(item))
+    starts = replay.init(Start(jnp.int32(0), jnp.int32(0)))
+    return SequencesState(ring, jnp.full([], settings.length, jnp.int32), starts)
+
+
+def _add(settings: _Settings, state: SequencesState, item: PyTree) -> SequencesState:
+    items = as_items("replay.add", "item", item, state.ring.items, ())
+    return _push(settings, state, jax.tree.map(lambda x: x[None], items))
+
+
+def _add_batch(settings: _Settings, state: SequencesState, items: PyTree) -> SequencesState:
+    return _push(settings, state, as_items("replay.add_batch", "items", items, state.ring.items, ("T",)))
+
+
+def _push(settings: _Settings, state: SequencesState, items: PyTree) -> SequencesState:
+    capacity, length, period, _ = settings
+    steps = length_of(items)
+    completed = jnp.maximum((steps - state.wait) // period + 1, 0)
+    # The last ones of those that so many steps may complete; the first are numbered below 0 where it is one less.
+    most = min(-(-steps // period), settings.of_each_environment())
+    number = completed - most + jnp.arange(most, dtype=jnp.int32)
+    place = (state.ring.head + state.wait + number * period - length) % capacity
+    environments = _environments(state)
+    start = Start(jnp.repeat(place, environments), jnp.tile(jnp.arange(environments, dtype=jnp.int32), most))
+    replay = settings.replay_of_starts(environments)
+    starts = replay.add_batch(state.starts, start, jnp.repeat(number >= 0, environments))
+    ring, _ = push(state.ring, items)
+    return SequencesState(ring, state.wait + completed * period - steps, starts)
+
+
+def _sample(settings: _Settings, state: SequencesState, key: Array, n: int) -> Sample:
+    start, indices, weights = settings.replay_of_starts(_environments(state)).sample(state.starts, key, n)
+    places = (start.place[:, None] + jnp.arange(settings.length, dtype=jnp.int32)[None]) % settings.capacity
+    of = start.environment[:, None]
+    return Sample(jax.tree.map(lambda x: x.at[places, of].get(mode="clip"), state.ring.items), indices, weights)
+
+
+def _can_sample(settings: _Settings, state: SequencesState, n: int = 1) -> Array:
+    return settings.replay_of_starts(_environments(state)).can_sample(state.starts, n)
+
+
+def _update_priorities(
+    settings: _Settings, state: SequencesState, indices: ArrayLike, priorities: ArrayLike
+) -> SequencesState:
+    replay = settings.replay_of_starts(_environments(state))
+    return state._replace(starts=replay.update_priorities(state.starts, indices, priorities))
+
+
+def _environments(state: SequencesState) -> int:
+    return jax.tree.leaves(state.ring.items)[0].shape[1]

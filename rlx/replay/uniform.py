@@ -1,0 +1,107 @@
+"""Uniform replay: items in a ring, the newest in place of the oldest, of which each is as likely to be drawn."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rlx.core.checks import whole_number
+from rlx.core.errors import ShapeError
+from rlx.core.types import Array, ArrayLike, PyTree
+from rlx.replay.contract import Replay, Sample, as_items, as_priorities
+from rlx.replay.places import empty_places, length_of, nowhere, put_at, random_below, take_at, turns_of
+
+
+class Ring(NamedTuple):
+    """Items, where the next one goes, and how many there are."""
+
+    items: PyTree  # each leaf [N, ...]
+    head: Array  # int32 [], in [0, N)
+    size: Array  # int32 [], in [0, N]
+
+
+def uniform(capacity: int) -> Replay:
+    """A replay that holds the last items and draws each of them with the same probability.
+
+    From "Self-improving reactive agents based on reinforcement learning, planning and teaching", Lin 1992. Draws are
+    independent of each other, and all weights are 1.
+
+    Args:
+      capacity: how many items it holds, a positive Python integer.
+
+    Returns:
+      `Replay`, which says what its functions take. `update_priorities` changes nothing.
+
+    Raises:
+      OptionError: if `capacity` is not a positive whole number.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import rlx
+      >>> replay = rlx.replay.uniform(capacity=3)
+      >>> state = replay.init({"s_tm1": jnp.zeros(2), "a_tm1": 0})
+      >>> state = replay.add_batch(state, {"s_tm1": jnp.ones([2, 2]), "a_tm1": jnp.array([4, 5])})
+      >>> state = replay.add_batch(state, {"s_tm1": jnp.ones([2, 2]), "a_tm1": jnp.array([6, 7])})
+      >>> sample = replay.sample(state, jax.random.key(0), n=100)
+      >>> sorted(set(sample.items["a_tm1"].tolist())), sample.items["s_tm1"].shape
+      ([5, 6, 7], (100, 2))
+    """
+    capacity = whole_number("replay.uniform", "capacity", capacity, "a positive number of items")
+    # Parts of functions of this module can be pickled, functions made here could not.
+    init = functools.partial(empty_ring, capacity)
+    return Replay(init, _add, _add_batch, _sample, _can_sample, keep_priorities)
+
+
+def empty_ring(capacity: int, item: PyTree) -> Ring:
+    """A ring that holds no items yet, for items like this one."""
+    return Ring(empty_places(capacity, item), jnp.zeros([], jnp.int32), jnp.zeros([], jnp.int32))
+
+
+def push(ring: Ring, items: PyTree, mask: ArrayLike | None = None) -> tuple[Ring, Array]:
+    """The ring with items [B, ...] in place of the oldest, and the places [B] that they have now, if any."""
+    capacity, number = length_of(ring.items), length_of(items)
+    if number > capacity:
+        raise ShapeError(
+            f"replay.add_batch: argument `items` holds {number} items, expected at most {capacity}, the capacity.\n"
+            "Add fewer at a time, or make the replay larger."
+        )
+    turns, added = turns_of(items, mask)
+    places = jnp.where(turns > 0, (ring.head + turns - 1) % capacity, nowhere(number))
+    size = jnp.minimum(ring.size + added, capacity)
+    return Ring(put_at(ring.items, places, items), (ring.head + added) % capacity, size), places
+
+
+def uniform_sample(items: PyTree, size: Array, key: Array, n: int) -> Sample:
+    """n of the items at the first `size` places, each as likely as the others."""
+    n = whole_number("replay.sample", "n", n, "a positive number of items")
+    places = random_below(key, (n,), size)
+    return Sample(take_at(items, places), places, jnp.broadcast_to(jnp.where(size > 0, jnp.float32(1), 0), [n]))
+
+
+def enough(size: Array, n: int) -> Array:
+    """Whether n items are there."""
+    return size >= whole_number("replay.can_sample", "n", n, "a positive number of items")
+
+
+def keep_priorities(state: PyTree, indices: ArrayLike, priorities: ArrayLike) -> PyTree:
+    """The `update_priorities` of replays that have none."""
+    as_priorities(indices, priorities)
+    return state
+
+
+def _add(state: Ring, item: PyTree) -> Ring:
+    items = as_items("replay.add", "item", item, state.items, ())
+    return push(state, jax.tree.map(lambda x: x[None], items))[0]
+
+
+def _add_batch(state: Ring, items: PyTree, mask: ArrayLike | None = None) -> Ring:
+    return push(state, as_items("replay.add_batch", "items", items, state.items, ("B",)), mask)[0]
+
+
+def _sample(state: Ring, key: Array, n: int) -> Sample:
+    return uniform_sample(state.items, state.size, key, n)
+
+
+def _can_sample(state: Ring, n: int = 1) -> Array:
+    return enough(state.size, n)
