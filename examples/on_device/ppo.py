@@ -23,7 +23,7 @@ from dm_env import specs
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # examples/, where the environments are
 
 from environments import Running, auto_reset
-from on_device.training import Each, Learner, RunSettings, episodes, find_environment, train
+from on_device.training import Each, Learner, RunSettings, bounds_of_actions, episodes, find_environment, train
 from program import BadFlag, flag, start
 
 import hkx
@@ -93,8 +93,8 @@ class Transition(NamedTuple):
 def make_learner(config: Config) -> Learner:
     episode = find_environment(config)
     environment = auto_reset(episode)
-    spec = episode.action_spec()
-    discrete = isinstance(spec, specs.DiscreteArray)
+    discrete = isinstance(episode.action_spec(), specs.DiscreteArray)
+    spec = episode.action_spec() if discrete else bounds_of_actions(config, episode)
     steps_per_update = config.environments * config.rollout
     total = max(1, round(config.steps / steps_per_update))
 
@@ -103,7 +103,7 @@ def make_learner(config: Config) -> Learner:
 
     def actor_critic(observation: jax.Array, begins: jax.Array, memory: Any) -> tuple[Any, jax.Array, Any]:
         """Of observations [T, B, ...]: what the policy is made of, the values [T, B], and the memory after them."""
-        x = observation.reshape(*begins.shape, -1)
+        x = jnp.float32(observation).reshape(*begins.shape, -1)
         x = hkx.nets.MLP([config.hidden] * config.layers, activation=jnp.tanh, activate_final=True)(x)
         if config.memory != "none":
             x, memory = hkx.dynamic_unroll(core(), (x, begins), memory)
@@ -115,9 +115,12 @@ def make_learner(config: Config) -> Learner:
         return head, value, memory
 
     network = hkx.without_apply_rng(hkx.transform(actor_critic))
-    begin = hkx.without_apply_rng(hkx.transform(lambda count: core().initial_state(count)))
     optimizer = optax.chain(optax.clip_by_global_norm(config.max_gradient), optax.scale_by_adam())
     optimizer = optax.flatten(optimizer)  # one vector: compiled sooner than many small arrays
+
+    def memory_of(count: int) -> Any:
+        begin = hkx.without_apply_rng(hkx.transform(lambda: core().initial_state(count)))
+        return () if config.memory == "none" else begin.apply({})
 
     def policy(head: Any) -> Any:
         return rlx.softmax(logits=head) if discrete else rlx.gaussian_diagonal(*head)
@@ -156,8 +159,10 @@ def make_learner(config: Config) -> Learner:
 
         (running, begins, memory_t), (steps, returned) = jax.lax.scan(step, (running, begins, memory), keys)
         # The value of what was seen last, which after the end of an episode is not what is acted on next.
-        no = jnp.zeros(begins.shape, bool)
-        v_t = jax.vmap(lambda *x: one_step(params, x[0], no, x[1])[1])(steps.observation_t, steps.memory_t)
+        goes_on = jnp.zeros_like(begins)
+        v_t = jax.vmap(lambda seen, memory: one_step(params, seen, goes_on, memory)[1])(
+            steps.observation_t, steps.memory_t
+        )
         advantages = jax.vmap(
             lambda r_t, discount_t, v_tm1, v_t, cut_t: rlx.truncated_generalized_advantage_estimation(
                 r_t,
@@ -198,9 +203,6 @@ def make_learner(config: Config) -> Learner:
     def act(params: hkx.Params, observations: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
         head, _, memory = one_step(params, observations, jnp.zeros(len(observations), bool), memory)
         return jnp.argmax(head, axis=-1) if discrete else as_action(head[1]), memory
-
-    def memory_of(count: int) -> Any:
-        return () if config.memory == "none" else begin.apply({}, count)
 
     return Learner(init, update, act, memory_of, total, steps_per_update)
 
