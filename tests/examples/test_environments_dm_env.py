@@ -103,12 +103,14 @@ def test_bsuites_log_and_score_are_those_of_its_own_environment(tmp_path, policy
 
 def test_what_bsuites_other_scores_read_is_logged():
     environment = DmEnv(make("deep_sea", size=4, randomize_actions=False), optimal_return=0.99)
+    unfinished = [environment.reset(), environment.step(1)]
+    assert not unfinished[-1].last()
     for action in (1, 0):  # to the treasure, and along the coast
         timestep = environment.reset()
         while not timestep.last():
             timestep = environment.step(action)
     environment.reset()
-    environment.step(1)  # of an episode that does not end
+    environment.step(1)
     info = environment.bsuite_info()
     assert info["total_bad_episodes"] == 1
     assert info["total_perfect"] == 1
