@@ -18,9 +18,9 @@ from benchmarks import harness
 
 BENCHMARKS = (
     *("imports", "init", "tracing", "dispatch", "compiled", "layer_stack", "transposed", "unroll"),
-    *("parallel", "rlx_returns"),
+    *("parallel", "rlx_returns", "replay"),
 )
-VERSIONS = ("jax", "jaxlib", "numpy", "dm-haiku", "rlax", "flax", "equinox")
+VERSIONS = ("jax", "jaxlib", "numpy", "dm-haiku", "rlax", "flax", "equinox", "flashbax")
 
 
 def main() -> None:

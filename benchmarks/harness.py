@@ -23,6 +23,7 @@ LIBRARIES = {
     "flax linen": "flax",
     "flax nnx": "flax",
     "equinox": "equinox",
+    "rlx over flashbax": "flashbax",
 }
 
 
