@@ -136,7 +136,7 @@ def make_learner(config: Config) -> Learner:
     def act(params: hkx.Params, observations: jax.Array, memory: tuple[()]) -> tuple[jax.Array, tuple[()]]:
         return jnp.argmax(values(params, observations), axis=-1), memory
 
-    return Learner(init, update, act, lambda count: (), total, steps_per_update)
+    return Learner(init, update, act, lambda count: (), total, steps_per_update, few_steps=300_000)
 
 
 def minibatches(config: Config, steps: Transition) -> Transition:
