@@ -18,9 +18,9 @@ from benchmarks import harness
 
 BENCHMARKS = (
     *("imports", "init", "tracing", "dispatch", "compiled", "layer_stack", "transposed", "unroll"),
-    *("parallel", "rlx_returns", "on_device"),
+    *("parallel", "rlx_returns", "replay", "on_device"),
 )
-VERSIONS = ("jax", "jaxlib", "numpy", "dm-haiku", "rlax", "flax", "equinox", "rejax", "gymnax")
+VERSIONS = ("jax", "jaxlib", "numpy", "dm-haiku", "rlax", "flax", "equinox", "flashbax", "rejax", "gymnax")
 
 
 def main() -> None:

@@ -23,9 +23,9 @@ LIBRARIES = {
     "flax linen": "flax",
     "flax nnx": "flax",
     "equinox": "equinox",
+    "rlx over flashbax": "flashbax",
     "rejax": "rejax",
     "gymnax, random actions": "gymnax",
-    "flashbax": "flashbax",
 }
 
 

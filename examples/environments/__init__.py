@@ -1,6 +1,7 @@
 """Environments as pure functions in JAX: `make` finds one by its name."""
 
 from functools import partial
+from numbers import Real
 from typing import Any
 
 from . import (
@@ -46,6 +47,9 @@ def make(name: str, **settings: Any) -> Environment:
     if unknown := sorted(settings.keys() - set(file.Settings._fields)):
         known = ", ".join(file.Settings._fields)
         raise UnknownEnvironment(f"{name} has no setting {unknown[0]!r}; it has {known}")
+    for setting, value in settings.items():
+        if not isinstance(value, Real):  # a seed of None, of which bsuite makes a new mapping every time
+            raise UnknownEnvironment(f"{name}: {setting} must be a number, and is {value!r}")
     chosen = file.Settings(**settings)
     return Environment(
         partial(file.reset, settings=chosen),

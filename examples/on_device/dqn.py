@@ -34,7 +34,7 @@ class Config(RunSettings):
     """The settings of a run. Every field is a flag of the command line."""
 
     env: str = flag("cartpole", "environment: a file of examples/environments, or gymnax:NAME")
-    steps: int = flag(500_000, "environment steps of an agent, those of all its environments together", 1)
+    steps: int = flag(300_000, "environment steps of an agent, those of all its environments together", 1)
     environments: int = flag(16, "environments of an agent, side by side", 1)
     capacity: int = flag(100_000, "transitions that the replay holds", 1)
     warmup: int = flag(2_048, "transitions with random actions before the first update", 1)

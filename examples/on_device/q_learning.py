@@ -22,7 +22,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # examples/, where t
 
 from environments import Running, auto_reset
 from on_device.training import Each, Learner, RunSettings, episodes, find_environment, number_of_actions, train
-from program import flag, start
+from program import BadFlag, flag, start
 
 import hkx
 import rlx
@@ -43,6 +43,12 @@ class Config(RunSettings):
     epsilon_end: Each = flag(Each(0.02), "chance of a random move at the end; it falls from 1", 0, 1)
     exploration: Each = flag(Each(0.5), "share of the training over which that chance falls", 0, 1)
     output: str = flag("runs/on_device_q_learning", "folder for the metrics, the curve, the parameters, the checkpoint")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.environments % self.minibatches:
+            wrong = f"{self.environments} environments cannot be divided into {self.minibatches} minibatches"
+            raise BadFlag(f"argument --minibatches: {wrong}; give a divisor of {self.environments}")
 
 
 class State(NamedTuple):
@@ -130,7 +136,7 @@ def make_learner(config: Config) -> Learner:
     def act(params: hkx.Params, observations: jax.Array, memory: tuple[()]) -> tuple[jax.Array, tuple[()]]:
         return jnp.argmax(values(params, observations), axis=-1), memory
 
-    return Learner(init, update, act, lambda count: (), total, steps_per_update)
+    return Learner(init, update, act, lambda count: (), total, steps_per_update, few_steps=300_000)
 
 
 def minibatches(config: Config, steps: Transition) -> Transition:

@@ -49,13 +49,3 @@ def put_at(held: PyTree, places: Array, items: PyTree) -> PyTree:
 def take_at(held: PyTree, places: Array) -> PyTree:
     """The items [n, ...] at places [n]."""
     return jax.tree.map(lambda x: x.at[places].get(mode="clip"), held)
-
-
-def random_below(key: Array, shape: tuple[int, ...], bound: Array) -> Array:
-    """Integers in [0, bound), as good as equally likely: ⌊bits · bound / 2³²⌋. They are 0 where `bound` is."""
-    # A product of 64 bits from its halves: floats of 24 bits would prefer some of a million items to others.
-    bits, bound = jax.random.bits(key, shape, jnp.uint32), bound.astype(jnp.uint32)
-    high, low, bound_high, bound_low = bits >> 16, bits & 0xFFFF, bound >> 16, bound & 0xFFFF
-    middle = high * bound_low + (low * bound_low >> 16)
-    carried = low * bound_high + (middle & 0xFFFF)
-    return (high * bound_high + (middle >> 16) + (carried >> 16)).astype(jnp.int32)

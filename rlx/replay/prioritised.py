@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from rlx.core.checks import check_numbers, whole_number
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import Replay, Sample, as_items, as_priorities
-from rlx.replay.places import NOWHERE, take_at
-from rlx.replay.sum_tree import SumTree, draw, empty_tree, put, total
+from rlx.replay.places import NOWHERE, length_of, take_at
+from rlx.replay.sum_tree import draw, empty_tree, put, total
 from rlx.replay.uniform import Ring, empty_ring, enough, push
 
 
@@ -18,7 +18,7 @@ class PrioritisedState(NamedTuple):
     """The items, the sums of p^α, and the highest p^α so far."""
 
     ring: Ring
-    tree: SumTree
+    tree: Array  # the masses p^α and their sums, as of `rlx.replay.sum_tree`
     highest: Array  # float32 []
 
 
@@ -87,13 +87,13 @@ def _add_batch(state: PrioritisedState, items: PyTree, mask: ArrayLike | None = 
 
 def _push(state: PrioritisedState, items: PyTree, mask: ArrayLike | None = None) -> PrioritisedState:
     ring, places = push(state.ring, items, mask)
-    tree = put(state.tree, places, jnp.broadcast_to(state.highest, places.shape))
+    tree = put(state.tree, length_of(ring.items), places, jnp.broadcast_to(state.highest, places.shape))
     return PrioritisedState(ring, tree, state.highest)
 
 
 def _sample(beta: ArrayLike, state: PrioritisedState, key: Array, n: int) -> Sample:
     n = whole_number("replay.sample", "n", n, "a positive number of items")
-    places, masses = draw(state.tree, key, n)
+    places, masses = draw(state.tree, length_of(state.ring.items), key, n)
     # N and the sum of all masses cancel: (N P_i)^-β / max_j (N P_j)^-β = (min_j P_j / P_i)^β.
     weights = jnp.where(masses > 0, (jnp.min(masses) / masses) ** jnp.asarray(beta, jnp.float32), 0)
     return Sample(take_at(state.ring.items, places), places, weights)
@@ -110,5 +110,5 @@ def _update_priorities(
     priorities = priorities.astype(jnp.float32)
     counts = (indices >= 0) & (indices < state.ring.size) & (priorities >= 0) & (priorities < jnp.inf)
     masses = jnp.where(priorities > 0, priorities ** jnp.asarray(exponent, jnp.float32), 0)
-    tree = put(state.tree, jnp.where(counts, indices, NOWHERE), masses)
+    tree = put(state.tree, length_of(state.ring.items), jnp.where(counts, indices, NOWHERE), masses)
     return PrioritisedState(state.ring, tree, jnp.maximum(state.highest, jnp.max(masses, where=counts, initial=0)))

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from rlx.core.checks import whole_number
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import Replay, Sample, as_items
-from rlx.replay.places import empty_places, length_of, nowhere, put_at, random_below, turns_of
+from rlx.replay.places import empty_places, length_of, nowhere, put_at, turns_of
 from rlx.replay.uniform import enough, keep_priorities, uniform_sample
 
 _MOST = 2**31 - 1  # int32
@@ -76,7 +76,8 @@ def _push(state: ReservoirState, items: PyTree, mask: ArrayLike | None) -> Reser
     turns, added = turns_of(items, mask)
     before = jnp.minimum(state.seen, _MOST - number)
     t = before + turns
-    places = jnp.where(t <= capacity, t - 1, random_below(key_of_places, (number,), t))
+    drawn = jax.random.randint(key_of_places, [number], 0, jnp.maximum(t, 1), jnp.int32)
+    places = jnp.where(t <= capacity, t - 1, drawn)
     places = jnp.where((turns > 0) & (places < capacity), places, nowhere(number))
     return ReservoirState(put_at(state.items, _last_of_each(places), items), before + added, key)
 

@@ -113,7 +113,7 @@ class Gymnasium(Reference):
     name: str
 
     def __init__(self, settings):
-        gymnasium = pytest.importorskip("gymnasium", reason="compares with it: pip install gymnasium")
+        gymnasium = pytest.importorskip("gymnasium", reason="compares with Gymnasium: pip install '.[peers]'")
         self.env = gymnasium.make(self.name, disable_env_checker=True, max_episode_steps=settings.max_steps)
 
     def begin(self, state):

@@ -28,35 +28,43 @@ def countdown(steps=3, truncated=False):
 
 
 def trajectory(environment, key, actions):
-    """States after the reset and each action, and their timesteps."""
-    state, timestep = environment.reset(key)
-    both = [(state, timestep)]
-    for i, action in enumerate(actions):
-        both.append(environment.step(jax.random.fold_in(key, i), both[-1][0], action))
-    return zip(*both, strict=True)
+    """The states after the reset and after each action, [1 + T], and their timesteps."""
+
+    @jax.jit
+    def run(key, actions):
+        first = environment.reset(key)
+
+        def step(state, now):
+            state, timestep = environment.step(now[0], state, now[1])
+            return state, (state, timestep)
+
+        keys = jax.random.split(jax.random.fold_in(key, 1), len(actions))
+        others = jax.lax.scan(step, first[0], (keys, actions))[1]
+        return jax.tree.map(lambda a, b: jnp.concatenate([jnp.asarray(a, b.dtype)[None], b]), first, others)
+
+    return jax.device_get(run(key, np.array(actions, np.float32)))
 
 
 @pytest.mark.parametrize("truncated", [False, True])
 def test_an_automatic_reset_keeps_the_last_observation(truncated):
     environment = auto_reset(countdown(truncated=truncated))
     states, timesteps = trajectory(environment, jax.random.key(0), [1.0] * 7)
-    begins = [float(states[i].observation) for i in (0, 3, 6)]
+    begins = [float(states.observation[i]) for i in (0, 3, 6)]
     assert len(set(begins)) == 3
     assert all(0 < start < 1 for start in begins)
     expected = [begins[0] - n for n in (0, 1, 2, 3)] + [begins[1] - n for n in (1, 2, 3)] + [begins[2] - 1]
-    np.testing.assert_allclose([t.observation for t in timesteps], expected, atol=1e-6)
-    assert [int(t.step_type) for t in timesteps] == [0, 1, 1, 2, 1, 1, 2, 1]
-    last = 1.0 if truncated else 0.0
-    assert [float(t.discount) for t in timesteps] == [1, 1, 1, last, 1, 1, last, 1]
+    np.testing.assert_allclose(timesteps.observation, expected, atol=1e-6)
+    assert timesteps.step_type.tolist() == [0, 1, 1, 2, 1, 1, 2, 1]
+    last = 1 if truncated else 0
+    assert timesteps.discount.tolist() == [1, 1, 1, last, 1, 1, last, 1]
     seen = [begins[0], expected[1], expected[2], begins[1], expected[4], expected[5], begins[2], expected[7]]
-    np.testing.assert_allclose([s.observation for s in states], seen, atol=1e-6)
+    np.testing.assert_allclose(states.observation, seen, atol=1e-6)
 
 
 def test_the_return_is_of_the_episode_so_far():
     states, timesteps = trajectory(auto_reset(countdown()), jax.random.key(1), [1.0] * 5)
-    rewards = [float(t.reward) for t in timesteps]
-    expected = [0, rewards[1], sum(rewards[1:3]), 0, rewards[4], sum(rewards[4:6])]
-    np.testing.assert_allclose([s.episode_return for s in states], expected, atol=1e-6)
+    _, a, b, _, c, d = timesteps.reward.tolist()
+    np.testing.assert_allclose(states.episode_return, [0, a, a + b, 0, c, c + d], atol=1e-6)
 
 
 def test_what_a_step_draws_is_not_what_the_reset_draws():
@@ -67,9 +75,15 @@ def test_what_a_step_draws_is_not_what_the_reset_draws():
         return jax.random.uniform(key), first(0.0)
 
     environment = auto_reset(Environment(reset, step, None, None))
-    states, _ = jax.vmap(environment.reset)(jax.random.split(jax.random.key(2), 500))
-    new, timesteps = jax.vmap(environment.step, (0, 0, None))(jax.random.split(jax.random.key(3), 500), states, 0)
-    assert not set(np.asarray(new.state).tolist()) & set(np.asarray(states.state).tolist())
+
+    @jax.jit
+    @jax.vmap
+    def run(key):
+        state, _ = environment.reset(key)
+        return environment.step(jax.random.fold_in(key, 1), state, 0)
+
+    new, timesteps = run(jax.random.split(jax.random.key(2), 500))
+    assert not set(new.state.tolist()) & set(timesteps.reward.tolist())
     assert abs(np.corrcoef(new.state, timesteps.reward)[0, 1]) < 4 / np.sqrt(500)  # four standard deviations
 
 
@@ -93,23 +107,31 @@ def test_words_are_random_bits_and_what_is_made_of_them_is_uniform():
     np.testing.assert_allclose(between(edges, -3.0, 5.0), [-3, 1, 5], atol=1e-6)
 
 
-def test_episodes_begin_differently_where_they_may():
-    """The range and the mean of what is random at first, of each environment where something is."""
-    for name, choose, low, high in [
-        ("cartpole", lambda s: jnp.stack(s.motion), -0.05, 0.05),
-        ("bsuite_cartpole", lambda s: jnp.stack(s.motion), -0.05, 0.05),
-        ("mountain_car", lambda s: s.position, -0.6, -0.4),
-        ("pendulum", lambda s: s.angle, -np.pi, np.pi),
-        ("pendulum", lambda s: s.velocity, -1, 1),
-    ]:
-        states, _ = jax.vmap(make(name).reset)(jax.random.split(jax.random.key(4), 2000))
-        drawn = np.asarray(jax.vmap(choose)(states)).reshape(2000, -1)
-        assert low <= drawn.min()
-        assert drawn.max() <= high
-        width = (high - low) / np.sqrt(12)
-        np.testing.assert_allclose(drawn.mean(0), (low + high) / 2, atol=4 * width / np.sqrt(2000))
-        np.testing.assert_allclose(drawn.std(0), width, rtol=0.1)
-        assert np.abs(np.corrcoef(drawn.T) - np.eye(drawn.shape[1])).max() < 4 / np.sqrt(2000)
+@pytest.mark.parametrize(
+    ("name", "settings", "drawn", "values"),
+    [
+        ("cartpole", {}, lambda s: jnp.stack(s.motion), (-0.05, 0.05)),
+        ("bsuite_cartpole", {"init_range": 0.2}, lambda s: jnp.stack(s.motion), (-0.2, 0.2)),
+        ("mountain_car", {}, lambda s: s.position[None], (-0.6, -0.4)),
+        ("pendulum", {}, lambda s: jnp.stack([s.angle / np.pi, s.velocity]), (-1, 1)),
+        ("catch", {}, lambda s: s.column[None], range(5)),
+        ("memory_chain", {"num_bits": 40}, lambda s: s.context, range(2)),
+        ("memory_chain", {"num_bits": 40}, lambda s: s.query[None], range(40)),
+    ],
+)
+def test_what_is_drawn_as_an_episode_begins_is_uniform(name, settings, drawn, values):
+    """Between two values, or over a range of whole numbers: what the least, the most, the mean and the spread are."""
+    reset = jax.jit(jax.vmap(lambda seed: drawn(make(name, **settings).reset(jax.random.key(seed))[0])))
+    numbers = np.asarray(reset(np.arange(2000)), float)  # [2000, n]
+    low, high = min(values), max(values)
+    steps = len(values) - 1 if isinstance(values, range) else np.inf
+    spread = (high - low) * np.sqrt((1 + 2 / steps) / 12)
+    assert low <= numbers.min() <= low + 0.01 * (high - low)
+    assert high >= numbers.max() >= high - 0.01 * (high - low)
+    assert abs(numbers.mean(0) - (low + high) / 2).max() < 5 * spread / np.sqrt(2000)
+    np.testing.assert_allclose(numbers.std(0), spread, rtol=0.08)
+    correlations = np.corrcoef(numbers.T) - np.eye(numbers.shape[1])
+    assert abs(correlations).max() < 5 / np.sqrt(2000)  # five standard deviations, of up to 780
 
 
 @pytest.mark.parametrize(
@@ -117,6 +139,7 @@ def test_episodes_begin_differently_where_they_may():
     [
         ("breakout", {}, r"there is no environment 'breakout'; there are bandit, .*, pendulum, and gymnax:NAME"),
         ("catch", {"colums": 3}, "catch has no setting 'colums'; it has rows, columns"),
+        ("bandit", {"mapping_seed": None}, "bandit: mapping_seed must be a number, and is None"),
         ("bsuite:catch", {}, "there is no environment 'bsuite:catch'"),
     ],
 )

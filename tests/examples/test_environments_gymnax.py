@@ -19,7 +19,7 @@ EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 @pytest.fixture
 def gymnax():
-    return pytest.importorskip("gymnax", reason="compares with gymnax: pip install 'gymnax>=1'")
+    return pytest.importorskip("gymnax", reason="compares with gymnax: pip install '.[peers]'")
 
 
 @pytest.mark.peer
@@ -27,7 +27,8 @@ def gymnax():
     ("name", "settings", "steps"),
     [
         ("CartPole-v1", {"max_steps_in_episode": 12}, 60),  # terminates or is truncated
-        ("Catch-bsuite", {}, 30),  # gymnax's space has another dtype than what it returns
+        # gymnax's space has another dtype than what it returns.
+        pytest.param("Catch-bsuite", {}, 30, marks=pytest.mark.slow),
         pytest.param("Breakout-MinAtar", {}, 60, marks=pytest.mark.slow),
         pytest.param("FrozenLake-misc", {}, 60, marks=pytest.mark.slow),  # the observation is a number
         pytest.param("MountainCarContinuous-v0", {"max_steps_in_episode": 20}, 45, marks=pytest.mark.slow),

@@ -178,6 +178,7 @@ def test_a_disk_that_stays_full_loses_no_result(tmp_path, monkeypatch, capsys):
         ({"agents": 3, "devices": 2}, "argument --devices: 3 agents cannot be divided among 2 devices"),
         ({"agents": 10_000, "devices": 10_000}, "argument --devices: 10000 are asked for, and there are "),
         ({"learning_rate": training.Each("0.1,2")}, "argument --learning-rate: must be between 0 and 1, not 0.1,2"),
+        ({"minibatches": 3}, "argument --minibatches: 4 environments cannot be divided into 3 minibatches"),
         ({"steps": 0}, "argument --steps: must be 1 or more, not 0"),
     ],
 )
