@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from dm_env import specs
 from environments import Environment, UnknownEnvironment, make
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from program import BadFlag, Settings, as_flag, flag, noticing_interrupts, output_folder, save_parameters, write_whole
@@ -83,6 +84,19 @@ def number_of_actions(config: RunSettings, environment: Environment) -> int:
     if not hasattr(spec, "num_values"):
         raise BadFlag(f"argument --env: the actions of {config.env} are numbers, not choices; sac.py learns with such")
     return spec.num_values
+
+
+def bounds_of_actions(config: RunSettings, environment: Environment) -> specs.BoundedArray:
+    """The spec of actions [D] between finite bounds, for a learner whose actions are numbers."""
+    spec = environment.action_spec()
+    if hasattr(spec, "num_values"):
+        raise BadFlag(f"argument --env: the actions of {config.env} are choices, not numbers; ppo.py learns with such")
+    bounds = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
+    if len(spec.shape) != 1 or not np.all(np.isfinite(bounds)):
+        raise BadFlag(
+            f"argument --env: an action has to be a row of numbers between bounds; that of {config.env} is {spec}"
+        )
+    return spec
 
 
 AnySettings = TypeVar("AnySettings", bound=RunSettings)

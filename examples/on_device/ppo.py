@@ -1,0 +1,215 @@
+"""PPO that runs whole on the device: environments, acting, advantages and learning in one compiled program.
+
+Schulman et al., "Proximal Policy Optimization Algorithms", 2017 (https://arxiv.org/abs/1707.06347). The policy may have
+a memory (`--memory lstm`), which begins anew with each episode. A step that cuts an episode off bootstraps from the
+value of what was seen last; one that terminates it does not.
+
+    python examples/on_device/ppo.py                                          # cart-pole, in seconds
+    python examples/on_device/ppo.py --env memory_chain --memory gru          # at chance without a memory
+    python examples/on_device/ppo.py --env pendulum --steps 2000000 --entropy-cost 0
+    python examples/on_device/ppo.py --agents 64 --learning-rate 0.0003,0.001,0.003,0.01
+"""
+
+import dataclasses
+import pathlib
+import sys
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from dm_env import specs
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # examples/, where the environments are
+
+from environments import Running, auto_reset
+from on_device.training import Each, Learner, RunSettings, bounds_of_actions, episodes, find_environment, train
+from program import BadFlag, flag, start
+
+import hkx
+import rlx
+
+CORES = {"none": None, "lstm": hkx.LSTM, "gru": hkx.GRU}
+NEARLY_ZERO = hkx.initializers.VarianceScaling(0.01)  # a policy begins with every action as likely as the others
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(RunSettings):
+    """The settings of a run. Every field is a flag of the command line."""
+
+    env: str = flag("cartpole", "environment: a file of examples/environments, or gymnax:NAME")
+    steps: int = flag(131_072, "environment steps of an agent, those of all its environments together", 1)
+    environments: int = flag(32, "environments of an agent, side by side", 1)
+    rollout: int = flag(32, "steps of each environment in one update", 1)
+    minibatches: int = flag(4, "parts into which the environments are divided for learning", 1)
+    epochs: int = flag(4, "times that each update learns from its steps", 1)
+    hidden: int = flag(64, "units in each hidden layer, and in the memory", 1)
+    layers: int = flag(1, "hidden layers", 1)
+    memory: str = flag("none", "memory of the policy", choices=tuple(CORES))
+    learning_rate: Each = flag(Each(0.005), "step size of Adam at the start; it falls in a straight line to 0", 0, 1)
+    discount: Each = flag(Each(0.99), "what a reward is worth one step before it comes", 0, 1)
+    lambda_: Each = flag(Each(0.95), "λ of the advantages: 0 looks one step ahead, 1 to the end", 0, 1)
+    clip: Each = flag(Each(0.2), "ε: how far the probability of an action moves, relatively, before it stops to pay", 0)
+    value_cost: Each = flag(Each(0.5), "weight of the values' loss", 0)
+    entropy_cost: Each = flag(Each(0.01), "weight of the entropy that is wished for", 0)
+    max_gradient: float = flag(0.5, "norm beyond which a gradient is scaled down", 0)
+    output: str = flag("runs/on_device_ppo", "folder for the metrics, the curve, the parameters and the checkpoint")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.environments % self.minibatches:
+            wrong = f"{self.environments} environments cannot be divided into {self.minibatches} minibatches"
+            raise BadFlag(f"argument --minibatches: {wrong}; give a divisor of {self.environments}")
+
+
+class State(NamedTuple):
+    """What an update changes, and the numbers that it reads."""
+
+    params: hkx.Params
+    opt_state: optax.OptState
+    running: Running  # [environments, ...]
+    begins: jax.Array  # [environments], whether an episode begins with what is seen now
+    memory: Any  # [environments, ...], of what was seen before
+    key: jax.Array
+    updates: jax.Array  # []
+    numbers: dict[str, jax.Array]  # those settings that differ between agents
+
+
+class Transition(NamedTuple):
+    """Steps of experience, [time, environments, ...]."""
+
+    observation_tm1: Any
+    begins_tm1: jax.Array
+    a_tm1: jax.Array
+    log_prob_tm1: jax.Array
+    v_tm1: jax.Array
+    r_t: jax.Array
+    discount_t: jax.Array  # 0 where the episode terminated
+    observation_t: Any  # the last one of an episode where it ended
+    last_t: jax.Array
+    memory_t: Any  # of what was seen before `observation_t`
+
+
+def make_learner(config: Config) -> Learner:
+    episode = find_environment(config)
+    environment = auto_reset(episode)
+    discrete = isinstance(episode.action_spec(), specs.DiscreteArray)
+    spec = episode.action_spec() if discrete else bounds_of_actions(config, episode)
+    steps_per_update = config.environments * config.rollout
+    total = max(1, round(config.steps / steps_per_update))
+
+    def core() -> hkx.RNNCore:
+        return hkx.ResetCore(CORES[config.memory](config.hidden))
+
+    def actor_critic(observation: jax.Array, begins: jax.Array, memory: Any) -> tuple[Any, jax.Array, Any]:
+        """Of observations [T, B, ...]: what the policy is made of, the values [T, B], and the memory after them."""
+        x = jnp.float32(observation).reshape(*begins.shape, -1)
+        x = hkx.nets.MLP([config.hidden] * config.layers, activation=jnp.tanh, activate_final=True)(x)
+        if config.memory != "none":
+            x, memory = hkx.dynamic_unroll(core(), (x, begins), memory)
+        value = hkx.Linear(1, name="value")(x)[..., 0]
+        head = hkx.Linear(spec.num_values if discrete else spec.shape[0], w_init=NEARLY_ZERO, name="policy")(x)
+        if not discrete:
+            log_sigma = hkx.get_parameter("log_sigma", [spec.shape[0]], init=jnp.zeros)
+            head = jnp.broadcast_to(jnp.exp(log_sigma), head.shape), head
+        return head, value, memory
+
+    network = hkx.without_apply_rng(hkx.transform(actor_critic))
+    optimizer = optax.chain(optax.clip_by_global_norm(config.max_gradient), optax.scale_by_adam())
+    optimizer = optax.flatten(optimizer)  # one vector: compiled sooner than many small arrays
+
+    def memory_of(count: int) -> Any:
+        begin = hkx.without_apply_rng(hkx.transform(lambda: core().initial_state(count)))
+        return () if config.memory == "none" else begin.apply({})
+
+    def policy(head: Any) -> Any:
+        return rlx.softmax(logits=head) if discrete else rlx.gaussian_diagonal(*head)
+
+    def as_action(a: jax.Array) -> jax.Array:
+        """What the environment is told: of a Gaussian, -1 and 1 are the bounds."""
+        return a if discrete else spec.minimum + (spec.maximum - spec.minimum) / 2 * (jnp.clip(a, -1, 1) + 1)
+
+    def one_step(params: hkx.Params, observation: Any, begins: jax.Array, memory: Any) -> tuple[Any, jax.Array, Any]:
+        head, value, memory = network.apply(params, observation[None], begins[None], memory)
+        return jax.tree.map(lambda x: x[0], head), value[0], memory
+
+    def init(key: jax.Array, numbers: dict[str, jax.Array]) -> State:
+        keys = jax.random.split(key, 2 + config.environments)
+        running, _ = jax.vmap(environment.reset)(keys[2:])
+        begins, memory = jnp.ones(config.environments, bool), memory_of(config.environments)
+        params = network.init(keys[0], running.observation[None], begins[None], memory)
+        return State(params, optimizer.init(params), running, begins, memory, keys[1], jnp.int32(0), numbers)
+
+    def update(state: State, _: None) -> tuple[State, dict[str, jax.Array]]:
+        params, opt_state, running, begins, memory, key, updates, numbers = state
+        # All keys in one draw: one by one, they would take longer to compile than the network.
+        keys = jax.random.split(key, config.rollout * (1 + config.environments) + 2)
+        key, shuffle_key, keys = keys[0], keys[1], keys[2:].reshape(config.rollout, 1 + config.environments)
+
+        def step(carry: Any, keys: jax.Array) -> tuple[Any, tuple[Transition, jax.Array]]:
+            running, begins, memory = carry
+            head, v_tm1, memory_t = one_step(params, running.observation, begins, memory)
+            a_tm1 = policy(head).sample(keys[0])
+            new, timestep = jax.vmap(environment.step)(keys[1:], running, as_action(a_tm1))
+            before = running.observation, begins, a_tm1, policy(head).logprob(a_tm1), v_tm1
+            discount_t = numbers["discount"] * timestep.discount
+            after = timestep.reward, discount_t, timestep.observation, timestep.last(), memory_t
+            returned = running.episode_return + timestep.reward
+            return (new, timestep.last(), memory_t), (Transition(*before, *after), returned)
+
+        (running, begins, memory_t), (steps, returned) = jax.lax.scan(step, (running, begins, memory), keys)
+        # The value of what was seen last, which after the end of an episode is not what is acted on next.
+        goes_on = jnp.zeros_like(begins)
+        v_t = jax.vmap(lambda seen, memory: one_step(params, seen, goes_on, memory)[1])(
+            steps.observation_t, steps.memory_t
+        )
+        advantages = jax.vmap(
+            lambda r_t, discount_t, v_tm1, v_t, cut_t: rlx.truncated_generalized_advantage_estimation(
+                r_t,
+                discount_t,
+                numbers["lambda_"],
+                jnp.append(v_tm1, v_t[-1]),
+                truncation_t=cut_t,
+                truncation_value_t=v_t,
+            ),
+            in_axes=1,
+            out_axes=1,
+        )(steps.r_t, steps.discount_t, steps.v_tm1, v_t, steps.last_t)
+
+        def loss(params: hkx.Params, memory: Any, steps: Transition, adv_t: jax.Array) -> jax.Array:
+            head, v_tm1, _ = network.apply(params, steps.observation_tm1, steps.begins_tm1, memory)
+            ratios = jnp.exp(policy(head).logprob(steps.a_tm1) - steps.log_prob_tm1)
+            value_loss = jnp.mean(rlx.l2_loss(v_tm1, steps.v_tm1 + adv_t))
+            adv_t = (adv_t - jnp.mean(adv_t)) / (jnp.std(adv_t) + 1e-8)
+            policy_loss = rlx.clipped_surrogate_pg_loss(ratios.ravel(), adv_t.ravel(), numbers["clip"])
+            entropy = jnp.mean(policy(head).entropy())
+            return policy_loss + numbers["value_cost"] * value_loss - numbers["entropy_cost"] * entropy
+
+        def learn(learned: Any, chosen: jax.Array) -> tuple[Any, jax.Array]:
+            params, opt_state = learned
+            part = jax.tree.map(lambda x: x[chosen], memory), *jax.tree.map(lambda x: x[:, chosen], (steps, advantages))
+            value, gradient = jax.value_and_grad(loss)(params, *part)
+            directions, opt_state = optimizer.update(gradient, opt_state)
+            step_size = numbers["learning_rate"] * jnp.maximum(0, 1 - updates / total)
+            return (jax.tree.map(lambda p, d: p - step_size * d, params, directions), opt_state), value
+
+        # Environments are shuffled, not steps: a few numbers to sort, and a memory sees its steps in their order.
+        order = jnp.argsort(jax.random.bits(shuffle_key, [config.epochs, config.environments]))
+        parts = order.reshape(config.epochs * config.minibatches, -1)
+        (params, opt_state), losses = jax.lax.scan(learn, (params, opt_state), parts)
+        metrics = {"loss": jnp.mean(losses), **episodes(returned, steps.last_t)}
+        return State(params, opt_state, running, begins, memory_t, key, updates + 1, numbers), metrics
+
+    def act(params: hkx.Params, observations: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
+        head, _, memory = one_step(params, observations, jnp.zeros(len(observations), bool), memory)
+        return jnp.argmax(head, axis=-1) if discrete else as_action(head[1]), memory
+
+    return Learner(init, update, act, memory_of, total, steps_per_update)
+
+
+def main(config: Config) -> dict[str, Any]:
+    return train(config, make_learner)
+
+
+if __name__ == "__main__":
+    start(Config, main, __doc__)

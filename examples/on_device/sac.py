@@ -1,0 +1,184 @@
+"""Soft actor-critic that runs whole on the device: environments, replay and learning in one compiled program.
+
+Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018 (https://arxiv.org/abs/1812.05905): twin critics,
+a stochastic policy within the bounds of its actions, and a temperature that is learned. The replay is `rlx.replay`,
+changed in place; it is filled before the first update, so that no update has to ask whether it may learn already.
+
+    python examples/on_device/sac.py                                          # the pendulum
+    python examples/on_device/sac.py --agents 8 --learning-rate 0.001,0.003
+    python examples/on_device/sac.py --env gymnax:MountainCarContinuous-v0 --steps 200000
+"""
+
+import dataclasses
+import pathlib
+import sys
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # examples/, where the environments are
+
+from environments import Running, auto_reset
+from on_device.training import Each, Learner, RunSettings, bounds_of_actions, episodes, find_environment, train
+from program import flag, start
+
+import hkx
+import rlx
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(RunSettings):
+    """The settings of a run. Every field is a flag of the command line."""
+
+    env: str = flag("pendulum", "environment: a file of examples/environments, or gymnax:NAME")
+    steps: int = flag(32_768, "environment steps of an agent, those of all its environments together", 1)
+    environments: int = flag(8, "environments of an agent, side by side", 1)
+    capacity: int = flag(32_768, "transitions that the replay holds", 1)
+    warmup: int = flag(1_024, "transitions with random actions before the first update", 1)
+    batch_size: int = flag(128, "transitions to learn from at once", 1)
+    gradient_steps: int = flag(1, "batches to learn from after each step of the environments", 1)
+    hidden: int = flag(64, "units in each hidden layer", 1)
+    layers: int = flag(2, "hidden layers", 1)
+    learning_rate: Each = flag(Each(0.003), "step size of Adam", 0, 1)
+    discount: Each = flag(Each(0.99), "what a reward is worth one step before it comes", 0, 1)
+    target_step: Each = flag(Each(0.02), "share by which the target critics move towards the critics", 0, 1)
+    entropy: Each = flag(Each(-1.0), "entropy that the temperature keeps, in nats a number of an action in [-1, 1]")
+    output: str = flag("runs/on_device_sac", "folder for the metrics, the curve, the parameters and the checkpoint")
+
+
+class State(NamedTuple):
+    """What an update changes, and the numbers that it reads."""
+
+    params: hkx.Params  # of the actor, of both critics, and the temperature
+    target_params: hkx.Params  # of both critics
+    opt_state: optax.OptState
+    running: Running  # [environments, ...]
+    replay: Any  # of Transitions
+    key: jax.Array
+    numbers: dict[str, jax.Array]  # those settings that may differ between agents
+
+
+class Transition(NamedTuple):
+    """A step of experience."""
+
+    observation_tm1: Any
+    a_tm1: jax.Array
+    r_t: jax.Array
+    discount_t: jax.Array  # 0 where the episode terminated
+    observation_t: Any  # the last one of an episode where it ended
+
+
+def make_learner(config: Config) -> Learner:
+    episode = find_environment(config)
+    environment, spec = auto_reset(episode), bounds_of_actions(config, episode)
+    half_range = np.broadcast_to((spec.maximum - spec.minimum) / 2, spec.shape)
+    total = max(1, round(config.steps / config.environments))
+    replay = rlx.replay.uniform(config.capacity)
+    policy = rlx.squashed_gaussian(sigma_min=-5, sigma_max=2, action_spec=spec)
+
+    def actor(observation: jax.Array) -> tuple[jax.Array, jax.Array]:
+        sizes = [config.hidden] * config.layers + [2 * spec.shape[0]]
+        x = hkx.nets.MLP(sizes, name="actor")(flat(observation))
+        return tuple(jnp.split(x, 2, axis=-1))
+
+    def critic(observation: jax.Array, a: jax.Array) -> jax.Array:
+        x = jnp.concatenate([flat(observation), (a - spec.minimum) / half_range - 1], axis=-1)
+        return hkx.nets.MLP([config.hidden] * config.layers + [1], name="critic")(x)[..., 0]
+
+    actor, critic = (hkx.without_apply_rng(hkx.transform(network)) for network in (actor, critic))
+    twins = jax.vmap(critic.apply, in_axes=(0, None, None), out_axes=-1)  # [B, 2], of parameters [2, ...]
+    optimizer = optax.flatten(optax.scale_by_adam())  # one vector: compiled sooner than many small arrays
+
+    def init(key: jax.Array, numbers: dict[str, jax.Array]) -> State:
+        keys = jax.random.split(key, 5 + config.environments)
+        running, timestep = jax.vmap(environment.reset)(keys[5:])
+        no_action = jnp.zeros([config.environments, *spec.shape])
+        critics = jax.vmap(critic.init, in_axes=(0, None, None))(keys[:2], timestep.observation, no_action)
+        params = actor.init(keys[2], timestep.observation) | critics | {"temperature": {"log": jnp.float32(0)}}
+
+        def warm_up(carry: Any, keys: jax.Array) -> tuple[Any, None]:
+            a_tm1 = jax.random.uniform(keys[0], no_action.shape, jnp.float32, spec.minimum, spec.maximum)
+            return play(*carry, a_tm1, keys[1:])[:2], None
+
+        zero, first = jnp.float32(0), jax.tree.map(lambda x: x[0], running.observation)
+        empty = replay.init(Transition(first, no_action[0], zero, zero, first))
+        warm_keys = jax.random.split(keys[3], (-(-config.warmup // config.environments), 1 + config.environments))
+        (running, replay_state), _ = jax.lax.scan(warm_up, (running, empty), warm_keys)
+        return State(params, critics, optimizer.init(params), running, replay_state, keys[4], numbers)
+
+    def play(running: Running, replay_state: Any, a_tm1: jax.Array, keys: jax.Array) -> tuple[Running, Any, Any]:
+        """A step in each environment, which is remembered."""
+        new, timestep = jax.vmap(environment.step)(keys, running, a_tm1)
+        outcome = timestep.reward, timestep.discount, timestep.observation
+        replay_state = replay.add_batch(replay_state, Transition(running.observation, a_tm1, *outcome))
+        return new, replay_state, episodes(running.episode_return + timestep.reward, timestep.last())
+
+    def update(state: State, _: None) -> tuple[State, dict[str, jax.Array]]:
+        params, target_params, opt_state, running, replay_state, key, numbers = state
+        keys = jax.random.split(key, 2 + 3 * config.gradient_steps + config.environments)
+        a_tm1 = policy.sample(keys[1], *actor.apply(params, running.observation))
+        running, replay_state, metrics = play(running, replay_state, a_tm1, keys[-config.environments :])
+        wanted = jnp.sum(numbers["entropy"] + np.log(half_range))  # a wider range has room for more entropy
+
+        def loss(params: hkx.Params, target_params: hkx.Params, keys: jax.Array) -> tuple[jax.Array, Any]:
+            """The losses of critics, actor and temperature, each with what is not its own held constant."""
+            batch = replay.sample(replay_state, keys[0], config.batch_size).items
+            held = jax.lax.stop_gradient(params)
+            temperature = jnp.exp(params["temperature"]["log"])
+            mu_t, sigma_t = actor.apply(held, batch.observation_t)
+            a_t = policy.sample(keys[1], mu_t, sigma_t)
+            critic_loss = jax.vmap(rlx.sac_critic_loss, in_axes=(0, 0, 0, 0, 0, None))(
+                twins(critics_of(params), batch.observation_tm1, batch.a_tm1),
+                batch.r_t,
+                numbers["discount"] * batch.discount_t,
+                twins(target_params, batch.observation_t, a_t),
+                policy.logprob(a_t, mu_t, sigma_t),
+                jax.lax.stop_gradient(temperature),
+            )
+            mu_tm1, sigma_tm1 = actor.apply(params, batch.observation_tm1)
+            a_tm1 = policy.sample(keys[2], mu_tm1, sigma_tm1)
+            log_prob_tm1 = policy.logprob(a_tm1, mu_tm1, sigma_tm1)
+            q_tm1 = twins(critics_of(held), batch.observation_tm1, a_tm1)
+            actor_loss = jax.vmap(rlx.sac_actor_loss, in_axes=(0, 0, None))(q_tm1, log_prob_tm1, temperature)
+            temperature_loss = jax.vmap(rlx.sac_temperature_loss, in_axes=(None, 0, None))(
+                temperature, log_prob_tm1, wanted
+            )
+            about = {"critic_loss": critic_loss, "actor_loss": actor_loss, "temperature": temperature}
+            return jnp.mean(critic_loss + actor_loss + temperature_loss), about
+
+        def learn(learned: Any, keys: jax.Array) -> tuple[Any, Any]:
+            params, target_params, opt_state = learned
+            gradient, about = jax.grad(loss, has_aux=True)(params, target_params, keys)
+            directions, opt_state = optimizer.update(gradient, opt_state)
+            params = jax.tree.map(lambda p, d: p - numbers["learning_rate"] * d, params, directions)
+            target_params = optax.incremental_update(critics_of(params), target_params, numbers["target_step"])
+            return (params, target_params, opt_state), about
+
+        learn_keys = keys[2 : -config.environments].reshape(config.gradient_steps, 3)
+        learned, about = jax.lax.scan(learn, (params, target_params, opt_state), learn_keys)
+        return State(*learned, running, replay_state, keys[0], numbers), jax.tree.map(jnp.mean, about) | metrics
+
+    def act(params: hkx.Params, observations: jax.Array, memory: tuple[()]) -> tuple[jax.Array, tuple[()]]:
+        mu, _ = actor.apply(params, observations)
+        return spec.minimum + half_range * (jnp.tanh(jnp.tanh(mu)) + 1), memory
+
+    return Learner(init, update, act, lambda count: (), total, config.environments)
+
+
+def flat(observation: jax.Array) -> jax.Array:
+    return jnp.float32(observation).reshape(len(observation), -1)
+
+
+def critics_of(params: hkx.Params) -> hkx.Params:
+    return {name: arrays for name, arrays in params.items() if name.startswith("critic")}
+
+
+def main(config: Config) -> dict[str, Any]:
+    return train(config, make_learner)
+
+
+if __name__ == "__main__":
+    start(Config, main, __doc__)
