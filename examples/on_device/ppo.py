@@ -134,8 +134,9 @@ def make_learner(config: Config) -> Learner:
     def policy(head: Any) -> Any:
         return rlx.softmax(logits=head) if discrete else rlx.gaussian_diagonal(*head)
 
-    def as_action(a: jax.Array) -> jax.Array:
-        """What the environment is told: of a Gaussian, -1 and 1 are the bounds."""
+    @jax.vmap
+    def as_actions(a: jax.Array) -> jax.Array:
+        """What the environments are told: of a Gaussian, -1 and 1 are the bounds."""
         return a if discrete else spec.minimum + (spec.maximum - spec.minimum) / 2 * (jnp.clip(a, -1, 1) + 1)
 
     def one_step(params: hkx.Params, observation: Any, begins: jax.Array, memory: Any) -> tuple[Any, jax.Array, Any]:
@@ -159,7 +160,7 @@ def make_learner(config: Config) -> Learner:
             running, begins, memory = carry
             head, v_tm1, memory_t = one_step(params, running.observation, begins, memory)
             a_tm1 = policy(head).sample(keys[0])
-            new, timestep = jax.vmap(environment.step)(keys[1:], running, as_action(a_tm1))
+            new, timestep = jax.vmap(environment.step)(keys[1:], running, as_actions(a_tm1))
             before = running.observation, begins, a_tm1, policy(head).logprob(a_tm1), v_tm1
             discount_t = numbers["discount"] * timestep.discount
             after = timestep.reward, discount_t, timestep.observation, timestep.last(), memory_t
@@ -202,19 +203,27 @@ def make_learner(config: Config) -> Learner:
             step_size = numbers["learning_rate"] * jnp.maximum(0, 1 - updates / total)
             return (jax.tree.map(lambda p, d: p - step_size * d, params, directions), opt_state), value
 
-        # Environments are shuffled, not steps: a few numbers to sort, and a memory sees its steps in their order.
-        order = jnp.argsort(jax.random.bits(shuffle_key, [config.epochs, config.environments]))
-        parts = order.reshape(config.epochs * config.minibatches, -1)
+        parts = minibatches(config, shuffle_key)
         (params, opt_state), losses = jax.lax.scan(learn, (params, opt_state), parts)
         metrics = {"loss": jnp.mean(losses), **episodes(returned, steps.last_t)}
         return State(params, opt_state, running, begins, memory_t, key, updates + 1, numbers), metrics
 
     def act(params: hkx.Params, observations: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
         head, _, memory = one_step(params, observations, jnp.zeros(len(observations), bool), memory)
-        return jnp.argmax(head, axis=-1) if discrete else as_action(head[1]), memory
+        return jnp.argmax(head, axis=-1) if discrete else as_actions(head[1]), memory
 
     options = LITTLE_EFFORT if config.steps * config.agents <= 2_000_000 else None
     return Learner(init, update, act, memory_of, total, steps_per_update, options)
+
+
+def minibatches(config: Config, key: jax.Array) -> jax.Array:
+    """The environments to learn from at once, each of them once an epoch: [epochs * minibatches, part].
+
+    They are shuffled, and not the steps: so few numbers are sorted in no time, a memory sees its steps in their order,
+    and what is learned from at once is of episodes that have nothing to do with each other.
+    """
+    order = jnp.argsort(jax.random.bits(key, [config.epochs, config.environments]))
+    return order.reshape(config.epochs * config.minibatches, -1)
 
 
 def main(config: Config) -> dict[str, Any]:

@@ -81,30 +81,32 @@ def make_learner(config: Config) -> Learner:
 
     def actor(observation: jax.Array) -> tuple[jax.Array, jax.Array]:
         sizes = [config.hidden] * config.layers + [2 * spec.shape[0]]
-        x = hkx.nets.MLP(sizes, name="actor")(flat(observation))
-        return tuple(jnp.split(x, 2, axis=-1))
+        x = hkx.nets.MLP(sizes, name="actor")(jnp.float32(observation).ravel())
+        return tuple(jnp.split(x, 2))
 
     def critic(observation: jax.Array, a: jax.Array) -> jax.Array:
-        x = jnp.concatenate([flat(observation), (a - spec.minimum) / half_range - 1], axis=-1)
-        return hkx.nets.MLP([config.hidden] * config.layers + [1], name="critic")(x)[..., 0]
+        x = jnp.concatenate([jnp.float32(observation).ravel(), (a - spec.minimum) / half_range - 1])
+        return hkx.nets.MLP([config.hidden] * config.layers + [1], name="critic")(x)[0]
 
     actor, critic = (hkx.without_apply_rng(hkx.transform(network)) for network in (actor, critic))
-    twins = jax.vmap(critic.apply, in_axes=(0, None, None), out_axes=-1)  # [B, 2], of parameters [2, ...]
+    mu_sigma = jax.vmap(actor.apply, in_axes=(None, 0))  # of a batch of observations
+    twins = jax.vmap(critic.apply, in_axes=(0, None, None))  # of parameters [2, ...]
+    values = jax.vmap(twins, in_axes=(None, 0, 0))  # [B, 2]
     optimizer = optax.flatten(optax.scale_by_adam())  # one vector: compiled sooner than many small arrays
 
     def init(key: jax.Array, numbers: dict[str, jax.Array]) -> State:
         keys = jax.random.split(key, 5 + config.environments)
         running, timestep = jax.vmap(environment.reset)(keys[5:])
-        no_action = jnp.zeros([config.environments, *spec.shape])
-        critics = jax.vmap(critic.init, in_axes=(0, None, None))(keys[:2], timestep.observation, no_action)
-        params = actor.init(keys[2], timestep.observation) | critics | {"temperature": {"log": jnp.float32(0)}}
+        first, no_action, zero = timestep.observation[0], jnp.zeros(spec.shape), jnp.float32(0)
+        critics = jax.vmap(critic.init, in_axes=(0, None, None))(keys[:2], first, no_action)
+        params = actor.init(keys[2], first) | critics | {"temperature": {"log": zero}}
 
         def warm_up(carry: Any, keys: jax.Array) -> tuple[Any, None]:
-            a_tm1 = jax.random.uniform(keys[0], no_action.shape, jnp.float32, spec.minimum, spec.maximum)
+            share = jax.random.uniform(keys[0], [config.environments, *spec.shape])
+            a_tm1 = jax.vmap(lambda share: spec.minimum + 2 * half_range * share)(share)
             return play(*carry, a_tm1, keys[1:])[:2], None
 
-        zero, first = jnp.float32(0), jax.tree.map(lambda x: x[0], running.observation)
-        empty = replay.init(Transition(first, no_action[0], zero, zero, first))
+        empty = replay.init(Transition(first, no_action, zero, zero, first))
         warm_keys = jax.random.split(keys[3], (-(-config.warmup // config.environments), 1 + config.environments))
         (running, replay_state), _ = jax.lax.scan(warm_up, (running, empty), warm_keys)
         return State(params, critics, optimizer.init(params), running, replay_state, keys[4], numbers)
@@ -119,7 +121,7 @@ def make_learner(config: Config) -> Learner:
     def update(state: State, _: None) -> tuple[State, dict[str, jax.Array]]:
         params, target_params, opt_state, running, replay_state, key, numbers = state
         keys = jax.random.split(key, 2 + 3 * config.gradient_steps + config.environments)
-        a_tm1 = policy.sample(keys[1], *actor.apply(params, running.observation))
+        a_tm1 = policy.sample(keys[1], *mu_sigma(params, running.observation))
         running, replay_state, metrics = play(running, replay_state, a_tm1, keys[-config.environments :])
         wanted = jnp.sum(numbers["entropy"] + np.log(half_range))  # a wider range has room for more entropy
 
@@ -128,20 +130,20 @@ def make_learner(config: Config) -> Learner:
             batch = replay.sample(replay_state, keys[0], config.batch_size).items
             held = jax.lax.stop_gradient(params)
             temperature = jnp.exp(params["temperature"]["log"])
-            mu_t, sigma_t = actor.apply(held, batch.observation_t)
+            mu_t, sigma_t = mu_sigma(held, batch.observation_t)
             a_t = policy.sample(keys[1], mu_t, sigma_t)
             critic_loss = jax.vmap(rlx.sac_critic_loss, in_axes=(0, 0, 0, 0, 0, None))(
-                twins(critics_of(params), batch.observation_tm1, batch.a_tm1),
+                values(critics_of(params), batch.observation_tm1, batch.a_tm1),
                 batch.r_t,
                 numbers["discount"] * batch.discount_t,
-                twins(target_params, batch.observation_t, a_t),
+                values(target_params, batch.observation_t, a_t),
                 policy.logprob(a_t, mu_t, sigma_t),
                 jax.lax.stop_gradient(temperature),
             )
-            mu_tm1, sigma_tm1 = actor.apply(params, batch.observation_tm1)
+            mu_tm1, sigma_tm1 = mu_sigma(params, batch.observation_tm1)
             a_tm1 = policy.sample(keys[2], mu_tm1, sigma_tm1)
             log_prob_tm1 = policy.logprob(a_tm1, mu_tm1, sigma_tm1)
-            q_tm1 = twins(critics_of(held), batch.observation_tm1, a_tm1)
+            q_tm1 = values(critics_of(held), batch.observation_tm1, a_tm1)
             actor_loss = jax.vmap(rlx.sac_actor_loss, in_axes=(0, 0, None))(q_tm1, log_prob_tm1, temperature)
             temperature_loss = jax.vmap(rlx.sac_temperature_loss, in_axes=(None, 0, None))(
                 temperature, log_prob_tm1, wanted
@@ -162,14 +164,11 @@ def make_learner(config: Config) -> Learner:
         return State(*learned, running, replay_state, keys[0], numbers), jax.tree.map(jnp.mean, about) | metrics
 
     def act(params: hkx.Params, observations: jax.Array, memory: tuple[()]) -> tuple[jax.Array, tuple[()]]:
-        mu, _ = actor.apply(params, observations)
-        return spec.minimum + half_range * (jnp.tanh(jnp.tanh(mu)) + 1), memory
+        mu, _ = mu_sigma(params, observations)
+        middle = jnp.tanh(jnp.tanh(mu))  # as `rlx.squashed_gaussian` has it
+        return jax.vmap(lambda x: spec.minimum + half_range * (x + 1))(middle), memory
 
     return Learner(init, update, act, lambda count: (), total, config.environments)
-
-
-def flat(observation: jax.Array) -> jax.Array:
-    return jnp.float32(observation).reshape(len(observation), -1)
 
 
 def critics_of(params: hkx.Params) -> hkx.Params:
