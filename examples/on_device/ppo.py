@@ -23,7 +23,16 @@ from dm_env import specs
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # examples/, where the environments are
 
 from environments import Running, auto_reset
-from on_device.training import Each, Learner, RunSettings, bounds_of_actions, episodes, find_environment, train
+from on_device.training import (
+    LITTLE_EFFORT,
+    Each,
+    Learner,
+    RunSettings,
+    bounds_of_actions,
+    episodes,
+    find_environment,
+    train,
+)
 from program import BadFlag, flag, start
 
 import hkx
@@ -203,7 +212,8 @@ def make_learner(config: Config) -> Learner:
         head, _, memory = one_step(params, observations, jnp.zeros(len(observations), bool), memory)
         return jnp.argmax(head, axis=-1) if discrete else as_actions(head[1]), memory
 
-    return Learner(init, update, act, memory_of, total, steps_per_update)
+    options = LITTLE_EFFORT if config.steps * config.agents <= 2_000_000 else None
+    return Learner(init, update, act, memory_of, total, steps_per_update, options)
 
 
 def minibatches(config: Config, key: jax.Array) -> jax.Array:

@@ -21,7 +21,17 @@ import optax
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # examples/, where the environments are
 
 from environments import Running, auto_reset
-from on_device.training import Each, Learner, RunSettings, episodes, find_environment, number_of_actions, train
+from on_device.training import (
+    LEAST_EFFORT,
+    LITTLE_EFFORT,
+    Each,
+    Learner,
+    RunSettings,
+    episodes,
+    find_environment,
+    number_of_actions,
+    train,
+)
 from program import BadFlag, flag, start
 
 import hkx
@@ -136,7 +146,9 @@ def make_learner(config: Config) -> Learner:
     def act(params: hkx.Params, observations: jax.Array, memory: tuple[()]) -> tuple[jax.Array, tuple[()]]:
         return jnp.argmax(values(params, observations), axis=-1), memory
 
-    return Learner(init, update, act, lambda count: (), total, steps_per_update, few_steps=300_000)
+    # So few steps are done before a faster program for them is compiled.
+    options = LEAST_EFFORT if config.steps * config.agents <= 300_000 else LITTLE_EFFORT
+    return Learner(init, update, act, lambda count: (), total, steps_per_update, options)
 
 
 def minibatches(config: Config, steps: Transition) -> Transition:

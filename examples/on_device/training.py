@@ -28,9 +28,9 @@ from tqdm import tqdm
 
 EVALUATION_LIMIT = 10_000  # steps; where an episode never ends, its return up to here counts
 CHUNK_LIMIT = 2**22  # environment steps of an agent
-# How XLA compiles for a CPU. With its defaults that takes longer than learning Catch.
-LITTLE = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
-LEAST = LITTLE | {"xla_backend_optimization_level": 0}
+# For a CPU: with XLA's own options compiling takes longer than learning Catch. The less effort, the slower the program.
+LITTLE_EFFORT = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
+LEAST_EFFORT = LITTLE_EFFORT | {"xla_backend_optimization_level": 0}
 
 
 class Each(tuple[float, ...]):
@@ -111,7 +111,7 @@ class Learner(NamedTuple):
     memory: Callable[[int], Any]  # of `act`, for so many episodes that begin; () for an agent without
     updates: int  # in all
     steps_per_update: int
-    few_steps: int = 0  # so few that they are done before a better program for them would be compiled
+    compiler_options: dict[str, Any] | None = None  # of the updates, on a CPU; None for XLA's own
 
 
 def episodes(returns: jax.Array, ended: jax.Array) -> dict[str, jax.Array]:
@@ -158,11 +158,13 @@ class Compiler:
     def __init__(self) -> None:
         self.seconds = self.cpu_seconds = 0.0
 
-    def __call__(self, function: Callable[..., Any], *arguments: Any, soon: bool, donate: bool = False) -> Any:
-        """A program for arguments like these; `soon`: it runs so shortly that compiling is most of its time."""
+    def __call__(
+        self, function: Callable[..., Any], *arguments: Any, options: dict[str, Any] | None, donate: bool = False
+    ) -> Any:
+        """A program for arguments like these; the options are for a CPU."""
         begin, cpu_begin = time.perf_counter(), time.process_time()
         lowered = jax.jit(function, donate_argnums=range(len(arguments)) if donate else ()).lower(*arguments)
-        options = (LEAST if soon else LITTLE) if jax.default_backend() == "cpu" else None
+        options = options if jax.default_backend() == "cpu" else None
         try:
             program = lowered.compile(compiler_options=options)
         except jax.errors.JaxRuntimeError:  # XLA's options come and go; without them it only takes longer
@@ -257,7 +259,7 @@ class Run:
         """The mean return of each agent over greedy episodes."""
         play = over_agents(self.config, partial(greedy_return, self.config, self.learner))
         arguments = self.state.params, divide(self.config, seeds_of(self.config))
-        return np.asarray(compiled(play, *arguments, soon=True)(*arguments)).tolist()
+        return np.asarray(compiled(play, *arguments, options=LEAST_EFFORT)(*arguments)).tolist()
 
     def write(self, metrics: dict[str, Any]) -> None:
         """Writes what a person wants of a run: its figures, its curve and its parameters."""
@@ -368,9 +370,8 @@ def train(config: AnySettings, make_learner: Callable[[AnySettings], Learner]) -
     if config.resume and run.checkpoint.exists():
         run.load(jax.eval_shape(init, seeds, numbers))
     else:
-        run.state = compiled(init, seeds, numbers, soon=True)(seeds, numbers)
-    short = config.steps * config.agents <= learner.few_steps
-    run_chunk = compiled(over_agents(config, chunk), run.state, soon=short, donate=True)
+        run.state = compiled(init, seeds, numbers, options=LEAST_EFFORT)(seeds, numbers)
+    run_chunk = compiled(over_agents(config, chunk), run.state, options=learner.compiler_options, donate=True)
     steps, total = len(run.history) * chunk_steps, chunks * chunk_steps
     bar = tqdm(
         desc=config.env,
