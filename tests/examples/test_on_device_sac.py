@@ -167,6 +167,13 @@ def test_a_run_ends_with_the_greedy_policy_in_games_of_its_own(tmp_path, monkeyp
     assert metrics["final_return"] == pytest.approx(total.mean(), rel=1e-3)
 
 
+def test_agents_whose_episodes_outlast_the_run_have_a_curve_too(tmp_path):
+    history = [{"returns": [0.0, 0.0], "episodes": [0.0, 0.0], "loss": [1.0, 2.0]}] * 3
+    metrics = {"curve": training.curve(history, 10), "final_return": [-5.0, -6.0], "environment_steps": 30}
+    training.save_curve(tmp_path / "curve.png", small(agents=2), metrics)
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_choices_are_refused_in_one_line(tmp_path):
     said = "argument --env: the actions of cartpole are choices, not numbers; ppo.py learns with such"
     with pytest.raises(program.BadFlag, match=f"^{said}$"):
