@@ -1,13 +1,14 @@
-"""PPO that runs whole on the device: environments, acting, advantages and learning in one compiled program.
+r"""PPO that runs whole on the device: environments, acting, advantages and learning in one compiled program.
 
 Schulman et al., "Proximal Policy Optimization Algorithms", 2017 (https://arxiv.org/abs/1707.06347). The policy may have
 a memory (`--memory lstm`), which begins anew with each episode. A step that cuts an episode off bootstraps from the
 value of what was seen last; one that terminates it does not.
 
-    python examples/on_device/ppo.py                                          # cart-pole, in seconds
-    python examples/on_device/ppo.py --env memory_chain --memory gru          # at chance without a memory
-    python examples/on_device/ppo.py --env pendulum --steps 2000000 --entropy-cost 0
-    python examples/on_device/ppo.py --agents 64 --learning-rate 0.0003,0.001,0.003,0.01
+    python examples/on_device/ppo.py                                                 # cart-pole, in seconds
+    python examples/on_device/ppo.py --agents 64 --learning-rate 0.001,0.002,0.005,0.01
+    python examples/on_device/ppo.py --env memory_chain --memory gru --steps 32768   # at chance without a memory
+    python examples/on_device/ppo.py --env pendulum --steps 1500000 --rollout 128 --layers 2 \
+        --discount 0.9 --learning-rate 0.001 --value-cost 0.02
 """
 
 import dataclasses

@@ -6,7 +6,7 @@ changed in place; it is filled before the first update, so that no update has to
 
     python examples/on_device/sac.py                                          # the pendulum
     python examples/on_device/sac.py --agents 8 --learning-rate 0.001,0.003
-    python examples/on_device/sac.py --env gymnax:MountainCarContinuous-v0 --steps 200000
+    python examples/on_device/sac.py --env gymnax:Pendulum-v1 --gradient-steps 2
 """
 
 import dataclasses

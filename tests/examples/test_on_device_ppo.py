@@ -278,6 +278,14 @@ def test_what_was_shown_long_ago_is_known_with_a_memory_alone(tmp_path):
 
 
 @pytest.mark.slow
+def test_numbers_are_chosen_too(tmp_path):
+    settings = {"env": "pendulum", "steps": 1_500_000, "rollout": 128, "layers": 2, "discount": training.Each(0.9)}
+    rates = {"learning_rate": training.Each(0.001), "value_cost": training.Each(0.02)}
+    config = ppo.Config(**settings, **rates, agents=2, seed=90, progress=False, output=str(tmp_path))
+    assert min(ppo.main(config)["final_return"]) >= -250
+
+
+@pytest.mark.slow
 def test_devices_learn_the_same_as_one(tmp_path):
     flags = ["--agents", "8", "--steps", "4096", "--no-progress", "--learning-rate", "0.005,0.001,0.002"]
     for devices in "18":
