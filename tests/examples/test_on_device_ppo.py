@@ -208,7 +208,7 @@ def test_agents_learn_as_each_would_alone(env, kind):
 
 
 def test_a_run_ends_with_the_greedy_policy_in_games_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "LITTLE", training.LEAST_EFFORT)
+    monkeypatch.setattr(ppo, "LITTLE_EFFORT", training.LEAST_EFFORT)
     metrics = ppo.main(small(tmp_path, steps=2 * N * T, seed=7))
     assert metrics["environment_steps"] == 2 * N * T
     assert {"loss", "return", "environment_steps"} == set(metrics["curve"])
