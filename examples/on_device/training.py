@@ -336,7 +336,7 @@ def save_curve(path: pathlib.Path, config: RunSettings, metrics: dict[str, Any])
     steps, returns = np.array(steps)[shown], returns.reshape(-1, config.agents)[shown]
     of_agents = f"mean of {config.agents} agents" if config.agents > 1 else "training"
     axes.plot(steps, np.nanmean(returns, axis=1), color="tab:blue", label=f"{of_agents}, as it explores")
-    if config.agents > 1:
+    if config.agents > 1 and len(returns):
         spread = np.nanquantile(returns, [0, 0.25, 0.75, 1], axis=1)
         axes.fill_between(steps, spread[0], spread[3], color="tab:blue", alpha=0.15, lw=0, label="all agents")
         axes.fill_between(steps, spread[1], spread[2], color="tab:blue", alpha=0.3, lw=0, label="the middle half")
