@@ -30,7 +30,7 @@ def small(output="unused", **changes):
 
 
 def quickly(function):
-    options = training.LEAST if jax.default_backend() == "cpu" else None
+    options = training.LEAST_EFFORT if jax.default_backend() == "cpu" else None
     return jax.jit(function, compiler_options=options)
 
 
@@ -146,7 +146,7 @@ def test_agents_learn_as_each_would_alone():
 
 
 def test_a_run_ends_with_the_greedy_policy_in_games_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "LITTLE", training.LEAST)
+    monkeypatch.setattr(training, "LITTLE_EFFORT", training.LEAST_EFFORT)
     metrics = sac.main(small(tmp_path, steps=20 * N, seed=7))
     assert metrics["environment_steps"] == 20 * N
     assert set(metrics["curve"]) == {"critic_loss", "actor_loss", "temperature", "return", "environment_steps"}
