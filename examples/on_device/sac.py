@@ -22,7 +22,16 @@ import optax
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # examples/, where the environments are
 
 from environments import Running, auto_reset
-from on_device.training import Each, Learner, RunSettings, bounds_of_actions, episodes, find_environment, train
+from on_device.training import (
+    LITTLE_EFFORT,
+    Each,
+    Learner,
+    RunSettings,
+    bounds_of_actions,
+    episodes,
+    find_environment,
+    train,
+)
 from program import flag, start
 
 import hkx
@@ -168,7 +177,8 @@ def make_learner(config: Config) -> Learner:
         middle = jnp.tanh(jnp.tanh(mu))  # as `rlx.squashed_gaussian` has it
         return jax.vmap(lambda x: spec.minimum + half_range * (x + 1))(middle), memory
 
-    return Learner(init, update, act, lambda count: (), total, config.environments)
+    options = LITTLE_EFFORT if config.steps * config.agents <= 250_000 else None
+    return Learner(init, update, act, lambda count: (), total, config.environments, options)
 
 
 def critics_of(params: hkx.Params) -> hkx.Params:

@@ -146,7 +146,7 @@ def test_agents_learn_as_each_would_alone():
 
 
 def test_a_run_ends_with_the_greedy_policy_in_games_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "LITTLE_EFFORT", training.LEAST_EFFORT)
+    monkeypatch.setattr(sac, "LITTLE_EFFORT", training.LEAST_EFFORT)
     metrics = sac.main(small(tmp_path, steps=20 * N, seed=7))
     assert metrics["environment_steps"] == 20 * N
     assert set(metrics["curve"]) == {"critic_loss", "actor_loss", "temperature", "return", "environment_steps"}
