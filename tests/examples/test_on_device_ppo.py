@@ -19,7 +19,7 @@ from jax.flatten_util import ravel_pytree
 from on_device import ppo, training
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "examples" / "on_device" / "ppo.py"
-T, N, HIDDEN = 8, 4, 5
+T, N, HIDDEN = 6, 4, 5
 NUMBERS = {"discount": 0.9, "lambda_": 0.8, "clip": 0.02, "value_cost": 0.7, "entropy_cost": 0.3, "learning_rate": 0.03}
 CASES = [("none", True), ("gru", True), ("lstm", False)]
 
@@ -103,7 +103,8 @@ def rollout(environment, state, params, kind, discrete):
     episodes = []
     for n in range(N):
         at = jax.tree.map(lambda x, n=n: x[n], state.running.state)
-        seen, memory, begins, steps = np.float64(state.running.observation[n]), no_memory(kind), True, []
+        seen, begins, steps = np.float64(state.running.observation[n]), bool(state.begins[n]), []
+        memory = memory_before(state, n, kind)
         for t in range(T):
             head, sigma, v, memory = forward(params, seen, no_memory(kind) if begins else memory, kind)
             a = np.argmax(head + noise[t, n]) if discrete else head + sigma * noise[t, n]
@@ -126,12 +127,17 @@ def rollout(environment, state, params, kind, discrete):
     return episodes
 
 
-def loss_of(params, episodes, kind):
+def memory_before(state, n, kind):
+    memory = jax.tree.map(lambda x: np.float64(x[n]), state.memory)
+    return tuple(memory) if kind == "lstm" else memory
+
+
+def loss_of(params, episodes, before, kind):
     """The loss of all steps, and of how many the ratio of probabilities is clipped."""
     advantages = np.array([[step[-1] for step in steps] for steps in episodes])
     total, clipped = 0.0, 0
-    for steps in episodes:
-        memory = no_memory(kind)
+    for n, steps in enumerate(episodes):
+        memory = memory_before(before, n, kind)
         for seen, begins, a, log_prob, v_old, *_, advantage in steps:
             head, sigma, v, memory = forward(params, seen, no_memory(kind) if begins else memory, kind)
             ratio = np.exp(log_probability(head, sigma, a) - log_prob)
@@ -148,17 +154,21 @@ def test_an_update_is_that_of_the_equations(monkeypatch, kind, discrete):
     monkeypatch.setattr(ppo, "find_environment", lambda config: environment)
     learner = ppo.make_learner(small(memory=kind))
     numbers = {name: np.float32(x) for name, x in NUMBERS.items()}
-    before = quickly(learner.init)(jax.random.key(3), numbers)
-    after, metrics = quickly(learner.update)(before, None)
+    update = quickly(learner.update)
+    # The second update, which begins in the midst of episodes.
+    before, _ = update(quickly(learner.init)(jax.random.key(3), numbers), None)
+    assert not np.any(before.begins)
+    after, metrics = update(before, None)
     params = jax.tree.map(np.float64, before.params)
     episodes = rollout(environment, before, params, kind, discrete)
     ends = [step for steps in episodes for step in steps if step[-2]]
     assert len(ends) == 2 * N
     assert {step[6] for step in ends} == {0.0, 0.9}  # some terminate, others are truncated
     assert metrics["episodes"] == 2 * N
-    np.testing.assert_allclose(metrics["loss"], loss_of(params, episodes, kind)[0], rtol=1e-4)
-    # Adam's average of gradients after one of them holds a tenth of it.
-    gradient = ravel_pytree(params)[1](10 * np.float64(jax.tree.leaves(after.opt_state[1].mu)[0]))
+    np.testing.assert_allclose(metrics["loss"], loss_of(params, episodes, before, kind)[0], rtol=1e-4)
+    # Adam's average of gradients is a tenth of this one and nine of what it was.
+    averages = [np.float64(state.opt_state[1].mu) for state in (before, after)]
+    gradient = ravel_pytree(params)[1](10 * averages[1] - 9 * averages[0])
     rng = np.random.default_rng(0)
     for module, arrays in params.items():
         for name, x in arrays.items():
@@ -166,7 +176,7 @@ def test_an_update_is_that_of_the_equations(monkeypatch, kind, discrete):
             value, losses = x[index], []
             for moved in (value + 1e-5, value - 1e-5):
                 x[index] = moved
-                losses.append(loss_of(params, episodes, kind)[0])
+                losses.append(loss_of(params, episodes, before, kind)[0])
             x[index] = value
             numerical = (losses[0] - losses[1]) / 2e-5
             said = f"{module}/{name}{list(index)}"
@@ -175,7 +185,7 @@ def test_an_update_is_that_of_the_equations(monkeypatch, kind, discrete):
         return
     # The next epoch looks at the same steps, with what the first one has learned: there the ratios are clipped.
     twice = quickly(ppo.make_learner(small(memory=kind, epochs=2)).update)(before, None)[1]
-    second, clipped = loss_of(jax.tree.map(np.float64, after.params), episodes, kind)
+    second, clipped = loss_of(jax.tree.map(np.float64, after.params), episodes, before, kind)
     assert clipped > T * N / 4
     np.testing.assert_allclose(2 * twice["loss"] - metrics["loss"], second, rtol=2e-3, atol=1e-4)
 

@@ -95,6 +95,11 @@ def test_an_update_is_that_of_the_equations(monkeypatch):
     assert int(before.replay.size) == 32  # whole steps of all environments
     after, metrics = quickly(learner.update)(before, None)
     assert int(after.replay.size) == 36
+    for x in jax.tree.leaves(sac.critics_of(before.params)):
+        assert np.all(x == 0) or not np.any(x[0] == x[1])  # two critics
+    remembered = jax.tree.map(lambda x: np.float64(x[:36]), after.replay.items)
+    moved = np.roll(remembered.observation_tm1, 1, axis=1) + 0.3 * remembered.a_tm1.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(remembered.observation_t, moved, atol=1e-6)  # at the end of an episode too
     keys = jax.random.split(before.key, 2 + 3 + N)[2:5]
     batch = jax.tree.map(np.float64, sac.rlx.replay.uniform(64).sample(after.replay, keys[0], BATCH).items)
     assert {0.0, 1.0} == set(np.asarray(after.replay.items.discount_t[:36]).tolist())
