@@ -19,7 +19,7 @@ from jax.flatten_util import ravel_pytree
 from on_device import ppo, training
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "examples" / "on_device" / "ppo.py"
-T, N, HIDDEN = 6, 4, 5
+T, N, HIDDEN = 7, 4, 5
 NUMBERS = {"discount": 0.9, "lambda_": 0.8, "clip": 0.02, "value_cost": 0.7, "entropy_cost": 0.3, "learning_rate": 0.03}
 CASES = [("none", True), ("gru", True), ("lstm", False)]
 
