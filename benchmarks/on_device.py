@@ -105,7 +105,7 @@ def rejax() -> dict[str, float]:
     return {
         "cart-pole by PPO, compile CPU s": compile_ppo,
         "cart-pole by PPO, run CPU s": run_ppo,
-        "cart-pole by DQN, 1 environment, steps a CPU s": trained("dqn", "CartPole-v1", 4_096)[2],
+        "cart-pole by DQN, 1 environment, steps a CPU s": trained("dqn", "CartPole-v1", 20_000)[2],
         "cart-pole by DQN, 10 environments, steps a CPU s": trained("dqn", "CartPole-v1", 50_000, **ten)[2],
         "Breakout (MinAtar), steps a CPU s": trained("ppo", "Breakout-MinAtar", 2**18, **breakout)[2],
     }

@@ -329,8 +329,9 @@ def save_curve(path: pathlib.Path, config: RunSettings, metrics: dict[str, Any])
     """Draws the return of training: the mean over agents, and between which values they lie."""
     from matplotlib.figure import Figure  # imported here because nothing before the end of training needs it
 
-    figure = Figure(figsize=(7.5, 4.5), layout="constrained")
+    figure = Figure(figsize=(7.5, 4.5))
     axes = figure.subplots()
+    figure.subplots_adjust(left=0.1, right=0.97, top=0.93, bottom=0.2)  # a tenth of a second sooner than by itself
     steps, returns = metrics["curve"]["environment_steps"], np.array(metrics["curve"]["return"], float)
     shown = ~np.isnan(returns).all(axis=1) if steps else []
     steps, returns = np.array(steps)[shown], returns.reshape(-1, config.agents)[shown]
@@ -344,7 +345,7 @@ def save_curve(path: pathlib.Path, config: RunSettings, metrics: dict[str, Any])
     axes.plot([metrics["environment_steps"]] * len(final), final, "o", color="tab:orange", label="greedy, at the end")
     axes.set(title=f"{pathlib.Path(sys.argv[0]).stem} on {config.env}", xlabel="environment steps", ylabel="return")
     axes.grid(alpha=0.3)
-    figure.legend(loc="outside lower center", ncols=4, frameon=False, fontsize="small")
+    figure.legend(loc="lower center", ncols=4, frameon=False, fontsize="small")
     write_whole(path, lambda unfinished: figure.savefig(unfinished, dpi=120))
 
 

@@ -30,6 +30,10 @@ class Replay(NamedTuple):
     - `update_priorities(state, indices, priorities)`: the state with new priorities, [B] each, for items by the indices
       of a `Sample`. It changes nothing where no priorities are kept. An index of no item changes nothing.
 
+    So that XLA copies nothing in a compiled program: add before you sample in each step, and keep the state out of what
+    a `jax.lax.cond` returns, which `jax.vmap` makes a choice between two whole states. Its branches may read the state
+    and return indices, -1 where nothing was learnt, for `update_priorities` behind it; the second example does so.
+
     Example:
       >>> import jax, jax.numpy as jnp
       >>> import rlx
@@ -41,6 +45,25 @@ class Replay(NamedTuple):
       (True, False)
       >>> replay.sample(state, jax.random.key(0), n=2).items["r_t"].shape
       (2,)
+
+      >>> replay = rlx.replay.prioritised(capacity=1000, exponent=0.6, beta=0.4)
+      >>> def step(carry, key):  # learns the mean reward once there are 64
+      ...     state, mean = carry
+      ...     state = replay.add_batch(state, {"r_t": 3 + jax.random.normal(key, [8])})
+      ...     def learn(mean):
+      ...         items, indices, weights = replay.sample(state, key, n=32)
+      ...         td_error = items["r_t"] - mean
+      ...         return mean + 0.1 * jnp.mean(weights * td_error), indices, jnp.abs(td_error)
+      ...     def skip(mean):
+      ...         return mean, jnp.full(32, -1), jnp.zeros(32)
+      ...     mean, indices, priorities = jax.lax.cond(replay.can_sample(state, 64), learn, skip, mean)
+      ...     return (replay.update_priorities(state, indices, priorities), mean), mean
+      >>> @jax.jit
+      ... def train(key):
+      ...     return jax.lax.scan(step, (replay.init({"r_t": 0.0}), 0.0), jax.random.split(key, 200))[1]
+      >>> means = train(jax.random.key(0))
+      >>> bool(means[6] == 0), bool(abs(means[-1] - 3) < 0.5)
+      (True, True)
     """
 
     init: Callable[..., Any]

@@ -49,8 +49,9 @@ def reservoir(capacity: int) -> Replay:
       >>> replay = rlx.replay.reservoir(capacity=3)
       >>> state = replay.init(0, jax.random.key(0))
       >>> state = replay.add_batch(state, jnp.arange(10))
-      >>> sorted(set(replay.sample(state, jax.random.key(1), n=100).items.tolist()))
-      [2, 4, 8]
+      >>> held = set(replay.sample(state, jax.random.key(1), n=100).items.tolist())
+      >>> len(held), held <= set(range(10))
+      (3, True)
     """
     capacity = whole_number("replay.reservoir", "capacity", capacity, "a positive number of items")
     # Parts of functions of this module can be pickled, functions made here could not.

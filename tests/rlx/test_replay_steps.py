@@ -254,34 +254,56 @@ def test_a_reservoir_goes_on_where_its_count_ends():
     assert replay.can_sample(state, 2)
 
 
+# By kind, from about how many steps to hold, the replay, its item, and what else `init` takes.
 STEPS = {
-    "sequences": lambda: (rlx.replay.sequences(300_000, 20, 10, R2D2), {"x": jnp.zeros([4, 8])}),
-    "uniform sequences": lambda: (rlx.replay.sequences(300_000, 20, 1), {"x": jnp.zeros([4, 8])}),
-    "n_step": lambda: (
-        rlx.replay.n_step(R2D2(1_000_003), 3),
+    "sequences": lambda size: (rlx.replay.sequences(size // 4, 5, 2, R2D2), {"x": jnp.zeros([4, 8])}, ()),
+    "uniform sequences": lambda size: (rlx.replay.sequences(size // 4, 5, 1), {"x": jnp.zeros([4, 8])}, ()),
+    "n_step": lambda size: (
+        rlx.replay.n_step(R2D2(size), 3),
         Transition(jnp.zeros([4, 8]), jnp.zeros(4, jnp.int32), jnp.zeros(4), jnp.zeros(4), jnp.zeros([4, 8])),
+        (),
     ),
-    "reservoir": lambda: (rlx.replay.reservoir(1_000_003), {"x": jnp.zeros(8)}),
-}  # fmt: skip
+    "reservoir": lambda size: (rlx.replay.reservoir(size), {"x": jnp.zeros(8)}, (jax.random.key(0),)),
+}
 
 
-@pytest.mark.parametrize("kind", STEPS)
-def test_these_are_changed_in_place_too(kind):
-    replay, item = STEPS[kind]()
-    more = (jax.random.key(0),) if kind == "reservoir" else ()
-    state = jax.eval_shape(lambda: replay.init(item, *more))
+def steps_in_a_scan(replay, item, state, key):
+    """Ten steps that add, draw and set priorities."""
 
     def step(state, key):
-        batch = jax.tree.map(lambda x: jnp.ones((5, *x.shape), x.dtype), item)
+        batch = jax.tree.map(lambda x: jax.random.uniform(key, (5, *x.shape)).astype(x.dtype), item)
         state = replay.add_batch(state, batch)
         sample = replay.sample(state, key, 32)
         losses = sum(x.reshape(32, -1).sum(1) for x in jax.tree.leaves(sample.items)) * sample.weights
         return replay.update_priorities(state, sample.indices, jnp.abs(losses)), losses.mean()
 
-    loop = jax.jit(lambda state, key: jax.lax.scan(step, state, jax.random.split(key, 10)), donate_argnums=0)
-    memory = loop.lower(state, jax.random.key(0)).compile().memory_analysis()
+    return jax.lax.scan(step, state, jax.random.split(key, 10))
+
+
+@pytest.mark.parametrize("kind", STEPS)
+def test_these_are_changed_in_place_too(kind):
+    replay, item, more = STEPS[kind](1_000_003)
+    state = jax.eval_shape(lambda: replay.init(item, *more))
+    loop = jax.jit(functools.partial(steps_in_a_scan, replay, item), donate_argnums=0)
+    program = loop.lower(state, jax.random.key(0)).compile()
+    memory = program.memory_analysis()
     assert memory.alias_size_in_bytes > 32e6
     assert memory.temp_size_in_bytes < 200e3
+    assert program.cost_analysis()["flops"] < 1e6  # nothing is computed with each of them
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", STEPS)
+def test_a_vmap_over_replays_is_one_at_a_time_and_64_bits_change_no_dtype(kind):
+    with jax.enable_x64(True):
+        replay, item, more = STEPS[kind](40)
+        run = functools.partial(steps_in_a_scan, replay, item, replay.init(item, *more))
+        keys = jax.random.split(jax.random.key(1), 3)
+        many = jax.jit(jax.vmap(run))(keys)
+        one = jax.jit(run)(keys[1])
+    for x, y in zip(jax.tree.leaves(many), jax.tree.leaves(one), strict=True):
+        if not jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            np.testing.assert_allclose(x[1], y, rtol=1e-6)
 
 
 WRONG = [
@@ -335,5 +357,5 @@ def test_items_without_an_axis_of_environments_are_named():
 
 @pytest.mark.parametrize("kind", STEPS)
 def test_they_can_be_pickled(kind):
-    replay, _ = STEPS[kind]()
+    replay, *_ = STEPS[kind](40)
     assert pickle.loads(pickle.dumps(replay)).init.func is replay.init.func
