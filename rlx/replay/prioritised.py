@@ -30,9 +30,12 @@ def prioritised(capacity: int, exponent: ArrayLike, beta: ArrayLike) -> Replay:
 
     A new item has the highest priority so far, at first 1. An item of priority 0 is never drawn, whatever the exponent.
     A priority that is negative, NaN or infinite is an error where its value is known; where it is traced, it changes
-    nothing. Of several priorities for one item in one update the highest counts. Draws are stratified: the sum of
-    priorities is cut into n parts, and one item is drawn from each; any part of the sample is spread over the replay as
-    the whole is. Where nothing can be drawn, since the replay is empty or all priorities are 0, weights are 0.
+    nothing. One so high that the sum of N of them overflows counts as the highest of which it does not. Of several
+    priorities for one item in one update the highest counts.
+
+    Draws are stratified: the sum of priorities is cut into n parts, and one item is drawn from each; any part of the
+    sample is spread over the replay as the whole is. Where nothing can be drawn, since the replay is empty or all
+    priorities are 0, weights are 0.
 
     Args:
       capacity: how many items it holds, a positive Python integer.
@@ -106,9 +109,11 @@ def _can_sample(state: PrioritisedState, n: int = 1) -> Array:
 def _update_priorities(
     exponent: ArrayLike, state: PrioritisedState, indices: ArrayLike, priorities: ArrayLike
 ) -> PrioritisedState:
+    capacity = length_of(state.ring.items)
     indices, priorities = as_priorities(indices, priorities)
     priorities = priorities.astype(jnp.float32)
     counts = (indices >= 0) & (indices < state.ring.size) & (priorities >= 0) & (priorities < jnp.inf)
-    masses = jnp.where(priorities > 0, priorities ** jnp.asarray(exponent, jnp.float32), 0)
-    tree = put(state.tree, length_of(state.ring.items), jnp.where(counts, indices, NOWHERE), masses)
+    most = jnp.finfo(jnp.float32).max / (2 * capacity)  # the sum of so many stays finite
+    masses = jnp.where(priorities > 0, jnp.minimum(priorities ** jnp.asarray(exponent, jnp.float32), most), 0)
+    tree = put(state.tree, capacity, jnp.where(counts, indices, NOWHERE), masses)
     return PrioritisedState(state.ring, tree, jnp.maximum(state.highest, jnp.max(masses, where=counts, initial=0)))

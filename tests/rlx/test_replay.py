@@ -235,6 +235,14 @@ def test_with_priorities_of_zero_alone_nothing_can_be_drawn():
     assert replay.can_sample(state, n=4) and (replay.sample(state, jax.random.key(0), n=300).items == 2).all()
 
 
+def test_the_sum_of_huge_priorities_stays_finite():
+    replay = compiled("proportional", 8)
+    state = replay.add_batch(replay.init(0), jnp.arange(4))
+    state = replay.update_priorities(state, jnp.arange(4), jnp.array([3e38, 3e38, 1.0, 3e38]))
+    state = replay.add_batch(state, jnp.arange(4))
+    np.testing.assert_allclose(shares(replay, state, 12), np.array([1, 1, 0, 1, 1, 1, 1, 1]) / 7, atol=1e-3)
+
+
 def test_sums_do_not_drift_over_many_updates():
     replay = rlx.replay.prioritised(1000, exponent=1.0, beta=0.0)
 
