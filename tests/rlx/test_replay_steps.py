@@ -31,9 +31,9 @@ def sequences_held(steps, capacity, length, period):
     "make_replay, capacity, length, period, batch",
     [
         (rlx.replay.uniform, 8, 3, 1, 1),
-        (rlx.replay.uniform, 9, 4, 3, 9),
-        (rlx.replay.uniform, 7, 2, 5, 1),
         (R2D2, 10, 4, 2, 3),
+        pytest.param(rlx.replay.uniform, 9, 4, 3, 9, marks=pytest.mark.slow),
+        pytest.param(rlx.replay.uniform, 7, 2, 5, 1, marks=pytest.mark.slow),
         pytest.param(R2D2, 12, 5, 2, 4, marks=pytest.mark.slow),
         pytest.param(R2D2, 6, 6, 1, 4, marks=pytest.mark.slow),
         pytest.param(R2D2, 11, 3, 4, 2, marks=pytest.mark.slow),
@@ -65,6 +65,7 @@ def one_by_one(replay, state, steps):
     return jax.lax.scan(lambda state, step: (replay.add(state, step), None), state, steps)[0]
 
 
+@pytest.mark.slow
 def test_sequences_by_batches_of_any_size_are_those_by_single_steps():
     replay = rlx.replay.sequences(20, 5, 2)
     sample = jax.jit(lambda state, key: replay.sample(state, key, 300).items)
@@ -132,7 +133,13 @@ def random_steps(times, environments, seed, truncated=True):
 
 
 @pytest.mark.parametrize(
-    "n, batches, truncated", [(1, (2, 2), True), (3, (1, 1, 1, 1, 5), True), (5, (3, 3, 9), True), (4, (9,), False)]
+    "n, batches, truncated",
+    [
+        (3, (1, 1, 1, 1, 5), True),
+        (4, (9,), False),
+        pytest.param(1, (2, 2), True, marks=pytest.mark.slow),
+        pytest.param(5, (3, 3, 9), True, marks=pytest.mark.slow),
+    ],
 )
 def test_n_step_transitions_are_those_of_a_loop(n, batches, truncated):
     steps = random_steps(sum(batches), 3, seed=sum(batches) + n, truncated=truncated)
@@ -200,7 +207,7 @@ def held_often(make_state, runs, items, capacity):
     return held.sum(0), held.T @ held
 
 
-@pytest.mark.parametrize("batches", [[2, 7, 3], [5, 0, 7]], ids=str)
+@pytest.mark.parametrize("batches", [[2, 7, 3], pytest.param([5, 0, 7], marks=pytest.mark.slow)])
 def test_each_item_is_held_by_a_reservoir_with_the_same_probability(batches):
     replay = rlx.replay.reservoir(4)
 
@@ -280,7 +287,7 @@ def steps_in_a_scan(replay, item, state, key):
     return jax.lax.scan(step, state, jax.random.split(key, 10))
 
 
-@pytest.mark.parametrize("kind", STEPS)
+@pytest.mark.parametrize("kind", [pytest.param("sequences", marks=pytest.mark.slow), *list(STEPS)[1:]])
 def test_these_are_changed_in_place_too(kind):
     replay, item, more = STEPS[kind](1_000_003)
     state = jax.eval_shape(lambda: replay.init(item, *more))
