@@ -129,6 +129,7 @@ def _add_batch(settings: _Settings, state: SequencesState, items: PyTree) -> Seq
 
 def _push(settings: _Settings, state: SequencesState, items: PyTree) -> SequencesState:
     capacity, length, period, _ = settings
+    ring, _ = push(state.ring, items)
     steps = length_of(items)
     completed = jnp.maximum((steps - state.wait) // period + 1, 0)
     # The last ones of those that so many steps may complete; the first are numbered below 0 where it is one less.
@@ -139,7 +140,6 @@ def _push(settings: _Settings, state: SequencesState, items: PyTree) -> Sequence
     start = Start(jnp.repeat(place, environments), jnp.tile(jnp.arange(environments, dtype=jnp.int32), most))
     replay = settings.replay_of_starts(environments)
     starts = replay.add_batch(state.starts, start, jnp.repeat(number >= 0, environments))
-    ring, _ = push(state.ring, items)
     return SequencesState(ring, state.wait + completed * period - steps, starts)
 
 

@@ -271,7 +271,7 @@ def learning(replay, state, x):
     return replay.update_priorities(state, sample.indices, 1.0 + sample.items["i"] % 7), sample
 
 
-@EACH
+@pytest.mark.parametrize("kind", [pytest.param("uniform", marks=pytest.mark.slow), "prioritised"])
 def test_jit_is_eager_scan_is_a_loop_and_vmap_is_one_replay_at_a_time(kind):
     step = functools.partial(learning, KINDS[kind](7))
     init = KINDS[kind](7).init({"i": 0})
