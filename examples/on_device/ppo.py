@@ -30,11 +30,12 @@ from on_device.training import (
     Learner,
     RunSettings,
     bounds_of_actions,
+    check_minibatches,
     episodes,
     find_environment,
     train,
 )
-from program import BadFlag, flag, start
+from program import flag, start
 
 import hkx
 import rlx
@@ -67,9 +68,7 @@ class Config(RunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.environments % self.minibatches:
-            wrong = f"{self.environments} environments cannot be divided into {self.minibatches} minibatches"
-            raise BadFlag(f"argument --minibatches: {wrong}; give a divisor of {self.environments}")
+        check_minibatches(self)
 
 
 class State(NamedTuple):

@@ -27,12 +27,13 @@ from on_device.training import (
     Each,
     Learner,
     RunSettings,
+    check_minibatches,
     episodes,
     find_environment,
     number_of_actions,
     train,
 )
-from program import BadFlag, flag, start
+from program import flag, start
 
 import hkx
 import rlx
@@ -56,9 +57,7 @@ class Config(RunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.environments % self.minibatches:
-            wrong = f"{self.environments} environments cannot be divided into {self.minibatches} minibatches"
-            raise BadFlag(f"argument --minibatches: {wrong}; give a divisor of {self.environments}")
+        check_minibatches(self)
 
 
 class State(NamedTuple):

@@ -99,6 +99,13 @@ def bounds_of_actions(config: RunSettings, environment: Environment) -> specs.Bo
     return spec
 
 
+def check_minibatches(config: Any) -> None:
+    """Whether the environments can be divided among the minibatches."""
+    if config.environments % config.minibatches:
+        wrong = f"{config.environments} environments cannot be divided into {config.minibatches} minibatches"
+        raise BadFlag(f"argument --minibatches: {wrong}; give a divisor of {config.environments}")
+
+
 AnySettings = TypeVar("AnySettings", bound=RunSettings)
 
 
@@ -246,14 +253,15 @@ class Run:
             if settings.get(name) != value:
                 was = f"{as_flag(name)} was {settings.get(name)} there, and is {value} now"
                 raise BadFlag(f"argument --resume: {self.checkpoint} is of another run: {was}")
-        like = named_arrays(shapes)
+        like = jax.eval_shape(named_arrays, shapes)
         if {name: (x.shape, x.dtype) for name, x in arrays.items()} != {n: (x.shape, x.dtype) for n, x in like.items()}:
             raise BadFlag(f"argument --resume: {self.checkpoint} holds the arrays of another learner")
-        leaves = [
-            jax.random.wrap_key_data(arrays[name]) if is_key(leaf) else arrays[name]
-            for name, leaf in zip(like, jax.tree.leaves(shapes), strict=True)
-        ]
-        self.state = divide(self.config, jax.tree.unflatten(jax.tree.structure(shapes), leaves))
+
+        def saved(path: Any, shape: Any) -> Any:
+            array = arrays[jax.tree_util.keystr(path)]
+            return jax.random.wrap_key_data(array) if is_key(shape) else array
+
+        self.state = divide(self.config, jax.tree.map_with_path(saved, shapes))
 
     def evaluate(self, compiled: Compiler) -> list[float]:
         """The mean return of each agent over greedy episodes."""
@@ -275,12 +283,7 @@ class Run:
 def named_arrays(tree: Any) -> dict[str, Any]:
     """The arrays of a tree by their paths; of keys, their bits."""
     leaves = jax.tree.leaves_with_path(tree)
-    bits = (
-        partial(jax.eval_shape, jax.random.key_data)
-        if any(isinstance(x, jax.ShapeDtypeStruct) for _, x in leaves)
-        else jax.random.key_data
-    )
-    return {jax.tree_util.keystr(path): bits(x) if is_key(x) else x for path, x in leaves}
+    return {jax.tree_util.keystr(path): jax.random.key_data(x) if is_key(x) else x for path, x in leaves}
 
 
 def is_key(x: Any) -> bool:
