@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -71,16 +70,22 @@ def _has_effects(eqn: JaxprEqn) -> bool:
 def _inputs(eqn: JaxprEqn, wanted: Collection[Any]) -> set[Any]:
     """The variables that the wanted outputs of an equation depend on."""
     outputs = [v in wanted for v in eqn.outvars]
-    rule = None if eqn.effects else _RULES.get(eqn.primitive.name)
-    matters = [True] * len(eqn.invars)
-    if rule is not None:
-        with contextlib.suppress(KeyError):  # another JAX, with other parameters: then all inputs may matter
-            matters = rule(eqn, outputs)
+    rule = None if eqn.effects or not understood(eqn) else _RULES[eqn.primitive.name]
+    matters = [True] * len(eqn.invars) if rule is None else rule(eqn, outputs)
     return {
         v
         for v, m in zip(eqn.invars, matters, strict=True)
         if not isinstance(v, Literal) and (m or not _has_zeros(v.aval))
     }
+
+
+def understood(eqn: JaxprEqn) -> bool:
+    """Whether it is known what each output of an equation with programs in it depends on.
+
+    What JAX calls such operations, and the parts of them, is nothing that it promises. Where it says otherwise than is
+    known here, each output is held to depend on all inputs: that is right too, and only takes longer.
+    """
+    return eqn.primitive.name in _RULES and set(_PARTS.get(eqn.primitive.name, ())) <= set(eqn.params)
 
 
 def _has_zeros(aval: Any) -> bool:
@@ -109,7 +114,10 @@ def _of_loop(program: Any, consts: int, carry: list[bool], others: Sequence[bool
 
 
 def _scan(eqn: JaxprEqn, outputs: list[bool]) -> list[bool]:
-    consts, size = eqn.params["num_consts"], eqn.params["num_carry"]
+    body = getattr(eqn.params["jaxpr"], "jaxpr", eqn.params["jaxpr"])
+    size = sum(v.aval.ndim == of_step.aval.ndim for v, of_step in zip(eqn.outvars, body.outvars, strict=True))
+    sliced = sum(v.aval.ndim != of_step.aval.ndim for v, of_step in zip(eqn.invars, body.invars, strict=True))
+    consts = len(eqn.invars) - size - sliced
     inputs, carry = _of_loop(eqn.params["jaxpr"], consts, outputs[:size], outputs[size:])
     return [*inputs[:consts], *carry, *inputs[consts + size :]]
 
@@ -131,7 +139,12 @@ def _call(eqn: JaxprEqn, outputs: list[bool]) -> list[bool]:
     return _of_program(next(iter(jaxprs_in_params(eqn.params))), outputs)
 
 
-_CALLS = ("jit", "closed_call", "checkpoint", "custom_jvp_call", "custom_vjp_call")
+_CALLS = ("jit", "closed_call", "remat2", "custom_jvp_call", "custom_vjp_call")
+_PARTS = {
+    "scan": ("jaxpr",),
+    "while": ("cond_nconsts", "cond_jaxpr", "body_nconsts", "body_jaxpr"),
+    "cond": ("branches",),
+}
 _RULES: dict[str, Callable[[JaxprEqn, list[bool]], list[bool]]] = {
     "scan": _scan,
     "while": _while,

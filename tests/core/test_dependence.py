@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import hkx
+from hkx.core import dependence
 from hkx.core.creation import run_initialising
-from hkx.core.dependence import needed, needed_inputs
+from hkx.core.dependence import needed, needed_inputs, understood
 
 HUGE = 10**9  # rows of eight numbers in float32: 32 GB
 
@@ -116,3 +117,37 @@ def test_what_has_effects_is_kept_with_all_it_needs():
     assert len(kept) == 2
     assert any(eqn.effects for eqn in kept)
     assert inputs_for(f, (True, False), 1.0, 2.0) == [True, True]
+
+
+def custom(x):
+    f = jax.custom_jvp(lambda x: 2 * x)
+    f.defjvps(lambda tangent, out, x: 2 * tangent)
+    g = jax.custom_vjp(lambda x: 3 * x)
+    g.defvjp(lambda x: (g(x), None), lambda _, cotangent: (3 * cotangent,))
+    return f(x) + g(x)
+
+
+@pytest.mark.parametrize(
+    ("f", "operations"),
+    [
+        (lambda x: jax.lax.scan(lambda c, y: (c, y), x, None, length=2)[0], {"scan"}),
+        (lambda x: jax.lax.fori_loop(0, x.astype(int), lambda _, y: y, x), {"while"}),
+        (lambda x: jax.lax.cond(x > 0, lambda x: x, lambda x: -x, x), {"cond"}),
+        (jax.jit(lambda x: x + 1), {"jit"}),
+        (jax.checkpoint(lambda x: jnp.sin(x)), {"remat2"}),
+        (custom, {"custom_jvp_call", "custom_vjp_call"}),
+    ],
+)
+def test_what_jax_calls_its_operations_is_what_is_known_here(f, operations):
+    """Fails where another JAX says otherwise: results stay right, and `init` computes more than it needs."""
+    equations = [e for e in jax.make_jaxpr(f)(1.0).eqns if understood(e)]
+    assert {e.primitive.name for e in equations} == operations
+
+
+def test_what_is_not_understood_needs_all_its_inputs(monkeypatch):
+    def f(a, b):
+        return jax.lax.scan(lambda c, _: ((c[0] + 1, c[1] + 1), None), (a, b), None, length=2)[0]
+
+    assert inputs_for(f, (True, False), 1.0, 1.0) == [True, False]
+    monkeypatch.setitem(dependence._PARTS, "scan", ("a parameter that this JAX does not have",))
+    assert inputs_for(f, (True, False), 1.0, 1.0) == [True, True]
