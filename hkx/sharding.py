@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import jax
@@ -21,7 +21,6 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from hkx.core.errors import ShardingRuleError, UnevenBatchError
-from hkx.core.frame import local
 
 __all__ = ["Rules", "global_batch", "optimizer_shardings", "replicate", "shard_batch", "sharded_init", "shardings",
            "unreplicate"]  # fmt: skip
@@ -200,28 +199,40 @@ class sharded_init(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         program, arrays = self._program(args, kwargs)
-        with _into_shards():
-            return program(arrays)
+        return program(arrays)
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Lowered:
         """The program that makes the arrays, not compiled yet; the arguments are those of `init`."""
         program, arrays = self._program(args, kwargs)
-        with _into_shards():
-            return program.lower(arrays)
+        return program.lower(arrays)
 
     def _program(self, args: Any, kwargs: Any) -> tuple[jax.stages.Wrapped, list[Any]]:
         leaves, structure = jax.tree.flatten((args, kwargs))
         are_arrays = [isinstance(leaf, (jax.Array, np.ndarray)) for leaf in leaves]
+        others = tuple(None if is_array else (leaf,) for is_array, leaf in zip(are_arrays, leaves, strict=True))
         mesh = next((s.mesh for s in jax.tree.leaves(self._shardings) if isinstance(s, NamedSharding)), None)
-
-        def run(arrays: list[Any]) -> R:
-            given = iter(arrays)
-            filled = [next(given) if is_array else leaf for is_array, leaf in zip(are_arrays, leaves, strict=True)]
-            args, kwargs = jax.tree.unflatten(structure, filled)
-            return self._init(*args, **kwargs)  # type: ignore[call-arg]
-
         arrays = [_on_mesh(leaf, mesh) for is_array, leaf in zip(are_arrays, leaves, strict=True) if is_array]
-        return jax.jit(run, out_shardings=self._shardings), arrays
+        return jax.jit(_of_arrays(self._init, structure, others), out_shardings=self._shardings), arrays
+
+
+_functions: weakref.WeakKeyDictionary[Any, dict[Any, Callable[..., Any]]] = weakref.WeakKeyDictionary()
+
+
+def _of_arrays(init: Any, structure: Any, others: tuple[tuple[Any] | None, ...]) -> Callable[[list[Any]], Any]:
+    """`init` as a function of its arrays alone; the same one for the same others, whose program JAX then knows."""
+    place = structure, others, tuple(type(other[0]) for other in others if other)  # True equals 1
+    try:
+        hash(place)
+        known, function = _functions.setdefault(init, {}), weakref.ref(init)
+    except TypeError:  # it cannot be hashed, or not be referred to weakly
+        known, place, function = {}, None, lambda: init
+
+    def run(arrays: list[Any]) -> Any:
+        given = iter(arrays)
+        args, kwargs = jax.tree.unflatten(structure, [other[0] if other else next(given) for other in others])
+        return function()(*args, **kwargs)
+
+    return known.setdefault(place, run)
 
 
 def _on_mesh(x: Any, mesh: Any) -> Any:
@@ -232,15 +243,6 @@ def _on_mesh(x: Any, mesh: Any) -> Any:
 
 def _devices(mesh: Mesh) -> set[Any]:
     return NamedSharding(mesh, PartitionSpec()).device_set
-
-
-@contextmanager
-def _into_shards() -> Iterator[None]:
-    before, local.into_shards = local.into_shards, True
-    try:
-        yield
-    finally:
-        local.into_shards = before
 
 
 def optimizer_shardings(opt_state: Any, params: Any, shardings: Any) -> Any:

@@ -299,7 +299,6 @@ class _Local(threading.local):
     def __init__(self) -> None:
         self.frames: list[Frame] = []
         self.on_shapes = False  # whether the running `init` was given shapes in place of arrays
-        self.into_shards = False  # whether initial values are made by a program that is divided over devices
         self.hooks: Mapping[str, tuple[Callable[..., Any], ...]] = {}
         self.lifted_prefix: str | None = None
         self.draws = 0  # how often `next_rng_key` was called, in order that calls can be counted

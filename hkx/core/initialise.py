@@ -9,6 +9,7 @@ that is a costly forward pass. What nothing created depends on is neither compil
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import weakref
 from collections.abc import Callable, Sequence
@@ -29,16 +30,26 @@ from jax.extend.core import (
     jaxpr_as_fun,
     jaxprs_in_params,
 )
-from jax.interpreters import ad, batching
+from jax.interpreters import ad, batching, mlir
 
 from hkx.core.buffers import reads_what_may_change
 from hkx.core.cost import work
 from hkx.core.dependence import needed, needed_inputs, without_effects_of
 from hkx.core.errors import HkxError, JaxUsageError
-from hkx.core.frame import current_frame, local, recording
+from hkx.core.frame import current_frame, recording
 from hkx.core.init_errors import AbstractInitError
 from hkx.core.rng import is_key_of_own_type, is_typed_key, split_key
-from hkx.core.sampling import Draw, can_share_program, constant, sample, sample_all, split_chain
+from hkx.core.sampling import (
+    Draw,
+    can_share_program,
+    constant,
+    for_each_key,
+    key_batch,
+    running_recorder,
+    sample,
+    sample_all,
+    split_chain,
+)
 from hkx.core.types import Array
 
 Tree = dict[str, dict[str, Any]]
@@ -57,40 +68,47 @@ def _aval(shape: tuple[int, ...], dtype: Any) -> Any:
     return jax.core.ShapedArray(shape, np.dtype(dtype))
 
 
-draw_p.def_abstract_eval(lambda key, *, draw: _aval(draw.shape, draw.dtype))
-draw_p.def_impl(lambda key, *, draw: sample(draw, key))
-split_p.def_impl(lambda key, *, num: split_key(key, num))
-fill_p.def_impl(lambda *, shape, dtype, value: jnp.full(shape, value, dtype))
+def _draw(keys: Array, *, draw: Draw) -> Array:
+    return for_each_key(functools.partial(sample, draw), keys)
+
+
+def _split(keys: Array, *, num: int) -> Sequence[Array]:
+    return _split_each(keys, num) if key_batch(keys) else split_key(keys, num)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _split_each(keys: Array, num: int) -> Sequence[Array]:
+    return for_each_key(functools.partial(split_key, num=num), keys)
+
+
+def _fill(*, shape: tuple[int, ...], dtype: Any, value: int) -> Array:
+    return jnp.full(shape, value, dtype)
+
+
+def _keys_to_the_front(args: Any, dims: Any) -> Array:
+    return jnp.moveaxis(args[0], dims[0], 0)
+
+
+draw_p.def_abstract_eval(lambda keys, *, draw: _aval((*key_batch(keys), *draw.shape), draw.dtype))
+split_p.def_abstract_eval(lambda keys, *, num: [keys] * num)
 fill_p.def_abstract_eval(lambda *, shape, dtype, value: _aval(shape, dtype))
-split_p.def_abstract_eval(lambda key, *, num: [key] * num)
 argument_p.def_abstract_eval(lambda *, shape, dtype: jax.core.ShapedArray(shape, dtype))
 example_p.def_abstract_eval(lambda value: _aval(value.shape, value.dtype))
-
-
-def _draw_batched(args: Any, dims: Any, *, draw: Draw) -> tuple[Any, int]:
-    """Under `vmap` with a key for each call: one draw for each key, so that all are sampled together."""
-    keys = jnp.moveaxis(args[0], dims[0], 0)
-    if not keys.shape[0]:
-        return jnp.zeros((0, *draw.shape), draw.dtype), 0
-    return jnp.stack([draw_p.bind(key, draw=draw) for key in keys]), 0
-
-
-def _split_batched(args: Any, dims: Any, *, num: int) -> tuple[list[Any], list[int]]:
-    keys = jnp.moveaxis(args[0], dims[0], 0)
-    if not keys.shape[0]:
-        return [keys] * num, [0] * num
-    split = [split_p.bind(key, num=num) for key in keys]
-    return [jnp.stack(column) for column in zip(*split, strict=True)], [0] * num
-
-
-def _example_jvp(values: Any, tangents: Any) -> tuple[Any, Any]:
-    return example_p.bind(*values), tangents[0]
-
-
-ad.primitive_jvps[example_p] = _example_jvp
+# They may stand in any program, of a loop say, that is then compiled as it is.
+for primitive, computed in ((draw_p, _draw), (split_p, _split), (fill_p, _fill), (example_p, lambda value: value)):
+    primitive.def_impl(computed)
+    mlir.register_lowering(primitive, mlir.lower_fun(computed, multiple_results=primitive.multiple_results))
+# Under `vmap` with a key for each call all draws are one, which takes as long to record for a thousand as for two.
+batching.primitive_batchers[draw_p] = lambda args, dims, *, draw: (
+    draw_p.bind(_keys_to_the_front(args, dims), draw=draw),
+    0,
+)
+batching.primitive_batchers[split_p] = lambda args, dims, *, num: (
+    split_p.bind(_keys_to_the_front(args, dims), num=num),
+    [0] * num,
+)
 batching.primitive_batchers[example_p] = lambda args, dims: (example_p.bind(*args), dims[0])
-batching.primitive_batchers[draw_p] = _draw_batched
-batching.primitive_batchers[split_p] = _split_batched
+ad.primitive_jvps[example_p] = lambda values, tangents: (example_p.bind(*values), tangents[0])
 
 _MADE_ANYWAY = (draw_p, fill_p, split_p)
 _NEEDS_VALUES = (
@@ -108,8 +126,7 @@ class Recorder:
     def __init__(self, key: Array | None):
         self.key = key
         self.trace: weakref.ref[Any] | None = None  # the abstract run's, while that lasts and where it stays alive
-        # The shared program fills one buffer for all draws, and a buffer is whole on every device.
-        self.shares_program = key is not None and can_share_program(key) and not local.into_shards
+        self.shares_program = key is not None and can_share_program(key)
         self.has_values = not recording()  # whether `init` itself is not being traced
         # Whoever brings key types of their own may see their `split` run: as often as in an ordinary run, and at once.
         self.splits_at_once = self.has_values and key is not None and is_key_of_own_type(key)
@@ -265,15 +282,16 @@ class _Taken(NamedTuple):
 
 
 def _key_data(keys: Sequence[Any]) -> Any:
-    """uint32[n, 2]: what some keys consist of, by NumPy, or traced if one of them is."""
+    """uint32[n, 2]: what some keys, and arrays of keys, consist of, by NumPy, or traced if one of them is."""
     first = keys[0]
     if isinstance(first, _Taken) and all(isinstance(k, _Taken) and k.keys is first.keys for k in keys):
         data = jax.random.key_data(first.keys)
         data = data if isinstance(data, jax.core.Tracer) else np.asarray(data)
         return data[tuple(np.array([k.place for k in keys]).T)]
     data = [jax.random.key_data(k.array() if isinstance(k, _Taken) else k) for k in keys]
+    data = [k.reshape(-1, k.shape[-1]) for k in data]
     traced = any(isinstance(k, jax.core.Tracer) for k in data)
-    return jnp.stack(data) if traced else np.stack([np.asarray(k) for k in data])
+    return jnp.concatenate(data) if traced else np.concatenate([np.asarray(k) for k in data])
 
 
 def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
@@ -313,8 +331,8 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
                 done = _carry_out(eqn, read_inputs(eqn), used, key, closed.jaxpr.debug_info)
                 env.update(zip(eqn.outvars, done, strict=True))
         if draws:
-            keys = _key_data([v.val if isinstance(v, Literal) else env[v] for v in (eqn.invars[0] for eqn in draws)])
-            arrays = sample_all([eqn.params["draw"] for eqn in draws], keys, like=key)
+            keys = [v.val if isinstance(v, Literal) else env[v] for v in (eqn.invars[0] for eqn in draws)]
+            arrays = _drawn([eqn.params["draw"] for eqn in draws], keys, key)
             env.update((eqn.outvars[0], a) for eqn, a in zip(draws, arrays, strict=True))
         if together and len(later) == len(pending):  # what is left waits for it
             env.update(_carry_out_together(together, used_by_others, env, closed.jaxpr.debug_info))
@@ -322,6 +340,17 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
         pending = later
     # A constant of the program may be a NumPy array.
     return [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in map(read, outputs)]
+
+
+def _drawn(draws: list[Draw], keys: list[Any], like: Any) -> list[Array]:
+    batches = [() if isinstance(k, _Taken) else key_batch(k) for k in keys]
+    data = _key_data(keys)
+    if isinstance(data, jax.core.Tracer) and running_recorder() is not None:  # an `init` around this one makes them
+        return [
+            draw_p.bind(k.array() if isinstance(k, _Taken) else k, draw=draw)
+            for draw, k in zip(draws, keys, strict=True)
+        ]
+    return sample_all(draws, batches, data, like)
 
 
 def _carry_out_together(
@@ -353,7 +382,7 @@ def _carry_out(
         if not getattr(out.aval, "weak_type", True) and not np.ndim(inputs[0]):
             return [constant(out.aval, inputs[0], key)]
     if eqn.primitive is split_p:
-        return split_key(inputs[0], eqn.params["num"])
+        return _split(*inputs, num=eqn.params["num"])
     if eqn.primitive is example_p:
         return inputs
     if eqn.primitive is argument_p:
@@ -388,7 +417,7 @@ def _compiled(program: Jaxpr, inputs: list[Any]) -> Sequence[Any]:
 
 def _split_all(pending: list[JaxprEqn], env: dict[Any, Any]) -> None:
     """Carries out the longest chain of splits from a key at hand in one program, and removes it from `pending`."""
-    by_key = {eqn.invars[0]: eqn for eqn in pending if eqn.primitive is split_p}
+    by_key = {eqn.invars[0]: eqn for eqn in pending if eqn.primitive is split_p and not key_batch(eqn.invars[0].aval)}
     start = next((v for v in by_key if isinstance(v, Literal) or v in env), None)
     if start is None:
         return

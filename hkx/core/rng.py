@@ -184,6 +184,12 @@ class PRNGSequence:
 
     def take_stacked(self, num: int) -> Array:
         """The next `num` keys as one array, of size 0 for none."""
+        num = _number_of_keys(num)
+        if num > 1 and not self._subkeys and not is_key_of_own_type(self._key):  # the same keys, never apart
+            self._check()
+            keys = jax.random.split(self._key, num + 1)
+            self._key = keys[0]
+            return keys[1:]
         keys = self.take(num)
         return jnp.stack(keys) if keys else jnp.asarray(self._key)[None][:0]
 

@@ -215,15 +215,53 @@ def test_a_compiled_init_is_refused():
         sharding.sharded_init(jax.jit(model.init), tree)
 
 
-def test_init_is_as_it_was_after_an_error_in_shards():
-    def fails(key):
-        raise KeyError("mine")
+def compiled(f):
+    """How many programs are compiled while `f` runs."""
+    events = []
 
-    _, model, tree = small()
-    with pytest.raises(KeyError, match="mine"):
-        sharding.sharded_init(fails, tree)(jax.random.key(0))
-    text = jax.jit(model.init).lower(jax.random.key(0), jnp.ones([1, 4])).as_text()
-    assert "4096" in text  # the blocks that all draws share
+    def listen(name, *_, **__):
+        if name == "/jax/core/compile/backend_compile_duration":
+            events.append(name)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        jax.block_until_ready(f())
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    return len(events)
+
+
+def test_an_init_in_shards_is_compiled_once_for_one_function_and_settings():
+    model = hkx.transform(lambda x, bias: hkx.Linear(8, with_bias=bias)(x))
+    key, x = jax.random.PRNGKey(0), np.ones([1, 4], np.float32)
+    tree = {"linear": {"w": NamedSharding(devices_mesh(), P(None, "model"))}}
+    init = sharding.sharded_init(model.init, tree)
+    assert compiled(lambda: init(key, x, bias=False)) >= 1
+    assert compiled(lambda: init(key, x, bias=False)) == 0
+    assert compiled(lambda: sharding.sharded_init(model.init, tree)(key, x, bias=False)) == 0
+    assert compiled(lambda: init(key, x, bias=0)) == 1  # it equals False, and is something else
+    with pytest.raises(ValueError, match="structure"):
+        init(key, x, bias=True)
+
+
+def test_an_init_that_cannot_be_remembered_is_compiled_each_time():
+    class Init(list):  # neither hashed nor referred to weakly
+        def __call__(self, key):
+            return {"w": jax.random.normal(key, [8])}
+
+    tree = {"w": NamedSharding(devices_mesh(), P("model"))}
+    assert sharding.sharded_init(Init(), tree)(jax.random.key(0))["w"].sharding == tree["w"]
+
+
+@pytest.mark.parametrize("sharded", [False, True])
+def test_initial_values_need_no_memory_beside_them(sharded):
+    """`jax.random` needs three times an array's share of memory for it, and so does a model without care for it."""
+    model = hkx.transform(lambda x: hkx.nets.MLP([512] * 6)(x))
+    key, x = jax.random.PRNGKey(0), np.ones([1, 512], np.float32)
+    rules = [(".*/w", P(None, ("data", "model")))] if sharded else []
+    tree = sharding.shardings(jax.eval_shape(model.init, key, x), devices_mesh(), rules)
+    program = jax.jit(model.init, out_shardings=tree)
+    assert program.lower(key, x).compile().memory_analysis().temp_size_in_bytes < 4 * 512 * 512 / (8 if sharded else 1)
 
 
 # The optimizer's state
