@@ -13,9 +13,9 @@ from hkx.core.frame import TraceMark, local
 from hkx.core.signatures import like, unannotated, unsaid
 from hkx.lift.captured import Captured
 from hkx.lift.errors import BatchedValueError, MissingSplitRNGError, NothingMappedError
+from hkx.lift.once import Once
 from hkx.lift.purify import Carry, absorb, creating, passing_recorder, restore_state
 from hkx.lift.stacked import Axes, Stacked, created_by, merged
-from hkx.lift.wrappers import Once
 
 Axis = int | None
 P = ParamSpec("P")

@@ -10,11 +10,12 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from hkx.core.frame import current_frame, local
 from hkx.core.trees import own_tree
 from hkx.lift.errors import MissingRuleError
-from hkx.lift.purify import Carry, Pure, absorb, changes, creating, fill_keys, snapshot
+from hkx.lift.purify import Carry, Pure, Tree, absorb, changes, creating, fill_keys, snapshot
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -51,7 +52,8 @@ class _Custom(Generic[P, R]):
 
         return join, varying, tuple(fixed[n % len(args)] for n in self._nondiff)
 
-    def _rule(self, pure: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
+    def _rule(self, parts: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
+        """The function, of operands and arguments, with its derivative."""
         raise NotImplementedError
 
     def _outside(self) -> Callable[..., Any]:
@@ -70,30 +72,77 @@ class _Custom(Generic[P, R]):
             fill_keys(frame)
             before = snapshot(frame)
             join, varying, fixed = self._with_fixed(bound)
-            out, (state, rng) = self._rule(parts, join, fixed)(before, *varying)
-            absorb(frame, changes(before, before._replace(state=state, rng=rng)))
+            parts.trace(before, join, varying)
+            out, (state, rng) = self._rule(parts, join, fixed)(parts.operands, *varying)
+            after = before._replace(state=_over(before.state, state), rng=rng)
+            absorb(frame, changes(before, after))
         parts.pure.commit()
         return out
 
 
 class _Parts:
-    """The function, and the rules that start with the same names; none of them keeps the running function alive."""
+    """The function, and the rules that start with the same names; none of them keeps the running function alive.
+
+    JAX wants all that is differentiated as an operand, parameters too. The function is traced once, and what it turns
+    out to read of the running function becomes one: if everything did, those of n such functions would grow with n².
+    """
 
     def __init__(self, fun: Any, name: str, fixed: Collection[int]):
         self._name = name
         self._fixed = fixed
         self.pure: Pure[..., Any] = Pure(fun, name, as_given=fixed)
+        self._before = Carry({}, {}, {}, None)
+        self._sets: Tree = {}  # the states that the function changes
+        self.operands = self._before
 
     def rule(self, rule: Any, fixed_first: bool = False) -> Pure[..., Any]:
         """A rule; those of the arguments that are not differentiated by may be its first."""
         return Pure(rule, self._name, as_given=range(len(self._fixed)) if fixed_first else self._fixed)
 
-    @staticmethod
-    def call(pure: Pure[..., Any], carry: Carry, args: Any) -> tuple[Any, Any]:
+    def trace(self, before: Carry, join: Callable[..., tuple[Any, ...]], varying: tuple[Any, ...]) -> None:
+        """Calls the function, as `function` will compute it."""
+        self._before = before
+
+        def run(*varying: Any) -> Any:
+            out, after = self._run(self.pure, before, join(varying))
+            self._sets = changes(before, after).state
+            return out, self._moving(after)
+
+        self._program, self._shapes = jax.make_jaxpr(run, return_shape=True)(*varying)
+        read = set(map(id, self._program.consts))
+        params, state = ({b: {n: v for n, v in e.items() if _holds(v, read)} for b, e in t.items()} for t in before[:2])
+        self.operands = Carry(params, state, {}, before.rng)
+        self._places = {id(leaf): i for i, leaf in enumerate(jax.tree.leaves(self.operands))}
+
+    def function(self, operands: Carry, *varying: Any) -> tuple[Any, Any]:
         """The result, and the state and keys that are left."""
+        given = jax.tree.leaves(operands)
+        places = [self._places.get(id(const)) for const in self._program.consts]
+        consts = [c if i is None else given[i] for c, i in zip(self._program.consts, places, strict=True)]
+        program = jaxpr_as_fun(ClosedJaxpr(self._program.jaxpr, consts))
+        return jax.tree.unflatten(jax.tree.structure(self._shapes), program(*jax.tree.leaves(varying)))
+
+    def call(self, rule: Pure[..., Any], operands: Carry, args: Any) -> tuple[Any, Any]:
+        """The result of a rule, and the state and keys that are left."""
+        params, state = (_over(held, given) for held, given in zip(self._before[:2], operands[:2], strict=True))
+        out, after = self._run(rule, self._before._replace(params=params, state=state, rng=operands.rng), args)
+        return out, self._moving(after)
+
+    def _run(self, pure: Pure[..., Any], carry: Carry, args: Any) -> tuple[Any, Carry]:
         out, after = pure.run(carry, args, settled=True, full_keys=True)
         after.captured.refuse("a function with a derivative of its own")
-        return out, (after.state, after.rng)
+        return out, after
+
+    def _moving(self, after: Carry) -> tuple[Tree, Any]:
+        return {b: {n: after.state[b][n] for n in entries} for b, entries in self._sets.items()}, after.rng
+
+
+def _holds(value: Any, ids: Collection[int]) -> bool:
+    return any(id(leaf) in ids for leaf in jax.tree.leaves(value))
+
+
+def _over(tree: Tree, new: Tree) -> Tree:
+    return {**tree, **{bundle: {**tree.get(bundle, {}), **entries} for bundle, entries in new.items()}}
 
 
 class custom_vjp(_Custom[P, R]):
@@ -145,15 +194,12 @@ class custom_vjp(_Custom[P, R]):
         function.defvjp(*self._rules())
         return function
 
-    def _rule(self, pure: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
+    def _rule(self, parts: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
         user_fwd, user_bwd = self._rules()
-        of_fun, of_fwd = pure.pure, pure.rule(user_fwd)
-
-        def function(carry: Carry, *varying: Any) -> Any:
-            return _Parts.call(of_fun, carry, join(varying))
+        of_fwd, function = parts.rule(user_fwd), parts.function
 
         def fwd(carry: Carry, *varying: Any) -> Any:
-            (out, residuals), moving = _Parts.call(of_fwd, carry, join(varying))
+            (out, residuals), moving = parts.call(of_fwd, carry, join(varying))
             _, pull = jax.vjp(lambda p: function(carry._replace(params=p), *varying)[0], carry.params)
             return (out, moving), (residuals, pull)
 
@@ -218,16 +264,13 @@ class custom_jvp(_Custom[P, R]):
         function.defjvp(self._rules())
         return function
 
-    def _rule(self, pure: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
-        of_fun, of_rule = pure.pure, pure.rule(self._rules(), fixed_first=True)
-
-        def function(carry: Carry, *varying: Any) -> Any:
-            return _Parts.call(of_fun, carry, join(varying))
+    def _rule(self, parts: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
+        of_rule, function = parts.rule(self._rules(), fixed_first=True), parts.function
 
         def rule(primals: Any, tangents: Any) -> Any:
             carry, *varying = primals
             carry_dot, *dots = tangents
-            (out, out_dot), moving = _Parts.call(of_rule, carry, (*fixed, tuple(varying), tuple(dots)))
+            (out, out_dot), moving = parts.call(of_rule, carry, (*fixed, tuple(varying), tuple(dots)))
             by_params = jax.jvp(
                 lambda p: function(carry._replace(params=p), *varying)[0], (carry.params,), (carry_dot.params,)
             )[1]

@@ -10,8 +10,8 @@ import jax
 
 from hkx.core.frame import local
 from hkx.core.signatures import like, positional
+from hkx.lift.once import Once
 from hkx.lift.purify import creating
-from hkx.lift.wrappers import Once
 
 _Spec = jax.sharding.PartitionSpec
 

@@ -12,54 +12,15 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-from hkx.core.frame import Frame, current_frame, local
+from hkx.core.frame import local
 from hkx.core.signatures import like, pair_with, second_of_pair
-from hkx.lift.purify import Carry, Pure, absorb, changes, creating, passing_recorder, snapshot
+from hkx.lift.once import Once
+from hkx.lift.purify import creating
 from hkx.lift.typed import as_eval_shape, as_grad, as_jit, as_jvp, as_linearize, as_value_and_grad, as_vjp
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Axes = int | Sequence[int]
-
-
-class Once:
-    """One call of a function inside a trace, whose changes are handed out of it.
-
-    Attributes:
-      frame: the running function.
-      pure: the function.
-      before: what the running function held before the call.
-    """
-
-    def __init__(self, fun: Callable[..., Any], name: str, as_given: Collection[int | str] = ()):
-        self.frame: Frame = current_frame(name)
-        self.pure: Pure[..., Any] = Pure(fun, name, as_given=as_given)
-        self.before = snapshot(self.frame)
-
-    def call(
-        self, before: Carry, args: Any, kwargs: Any = None, *, recorder: Any = None, settled: bool = False
-    ) -> tuple[Any, Carry]:
-        """The result and the changes, in the trace that is running."""
-        out, after = self.pure.run(before, args, kwargs, recorder=recorder, settled=settled)
-        return out, changes(before, after)
-
-    def passing(self, has_aux: bool = False) -> Callable[..., Any]:
-        """The function for a transform through which passes whatever does not depend on its inputs.
-
-        It returns the result, then what else it returned and the changes.
-        """
-        recorder = passing_recorder(self.frame)
-
-        def function(*args: Any, **kwargs: Any) -> Any:
-            out, changed = self.call(self.before, args, kwargs, recorder=recorder)
-            out, aux = out if has_aux else (out, None)
-            return out, (aux, changed)
-
-        return function
-
-    def finish(self, changed: Carry) -> None:
-        """Makes the changes in the running function."""
-        absorb(self.frame, changed)
 
 
 @as_value_and_grad
@@ -286,13 +247,6 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return jax.eval_shape(lambda *a, **k: once.call(once.before, a, k)[0], *args, **kwargs)
 
 
-def _shifted(numbers: int | Sequence[int] | None, count: int) -> tuple[int, ...] | None:
-    """Argument numbers for a function that takes the carry before its `count` arguments; None says that names do."""
-    if numbers is None:
-        return None
-    return tuple(n + 1 if n >= 0 else n + 1 + count for n in ((numbers,) if isinstance(numbers, int) else numbers))
-
-
 def remat(
     fun: Callable[P, R],
     *,
@@ -338,8 +292,9 @@ def remat(
         if not local.frames:  # made here: cloudpickle refuses what `jax.checkpoint` returns
             return jax.checkpoint(fun, static_argnums=nums, **options)(*args, **kwargs)
 
-        def transform(function: Any) -> Any:
-            return jax.checkpoint(function, static_argnums=_shifted(nums, len(args)) or (), **options)
+        def transform(once: Once) -> Any:
+            function = jax.checkpoint(once.recorded(), static_argnums=nums, **options)
+            return function(*args, **kwargs)
 
         return _recorded("hkx.remat", transform, fun, args, kwargs, {n % max(len(args), 1) for n in nums})
 
@@ -354,13 +309,13 @@ def _recorded(
 ) -> Any:
     """Calls a function through a transform that changes how it is run, but not what it computes.
 
-    During `init` it is called as it is.
+    During `init` it is called as it is. `transform` gives the result and the changes of a `Once`.
     """
     once = Once(fun, name, static)
     if creating(once.frame):
         out = once.pure.inline(*args, **kwargs)
     else:
-        out, changed = transform(lambda before, *a, **k: once.call(before, a, k))(once.before, *args, **kwargs)
+        out, changed = transform(once)
         once.finish(changed)
     once.pure.commit()
     return out
@@ -417,10 +372,11 @@ def jit(
         if not local.frames:
             return outside(*args, **kwargs)
 
-        def transform(function: Any) -> Any:
-            function.__signature__ = _with_carry(fun)
-            numbers, donated = (_shifted(given, len(args)) for given in (static_argnums, donate_argnums))
-            return jax.jit(function, static_argnums=numbers, donate_argnums=donated, **options)
+        def transform(once: Once) -> Any:
+            function, arrays = once.with_operands()
+            function.__signature__ = _with_arrays(fun)  # type: ignore[attr-defined]
+            program = jax.jit(function, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)
+            return program(*args, **kwargs, hkx_arrays=arrays)
 
         static = _static(fun, static_argnums, static_argnames, len(args))
         return _recorded("hkx.jit", transform, fun, args, kwargs, static)
@@ -440,11 +396,13 @@ def _static(fun: Any, numbers: Any, names: Any, count: int) -> set[int | str]:
     return static | {i for i, n in enumerate(order) if n in static} | {n for i, n in enumerate(order) if i in static}
 
 
-def _with_carry(fun: Any) -> inspect.Signature:
-    first = inspect.Parameter("_carry", inspect.Parameter.POSITIONAL_ONLY)
+def _with_arrays(fun: Any) -> inspect.Signature:
+    """The signature of `fun` with the operands of `Once.with_operands`, by which `jax.jit` finds static arguments."""
+    kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
     try:
         theirs = list(inspect.signature(fun).parameters.values())
     except (TypeError, ValueError):
-        kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-        theirs = [inspect.Parameter(n, k) for n, k in zip(("args", "kwargs"), kinds, strict=True)]
-    return inspect.Signature([first, *theirs])
+        theirs = [inspect.Parameter("args", kinds[0]), inspect.Parameter("kwargs", kinds[2])]
+    last = 1 if theirs and theirs[-1].kind is kinds[2] else 0
+    own = inspect.Parameter("hkx_arrays", kinds[1])
+    return inspect.Signature([*theirs[: len(theirs) - last], own, *theirs[len(theirs) - last :]])

@@ -454,3 +454,45 @@ def test_vmap_creates_what_is_shared_once_beside_what_is_not(axes: str) -> None:
         np.testing.assert_allclose(y[i], expected, rtol=1e-6)
     np.testing.assert_allclose(state["~"]["n"], [0, 0])
     np.testing.assert_allclose(after["~"]["n"], x.sum(1))
+
+
+def ruled(f):
+    custom = hkx.custom_vjp(f)
+    custom.defvjp(lambda x: (f(x), None), lambda _, g: (g,))
+    return custom
+
+
+def jvp_ruled(f):
+    custom = hkx.custom_jvp(f)
+    custom.defjvp(lambda primals, tangents: (f(*primals), tangents[0]))
+    return custom
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize(
+    ("wrapper", "operation"),
+    [
+        (hkx.remat, "remat2"),
+        (hkx.jit, "jit"),
+        (ruled, "custom_vjp_call"),
+        (jvp_ruled, "custom_jvp_call"),
+    ],
+)
+def test_a_block_takes_what_it_uses_and_not_the_whole_model(wrapper, operation, compiled):
+    """n blocks that each take all parameters have n² operands."""
+
+    def f(x):
+        for _ in range(6):
+            x = wrapper(lambda x: hkx.Linear(3)(x) + hkx.get_state("unused", [], init=jnp.zeros))(x)
+        return x
+
+    model = hkx.transform_with_state(f)
+    x = jnp.ones([2, 3])
+    params, state = model.init(0, x)
+    apply = model.apply if not compiled else jax.jit(model.apply)
+    program = jax.make_jaxpr(lambda p: apply(p, state, None, x)[0])(params).jaxpr
+    if compiled:
+        program = program.eqns[0].params["jaxpr"].jaxpr
+    blocks = [eqn for eqn in program.eqns if eqn.primitive.name == operation]
+    assert len(blocks) == 6
+    assert {len(eqn.invars) for eqn in blocks} <= ({4} if operation != "jit" else {4, 5})  # w, b, x and the state
