@@ -47,6 +47,7 @@ FLOORS = {
     "hkx.core.multi": 6,
     "hkx.lift.captured": 6,
     "hkx.lift.checks": 6,
+    "hkx.lift.probe": 6,
     "hkx.lift.purify": 6,
     "hkx.lift": 7,
     "hkx.pad": 8,

@@ -10,21 +10,20 @@ import jax.core
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_params
 
-VISIT = "hkx_visit"
-"""A named scope whose effects (`jax.debug.print` and the like) are left out: the code runs for what it creates only."""
-
 
 def needed(equations: Sequence[JaxprEqn], outputs: Sequence[Any]) -> list[JaxprEqn]:
     """The equations that some variables depend on, and those that have effects, in order."""
     return [eqn for eqn, _ in needed_inputs(equations, outputs)]
 
 
-def needed_inputs(equations: Sequence[JaxprEqn], outputs: Sequence[Any]) -> list[tuple[JaxprEqn, set[Any]]]:
-    """The same equations, each with those of its inputs that matter."""
+def needed_inputs(
+    equations: Sequence[JaxprEqn], outputs: Sequence[Any], effects: bool = True
+) -> list[tuple[JaxprEqn, set[Any]]]:
+    """The same equations, each with those of its inputs that matter; without `effects` only for their outputs."""
     wanted = {v for v in outputs if not isinstance(v, Literal)}
     kept = []
     for eqn in reversed(equations):
-        if _has_effects(eqn) or not wanted.isdisjoint(eqn.outvars):
+        if (effects and eqn.effects) or not wanted.isdisjoint(eqn.outvars):
             inputs = _inputs(eqn, wanted)
             kept.append((eqn, inputs))
             wanted |= inputs
@@ -44,6 +43,11 @@ def without_effects_of(equations: Sequence[JaxprEqn], unknown: Collection[Any]) 
     return kept
 
 
+def without_effects(equations: Sequence[JaxprEqn]) -> list[JaxprEqn]:
+    """The equations, but of what they do beside computing their outputs."""
+    return [_without_effects(eqn) if eqn.effects else eqn for eqn in equations if eqn.outvars or not eqn.effects]
+
+
 def _without_effects(eqn: JaxprEqn) -> JaxprEqn:
     """An equation whose programs have lost what they do beside computing their outputs."""
 
@@ -52,7 +56,7 @@ def _without_effects(eqn: JaxprEqn) -> JaxprEqn:
             return ClosedJaxpr(stripped(x.jaxpr), x.consts)
         if not isinstance(x, Jaxpr):
             return x
-        inner = [_without_effects(e) if e.effects else e for e in x.eqns if e.outvars or not e.effects]
+        inner = without_effects(x.eqns)
         return x.replace(eqns=inner, effects=set().union(*(e.effects for e in inner)))
 
     programs = [x for x in jaxprs_in_params(eqn.params) if x.effects]
@@ -61,10 +65,6 @@ def _without_effects(eqn: JaxprEqn) -> JaxprEqn:
     params = jax.tree.map(stripped, eqn.params, is_leaf=lambda x: isinstance(x, (ClosedJaxpr, Jaxpr)) or x is None)
     left = set().union(*(stripped(x).effects for x in programs))
     return eqn.replace(params=params, effects=left)
-
-
-def _has_effects(eqn: JaxprEqn) -> bool:
-    return bool(eqn.effects) and VISIT not in str(eqn.source_info.name_stack)
 
 
 def _inputs(eqn: JaxprEqn, wanted: Collection[Any]) -> set[Any]:

@@ -9,7 +9,6 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
-from hkx.core.dependence import VISIT
 from hkx.core.frame import Frame, current_frame, local
 from hkx.lift.carried import Carried, runs_eagerly
 from hkx.lift.checks import as_arrays, difference
@@ -341,8 +340,7 @@ def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_va
     init_val = as_arrays(init_val)
     if creating(frame):
         before = snapshot(frame)
-        with jax.named_scope(VISIT):
-            go = condition.inline(init_val)
+        go = condition.visit_for_result(init_val)
         restore_state(frame, before.state)
         if before.rng is not None and _names(frame) == _names(before):
             frame.rngs[-1].replace_internal_state(before.rng)

@@ -5,16 +5,13 @@ from __future__ import annotations
 import abc
 import functools
 import inspect
-import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Literal
 
-from hkx.core.dependence import VISIT, needed
 from hkx.core.frame import Frame, current_frame, local
 from hkx.core.module import Module
 from hkx.core.sampling import can_share_program
@@ -24,6 +21,7 @@ from hkx.lift.captured import Captured, keep
 from hkx.lift.checks import difference
 from hkx.lift.errors import CarryMismatchError, LayerFunctionError, LayerInputsError
 from hkx.lift.lift import below, note_all_below, store_below, store_state_below
+from hkx.lift.probe import Program
 from hkx.lift.purify import Carry, Pure, Tree, changes, creating, draws_keys, passing_recorder
 
 R = TypeVar("R")
@@ -210,17 +208,6 @@ def _next_key(frame: Frame) -> Any:
     return frame.rngs[-1].next() if draws_keys(frame) else None
 
 
-def _use_arguments(f: Callable[..., Sequence[Any]], *args: Any) -> list[bool]:
-    """Of each tree that `f` returns, whether it is computed from the arguments."""
-    closed, shapes = jax.make_jaxpr(f, return_shape=True)(*args)
-    outvars, uses = iter(closed.jaxpr.outvars), []
-    for part in shapes:
-        outputs = [v for v in itertools.islice(outvars, len(jax.tree.leaves(part))) if not isinstance(v, Literal)]
-        used = {v for eqn in needed(closed.jaxpr.eqns, outputs) for v in eqn.invars if not isinstance(v, Literal)}
-        uses.append(not used.union(outputs).isdisjoint(closed.jaxpr.invars))
-    return uses
-
-
 def _layer_keys(key: Any, num: int) -> tuple[Any, Any]:
     """For each layer, a key for its parameters and one for its first call, split off from what the one before left."""
 
@@ -301,10 +288,10 @@ class _Layer:
         lifted = (frame.lifted_prefix or "") + prefix
         pure: Pure[..., Any] = Pure(self._f, "hkx.layer_stack", creates=True, apart=lifted)
         together = keys[0] is None or can_share_program(keys[0])  # `vmap` changes what keys of other kinds draw
-        empty = Carry({}, {}, {}, None)
+        recorder = passing_recorder(frame) if together else None
 
-        def one(key: Any, inputs: Any, carried: Any = carried, recorder: Any = None) -> Carry:
-            before = empty._replace(rng=None if key is None else (key, ()))
+        def one(key: Any, inputs: Any, carried: Any) -> Carry:
+            before = Carry({}, {}, {}, None if key is None else (key, ()))
 
             def run(args: Any, kwargs: Any) -> Any:
                 return pure.run(before, args, kwargs, recorder=recorder)
@@ -312,50 +299,51 @@ class _Layer:
             after = self._call(carried, inputs, reverse, run)[2]
             return changes(before, after)._replace(rng=None, state={}, captured=Captured())
 
-        recorded = functools.partial(one, recorder=passing_recorder(frame) if together else None)
-        params_do = states_do = False
-        if self.num_layers:
-            key, own = jax.tree.map(lambda leaf: leaf[0], (keys[0], inputs))
-            draws = local.draws
-            params_do, states_do = _use_arguments(lambda carried: recorded(key, own, carried)[:3:2], carried)
-            local.draws = draws  # that call was only to look
+        first = jax.tree.map(lambda a: jax.ShapeDtypeStruct(jnp.shape(a)[1:], jnp.result_type(a)), (keys[0], inputs))
+        program = Program(one, *first, carried)
+        params_do = program.uses(2, lambda made: made.params)
+        states_do = program.uses(2, lambda made: made.initial_state)
         if params_do:  # whatever the direction, as in dm-haiku
-            created = self._create_in_turn(one, keys, carried, inputs, reverse)
+            created = self._create_in_turn(program, keys, carried, inputs, reverse)
         elif together:
-            created = jax.vmap(recorded, axis_size=self.num_layers)(keys[0], inputs)
+            created = jax.vmap(lambda key, inputs: program(key, inputs, carried), axis_size=self.num_layers)(
+                keys[0], inputs
+            )
         else:
-            created = jax.lax.map(lambda slices: one(*slices), (keys[0], inputs))
+            created = jax.lax.map(lambda slices: program(*slices, carried), (keys[0], inputs))
         if states_do and (reverse or not params_do):
-            in_turn = self._create_in_turn(one, keys, carried, inputs, reverse, created.params)
+            in_turn = self._create_in_turn(program, keys, carried, inputs, reverse, created.params)
             created = created._replace(initial_state=in_turn.initial_state)
         return created
 
     def _create_in_turn(
-        self, one: Any, keys: tuple[Any, Any], carried: Any, inputs: Any, reverse: bool, params: Any = None
+        self,
+        program: Program[Carry],
+        keys: tuple[Any, Any],
+        carried: Any,
+        inputs: Any,
+        reverse: bool,
+        known: Any = None,
     ) -> Carry:
         """The same where an initial value depends on what comes into its layer, from the first to the last layer.
 
-        Where `params` are known before, the layers compute with these, and in the direction of the stack.
+        Where the parameters are `known`, the layers compute with these, and in the direction of the stack.
         """
         pure: Pure[..., Any] = Pure(self._f, "hkx.layer_stack", creates=False, apart="")
 
         def layer(carried: Any, slices: Any) -> Any:
             (own, call), inputs, params = slices
-            draws = local.draws
-            made = one(own, inputs, carried)
-            if params is None:
-                params = made.params
-            else:
-                local.draws = draws  # it was made before
+            made = program(own, inputs, carried)
+            params = made.params if params is None else params
             held = made._replace(params=params, state=made.initial_state, rng=None if call is None else (call, ()))
             draws = local.draws
             out, _, _ = self._call(carried, inputs, reverse, functools.partial(pure.run, held))
             local.draws = draws  # `_run` counts this call
             return tuple(out), made
 
-        with jax.named_scope(VISIT):
-            backwards = reverse and params is not None
-            return jax.lax.scan(layer, carried, (keys, inputs, params), self.num_layers, reverse=backwards)[1]
+        backwards = reverse and known is not None
+        slices = (keys, inputs, known)
+        return Program(lambda: jax.lax.scan(layer, carried, slices, self.num_layers, reverse=backwards)[1])()
 
     def scan(
         self, frame: Frame | None, held: tuple[Tree, Tree], keys: Any, args: Any, reverse: bool

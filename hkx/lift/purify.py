@@ -12,11 +12,8 @@ import weakref
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
-import jax
-
 from hkx.core import initialise
-from hkx.core.dependence import VISIT
-from hkx.core.errors import ParameterInInnerTraceError, StateInInnerTraceError
+from hkx.core.errors import JaxUsageError, ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.core.frame import ROOT, Asked, Frame, Scope, current_frame, local
 from hkx.core.rng import PRNGSequence
 from hkx.core.settings import current_settings
@@ -24,9 +21,11 @@ from hkx.core.signatures import pair_with, sign, with_leading
 from hkx.core.store import check_outward
 from hkx.core.trees import own_tree
 from hkx.lift.captured import Captured
+from hkx.lift.probe import Program
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 Tree = dict[str, dict[str, Any]]
 
 
@@ -252,36 +251,41 @@ class Pure(Generic[P, R]):
         return self._run_in(frame, args, kwargs)
 
     def visit(self, *args: Any, **kwargs: Any) -> None:
-        """Creates what the function creates when called so; where it can be avoided, nothing is executed."""
+        """Creates what the function creates when called so; of the rest, nothing is executed.
+
+        Where the code needs values, it is run as it is.
+        """
+        self._visit(args, kwargs, lambda out: None)
+
+    def visit_for_result(self, *args: Any) -> R:
+        """The same; what the result depends on is executed too."""
+        return self._visit(args, {}, lambda out: out)
+
+    def _visit(self, args: Any, kwargs: Any, wanted: Callable[[R], T]) -> T:
         outer, draws = current_frame(self._name), local.draws
-        inline = outer.recorder is not None or current_settings().init == "eager"
-        if inline or not self._visit_abstractly(outer, args, kwargs):
-            with jax.named_scope(VISIT):
-                self.inline_capturing(*args, **kwargs)
+        before, recorder = snapshot(outer), passing_recorder(outer)
+
+        def create() -> tuple[T, Carry]:
+            out, after = self.run(before, args, kwargs, recorder=recorder)
+            new = changes(before, after)
+            return wanted(out), new._replace(state=new.initial_state, captured=Captured())
+
+        program = None if current_settings().init == "eager" else self._probed(outer, create)
+        if program is None:
+            out = wanted(self.inline_capturing(*args, **kwargs)[0])
+        else:
+            out, created = program()
+            absorb(outer, created)
         local.draws = draws  # the function is still to be called for its result
+        return out
 
-    def _visit_abstractly(self, outer: Frame, args: Any, kwargs: Any) -> bool:
-        before = snapshot(outer)
-        created: list[Tree] = []
-        recorders: list[initialise.Recorder] = []
-
-        def visit(recorder: initialise.Recorder, key: Any) -> list[Tree]:
-            recorders.append(recorder)
-            carry = before if before.rng is None else before._replace(rng=(key, before.rng[1]))
-            with jax.named_scope(VISIT):
-                new = changes(before, self.run(carry, args, kwargs, recorder=recorder)[1])
-            created[:] = new.params, new.initial_state, {"": {"keys": new.rng}}
-            return created
-
+    def _probed(self, outer: Frame, create: Callable[[], T]) -> Program[T] | None:
         try:
-            initialise.create(visit, None if before.rng is None else before.rng[0])
-        except initialise.ValuesNeeded:
-            return False
-        if initialise.left_arrays(recorders[0]):
-            return False
-        params, state, keys = created
-        absorb(outer, Carry(params, state, state, keys[""]["keys"]))
-        return True
+            return Program(create)
+        except Exception as error:
+            if outer.recorder is None and (isinstance(error, JaxUsageError) or initialise.needs_values(error)):
+                return None
+            raise
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> Carry:
         """The carry to begin with. During `init`, the function is visited first, to create what it needs.
