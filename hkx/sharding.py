@@ -14,6 +14,7 @@ import math
 import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import jax
@@ -221,28 +222,25 @@ _functions: weakref.WeakKeyDictionary[Any, dict[Any, Callable[..., Any]]] = weak
 def _of_arrays(init: Any, structure: Any, others: tuple[tuple[Any] | None, ...]) -> Callable[[list[Any]], Any]:
     """`init` as a function of its arrays alone; the same one for the same others, whose program JAX then knows."""
     place = structure, others, tuple(type(other[0]) for other in others if other)  # True equals 1
-    try:
-        hash(place)
-        known, function = _functions.setdefault(init, {}), weakref.ref(init)
-    except TypeError:  # it cannot be hashed, or not be referred to weakly
-        known, place, function = {}, None, lambda: init
+    function: Callable[[], Any] = lambda: init  # noqa: E731
 
     def run(arrays: list[Any]) -> Any:
         given = iter(arrays)
         args, kwargs = jax.tree.unflatten(structure, [other[0] if other else next(given) for other in others])
         return function()(*args, **kwargs)
 
-    return known.setdefault(place, run)
+    with suppress(TypeError):  # it cannot be hashed, or not be referred to weakly
+        known, function = _functions.setdefault(init, {}), weakref.ref(init)
+        return known.setdefault(place, run)
+    return run
 
 
 def _on_mesh(x: Any, mesh: Any) -> Any:
     """`x`, copied to all devices of the mesh where it was put on others."""
-    elsewhere = getattr(x, "committed", False) and isinstance(mesh, Mesh) and x.sharding.device_set != _devices(mesh)
-    return jax.device_put(x, NamedSharding(mesh, PartitionSpec())) if elsewhere else x
-
-
-def _devices(mesh: Mesh) -> set[Any]:
-    return NamedSharding(mesh, PartitionSpec()).device_set
+    if not isinstance(mesh, Mesh) or not getattr(x, "committed", False):
+        return x
+    everywhere = NamedSharding(mesh, PartitionSpec())
+    return x if x.sharding.device_set == everywhere.device_set else jax.device_put(x, everywhere)
 
 
 def optimizer_shardings(opt_state: Any, params: Any, shardings: Any) -> Any:

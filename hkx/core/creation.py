@@ -11,7 +11,7 @@ import numpy as np
 
 from hkx.core import initialise
 from hkx.core.errors import HkxError
-from hkx.core.frame import Frame, local
+from hkx.core.frame import Frame, Phase, local
 from hkx.core.init_errors import AbstractInitError, InitDependsOnTracingError, LeakedByInitError
 from hkx.core.leaks import holder
 from hkx.core.rng import PRNGSequence, is_typed_key
@@ -37,7 +37,7 @@ def run(f: Callable[..., R], frame: Frame, args: Any, kwargs: Any) -> R:
 
 def run_initialising(f: Callable[..., Any], key: Any, args: Any = (), kwargs: Any = None) -> Created:
     """The parameters and the initial state, by running `f` as it is: its forward pass is executed, with real values."""
-    frame = Frame({}, {}, None if key is None else PRNGSequence(key), running_init=True)
+    frame = Frame({}, {}, None if key is None else PRNGSequence(key), phase=Phase.OPEN)
     run(f, frame, args, kwargs or {})
     return frame.params, frame.initial_state  # type: ignore[return-value]
 
@@ -137,7 +137,7 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
     def trace(recorder: initialise.Recorder, key: Any) -> list[Any]:
         recorders.append(recorder)
         rng = None if key is None else PRNGSequence(key).split_with(recorder.split)
-        frame = Frame({}, {}, rng, running_init=True, recorder=recorder)
+        frame = Frame({}, {}, rng, phase=Phase.OPEN, recorder=recorder)
         before, local.on_shapes = local.on_shapes, local.on_shapes or abstract
         try:
             run(f, frame, *own_tree((args, kwargs), argument))

@@ -113,10 +113,14 @@ def _of_loop(program: Any, consts: int, carry: list[bool], others: Sequence[bool
         carry = asked
 
 
+def _rank(variable: Any) -> int:
+    return variable.aval.ndim
+
+
 def _scan(eqn: JaxprEqn, outputs: list[bool]) -> list[bool]:
     body = getattr(eqn.params["jaxpr"], "jaxpr", eqn.params["jaxpr"])
-    size = sum(v.aval.ndim == of_step.aval.ndim for v, of_step in zip(eqn.outvars, body.outvars, strict=True))
-    sliced = sum(v.aval.ndim != of_step.aval.ndim for v, of_step in zip(eqn.invars, body.invars, strict=True))
+    size = sum(_rank(v) == _rank(of_step) for v, of_step in zip(eqn.outvars, body.outvars, strict=True))
+    sliced = sum(_rank(v) != _rank(of_step) for v, of_step in zip(eqn.invars, body.invars, strict=True))
     consts = len(eqn.invars) - size - sliced
     inputs, carry = _of_loop(eqn.params["jaxpr"], consts, outputs[:size], outputs[size:])
     return [*inputs[:consts], *carry, *inputs[consts + size :]]

@@ -6,6 +6,7 @@ state, keys) live above it.
 
 from __future__ import annotations
 
+import enum
 import functools
 import gc
 import sys
@@ -238,6 +239,15 @@ def _running_trace() -> type:
     return seen[0]
 
 
+class Phase(enum.IntEnum):
+    """What the running code may ask for."""
+
+    OPEN = 0  # `init`: what does not exist is created
+    RUN = 1  # `init`, a loop after its first iteration: what it would create now is an error
+    MADE = 2  # `init`, what has been run to create everything already: as in `apply`
+    CLOSED = 3  # `apply`
+
+
 Asked = Callable[[tuple[Any, ...], Any], None]
 """Is told what the code asks for, a parameter with its shape, and with what shape and dtype it would make a state."""
 
@@ -252,34 +262,35 @@ class Frame:
         "captured",
         "initial_state",
         "lifted_prefix",
-        "looping",
         "mark",
         "params",
+        "phase",
         "recorder",
         "rngs",
-        "running_init",
         "scopes",
-        "settled",
         "state",
     )
 
     def __init__(
-        self, params: Any, state: Mapping[str, Mapping[str, Any]], rng: Any, *, running_init: bool, recorder: Any = None
+        self, params: Any, state: Mapping[str, Mapping[str, Any]], rng: Any, *, phase: Phase, recorder: Any = None
     ):
         self.params = params
         self.initial_state: dict[str, dict[str, Any]] = {k: dict(v) for k, v in state.items()}
         self.state: dict[str, dict[str, Any]] = {k: dict(v) for k, v in state.items()}
         self.rngs: list[Any] = [rng]
-        self.running_init = running_init
+        self.phase = phase
         self.recorder = recorder
         self.scopes = [Scope(ROOT, ROOT)]
         self.lifted_prefix: str | None = local.lifted_prefix
         self.at_end: list[Callable[[], None]] = []  # checks that run when the function has returned
-        self.settled = not running_init  # whether everything that the running code needs exists already
-        self.looping = False  # whether this is a loop's body, after the first iteration
         self.asked: Asked | None = None
         self.captured: list[Any] | None = None  # what is to be handed out of the JAX transform that runs this
         self.mark = TraceMark()
+
+    @property
+    def running_init(self) -> bool:
+        """Whether this is a part of `init`."""
+        return self.phase < Phase.CLOSED
 
     @property
     def scope(self) -> Scope:

@@ -18,7 +18,7 @@ from hkx.core.errors import (
     NoSuchAttributeError,
     NotCallableError,
 )
-from hkx.core.frame import Frame, current_frame, local, paths
+from hkx.core.frame import Frame, Phase, current_frame, local, paths
 from hkx.core.near import did_you_mean
 from hkx.core.rng import PRNGSequence, as_key
 from hkx.core.sampling import running_recorder
@@ -133,7 +133,7 @@ def new_context(
     _check_mappings(params, state)
     if rng is not None and not isinstance(rng, PRNGSequence):
         rng = PRNGSequence(as_key(rng, "`hkx.new_context`"))
-    return Context(Frame({} if params is None else params, state or {}, rng, running_init=params is None))
+    return Context(Frame(params or {}, state or {}, rng, phase=Phase.OPEN if params is None else Phase.CLOSED))
 
 
 def running_init() -> bool:
@@ -314,7 +314,7 @@ def _apply(
 ) -> tuple[R, MutableState]:
     _check_mappings(params, state)  # before the key: where the two are swapped, this says so
     key = _key(rng, "Apply", signature)
-    frame = Frame(params or {}, state or {}, None if key is None else PRNGSequence(key), running_init=False)
+    frame = Frame(params or {}, state or {}, None if key is None else PRNGSequence(key), phase=Phase.CLOSED)
     out = run(f, frame, args, kwargs)
     return out, frame.state  # type: ignore[return-value]
 

@@ -9,12 +9,12 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 
-from hkx.core.frame import TraceMark, local
+from hkx.core.frame import Phase, TraceMark, local
 from hkx.core.signatures import like, unannotated, unsaid
 from hkx.lift.captured import Captured
 from hkx.lift.errors import BatchedValueError, MissingSplitRNGError, NothingMappedError
 from hkx.lift.once import Once
-from hkx.lift.purify import Carry, absorb, creating, passing_recorder, restore_state
+from hkx.lift.purify import Carry, absorb, creating, restore_state
 from hkx.lift.stacked import Axes, Stacked, created_by, merged
 
 Axis = int | None
@@ -132,7 +132,7 @@ class _Mapped:
         once = self._once
         frame, rng = once.frame, once.before.rng
         if not split_rng or rng is None:
-            out, changed = self._run_shared(once.before, once.before.rng, None, passing_recorder(frame))
+            out, changed = self._run_shared(once.before, once.before.rng, None)
             once.finish(changed)
             return out
 
@@ -141,20 +141,20 @@ class _Mapped:
             # Parameters are shared, so they are created with the keys of the first call alone.
             state, draws = once.before.state, local.draws
             first = once.before._replace(rng=(keys[0], ()))
-            absorb(frame, self._run_shared(first, first.rng, None, None)[1]._replace(rng=None, captured=Captured()))
+            absorb(frame, self._run_shared(first, first.rng, None)[1]._replace(rng=None, captured=Captured()))
             restore_state(frame, state)
             local.draws = draws
             once = self._once = Once(once.pure.fun, "hkx.vmap")
-        out, changed = self._run_shared(once.before, (keys[: self.size], ()), 0, None)
+        out, changed = self._run_shared(once.before, (keys[: self.size], ()), 0)
         once.finish(changed._replace(rng=None))
         return out
 
-    def _run_shared(self, before: Carry, rng: Any, rng_axes: Axis, recorder: Any) -> Any:
+    def _run_shared(self, before: Carry, rng: Any, rng_axes: Axis) -> Any:
         once = self._once
 
         def body(args: Any, kwargs: Any, rng: Any) -> Any:
             split = rng_axes is not None
-            out, changed = once.call(before._replace(rng=rng), args, kwargs, recorder=recorder, settled=split)
+            out, changed = once.call(before._replace(rng=rng), args, kwargs, Phase.MADE if split else Phase.OPEN)
             _check_unbatched(self._mark, changed)
             return out, changed._replace(rng=None) if split else changed
 
@@ -200,11 +200,10 @@ class _Mapped:
                 once = self._create_shared(stacked)
         shared, own = stacked.divide(once.before)
         stacked.check_sizes(own, self.size)
-        recorder = passing_recorder(frame)
 
         def body(args: Any, kwargs: Any, extra: Any) -> Any:
             own, rng = extra
-            out, changed = once.call(merged(shared, own)._replace(rng=rng), args, kwargs, recorder=recorder)
+            out, changed = once.call(merged(shared, own)._replace(rng=rng), args, kwargs)
             common, own = stacked.divide(changed._replace(rng=None) if split else changed)
             _check_unbatched(self._mark, common)
             return out, (own._replace(rng=None), common._replace(captured=changed.captured))

@@ -10,7 +10,7 @@ import jax.core
 import jax.numpy as jnp
 
 from hkx.core.errors import MissingParameterError, MissingStateError
-from hkx.core.frame import Asked, Frame, current_frame, local, paths
+from hkx.core.frame import Asked, Frame, Phase, current_frame, local, paths
 from hkx.lift.carried import Carried, runs_eagerly
 from hkx.lift.checks import as_arrays, difference, entry_name, same_type
 from hkx.lift.errors import BranchMismatchError
@@ -330,7 +330,7 @@ def _visit_all(name: str, frame: Frame, branches: Sequence[Callable[..., Any]], 
 
     def attempt(pure: Pure[..., Any]) -> None:
         held = snapshot(frame)._replace(rng=before.rng)
-        jax.eval_shape(lambda *args: [pure.run(held, args, settled=True), None][1], *operands)
+        jax.eval_shape(lambda *args: [pure.run(held, args, phase=Phase.MADE), None][1], *operands)
 
     for i in range(len(branches)):
         names.call(i, attempt, lambda pure: pure.visit(*operands))
@@ -388,7 +388,7 @@ def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callab
     distinct = sorted(set(numbers))  # a function that is given twice is one branch, as it is for JAX
     branches = [branches[n] for n in distinct]
     keys = _visit_all(name, frame, branches, operands) if creating(frame) else None
-    carried = Carried(frame, name, looping=False)
+    carried = Carried(frame, name, phase=Phase.MADE)
     outs: dict[int, Any] = {}
     states: dict[int, Any] = {}
     names = _Names(frame, name, branches)

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from hkx.core.frame import Frame, paths
+from hkx.core.frame import Frame, Phase, paths
 from hkx.lift.captured import Captured
 from hkx.lift.checks import difference, entry_name
 from hkx.lift.errors import LateParameterError, StateInLoopError
@@ -25,12 +25,12 @@ class Carried:
       start: what the first iteration is given, beside the user's carry.
     """
 
-    def __init__(self, frame: Frame, name: str, looping: bool = True):
-        """`name` is the public function on whose behalf this is made; `looping` is False for branches."""
+    def __init__(self, frame: Frame, name: str, phase: Phase = Phase.RUN):
+        """`name` is the public function on whose behalf this is made; for branches, `phase` is MADE."""
         fill_keys(frame)
         self._frame = frame
         self._name = name
-        self._looping = looping
+        self._phase = phase
         self._before = snapshot(frame)
         self.start: tuple[Any, Any] = (self._before.state, self._before.rng)
 
@@ -43,12 +43,12 @@ class Carried:
     def step_capturing(self, pure: Pure[..., Any], moving: Any, *args: Any) -> tuple[Any, Any, Captured]:
         """The same, and what is captured."""
         before = self._before._replace(state=moving[0], rng=moving[1])
-        out, after = pure.run(before, args, settled=True, looping=self._looping, full_keys=True)
+        out, after = pure.run(before, args, phase=self._phase, full_keys=True)
         late = list(paths(changes(before, after).params))
         if late:
             raise LateParameterError(self._name, late)
         # What branches do to a state is compared with one another first, by who calls this.
-        if self._looping or set(paths(before.state)) != set(paths(after.state)):
+        if self._phase is Phase.RUN or set(paths(before.state)) != set(paths(after.state)):
             self.check(before.state, after.state)
         return out, (after.state, after.rng), after.captured
 

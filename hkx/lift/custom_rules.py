@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from hkx.core.frame import current_frame, local
+from hkx.core.frame import Phase, current_frame, local
 from hkx.core.trees import own_tree
 from hkx.lift.errors import MissingRuleError
 from hkx.lift.purify import Carry, Pure, Tree, absorb, changes, creating, fill_keys, snapshot
@@ -129,7 +129,7 @@ class _Parts:
         return out, self._moving(after)
 
     def _run(self, pure: Pure[..., Any], carry: Carry, args: Any) -> tuple[Any, Carry]:
-        out, after = pure.run(carry, args, settled=True, full_keys=True)
+        out, after = pure.run(carry, args, phase=Phase.MADE, full_keys=True)
         after.captured.refuse("a function with a derivative of its own")
         return out, after
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from hkx.core.frame import Frame, current_frame, local
+from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.module import Module
 from hkx.core.sampling import can_share_program
 from hkx.core.signatures import like, with_keyword
@@ -22,7 +22,7 @@ from hkx.lift.checks import difference
 from hkx.lift.errors import CarryMismatchError, LayerFunctionError, LayerInputsError
 from hkx.lift.lift import below, note_all_below, store_below, store_state_below
 from hkx.lift.probe import Program
-from hkx.lift.purify import Carry, Pure, Tree, changes, creating, draws_keys, passing_recorder
+from hkx.lift.purify import Carry, Pure, Tree, changes, creating, draws_keys
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -286,15 +286,14 @@ class _Layer:
         """The parameters and states of all layers, each with initial values of its own, stacked."""
         carried, inputs = self._split(args)
         lifted = (frame.lifted_prefix or "") + prefix
-        pure: Pure[..., Any] = Pure(self._f, "hkx.layer_stack", creates=True, apart=lifted)
+        pure: Pure[..., Any] = Pure(self._f, "hkx.layer_stack", phase=Phase.OPEN, apart=lifted)
         together = keys[0] is None or can_share_program(keys[0])  # `vmap` changes what keys of other kinds draw
-        recorder = passing_recorder(frame) if together else None
 
         def one(key: Any, inputs: Any, carried: Any) -> Carry:
             before = Carry({}, {}, {}, None if key is None else (key, ()))
 
             def run(args: Any, kwargs: Any) -> Any:
-                return pure.run(before, args, kwargs, recorder=recorder)
+                return pure.run(before, args, kwargs)
 
             after = self._call(carried, inputs, reverse, run)[2]
             return changes(before, after)._replace(rng=None, state={}, captured=Captured())
@@ -329,7 +328,7 @@ class _Layer:
 
         Where the parameters are `known`, the layers compute with these, and in the direction of the stack.
         """
-        pure: Pure[..., Any] = Pure(self._f, "hkx.layer_stack", creates=False, apart="")
+        pure: Pure[..., Any] = Pure(self._f, "hkx.layer_stack", phase=Phase.CLOSED, apart="")
 
         def layer(carried: Any, slices: Any) -> Any:
             (own, call), inputs, params = slices
@@ -352,7 +351,7 @@ class _Layer:
         carried, inputs = self._split(args)
         pure: Pure[..., Any] | None = None
         if frame is not None:
-            pure = Pure(self._f, "hkx.layer_stack", creates=False, apart="")
+            pure = Pure(self._f, "hkx.layer_stack", phase=Phase.CLOSED, apart="")
         outside = Carry({}, {}, {}, None)
 
         def body(carried: Any, slices: Any) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec
 
 from hkx.core.errors import ParameterInInnerTraceError, StateInInnerTraceError
-from hkx.core.frame import Frame, current_frame, local
+from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.naming import note_below, unique_name
 from hkx.core.signatures import like
@@ -85,7 +85,7 @@ class _Lifted:
 
     def _creates(self, frame: Frame) -> bool:
         """Whether to call `init`; also in the second round of a loop, to find that it would make the same again."""
-        return creating(frame) or (frame.running_init and frame.looping and not self._allow_reuse)
+        return creating(frame) or (frame.phase is Phase.RUN and not self._allow_reuse)
 
     def _init(self, args: Any, kwargs: Any) -> Any:
         with lifted_under(self.prefix), _own_modules_only() if self._transparent else contextlib.nullcontext():

@@ -9,8 +9,8 @@ import jax
 import jax.core
 import numpy as np
 
-from hkx.core.frame import Frame, current_frame
-from hkx.lift.purify import Carry, Pure, absorb, changes, passing_recorder, snapshot
+from hkx.core.frame import Frame, Phase, current_frame
+from hkx.lift.purify import Carry, Pure, absorb, changes, snapshot
 
 
 class Once:
@@ -27,11 +27,9 @@ class Once:
         self.pure: Pure[..., Any] = Pure(fun, name, as_given=as_given)
         self.before = snapshot(self.frame)
 
-    def call(
-        self, before: Carry, args: Any, kwargs: Any = None, *, recorder: Any = None, settled: bool = False
-    ) -> tuple[Any, Carry]:
+    def call(self, before: Carry, args: Any, kwargs: Any = None, phase: Phase = Phase.OPEN) -> tuple[Any, Carry]:
         """The result and the changes, in the trace that is running."""
-        out, after = self.pure.run(before, args, kwargs, recorder=recorder, settled=settled)
+        out, after = self.pure.run(before, args, kwargs, phase=phase)
         return out, changes(before, after)
 
     def passing(self, has_aux: bool = False) -> Callable[..., Any]:
@@ -39,10 +37,9 @@ class Once:
 
         It returns the result, then what else it returned and the changes.
         """
-        recorder = passing_recorder(self.frame)
 
         def function(*args: Any, **kwargs: Any) -> Any:
-            out, changed = self.call(self.before, args, kwargs, recorder=recorder)
+            out, changed = self.call(self.before, args, kwargs)
             out, aux = out if has_aux else (out, None)
             return out, (aux, changed)
 

@@ -23,9 +23,12 @@ class Program(Generic[T]):
     """
 
     def __init__(self, create: Callable[..., T], *args: Any):
+        self._structure: Any = None
+        self._static: list[tuple[Any] | None] = []
+
         def run(*args: Any) -> list[Any]:
             leaves, self._structure = jax.tree.flatten(create(*args))
-            self._static = [None if isinstance(x, jax.core.Tracer) else (x,) for x in leaves]
+            self._static[:] = [None if isinstance(x, jax.core.Tracer) else (x,) for x in leaves]
             return [x for x in leaves if isinstance(x, jax.core.Tracer)]
 
         closed = jax.make_jaxpr(run)(*args)

@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from hkx.core import initialise
 from hkx.core.errors import JaxUsageError, ParameterInInnerTraceError, StateInInnerTraceError
-from hkx.core.frame import ROOT, Asked, Frame, Scope, current_frame, local
+from hkx.core.frame import ROOT, Asked, Frame, Phase, Scope, current_frame, local
 from hkx.core.rng import PRNGSequence
 from hkx.core.settings import current_settings
 from hkx.core.signatures import pair_with, sign, with_leading
@@ -109,7 +109,7 @@ def absorb(frame: Frame, changed: Carry) -> None:
 
 def creating(frame: Frame) -> bool:
     """Whether the function is in `init` and may ask for what does not exist yet."""
-    return frame.running_init and not frame.settled
+    return frame.phase is Phase.OPEN
 
 
 class Pure(Generic[P, R]):
@@ -124,15 +124,15 @@ class Pure(Generic[P, R]):
         fun: Callable[P, R],
         name: str = "hkx.purify",
         after: Pure[..., Any] | None = None,
-        creates: bool | None = None,
+        phase: Phase | None = None,
         apart: str | None = None,
         as_given: Collection[int | str] = (),
     ):
         """`name` is the public function on whose behalf this is made; names go on from those of `after`.
 
-        `creates` says whether it counts as running in `init`, by default as the running function does. `apart` makes it
-        a transform of its own, with names that begin anew; it is the name under which that is lifted, or "". `as_given`
-        are the arguments, by position or name, that are no trees of arrays; of the others each call gets its own.
+        `phase` is by default that of the running function. `apart` makes it a transform of its own, with names that
+        begin anew; it is the name under which that is lifted, or "". `as_given` are the arguments, by position or name,
+        that are no trees of arrays; of the others each call gets its own.
         """
         frame = current_frame(name)
         functools.update_wrapper(self, fun, assigned=("__module__", "__name__", "__qualname__", "__doc__"), updated=())
@@ -141,16 +141,18 @@ class Pure(Generic[P, R]):
         self._as_given = as_given
         self._outer = weakref.ref(frame)
         self._hooks = local.hooks
-        self._inherited = frame.running_init, frame.settled, frame.lifted_prefix
+        self._phase = frame.phase
+        self._prefix = frame.lifted_prefix
+        self._recorder = passing_recorder(frame)
         self._at_end = frame.at_end
         self._asked = frame.asked
         self._scopes: Sequence[Scope] = [s.copy() for s in frame.scopes]
         if after is not None:
             self._scopes = after.scopes_after
-        if creates is not None:
-            self._inherited = creates, not creates, frame.lifted_prefix
+        if phase is not None:
+            self._phase = phase
         if apart is not None:
-            self._inherited = *self._inherited[:2], apart or None
+            self._prefix = apart or None
             self._scopes = [Scope(ROOT, ROOT)]
         self.scopes_after: Sequence[Scope] = self._scopes
 
@@ -171,21 +173,18 @@ class Pure(Generic[P, R]):
         carry.captured.hand_on()
         return out, carry._replace(captured=Captured())
 
-    def _frame(self, carry: Carry, recorder: Any, settled: bool, looping: bool) -> Frame:
+    def _frame(self, carry: Carry, phase: Phase) -> Frame:
         """A frame of the trace that is running now, which holds a copy of the carry."""
-        running_init, was_settled, prefix = self._inherited
         outer = self._outer()
         rng = None if outer is None or draws_keys(outer) else outer.rngs[-1]  # on drawing, it says why that is wrong
         if carry.rng is not None:
             rng = PRNGSequence(carry.rng[0])
-            if recorder is not None:
-                rng.split_with(recorder.split)
+            if self._recorder is not None:
+                rng.split_with(self._recorder.split)
             rng.replace_internal_state(carry.rng)
-        frame = Frame(_copy(carry.params), carry.state, rng, running_init=running_init, recorder=recorder)
+        frame = Frame(_copy(carry.params), carry.state, rng, phase=max(phase, self._phase), recorder=self._recorder)
         frame.initial_state = _copy(carry.initial_state)
-        frame.settled = settled or was_settled
-        frame.looping = looping
-        frame.lifted_prefix = prefix
+        frame.lifted_prefix = self._prefix
         frame.at_end = self._at_end
         frame.captured = []
         frame.asked = self._asked
@@ -214,18 +213,15 @@ class Pure(Generic[P, R]):
         args: Any = (),
         kwargs: Any = None,
         *,
-        recorder: Any = None,
-        settled: bool = False,
-        looping: bool = False,
+        phase: Phase = Phase.OPEN,
         full_keys: bool = False,
     ) -> tuple[R, Carry]:
         """Calls the function on a carry of the trace that is running.
 
-        `recorder` is that of the abstract init, where operations of this trace still reach it; `settled` says that all
-        parameters exist, `looping` that they do because this is not a loop's first iteration; `full_keys` leaves as
-        many keys in reserve as a loop carries.
+        The phase is `phase`, or that of the running function, whichever is later; `full_keys` leaves as many keys in
+        reserve as a loop carries.
         """
-        frame = self._frame(carry, recorder, settled, looping)
+        frame = self._frame(carry, phase)
         out = self._run_in(frame, args, kwargs or {})
         if full_keys:
             fill_keys(frame)
@@ -243,8 +239,8 @@ class Pure(Generic[P, R]):
 
     def _inline(self, captured: list[Any] | None, args: Any, kwargs: Any) -> R:
         outer = current_frame(self._name)
-        frame = Frame(outer.params, {}, None, running_init=outer.running_init, recorder=outer.recorder)
-        for shared in ("state", "initial_state", "rngs", "mark", "settled", "looping", "lifted_prefix", "at_end"):
+        frame = Frame(outer.params, {}, None, phase=outer.phase, recorder=outer.recorder)
+        for shared in ("state", "initial_state", "rngs", "mark", "lifted_prefix", "at_end"):
             setattr(frame, shared, getattr(outer, shared))
         frame.captured = captured
         frame.asked = self._asked
@@ -263,10 +259,10 @@ class Pure(Generic[P, R]):
 
     def _visit(self, args: Any, kwargs: Any, wanted: Callable[[R], T]) -> T:
         outer, draws = current_frame(self._name), local.draws
-        before, recorder = snapshot(outer), passing_recorder(outer)
+        before = snapshot(outer)
 
         def create() -> tuple[T, Carry]:
-            out, after = self.run(before, args, kwargs, recorder=recorder)
+            out, after = self.run(before, args, kwargs)
             new = changes(before, after)
             return wanted(out), new._replace(state=new.initial_state, captured=Captured())
 
@@ -299,8 +295,7 @@ class Pure(Generic[P, R]):
             state = _copy(frame.state)
             self.visit(*args, **kwargs)
             restore_state(frame, state)
-            running_init, _, prefix = self._inherited
-            self._inherited = running_init, True, prefix
+            self._phase = Phase.MADE
         fill_keys(frame)
         return snapshot(frame)
 
@@ -336,7 +331,7 @@ def fill_keys(frame: Frame) -> None:
 
 
 def passing_recorder(frame: Frame) -> Any:
-    """The recorder of an abstract init, for use inside a trace that hands on what does not depend on its inputs."""
+    """The recorder of an abstract init, where the keys that are drawn now are its own."""
     rng = frame.rngs[-1]
     recorder = frame.recorder
     return recorder if recorder is not None and (rng is None or rng.splits_with(recorder.split)) else None

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hkx.core.frame import local
+from hkx.core.frame import Phase, local
 from hkx.lift.captured import Captured
 from hkx.lift.errors import MappedSizeError
 from hkx.lift.purify import Carry, Pure, Tree, changes
@@ -19,7 +19,7 @@ Axes = int | None | Callable[[str, str], int | None]
 
 def created_by(fun: Any, name: str, before: Carry, own_states: bool, args: Any, kwargs: Any) -> Carry:
     """What a function creates when it is run as in `init`, by name, in the trace that is running."""
-    pure: Pure[..., Any] = Pure(fun, name, creates=True)
+    pure: Pure[..., Any] = Pure(fun, name, phase=Phase.OPEN)
     key = jax.random.PRNGKey(0) if before.rng is None else before.rng[0]
     empty = Carry({}, {} if own_states else before.state, {} if own_states else before.initial_state, (key, ()))
     draws = local.draws

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from hkx.core.frame import Frame, paths
 from hkx.lift.checks import difference, entry_name
 from hkx.lift.errors import BodyResultError, CarryMismatchError, LateParameterError, StateInLoopError
-from hkx.lift.purify import Carry, Pure, absorb, changes, fill_keys, passing_recorder, snapshot
+from hkx.lift.purify import Carry, Pure, absorb, changes, creating, fill_keys, snapshot
 from hkx.lift.stacked import Axes, Stacked, created_by, merged
 
 
@@ -21,10 +21,10 @@ class _Steps:
         self._pure: Pure[..., Any] = Pure(f, name)
         self.shared, self.own = stacked.divide(snapshot(frame))
 
-    def step(self, carry: Any, x: Any, own: Carry, state: Any, rng: Any, recorder: Any = None) -> Any:
+    def step(self, carry: Any, x: Any, own: Carry, state: Any, rng: Any) -> Any:
         """One iteration: the carry, the output with what is captured, what it changed, the shared state it leaves."""
         held = merged(self.shared._replace(state=state, rng=rng), own)
-        result, after = self._pure.run(held, (carry, x), full_keys=True, recorder=recorder)
+        result, after = self._pure.run(held, (carry, x), full_keys=True)
         if not isinstance(result, (tuple, list)) or len(result) != 2:
             raise BodyResultError(self._name, result)
         new, y = result
@@ -70,11 +70,11 @@ def scan_stacked(
     start = snapshot(frame)
 
     ys: list[Any] = []
-    if frame.running_init and not frame.settled and length:
+    if creating(frame) and length:
         first = -1 if reverse else 0
         x, mine = (jax.tree.map(lambda a: jnp.asarray(a)[first], tree) for tree in (xs, own))
         state = steps.shared.state
-        init, y, shared, mine, moving = steps.step(init, x, mine, state, start.rng, passing_recorder(frame))
+        init, y, shared, mine, moving = steps.step(init, x, mine, state, start.rng)
         absorb(frame, shared)
         ys.append(jax.tree.map(lambda a: jnp.asarray(a)[None], (y, mine._replace(rng=None))))
         steps.shared, _ = stacked.divide(snapshot(frame))
