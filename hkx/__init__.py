@@ -35,7 +35,7 @@ Example:
 from typing import TYPE_CHECKING
 
 from hkx.core.lazy import lazy_exports
-from hkx.core.slips import OF_HKX
+from hkx.errors.slips import OF_HKX
 
 if TYPE_CHECKING:
     # The transforms
@@ -46,13 +46,13 @@ if TYPE_CHECKING:
     from hkx.core.transform import running_init as running_init
     from hkx.core.transform import from_example as from_example
     from hkx.core.transform import new_context as new_context
-    from hkx.core.multi import MultiTransformed as MultiTransformed
-    from hkx.core.multi import MultiTransformedWithState as MultiTransformedWithState
-    from hkx.core.multi import multi_transform as multi_transform
-    from hkx.core.multi import multi_transform_with_state as multi_transform_with_state
-    from hkx.core.multi import without_apply_rng as without_apply_rng
-    from hkx.core.multi import without_state as without_state
-    from hkx.core.multi import with_empty_state as with_empty_state
+    from hkx.multi import MultiTransformed as MultiTransformed
+    from hkx.multi import MultiTransformedWithState as MultiTransformedWithState
+    from hkx.multi import multi_transform as multi_transform
+    from hkx.multi import multi_transform_with_state as multi_transform_with_state
+    from hkx.multi import without_apply_rng as without_apply_rng
+    from hkx.multi import without_state as without_state
+    from hkx.multi import with_empty_state as with_empty_state
 
     # JAX transforms and control flow inside a transformed function
     from hkx.lift.purify import Carry as Carry
@@ -225,7 +225,7 @@ _EXPORTS = {
     "hkx.core.transform": (
         "transform transform_with_state Transformed TransformedWithState running_init from_example new_context"
     ),
-    "hkx.core.multi": (
+    "hkx.multi": (
         "MultiTransformed MultiTransformedWithState multi_transform multi_transform_with_state without_apply_rng "
         "without_state with_empty_state"
     ),

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.rng import next_rng_key
-from hkx.core.sampling import Draw, drawn
 from hkx.core.types import DType, Shape
 from hkx.core.types import Initializer as Initializer
+from hkx.init.blocks import Draw, drawn
 
 __all__ = [
     "Constant",

@@ -21,7 +21,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from hkx.core.errors import ShardingRuleError, UnevenBatchError
+from hkx.errors.core import ShardingRuleError, UnevenBatchError
 
 __all__ = ["Rules", "global_batch", "optimizer_shardings", "replicate", "shard_batch", "sharded_init", "shardings",
            "unreplicate"]  # fmt: skip

@@ -21,8 +21,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal, find_top_trace
 
-from hkx.core.errors import MissingSuperInitError, NotInTransformError, StrictUsageError
 from hkx.core.settings import current_settings
+from hkx.errors.core import MissingSuperInitError, NotInTransformError, StrictUsageError
 
 ROOT = "~"
 

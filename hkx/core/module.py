@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import jax
 
-from hkx.core.errors import (
+from hkx.core.frame import Scope, current_frame, local
+from hkx.core.hooks import MethodContext, chained
+from hkx.core.naming import ForcedName, note_below, snake_case, unique_name, valid_name
+from hkx.core.settings import current_settings
+from hkx.core.signatures import sign, with_leading
+from hkx.core.store import owned
+from hkx.errors.core import (
     InvalidNameError,
     MissingSuperInitError,
     NameExpectedError,
@@ -20,14 +26,8 @@ from hkx.core.errors import (
     NotCallableError,
     NotInTransformError,
 )
-from hkx.core.frame import Scope, current_frame, local
-from hkx.core.hooks import MethodContext, chained
-from hkx.core.naming import ForcedName, note_below, snake_case, unique_name, valid_name
-from hkx.core.near import did_you_mean
-from hkx.core.settings import current_settings
-from hkx.core.signatures import sign, with_leading
-from hkx.core.slips import OF_MODULES
-from hkx.core.store import owned
+from hkx.errors.near import did_you_mean
+from hkx.errors.slips import OF_MODULES
 
 T = TypeVar("T")
 

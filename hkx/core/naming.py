@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import jax
 
-from hkx.core.errors import DuplicateNameError, InvalidNameError, UsedScopeError
 from hkx.core.frame import Frame, Scope, current_frame
+from hkx.errors.core import DuplicateNameError, InvalidNameError, UsedScopeError
 
 F = TypeVar("F", bound=Callable[..., Any])
 

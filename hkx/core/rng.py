@@ -13,16 +13,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.errors import (
+from hkx.core.frame import TraceMark, current_frame, effectful_frame, local
+from hkx.core.settings import current_settings
+from hkx.core.types import Array, PRNGKey
+from hkx.errors.core import (
     InvalidRNGError,
     InvalidSizeError,
     KeyInInnerTraceError,
     MissingRNGError,
     shortened,
 )
-from hkx.core.frame import TraceMark, current_frame, effectful_frame, local
-from hkx.core.settings import current_settings
-from hkx.core.types import Array, PRNGKey
 
 
 @functools.cache

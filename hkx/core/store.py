@@ -11,7 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.errors import (
+from hkx.core.frame import Frame, current_frame, effectful_frame, local, paths, without_trace
+from hkx.core.hooks import DO_NOT_STORE, GetterContext, SetterContext, chained, with_context
+from hkx.core.types import DType, Initializer, Shape
+from hkx.errors.core import (
     MissingInitializerError,
     MissingParameterError,
     MissingStateError,
@@ -20,10 +23,7 @@ from hkx.core.errors import (
     ShapeMismatchError,
     StateInInnerTraceError,
 )
-from hkx.core.frame import Frame, current_frame, effectful_frame, local, paths, without_trace
-from hkx.core.hooks import DO_NOT_STORE, GetterContext, SetterContext, chained, with_context
-from hkx.core.sampling import filled, running_recorder
-from hkx.core.types import DType, Initializer, Shape
+from hkx.init.blocks import filled, running_recorder
 
 _CONSTANTS: dict[Any, int] = {jnp.zeros: 0, jnp.ones: 1}
 

@@ -10,22 +10,22 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from hkx.core.creation import create, run
-from hkx.core.errors import (
+from hkx.core.frame import Frame, Phase, current_frame, local, paths
+from hkx.core.rng import PRNGSequence, as_key
+from hkx.core.settings import InitSetting, init_setting
+from hkx.core.signatures import sign, with_leading
+from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
+from hkx.errors.core import (
     InvalidParamsError,
     JitInTransformError,
     NonEmptyStateError,
     NoSuchAttributeError,
     NotCallableError,
 )
-from hkx.core.frame import Frame, Phase, current_frame, local, paths
-from hkx.core.near import did_you_mean
-from hkx.core.rng import PRNGSequence, as_key
-from hkx.core.sampling import running_recorder
-from hkx.core.settings import InitSetting, init_setting
-from hkx.core.signatures import sign, with_leading
-from hkx.core.slips import OF_TRANSFORMED
-from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
+from hkx.errors.near import did_you_mean
+from hkx.errors.slips import OF_TRANSFORMED
+from hkx.init.blocks import running_recorder
+from hkx.init.create import create, run
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,6 +1,6 @@
 """The program of a function as a tree of modules and operations, as text or as HTML."""
 
-from hkx.core.cost import count_flops as count_flops
+from hkx.jaxprs.cost import count_flops as count_flops
 from hkx.tools.jaxpr_html import as_html as as_html
 from hkx.tools.jaxpr_html import as_html_page as as_html_page
 from hkx.tools.jaxpr_html import css as css

@@ -15,13 +15,13 @@ from flax import errors as flax_errors
 from flax import nnx
 from flax.core import meta
 
-from hkx.core.errors import MissingParameterError
 from hkx.core.frame import Scope, current_frame, paths
 from hkx.core.naming import scope_pushed, unique_name
 from hkx.core.rng import maybe_next_rng_key, next_rng_key
 from hkx.core.store import get_parameter, get_state, set_state
 from hkx.core.transform import Transformed, TransformedWithState, transform_with_state
-from hkx.interop.errors import WeightMismatchError
+from hkx.errors.core import MissingParameterError
+from hkx.errors.interop import WeightMismatchError
 from hkx.lift.lift import note_all_below
 
 __all__ = ["Module", "NNXModule", "flatten_flax_to_haiku", "lift"]

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 
+from hkx.errors.interop import WeightMismatchError
 from hkx.interop.cells import ResetAfterGRU as ResetAfterGRU
-from hkx.interop.errors import WeightMismatchError
 from hkx.interop.torch_layers import ADVICE, Weights, averages_of, layers_of, weights_to_hkx, weights_to_torch
 
 __all__ = ["ResetAfterGRU", "from_state_dict", "to_state_dict"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hkx.interop.errors import WeightMismatchError
+from hkx.errors.interop import WeightMismatchError
 
 Weights = dict[str, np.ndarray]
 ADVICE = "Say which PyTorch module is which hkx module: names={'torch.prefix': 'hkx/module', …}."

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from hkx.core.frame import Phase, TraceMark, local
 from hkx.core.signatures import like, unannotated, unsaid
+from hkx.errors.lift import BatchedValueError, MissingSplitRNGError, NothingMappedError
 from hkx.lift.captured import Captured
-from hkx.lift.errors import BatchedValueError, MissingSplitRNGError, NothingMappedError
 from hkx.lift.once import Once
 from hkx.lift.purify import Carry, absorb, creating, restore_state
 from hkx.lift.stacked import Axes, Stacked, created_by, merged

@@ -9,11 +9,11 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
-from hkx.core.errors import MissingParameterError, MissingStateError
 from hkx.core.frame import Asked, Frame, Phase, current_frame, local, paths
+from hkx.errors.core import MissingParameterError, MissingStateError
+from hkx.errors.lift import BranchMismatchError
 from hkx.lift.carried import Carried, runs_eagerly
 from hkx.lift.checks import as_arrays, difference, entry_name, same_type
-from hkx.lift.errors import BranchMismatchError
 from hkx.lift.purify import Carry, Pure, creating, restore_state, snapshot
 
 R = TypeVar("R")

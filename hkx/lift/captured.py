@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from hkx.core.errors import IntermediateInInnerTraceError
 from hkx.core.frame import Frame, TraceMark, local
+from hkx.errors.core import IntermediateInInnerTraceError
 
 Values = dict[str, dict[str, tuple[Any, ...]]]
 

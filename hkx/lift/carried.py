@@ -7,9 +7,9 @@ from typing import Any
 import jax
 
 from hkx.core.frame import Frame, Phase, paths
+from hkx.errors.lift import LateParameterError, StateInLoopError
 from hkx.lift.captured import Captured
 from hkx.lift.checks import difference, entry_name
-from hkx.lift.errors import LateParameterError, StateInLoopError
 from hkx.lift.purify import Carry, Pure, Tree, absorb, changes, fill_keys, snapshot
 
 

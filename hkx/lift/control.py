@@ -10,9 +10,9 @@ import jax.core
 import jax.numpy as jnp
 
 from hkx.core.frame import Frame, current_frame, local
+from hkx.errors.lift import BodyResultError, CarryMismatchError, ConditionEffectError, ScanLengthError
 from hkx.lift.carried import Carried, runs_eagerly
 from hkx.lift.checks import as_arrays, difference
-from hkx.lift.errors import BodyResultError, CarryMismatchError, ConditionEffectError, ScanLengthError
 from hkx.lift.purify import Pure, creating, restore_state, snapshot
 from hkx.lift.stacked import Axes
 from hkx.lift.stacked_scan import scan_stacked

@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from hkx.core.frame import Phase, current_frame, local
 from hkx.core.trees import own_tree
-from hkx.lift.errors import MissingRuleError
+from hkx.errors.lift import MissingRuleError
 from hkx.lift.purify import Carry, Pure, Tree, absorb, changes, creating, fill_keys, snapshot
 
 P = ParamSpec("P")

@@ -14,12 +14,12 @@ import jax.numpy as jnp
 
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.module import Module
-from hkx.core.sampling import can_share_program
 from hkx.core.signatures import like, with_keyword
 from hkx.core.trees import own_tree
+from hkx.errors.lift import CarryMismatchError, LayerFunctionError, LayerInputsError
+from hkx.init.blocks import can_share_program
 from hkx.lift.captured import Captured, keep
 from hkx.lift.checks import difference
-from hkx.lift.errors import CarryMismatchError, LayerFunctionError, LayerInputsError
 from hkx.lift.lift import below, note_all_below, store_below, store_state_below
 from hkx.lift.probe import Program
 from hkx.lift.purify import Carry, Pure, Tree, changes, creating, draws_keys

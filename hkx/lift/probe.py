@@ -10,7 +10,7 @@ import jax.core
 import jax.numpy as jnp
 from jax.extend.core import Jaxpr, Literal
 
-from hkx.core.dependence import needed_inputs, without_effects
+from hkx.jaxprs.dependence import needed_inputs, without_effects
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from hkx.core.frame import Phase, local
+from hkx.errors.lift import MappedSizeError
 from hkx.lift.captured import Captured
-from hkx.lift.errors import MappedSizeError
 from hkx.lift.purify import Carry, Pure, Tree, changes
 
 Axes = int | None | Callable[[str, str], int | None]

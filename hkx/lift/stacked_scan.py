@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from hkx.core.frame import Frame, paths
+from hkx.errors.lift import BodyResultError, CarryMismatchError, LateParameterError, StateInLoopError
 from hkx.lift.checks import difference, entry_name
-from hkx.lift.errors import BodyResultError, CarryMismatchError, LateParameterError, StateInLoopError
 from hkx.lift.purify import Carry, Pure, absorb, changes, creating, fill_keys, snapshot
 from hkx.lift.stacked import Axes, Stacked, created_by, merged
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hkx.lift.errors import StackError
+from hkx.errors.lift import StackError
 from hkx.lift.layer_stack import LayerStackTransparencyMapping, stack
 
 _NUMBERED = re.compile(r"(.*)_(\d+)")

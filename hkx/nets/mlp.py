@@ -9,7 +9,7 @@ import jax
 from hkx.core.module import Module
 from hkx.core.rng import PRNGSequence
 from hkx.core.types import Initializer
-from hkx.nn.errors import NotAListError
+from hkx.errors.nn import NotAListError
 from hkx.nn.functional import dropout
 from hkx.nn.inputs import number
 from hkx.nn.linear import Linear

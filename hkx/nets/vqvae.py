@@ -12,8 +12,8 @@ from hkx.core.module import Module
 from hkx.core.naming import transparent
 from hkx.core.store import get_parameter, get_state, set_state
 from hkx.core.types import DType
+from hkx.errors.nn import FeatureSizeError
 from hkx.initializers import VarianceScaling
-from hkx.nn.errors import FeatureSizeError
 from hkx.nn.inputs import array_of, integer, number
 from hkx.nn.norm.moving_average import ExponentialMovingAverage
 

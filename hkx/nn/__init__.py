@@ -1,6 +1,6 @@
 """Layers, written with nothing but what `hkx` exports."""
 
-from hkx.core.slips import OF_HKX
+from hkx.errors.slips import OF_HKX
 
 
 def __getattr__(name: str) -> object:

@@ -9,7 +9,7 @@ from hkx import initializers
 from hkx.core.module import Module
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
-from hkx.nn.errors import InvalidRankError
+from hkx.errors.nn import InvalidRankError
 from hkx.nn.inputs import array_of
 
 

@@ -10,7 +10,7 @@ from hkx import initializers
 from hkx.core.module import Module
 from hkx.core.naming import transparent
 from hkx.core.types import Initializer
-from hkx.nn.errors import LeadingDimensionsError
+from hkx.errors.nn import LeadingDimensionsError
 from hkx.nn.inputs import integer, sequences_of
 from hkx.nn.linear import Linear
 

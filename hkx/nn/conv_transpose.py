@@ -10,7 +10,7 @@ import numpy as np
 
 from hkx.core.naming import transparent
 from hkx.core.types import Initializer
-from hkx.nn.errors import InvalidPaddingError
+from hkx.errors.nn import InvalidPaddingError
 from hkx.nn.inputs import integer
 from hkx.nn.spatial import (
     Convolution,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hkx.nn.errors import InvalidLengthError
+from hkx.errors.nn import InvalidLengthError
 
 
 def per_dimension(value: Any, n: int, name: str) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from hkx.core.module import Module
 from hkx.core.naming import transparent
 from hkx.core.types import Initializer
-from hkx.nn.errors import LeadingDimensionsError
+from hkx.errors.nn import LeadingDimensionsError
 from hkx.nn.inputs import sequences_of
 from hkx.nn.linear import Linear
 from hkx.nn.rotary import RotaryEmbedding

@@ -13,8 +13,8 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.errors import InvalidSizeError
-from hkx.nn.errors import (
+from hkx.errors.core import InvalidSizeError
+from hkx.errors.nn import (
     InvalidInputError,
     InvalidRankError,
     LeadingDimensionsError,

@@ -14,7 +14,7 @@ from hkx import initializers
 from hkx.core.module import Module
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
-from hkx.nn.errors import NotABoolError, NotAListError
+from hkx.errors.nn import NotABoolError, NotAListError
 from hkx.nn.inputs import array_of, array_with_dimensions, integer
 
 R = TypeVar("R")

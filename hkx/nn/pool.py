@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.module import Module
-from hkx.nn.errors import InvalidWindowError, ScalarInputError
+from hkx.errors.nn import InvalidWindowError, ScalarInputError
 from hkx.nn.inputs import array_of, integer
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx.core.module import Module
-from hkx.nn.errors import InvalidReshapeError
+from hkx.errors.nn import InvalidReshapeError
 from hkx.nn.inputs import array_of
 
 

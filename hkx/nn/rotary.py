@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.module import Module
-from hkx.nn.errors import InvalidRankError, LeadingDimensionsError
+from hkx.errors.nn import InvalidRankError, LeadingDimensionsError
 from hkx.nn.inputs import array_of
 
 

@@ -14,8 +14,8 @@ from hkx import initializers, pad
 from hkx.core.module import Module
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
+from hkx.errors.nn import InvalidPaddingError, InvalidRankError, MaskShapeError
 from hkx.nn.dimensions import per_dimension
-from hkx.nn.errors import InvalidPaddingError, InvalidRankError, MaskShapeError
 from hkx.nn.inputs import array_of, integer
 
 _STRING_PADDINGS = ("SAME", "VALID", "SAME_LOWER")

@@ -9,10 +9,10 @@ import jax
 
 from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.module import Module
-from hkx.core.multi import MultiTransformed, MultiTransformedWithState
 from hkx.core.signatures import first_of_pair, like, pair_with, second_of_pair
 from hkx.core.transform import Transformed, TransformedWithState
 from hkx.lift.captured import Destination, Label, Values, keep
+from hkx.multi import MultiTransformed, MultiTransformedWithState
 
 Filter = Callable[[Any, str], bool]
 _NOT_COMPUTED = frozenset(("__init__", "params_dict", "state_dict"))

@@ -6,8 +6,8 @@ import collections
 
 from jax.extend.core import Jaxpr
 
-from hkx.core.cost import count_flops, times
-from hkx.core.dependence import needed
+from hkx.jaxprs.cost import count_flops, times
+from hkx.jaxprs.dependence import needed
 from hkx.tools.trace import call_numbers, inner_programs
 
 

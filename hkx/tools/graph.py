@@ -11,8 +11,8 @@ from typing import Any
 import jax
 from jax.extend.core import Jaxpr, JaxprEqn, Literal
 
-from hkx.core.dependence import needed
 from hkx.core.signatures import like, returning
+from hkx.jaxprs.dependence import needed
 from hkx.tools.trace import ArraySpec, MethodInvocation, Trace, all_equations, call_numbers, inner_programs, trace
 
 _COLOURS = {"input": ("#2E7D6B", "#D7EFE8"), "op": ("#8A8F98", "#F4F5F7"), "output": ("#3949AB", "#DDE1F7")}

@@ -9,9 +9,9 @@ from typing import Any
 import jax
 from jax.extend.core import Jaxpr, JaxprEqn, Literal
 
-from hkx.core.cost import times
-from hkx.core.dependence import needed
 from hkx.core.signatures import like, returning
+from hkx.jaxprs.cost import times
+from hkx.jaxprs.dependence import needed
 from hkx.tools.graph import equation_name
 from hkx.tools.trace import ArraySpec, MethodInvocation, Trace, call_number, inner_programs, name_stack, trace
 

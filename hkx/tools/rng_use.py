@@ -8,9 +8,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import jax
 
-from hkx.core.errors import MissingParameterError
 from hkx.core.frame import Phase, current_frame, local
 from hkx.core.rng import reserve_rng_keys
+from hkx.errors.core import MissingParameterError
 from hkx.lift.purify import Pure, snapshot
 from hkx.lift.wrappers import eval_shape
 

@@ -14,7 +14,7 @@ import pytest
 from layer_registry import CASES, Case
 
 import hkx
-from hkx.core.creation import run_initialising
+from hkx.init.create import run_initialising
 
 GOLDEN = json.loads(layer_golden.GOLDEN.read_text())
 KEY = jax.random.PRNGKey(1)

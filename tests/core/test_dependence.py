@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import hkx
-from hkx.core import dependence
-from hkx.core.creation import run_initialising
-from hkx.core.dependence import needed, needed_inputs, understood
+from hkx.init.create import run_initialising
+from hkx.jaxprs import dependence
+from hkx.jaxprs.dependence import needed, needed_inputs, understood
 
 HUGE = 10**9  # rows of eight numbers in float32: 32 GB
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import hkx
-from hkx.core import initialise
-from hkx.core.creation import run_initialising
+from hkx.init import evaluate as initialise
+from hkx.init.create import run_initialising
 
 SHAPES = [(), (3, 5), (4097,), (0, 4)]
 INITIALIZERS = {
@@ -133,7 +133,7 @@ def test_no_ordinary_run_where_none_is_needed(monkeypatch):
     def refuse(*args):
         raise AssertionError("an ordinary run")
 
-    monkeypatch.setattr("hkx.core.creation.run_initialising", refuse)
+    monkeypatch.setattr("hkx.init.create.run_initialising", refuse)
     model = hkx.transform(lambda x: hkx.nets.MLP([7, 3])(x))
     for init in (model.init, jax.jit(model.init), jax.vmap(model.init, in_axes=(None, 0))):
         init(jax.random.key(0), jnp.ones([2, 3]))
@@ -160,7 +160,7 @@ def test_no_ordinary_run_because_jax_uses_a_number_of_its_own_twice(monkeypatch)
         jax.random.key(0, impl="unsafe_rbg"),
     )
     made = [run_initialising(f, key, (jnp.ones(2),)) for key in keys]
-    monkeypatch.setattr("hkx.core.creation.run_initialising", refuse)
+    monkeypatch.setattr("hkx.init.create.run_initialising", refuse)
     for key, expected in zip(keys, made, strict=True):
         same_bits(hkx.transform_with_state(f).init(key, jnp.ones(2)), expected)
     with jax.threefry_partitionable(False):
@@ -464,7 +464,7 @@ def test_averages_start_with_the_example():
 @pytest.mark.parametrize("way", ["plain", "vmap outside", "remat", "grad"])
 def test_averages_start_with_the_example_where_that_is_costly(way, monkeypatch):
     # Above the limit, the forward pass is compiled as one program.
-    monkeypatch.setattr("hkx.core.initialise.MOST_WORK_ONE_BY_ONE", 100)
+    monkeypatch.setattr("hkx.init.evaluate.MOST_WORK_ONE_BY_ONE", 100)
     seen = []
     together = initialise._carry_out_together
     monkeypatch.setattr(initialise, "_carry_out_together", lambda *a: seen.append(1) or together(*a))

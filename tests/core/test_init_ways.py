@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import hkx as hk
-from hkx.core.initialise import Recorder
-from hkx.core.sampling import Draw
+from hkx.init.blocks import Draw
+from hkx.init.evaluate import Recorder
 
 X = jnp.ones(2)
 

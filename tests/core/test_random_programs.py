@@ -9,7 +9,7 @@ import random_programs
 from hypothesis import HealthCheck, Phase, given, settings
 
 import hkx
-from hkx.core.creation import run_initialising
+from hkx.init.create import run_initialising
 
 X = np.random.default_rng(0).normal(size=[2, random_programs.WIDTH]).astype(np.float32)
 KEY = jax.random.PRNGKey(7)

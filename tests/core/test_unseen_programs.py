@@ -11,7 +11,7 @@ import pytest
 import hkx
 import hkx as hk
 import rlx
-from hkx.core.creation import run_initialising
+from hkx.init.create import run_initialising
 
 X = jnp.ones([2, 3])
 

@@ -12,7 +12,7 @@ import pytest
 from jax.sharding import PartitionSpec
 
 import hkx
-from hkx.core.creation import run_initialising
+from hkx.init.create import run_initialising
 
 KEY = jax.random.key(5)
 X = jnp.arange(6.0).reshape(3, 2) / 5

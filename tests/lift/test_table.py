@@ -11,7 +11,7 @@ import pytest
 from lift_table import NESTED, REVERSE_MODE, TABLE, F, body
 
 import hkx
-from hkx.core.creation import run_initialising
+from hkx.init.create import run_initialising
 
 KEY = jax.random.key(3)
 X = jnp.array([0.3, -0.7])

@@ -11,12 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import initializers
-from hkx.core.errors import MissingStateError
 from hkx.core.module import Module
 from hkx.core.store import get_state, set_state
 from hkx.core.transform import from_example
 from hkx.core.types import DType
-from hkx.nn.errors import MissingAverageError
+from hkx.errors.core import MissingStateError
+from hkx.errors.nn import MissingAverageError
 from hkx.nn.inputs import array_of, cast, number, statistics_dtypes
 from hkx.nn.norm.params_tree import map_params
 

@@ -12,7 +12,7 @@ from hkx import initializers
 from hkx.core.module import Module
 from hkx.core.store import get_parameter
 from hkx.core.types import Initializer
-from hkx.nn.errors import InvalidRankError
+from hkx.errors.nn import InvalidRankError
 from hkx.nn.inputs import array_of, integer
 from hkx.nn.linear import Linear
 

@@ -7,7 +7,6 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, T
 
 import jax
 
-from hkx.core.errors import InvalidTemplateError, InvalidTransformedError
 from hkx.core.settings import InitSetting
 from hkx.core.signatures import Parameters, first_of_pair, pair_with, same, sign, with_leading, without
 from hkx.core.transform import (
@@ -18,6 +17,7 @@ from hkx.core.transform import (
     transform_with_state,
 )
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
+from hkx.errors.core import InvalidTemplateError, InvalidTransformedError
 
 P = ParamSpec("P")
 P1 = ParamSpec("P1")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import jax
 
-from hkx.core.errors import HkxError
+from hkx.errors.core import HkxError
 
 
 class AbstractInitError(HkxError, ValueError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hkx.core.errors import HkxError
+from hkx.errors.core import HkxError
 
 
 class WeightMismatchError(HkxError, ValueError):

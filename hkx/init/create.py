@@ -9,15 +9,15 @@ import jax
 import jax.core
 import numpy as np
 
-from hkx.core import initialise
-from hkx.core.errors import HkxError
 from hkx.core.frame import Frame, Phase, local
-from hkx.core.init_errors import AbstractInitError, InitDependsOnTracingError, LeakedByInitError
-from hkx.core.leaks import holder
 from hkx.core.rng import PRNGSequence, is_typed_key
 from hkx.core.settings import InitSetting, current_settings, settings_scope
 from hkx.core.trees import own_tree
 from hkx.core.types import MutableParams, MutableState
+from hkx.errors.core import HkxError
+from hkx.errors.init import AbstractInitError, InitDependsOnTracingError, LeakedByInitError
+from hkx.init import evaluate as initialise
+from hkx.init.leaks import holder
 
 R = TypeVar("R")
 Created = tuple[MutableParams, MutableState]

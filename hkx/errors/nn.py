@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hkx.core.errors import HkxError, MissingStateError, shortened
+from hkx.errors.core import HkxError, MissingStateError, shortened
 
 
 class InvalidInputError(HkxError, TypeError, ValueError, AttributeError):

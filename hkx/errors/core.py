@@ -11,7 +11,7 @@ from typing import Any
 
 import jax
 
-from hkx.core.near import nearest
+from hkx.errors.near import nearest
 
 
 def _remade(cls: type[HkxError], args: tuple[Any, ...]) -> HkxError:

@@ -32,14 +32,12 @@ from jax.extend.core import (
 )
 from jax.interpreters import ad, batching, mlir
 
-from hkx.core.buffers import reads_what_may_change
-from hkx.core.cost import work
-from hkx.core.dependence import needed, needed_inputs, without_effects_of
-from hkx.core.errors import HkxError, JaxUsageError
 from hkx.core.frame import current_frame, recording
-from hkx.core.init_errors import AbstractInitError
 from hkx.core.rng import is_key_of_own_type, is_typed_key, split_key
-from hkx.core.sampling import (
+from hkx.core.types import Array
+from hkx.errors.core import HkxError, JaxUsageError
+from hkx.errors.init import AbstractInitError
+from hkx.init.blocks import (
     Draw,
     can_share_program,
     constant,
@@ -50,7 +48,9 @@ from hkx.core.sampling import (
     sample_all,
     split_chain,
 )
-from hkx.core.types import Array
+from hkx.init.buffers import reads_what_may_change
+from hkx.jaxprs.cost import work
+from hkx.jaxprs.dependence import needed, needed_inputs, without_effects_of
 
 Tree = dict[str, dict[str, Any]]
 

@@ -1,0 +1,1 @@
+"""How `init` makes values without a forward pass."""
