@@ -39,13 +39,13 @@ from hkx.errors.slips import OF_HKX
 
 if TYPE_CHECKING:
     # The transforms
-    from hkx.core.transform import transform as transform
-    from hkx.core.transform import transform_with_state as transform_with_state
+    from hkx.init.transform import transform as transform
+    from hkx.init.transform import transform_with_state as transform_with_state
     from hkx.core.transform import Transformed as Transformed
     from hkx.core.transform import TransformedWithState as TransformedWithState
     from hkx.core.transform import running_init as running_init
     from hkx.core.transform import from_example as from_example
-    from hkx.core.transform import new_context as new_context
+    from hkx.context import new_context as new_context
     from hkx.multi import MultiTransformed as MultiTransformed
     from hkx.multi import MultiTransformedWithState as MultiTransformedWithState
     from hkx.multi import multi_transform as multi_transform
@@ -222,9 +222,9 @@ if TYPE_CHECKING:
 # The same by module: what is imported when its name is first asked for.
 _EXPORTS = {
     # The transforms
-    "hkx.core.transform": (
-        "transform transform_with_state Transformed TransformedWithState running_init from_example new_context"
-    ),
+    "hkx.core.transform": "Transformed TransformedWithState running_init from_example",
+    "hkx.init.transform": "transform transform_with_state",
+    "hkx.context": "new_context",
     "hkx.multi": (
         "MultiTransformed MultiTransformedWithState multi_transform multi_transform_with_state without_apply_rng "
         "without_state with_empty_state"

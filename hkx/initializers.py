@@ -12,10 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hkx.core.frame import current_frame
+from hkx.core.making import Draw
 from hkx.core.rng import next_rng_key
-from hkx.core.types import DType, Shape
+from hkx.core.types import Array, DType, Shape
 from hkx.core.types import Initializer as Initializer
-from hkx.init.blocks import Draw, drawn
 
 __all__ = [
     "Constant",
@@ -35,6 +36,11 @@ _TRUNCATED_STD = 0.87962566103423978
 """The standard deviation of a normal distribution that is cut off at two standard deviations."""
 
 
+def _drawn(draw: Draw) -> Array:
+    key = next_rng_key()
+    return current_frame("hkx.next_rng_key").maker.draw(draw, key)
+
+
 def _plain(value: Any) -> bool:
     """Whether a scale or a bound is an ordinary number."""
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
@@ -52,8 +58,8 @@ def _normal(kind: Any, shape: Shape, dtype: DType, low: float, high: float, stdd
     _check_dtype(dtype)
     shape, dtype = tuple(shape), np.dtype(dtype)
     if _plain(stddev) and _plain(mean) and mean == 0 and stddev != 0:
-        return drawn(Draw(kind, shape, dtype, float(low), float(high), float(stddev)))
-    unit = drawn(Draw(kind, shape, dtype, float(low), float(high)))
+        return _drawn(Draw(kind, shape, dtype, float(low), float(high), float(stddev)))
+    unit = _drawn(Draw(kind, shape, dtype, float(low), float(high)))
     scale, shift = (jax.lax.convert_element_type(v, unit.dtype) for v in (stddev, mean))
     return scale * unit + shift
 
@@ -148,7 +154,7 @@ class RandomUniform:
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         if _plain(self.minval) and _plain(self.maxval) and np.issubdtype(np.dtype(dtype), np.floating):
-            return drawn(Draw("uniform", tuple(shape), np.dtype(dtype), float(self.minval), float(self.maxval)))
+            return _drawn(Draw("uniform", tuple(shape), np.dtype(dtype), float(self.minval), float(self.maxval)))
         _check_dtype(dtype)
         return jax.random.uniform(next_rng_key(), shape, dtype, self.minval, self.maxval)
 

@@ -14,10 +14,10 @@ from hkx.core.transform import (
     TransformedWithState,
     refuse_twice,
     stateless,
-    transform_with_state,
 )
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 from hkx.errors.core import InvalidTemplateError, InvalidTransformedError
+from hkx.init.transform import transform_with_state
 
 P = ParamSpec("P")
 P1 = ParamSpec("P1")

@@ -8,8 +8,8 @@ from typing import Any
 
 import jax
 
-from hkx.core.transform import transform_with_state
 from hkx.init.create import run_initialising
+from hkx.init.transform import transform_with_state
 
 __all__ = ["transform_and_run"]
 

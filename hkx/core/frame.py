@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal, find_top_trace
 
+from hkx.core.making import EAGER, Maker
 from hkx.core.settings import current_settings
 from hkx.errors.core import MissingSuperInitError, NotInTransformError, StrictUsageError
 
@@ -96,7 +97,7 @@ class TraceMark:
         mine, trace = self._trace(), find_top_trace(())
         around = set(map(id, _from_inside(mine)))  # of the marked trace: what holds there holds in it
         inner = []
-        while trace is not None and id(trace) not in around:
+        while trace is not None and id(trace) not in around and not any(trace is t for t in inner):
             inner.append(trace)
             if through_custom and _traces(trace) in _custom_kinds():
                 trace = _opened_from(trace)
@@ -178,6 +179,8 @@ def _opened_from(trace: Any) -> Any:
     JAX forgets it in the trace that records the function, but holds it in a variable for as long as that is open.
     """
     python, found = sys._getframe(1), False
+    while python is not None and python.f_globals is globals():  # what asks holds it too
+        python = python.f_back
     while python is not None:
         held = [v for v in python.f_locals.values() if isinstance(v, jax.core.Trace)]
         if any(v is trace for v in held):
@@ -262,24 +265,24 @@ class Frame:
         "captured",
         "initial_state",
         "lifted_prefix",
+        "maker",
         "mark",
         "params",
         "phase",
-        "recorder",
         "rngs",
         "scopes",
         "state",
     )
 
     def __init__(
-        self, params: Any, state: Mapping[str, Mapping[str, Any]], rng: Any, *, phase: Phase, recorder: Any = None
+        self, params: Any, state: Mapping[str, Mapping[str, Any]], rng: Any, *, phase: Phase, maker: Maker = EAGER
     ):
         self.params = params
         self.initial_state: dict[str, dict[str, Any]] = {k: dict(v) for k, v in state.items()}
         self.state: dict[str, dict[str, Any]] = {k: dict(v) for k, v in state.items()}
         self.rngs: list[Any] = [rng]
         self.phase = phase
-        self.recorder = recorder
+        self.maker = maker
         self.scopes = [Scope(ROOT, ROOT)]
         self.lifted_prefix: str | None = local.lifted_prefix
         self.at_end: list[Callable[[], None]] = []  # checks that run when the function has returned
@@ -309,7 +312,6 @@ class Frame:
 class _Local(threading.local):
     def __init__(self) -> None:
         self.frames: list[Frame] = []
-        self.on_shapes = False  # whether the running `init` was given shapes in place of arrays
         self.hooks: Mapping[str, tuple[Callable[..., Any], ...]] = {}
         self.lifted_prefix: str | None = None
         self.draws = 0  # how often `next_rng_key` was called, in order that calls can be counted
@@ -319,7 +321,7 @@ class _Local(threading.local):
 
 
 local = _Local()
-"""The one thread-local: the frames that are running, innermost last, how `init` makes its values, the hooks in force,
+"""The one thread-local: the frames that are running, innermost last, the hooks in force,
 the name under which a transform that starts now is lifted into the one around it, and how many keys were drawn."""
 
 

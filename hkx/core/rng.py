@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.frame import TraceMark, current_frame, effectful_frame, local
+from hkx.core.making import split_key
 from hkx.core.settings import current_settings
 from hkx.core.types import Array, PRNGKey
 from hkx.errors.core import (
@@ -68,11 +69,6 @@ def as_key(value: Any, where: str) -> Any:
         "A key is one of: `jax.random.key(seed)`, `jax.random.PRNGKey(seed)`, or an int seed; of an array of keys, "
         "pass one: `keys[0]`."
     )
-
-
-def split_key(key: Array, num: int) -> Sequence[Array]:
-    """`num` keys from one, as a sequence."""
-    return tuple(jax.random.split(key, num))
 
 
 def _number_of_keys(num: Any) -> int:
@@ -138,10 +134,6 @@ class PRNGSequence:
         """Uses `split(key, num)` in place of `jax.random.split`; returns the sequence itself."""
         self._split = split
         return self
-
-    def splits_with(self, split: object) -> bool:
-        """Whether `split` is what this sequence splits its key with."""
-        return self._split == split
 
     @property
     def drawable(self) -> bool:

@@ -23,21 +23,20 @@ from hkx.errors.core import (
     ShapeMismatchError,
     StateInInnerTraceError,
 )
-from hkx.init.blocks import filled, running_recorder
 
 _CONSTANTS: dict[Any, int] = {jnp.zeros: 0, jnp.ones: 1}
 
 
 def _call_initializer(shape: Any, dtype: DType, init: Initializer) -> Any:
+    maker = current_frame("hkx.get_parameter").maker
     try:
         constant = _CONSTANTS.get(init)
     except TypeError:  # an initializer that cannot be hashed
         constant = None
     if constant is not None:
-        return filled(shape, dtype, constant)
-    recorder = running_recorder()
+        return maker.fill(shape, dtype, constant)
     try:
-        with contextlib.nullcontext() if recorder is None else recorder.initializing():
+        with maker.initializing():
             return init(shape, dtype)
     except TypeError as error:
         _note_initializer(error, init)

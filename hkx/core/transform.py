@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NamedTuple, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
 from hkx.core.frame import Frame, Phase, current_frame, local, paths
+from hkx.core.making import Maker
 from hkx.core.rng import PRNGSequence, as_key
-from hkx.core.settings import InitSetting, init_setting
 from hkx.core.signatures import sign, with_leading
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 from hkx.errors.core import (
@@ -24,13 +24,14 @@ from hkx.errors.core import (
 )
 from hkx.errors.near import did_you_mean
 from hkx.errors.slips import OF_TRANSFORMED
-from hkx.init.blocks import running_recorder
-from hkx.init.create import create, run
 
 P = ParamSpec("P")
 R = TypeVar("R")
 InitP = ParamSpec("InitP")
 ApplyP = ParamSpec("ApplyP")
+Created: TypeAlias = tuple[MutableParams, MutableState]
+Create: TypeAlias = Callable[[Callable[..., Any], Any, Any, Any], Created]
+"""A way to make what a function creates, given the function, a key or None, and its arguments."""
 
 
 def _no_such_attribute(pair: Any, name: str) -> Any:
@@ -74,66 +75,6 @@ class TransformedWithState(NamedTuple, Generic[InitP, ApplyP, R]):
     apply: Callable[ApplyP, tuple[R, MutableState]]
     if not TYPE_CHECKING:
         __getattr__, __call__ = _no_such_attribute, _not_callable
-
-
-class Context:
-    """A running transform, as `new_context` gives it: `with` runs code in it, the `collect_` methods read it."""
-
-    def __init__(self, frame: Frame):
-        self._frame = frame
-
-    def __enter__(self) -> Context:
-        local.frames.append(self._frame)
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        local.frames.remove(self._frame)
-        if exception[:1] == (None,):
-            for check in self._frame.at_end:
-                check()
-
-    def collect_params(self) -> MutableParams:
-        """The parameters."""
-        return {k: dict(v) for k, v in self._frame.params.items()}
-
-    def collect_initial_state(self) -> MutableState:
-        """The state as it was first set."""
-        return {k: dict(v) for k, v in self._frame.initial_state.items()}
-
-    def collect_state(self) -> MutableState:
-        """The state as it is now."""
-        return {k: dict(v) for k, v in self._frame.state.items()}
-
-
-def new_context(
-    *, params: Params | None = None, state: State | None = None, rng: PRNGKey | PRNGSequence | None = None
-) -> Context:
-    """A running transform without a function: modules may be made and called in its `with` block.
-
-    Args:
-      params: the parameters. None creates them, as `init` does; a mapping holds all of them, as in `apply`.
-      state: the state that there is.
-      rng: a typed key, a raw key, an int seed, a `PRNGSequence`, or None.
-
-    Returns:
-      A context manager with the methods `collect_params`, `collect_initial_state` and `collect_state`.
-
-    Raises:
-      InvalidParamsError: if `params` or `state` is not a mapping.
-      InvalidRNGError: if `rng` is not a key.
-
-    Example:
-
-      >>> import hkx, jax, jax.numpy as jnp
-      >>> with hkx.new_context(rng=jax.random.key(0)) as context:
-      ...     y = hkx.Linear(2)(jnp.ones([1, 3]))
-      >>> jax.tree.map(jnp.shape, context.collect_params())
-      {'linear': {'b': (2,), 'w': (3, 2)}}
-    """
-    _check_mappings(params, state)
-    if rng is not None and not isinstance(rng, PRNGSequence):
-        rng = PRNGSequence(as_key(rng, "`hkx.new_context`"))
-    return Context(Frame(params or {}, state or {}, rng, phase=Phase.OPEN if params is None else Phase.CLOSED))
 
 
 def running_init() -> bool:
@@ -182,14 +123,28 @@ def from_example(value: ArrayLike, otherwise: ArrayLike) -> jax.Array:
       >>> print(init(None, jax.ShapeDtypeStruct([5, 2], jnp.float32))[1]["~"]["shift"])
       [0. 0.]
     """
-    if current_frame("hkx.from_example").running_init:
-        recorder = running_recorder()
-        value = jnp.asarray(value)
-        if local.on_shapes:
-            return jnp.broadcast_to(jnp.asarray(otherwise, value.dtype), value.shape)
-        if recorder is not None:
-            return recorder.example(value)
-    return jnp.asarray(value)
+    frame = current_frame("hkx.from_example")
+    return frame.maker.example(jnp.asarray(value), otherwise) if frame.running_init else jnp.asarray(value)
+
+
+def run(f: Callable[..., R], frame: Frame, args: Any, kwargs: Any) -> R:
+    """Calls `f` in a frame."""
+    local.frames.append(frame)
+    try:
+        out = f(*args, **kwargs)
+        for check in frame.at_end:
+            check()
+        return out
+    finally:
+        local.frames.pop()
+
+
+def run_open(f: Callable[..., Any], maker: Maker, key: Any, args: Any = (), kwargs: Any = None) -> Created:
+    """The parameters and the initial state that `f` creates, made by `maker`."""
+    rng = None if key is None else PRNGSequence(key).split_with(maker.split)
+    frame = Frame({}, {}, rng, phase=Phase.OPEN, maker=maker)
+    run(f, frame, args, kwargs or {})
+    return frame.params, frame.initial_state  # type: ignore[return-value]
 
 
 _POSITIONS = {"init(rng, *a, **k)": "first", "apply(params, rng, *a, **k)": "second"}
@@ -211,7 +166,7 @@ def refuse_twice(name: str, kwargs: Mapping[str, Any]) -> None:
         )
 
 
-def _check_mappings(params: Any, state: Any) -> None:
+def check_mappings(params: Any, state: Any) -> None:
     for what, value in (("params", params), ("state", state)):
         if value is not None and not isinstance(value, Mapping):
             raise InvalidParamsError(what, value)
@@ -252,52 +207,26 @@ def _keep_signature(function: Callable[..., Any], f: Callable[..., Any], leading
     )
 
 
-def transform_with_state(
-    f: Callable[P, R], *, init: InitSetting | None = None
+def _apply(
+    f: Callable[..., R], params: Params | None, state: State | None, rng: Any, signature: str, args: Any, kwargs: Any
+) -> tuple[R, MutableState]:
+    check_mappings(params, state)  # before the key: where the two are swapped, this says so
+    key = _key(rng, "Apply", signature)
+    frame = Frame(params or {}, state or {}, None if key is None else PRNGSequence(key), phase=Phase.CLOSED)
+    out = run(f, frame, args, kwargs)
+    return out, frame.state  # type: ignore[return-value]
+
+
+def pair(
+    f: Callable[P, R], create: Create
 ) -> TransformedWithState[
     Concatenate[PRNGKey | None, P], Concatenate[Params | None, State | None, PRNGKey | None, P], R
 ]:
-    """Turns a function that makes modules, and uses state, into a pair of pure functions.
-
-    Args:
-      f: a function of any arguments. In it modules may be made, and parameters, state and keys asked for.
-      init: how `init` runs `f`: "traced" (on abstract values, as `jax.jit` does: see below), "eager" (on real ones,
-        forward pass included, as Haiku does) or "check" (both, and InitDependsOnTracingError where they differ). None
-        for the setting of `hkx.config.set`, which is "traced" by default.
-
-    Returns:
-      `init(rng, *args, **kwargs) -> (params, state)` and `apply(params, state, rng, *args, **kwargs) -> (out, state)`.
-      `rng` is a typed key, a raw key, an int seed, or None if no key is needed. `params` and `state` are dicts of
-      dicts of arrays, by module and by name. `init` does not run the forward pass: it needs the shapes and dtypes of
-      the arguments only, and takes `jax.ShapeDtypeStruct` for an array.
-
-      Python code of `f` may run twice in `init`: abstractly, in containers of its own for the arguments, and once more
-      on the arguments themselves where it asks for a value, keeps an array, or creates something from a NumPy array
-      that it may have filled anew. Code that looks whether a value is traced takes its traced way; what a NumPy array
-      held between two fillings is not always seen. Where that matters, `init="eager"` runs `f` once, on real values.
-
-    Raises:
-      JitInTransformError: if `f` is already compiled or mapped.
-      LeakedByInitError: in `init`, if `f` keeps a traced array, in a list or a cache, say.
-
-    Example:
-
-      >>> import hkx, jax, jax.numpy as jnp
-      >>> def f(x):
-      ...     n = hkx.get_state("calls", [], jnp.int32, init=jnp.zeros)
-      ...     hkx.set_state("calls", n + 1)
-      ...     return hkx.Linear(1)(x)
-      >>> model = hkx.transform_with_state(f)
-      >>> params, state = model.init(jax.random.key(0), jnp.ones([1, 3]))
-      >>> y, state = model.apply(params, state, None, jnp.ones([1, 3]))
-      >>> print(state["~"]["calls"])
-      1
-    """
+    """The pair of functions of `hkx.transform_with_state`, of which `init` makes what it returns by `create`."""
     _check_callable(f)
-    setting = init_setting(init)
 
     def init_fn(rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> tuple[MutableParams, MutableState]:
-        return create(f, _key(rng, "Init", "init(rng, *a, **k)"), args, kwargs, setting)
+        return create(f, _key(rng, "Init", "init(rng, *a, **k)"), args, kwargs)
 
     def apply(
         params: Params | None, state: State | None, rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs
@@ -309,70 +238,12 @@ def transform_with_state(
     return TransformedWithState(init_fn, apply)
 
 
-def _apply(
-    f: Callable[..., R], params: Params | None, state: State | None, rng: Any, signature: str, args: Any, kwargs: Any
-) -> tuple[R, MutableState]:
-    _check_mappings(params, state)  # before the key: where the two are swapped, this says so
-    key = _key(rng, "Apply", signature)
-    frame = Frame(params or {}, state or {}, None if key is None else PRNGSequence(key), phase=Phase.CLOSED)
-    out = run(f, frame, args, kwargs)
-    return out, frame.state  # type: ignore[return-value]
-
-
-@overload
-def transform(
-    f: Callable[P, R], *, apply_rng: Literal[True] = True, init: InitSetting | None = None
-) -> Transformed[Concatenate[PRNGKey | None, P], Concatenate[Params | None, PRNGKey | None, P], R]: ...
-@overload
-def transform(
-    f: Callable[P, R], *, apply_rng: Literal[False], init: InitSetting | None = None
-) -> Transformed[Concatenate[PRNGKey | None, P], Concatenate[Params | None, P], R]: ...
-@overload
-def transform(
-    f: Callable[P, R], *, apply_rng: bool, init: InitSetting | None = None
-) -> Transformed[Concatenate[PRNGKey | None, P], ..., R]: ...
-def transform(
-    f: Callable[P, R], *, apply_rng: bool = True, init: InitSetting | None = None
-) -> Transformed[..., ..., R]:
-    """Turns a function that makes modules into a pair of pure functions.
-
-    Args:
-      f: a function of any arguments. In it modules may be made, and parameters and keys asked for.
-      apply_rng: False leaves the key out of `apply`, as `hkx.without_apply_rng` does.
-      init: how `init` runs `f`: "traced" (on abstract values, as `jax.jit` does: see below), "eager" (on real ones,
-        forward pass included, as Haiku does) or "check" (both, and InitDependsOnTracingError where they differ). None
-        for the setting of `hkx.config.set`, which is "traced" by default.
-
-    Returns:
-      `init(rng, *args, **kwargs) -> params` and `apply(params, rng, *args, **kwargs) -> out`. `rng` is a typed key, a
-      raw key, an int seed, or None if no key is needed. `params` is a dict of dicts of arrays, by module and by name.
-      `init` does not run the forward pass: it needs the shapes and dtypes of the arguments only, and takes
-      `jax.ShapeDtypeStruct` for an array.
-
-      Python code of `f` may run twice in `init`: abstractly, in containers of its own for the arguments, and once more
-      on the arguments themselves where it asks for a value, keeps an array, or creates something from a NumPy array
-      that it may have filled anew. Code that looks whether a value is traced takes its traced way; what a NumPy array
-      held between two fillings is not always seen. Where that matters, `init="eager"` runs `f` once, on real values.
-
-    Raises:
-      JitInTransformError: if `f` is already compiled or mapped.
-      LeakedByInitError: in `init`, if `f` keeps a traced array, in a list or a cache, say.
-      NonEmptyStateError: in `init` and `apply`, if `f` uses state.
-
-    Example:
-
-      >>> import hkx, jax, jax.numpy as jnp
-      >>> model = hkx.transform(lambda x: hkx.Linear(2)(x))
-      >>> x = jnp.ones([1, 3])
-      >>> params = model.init(jax.random.key(0), x)
-      >>> jax.jit(model.apply)(params, None, x).shape
-      (1, 2)
-    """
+def pair_without_state(f: Callable[P, R], create: Create, apply_rng: bool) -> Transformed[..., ..., R]:
+    """The same for `hkx.transform`."""
     _check_callable(f)
-    setting = init_setting(init)
 
     def init_fn(rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> MutableParams:
-        params, state = create(f, _key(rng, "Init", "init(rng, *a, **k)"), args, kwargs, setting)
+        params, state = create(f, _key(rng, "Init", "init(rng, *a, **k)"), args, kwargs)
         return stateless(params, state)
 
     def apply(params: Params | None, rng: PRNGKey | None, *args: P.args, **kwargs: P.kwargs) -> R:

@@ -11,7 +11,7 @@ import functools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.core
@@ -19,73 +19,13 @@ import jax.extend.random
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.frame import local
-from hkx.core.rng import is_typed_key, next_rng_key
-from hkx.core.types import Array, DType
+from hkx.core.making import Draw, sample
+from hkx.core.rng import is_typed_key
+from hkx.core.types import Array
 
 BLOCK = 4096
 BLOCKS_PER_CALL = 256
 CALLS_AT_ONCE = min(8, os.cpu_count() or 1)
-
-
-class Draw(NamedTuple):
-    """One array from a standard distribution.
-
-    `low` and `high` are the bounds of the uniform distribution, or where the normal one is cut off (in standard
-    deviations; infinite where it is not). A normal sample is multiplied by `scale`.
-    """
-
-    kind: Literal["normal", "truncated_normal", "uniform"]
-    shape: tuple[int, ...]
-    dtype: Any
-    low: float
-    high: float
-    scale: float = 1.0
-
-    @property
-    def size(self) -> int:
-        """The number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
-
-
-def sample(draw: Draw, key: Array) -> Array:
-    """One array by `jax.random`."""
-    kind, shape, dtype, low, high, scale = draw
-    if kind == "uniform":
-        return jax.random.uniform(key, shape, dtype, low, high)
-    if kind == "normal":
-        unit = jax.random.normal(key, shape, dtype)
-    elif np.issubdtype(dtype, np.complexfloating):
-        real, imaginary = jax.random.truncated_normal(key, low, high, (2, *shape), np.finfo(dtype).dtype)
-        unit = jax.lax.complex(real, imaginary)
-    else:
-        unit = jax.random.truncated_normal(key, low, high, shape, dtype)
-    return jax.lax.convert_element_type(scale, dtype) * unit + jnp.zeros((), dtype)
-
-
-def drawn(draw: Draw) -> Array:
-    """One array, with the next key of the running transform: recorded during an abstract init, else sampled."""
-    recorder = running_recorder()
-    if recorder is not None and draw.dtype == np.float32 and draw.size > 0 and recorder.owns_running_keys():
-        return recorder.draw(draw, next_rng_key())
-    return sample(draw, next_rng_key())
-
-
-def filled(shape: Any, dtype: DType, value: int) -> Array:
-    """An array of one number: recorded during an abstract init, else made."""
-    recorder = running_recorder()
-    if recorder is None:
-        return jnp.full(shape, value, dtype)
-    shape = tuple(shape) if np.ndim(shape) else (int(shape),)
-    return recorder.fill(jax.ShapeDtypeStruct(shape, jax.dtypes.canonicalize_dtype(dtype)), value)
-
-
-def running_recorder() -> Any:
-    """What an abstract init records with, where the running code is in its own trace; else None."""
-    frame = local.frames[-1] if local.frames else None
-    if frame is None or frame.recorder is None or frame.mark.records:
-        return None
-    return frame.recorder
 
 
 def can_share_program(key: Any) -> bool:

@@ -3,43 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.core
 import numpy as np
 
-from hkx.core.frame import Frame, Phase, local
-from hkx.core.rng import PRNGSequence, is_typed_key
+from hkx.core.frame import local
+from hkx.core.making import Eager
+from hkx.core.rng import is_typed_key
 from hkx.core.settings import InitSetting, current_settings, settings_scope
+from hkx.core.transform import Created, run_open
 from hkx.core.trees import own_tree
-from hkx.core.types import MutableParams, MutableState
 from hkx.errors.core import HkxError
 from hkx.errors.init import AbstractInitError, InitDependsOnTracingError, LeakedByInitError
-from hkx.init import evaluate as initialise
+from hkx.init import evaluate
 from hkx.init.leaks import holder
-
-R = TypeVar("R")
-Created = tuple[MutableParams, MutableState]
+from hkx.init.recording import Recording, abstract_argument, has_abstract
 
 
-def run(f: Callable[..., R], frame: Frame, args: Any, kwargs: Any) -> R:
-    """Calls `f` in a frame."""
-    local.frames.append(frame)
-    try:
-        out = f(*args, **kwargs)
-        for check in frame.at_end:
-            check()
-        return out
-    finally:
-        local.frames.pop()
+def _on_shapes() -> bool:
+    """Whether this is part of an `init` that was given shapes."""
+    return bool(local.frames) and local.frames[-1].maker.on_shapes
 
 
 def run_initialising(f: Callable[..., Any], key: Any, args: Any = (), kwargs: Any = None) -> Created:
     """The parameters and the initial state, by running `f` as it is: its forward pass is executed, with real values."""
-    frame = Frame({}, {}, None if key is None else PRNGSequence(key), phase=Phase.OPEN)
-    run(f, frame, args, kwargs or {})
-    return frame.params, frame.initial_state  # type: ignore[return-value]
+    return run_open(f, Eager(_on_shapes()), key, args, kwargs)
 
 
 def create(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, setting: InitSetting | None) -> Created:
@@ -47,7 +37,7 @@ def create(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, setting: Ini
     how = setting or current_settings().init
     if how == "traced":
         return _traced(f, key, args, kwargs)
-    if initialise.has_abstract((args, kwargs)):
+    if has_abstract((args, kwargs)):
         raise AbstractInitError(how)
     if how == "eager":
         return _eager(f, key, args, kwargs)
@@ -117,14 +107,14 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
     """The parameters and the initial state, without the forward pass where that is possible."""
     if jax.config.jax_disable_jit:  # type: ignore[attr-defined]  # the user wants to look at values
         return run_initialising(f, key, args, kwargs)
-    abstract = initialise.has_abstract((args, kwargs))
+    abstract = has_abstract((args, kwargs))
     copies: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     created: list[Any] = []
-    recorders: list[initialise.Recorder] = []
+    recorder = Recording(key, abstract or _on_shapes())
 
     def argument(x: Any) -> Any:
         if isinstance(x, jax.ShapeDtypeStruct):
-            return initialise.abstract_argument(x)
+            return abstract_argument(x)
         copy = _copied(x)
         if copy is not x:
             copies[id(copy)] = copy, x
@@ -134,23 +124,15 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
         copy, original = copies.get(id(array), (None, None))
         return copy is not None and original is not None and copy.tobytes() == original.tobytes()
 
-    def trace(recorder: initialise.Recorder, key: Any) -> list[Any]:
-        recorders.append(recorder)
-        rng = None if key is None else PRNGSequence(key).split_with(recorder.split)
-        frame = Frame({}, {}, rng, phase=Phase.OPEN, recorder=recorder)
-        before, local.on_shapes = local.on_shapes, local.on_shapes or abstract
-        try:
-            run(f, frame, *own_tree((args, kwargs), argument))
-        finally:
-            local.on_shapes = before
-        created[:] = frame.params, frame.initial_state
+    def trace(key: Any) -> list[Any]:
+        created[:] = run_open(f, recorder, key, *own_tree((args, kwargs), argument))
         return created
 
     try:
-        initialise.create(trace, key, (lambda _: True) if abstract else unchanged)
-        if not initialise.left_arrays(recorders[0]):
+        evaluate.create(trace, recorder, (lambda _: True) if abstract else unchanged)
+        if not evaluate.left_arrays(recorder):
             return created[0], created[1]
-    except initialise.ValuesNeeded as error:
+    except evaluate.ValuesNeeded as error:
         if abstract:
             cause = error.__cause__
             raise cause if isinstance(cause, HkxError) else AbstractInitError() from cause
@@ -161,12 +143,12 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
             error.add_note(_NOTE)
         raise
     if not abstract:
-        created[:] = _repeated(f, key, args, kwargs, recorders[0])
-    _check_dead(recorders[0])
+        created[:] = _repeated(f, key, args, kwargs, recorder)
+    _check_dead(recorder)
     return created[0], created[1]
 
 
-def _repeated(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, recorder: initialise.Recorder) -> Created:
+def _repeated(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, recorder: Recording) -> Created:
     try:
         return run_initialising(f, key, args, kwargs)
     except jax.errors.UnexpectedTracerError as error:
@@ -174,8 +156,8 @@ def _repeated(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, recorder:
         raise
 
 
-def _check_dead(recorder: initialise.Recorder, cause: Exception | None = None) -> None:
+def _check_dead(recorder: Recording, cause: Exception | None = None) -> None:
     """Raises if something still holds a traced array of the abstract run."""
-    place = holder(initialise.left_arrays(recorder))
+    place = holder(evaluate.left_arrays(recorder))
     if place is not None:
         raise LeakedByInitError(place) from cause

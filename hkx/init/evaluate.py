@@ -8,8 +8,6 @@ that is a costly forward pass. What nothing created depends on is neither compil
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import gc
 import weakref
 from collections.abc import Callable, Sequence
@@ -25,90 +23,27 @@ from jax.extend.core import (
     Jaxpr,
     JaxprEqn,
     Literal,
-    Primitive,
     find_top_trace,
     jaxpr_as_fun,
     jaxprs_in_params,
 )
-from jax.interpreters import ad, batching, mlir
 
-from hkx.core.frame import current_frame, recording
-from hkx.core.rng import is_key_of_own_type, is_typed_key, split_key
+from hkx.core.frame import local
+from hkx.core.making import Draw
+from hkx.core.rng import is_typed_key
 from hkx.core.types import Array
 from hkx.errors.core import HkxError, JaxUsageError
 from hkx.errors.init import AbstractInitError
-from hkx.init.blocks import (
-    Draw,
-    can_share_program,
-    constant,
-    for_each_key,
-    key_batch,
-    running_recorder,
-    sample,
-    sample_all,
-    split_chain,
-)
+from hkx.init.blocks import constant, key_batch, sample_all, split_chain
 from hkx.init.buffers import reads_what_may_change
+from hkx.init.recording import Recording, argument_p, draw_p, example_p, fill_p, split_keys, split_p
 from hkx.jaxprs.cost import work
 from hkx.jaxprs.dependence import needed, needed_inputs, without_effects_of
 
 Tree = dict[str, dict[str, Any]]
 
-draw_p = Primitive("hkx_draw")
-fill_p = Primitive("hkx_fill")
-split_p = Primitive("hkx_split")
-split_p.multiple_results = True
-argument_p = Primitive("hkx_argument")
-example_p = Primitive("hkx_example")
-
 MOST_WORK_ONE_BY_ONE = 2**31  # floating-point operations: a CPU does them in a fraction of a second
 
-
-def _aval(shape: tuple[int, ...], dtype: Any) -> Any:
-    return jax.core.ShapedArray(shape, np.dtype(dtype))
-
-
-def _draw(keys: Array, *, draw: Draw) -> Array:
-    return for_each_key(functools.partial(sample, draw), keys)
-
-
-def _split(keys: Array, *, num: int) -> Sequence[Array]:
-    return _split_each(keys, num) if key_batch(keys) else split_key(keys, num)
-
-
-@functools.partial(jax.jit, static_argnums=1)
-def _split_each(keys: Array, num: int) -> Sequence[Array]:
-    return for_each_key(functools.partial(split_key, num=num), keys)
-
-
-def _fill(*, shape: tuple[int, ...], dtype: Any, value: int) -> Array:
-    return jnp.full(shape, value, dtype)
-
-
-def _keys_to_the_front(args: Any, dims: Any) -> Array:
-    return jnp.moveaxis(args[0], dims[0], 0)
-
-
-draw_p.def_abstract_eval(lambda keys, *, draw: _aval((*key_batch(keys), *draw.shape), draw.dtype))
-split_p.def_abstract_eval(lambda keys, *, num: [keys] * num)
-fill_p.def_abstract_eval(lambda *, shape, dtype, value: _aval(shape, dtype))
-argument_p.def_abstract_eval(lambda *, shape, dtype: jax.core.ShapedArray(shape, dtype))
-example_p.def_abstract_eval(lambda value: _aval(value.shape, value.dtype))
-# They may stand in any program, of a loop say, that is then compiled as it is.
-for primitive, computed in ((draw_p, _draw), (split_p, _split), (fill_p, _fill), (example_p, lambda value: value)):
-    primitive.def_impl(computed)
-    mlir.register_lowering(primitive, mlir.lower_fun(computed, multiple_results=primitive.multiple_results))
-# Under `vmap` with a key for each call all draws are one, which takes as long to record for a thousand as for two.
-batching.primitive_batchers[draw_p] = lambda args, dims, *, draw: (
-    draw_p.bind(_keys_to_the_front(args, dims), draw=draw),
-    0,
-)
-batching.primitive_batchers[split_p] = lambda args, dims, *, num: (
-    split_p.bind(_keys_to_the_front(args, dims), num=num),
-    [0] * num,
-)
-batching.primitive_batchers[example_p] = lambda args, dims: (example_p.bind(*args), dims[0])
-ad.primitive_jvps[example_p] = lambda values, tangents: (example_p.bind(*values), tangents[0])
 
 _MADE_ANYWAY = (draw_p, fill_p, split_p)
 _NEEDS_VALUES = (
@@ -118,46 +53,6 @@ _NEEDS_VALUES = (
     jax.errors.TracerIntegerConversionError,
     jax.errors.NonConcreteBooleanIndexError,
 )
-
-
-class Recorder:
-    """What an abstract run uses in place of sampling and splitting."""
-
-    def __init__(self, key: Array | None):
-        self.key = key
-        self.trace: weakref.ref[Any] | None = None  # the abstract run's, while that lasts and where it stays alive
-        self.shares_program = key is not None and can_share_program(key)
-        self.has_values = not recording()  # whether `init` itself is not being traced
-        # Whoever brings key types of their own may see their `split` run: as often as in an ordinary run, and at once.
-        self.splits_at_once = self.has_values and key is not None and is_key_of_own_type(key)
-
-    def owns_running_keys(self) -> bool:
-        """Whether the running key sequence is the one that `init` was given, and its draws can be shared."""
-        rng = current_frame("hkx.next_rng_key").rngs[-1]
-        return self.shares_program and rng is not None and rng.splits_with(self.split)
-
-    def draw(self, draw: Draw, key: Array) -> Array:
-        """Stands for one standard initial value."""
-        return draw_p.bind(key, draw=draw)
-
-    def fill(self, like: jax.ShapeDtypeStruct, value: int) -> Array:
-        """Stands for an array of one number."""
-        return fill_p.bind(shape=like.shape, dtype=like.dtype, value=value)
-
-    def split(self, key: Array, num: int) -> Sequence[Array]:
-        """Stands for splitting a key."""
-        if self.splits_at_once and not isinstance(key, jax.core.Tracer):
-            with jax.ensure_compile_time_eval():
-                return split_key(key, num)
-        return split_p.bind(key, num=num)
-
-    def example(self, value: Array) -> Array:
-        """Stands for a value that comes from the example arguments."""
-        return example_p.bind(value)
-
-    def initializing(self) -> contextlib.AbstractContextManager[Any]:
-        """Inside, what depends on no traced array is computed at once: an array of NumPy's may be filled anew later."""
-        return jax.ensure_compile_time_eval() if self.has_values else contextlib.nullcontext()
 
 
 class ValuesNeeded(Exception):
@@ -175,41 +70,25 @@ def needs_values(error: BaseException | None) -> bool:
     return False
 
 
-def abstract_argument(like: jax.ShapeDtypeStruct) -> Array:
-    """An array that has a shape and no value."""
-    return argument_p.bind(shape=like.shape, dtype=like.dtype)
-
-
-def has_abstract(tree: Any) -> bool:
-    """Whether a `jax.ShapeDtypeStruct` is among the leaves."""
-    return any(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(tree))
-
-
-def create(
-    run: Callable[[Recorder, Any], Sequence[Tree]],
-    key: Array | None,
-    constant: Callable[[np.ndarray], bool] = lambda owner: False,
-) -> None:
+def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: Callable[[np.ndarray], bool]) -> None:
     """Runs `run` without its forward pass.
 
     Args:
-      run: given a recorder and the key, it returns two-level dicts of what it created. Their traced values are replaced
-        by real ones.
-      key: the key that `init` was given, or None.
+      run: given the key, it returns two-level dicts of what it created. Their traced values are replaced by real ones.
+      recorder: what `run` makes values with.
       constant: whether an array of NumPy's holds what it held when the function began.
 
     Raises:
       ValuesNeeded: if the function asks for a value, or creates something from an array of NumPy's that it may have
         filled with other values since.
     """
-    recorder = Recorder(key)
     record: dict[str, Any] = {}
 
     def traced(key: Array | None) -> list[Any]:
         recorder.trace = weakref.ref(find_top_trace(()))
         record["slots"] = [
             (entries, name)
-            for tree in run(recorder, recorder.key if recorder.splits_at_once else key)
+            for tree in run(recorder.key if recorder.splits_at_once else key)
             for entries in tree.values()
             for name in entries
         ]
@@ -220,7 +99,7 @@ def create(
         return [x for x in leaves if isinstance(x, jax.core.Tracer)]
 
     try:
-        program = jax.make_jaxpr(traced)(key)
+        program = jax.make_jaxpr(traced)(recorder.key)
     except HkxError as error:
         if isinstance(error, JaxUsageError):  # JAX does not trace all that it traces here where values are at hand
             raise ValuesNeeded() from error
@@ -231,13 +110,13 @@ def create(
         raise
     if recorder.has_values and reads_what_may_change(program, constant, example_p):
         raise ValuesNeeded()
-    computed = iter(_evaluate(program, key))
+    computed = iter(_evaluate(program, recorder.key))
     leaves = [static[0] if static else next(computed) for static in record["static"]]
     for (entries, name), value in zip(record["slots"], jax.tree.unflatten(record["tree"], leaves), strict=True):
         entries[name] = value
 
 
-def left_arrays(recorder: Recorder) -> list[Any]:
+def left_arrays(recorder: Recording) -> list[Any]:
     """The traced arrays of an abstract run that are still referred to, other than by a cycle that is garbage.
 
     That the trace itself is alive says nothing: JAX's programs refer to theirs for derivatives by custom rules.
@@ -345,11 +224,10 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
 def _drawn(draws: list[Draw], keys: list[Any], like: Any) -> list[Array]:
     batches = [() if isinstance(k, _Taken) else key_batch(k) for k in keys]
     data = _key_data(keys)
-    if isinstance(data, jax.core.Tracer) and running_recorder() is not None:  # an `init` around this one makes them
-        return [
-            draw_p.bind(k.array() if isinstance(k, _Taken) else k, draw=draw)
-            for draw, k in zip(draws, keys, strict=True)
-        ]
+    maker = local.frames[-1].maker if local.frames else None
+    if isinstance(data, jax.core.Tracer) and isinstance(maker, Recording):  # an `init` around this one makes them
+        keys = [k.array() if isinstance(k, _Taken) else k for k in keys]
+        return [maker.draw(draw, key) for draw, key in zip(draws, keys, strict=True)]
     return sample_all(draws, batches, data, like)
 
 
@@ -382,7 +260,7 @@ def _carry_out(
         if not getattr(out.aval, "weak_type", True) and not np.ndim(inputs[0]):
             return [constant(out.aval, inputs[0], key)]
     if eqn.primitive is split_p:
-        return _split(*inputs, num=eqn.params["num"])
+        return split_keys(*inputs, num=eqn.params["num"])
     if eqn.primitive is example_p:
         return inputs
     if eqn.primitive is argument_p:

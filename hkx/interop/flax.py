@@ -19,9 +19,10 @@ from hkx.core.frame import Scope, current_frame, paths
 from hkx.core.naming import scope_pushed, unique_name
 from hkx.core.rng import maybe_next_rng_key, next_rng_key
 from hkx.core.store import get_parameter, get_state, set_state
-from hkx.core.transform import Transformed, TransformedWithState, transform_with_state
+from hkx.core.transform import Transformed, TransformedWithState
 from hkx.errors.core import MissingParameterError
 from hkx.errors.interop import WeightMismatchError
+from hkx.init.transform import transform_with_state
 from hkx.lift.lift import note_all_below
 
 __all__ = ["Module", "NNXModule", "flatten_flax_to_haiku", "lift"]

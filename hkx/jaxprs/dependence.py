@@ -52,7 +52,7 @@ def _without_effects(eqn: JaxprEqn) -> JaxprEqn:
     """An equation whose programs have lost what they do beside computing their outputs."""
 
     def stripped(x: Any) -> Any:
-        if isinstance(x, ClosedJaxpr):
+        if isinstance(x, ClosedJaxpr) and x.jaxpr is not x:  # since JAX 0.12 the two are one class
             return ClosedJaxpr(stripped(x.jaxpr), x.consts)
         if not isinstance(x, Jaxpr):
             return x

@@ -13,13 +13,14 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from hkx.core.frame import ROOT, Asked, Frame, Phase, Scope, current_frame, local
+from hkx.core.making import Eager
 from hkx.core.rng import PRNGSequence
 from hkx.core.settings import current_settings
 from hkx.core.signatures import pair_with, sign, with_leading
 from hkx.core.store import check_outward
 from hkx.core.trees import own_tree
 from hkx.errors.core import JaxUsageError, ParameterInInnerTraceError, StateInInnerTraceError
-from hkx.init import evaluate as initialise
+from hkx.init.evaluate import needs_values
 from hkx.lift.captured import Captured
 from hkx.lift.probe import Program
 
@@ -143,7 +144,7 @@ class Pure(Generic[P, R]):
         self._hooks = local.hooks
         self._phase = frame.phase
         self._prefix = frame.lifted_prefix
-        self._recorder = passing_recorder(frame)
+        self._maker = frame.maker
         self._at_end = frame.at_end
         self._asked = frame.asked
         self._scopes: Sequence[Scope] = [s.copy() for s in frame.scopes]
@@ -178,11 +179,9 @@ class Pure(Generic[P, R]):
         outer = self._outer()
         rng = None if outer is None or draws_keys(outer) else outer.rngs[-1]  # on drawing, it says why that is wrong
         if carry.rng is not None:
-            rng = PRNGSequence(carry.rng[0])
-            if self._recorder is not None:
-                rng.split_with(self._recorder.split)
+            rng = PRNGSequence(carry.rng[0]).split_with(self._maker.split)
             rng.replace_internal_state(carry.rng)
-        frame = Frame(_copy(carry.params), carry.state, rng, phase=max(phase, self._phase), recorder=self._recorder)
+        frame = Frame(_copy(carry.params), carry.state, rng, phase=max(phase, self._phase), maker=self._maker)
         frame.initial_state = _copy(carry.initial_state)
         frame.lifted_prefix = self._prefix
         frame.at_end = self._at_end
@@ -239,7 +238,7 @@ class Pure(Generic[P, R]):
 
     def _inline(self, captured: list[Any] | None, args: Any, kwargs: Any) -> R:
         outer = current_frame(self._name)
-        frame = Frame(outer.params, {}, None, phase=outer.phase, recorder=outer.recorder)
+        frame = Frame(outer.params, {}, None, phase=outer.phase, maker=outer.maker)
         for shared in ("state", "initial_state", "rngs", "mark", "lifted_prefix", "at_end"):
             setattr(frame, shared, getattr(outer, shared))
         frame.captured = captured
@@ -279,7 +278,7 @@ class Pure(Generic[P, R]):
         try:
             return Program(create)
         except Exception as error:
-            if outer.recorder is None and (isinstance(error, JaxUsageError) or initialise.needs_values(error)):
+            if isinstance(outer.maker, Eager) and (isinstance(error, JaxUsageError) or needs_values(error)):
                 return None
             raise
 
@@ -328,13 +327,6 @@ def fill_keys(frame: Frame) -> None:
     """Splits off as many keys as a loop carries from one iteration to the next."""
     if draws_keys(frame):
         frame.rngs[-1].reserve_up_to_full()
-
-
-def passing_recorder(frame: Frame) -> Any:
-    """The recorder of an abstract init, where the keys that are drawn now are its own."""
-    rng = frame.rngs[-1]
-    recorder = frame.recorder
-    return recorder if recorder is not None and (rng is None or rng.splits_with(recorder.split)) else None
 
 
 def purify(fun: Callable[P, R]) -> Pure[P, R]:

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import hkx as hk
-from hkx.init.blocks import Draw
-from hkx.init.evaluate import Recorder
+from hkx.core.making import Draw
+from hkx.init.recording import Recording
 
 X = jnp.ones(2)
 
@@ -490,7 +490,7 @@ def test_keys_along_another_axis_of_vmap(kind):
 def test_draws_and_splits_along_any_axis_of_their_keys():
     """What stands for them in an abstract run, mapped: one draw and one split for each key."""
     keys = jax.vmap(jax.random.PRNGKey, out_axes=1)(np.arange(3))  # [2, 3], a raw key in each column
-    recorder = Recorder(keys[:, 0])
+    recorder = Recording(keys[:, 0])
     one = Draw("normal", (4,), np.dtype(np.float32), -np.inf, np.inf)
     drawn = jax.vmap(lambda key: recorder.draw(one, key), in_axes=1)(keys)
     halves = jax.vmap(lambda key: jnp.stack(recorder.split(key, 2)), in_axes=1)(keys)

@@ -1,0 +1,119 @@
+"""An abstract run writes down what it is asked for: one operation stands for each value, in whatever trace it is."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from hkx.core.frame import recording
+from hkx.core.making import Draw, filled_like, sample, split_key
+from hkx.core.rng import is_key_of_own_type
+from hkx.core.types import Array, DType
+from hkx.init.blocks import can_share_program, for_each_key, key_batch
+
+draw_p = Primitive("hkx_draw")
+fill_p = Primitive("hkx_fill")
+split_p = Primitive("hkx_split")
+split_p.multiple_results = True
+argument_p = Primitive("hkx_argument")
+example_p = Primitive("hkx_example")
+
+
+def _aval(shape: tuple[int, ...], dtype: Any) -> Any:
+    return jax.core.ShapedArray(shape, np.dtype(dtype))
+
+
+def _draw(keys: Array, *, draw: Draw) -> Array:
+    return for_each_key(functools.partial(sample, draw), keys)
+
+
+def split_keys(keys: Array, *, num: int) -> Sequence[Array]:
+    return _split_each(keys, num) if key_batch(keys) else split_key(keys, num)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _split_each(keys: Array, num: int) -> Sequence[Array]:
+    return for_each_key(functools.partial(split_key, num=num), keys)
+
+
+def _fill(*, shape: tuple[int, ...], dtype: Any, value: int) -> Array:
+    return jnp.full(shape, value, dtype)
+
+
+def _keys_to_the_front(args: Any, dims: Any) -> Array:
+    return jnp.moveaxis(args[0], dims[0], 0)
+
+
+draw_p.def_abstract_eval(lambda keys, *, draw: _aval((*key_batch(keys), *draw.shape), draw.dtype))
+split_p.def_abstract_eval(lambda keys, *, num: [keys] * num)
+fill_p.def_abstract_eval(lambda *, shape, dtype, value: _aval(shape, dtype))
+argument_p.def_abstract_eval(lambda *, shape, dtype: jax.core.ShapedArray(shape, dtype))
+example_p.def_abstract_eval(lambda value: _aval(value.shape, value.dtype))
+# They may stand in any program, of a loop say, that is then compiled as it is.
+for primitive, computed in ((draw_p, _draw), (split_p, split_keys), (fill_p, _fill), (example_p, lambda value: value)):
+    primitive.def_impl(computed)
+    mlir.register_lowering(primitive, mlir.lower_fun(computed, multiple_results=primitive.multiple_results))
+# Under `vmap` with a key for each call all draws are one, which takes as long to record for a thousand as for two.
+batching.primitive_batchers[draw_p] = lambda args, dims, *, draw: (
+    draw_p.bind(_keys_to_the_front(args, dims), draw=draw),
+    0,
+)
+batching.primitive_batchers[split_p] = lambda args, dims, *, num: (
+    split_p.bind(_keys_to_the_front(args, dims), num=num),
+    [0] * num,
+)
+batching.primitive_batchers[example_p] = lambda args, dims: (example_p.bind(*args), dims[0])
+ad.primitive_jvps[example_p] = lambda values, tangents: (example_p.bind(*values), tangents[0])
+
+
+class Recording:
+    """What an abstract run is given: it writes down what is asked for."""
+
+    def __init__(self, key: Array | None, on_shapes: bool = False):
+        self.key = key
+        self.on_shapes = on_shapes
+        self.trace: weakref.ref[Any] | None = None  # the abstract run's, while that lasts and where it stays alive
+        self.has_values = not recording()  # whether `init` itself is not being traced
+        # Whoever brings key types of their own may see their `split` run: as often as in an ordinary run, and at once.
+        self.splits_at_once = self.has_values and key is not None and is_key_of_own_type(key)
+
+    def draw(self, draw: Draw, key: Array) -> Array:
+        together = draw.dtype == np.float32 and draw.size > 0 and can_share_program(key)
+        return draw_p.bind(key, draw=draw) if together else sample(draw, key)
+
+    def fill(self, shape: Any, dtype: DType, value: int) -> Array:
+        shape = tuple(shape) if np.ndim(shape) else (int(shape),)
+        return fill_p.bind(shape=shape, dtype=jax.dtypes.canonicalize_dtype(dtype), value=value)
+
+    def split(self, key: Array, num: int) -> Sequence[Array]:
+        if self.splits_at_once and not isinstance(key, jax.core.Tracer):
+            with jax.ensure_compile_time_eval():
+                return split_key(key, num)
+        return split_p.bind(key, num=num)
+
+    def example(self, value: Array, otherwise: Any) -> Array:
+        return filled_like(value, otherwise) if self.on_shapes else example_p.bind(value)
+
+    def initializing(self) -> contextlib.AbstractContextManager[Any]:
+        # What depends on no traced array is computed at once: an array of NumPy's may be filled anew later.
+        return jax.ensure_compile_time_eval() if self.has_values else contextlib.nullcontext()
+
+
+def abstract_argument(like: jax.ShapeDtypeStruct) -> Array:
+    """An array that has a shape and no value."""
+    return argument_p.bind(shape=like.shape, dtype=like.dtype)
+
+
+def has_abstract(tree: Any) -> bool:
+    """Whether a `jax.ShapeDtypeStruct` is among the leaves."""
+    return any(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(tree))

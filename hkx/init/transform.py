@@ -1,0 +1,115 @@
+"""`hkx.transform`: a function that makes modules becomes a pair of pure functions."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Concatenate, Literal, ParamSpec, TypeVar, overload
+
+from hkx.core.settings import InitSetting, init_setting
+from hkx.core.transform import Create, Transformed, TransformedWithState, pair, pair_without_state
+from hkx.core.types import Params, PRNGKey, State
+from hkx.init.create import create
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _create(init: InitSetting | None) -> Create:
+    return functools.partial(create, setting=init_setting(init))
+
+
+def transform_with_state(
+    f: Callable[P, R], *, init: InitSetting | None = None
+) -> TransformedWithState[
+    Concatenate[PRNGKey | None, P], Concatenate[Params | None, State | None, PRNGKey | None, P], R
+]:
+    """Turns a function that makes modules, and uses state, into a pair of pure functions.
+
+    Args:
+      f: a function of any arguments. In it modules may be made, and parameters, state and keys asked for.
+      init: how `init` runs `f`: "traced" (on abstract values, as `jax.jit` does: see below), "eager" (on real ones,
+        forward pass included, as Haiku does) or "check" (both, and InitDependsOnTracingError where they differ). None
+        for the setting of `hkx.config.set`, which is "traced" by default.
+
+    Returns:
+      `init(rng, *args, **kwargs) -> (params, state)` and `apply(params, state, rng, *args, **kwargs) -> (out, state)`.
+      `rng` is a typed key, a raw key, an int seed, or None if no key is needed. `params` and `state` are dicts of
+      dicts of arrays, by module and by name. `init` does not run the forward pass: it needs the shapes and dtypes of
+      the arguments only, and takes `jax.ShapeDtypeStruct` for an array.
+
+      Python code of `f` may run twice in `init`: abstractly, in containers of its own for the arguments, and once more
+      on the arguments themselves where it asks for a value, keeps an array, or creates something from a NumPy array
+      that it may have filled anew. Code that looks whether a value is traced takes its traced way; what a NumPy array
+      held between two fillings is not always seen. Where that matters, `init="eager"` runs `f` once, on real values.
+
+    Raises:
+      JitInTransformError: if `f` is already compiled or mapped.
+      LeakedByInitError: in `init`, if `f` keeps a traced array, in a list or a cache, say.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     n = hkx.get_state("calls", [], jnp.int32, init=jnp.zeros)
+      ...     hkx.set_state("calls", n + 1)
+      ...     return hkx.Linear(1)(x)
+      >>> model = hkx.transform_with_state(f)
+      >>> params, state = model.init(jax.random.key(0), jnp.ones([1, 3]))
+      >>> y, state = model.apply(params, state, None, jnp.ones([1, 3]))
+      >>> print(state["~"]["calls"])
+      1
+    """
+    return pair(f, _create(init))
+
+
+@overload
+def transform(
+    f: Callable[P, R], *, apply_rng: Literal[True] = True, init: InitSetting | None = None
+) -> Transformed[Concatenate[PRNGKey | None, P], Concatenate[Params | None, PRNGKey | None, P], R]: ...
+@overload
+def transform(
+    f: Callable[P, R], *, apply_rng: Literal[False], init: InitSetting | None = None
+) -> Transformed[Concatenate[PRNGKey | None, P], Concatenate[Params | None, P], R]: ...
+@overload
+def transform(
+    f: Callable[P, R], *, apply_rng: bool, init: InitSetting | None = None
+) -> Transformed[Concatenate[PRNGKey | None, P], ..., R]: ...
+def transform(
+    f: Callable[P, R], *, apply_rng: bool = True, init: InitSetting | None = None
+) -> Transformed[..., ..., R]:
+    """Turns a function that makes modules into a pair of pure functions.
+
+    Args:
+      f: a function of any arguments. In it modules may be made, and parameters and keys asked for.
+      apply_rng: False leaves the key out of `apply`, as `hkx.without_apply_rng` does.
+      init: how `init` runs `f`: "traced" (on abstract values, as `jax.jit` does: see below), "eager" (on real ones,
+        forward pass included, as Haiku does) or "check" (both, and InitDependsOnTracingError where they differ). None
+        for the setting of `hkx.config.set`, which is "traced" by default.
+
+    Returns:
+      `init(rng, *args, **kwargs) -> params` and `apply(params, rng, *args, **kwargs) -> out`. `rng` is a typed key, a
+      raw key, an int seed, or None if no key is needed. `params` is a dict of dicts of arrays, by module and by name.
+      `init` does not run the forward pass: it needs the shapes and dtypes of the arguments only, and takes
+      `jax.ShapeDtypeStruct` for an array.
+
+      Python code of `f` may run twice in `init`: abstractly, in containers of its own for the arguments, and once more
+      on the arguments themselves where it asks for a value, keeps an array, or creates something from a NumPy array
+      that it may have filled anew. Code that looks whether a value is traced takes its traced way; what a NumPy array
+      held between two fillings is not always seen. Where that matters, `init="eager"` runs `f` once, on real values.
+
+    Raises:
+      JitInTransformError: if `f` is already compiled or mapped.
+      LeakedByInitError: in `init`, if `f` keeps a traced array, in a list or a cache, say.
+      NonEmptyStateError: in `init` and `apply`, if `f` uses state.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform(lambda x: hkx.Linear(2)(x))
+      >>> x = jnp.ones([1, 3])
+      >>> params = model.init(jax.random.key(0), x)
+      >>> jax.jit(model.apply)(params, None, x).shape
+      (1, 2)
+    """
+    return pair_without_state(f, _create(init), apply_rng)
