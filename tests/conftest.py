@@ -1,10 +1,18 @@
 """Settings that every test runs under: eight CPU devices, no silent rank promotion, no program compiled twice."""
 
+import importlib.metadata
 import itertools
 import os
 import tempfile
 
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+flags = ["--xla_force_host_platform_device_count=8"]
+# Nearly all of the tests' time went into making small programs fast that run once. TESTS_OPTIMISED=1 has it done.
+if not os.environ.get("TESTS_OPTIMISED"):
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
+    # XLA ends a process that names a flag which it does not know: only where these are known to be.
+    if importlib.metadata.version("jaxlib").startswith("0.10."):
+        flags += ["--xla_cpu_use_fusion_emitters=false", "--xla_cpu_parallel_codegen_split_count=1"]
+os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *flags])
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import jax
