@@ -39,6 +39,12 @@ def test_no_requirement_is_held_at_one_version():
     assert [requirement for wanted in lists for requirement in wanted if "==" in requirement] == []
 
 
+def test_ci_runs_with_the_oldest_jax_that_is_allowed():
+    pins = re.findall(r"^(\w+)==(.*)$", (ROOT / ".ci" / "oldest.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    assert {f"{name}>={version.removesuffix('.0')}" for name, version in pins} < set(PROJECT["dependencies"])
+    assert len(pins) == 2
+
+
 def test_nothing_is_said_twice():
     assert "setuptools" not in PYPROJECT["tool"], "package discovery is in setup.cfg"
     assert "pytest" not in PYPROJECT["tool"], "pytest's settings are in setup.cfg"

@@ -14,6 +14,11 @@ import hkx
 RANDOM = np.random.RandomState(1)
 
 
+@pytest.fixture(autouse=True)
+def same_numbers_in_any_order() -> None:
+    RANDOM.seed(1)
+
+
 def normal(*shape: int) -> np.ndarray:
     return RANDOM.standard_normal(shape).astype(np.float32)
 

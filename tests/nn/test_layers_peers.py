@@ -15,6 +15,11 @@ pytestmark = pytest.mark.peer
 RANDOM = np.random.RandomState(0)
 
 
+@pytest.fixture(autouse=True)
+def same_numbers_in_any_order() -> None:
+    RANDOM.seed(0)
+
+
 def normal(*shape: int) -> np.ndarray:
     return RANDOM.standard_normal(shape).astype(np.float32)
 
