@@ -123,9 +123,14 @@ def _without_last(hooks: tuple[Callable[..., Any], ...], hook: Callable[..., Any
 
 
 def install(hook: Callable[..., Any], kind: str) -> None:
-    """Puts a hook around all others of its kind, for good, in this thread; twice is as good as once."""
+    """Puts a hook around all others of its kind, until `uninstall`, in this thread; twice is as good as once."""
     others = tuple(h for h in local.hooks.get(kind, ()) if h is not hook)
     local.hooks = {**local.hooks, kind: (hook, *others)}
+
+
+def uninstall(hook: Callable[..., Any], kind: str) -> None:
+    """Takes away a hook that `install` has put there."""
+    local.hooks = {**local.hooks, kind: tuple(h for h in local.hooks.get(kind, ()) if h is not hook)}
 
 
 def chained(kind: str, original: Callable[..., Any], bind: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import re
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
 
@@ -20,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.frame import local
-from hkx.core.hooks import install, pushed
+from hkx.core.hooks import install, pushed, uninstall
 from hkx.core.module import Module
 
 
@@ -154,6 +155,7 @@ class _Local(threading.local):
     def __init__(self) -> None:
         self.by_class: dict[Any, Any] = {}
         self.by_pattern: dict[str, Any] = {}
+        self.modules: weakref.WeakValueDictionary[int, Module] = weakref.WeakValueDictionary()  # with one of their own
         self.current: Any = None
 
 
@@ -252,6 +254,7 @@ def set_policy(cls: type[Module] | Module | str, policy: Any) -> None:
         _local.by_pattern[target] = policy
     elif isinstance(target, Module):
         object.__setattr__(target, _ATTRIBUTE, policy)
+        _local.modules[id(target)] = target
     else:
         _local.by_class[_class_key(target)] = policy
     install(_cast_at_borders, "call")
@@ -277,8 +280,11 @@ def clear_policy(cls: type[Module] | Module | str) -> None:
     elif isinstance(target, Module):
         if hasattr(target, _ATTRIBUTE):
             object.__delattr__(target, _ATTRIBUTE)
+        _local.modules.pop(id(target), None)
     else:
         _local.by_class.pop(_class_key(target), None)
+    if not (_local.by_class or _local.by_pattern or _local.modules):
+        uninstall(_cast_at_borders, "call")
 
 
 @contextlib.contextmanager

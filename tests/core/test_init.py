@@ -484,3 +484,28 @@ def test_averages_start_without_an_example_of_shapes():
     _, state = normalised(100_000).init(0, jax.ShapeDtypeStruct([1000, 2], jnp.float32))
     np.testing.assert_array_equal(state["batch_norm/~/mean_ema"]["average"], np.zeros([1, 4]))
     np.testing.assert_array_equal(state["batch_norm/~/var_ema"]["average"], np.ones([1, 4]))
+
+
+@pytest.mark.parametrize("shape", [(300, 40), (3, 5, 7, 300), (20000,)])
+@pytest.mark.parametrize(
+    "initializer",
+    [
+        hkx.initializers.TruncatedNormal(0.37),
+        hkx.initializers.RandomNormal(0.37),
+        hkx.initializers.RandomNormal(),
+        hkx.initializers.RandomUniform(),
+        hkx.initializers.VarianceScaling(2.0, "fan_out", "uniform"),
+    ],
+    ids=["cut", "scaled", "normal", "uniform", "variance"],
+)
+def test_large_arrays_in_a_program_have_the_bits_of_small_ones_outside(initializer, shape):
+    """In a program the largest array is computed by itself, the others together; outside, all in blocks.
+
+    Where a sum follows the draw (a mean, bounds that are not symmetric), XLA rounds both at once in a program.
+    """
+
+    def f():
+        return [hkx.get_parameter(f"w{i}", s, init=initializer) for i, s in enumerate([(4, 4), shape, (7, 3)])]
+
+    model = hkx.transform(f)
+    same_bits(jax.jit(model.init)(jax.random.key(3)), model.init(jax.random.key(3)))

@@ -251,3 +251,23 @@ def test_errors():
             mp.set_policy(bad, POLICY)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="cast_to_compute"):
         mp.set_policy(Net, object())
+
+
+@pytest.mark.parametrize("of", ["class", "pattern", "module"])
+def test_nothing_is_left_of_a_policy_that_is_cleared(of):
+    """What looks at the calls costs time, and keeps `static_unroll` from compiling its steps as a loop."""
+    from hkx.core.frame import local
+
+    seen = []
+
+    def f(x):
+        module = hkx.Linear(1)
+        target = {"class": hkx.Linear, "pattern": "linear", "module": module}[of]
+        with mp.push_policy(target, "bfloat16"):
+            seen.append(len(local.hooks["call"]))
+            y = module(x)
+        seen.append(len(local.hooks["call"]))
+        return y
+
+    hkx.transform(f).init(0, jnp.ones([1, 2]))
+    assert seen == [1, 0]
