@@ -27,6 +27,7 @@ FLOORS = {
     "hkx.core.trees": 0,
     "hkx.errors": 0,
     "hkx.jaxprs": 0,
+    "hkx.core.guard": 0,
     "hkx.core.making": 1,
     "hkx.core.frame": 1,
     "hkx.core.naming": 2,

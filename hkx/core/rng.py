@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.frame import TraceMark, current_frame, effectful_frame, local
+from hkx.core.frame import current_frame, effectful_frame, local
+from hkx.core.guard import TraceMark
 from hkx.core.making import split_key
 from hkx.core.settings import current_settings
 from hkx.core.types import Array, PRNGKey

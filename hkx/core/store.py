@@ -11,7 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.frame import Frame, current_frame, effectful_frame, local, paths, without_trace
+from hkx.core.frame import Frame, current_frame, effectful_frame, local, paths
+from hkx.core.guard import without_trace
 from hkx.core.hooks import DO_NOT_STORE, GetterContext, SetterContext, chained, with_context
 from hkx.core.types import DType, Initializer, Shape
 from hkx.errors.core import (

@@ -9,7 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import jax.numpy as jnp
 
-from hkx.core.frame import Phase, TraceMark, local
+from hkx.core.frame import Phase, local
+from hkx.core.guard import TraceMark
 from hkx.core.signatures import like, unannotated, unsaid
 from hkx.errors.lift import BatchedValueError, MissingSplitRNGError, NothingMappedError
 from hkx.lift.captured import Captured

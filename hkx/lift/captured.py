@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from hkx.core.frame import Frame, TraceMark, local
+from hkx.core.frame import Frame, local
+from hkx.core.guard import TraceMark
 from hkx.errors.core import IntermediateInInnerTraceError
 
 Values = dict[str, dict[str, tuple[Any, ...]]]

@@ -1,11 +1,16 @@
 """Raw JAX transforms inside a transformed function: what is right keeps working, what is wrong is stopped by name."""
 
+import gc
+
 import jax
+import jax.core
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import find_top_trace
 
 import hkx
+from hkx.core import guard
 from hkx.errors import KeyInInnerTraceError, ParameterInInnerTraceError, StateInInnerTraceError
 
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
@@ -199,3 +204,48 @@ def test_strict_checks_stop_everything(use, wrap):
 
     with hkx.config.context(check_jax_usage=True), pytest.raises(hkx.errors.StrictUsageError, match="check_jax_usage"):
         hkx.transform_with_state(f).init(0, X[0])
+
+
+class TestWhatIsHeldToBeTrueOfJax:
+    """Each fails where a new JAX does something else, and says what: hkx/core/guard.py leans on it."""
+
+    def test_a_tracer_refers_to_its_trace(self):
+        seen = []
+        jax.make_jaxpr(lambda x: seen.append(find_top_trace(()) in gc.get_referents(x)))(1.0)
+        assert seen == [True]
+
+    @pytest.mark.parametrize("inside", [jax.vmap, jax.grad, lambda f: lambda x: jax.jvp(f, (x,), (x,))])
+    def test_traces_that_pass_on_know_the_one_around_them(self, inside):
+        seen = []
+
+        def f(x):
+            around = find_top_trace(())
+            inside(lambda y: seen.append(find_top_trace(()).parent_trace is around) or y.sum())(x)
+            return x
+
+        jax.make_jaxpr(f)(jnp.ones(2)) if inside is jax.vmap else jax.make_jaxpr(f)(1.0)
+        assert seen and all(seen)
+
+    def test_traces_that_pass_on_are_told_from_those_that_record(self):
+        def passing(transform, x):
+            seen = []
+            transform(lambda y: seen.append(isinstance(find_top_trace(()), guard._passing_traces())) or y.sum())(x)
+            return seen[0]
+
+        assert passing(jax.vmap, jnp.ones(2)) and passing(jax.grad, 1.0)
+        assert not passing(jax.jit, 1.0) and not passing(jax.checkpoint, 1.0)
+
+    def test_functions_with_a_derivative_of_their_own_say_so(self):
+        assert guard._custom_kinds() and guard._traces_of_a_program() not in guard._custom_kinds()
+
+    def test_a_number_that_a_trace_has_written_down_is_a_literal(self):
+        seen = []
+        jax.make_jaxpr(lambda: seen.append(guard.without_trace(jnp.ones(()) * 1)) or 1.0)()
+        jax.make_jaxpr(lambda: seen.append(guard.without_trace(jnp.asarray(2.0))) or 1.0)()
+        assert not isinstance(seen[1], jax.core.Tracer)
+
+    def test_a_new_thread_runs_operations_one_by_one(self):
+        assert not guard.recording()
+        seen = []
+        jax.make_jaxpr(lambda: seen.append(guard.recording()) or 1.0)()
+        assert seen == [True]

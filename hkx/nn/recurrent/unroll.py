@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from hkx.core.frame import local, recording
+from hkx.core.frame import local
+from hkx.core.guard import recording
 from hkx.core.module import Module
 from hkx.core.transform import running_init
 from hkx.lift.control import scan
