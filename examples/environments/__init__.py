@@ -1,7 +1,8 @@
 """Environments as pure functions in JAX: `make` finds one by its name."""
 
+import math
 from functools import partial
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 from . import (
@@ -32,11 +33,22 @@ FILES = {
 }
 
 
+def _expected(default: Any, least: int, value: Any) -> str | None:
+    """What a setting should be, in words, where its value is something else."""
+    if isinstance(default, bool):
+        return None if value in (0, 1) else "True or False"
+    if not isinstance(value, Real):  # a seed of None, of which bsuite makes a new mapping every time
+        return "a number"
+    if isinstance(default, int):
+        return None if isinstance(value, Integral) and value >= least else f"a whole number, at least {least}"
+    return None if 0 <= value < math.inf else "a finite number, at least 0"
+
+
 def make(name: str, **settings: Any) -> Environment:
     """The environment of that name, for one episode at a time: `auto_reset` lets it run for ever.
 
     The settings are those of its file, as `columns=7`; `gymnax:NAME` is gymnax's of that name, with the settings of its
-    parameters. An UnknownEnvironment in one line where there is no such environment or no such setting.
+    parameters. An UnknownEnvironment in one line where there is no such environment or setting, or the setting makes no sense.
     """
     library, _, rest = name.rpartition(":")
     if library == "gymnax":
@@ -48,8 +60,9 @@ def make(name: str, **settings: Any) -> Environment:
         known = ", ".join(file.Settings._fields)
         raise UnknownEnvironment(f"{name} has no setting {unknown[0]!r}; it has {known}")
     for setting, value in settings.items():
-        if not isinstance(value, Real):  # a seed of None, of which bsuite makes a new mapping every time
-            raise UnknownEnvironment(f"{name}: {setting} must be a number, and is {value!r}")
+        least = getattr(file, "LEAST", {}).get(setting, 0 if setting.endswith("seed") else 1)
+        if expected := _expected(getattr(file.DEFAULT, setting), least, value):
+            raise UnknownEnvironment(f"{name}: {setting} must be {expected}, and is {value!r}")
     chosen = file.Settings(**settings)
     return Environment(
         partial(file.reset, settings=chosen),

@@ -20,6 +20,7 @@ class Settings(NamedTuple):
 
 
 DEFAULT = Settings()
+LEAST = {"rows": 2}  # the ball has to fall
 
 
 class State(NamedTuple):

@@ -140,6 +140,10 @@ def test_what_is_drawn_as_an_episode_begins_is_uniform(name, settings, drawn, va
         ("breakout", {}, r"there is no environment 'breakout'; there are bandit, .*, pendulum, and gymnax:NAME"),
         ("catch", {"colums": 3}, "catch has no setting 'colums'; it has rows, columns"),
         ("bandit", {"mapping_seed": None}, "bandit: mapping_seed must be a number, and is None"),
+        ("catch", {"rows": 1}, "catch: rows must be a whole number, at least 2, and is 1"),
+        ("memory_chain", {"memory_length": 2.5}, "memory_chain: memory_length must be a whole number, at least 1"),
+        ("deep_sea", {"unscaled_move_cost": float("nan")}, "must be a finite number, at least 0, and is nan"),
+        ("deep_sea", {"deterministic": "no"}, "deep_sea: deterministic must be True or False, and is 'no'"),
         ("bsuite:catch", {}, "there is no environment 'bsuite:catch'"),
     ],
 )
