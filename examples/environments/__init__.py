@@ -48,7 +48,7 @@ def make(name: str, **settings: Any) -> Environment:
     """The environment of that name, for one episode at a time: `auto_reset` lets it run for ever.
 
     The settings are those of its file, as `columns=7`; `gymnax:NAME` is gymnax's of that name, with the settings of its
-    parameters. An UnknownEnvironment in one line where there is no such environment or setting, or the setting makes no sense.
+    parameters. An UnknownEnvironment in one line where there is no such environment or setting, or it makes no sense.
     """
     library, _, rest = name.rpartition(":")
     if library == "gymnax":
