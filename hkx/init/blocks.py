@@ -153,11 +153,19 @@ def sample_all(draws: Sequence[Draw], batches: Sequence[tuple[int, ...]], keys: 
       like: an array on whose device the results are placed.
     """
     counts = [math.prod(batch) for batch in batches]
-    if isinstance(keys, jax.core.Tracer):
-        arrays = _sample_traced(draws, counts, keys)
+    some = [i for i, count in enumerate(counts) if count]  # of no key, of a stack of no layers, there is no array
+    draws_of_some, counts_of_some = [draws[i] for i in some], [counts[i] for i in some]
+    if not some:
+        arrays = []
+    elif isinstance(keys, jax.core.Tracer):
+        arrays = _sample_traced(draws_of_some, counts_of_some, keys)
     else:
-        arrays = _sample_concrete(_Plan(draws, counts), keys, like)
-    return [a.reshape(*batch, *d.shape) for a, batch, d in zip(arrays, batches, draws, strict=True)]
+        arrays = _sample_concrete(_Plan(draws_of_some, counts_of_some), keys, like)
+    made = dict(zip(some, arrays, strict=True))
+    return [
+        made[i].reshape(*batch, *draw.shape) if i in made else jnp.zeros((*batch, *draw.shape), draw.dtype)
+        for i, (batch, draw) in enumerate(zip(batches, draws, strict=True))
+    ]
 
 
 def _sample_traced(draws: Sequence[Draw], counts: Sequence[int], keys: Any) -> list[Array]:

@@ -299,7 +299,7 @@ def run(hk: Any, name: str) -> Any:
 SLOW = {
     *("cond_operand", "cond_two_operands", "scan_one", "scan_reserved", "fori_loop_traced", "vmap_split_reserved"),
     *("vmap_axes", "grad", "grad_state", "remat_static", "scan_grad", "grad_scan", "scan_vmap", "scan_remat"),
-    *("stack_named", "stack_two", "stack_empty", "stack_scan", "stack_stack", "grad_stack", "vmap_stack", "scan_scan"),
+    *("stack_named", "stack_two", "stack_scan", "stack_stack", "grad_stack", "vmap_stack", "scan_scan"),
     *("transparent_lift", "lift_lift", "stack_reverse", "vmap_scan", "scan_length", "switch"),
     *("scan_reverse", "fori_loop_empty", "vmap_split_at_init", "grad_aux", "stack_twice", "stack_called_twice"),
 }
