@@ -3,8 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import pick, scale_down, weigh
+from rlx.core.arrays import pick, scale_down
 from rlx.core.checks import check, check_broadcast, check_numbers
+from rlx.core.masking import weigh
 from rlx.core.types import Array, ArrayLike
 
 

@@ -5,8 +5,8 @@ import inspect
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import weigh
 from rlx.core.checks import check, check_ascending, check_broadcast
+from rlx.core.masking import weigh
 from rlx.core.types import Array, ArrayLike
 
 

@@ -3,8 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import weigh
 from rlx.core.checks import check
+from rlx.core.masking import weigh
 from rlx.core.types import Array, ArrayLike
 
 

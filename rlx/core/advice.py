@@ -17,8 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-Alternatives = tuple[tuple[tuple[str, int], ...], ...]
-"""The shapes that an argument may have: of each its dimensions, as (name or digits, offset)."""
+from rlx.core.annotations import Dims
 
 _MOST_TRIES = 64
 _trying = contextvars.ContextVar("trying", default=False)
@@ -43,19 +42,19 @@ class _Use(NamedTuple):
     axis: int | None = None
 
 
-def advise(function: str, specs: dict[str, tuple[Any, Alternatives]], too_many: bool) -> str:
+def advise(function: str, specs: dict[str, tuple[Dims, ...]], too_many: bool) -> str:
     """The lines of advice at the end of an error about a rank.
 
     Args:
       function: the operator in whose name the error is raised.
-      specs: for arguments by name, the value and the shapes that it may have.
+      specs: of the arguments that are arrays, by name, the shapes that they may have.
       too_many: whether the argument that is wrong has more axes than it should.
     """
     call = None if _trying.get() else _call_under_way()
     if call is not None:
         token = _trying.set(True)
         try:
-            texts = _texts(call, {name: shapes for name, (_, shapes) in specs.items()})
+            texts = _texts(call, specs)
         finally:
             _trying.reset(token)
         if texts:
@@ -73,12 +72,15 @@ def _call_under_way() -> _Call | None:
     """The outermost public operator on the stack that leads here through rlx alone, with what it was given."""
     found, frame = None, sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("rlx."):
+        if frame.f_code.co_name == "operate" and frame.f_globals["__name__"] == "rlx.core.operator":
+            contract, args, kwargs = (frame.f_locals[name] for name in ("contract", "args", "kwargs"))
+            found = _Call(contract.operator, dict(zip(contract.names, args, strict=False)), dict(kwargs))
         operator = frame.f_globals.get(frame.f_code.co_name)
         public = inspect.isfunction(operator) and not operator.__name__.startswith("_")
-        if operator is not None and public and inspect.unwrap(operator).__code__ is frame.f_code:
-            found = operator, frame
+        if public and not hasattr(operator, "kernel") and inspect.unwrap(operator).__code__ is frame.f_code:
+            found = _as_made(operator, frame)
         frame = frame.f_back
-    return None if found is None else _as_made(*found)
+    return found
 
 
 def _as_made(operator: Callable[..., Any], frame: types.FrameType) -> _Call:
@@ -101,7 +103,7 @@ def _as_made(operator: Callable[..., Any], frame: types.FrameType) -> _Call:
     return _Call(operator, positional, keywords)
 
 
-def _texts(call: _Call, specs: dict[str, Alternatives]) -> list[str]:
+def _texts(call: _Call, specs: dict[str, tuple[Dims, ...]]) -> list[str]:
     whole = _first_that_works(call, specs, None)
     if whole is not None:
         return ["Give it the shape that is expected:", f"  {whole}"]
@@ -111,7 +113,7 @@ def _texts(call: _Call, specs: dict[str, Alternatives]) -> list[str]:
     return [line for axis, text in mapped for line in (f"If axis {axis} is the batch, map over it:", f"  {text}")]
 
 
-def _first_that_works(call: _Call, specs: dict[str, Alternatives], axis: int | None) -> str | None:
+def _first_that_works(call: _Call, specs: dict[str, tuple[Dims, ...]], axis: int | None) -> str | None:
     """The text of a call that passes all checks and maps over `axis`, or over nothing if that is None."""
     arrays = {name: value for name, value in call.named().items() if _is_array(value)}
     uses = [list(_uses(name, arrays, specs, axis)) for name in arrays]
@@ -125,7 +127,7 @@ def _first_that_works(call: _Call, specs: dict[str, Alternatives], axis: int | N
     return None
 
 
-def _uses(name: str, arrays: dict[str, Any], specs: dict[str, Alternatives], axis: int | None) -> Iterator[_Use]:
+def _uses(name: str, arrays: dict[str, Any], specs: dict[str, tuple[Dims, ...]], axis: int | None) -> Iterator[_Use]:
     """The ways in which an argument could have been meant, likely ones first."""
     value = arrays[name]
     rank, written = np.ndim(value), _written(name, value)
@@ -161,9 +163,9 @@ def _uses(name: str, arrays: dict[str, Any], specs: dict[str, Alternatives], axi
 
 def _repeated(
     name: str,
-    dims: tuple[tuple[str, int], ...],
+    dims: Dims,
     arrays: dict[str, Any],
-    specs: dict[str, Alternatives],
+    specs: dict[str, tuple[Dims, ...]],
     axis: int | None,
 ) -> Iterator[_Use]:
     """A number in place of an array: repeated in the shape of an argument that has that shape."""

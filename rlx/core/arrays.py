@@ -1,7 +1,6 @@
 """Small array helpers: indexing, broadcasting, masking, gradient control."""
 
-from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +8,6 @@ import jax.numpy as jnp
 from rlx.core.checks import check, whole_number
 from rlx.core.errors import ShapeError
 from rlx.core.types import Array, ArrayLike
-
-_P = ParamSpec("_P")
 
 
 def one_hot(indices: ArrayLike, num_classes: int, dtype: Any = jnp.float32) -> Array:
@@ -114,42 +111,6 @@ def replace_masked(data: ArrayLike, replacement: ArrayLike | None, mask: ArrayLi
 def pick(values: Array, indices: Array) -> Array:
     """`values[..., indices[...]]` for arguments that are checked already; past the end it is the last entry."""
     return jnp.take_along_axis(values, indices[..., None], axis=-1, mode="clip")[..., 0]
-
-
-def _traced_once(function: Callable[_P, Array]) -> Callable[_P, Array]:
-    """The function, traced once for each shape and written into the programs that call it."""
-    return jax.jit(function, inline=True)
-
-
-@_traced_once
-def if_used(weights: Array, x: Array) -> Array:
-    """`x`, but 0 where what it is weighed with is 0 (or false) and `x` is infinite or NaN."""
-    return jnp.where((weights == 0) & ~jnp.isfinite(x), 0, x)
-
-
-@_traced_once
-def largest(weights: Array, q: Array) -> Array:
-    """max_a q[..., a], whose gradient is a number where that is weighed with 0 and holds NaN."""
-    unused = weights == 0
-    return jnp.max(jnp.where((unused[..., None] if unused.ndim else unused) & jnp.isnan(q), -jnp.inf, q), axis=-1)
-
-
-@_traced_once
-def rows_if_used(weights: Array, x: Array) -> Array:
-    """The rows [..., A] of `x`, but zeros for a row that is weighed with 0 and whose largest entry is no finite number.
-
-    Minus infinity beside numbers stays: an action that is impossible is as good as not there.
-    """
-    unused = (weights == 0) & ~jnp.isfinite(jnp.max(x, axis=-1))
-    return jnp.where(unused[..., None], 0, x)
-
-
-def weigh(weights: Array, x: Array) -> Array:
-    """`weights * x`, but 0 with zero gradients where the weight is 0 and `x` is infinite or NaN."""
-    if weights.shape != x.shape:
-        weights, x = jnp.broadcast_arrays(weights, x)
-    weights, x = (a.astype(jnp.result_type(weights, x)) for a in (weights, x))
-    return weights * if_used(weights, x)
 
 
 def scale_down(x: Array, temperature: ArrayLike) -> Array:

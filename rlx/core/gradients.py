@@ -10,20 +10,15 @@ estimates and importance-corrected errors), where stopping is up to the caller. 
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
-
-import jax
+from typing import ParamSpec, TypeVar
 
 from rlx.core.errors import ArgumentError, OptionError
+from rlx.core.operator import maybe_stop
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
+__all__ = ["maybe_stop", "stoppable"]
 _SPELLINGS = ("stop_target_gradients", "use_stop_gradient")
-
-
-def maybe_stop(x: Any, stop: bool | None) -> Any:
-    """`x` (an array or a tree), with its gradient stopped if `stop` is true."""
-    return jax.lax.stop_gradient(x) if stop else x
 
 
 def stoppable(function: Callable[_P, _R]) -> Callable[_P, _R]:

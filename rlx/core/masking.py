@@ -1,10 +1,79 @@
-"""Masks that shield: sums and means over what counts; the rest (even NaN) reaches neither values nor gradients."""
+"""Masks and weights: what has no weight reaches neither values nor gradients, whatever it holds (NaN too).
+
+Arguments that a weight or a mask leaves out are declared (`@operator(masks=...)`); what a kernel computes and then
+weighs goes through `weigh`, `weighted_sum` and `masked_mean`.
+"""
 
 import math
+from collections.abc import Callable
+from typing import ParamSpec
 
+import jax
 import jax.numpy as jnp
 
 from rlx.core.types import Array, ArrayLike
+
+_P = ParamSpec("_P")
+
+
+def _traced_once(function: Callable[_P, Array]) -> Callable[_P, Array]:
+    """The function, traced once for each shape and written into the programs that call it."""
+    return jax.jit(function, inline=True)
+
+
+@_traced_once
+def if_used(weights: Array, x: Array) -> Array:
+    """`x`, but 0 where what it is weighed with is 0 (or false) and `x` is infinite or NaN.
+
+    `weights` has the shape of `x`, or of its leading axes.
+    """
+    return jnp.where(_along(weights == 0, x) & ~jnp.isfinite(x), 0, x)
+
+
+@_traced_once
+def rows_if_used(weights: Array, x: Array) -> Array:
+    """The rows of `x`, but zeros for a row that is weighed with 0 and whose largest entry is no finite number.
+
+    Minus infinity beside numbers stays: an action that is impossible is as good as not there.
+    """
+    largest = jnp.max(x, axis=tuple(range(jnp.ndim(weights), x.ndim)))
+    return jnp.where(_along((weights == 0) & ~jnp.isfinite(largest), x), 0, x)
+
+
+@_traced_once
+def largest(weights: Array, q: Array) -> Array:
+    """max_a q[..., a], whose gradient is a number where that is weighed with 0 and holds NaN."""
+    unused = weights == 0
+    return jnp.max(jnp.where((unused[..., None] if unused.ndim else unused) & jnp.isnan(q), -jnp.inf, q), axis=-1)
+
+
+def weigh(weights: ArrayLike, x: ArrayLike) -> Array:
+    """`weights * x`, but 0 with zero gradients where the weight is 0 and `x` is infinite or NaN.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.core.masking import weigh
+      >>> weigh(jnp.array([0.0, 2.0]), jnp.array([jnp.inf, 3.0])).tolist()
+      [0.0, 6.0]
+    """
+    weights, x = jnp.asarray(weights), jnp.asarray(x)
+    if weights.shape != x.shape:
+        weights, x = jnp.broadcast_arrays(weights, x)
+    dtype = jnp.result_type(weights, x)
+    weights, x = weights.astype(dtype), x.astype(dtype)
+    return weights * if_used(weights, x)
+
+
+def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
+    """Σ w x over `axis`, where what is weighed with 0 adds nothing, as in 0 log 0 = 0.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.core.masking import weighted_sum
+      >>> float(weighted_sum(jnp.array([0.0, 2.0]), jnp.array([-jnp.inf, 3.0])))
+      6.0
+    """
+    return jnp.sum(weigh(weights, x), axis=axis)
 
 
 def given_mask(mask: ArrayLike | None) -> ArrayLike:
@@ -50,3 +119,9 @@ def finite_exponent(x: Array) -> Array:
     An infinite probability ratio that a clip then discards would still put 0 · ∞ = NaN into the gradient.
     """
     return jnp.minimum(x, math.log(float(jnp.finfo(x.dtype).max)) - 1)
+
+
+def _along(chosen: Array, x: Array) -> Array:
+    """`chosen`, which has the leading axes of `x`, with axes of length one for the others; a scalar as it is."""
+    missing = x.ndim - chosen.ndim if chosen.ndim else 0
+    return chosen.reshape(chosen.shape + (1,) * missing) if missing else chosen

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rlx.core.arrays import weigh
+from rlx.core.masking import weigh
 from rlx.core.types import Array
 
 DOUBLING_FROM = 256

@@ -2,10 +2,10 @@
 
 import jax.numpy as jnp
 
-from rlx.core.arrays import scale_down, weigh
+from rlx.core.arrays import scale_down
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
-from rlx.core.masking import given_mask, keep, masked_mean
+from rlx.core.masking import given_mask, keep, masked_mean, weigh
 from rlx.core.types import Array, ArrayLike
 
 

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import scale_down, weigh
+from rlx.core.arrays import scale_down
 from rlx.core.checks import check, check_numbers, require, whole_number
 from rlx.core.gradients import maybe_stop, stoppable
+from rlx.core.masking import weigh
 from rlx.core.types import Array, ArrayLike, Projection
 
 

@@ -3,10 +3,10 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import if_used, pick, rows_if_used, weigh
+from rlx.core.arrays import pick
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
-from rlx.core.masking import given_mask, keep, masked_mean
+from rlx.core.masking import given_mask, if_used, keep, masked_mean, rows_if_used, weigh
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import categorical_kl
 

@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import if_used, pick, rows_if_used, weigh
+from rlx.core.arrays import pick
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
+from rlx.core.masking import if_used, rows_if_used, weigh
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import categorical_entropy
 from rlx.surrogates import clipped_surrogate

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import if_used, weigh
 from rlx.core.gradients import maybe_stop, stoppable
+from rlx.core.masking import if_used, weigh
 from rlx.core.trees import Record, record
 from rlx.core.types import Array, ArrayLike
 

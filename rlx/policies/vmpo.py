@@ -5,10 +5,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import AllSum, scale_down, weigh
+from rlx.core.arrays import AllSum, scale_down
 from rlx.core.checks import check, check_numbers, require
 from rlx.core.gradients import maybe_stop, stoppable
-from rlx.core.masking import keep
+from rlx.core.masking import keep, weigh
 from rlx.core.types import Array, ArrayLike, Projection
 from rlx.policies.mpo import (
     KlConstraints,

@@ -3,10 +3,9 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
-from rlx.core.masking import finite_exponent, given_mask, keep, masked_mean
+from rlx.core.masking import finite_exponent, given_mask, keep, masked_mean, weigh
 from rlx.core.types import Array, ArrayLike
 from rlx.preferences.advantages import leave_one_out_advantages
 from rlx.preferences.sequence_losses import sequence_policy_gradient_loss

@@ -3,10 +3,10 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import if_used, scale_up, weigh
+from rlx.core.arrays import scale_up
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
-from rlx.core.masking import given_mask, keep, masked_mean
+from rlx.core.masking import given_mask, if_used, keep, masked_mean, weigh
 from rlx.core.types import Array, ArrayLike
 
 

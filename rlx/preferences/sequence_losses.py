@@ -2,10 +2,9 @@
 
 import jax.numpy as jnp
 
-from rlx.core.arrays import if_used, weigh
 from rlx.core.checks import check, whole_number
 from rlx.core.gradients import maybe_stop, stoppable
-from rlx.core.masking import finite_exponent, given_mask, keep, masked_mean, masked_sum
+from rlx.core.masking import finite_exponent, given_mask, if_used, keep, masked_mean, masked_sum, weigh
 from rlx.core.types import Array, ArrayLike
 from rlx.preferences.kl import kl_k3
 from rlx.surrogates import clipped_surrogate

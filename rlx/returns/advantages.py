@@ -1,8 +1,8 @@
 """Generalised advantage estimates and importance-corrected multi-step errors."""
 
-from rlx.core.arrays import weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
+from rlx.core.masking import weigh
 from rlx.core.types import Array, ArrayLike
 from rlx.returns.segments import accumulated_errors, following, split_at_truncations
 

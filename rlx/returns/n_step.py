@@ -2,9 +2,9 @@
 
 import jax.numpy as jnp
 
-from rlx.core.arrays import weigh
 from rlx.core.checks import check, whole_number
 from rlx.core.gradients import maybe_stop, stoppable
+from rlx.core.masking import weigh
 from rlx.core.recurrence import windowed_affine
 from rlx.core.types import Array, ArrayLike
 from rlx.returns.segments import split_at_truncations, within

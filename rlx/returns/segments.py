@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rlx.core.arrays import weigh
 from rlx.core.checks import check, require
+from rlx.core.masking import weigh
 from rlx.core.recurrence import reverse_affine, reverse_recurrence
 from rlx.core.types import Array, ArrayLike
 

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from rlx.core.arrays import if_used, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
+from rlx.core.masking import if_used, weigh
 from rlx.core.types import Array, ArrayLike
 from rlx.returns.segments import accumulated_errors, following, split_at_truncations, within
 

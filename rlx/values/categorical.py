@@ -5,9 +5,9 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import if_used, rows_if_used, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
+from rlx.core.masking import if_used, rows_if_used, weigh
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import categorical_cross_entropy
 

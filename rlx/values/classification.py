@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlx.core.arrays import rows_if_used
 from rlx.core.checks import check, check_numbers, known
 from rlx.core.gradients import maybe_stop, stoppable
+from rlx.core.masking import rows_if_used
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import categorical_cross_entropy
 from rlx.two_hot import check_bins, muzero_pair, unbiased_transform_pair

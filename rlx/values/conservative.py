@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import pick, rows_if_used, weigh
+from rlx.core.arrays import pick
 from rlx.core.checks import check
 from rlx.core.gradients import stoppable
+from rlx.core.masking import rows_if_used, weigh
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import scaled_log_policy
 from rlx.losses import l2_loss

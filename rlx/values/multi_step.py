@@ -2,9 +2,10 @@
 
 import jax.numpy as jnp
 
-from rlx.core.arrays import if_used, largest, pick
+from rlx.core.arrays import pick
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
+from rlx.core.masking import if_used, largest
 from rlx.core.types import Array, ArrayLike
 from rlx.returns.lambda_returns import lambda_returns
 from rlx.returns.off_policy import (

@@ -3,9 +3,10 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import pick, rows_if_used, scale_down, weigh
+from rlx.core.arrays import pick, scale_down
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
+from rlx.core.masking import rows_if_used, weigh
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import scaled_log_policy
 

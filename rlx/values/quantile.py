@@ -2,9 +2,9 @@
 
 import jax.numpy as jnp
 
-from rlx.core.arrays import if_used
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
+from rlx.core.masking import if_used
 from rlx.core.types import Array, ArrayLike
 from rlx.losses import huber_loss
 

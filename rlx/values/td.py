@@ -1,8 +1,8 @@
 """One-step temporal-difference errors of state values."""
 
-from rlx.core.arrays import largest, weigh
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
+from rlx.core.masking import largest, weigh
 from rlx.core.types import Array, ArrayLike
 
 

@@ -1,8 +1,9 @@
 """Multi-step temporal-difference errors of transformed action values."""
 
-from rlx.core.arrays import largest, pick
+from rlx.core.arrays import pick
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
+from rlx.core.masking import largest
 from rlx.core.types import Array, ArrayLike
 from rlx.returns.transformed import (
     transformed_general_off_policy_returns_from_action_values,
