@@ -51,30 +51,30 @@ if TYPE_CHECKING:
     from rlx.core.errors import ShapeError as ShapeError
 
     # Returns and advantages of sequences.
-    from rlx.returns.lambda_returns import discounted_returns as discounted_returns
-    from rlx.returns.lambda_returns import lambda_returns as lambda_returns
-    from rlx.returns.n_step import n_step_bootstrapped_returns as n_step_bootstrapped_returns
-    from rlx.returns.advantages import importance_corrected_td_errors as importance_corrected_td_errors
-    from rlx.returns.advantages import (
+    from rlx.returns import discounted_returns as discounted_returns
+    from rlx.returns import lambda_returns as lambda_returns
+    from rlx.returns import n_step_bootstrapped_returns as n_step_bootstrapped_returns
+    from rlx.td import importance_corrected_td_errors as importance_corrected_td_errors
+    from rlx.returns import (
         truncated_generalized_advantage_estimation as truncated_generalized_advantage_estimation,
     )
-    from rlx.returns.off_policy import (
+    from rlx.retrace import (
         general_off_policy_returns_from_action_values as general_off_policy_returns_from_action_values,
     )
-    from rlx.returns.off_policy import (
+    from rlx.retrace import (
         general_off_policy_returns_from_q_and_v as general_off_policy_returns_from_q_and_v,
     )
-    from rlx.returns.vtrace import VTraceOutput as VTraceOutput
-    from rlx.returns.vtrace import leaky_vtrace as leaky_vtrace
-    from rlx.returns.vtrace import leaky_vtrace_td_error_and_advantage as leaky_vtrace_td_error_and_advantage
-    from rlx.returns.vtrace import vtrace as vtrace
-    from rlx.returns.vtrace import vtrace_td_error_and_advantage as vtrace_td_error_and_advantage
-    from rlx.returns.transformed import transform_values as transform_values
-    from rlx.returns.transformed import (
+    from rlx.vtrace import VTraceOutput as VTraceOutput
+    from rlx.vtrace import leaky_vtrace as leaky_vtrace
+    from rlx.vtrace import leaky_vtrace_td_error_and_advantage as leaky_vtrace_td_error_and_advantage
+    from rlx.vtrace import vtrace as vtrace
+    from rlx.vtrace import vtrace_td_error_and_advantage as vtrace_td_error_and_advantage
+    from rlx.transformed import transform_values as transform_values
+    from rlx.transformed import (
         transformed_general_off_policy_returns_from_action_values as transformed_general_off_policy_returns_from_action_values,
     )
-    from rlx.returns.transformed import transformed_lambda_returns as transformed_lambda_returns
-    from rlx.returns.transformed import transformed_n_step_returns as transformed_n_step_returns
+    from rlx.transformed import transformed_lambda_returns as transformed_lambda_returns
+    from rlx.transformed import transformed_n_step_returns as transformed_n_step_returns
 
     # Learning values.
     from rlx.values.td import qv_max as qv_max
@@ -194,8 +194,8 @@ if TYPE_CHECKING:
     from rlx.values.classification import transform_from_hl_gauss as transform_from_hl_gauss
     from rlx.values.classification import transform_to_hl_gauss as transform_to_hl_gauss
     from rlx.values.online_q_lambda import pqn_q_lambda as pqn_q_lambda
-    from rlx.returns.upgo import upgo_advantages as upgo_advantages
-    from rlx.returns.upgo import upgo_returns as upgo_returns
+    from rlx.returns import upgo_advantages as upgo_advantages
+    from rlx.returns import upgo_returns as upgo_returns
 
     # Beyond RLax: policies.
     from rlx.policies.sac import sac_actor_loss as sac_actor_loss
@@ -284,18 +284,20 @@ _EXPORTS = {
     # Errors.
     "rlx.core.errors": "ArgumentError DTypeError OptionError RankError ShapeError",
     # Returns and advantages of sequences.
-    "rlx.returns.lambda_returns": "discounted_returns lambda_returns",
-    "rlx.returns.n_step": "n_step_bootstrapped_returns",
-    "rlx.returns.advantages": "importance_corrected_td_errors truncated_generalized_advantage_estimation",
-    "rlx.returns.off_policy": "general_off_policy_returns_from_action_values general_off_policy_returns_from_q_and_v",
-    "rlx.returns.vtrace": (
+    "rlx.returns": (
+        "discounted_returns lambda_returns n_step_bootstrapped_returns truncated_generalized_advantage_estimation "
+        "upgo_advantages upgo_returns"
+    ),
+    "rlx.retrace": "general_off_policy_returns_from_action_values general_off_policy_returns_from_q_and_v",
+    "rlx.vtrace": (
         "VTraceOutput leaky_vtrace leaky_vtrace_td_error_and_advantage vtrace vtrace_td_error_and_advantage"
     ),
-    "rlx.returns.transformed": (
+    "rlx.transformed": (
         "transform_values transformed_general_off_policy_returns_from_action_values transformed_lambda_returns "
         "transformed_n_step_returns"
     ),
     # Learning values.
+    "rlx.td": "importance_corrected_td_errors",
     "rlx.values.td": "qv_max td_learning",
     "rlx.values.one_step": "double_q_learning expected_sarsa persistent_q_learning q_learning qv_learning sarsa",
     "rlx.values.multi_step": "q_lambda retrace retrace_continuous sarsa_lambda td_lambda",
@@ -346,7 +348,6 @@ _EXPORTS = {
         "transform_from_hl_gauss transform_to_hl_gauss"
     ),
     "rlx.values.online_q_lambda": "pqn_q_lambda",
-    "rlx.returns.upgo": "upgo_advantages upgo_returns",
     # Beyond RLax: policies.
     "rlx.policies.sac": "sac_actor_loss sac_temperature_loss",
     "rlx.policies.target_smoothing": "smoothed_target_action",

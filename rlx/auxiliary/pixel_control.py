@@ -7,7 +7,7 @@ import numpy as np
 from rlx.core.checks import check, require, whole_number
 from rlx.core.errors import RankError, ShapeError
 from rlx.core.types import Array, ArrayLike
-from rlx.returns.lambda_returns import lambda_returns
+from rlx.returns import lambda_returns
 
 
 def pixel_control_rewards(observations: ArrayLike, cell_size: int) -> Array:

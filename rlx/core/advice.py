@@ -75,10 +75,10 @@ def _call_under_way() -> _Call | None:
         if frame.f_code.co_name == "operate" and frame.f_globals["__name__"] == "rlx.core.operator":
             contract, args, kwargs = (frame.f_locals[name] for name in ("contract", "args", "kwargs"))
             found = _Call(contract.operator, dict(zip(contract.names, args, strict=False)), dict(kwargs))
-        operator = frame.f_globals.get(frame.f_code.co_name)
-        public = inspect.isfunction(operator) and not operator.__name__.startswith("_")
-        if public and not hasattr(operator, "kernel") and inspect.unwrap(operator).__code__ is frame.f_code:
-            found = _as_made(operator, frame)
+        function: Any = frame.f_globals.get(frame.f_code.co_name)
+        tabled = inspect.isfunction(function) and not hasattr(function, "kernel")
+        if tabled and not function.__name__.startswith("_") and inspect.unwrap(function).__code__ is frame.f_code:
+            found = _as_made(function, frame)
         frame = frame.f_back
     return found
 

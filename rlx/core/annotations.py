@@ -5,9 +5,9 @@
 Shapes. `""` is a scalar, `"T A"` a matrix, `"T+1"` and `"T-1"` are lengths relative to `T`, `"3"` is a fixed length,
 `"{num_bins}"` the value of the whole-number setting of that name, `"*E"` any shape, `"*E A"` any leading axes and then
 one of length `A`, `"*#E A"` the same with leading axes that broadcast against those of the others (all then get one
-rank), `"#T"` the length T or 1. Several texts are alternatives. A name stands for one length throughout a call: the
-first argument that has it decides, later ones must agree. There may be no step `T`, but at least one action `A`, atom
-`K` or `L`, and `M` or `N` of what a mean or a minimum is taken.
+rank), `"#T"` the length T, or 1 for a number that stands for all. Several texts are alternatives. A name stands for one
+length throughout a call: the first argument that has it decides, later ones must agree. There may be no step `T`, but
+at least one action `A`, atom `K` or `L`, and `M` or `N` of what a mean or a minimum is taken.
 
 Kinds. `Float`: floating point, the outputs of networks. `Real`: any real number or boolean, and converted to the dtype
 that the `Float` arguments of the call have together (rewards, discounts, importance weights are often integers). `Int`:
@@ -101,6 +101,11 @@ class Shaped:
     def expected(self) -> str:
         """The shapes in words: "[T] or [1]"."""
         return " or ".join(f"[{', '.join(map(_axis_text, dims))}]" for dims in self.shapes)
+
+    @functools.cached_property
+    def or_one(self) -> str:
+        """The name of an only axis that may have length one, "T" of "#T": the kernel gets it as a number."""
+        return next((text[1:] for text in self.words if re.fullmatch(r"#\w+", text)), "")
 
     @functools.cached_property
     def stays_a_number(self) -> bool:

@@ -69,6 +69,8 @@ def convert(function: str, annotations: Mapping[str, Shaped], values: dict[str, 
             array = values[name] = _as_array(function, name, value, annotation.kind)
             if not _fits(name, array.shape, annotation.shapes, lengths):
                 _raise_shape(function, name, array.shape, annotations, values, lengths)
+            if array.shape == (1,) and annotation.or_one and lengths.get(annotation.or_one, (1, ""))[0] != 1:
+                values[name] = array.reshape(())
             promote = promote or (annotation.kind == "Real" and not is_floating(array.dtype))
         if annotation.range is not None and not (annotation.range.of_scalars and np.ndim(value)):
             numbers = known(value)

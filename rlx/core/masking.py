@@ -36,8 +36,9 @@ def rows_if_used(weights: Array, x: Array) -> Array:
 
     Minus infinity beside numbers stays: an action that is impossible is as good as not there.
     """
-    largest = jnp.max(x, axis=tuple(range(jnp.ndim(weights), x.ndim)))
-    return jnp.where(_along((weights == 0) & ~jnp.isfinite(largest), x), 0, x)
+    largest = jnp.max(x, axis=-1)
+    unused = _along(weights == 0, largest) & ~jnp.isfinite(largest)
+    return jnp.where(unused[..., None], 0, x)
 
 
 @_traced_once
@@ -56,6 +57,8 @@ def weigh(weights: ArrayLike, x: ArrayLike) -> Array:
       >>> weigh(jnp.array([0.0, 2.0]), jnp.array([jnp.inf, 3.0])).tolist()
       [0.0, 6.0]
     """
+    if isinstance(weights, (int, float)) and weights != 0:
+        return jnp.multiply(weights, x)
     weights, x = jnp.asarray(weights), jnp.asarray(x)
     if weights.shape != x.shape:
         weights, x = jnp.broadcast_arrays(weights, x)

@@ -7,11 +7,11 @@ from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import if_used, largest
 from rlx.core.types import Array, ArrayLike
-from rlx.returns.lambda_returns import lambda_returns
-from rlx.returns.off_policy import (
+from rlx.retrace import (
     general_off_policy_returns_from_action_values,
     general_off_policy_returns_from_q_and_v,
 )
+from rlx.returns import lambda_returns
 
 
 @stoppable

@@ -5,7 +5,7 @@ from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import largest
 from rlx.core.types import Array, ArrayLike
-from rlx.returns.transformed import (
+from rlx.transformed import (
     transformed_general_off_policy_returns_from_action_values,
     transformed_lambda_returns,
     transformed_n_step_returns,

@@ -9,9 +9,8 @@ import jax.numpy as jnp
 
 from rlx.core.checks import check
 from rlx.core.types import Array, ArrayLike
-from rlx.returns.lambda_returns import lambda_returns
-from rlx.returns.n_step import n_step_bootstrapped_returns
-from rlx.returns.off_policy import general_off_policy_returns_from_action_values
+from rlx.retrace import general_off_policy_returns_from_action_values
+from rlx.returns import lambda_returns, n_step_bootstrapped_returns
 from rlx.value_transforms import TxPair, check_pair
 
 
