@@ -77,19 +77,19 @@ if TYPE_CHECKING:
     from rlx.transformed import transformed_n_step_returns as transformed_n_step_returns
 
     # Learning values.
-    from rlx.values.td import qv_max as qv_max
-    from rlx.values.td import td_learning as td_learning
-    from rlx.values.one_step import double_q_learning as double_q_learning
-    from rlx.values.one_step import expected_sarsa as expected_sarsa
-    from rlx.values.one_step import persistent_q_learning as persistent_q_learning
-    from rlx.values.one_step import q_learning as q_learning
-    from rlx.values.one_step import qv_learning as qv_learning
-    from rlx.values.one_step import sarsa as sarsa
-    from rlx.values.multi_step import q_lambda as q_lambda
-    from rlx.values.multi_step import retrace as retrace
-    from rlx.values.multi_step import retrace_continuous as retrace_continuous
-    from rlx.values.multi_step import sarsa_lambda as sarsa_lambda
-    from rlx.values.multi_step import td_lambda as td_lambda
+    from rlx.td import qv_max as qv_max
+    from rlx.td import td_learning as td_learning
+    from rlx.q_learning import double_q_learning as double_q_learning
+    from rlx.td import expected_sarsa as expected_sarsa
+    from rlx.q_learning import persistent_q_learning as persistent_q_learning
+    from rlx.q_learning import q_learning as q_learning
+    from rlx.td import qv_learning as qv_learning
+    from rlx.td import sarsa as sarsa
+    from rlx.q_learning import q_lambda as q_lambda
+    from rlx.retrace import retrace as retrace
+    from rlx.retrace import retrace_continuous as retrace_continuous
+    from rlx.td import sarsa_lambda as sarsa_lambda
+    from rlx.td import td_lambda as td_lambda
     from rlx.values.transformed import transformed_n_step_q_learning as transformed_n_step_q_learning
     from rlx.values.transformed import transformed_q_lambda as transformed_q_lambda
     from rlx.values.transformed import transformed_retrace as transformed_retrace
@@ -173,7 +173,7 @@ if TYPE_CHECKING:
     from rlx.two_hot import unbiased_transform_pair as unbiased_transform_pair
 
     # Beyond RLax: returns and values.
-    from rlx.values.munchausen import munchausen_q_learning as munchausen_q_learning
+    from rlx.q_learning import munchausen_q_learning as munchausen_q_learning
     from rlx.values.conservative import conservative_q_learning as conservative_q_learning
     from rlx.values.conservative import conservative_q_loss as conservative_q_loss
     from rlx.values.conservative import sampled_conservative_q_loss as sampled_conservative_q_loss
@@ -193,7 +193,7 @@ if TYPE_CHECKING:
     from rlx.values.classification import symlog_twohot_pair as symlog_twohot_pair
     from rlx.values.classification import transform_from_hl_gauss as transform_from_hl_gauss
     from rlx.values.classification import transform_to_hl_gauss as transform_to_hl_gauss
-    from rlx.values.online_q_lambda import pqn_q_lambda as pqn_q_lambda
+    from rlx.q_learning import pqn_q_lambda as pqn_q_lambda
     from rlx.returns import upgo_advantages as upgo_advantages
     from rlx.returns import upgo_returns as upgo_returns
 
@@ -288,7 +288,10 @@ _EXPORTS = {
         "discounted_returns lambda_returns n_step_bootstrapped_returns truncated_generalized_advantage_estimation "
         "upgo_advantages upgo_returns"
     ),
-    "rlx.retrace": "general_off_policy_returns_from_action_values general_off_policy_returns_from_q_and_v",
+    "rlx.retrace": (
+        "general_off_policy_returns_from_action_values general_off_policy_returns_from_q_and_v retrace "
+        "retrace_continuous"
+    ),
     "rlx.vtrace": (
         "VTraceOutput leaky_vtrace leaky_vtrace_td_error_and_advantage vtrace vtrace_td_error_and_advantage"
     ),
@@ -297,10 +300,12 @@ _EXPORTS = {
         "transformed_n_step_returns"
     ),
     # Learning values.
-    "rlx.td": "importance_corrected_td_errors",
-    "rlx.values.td": "qv_max td_learning",
-    "rlx.values.one_step": "double_q_learning expected_sarsa persistent_q_learning q_learning qv_learning sarsa",
-    "rlx.values.multi_step": "q_lambda retrace retrace_continuous sarsa_lambda td_lambda",
+    "rlx.td": (
+        "expected_sarsa importance_corrected_td_errors qv_learning qv_max sarsa sarsa_lambda td_lambda td_learning"
+    ),
+    "rlx.q_learning": (
+        "double_q_learning munchausen_q_learning persistent_q_learning pqn_q_lambda q_lambda q_learning"
+    ),
     "rlx.values.transformed": "transformed_n_step_q_learning transformed_q_lambda transformed_retrace",
     # Learning distributions of values.
     "rlx.values.categorical": (
@@ -334,7 +339,6 @@ _EXPORTS = {
     ),
     "rlx.two_hot": "muzero_pair transform_from_2hot transform_to_2hot twohot_pair unbiased_transform_pair",
     # Beyond RLax: returns and values.
-    "rlx.values.munchausen": "munchausen_q_learning",
     "rlx.values.conservative": "conservative_q_learning conservative_q_loss sampled_conservative_q_loss",
     "rlx.values.expectile": "expectile_value_loss",
     "rlx.values.twin_critics": "clipped_double_q_learning sac_critic_loss",
@@ -347,7 +351,6 @@ _EXPORTS = {
         "classification_q_learning classification_value_loss hl_gauss_pair symexp_twohot_pair symlog_twohot_pair "
         "transform_from_hl_gauss transform_to_hl_gauss"
     ),
-    "rlx.values.online_q_lambda": "pqn_q_lambda",
     # Beyond RLax: policies.
     "rlx.policies.sac": "sac_actor_loss sac_temperature_loss",
     "rlx.policies.target_smoothing": "smoothed_target_action",

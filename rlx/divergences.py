@@ -176,7 +176,7 @@ def categorical_kl(log_p: Array, log_q: Array) -> Array:
     return jnp.sum(weigh(jnp.exp(log_p), difference), axis=-1)
 
 
-def scaled_log_policy(q: Array, temperature: Array) -> Array:
+def scaled_log_policy(q: Array, temperature: ArrayLike) -> Array:
     """τ log softmax(q / τ) of [A], with the largest value taken out first: neither small τ nor large q cost digits."""
     gap = q - jax.lax.stop_gradient(jnp.max(q))
     return gap - temperature * jax.nn.logsumexp(scale_down(gap, temperature))

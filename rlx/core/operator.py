@@ -154,8 +154,9 @@ class Contract:
                 lengths[f"{{{name}}}"] = values[name], name
         convert(self.name, self.arrays, values, lengths)
         for weight, name, leave_out in self._masks:
-            if values[weight] is not None and values[name] is not None:
-                values[name] = leave_out(values[weight], values[name])
+            weights, x = values[weight], values[name]
+            if weights is not None and x is not None and not (isinstance(weights, float) and weights):
+                values[name] = leave_out(weights, x)
         return values
 
     def in_own_name(self, text: str) -> str:

@@ -10,7 +10,7 @@ from rlx.core.masking import rows_if_used, weigh
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import scaled_log_policy
 from rlx.losses import l2_loss
-from rlx.values.one_step import q_learning
+from rlx.q_learning import q_learning
 
 
 def conservative_q_loss(q_tm1: ArrayLike, a_tm1: ArrayLike, temperature: ArrayLike = 1.0) -> Array:

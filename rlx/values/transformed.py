@@ -3,15 +3,15 @@
 from rlx.core.arrays import pick
 from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
-from rlx.core.masking import largest
+from rlx.core.masking import if_used, largest
 from rlx.core.types import Array, ArrayLike
+from rlx.retrace import truncated_ratios
 from rlx.transformed import (
     transformed_general_off_policy_returns_from_action_values,
     transformed_lambda_returns,
     transformed_n_step_returns,
 )
 from rlx.value_transforms import IDENTITY_PAIR, TxPair
-from rlx.values.multi_step import truncated_ratios
 
 
 @stoppable
@@ -223,7 +223,7 @@ def transformed_retrace(
         lambda_=(lambda_, "[] or [T] or [1]", "real in [0, 1] if []"),
         eps=(eps, "[]", "real in [0, inf)"),
     )
-    c_t = lambda_ * truncated_ratios(discount_t, pick(pi_t, a_t), mu_t, eps)
+    c_t = lambda_ * truncated_ratios(if_used(discount_t, pick(pi_t, a_t)), if_used(discount_t, mu_t), eps)
     target = transformed_general_off_policy_returns_from_action_values(
         tx_pair, q_t, a_t, r_t, discount_t, c_t, pi_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t
     )
