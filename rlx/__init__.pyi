@@ -1,0 +1,549 @@
+"""What type checkers read of rlx. Written by tests/rlx/face_stub.py."""
+
+# ruff: noqa: E501, I001
+# fmt: off
+
+from rlx.core.operator import operator
+from rlx.core.types import Array, ArrayLike
+from rlx.core.errors import ArgumentError as ArgumentError
+from rlx.core.errors import DTypeError as DTypeError
+from rlx.core.errors import OptionError as OptionError
+from rlx.core.errors import RankError as RankError
+from rlx.core.errors import ShapeError as ShapeError
+from rlx.vtrace import VTraceOutput as VTraceOutput
+from rlx.transformed import transform_values as transform_values
+from rlx.transformed import transformed_general_off_policy_returns_from_action_values as transformed_general_off_policy_returns_from_action_values
+from rlx.transformed import transformed_lambda_returns as transformed_lambda_returns
+from rlx.transformed import transformed_n_step_returns as transformed_n_step_returns
+from rlx.values.transformed import transformed_n_step_q_learning as transformed_n_step_q_learning
+from rlx.values.transformed import transformed_q_lambda as transformed_q_lambda
+from rlx.values.transformed import transformed_retrace as transformed_retrace
+from rlx.values.categorical import categorical_double_q_learning as categorical_double_q_learning
+from rlx.values.categorical import categorical_l2_project as categorical_l2_project
+from rlx.values.categorical import categorical_q_learning as categorical_q_learning
+from rlx.values.categorical import categorical_td_learning as categorical_td_learning
+from rlx.values.quantile import quantile_expected_sarsa as quantile_expected_sarsa
+from rlx.values.quantile import quantile_q_learning as quantile_q_learning
+from rlx.values.quantile import quantile_regression_loss as quantile_regression_loss
+from rlx.policies.policy_gradient import clipped_surrogate_pg_loss as clipped_surrogate_pg_loss
+from rlx.policies.policy_gradient import dpg_loss as dpg_loss
+from rlx.policies.policy_gradient import entropy_loss as entropy_loss
+from rlx.policies.policy_gradient import policy_gradient_loss as policy_gradient_loss
+from rlx.policies.policy_gradient import qpg_loss as qpg_loss
+from rlx.policies.policy_gradient import rm_loss as rm_loss
+from rlx.policies.policy_gradient import rpg_loss as rpg_loss
+from rlx.policies.mpo import LagrangePenalty as LagrangePenalty
+from rlx.policies.mpo import MpoOutputs as MpoOutputs
+from rlx.policies.mpo import compute_parametric_kl_penalty_and_dual_loss as compute_parametric_kl_penalty_and_dual_loss
+from rlx.policies.mpo import kl_constraint_loss as kl_constraint_loss
+from rlx.policies.mpo import mpo_compute_weights_and_temperature_loss as mpo_compute_weights_and_temperature_loss
+from rlx.policies.mpo import mpo_loss as mpo_loss
+from rlx.policies.vmpo import get_top_k_weights as get_top_k_weights
+from rlx.policies.vmpo import vmpo_compute_weights_and_temperature_loss as vmpo_compute_weights_and_temperature_loss
+from rlx.policies.vmpo import vmpo_loss as vmpo_loss
+from rlx.policies.targets import PolicyTarget as PolicyTarget
+from rlx.policies.targets import constant_policy_targets as constant_policy_targets
+from rlx.policies.targets import sampled_policy_distillation_loss as sampled_policy_distillation_loss
+from rlx.policies.targets import zero_policy_targets as zero_policy_targets
+from rlx.distributions import clipped_entropy_softmax as clipped_entropy_softmax
+from rlx.distributions import epsilon_greedy as epsilon_greedy
+from rlx.distributions import greedy as greedy
+from rlx.distributions import softmax as softmax
+from rlx.divergences import categorical_cross_entropy as categorical_cross_entropy
+from rlx.divergences import categorical_importance_sampling_ratios as categorical_importance_sampling_ratios
+from rlx.divergences import categorical_kl_divergence as categorical_kl_divergence
+from rlx.divergences import categorical_sample as categorical_sample
+from rlx.divergences import multivariate_normal_kl_divergence as multivariate_normal_kl_divergence
+from rlx.gaussians import gaussian_diagonal as gaussian_diagonal
+from rlx.gaussians import squashed_gaussian as squashed_gaussian
+from rlx.losses import clip_gradient as clip_gradient
+from rlx.losses import expectile_loss as expectile_loss
+from rlx.losses import huber_loss as huber_loss
+from rlx.losses import l2_loss as l2_loss
+from rlx.losses import likelihood as likelihood
+from rlx.losses import log_loss as log_loss
+from rlx.value_transforms import DISCOUNT_TRANSFORM_PAIR as DISCOUNT_TRANSFORM_PAIR
+from rlx.value_transforms import HYPERBOLIC_SIN_PAIR as HYPERBOLIC_SIN_PAIR
+from rlx.value_transforms import IDENTITY_PAIR as IDENTITY_PAIR
+from rlx.value_transforms import SIGNED_HYPERBOLIC_PAIR as SIGNED_HYPERBOLIC_PAIR
+from rlx.value_transforms import SIGNED_LOGP1_PAIR as SIGNED_LOGP1_PAIR
+from rlx.value_transforms import TxPair as TxPair
+from rlx.value_transforms import compose_tx as compose_tx
+from rlx.value_transforms import hyperbolic_arcsin as hyperbolic_arcsin
+from rlx.value_transforms import hyperbolic_sin as hyperbolic_sin
+from rlx.value_transforms import identity as identity
+from rlx.value_transforms import logit as logit
+from rlx.value_transforms import power as power
+from rlx.value_transforms import sigmoid as sigmoid
+from rlx.value_transforms import signed_expm1 as signed_expm1
+from rlx.value_transforms import signed_hyperbolic as signed_hyperbolic
+from rlx.value_transforms import signed_logp1 as signed_logp1
+from rlx.value_transforms import signed_parabolic as signed_parabolic
+from rlx.two_hot import muzero_pair as muzero_pair
+from rlx.two_hot import transform_from_2hot as transform_from_2hot
+from rlx.two_hot import transform_to_2hot as transform_to_2hot
+from rlx.two_hot import twohot_pair as twohot_pair
+from rlx.two_hot import unbiased_transform_pair as unbiased_transform_pair
+from rlx.values.conservative import conservative_q_learning as conservative_q_learning
+from rlx.values.conservative import conservative_q_loss as conservative_q_loss
+from rlx.values.conservative import sampled_conservative_q_loss as sampled_conservative_q_loss
+from rlx.values.expectile import expectile_value_loss as expectile_value_loss
+from rlx.values.twin_critics import clipped_double_q_learning as clipped_double_q_learning
+from rlx.values.twin_critics import sac_critic_loss as sac_critic_loss
+from rlx.values.universal import generalized_policy_improvement as generalized_policy_improvement
+from rlx.values.universal import successor_feature_q_learning as successor_feature_q_learning
+from rlx.values.universal import successor_feature_td as successor_feature_td
+from rlx.values.universal import uvfa_q_learning as uvfa_q_learning
+from rlx.values.universal import uvfa_td_learning as uvfa_td_learning
+from rlx.values.implicit_quantile import implicit_quantile_q_learning as implicit_quantile_q_learning
+from rlx.values.classification import classification_q_learning as classification_q_learning
+from rlx.values.classification import classification_value_loss as classification_value_loss
+from rlx.values.classification import hl_gauss_pair as hl_gauss_pair
+from rlx.values.classification import symexp_twohot_pair as symexp_twohot_pair
+from rlx.values.classification import symlog_twohot_pair as symlog_twohot_pair
+from rlx.values.classification import transform_from_hl_gauss as transform_from_hl_gauss
+from rlx.values.classification import transform_to_hl_gauss as transform_to_hl_gauss
+from rlx.policies.sac import sac_actor_loss as sac_actor_loss
+from rlx.policies.sac import sac_temperature_loss as sac_temperature_loss
+from rlx.policies.target_smoothing import smoothed_target_action as smoothed_target_action
+from rlx.policies.ppo import adaptive_kl_weight as adaptive_kl_weight
+from rlx.policies.ppo import clipped_value_loss as clipped_value_loss
+from rlx.policies.ppo import kl_penalty_pg_loss as kl_penalty_pg_loss
+from rlx.policies.advantage_weighted import advantage_weighted_loss as advantage_weighted_loss
+from rlx.policies.muesli import cmpo_loss as cmpo_loss
+from rlx.policies.muesli import cmpo_policy as cmpo_policy
+from rlx.policies.muesli import muesli_policy_loss as muesli_policy_loss
+from rlx.policies.muesli import sampled_cmpo_loss as sampled_cmpo_loss
+from rlx.preferences.advantages import group_relative_advantages as group_relative_advantages
+from rlx.preferences.advantages import leave_one_out_advantages as leave_one_out_advantages
+from rlx.preferences.group_losses import cispo_loss as cispo_loss
+from rlx.preferences.group_losses import dapo_loss as dapo_loss
+from rlx.preferences.group_losses import rloo_loss as rloo_loss
+from rlx.preferences.kl import kl_k1 as kl_k1
+from rlx.preferences.kl import kl_k2 as kl_k2
+from rlx.preferences.kl import kl_k3 as kl_k3
+from rlx.preferences.preference_losses import dpo_loss as dpo_loss
+from rlx.preferences.preference_losses import ipo_loss as ipo_loss
+from rlx.preferences.preference_losses import kto_loss as kto_loss
+from rlx.preferences.preference_losses import kto_reference_point as kto_reference_point
+from rlx.preferences.sequence_losses import dr_grpo_loss as dr_grpo_loss
+from rlx.preferences.sequence_losses import grpo_loss as grpo_loss
+from rlx.preferences.sequence_losses import gspo_loss as gspo_loss
+from rlx.preferences.sequence_losses import sequence_policy_gradient_loss as sequence_policy_gradient_loss
+from rlx.auxiliary.popart import PopArtOutput as PopArtOutput
+from rlx.auxiliary.popart import PopArtState as PopArtState
+from rlx.auxiliary.popart import art as art
+from rlx.auxiliary.popart import normalize as normalize
+from rlx.auxiliary.popart import pop as pop
+from rlx.auxiliary.popart import popart as popart
+from rlx.auxiliary.popart import unnormalize as unnormalize
+from rlx.auxiliary.popart import unnormalize_linear as unnormalize_linear
+from rlx.auxiliary.moving_averages import EmaMoments as EmaMoments
+from rlx.auxiliary.moving_averages import EmaState as EmaState
+from rlx.auxiliary.moving_averages import create_ema as create_ema
+from rlx.auxiliary.updates import conditional_update as conditional_update
+from rlx.auxiliary.updates import periodic_update as periodic_update
+from rlx.auxiliary.exploration import add_dirichlet_noise as add_dirichlet_noise
+from rlx.auxiliary.exploration import add_gaussian_noise as add_gaussian_noise
+from rlx.auxiliary.exploration import add_ornstein_uhlenbeck_noise as add_ornstein_uhlenbeck_noise
+from rlx.auxiliary.episodic_memory import IntrinsicRewardState as IntrinsicRewardState
+from rlx.auxiliary.episodic_memory import KNNQueryResult as KNNQueryResult
+from rlx.auxiliary.episodic_memory import episodic_memory_intrinsic_rewards as episodic_memory_intrinsic_rewards
+from rlx.auxiliary.episodic_memory import knn_query as knn_query
+from rlx.auxiliary.pixel_control import pixel_control_loss as pixel_control_loss
+from rlx.auxiliary.pixel_control import pixel_control_rewards as pixel_control_rewards
+from rlx.auxiliary.feature_control import feature_control_rewards as feature_control_rewards
+from rlx.auxiliary.model_learning import extract_subsequences as extract_subsequences
+from rlx.auxiliary.model_learning import sample_start_indices as sample_start_indices
+from rlx.auxiliary.embedding import embed_oar as embed_oar
+from rlx.auxiliary.interruptions import fix_step_type_on_interruptions as fix_step_type_on_interruptions
+from rlx import replay as replay
+from rlx.core.arrays import AllSum as AllSum
+from rlx.core.arrays import batched_index as batched_index
+from rlx.core.arrays import lhs_broadcast as lhs_broadcast
+from rlx.core.arrays import one_hot as one_hot
+from rlx.core.arrays import replace_masked as replace_masked
+from rlx.core.trees import transpose_first_axis_to_last as transpose_first_axis_to_last
+from rlx.core.trees import transpose_last_axis_to_first as transpose_last_axis_to_first
+from rlx.core.trees import tree_fn as tree_fn
+from rlx.core.trees import tree_map_zipped as tree_map_zipped
+from rlx.core.trees import tree_replace_masked as tree_replace_masked
+from rlx.core.trees import tree_select as tree_select
+from rlx.core.trees import tree_split_key as tree_split_key
+from rlx.core.trees import tree_split_leaves as tree_split_leaves
+@operator()
+def discounted_returns(
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_t: ArrayLike,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def lambda_returns(
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_t: ArrayLike,
+    lambda_: ArrayLike = 1.0,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def n_step_bootstrapped_returns(
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_t: ArrayLike,
+    n: int,
+    lambda_t: ArrayLike = 1.0,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def truncated_generalized_advantage_estimation(
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    lambda_: ArrayLike,
+    values: ArrayLike,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def upgo_advantages(
+    v_tm1: ArrayLike,
+    v_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    rho_tm1: ArrayLike,
+    clip_rho_threshold: ArrayLike = 1.0,
+    stop_target_gradients: bool = True,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def upgo_returns(
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_t: ArrayLike,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def general_off_policy_returns_from_action_values(
+    q_t: ArrayLike,
+    a_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    c_t: ArrayLike,
+    pi_t: ArrayLike,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def general_off_policy_returns_from_q_and_v(
+    q_t: ArrayLike,
+    v_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    c_t: ArrayLike,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def retrace(
+    q_tm1: ArrayLike,
+    q_t: ArrayLike,
+    a_tm1: ArrayLike,
+    a_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    pi_t: ArrayLike,
+    mu_t: ArrayLike,
+    lambda_: ArrayLike,
+    eps: ArrayLike = ...,
+    stop_target_gradients: bool = True,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def retrace_continuous(
+    q_tm1: ArrayLike,
+    q_t: ArrayLike,
+    v_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    log_rhos: ArrayLike,
+    lambda_: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def leaky_vtrace(
+    v_tm1: ArrayLike,
+    v_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    rho_tm1: ArrayLike,
+    alpha_: ArrayLike = 1.0,
+    lambda_: ArrayLike = 1.0,
+    clip_rho_threshold: ArrayLike = 1.0,
+    stop_target_gradients: bool = True,
+    sample_mask: ArrayLike | None = None,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def leaky_vtrace_td_error_and_advantage(
+    v_tm1: ArrayLike,
+    v_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    rho_tm1: ArrayLike,
+    alpha: ArrayLike = 1.0,
+    lambda_: ArrayLike = 1.0,
+    clip_rho_threshold: ArrayLike = 1.0,
+    clip_pg_rho_threshold: ArrayLike = 1.0,
+    stop_target_gradients: bool = True,
+    sample_mask: ArrayLike | None = None,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> VTraceOutput: ...
+@operator()
+def vtrace(
+    v_tm1: ArrayLike,
+    v_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    rho_tm1: ArrayLike,
+    lambda_: ArrayLike = 1.0,
+    clip_rho_threshold: ArrayLike = 1.0,
+    stop_target_gradients: bool = True,
+    sample_mask: ArrayLike | None = None,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def vtrace_td_error_and_advantage(
+    v_tm1: ArrayLike,
+    v_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    rho_tm1: ArrayLike,
+    lambda_: ArrayLike = 1.0,
+    clip_rho_threshold: ArrayLike = 1.0,
+    clip_pg_rho_threshold: ArrayLike = 1.0,
+    stop_target_gradients: bool = True,
+    sample_mask: ArrayLike | None = None,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> VTraceOutput: ...
+@operator()
+def expected_sarsa(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t: ArrayLike,
+    probs_a_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def importance_corrected_td_errors(
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    rho_tm1: ArrayLike,
+    lambda_: ArrayLike,
+    values: ArrayLike,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def qv_learning(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def qv_max(
+    v_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def sarsa(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t: ArrayLike,
+    a_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def sarsa_lambda(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t: ArrayLike,
+    a_t: ArrayLike,
+    lambda_: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def td_lambda(
+    v_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_t: ArrayLike,
+    lambda_: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def td_learning(
+    v_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def double_q_learning(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t_value: ArrayLike,
+    q_t_selector: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def munchausen_q_learning(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t: ArrayLike,
+    target_q_tm1: ArrayLike,
+    temperature: ArrayLike = ...,
+    munchausen_scale: ArrayLike = ...,
+    clip_value_min: ArrayLike = -1.0,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def persistent_q_learning(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t: ArrayLike,
+    action_gap_scale: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def pqn_q_lambda(
+    q: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    lambda_: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def q_lambda(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t: ArrayLike,
+    lambda_: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def q_learning(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+__all__: list[str]
+__version__: str
