@@ -139,24 +139,24 @@ def _maps(equation: Equation, sequences: Sequence[Array]) -> tuple[Array, Array]
 
 
 def _in_windows(equation: Equation, sequences: tuple[Array, ...], n: int) -> Array:
-    """The recurrence cut off after `n` steps, which are fewer than the sequence has; `sequences` begins with an end."""
-    if n > _WINDOW_UNROLLED:
-        return _windows_by_doubling(equation, sequences, n)
-    steps = sequences[0].shape[0]
-    padded = [_padded(x, 0, 0, n - 1) if x.ndim else x for x in sequences]
-    after = padded[1][n - 1 :]
-    for ahead in reversed(range(n)):
-        here = [x[ahead : ahead + steps] if x.ndim else x for x in padded]
-        goes_on = here[0] if ahead < n - 1 else jnp.zeros_like(here[0])
-        after = equation(after, goes_on, *here[1:])
-    return after
+    """The recurrence cut off after `n` steps, fewer than there are; `sequences` begins with `goes_on_t` and an end."""
+    goes_on_t, end, *_ = sequences
+    last_t = equation(jnp.zeros_like(end), jnp.zeros_like(goes_on_t), *sequences[1:])
+    solve = _windows_by_steps if n <= _WINDOW_UNROLLED else _windows_by_doubling
+    return solve(*_maps(equation, sequences), last_t, n)
 
 
-def _windows_by_doubling(equation: Equation, sequences: tuple[Array, ...], n: int) -> Array:
+def _windows_by_steps(delta: Array, w: Array, last: Array, n: int) -> Array:
+    steps = delta.shape[0]
+    delta, w, last = (_padded(x, 0, 0, n - 1) for x in (delta, w, last))
+    total = last[n - 1 :]
+    for ahead in reversed(range(n - 1)):
+        total = delta[ahead : ahead + steps] + weigh(w[ahead : ahead + steps], total)
+    return total
+
+
+def _windows_by_doubling(delta: Array, w: Array, total: Array, n: int) -> Array:
     # delta and w describe the composition of `length` successive maps; `total` has absorbed the low bits of n - 1.
-    goes_on_t, *others = sequences
-    total = equation(jnp.zeros_like(sequences[1]), jnp.zeros_like(goes_on_t), *others)
-    delta, w = _maps(equation, sequences)
     remaining, length = n - 1, 1
     while remaining:
         if remaining % 2:
