@@ -150,12 +150,11 @@ def q_lambda(
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       q_t: action values at times [1, ..., T].
       lambda_: λ in [0, 1]; the last one has no effect.
-      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to
-        gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the target of that step
-        bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by
-        default max_a q_t[a].
+      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to gradients.
+      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default max_a
+        q_t[a].
 
     Returns:
       Errors at times [0, ..., T-1].
@@ -201,10 +200,10 @@ def pqn_q_lambda(
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       lambda_: λ in [0, 1].
       stop_target_gradients: whether the λ-returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the target of that step
-        bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by
-        default max_a q_t[a].
+      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default max_a
+        q_t[a].
 
     Returns:
       Errors at times [0, ..., T-1].

@@ -44,12 +44,11 @@ def retrace(
       mu_t: probabilities with which the behaviour policy took the actions `a_t`.
       lambda_: λ in [0, 1]; the last one has no effect.
       eps: added to `mu_t` before dividing by it ≥ 0.
-      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to
-        gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the target of that step
-        bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by
-        default Σ_a π_t(a) q_t[a].
+      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to gradients.
+      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default Σ_a
+        π_t(a) q_t[a].
 
     Returns:
       Errors at times [0, ..., T-1].
@@ -96,12 +95,11 @@ def retrace_continuous(
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       log_rhos: log π(a) - log μ(a) of the actions taken at times [1, ..., T-1].
       lambda_: λ in [0, 1]; a last one has no effect.
-      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to
-        gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the target of that step
-        bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by
-        default `v_t` is taken to hold them.
+      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to gradients.
+      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
+        is taken to hold them.
 
     Returns:
       Errors at times [0, ..., T-1].
@@ -156,10 +154,10 @@ def general_off_policy_returns_from_action_values(
       c_t: coefficients at times [1, ..., T]; the last one has no effect.
       pi_t: probabilities of the target policy at times [1, ..., T].
       stop_target_gradients: whether the returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the return of that step
-        bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by
-        default Σ_a π_t(a) q_t[a].
+      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default Σ_a
+        π_t(a) q_t[a].
 
     Returns:
       Returns from times [0, ..., T-1].
@@ -204,10 +202,10 @@ def general_off_policy_returns_from_q_and_v(
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       c_t: coefficients at times [1, ..., T-1].
       stop_target_gradients: whether the returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the return of that step
-        bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by
-        default `v_t` is taken to hold them.
+      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
+        is taken to hold them.
 
     Returns:
       Returns from times [0, ..., T-1].

@@ -28,13 +28,13 @@ def discounted_returns(
     Args:
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
-      v_t: value of the state at time T, or values at times [1, ..., T]; of these only the last
-        is used, and those where `truncation_t` is true.
+      v_t: value of the state at time T, or values at times [1, ..., T]; of these only the last is used, and those where
+        `truncation_t` is true.
       stop_target_gradients: whether the returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the return of that step
-        bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by
-        default `v_t` is taken to hold them.
+      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
+        is taken to hold them.
 
     Returns:
       Returns from times [0, ..., T-1].
@@ -79,10 +79,10 @@ def lambda_returns(
       v_t: values of the states at times [1, ..., T].
       lambda_: λ in [0, 1]; the last one has no effect.
       stop_target_gradients: whether the returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the return of that step
-        bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by
-        default `v_t` is taken to hold them.
+      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
+        is taken to hold them.
 
     Returns:
       Returns from times [0, ..., T-1].
@@ -130,10 +130,10 @@ def n_step_bootstrapped_returns(
       n: number of steps, at least 1, a Python integer.
       lambda_t: λ at times [1, ..., T] or [1, ..., T-1]; the one at time T has no effect.
       stop_target_gradients: whether the returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: no return looks past it.
-        The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by
-        default `v_t` is taken to hold them.
+      truncation_t: true where the sequence was cut at time t without terminating: no return looks past it. The results
+        are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
+        is taken to hold them.
 
     Returns:
       Returns from times [0, ..., T-1].
@@ -179,9 +179,9 @@ def truncated_generalized_advantage_estimation(
       stop_target_gradients: whether the advantages are constants to gradients.
       truncation_t: true where the sequence was cut at time t without terminating: the advantage of that step
         bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true. With
-        environments that reset by themselves `values` holds the value of the first state of the next episode there, so
-        give this; by default `values` is taken to hold them.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true. With environments
+        that reset by themselves `values` holds the value of the first state of the next episode there, so give this; by
+        default `values` is taken to hold them.
 
     Returns:
       Advantages at times [0, ..., T-1].
@@ -225,10 +225,10 @@ def upgo_returns(
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       v_t: values of the states at times [1, ..., T].
       stop_target_gradients: whether the returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the return of that step
-        bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by
-        default `v_t` is taken to hold them.
+      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
+        is taken to hold them.
 
     Returns:
       Returns from times [0, ..., T-1].

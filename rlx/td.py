@@ -207,12 +207,11 @@ def td_lambda(
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       v_t: values of the states at times [1, ..., T].
       lambda_: λ in [0, 1]; the last one has no effect.
-      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to
-        gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the target of that step
-        bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by
-        default `v_t` is taken to hold them.
+      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to gradients.
+      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
+        is taken to hold them.
 
     Returns:
       Errors at times [0, ..., T-1].
@@ -256,12 +255,11 @@ def sarsa_lambda(
       q_t: action values at times [1, ..., T].
       a_t: actions at times [1, ..., T].
       lambda_: λ in [0, 1]; the last one has no effect.
-      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to
-        gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the target of that step
-        bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by
-        default q_t[a_t].
+      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to gradients.
+      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default
+        q_t[a_t].
 
     Returns:
       Errors at times [0, ..., T-1].
@@ -307,10 +305,10 @@ def importance_corrected_td_errors(
       values: values of the states at times [0, ..., T]: one more than there are rewards.
       stop_target_gradients: whether errors plus values, the targets, are constants to gradients; if so, an error's
         gradient is -1 for its own value.
-      truncation_t: true where the sequence was cut at time t without terminating: the error of that step
-        bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by
-        default `values` is taken to hold them.
+      truncation_t: true where the sequence was cut at time t without terminating: the error of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default
+        `values` is taken to hold them.
 
     Returns:
       Errors at times [0, ..., T-1].

@@ -129,12 +129,12 @@ def vtrace(
       clip_rho_threshold: ρ̄ ≥ 0.
       stop_target_gradients: whether errors plus values, the targets, are constants to gradients; if so, an error's
         gradient is -1 for its own value.
-      sample_mask: false for steps that are not learnable: they add no error and pass on the next one as it
-        is. What they hold (even NaN) reaches neither other steps nor gradients. By default all steps count.
-      truncation_t: true where the sequence was cut at time t without terminating: the error of that step
-        bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by
-        default `v_t` is taken to hold them.
+      sample_mask: false for steps that are not learnable: they add no error and pass on the next one as it is. What
+        they hold (even NaN) reaches neither other steps nor gradients. By default all steps count.
+      truncation_t: true where the sequence was cut at time t without terminating: the error of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
+        is taken to hold them.
 
     Returns:
       Errors at times [0, ..., T-1].

@@ -84,8 +84,10 @@ def convert(function: str, annotations: Mapping[str, Shaped], values: dict[str, 
         _make_ranks_equal(annotations, values, leading, len(lengths[leading][0]))
 
 
-def require(ok: Any, argument: str, arrived: Any, expected: str) -> None:
+def require(ok: Any, argument: str, arrived: Any, expected: str, function: str = "") -> None:
     """Raises `OptionError` unless `ok`: for settings, in a kernel, whose operator puts its own name in front.
+
+    A method, which no operator runs, says by `function` what it is called.
 
     Example:
       >>> from rlx.core.arguments import require
@@ -95,10 +97,11 @@ def require(ok: Any, argument: str, arrived: Any, expected: str) -> None:
       rlx.core.errors.OptionError: argument `n` is 0, expected a positive number of steps.
     """
     if not ok:
-        raise OptionError(f"argument `{argument}` is {shown(arrived)}, expected {expected}.")
+        before = f"{function}: " if function else ""
+        raise OptionError(f"{before}argument `{argument}` is {shown(arrived)}, expected {expected}.")
 
 
-def require_ascending(strictly: bool = True, **bounds: Any) -> None:
+def require_ascending(strictly: bool = True, function: str = "", **bounds: Any) -> None:
     """Requires that bounds, which are numbers by name, come in ascending order, each above the one before it.
 
     Example:
@@ -113,10 +116,10 @@ def require_ascending(strictly: bool = True, **bounds: Any) -> None:
         if low is not None and high is not None:
             below = operator.lt if strictly else operator.le
             wanted = f"{'more than' if strictly else 'at least'} `{lower_name}`, which is {shown(lower)}"
-            require(bool(np.all(below(low, high))), name, upper, wanted)
+            require(bool(np.all(below(low, high))), name, upper, wanted, function)
 
 
-def whole(argument: str, arrived: Any, expected: str) -> int:
+def whole(argument: str, arrived: Any, expected: str, function: str = "") -> int:
     """A setting that must be a whole number, as a Python integer.
 
     Example:
@@ -128,7 +131,10 @@ def whole(argument: str, arrived: Any, expected: str) -> int:
     try:
         return operator.index(arrived)
     except TypeError:
-        raise OptionError(f"argument `{argument}` is {arrived!r}, expected {expected}, a Python integer.") from None
+        before = f"{function}: " if function else ""
+        raise OptionError(
+            f"{before}argument `{argument}` is {arrived!r}, expected {expected}, a Python integer."
+        ) from None
 
 
 def known(value: Any) -> np.ndarray | None:

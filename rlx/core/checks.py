@@ -10,8 +10,8 @@ import functools
 from typing import Any
 
 from rlx.core.annotations import Shaped
-from rlx.core.arguments import as_arrays, known, require_ascending, shown, whole
-from rlx.core.errors import ArgumentError, OptionError
+from rlx.core.arguments import as_arrays, known, require_ascending, whole
+from rlx.core.arguments import require as require_
 from rlx.core.types import Array
 
 __all__ = ["check", "check_ascending", "check_broadcast", "check_numbers", "known", "require", "whole_number"]
@@ -74,8 +74,7 @@ def require(function: str, argument: str, ok: bool, arrived: Any, expected: str)
         ...
       rlx.core.errors.OptionError: f: argument `n` is 0, expected a positive number of steps.
     """
-    if not ok:
-        raise OptionError(f"{function}: argument `{argument}` is {shown(arrived)}, expected {expected}.")
+    require_(ok, argument, arrived, expected, function)
 
 
 def whole_number(function: str, argument: str, arrived: Any, expected: str, least: int = 1) -> int:
@@ -87,10 +86,7 @@ def whole_number(function: str, argument: str, arrived: Any, expected: str, leas
       >>> whole_number("f", "n", np.int32(3), "a positive number of steps")
       3
     """
-    try:
-        number = whole(argument, arrived, expected)
-    except ArgumentError as error:
-        raise type(error)(f"{function}: {error}") from None
+    number = whole(argument, arrived, expected, function)
     require(function, argument, number >= least, number, expected)
     return number
 
@@ -122,10 +118,7 @@ def check_ascending(function: str, strictly: bool = True, **bounds: Any) -> None
         ...
       rlx.core.errors.OptionError: f: argument `high` is 1.0, expected more than `low`, which is 1.0.
     """
-    try:
-        require_ascending(strictly, **bounds)
-    except ArgumentError as error:
-        raise type(error)(f"{function}: {error}") from None
+    require_ascending(strictly, function, **bounds)
 
 
 @functools.cache

@@ -58,8 +58,8 @@ def declaration(operator):
 def default_of(parameter):
     if parameter.default is parameter.empty:
         return ""
-    plain = isinstance(parameter.default, (bool, int, type(None))) or parameter.default == parameter.default // 1
-    return f" = {parameter.default!r}" if plain else " = ..."
+    plain = isinstance(parameter.default, (bool, int, float, str, type(None)))
+    return f" = {parameter.default!r}" if plain and repr(parameter.default) not in ("inf", "nan") else " = ..."
 
 
 def sources_of(operator):
