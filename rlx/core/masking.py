@@ -43,6 +43,15 @@ def rows_if_used(weights: Array, x: Array) -> Array:
 
 
 @_traced_once
+def if_counted(mask: Array, x: Array) -> Array:
+    """`x`, but 0 where the mask is false, whatever `x` holds; of fewer axes than the mask, where nothing counts."""
+    counts = mask != 0
+    if x.ndim < counts.ndim:
+        counts = jnp.any(counts, axis=tuple(range(x.ndim, counts.ndim)))
+    return _where(_along(counts, x), x)
+
+
+@_traced_once
 def largest(weights: Array, q: Array) -> Array:
     """max_a q[..., a], whose gradient is a number where that is weighed with 0 and holds NaN."""
     unused = weights == 0
@@ -105,8 +114,10 @@ def masked_sum(x: Array, mask: Array, axis: int | None = None) -> Array:
     return jnp.sum(keep(mask, x)[0], axis=axis)
 
 
-def masked_mean(x: Array, mask: Array, axis: int | None = None) -> Array:
+def masked_mean(x: Array, mask: Array | None = None, axis: int | None = None) -> Array:
     """Mean of the entries that count, in the dtype of `x`, accumulated in float32 or wider; 0 where none counts.
+
+    Without a mask all count.
 
     Example:
       >>> import jax.numpy as jnp
@@ -115,6 +126,7 @@ def masked_mean(x: Array, mask: Array, axis: int | None = None) -> Array:
       2.0
     """
     wide = jnp.promote_types(x.dtype, jnp.float32)
+    mask = jnp.array(True) if mask is None else mask
     count = jnp.sum(jnp.broadcast_to(mask.astype(bool), x.shape), axis=axis)
     total = jnp.sum(keep(mask, x)[0].astype(wide), axis=axis)
     return (total / jnp.maximum(count, 1).astype(wide)).astype(x.dtype)

@@ -30,6 +30,10 @@ entry of `v_t` that is no finite number becomes 0 before any arithmetic, so that
 it. Of `q_t[:]`, which has a row for each entry of the weight, it is the whole row that becomes 0, unless its largest
 entry is a finite number: minus infinity beside numbers is an action that is impossible, and stays so. What the kernel
 itself computes and weighs goes through `rlx.core.masking`.
+
+`counts={"mask_t": ("v_t",)}` is for masks that say which steps or tokens count: where one does not, `v_t` becomes 0,
+finite or not, so that its exponential or square does not overflow. An argument of fewer axes than the mask, say the
+advantage of a whole sequence, stays where anything counts.
 """
 
 import functools
@@ -43,7 +47,7 @@ import jax
 from rlx.core.annotations import Shaped
 from rlx.core.arguments import convert, whole
 from rlx.core.errors import ArgumentError, OptionError
-from rlx.core.masking import if_used, rows_if_used
+from rlx.core.masking import if_counted, if_used, rows_if_used
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -67,11 +71,14 @@ class Operator(Protocol[_P, _R_co]):
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
 
 
-def operator(*, masks: Mapping[str, Iterable[str]] | None = None) -> Callable[[Callable[_P, _R]], Operator[_P, _R]]:
+def operator(
+    *, masks: Mapping[str, Iterable[str]] | None = None, counts: Mapping[str, Iterable[str]] | None = None
+) -> Callable[[Callable[_P, _R]], Operator[_P, _R]]:
     """Makes an operator of a kernel.
 
     Args:
       masks: weights and masks, each with the arguments that it leaves out where it is 0.
+      counts: masks, each with the arguments that are 0 to the kernel where the mask is false.
 
     Example:
       >>> import jax.numpy as jnp
@@ -86,7 +93,7 @@ def operator(*, masks: Mapping[str, Iterable[str]] | None = None) -> Callable[[C
     """
 
     def decorate(kernel: Callable[_P, _R]) -> Operator[_P, _R]:
-        contract = Contract(kernel, masks or {})
+        contract = Contract(kernel, masks or {}, counts or {})
         run: Callable[..., _R] = kernel
 
         def operate(*args: Any, **kwargs: Any) -> _R:
@@ -114,9 +121,12 @@ class Contract:
 
     operator: Any
 
-    def __init__(self, kernel: Callable[..., Any], masks: Mapping[str, Iterable[str]]):
+    def __init__(
+        self, kernel: Callable[..., Any], masks: Mapping[str, Iterable[str]], counts: Mapping[str, Iterable[str]]
+    ):
         self.name = kernel.__name__
         self.masks = {weight: tuple(names) for weight, names in masks.items()}
+        self.counts = {mask: tuple(names) for mask, names in counts.items()}
         own = inspect.signature(kernel, eval_str=True)
         self.annotations = {name: p.annotation for name, p in own.parameters.items()}
         self.signature = own.replace(
@@ -173,7 +183,8 @@ class Contract:
 
     @functools.cached_property
     def _masks(self) -> list[tuple[str, str, Callable[[Any, Any], Any]]]:
-        return [
+        counts = [(mask, name, if_counted) for mask, names in self.counts.items() for name in names]
+        return counts + [
             (weight, name.removesuffix("[:]"), rows_if_used if name.endswith("[:]") else if_used)
             for weight, names in self.masks.items()
             for name in names

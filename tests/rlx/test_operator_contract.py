@@ -121,7 +121,7 @@ def test_a_call_is_checked_once(name, monkeypatch):
 @pytest.mark.parametrize("name", OPERATORS)
 def test_masks_are_declared_of_arguments_that_exist(name):
     contract = OPERATORS[name].contract
-    for weight, names in contract.masks.items():
+    for weight, names in [*contract.masks.items(), *contract.counts.items()]:
         assert {weight, *(n.removesuffix("[:]") for n in names)} <= contract.arrays.keys()
 
 
@@ -135,6 +135,20 @@ def test_what_a_declared_weight_leaves_out_does_not_reach_the_kernel():
     x, rows = masked(jnp.array([0, 0, 0, 1]), jnp.array([nan, 3.0, -inf, nan]), q)
     np.testing.assert_array_equal(x, [0, 3, 0, nan])
     np.testing.assert_array_equal(rows, [[0, 0], [-inf, 1], [0, 0], [nan, 2]])
+
+
+def test_what_does_not_count_is_zero_to_the_kernel():
+    @operator(counts={"mask_t": ("x_t", "adv")})
+    def counted(
+        x_t: Float[Array, "G T"], adv: Real[Array, "G"], mask_t: Mask[Array, "", "G T"] | None = None
+    ) -> Float[Array, ""]:
+        return x_t, adv
+
+    x, adv = jnp.array([[jnp.nan, 3e38], [1.0, 2.0]]), jnp.array([jnp.inf, 5.0])
+    kept, whose = counted(x, adv, np.array([[0, 0], [0, 1]]))
+    assert (kept.tolist(), whose.tolist()) == ([[0, 0], [0, 2]], [0, 5])
+    assert counted(x, adv, False)[0].tolist() == [[0, 0], [0, 0]]
+    np.testing.assert_array_equal(counted(x, adv)[0], x)
 
 
 def test_arrays_of_numpy_that_a_compiled_function_closes_over():
