@@ -72,9 +72,8 @@ _EXPORTS = {
     ),
     "rlx.values.quantile": "quantile_expected_sarsa quantile_q_learning quantile_regression_loss",
     # Learning policies.
-    "rlx.policies.policy_gradient": (
-        "clipped_surrogate_pg_loss dpg_loss entropy_loss policy_gradient_loss qpg_loss rm_loss rpg_loss"
-    ),
+    "rlx.policy_gradient": "entropy_loss policy_gradient_loss qpg_loss rm_loss rpg_loss",
+    "rlx.ppo": "adaptive_kl_weight clipped_surrogate_pg_loss clipped_value_loss kl_penalty_pg_loss",
     "rlx.policies.mpo": (
         "LagrangePenalty MpoOutputs compute_parametric_kl_penalty_and_dual_loss kl_constraint_loss "
         "mpo_compute_weights_and_temperature_loss mpo_loss"
@@ -100,7 +99,6 @@ _EXPORTS = {
     # Beyond RLax: returns and values.
     "rlx.values.conservative": "conservative_q_learning conservative_q_loss sampled_conservative_q_loss",
     "rlx.values.expectile": "expectile_value_loss",
-    "rlx.values.twin_critics": "clipped_double_q_learning sac_critic_loss",
     "rlx.values.universal": (
         "generalized_policy_improvement successor_feature_q_learning successor_feature_td uvfa_q_learning "
         "uvfa_td_learning"
@@ -111,9 +109,8 @@ _EXPORTS = {
         "transform_from_hl_gauss transform_to_hl_gauss"
     ),
     # Beyond RLax: policies.
-    "rlx.policies.sac": "sac_actor_loss sac_temperature_loss",
-    "rlx.policies.target_smoothing": "smoothed_target_action",
-    "rlx.policies.ppo": "adaptive_kl_weight clipped_value_loss kl_penalty_pg_loss",
+    "rlx.sac": "sac_actor_loss sac_critic_loss sac_temperature_loss",
+    "rlx.td3": "clipped_double_q_learning dpg_loss smoothed_target_action",
     "rlx.policies.advantage_weighted": "advantage_weighted_loss",
     "rlx.policies.muesli": "cmpo_loss cmpo_policy muesli_policy_loss sampled_cmpo_loss",
     # Beyond RLax: sequence policies, as of language models.

@@ -25,13 +25,6 @@ from rlx.values.categorical import categorical_td_learning as categorical_td_lea
 from rlx.values.quantile import quantile_expected_sarsa as quantile_expected_sarsa
 from rlx.values.quantile import quantile_q_learning as quantile_q_learning
 from rlx.values.quantile import quantile_regression_loss as quantile_regression_loss
-from rlx.policies.policy_gradient import clipped_surrogate_pg_loss as clipped_surrogate_pg_loss
-from rlx.policies.policy_gradient import dpg_loss as dpg_loss
-from rlx.policies.policy_gradient import entropy_loss as entropy_loss
-from rlx.policies.policy_gradient import policy_gradient_loss as policy_gradient_loss
-from rlx.policies.policy_gradient import qpg_loss as qpg_loss
-from rlx.policies.policy_gradient import rm_loss as rm_loss
-from rlx.policies.policy_gradient import rpg_loss as rpg_loss
 from rlx.policies.mpo import LagrangePenalty as LagrangePenalty
 from rlx.policies.mpo import MpoOutputs as MpoOutputs
 from rlx.policies.mpo import compute_parametric_kl_penalty_and_dual_loss as compute_parametric_kl_penalty_and_dual_loss
@@ -88,8 +81,6 @@ from rlx.values.conservative import conservative_q_learning as conservative_q_le
 from rlx.values.conservative import conservative_q_loss as conservative_q_loss
 from rlx.values.conservative import sampled_conservative_q_loss as sampled_conservative_q_loss
 from rlx.values.expectile import expectile_value_loss as expectile_value_loss
-from rlx.values.twin_critics import clipped_double_q_learning as clipped_double_q_learning
-from rlx.values.twin_critics import sac_critic_loss as sac_critic_loss
 from rlx.values.universal import generalized_policy_improvement as generalized_policy_improvement
 from rlx.values.universal import successor_feature_q_learning as successor_feature_q_learning
 from rlx.values.universal import successor_feature_td as successor_feature_td
@@ -103,12 +94,6 @@ from rlx.values.classification import symexp_twohot_pair as symexp_twohot_pair
 from rlx.values.classification import symlog_twohot_pair as symlog_twohot_pair
 from rlx.values.classification import transform_from_hl_gauss as transform_from_hl_gauss
 from rlx.values.classification import transform_to_hl_gauss as transform_to_hl_gauss
-from rlx.policies.sac import sac_actor_loss as sac_actor_loss
-from rlx.policies.sac import sac_temperature_loss as sac_temperature_loss
-from rlx.policies.target_smoothing import smoothed_target_action as smoothed_target_action
-from rlx.policies.ppo import adaptive_kl_weight as adaptive_kl_weight
-from rlx.policies.ppo import clipped_value_loss as clipped_value_loss
-from rlx.policies.ppo import kl_penalty_pg_loss as kl_penalty_pg_loss
 from rlx.policies.advantage_weighted import advantage_weighted_loss as advantage_weighted_loss
 from rlx.policies.muesli import cmpo_loss as cmpo_loss
 from rlx.policies.muesli import cmpo_policy as cmpo_policy
@@ -544,6 +529,139 @@ def q_learning(
     stop_target_gradients: bool = True,
     *,
     use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def entropy_loss(logits_t: ArrayLike, w_t: ArrayLike) -> Array: ...
+@operator()
+def policy_gradient_loss(
+    logits_t: ArrayLike,
+    a_t: ArrayLike,
+    adv_t: ArrayLike,
+    w_t: ArrayLike,
+    use_stop_gradient: bool = True,
+    *,
+    stop_target_gradients: bool = ...,
+) -> Array: ...
+@operator()
+def qpg_loss(
+    logits_t: ArrayLike,
+    q_t: ArrayLike,
+    use_stop_gradient: bool = True,
+    *,
+    stop_target_gradients: bool = ...,
+) -> Array: ...
+@operator()
+def rm_loss(
+    logits_t: ArrayLike,
+    q_t: ArrayLike,
+    use_stop_gradient: bool = True,
+    *,
+    stop_target_gradients: bool = ...,
+) -> Array: ...
+@operator()
+def rpg_loss(
+    logits_t: ArrayLike,
+    q_t: ArrayLike,
+    use_stop_gradient: bool = True,
+    *,
+    stop_target_gradients: bool = ...,
+) -> Array: ...
+@operator()
+def adaptive_kl_weight(
+    kl_weight: ArrayLike,
+    kl: ArrayLike,
+    target_kl: ArrayLike,
+    tolerance: ArrayLike = 1.5,
+    factor: ArrayLike = 2.0,
+) -> Array: ...
+@operator()
+def clipped_surrogate_pg_loss(
+    prob_ratios_t: ArrayLike,
+    adv_t: ArrayLike,
+    epsilon: ArrayLike,
+    use_stop_gradient: bool = True,
+    *,
+    stop_target_gradients: bool = ...,
+) -> Array: ...
+@operator()
+def clipped_value_loss(
+    v_t: ArrayLike,
+    old_v_t: ArrayLike,
+    target_t: ArrayLike,
+    epsilon: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    mask_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def kl_penalty_pg_loss(
+    prob_ratios_t: ArrayLike,
+    adv_t: ArrayLike,
+    kl_t: ArrayLike,
+    kl_weight: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    mask_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def sac_actor_loss(
+    q_t: ArrayLike,
+    log_prob_t: ArrayLike,
+    temperature: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def sac_critic_loss(
+    q_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t: ArrayLike,
+    log_prob_t: ArrayLike,
+    temperature: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def sac_temperature_loss(
+    temperature: ArrayLike,
+    log_prob_t: ArrayLike,
+    target_entropy: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def clipped_double_q_learning(
+    q_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def dpg_loss(
+    a_t: ArrayLike,
+    dqda_t: ArrayLike,
+    dqda_clipping: ArrayLike | None = None,
+    use_stop_gradient: bool = True,
+    *,
+    stop_target_gradients: bool = ...,
+) -> Array: ...
+@operator()
+def smoothed_target_action(
+    key: Array,
+    a_t: ArrayLike,
+    stddev: ArrayLike = 0.2,
+    noise_clip: ArrayLike = 0.5,
+    min_action: ArrayLike = -1.0,
+    max_action: ArrayLike = 1.0,
 ) -> Array: ...
 __all__: list[str]
 __version__: str

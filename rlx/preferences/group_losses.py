@@ -7,9 +7,9 @@ from rlx.core.checks import check
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import finite_exponent, given_mask, keep, masked_mean, weigh
 from rlx.core.types import Array, ArrayLike
+from rlx.ppo import clipped_surrogate
 from rlx.preferences.advantages import leave_one_out_advantages
 from rlx.preferences.sequence_losses import sequence_policy_gradient_loss
-from rlx.surrogates import clipped_surrogate, truncated_ratio
 
 
 @stoppable
@@ -102,7 +102,7 @@ def cispo_loss(
     log_probs_t, old_log_probs_t, adv_t, low, high, mask_t = _check(
         "cispo_loss", log_probs_t, old_log_probs_t, adv, mask_t, epsilon_low, epsilon_high, stop_target_gradients
     )
-    weights = truncated_ratio(log_probs_t - old_log_probs_t, 1 - low, 1 + high)
+    weights = jax.lax.stop_gradient(jnp.clip(jnp.exp(log_probs_t - old_log_probs_t), 1 - low, 1 + high))
     return -masked_mean(weigh(weights * adv_t, log_probs_t), mask_t)
 
 

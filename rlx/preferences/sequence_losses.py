@@ -6,8 +6,8 @@ from rlx.core.checks import check, whole_number
 from rlx.core.gradients import maybe_stop, stoppable
 from rlx.core.masking import finite_exponent, given_mask, if_used, keep, masked_mean, masked_sum, weigh
 from rlx.core.types import Array, ArrayLike
+from rlx.ppo import clipped_surrogate
 from rlx.preferences.kl import kl_k3
-from rlx.surrogates import clipped_surrogate
 
 
 @stoppable
