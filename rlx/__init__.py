@@ -97,8 +97,10 @@ _EXPORTS = {
     ),
     "rlx.two_hot": "muzero_pair transform_from_2hot transform_to_2hot twohot_pair unbiased_transform_pair",
     # Beyond RLax: returns and values.
-    "rlx.values.conservative": "conservative_q_learning conservative_q_loss sampled_conservative_q_loss",
-    "rlx.values.expectile": "expectile_value_loss",
+    "rlx.offline": (
+        "advantage_weighted_loss conservative_q_learning conservative_q_loss expectile_value_loss "
+        "sampled_conservative_q_loss"
+    ),
     "rlx.values.universal": (
         "generalized_policy_improvement successor_feature_q_learning successor_feature_td uvfa_q_learning "
         "uvfa_td_learning"
@@ -111,7 +113,6 @@ _EXPORTS = {
     # Beyond RLax: policies.
     "rlx.sac": "sac_actor_loss sac_critic_loss sac_temperature_loss",
     "rlx.td3": "clipped_double_q_learning dpg_loss smoothed_target_action",
-    "rlx.policies.advantage_weighted": "advantage_weighted_loss",
     "rlx.policies.muesli": "cmpo_loss cmpo_policy muesli_policy_loss sampled_cmpo_loss",
     # Beyond RLax: sequence policies, as of language models.
     "rlx.preferences.advantages": "group_relative_advantages leave_one_out_advantages",

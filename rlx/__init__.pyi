@@ -77,10 +77,6 @@ from rlx.two_hot import transform_from_2hot as transform_from_2hot
 from rlx.two_hot import transform_to_2hot as transform_to_2hot
 from rlx.two_hot import twohot_pair as twohot_pair
 from rlx.two_hot import unbiased_transform_pair as unbiased_transform_pair
-from rlx.values.conservative import conservative_q_learning as conservative_q_learning
-from rlx.values.conservative import conservative_q_loss as conservative_q_loss
-from rlx.values.conservative import sampled_conservative_q_loss as sampled_conservative_q_loss
-from rlx.values.expectile import expectile_value_loss as expectile_value_loss
 from rlx.values.universal import generalized_policy_improvement as generalized_policy_improvement
 from rlx.values.universal import successor_feature_q_learning as successor_feature_q_learning
 from rlx.values.universal import successor_feature_td as successor_feature_td
@@ -94,7 +90,6 @@ from rlx.values.classification import symexp_twohot_pair as symexp_twohot_pair
 from rlx.values.classification import symlog_twohot_pair as symlog_twohot_pair
 from rlx.values.classification import transform_from_hl_gauss as transform_from_hl_gauss
 from rlx.values.classification import transform_to_hl_gauss as transform_to_hl_gauss
-from rlx.policies.advantage_weighted import advantage_weighted_loss as advantage_weighted_loss
 from rlx.policies.muesli import cmpo_loss as cmpo_loss
 from rlx.policies.muesli import cmpo_policy as cmpo_policy
 from rlx.policies.muesli import muesli_policy_loss as muesli_policy_loss
@@ -604,6 +599,46 @@ def kl_penalty_pg_loss(
     *,
     mask_t: ArrayLike | None = None,
     use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def advantage_weighted_loss(
+    log_probs_t: ArrayLike,
+    adv_t: ArrayLike,
+    temperature: ArrayLike = 1.0,
+    max_weight: ArrayLike = 20.0,
+    stop_target_gradients: bool = True,
+    *,
+    mask_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def conservative_q_learning(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t: ArrayLike,
+    conservative_weight: ArrayLike = 1.0,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def conservative_q_loss(q_tm1: ArrayLike, a_tm1: ArrayLike, temperature: ArrayLike = 1.0) -> Array: ...
+@operator()
+def expectile_value_loss(
+    v_tm1: ArrayLike,
+    q_tm1: ArrayLike,
+    expectile: ArrayLike = 0.7,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def sampled_conservative_q_loss(
+    sample_q_tm1: ArrayLike,
+    sample_log_probs_tm1: ArrayLike,
+    q_tm1: ArrayLike,
 ) -> Array: ...
 @operator()
 def sac_actor_loss(

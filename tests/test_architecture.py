@@ -77,6 +77,7 @@ FLOORS = {
     "rlx.sac": 3,
     "rlx.returns": 3,
     "rlx.q_learning": 4,
+    "rlx.offline": 5,
     "rlx.retrace": 4,
     "rlx.td": 4,
     "rlx.transformed": 4,
