@@ -74,11 +74,10 @@ _EXPORTS = {
     # Learning policies.
     "rlx.policy_gradient": "entropy_loss policy_gradient_loss qpg_loss rm_loss rpg_loss",
     "rlx.ppo": "adaptive_kl_weight clipped_surrogate_pg_loss clipped_value_loss kl_penalty_pg_loss",
-    "rlx.policies.mpo": (
-        "LagrangePenalty MpoOutputs compute_parametric_kl_penalty_and_dual_loss kl_constraint_loss "
-        "mpo_compute_weights_and_temperature_loss mpo_loss"
+    "rlx.mpo": (
+        "LagrangePenalty MpoOutputs compute_parametric_kl_penalty_and_dual_loss get_top_k_weights kl_constraint_loss "
+        "mpo_compute_weights_and_temperature_loss mpo_loss vmpo_compute_weights_and_temperature_loss vmpo_loss"
     ),
-    "rlx.policies.vmpo": "get_top_k_weights vmpo_compute_weights_and_temperature_loss vmpo_loss",
     "rlx.policies.targets": "PolicyTarget constant_policy_targets sampled_policy_distillation_loss zero_policy_targets",
     # Distributions.
     "rlx.distributions": "clipped_entropy_softmax epsilon_greedy greedy softmax",

@@ -5,6 +5,9 @@
 
 from rlx.core.operator import operator
 from rlx.core.types import Array, ArrayLike
+from collections.abc import Sequence
+from rlx.core.types import Projection
+from typing import Any
 from rlx.core.errors import ArgumentError as ArgumentError
 from rlx.core.errors import DTypeError as DTypeError
 from rlx.core.errors import OptionError as OptionError
@@ -25,15 +28,8 @@ from rlx.values.categorical import categorical_td_learning as categorical_td_lea
 from rlx.values.quantile import quantile_expected_sarsa as quantile_expected_sarsa
 from rlx.values.quantile import quantile_q_learning as quantile_q_learning
 from rlx.values.quantile import quantile_regression_loss as quantile_regression_loss
-from rlx.policies.mpo import LagrangePenalty as LagrangePenalty
-from rlx.policies.mpo import MpoOutputs as MpoOutputs
-from rlx.policies.mpo import compute_parametric_kl_penalty_and_dual_loss as compute_parametric_kl_penalty_and_dual_loss
-from rlx.policies.mpo import kl_constraint_loss as kl_constraint_loss
-from rlx.policies.mpo import mpo_compute_weights_and_temperature_loss as mpo_compute_weights_and_temperature_loss
-from rlx.policies.mpo import mpo_loss as mpo_loss
-from rlx.policies.vmpo import get_top_k_weights as get_top_k_weights
-from rlx.policies.vmpo import vmpo_compute_weights_and_temperature_loss as vmpo_compute_weights_and_temperature_loss
-from rlx.policies.vmpo import vmpo_loss as vmpo_loss
+from rlx.mpo import LagrangePenalty as LagrangePenalty
+from rlx.mpo import MpoOutputs as MpoOutputs
 from rlx.policies.targets import PolicyTarget as PolicyTarget
 from rlx.policies.targets import constant_policy_targets as constant_policy_targets
 from rlx.policies.targets import sampled_policy_distillation_loss as sampled_policy_distillation_loss
@@ -600,6 +596,88 @@ def kl_penalty_pg_loss(
     mask_t: ArrayLike | None = None,
     use_stop_gradient: bool = ...,
 ) -> Array: ...
+@operator()
+def compute_parametric_kl_penalty_and_dual_loss(
+    kl_constraints: Sequence[tuple[ArrayLike, LagrangePenalty]],
+    projection_operator: Projection,
+    use_stop_gradient: bool = True,
+    *,
+    stop_target_gradients: bool = ...,
+) -> tuple[Array, Array]: ...
+@operator()
+def get_top_k_weights(
+    top_k_fraction: float,
+    restarting_weights: ArrayLike,
+    scaled_advantages: ArrayLike,
+    axis_name: Any = None,
+    use_stop_gradient: bool = True,
+    *,
+    stop_target_gradients: bool = ...,
+) -> Array: ...
+@operator()
+def kl_constraint_loss(
+    kl: ArrayLike,
+    penalty: LagrangePenalty,
+    projection_operator: Projection,
+    use_stop_gradient: bool = True,
+    *,
+    stop_target_gradients: bool = ...,
+) -> tuple[Array, Array, Array]: ...
+@operator()
+def mpo_compute_weights_and_temperature_loss(
+    sample_q_values: ArrayLike,
+    temperature_constraint: LagrangePenalty,
+    projection_operator: Projection,
+    sample_axis: int = 0,
+) -> tuple[Array, Array, int]: ...
+@operator()
+def mpo_loss(
+    sample_log_probs: ArrayLike,
+    sample_q_values: ArrayLike,
+    temperature_constraint: LagrangePenalty,
+    kl_constraints: Sequence[tuple[ArrayLike, LagrangePenalty]],
+    projection_operator: Projection = ...,
+    policy_loss_weight: ArrayLike = 1.0,
+    temperature_loss_weight: ArrayLike = 1.0,
+    kl_loss_weight: ArrayLike = 1.0,
+    alpha_loss_weight: ArrayLike = 1.0,
+    sample_axis: int = 0,
+    use_stop_gradient: bool = True,
+    *,
+    stop_target_gradients: bool = ...,
+) -> tuple[Array, MpoOutputs]: ...
+@operator()
+def vmpo_compute_weights_and_temperature_loss(
+    advantages: ArrayLike,
+    restarting_weights: ArrayLike | None,
+    importance_weights: ArrayLike | None,
+    temperature_constraint: LagrangePenalty,
+    projection_operator: Projection,
+    top_k_fraction: float,
+    axis_name: Any = None,
+    use_stop_gradient: bool = True,
+    *,
+    stop_target_gradients: bool = ...,
+) -> tuple[Array, Array, Array]: ...
+@operator()
+def vmpo_loss(
+    sample_log_probs: ArrayLike,
+    advantages: ArrayLike,
+    temperature_constraint: LagrangePenalty,
+    kl_constraints: Sequence[tuple[ArrayLike, LagrangePenalty]],
+    projection_operator: Projection = ...,
+    restarting_weights: ArrayLike | None = None,
+    importance_weights: ArrayLike | None = None,
+    top_k_fraction: float = 0.5,
+    policy_loss_weight: ArrayLike = 1.0,
+    temperature_loss_weight: ArrayLike = 1.0,
+    kl_loss_weight: ArrayLike = 1.0,
+    alpha_loss_weight: ArrayLike = 1.0,
+    axis_name: Any = None,
+    use_stop_gradient: bool = True,
+    *,
+    stop_target_gradients: bool = ...,
+) -> tuple[Array, MpoOutputs]: ...
 @operator()
 def advantage_weighted_loss(
     log_probs_t: ArrayLike,

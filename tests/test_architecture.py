@@ -73,6 +73,7 @@ FLOORS = {
     "rlx.two_hot": 2,
     "rlx.policy_gradient": 3,
     "rlx.ppo": 3,
+    "rlx.mpo": 3,
     "rlx.td3": 3,
     "rlx.sac": 3,
     "rlx.returns": 3,
