@@ -78,7 +78,10 @@ _EXPORTS = {
         "LagrangePenalty MpoOutputs compute_parametric_kl_penalty_and_dual_loss get_top_k_weights kl_constraint_loss "
         "mpo_compute_weights_and_temperature_loss mpo_loss vmpo_compute_weights_and_temperature_loss vmpo_loss"
     ),
-    "rlx.policies.targets": "PolicyTarget constant_policy_targets sampled_policy_distillation_loss zero_policy_targets",
+    "rlx.muesli": (
+        "PolicyTarget cmpo_loss cmpo_policy constant_policy_targets muesli_policy_loss sampled_cmpo_loss "
+        "sampled_policy_distillation_loss zero_policy_targets"
+    ),
     # Distributions.
     "rlx.distributions": "clipped_entropy_softmax epsilon_greedy greedy softmax",
     "rlx.divergences": (
@@ -112,7 +115,6 @@ _EXPORTS = {
     # Beyond RLax: policies.
     "rlx.sac": "sac_actor_loss sac_critic_loss sac_temperature_loss",
     "rlx.td3": "clipped_double_q_learning dpg_loss smoothed_target_action",
-    "rlx.policies.muesli": "cmpo_loss cmpo_policy muesli_policy_loss sampled_cmpo_loss",
     # Beyond RLax: sequence policies, as of language models.
     "rlx.preferences.advantages": "group_relative_advantages leave_one_out_advantages",
     "rlx.preferences.group_losses": "cispo_loss dapo_loss rloo_loss",

@@ -7,6 +7,7 @@ from rlx.core.operator import operator
 from rlx.core.types import Array, ArrayLike
 from collections.abc import Sequence
 from rlx.core.types import Projection
+from rlx.muesli import ActionDistribution
 from typing import Any
 from rlx.core.errors import ArgumentError as ArgumentError
 from rlx.core.errors import DTypeError as DTypeError
@@ -30,10 +31,7 @@ from rlx.values.quantile import quantile_q_learning as quantile_q_learning
 from rlx.values.quantile import quantile_regression_loss as quantile_regression_loss
 from rlx.mpo import LagrangePenalty as LagrangePenalty
 from rlx.mpo import MpoOutputs as MpoOutputs
-from rlx.policies.targets import PolicyTarget as PolicyTarget
-from rlx.policies.targets import constant_policy_targets as constant_policy_targets
-from rlx.policies.targets import sampled_policy_distillation_loss as sampled_policy_distillation_loss
-from rlx.policies.targets import zero_policy_targets as zero_policy_targets
+from rlx.muesli import PolicyTarget as PolicyTarget
 from rlx.distributions import clipped_entropy_softmax as clipped_entropy_softmax
 from rlx.distributions import epsilon_greedy as epsilon_greedy
 from rlx.distributions import greedy as greedy
@@ -86,10 +84,6 @@ from rlx.values.classification import symexp_twohot_pair as symexp_twohot_pair
 from rlx.values.classification import symlog_twohot_pair as symlog_twohot_pair
 from rlx.values.classification import transform_from_hl_gauss as transform_from_hl_gauss
 from rlx.values.classification import transform_to_hl_gauss as transform_to_hl_gauss
-from rlx.policies.muesli import cmpo_loss as cmpo_loss
-from rlx.policies.muesli import cmpo_policy as cmpo_policy
-from rlx.policies.muesli import muesli_policy_loss as muesli_policy_loss
-from rlx.policies.muesli import sampled_cmpo_loss as sampled_cmpo_loss
 from rlx.preferences.advantages import group_relative_advantages as group_relative_advantages
 from rlx.preferences.advantages import leave_one_out_advantages as leave_one_out_advantages
 from rlx.preferences.group_losses import cispo_loss as cispo_loss
@@ -678,6 +672,67 @@ def vmpo_loss(
     *,
     stop_target_gradients: bool = ...,
 ) -> tuple[Array, MpoOutputs]: ...
+@operator()
+def cmpo_loss(
+    logits: ArrayLike,
+    prior_logits: ArrayLike,
+    adv: ArrayLike,
+    clip_value: ArrayLike = 1.0,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def cmpo_policy(prior_logits: ArrayLike, adv: ArrayLike, clip_value: ArrayLike = 1.0) -> Array: ...
+@operator()
+def constant_policy_targets(
+    distribution: Any,
+    rng_key: Array,
+    num_samples: int,
+    weights_scale: float = 1.0,
+) -> PolicyTarget: ...
+@operator()
+def muesli_policy_loss(
+    logits_t: ArrayLike,
+    a_t: ArrayLike,
+    adv_t: ArrayLike,
+    rho_t: ArrayLike,
+    prior_logits_t: ArrayLike,
+    q_adv_t: ArrayLike,
+    kl_weight: ArrayLike = 1.0,
+    clip_value: ArrayLike = 1.0,
+    clip_rho_threshold: ArrayLike = 1.0,
+    stop_target_gradients: bool = True,
+    *,
+    mask_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def sampled_cmpo_loss(
+    sample_log_probs: ArrayLike,
+    sample_adv: ArrayLike,
+    clip_value: ArrayLike = 1.0,
+    initial_normalizer: ArrayLike = 1.0,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def sampled_policy_distillation_loss(
+    distribution: ActionDistribution,
+    policy_targets: PolicyTarget,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def zero_policy_targets(
+    distribution: Any,
+    rng_key: Array,
+    num_samples: int,
+    *,
+    weights_scale: float = 0.0,
+) -> PolicyTarget: ...
 @operator()
 def advantage_weighted_loss(
     log_probs_t: ArrayLike,
