@@ -116,11 +116,12 @@ _EXPORTS = {
     "rlx.sac": "sac_actor_loss sac_critic_loss sac_temperature_loss",
     "rlx.td3": "clipped_double_q_learning dpg_loss smoothed_target_action",
     # Beyond RLax: sequence policies, as of language models.
-    "rlx.preferences.advantages": "group_relative_advantages leave_one_out_advantages",
-    "rlx.preferences.group_losses": "cispo_loss dapo_loss rloo_loss",
-    "rlx.preferences.kl": "kl_k1 kl_k2 kl_k3",
-    "rlx.preferences.preference_losses": "dpo_loss ipo_loss kto_loss kto_reference_point",
-    "rlx.preferences.sequence_losses": "dr_grpo_loss grpo_loss gspo_loss sequence_policy_gradient_loss",
+    "rlx.dpo": "dpo_loss ipo_loss kto_loss kto_reference_point",
+    "rlx.grpo": (
+        "cispo_loss dapo_loss dr_grpo_loss group_relative_advantages grpo_loss gspo_loss leave_one_out_advantages "
+        "rloo_loss sequence_policy_gradient_loss"
+    ),
+    "rlx.kl": "kl_k1 kl_k2 kl_k3",
     # Normalising targets, running statistics, updating parameters.
     "rlx.auxiliary.popart": "PopArtOutput PopArtState art normalize pop popart unnormalize unnormalize_linear",
     "rlx.auxiliary.moving_averages": "EmaMoments EmaState create_ema",

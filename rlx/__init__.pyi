@@ -84,22 +84,6 @@ from rlx.values.classification import symexp_twohot_pair as symexp_twohot_pair
 from rlx.values.classification import symlog_twohot_pair as symlog_twohot_pair
 from rlx.values.classification import transform_from_hl_gauss as transform_from_hl_gauss
 from rlx.values.classification import transform_to_hl_gauss as transform_to_hl_gauss
-from rlx.preferences.advantages import group_relative_advantages as group_relative_advantages
-from rlx.preferences.advantages import leave_one_out_advantages as leave_one_out_advantages
-from rlx.preferences.group_losses import cispo_loss as cispo_loss
-from rlx.preferences.group_losses import dapo_loss as dapo_loss
-from rlx.preferences.group_losses import rloo_loss as rloo_loss
-from rlx.preferences.kl import kl_k1 as kl_k1
-from rlx.preferences.kl import kl_k2 as kl_k2
-from rlx.preferences.kl import kl_k3 as kl_k3
-from rlx.preferences.preference_losses import dpo_loss as dpo_loss
-from rlx.preferences.preference_losses import ipo_loss as ipo_loss
-from rlx.preferences.preference_losses import kto_loss as kto_loss
-from rlx.preferences.preference_losses import kto_reference_point as kto_reference_point
-from rlx.preferences.sequence_losses import dr_grpo_loss as dr_grpo_loss
-from rlx.preferences.sequence_losses import grpo_loss as grpo_loss
-from rlx.preferences.sequence_losses import gspo_loss as gspo_loss
-from rlx.preferences.sequence_losses import sequence_policy_gradient_loss as sequence_policy_gradient_loss
 from rlx.auxiliary.popart import PopArtOutput as PopArtOutput
 from rlx.auxiliary.popart import PopArtState as PopArtState
 from rlx.auxiliary.popart import art as art
@@ -831,5 +815,160 @@ def smoothed_target_action(
     min_action: ArrayLike = -1.0,
     max_action: ArrayLike = 1.0,
 ) -> Array: ...
+@operator()
+def dpo_loss(
+    chosen_log_probs_t: ArrayLike,
+    rejected_log_probs_t: ArrayLike,
+    ref_chosen_log_probs_t: ArrayLike,
+    ref_rejected_log_probs_t: ArrayLike,
+    beta: ArrayLike = 0.1,
+    stop_target_gradients: bool = True,
+    *,
+    chosen_mask_t: ArrayLike | None = None,
+    rejected_mask_t: ArrayLike | None = None,
+    label_smoothing: ArrayLike = 0.0,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def ipo_loss(
+    chosen_log_probs_t: ArrayLike,
+    rejected_log_probs_t: ArrayLike,
+    ref_chosen_log_probs_t: ArrayLike,
+    ref_rejected_log_probs_t: ArrayLike,
+    tau: ArrayLike = 0.1,
+    stop_target_gradients: bool = True,
+    *,
+    chosen_mask_t: ArrayLike | None = None,
+    rejected_mask_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def kto_loss(
+    log_probs_t: ArrayLike,
+    ref_log_probs_t: ArrayLike,
+    desirable: ArrayLike,
+    reference_point: ArrayLike,
+    beta: ArrayLike = 0.1,
+    stop_target_gradients: bool = True,
+    *,
+    mask_t: ArrayLike | None = None,
+    desirable_weight: ArrayLike = 1.0,
+    undesirable_weight: ArrayLike = 1.0,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def kto_reference_point(
+    log_probs_t: ArrayLike,
+    ref_log_probs_t: ArrayLike,
+    mask_t: ArrayLike | None = None,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def cispo_loss(
+    log_probs_t: ArrayLike,
+    old_log_probs_t: ArrayLike,
+    adv: ArrayLike,
+    mask_t: ArrayLike | None = None,
+    epsilon_low: ArrayLike = 1.0,
+    epsilon_high: ArrayLike = 0.28,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def dapo_loss(
+    log_probs_t: ArrayLike,
+    old_log_probs_t: ArrayLike,
+    adv: ArrayLike,
+    mask_t: ArrayLike | None = None,
+    epsilon_low: ArrayLike = 0.2,
+    epsilon_high: ArrayLike = 0.28,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def dr_grpo_loss(
+    log_probs_t: ArrayLike,
+    old_log_probs_t: ArrayLike,
+    adv_t: ArrayLike,
+    mask_t: ArrayLike | None = None,
+    epsilon: ArrayLike = 0.2,
+    stop_target_gradients: bool = True,
+    *,
+    max_length: int | None = None,
+    ref_log_probs_t: ArrayLike | None = None,
+    kl_weight: ArrayLike = 0.04,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def group_relative_advantages(
+    rewards: ArrayLike,
+    scale_by_std: bool = True,
+    epsilon: ArrayLike = 1e-06,
+    stop_target_gradients: bool = False,
+    *,
+    mask: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def grpo_loss(
+    log_probs_t: ArrayLike,
+    old_log_probs_t: ArrayLike,
+    adv_t: ArrayLike,
+    mask_t: ArrayLike | None = None,
+    epsilon: ArrayLike = 0.2,
+    stop_target_gradients: bool = True,
+    *,
+    ref_log_probs_t: ArrayLike | None = None,
+    kl_weight: ArrayLike = 0.04,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def gspo_loss(
+    log_probs_t: ArrayLike,
+    old_log_probs_t: ArrayLike,
+    adv: ArrayLike,
+    mask_t: ArrayLike | None = None,
+    epsilon_low: ArrayLike = 0.0003,
+    epsilon_high: ArrayLike = 0.0004,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def leave_one_out_advantages(
+    rewards: ArrayLike,
+    stop_target_gradients: bool = False,
+    *,
+    mask: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def rloo_loss(
+    log_probs_t: ArrayLike,
+    rewards: ArrayLike,
+    mask_t: ArrayLike | None = None,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def sequence_policy_gradient_loss(
+    log_probs_t: ArrayLike,
+    adv_t: ArrayLike,
+    mask_t: ArrayLike | None = None,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def kl_k1(log_probs_t: ArrayLike, ref_log_probs_t: ArrayLike, mask_t: ArrayLike | None = None) -> Array: ...
+@operator()
+def kl_k2(log_probs_t: ArrayLike, ref_log_probs_t: ArrayLike, mask_t: ArrayLike | None = None) -> Array: ...
+@operator()
+def kl_k3(log_probs_t: ArrayLike, ref_log_probs_t: ArrayLike, mask_t: ArrayLike | None = None) -> Array: ...
 __all__: list[str]
 __version__: str

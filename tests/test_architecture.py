@@ -75,6 +75,9 @@ FLOORS = {
     "rlx.ppo": 3,
     "rlx.mpo": 3,
     "rlx.muesli": 3,
+    "rlx.dpo": 3,
+    "rlx.kl": 3,
+    "rlx.grpo": 4,
     "rlx.td3": 3,
     "rlx.sac": 3,
     "rlx.returns": 3,
@@ -85,7 +88,6 @@ FLOORS = {
     "rlx.transformed": 4,
     "rlx.vtrace": 3,
     "rlx.values": 4,
-    "rlx.preferences": 4,
     "rlx.auxiliary": 4,
     "rlx.replay": 4,
 }

@@ -92,26 +92,9 @@ def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] |
     return jnp.sum(weigh(weights, x), axis=axis)
 
 
-def given_mask(mask: ArrayLike | None) -> ArrayLike:
-    """`mask`, or True (everything counts) if it is None; check it with the shape "[] or [...]" and kind "mask"."""
-    return True if mask is None else mask
-
-
-def keep(mask: Array, *arrays: ArrayLike) -> tuple[Array, ...]:
-    """The arrays with zeros where the mask is false. Done before any arithmetic, it keeps NaN out of gradients too.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from rlx.core.masking import keep
-      >>> keep(jnp.array([True, False]), jnp.array([1.0, jnp.nan]))[0].tolist()
-      [1.0, 0.0]
-    """
-    return tuple(jnp.where(mask.astype(bool), x, jnp.zeros_like(x)) for x in arrays)
-
-
-def masked_sum(x: Array, mask: Array, axis: int | None = None) -> Array:
-    """Sum of the entries that count, in the dtype of `x`."""
-    return jnp.sum(keep(mask, x)[0], axis=axis)
+def masked_sum(x: Array, mask: Array | None = None) -> Array:
+    """Sum of the entries that count, in the dtype of `x`. Without a mask all count."""
+    return jnp.sum(x if mask is None else if_counted(mask, x))
 
 
 def masked_mean(x: Array, mask: Array | None = None, axis: int | None = None) -> Array:
@@ -126,9 +109,8 @@ def masked_mean(x: Array, mask: Array | None = None, axis: int | None = None) ->
       2.0
     """
     wide = jnp.promote_types(x.dtype, jnp.float32)
-    mask = jnp.array(True) if mask is None else mask
-    count = jnp.sum(jnp.broadcast_to(mask.astype(bool), x.shape), axis=axis)
-    total = jnp.sum(keep(mask, x)[0].astype(wide), axis=axis)
+    counts = jnp.broadcast_to(jnp.array(True) if mask is None else mask != 0, x.shape)
+    total, count = jnp.sum(_where(counts, x).astype(wide), axis=axis), jnp.sum(counts, axis=axis)
     return (total / jnp.maximum(count, 1).astype(wide)).astype(x.dtype)
 
 
