@@ -162,7 +162,7 @@ def grpo_loss(
       -1.05
     """
     targets = maybe_stop((old_log_probs_t, adv_t, ref_log_probs_t), stop_target_gradients)
-    losses_t = _token_losses(log_probs_t, *targets, epsilon, kl_weight)
+    losses_t = _token_losses(log_probs_t, targets, epsilon, kl_weight)
     return masked_mean(losses_t, mask_t)
 
 
@@ -214,7 +214,7 @@ def dr_grpo_loss(
     length = max(log_probs_t.shape[0], 1) if max_length is None else max_length
     require(length > 0, "max_length", max_length, "a positive number of tokens")
     targets = maybe_stop((old_log_probs_t, adv_t, ref_log_probs_t), stop_target_gradients)
-    losses_t = _token_losses(log_probs_t, *targets, epsilon, kl_weight)
+    losses_t = _token_losses(log_probs_t, targets, epsilon, kl_weight)
     return masked_sum(losses_t, mask_t) / length
 
 
@@ -373,7 +373,7 @@ def rloo_loss(
       0.5
     """
     adv = leave_one_out_advantages.kernel(rewards, stop_target_gradients)
-    return -masked_mean(weigh(adv, jnp.sum(log_probs_t, axis=-1)))
+    return -masked_mean(masked_sum(weigh(adv[:, None], log_probs_t), mask_t, axis=-1))
 
 
 def _ratio(log_ratio: Array) -> Array:
@@ -382,13 +382,12 @@ def _ratio(log_ratio: Array) -> Array:
 
 def _token_losses(
     log_probs_t: Array,
-    old_log_probs_t: Array,
-    adv_t: Array,
-    ref_log_probs_t: Array | None,
+    targets: tuple[Array, Array, Array | None],
     epsilon: Array | float,
     kl_weight: Array | float,
 ) -> Array:
     """-min(ρ_t A, clip(ρ_t, 1 - ε, 1 + ε) A) + β k3_t of each token."""
+    old_log_probs_t, adv_t, ref_log_probs_t = targets
     losses_t = -clipped_surrogate(_ratio(log_probs_t - old_log_probs_t), adv_t, epsilon, epsilon)
     if ref_log_probs_t is None:
         return losses_t

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Real
-from rlx.core.masking import weigh
+from rlx.core.masking import if_used, weigh
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 from rlx.td3 import clipped_double_q_learning
@@ -42,7 +42,7 @@ def sac_critic_loss(
       >>> float(rlx.sac_critic_loss(jnp.array([1.0, 2.0]), 0.5, 0.5, jnp.array([3.0, 5.0]), -1.0, 2.0))
       2.5
     """
-    soft_q_t = q_t - weigh(temperature, log_prob_t)
+    soft_q_t = if_used(discount_t, q_t - weigh(temperature, log_prob_t))
     errors = clipped_double_q_learning.kernel(q_tm1, r_t, discount_t, soft_q_t, stop_target_gradients)
     return jnp.sum(0.5 * jnp.square(errors))
 

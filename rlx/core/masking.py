@@ -92,9 +92,9 @@ def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] |
     return jnp.sum(weigh(weights, x), axis=axis)
 
 
-def masked_sum(x: Array, mask: Array | None = None) -> Array:
+def masked_sum(x: Array, mask: Array | None = None, axis: int | None = None) -> Array:
     """Sum of the entries that count, in the dtype of `x`. Without a mask all count."""
-    return jnp.sum(x if mask is None else if_counted(mask, x))
+    return jnp.sum(x if mask is None else if_counted(mask, x), axis=axis)
 
 
 def masked_mean(x: Array, mask: Array | None = None, axis: int | None = None) -> Array:
