@@ -9,13 +9,13 @@ from rlx.core.masking import if_used, masked_mean, weigh
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 
-PAIR = {
+LEFT_OUT = {  # of a pair of answers, by the mask of each
     "chosen_mask_t": ("chosen_log_probs_t", "ref_chosen_log_probs_t"),
     "rejected_mask_t": ("rejected_log_probs_t", "ref_rejected_log_probs_t"),
 }
 
 
-@operator(counts=PAIR)
+@operator(counts=LEFT_OUT)
 def dpo_loss(
     chosen_log_probs_t: Float[Array, "T"],
     rejected_log_probs_t: Float[Array, "U"],
@@ -56,14 +56,14 @@ def dpo_loss(
       >>> round(float(rlx.dpo_loss(one, two, one, two)), 4)
       0.6931
     """
-    reference = maybe_stop((ref_chosen_log_probs_t, ref_rejected_log_probs_t), stop_target_gradients)
-    h = _log_ratio(chosen_log_probs_t, reference[0]) - _log_ratio(rejected_log_probs_t, reference[1])
+    ref_chosen_t, ref_rejected_t = maybe_stop((ref_chosen_log_probs_t, ref_rejected_log_probs_t), stop_target_gradients)
+    h = _log_ratio(chosen_log_probs_t, ref_chosen_t) - _log_ratio(rejected_log_probs_t, ref_rejected_t)
     x = scale_up(h, jnp.asarray(beta))
     # -log σ(x) is softplus(-x).
     return weigh(1 - label_smoothing, jax.nn.softplus(-x)) + weigh(label_smoothing, jax.nn.softplus(x))
 
 
-@operator(counts=PAIR)
+@operator(counts=LEFT_OUT)
 def ipo_loss(
     chosen_log_probs_t: Float[Array, "T"],
     rejected_log_probs_t: Float[Array, "U"],
@@ -101,8 +101,8 @@ def ipo_loss(
       >>> float(rlx.ipo_loss(one, two, one, two, tau=0.25))
       4.0
     """
-    reference = maybe_stop((ref_chosen_log_probs_t, ref_rejected_log_probs_t), stop_target_gradients)
-    h = _log_ratio(chosen_log_probs_t, reference[0]) - _log_ratio(rejected_log_probs_t, reference[1])
+    ref_chosen_t, ref_rejected_t = maybe_stop((ref_chosen_log_probs_t, ref_rejected_log_probs_t), stop_target_gradients)
+    h = _log_ratio(chosen_log_probs_t, ref_chosen_t) - _log_ratio(rejected_log_probs_t, ref_rejected_t)
     return jnp.square(h - 1 / (2 * tau))
 
 
