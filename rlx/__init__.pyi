@@ -49,19 +49,8 @@ from rlx.distributions import clipped_entropy_softmax as clipped_entropy_softmax
 from rlx.distributions import epsilon_greedy as epsilon_greedy
 from rlx.distributions import greedy as greedy
 from rlx.distributions import softmax as softmax
-from rlx.divergences import categorical_cross_entropy as categorical_cross_entropy
-from rlx.divergences import categorical_importance_sampling_ratios as categorical_importance_sampling_ratios
-from rlx.divergences import categorical_kl_divergence as categorical_kl_divergence
-from rlx.divergences import categorical_sample as categorical_sample
-from rlx.divergences import multivariate_normal_kl_divergence as multivariate_normal_kl_divergence
 from rlx.gaussians import gaussian_diagonal as gaussian_diagonal
 from rlx.gaussians import squashed_gaussian as squashed_gaussian
-from rlx.losses import clip_gradient as clip_gradient
-from rlx.losses import expectile_loss as expectile_loss
-from rlx.losses import huber_loss as huber_loss
-from rlx.losses import l2_loss as l2_loss
-from rlx.losses import likelihood as likelihood
-from rlx.losses import log_loss as log_loss
 from rlx.value_transforms import DISCOUNT_TRANSFORM_PAIR as DISCOUNT_TRANSFORM_PAIR
 from rlx.value_transforms import HYPERBOLIC_SIN_PAIR as HYPERBOLIC_SIN_PAIR
 from rlx.value_transforms import IDENTITY_PAIR as IDENTITY_PAIR
@@ -545,5 +534,32 @@ def q_learning(
     *,
     use_stop_gradient: bool = ...,
 ) -> Array: ...
+@operator()
+def categorical_cross_entropy(labels: ArrayLike, logits: ArrayLike) -> Array: ...
+@operator()
+def categorical_importance_sampling_ratios(pi_logits_t: ArrayLike, mu_logits_t: ArrayLike, a_t: ArrayLike) -> Array: ...
+@operator()
+def categorical_kl_divergence(p_logits: ArrayLike, q_logits: ArrayLike, temperature: ArrayLike = 1.0) -> Array: ...
+@operator()
+def categorical_sample(key: Array, probs: ArrayLike) -> Array: ...
+@operator()
+def multivariate_normal_kl_divergence(
+    mu_0: ArrayLike,
+    sigma_0: ArrayLike,
+    mu_1: ArrayLike,
+    sigma_1: ArrayLike,
+) -> Array: ...
+@operator()
+def clip_gradient(x: ArrayLike, gradient_min: ArrayLike, gradient_max: ArrayLike) -> Array: ...
+@operator()
+def expectile_loss(predictions: ArrayLike, targets: ArrayLike, expectile: ArrayLike) -> Array: ...
+@operator()
+def huber_loss(x: ArrayLike, delta: ArrayLike = 1.0) -> Array: ...
+@operator()
+def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array: ...
+@operator()
+def likelihood(predictions: ArrayLike, targets: ArrayLike) -> Array: ...
+@operator()
+def log_loss(predictions: ArrayLike, targets: ArrayLike) -> Array: ...
 __all__: list[str]
 __version__: str

@@ -28,7 +28,7 @@ Lengths = dict[str, tuple[Any, str]]
 _NEVER_EMPTY = frozenset("AKLMN")
 
 
-def as_arrays(function: str, **arguments: tuple[Any, Any]) -> tuple[Any, ...]:
+def as_arrays(function: str, **arguments: tuple[Any, Any]) -> tuple[Array, ...]:
     """Checks arguments and returns them, in order, as JAX arrays: for methods, which are no operators.
 
     Args:
@@ -260,7 +260,8 @@ def _raise_shape(
         )
     tokens = [token for dims in fitting for token, _ in dims]
     broadcast = next((token for token in tokens if token.startswith("*#") and token in lengths), None)
-    if broadcast is not None and _match(name, shape, fitting[0], {}) is not None:
+    others = {token: length for token, length in lengths.items() if token != broadcast}
+    if broadcast is not None and _match(name, shape, fitting[0], others) is not None:
         raise ShapeError(
             f"{function}: argument `{name}` has shape {_text(shape)}, expected one that broadcasts against "
             f"{_text(lengths[broadcast][0])}, the shape of the arguments before it."
