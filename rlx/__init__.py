@@ -67,10 +67,12 @@ _EXPORTS = {
     ),
     "rlx.values.transformed": "transformed_n_step_q_learning transformed_q_lambda transformed_retrace",
     # Learning distributions of values.
-    "rlx.values.categorical": (
+    "rlx.categorical": (
         "categorical_double_q_learning categorical_l2_project categorical_q_learning categorical_td_learning"
     ),
-    "rlx.values.quantile": "quantile_expected_sarsa quantile_q_learning quantile_regression_loss",
+    "rlx.quantile": (
+        "implicit_quantile_q_learning quantile_expected_sarsa quantile_q_learning quantile_regression_loss"
+    ),
     # Learning policies.
     "rlx.policies.policy_gradient": (
         "clipped_surrogate_pg_loss dpg_loss entropy_loss policy_gradient_loss qpg_loss rm_loss rpg_loss"
@@ -105,7 +107,6 @@ _EXPORTS = {
         "generalized_policy_improvement successor_feature_q_learning successor_feature_td uvfa_q_learning "
         "uvfa_td_learning"
     ),
-    "rlx.values.implicit_quantile": "implicit_quantile_q_learning",
     "rlx.values.classification": (
         "classification_q_learning classification_value_loss hl_gauss_pair symexp_twohot_pair symlog_twohot_pair "
         "transform_from_hl_gauss transform_to_hl_gauss"

@@ -18,13 +18,6 @@ from rlx.transformed import transformed_n_step_returns as transformed_n_step_ret
 from rlx.values.transformed import transformed_n_step_q_learning as transformed_n_step_q_learning
 from rlx.values.transformed import transformed_q_lambda as transformed_q_lambda
 from rlx.values.transformed import transformed_retrace as transformed_retrace
-from rlx.values.categorical import categorical_double_q_learning as categorical_double_q_learning
-from rlx.values.categorical import categorical_l2_project as categorical_l2_project
-from rlx.values.categorical import categorical_q_learning as categorical_q_learning
-from rlx.values.categorical import categorical_td_learning as categorical_td_learning
-from rlx.values.quantile import quantile_expected_sarsa as quantile_expected_sarsa
-from rlx.values.quantile import quantile_q_learning as quantile_q_learning
-from rlx.values.quantile import quantile_regression_loss as quantile_regression_loss
 from rlx.policies.policy_gradient import clipped_surrogate_pg_loss as clipped_surrogate_pg_loss
 from rlx.policies.policy_gradient import dpg_loss as dpg_loss
 from rlx.policies.policy_gradient import entropy_loss as entropy_loss
@@ -84,7 +77,6 @@ from rlx.values.universal import successor_feature_q_learning as successor_featu
 from rlx.values.universal import successor_feature_td as successor_feature_td
 from rlx.values.universal import uvfa_q_learning as uvfa_q_learning
 from rlx.values.universal import uvfa_td_learning as uvfa_td_learning
-from rlx.values.implicit_quantile import implicit_quantile_q_learning as implicit_quantile_q_learning
 from rlx.values.classification import classification_q_learning as classification_q_learning
 from rlx.values.classification import classification_value_loss as classification_value_loss
 from rlx.values.classification import hl_gauss_pair as hl_gauss_pair
@@ -530,6 +522,99 @@ def q_learning(
     r_t: ArrayLike,
     discount_t: ArrayLike,
     q_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def categorical_double_q_learning(
+    q_atoms_tm1: ArrayLike,
+    q_logits_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_atoms_t: ArrayLike,
+    q_logits_t: ArrayLike,
+    q_t_selector: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def categorical_l2_project(z_p: ArrayLike, probs: ArrayLike, z_q: ArrayLike) -> Array: ...
+@operator()
+def categorical_q_learning(
+    q_atoms_tm1: ArrayLike,
+    q_logits_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_atoms_t: ArrayLike,
+    q_logits_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def categorical_td_learning(
+    v_atoms_tm1: ArrayLike,
+    v_logits_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_atoms_t: ArrayLike,
+    v_logits_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def implicit_quantile_q_learning(
+    dist_q_tm1: ArrayLike,
+    tau_q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    dist_q_t_selector: ArrayLike,
+    dist_q_t: ArrayLike,
+    huber_param: ArrayLike = 1.0,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def quantile_expected_sarsa(
+    dist_q_tm1: ArrayLike,
+    tau_q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    dist_q_t: ArrayLike,
+    probs_a_t: ArrayLike,
+    huber_param: ArrayLike = 0.0,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def quantile_q_learning(
+    dist_q_tm1: ArrayLike,
+    tau_q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    dist_q_t_selector: ArrayLike,
+    dist_q_t: ArrayLike,
+    huber_param: ArrayLike = 0.0,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def quantile_regression_loss(
+    dist_src: ArrayLike,
+    tau_src: ArrayLike,
+    dist_target: ArrayLike,
+    huber_param: ArrayLike = 0.0,
     stop_target_gradients: bool = True,
     *,
     use_stop_gradient: bool = ...,

@@ -71,6 +71,8 @@ FLOORS = {
     "rlx.value_transforms": 2,
     "rlx.losses": 2,
     "rlx.two_hot": 2,
+    "rlx.categorical": 4,
+    "rlx.quantile": 4,
     "rlx.surrogates": 2,
     "rlx.returns": 3,
     "rlx.q_learning": 4,
