@@ -98,18 +98,21 @@ _EXPORTS = {
         "TxPair compose_tx hyperbolic_arcsin hyperbolic_sin identity logit power sigmoid signed_expm1 "
         "signed_hyperbolic signed_logp1 signed_parabolic"
     ),
-    "rlx.two_hot": "muzero_pair transform_from_2hot transform_to_2hot twohot_pair unbiased_transform_pair",
+    "rlx.two_hot": (
+        "muzero_pair symexp_twohot_pair symlog_twohot_pair transform_from_2hot transform_to_2hot twohot_pair "
+        "unbiased_transform_pair"
+    ),
     # Beyond RLax: returns and values.
     "rlx.values.conservative": "conservative_q_learning conservative_q_loss sampled_conservative_q_loss",
     "rlx.values.expectile": "expectile_value_loss",
     "rlx.values.twin_critics": "clipped_double_q_learning sac_critic_loss",
-    "rlx.values.universal": (
+    "rlx.successor_features": (
         "generalized_policy_improvement successor_feature_q_learning successor_feature_td uvfa_q_learning "
         "uvfa_td_learning"
     ),
-    "rlx.values.classification": (
-        "classification_q_learning classification_value_loss hl_gauss_pair symexp_twohot_pair symlog_twohot_pair "
-        "transform_from_hl_gauss transform_to_hl_gauss"
+    "rlx.classification": (
+        "classification_q_learning classification_value_loss hl_gauss_pair transform_from_hl_gauss "
+        "transform_to_hl_gauss"
     ),
     # Beyond RLax: policies.
     "rlx.policies.sac": "sac_actor_loss sac_temperature_loss",

@@ -51,19 +51,9 @@ from rlx.value_transforms import SIGNED_HYPERBOLIC_PAIR as SIGNED_HYPERBOLIC_PAI
 from rlx.value_transforms import SIGNED_LOGP1_PAIR as SIGNED_LOGP1_PAIR
 from rlx.value_transforms import TxPair as TxPair
 from rlx.value_transforms import compose_tx as compose_tx
-from rlx.value_transforms import hyperbolic_arcsin as hyperbolic_arcsin
-from rlx.value_transforms import hyperbolic_sin as hyperbolic_sin
-from rlx.value_transforms import identity as identity
-from rlx.value_transforms import logit as logit
-from rlx.value_transforms import power as power
-from rlx.value_transforms import sigmoid as sigmoid
-from rlx.value_transforms import signed_expm1 as signed_expm1
-from rlx.value_transforms import signed_hyperbolic as signed_hyperbolic
-from rlx.value_transforms import signed_logp1 as signed_logp1
-from rlx.value_transforms import signed_parabolic as signed_parabolic
 from rlx.two_hot import muzero_pair as muzero_pair
-from rlx.two_hot import transform_from_2hot as transform_from_2hot
-from rlx.two_hot import transform_to_2hot as transform_to_2hot
+from rlx.two_hot import symexp_twohot_pair as symexp_twohot_pair
+from rlx.two_hot import symlog_twohot_pair as symlog_twohot_pair
 from rlx.two_hot import twohot_pair as twohot_pair
 from rlx.two_hot import unbiased_transform_pair as unbiased_transform_pair
 from rlx.values.conservative import conservative_q_learning as conservative_q_learning
@@ -72,18 +62,7 @@ from rlx.values.conservative import sampled_conservative_q_loss as sampled_conse
 from rlx.values.expectile import expectile_value_loss as expectile_value_loss
 from rlx.values.twin_critics import clipped_double_q_learning as clipped_double_q_learning
 from rlx.values.twin_critics import sac_critic_loss as sac_critic_loss
-from rlx.values.universal import generalized_policy_improvement as generalized_policy_improvement
-from rlx.values.universal import successor_feature_q_learning as successor_feature_q_learning
-from rlx.values.universal import successor_feature_td as successor_feature_td
-from rlx.values.universal import uvfa_q_learning as uvfa_q_learning
-from rlx.values.universal import uvfa_td_learning as uvfa_td_learning
-from rlx.values.classification import classification_q_learning as classification_q_learning
-from rlx.values.classification import classification_value_loss as classification_value_loss
-from rlx.values.classification import hl_gauss_pair as hl_gauss_pair
-from rlx.values.classification import symexp_twohot_pair as symexp_twohot_pair
-from rlx.values.classification import symlog_twohot_pair as symlog_twohot_pair
-from rlx.values.classification import transform_from_hl_gauss as transform_from_hl_gauss
-from rlx.values.classification import transform_to_hl_gauss as transform_to_hl_gauss
+from rlx.classification import hl_gauss_pair as hl_gauss_pair
 from rlx.policies.sac import sac_actor_loss as sac_actor_loss
 from rlx.policies.sac import sac_temperature_loss as sac_temperature_loss
 from rlx.policies.target_smoothing import smoothed_target_action as smoothed_target_action
@@ -646,5 +625,105 @@ def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array: 
 def likelihood(predictions: ArrayLike, targets: ArrayLike) -> Array: ...
 @operator()
 def log_loss(predictions: ArrayLike, targets: ArrayLike) -> Array: ...
+@operator()
+def hyperbolic_arcsin(x: ArrayLike) -> Array: ...
+@operator()
+def hyperbolic_sin(x: ArrayLike) -> Array: ...
+@operator()
+def identity(x: ArrayLike) -> Array: ...
+@operator()
+def logit(x: ArrayLike) -> Array: ...
+@operator()
+def power(x: ArrayLike, p: ArrayLike) -> Array: ...
+@operator()
+def sigmoid(x: ArrayLike) -> Array: ...
+@operator()
+def signed_expm1(x: ArrayLike) -> Array: ...
+@operator()
+def signed_hyperbolic(x: ArrayLike, eps: ArrayLike = 0.001) -> Array: ...
+@operator()
+def signed_logp1(x: ArrayLike) -> Array: ...
+@operator()
+def signed_parabolic(x: ArrayLike, eps: ArrayLike = 0.001) -> Array: ...
+@operator()
+def transform_from_2hot(probs: ArrayLike, min_value: ArrayLike, max_value: ArrayLike, num_bins: int) -> Array: ...
+@operator()
+def transform_to_2hot(scalar: ArrayLike, min_value: ArrayLike, max_value: ArrayLike, num_bins: int) -> Array: ...
+@operator()
+def generalized_policy_improvement(psi_t: ArrayLike, w: ArrayLike) -> Array: ...
+@operator()
+def successor_feature_q_learning(
+    psi_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    phi_t: ArrayLike,
+    discount_t: ArrayLike,
+    psi_t: ArrayLike,
+    w: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def successor_feature_td(
+    psi_tm1: ArrayLike,
+    phi_t: ArrayLike,
+    discount_t: ArrayLike,
+    psi_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def uvfa_q_learning(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def uvfa_td_learning(
+    v_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def classification_q_learning(
+    q_logits_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_logits_t: ArrayLike,
+    tx_pair: TxPair,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def classification_value_loss(
+    value_logits: ArrayLike,
+    target: ArrayLike,
+    tx_pair: TxPair,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def transform_from_hl_gauss(probs: ArrayLike, min_value: ArrayLike, max_value: ArrayLike, num_bins: int) -> Array: ...
+@operator()
+def transform_to_hl_gauss(
+    scalar: ArrayLike,
+    min_value: ArrayLike,
+    max_value: ArrayLike,
+    num_bins: int,
+    sigma: ArrayLike | None = None,
+) -> Array: ...
 __all__: list[str]
 __version__: str

@@ -11,7 +11,7 @@ from rlx.core.checks import check
 from rlx.core.types import Array, ArrayLike
 from rlx.retrace import general_off_policy_returns_from_action_values
 from rlx.returns import lambda_returns, n_step_bootstrapped_returns
-from rlx.value_transforms import TxPair, check_pair
+from rlx.value_transforms import TxPair, require_pair
 
 
 def transform_values(build_targets: Callable[..., Array], *value_argnums: int) -> Callable[..., Array]:
@@ -41,7 +41,7 @@ def transform_values(build_targets: Callable[..., Array], *value_argnums: int) -
     value_names = {names[i] for i in value_argnums} | {"truncation_value_t"}
 
     def transformed(tx_pair: TxPair, *args: Any, **kwargs: Any) -> Array:
-        check_pair(function, tx_pair)
+        require_pair(tx_pair, function=function)
 
         def inverse(name: str, value: Any) -> Any:
             if name not in value_names or value is None:
