@@ -56,7 +56,7 @@ _EXPORTS = {
     ),
     "rlx.transformed": (
         "transform_values transformed_general_off_policy_returns_from_action_values transformed_lambda_returns "
-        "transformed_n_step_returns"
+        "transformed_n_step_q_learning transformed_n_step_returns transformed_q_lambda transformed_retrace"
     ),
     # Learning values.
     "rlx.td": (
@@ -65,7 +65,6 @@ _EXPORTS = {
     "rlx.q_learning": (
         "double_q_learning munchausen_q_learning persistent_q_learning pqn_q_lambda q_lambda q_learning"
     ),
-    "rlx.values.transformed": "transformed_n_step_q_learning transformed_q_lambda transformed_retrace",
     # Learning distributions of values.
     "rlx.categorical": (
         "categorical_double_q_learning categorical_l2_project categorical_q_learning categorical_td_learning"

@@ -1,6 +1,6 @@
 """What type checkers read of rlx. Written by tests/rlx/face_stub.py."""
 
-# ruff: noqa: E501, I001
+# ruff: noqa: I001
 # fmt: off
 
 from rlx.core.operator import operator
@@ -12,12 +12,6 @@ from rlx.core.errors import RankError as RankError
 from rlx.core.errors import ShapeError as ShapeError
 from rlx.vtrace import VTraceOutput as VTraceOutput
 from rlx.transformed import transform_values as transform_values
-from rlx.transformed import transformed_general_off_policy_returns_from_action_values as transformed_general_off_policy_returns_from_action_values
-from rlx.transformed import transformed_lambda_returns as transformed_lambda_returns
-from rlx.transformed import transformed_n_step_returns as transformed_n_step_returns
-from rlx.values.transformed import transformed_n_step_q_learning as transformed_n_step_q_learning
-from rlx.values.transformed import transformed_q_lambda as transformed_q_lambda
-from rlx.values.transformed import transformed_retrace as transformed_retrace
 from rlx.policies.policy_gradient import clipped_surrogate_pg_loss as clipped_surrogate_pg_loss
 from rlx.policies.policy_gradient import dpg_loss as dpg_loss
 from rlx.policies.policy_gradient import entropy_loss as entropy_loss
@@ -332,6 +326,98 @@ def vtrace_td_error_and_advantage(
     truncation_value_t: ArrayLike | None = None,
     use_stop_gradient: bool = ...,
 ) -> VTraceOutput: ...
+@operator()
+def transformed_general_off_policy_returns_from_action_values(
+    tx_pair: TxPair,
+    q_t: ArrayLike,
+    a_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    c_t: ArrayLike,
+    pi_t: ArrayLike,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def transformed_lambda_returns(
+    tx_pair: TxPair,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_t: ArrayLike,
+    lambda_: ArrayLike = 1.0,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def transformed_n_step_q_learning(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    target_q_t: ArrayLike,
+    a_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    n: int,
+    stop_target_gradients: bool = True,
+    tx_pair: TxPair = ...,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def transformed_n_step_returns(
+    tx_pair: TxPair,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_t: ArrayLike,
+    n: int,
+    lambda_t: ArrayLike = 1.0,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def transformed_q_lambda(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t: ArrayLike,
+    lambda_: ArrayLike,
+    stop_target_gradients: bool = True,
+    tx_pair: TxPair = ...,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def transformed_retrace(
+    q_tm1: ArrayLike,
+    q_t: ArrayLike,
+    a_tm1: ArrayLike,
+    a_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    pi_t: ArrayLike,
+    mu_t: ArrayLike,
+    lambda_: ArrayLike,
+    eps: ArrayLike = 1e-08,
+    stop_target_gradients: bool = True,
+    tx_pair: TxPair = ...,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
 @operator()
 def expected_sarsa(
     q_tm1: ArrayLike,

@@ -22,8 +22,8 @@ from rlx.core.sampling import either, key_and_shape
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import categorical_entropy, categorical_kl_divergence, categorical_sample
 
-_TEMPERATURE = Real[Array, "*P", "in (0, inf]"]
-_ENTROPY_CLIP = Real[Array, "*P", "in [0, inf]"]
+_TEMPERATURE = Real[Array, "*T", "in (0, inf]"]
+_ENTROPY_CLIP = Real[Array, "*C", "in [0, inf]"]
 
 
 @jax.tree_util.register_dataclass
