@@ -125,19 +125,19 @@ _EXPORTS = {
     "rlx.preferences.kl": "kl_k1 kl_k2 kl_k3",
     "rlx.preferences.preference_losses": "dpo_loss ipo_loss kto_loss kto_reference_point",
     "rlx.preferences.sequence_losses": "dr_grpo_loss grpo_loss gspo_loss sequence_policy_gradient_loss",
-    # Normalising targets, running statistics, updating parameters.
-    "rlx.auxiliary.popart": "PopArtOutput PopArtState art normalize pop popart unnormalize unnormalize_linear",
-    "rlx.auxiliary.moving_averages": "EmaMoments EmaState create_ema",
-    "rlx.auxiliary.updates": "conditional_update periodic_update",
-    # Exploring.
-    "rlx.auxiliary.exploration": "add_dirichlet_noise add_gaussian_noise add_ornstein_uhlenbeck_noise",
-    "rlx.auxiliary.episodic_memory": "IntrinsicRewardState KNNQueryResult episodic_memory_intrinsic_rewards knn_query",
-    # Auxiliary tasks, models, inputs.
-    "rlx.auxiliary.pixel_control": "pixel_control_loss pixel_control_rewards",
-    "rlx.auxiliary.feature_control": "feature_control_rewards",
-    "rlx.auxiliary.model_learning": "extract_subsequences sample_start_indices",
-    "rlx.auxiliary.embedding": "embed_oar",
-    "rlx.auxiliary.interruptions": "fix_step_type_on_interruptions",
+    # Normalising, exploring, and the rest of an agent.
+    "rlx.normalisation": (
+        "EmaMoments EmaState PopArtOutput PopArtState art create_ema normalize pop popart unnormalize "
+        "unnormalize_linear"
+    ),
+    "rlx.exploration": (
+        "IntrinsicRewardState KNNQueryResult add_dirichlet_noise add_gaussian_noise add_ornstein_uhlenbeck_noise "
+        "episodic_memory_intrinsic_rewards knn_query"
+    ),
+    "rlx.agent_loop": (
+        "conditional_update embed_oar extract_subsequences feature_control_rewards fix_step_type_on_interruptions "
+        "periodic_update pixel_control_loss pixel_control_rewards sample_start_indices"
+    ),
     # Experience replay.
     "rlx": "replay",
     # Arrays and trees.

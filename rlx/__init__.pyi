@@ -5,6 +5,9 @@
 
 from rlx.core.operator import operator
 from rlx.core.types import Array, ArrayLike
+from collections.abc import Callable
+from rlx.core.types import PyTree
+from typing import Any
 from rlx.core.errors import ArgumentError as ArgumentError
 from rlx.core.errors import DTypeError as DTypeError
 from rlx.core.errors import OptionError as OptionError
@@ -84,45 +87,21 @@ from rlx.preferences.sequence_losses import dr_grpo_loss as dr_grpo_loss
 from rlx.preferences.sequence_losses import grpo_loss as grpo_loss
 from rlx.preferences.sequence_losses import gspo_loss as gspo_loss
 from rlx.preferences.sequence_losses import sequence_policy_gradient_loss as sequence_policy_gradient_loss
-from rlx.auxiliary.popart import PopArtOutput as PopArtOutput
-from rlx.auxiliary.popart import PopArtState as PopArtState
-from rlx.auxiliary.popart import art as art
-from rlx.auxiliary.popart import normalize as normalize
-from rlx.auxiliary.popart import pop as pop
-from rlx.auxiliary.popart import popart as popart
-from rlx.auxiliary.popart import unnormalize as unnormalize
-from rlx.auxiliary.popart import unnormalize_linear as unnormalize_linear
-from rlx.auxiliary.moving_averages import EmaMoments as EmaMoments
-from rlx.auxiliary.moving_averages import EmaState as EmaState
-from rlx.auxiliary.moving_averages import create_ema as create_ema
-from rlx.auxiliary.updates import conditional_update as conditional_update
-from rlx.auxiliary.updates import periodic_update as periodic_update
-from rlx.auxiliary.exploration import add_dirichlet_noise as add_dirichlet_noise
-from rlx.auxiliary.exploration import add_gaussian_noise as add_gaussian_noise
-from rlx.auxiliary.exploration import add_ornstein_uhlenbeck_noise as add_ornstein_uhlenbeck_noise
-from rlx.auxiliary.episodic_memory import IntrinsicRewardState as IntrinsicRewardState
-from rlx.auxiliary.episodic_memory import KNNQueryResult as KNNQueryResult
-from rlx.auxiliary.episodic_memory import episodic_memory_intrinsic_rewards as episodic_memory_intrinsic_rewards
-from rlx.auxiliary.episodic_memory import knn_query as knn_query
-from rlx.auxiliary.pixel_control import pixel_control_loss as pixel_control_loss
-from rlx.auxiliary.pixel_control import pixel_control_rewards as pixel_control_rewards
-from rlx.auxiliary.feature_control import feature_control_rewards as feature_control_rewards
-from rlx.auxiliary.model_learning import extract_subsequences as extract_subsequences
-from rlx.auxiliary.model_learning import sample_start_indices as sample_start_indices
-from rlx.auxiliary.embedding import embed_oar as embed_oar
-from rlx.auxiliary.interruptions import fix_step_type_on_interruptions as fix_step_type_on_interruptions
+from rlx.normalisation import EmaMoments as EmaMoments
+from rlx.normalisation import EmaState as EmaState
+from rlx.normalisation import PopArtOutput as PopArtOutput
+from rlx.normalisation import PopArtState as PopArtState
+from rlx.normalisation import create_ema as create_ema
+from rlx.normalisation import pop as pop
+from rlx.normalisation import popart as popart
+from rlx.exploration import IntrinsicRewardState as IntrinsicRewardState
+from rlx.exploration import KNNQueryResult as KNNQueryResult
 from rlx import replay as replay
 from rlx.core.arrays import AllSum as AllSum
-from rlx.core.arrays import batched_index as batched_index
-from rlx.core.arrays import lhs_broadcast as lhs_broadcast
-from rlx.core.arrays import one_hot as one_hot
-from rlx.core.arrays import replace_masked as replace_masked
 from rlx.core.trees import transpose_first_axis_to_last as transpose_first_axis_to_last
 from rlx.core.trees import transpose_last_axis_to_first as transpose_last_axis_to_first
 from rlx.core.trees import tree_fn as tree_fn
 from rlx.core.trees import tree_map_zipped as tree_map_zipped
-from rlx.core.trees import tree_replace_masked as tree_replace_masked
-from rlx.core.trees import tree_select as tree_select
 from rlx.core.trees import tree_split_key as tree_split_key
 from rlx.core.trees import tree_split_leaves as tree_split_leaves
 @operator()
@@ -811,5 +790,107 @@ def transform_to_hl_gauss(
     num_bins: int,
     sigma: ArrayLike | None = None,
 ) -> Array: ...
+@operator()
+def art(
+    state: PopArtState,
+    targets: ArrayLike,
+    indices: ArrayLike,
+    step_size: ArrayLike,
+    scale_lb: ArrayLike,
+    scale_ub: ArrayLike,
+    axis_name: Any = None,
+) -> PopArtState: ...
+@operator()
+def normalize(state: PopArtState, unnormalized: ArrayLike, indices: ArrayLike) -> Array: ...
+@operator()
+def unnormalize(state: PopArtState, normalized: ArrayLike, indices: ArrayLike) -> Array: ...
+@operator()
+def unnormalize_linear(state: PopArtState, inputs: ArrayLike, indices: ArrayLike) -> PopArtOutput: ...
+@operator()
+def add_dirichlet_noise(
+    key: Array,
+    prior: ArrayLike,
+    dirichlet_alpha: ArrayLike,
+    dirichlet_fraction: ArrayLike,
+) -> Array: ...
+@operator()
+def add_gaussian_noise(key: Array, action: ArrayLike, stddev: ArrayLike) -> Array: ...
+@operator()
+def add_ornstein_uhlenbeck_noise(
+    key: Array,
+    action: ArrayLike,
+    noise_tm1: ArrayLike,
+    damping: ArrayLike,
+    stddev: ArrayLike,
+) -> Array: ...
+@operator()
+def episodic_memory_intrinsic_rewards(
+    embeddings: ArrayLike,
+    num_neighbors: int,
+    reward_scale: ArrayLike,
+    intrinsic_reward_state: IntrinsicRewardState | None = None,
+    constant: ArrayLike = 0.001,
+    epsilon: ArrayLike = 0.0001,
+    cluster_distance: ArrayLike = 0.008,
+    max_similarity: ArrayLike = 8.0,
+    max_memory_size: int = 30000,
+) -> tuple[Array, IntrinsicRewardState]: ...
+@operator()
+def knn_query(
+    data: ArrayLike,
+    query_points: ArrayLike,
+    num_neighbors: int,
+    metric: Callable[[Array, Array], Array] = ...,
+) -> KNNQueryResult: ...
+@operator()
+def conditional_update(new_tensors: PyTree, old_tensors: PyTree, is_time: ArrayLike) -> PyTree: ...
+@operator()
+def embed_oar(features: ArrayLike, action: ArrayLike, reward: ArrayLike, num_actions: int) -> Array: ...
+@operator()
+def extract_subsequences(
+    trajectories: ArrayLike,
+    start_indices: ArrayLike,
+    subsequence_len: int = 1,
+    max_valid_start_idx: int | None = None,
+) -> Array: ...
+@operator()
+def feature_control_rewards(
+    features: ArrayLike,
+    cumulant_type: str = 'absolute_change',
+    discount: ArrayLike | None = None,
+) -> Array: ...
+@operator()
+def fix_step_type_on_interruptions(step_type: ArrayLike) -> Array: ...
+@operator()
+def periodic_update(new_tensors: PyTree, old_tensors: PyTree, steps: ArrayLike, update_period: ArrayLike) -> PyTree: ...
+@operator()
+def pixel_control_loss(
+    observations: ArrayLike,
+    actions: ArrayLike,
+    action_values: ArrayLike,
+    discount_factor: ArrayLike,
+    cell_size: int,
+) -> Array: ...
+@operator()
+def pixel_control_rewards(observations: ArrayLike, cell_size: int) -> Array: ...
+@operator()
+def sample_start_indices(
+    rng_key: Array,
+    batch_size: int,
+    num_start_indices: int,
+    max_valid_start_idx: int,
+) -> Array: ...
+@operator()
+def batched_index(values: ArrayLike, indices: ArrayLike, keepdims: bool = False) -> Array: ...
+@operator()
+def lhs_broadcast(source: ArrayLike, target: ArrayLike) -> Array: ...
+@operator()
+def one_hot(indices: ArrayLike, num_classes: int, dtype: Any = ...) -> Array: ...
+@operator()
+def replace_masked(data: ArrayLike, replacement: ArrayLike | None, mask: ArrayLike) -> Array: ...
+@operator()
+def tree_replace_masked(tree_data: PyTree, tree_replacement: PyTree | None, mask: ArrayLike) -> PyTree: ...
+@operator()
+def tree_select(pred: ArrayLike, on_true: PyTree, on_false: PyTree) -> PyTree: ...
 __all__: list[str]
 __version__: str

@@ -85,7 +85,9 @@ FLOORS = {
     "rlx.values": 4,
     "rlx.policies": 4,
     "rlx.preferences": 4,
-    "rlx.auxiliary": 4,
+    "rlx.normalisation": 4,
+    "rlx.exploration": 4,
+    "rlx.agent_loop": 4,
     "rlx.replay": 4,
 }
 

@@ -100,7 +100,8 @@ def test_signature_and_help_show_what_callers_may_give_and_the_kernel_what_reach
         if key in function.contract.arrays:
             assert parameter.annotation.type == ArrayLike and own[key].annotation.type in (Array, Array | float)
             assert parameter.annotation.words == own[key].annotation.words
-    assert "ArrayLike" in pydoc.render_doc(function) and inspect.isfunction(function)
+    assert "ArrayLike" in pydoc.render_doc(function) or not function.contract.arrays
+    assert inspect.isfunction(function)
     assert pickle.loads(pickle.dumps(function)) is function
     assert pickle.loads(pickle.dumps(function.kernel)) is function.kernel
 
