@@ -72,9 +72,9 @@ def embed_oar(
     """Joins features of the observation, the last action as one-hot, and the last reward through tanh.
 
     Args:
-      features:.
+      features: of the observations, a row for each example.
       action: in [0, num_actions).
-      reward:.
+      reward: the last reward.
       num_actions: number of actions.
 
     Returns:

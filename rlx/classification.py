@@ -1,7 +1,7 @@
 """Learning values by classification: spread a target over bins, and predict the bins by their logits."""
 
 import functools
-from typing import Annotated
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -150,9 +150,10 @@ def classification_value_loss(
       >>> round(float(rlx.classification_value_loss(jnp.zeros(3), 0.5, pair)), 4)
       1.0986
     """
-    _require_bins_of(value_logits, tx_pair)
-    labels = maybe_stop(one_by_one(tx_pair).apply(target), stop_target_gradients)
-    return categorical_cross_entropy.kernel(labels, value_logits)
+    require_pair(tx_pair)
+    labels = one_by_one(tx_pair).apply(target)
+    _require_as_many(labels, value_logits)
+    return categorical_cross_entropy.kernel(maybe_stop(labels, stop_target_gradients), value_logits)
 
 
 @operator(masks={"discount_t": ("q_logits_t[:]",)})
@@ -190,18 +191,17 @@ def classification_q_learning(
       >>> round(float(rlx.classification_q_learning(logits, 0, 0.5, 0.9, logits, pair)), 4)
       1.3863
     """
-    _require_bins_of(q_logits_tm1[0], tx_pair)
+    require_pair(tx_pair)
+    _require_as_many(jax.eval_shape(one_by_one(tx_pair).apply, r_t), q_logits_t)
     q_t = tx_pair.apply_inv(jax.nn.softmax(q_logits_t))
     target = r_t + discount_t * jnp.max(q_t)
     return classification_value_loss.kernel(q_logits_tm1[a_tm1], target, tx_pair, stop_target_gradients)
 
 
-def _require_bins_of(logits: Array, tx_pair: TxPair) -> None:
-    """Raises an error unless the pair has as many bins as there are logits."""
-    require_pair(tx_pair)
-    labels = jax.eval_shape(one_by_one(tx_pair).apply, jnp.zeros([], logits.dtype))
-    if labels.shape != logits.shape:
+def _require_as_many(labels: Any, logits: Array) -> None:
+    """Raises an error unless the pair that made the labels has a bin for each logit."""
+    if labels.shape[-1:] != logits.shape[-1:]:
         raise ShapeError(
-            f"argument `tx_pair` has shape {list(labels.shape)}, expected shape [K] with K = {logits.shape[0]}, one "
+            f"argument `tx_pair` has shape {list(labels.shape)}, expected shape [K] with K = {logits.shape[-1]}, one "
             "bin for each logit."
         )

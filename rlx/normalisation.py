@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
-from rlx.core.arguments import as_arrays, require, require_ascending, whole
+from rlx.core.arguments import as_arrays, require_ascending, whole
 from rlx.core.arrays import pick
 from rlx.core.operator import operator
 from rlx.core.trees import Record, record
@@ -77,8 +77,7 @@ def popart(
       ([1.0], [2.5])
     """
 
-    num_outputs = whole("num_outputs", num_outputs, "a positive number", "popart")
-    require(num_outputs >= 1, "num_outputs", num_outputs, "a positive number", "popart")
+    num_outputs = whole("num_outputs", num_outputs, "a positive number", "popart", 1)
     if step_size is not None:
         scales = {"scale_lb": (scale_lb, _SCALE_LB), "scale_ub": (scale_ub, _SCALE_UB)}
         as_arrays("popart", step_size=(step_size, _STEP_SIZE), **scales)

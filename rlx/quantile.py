@@ -151,7 +151,7 @@ def implicit_quantile_q_learning(
 
     Args:
       dist_q_tm1: quantiles at time t-1 for each action.
-      tau_q_tm1: the levels τ at which they were predicted in [0, 1].
+      tau_q_tm1: the levels τ in [0, 1] at which they were predicted.
       a_tm1: action at time t-1.
       r_t: reward at time t.
       discount_t: discount at time t; 0 where the episode ended.

@@ -223,7 +223,7 @@ def require_bins(min_value: Any, max_value: Any, num_bins: int, least: int, func
 def check_bins(function: str, min_value: Any, max_value: Any, num_bins: Any, least: int) -> int:
     """Checks the bins of a pair: finite ends in ascending order, and a number of bins, which is returned."""
     as_arrays(function, min_value=(min_value, _END), max_value=(max_value, _END))
-    num_bins = whole("num_bins", num_bins, f"at least {least}", function)
+    num_bins = whole("num_bins", num_bins, f"at least {least}", function, least)
     require_bins(min_value, max_value, num_bins, least, function)
     return num_bins
 

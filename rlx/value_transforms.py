@@ -170,7 +170,7 @@ def signed_parabolic(x: Float[Array, "*E"], eps: Real[Array | float, "", "in [0,
       >>> round(float(rlx.signed_parabolic(rlx.signed_hyperbolic(3.0))), 4)
       3.0
     """
-    size = jnp.minimum(jnp.abs(x), jnp.finfo(jnp.result_type(x)).max)
+    size = jnp.minimum(jnp.abs(x), jnp.finfo(jnp.result_type(x, float)).max)
     width = jnp.sqrt(1 + 4 * eps * (1 + eps + size)) + 1 + 2 * eps
     # A division comes last: the compiler computes its result once, where cheaper operations are fused into every use.
     return 4 * (size / width + 1) * x / width

@@ -119,8 +119,8 @@ def require_ascending(strictly: bool = True, function: str = "", **bounds: Any) 
             require(bool(np.all(below(low, high))), name, upper, wanted, function)
 
 
-def whole(argument: str, arrived: Any, expected: str, function: str = "") -> int:
-    """A setting that must be a whole number, as a Python integer.
+def whole(argument: str, arrived: Any, expected: str, function: str = "", least: int | None = None) -> int:
+    """A setting that must be a whole number, of at least `least`, as a Python integer.
 
     Example:
       >>> import numpy as np
@@ -129,12 +129,14 @@ def whole(argument: str, arrived: Any, expected: str, function: str = "") -> int
       3
     """
     try:
-        return operator.index(arrived)
+        number = operator.index(arrived)
     except TypeError:
         before = f"{function}: " if function else ""
         raise OptionError(
             f"{before}argument `{argument}` is {arrived!r}, expected {expected}, a Python integer."
         ) from None
+    require(least is None or number >= least, argument, number, expected, function)
+    return number
 
 
 def known(value: Any) -> np.ndarray | None:
