@@ -56,7 +56,7 @@ _EXPORTS = {
     ),
     "rlx.transformed": (
         "transform_values transformed_general_off_policy_returns_from_action_values transformed_lambda_returns "
-        "transformed_n_step_returns"
+        "transformed_n_step_q_learning transformed_n_step_returns transformed_q_lambda transformed_retrace"
     ),
     # Learning values.
     "rlx.td": (
@@ -65,12 +65,13 @@ _EXPORTS = {
     "rlx.q_learning": (
         "double_q_learning munchausen_q_learning persistent_q_learning pqn_q_lambda q_lambda q_learning"
     ),
-    "rlx.values.transformed": "transformed_n_step_q_learning transformed_q_lambda transformed_retrace",
     # Learning distributions of values.
-    "rlx.values.categorical": (
+    "rlx.categorical": (
         "categorical_double_q_learning categorical_l2_project categorical_q_learning categorical_td_learning"
     ),
-    "rlx.values.quantile": "quantile_expected_sarsa quantile_q_learning quantile_regression_loss",
+    "rlx.quantile": (
+        "implicit_quantile_q_learning quantile_expected_sarsa quantile_q_learning quantile_regression_loss"
+    ),
     # Learning policies.
     "rlx.policy_gradient": "entropy_loss policy_gradient_loss qpg_loss rm_loss rpg_loss",
     "rlx.ppo": "adaptive_kl_weight clipped_surrogate_pg_loss clipped_value_loss kl_penalty_pg_loss",
@@ -97,20 +98,22 @@ _EXPORTS = {
         "TxPair compose_tx hyperbolic_arcsin hyperbolic_sin identity logit power sigmoid signed_expm1 "
         "signed_hyperbolic signed_logp1 signed_parabolic"
     ),
-    "rlx.two_hot": "muzero_pair transform_from_2hot transform_to_2hot twohot_pair unbiased_transform_pair",
+    "rlx.two_hot": (
+        "muzero_pair symexp_twohot_pair symlog_twohot_pair transform_from_2hot transform_to_2hot twohot_pair "
+        "unbiased_transform_pair"
+    ),
     # Beyond RLax: returns and values.
     "rlx.offline": (
         "advantage_weighted_loss conservative_q_learning conservative_q_loss expectile_value_loss "
         "sampled_conservative_q_loss"
     ),
-    "rlx.values.universal": (
+    "rlx.successor_features": (
         "generalized_policy_improvement successor_feature_q_learning successor_feature_td uvfa_q_learning "
         "uvfa_td_learning"
     ),
-    "rlx.values.implicit_quantile": "implicit_quantile_q_learning",
-    "rlx.values.classification": (
-        "classification_q_learning classification_value_loss hl_gauss_pair symexp_twohot_pair symlog_twohot_pair "
-        "transform_from_hl_gauss transform_to_hl_gauss"
+    "rlx.classification": (
+        "classification_q_learning classification_value_loss hl_gauss_pair transform_from_hl_gauss "
+        "transform_to_hl_gauss"
     ),
     # Beyond RLax: policies.
     "rlx.sac": "sac_actor_loss sac_critic_loss sac_temperature_loss",
@@ -122,19 +125,19 @@ _EXPORTS = {
         "rloo_loss sequence_policy_gradient_loss"
     ),
     "rlx.kl": "kl_k1 kl_k2 kl_k3",
-    # Normalising targets, running statistics, updating parameters.
-    "rlx.auxiliary.popart": "PopArtOutput PopArtState art normalize pop popart unnormalize unnormalize_linear",
-    "rlx.auxiliary.moving_averages": "EmaMoments EmaState create_ema",
-    "rlx.auxiliary.updates": "conditional_update periodic_update",
-    # Exploring.
-    "rlx.auxiliary.exploration": "add_dirichlet_noise add_gaussian_noise add_ornstein_uhlenbeck_noise",
-    "rlx.auxiliary.episodic_memory": "IntrinsicRewardState KNNQueryResult episodic_memory_intrinsic_rewards knn_query",
-    # Auxiliary tasks, models, inputs.
-    "rlx.auxiliary.pixel_control": "pixel_control_loss pixel_control_rewards",
-    "rlx.auxiliary.feature_control": "feature_control_rewards",
-    "rlx.auxiliary.model_learning": "extract_subsequences sample_start_indices",
-    "rlx.auxiliary.embedding": "embed_oar",
-    "rlx.auxiliary.interruptions": "fix_step_type_on_interruptions",
+    # Normalising, exploring, and the rest of an agent.
+    "rlx.normalisation": (
+        "EmaMoments EmaState PopArtOutput PopArtState art create_ema normalize pop popart unnormalize "
+        "unnormalize_linear"
+    ),
+    "rlx.exploration": (
+        "IntrinsicRewardState KNNQueryResult add_dirichlet_noise add_gaussian_noise add_ornstein_uhlenbeck_noise "
+        "episodic_memory_intrinsic_rewards knn_query"
+    ),
+    "rlx.agent_loop": (
+        "conditional_update embed_oar extract_subsequences feature_control_rewards fix_step_type_on_interruptions "
+        "periodic_update pixel_control_loss pixel_control_rewards sample_start_indices"
+    ),
     # Experience replay.
     "rlx": "replay",
     # Arrays and trees.

@@ -1,12 +1,14 @@
 """What type checkers read of rlx. Written by tests/rlx/face_stub.py."""
 
-# ruff: noqa: E501, I001
+# ruff: noqa: I001
 # fmt: off
 
 from rlx.core.operator import operator
 from rlx.core.types import Array, ArrayLike
+from collections.abc import Callable
 from collections.abc import Sequence
 from rlx.core.types import Projection
+from rlx.core.types import PyTree
 from rlx.muesli import ActionDistribution
 from typing import Any
 from rlx.core.errors import ArgumentError as ArgumentError
@@ -16,19 +18,6 @@ from rlx.core.errors import RankError as RankError
 from rlx.core.errors import ShapeError as ShapeError
 from rlx.vtrace import VTraceOutput as VTraceOutput
 from rlx.transformed import transform_values as transform_values
-from rlx.transformed import transformed_general_off_policy_returns_from_action_values as transformed_general_off_policy_returns_from_action_values
-from rlx.transformed import transformed_lambda_returns as transformed_lambda_returns
-from rlx.transformed import transformed_n_step_returns as transformed_n_step_returns
-from rlx.values.transformed import transformed_n_step_q_learning as transformed_n_step_q_learning
-from rlx.values.transformed import transformed_q_lambda as transformed_q_lambda
-from rlx.values.transformed import transformed_retrace as transformed_retrace
-from rlx.values.categorical import categorical_double_q_learning as categorical_double_q_learning
-from rlx.values.categorical import categorical_l2_project as categorical_l2_project
-from rlx.values.categorical import categorical_q_learning as categorical_q_learning
-from rlx.values.categorical import categorical_td_learning as categorical_td_learning
-from rlx.values.quantile import quantile_expected_sarsa as quantile_expected_sarsa
-from rlx.values.quantile import quantile_q_learning as quantile_q_learning
-from rlx.values.quantile import quantile_regression_loss as quantile_regression_loss
 from rlx.mpo import LagrangePenalty as LagrangePenalty
 from rlx.mpo import MpoOutputs as MpoOutputs
 from rlx.muesli import PolicyTarget as PolicyTarget
@@ -36,19 +25,8 @@ from rlx.distributions import clipped_entropy_softmax as clipped_entropy_softmax
 from rlx.distributions import epsilon_greedy as epsilon_greedy
 from rlx.distributions import greedy as greedy
 from rlx.distributions import softmax as softmax
-from rlx.divergences import categorical_cross_entropy as categorical_cross_entropy
-from rlx.divergences import categorical_importance_sampling_ratios as categorical_importance_sampling_ratios
-from rlx.divergences import categorical_kl_divergence as categorical_kl_divergence
-from rlx.divergences import categorical_sample as categorical_sample
-from rlx.divergences import multivariate_normal_kl_divergence as multivariate_normal_kl_divergence
 from rlx.gaussians import gaussian_diagonal as gaussian_diagonal
 from rlx.gaussians import squashed_gaussian as squashed_gaussian
-from rlx.losses import clip_gradient as clip_gradient
-from rlx.losses import expectile_loss as expectile_loss
-from rlx.losses import huber_loss as huber_loss
-from rlx.losses import l2_loss as l2_loss
-from rlx.losses import likelihood as likelihood
-from rlx.losses import log_loss as log_loss
 from rlx.value_transforms import DISCOUNT_TRANSFORM_PAIR as DISCOUNT_TRANSFORM_PAIR
 from rlx.value_transforms import HYPERBOLIC_SIN_PAIR as HYPERBOLIC_SIN_PAIR
 from rlx.value_transforms import IDENTITY_PAIR as IDENTITY_PAIR
@@ -56,73 +34,27 @@ from rlx.value_transforms import SIGNED_HYPERBOLIC_PAIR as SIGNED_HYPERBOLIC_PAI
 from rlx.value_transforms import SIGNED_LOGP1_PAIR as SIGNED_LOGP1_PAIR
 from rlx.value_transforms import TxPair as TxPair
 from rlx.value_transforms import compose_tx as compose_tx
-from rlx.value_transforms import hyperbolic_arcsin as hyperbolic_arcsin
-from rlx.value_transforms import hyperbolic_sin as hyperbolic_sin
-from rlx.value_transforms import identity as identity
-from rlx.value_transforms import logit as logit
-from rlx.value_transforms import power as power
-from rlx.value_transforms import sigmoid as sigmoid
-from rlx.value_transforms import signed_expm1 as signed_expm1
-from rlx.value_transforms import signed_hyperbolic as signed_hyperbolic
-from rlx.value_transforms import signed_logp1 as signed_logp1
-from rlx.value_transforms import signed_parabolic as signed_parabolic
 from rlx.two_hot import muzero_pair as muzero_pair
-from rlx.two_hot import transform_from_2hot as transform_from_2hot
-from rlx.two_hot import transform_to_2hot as transform_to_2hot
+from rlx.two_hot import symexp_twohot_pair as symexp_twohot_pair
+from rlx.two_hot import symlog_twohot_pair as symlog_twohot_pair
 from rlx.two_hot import twohot_pair as twohot_pair
 from rlx.two_hot import unbiased_transform_pair as unbiased_transform_pair
-from rlx.values.universal import generalized_policy_improvement as generalized_policy_improvement
-from rlx.values.universal import successor_feature_q_learning as successor_feature_q_learning
-from rlx.values.universal import successor_feature_td as successor_feature_td
-from rlx.values.universal import uvfa_q_learning as uvfa_q_learning
-from rlx.values.universal import uvfa_td_learning as uvfa_td_learning
-from rlx.values.implicit_quantile import implicit_quantile_q_learning as implicit_quantile_q_learning
-from rlx.values.classification import classification_q_learning as classification_q_learning
-from rlx.values.classification import classification_value_loss as classification_value_loss
-from rlx.values.classification import hl_gauss_pair as hl_gauss_pair
-from rlx.values.classification import symexp_twohot_pair as symexp_twohot_pair
-from rlx.values.classification import symlog_twohot_pair as symlog_twohot_pair
-from rlx.values.classification import transform_from_hl_gauss as transform_from_hl_gauss
-from rlx.values.classification import transform_to_hl_gauss as transform_to_hl_gauss
-from rlx.auxiliary.popart import PopArtOutput as PopArtOutput
-from rlx.auxiliary.popart import PopArtState as PopArtState
-from rlx.auxiliary.popart import art as art
-from rlx.auxiliary.popart import normalize as normalize
-from rlx.auxiliary.popart import pop as pop
-from rlx.auxiliary.popart import popart as popart
-from rlx.auxiliary.popart import unnormalize as unnormalize
-from rlx.auxiliary.popart import unnormalize_linear as unnormalize_linear
-from rlx.auxiliary.moving_averages import EmaMoments as EmaMoments
-from rlx.auxiliary.moving_averages import EmaState as EmaState
-from rlx.auxiliary.moving_averages import create_ema as create_ema
-from rlx.auxiliary.updates import conditional_update as conditional_update
-from rlx.auxiliary.updates import periodic_update as periodic_update
-from rlx.auxiliary.exploration import add_dirichlet_noise as add_dirichlet_noise
-from rlx.auxiliary.exploration import add_gaussian_noise as add_gaussian_noise
-from rlx.auxiliary.exploration import add_ornstein_uhlenbeck_noise as add_ornstein_uhlenbeck_noise
-from rlx.auxiliary.episodic_memory import IntrinsicRewardState as IntrinsicRewardState
-from rlx.auxiliary.episodic_memory import KNNQueryResult as KNNQueryResult
-from rlx.auxiliary.episodic_memory import episodic_memory_intrinsic_rewards as episodic_memory_intrinsic_rewards
-from rlx.auxiliary.episodic_memory import knn_query as knn_query
-from rlx.auxiliary.pixel_control import pixel_control_loss as pixel_control_loss
-from rlx.auxiliary.pixel_control import pixel_control_rewards as pixel_control_rewards
-from rlx.auxiliary.feature_control import feature_control_rewards as feature_control_rewards
-from rlx.auxiliary.model_learning import extract_subsequences as extract_subsequences
-from rlx.auxiliary.model_learning import sample_start_indices as sample_start_indices
-from rlx.auxiliary.embedding import embed_oar as embed_oar
-from rlx.auxiliary.interruptions import fix_step_type_on_interruptions as fix_step_type_on_interruptions
+from rlx.classification import hl_gauss_pair as hl_gauss_pair
+from rlx.normalisation import EmaMoments as EmaMoments
+from rlx.normalisation import EmaState as EmaState
+from rlx.normalisation import PopArtOutput as PopArtOutput
+from rlx.normalisation import PopArtState as PopArtState
+from rlx.normalisation import create_ema as create_ema
+from rlx.normalisation import pop as pop
+from rlx.normalisation import popart as popart
+from rlx.exploration import IntrinsicRewardState as IntrinsicRewardState
+from rlx.exploration import KNNQueryResult as KNNQueryResult
 from rlx import replay as replay
 from rlx.core.arrays import AllSum as AllSum
-from rlx.core.arrays import batched_index as batched_index
-from rlx.core.arrays import lhs_broadcast as lhs_broadcast
-from rlx.core.arrays import one_hot as one_hot
-from rlx.core.arrays import replace_masked as replace_masked
 from rlx.core.trees import transpose_first_axis_to_last as transpose_first_axis_to_last
 from rlx.core.trees import transpose_last_axis_to_first as transpose_last_axis_to_first
 from rlx.core.trees import tree_fn as tree_fn
 from rlx.core.trees import tree_map_zipped as tree_map_zipped
-from rlx.core.trees import tree_replace_masked as tree_replace_masked
-from rlx.core.trees import tree_select as tree_select
 from rlx.core.trees import tree_split_key as tree_split_key
 from rlx.core.trees import tree_split_leaves as tree_split_leaves
 @operator()
@@ -327,6 +259,98 @@ def vtrace_td_error_and_advantage(
     use_stop_gradient: bool = ...,
 ) -> VTraceOutput: ...
 @operator()
+def transformed_general_off_policy_returns_from_action_values(
+    tx_pair: TxPair,
+    q_t: ArrayLike,
+    a_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    c_t: ArrayLike,
+    pi_t: ArrayLike,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def transformed_lambda_returns(
+    tx_pair: TxPair,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_t: ArrayLike,
+    lambda_: ArrayLike = 1.0,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def transformed_n_step_q_learning(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    target_q_t: ArrayLike,
+    a_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    n: int,
+    stop_target_gradients: bool = True,
+    tx_pair: TxPair = ...,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def transformed_n_step_returns(
+    tx_pair: TxPair,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_t: ArrayLike,
+    n: int,
+    lambda_t: ArrayLike = 1.0,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def transformed_q_lambda(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t: ArrayLike,
+    lambda_: ArrayLike,
+    stop_target_gradients: bool = True,
+    tx_pair: TxPair = ...,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def transformed_retrace(
+    q_tm1: ArrayLike,
+    q_t: ArrayLike,
+    a_tm1: ArrayLike,
+    a_t: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    pi_t: ArrayLike,
+    mu_t: ArrayLike,
+    lambda_: ArrayLike,
+    eps: ArrayLike = 1e-08,
+    stop_target_gradients: bool = True,
+    tx_pair: TxPair = ...,
+    *,
+    truncation_t: ArrayLike | None = None,
+    truncation_value_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
 def expected_sarsa(
     q_tm1: ArrayLike,
     a_tm1: ArrayLike,
@@ -495,6 +519,99 @@ def q_learning(
     r_t: ArrayLike,
     discount_t: ArrayLike,
     q_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def categorical_double_q_learning(
+    q_atoms_tm1: ArrayLike,
+    q_logits_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_atoms_t: ArrayLike,
+    q_logits_t: ArrayLike,
+    q_t_selector: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def categorical_l2_project(z_p: ArrayLike, probs: ArrayLike, z_q: ArrayLike) -> Array: ...
+@operator()
+def categorical_q_learning(
+    q_atoms_tm1: ArrayLike,
+    q_logits_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_atoms_t: ArrayLike,
+    q_logits_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def categorical_td_learning(
+    v_atoms_tm1: ArrayLike,
+    v_logits_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_atoms_t: ArrayLike,
+    v_logits_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def implicit_quantile_q_learning(
+    dist_q_tm1: ArrayLike,
+    tau_q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    dist_q_t_selector: ArrayLike,
+    dist_q_t: ArrayLike,
+    huber_param: ArrayLike = 1.0,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def quantile_expected_sarsa(
+    dist_q_tm1: ArrayLike,
+    tau_q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    dist_q_t: ArrayLike,
+    probs_a_t: ArrayLike,
+    huber_param: ArrayLike = 0.0,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def quantile_q_learning(
+    dist_q_tm1: ArrayLike,
+    tau_q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    dist_q_t_selector: ArrayLike,
+    dist_q_t: ArrayLike,
+    huber_param: ArrayLike = 0.0,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def quantile_regression_loss(
+    dist_src: ArrayLike,
+    tau_src: ArrayLike,
+    dist_target: ArrayLike,
+    huber_param: ArrayLike = 0.0,
     stop_target_gradients: bool = True,
     *,
     use_stop_gradient: bool = ...,
@@ -718,6 +835,57 @@ def zero_policy_targets(
     weights_scale: float = 0.0,
 ) -> PolicyTarget: ...
 @operator()
+def categorical_cross_entropy(labels: ArrayLike, logits: ArrayLike) -> Array: ...
+@operator()
+def categorical_importance_sampling_ratios(pi_logits_t: ArrayLike, mu_logits_t: ArrayLike, a_t: ArrayLike) -> Array: ...
+@operator()
+def categorical_kl_divergence(p_logits: ArrayLike, q_logits: ArrayLike, temperature: ArrayLike = 1.0) -> Array: ...
+@operator()
+def categorical_sample(key: Array, probs: ArrayLike) -> Array: ...
+@operator()
+def multivariate_normal_kl_divergence(
+    mu_0: ArrayLike,
+    sigma_0: ArrayLike,
+    mu_1: ArrayLike,
+    sigma_1: ArrayLike,
+) -> Array: ...
+@operator()
+def clip_gradient(x: ArrayLike, gradient_min: ArrayLike, gradient_max: ArrayLike) -> Array: ...
+@operator()
+def expectile_loss(predictions: ArrayLike, targets: ArrayLike, expectile: ArrayLike) -> Array: ...
+@operator()
+def huber_loss(x: ArrayLike, delta: ArrayLike = 1.0) -> Array: ...
+@operator()
+def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array: ...
+@operator()
+def likelihood(predictions: ArrayLike, targets: ArrayLike) -> Array: ...
+@operator()
+def log_loss(predictions: ArrayLike, targets: ArrayLike) -> Array: ...
+@operator()
+def hyperbolic_arcsin(x: ArrayLike) -> Array: ...
+@operator()
+def hyperbolic_sin(x: ArrayLike) -> Array: ...
+@operator()
+def identity(x: ArrayLike) -> Array: ...
+@operator()
+def logit(x: ArrayLike) -> Array: ...
+@operator()
+def power(x: ArrayLike, p: ArrayLike) -> Array: ...
+@operator()
+def sigmoid(x: ArrayLike) -> Array: ...
+@operator()
+def signed_expm1(x: ArrayLike) -> Array: ...
+@operator()
+def signed_hyperbolic(x: ArrayLike, eps: ArrayLike = 0.001) -> Array: ...
+@operator()
+def signed_logp1(x: ArrayLike) -> Array: ...
+@operator()
+def signed_parabolic(x: ArrayLike, eps: ArrayLike = 0.001) -> Array: ...
+@operator()
+def transform_from_2hot(probs: ArrayLike, min_value: ArrayLike, max_value: ArrayLike, num_bins: int) -> Array: ...
+@operator()
+def transform_to_2hot(scalar: ArrayLike, min_value: ArrayLike, max_value: ArrayLike, num_bins: int) -> Array: ...
+@operator()
 def advantage_weighted_loss(
     log_probs_t: ArrayLike,
     adv_t: ArrayLike,
@@ -756,6 +924,82 @@ def sampled_conservative_q_loss(
     sample_q_tm1: ArrayLike,
     sample_log_probs_tm1: ArrayLike,
     q_tm1: ArrayLike,
+) -> Array: ...
+@operator()
+def generalized_policy_improvement(psi_t: ArrayLike, w: ArrayLike) -> Array: ...
+@operator()
+def successor_feature_q_learning(
+    psi_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    phi_t: ArrayLike,
+    discount_t: ArrayLike,
+    psi_t: ArrayLike,
+    w: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def successor_feature_td(
+    psi_tm1: ArrayLike,
+    phi_t: ArrayLike,
+    discount_t: ArrayLike,
+    psi_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def uvfa_q_learning(
+    q_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def uvfa_td_learning(
+    v_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    v_t: ArrayLike,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def classification_q_learning(
+    q_logits_tm1: ArrayLike,
+    a_tm1: ArrayLike,
+    r_t: ArrayLike,
+    discount_t: ArrayLike,
+    q_logits_t: ArrayLike,
+    tx_pair: TxPair,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def classification_value_loss(
+    value_logits: ArrayLike,
+    target: ArrayLike,
+    tx_pair: TxPair,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def transform_from_hl_gauss(probs: ArrayLike, min_value: ArrayLike, max_value: ArrayLike, num_bins: int) -> Array: ...
+@operator()
+def transform_to_hl_gauss(
+    scalar: ArrayLike,
+    min_value: ArrayLike,
+    max_value: ArrayLike,
+    num_bins: int,
+    sigma: ArrayLike | None = None,
 ) -> Array: ...
 @operator()
 def sac_actor_loss(
@@ -970,5 +1214,107 @@ def kl_k1(log_probs_t: ArrayLike, ref_log_probs_t: ArrayLike, mask_t: ArrayLike 
 def kl_k2(log_probs_t: ArrayLike, ref_log_probs_t: ArrayLike, mask_t: ArrayLike | None = None) -> Array: ...
 @operator()
 def kl_k3(log_probs_t: ArrayLike, ref_log_probs_t: ArrayLike, mask_t: ArrayLike | None = None) -> Array: ...
+@operator()
+def art(
+    state: PopArtState,
+    targets: ArrayLike,
+    indices: ArrayLike,
+    step_size: ArrayLike,
+    scale_lb: ArrayLike,
+    scale_ub: ArrayLike,
+    axis_name: Any = None,
+) -> PopArtState: ...
+@operator()
+def normalize(state: PopArtState, unnormalized: ArrayLike, indices: ArrayLike) -> Array: ...
+@operator()
+def unnormalize(state: PopArtState, normalized: ArrayLike, indices: ArrayLike) -> Array: ...
+@operator()
+def unnormalize_linear(state: PopArtState, inputs: ArrayLike, indices: ArrayLike) -> PopArtOutput: ...
+@operator()
+def add_dirichlet_noise(
+    key: Array,
+    prior: ArrayLike,
+    dirichlet_alpha: ArrayLike,
+    dirichlet_fraction: ArrayLike,
+) -> Array: ...
+@operator()
+def add_gaussian_noise(key: Array, action: ArrayLike, stddev: ArrayLike) -> Array: ...
+@operator()
+def add_ornstein_uhlenbeck_noise(
+    key: Array,
+    action: ArrayLike,
+    noise_tm1: ArrayLike,
+    damping: ArrayLike,
+    stddev: ArrayLike,
+) -> Array: ...
+@operator()
+def episodic_memory_intrinsic_rewards(
+    embeddings: ArrayLike,
+    num_neighbors: int,
+    reward_scale: ArrayLike,
+    intrinsic_reward_state: IntrinsicRewardState | None = None,
+    constant: ArrayLike = 0.001,
+    epsilon: ArrayLike = 0.0001,
+    cluster_distance: ArrayLike = 0.008,
+    max_similarity: ArrayLike = 8.0,
+    max_memory_size: int = 30000,
+) -> tuple[Array, IntrinsicRewardState]: ...
+@operator()
+def knn_query(
+    data: ArrayLike,
+    query_points: ArrayLike,
+    num_neighbors: int,
+    metric: Callable[[Array, Array], Array] = ...,
+) -> KNNQueryResult: ...
+@operator()
+def conditional_update(new_tensors: PyTree, old_tensors: PyTree, is_time: ArrayLike) -> PyTree: ...
+@operator()
+def embed_oar(features: ArrayLike, action: ArrayLike, reward: ArrayLike, num_actions: int) -> Array: ...
+@operator()
+def extract_subsequences(
+    trajectories: ArrayLike,
+    start_indices: ArrayLike,
+    subsequence_len: int = 1,
+    max_valid_start_idx: int | None = None,
+) -> Array: ...
+@operator()
+def feature_control_rewards(
+    features: ArrayLike,
+    cumulant_type: str = 'absolute_change',
+    discount: ArrayLike | None = None,
+) -> Array: ...
+@operator()
+def fix_step_type_on_interruptions(step_type: ArrayLike) -> Array: ...
+@operator()
+def periodic_update(new_tensors: PyTree, old_tensors: PyTree, steps: ArrayLike, update_period: ArrayLike) -> PyTree: ...
+@operator()
+def pixel_control_loss(
+    observations: ArrayLike,
+    actions: ArrayLike,
+    action_values: ArrayLike,
+    discount_factor: ArrayLike,
+    cell_size: int,
+) -> Array: ...
+@operator()
+def pixel_control_rewards(observations: ArrayLike, cell_size: int) -> Array: ...
+@operator()
+def sample_start_indices(
+    rng_key: Array,
+    batch_size: int,
+    num_start_indices: int,
+    max_valid_start_idx: int,
+) -> Array: ...
+@operator()
+def batched_index(values: ArrayLike, indices: ArrayLike, keepdims: bool = False) -> Array: ...
+@operator()
+def lhs_broadcast(source: ArrayLike, target: ArrayLike) -> Array: ...
+@operator()
+def one_hot(indices: ArrayLike, num_classes: int, dtype: Any = ...) -> Array: ...
+@operator()
+def replace_masked(data: ArrayLike, replacement: ArrayLike | None, mask: ArrayLike) -> Array: ...
+@operator()
+def tree_replace_masked(tree_data: PyTree, tree_replacement: PyTree | None, mask: ArrayLike) -> PyTree: ...
+@operator()
+def tree_select(pred: ArrayLike, on_true: PyTree, on_false: PyTree) -> PyTree: ...
 __all__: list[str]
 __version__: str

@@ -80,6 +80,10 @@ FLOORS = {
     "rlx.grpo": 4,
     "rlx.td3": 3,
     "rlx.sac": 3,
+    "rlx.categorical": 4,
+    "rlx.classification": 4,
+    "rlx.quantile": 4,
+    "rlx.successor_features": 4,
     "rlx.returns": 3,
     "rlx.q_learning": 4,
     "rlx.offline": 5,
@@ -88,7 +92,9 @@ FLOORS = {
     "rlx.transformed": 4,
     "rlx.vtrace": 3,
     "rlx.values": 4,
-    "rlx.auxiliary": 4,
+    "rlx.normalisation": 4,
+    "rlx.exploration": 4,
+    "rlx.agent_loop": 4,
     "rlx.replay": 4,
 }
 

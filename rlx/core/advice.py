@@ -86,12 +86,7 @@ def _call_under_way() -> _Call | None:
 def _as_made(operator: Callable[..., Any], frame: types.FrameType) -> _Call:
     """The call, without the arguments that were left at their defaults."""
     shown = inspect.signature(operator).parameters
-    code, values = frame.f_code, frame.f_locals
-    own = code.co_varnames[: code.co_argcount]
-    if code.co_flags & inspect.CO_VARARGS:  # (tx_pair, *args, **kwargs), whose signature shows the names of `args`
-        args, kwargs = (values[name] for name in code.co_varnames[code.co_argcount :][:2])
-        positional = {name: values[name] for name in own} | dict(zip(shown, args, strict=False))
-        return _Call(operator, positional, dict(kwargs))
+    values = frame.f_locals
     positional, keywords, gap = {}, {}, False
     for name, parameter in shown.items():
         if values[name] is parameter.default:

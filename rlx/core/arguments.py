@@ -28,7 +28,7 @@ Lengths = dict[str, tuple[Any, str]]
 _NEVER_EMPTY = frozenset("AKLMN")
 
 
-def as_arrays(function: str, **arguments: tuple[Any, Any]) -> tuple[Any, ...]:
+def as_arrays(function: str, **arguments: tuple[Any, Any]) -> tuple[Array, ...]:
     """Checks arguments and returns them, in order, as JAX arrays: for methods, which are no operators.
 
     Args:
@@ -119,8 +119,8 @@ def require_ascending(strictly: bool = True, function: str = "", **bounds: Any) 
             require(bool(np.all(below(low, high))), name, upper, wanted, function)
 
 
-def whole(argument: str, arrived: Any, expected: str, function: str = "") -> int:
-    """A setting that must be a whole number, as a Python integer.
+def whole(argument: str, arrived: Any, expected: str, function: str = "", least: int | None = None) -> int:
+    """A setting that must be a whole number, of at least `least`, as a Python integer.
 
     Example:
       >>> import numpy as np
@@ -129,12 +129,14 @@ def whole(argument: str, arrived: Any, expected: str, function: str = "") -> int
       3
     """
     try:
-        return operator.index(arrived)
+        number = operator.index(arrived)
     except TypeError:
         before = f"{function}: " if function else ""
         raise OptionError(
             f"{before}argument `{argument}` is {arrived!r}, expected {expected}, a Python integer."
         ) from None
+    require(least is None or number >= least, argument, number, expected, function)
+    return number
 
 
 def known(value: Any) -> np.ndarray | None:
@@ -260,7 +262,8 @@ def _raise_shape(
         )
     tokens = [token for dims in fitting for token, _ in dims]
     broadcast = next((token for token in tokens if token.startswith("*#") and token in lengths), None)
-    if broadcast is not None and _match(name, shape, fitting[0], {}) is not None:
+    others = {token: length for token, length in lengths.items() if token != broadcast}
+    if broadcast is not None and _match(name, shape, fitting[0], others) is not None:
         raise ShapeError(
             f"{function}: argument `{name}` has shape {_text(shape)}, expected one that broadcasts against "
             f"{_text(lengths[broadcast][0])}, the shape of the arguments before it."

@@ -10,11 +10,11 @@ import functools
 from typing import Any
 
 from rlx.core.annotations import Shaped
-from rlx.core.arguments import as_arrays, known, require_ascending, whole
+from rlx.core.arguments import as_arrays, require_ascending, whole
 from rlx.core.arguments import require as require_
 from rlx.core.types import Array
 
-__all__ = ["check", "check_ascending", "check_broadcast", "check_numbers", "known", "require", "whole_number"]
+__all__ = ["check", "check_ascending", "check_numbers", "require", "whole_number"]
 
 
 def check(function: str, **arguments: tuple[Any, str, str]) -> tuple[Array, ...]:
@@ -39,29 +39,6 @@ def check(function: str, **arguments: tuple[Any, str, str]) -> tuple[Array, ...]
       ((2,), dtype('float32'))
     """
     return as_arrays(function, **{name: (x, _annotation(shape, kind)) for name, (x, shape, kind) in arguments.items()})
-
-
-def check_broadcast(function: str, **arguments: tuple[Any, str]) -> tuple[Array, ...]:
-    """Checks arguments that need only broadcast against each other, as NumPy arrays do.
-
-    Args:
-      function: name of the calling operator, for messages.
-      **arguments: for each argument, by its public name, a tuple (value, kind), kinds as for `check`.
-
-    Returns:
-      The values as JAX arrays of one rank, so that they can be combined under a strict rank-promotion setting too.
-
-    Raises:
-      ShapeError, DTypeError: naming the function, the argument, what arrived and what was expected.
-
-    Example:
-      >>> import numpy as np
-      >>> from rlx.core.checks import check_broadcast
-      >>> x, y = check_broadcast("f", x=(np.ones([3, 2]), "float"), y=(np.ones(2), "float"))
-      >>> x.shape, y.shape
-      ((3, 2), (1, 2))
-    """
-    return check(function, **{name: (value, "[*#E]", kind) for name, (value, kind) in arguments.items()})
 
 
 def require(function: str, argument: str, ok: bool, arrived: Any, expected: str) -> None:

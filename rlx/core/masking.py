@@ -51,13 +51,6 @@ def if_counted(mask: Array, x: Array) -> Array:
     return _where(_along(counts, x), x)
 
 
-@_traced_once
-def largest(weights: Array, q: Array) -> Array:
-    """max_a q[..., a], whose gradient is a number where that is weighed with 0 and holds NaN."""
-    unused = weights == 0
-    return jnp.max(jnp.where((unused[..., None] if unused.ndim else unused) & jnp.isnan(q), -jnp.inf, q), axis=-1)
-
-
 def weigh(weights: ArrayLike, x: ArrayLike) -> Array:
     """`weights * x`, but 0 with zero gradients where the weight is 0 and `x` is infinite or NaN.
 

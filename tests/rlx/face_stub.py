@@ -13,7 +13,7 @@ PATH = pathlib.Path(__file__).parents[2] / "rlx" / "__init__.pyi"
 WIDTH = 120
 HEAD = '''"""What type checkers read of rlx. Written by tests/rlx/face_stub.py."""
 
-# ruff: noqa: E501, I001
+# ruff: noqa: I001
 # fmt: off
 
 from rlx.core.operator import operator

@@ -1,14 +1,105 @@
-"""Nearest neighbours in a memory of embeddings, and the exploration rewards built on them."""
+"""Exploring: noise on actions and policies, nearest neighbours in a memory, rewards for what is far from it."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
-from rlx.core.checks import check, check_numbers, whole_number
+from rlx.core.annotations import Float, Real
+from rlx.core.arguments import require
+from rlx.core.errors import ShapeError
+from rlx.core.masking import weigh
+from rlx.core.operator import operator
 from rlx.core.trees import Record, record
-from rlx.core.types import Array, ArrayLike
+from rlx.core.types import Array
+
+
+@operator()
+def add_gaussian_noise(
+    key: Array, action: Float[Array, "*E"], stddev: Real[Array, "", "*E", "in [0, inf)"]
+) -> Float[Array, "*E"]:
+    """Adds Gaussian noise: a + stddev · ε with ε ~ N(0, 1).
+
+    Args:
+      key: a key of `jax.random`.
+      action: continuous action.
+      stddev: standard deviation.
+
+    Returns:
+      The action with noise.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.add_gaussian_noise(jax.random.key(0), jnp.ones(2), 0.0).tolist()
+      [1.0, 1.0]
+    """
+    return action + stddev * jax.random.normal(key, action.shape, action.dtype)
+
+
+@operator()
+def add_ornstein_uhlenbeck_noise(
+    key: Array,
+    action: Float[Array, "*E"],
+    noise_tm1: Float[Array, "*E"],
+    damping: Real[Array, "", "*E", "in [0, 1]"],
+    stddev: Real[Array, "", "*E", "in [0, inf)"],
+) -> Float[Array, "*E"]:
+    """Adds noise that is correlated in time: a + (1 - damping) n_{t-1} + stddev · ε with ε ~ N(0, 1).
+
+    From "On the Theory of the Brownian Motion", Uhlenbeck and Ornstein 1930
+    (https://journals.aps.org/pr/abstract/10.1103/PhysRev.36.823).
+
+    Args:
+      key: a key of `jax.random`.
+      action: continuous action.
+      noise_tm1: n_{t-1}, the noise of the step before.
+      damping: how fast noise decays; 1 is uncorrelated noise.
+      stddev: standard deviation.
+
+    Returns:
+      The action with noise; the difference to `action` is the noise n_t.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.add_ornstein_uhlenbeck_noise(jax.random.key(0), jnp.ones(2), jnp.ones(2), 0.5, 0.0).tolist()
+      [1.5, 1.5]
+    """
+    return action + weigh(1 - damping, noise_tm1) + stddev * jax.random.normal(key, action.shape, action.dtype)
+
+
+@operator()
+def add_dirichlet_noise(
+    key: Array,
+    prior: Float[Array, "B A", "A"],
+    dirichlet_alpha: Real[Array, "", "in (0, inf)"],
+    dirichlet_fraction: Real[Array, "", "in [0, 1]"],
+) -> Float[Array, "*E"]:
+    """Mixes policies with Dirichlet noise: (1 - f) prior + f n with n ~ Dirichlet(α, ..., α).
+
+    From "Mastering the Game of Go without Human Knowledge", Silver et al. 2017; AlphaZero uses α = 0.3, 0.15 and 0.03
+    for chess, shogi and Go, MuZero 0.25 for Atari, all with f = 0.25.
+
+    Args:
+      key: a key of `jax.random`.
+      prior: probabilities of actions.
+      dirichlet_alpha: α.
+      dirichlet_fraction: f.
+
+    Returns:
+      Probabilities.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.add_dirichlet_noise(jax.random.key(0), jnp.array([[0.5, 0.5]]), 0.3, 0.0).tolist()
+      [[0.5, 0.5]]
+    """
+    alphas = jnp.full(prior.shape[-1:], dirichlet_alpha, prior.dtype)
+    noise = jax.random.dirichlet(key, alphas, prior.shape[:-1])
+    return weigh(1 - dirichlet_fraction, prior) + weigh(dirichlet_fraction, noise)
 
 
 @record
@@ -50,26 +141,24 @@ def _squared_distance(x: Array, y: Array) -> Array:
     return jnp.sum(jnp.square(jnp.where(jnp.isfinite(difference), difference, jax.lax.stop_gradient(difference))))
 
 
+@operator()
 def knn_query(
-    data: ArrayLike,
-    query_points: ArrayLike,
-    num_neighbors: int,
+    data: Float[Array, "N D"],
+    query_points: Float[Array, "Q D"],
+    num_neighbors: Annotated[int, "a positive number"],
     metric: Callable[[Array, Array], Array] = _squared_distance,
 ) -> KNNQueryResult:
     """Finds the nearest neighbours of query points among data points.
 
     Args:
-      data: points to search, floats [N, D].
-      query_points: points to find the neighbours of, floats [Q, D].
+      data: points to search.
+      query_points: points to find the neighbours of.
       num_neighbors: how many neighbours, a Python integer; at most N are returned.
       metric: distance of two points [D], a function; the squared Euclidean distance by default.
 
     Returns:
       `KNNQueryResult(neighbors [Q, K, D], neighbor_indices [Q, K], neighbor_neg_distances [Q, K])`, nearest first, with
       K = min(num_neighbors, N).
-
-    Raises:
-      ArgumentError: if an argument has another rank or kind, or the dimensions differ.
 
     Example:
       >>> import jax.numpy as jnp
@@ -78,25 +167,23 @@ def knn_query(
       >>> result.neighbor_indices.tolist(), result.neighbor_neg_distances.tolist()
       ([[2, 1]], [[-1.0, -9.0]])
     """
-    data, query_points = check(
-        "knn_query", data=(data, "[N, D]", "float"), query_points=(query_points, "[Q, D]", "float")
-    )
-    num_neighbors = whole_number("knn_query", "num_neighbors", num_neighbors, "a positive number")
+    require(num_neighbors >= 1, "num_neighbors", num_neighbors, "a positive number")
     distances = jax.vmap(lambda query: jax.vmap(lambda point: metric(point, query))(data))(query_points)
     neg_distances, indices = jax.lax.top_k(-distances, min(num_neighbors, data.shape[0]))
     return KNNQueryResult(data[indices], indices, neg_distances)
 
 
+@operator()
 def episodic_memory_intrinsic_rewards(
-    embeddings: ArrayLike,
-    num_neighbors: int,
-    reward_scale: ArrayLike,
+    embeddings: Float[Array, "T D"],
+    num_neighbors: Annotated[int, "a positive number"],
+    reward_scale: Real[Array, "", "in [0, inf)"],
     intrinsic_reward_state: IntrinsicRewardState | None = None,
-    constant: float = 1e-3,
-    epsilon: float = 1e-4,
-    cluster_distance: float = 8e-3,
-    max_similarity: float = 8.0,
-    max_memory_size: int = 30_000,
+    constant: Real[Array | float, "", "in [0, inf)"] = 1e-3,
+    epsilon: Real[Array | float, "", "in (0, inf)"] = 1e-4,
+    cluster_distance: Real[Array | float, "", "in [0, inf)"] = 8e-3,
+    max_similarity: Real[Array | float, "", "in [0, inf]"] = 8.0,
+    max_memory_size: Annotated[int, "a positive number"] = 30_000,
 ) -> tuple[Array, IntrinsicRewardState]:
     """Exploration rewards that are larger the farther a state is from those seen in the episode.
 
@@ -107,21 +194,18 @@ def episodic_memory_intrinsic_rewards(
     (https://arxiv.org/abs/2002.06038).
 
     Args:
-      embeddings: embeddings of new states, floats [T, D].
+      embeddings: embeddings of new states.
       num_neighbors: K, a Python integer.
-      reward_scale: β ≥ 0, number [].
+      reward_scale: β.
       intrinsic_reward_state: state of the call before, or None for the first of an episode.
-      constant: c ≥ 0, for stability.
-      epsilon: ε > 0 of the kernel.
-      cluster_distance: ξ ≥ 0; neighbours nearer than this fraction of the mean distance count as the same.
+      constant: c, for stability.
+      epsilon: ε of the kernel.
+      cluster_distance: ξ; neighbours nearer than this fraction of the mean distance count as the same.
       max_similarity: above it there is no reward.
       max_memory_size: number of embeddings that a new memory holds, the oldest are overwritten.
 
     Returns:
       (rewards [T], new state).
-
-    Raises:
-      ArgumentError: if `embeddings` is not a matrix of floats, or its dimension differs from that of the memory.
 
     Example:
       >>> import jax.numpy as jnp
@@ -131,36 +215,26 @@ def episodic_memory_intrinsic_rewards(
       >>> bool(again[0] < again[1])
       True
     """
-    name = "episodic_memory_intrinsic_rewards"
-    embeddings, reward_scale = check(
-        name, embeddings=(embeddings, "[T, D]", "float"), reward_scale=(reward_scale, "[]", "real in [0, inf)")
-    )
-    num_neighbors = whole_number(name, "num_neighbors", num_neighbors, "a positive number")
-    check_numbers(
-        name,
-        constant=(constant, "[0, inf)"),
-        epsilon=(epsilon, "(0, inf)"),
-        cluster_distance=(cluster_distance, "[0, inf)"),
-        max_similarity=(max_similarity, "[0, inf]"),
-    )
+    require(num_neighbors >= 1, "num_neighbors", num_neighbors, "a positive number")
     state = intrinsic_reward_state
     if state is None:
-        max_memory_size = whole_number(name, "max_memory_size", max_memory_size, "a positive number")
+        require(max_memory_size >= 1, "max_memory_size", max_memory_size, "a positive number")
         memory = jnp.full((max_memory_size, embeddings.shape[-1]), jnp.inf, embeddings.dtype)
         # The origin stands in for the neighbours that an empty memory does not have.
         zero = jnp.zeros((), jnp.int32)
         state = IntrinsicRewardState(memory.at[:num_neighbors].set(0), zero, jnp.zeros((), memory.dtype), zero)
-    embeddings, memory = check(
-        name, embeddings=(embeddings, "[T, D]", "float"), memory=(state.memory, "[S, D]", "float")
-    )
-    neg_distances = knn_query(memory, embeddings, num_neighbors).neighbor_neg_distances
-
+    memory = jnp.asarray(state.memory)
+    if memory.ndim != 2 or memory.shape[1] != embeddings.shape[1]:
+        raise ShapeError(
+            f"argument `intrinsic_reward_state.memory` has shape {list(memory.shape)}, expected shape [S, D] with "
+            f"D = {embeddings.shape[1]} from `embeddings`."
+        )
+    neg_distances = knn_query.kernel(memory, embeddings, num_neighbors).neighbor_neg_distances
     size, count = memory.shape[0], embeddings.shape[0]
     start = jnp.mod(jnp.asarray(state.next_memory_index, jnp.int32), size)
     newest = embeddings[-size:]  # of more embeddings than fit, only the last stay
     places = jnp.mod(start + max(count - size, 0) + jnp.arange(newest.shape[0]), size)
     memory = memory.at[places].set(newest)
-
     # The mean stays what it is once no more can be counted, after two thousand million distances.
     room = state.distance_count <= jnp.iinfo(jnp.int32).max - neg_distances.size
     distance_sum = state.distance_sum + jnp.where(room, jnp.sum(neg_distances), 0)

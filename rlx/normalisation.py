@@ -1,4 +1,4 @@
-"""PopArt: adaptive rescaling of targets that preserves the outputs of the layer that predicts them."""
+"""Normalising: PopArt, which rescales targets and preserves outputs, and moving averages of moments."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -7,9 +7,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from rlx.core.annotations import Float, Int, Real
+from rlx.core.arguments import as_arrays, require_ascending, whole
 from rlx.core.arrays import pick
-from rlx.core.checks import check, check_ascending, check_broadcast, check_numbers, whole_number
-from rlx.core.types import Array, ArrayLike
+from rlx.core.operator import operator
+from rlx.core.trees import Record, record
+from rlx.core.types import Array, PyTree
+
+_STEP_SIZE = Real[Array, "*S", "in [0, 1]"]
+_SCALE_LB, _SCALE_UB = Real[Array, "*L", "in [0, inf)"], Real[Array, "*U", "in (0, inf]"]
 
 
 class PopArtState(NamedTuple):
@@ -71,27 +77,29 @@ def popart(
       ([1.0], [2.5])
     """
 
-    num_outputs = whole_number("popart", "num_outputs", num_outputs, "a positive number")
+    num_outputs = whole("num_outputs", num_outputs, "a positive number", "popart", 1)
     if step_size is not None:
-        _check_settings("popart", step_size, scale_lb, scale_ub)
+        scales = {"scale_lb": (scale_lb, _SCALE_LB), "scale_ub": (scale_ub, _SCALE_UB)}
+        as_arrays("popart", step_size=(step_size, _STEP_SIZE), **scales)
+        require_ascending(strictly=False, function="popart", scale_lb=scale_lb, scale_ub=scale_ub)
     # Parts of functions of this module can be pickled, functions made here could not.
-    update = functools.partial(_update, step_size, scale_lb, scale_ub, axis_name)
-    return functools.partial(_initial_state, num_outputs), update
+    update = functools.partial(_update_statistics, step_size, scale_lb, scale_ub, axis_name)
+    return functools.partial(_initial_statistics, num_outputs), update
 
 
-def _initial_state(num_outputs: int) -> PopArtState:
+def _initial_statistics(num_outputs: int) -> PopArtState:
     return PopArtState(jnp.zeros([num_outputs]), jnp.ones([num_outputs]), jnp.ones([num_outputs]))
 
 
-def _update(
-    step_size: ArrayLike | None,
-    scale_lb: ArrayLike,
-    scale_ub: ArrayLike,
+def _update_statistics(
+    step_size: Any,
+    scale_lb: Any,
+    scale_ub: Any,
     axis_name: Any,
     params: Mapping[str, Any],
     state: PopArtState,
-    targets: ArrayLike,
-    indices: ArrayLike,
+    targets: Any,
+    indices: Any,
 ) -> tuple[Mapping[str, Any], PopArtState]:
     if step_size is None:
         return params, state
@@ -99,13 +107,14 @@ def _update(
     return pop(params, state, new_state), new_state
 
 
+@operator()
 def art(
     state: PopArtState,
-    targets: ArrayLike,
-    indices: ArrayLike,
-    step_size: ArrayLike,
-    scale_lb: ArrayLike,
-    scale_ub: ArrayLike,
+    targets: Real[Array, "*#E"],
+    indices: Int[Array, "*#E"],
+    step_size: Real[Array | float, "", "in [0, 1]"],
+    scale_lb: Real[Array | float, "", "in [0, inf)"],
+    scale_ub: Real[Array | float, "", "in (0, inf]"],
     axis_name: Any = None,
 ) -> PopArtState:
     """Moves the running statistics of the selected outputs towards their targets.
@@ -115,18 +124,15 @@ def art(
 
     Args:
       state: statistics before.
-      targets: unnormalised targets, numbers [*E].
+      targets: unnormalised targets.
       indices: which output each target belongs to, integers that broadcast against `targets`.
-      step_size: β in [0, 1], number [].
-      scale_lb: smallest scale, number [] of at least 0.
-      scale_ub: largest scale, number [] of at least `scale_lb`.
+      step_size: β.
+      scale_lb: smallest scale.
+      scale_ub: largest scale, at least `scale_lb`.
       axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` that hold further targets, or None.
 
     Returns:
       Statistics after.
-
-    Raises:
-      ArgumentError: if shapes differ, or `indices` does not hold integers.
 
     Example:
       >>> import jax.numpy as jnp
@@ -135,10 +141,8 @@ def art(
       >>> rlx.art(state, jnp.array([2.0]), jnp.array([1]), 0.5, 1e-3, 1e3).shift.tolist()
       [0.0, 1.0]
     """
-    _check_settings("art", step_size, scale_lb, scale_ub)
-    targets, indices = jnp.broadcast_arrays(
-        *check_broadcast("art", targets=(targets, "real"), indices=(indices, "int"))
-    )
+    require_ascending(strictly=False, scale_lb=scale_lb, scale_ub=scale_ub)
+    targets, indices = jnp.broadcast_arrays(targets, indices)
     targets = jax.lax.stop_gradient(targets)
 
     def moved(mean: Array, samples: Array) -> Array:
@@ -181,19 +185,17 @@ def pop(params: Mapping[str, Any], old: PopArtState, new: PopArtState) -> dict[s
     return {"w": new_w, "b": (b * old.scale + old.shift - new.shift) / new.scale}
 
 
-def normalize(state: PopArtState, unnormalized: ArrayLike, indices: ArrayLike) -> Array:
+@operator()
+def normalize(state: PopArtState, unnormalized: Real[Array, "*#E"], indices: Int[Array, "*#E"]) -> Float[Array, "*E"]:
     """Normalises values: (x - μ_i) / σ_i.
 
     Args:
       state: statistics.
-      unnormalized: numbers [*E].
+      unnormalized: values.
       indices: which output each belongs to, integers that broadcast against `unnormalized`, one for all for instance.
 
     Returns:
       Floats of the shape of both together.
-
-    Raises:
-      ArgumentError: if the shapes do not broadcast, or `indices` does not hold integers.
 
     Example:
       >>> import jax.numpy as jnp
@@ -202,23 +204,20 @@ def normalize(state: PopArtState, unnormalized: ArrayLike, indices: ArrayLike) -
       >>> float(rlx.normalize(state, 5.0, 0))
       2.0
     """
-    unnormalized, indices = check_broadcast("normalize", unnormalized=(unnormalized, "real"), indices=(indices, "int"))
     return (unnormalized - jnp.asarray(state.shift)[indices]) / jnp.asarray(state.scale)[indices]
 
 
-def unnormalize(state: PopArtState, normalized: ArrayLike, indices: ArrayLike) -> Array:
+@operator()
+def unnormalize(state: PopArtState, normalized: Real[Array, "*#E"], indices: Int[Array, "*#E"]) -> Float[Array, "*E"]:
     """Undoes `normalize`: x σ_i + μ_i.
 
     Args:
       state: statistics.
-      normalized: numbers [*E].
+      normalized: values.
       indices: which output each belongs to, integers that broadcast against `normalized`, one for all for instance.
 
     Returns:
       Floats of the shape of both together.
-
-    Raises:
-      ArgumentError: if the shapes do not broadcast, or `indices` does not hold integers.
 
     Example:
       >>> import jax.numpy as jnp
@@ -227,23 +226,20 @@ def unnormalize(state: PopArtState, normalized: ArrayLike, indices: ArrayLike) -
       >>> float(rlx.unnormalize(state, 2.0, 0))
       5.0
     """
-    normalized, indices = check_broadcast("unnormalize", normalized=(normalized, "real"), indices=(indices, "int"))
     return jnp.asarray(state.scale)[indices] * normalized + jnp.asarray(state.shift)[indices]
 
 
-def unnormalize_linear(state: PopArtState, inputs: ArrayLike, indices: ArrayLike) -> PopArtOutput:
+@operator()
+def unnormalize_linear(state: PopArtState, inputs: Float[Array, "*#E N"], indices: Int[Array, "*#E"]) -> PopArtOutput:
     """Selects one output of a linear layer for each example, and unnormalises it.
 
     Args:
       state: statistics.
-      inputs: normalised outputs of the layer, floats [*E, num_outputs].
+      inputs: normalised outputs of the layer.
       indices: which output to select, integers that broadcast against the leading axes of `inputs`.
 
     Returns:
-      `PopArtOutput(normalized, unnormalized)`, each floats [*E].
-
-    Raises:
-      ArgumentError: if shapes do not fit, or `indices` does not hold integers.
+      `PopArtOutput(normalized, unnormalized)`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -252,17 +248,93 @@ def unnormalize_linear(state: PopArtState, inputs: ArrayLike, indices: ArrayLike
       >>> float(rlx.unnormalize_linear(state, jnp.array([3.0, 4.0]), 1).unnormalized)
       9.0
     """
-    name = "unnormalize_linear"
-    inputs, indices = check(name, inputs=(inputs, "[*E, N]", "float"), indices=(indices, "[*I]", "int"))
-    inputs, indices = check_broadcast(name, inputs=(inputs, "float"), indices=(indices[..., None], "int"))
-    shape = jnp.broadcast_shapes(inputs.shape[:-1], indices.shape[:-1])
-    indices = jnp.broadcast_to(indices[..., 0], shape)
+    shape = jnp.broadcast_shapes(inputs.shape[:-1], indices.shape)
+    indices = jnp.broadcast_to(indices, shape)
     selected = pick(jnp.broadcast_to(inputs, shape + inputs.shape[-1:]), indices)
-    return PopArtOutput(selected, unnormalize(state, selected, indices))
+    return PopArtOutput(selected, unnormalize.kernel(state, selected, indices))
 
 
-def _check_settings(function: str, step_size: ArrayLike, scale_lb: ArrayLike, scale_ub: ArrayLike) -> None:
-    check_numbers(
-        function, step_size=(step_size, "[0, 1]"), scale_lb=(scale_lb, "[0, inf)"), scale_ub=(scale_ub, "(0, inf]")
-    )
-    check_ascending(function, strictly=False, scale_lb=scale_lb, scale_ub=scale_ub)
+@record
+class EmaMoments(Record):
+    """Mean and variance of each leaf.
+
+    Example:
+      >>> import rlx
+      >>> rlx.EmaMoments(mean=1.0, variance=2.0).to_tuple()
+      (1.0, 2.0)
+    """
+
+    mean: PyTree
+    variance: PyTree
+
+
+@record
+class EmaState(Record):
+    """State of the moving averages: sums that start at zero, and how much of that start is left.
+
+    Example:
+      >>> import rlx
+      >>> initial_state, _ = rlx.create_ema(0.9)
+      >>> sorted(initial_state(1.0))
+      ['decay_product', 'mu', 'nu']
+    """
+
+    mu: PyTree  # average of each leaf, biased towards zero
+    nu: PyTree  # average of each leaf's square, biased towards zero
+    decay_product: Any  # decay to the power of the number of updates
+
+    def debiased_moments(self) -> EmaMoments:
+        """Mean and variance of each leaf, without the bias towards the start; zeros before the first update."""
+        weight = 1 - self.decay_product
+        safe = jnp.where(weight > 0, weight, 1)
+        mean = jax.tree.map(lambda mu: mu / safe, self.mu)
+        second = jax.tree.map(lambda nu: nu / safe, self.nu)
+        return EmaMoments(mean, jax.tree.map(lambda m, s: jnp.maximum(s - jnp.square(m), 0), mean, second))
+
+
+def create_ema(
+    decay: float = 0.999, pmean_axis_name: Any = None
+) -> tuple[Callable[[PyTree], EmaState], Callable[[PyTree, EmaState], tuple[EmaMoments, EmaState]]]:
+    """Makes functions that track the mean and variance of each leaf of a tree, over its entries and over time.
+
+    μ ← decay μ + (1 - decay) mean(x), ν ← decay ν + (1 - decay) mean(x²), with the bias of their start at zero removed
+    as in "Adam: A Method for Stochastic Optimization", Kingma and Ba 2014 (https://arxiv.org/abs/1412.6980).
+
+    Args:
+      decay: in [0, 1]; the learning rate is 1 - decay.
+      pmean_axis_name: name of an axis of `jax.pmap` or `jax.vmap` to average over too, or None.
+
+    Returns:
+      (initial_state(tree) -> `EmaState`, update(tree, state) -> (`EmaMoments`, new state)); moments have one number for
+      each leaf.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> initial_state, update = rlx.create_ema(0.5)
+      >>> moments, state = update(jnp.array([1.0, 3.0]), initial_state(jnp.zeros(2)))
+      >>> float(moments.mean), float(moments.variance)
+      (2.0, 1.0)
+    """
+
+    as_arrays("create_ema", decay=(decay, Real[Array, "*P", "in [0, 1]"]))
+    # Parts of functions of this module can be pickled, functions made here could not.
+    return _initial_averages, functools.partial(_update_averages, decay, pmean_axis_name)
+
+
+def _initial_averages(template: PyTree) -> EmaState:
+    zeros = jax.tree.map(lambda x: jnp.zeros((), jnp.result_type(x, float)), template)
+    return EmaState(zeros, zeros, jnp.ones(()))
+
+
+def _update_averages(decay: Any, pmean_axis_name: Any, tree: PyTree, state: EmaState) -> tuple[EmaMoments, EmaState]:
+    def averaged(old: Any, x: Any) -> Any:
+        mean = jnp.mean(x)
+        if pmean_axis_name is not None:
+            mean = jax.lax.pmean(mean, pmean_axis_name)
+        return decay * old + (1 - decay) * mean
+
+    mu = jax.tree.map(averaged, state.mu, tree)
+    nu = jax.tree.map(lambda old, x: averaged(old, jnp.square(x)), state.nu, tree)
+    new_state = EmaState(mu, nu, state.decay_product * decay)
+    return new_state.debiased_moments(), new_state
