@@ -91,7 +91,6 @@ FLOORS = {
     "rlx.td": 4,
     "rlx.transformed": 4,
     "rlx.vtrace": 3,
-    "rlx.values": 4,
     "rlx.normalisation": 4,
     "rlx.exploration": 4,
     "rlx.agent_loop": 4,
