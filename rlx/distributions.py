@@ -15,15 +15,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from rlx.core.annotations import Int, Real
+from rlx.core.arguments import as_arrays
 from rlx.core.arrays import pick, scale_down
-from rlx.core.checks import check, check_numbers, require
 from rlx.core.sampling import either, key_and_shape
 from rlx.core.types import Array, ArrayLike
-from rlx.divergences import (
-    categorical_entropy,
-    categorical_kl_divergence,
-    categorical_sample,
-)
+from rlx.divergences import categorical_entropy, categorical_kl_divergence, categorical_sample
+
+_TEMPERATURE = Real[Array, "*T", "in (0, inf]"]
+_ENTROPY_CLIP = Real[Array, "*C", "in [0, inf]"]
 
 
 @jax.tree_util.register_dataclass
@@ -39,15 +39,16 @@ class EpsilonGreedy:
 
     def probs(self, preferences: ArrayLike | None = None, epsilon: ArrayLike | None = None) -> Array:
         """Probabilities [..., A] of actions with preferences [..., A], for instance action values."""
-        preferences = either("epsilon_greedy.probs", "preferences", preferences, self.preferences)
-        (preferences,) = check("epsilon_greedy.probs", preferences=(preferences, "[*E, A]", "real"))
-        epsilon = self.epsilon if epsilon is None else epsilon
-        require("epsilon_greedy", "epsilon", epsilon is not None, None, "a number, when made or when called")
-        check_numbers("epsilon_greedy", epsilon=(epsilon, "[0, 1]"))
-        epsilon = jnp.asarray(epsilon, preferences.dtype)
-        best = (preferences == jnp.max(preferences, axis=-1, keepdims=True)).astype(preferences.dtype)
-        best = best / jnp.sum(best, axis=-1, keepdims=True)
-        return (1 - epsilon) * best + epsilon / preferences.shape[-1]
+        name = "epsilon_greedy.probs"
+        q, epsilon = as_arrays(
+            name,
+            preferences=(either(name, "preferences", preferences, self.preferences), Real[Array, "*E A"]),
+            epsilon=(either(name, "epsilon", epsilon, self.epsilon), Real[Array, "*P", "in [0, 1]"]),
+        )
+        epsilon = epsilon.astype(q.dtype)
+        best = (q == jnp.max(q, axis=-1, keepdims=True)).astype(q.dtype)
+        greedy = best / jnp.sum(best, axis=-1, keepdims=True)
+        return (1 - epsilon) * greedy + epsilon / q.shape[-1]
 
     def sample(
         self,
@@ -61,7 +62,7 @@ class EpsilonGreedy:
         """Actions, integers [*sample_shape, ...]; `seed` is another name of `key`."""
         key, shape = key_and_shape("epsilon_greedy.sample", key, seed, sample_shape)
         probs = self.probs(preferences, epsilon)
-        return categorical_sample(key, jnp.broadcast_to(probs, shape + probs.shape))
+        return categorical_sample.kernel(key, jnp.broadcast_to(probs, shape + probs.shape))
 
     def logprob(
         self, sample: ArrayLike, preferences: ArrayLike | None = None, epsilon: ArrayLike | None = None
@@ -129,12 +130,18 @@ class Softmax:
         entropy = categorical_entropy(jax.nn.log_softmax(scaled))
         if self.entropy_clip is None:
             return entropy
-        check_numbers("softmax.entropy", entropy_clip=(self.entropy_clip, "[0, inf]"))
-        return jnp.minimum(entropy, self.entropy_clip * jnp.log(jnp.asarray(scaled.shape[-1], scaled.dtype)))
+        (entropy_clip,) = as_arrays("softmax.entropy", entropy_clip=(self.entropy_clip, _ENTROPY_CLIP))
+        return jnp.minimum(entropy, entropy_clip * jnp.log(jnp.asarray(scaled.shape[-1], scaled.dtype)))
 
     def kl(self, p_logits: ArrayLike, q_logits: ArrayLike) -> Array:
         """Kullback-Leibler divergences [...] between the policies of two logits."""
-        return categorical_kl_divergence(p_logits, q_logits, self.temperature)
+        p_logits, q_logits, temperature = as_arrays(
+            "softmax.kl",
+            p_logits=(p_logits, Real[Array, "*#E A"]),
+            q_logits=(q_logits, Real[Array, "*#E A"]),
+            temperature=(self.temperature, _TEMPERATURE),
+        )
+        return categorical_kl_divergence.kernel(p_logits, q_logits, temperature)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -143,16 +150,19 @@ class Softmax:
 
     def _scaled(self, method: str, logits: ArrayLike | None) -> Array:
         function = f"softmax.{method}"
-        (logits,) = check(function, logits=(either(function, "logits", logits, self.logits), "[*E, A]", "real"))
-        check_numbers(function, temperature=(self.temperature, "(0, inf]"))
-        return scale_down(logits, jnp.asarray(self.temperature, logits.dtype))
+        logits, temperature = as_arrays(
+            function,
+            logits=(either(function, "logits", logits, self.logits), Real[Array, "*E A"]),
+            temperature=(self.temperature, _TEMPERATURE),
+        )
+        return scale_down(logits, temperature.astype(logits.dtype))
 
 
 def greedy(preferences: ArrayLike | None = None) -> EpsilonGreedy:
     """The policy that takes the best action; actions that tie for the best are equally likely.
 
     Args:
-      preferences: numbers [..., A]; may be left out here and given to each method instead.
+      preferences: values of the actions; may be left out here and given to each method instead.
 
     Returns:
       A distribution with methods `sample(key, preferences)`, `probs(preferences)`, `logprob(sample, preferences)`,
@@ -172,14 +182,11 @@ def epsilon_greedy(epsilon: ArrayLike | None = None, preferences: ArrayLike | No
 
     Args:
       epsilon: ε in [0, 1], a number or a traced scalar; may be left out here and given to each method instead.
-      preferences: numbers [..., A]; may be left out here and given to each method instead.
+      preferences: values of the actions; may be left out here and given to each method instead.
 
     Returns:
       A distribution with methods `sample(key, preferences, epsilon)`, `probs(preferences, epsilon)`,
       `logprob(sample, preferences, epsilon)`, `entropy(preferences, epsilon)` and `kl`, for preferences [..., A].
-
-    Raises:
-      OptionError: if ε is outside [0, 1].
 
     Example:
       >>> import jax.numpy as jnp
@@ -188,7 +195,7 @@ def epsilon_greedy(epsilon: ArrayLike | None = None, preferences: ArrayLike | No
       [0.25, 0.75]
     """
     if epsilon is not None:
-        check_numbers("epsilon_greedy", epsilon=(epsilon, "[0, 1]"))
+        as_arrays("epsilon_greedy", epsilon=(epsilon, Real[Array, "*P", "in [0, 1]"]))
     return EpsilonGreedy(epsilon, preferences)
 
 
@@ -197,14 +204,11 @@ def softmax(temperature: ArrayLike = 1.0, logits: ArrayLike | None = None) -> So
 
     Args:
       temperature: positive number; lower is greedier, and the limit of 0 is `rlx.greedy()`.
-      logits: floats [..., A]; may be left out here and given to each method instead.
+      logits: unnormalised log-probabilities; may be left out here and given to each method instead.
 
     Returns:
       A distribution with methods `sample(key, logits)`, `probs(logits)`, `logprob(sample, logits)`,
       `entropy(logits)` and `kl(p_logits, q_logits)`, for logits [..., A].
-
-    Raises:
-      OptionError: if the temperature is not positive.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -215,7 +219,7 @@ def softmax(temperature: ArrayLike = 1.0, logits: ArrayLike | None = None) -> So
       >>> rlx.constant_policy_targets(policy, jax.random.key(0), num_samples=3).actions.shape
       (3,)
     """
-    check_numbers("softmax", temperature=(temperature, "(0, inf]"))
+    as_arrays("softmax", temperature=(temperature, _TEMPERATURE))
     return Softmax(temperature, None, logits)
 
 
@@ -229,13 +233,10 @@ def clipped_entropy_softmax(
     Args:
       temperature: positive number that divides the logits.
       entropy_clip: fraction of the largest entropy, at least 0; 1 does not clip.
-      logits: floats [..., A]; may be left out here and given to each method instead.
+      logits: unnormalised log-probabilities; may be left out here and given to each method instead.
 
     Returns:
       A distribution with the methods of `rlx.softmax`.
-
-    Raises:
-      OptionError: if the temperature is not positive, or the fraction negative.
 
     Example:
       >>> import jax.numpy as jnp
@@ -244,14 +245,13 @@ def clipped_entropy_softmax(
       >>> bool(policy.entropy(jnp.zeros(4)) == 0.5 * jnp.log(4.0))
       True
     """
-    check_numbers(
-        "clipped_entropy_softmax", temperature=(temperature, "(0, inf]"), entropy_clip=(entropy_clip, "[0, inf]")
-    )
+    settings = {"temperature": (temperature, _TEMPERATURE), "entropy_clip": (entropy_clip, _ENTROPY_CLIP)}
+    as_arrays("clipped_entropy_softmax", **settings)
     return Softmax(temperature, entropy_clip, logits)
 
 
 def _picked(function: str, sample: ArrayLike, of_actions: Array) -> Array:
     """The entries [...] of the actions `sample` in [..., A]."""
-    (sample,) = check(f"{function}.logprob", sample=(sample, "[*S]", "int"))
+    (sample,) = as_arrays(f"{function}.logprob", sample=(sample, Int[Array, "*S"]))
     shape = jnp.broadcast_shapes(sample.shape, of_actions.shape[:-1])
     return pick(jnp.broadcast_to(of_actions, shape + of_actions.shape[-1:]), jnp.broadcast_to(sample, shape))

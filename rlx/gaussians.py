@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlx.core.checks import check, check_ascending, check_broadcast, check_numbers, known, require
+from rlx.core.annotations import Float, Real
+from rlx.core.arguments import as_arrays, known, require, require_ascending
 from rlx.core.sampling import either, key_and_shape
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import multivariate_normal_kl_divergence
 
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
+_LIKE_MU = "*#E D", "*#E 1", ""  # the shapes of standard deviations
 
 
 @jax.tree_util.register_dataclass
@@ -52,8 +54,11 @@ class DiagonalGaussian:
         """Log-densities [...] of the actions `sample` [..., D]."""
         mu, sigma = self._parameters("logprob", mu, sigma)
         return _normal_logprob(
-            *check_broadcast(
-                "gaussian_diagonal.logprob", sample=(sample, "real"), mu=(mu, "float"), sigma=(sigma, "float")
+            *as_arrays(
+                "gaussian_diagonal.logprob",
+                sample=(sample, Real[Array, "*#E"]),
+                mu=(mu, Float[Array, "*#E"]),
+                sigma=(sigma, Float[Array, "*#E"]),
             )
         )
 
@@ -69,13 +74,20 @@ class DiagonalGaussian:
     def kl_to_standard_normal(self, mu: ArrayLike | None = None, sigma: ArrayLike | None = None) -> Array:
         """Kullback-Leibler divergences [...] to a Gaussian of mean 0 and standard deviation 1."""
         mu, sigma = self._parameters("kl_to_standard_normal", mu, sigma)
-        return multivariate_normal_kl_divergence(mu, sigma, jnp.zeros_like(mu), jnp.ones_like(sigma))
+        return multivariate_normal_kl_divergence.kernel(mu, sigma, jnp.zeros_like(mu), jnp.ones_like(sigma))
 
     def kl(self, mu_0: ArrayLike, sigma_0: ArrayLike | None, mu_1: ArrayLike, sigma_1: ArrayLike | None) -> Array:
         """Kullback-Leibler divergences [...] between two such Gaussians."""
         mu_0, sigma_0 = self._parameters("kl", mu_0, sigma_0)
         mu_1, sigma_1 = self._parameters("kl", mu_1, sigma_1)
-        return multivariate_normal_kl_divergence(mu_0, sigma_0, mu_1, sigma_1)
+        mu_0, sigma_0, mu_1, sigma_1 = as_arrays(
+            "gaussian_diagonal.kl",
+            mu_0=(mu_0, Float[Array, "*#E D"]),
+            sigma_0=(sigma_0, Real[Array, *_LIKE_MU]),
+            mu_1=(mu_1, Float[Array, "*#E D"]),
+            sigma_1=(sigma_1, Real[Array, *_LIKE_MU]),
+        )
+        return multivariate_normal_kl_divergence.kernel(mu_0, sigma_0, mu_1, sigma_1)
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -87,9 +99,11 @@ class DiagonalGaussian:
         function = f"gaussian_diagonal.{method}"
         mu = either(function, "mu", mu, self.mu)
         sigma = self.sigma if sigma is None else sigma
-        require(function, "sigma", sigma is not None, None, "standard deviations, when made or when called")
-        check(function, mu=(mu, "[*E, D]", "float"))
-        mu, sigma = check_broadcast(function, mu=(mu, "float"), sigma=(sigma, "real in [0, inf) if []"))
+        expected = "standard deviations, when made or when called"
+        require(sigma is not None, "sigma", None, expected, function)
+        mu, sigma = as_arrays(
+            function, mu=(mu, Float[Array, "*#E D"]), sigma=(sigma, Real[Array, *_LIKE_MU, "in [0, inf) if scalar"])
+        )
         return mu, sigma
 
 
@@ -143,8 +157,11 @@ class SquashedGaussian:
     ) -> Array:
         """Log-densities [...] of the actions `sample` [..., D]; an action on its bound counts as just inside."""
         mu, sigma = self._gaussian("logprob", mu, sigma)
-        sample, mu, sigma = check_broadcast(
-            "squashed_gaussian.logprob", sample=(sample, "real"), mu=(mu, "float"), sigma=(sigma, "float")
+        sample, mu, sigma = as_arrays(
+            "squashed_gaussian.logprob",
+            sample=(sample, Real[Array, "*#E"]),
+            mu=(mu, Float[Array, "*#E"]),
+            sigma=(sigma, Float[Array, "*#E"]),
         )
         low, half_range = self._bounds("logprob", sample, action_spec)
         limit = 1 - jnp.finfo(sample.dtype).epsneg
@@ -175,8 +192,7 @@ class SquashedGaussian:
     def _gaussian(self, method: str, mu: ArrayLike | None, sigma: ArrayLike | None) -> tuple[Array, Array]:
         function = f"squashed_gaussian.{method}"
         mu, sigma = either(function, "mu", mu, self.mu), either(function, "sigma", sigma, self.sigma)
-        check(function, mu=(mu, "[*E, D]", "float"))
-        mu, sigma = check_broadcast(function, mu=(mu, "float"), sigma=(sigma, "float"))
+        mu, sigma = as_arrays(function, mu=(mu, Float[Array, "*#E D"]), sigma=(sigma, Float[Array, *_LIKE_MU]))
         log_sigma = self.sigma_min + 0.5 * (self.sigma_max - self.sigma_min) * (jnp.tanh(sigma) + 1)
         return jnp.tanh(mu), jnp.exp(log_sigma)
 
@@ -185,12 +201,15 @@ class SquashedGaussian:
         spec = either(function, "action_spec", action_spec, self.action_spec)
         for name, bound in ("minimum", known(spec.minimum)), ("maximum", known(spec.maximum)):
             finite = bound is None or np.all(np.isfinite(bound))
-            require(function, f"action_spec.{name}", bool(finite), bound, "finite numbers")
+            require(bool(finite), f"action_spec.{name}", bound, "finite numbers", function)
         bounds = {"action_spec.minimum": spec.minimum, "action_spec.maximum": spec.maximum}
-        check_ascending(function, strictly=False, **bounds)
+        require_ascending(strictly=False, function=function, **bounds)
         low, high = (jnp.asarray(bound, like.dtype) for bound in bounds.values())
-        _, low, high = check_broadcast(
-            function, action=(like, "float"), minimum=(low, "float"), maximum=(high, "float")
+        _, low, high = as_arrays(
+            function,
+            action=(like, Float[Array, "*#E"]),
+            minimum=(low, Float[Array, "*#E"]),
+            maximum=(high, Float[Array, "*#E"]),
         )
         return low, 0.5 * (high - low)
 
@@ -207,9 +226,6 @@ def gaussian_diagonal(sigma: ArrayLike | None = None, mu: ArrayLike | None = Non
       `entropy(mu, sigma)`, `kl_to_standard_normal(mu, sigma)` and `kl(mu_0, sigma_0, mu_1, sigma_1)`, for means
       [..., D]; the last axis is one event.
 
-    Raises:
-      OptionError: if a standard deviation is negative.
-
     Example:
       >>> import jax.numpy as jnp
       >>> import rlx
@@ -217,7 +233,7 @@ def gaussian_diagonal(sigma: ArrayLike | None = None, mu: ArrayLike | None = Non
       -0.9189
     """
     if sigma is not None:
-        check_numbers("gaussian_diagonal", sigma=(sigma, "[0, inf)"))
+        as_arrays("gaussian_diagonal", sigma=(sigma, Real[Array, "*S", "in [0, inf)"]))
     return DiagonalGaussian(sigma, mu)
 
 
@@ -246,9 +262,6 @@ def squashed_gaussian(
       `kl_to_standard_normal(mu, sigma)` and `kl(mu_0, sigma_0, mu_1, sigma_1)`, for network outputs [..., D].
       `action_spec` has the attributes `minimum` and `maximum`.
 
-    Raises:
-      OptionError: if bounds are not in order.
-
     Example:
       >>> import types
       >>> import jax, jax.numpy as jnp
@@ -258,9 +271,13 @@ def squashed_gaussian(
       >>> bool(abs(action[0]) <= 2.0)
       True
     """
-    finite = "(-inf, inf)"
-    check_numbers("squashed_gaussian", sigma_min=(sigma_min, finite), sigma_max=(sigma_max, finite))
-    check_ascending("squashed_gaussian", strictly=False, sigma_min=sigma_min, sigma_max=sigma_max)
+    name = "squashed_gaussian"
+    as_arrays(
+        name,
+        sigma_min=(sigma_min, Real[Array, "*L", "in (-inf, inf)"]),
+        sigma_max=(sigma_max, Real[Array, "*H", "in (-inf, inf)"]),
+    )
+    require_ascending(strictly=False, function=name, sigma_min=sigma_min, sigma_max=sigma_max)
     bounds = None if action_spec is None else _Bounds(action_spec.minimum, action_spec.maximum)
     return SquashedGaussian(sigma_min, sigma_max, mu, sigma, bounds)
 

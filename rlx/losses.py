@@ -1,133 +1,116 @@
 """Elementary losses of predictions against targets, and gradient clipping."""
 
-import inspect
-
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arrays import weigh
-from rlx.core.checks import check, check_ascending, check_broadcast
-from rlx.core.types import Array, ArrayLike
+from rlx.core.annotations import Float, Number, Real
+from rlx.core.arguments import require_ascending
+from rlx.core.masking import weigh
+from rlx.core.operator import operator
+from rlx.core.types import Array
 
 
-def l2_loss(predictions: ArrayLike, targets: ArrayLike | None = None) -> Array:
+@operator()
+def l2_loss(predictions: Float[Array, "*#E"], targets: Float[Array, "*#E"] | None = None) -> Float[Array, "*E"]:
     """Half the squared error, entry by entry: ½ (predictions - targets)².
 
     Args:
-      predictions: floats of any shape.
-      targets: floats that broadcast against `predictions`; zeros if not given.
+      predictions: what is predicted, or errors.
+      targets: what it should be; zeros if not given.
 
     Returns:
-      Float array of the broadcast shape.
-
-    Raises:
-      ArgumentError: if an argument is not floating point, or the shapes do not broadcast.
+      The losses.
 
     Example:
       >>> import rlx
       >>> float(rlx.l2_loss(3.0, 1.0))
       2.0
     """
-    if targets is None:
-        (predictions,) = check("l2_loss", predictions=(predictions, "[*P]", "float"))
-        return 0.5 * jnp.square(predictions)
-    predictions, targets = check_broadcast("l2_loss", predictions=(predictions, "float"), targets=(targets, "float"))
-    return 0.5 * jnp.square(predictions - targets)
+    error = predictions if targets is None else predictions - targets
+    return 0.5 * jnp.square(error)
 
 
-def expectile_loss(predictions: ArrayLike, targets: ArrayLike, expectile: ArrayLike) -> Array:
+@operator()
+def expectile_loss(
+    predictions: Real[Array, "*#E"], targets: Real[Array, "*#E"], expectile: Real[Array, "*#E", "in [0, 1]"]
+) -> Float[Array, "*E"]:
     """Asymmetric squared error whose minimiser is an expectile: |τ - 1{u < 0}| u² with u = targets - predictions.
 
     From "Statistics and Samples in Distributional Reinforcement Learning", Rowland et al. 2019
     (https://arxiv.org/abs/1902.08102). At τ = ½ it is `l2_loss`.
 
     Args:
-      predictions: floats of any shape.
-      targets: floats that broadcast against `predictions`.
-      expectile: τ, float that broadcasts, in [0, 1].
+      predictions: what is predicted.
+      targets: what it should be.
+      expectile: τ in [0, 1].
 
     Returns:
-      Float array of the broadcast shape.
-
-    Raises:
-      ArgumentError: if an argument is not floating point, or the shapes do not broadcast.
+      The losses.
 
     Example:
       >>> import rlx
       >>> round(float(rlx.expectile_loss(0.0, 2.0, 0.25)), 6)
       1.0
     """
-    predictions, targets, expectile = check_broadcast(
-        "expectile_loss",
-        predictions=(predictions, "real"),
-        targets=(targets, "real"),
-        expectile=(expectile, "real in [0, 1]"),
-    )
     error = targets - predictions
     return jnp.abs(expectile - (error < 0)) * jnp.square(error)
 
 
-def likelihood(predictions: ArrayLike, targets: ArrayLike) -> Array:
+@operator()
+def likelihood(predictions: Float[Array, "*#E"], targets: Float[Array, "*#E"]) -> Float[Array, "*E"]:
     """Likelihood of binary targets under predicted probabilities: pᵗ (1 - p)¹⁻ᵗ, entry by entry.
 
     Args:
-      predictions: p, floats in [0, 1] of any shape.
-      targets: t, floats in [0, 1] that broadcast against `predictions`.
+      predictions: p in [0, 1].
+      targets: t in [0, 1].
 
     Returns:
-      Float array of the broadcast shape.
-
-    Raises:
-      ArgumentError: if an argument is not floating point, or the shapes do not broadcast.
+      The likelihoods.
 
     Example:
       >>> import rlx
       >>> float(rlx.likelihood(0.75, 1.0))
       0.75
     """
-    predictions, targets = check_broadcast("likelihood", predictions=(predictions, "float"), targets=(targets, "float"))
     return _power(predictions, targets) * _power(1.0 - predictions, 1.0 - targets)
 
 
-def log_loss(predictions: ArrayLike, targets: ArrayLike) -> Array:
+@operator()
+def log_loss(predictions: Float[Array, "*#E"], targets: Float[Array, "*#E"]) -> Float[Array, "*E"]:
     """Negative log-likelihood of binary targets: -(t log p + (1 - t) log(1 - p)), entry by entry.
 
     Where t is 0 or 1 the term that it switches off is dropped, so a certain and right prediction costs 0 and has a
     finite gradient.
 
     Args:
-      predictions: p, floats in [0, 1] of any shape.
-      targets: t, floats in [0, 1] that broadcast against `predictions`.
+      predictions: p in [0, 1].
+      targets: t in [0, 1].
 
     Returns:
-      Float array of the broadcast shape.
-
-    Raises:
-      ArgumentError: if an argument is not floating point, or the shapes do not broadcast.
+      The losses.
 
     Example:
       >>> import rlx
       >>> round(float(rlx.log_loss(0.5, 1.0)), 4)
       0.6931
     """
-    predictions, targets = check_broadcast("log_loss", predictions=(predictions, "float"), targets=(targets, "float"))
     return -_times_log(targets, predictions) - _times_log(1.0 - targets, 1.0 - predictions)
 
 
-def huber_loss(x: ArrayLike, delta: ArrayLike = 1.0) -> Array:
+@operator()
+def huber_loss(
+    x: Float[Array, "*#E"], delta: Real[Array | float, "*#E", "", "in [0, inf]"] = 1.0
+) -> Float[Array, "*E"]:
     """Quadratic near zero and linear beyond `delta`: ½ x² where |x| ≤ δ, else δ (|x| - ½ δ).
 
     From "Robust Estimation of a Location Parameter", Huber 1964. Its gradient is x clipped to [-δ, δ].
 
     Args:
-      x: floats of any shape, usually errors.
-      delta: δ ≥ 0, float that broadcasts against `x`.
+      x: usually errors.
+      delta: δ ≥ 0.
 
     Returns:
-      Float array of the broadcast shape.
-
-    Raises:
-      ArgumentError: if `x` is not floating point, or the shapes do not broadcast.
+      The losses.
 
     Example:
       >>> import jax.numpy as jnp
@@ -135,26 +118,25 @@ def huber_loss(x: ArrayLike, delta: ArrayLike = 1.0) -> Array:
       >>> rlx.huber_loss(jnp.array([0.5, -3.0]), 1.0).tolist()
       [0.125, 2.5]
     """
-    x, delta = check_broadcast("huber_loss", x=(x, "float"), delta=(delta, "real in [0, inf]"))
     size = jnp.abs(x)
     quadratic = jnp.minimum(size, delta)
     # Of no limit, an infinite δ, there is no linear part.
     return 0.5 * jnp.square(quadratic) + weigh(jnp.where(size < delta, 0, delta), size - quadratic)
 
 
-def clip_gradient(x: ArrayLike, gradient_min: ArrayLike, gradient_max: ArrayLike) -> Array:
+@operator()
+def clip_gradient(
+    x: Float[Array, "*#E"], gradient_min: Number[Array, "*#E"], gradient_max: Number[Array, "*#E"]
+) -> Float[Array, "*E"]:
     """The identity, whose gradient is clipped to [gradient_min, gradient_max] on the way back.
 
     Args:
-      x: floats of any shape.
+      x: what is handed on.
       gradient_min: lower bound of each entry of the gradient.
       gradient_max: upper bound of each entry of the gradient, at least `gradient_min`.
 
     Returns:
       `x`.
-
-    Raises:
-      ArgumentError: if `x` is not floating point, or the shapes do not broadcast.
 
     Example:
       >>> import jax
@@ -162,20 +144,8 @@ def clip_gradient(x: ArrayLike, gradient_min: ArrayLike, gradient_max: ArrayLike
       >>> float(jax.grad(lambda x: 10.0 * rlx.clip_gradient(x, -1.0, 1.0))(2.0))
       1.0
     """
-    x, low, high = check_broadcast(
-        "clip_gradient", x=(x, "float"), gradient_min=(gradient_min, "real"), gradient_max=(gradient_max, "real")
-    )
-    check_ascending("clip_gradient", strictly=False, gradient_min=gradient_min, gradient_max=gradient_max)
-    return _clip_gradient(x, low, high)
-
-
-# RLax's is a `jax.custom_vjp`, whose signature reads like this; code that compares signatures finds the same.
-clip_gradient.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess]
-    [
-        inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
-        inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
-    ]
-)
+    require_ascending(strictly=False, gradient_min=gradient_min, gradient_max=gradient_max)
+    return _clip_gradient(x, gradient_min.astype(x.dtype), gradient_max.astype(x.dtype))
 
 
 @jax.custom_vjp

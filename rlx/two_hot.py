@@ -1,49 +1,49 @@
 """Values as probabilities over a row of bins: two-hot encodings and the pairs built on them."""
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from rlx.core.checks import check, check_ascending, check_numbers, known, require, whole_number
+from rlx.core.annotations import Float, Real
+from rlx.core.arguments import as_arrays, known, require, require_ascending, whole
+from rlx.core.operator import operator
 from rlx.core.types import Array, ArrayLike
-from rlx.value_transforms import TxPair, check_pair, compose_tx
+from rlx.value_transforms import SIGNED_LOGP1_PAIR, TxPair, compose_tx, require_pair
 
 # Values between two bins share their mass in proportion to distance / (bin width + guard), as RLax's do, so that the
 # projections of both agree to the last digit.
 _WIDTH_GUARD = 1e-5
+_END = Real[Array, "*P", "in (-inf, inf)"]
 
 
-def check_bins(function: str, min_value: Any, max_value: Any, num_bins: Any, least: int) -> int:
-    """Checks the bins of a pair: finite ends in ascending order, and a number of bins, which is returned."""
-    check_numbers(function, min_value=(min_value, "(-inf, inf)"), max_value=(max_value, "(-inf, inf)"))
-    check_ascending(function, min_value=min_value, max_value=max_value)
-    return whole_number(function, "num_bins", num_bins, f"at least {least}", least)
-
-
-def transform_to_2hot(scalar: ArrayLike, min_value: float, max_value: float, num_bins: int) -> Array:
+@operator()
+def transform_to_2hot(
+    scalar: Real[Array, "*E"],
+    min_value: Real[Array | float, "", "in (-inf, inf)"],
+    max_value: Real[Array | float, "", "in (-inf, inf)"],
+    num_bins: Annotated[int, "at least 2"],
+) -> Float[Array, "*E {num_bins}"]:
     """Spreads values over the two nearest of a row of evenly spaced bins, so that their mean is the value.
 
     Args:
-      scalar: numbers [...]; clipped to [min_value, max_value].
+      scalar: values, clipped to [min_value, max_value].
       min_value: position of the first bin.
       max_value: position of the last bin, more than `min_value`.
       num_bins: number of bins, at least 2.
 
     Returns:
-      Probabilities [..., num_bins].
-
-    Raises:
-      ArgumentError: if `scalar` is not an array of numbers, the ends are not in order, or there are fewer than 2 bins.
+      Probabilities of the bins, along a new last axis.
 
     Example:
       >>> import rlx
       >>> [round(p, 3) for p in rlx.transform_to_2hot(0.25, 0.0, 2.0, 3).tolist()]
       [0.75, 0.25, 0.0]
     """
-    (scalar,) = check("transform_to_2hot", scalar=(scalar, "[*E]", "real"))
-    num_bins = check_bins("transform_to_2hot", min_value, max_value, num_bins, 2)
+    require_bins(min_value, max_value, num_bins, 2)
     wide = scalar.astype(jnp.promote_types(scalar.dtype, jnp.float32))  # half precision would blur the position
     width = (max_value - min_value) / (num_bins - 1)
     position = (jnp.clip(wide, min_value, max_value) - min_value) / width
@@ -52,21 +52,23 @@ def transform_to_2hot(scalar: ArrayLike, min_value: float, max_value: float, num
     return _two_hot(low, high, weight_low, num_bins).astype(scalar.dtype)
 
 
-def transform_from_2hot(probs: ArrayLike, min_value: float, max_value: float, num_bins: int) -> Array:
+@operator()
+def transform_from_2hot(
+    probs: Real[Array, "*E {num_bins}"],
+    min_value: Real[Array | float, "", "in (-inf, inf)"],
+    max_value: Real[Array | float, "", "in (-inf, inf)"],
+    num_bins: Annotated[int, "at least 1"],
+) -> Float[Array, "*E"]:
     """The mean of probabilities over evenly spaced bins: Σ_i p_i (min_value + i · width).
 
     Args:
-      probs: numbers [..., num_bins].
+      probs: probabilities of the bins.
       min_value: position of the first bin.
       max_value: position of the last bin, more than `min_value`.
       num_bins: number of bins.
 
     Returns:
-      Floats [...]; of a single vector [num_bins] as of a row of one, [1], which is what RLax does.
-
-    Raises:
-      ArgumentError: if the last axis of `probs` is not of length `num_bins`, `probs` is not numbers, or the ends are
-        not in order.
+      The means; of a single vector [num_bins] as of a row of one, [1], which is what RLax does.
 
     Example:
       >>> import jax.numpy as jnp
@@ -74,8 +76,7 @@ def transform_from_2hot(probs: ArrayLike, min_value: float, max_value: float, nu
       >>> rlx.transform_from_2hot(jnp.array([[0.75, 0.25, 0.0]]), 0.0, 2.0, 3).tolist()
       [0.25]
     """
-    num_bins = check_bins("transform_from_2hot", min_value, max_value, num_bins, 1)
-    (probs,) = check("transform_from_2hot", probs=(probs, f"[*E, {num_bins}]", "real"))
+    require_bins(min_value, max_value, num_bins, 1)
     return jnp.atleast_1d(_mean(probs, _bins(min_value, max_value, num_bins, probs)))
 
 
@@ -89,9 +90,6 @@ def twohot_pair(min_value: float, max_value: float, num_bins: int) -> TxPair:
 
     Returns:
       A pair between values [...] and probabilities [..., num_bins]; a single vector of probabilities gives [1].
-
-    Raises:
-      OptionError: if the ends are not in order, or there are fewer than 2 bins.
 
     Example:
       >>> import jax.numpy as jnp
@@ -118,9 +116,6 @@ def muzero_pair(min_value: float, max_value: float, num_bins: int, tx: TxPair) -
     Returns:
       A pair between values [...] and probabilities [..., num_bins]; a single vector of probabilities gives [1].
 
-    Raises:
-      OptionError: if the ends are not in order, or there are fewer than 2 bins.
-
     Example:
       >>> import jax.numpy as jnp
       >>> import rlx
@@ -128,7 +123,7 @@ def muzero_pair(min_value: float, max_value: float, num_bins: int, tx: TxPair) -
       >>> [round(x, 2) for x in pair.apply_inv(pair.apply(jnp.array([3.0]))).tolist()]
       [3.0]
     """
-    check_pair("muzero_pair", tx, "tx")
+    require_pair(tx, "tx", "muzero_pair")
     return compose_tx(tx, _two_hot_pair("muzero_pair", min_value, max_value, num_bins))
 
 
@@ -147,9 +142,6 @@ def unbiased_transform_pair(min_value: float, max_value: float, num_bins: int, t
       A pair between values [...] and probabilities [..., num_bins]. A single value counts as a row of one, so it gives
       [1, num_bins], and a single vector of probabilities gives [1].
 
-    Raises:
-      OptionError: if the ends are not in order, or there are fewer than 2 bins.
-
     Example:
       >>> import rlx
       >>> pair = rlx.unbiased_transform_pair(-5.0, 5.0, 11, rlx.SIGNED_HYPERBOLIC_PAIR)
@@ -158,17 +150,137 @@ def unbiased_transform_pair(min_value: float, max_value: float, num_bins: int, t
     """
     name = "unbiased_transform_pair"
     num_bins = check_bins(name, min_value, max_value, num_bins, 2)
-    check_pair(name, tx, "tx")
+    require_pair(tx, "tx", name)
     with jax.ensure_compile_time_eval():
         bins = known(tx.apply_inv(jnp.linspace(min_value, max_value, num_bins)))
     if bins is not None:
-        require(name, "tx", bool((bins[1:] >= bins[:-1]).all()), tx, "a pair whose inverse keeps the bins in order")
-    ends_and_tx = min_value, max_value, num_bins, tx
-    return TxPair(functools.partial(_to_unbiased, *ends_and_tx), functools.partial(_from_unbiased, *ends_and_tx))
+        in_order = bool((bins[1:] >= bins[:-1]).all())
+        require(in_order, "tx", tx, "a pair whose inverse keeps the bins in order", name)
+    squashed = min_value, max_value, num_bins, tx
+    apply, apply_inv = functools.partial(_to_unbiased, *squashed), functools.partial(_from_unbiased, *squashed)
+    return binned_pair(name, num_bins, apply, apply_inv)
 
 
-def _to_unbiased(min_value: float, max_value: float, num_bins: int, tx: TxPair, x: ArrayLike) -> Array:
-    (x,) = check("unbiased_transform_pair.apply", x=(x, "[*E]", "real"))
+def symlog_twohot_pair(min_value: float = -20.0, max_value: float = 20.0, num_bins: int = 255) -> TxPair:
+    """Squash a value with symlog, then spread it over the two nearest of evenly spaced bins.
+
+    `apply` is twohot(symlog(x)), symlog(x) = sign(x) log(|x| + 1), and `apply_inv` symexp(Σ_i p_i b_i): the mean is
+    taken of squashed values. From the first version of "Mastering Diverse Domains through World Models", Hafner et al.
+    2023 (https://arxiv.org/abs/2301.04104v1), DreamerV3.
+
+    Args:
+      min_value: position of the first bin, squashed.
+      max_value: position of the last bin, squashed, more than `min_value`.
+      num_bins: number of bins, at least 2.
+
+    Returns:
+      A pair between values [...] and probabilities [..., num_bins].
+
+    Example:
+      >>> import rlx
+      >>> pair = rlx.symlog_twohot_pair()
+      >>> round(float(pair.apply_inv(pair.apply(1000.0))), 0)
+      1000.0
+    """
+    check_bins("symlog_twohot_pair", min_value, max_value, num_bins, 2)
+    return one_by_one(muzero_pair(min_value, max_value, num_bins, SIGNED_LOGP1_PAIR))
+
+
+def symexp_twohot_pair(min_value: float = -20.0, max_value: float = 20.0, num_bins: int = 255) -> TxPair:
+    """Spread a value over the two nearest of bins that are spaced exponentially: b_i = symexp(min + i · width).
+
+    Unlike in `rlx.symlog_twohot_pair` the mean is taken of the values themselves, Σ_i p_i b_i, so averages of targets
+    are learnt without bias. Bins of opposite sign are summed in pairs, so that a uniform prediction over symmetric bins
+    gives 0 although single bins reach 5·10⁸. From "Mastering Diverse Domains through World Models", Hafner et al. 2023
+    (https://arxiv.org/abs/2301.04104), DreamerV3, which uses these 255 bins for rewards and values.
+
+    Args:
+      min_value: position of the first bin, before symexp.
+      max_value: position of the last bin, before symexp, more than `min_value`.
+      num_bins: number of bins, at least 2.
+
+    Returns:
+      A pair between values [...] and probabilities [..., num_bins].
+
+    Example:
+      >>> import rlx
+      >>> pair = rlx.symexp_twohot_pair()
+      >>> round(float(pair.apply_inv(pair.apply(1000.0))), 0)
+      1000.0
+    """
+    num_bins = check_bins("symexp_twohot_pair", min_value, max_value, num_bins, 2)
+    apply = one_by_one(unbiased_transform_pair(min_value, max_value, num_bins, SIGNED_LOGP1_PAIR)).apply
+    apply_inv = functools.partial(_mean_of_symexp_bins, min_value, max_value, num_bins)
+    return binned_pair("symexp_twohot_pair", num_bins, apply, apply_inv)
+
+
+def require_bins(min_value: Any, max_value: Any, num_bins: int, least: int, function: str = "") -> None:
+    """Requires ends in ascending order, and enough bins."""
+    require_ascending(function=function, min_value=min_value, max_value=max_value)
+    require(num_bins >= least, "num_bins", num_bins, f"at least {least}", function)
+
+
+def check_bins(function: str, min_value: Any, max_value: Any, num_bins: Any, least: int) -> int:
+    """Checks the bins of a pair: finite ends in ascending order, and a number of bins, which is returned."""
+    as_arrays(function, min_value=(min_value, _END), max_value=(max_value, _END))
+    num_bins = whole("num_bins", num_bins, f"at least {least}", function, least)
+    require_bins(min_value, max_value, num_bins, least, function)
+    return num_bins
+
+
+def binned_pair(
+    function: str, num_bins: int, apply: Callable[[Array], Array], apply_inv: Callable[[Array], Array]
+) -> TxPair:
+    """A pair of kernels, which takes whatever can be read as values, or as probabilities of so many bins."""
+    return TxPair(
+        functools.partial(_apply, f"{function}.apply", apply),
+        functools.partial(_apply_inv, f"{function}.apply_inv", num_bins, apply_inv),
+    )
+
+
+def one_by_one(pair: TxPair) -> TxPair:
+    """A pair that maps [] to [K] and back: RLax's treat a single value or vector as a row of one."""
+    return TxPair(functools.partial(_of_one, pair.apply), functools.partial(_of_one, pair.apply_inv))
+
+
+def evenly_spaced(start: Any, stop: Any, num: int) -> np.ndarray | Array:
+    """Evenly spaced numbers, in double precision unless an end is traced."""
+    linspace = jnp.linspace if known(start) is None or known(stop) is None else np.linspace
+    return linspace(start, stop, num)
+
+
+def balanced_mean(probs: Array, bins: np.ndarray | Array) -> Array:
+    """Σ_i p_i b_i, where the first term is added to the last, the second to the last but one, and so on.
+
+    Large terms of opposite sign then cancel before they can swallow small ones.
+    """
+    wide = jnp.promote_types(probs.dtype, jnp.float32)
+    terms = probs.astype(wide) * jnp.asarray(bins, wide).reshape((1,) * (probs.ndim - 1) + bins.shape)
+    half, odd = divmod(terms.shape[-1], 2)
+    pairs = terms[..., :half] + jnp.flip(terms[..., half + odd :], axis=-1)
+    return jnp.sum(jnp.concatenate([pairs, terms[..., half : half + odd]], axis=-1), axis=-1).astype(probs.dtype)
+
+
+def _apply(function: str, kernel: Callable[[Array], Array], scalar: ArrayLike) -> Array:
+    return kernel(*as_arrays(function, scalar=(scalar, Real[Array, "*E"])))
+
+
+def _apply_inv(function: str, num_bins: int, kernel: Callable[[Array], Array], probs: ArrayLike) -> Array:
+    return kernel(*as_arrays(function, probs=(probs, Real[Array, f"*E {num_bins}"])))
+
+
+def _of_one(function: Callable[[Array], Array], x: ArrayLike) -> Array:
+    return function(jnp.asarray(x)[None])[0]
+
+
+def _two_hot_pair(function: str, min_value: float, max_value: float, num_bins: int) -> TxPair:
+    num_bins = check_bins(function, min_value, max_value, num_bins, 2)
+    bins = {"min_value": min_value, "max_value": max_value, "num_bins": num_bins}
+    apply = functools.partial(transform_to_2hot.kernel, **bins)
+    return binned_pair(function, num_bins, apply, functools.partial(transform_from_2hot.kernel, **bins))
+
+
+def _to_unbiased(min_value: float, max_value: float, num_bins: int, tx: TxPair, x: Array) -> Array:
     x = jnp.atleast_1d(x)
     # In half precision neighbouring bins may round to one number.
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
@@ -181,18 +293,17 @@ def _to_unbiased(min_value: float, max_value: float, num_bins: int, tx: TxPair, 
     return _two_hot(low, low + 1, weight_low, num_bins).astype(x.dtype)
 
 
-def _from_unbiased(min_value: float, max_value: float, num_bins: int, tx: TxPair, probs: ArrayLike) -> Array:
-    (probs,) = check("unbiased_transform_pair.apply_inv", probs=(probs, f"[*E, {num_bins}]", "real"))
+def _from_unbiased(min_value: float, max_value: float, num_bins: int, tx: TxPair, probs: Array) -> Array:
     return jnp.atleast_1d(_mean(probs, tx.apply_inv(_bins(min_value, max_value, num_bins, probs))))
 
 
-def _two_hot_pair(function: str, min_value: float, max_value: float, num_bins: int) -> TxPair:
-    num_bins = check_bins(function, min_value, max_value, num_bins, 2)
-    bins = {"min_value": min_value, "max_value": max_value, "num_bins": num_bins}
-    return TxPair(functools.partial(transform_to_2hot, **bins), functools.partial(transform_from_2hot, **bins))
+def _mean_of_symexp_bins(min_value: float, max_value: float, num_bins: int, probs: Array) -> Array:
+    squashed = evenly_spaced(min_value, max_value, num_bins)
+    module = np if isinstance(squashed, np.ndarray) else jnp
+    return balanced_mean(probs, module.sign(squashed) * module.expm1(module.abs(squashed)))
 
 
-def _bins(min_value: float, max_value: float, num_bins: int, like: Array) -> Array:
+def _bins(min_value: Array | float, max_value: Array | float, num_bins: int, like: Array) -> Array:
     return jnp.linspace(min_value, max_value, num_bins, dtype=like.dtype)
 
 

@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rlx.core.checks import check, check_numbers, require
-from rlx.core.types import Array, ArrayLike
+from rlx.core.annotations import Float, Real
+from rlx.core.arguments import require
+from rlx.core.operator import operator
+from rlx.core.types import Array
 
 
 class TxPair(NamedTuple):
@@ -25,147 +27,129 @@ class TxPair(NamedTuple):
     apply_inv: Callable[[Array], Array]
 
 
-def check_pair(function: str, tx_pair: Any, argument: str = "tx_pair") -> None:
+def require_pair(tx_pair: Any, argument: str = "tx_pair", function: str = "") -> None:
     """Raises `OptionError` unless the argument has the two functions of a pair."""
     both = callable(getattr(tx_pair, "apply", None)) and callable(getattr(tx_pair, "apply_inv", None))
-    require(function, argument, both, tx_pair, "a pair of functions, rlx.TxPair(apply, apply_inv)")
+    require(both, argument, tx_pair, "a pair of functions, rlx.TxPair(apply, apply_inv)", function)
 
 
-def identity(x: ArrayLike) -> Array:
+@operator()
+def identity(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
     """The identity: f(x) = x.
 
     Args:
-      x: floats of any shape.
+      x: values.
 
     Returns:
-      Floats of the shape of `x`.
-
-    Raises:
-      ArgumentError: if `x` is not floating point.
+      f(x), entry by entry.
 
     Example:
       >>> import rlx
       >>> float(rlx.identity(2.0))
       2.0
     """
-    (x,) = check("identity", x=(x, "[*E]", "float"))
-    return x
+    return jnp.asarray(x)
 
 
-def sigmoid(x: ArrayLike) -> Array:
+@operator()
+def sigmoid(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
     """The logistic function: f(x) = 1 / (1 + exp(-x)), the inverse of `logit`.
 
     Args:
-      x: floats of any shape.
+      x: values.
 
     Returns:
-      Floats of the shape of `x`.
-
-    Raises:
-      ArgumentError: if `x` is not floating point.
+      f(x), entry by entry.
 
     Example:
       >>> import rlx
       >>> float(rlx.sigmoid(0.0))
       0.5
     """
-    (x,) = check("sigmoid", x=(x, "[*E]", "float"))
     return jax.nn.sigmoid(x)
 
 
-def logit(x: ArrayLike) -> Array:
+@operator()
+def logit(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
     """The log-odds: f(x) = log(x / (1 - x)), the inverse of `sigmoid`.
 
     Args:
-      x: floats in (0, 1), of any shape.
+      x: numbers in (0, 1).
 
     Returns:
-      Floats of the shape of `x`.
-
-    Raises:
-      ArgumentError: if `x` is not floating point.
+      f(x), entry by entry.
 
     Example:
       >>> import rlx
       >>> float(rlx.logit(0.5))
       0.0
     """
-    (x,) = check("logit", x=(x, "[*E]", "float"))
     return jnp.log(x) - jnp.log1p(-x)
 
 
-def signed_logp1(x: ArrayLike) -> Array:
+@operator()
+def signed_logp1(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
     """Signed logarithm, symmetric about zero: f(x) = sign(x) log(|x| + 1); DreamerV3 calls it symlog.
 
     Args:
-      x: floats of any shape.
+      x: values.
 
     Returns:
-      Floats of the shape of `x`.
-
-    Raises:
-      ArgumentError: if `x` is not floating point.
+      f(x), entry by entry.
 
     Example:
       >>> import rlx
       >>> round(float(rlx.signed_logp1(-1.0)), 4)
       -0.6931
     """
-    (x,) = check("signed_logp1", x=(x, "[*E]", "float"))
     sign, size = _sign_and_size(x)
     return sign * jnp.log1p(size)
 
 
-def signed_expm1(x: ArrayLike) -> Array:
+@operator()
+def signed_expm1(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
     """Signed exponential: f(x) = sign(x) (exp(|x|) - 1), the inverse of `signed_logp1`.
 
     Args:
-      x: floats of any shape.
+      x: values.
 
     Returns:
-      Floats of the shape of `x`.
-
-    Raises:
-      ArgumentError: if `x` is not floating point.
+      f(x), entry by entry.
 
     Example:
       >>> import rlx
       >>> round(float(rlx.signed_expm1(rlx.signed_logp1(-3.0))), 4)
       -3.0
     """
-    (x,) = check("signed_expm1", x=(x, "[*E]", "float"))
     sign, size = _sign_and_size(x)
     return sign * jnp.expm1(size)
 
 
-def signed_hyperbolic(x: ArrayLike, eps: float = 1e-3) -> Array:
+@operator()
+def signed_hyperbolic(x: Float[Array, "*E"], eps: Real[Array | float, "", "in [0, inf)"] = 1e-3) -> Float[Array, "*E"]:
     """Signed square root: f(x) = sign(x) (√(|x| + 1) - 1) + ε x.
 
     From "Observe and Look Further: Achieving Consistent Performance on Atari", Pohlen et al. 2018
     (https://arxiv.org/abs/1805.11593).
 
     Args:
-      x: floats of any shape.
-      eps: ε ≥ 0, which keeps the inverse Lipschitz.
+      x: values.
+      eps: ε, which keeps the inverse Lipschitz.
 
     Returns:
-      Floats of the shape of `x`.
-
-    Raises:
-      ArgumentError: if `x` is not floating point.
+      f(x), entry by entry.
 
     Example:
       >>> import rlx
       >>> round(float(rlx.signed_hyperbolic(3.0, eps=0.0)), 4)
       1.0
     """
-    (x,) = check("signed_hyperbolic", x=(x, "[*E]", "float"))
-    check_numbers("signed_hyperbolic", eps=(eps, "[0, inf)"))
     # sign(x) (√(|x| + 1) - 1) without the difference of near numbers, and with its true slope at zero.
     return x * (1 / (jnp.sqrt(jnp.abs(x) + 1) + 1) + eps)
 
 
-def signed_parabolic(x: ArrayLike, eps: float = 1e-3) -> Array:
+@operator()
+def signed_parabolic(x: Float[Array, "*E"], eps: Real[Array | float, "", "in [0, inf)"] = 1e-3) -> Float[Array, "*E"]:
     """Signed square: the inverse of `signed_hyperbolic`.
 
     f(x) = sign(x) (((√(1 + 4 ε (|x| + 1 + ε)) - 1) / (2 ε))² - 1), evaluated in a form that keeps its precision near
@@ -175,100 +159,85 @@ def signed_parabolic(x: ArrayLike, eps: float = 1e-3) -> Array:
     (https://arxiv.org/abs/1805.11593).
 
     Args:
-      x: floats of any shape.
-      eps: ε ≥ 0, that of the transform to invert.
+      x: values.
+      eps: ε, that of the transform to invert.
 
     Returns:
-      Floats of the shape of `x`.
-
-    Raises:
-      ArgumentError: if `x` is not floating point.
+      f(x), entry by entry.
 
     Example:
       >>> import rlx
       >>> round(float(rlx.signed_parabolic(rlx.signed_hyperbolic(3.0))), 4)
       3.0
     """
-    (x,) = check("signed_parabolic", x=(x, "[*E]", "float"))
-    check_numbers("signed_parabolic", eps=(eps, "[0, inf)"))
-    size = jnp.minimum(jnp.abs(x), jnp.finfo(x.dtype).max)
+    size = jnp.minimum(jnp.abs(x), jnp.finfo(jnp.result_type(x, float)).max)
     width = jnp.sqrt(1 + 4 * eps * (1 + eps + size)) + 1 + 2 * eps
     # A division comes last: the compiler computes its result once, where cheaper operations are fused into every use.
     return 4 * (size / width + 1) * x / width
 
 
-def power(x: ArrayLike, p: ArrayLike) -> Array:
+@operator()
+def power(x: Float[Array, "*E"], p: Real[Array | float, "", "in (0, inf)"]) -> Float[Array, "*E"]:
     """Signed power: f(x) = sign(x) ((|x| / √p + 1)ᵖ - 1) / √p, with slope 1 at zero.
 
     Power 1/p is the inverse of power p.
 
     Args:
-      x: floats of any shape.
-      p: positive exponent, number [].
+      x: values.
+      p: the exponent.
 
     Returns:
-      Floats of the shape of `x`.
-
-    Raises:
-      ArgumentError: if `x` is not floating point.
+      f(x), entry by entry.
 
     Example:
       >>> import rlx
       >>> round(float(rlx.power(rlx.power(3.0, 0.5), 2.0)), 4)
       3.0
     """
-    (x,) = check("power", x=(x, "[*E]", "float"))
-    check_numbers("power", p=(p, "(0, inf)"))
-    root = jnp.sqrt(jnp.asarray(p, x.dtype))
+    root = jnp.sqrt(p)
     sign, size = _sign_and_size(x)
     return sign * (jnp.power(size / root + 1, p) - 1) / root
 
 
-def hyperbolic_sin(x: ArrayLike) -> Array:
+@operator()
+def hyperbolic_sin(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
     """Hyperbolic sine: f(x) = (exp(x) - exp(-x)) / 2, the inverse of `hyperbolic_arcsin`.
 
     Args:
-      x: floats of any shape.
+      x: values.
 
     Returns:
-      Floats of the shape of `x`.
-
-    Raises:
-      ArgumentError: if `x` is not floating point.
+      f(x), entry by entry.
 
     Example:
       >>> import rlx
       >>> float(rlx.hyperbolic_sin(0.0))
       0.0
     """
-    (x,) = check("hyperbolic_sin", x=(x, "[*E]", "float"))
     return jnp.sinh(x)
 
 
-def hyperbolic_arcsin(x: ArrayLike) -> Array:
+@operator()
+def hyperbolic_arcsin(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
     """Inverse hyperbolic sine: f(x) = log(x + √(x² + 1)), linear near zero and logarithmic far from it.
 
     Args:
-      x: floats of any shape.
+      x: values.
 
     Returns:
-      Floats of the shape of `x`.
-
-    Raises:
-      ArgumentError: if `x` is not floating point.
+      f(x), entry by entry.
 
     Example:
       >>> import rlx
       >>> float(rlx.hyperbolic_arcsin(0.0))
       0.0
     """
-    (x,) = check("hyperbolic_arcsin", x=(x, "[*E]", "float"))
     return jnp.arcsinh(x)
 
 
 def _sign_and_size(x: Array) -> tuple[Array, Array]:
     """±1 and |x|, where zero counts as positive, so that odd functions built on them have their true slope there."""
-    sign = jnp.where(x < 0, jnp.array(-1, x.dtype), jnp.array(1, x.dtype))
+    sign = jnp.where(x < 0, -1.0, 1.0)
     return sign, sign * x
 
 
@@ -307,16 +276,17 @@ def _discount_of_stretched(x: Array) -> Array:
     return -jnp.expm1(-x)
 
 
-IDENTITY_PAIR = TxPair(identity, identity)
+# They hold kernels, so that an operator that is given a pair checks once.
+IDENTITY_PAIR = TxPair(identity.kernel, identity.kernel)
 """Leaves values as they are."""
 
-SIGNED_LOGP1_PAIR = TxPair(signed_logp1, signed_expm1)
+SIGNED_LOGP1_PAIR = TxPair(signed_logp1.kernel, signed_expm1.kernel)
 """`signed_logp1` and its inverse."""
 
-SIGNED_HYPERBOLIC_PAIR = TxPair(signed_hyperbolic, signed_parabolic)
+SIGNED_HYPERBOLIC_PAIR = TxPair(signed_hyperbolic.kernel, signed_parabolic.kernel)
 """`signed_hyperbolic` and its inverse, as used by R2D2 and MuZero."""
 
-HYPERBOLIC_SIN_PAIR = TxPair(hyperbolic_arcsin, hyperbolic_sin)
+HYPERBOLIC_SIN_PAIR = TxPair(hyperbolic_arcsin.kernel, hyperbolic_sin.kernel)
 """`hyperbolic_arcsin` and its inverse."""
 
 DISCOUNT_TRANSFORM_PAIR = TxPair(_stretched_discount, _discount_of_stretched)

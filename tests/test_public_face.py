@@ -28,7 +28,7 @@ FACES = {"hkx": hkx, "rlx": rlx, "hkx.experimental": hkx.experimental}
 NEEDS_ANOTHER_LIBRARY = {"flax", "torch"}
 
 
-@pytest.mark.parametrize("name", FACES)
+@pytest.mark.parametrize("name", [n for n in FACES if n != "rlx"])  # its stub: tests/rlx/test_face_stub.py
 def test_the_table_of_names_is_what_type_checkers_read(name):
     tree = ast.parse(pathlib.Path(FACES[name].__file__).read_text(encoding="utf-8"))
     (block,) = (node for node in tree.body if isinstance(node, ast.If))

@@ -142,3 +142,7 @@ def modules() -> None:
 def operators() -> None:
     assert_type(rlx.q_learning(x, 0, 1.0, 0.9, x), jax.Array)
     assert_type(rlx.lambda_returns(x, x, x, 0.9), jax.Array)
+    assert_type(rlx.td_learning(0, 1.0, 0.9, 2.0, use_stop_gradient=False), jax.Array)
+    assert_type(rlx.q_learning.kernel(x, x, x, x, x), jax.Array)
+    rlx.q_learning("x", 0, 1.0, 0.9, x)  # pyright: ignore[reportArgumentType]
+    rlx.q_learning(x, 0, 1.0, 0.9)  # pyright: ignore[reportCallIssue]

@@ -17,8 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-Alternatives = tuple[tuple[tuple[str, int], ...], ...]
-"""The shapes that an argument may have: of each its dimensions, as (name or digits, offset)."""
+from rlx.core.annotations import Dims
 
 _MOST_TRIES = 64
 _trying = contextvars.ContextVar("trying", default=False)
@@ -43,19 +42,19 @@ class _Use(NamedTuple):
     axis: int | None = None
 
 
-def advise(function: str, specs: dict[str, tuple[Any, Alternatives]], too_many: bool) -> str:
+def advise(function: str, specs: dict[str, tuple[Dims, ...]], too_many: bool) -> str:
     """The lines of advice at the end of an error about a rank.
 
     Args:
       function: the operator in whose name the error is raised.
-      specs: for arguments by name, the value and the shapes that it may have.
+      specs: of the arguments that are arrays, by name, the shapes that they may have.
       too_many: whether the argument that is wrong has more axes than it should.
     """
     call = None if _trying.get() else _call_under_way()
     if call is not None:
         token = _trying.set(True)
         try:
-            texts = _texts(call, {name: shapes for name, (_, shapes) in specs.items()})
+            texts = _texts(call, specs)
         finally:
             _trying.reset(token)
         if texts:
@@ -73,23 +72,21 @@ def _call_under_way() -> _Call | None:
     """The outermost public operator on the stack that leads here through rlx alone, with what it was given."""
     found, frame = None, sys._getframe(1)
     while frame is not None and frame.f_globals.get("__name__", "").startswith("rlx."):
-        operator = frame.f_globals.get(frame.f_code.co_name)
-        public = inspect.isfunction(operator) and not operator.__name__.startswith("_")
-        if operator is not None and public and inspect.unwrap(operator).__code__ is frame.f_code:
-            found = operator, frame
+        if frame.f_code.co_name == "operate" and frame.f_globals["__name__"] == "rlx.core.operator":
+            contract, args, kwargs = (frame.f_locals[name] for name in ("contract", "args", "kwargs"))
+            found = _Call(contract.operator, dict(zip(contract.names, args, strict=False)), dict(kwargs))
+        function: Any = frame.f_globals.get(frame.f_code.co_name)
+        tabled = inspect.isfunction(function) and not hasattr(function, "kernel")
+        if tabled and not function.__name__.startswith("_") and inspect.unwrap(function).__code__ is frame.f_code:
+            found = _as_made(function, frame)
         frame = frame.f_back
-    return None if found is None else _as_made(*found)
+    return found
 
 
 def _as_made(operator: Callable[..., Any], frame: types.FrameType) -> _Call:
     """The call, without the arguments that were left at their defaults."""
     shown = inspect.signature(operator).parameters
-    code, values = frame.f_code, frame.f_locals
-    own = code.co_varnames[: code.co_argcount]
-    if code.co_flags & inspect.CO_VARARGS:  # (tx_pair, *args, **kwargs), whose signature shows the names of `args`
-        args, kwargs = (values[name] for name in code.co_varnames[code.co_argcount :][:2])
-        positional = {name: values[name] for name in own} | dict(zip(shown, args, strict=False))
-        return _Call(operator, positional, dict(kwargs))
+    values = frame.f_locals
     positional, keywords, gap = {}, {}, False
     for name, parameter in shown.items():
         if values[name] is parameter.default:
@@ -101,7 +98,7 @@ def _as_made(operator: Callable[..., Any], frame: types.FrameType) -> _Call:
     return _Call(operator, positional, keywords)
 
 
-def _texts(call: _Call, specs: dict[str, Alternatives]) -> list[str]:
+def _texts(call: _Call, specs: dict[str, tuple[Dims, ...]]) -> list[str]:
     whole = _first_that_works(call, specs, None)
     if whole is not None:
         return ["Give it the shape that is expected:", f"  {whole}"]
@@ -111,7 +108,7 @@ def _texts(call: _Call, specs: dict[str, Alternatives]) -> list[str]:
     return [line for axis, text in mapped for line in (f"If axis {axis} is the batch, map over it:", f"  {text}")]
 
 
-def _first_that_works(call: _Call, specs: dict[str, Alternatives], axis: int | None) -> str | None:
+def _first_that_works(call: _Call, specs: dict[str, tuple[Dims, ...]], axis: int | None) -> str | None:
     """The text of a call that passes all checks and maps over `axis`, or over nothing if that is None."""
     arrays = {name: value for name, value in call.named().items() if _is_array(value)}
     uses = [list(_uses(name, arrays, specs, axis)) for name in arrays]
@@ -125,7 +122,7 @@ def _first_that_works(call: _Call, specs: dict[str, Alternatives], axis: int | N
     return None
 
 
-def _uses(name: str, arrays: dict[str, Any], specs: dict[str, Alternatives], axis: int | None) -> Iterator[_Use]:
+def _uses(name: str, arrays: dict[str, Any], specs: dict[str, tuple[Dims, ...]], axis: int | None) -> Iterator[_Use]:
     """The ways in which an argument could have been meant, likely ones first."""
     value = arrays[name]
     rank, written = np.ndim(value), _written(name, value)
@@ -161,9 +158,9 @@ def _uses(name: str, arrays: dict[str, Any], specs: dict[str, Alternatives], axi
 
 def _repeated(
     name: str,
-    dims: tuple[tuple[str, int], ...],
+    dims: Dims,
     arrays: dict[str, Any],
-    specs: dict[str, Alternatives],
+    specs: dict[str, tuple[Dims, ...]],
     axis: int | None,
 ) -> Iterator[_Use]:
     """A number in place of an array: repeated in the shape of an argument that has that shape."""

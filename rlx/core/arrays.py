@@ -1,56 +1,52 @@
 """Small array helpers: indexing, broadcasting, masking, gradient control."""
 
-from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
-from rlx.core.checks import check, whole_number
+from rlx.core.annotations import Int, Mask, Num, Real
+from rlx.core.arguments import require
 from rlx.core.errors import ShapeError
+from rlx.core.operator import operator
 from rlx.core.types import Array, ArrayLike
 
-_P = ParamSpec("_P")
 
-
-def one_hot(indices: ArrayLike, num_classes: int, dtype: Any = jnp.float32) -> Array:
+@operator()
+def one_hot(
+    indices: Real[Array, "*E"], num_classes: Annotated[int, "a number of classes"], dtype: Any = jnp.float32
+) -> Num[Array, "*E {num_classes}"]:
     """Vectors with a one at each index: one_hot(i)_k = 1 if k = i else 0.
 
     Args:
-      indices: numbers of any shape [...]; an index outside [0, num_classes) gives a row of zeros.
+      indices: an index outside [0, num_classes) gives a row of zeros.
       num_classes: length of the new last axis.
       dtype: dtype of the result.
 
     Returns:
-      Array [..., num_classes] of `dtype`.
-
-    Raises:
-      ArgumentError: if `indices` is not an array or number.
+      The vectors, along a new last axis.
 
     Example:
       >>> import rlx
       >>> rlx.one_hot(1, 3).tolist()
       [0.0, 1.0, 0.0]
     """
-    (indices,) = check("one_hot", indices=(indices, "[*E]", "real"))
-    num_classes = whole_number("one_hot", "num_classes", num_classes, "a number of classes", 0)
+    require(num_classes >= 0, "num_classes", num_classes, "a number of classes")
     classes = jnp.arange(num_classes, dtype=indices.dtype).reshape((1,) * indices.ndim + (num_classes,))
     return (indices[..., None] == classes).astype(dtype)
 
 
-def batched_index(values: ArrayLike, indices: ArrayLike, keepdims: bool = False) -> Array:
+@operator()
+def batched_index(values: Num[Array, "*E D"], indices: Int[Array, "*E"], keepdims: bool = False) -> Num[Array, "*E"]:
     """Picks one entry along the last axis of `values` for each position: out[...] = values[..., indices[...]].
 
     Args:
-      values: array [..., D].
-      indices: integers [...] in [0, D); negative ones count from the end.
+      values: what is picked from.
+      indices: places along the last axis; negative ones count from the end.
       keepdims: keep the last axis, with length 1.
 
     Returns:
-      Array [...], or [..., 1] with `keepdims`, of the dtype of `values`.
-
-    Raises:
-      ArgumentError: if the leading axes differ or `indices` are not integers.
+      The entries, without the last axis, or with one of length 1 if `keepdims`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -58,23 +54,20 @@ def batched_index(values: ArrayLike, indices: ArrayLike, keepdims: bool = False)
       >>> rlx.batched_index(jnp.array([[1.0, 2.0], [3.0, 4.0]]), jnp.array([1, 0])).tolist()
       [2.0, 3.0]
     """
-    values, indices = check("batched_index", values=(values, "[*E, D]", "any"), indices=(indices, "[*E]", "int"))
     picked = pick(values, indices)
     return picked[..., None] if keepdims else picked
 
 
-def lhs_broadcast(source: ArrayLike, target: ArrayLike) -> Array:
+@operator()
+def lhs_broadcast(source: Num[Array, "*S"], target: Num[Array, "*E"]) -> Num[Array, "*E"]:
     """Appends axes of length one to `source` until it broadcasts against `target` from the left.
 
     Args:
-      source: array [...] whose lengths equal those of the leading axes of `target`, or are 1.
-      target: array [..., more].
+      source: its lengths equal those of the leading axes of `target`, or are 1.
+      target: what it is to broadcast against.
 
     Returns:
       `source`, reshaped to the rank of `target`.
-
-    Raises:
-      ShapeError: if the leading axes do not agree.
 
     Example:
       >>> import jax.numpy as jnp
@@ -82,23 +75,22 @@ def lhs_broadcast(source: ArrayLike, target: ArrayLike) -> Array:
       >>> rlx.lhs_broadcast(jnp.ones([3]), jnp.ones([3, 2])).shape
       (3, 1)
     """
-    source, target = check("lhs_broadcast", source=(source, "[*S]", "any"), target=(target, "[*E]", "any"))
-    return _append_axes("lhs_broadcast", "source", source, target)
+    return _append_axes("source", source, target)
 
 
-def replace_masked(data: ArrayLike, replacement: ArrayLike | None, mask: ArrayLike) -> Array:
+@operator()
+def replace_masked(
+    data: Num[Array, "*E"], replacement: Num[Array, "*R"] | None, mask: Mask[Array, "*M"]
+) -> Num[Array, "*E"]:
     """Replaces entries of `data` where the mask is true: out = where(mask, replacement, data).
 
     Args:
-      data: array [*E, ...].
-      replacement: array of the shape of `data`, or None for zeros.
-      mask: booleans or 0/1 [*E], a prefix of the shape of `data`.
+      data: what is kept where the mask is false.
+      replacement: entries of the shape of `data`, or None for zeros.
+      mask: its shape is a prefix of that of `data`.
 
     Returns:
-      Array with the shape of `data`.
-
-    Raises:
-      ArgumentError: if the shape of `mask` is not a prefix of that of `data`.
+      An array like `data`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -106,50 +98,13 @@ def replace_masked(data: ArrayLike, replacement: ArrayLike | None, mask: ArrayLi
       >>> rlx.replace_masked(jnp.array([1.0, 2.0]), None, jnp.array([True, False])).tolist()
       [0.0, 2.0]
     """
-    data, mask = check("replace_masked", data=(data, "[*D]", "any"), mask=(mask, "[*M]", "mask"))
-    chosen = _append_axes("replace_masked", "mask", mask, data).astype(bool)
+    chosen = _append_axes("mask", mask, data).astype(bool)
     return jnp.where(chosen, jnp.zeros_like(data) if replacement is None else replacement, data)
 
 
 def pick(values: Array, indices: Array) -> Array:
     """`values[..., indices[...]]` for arguments that are checked already; past the end it is the last entry."""
     return jnp.take_along_axis(values, indices[..., None], axis=-1, mode="clip")[..., 0]
-
-
-def _traced_once(function: Callable[_P, Array]) -> Callable[_P, Array]:
-    """The function, traced once for each shape and written into the programs that call it."""
-    return jax.jit(function, inline=True)
-
-
-@_traced_once
-def if_used(weights: Array, x: Array) -> Array:
-    """`x`, but 0 where what it is weighed with is 0 (or false) and `x` is infinite or NaN."""
-    return jnp.where((weights == 0) & ~jnp.isfinite(x), 0, x)
-
-
-@_traced_once
-def largest(weights: Array, q: Array) -> Array:
-    """max_a q[..., a], whose gradient is a number where that is weighed with 0 and holds NaN."""
-    unused = weights == 0
-    return jnp.max(jnp.where((unused[..., None] if unused.ndim else unused) & jnp.isnan(q), -jnp.inf, q), axis=-1)
-
-
-@_traced_once
-def rows_if_used(weights: Array, x: Array) -> Array:
-    """The rows [..., A] of `x`, but zeros for a row that is weighed with 0 and whose largest entry is no finite number.
-
-    Minus infinity beside numbers stays: an action that is impossible is as good as not there.
-    """
-    unused = (weights == 0) & ~jnp.isfinite(jnp.max(x, axis=-1))
-    return jnp.where(unused[..., None], 0, x)
-
-
-def weigh(weights: Array, x: Array) -> Array:
-    """`weights * x`, but 0 with zero gradients where the weight is 0 and `x` is infinite or NaN."""
-    if weights.shape != x.shape:
-        weights, x = jnp.broadcast_arrays(weights, x)
-    weights, x = (a.astype(jnp.result_type(weights, x)) for a in (weights, x))
-    return weights * if_used(weights, x)
 
 
 def scale_down(x: Array, temperature: ArrayLike) -> Array:
@@ -164,11 +119,11 @@ def scale_up(x: Array, factor: Array) -> Array:
     return jnp.where(finite, jnp.where(finite, x, 0) * factor, x * jax.lax.stop_gradient(factor))
 
 
-def _append_axes(function: str, argument: str, source: Array, target: Array) -> Array:
+def _append_axes(argument: str, source: Array, target: Array) -> Array:
     leading = target.shape[: source.ndim]
     if source.ndim > target.ndim or any(s not in (1, t) for s, t in zip(source.shape, leading, strict=True)):
         raise ShapeError(
-            f"{function}: argument `{argument}` has shape {list(source.shape)}, expected a {argument} shape "
+            f"argument `{argument}` has shape {list(source.shape)}, expected a {argument} shape "
             f"whose lengths are those of the leading axes of {list(target.shape)}, or 1."
         )
     return source.reshape(source.shape + (1,) * (target.ndim - source.ndim))

@@ -1,36 +1,99 @@
-"""Masks that shield: sums and means over what counts; the rest (even NaN) reaches neither values nor gradients."""
+"""Masks and weights: what has no weight reaches neither values nor gradients, whatever it holds (NaN too).
+
+Arguments that a weight or a mask leaves out are declared (`@operator(masks=...)`); what a kernel computes and then
+weighs goes through `weigh`, `weighted_sum` and `masked_mean`.
+"""
 
 import math
+from collections.abc import Callable
+from typing import ParamSpec
 
+import jax
 import jax.numpy as jnp
+from jax import lax
 
 from rlx.core.types import Array, ArrayLike
 
-
-def given_mask(mask: ArrayLike | None) -> ArrayLike:
-    """`mask`, or True (everything counts) if it is None; check it with the shape "[] or [...]" and kind "mask"."""
-    return True if mask is None else mask
+_P = ParamSpec("_P")
 
 
-def keep(mask: Array, *arrays: ArrayLike) -> tuple[Array, ...]:
-    """The arrays with zeros where the mask is false. Done before any arithmetic, it keeps NaN out of gradients too.
+def _traced_once(function: Callable[_P, Array]) -> Callable[_P, Array]:
+    """The function, traced once for each shape and written into the programs that call it."""
+    return jax.jit(function, inline=True)
+
+
+@_traced_once
+def if_used(weights: Array, x: Array) -> Array:
+    """`x`, but 0 where what it is weighed with is 0 (or false) and `x` is infinite or NaN.
+
+    `weights` has the shape of `x`, or of its leading axes.
+    """
+    return _where(_along(weights != 0, x) | jnp.isfinite(x), x)
+
+
+@_traced_once
+def rows_if_used(weights: Array, x: Array) -> Array:
+    """The rows of `x`, but zeros for a row that is weighed with 0 and whose largest entry is no finite number.
+
+    Minus infinity beside numbers stays: an action that is impossible is as good as not there.
+    """
+    largest = jnp.max(x, axis=-1)
+    used = _along(weights != 0, largest) | jnp.isfinite(largest)
+    return _where(used[..., None], x)
+
+
+@_traced_once
+def if_counted(mask: Array, x: Array) -> Array:
+    """`x`, but 0 where the mask is false, whatever `x` holds; of fewer axes than the mask, where nothing counts."""
+    counts = mask != 0
+    if x.ndim < counts.ndim:
+        counts = jnp.any(counts, axis=tuple(range(x.ndim, counts.ndim)))
+    return _where(_along(counts, x), x)
+
+
+def weigh(weights: ArrayLike, x: ArrayLike) -> Array:
+    """`weights * x`, but 0 with zero gradients where the weight is 0 and `x` is infinite or NaN.
 
     Example:
       >>> import jax.numpy as jnp
-      >>> from rlx.core.masking import keep
-      >>> keep(jnp.array([True, False]), jnp.array([1.0, jnp.nan]))[0].tolist()
-      [1.0, 0.0]
+      >>> from rlx.core.masking import weigh
+      >>> weigh(jnp.array([0.0, 2.0]), jnp.array([jnp.inf, 3.0])).tolist()
+      [0.0, 6.0]
     """
-    return tuple(jnp.where(mask.astype(bool), x, jnp.zeros_like(x)) for x in arrays)
+    if isinstance(weights, (int, float)) and weights != 0:
+        return jnp.multiply(weights, x)
+    return _weigh(weights, x)
 
 
-def masked_sum(x: Array, mask: Array, axis: int | None = None) -> Array:
-    """Sum of the entries that count, in the dtype of `x`."""
-    return jnp.sum(keep(mask, x)[0], axis=axis)
+@_traced_once
+def _weigh(weights: ArrayLike, x: ArrayLike) -> Array:
+    weights, x = jnp.broadcast_arrays(weights, x)
+    dtype = jnp.result_type(weights, x)
+    weights, x = weights.astype(dtype), x.astype(dtype)
+    return weights * _where((weights != 0) | jnp.isfinite(x), x)
 
 
-def masked_mean(x: Array, mask: Array, axis: int | None = None) -> Array:
+def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
+    """Σ w x over `axis`, where what is weighed with 0 adds nothing, as in 0 log 0 = 0.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.core.masking import weighted_sum
+      >>> float(weighted_sum(jnp.array([0.0, 2.0]), jnp.array([-jnp.inf, 3.0])))
+      6.0
+    """
+    return jnp.sum(weigh(weights, x), axis=axis)
+
+
+def masked_sum(x: Array, mask: Array | None = None, axis: int | None = None) -> Array:
+    """Sum of the entries that count, in the dtype of `x`. Without a mask all count."""
+    return jnp.sum(x if mask is None else if_counted(mask, x), axis=axis)
+
+
+def masked_mean(x: Array, mask: Array | None = None, axis: int | None = None) -> Array:
     """Mean of the entries that count, in the dtype of `x`, accumulated in float32 or wider; 0 where none counts.
+
+    Without a mask all count.
 
     Example:
       >>> import jax.numpy as jnp
@@ -39,8 +102,8 @@ def masked_mean(x: Array, mask: Array, axis: int | None = None) -> Array:
       2.0
     """
     wide = jnp.promote_types(x.dtype, jnp.float32)
-    count = jnp.sum(jnp.broadcast_to(mask.astype(bool), x.shape), axis=axis)
-    total = jnp.sum(keep(mask, x)[0].astype(wide), axis=axis)
+    counts = jnp.broadcast_to(jnp.array(True) if mask is None else mask != 0, x.shape)
+    total, count = jnp.sum(_where(counts, x).astype(wide), axis=axis), jnp.sum(counts, axis=axis)
     return (total / jnp.maximum(count, 1).astype(wide)).astype(x.dtype)
 
 
@@ -50,3 +113,14 @@ def finite_exponent(x: Array) -> Array:
     An infinite probability ratio that a clip then discards would still put 0 · ∞ = NaN into the gradient.
     """
     return jnp.minimum(x, math.log(float(jnp.finfo(x.dtype).max)) - 1)
+
+
+def _along(chosen: Array, x: Array) -> Array:
+    """`chosen`, which has the leading axes of `x`, with axes of length one for the others; a scalar as it is."""
+    missing = x.ndim - chosen.ndim if chosen.ndim else 0
+    return chosen.reshape(chosen.shape + (1,) * missing) if missing else chosen
+
+
+def _where(chosen: Array, x: Array) -> Array:
+    """`x` where chosen, and 0 elsewhere; traced faster than `jnp.where`, which is a function of its own."""
+    return lax.select(jnp.broadcast_to(chosen, x.shape), x, lax.full_like(x, 0))

@@ -7,14 +7,14 @@ from typing import Any
 import jax
 import numpy as np
 
-from rlx.core.checks import require
+from rlx.core.arguments import require
 from rlx.core.types import Array
 
 
 def either(function: str, argument: str, given: Any, field: Any) -> Any:
     """What a method is given, or else what the policy was made with."""
     value = field if given is None else given
-    require(function, argument, value is not None, None, "a value, when made or when called")
+    require(value is not None, argument, None, "a value, when made or when called", function)
     return value
 
 
@@ -22,7 +22,7 @@ def key_and_shape(
     function: str, key: Array | int | None, seed: Array | int | None, sample_shape: Sequence[int] | int
 ) -> tuple[Array, tuple[int, ...]]:
     """The key under either name, made of an integer where one is given, and the shape of a sample's new axes."""
-    require(function, "seed", key is None or seed is None, seed, "nothing beside `key`, which is the same")
+    require(key is None or seed is None, "seed", seed, "nothing beside `key`, which is the same", function)
     given: Any = either(function, "key", key, seed)
     made = jax.random.key(given) if isinstance(given, (int, np.integer)) else given
     lengths = (sample_shape,) if isinstance(sample_shape, (int, np.integer)) else sample_shape

@@ -9,16 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from rlx.core.annotations import Mask
 from rlx.core.arrays import replace_masked
 from rlx.core.errors import ArgumentError
-from rlx.core.types import Array, ArrayLike, PyTree
+from rlx.core.operator import operator
+from rlx.core.types import Array, PyTree
 
 
-def tree_select(pred: ArrayLike, on_true: PyTree, on_false: PyTree) -> PyTree:
+@operator()
+def tree_select(pred: Mask[Array, "*E"], on_true: PyTree, on_false: PyTree) -> PyTree:
     """Selects one of two trees: `on_true` where `pred` is true, else `on_false`.
 
     Args:
-      pred: boolean [], or an array of the shape of every leaf to select entry by entry.
+      pred: one for all, or an array of the shape of every leaf to select entry by entry.
       on_true: tree of arrays.
       on_false: tree of the same structure, shapes and dtypes.
 
@@ -31,17 +34,18 @@ def tree_select(pred: ArrayLike, on_true: PyTree, on_false: PyTree) -> PyTree:
       1.0
     """
     return jax.tree.map(
-        lambda x, y: jax.lax.select(jnp.asarray(pred, bool), jnp.asarray(x), jnp.asarray(y)), on_true, on_false
+        lambda x, y: jax.lax.select(pred.astype(bool), jnp.asarray(x), jnp.asarray(y)), on_true, on_false
     )
 
 
-def tree_replace_masked(tree_data: PyTree, tree_replacement: PyTree | None, mask: ArrayLike) -> PyTree:
+@operator()
+def tree_replace_masked(tree_data: PyTree, tree_replacement: PyTree | None, mask: Mask[Array, "*E"]) -> PyTree:
     """Replaces the entries of every leaf where the mask is true (`rlx.replace_masked` over a tree).
 
     Args:
-      tree_data: tree of arrays [*E, ...].
+      tree_data: tree of arrays.
       tree_replacement: tree of the same structure, or None for zeros.
-      mask: booleans or 0/1 [*E], a prefix of the shape of every leaf.
+      mask: its shape is a prefix of that of every leaf.
 
     Returns:
       A tree like `tree_data`.
@@ -52,9 +56,11 @@ def tree_replace_masked(tree_data: PyTree, tree_replacement: PyTree | None, mask
       >>> rlx.tree_replace_masked({"a": jnp.ones(2)}, None, jnp.array([0, 1]))["a"].tolist()
       [1.0, 0.0]
     """
-    if tree_replacement is None:
-        return jax.tree.map(lambda data: replace_masked(data, None, mask), tree_data)
-    return jax.tree.map(lambda data, new: replace_masked(data, new, mask), tree_data, tree_replacement)
+
+    def replaced(data: Any, new: Any = None) -> Array:
+        return replace_masked.kernel(jnp.asarray(data), new, mask)
+
+    return jax.tree.map(replaced, tree_data, *([] if tree_replacement is None else [tree_replacement]))
 
 
 def tree_map_zipped(fn: Callable[..., Any], nests: Sequence[PyTree]) -> PyTree:

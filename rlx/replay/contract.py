@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlx.core.checks import check
+from rlx.core.annotations import Int, Real
+from rlx.core.arguments import as_arrays
 from rlx.core.errors import ArgumentError, DTypeError, RankError, ShapeError
 from rlx.core.types import Array, ArrayLike, PyTree
 
@@ -134,8 +135,10 @@ def environments_of(item: PyTree) -> int:
 
 def as_priorities(indices: ArrayLike, priorities: ArrayLike) -> tuple[Array, Array]:
     """The arguments of `update_priorities`, checked."""
-    indices, priorities = check(
-        "replay.update_priorities", indices=(indices, "[B]", "int"), priorities=(priorities, "[B]", "real in [0, inf)")
+    indices, priorities = as_arrays(
+        "replay.update_priorities",
+        indices=(indices, Int[Array, "B"]),
+        priorities=(priorities, Real[Array, "B", "in [0, inf)"]),
     )
     return indices, priorities
 

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rlx.core.checks import check, require, whole_number
+from rlx.core.annotations import Real
+from rlx.core.arguments import as_arrays, require, whole
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import Replay, Sample, as_items, environments_of
 from rlx.replay.places import empty_places, length_of
@@ -83,8 +84,9 @@ def n_step(replay: Replay, n: int) -> Replay:
       [(0.0, 1.75, 0.125, 3.0), (10.0, 1.5, 0.0, 12.0)]
     """
     name = "replay.n_step"
-    require(name, "replay", isinstance(replay, Replay), replay, "a Replay, for instance rlx.replay.uniform(capacity)")
-    n = whole_number(name, "n", n, "a positive number of steps")
+    expected = "a Replay, for instance rlx.replay.uniform(capacity)"
+    require(isinstance(replay, Replay), "replay", replay, expected, name)
+    n = whole("n", n, "a positive number of steps", name, 1)
     # Parts of functions of this module can be pickled, functions made here could not.
     return Replay(
         functools.partial(_init, replay, n),
@@ -97,10 +99,10 @@ def n_step(replay: Replay, n: int) -> Replay:
 
 
 def _init(replay: Replay, n: int, item: Transition, *more: Any) -> NStepState:
-    require("replay.init", "item", isinstance(item, Transition), item, "an rlx.replay.Transition")
+    require(isinstance(item, Transition), "item", item, "an rlx.replay.Transition", "replay.init")
     environments_of(item)
     rows = ("r_t", "discount_t") if item.truncation_t is None else ("r_t", "discount_t", "truncation_t")
-    check("replay.init", **{row: (jnp.zeros_like(getattr(item, row)), "[E]", "real") for row in rows})
+    as_arrays("replay.init", **{row: (jnp.zeros_like(getattr(item, row)), Real[Array, "E"]) for row in rows})
     joined = jax.eval_shape(lambda: _join(empty_places(n, item), n))
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), joined)
     return NStepState(empty_places(n - 1, item), jnp.zeros([], jnp.int32), replay.init(one, *more))

@@ -3,7 +3,8 @@
 import jax
 import jax.numpy as jnp
 
-from rlx.core.checks import check
+from rlx.core.annotations import Mask
+from rlx.core.arguments import as_arrays
 from rlx.core.errors import ArgumentError
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import as_leaf
@@ -31,7 +32,7 @@ def turns_of(items: PyTree, mask: ArrayLike | None) -> tuple[Array, Array]:
     number = length_of(items)
     if mask is None:
         return jnp.arange(1, number + 1, dtype=jnp.int32), jnp.full([], number, jnp.int32)
-    (mask,) = check("replay.add_batch", mask=(mask, f"[{number}]", "mask"))
+    (mask,) = as_arrays("replay.add_batch", mask=(mask, Mask[Array, f"{number}"]))
     chosen = mask.astype(bool)
     return jnp.where(chosen, jnp.cumsum(chosen, dtype=jnp.int32), 0), jnp.sum(chosen, dtype=jnp.int32)
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rlx.core.checks import check_numbers, whole_number
+from rlx.core.annotations import Real
+from rlx.core.arguments import as_arrays, whole
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import Replay, Sample, as_items, as_priorities
 from rlx.replay.places import NOWHERE, length_of, take_at
@@ -68,8 +69,9 @@ def prioritised(capacity: int, exponent: ArrayLike, beta: ArrayLike) -> Replay:
       >>> sample_at(state, jax.random.key(0), 1000).weights.max().item()
       1.0
     """
-    capacity = whole_number("replay.prioritised", "capacity", capacity, "a positive number of items")
-    check_numbers("replay.prioritised", exponent=(exponent, "[0, 1]"), beta=(beta, "[0, 1]"))
+    capacity = whole("capacity", capacity, "a positive number of items", "replay.prioritised", 1)
+    exponents = {"exponent": (exponent, Real[Array, "*E", "in [0, 1]"]), "beta": (beta, Real[Array, "*B", "in [0, 1]"])}
+    as_arrays("replay.prioritised", **exponents)
     # Parts of functions of this module can be pickled, functions made here could not.
     init, sample = functools.partial(_init, capacity), functools.partial(_sample, beta)
     return Replay(init, _add, _add_batch, sample, _can_sample, functools.partial(_update_priorities, exponent))
@@ -95,7 +97,7 @@ def _push(state: PrioritisedState, items: PyTree, mask: ArrayLike | None = None)
 
 
 def _sample(beta: ArrayLike, state: PrioritisedState, key: Array, n: int) -> Sample:
-    n = whole_number("replay.sample", "n", n, "a positive number of items")
+    n = whole("n", n, "a positive number of items", "replay.sample", 1)
     places, masses = draw(state.tree, length_of(state.ring.items), key, n)
     # N and the sum of all masses cancel: (N P_i)^-β / max_j (N P_j)^-β = (min_j P_j / P_i)^β.
     weights = jnp.where(masses > 0, (jnp.min(masses) / masses) ** jnp.asarray(beta, jnp.float32), 0)

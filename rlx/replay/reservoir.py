@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rlx.core.checks import whole_number
+from rlx.core.arguments import whole
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import Replay, Sample, as_items
 from rlx.replay.places import empty_places, length_of, nowhere, put_at, turns_of
@@ -53,7 +53,7 @@ def reservoir(capacity: int) -> Replay:
       >>> len(held), held <= set(range(10))
       (3, True)
     """
-    capacity = whole_number("replay.reservoir", "capacity", capacity, "a positive number of items")
+    capacity = whole("capacity", capacity, "a positive number of items", "replay.reservoir", 1)
     # Parts of functions of this module can be pickled, functions made here could not.
     return Replay(functools.partial(_init, capacity), _add, _add_batch, _sample, _can_sample, keep_priorities)
 

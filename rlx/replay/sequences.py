@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rlx.core.checks import require, whole_number
+from rlx.core.arguments import require, whole
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import Replay, Sample, as_items, environments_of
 from rlx.replay.places import length_of
@@ -75,11 +75,12 @@ def sequences(capacity: int, length: int, period: int = 1, make_replay: Callable
       >>> state = replay.update_priorities(state, sample.indices, jnp.abs(sample.items["r_t"]).max(axis=1))
     """
     name = "replay.sequences"
-    length = whole_number(name, "length", length, "a positive number of steps")
-    period = whole_number(name, "period", period, "a positive number of steps")
+    length = whole("length", length, "a positive number of steps", name, 1)
+    period = whole("period", period, "a positive number of steps", name, 1)
     least = length + period - 1
-    capacity = whole_number(name, "capacity", capacity, f"at least length + period - 1 = {least} steps", least)
-    require(name, "make_replay", callable(make_replay), make_replay, "a function of a capacity that makes a replay")
+    capacity = whole("capacity", capacity, f"at least length + period - 1 = {least} steps", name, least)
+    expected = "a function of a capacity that makes a replay"
+    require(callable(make_replay), "make_replay", make_replay, expected, name)
     settings = _Settings(capacity, length, period, make_replay)
     # Parts of functions of this module can be pickled, functions made here could not.
     return Replay(
@@ -105,9 +106,8 @@ class _Settings(NamedTuple):
 
     def replay_of_starts(self, environments: int) -> Replay:
         made = self.make_replay(environments * self.of_each_environment())
-        require(
-            "replay.sequences", "make_replay", isinstance(made, Replay), self.make_replay, "one that makes a Replay"
-        )
+        is_replay = isinstance(made, Replay)
+        require(is_replay, "make_replay", self.make_replay, "one that makes a Replay", "replay.sequences")
         return made
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rlx.core.checks import whole_number
+from rlx.core.arguments import whole
 from rlx.core.errors import ShapeError
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import Replay, Sample, as_items, as_priorities
@@ -47,7 +47,7 @@ def uniform(capacity: int) -> Replay:
       >>> sorted(set(sample.items["a_tm1"].tolist())), sample.items["s_tm1"].shape
       ([5, 6, 7], (100, 2))
     """
-    capacity = whole_number("replay.uniform", "capacity", capacity, "a positive number of items")
+    capacity = whole("capacity", capacity, "a positive number of items", "replay.uniform", 1)
     # Parts of functions of this module can be pickled, functions made here could not.
     init = functools.partial(empty_ring, capacity)
     return Replay(init, _add, _add_batch, _sample, _can_sample, keep_priorities)
@@ -74,7 +74,7 @@ def push(ring: Ring, items: PyTree, mask: ArrayLike | None = None) -> tuple[Ring
 
 def uniform_sample(items: PyTree, size: Array, key: Array, n: int) -> Sample:
     """n of the items at the first `size` places, each as likely as the others."""
-    n = whole_number("replay.sample", "n", n, "a positive number of items")
+    n = whole("n", n, "a positive number of items", "replay.sample", 1)
     # All 32 bits: of the 24 of a float, one of a million items gets eight values and another nine.
     places = (jax.random.bits(key, [n], jnp.uint32) % jnp.maximum(size, 1).astype(jnp.uint32)).astype(jnp.int32)
     return Sample(take_at(items, places), places, jnp.broadcast_to(jnp.where(size > 0, jnp.float32(1), 0), [n]))
@@ -82,7 +82,7 @@ def uniform_sample(items: PyTree, size: Array, key: Array, n: int) -> Sample:
 
 def enough(size: Array, n: int) -> Array:
     """Whether n items are there."""
-    return size >= whole_number("replay.can_sample", "n", n, "a positive number of items")
+    return size >= whole("n", n, "a positive number of items", "replay.can_sample", 1)
 
 
 def keep_priorities(state: PyTree, indices: ArrayLike, priorities: ArrayLike) -> PyTree:

@@ -148,22 +148,23 @@ def test_wrong_lengths_name_an_argument(case):
             case.run({**arguments, name: longer[name]})
 
 
-def with_nan_where_masked_out(case, arguments):
+def with_anything_where_masked_out(case, arguments):
     poisoned = dict(arguments)
     for mask, shielded in case.masks.items():
         for name in shielded:
             missing = arguments[name].ndim - arguments[mask].ndim
             counts = arguments[mask].reshape(arguments[mask].shape + (1,) * missing)
-            poisoned[name] = np.where(counts, arguments[name], np.nan)
+            anything = np.resize([np.nan, np.finfo(float).max, -np.inf], arguments[name].shape)
+            poisoned[name] = np.where(counts, arguments[name], anything)
     return poisoned
 
 
 @masked_case
 def test_what_is_masked_out_reaches_nothing(case):
-    """As one batch of four: sequences as they are, and with NaN where masked out; then the same with empty masks."""
+    """As one batch of four: as they are, and with what is no number or overflows; then the same with empty masks."""
     drawn = draw(case, 5)
     empty = drawn | {mask: np.zeros_like(drawn[mask]) for mask in case.masks}
-    batch = [drawn, with_nan_where_masked_out(case, drawn), empty, with_nan_where_masked_out(case, empty)]
+    batch = [drawn, with_anything_where_masked_out(case, drawn), empty, with_anything_where_masked_out(case, empty)]
     everything = everything_in_double_precision(case, batch)
     clean, poisoned, nothing, poisoned_nothing = (jax.tree.map(lambda x: x[i], everything) for i in range(4))  # noqa: B023
     assert np.isfinite(clean[0])

@@ -276,8 +276,8 @@ def test_numpy_python_and_jax_numbers_agree():
         assert float(rlx.td_learning(*map(number, (1.0, 0.5, 0.9, 2.0)))) == pytest.approx(expected, rel=1e-6)
 
 
-def as_given(delta, w):
-    return delta, w
+def affine(after, delta, w):
+    return delta + w * after
 
 
 @pytest.mark.parametrize("length", [0, 1, 2, 5, 40])
@@ -290,10 +290,11 @@ def test_both_algorithms_of_the_recurrence_agree(length, monkeypatch):
     for t in reversed(range(length)):
         acc = np.asarray(delta[t], np.float64) + np.asarray(w[t], np.float64) * acc
         expected[t] = acc
-    for function in (recurrence.scan_affine, recurrence.doubling_affine):
-        solved = jax.jit(lambda *x: function(as_given, x, init))(delta, w)  # noqa: B023
+    for function in (recurrence.scan, recurrence.doubling):
+        solved = jax.jit(lambda *x: function(affine, x, init))(delta, w)  # noqa: B023
         np.testing.assert_allclose(solved, expected, rtol=2e-5, atol=2e-5)
-    np.testing.assert_allclose(recurrence.reverse_affine(delta, w, init), expected, rtol=2e-5, atol=2e-5)
+    ends = jnp.broadcast_to(init, delta.shape)
+    np.testing.assert_allclose(recurrence.backward(affine, (delta, w), end=ends), expected, rtol=2e-5, atol=2e-5)
 
 
 def test_weights_that_overflow_do_not_reach_past_a_zero():
@@ -301,9 +302,7 @@ def test_weights_that_overflow_do_not_reach_past_a_zero():
     steps = jnp.arange(300)
     w = jnp.where(steps > 150, 10.0, jnp.where(steps == 150, 0.0, 0.5))
     delta = jnp.where(steps > 150, 0.0, 1.0)
-    both = jax.jit(
-        lambda *x: [f(as_given, x, jnp.float32(0)) for f in (recurrence.scan_affine, recurrence.doubling_affine)]
-    )
+    both = jax.jit(lambda *x: [f(affine, x, jnp.float32(0)) for f in (recurrence.scan, recurrence.doubling)])
     expected, solved = both(delta, w)
     assert np.all(np.isfinite(expected))
     np.testing.assert_allclose(solved, expected, rtol=1e-6)
@@ -323,7 +322,7 @@ def test_derivatives_of_both_algorithms_of_the_recurrence_agree():
 
     def derivatives(function):
         def total(delta, w):
-            solved = jax.vmap(lambda *x: function(as_given, x, jnp.float32(0.5)))(delta, w)
+            solved = jax.vmap(lambda *x: function(affine, x, jnp.float32(0.5)))(delta, w)
             return jnp.sum(jnp.sin(solved))
 
         def along_ones(*x):
@@ -332,15 +331,19 @@ def test_derivatives_of_both_algorithms_of_the_recurrence_agree():
         return jax.jit(lambda *x: (along_ones(*x), jax.grad(lambda *y: jnp.sum(jax.grad(total, 1)(*y)))(*x)))(delta, w)
 
     expected = derivatives(unrolled)
-    for function in (recurrence.scan_affine, recurrence.doubling_affine):
+    for function in (recurrence.scan, recurrence.doubling):
         for one, other in zip(jax.tree.leaves(derivatives(function)), jax.tree.leaves(expected), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
 def test_long_sequences_choose_their_algorithm_where_they_are_lowered():
     long, loops = jnp.ones(recurrence.DOUBLING_FROM), {}
+
+    def solve(*sequences):
+        return recurrence.backward(affine, sequences)
+
     for platforms in (("cpu",), ("cuda",), ("tpu",), ("cpu", "cuda")):
-        module = jax.export.export(jax.jit(recurrence.reverse_affine), platforms=platforms)(long, long).mlir_module()
+        module = jax.export.export(jax.jit(solve), platforms=platforms)(long, long).mlir_module()
         loops[platforms] = [name for name, steps in (("scan", 256), ("doubling", 8)) if f"dense<{steps}> " in module]
         assert module.count("stablehlo.while") == len(loops[platforms])
     assert loops == {("cpu",): ["scan"], ("cuda",): ["doubling"], ("tpu",): ["doubling"],

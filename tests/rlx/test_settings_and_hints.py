@@ -395,7 +395,7 @@ CUT = jnp.asarray(RNG.uniform(size=(5, 2)) < 0.3)
 def test_advice_for_batches_beside_numbers_defaults_and_keywords(name, args, more):
     """Time comes first here, so of several calls the last is meant."""
     names = list(inspect.signature(getattr(rlx, name)).parameters)
-    named = dict(zip(["tx_pair", *names] if args[0] is TX else names, args, strict=False)) | more
+    named = dict(zip(names, args, strict=False)) | more
     with pytest.raises(rlx.RankError) as caught:
         getattr(rlx, name)(*args, **more)
     call = calls_in(caught.value)[-1]

@@ -1,0 +1,310 @@
+"""Around the loop of an agent: target networks, recurrent inputs, repaired sequences, subsequences, auxiliary tasks."""
+
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+
+from rlx.core.annotations import Float, Int, Mask, Num, Number, Real
+from rlx.core.arguments import require
+from rlx.core.arrays import one_hot
+from rlx.core.errors import OptionError, ShapeError
+from rlx.core.operator import operator
+from rlx.core.trees import tree_select
+from rlx.core.types import Array, PyTree
+from rlx.returns import lambda_returns
+
+_FIRST, _MID, _LAST = 0, 1, 2  # dm_env's step types
+_CUMULANT_TYPES = ("feature", "absolute_change", "increase", "decrease", "potential")
+_NUMBER = "a whole number of at least 0"
+
+
+@operator()
+def conditional_update(new_tensors: PyTree, old_tensors: PyTree, is_time: Mask[Array, "*E"]) -> PyTree:
+    """Chooses the new tree if it is time, else keeps the old one.
+
+    Args:
+      new_tensors: tree of arrays.
+      old_tensors: tree of the same structure, shapes and dtypes.
+      is_time: whether it is, one for all or an array of the shape of every leaf.
+
+    Returns:
+      A tree like `old_tensors`.
+
+    Example:
+      >>> import rlx
+      >>> rlx.conditional_update({"w": 2.0}, {"w": 1.0}, False)["w"].tolist()
+      1.0
+    """
+    return tree_select.kernel(is_time, new_tensors, old_tensors)
+
+
+@operator()
+def periodic_update(
+    new_tensors: PyTree, old_tensors: PyTree, steps: Number[Array, ""], update_period: Number[Array, "", "in (0, inf]"]
+) -> PyTree:
+    """Chooses the new tree at every multiple of a period, else keeps the old one: target networks.
+
+    Args:
+      new_tensors: tree of arrays, for instance the parameters that are learned.
+      old_tensors: tree of the same structure, shapes and dtypes, for instance those of the target network.
+      steps: number of steps so far.
+      update_period: every how many steps to update, positive.
+
+    Returns:
+      `new_tensors` if `steps` is a multiple of `update_period` (0 is one), else `old_tensors`.
+
+    Example:
+      >>> import rlx
+      >>> rlx.periodic_update({"w": 2.0}, {"w": 1.0}, steps=4, update_period=2)["w"].tolist()
+      2.0
+    """
+    return conditional_update.kernel(new_tensors, old_tensors, jnp.mod(steps, update_period) == 0)
+
+
+@operator()
+def embed_oar(
+    features: Real[Array, "B D"],
+    action: Int[Array, "B"],
+    reward: Real[Array, "B"],
+    num_actions: Annotated[int, "a positive number"],
+) -> Float[Array, "B E"]:
+    """Joins features of the observation, the last action as one-hot, and the last reward through tanh.
+
+    Args:
+      features: of the observations, a row for each example.
+      action: in [0, num_actions).
+      reward: the last reward.
+      num_actions: number of actions.
+
+    Returns:
+      Floats [B, D + num_actions + 1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.embed_oar(jnp.array([[5.0]]), jnp.array([1]), jnp.array([0.0]), 2).tolist()
+      [[5.0, 0.0, 1.0, 0.0]]
+    """
+    require(num_actions >= 1, "num_actions", num_actions, "a positive number")
+    last_action = one_hot.kernel(action, num_actions, features.dtype)
+    return jnp.concatenate([features, last_action, jnp.tanh(reward)[:, None]], axis=-1)
+
+
+@operator()
+def fix_step_type_on_interruptions(step_type: Int[Array, "T B", "T"]) -> Int[Array, "T *E"]:
+    """Marks a step as the last of its episode where the next step is the first of another.
+
+    An environment that crashes or is reset leaves a middle step right before a first step; it becomes a last step.
+    Whether it terminated is not told by its type but by its discount, which is 0 for a termination alone.
+
+    Args:
+      step_type: dm_env step types (0 first, 1 middle, 2 last).
+
+    Returns:
+      Step types of the same shape.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.fix_step_type_on_interruptions(jnp.array([0, 1, 1, 0, 1])).tolist()
+      [0, 1, 2, 0, 1]
+    """
+    cut = (step_type[:-1] == _MID) & (step_type[1:] == _FIRST)
+    return jnp.concatenate([jnp.where(cut, jnp.asarray(_LAST, step_type.dtype), step_type[:-1]), step_type[-1:]])
+
+
+@operator()
+def pixel_control_rewards(
+    observations: Float[Array, "T+1 H W C"], cell_size: Annotated[int, "a divisor of the height and the width"]
+) -> Float[Array, "T Y X"]:
+    """Rewards for changing the image: the mean absolute change of the pixels in each square cell.
+
+    From "Reinforcement Learning with Unsupervised Auxiliary Tasks", Jaderberg et al. 2016
+    (https://arxiv.org/abs/1611.05397).
+
+    Args:
+      observations: images at times [0, ..., T], scaled to [0, 1]; height and width are multiples of `cell_size`.
+      cell_size: side of a cell in pixels, a Python integer.
+
+    Returns:
+      The rewards of each cell, [T, H / cell_size, W / cell_size].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.pixel_control_rewards(jnp.stack([jnp.zeros([4, 2, 1]), jnp.ones([4, 2, 1])]), 2).tolist()
+      [[[1.0], [1.0]]]
+    """
+    steps, height, width, channels = observations.shape
+    fits = cell_size >= 1 and height % cell_size == 0 and width % cell_size == 0
+    expected = f"a divisor of the height {height} and the width {width} of `observations`; crop them to fit"
+    require(fits, "cell_size", cell_size, expected)
+    change = jnp.abs(jnp.diff(observations, axis=0))
+    cells = change.reshape(steps - 1, height // cell_size, cell_size, width // cell_size, cell_size, channels)
+    return jnp.mean(cells, axis=(2, 4, 5))
+
+
+@operator()
+def pixel_control_loss(
+    observations: Float[Array, "T+1 Y X C"],
+    actions: Int[Array, "T"],
+    action_values: Float[Array, "T+1 H W A"],
+    discount_factor: Real[Array, "", "T", "in [0, 1] if scalar"],
+    cell_size: Annotated[int, "a divisor of the height and the width"],
+) -> Float[Array, "T H W"]:
+    """Multi-step Q-learning loss of action values that predict `pixel_control_rewards`, for each cell.
+
+    ½ (G_{t-1} - q_{t-1}[a_{t-1}])² with G_{t-1} = r_t + γ_t G_t and G_T = max_a q_T[a]; targets are constants to
+    gradients. From "Reinforcement Learning with Unsupervised Auxiliary Tasks", Jaderberg et al. 2016
+    (https://arxiv.org/abs/1611.05397).
+
+    Args:
+      observations: images scaled to [0, 1].
+      actions: actions at times [0, ..., T-1].
+      action_values: action values of each cell at times [0, ..., T].
+      discount_factor: γ.
+      cell_size: side of a cell in pixels, a Python integer.
+
+    Returns:
+      The loss of each step and cell.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> frames = jnp.stack([jnp.zeros([2, 2, 1]), jnp.ones([2, 2, 1])])
+      >>> rlx.pixel_control_loss(frames, jnp.array([0]), jnp.zeros([2, 1, 1, 3]), 0.9, 2).tolist()
+      [[[0.5]]]
+    """
+    rewards = pixel_control_rewards.kernel(observations, cell_size)
+    if rewards.shape[1:] != action_values.shape[1:3]:
+        raise ShapeError(
+            f"argument `action_values` has {list(action_values.shape[1:3])} cells, expected "
+            f"{list(rewards.shape[1:])}, the cells of size {cell_size} in `observations`.\n"
+            "Pixel Control values are not compatible with images of other cells."
+        )
+    v_t = jnp.max(action_values[1:], axis=-1)
+    discount_t = jnp.broadcast_to(discount_factor, actions.shape)
+    over_cells = jax.vmap(jax.vmap(lambda_returns.kernel, (1, None, 1), 1), (2, None, 2), 2)
+    targets = jax.lax.stop_gradient(over_cells(rewards, discount_t, v_t))
+    chosen = jnp.broadcast_to(actions[:, None, None, None], (*rewards.shape, 1))
+    predictions = jnp.take_along_axis(action_values[:-1], chosen, axis=-1)[..., 0]
+    return 0.5 * jnp.square(targets - predictions)
+
+
+@operator()
+def feature_control_rewards(
+    features: Float[Array, "T+1 D"],
+    cumulant_type: str = "absolute_change",
+    discount: Real[Array, "", "D", "T D", "in [0, 1] if scalar"] | None = None,
+) -> Float[Array, "T D"]:
+    """Rewards for features, or for their changes, one for each feature.
+
+    For features φ, `feature` gives φ_t, `absolute_change` |φ_t - φ_{t-1}|, `increase` φ_t - φ_{t-1}, `decrease`
+    φ_{t-1} - φ_t, and `potential` γ φ_t - φ_{t-1}. From "Reinforcement Learning with Unsupervised Auxiliary Tasks",
+    Jaderberg et al. 2016 (https://arxiv.org/abs/1611.05397).
+
+    Args:
+      features: φ at times [0, ..., T].
+      cumulant_type: which of the above.
+      discount: γ, for `potential` alone.
+
+    Returns:
+      Rewards at times [1, ..., T].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.feature_control_rewards(jnp.array([[1.0, 2.0], [3.0, 1.0]]), "increase").tolist()
+      [[2.0, -1.0]]
+    """
+    known = cumulant_type in _CUMULANT_TYPES
+    require(known, "cumulant_type", cumulant_type, f"one of {', '.join(_CUMULANT_TYPES)}")
+    before, after = features[:-1], features[1:]
+    if cumulant_type == "feature":
+        return after
+    if cumulant_type == "absolute_change":
+        return jnp.abs(after - before)
+    if cumulant_type == "increase":
+        return after - before
+    if cumulant_type == "decrease":
+        return before - after
+    if discount is None:
+        raise OptionError("argument `discount` is None, expected a number, for cumulant_type='potential'.")
+    return jnp.broadcast_to(discount, after.shape) * after - before
+
+
+@operator()
+def extract_subsequences(
+    trajectories: Num[Array, "T B *E"],
+    start_indices: Int[Array, "B S"],
+    subsequence_len: Annotated[int, "a number of steps"] = 1,
+    max_valid_start_idx: int | None = None,
+) -> Num[Array, "{subsequence_len} B S *E"]:
+    """Extracts subsequences, which may overlap, from a batch of trajectories.
+
+    out[k, b, s] = trajectories[start_indices[b, s] + k, b]. An index past the end gives the last step.
+
+    Args:
+      trajectories: steps of the trajectories, time first.
+      start_indices: where the subsequences start.
+      subsequence_len: their length L, a Python integer.
+      max_valid_start_idx: the largest start index there can be, to check that the trajectories are long enough.
+
+    Returns:
+      The subsequences: time, trajectory, which of its subsequences, and what a step holds.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.extract_subsequences(jnp.arange(5)[:, None], jnp.array([[0, 2]]), 3)[:, 0].tolist()
+      [[0, 2], [1, 3], [2, 4]]
+    """
+    require(subsequence_len >= 0, "subsequence_len", subsequence_len, "a number of steps")
+    if max_valid_start_idx is not None:
+        require(max_valid_start_idx >= 0, "max_valid_start_idx", max_valid_start_idx, "an index of a step")
+        length, needed = trajectories.shape[0], max_valid_start_idx + subsequence_len
+        if length < needed:
+            raise ShapeError(
+                f"argument `trajectories` has length {length}. Expected len >= {needed}, for subsequences of "
+                f"length {subsequence_len} that start as late as at step {max_valid_start_idx}."
+            )
+    times = start_indices[None] + jnp.arange(subsequence_len)[:, None, None]
+    times = jnp.clip(times, 0, trajectories.shape[0] - 1)
+    return trajectories[times, jnp.arange(start_indices.shape[0])[None, :, None]]
+
+
+@operator()
+def sample_start_indices(
+    rng_key: Array,
+    batch_size: Annotated[int, _NUMBER],
+    num_start_indices: Annotated[int, _NUMBER],
+    max_valid_start_idx: Annotated[int, _NUMBER],
+) -> Int[Array, "{batch_size} {num_start_indices}"]:
+    """Samples start indices for `extract_subsequences`, uniformly and for each trajectory without repetition.
+
+    Args:
+      rng_key: a key of `jax.random`.
+      batch_size: B, number of trajectories.
+      num_start_indices: S, number of indices for each.
+      max_valid_start_idx: the largest index there can be.
+
+    Returns:
+      Integers [B, S] in [0, max_valid_start_idx].
+
+    Example:
+      >>> import jax
+      >>> import rlx
+      >>> sorted(rlx.sample_start_indices(jax.random.key(0), 1, 3, 2)[0].tolist())
+      [0, 1, 2]
+    """
+    require(batch_size >= 0, "batch_size", batch_size, _NUMBER)
+    require(max_valid_start_idx >= 0, "max_valid_start_idx", max_valid_start_idx, _NUMBER)
+    available = max_valid_start_idx + 1
+    enough = 0 <= num_start_indices <= available
+    require(enough, "num_start_indices", num_start_indices, f"a whole number from 0 to {available}")
+
+    def sample(key: Array) -> Array:
+        return jax.random.choice(key, jnp.arange(available), (num_start_indices,), replace=False)
+
+    return jax.vmap(sample)(jax.random.split(rng_key, batch_size))

@@ -1,1 +1,0 @@
-"""What agents need beside values and policies: normalisation, exploration, memory, auxiliary tasks."""

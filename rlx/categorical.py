@@ -1,0 +1,192 @@
+"""Learning distributions of values over a fixed row of atoms."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from rlx.core.annotations import Float, Int, Real
+from rlx.core.masking import if_used, weighted_sum
+from rlx.core.operator import maybe_stop, operator
+from rlx.core.types import Array
+from rlx.divergences import categorical_cross_entropy
+
+
+@operator()
+def categorical_l2_project(
+    z_p: Float[Array, "L"], probs: Float[Array, "L"], z_q: Float[Array, "K", "increasing"]
+) -> Float[Array, "K"]:
+    """Projects a distribution on atoms z_p onto atoms z_q: each atom's mass goes to its two neighbours.
+
+    The nearer neighbour gets the more, which minimises the L2 distance between the cumulative distribution functions
+    (the Cramér distance). Mass outside the range of `z_q` goes to its ends. From "A Distributional Perspective on
+    Reinforcement Learning", Bellemare et al. 2017 (https://arxiv.org/abs/1707.06887) and "An Analysis of Categorical
+    Distributional Reinforcement Learning", Rowland et al. 2018 (https://arxiv.org/abs/1802.08163).
+
+    Args:
+      z_p: atoms of the distribution, in any order.
+      probs: their probabilities.
+      z_q: atoms to project onto, increasing; they need not be evenly spaced, and equal ones share their mass. Of traced
+        atoms the order cannot be checked: if they are not in order the result is wrong.
+
+    Returns:
+      Probabilities of the atoms `z_q`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.categorical_l2_project(jnp.array([0.5, 9.0]), jnp.array([0.5, 0.5]), jnp.array([0.0, 1.0, 2.0])).tolist()
+      [0.25, 0.25, 0.5]
+    """
+    z_p = if_used(probs, z_p)
+    above, below, sharing = _neighbourhood(z_q)
+    offset = jnp.clip(z_p, z_q[0], z_q[-1])[None, :] - z_q[:, None]
+    distance = jnp.where(offset >= 0, offset / above[:, None], -offset / below[:, None])
+    return jnp.sum(jnp.clip(1 - distance, 0, 1) * probs[None, :], axis=-1) / sharing
+
+
+@functools.partial(jax.jit, inline=True)  # traced once for each number of atoms
+def _neighbourhood(z: Array) -> tuple[Array, Array, Array]:
+    """Of each of the increasing atoms [K] the gaps to the next higher and lower one, and how many equal it.
+
+    Beyond either end there is no gap and, after clipping, no mass.
+    """
+    rises, end, inf = z[1:] > z[:-1], jnp.ones(1, bool), jnp.full(1, jnp.inf, z.dtype)
+    higher = jax.lax.cummin(jnp.concatenate([jnp.where(rises, z[1:], jnp.inf), inf]), reverse=True)
+    lower = jax.lax.cummax(jnp.concatenate([-inf, jnp.where(rises, z[:-1], -jnp.inf)]))
+    places = jnp.arange(z.shape[0])
+    first = jax.lax.cummax(jnp.where(jnp.concatenate([end, rises]), places, 0))
+    last = jax.lax.cummin(jnp.where(jnp.concatenate([rises, end]), places, z.shape[0]), reverse=True)
+    return higher - z, z - lower, (last - first + 1).astype(z.dtype)
+
+
+@operator(masks={"discount_t": ("v_atoms_t", "v_logits_t[:]")})
+def categorical_td_learning(
+    v_atoms_tm1: Float[Array, "K", "increasing"],
+    v_logits_tm1: Float[Array, "K"],
+    r_t: Real[Array, ""],
+    discount_t: Real[Array, ""],
+    v_atoms_t: Float[Array, "L"],
+    v_logits_t: Float[Array, "L"],
+    stop_target_gradients: bool = True,
+) -> Float[Array, ""]:
+    """Categorical TD-learning loss: cross entropy of the predicted value distribution against its Bellman target.
+
+    The target puts the probabilities softmax(v_logits_t) on the atoms r_t + γ_t z, projected onto `v_atoms_tm1`. From
+    "A Distributional Perspective on Reinforcement Learning", Bellemare et al. 2017 (https://arxiv.org/abs/1707.06887).
+
+    Args:
+      v_atoms_tm1: atoms of the value distribution at time t-1, increasing; equal ones share their mass.
+      v_logits_tm1: logits of their probabilities.
+      r_t: reward at time t.
+      discount_t: discount at time t.
+      v_atoms_t: atoms of the value distribution at time t.
+      v_logits_t: logits of their probabilities.
+      stop_target_gradients: whether the target is a constant to gradients.
+
+    Returns:
+      The loss, at least the entropy of the target.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> atoms, logits = jnp.array([0.0, 1.0]), jnp.zeros(2)
+      >>> round(float(rlx.categorical_td_learning(atoms, logits, 0.0, 1.0, atoms, logits)), 4)
+      0.6931
+    """
+    probs_t = jax.nn.softmax(v_logits_t)
+    target_atoms = r_t + discount_t * v_atoms_t
+    return _loss(v_atoms_tm1, v_logits_tm1, target_atoms, probs_t, stop_target_gradients)
+
+
+@operator(masks={"discount_t": ("q_atoms_t", "q_logits_t[:]")})
+def categorical_q_learning(
+    q_atoms_tm1: Float[Array, "K", "increasing"],
+    q_logits_tm1: Float[Array, "A K"],
+    a_tm1: Int[Array, ""],
+    r_t: Real[Array, ""],
+    discount_t: Real[Array, ""],
+    q_atoms_t: Float[Array, "L"],
+    q_logits_t: Float[Array, "A L"],
+    stop_target_gradients: bool = True,
+) -> Float[Array, ""]:
+    """Categorical Q-learning loss (C51): the next action is the one whose distribution has the largest mean.
+
+    The predicted distribution of `a_tm1` is compared by cross entropy with that of the next action, moved to the atoms
+    r_t + γ_t z and projected onto `q_atoms_tm1`. From "A Distributional Perspective on Reinforcement Learning",
+    Bellemare et al. 2017 (https://arxiv.org/abs/1707.06887).
+
+    Args:
+      q_atoms_tm1: atoms of the distributions at time t-1, increasing; equal ones share their mass.
+      q_logits_tm1: logits of their probabilities for each action.
+      a_tm1: action at time t-1.
+      r_t: reward at time t.
+      discount_t: discount at time t.
+      q_atoms_t: atoms of the distributions at time t.
+      q_logits_t: logits of their probabilities for each action.
+      stop_target_gradients: whether the target is a constant to gradients.
+
+    Returns:
+      The loss.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> atoms, logits = jnp.array([0.0, 1.0]), jnp.zeros([3, 2])
+      >>> round(float(rlx.categorical_q_learning(atoms, logits, 1, 0.0, 1.0, atoms, logits)), 4)
+      0.6931
+    """
+    probs_t = jax.nn.softmax(q_logits_t)
+    best = jnp.argmax(weighted_sum(probs_t, q_atoms_t[None, :], axis=-1))
+    target_atoms = r_t + discount_t * q_atoms_t
+    return _loss(q_atoms_tm1, q_logits_tm1[a_tm1], target_atoms, probs_t[best], stop_target_gradients)
+
+
+@operator(masks={"discount_t": ("q_atoms_t", "q_logits_t[:]")})
+def categorical_double_q_learning(
+    q_atoms_tm1: Float[Array, "K", "increasing"],
+    q_logits_tm1: Float[Array, "A K"],
+    a_tm1: Int[Array, ""],
+    r_t: Real[Array, ""],
+    discount_t: Real[Array, ""],
+    q_atoms_t: Float[Array, "L"],
+    q_logits_t: Float[Array, "A L"],
+    q_t_selector: Float[Array, "A"],
+    stop_target_gradients: bool = True,
+) -> Float[Array, ""]:
+    """Categorical double Q-learning loss: as `categorical_q_learning`, with the next action chosen by other values.
+
+    From "A Distributional Perspective on Reinforcement Learning", Bellemare et al. 2017
+    (https://arxiv.org/abs/1707.06887) and "Double Q-learning", van Hasselt 2010
+    (https://papers.nips.cc/paper/3964-double-q-learning.pdf).
+
+    Args:
+      q_atoms_tm1: atoms of the distributions at time t-1, increasing; equal ones share their mass.
+      q_logits_tm1: logits of their probabilities for each action.
+      a_tm1: action at time t-1.
+      r_t: reward at time t.
+      discount_t: discount at time t.
+      q_atoms_t: atoms of the distributions at time t.
+      q_logits_t: logits of their probabilities for each action.
+      q_t_selector: action values at time t whose maximum selects the next action.
+      stop_target_gradients: whether the target is a constant to gradients.
+
+    Returns:
+      The loss.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> atoms, logits = jnp.array([0.0, 1.0]), jnp.zeros([3, 2])
+      >>> loss = rlx.categorical_double_q_learning(atoms, logits, 1, 0.0, 1.0, atoms, logits, jnp.arange(3.0))
+      >>> round(float(loss), 4)
+      0.6931
+    """
+    probs_t = jax.nn.softmax(q_logits_t[jnp.argmax(q_t_selector)])
+    target_atoms = r_t + discount_t * q_atoms_t
+    return _loss(q_atoms_tm1, q_logits_tm1[a_tm1], target_atoms, probs_t, stop_target_gradients)
+
+
+def _loss(atoms_tm1: Array, logits_tm1: Array, target_atoms: Array, target_probs: Array, stop: bool) -> Array:
+    target = categorical_l2_project.kernel(target_atoms, target_probs, atoms_tm1)
+    return categorical_cross_entropy.kernel(maybe_stop(target, stop), logits_tm1)

@@ -1,0 +1,229 @@
+"""`@operator()`: what makes a public operator of a kernel, from its signature alone.
+
+    @operator(masks={"discount_t": ("q_t[:]",)})
+    def q_learning(
+        q_tm1: Float[Array, "A"],
+        a_tm1: Int[Array, ""],
+        r_t: Real[Array, ""],
+        discount_t: Real[Array, ""],
+        q_t: Float[Array, "A"],
+        stop_target_gradients: bool = True,
+    ) -> Float[Array, ""]:
+        target = r_t + discount_t * jnp.max(q_t)
+        return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]
+
+What is decorated is the kernel: arrays in, arrays out, the equation. The operator takes whatever can be read as the
+arrays that the annotations say (`rlx.core.annotations`), checks them by name, once a call, and hands them on.
+`q_learning.kernel` is the kernel, of which other kernels are made; `q_learning.contract` is what was read.
+
+Settings. A plain `n: int` becomes a Python integer, or is an error; `Annotated[int, "a number of classes"]` says in
+words what it is. Where a setting must lie says the kernel, `require(n >= 1, "n", n, "a positive number of steps")`, and
+the error bears the operator's name. Anything that has another annotation is handed on as it is.
+
+Where gradients stop. An operator that compares a prediction with a target has a flag that decides whether gradients
+flow into the target: `stop_target_gradients`, or `use_stop_gradient` where RLax calls it so. Either is accepted as a
+keyword, whichever the signature has. Its default is True in every loss and temporal-difference error, whose target is
+meant as a constant, and False in every function that returns the target itself. These are RLax's defaults.
+
+Masks. `masks={"discount_t": ("v_t", "q_t[:]")}` says what has no influence where a weight or a mask is 0. There an
+entry of `v_t` that is no finite number becomes 0 before any arithmetic, so that neither a value nor a gradient meets
+it. Of `q_t[:]`, which has a row for each entry of the weight, it is the whole row that becomes 0, unless its largest
+entry is a finite number: minus infinity beside numbers is an action that is impossible, and stays so. What the kernel
+itself computes and weighs goes through `rlx.core.masking`.
+
+`counts={"mask_t": ("v_t",)}` is for masks that say which steps or tokens count: where one does not, `v_t` becomes 0,
+finite or not, so that its exponential or square does not overflow. An argument of fewer axes than the mask, say the
+advantage of a whole sequence, stays where anything counts.
+"""
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, ParamSpec, Protocol, TypeVar, get_args, get_origin
+
+import jax
+
+from rlx.core.annotations import Shaped
+from rlx.core.arguments import convert, whole
+from rlx.core.errors import ArgumentError, OptionError
+from rlx.core.masking import if_counted, if_used, rows_if_used
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_R_co = TypeVar("_R_co", covariant=True)
+_FLAGS = ("stop_target_gradients", "use_stop_gradient")
+_NO_DEFAULT = inspect.Parameter.empty
+
+
+class Operator(Protocol[_P, _R_co]):
+    """What type checkers know of an operator."""
+
+    __name__: str
+    __qualname__: str
+
+    @property
+    def kernel(self) -> Callable[_P, _R_co]: ...
+
+    @property
+    def contract(self) -> "Contract": ...
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
+
+
+def operator(
+    *, masks: Mapping[str, Iterable[str]] | None = None, counts: Mapping[str, Iterable[str]] | None = None
+) -> Callable[[Callable[_P, _R]], Operator[_P, _R]]:
+    """Makes an operator of a kernel.
+
+    Args:
+      masks: weights and masks, each with the arguments that it leaves out where it is 0.
+      counts: masks, each with the arguments that are 0 to the kernel where the mask is false.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.core.annotations import Float, Real
+      >>> from rlx.core.operator import operator
+      >>> from rlx.core.types import Array
+      >>> @operator(masks={"w_t": ("x_t",)})
+      ... def weighted(w_t: Real[Array, "T"], x_t: Float[Array, "T"]) -> Float[Array, "T"]:
+      ...     return w_t * x_t
+      >>> weighted(jnp.array([0, 2]), jnp.array([jnp.nan, 3.0])).tolist()
+      [0.0, 6.0]
+    """
+
+    def decorate(kernel: Callable[_P, _R]) -> Operator[_P, _R]:
+        contract = Contract(kernel, masks or {}, counts or {})
+        run: Callable[..., _R] = kernel
+
+        def operate(*args: Any, **kwargs: Any) -> _R:
+            try:
+                return run(**contract.read(args, kwargs))
+            except ArgumentError as error:
+                text = contract.in_own_name(str(error))
+                if text == str(error):
+                    raise
+                raise type(error)(text) from None
+
+        made: Any = functools.update_wrapper(operate, kernel)
+        made.__signature__ = contract.signature
+        made.__annotations__ = {p.name: p.annotation for p in contract.signature.parameters.values()}
+        made.__annotations__["return"] = contract.signature.return_annotation
+        made.kernel, made.contract, contract.operator = kernel, contract, made
+        kernel.__qualname__ = f"{kernel.__qualname__}.kernel"  # by which it is pickled
+        return made
+
+    return decorate
+
+
+class Contract:
+    """What the signature of one operator says of its arguments."""
+
+    operator: Any
+
+    def __init__(
+        self, kernel: Callable[..., Any], masks: Mapping[str, Iterable[str]], counts: Mapping[str, Iterable[str]]
+    ):
+        self.name = kernel.__name__
+        self.masks = {weight: tuple(names) for weight, names in masks.items()}
+        self.counts = {mask: tuple(names) for mask, names in counts.items()}
+        own = inspect.signature(kernel, eval_str=True)
+        self.annotations = {name: p.annotation for name, p in own.parameters.items()}
+        self.signature = own.replace(
+            parameters=[p.replace(annotation=_for_callers(p.annotation)) for p in own.parameters.values()]
+        )
+
+    @functools.cached_property
+    def arrays(self) -> dict[str, Shaped]:
+        """The arguments that are arrays."""
+        return {name: a for name, a in self.annotations.items() if isinstance(a, Shaped)}
+
+    @functools.cached_property
+    def whole_numbers(self) -> dict[str, str]:
+        """The settings that are whole numbers, each in words."""
+        return {name: words for name, a in self.annotations.items() if (words := _whole_number(a)) is not None}
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        """The arguments that may be given by position."""
+        kinds = {name: p.kind for name, p in self.signature.parameters.items()}
+        return tuple(name for name, kind in kinds.items() if kind is not inspect.Parameter.KEYWORD_ONLY)
+
+    @functools.cached_property
+    def flag(self) -> tuple[str, str] | None:
+        """The stop-gradient flag as the signature spells it, and its other spelling."""
+        return next(((a, b) for a, b in (_FLAGS, _FLAGS[::-1]) if a in self.annotations), None)
+
+    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The kernel's arguments, by name, from what one call was given."""
+        values = self._bind(args, kwargs)
+        lengths: dict[str, tuple[Any, str]] = {}
+        for name, words in self.whole_numbers.items():
+            if values[name] is not None or self.signature.parameters[name].default is not None:
+                values[name] = whole(name, values[name], words)
+                lengths[f"{{{name}}}"] = values[name], name
+        convert(self.name, self.arrays, values, lengths)
+        for weight, name, leave_out in self._masks:
+            weights, x = values[weight], values[name]
+            if weights is not None and x is not None and not (isinstance(weights, float) and weights):
+                values[name] = leave_out(weights, x)
+        return values
+
+    def in_own_name(self, text: str) -> str:
+        """The text of an error with this operator's name in front, where it is about an argument of its own."""
+        before, found, rest = text.partition("argument `")
+        if not found or not (before == "" or (before.endswith(": ") and before[:-2].isidentifier())):
+            return text
+        is_own = before == "" or rest.partition("`")[0].partition(".")[0] in self.annotations
+        return f"{self.name}: {found}{rest}" if is_own else text
+
+    @functools.cached_property
+    def _defaults(self) -> dict[str, Any]:
+        return {name: p.default for name, p in self.signature.parameters.items()}
+
+    @functools.cached_property
+    def _masks(self) -> list[tuple[str, str, Callable[[Any, Any], Any]]]:
+        counts = [(mask, name, if_counted) for mask, names in self.counts.items() for name in names]
+        return counts + [
+            (weight, name.removesuffix("[:]"), rows_if_used if name.endswith("[:]") else if_used)
+            for weight, names in self.masks.items()
+            for name in names
+        ]
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if self.flag is not None and self.flag[1] in kwargs:
+            own, other = self.flag
+            if own in kwargs or (own in self.names and len(args) > self.names.index(own)):
+                raise OptionError(
+                    f"{self.name}: argument `{other}` is {kwargs[other]!r}, expected nothing beside `{own}`: "
+                    "they are two spellings of one flag."
+                )
+            kwargs = {own if name == other else name: value for name, value in kwargs.items()}
+        given = dict(zip(self.names, args, strict=False))
+        values = {**self._defaults, **given, **kwargs}
+        twice = given.keys() & kwargs.keys()
+        unknown = len(args) > len(self.names) or len(values) > len(self._defaults)
+        if twice or unknown or any(value is _NO_DEFAULT for value in values.values()):
+            try:
+                self.signature.bind(*args, **kwargs)
+            except TypeError as error:
+                raise ArgumentError(f"{self.name}: {error}. It takes {', '.join(self._defaults)}.") from None
+        return values
+
+
+def maybe_stop(x: Any, stop: bool | None) -> Any:
+    """`x` (an array or a tree), with its gradient stopped if `stop` is true."""
+    return jax.lax.stop_gradient(x) if stop else x
+
+
+def _for_callers(annotation: Any) -> Any:
+    return annotation.for_callers if isinstance(annotation, Shaped) else annotation
+
+
+def _whole_number(annotation: Any) -> str | None:
+    """What a whole number of this annotation is in words, or None where it is none."""
+    if get_origin(annotation) is Annotated:
+        plain, *words = get_args(annotation)
+        return words[0] if plain is int else None
+    alone = get_args(annotation) if isinstance(annotation, types.UnionType) else (annotation,)
+    return "a whole number" if int in alone and set(alone) <= {int, types.NoneType} else None

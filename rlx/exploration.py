@@ -1,0 +1,247 @@
+"""Exploring: noise on actions and policies, nearest neighbours in a memory, rewards for what is far from it."""
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import jax
+import jax.numpy as jnp
+
+from rlx.core.annotations import Float, Real
+from rlx.core.arguments import require
+from rlx.core.errors import ShapeError
+from rlx.core.masking import weigh
+from rlx.core.operator import operator
+from rlx.core.trees import Record, record
+from rlx.core.types import Array
+
+
+@operator()
+def add_gaussian_noise(
+    key: Array, action: Float[Array, "*E"], stddev: Real[Array, "", "*E", "in [0, inf)"]
+) -> Float[Array, "*E"]:
+    """Adds Gaussian noise: a + stddev · ε with ε ~ N(0, 1).
+
+    Args:
+      key: a key of `jax.random`.
+      action: continuous action.
+      stddev: standard deviation.
+
+    Returns:
+      The action with noise.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.add_gaussian_noise(jax.random.key(0), jnp.ones(2), 0.0).tolist()
+      [1.0, 1.0]
+    """
+    return action + stddev * jax.random.normal(key, action.shape, action.dtype)
+
+
+@operator()
+def add_ornstein_uhlenbeck_noise(
+    key: Array,
+    action: Float[Array, "*E"],
+    noise_tm1: Float[Array, "*E"],
+    damping: Real[Array, "", "*E", "in [0, 1]"],
+    stddev: Real[Array, "", "*E", "in [0, inf)"],
+) -> Float[Array, "*E"]:
+    """Adds noise that is correlated in time: a + (1 - damping) n_{t-1} + stddev · ε with ε ~ N(0, 1).
+
+    From "On the Theory of the Brownian Motion", Uhlenbeck and Ornstein 1930
+    (https://journals.aps.org/pr/abstract/10.1103/PhysRev.36.823).
+
+    Args:
+      key: a key of `jax.random`.
+      action: continuous action.
+      noise_tm1: n_{t-1}, the noise of the step before.
+      damping: how fast noise decays; 1 is uncorrelated noise.
+      stddev: standard deviation.
+
+    Returns:
+      The action with noise; the difference to `action` is the noise n_t.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.add_ornstein_uhlenbeck_noise(jax.random.key(0), jnp.ones(2), jnp.ones(2), 0.5, 0.0).tolist()
+      [1.5, 1.5]
+    """
+    return action + weigh(1 - damping, noise_tm1) + stddev * jax.random.normal(key, action.shape, action.dtype)
+
+
+@operator()
+def add_dirichlet_noise(
+    key: Array,
+    prior: Float[Array, "B A", "A"],
+    dirichlet_alpha: Real[Array, "", "in (0, inf)"],
+    dirichlet_fraction: Real[Array, "", "in [0, 1]"],
+) -> Float[Array, "*E"]:
+    """Mixes policies with Dirichlet noise: (1 - f) prior + f n with n ~ Dirichlet(α, ..., α).
+
+    From "Mastering the Game of Go without Human Knowledge", Silver et al. 2017; AlphaZero uses α = 0.3, 0.15 and 0.03
+    for chess, shogi and Go, MuZero 0.25 for Atari, all with f = 0.25.
+
+    Args:
+      key: a key of `jax.random`.
+      prior: probabilities of actions.
+      dirichlet_alpha: α.
+      dirichlet_fraction: f.
+
+    Returns:
+      Probabilities.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.add_dirichlet_noise(jax.random.key(0), jnp.array([[0.5, 0.5]]), 0.3, 0.0).tolist()
+      [[0.5, 0.5]]
+    """
+    alphas = jnp.full(prior.shape[-1:], dirichlet_alpha, prior.dtype)
+    noise = jax.random.dirichlet(key, alphas, prior.shape[:-1])
+    return weigh(1 - dirichlet_fraction, prior) + weigh(dirichlet_fraction, noise)
+
+
+@record
+class KNNQueryResult(Record):
+    """The nearest neighbours of each query point, nearest first.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.knn_query(jnp.array([[0.0], [1.0]]), jnp.array([[3.0]]), 1).neighbors.tolist()
+      [[[1.0]]]
+    """
+
+    neighbors: Array  # [Q, K, D], the points
+    neighbor_indices: Array  # [Q, K], where they are in the data
+    neighbor_neg_distances: Array  # [Q, K], minus their distances
+
+
+@record
+class IntrinsicRewardState(Record):
+    """What `episodic_memory_intrinsic_rewards` remembers between calls.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> _, state = rlx.episodic_memory_intrinsic_rewards(jnp.ones([2, 3]), 1, 1.0, max_memory_size=4)
+      >>> state.memory.shape, int(state.next_memory_index)
+      ((4, 3), 2)
+    """
+
+    memory: Array  # [max_memory_size, D], infinite where nothing is stored yet
+    next_memory_index: Any = 0  # [] where the next embeddings go
+    distance_sum: Any = 0  # [] sum of all minus squared distances so far
+    distance_count: Any = 0  # [] how many there were
+
+
+def _squared_distance(x: Array, y: Array) -> Array:
+    difference = x - y  # a constant where nothing is stored: the slope of an infinite square is no number
+    return jnp.sum(jnp.square(jnp.where(jnp.isfinite(difference), difference, jax.lax.stop_gradient(difference))))
+
+
+@operator()
+def knn_query(
+    data: Float[Array, "N D"],
+    query_points: Float[Array, "Q D"],
+    num_neighbors: Annotated[int, "a positive number"],
+    metric: Callable[[Array, Array], Array] = _squared_distance,
+) -> KNNQueryResult:
+    """Finds the nearest neighbours of query points among data points.
+
+    Args:
+      data: points to search.
+      query_points: points to find the neighbours of.
+      num_neighbors: how many neighbours, a Python integer; at most N are returned.
+      metric: distance of two points [D], a function; the squared Euclidean distance by default.
+
+    Returns:
+      `KNNQueryResult(neighbors [Q, K, D], neighbor_indices [Q, K], neighbor_neg_distances [Q, K])`, nearest first, with
+      K = min(num_neighbors, N).
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> result = rlx.knn_query(jnp.array([[0.0], [1.0], [5.0]]), jnp.array([[4.0]]), 2)
+      >>> result.neighbor_indices.tolist(), result.neighbor_neg_distances.tolist()
+      ([[2, 1]], [[-1.0, -9.0]])
+    """
+    require(num_neighbors >= 1, "num_neighbors", num_neighbors, "a positive number")
+    distances = jax.vmap(lambda query: jax.vmap(lambda point: metric(point, query))(data))(query_points)
+    neg_distances, indices = jax.lax.top_k(-distances, min(num_neighbors, data.shape[0]))
+    return KNNQueryResult(data[indices], indices, neg_distances)
+
+
+@operator()
+def episodic_memory_intrinsic_rewards(
+    embeddings: Float[Array, "T D"],
+    num_neighbors: Annotated[int, "a positive number"],
+    reward_scale: Real[Array, "", "in [0, inf)"],
+    intrinsic_reward_state: IntrinsicRewardState | None = None,
+    constant: Real[Array | float, "", "in [0, inf)"] = 1e-3,
+    epsilon: Real[Array | float, "", "in (0, inf)"] = 1e-4,
+    cluster_distance: Real[Array | float, "", "in [0, inf)"] = 8e-3,
+    max_similarity: Real[Array | float, "", "in [0, inf]"] = 8.0,
+    max_memory_size: Annotated[int, "a positive number"] = 30_000,
+) -> tuple[Array, IntrinsicRewardState]:
+    """Exploration rewards that are larger the farther a state is from those seen in the episode.
+
+    With d_i the squared distances to the K nearest memories, d_m their running mean over all calls and
+    κ_i = ε / (max(d_i / (d_m + c) - ξ, 0) + ε), the reward is β / (√(Σ_i κ_i) + c), or 0 where that root plus c exceeds
+    `max_similarity`. RLax divides by d_m - c, so that where d_m is below c every state counts as seen; where it is far
+    above c both agree. From "Never Give Up: Learning Directed Exploration Strategies", Puigdomènech Badia et al. 2020
+    (https://arxiv.org/abs/2002.06038).
+
+    Args:
+      embeddings: embeddings of new states.
+      num_neighbors: K, a Python integer.
+      reward_scale: β.
+      intrinsic_reward_state: state of the call before, or None for the first of an episode.
+      constant: c, for stability.
+      epsilon: ε of the kernel.
+      cluster_distance: ξ; neighbours nearer than this fraction of the mean distance count as the same.
+      max_similarity: above it there is no reward.
+      max_memory_size: number of embeddings that a new memory holds, the oldest are overwritten.
+
+    Returns:
+      (rewards [T], new state).
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> near, state = rlx.episodic_memory_intrinsic_rewards(jnp.ones([2, 1]), 1, 1.0, max_memory_size=4)
+      >>> again, _ = rlx.episodic_memory_intrinsic_rewards(jnp.array([[1.0], [9.0]]), 1, 1.0, state)
+      >>> bool(again[0] < again[1])
+      True
+    """
+    require(num_neighbors >= 1, "num_neighbors", num_neighbors, "a positive number")
+    state = intrinsic_reward_state
+    if state is None:
+        require(max_memory_size >= 1, "max_memory_size", max_memory_size, "a positive number")
+        memory = jnp.full((max_memory_size, embeddings.shape[-1]), jnp.inf, embeddings.dtype)
+        # The origin stands in for the neighbours that an empty memory does not have.
+        zero = jnp.zeros((), jnp.int32)
+        state = IntrinsicRewardState(memory.at[:num_neighbors].set(0), zero, jnp.zeros((), memory.dtype), zero)
+    memory = jnp.asarray(state.memory)
+    if memory.ndim != 2 or memory.shape[1] != embeddings.shape[1]:
+        raise ShapeError(
+            f"argument `intrinsic_reward_state.memory` has shape {list(memory.shape)}, expected shape [S, D] with "
+            f"D = {embeddings.shape[1]} from `embeddings`."
+        )
+    neg_distances = knn_query.kernel(memory, embeddings, num_neighbors).neighbor_neg_distances
+    size, count = memory.shape[0], embeddings.shape[0]
+    start = jnp.mod(jnp.asarray(state.next_memory_index, jnp.int32), size)
+    newest = embeddings[-size:]  # of more embeddings than fit, only the last stay
+    places = jnp.mod(start + max(count - size, 0) + jnp.arange(newest.shape[0]), size)
+    memory = memory.at[places].set(newest)
+    # The mean stays what it is once no more can be counted, after two thousand million distances.
+    room = state.distance_count <= jnp.iinfo(jnp.int32).max - neg_distances.size
+    distance_sum = state.distance_sum + jnp.where(room, jnp.sum(neg_distances), 0)
+    distance_count = state.distance_count + jnp.where(room, neg_distances.size, 0)
+    mean_distance = -distance_sum / distance_count
+    excess = jnp.maximum(-neg_distances / (mean_distance + constant) - cluster_distance, 0)
+    similarity = jnp.sqrt(jnp.sum(epsilon / (excess + epsilon), axis=-1)) + constant
+    rewards = jnp.where(similarity > max_similarity, 0, reward_scale / similarity)
+    new_state = IntrinsicRewardState(memory, jnp.mod(start + count, size), distance_sum, distance_count)
+    return rewards, new_state

@@ -1,0 +1,340 @@
+"""Normalising: PopArt, which rescales targets and preserves outputs, and moving averages of moments."""
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from rlx.core.annotations import Float, Int, Real
+from rlx.core.arguments import as_arrays, require_ascending, whole
+from rlx.core.arrays import pick
+from rlx.core.operator import operator
+from rlx.core.trees import Record, record
+from rlx.core.types import Array, PyTree
+
+_STEP_SIZE = Real[Array, "*S", "in [0, 1]"]
+_SCALE_LB, _SCALE_UB = Real[Array, "*L", "in [0, inf)"], Real[Array, "*U", "in (0, inf]"]
+
+
+class PopArtState(NamedTuple):
+    """Running statistics of the targets of each output.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.PopArtState(shift=jnp.zeros(1), scale=jnp.ones(1), second_moment=jnp.ones(1)).scale.tolist()
+      [1.0]
+    """
+
+    shift: Any  # [num_outputs], mean
+    scale: Any  # [num_outputs], standard deviation, within bounds
+    second_moment: Any  # [num_outputs], mean of squares
+
+
+class PopArtOutput(NamedTuple):
+    """What `rlx.unnormalize_linear` returns: one selected output, in both scales.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> state = rlx.PopArtState(shift=jnp.ones(1), scale=2 * jnp.ones(1), second_moment=5 * jnp.ones(1))
+      >>> [float(x) for x in rlx.unnormalize_linear(state, jnp.array([3.0]), 0)]
+      [3.0, 7.0]
+    """
+
+    normalized: Array  # [*E]
+    unnormalized: Array  # [*E]
+
+
+def popart(
+    num_outputs: int, step_size: float | None, scale_lb: float, scale_ub: float, axis_name: Any = None
+) -> tuple[Callable[[], PopArtState], Callable[..., tuple[Mapping[str, Any], PopArtState]]]:
+    """Makes the initial state and the update of PopArt for a linear layer.
+
+    From "Learning values across many orders of magnitude", van Hasselt et al. 2016 (https://arxiv.org/abs/1602.07714)
+    and "Multi-task Deep Reinforcement Learning with PopArt", Hessel et al. 2018 (https://arxiv.org/abs/1809.04474).
+
+    Args:
+      num_outputs: number of outputs of the layer.
+      step_size: step size of the running statistics, in [0, 1]; None for an update that changes nothing.
+      scale_lb: smallest scale, at least 0.
+      scale_ub: largest scale, at least `scale_lb`.
+      axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` that hold further targets, or None.
+
+    Returns:
+      (initial_state() -> state, update(params, state, targets, indices) -> (new params, new state)), where the
+      parameters of the layer are a mapping with "w" [..., num_outputs] and "b" [num_outputs].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> initial_state, update = rlx.popart(1, step_size=0.5, scale_lb=1e-3, scale_ub=1e3)
+      >>> params = {"w": jnp.ones([2, 1]), "b": jnp.zeros(1)}
+      >>> params, state = update(params, initial_state(), jnp.array([2.0]), jnp.array([0]))
+      >>> state.shift.tolist(), state.second_moment.tolist()
+      ([1.0], [2.5])
+    """
+
+    num_outputs = whole("num_outputs", num_outputs, "a positive number", "popart", 1)
+    if step_size is not None:
+        scales = {"scale_lb": (scale_lb, _SCALE_LB), "scale_ub": (scale_ub, _SCALE_UB)}
+        as_arrays("popart", step_size=(step_size, _STEP_SIZE), **scales)
+        require_ascending(strictly=False, function="popart", scale_lb=scale_lb, scale_ub=scale_ub)
+    # Parts of functions of this module can be pickled, functions made here could not.
+    update = functools.partial(_update_statistics, step_size, scale_lb, scale_ub, axis_name)
+    return functools.partial(_initial_statistics, num_outputs), update
+
+
+def _initial_statistics(num_outputs: int) -> PopArtState:
+    return PopArtState(jnp.zeros([num_outputs]), jnp.ones([num_outputs]), jnp.ones([num_outputs]))
+
+
+def _update_statistics(
+    step_size: Any,
+    scale_lb: Any,
+    scale_ub: Any,
+    axis_name: Any,
+    params: Mapping[str, Any],
+    state: PopArtState,
+    targets: Any,
+    indices: Any,
+) -> tuple[Mapping[str, Any], PopArtState]:
+    if step_size is None:
+        return params, state
+    new_state = art(state, targets, indices, step_size, scale_lb, scale_ub, axis_name)
+    return pop(params, state, new_state), new_state
+
+
+@operator()
+def art(
+    state: PopArtState,
+    targets: Real[Array, "*#E"],
+    indices: Int[Array, "*#E"],
+    step_size: Real[Array | float, "", "in [0, 1]"],
+    scale_lb: Real[Array | float, "", "in [0, inf)"],
+    scale_ub: Real[Array | float, "", "in (0, inf]"],
+    axis_name: Any = None,
+) -> PopArtState:
+    """Moves the running statistics of the selected outputs towards their targets.
+
+    μ_i += β Σ (x - μ_i) and ν_i += β Σ (x² - ν_i) over the targets x with index i; σ_i = √(ν_i - μ_i²) within bounds.
+    See `popart` for the paper. Targets are constants to gradients.
+
+    Args:
+      state: statistics before.
+      targets: unnormalised targets.
+      indices: which output each target belongs to, integers that broadcast against `targets`.
+      step_size: β.
+      scale_lb: smallest scale.
+      scale_ub: largest scale, at least `scale_lb`.
+      axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` that hold further targets, or None.
+
+    Returns:
+      Statistics after.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> state = rlx.PopArtState(jnp.zeros(2), jnp.ones(2), jnp.ones(2))
+      >>> rlx.art(state, jnp.array([2.0]), jnp.array([1]), 0.5, 1e-3, 1e3).shift.tolist()
+      [0.0, 1.0]
+    """
+    require_ascending(strictly=False, scale_lb=scale_lb, scale_ub=scale_ub)
+    targets, indices = jnp.broadcast_arrays(targets, indices)
+    targets = jax.lax.stop_gradient(targets)
+
+    def moved(mean: Array, samples: Array) -> Array:
+        change = jnp.zeros_like(mean).at[indices].add((samples - mean[indices]).astype(mean.dtype))
+        if axis_name is not None:
+            change = jax.lax.psum(change, axis_name)
+        return mean + step_size * change
+
+    shift = moved(jnp.asarray(state.shift), targets)
+    second_moment = moved(jnp.asarray(state.second_moment), jnp.square(targets))
+    variance = jnp.maximum(second_moment - jnp.square(shift), 0)
+    scale = jnp.clip(jnp.sqrt(variance), scale_lb, scale_ub)
+    return PopArtState(*(jax.lax.stop_gradient(x) for x in (shift, scale, second_moment)))
+
+
+def pop(params: Mapping[str, Any], old: PopArtState, new: PopArtState) -> dict[str, Array]:
+    """Changes a linear layer so that its unnormalised outputs stay the same under new statistics.
+
+    w' = w σ / σ' and b' = (b σ + μ - μ') / σ'. See `popart` for the paper.
+
+    Args:
+      params: mapping with "w" [..., num_outputs] and "b" [num_outputs].
+      old: statistics before.
+      new: statistics after.
+
+    Returns:
+      A dict with the new "w" and "b".
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> old = rlx.PopArtState(jnp.zeros(1), jnp.ones(1), jnp.ones(1))
+      >>> new = rlx.PopArtState(jnp.ones(1), 2 * jnp.ones(1), 5 * jnp.ones(1))
+      >>> rlx.pop({"w": jnp.ones([1, 1]), "b": jnp.ones(1)}, old, new)["w"].tolist()
+      [[0.5]]
+    """
+    w, b = jnp.asarray(params["w"]), jnp.asarray(params["b"])
+    ratio = old.scale / new.scale
+    new_w = w * jnp.broadcast_to(ratio, w.shape)
+    return {"w": new_w, "b": (b * old.scale + old.shift - new.shift) / new.scale}
+
+
+@operator()
+def normalize(state: PopArtState, unnormalized: Real[Array, "*#E"], indices: Int[Array, "*#E"]) -> Float[Array, "*E"]:
+    """Normalises values: (x - μ_i) / σ_i.
+
+    Args:
+      state: statistics.
+      unnormalized: values.
+      indices: which output each belongs to, integers that broadcast against `unnormalized`, one for all for instance.
+
+    Returns:
+      Floats of the shape of both together.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> state = rlx.PopArtState(jnp.array([1.0]), jnp.array([2.0]), jnp.array([5.0]))
+      >>> float(rlx.normalize(state, 5.0, 0))
+      2.0
+    """
+    return (unnormalized - jnp.asarray(state.shift)[indices]) / jnp.asarray(state.scale)[indices]
+
+
+@operator()
+def unnormalize(state: PopArtState, normalized: Real[Array, "*#E"], indices: Int[Array, "*#E"]) -> Float[Array, "*E"]:
+    """Undoes `normalize`: x σ_i + μ_i.
+
+    Args:
+      state: statistics.
+      normalized: values.
+      indices: which output each belongs to, integers that broadcast against `normalized`, one for all for instance.
+
+    Returns:
+      Floats of the shape of both together.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> state = rlx.PopArtState(jnp.array([1.0]), jnp.array([2.0]), jnp.array([5.0]))
+      >>> float(rlx.unnormalize(state, 2.0, 0))
+      5.0
+    """
+    return jnp.asarray(state.scale)[indices] * normalized + jnp.asarray(state.shift)[indices]
+
+
+@operator()
+def unnormalize_linear(state: PopArtState, inputs: Float[Array, "*#E N"], indices: Int[Array, "*#E"]) -> PopArtOutput:
+    """Selects one output of a linear layer for each example, and unnormalises it.
+
+    Args:
+      state: statistics.
+      inputs: normalised outputs of the layer.
+      indices: which output to select, integers that broadcast against the leading axes of `inputs`.
+
+    Returns:
+      `PopArtOutput(normalized, unnormalized)`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> state = rlx.PopArtState(jnp.array([0.0, 1.0]), jnp.array([1.0, 2.0]), jnp.array([1.0, 5.0]))
+      >>> float(rlx.unnormalize_linear(state, jnp.array([3.0, 4.0]), 1).unnormalized)
+      9.0
+    """
+    shape = jnp.broadcast_shapes(inputs.shape[:-1], indices.shape)
+    indices = jnp.broadcast_to(indices, shape)
+    selected = pick(jnp.broadcast_to(inputs, shape + inputs.shape[-1:]), indices)
+    return PopArtOutput(selected, unnormalize.kernel(state, selected, indices))
+
+
+@record
+class EmaMoments(Record):
+    """Mean and variance of each leaf.
+
+    Example:
+      >>> import rlx
+      >>> rlx.EmaMoments(mean=1.0, variance=2.0).to_tuple()
+      (1.0, 2.0)
+    """
+
+    mean: PyTree
+    variance: PyTree
+
+
+@record
+class EmaState(Record):
+    """State of the moving averages: sums that start at zero, and how much of that start is left.
+
+    Example:
+      >>> import rlx
+      >>> initial_state, _ = rlx.create_ema(0.9)
+      >>> sorted(initial_state(1.0))
+      ['decay_product', 'mu', 'nu']
+    """
+
+    mu: PyTree  # average of each leaf, biased towards zero
+    nu: PyTree  # average of each leaf's square, biased towards zero
+    decay_product: Any  # decay to the power of the number of updates
+
+    def debiased_moments(self) -> EmaMoments:
+        """Mean and variance of each leaf, without the bias towards the start; zeros before the first update."""
+        weight = 1 - self.decay_product
+        safe = jnp.where(weight > 0, weight, 1)
+        mean = jax.tree.map(lambda mu: mu / safe, self.mu)
+        second = jax.tree.map(lambda nu: nu / safe, self.nu)
+        return EmaMoments(mean, jax.tree.map(lambda m, s: jnp.maximum(s - jnp.square(m), 0), mean, second))
+
+
+def create_ema(
+    decay: float = 0.999, pmean_axis_name: Any = None
+) -> tuple[Callable[[PyTree], EmaState], Callable[[PyTree, EmaState], tuple[EmaMoments, EmaState]]]:
+    """Makes functions that track the mean and variance of each leaf of a tree, over its entries and over time.
+
+    μ ← decay μ + (1 - decay) mean(x), ν ← decay ν + (1 - decay) mean(x²), with the bias of their start at zero removed
+    as in "Adam: A Method for Stochastic Optimization", Kingma and Ba 2014 (https://arxiv.org/abs/1412.6980).
+
+    Args:
+      decay: in [0, 1]; the learning rate is 1 - decay.
+      pmean_axis_name: name of an axis of `jax.pmap` or `jax.vmap` to average over too, or None.
+
+    Returns:
+      (initial_state(tree) -> `EmaState`, update(tree, state) -> (`EmaMoments`, new state)); moments have one number for
+      each leaf.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> initial_state, update = rlx.create_ema(0.5)
+      >>> moments, state = update(jnp.array([1.0, 3.0]), initial_state(jnp.zeros(2)))
+      >>> float(moments.mean), float(moments.variance)
+      (2.0, 1.0)
+    """
+
+    as_arrays("create_ema", decay=(decay, Real[Array, "*P", "in [0, 1]"]))
+    # Parts of functions of this module can be pickled, functions made here could not.
+    return _initial_averages, functools.partial(_update_averages, decay, pmean_axis_name)
+
+
+def _initial_averages(template: PyTree) -> EmaState:
+    zeros = jax.tree.map(lambda x: jnp.zeros((), jnp.result_type(x, float)), template)
+    return EmaState(zeros, zeros, jnp.ones(()))
+
+
+def _update_averages(decay: Any, pmean_axis_name: Any, tree: PyTree, state: EmaState) -> tuple[EmaMoments, EmaState]:
+    def averaged(old: Any, x: Any) -> Any:
+        mean = jnp.mean(x)
+        if pmean_axis_name is not None:
+            mean = jax.lax.pmean(mean, pmean_axis_name)
+        return decay * old + (1 - decay) * mean
+
+    mu = jax.tree.map(averaged, state.mu, tree)
+    nu = jax.tree.map(lambda old, x: averaged(old, jnp.square(x)), state.nu, tree)
+    new_state = EmaState(mu, nu, state.decay_product * decay)
+    return new_state.debiased_moments(), new_state

@@ -1,1 +1,0 @@
-"""Losses for policies."""

@@ -1,0 +1,169 @@
+"""Policy gradient losses of discrete actions."""
+
+import jax
+import jax.numpy as jnp
+
+from rlx.core.annotations import Float, Int, Real
+from rlx.core.arrays import pick
+from rlx.core.masking import weigh, weighted_sum
+from rlx.core.operator import maybe_stop, operator
+from rlx.core.types import Array
+from rlx.divergences import categorical_entropy
+
+
+@operator(masks={"w_t": ("adv_t", "logits_t[:]"), "adv_t": ("logits_t[:]",)})
+def policy_gradient_loss(
+    logits_t: Float[Array, "T A"],
+    a_t: Int[Array, "T"],
+    adv_t: Real[Array, "T"],
+    w_t: Real[Array, "T"],
+    use_stop_gradient: bool = True,
+) -> Float[Array, ""]:
+    """Policy gradient loss: mean_t of -w_t A_t log π_t(a_t), whose gradient is that of REINFORCE.
+
+    A step with w_t = 0 counts nothing, whatever it holds: a NaN there reaches neither the loss nor its gradient. From
+    "Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning", Williams 1992
+    (https://link.springer.com/article/10.1007/BF00992696).
+
+    Args:
+      logits_t: logits of the policy.
+      a_t: actions sampled from it.
+      adv_t: advantages of the actions.
+      w_t: weight of each step.
+      use_stop_gradient: whether the advantages are constants to gradients.
+
+    Returns:
+      The loss.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> one = jnp.ones(1)
+      >>> round(float(rlx.policy_gradient_loss(jnp.zeros([1, 2]), jnp.array([0]), one, one)), 4)
+      0.6931
+    """
+    log_pi_t = pick(jax.nn.log_softmax(logits_t), a_t)
+    return -jnp.mean(weigh(w_t * maybe_stop(adv_t, use_stop_gradient), log_pi_t))
+
+
+@operator(masks={"w_t": ("logits_t[:]",)})
+def entropy_loss(
+    logits_t: Float[Array, "T A"],
+    w_t: Real[Array, "T"],
+) -> Float[Array, ""]:
+    """Entropy loss: mean_t of -w_t H(π_t), which keeps a policy random.
+
+    A step with w_t = 0 counts nothing, whatever it holds. From "Function Optimization Using Connectionist Reinforcement
+    Learning Algorithms", Williams and Peng 1991 (https://www.tandfonline.com/doi/abs/10.1080/09540099108946587).
+
+    Args:
+      logits_t: logits of the policy.
+      w_t: weight of each step.
+
+    Returns:
+      The loss.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> round(float(rlx.entropy_loss(jnp.zeros([1, 2]), jnp.ones(1))), 4)
+      -0.6931
+    """
+    return -jnp.mean(w_t * categorical_entropy(jax.nn.log_softmax(logits_t)))
+
+
+@operator()
+def qpg_loss(
+    logits_t: Float[Array, "T A"],
+    q_t: Float[Array, "T A"],
+    use_stop_gradient: bool = True,
+) -> Float[Array, ""]:
+    """All-actions policy gradient loss: mean_t of -Σ_a π_t(a) A_t(a) with A_t = q_t - Σ_b π_t(b) q_t(b).
+
+    From "Actor-Critic Policy Optimization in Partially Observable Multiagent Environments", Srinivasan et al. 2018
+    (https://arxiv.org/abs/1810.09026), where it is called Q-based policy gradient.
+
+    Args:
+      logits_t: logits of the policy.
+      q_t: action values; constants to gradients.
+      use_stop_gradient: whether the advantages, which depend on the policy, are constants to gradients too.
+
+    Returns:
+      The loss; zero up to rounding, only its gradient matters.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import rlx
+      >>> jax.grad(rlx.qpg_loss)(jnp.zeros([1, 2]), jnp.array([[2.0, -2.0]])).tolist()
+      [[-1.0, 1.0]]
+    """
+    probs_t = jax.nn.softmax(logits_t)
+    adv_t = maybe_stop(_advantages(probs_t, maybe_stop(q_t, True)), use_stop_gradient)
+    return -jnp.mean(weighted_sum(probs_t, adv_t, axis=-1))
+
+
+@operator()
+def rm_loss(
+    logits_t: Float[Array, "T A"],
+    q_t: Float[Array, "T A"],
+    use_stop_gradient: bool = True,
+) -> Float[Array, ""]:
+    """Regret matching policy gradient loss: mean_t of -Σ_a π_t(a) max(0, A_t(a)) with A_t = q_t - Σ_b π_t(b) q_t(b).
+
+    From "Actor-Critic Policy Optimization in Partially Observable Multiagent Environments", Srinivasan et al. 2018
+    (https://arxiv.org/abs/1810.09026).
+
+    Args:
+      logits_t: logits of the policy.
+      q_t: action values; constants to gradients.
+      use_stop_gradient: whether the advantages, which depend on the policy, are constants to gradients too.
+
+    Returns:
+      The loss.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> float(rlx.rm_loss(jnp.zeros([1, 2]), jnp.array([[2.0, -2.0]])))
+      -1.0
+    """
+    probs_t = jax.nn.softmax(logits_t)
+    adv_t = maybe_stop(_advantages(probs_t, maybe_stop(q_t, True)), use_stop_gradient)
+    return -jnp.mean(weighted_sum(probs_t, jax.nn.relu(adv_t), axis=-1))
+
+
+@operator()
+def rpg_loss(
+    logits_t: Float[Array, "T A"],
+    q_t: Float[Array, "T A"],
+    use_stop_gradient: bool = True,
+) -> Float[Array, ""]:
+    """Regret policy gradient loss: mean_t of Σ_a max(0, A_t(a)) with A_t = q_t - Σ_b π_t(b) q_t(b).
+
+    From "Actor-Critic Policy Optimization in Partially Observable Multiagent Environments", Srinivasan et al. 2018
+    (https://arxiv.org/abs/1810.09026).
+
+    Args:
+      logits_t: logits of the policy.
+      q_t: action values.
+      use_stop_gradient: whether `q_t` is a constant to gradients.
+
+    Returns:
+      The loss.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> float(rlx.rpg_loss(jnp.zeros([1, 2]), jnp.array([[2.0, -2.0]])))
+      2.0
+    """
+    adv_t = _advantages(jax.nn.softmax(logits_t), maybe_stop(q_t, use_stop_gradient))
+    return jnp.mean(jnp.sum(jax.nn.relu(adv_t), axis=-1))
+
+
+def _advantages(probs_t: Array, q_t: Array) -> Array:
+    """A_t(a) = q_t(a) - Σ_b π_t(b) q_t(b)."""
+    # Differences first: of large values, and of equal ones, only they keep their digits.
+    largest = jax.lax.stop_gradient(jnp.max(q_t, axis=-1, keepdims=True, where=probs_t > 0, initial=-jnp.inf))
+    gap_t = q_t - jnp.where(jnp.isfinite(largest), largest, 0)
+    return gap_t - weighted_sum(probs_t, gap_t, axis=-1)[..., None]

@@ -1,0 +1,159 @@
+"""Proximal policy optimisation: clipped losses of the policy and of values, and the penalty that adapts."""
+
+import jax.numpy as jnp
+
+from rlx.core.annotations import Float, Mask, Real
+from rlx.core.masking import masked_mean, weigh
+from rlx.core.operator import maybe_stop, operator
+from rlx.core.types import Array
+
+
+@operator()
+def clipped_surrogate_pg_loss(
+    prob_ratios_t: Float[Array, "T"],
+    adv_t: Real[Array, "T"],
+    epsilon: Real[Array | float, "", "in [0, inf]"],
+    use_stop_gradient: bool = True,
+) -> Float[Array, ""]:
+    """PPO's clipped surrogate loss: mean_t of -min(r_t A_t, clip(r_t, 1 - ε, 1 + ε) A_t).
+
+    From "Proximal Policy Optimization Algorithms", Schulman et al. 2017 (https://arxiv.org/abs/1707.06347).
+
+    Args:
+      prob_ratios_t: r_t = π(a_t) / π_old(a_t).
+      adv_t: advantages of the actions.
+      epsilon: ε ≥ 0.
+      use_stop_gradient: whether the advantages are constants to gradients.
+
+    Returns:
+      The loss.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> round(float(rlx.clipped_surrogate_pg_loss(jnp.array([2.0]), jnp.array([1.0]), 0.25)), 4)
+      -1.25
+    """
+    adv_t = maybe_stop(adv_t, use_stop_gradient)
+    return -jnp.mean(clipped_surrogate(prob_ratios_t, adv_t, epsilon, epsilon))
+
+
+@operator(counts={"mask_t": ("v_t", "old_v_t", "target_t")})
+def clipped_value_loss(
+    v_t: Float[Array, "T"],
+    old_v_t: Float[Array, "T"],
+    target_t: Real[Array, "T"],
+    epsilon: Real[Array | float, "", "in [0, inf]"],
+    stop_target_gradients: bool = True,
+    *,
+    mask_t: Mask[Array, "", "T"] | None = None,
+) -> Float[Array, ""]:
+    """PPO's clipped value loss: mean_t of ½ max((v_t - G_t)², (v°_t + clip(v_t - v°_t, -ε, ε) - G_t)²).
+
+    It takes away the gain from moving a value further than ε from the one it had when the data was collected. From the
+    implementation that came with "Proximal Policy Optimization Algorithms", Schulman et al. 2017
+    (https://arxiv.org/abs/1707.06347); studied in "Implementation Matters in Deep Policy Gradients", Engstrom et al.
+    2020 (https://arxiv.org/abs/2005.12729), section 3.
+
+    Args:
+      v_t: values under the current parameters.
+      old_v_t: v°_t, values when the data was collected.
+      target_t: G_t, returns to learn.
+      epsilon: ε ≥ 0, in the unit of the values.
+      stop_target_gradients: whether `old_v_t` and `target_t` are constants to gradients.
+      mask_t: false for steps that do not count, whatever they hold. By default all count.
+
+    Returns:
+      The loss; 0 if no step counts.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> float(rlx.clipped_value_loss(jnp.array([2.0]), jnp.array([0.0]), jnp.array([2.0]), 1.0))
+      0.5
+    """
+    old_v_t, target_t = maybe_stop((old_v_t, target_t), stop_target_gradients)
+    clipped_v_t = old_v_t + jnp.clip(v_t - old_v_t, -epsilon, epsilon)
+    losses = jnp.maximum(jnp.square(v_t - target_t), jnp.square(clipped_v_t - target_t))
+    return 0.5 * masked_mean(losses, mask_t)
+
+
+@operator(counts={"mask_t": ("prob_ratios_t", "adv_t", "kl_t")})
+def kl_penalty_pg_loss(
+    prob_ratios_t: Float[Array, "T"],
+    adv_t: Real[Array, "T"],
+    kl_t: Float[Array, "T"],
+    kl_weight: Real[Array | float, "", "in [0, inf)"],
+    stop_target_gradients: bool = True,
+    *,
+    mask_t: Mask[Array, "", "T"] | None = None,
+) -> Float[Array, ""]:
+    """PPO's surrogate with a penalty in place of the clip: mean_t of -(ρ_t A_t - β KL_t).
+
+    From "Proximal Policy Optimization Algorithms", Schulman et al. 2017 (https://arxiv.org/abs/1707.06347), equation 8.
+    β is adapted by `rlx.adaptive_kl_weight`.
+
+    Args:
+      prob_ratios_t: ρ_t = π(a_t) / π_old(a_t).
+      adv_t: A_t, advantages of the actions.
+      kl_t: KL(π_old ‖ π) in each state, in nats.
+      kl_weight: β ≥ 0.
+      stop_target_gradients: whether the advantages and β are constants to gradients.
+      mask_t: false for steps that do not count, whatever they hold. By default all count.
+
+    Returns:
+      The loss; 0 if no step counts.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> float(rlx.kl_penalty_pg_loss(jnp.array([2.0]), jnp.array([3.0]), jnp.array([0.5]), 4.0))
+      -4.0
+    """
+    adv_t, kl_weight = maybe_stop((adv_t, kl_weight), stop_target_gradients)
+    return masked_mean(weigh(kl_weight, kl_t) - weigh(adv_t, prob_ratios_t), mask_t)
+
+
+@operator()
+def adaptive_kl_weight(
+    kl_weight: Float[Array, "", "in [0, inf)"],
+    kl: Float[Array, ""],
+    target_kl: Real[Array | float, "", "in [0, inf)"],
+    tolerance: Real[Array | float, "", "in [1, inf)"] = 1.5,
+    factor: Real[Array | float, "", "in [1, inf)"] = 2.0,
+) -> Float[Array, ""]:
+    """PPO's adaptive penalty: β / 2 if KL < KL_target / 1.5, 2 β if KL > 1.5 KL_target, else β.
+
+    From "Proximal Policy Optimization Algorithms", Schulman et al. 2017 (https://arxiv.org/abs/1707.06347), section 4.
+    Call it once after each update of the policy.
+
+    Args:
+      kl_weight: β ≥ 0, the coefficient used in the last update.
+      kl: mean KL(π_old ‖ π) after it, in nats.
+      target_kl: the divergence that an update should have, ≥ 0.
+      tolerance: how far off the target, as a factor, the divergence may be, ≥ 1.
+      factor: what the coefficient is multiplied or divided by, ≥ 1.
+
+    Returns:
+      The coefficient for the next update.
+
+    Example:
+      >>> import rlx
+      >>> [float(rlx.adaptive_kl_weight(1.0, kl, 0.01)) for kl in (0.001, 0.01, 0.1)]
+      [0.5, 1.0, 2.0]
+    """
+    lowered = jnp.where(kl < target_kl / tolerance, kl_weight / factor, kl_weight)
+    return jnp.where(kl > target_kl * tolerance, kl_weight * factor, lowered)
+
+
+def clipped_surrogate(ratio: Array, adv: Array, epsilon_low: Array | float, epsilon_high: Array | float) -> Array:
+    """PPO's objective, to be maximised: min(ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A), entry by entry.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.ppo import clipped_surrogate
+      >>> clipped_surrogate(jnp.array([2.0, 2.0]), jnp.array([1.0, -1.0]), 0.5, 0.5).tolist()
+      [1.5, -2.0]
+    """
+    # The bound that matters is chosen before the product: an infinite ratio that it cuts off reaches no gradient of A.
+    return adv * jnp.where(adv < 0, jnp.maximum(ratio, 1 - epsilon_low), jnp.minimum(ratio, 1 + epsilon_high))

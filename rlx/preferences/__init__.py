@@ -1,1 +1,0 @@
-"""Losses of sequence policies: group-relative advantages, token and sequence ratios, and preferences."""

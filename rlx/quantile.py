@@ -1,0 +1,183 @@
+"""Learning distributions of values by quantile regression, at fixed levels or at sampled ones (IQN)."""
+
+import jax.numpy as jnp
+
+from rlx.core.annotations import Float, Int, Real
+from rlx.core.masking import if_used
+from rlx.core.operator import maybe_stop, operator
+from rlx.core.types import Array
+from rlx.losses import huber_loss
+
+
+@operator()
+def quantile_regression_loss(
+    dist_src: Float[Array, "N"],
+    tau_src: Float[Array, "N", "in [0, 1]"],
+    dist_target: Float[Array, "M"],
+    huber_param: Real[Array | float, "", "in [0, inf)"] = 0.0,
+    stop_target_gradients: bool = True,
+) -> Float[Array, ""]:
+    """Quantile regression loss: Σ_i mean_j |τ_i - 1{u_ij < 0}| L(u_ij) with u_ij = target_j - src_i.
+
+    L is the absolute value, or the Huber loss where `huber_param` is positive. From "Distributional Reinforcement
+    Learning with Quantile Regression", Dabney et al. 2017 (https://arxiv.org/abs/1710.10044).
+
+    Args:
+      dist_src: predicted quantiles.
+      tau_src: their probability levels τ in [0, 1].
+      dist_target: samples or quantiles of the target.
+      huber_param: where the Huber loss turns linear; 0 for none.
+      stop_target_gradients: whether `dist_target` is a constant to gradients.
+
+    Returns:
+      The loss.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> float(rlx.quantile_regression_loss(jnp.array([0.0]), jnp.array([0.5]), jnp.array([2.0, -2.0])))
+      1.0
+    """
+    return jnp.mean(_losses(dist_src, tau_src, maybe_stop(dist_target, stop_target_gradients), huber_param))
+
+
+@operator(masks={"discount_t": ("dist_q_t",)})
+def quantile_q_learning(
+    dist_q_tm1: Float[Array, "N A"],
+    tau_q_tm1: Float[Array, "N", "in [0, 1]"],
+    a_tm1: Int[Array, ""],
+    r_t: Real[Array, ""],
+    discount_t: Real[Array, ""],
+    dist_q_t_selector: Float[Array, "S A"],
+    dist_q_t: Float[Array, "M A"],
+    huber_param: Real[Array | float, "", "in [0, inf)"] = 0.0,
+    stop_target_gradients: bool = True,
+) -> Float[Array, ""]:
+    """Quantile Q-learning loss (QR-DQN): quantile regression against r_t + γ_t times the next action's quantiles.
+
+    The next action is the one with the largest mean over `dist_q_t_selector`; for the loss see
+    `quantile_regression_loss`. From "Distributional Reinforcement Learning with Quantile Regression", Dabney et al.
+    2017 (https://arxiv.org/abs/1710.10044).
+
+    Args:
+      dist_q_tm1: quantiles at time t-1 for each action.
+      tau_q_tm1: their probability levels in [0, 1].
+      a_tm1: action at time t-1.
+      r_t: reward at time t.
+      discount_t: discount at time t.
+      dist_q_t_selector: quantiles at time t that select the next action.
+      dist_q_t: quantiles at time t that evaluate it.
+      huber_param: where the Huber loss turns linear; 0 for none.
+      stop_target_gradients: whether the target is a constant to gradients.
+
+    Returns:
+      The loss.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> q_tm1, q_t = jnp.zeros([1, 2]), jnp.array([[2.0, 0.0]])
+      >>> float(rlx.quantile_q_learning(q_tm1, jnp.array([0.5]), 0, 1.0, 0.5, q_t, q_t))
+      1.0
+    """
+    best = jnp.argmax(jnp.mean(dist_q_t_selector, axis=0))
+    target = r_t + discount_t * dist_q_t[:, best]
+    return quantile_regression_loss.kernel(dist_q_tm1[:, a_tm1], tau_q_tm1, target, huber_param, stop_target_gradients)
+
+
+@operator(masks={"discount_t": ("dist_q_t",)})
+def quantile_expected_sarsa(
+    dist_q_tm1: Float[Array, "N A"],
+    tau_q_tm1: Float[Array, "N", "in [0, 1]"],
+    a_tm1: Int[Array, ""],
+    r_t: Real[Array, ""],
+    discount_t: Real[Array, ""],
+    dist_q_t: Float[Array, "M A"],
+    probs_a_t: Float[Array, "A"],
+    huber_param: Real[Array | float, "", "in [0, inf)"] = 0.0,
+    stop_target_gradients: bool = True,
+) -> Float[Array, ""]:
+    """Quantile expected SARSA loss: the mean over next actions of the quantile regression losses against each of them.
+
+    The target is the mixture of the next actions' distributions with weights `probs_a_t`: loss
+    Σ_a π_t(a) Σ_i mean_j |τ_i - 1{u < 0}| L(u), u = r_t + γ_t q_t[j, a] - q_tm1[i, a_tm1]. See `quantile_q_learning`.
+
+    Args:
+      dist_q_tm1: quantiles at time t-1 for each action.
+      tau_q_tm1: their probability levels in [0, 1].
+      a_tm1: action at time t-1.
+      r_t: reward at time t.
+      discount_t: discount at time t.
+      dist_q_t: quantiles at time t for each action.
+      probs_a_t: π_t, probabilities of the actions at time t.
+      huber_param: where the Huber loss turns linear; 0 for none.
+      stop_target_gradients: whether the target, and `probs_a_t`, are constants to gradients.
+
+    Returns:
+      The loss.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> q_tm1, q_t, probs = jnp.zeros([1, 2]), jnp.array([[2.0, 0.0]]), jnp.array([0.5, 0.5])
+      >>> float(rlx.quantile_expected_sarsa(q_tm1, jnp.array([0.5]), 0, 1.0, 0.5, q_t, probs))
+      0.75
+    """
+    target = r_t + discount_t * if_used(probs_a_t[None, :], dist_q_t)
+    target, probs_a_t = maybe_stop((target, probs_a_t), stop_target_gradients)
+    losses = _losses(dist_q_tm1[:, a_tm1], tau_q_tm1, target.ravel(), huber_param).reshape(target.shape)
+    return jnp.sum(probs_a_t * jnp.mean(losses, axis=0))
+
+
+@operator(masks={"discount_t": ("dist_q_t",)})
+def implicit_quantile_q_learning(
+    dist_q_tm1: Float[Array, "N A"],
+    tau_q_tm1: Float[Array, "N", "in [0, 1]"],
+    a_tm1: Int[Array, ""],
+    r_t: Real[Array, ""],
+    discount_t: Real[Array, ""],
+    dist_q_t_selector: Float[Array, "K A"],
+    dist_q_t: Float[Array, "M A"],
+    huber_param: Real[Array | float, "", "in [0, inf)"] = 1.0,
+    stop_target_gradients: bool = True,
+) -> Float[Array, ""]:
+    """IQN's loss: Σ_i 1/M Σ_j |τ_i - 1{δ_ij < 0}| L_κ(δ_ij) / κ.
+
+    δ_ij = r_t + γ_t Z_{τ'_j}(s_t, a*) - Z_{τ_i}(s_tm1, a_tm1) for quantiles Z at levels τ and τ' drawn uniformly, L_κ
+    the Huber loss, and a* the action with the largest mean over the samples of `dist_q_t_selector`. From "Implicit
+    Quantile Networks for Distributional Reinforcement Learning", Dabney et al. 2018 (https://arxiv.org/abs/1806.06923),
+    equation 3. It is `rlx.quantile_q_learning` divided by κ, which makes κ → 0 the loss without a Huber part. For a
+    policy that minds risk, select with levels drawn from a distorted distribution.
+
+    Args:
+      dist_q_tm1: quantiles at time t-1 for each action.
+      tau_q_tm1: the levels τ in [0, 1] at which they were predicted.
+      a_tm1: action at time t-1.
+      r_t: reward at time t.
+      discount_t: discount at time t; 0 where the episode ended.
+      dist_q_t_selector: quantiles at time t that select the next action.
+      dist_q_t: quantiles at time t that evaluate it, at their own levels τ'.
+      huber_param: κ; 0 for |δ| in place of L_κ(δ) / κ.
+      stop_target_gradients: whether the target is a constant to gradients.
+
+    Returns:
+      The loss.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> q_tm1, q_t = jnp.zeros([1, 2]), jnp.array([[2.0, 0.0]])
+      >>> float(rlx.implicit_quantile_q_learning(q_tm1, jnp.array([0.5]), 0, 1.0, 0.5, q_t, q_t, huber_param=0.5))
+      0.875
+    """
+    loss = quantile_q_learning.kernel(
+        dist_q_tm1, tau_q_tm1, a_tm1, r_t, discount_t, dist_q_t_selector, dist_q_t, huber_param, stop_target_gradients
+    )
+    return loss / jnp.where(huber_param > 0, huber_param, 1.0)
+
+
+def _losses(source: Array, tau: Array, target: Array, huber_param: Array | float) -> Array:
+    """The losses [M] of quantiles [N] at levels [N] against each sample [M]: Σ_i |τ_i - 1{u_ij < 0}| L(u_ij)."""
+    u = target[None, :] - source[:, None]
+    size = jnp.where(huber_param > 0, huber_loss.kernel(u, huber_param), jnp.abs(u))
+    return jnp.sum(jnp.abs(tau[:, None] - (u < 0)) * size, axis=0)

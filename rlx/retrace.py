@@ -1,0 +1,232 @@
+"""Retrace and the off-policy returns that it is one of."""
+
+import jax.numpy as jnp
+
+from rlx.core.annotations import Float, Int, Mask, Real
+from rlx.core.arrays import pick
+from rlx.core.masking import if_used, weigh, weighted_sum
+from rlx.core.operator import maybe_stop, operator
+from rlx.core.pieces import pieces, within
+from rlx.core.recurrence import backward
+from rlx.core.types import Array
+
+
+@operator(masks={"discount_t": ("q_t", "pi_t", "mu_t")})
+def retrace(
+    q_tm1: Float[Array, "T A"],
+    q_t: Float[Array, "T A"],
+    a_tm1: Int[Array, "T"],
+    a_t: Int[Array, "T"],
+    r_t: Real[Array, "T"],
+    discount_t: Real[Array, "T"],
+    pi_t: Float[Array, "T A"],
+    mu_t: Float[Array, "T"],
+    lambda_: Real[Array | float, "", "#T", "in [0, 1] if scalar"],
+    eps: Real[Array | float, "", "in [0, inf)"] = 1e-8,
+    stop_target_gradients: bool = True,
+    *,
+    truncation_t: Mask[Array, "T"] | None = None,
+    truncation_value_t: Float[Array, "T"] | None = None,
+) -> Float[Array, "T"]:
+    """Retrace errors: off-policy returns with truncated importance ratios, minus q_{t-1}[a_{t-1}].
+
+    G_{t-1} = r_t + γ_t (Σ_a π_t(a) q_t[a] - c_t q_t[a_t] + c_t G_t) with c_t = λ_t min(1, π_t(a_t) / (μ_t + ε)). From
+    "Safe and Efficient Off-Policy Reinforcement Learning", Munos et al. 2016 (https://arxiv.org/abs/1606.02647).
+
+    Args:
+      q_tm1: action values at times [0, ..., T-1].
+      q_t: action values at times [1, ..., T].
+      a_tm1: actions at times [0, ..., T-1].
+      a_t: actions at times [1, ..., T].
+      r_t: rewards at times [1, ..., T].
+      discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
+      pi_t: probabilities of the target policy at times [1, ..., T].
+      mu_t: probabilities with which the behaviour policy took the actions `a_t`.
+      lambda_: λ in [0, 1]; the last one has no effect.
+      eps: added to `mu_t` before dividing by it ≥ 0.
+      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to gradients.
+      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default Σ_a
+        π_t(a) q_t[a].
+
+    Returns:
+      Errors at times [0, ..., T-1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> q, a, half = jnp.array([[2.0, 4.0], [6.0, 8.0]]), jnp.array([0, 1]), jnp.array([0.5, 0.5])
+      >>> pi_t = jnp.full([2, 2], 0.5)
+      >>> rlx.retrace(q, q, a, a, jnp.ones(2), half, pi_t, half, 0.5).tolist()
+      [1.125, -3.5]
+    """
+    c_t = lambda_ * truncated_ratios(pick(pi_t, a_t), mu_t, eps)
+    target = general_off_policy_returns_from_action_values.kernel(
+        q_t, a_t, r_t, discount_t, c_t, pi_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t
+    )
+    return maybe_stop(target, stop_target_gradients) - pick(q_tm1, a_tm1)
+
+
+@operator()
+def retrace_continuous(
+    q_tm1: Float[Array, "T"],
+    q_t: Float[Array, "T-1"],
+    v_t: Float[Array, "T"],
+    r_t: Real[Array, "T"],
+    discount_t: Real[Array, "T"],
+    log_rhos: Float[Array, "T-1"],
+    lambda_: Real[Array, "", "T-1", "#T", "in [0, 1] if scalar"],
+    stop_target_gradients: bool = True,
+    *,
+    truncation_t: Mask[Array, "T"] | None = None,
+    truncation_value_t: Float[Array, "T"] | None = None,
+) -> Float[Array, "T"]:
+    """Retrace errors for actions of any kind, from values and log importance ratios of the actions taken.
+
+    c_t = λ_t min(1, exp(log_rhos_t)) and G_{t-1} = r_t + γ_t (v_t - c_t q_t + c_t G_t), minus q_{t-1}. From "Safe and
+    Efficient Off-Policy Reinforcement Learning", Munos et al. 2016 (https://arxiv.org/abs/1606.02647).
+
+    Args:
+      q_tm1: values of the actions taken at times [0, ..., T-1].
+      q_t: values of the actions taken at times [1, ..., T-1].
+      v_t: values of the states under the target policy at times [1, ..., T].
+      r_t: rewards at times [1, ..., T].
+      discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
+      log_rhos: log π(a) - log μ(a) of the actions taken at times [1, ..., T-1].
+      lambda_: λ in [0, 1]; a last one has no effect.
+      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to gradients.
+      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
+        is taken to hold them.
+
+    Returns:
+      Errors at times [0, ..., T-1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> half, zero = jnp.array([0.5, 0.5]), jnp.zeros(1)
+      >>> q_tm1, q_t, v_t = jnp.array([2.0, 8.0]), jnp.array([2.0]), jnp.array([3.0, 7.0])
+      >>> rlx.retrace_continuous(q_tm1, q_t, v_t, jnp.ones(2), half, zero, 0.5).tolist()
+      [1.125, -3.5]
+    """
+    if jnp.ndim(lambda_):
+        lambda_ = lambda_[: log_rhos.shape[0]]
+    # The bound is put on the exponent: the slope of an infinite ratio is no number.
+    c_t = lambda_ * jnp.exp(jnp.minimum(0.0, if_used(discount_t[:-1], log_rhos)))
+    target = general_off_policy_returns_from_q_and_v.kernel(
+        q_t, v_t, r_t, discount_t, c_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t
+    )
+    return maybe_stop(target, stop_target_gradients) - q_tm1
+
+
+def truncated_ratios(pi_t: Array, mu_t: Array, eps: Array | float) -> Array:
+    """min(1, π / (μ + ε)) of the actions taken."""
+    return jnp.minimum(1.0, pi_t / (mu_t + eps))
+
+
+@operator(masks={"discount_t": ("q_t", "pi_t")})
+def general_off_policy_returns_from_action_values(
+    q_t: Float[Array, "T A"],
+    a_t: Int[Array, "T"],
+    r_t: Real[Array, "T"],
+    discount_t: Real[Array, "T"],
+    c_t: Real[Array, "T"],
+    pi_t: Float[Array, "T A"],
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: Mask[Array, "T"] | None = None,
+    truncation_value_t: Float[Array, "T"] | None = None,
+) -> Float[Array, "T"]:
+    """Off-policy returns: G_{t-1} = r_t + γ_t (Σ_a π_t(a) q_t[a] - c_t q_t[a_t] + c_t G_t), where c_T counts as 0.
+
+    The coefficients choose the algorithm: c = π(a) / μ(a) is importance sampling, c = λ Harutyunyan's Q(λ),
+    c = π(a) tree backup, c = λ min(1, π(a) / μ(a)) Retrace. From "Safe and Efficient Off-Policy Reinforcement
+    Learning", Munos et al. 2016 (https://arxiv.org/abs/1606.02647).
+
+    Args:
+      q_t: action values at times [1, ..., T].
+      a_t: actions at times [1, ..., T]; the last one has no effect.
+      r_t: rewards at times [1, ..., T].
+      discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
+      c_t: coefficients at times [1, ..., T]; the last one has no effect.
+      pi_t: probabilities of the target policy at times [1, ..., T].
+      stop_target_gradients: whether the returns are constants to gradients.
+      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default Σ_a
+        π_t(a) q_t[a].
+
+    Returns:
+      Returns from times [0, ..., T-1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> q_t, pi_t = jnp.array([[2.0, 4.0], [6.0, 8.0]]), jnp.full([2, 2], 0.5)
+      >>> a_t, half = jnp.array([0, 1]), jnp.array([0.5, 0.5])
+      >>> rlx.general_off_policy_returns_from_action_values(q_t, a_t, jnp.ones(2), half, half, pi_t).tolist()
+      [3.125, 4.5]
+    """
+    v_t, goes_on_t = pieces(weighted_sum(pi_t, q_t, axis=-1), truncation_t, truncation_value_t)
+    sequences = r_t, discount_t, v_t, pick(q_t, a_t), within(goes_on_t, c_t)
+    returns = backward(_corrected_return, sequences, goes_on_t=goes_on_t)
+    return maybe_stop(returns, stop_target_gradients)
+
+
+@operator()
+def general_off_policy_returns_from_q_and_v(
+    q_t: Float[Array, "T-1"],
+    v_t: Float[Array, "T"],
+    r_t: Real[Array, "T"],
+    discount_t: Real[Array, "T"],
+    c_t: Real[Array, "T-1"],
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: Mask[Array, "T"] | None = None,
+    truncation_value_t: Float[Array, "T"] | None = None,
+) -> Float[Array, "T"]:
+    """Off-policy returns from values of states and of taken actions: G_{t-1} = r_t + γ_t (v_t - c_t q_t + c_t G_t).
+
+    The last step bootstraps from v_T. For the meaning of the coefficients see
+    `general_off_policy_returns_from_action_values`; this form needs no sum over actions, so that they may be
+    continuous. From "Safe and Efficient Off-Policy Reinforcement Learning", Munos et al. 2016
+    (https://arxiv.org/abs/1606.02647).
+
+    Args:
+      q_t: values of the actions taken at times [1, ..., T-1].
+      v_t: values of the states at times [1, ..., T].
+      r_t: rewards at times [1, ..., T].
+      discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
+      c_t: coefficients at times [1, ..., T-1].
+      stop_target_gradients: whether the returns are constants to gradients.
+      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
+        is taken to hold them.
+
+    Returns:
+      Returns from times [0, ..., T-1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> q_t, v_t, c_t, half = jnp.array([2.0]), jnp.array([3.0, 7.0]), jnp.array([0.5]), jnp.array([0.5, 0.5])
+      >>> rlx.general_off_policy_returns_from_q_and_v(q_t, v_t, jnp.ones(2), half, c_t).tolist()
+      [3.125, 4.5]
+    """
+    v_t, goes_on_t = pieces(v_t, truncation_t, truncation_value_t)
+    sequences = r_t, discount_t, v_t, _with_last(q_t), within(goes_on_t, _with_last(c_t))
+    returns = backward(_corrected_return, sequences, goes_on_t=goes_on_t)
+    return maybe_stop(returns, stop_target_gradients)
+
+
+def _corrected_return(g_t: Array, r_t: Array, discount_t: Array, v_t: Array, q_t: Array, c_t: Array) -> Array:
+    return r_t + weigh(discount_t, v_t) + weigh(weigh(discount_t, c_t), g_t - q_t)
+
+
+def _with_last(x_t: Array) -> Array:
+    """[T-1] -> [T]: the last entry is never used."""
+    return jnp.concatenate([x_t, jnp.zeros(1, x_t.dtype)])

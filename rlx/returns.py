@@ -1,0 +1,298 @@
+"""Returns of sequences (discounted, λ-, n-step and upgoing ones) and generalised advantage estimates."""
+
+import jax.numpy as jnp
+
+from rlx.core.annotations import Float, Mask, Real
+from rlx.core.arguments import require
+from rlx.core.masking import weigh
+from rlx.core.operator import maybe_stop, operator
+from rlx.core.pieces import following, pieces, within
+from rlx.core.recurrence import backward
+from rlx.core.types import Array
+
+
+@operator()
+def discounted_returns(
+    r_t: Real[Array, "T"],
+    discount_t: Real[Array, "T"],
+    v_t: Float[Array, "", "#T"],
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: Mask[Array, "T"] | None = None,
+    truncation_value_t: Float[Array, "T"] | None = None,
+) -> Float[Array, "T"]:
+    """Discounted returns: G_{t-1} = r_t + γ_t G_t, with G_T = v_T.
+
+    See Sutton and Barto, "Reinforcement Learning: An Introduction", section 3.3.
+
+    Args:
+      r_t: rewards at times [1, ..., T].
+      discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
+      v_t: value of the state at time T, or values at times [1, ..., T]; of these only the last is used, and those where
+        `truncation_t` is true.
+      stop_target_gradients: whether the returns are constants to gradients.
+      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
+        is taken to hold them.
+
+    Returns:
+      Returns from times [0, ..., T-1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.discounted_returns(jnp.array([1.0, 2.0]), jnp.array([0.5, 0.5]), 8.0).tolist()
+      [4.0, 6.0]
+    """
+    v_t, goes_on_t = pieces(jnp.broadcast_to(v_t, r_t.shape), truncation_t, truncation_value_t)
+    returns = backward(_discounted_return, (r_t, discount_t), end=v_t, goes_on_t=goes_on_t)
+    return maybe_stop(returns, stop_target_gradients)
+
+
+def _discounted_return(g_t: Array, r_t: Array, discount_t: Array) -> Array:
+    return r_t + weigh(discount_t, g_t)
+
+
+@operator()
+def lambda_returns(
+    r_t: Real[Array, "T"],
+    discount_t: Real[Array, "T"],
+    v_t: Float[Array, "T"],
+    lambda_: Real[Array | float, "", "#T", "in [0, 1] if scalar"] = 1.0,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: Mask[Array, "T"] | None = None,
+    truncation_value_t: Float[Array, "T"] | None = None,
+) -> Float[Array, "T"]:
+    """λ-returns: G_{t-1} = r_t + γ_t [(1 - λ_t) v_t + λ_t G_t], where the last step bootstraps from v_T.
+
+    λ = 0 gives one-step targets, λ = 1 the discounted return of the whole sequence. With `v_t` the values under the
+    policy these are the targets of TD(λ), with `v_t = max_a q_t` those of Peng's Q(λ), with `v_t = q_t[a_t]` those of
+    SARSA(λ). A `lambda_` for each step can carry importance ratios: λ_t = λ min(1, ρ_t).
+
+    See Sutton and Barto, "Reinforcement Learning: An Introduction", chapter 12.
+
+    Args:
+      r_t: rewards at times [1, ..., T].
+      discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
+      v_t: values of the states at times [1, ..., T].
+      lambda_: λ in [0, 1]; the last one has no effect.
+      stop_target_gradients: whether the returns are constants to gradients.
+      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
+        is taken to hold them.
+
+    Returns:
+      Returns from times [0, ..., T-1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.lambda_returns(jnp.array([1.0, 2.0]), jnp.array([0.5, 0.5]), jnp.array([4.0, 8.0]), 0.5).tolist()
+      [3.5, 6.0]
+    """
+    v_t, goes_on_t = pieces(v_t, truncation_t, truncation_value_t)
+    sequences = r_t, discount_t, v_t, within(goes_on_t, lambda_)
+    returns = backward(_lambda_return, sequences, end=v_t, goes_on_t=goes_on_t)
+    return maybe_stop(returns, stop_target_gradients)
+
+
+def _lambda_return(g_t: Array, r_t: Array, discount_t: Array, v_t: Array, lambda_: Array) -> Array:
+    return r_t + weigh(discount_t * (1 - lambda_), v_t) + weigh(discount_t * lambda_, g_t)
+
+
+@operator()
+def n_step_bootstrapped_returns(
+    r_t: Real[Array, "T"],
+    discount_t: Real[Array, "T"],
+    v_t: Float[Array, "T"],
+    n: int,
+    lambda_t: Real[Array | float, "", "T", "T-1", "in [0, 1] if scalar"] = 1.0,
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: Mask[Array, "T"] | None = None,
+    truncation_value_t: Float[Array, "T"] | None = None,
+) -> Float[Array, "T"]:
+    """n-step returns: λ-returns that look at most n steps ahead and then bootstrap.
+
+    G⁽¹⁾_{t-1} = r_t + γ_t v_t and G⁽ⁿ⁾_{t-1} = r_t + γ_t [(1 - λ_t) v_t + λ_t G⁽ⁿ⁻¹⁾_t]. With λ = 1, the default,
+    these are r_t + γ_t r_{t+1} + ... + γ_t ... γ_{t+n-1} v_{t+n-1}. Fewer than n steps from the end the return
+    bootstraps from the last value, so n larger than T gives the λ-returns of the whole sequence.
+
+    See Sutton and Barto, "Reinforcement Learning: An Introduction", chapter 7.
+
+    Args:
+      r_t: rewards at times [1, ..., T].
+      discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
+      v_t: values of states, or of states and actions, at times [1, ..., T].
+      n: number of steps, at least 1, a Python integer.
+      lambda_t: λ at times [1, ..., T] or [1, ..., T-1]; the one at time T has no effect.
+      stop_target_gradients: whether the returns are constants to gradients.
+      truncation_t: true where the sequence was cut at time t without terminating: no return looks past it. The results
+        are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
+        is taken to hold them.
+
+    Returns:
+      Returns from times [0, ..., T-1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> ones = jnp.ones(3)
+      >>> rlx.n_step_bootstrapped_returns(ones, 0.5 * ones, 4.0 * ones, n=2).tolist()
+      [2.5, 2.5, 3.0]
+    """
+    require(n >= 1, "n", n, "a positive number of steps")
+    v_t, goes_on_t = pieces(v_t, truncation_t, truncation_value_t)
+    if jnp.ndim(lambda_t) and jnp.shape(lambda_t) != r_t.shape:
+        lambda_t = jnp.append(lambda_t, 0)
+    sequences = r_t, discount_t, v_t, within(goes_on_t, lambda_t)
+    returns = backward(_lambda_return, sequences, end=v_t, goes_on_t=goes_on_t, steps=n)
+    return maybe_stop(returns, stop_target_gradients)
+
+
+@operator()
+def truncated_generalized_advantage_estimation(
+    r_t: Real[Array, "T"],
+    discount_t: Real[Array, "T"],
+    lambda_: Real[Array | float, "", "#T", "in [0, 1] if scalar"],
+    values: Float[Array, "T+1"],
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: Mask[Array, "T"] | None = None,
+    truncation_value_t: Float[Array, "T"] | None = None,
+) -> Float[Array, "T"]:
+    """Generalised advantage estimates over a sequence: Â_t = δ_t + γ_{t+1} λ_{t+1} Â_{t+1}.
+
+    Here δ_t = r_{t+1} + γ_{t+1} v_{t+1} - v_t, and the last step has Â_{T-1} = δ_{T-1}. Adding `values[:-1]` gives
+    λ-returns. From "High-Dimensional Continuous Control Using Generalized Advantage Estimation", Schulman et al. 2015
+    (https://arxiv.org/abs/1506.02438); truncated as in PPO (https://arxiv.org/abs/1707.06347).
+
+    Args:
+      r_t: rewards at times [1, ..., T].
+      discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
+      lambda_: λ in [0, 1].
+      values: values of the states at times [0, ..., T]: one more than there are rewards.
+      stop_target_gradients: whether the advantages are constants to gradients.
+      truncation_t: true where the sequence was cut at time t without terminating: the advantage of that step
+        bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true. With environments
+        that reset by themselves `values` holds the value of the first state of the next episode there, so give this; by
+        default `values` is taken to hold them.
+
+    Returns:
+      Advantages at times [0, ..., T-1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> r_t, discount_t, values = jnp.array([1.0, 2.0]), jnp.array([0.5, 0.5]), jnp.array([1.0, 2.0, 4.0])
+      >>> rlx.truncated_generalized_advantage_estimation(r_t, discount_t, 0.5, values).tolist()
+      [1.5, 2.0]
+    """
+    v_t, goes_on_t = pieces(values[1:], truncation_t, truncation_value_t)
+    delta_t = r_t + weigh(discount_t, v_t) - values[:-1]
+    advantages = backward(_advantage, (delta_t, discount_t, lambda_), goes_on_t=goes_on_t)
+    return maybe_stop(advantages, stop_target_gradients)
+
+
+def _advantage(adv_t: Array, delta_t: Array, discount_t: Array, lambda_: Array) -> Array:
+    return delta_t + weigh(discount_t * lambda_, adv_t)
+
+
+@operator()
+def upgo_returns(
+    r_t: Real[Array, "T"],
+    discount_t: Real[Array, "T"],
+    v_t: Float[Array, "T"],
+    stop_target_gradients: bool = False,
+    *,
+    truncation_t: Mask[Array, "T"] | None = None,
+    truncation_value_t: Float[Array, "T"] | None = None,
+) -> Float[Array, "T"]:
+    """Upgoing returns: G_{t-1} = r_t + γ_t G_t if r_{t+1} + γ_{t+1} v_{t+1} ≥ v_t, else r_t + γ_t v_t.
+
+    The condition compares a one-step estimate of the value of the action taken at time t with the value of the state: a
+    good continuation is followed, from a bad one the return is cut off at its value. The last step bootstraps from v_T.
+    From "Grandmaster level in StarCraft II using multi-agent reinforcement learning", Vinyals et al. 2019
+    (https://www.nature.com/articles/s41586-019-1724-z), AlphaStar. These are λ-returns whose λ_t is 0 or 1.
+
+    Args:
+      r_t: rewards at times [1, ..., T].
+      discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
+      v_t: values of the states at times [1, ..., T].
+      stop_target_gradients: whether the returns are constants to gradients.
+      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
+        is taken to hold them.
+
+    Returns:
+      Returns from times [0, ..., T-1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> ones = jnp.ones(3)
+      >>> rlx.upgo_returns(jnp.array([0.0, 1.0, 0.0]), ones, jnp.array([1.0, 5.0, 3.0])).tolist()
+      [6.0, 6.0, 3.0]
+    """
+    ahead_t, _ = pieces(v_t, truncation_t, truncation_value_t)
+    upgoing_t = following(r_t + weigh(discount_t, ahead_t)) >= ahead_t
+    return lambda_returns.kernel(
+        r_t,
+        discount_t,
+        v_t,
+        upgoing_t.astype(v_t.dtype),
+        stop_target_gradients,
+        truncation_t=truncation_t,
+        truncation_value_t=truncation_value_t,
+    )
+
+
+@operator()
+def upgo_advantages(
+    v_tm1: Float[Array, "T"],
+    v_t: Float[Array, "T"],
+    r_t: Real[Array, "T"],
+    discount_t: Real[Array, "T"],
+    rho_tm1: Real[Array, "T"],
+    clip_rho_threshold: Real[Array | float, "", "in [0, inf]"] = 1.0,
+    stop_target_gradients: bool = True,
+    *,
+    truncation_t: Mask[Array, "T"] | None = None,
+    truncation_value_t: Float[Array, "T"] | None = None,
+) -> Float[Array, "T"]:
+    """What weights AlphaStar's upgoing policy gradient: min(ρ̄, ρ_{t-1}) (G_{t-1} - v_{t-1}), with `rlx.upgo_returns`.
+
+    From "Grandmaster level in StarCraft II using multi-agent reinforcement learning", Vinyals et al. 2019
+    (https://www.nature.com/articles/s41586-019-1724-z). Use the result as the advantages of `rlx.policy_gradient_loss`.
+
+    Args:
+      v_tm1: values of the states at times [0, ..., T-1].
+      v_t: values of the states at times [1, ..., T].
+      r_t: rewards at times [1, ..., T].
+      discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
+      rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1].
+      clip_rho_threshold: ρ̄ ≥ 0.
+      stop_target_gradients: whether the advantages are constants to gradients.
+      truncation_t: as in `rlx.upgo_returns`.
+      truncation_value_t: as in `rlx.upgo_returns`.
+
+    Returns:
+      Weighted advantages at times [0, ..., T-1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> v_t, rho = jnp.array([1.0, 5.0]), jnp.array([0.5, 2.0])
+      >>> rlx.upgo_advantages(jnp.zeros(2), v_t, jnp.zeros(2), jnp.ones(2), rho).tolist()
+      [2.5, 5.0]
+    """
+    returns = upgo_returns.kernel(
+        r_t, discount_t, v_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t
+    )
+    return maybe_stop(jnp.minimum(rho_tm1, clip_rho_threshold) * (returns - v_tm1), stop_target_gradients)

@@ -1,1 +1,0 @@
-"""Multi-step returns, advantage estimates and importance-corrected errors."""

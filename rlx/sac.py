@@ -1,0 +1,108 @@
+"""Soft actor-critic: the losses of the critics, the policy and the temperature."""
+
+import jax.numpy as jnp
+
+from rlx.core.annotations import Float, Real
+from rlx.core.masking import if_used, weigh
+from rlx.core.operator import maybe_stop, operator
+from rlx.core.types import Array
+from rlx.td3 import clipped_double_q_learning
+
+
+@operator(masks={"discount_t": ("q_t", "log_prob_t")})
+def sac_critic_loss(
+    q_tm1: Float[Array, "N"],
+    r_t: Real[Array, ""],
+    discount_t: Real[Array, ""],
+    q_t: Float[Array, "M"],
+    log_prob_t: Float[Array, ""],
+    temperature: Real[Array | float, "", "in [0, inf)"],
+    stop_target_gradients: bool = True,
+) -> Float[Array, ""]:
+    """Soft actor-critic's critic loss: Σ_i ½ (r_t + γ_t (min_j q_t[j] - α log π(a_t | s_t)) - q_tm1[i])².
+
+    From "Soft Actor-Critic Algorithms and Applications", Haarnoja et al. 2018 (https://arxiv.org/abs/1812.05905),
+    equation 5. α = 0 is TD3's.
+
+    Args:
+      q_tm1: values of the action at time t-1, one of each critic.
+      r_t: reward at time t.
+      discount_t: discount at time t; 0 where the episode ended.
+      q_t: values of an action a_t sampled from the policy at time t, one of each target critic.
+      log_prob_t: log π(a_t | s_t) of that action.
+      temperature: α ≥ 0.
+      stop_target_gradients: whether the target (all but `q_tm1`) is a constant to gradients.
+
+    Returns:
+      The loss.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> float(rlx.sac_critic_loss(jnp.array([1.0, 2.0]), 0.5, 0.5, jnp.array([3.0, 5.0]), -1.0, 2.0))
+      2.5
+    """
+    soft_q_t = if_used(discount_t, q_t - weigh(temperature, log_prob_t))
+    errors = clipped_double_q_learning.kernel(q_tm1, r_t, discount_t, soft_q_t, stop_target_gradients)
+    return jnp.sum(0.5 * jnp.square(errors))
+
+
+@operator()
+def sac_actor_loss(
+    q_t: Float[Array, "N"],
+    log_prob_t: Float[Array, ""],
+    temperature: Real[Array | float, "", "in [0, inf)"],
+    stop_target_gradients: bool = True,
+) -> Float[Array, ""]:
+    """Soft actor-critic's policy loss: α log π(a_t | s_t) - min_i q_t[i].
+
+    The action is a differentiable sample, a_t = f(noise; s_t), and gradients reach the policy through both the values
+    and the log-probability: keep `q_t` a function of the action, with the critics' own parameters held constant. From
+    "Soft Actor-Critic Algorithms and Applications", Haarnoja et al. 2018 (https://arxiv.org/abs/1812.05905),
+    equation 7.
+
+    Args:
+      q_t: values of the action, one of each critic.
+      log_prob_t: log π(a_t | s_t).
+      temperature: α ≥ 0.
+      stop_target_gradients: whether the temperature is a constant to gradients (it has a loss of its own).
+
+    Returns:
+      The loss.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> float(rlx.sac_actor_loss(jnp.array([3.0, 5.0]), -1.0, 0.5))
+      -3.5
+    """
+    return weigh(maybe_stop(temperature, stop_target_gradients), log_prob_t) - jnp.min(q_t)
+
+
+@operator()
+def sac_temperature_loss(
+    temperature: Float[Array, "", "in [0, inf)"],
+    log_prob_t: Float[Array, ""],
+    target_entropy: Real[Array | float, "", "in (-inf, inf)"],
+    stop_target_gradients: bool = True,
+) -> Float[Array, ""]:
+    """Soft actor-critic's temperature loss: -α (log π(a_t | s_t) + H̄).
+
+    It raises α while the policy's entropy is below the target H̄, and lowers it otherwise. From "Soft Actor-Critic
+    Algorithms and Applications", Haarnoja et al. 2018 (https://arxiv.org/abs/1812.05905), equation 18.
+
+    Args:
+      temperature: α ≥ 0; pass exp of an unbounded parameter to keep it positive.
+      log_prob_t: log π(a_t | s_t) of a sampled action.
+      target_entropy: H̄ in nats, finite; minus the number of action dimensions is usual.
+      stop_target_gradients: whether the log-probability is a constant to gradients.
+
+    Returns:
+      The loss.
+
+    Example:
+      >>> import rlx
+      >>> float(rlx.sac_temperature_loss(0.5, -1.0, 3.0))
+      -1.0
+    """
+    return -weigh(temperature, maybe_stop(log_prob_t + target_entropy, stop_target_gradients))

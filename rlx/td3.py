@@ -1,0 +1,112 @@
+"""TD3: twin critics, a smoothed target policy, and the deterministic policy gradient."""
+
+import jax
+import jax.numpy as jnp
+
+from rlx.core.annotations import Float, Real
+from rlx.core.arguments import require_ascending
+from rlx.core.operator import maybe_stop, operator
+from rlx.core.types import Array
+
+
+@operator(masks={"discount_t": ("q_t",)})
+def clipped_double_q_learning(
+    q_tm1: Float[Array, "N"],
+    r_t: Real[Array, ""],
+    discount_t: Real[Array, ""],
+    q_t: Float[Array, "M"],
+    stop_target_gradients: bool = True,
+) -> Float[Array, "N"]:
+    """Temporal-difference errors of twin critics: r_t + γ_t min_j q_t[j] - q_tm1[i] for each critic i.
+
+    The least of two estimates counters the upward bias of values that a policy maximises. From "Addressing Function
+    Approximation Error in Actor-Critic Methods", Fujimoto et al. 2018 (https://arxiv.org/abs/1802.09477), TD3. The
+    action at time t comes from `rlx.smoothed_target_action`.
+
+    Args:
+      q_tm1: values of the action at time t-1, one of each critic.
+      r_t: reward at time t.
+      discount_t: discount at time t; 0 where the episode ended.
+      q_t: values of the action at time t, one of each target critic.
+      stop_target_gradients: whether the target (all but `q_tm1`) is a constant to gradients.
+
+    Returns:
+      The temporal-difference errors.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.clipped_double_q_learning(jnp.array([1.0, 2.0]), 0.5, 0.5, jnp.array([3.0, 5.0])).tolist()
+      [1.0, 0.0]
+    """
+    target = r_t + discount_t * jnp.min(q_t)
+    return maybe_stop(target, stop_target_gradients) - q_tm1
+
+
+@operator()
+def smoothed_target_action(
+    key: Array,
+    a_t: Float[Array, "D"],
+    stddev: Real[Array | float, "", "D", "in [0, inf)"] = 0.2,
+    noise_clip: Real[Array | float, "", "D", "in [0, inf]"] = 0.5,
+    min_action: Real[Array | float, "", "D", "in [-inf, inf]"] = -1.0,
+    max_action: Real[Array | float, "", "D", "in [-inf, inf]"] = 1.0,
+) -> Float[Array, "D"]:
+    """Target policy smoothing: clip(a_t + clip(ε, -c, c), min_action, max_action) with ε ~ N(0, σ²).
+
+    Values of similar actions become similar, so the policy cannot exploit a narrow peak of the critic. From "Addressing
+    Function Approximation Error in Actor-Critic Methods", Fujimoto et al. 2018 (https://arxiv.org/abs/1802.09477), TD3.
+
+    Args:
+      key: a key of `jax.random`, typed or raw.
+      a_t: action of the target policy.
+      stddev: σ ≥ 0, in the unit of the actions.
+      noise_clip: c ≥ 0.
+      min_action: least action.
+      max_action: greatest action, at least `min_action`.
+
+    Returns:
+      The smoothed action.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.smoothed_target_action(jax.random.key(0), jnp.array([0.5, 2.0]), stddev=0.0).tolist()
+      [0.5, 1.0]
+    """
+    require_ascending(strictly=False, min_action=min_action, max_action=max_action)
+    noise = stddev * jax.random.normal(key, a_t.shape, a_t.dtype)
+    return jnp.clip(a_t + jnp.clip(noise, -noise_clip, noise_clip), min_action, max_action)
+
+
+@operator()
+def dpg_loss(
+    a_t: Float[Array, "D"],
+    dqda_t: Float[Array, "D"],
+    dqda_clipping: Real[Array, "", "in [0, inf)"] | None = None,
+    use_stop_gradient: bool = True,
+) -> Float[Array, "D"]:
+    """Deterministic policy gradient loss: ½ (stop(a_t + ∂q/∂a) - a_t)², whose gradient for `a_t` is -∂q/∂a.
+
+    From "Deterministic Policy Gradient Algorithms", Silver et al. 2014 (http://proceedings.mlr.press/v32/silver14.pdf).
+
+    Args:
+      a_t: action from the policy.
+      dqda_t: gradient of the action value with respect to the action.
+      dqda_clipping: largest Euclidean norm of `dqda_t`, beyond which it is scaled down; None for no limit.
+      use_stop_gradient: whether the target a_t + ∂q/∂a is a constant to gradients.
+
+    Returns:
+      The loss of each action dimension.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.dpg_loss(jnp.zeros(2), jnp.array([3.0, 4.0]), dqda_clipping=2.5).tolist()
+      [1.125, 2.0]
+    """
+    if dqda_clipping is not None:
+        squared_norm = jnp.sum(jnp.square(dqda_t))
+        too_long = squared_norm > jnp.square(dqda_clipping)
+        dqda_t = jnp.where(too_long, dqda_clipping / jnp.sqrt(jnp.where(too_long, squared_norm, 1)), 1) * dqda_t
+    return 0.5 * jnp.square(maybe_stop(dqda_t + a_t, use_stop_gradient) - a_t)

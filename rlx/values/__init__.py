@@ -1,1 +1,0 @@
-"""Temporal-difference errors and losses for values, action values and their distributions."""

@@ -1,0 +1,296 @@
+"""V-trace and leaky V-trace: off-policy corrections with clipped importance ratios."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from rlx.core.annotations import Float, Mask, Real
+from rlx.core.masking import weigh
+from rlx.core.operator import maybe_stop, operator
+from rlx.core.pieces import following, pieces, within
+from rlx.core.recurrence import backward
+from rlx.core.types import Array
+
+LEFT_OUT = ("v_tm1", "v_t", "r_t", "discount_t", "rho_tm1", "truncation_value_t")  # by `sample_mask`
+NOT_LEAKY = 1.0
+
+
+class VTraceOutput(NamedTuple):
+    """What the actor-critic form of V-trace returns.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> one = jnp.ones(1)
+      >>> rlx.vtrace_td_error_and_advantage(one, 3 * one, one, 0.5 * one, one).q_estimate.tolist()
+      [2.5]
+    """
+
+    errors: Array  # [T], targets minus values
+    pg_advantage: Array  # [T], what weights the policy gradient
+    q_estimate: Array  # [T], estimated values of the actions taken
+
+
+@operator(masks={"sample_mask": LEFT_OUT})
+def leaky_vtrace(
+    v_tm1: Float[Array, "T"],
+    v_t: Float[Array, "T"],
+    r_t: Real[Array, "T"],
+    discount_t: Real[Array, "T"],
+    rho_tm1: Real[Array, "T"],
+    alpha_: Real[Array | float, "", "#T", "in [0, 1] if scalar"] = 1.0,
+    lambda_: Real[Array | float, "", "#T", "in [0, 1] if scalar"] = 1.0,
+    clip_rho_threshold: Real[Array | float, "", "T", "in [0, inf]"] = 1.0,
+    stop_target_gradients: bool = True,
+    sample_mask: Mask[Array, "T"] | None = None,
+    *,
+    truncation_t: Mask[Array, "T"] | None = None,
+    truncation_value_t: Float[Array, "T"] | None = None,
+) -> Float[Array, "T"]:
+    """V-trace errors whose clipping leaks: each clipped ratio is α min(ρ̄, ρ) + (1 - α) ρ.
+
+    α = 1 is V-trace, α = 0 plain importance sampling. From "A Self-Tuning Actor-Critic Algorithm", Zahavy et al. 2020
+    (https://arxiv.org/abs/2002.12928).
+
+    Args:
+      v_tm1: values of the states at times [0, ..., T-1].
+      v_t: values of the states at times [1, ..., T].
+      r_t: rewards at times [1, ..., T].
+      discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
+      rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1].
+      alpha_: α in [0, 1].
+      lambda_: λ in [0, 1].
+      clip_rho_threshold: ρ̄ ≥ 0.
+      stop_target_gradients: as in `vtrace`.
+      sample_mask: as in `vtrace`.
+      truncation_t: as in `vtrace`.
+      truncation_value_t: as in `vtrace`.
+
+    Returns:
+      Errors at times [0, ..., T-1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> half = jnp.array([0.5, 0.5])
+      >>> rlx.leaky_vtrace(jnp.zeros(2), jnp.array([2.0, 4.0]), jnp.ones(2), half, jnp.array([0.5, 2.0]), 0.5).tolist()
+      [2.125, 4.5]
+    """
+    v_t, goes_on_t = pieces(v_t, truncation_t, truncation_value_t)
+    c_t = lambda_ * _clipped(rho_tm1, 1.0, alpha_)
+    delta_t = _clipped(rho_tm1, clip_rho_threshold, alpha_) * (r_t + weigh(discount_t, v_t) - v_tm1)
+    if sample_mask is not None:
+        learns_t = sample_mask.astype(bool)
+        delta_t = jnp.where(learns_t, delta_t, 0)
+        discount_t, c_t = jnp.where(learns_t, discount_t, 1), jnp.where(learns_t, c_t, 1)
+    errors = backward(_error, (delta_t, discount_t, c_t), goes_on_t=goes_on_t)
+    return maybe_stop(errors + v_tm1, True) - v_tm1 if stop_target_gradients else errors
+
+
+def _error(e_t: Array, delta_t: Array, discount_t: Array, c_t: Array) -> Array:
+    return delta_t + weigh(weigh(discount_t, c_t), e_t)
+
+
+def _clipped(rho_tm1: Array, threshold: Array | float, alpha: Array | float) -> Array:
+    """α min(ρ̄, ρ) + (1 - α) ρ."""
+    clipped = jnp.minimum(threshold, rho_tm1)
+    return clipped if isinstance(alpha, float) and alpha == NOT_LEAKY else alpha * clipped + weigh(1 - alpha, rho_tm1)
+
+
+@operator(masks={"sample_mask": LEFT_OUT})
+def vtrace(
+    v_tm1: Float[Array, "T"],
+    v_t: Float[Array, "T"],
+    r_t: Real[Array, "T"],
+    discount_t: Real[Array, "T"],
+    rho_tm1: Real[Array, "T"],
+    lambda_: Real[Array | float, "", "#T", "in [0, 1] if scalar"] = 1.0,
+    clip_rho_threshold: Real[Array | float, "", "T", "in [0, inf]"] = 1.0,
+    stop_target_gradients: bool = True,
+    sample_mask: Mask[Array, "T"] | None = None,
+    *,
+    truncation_t: Mask[Array, "T"] | None = None,
+    truncation_value_t: Float[Array, "T"] | None = None,
+) -> Float[Array, "T"]:
+    """V-trace errors, for learning values from the actions of another policy.
+
+    The error at time t-1 is E_{t-1} = min(ρ̄, ρ_{t-1}) δ_t + γ_t λ_t min(1, ρ_{t-1}) E_t, where
+    δ_t = r_t + γ_t v_t - v_{t-1}; errors plus values are the V-trace targets. From "IMPALA: Scalable Distributed
+    Deep-RL with Importance Weighted Actor-Learner Architectures", Espeholt et al. 2018
+    (https://arxiv.org/abs/1802.01561).
+
+    Args:
+      v_tm1: values of the states at times [0, ..., T-1].
+      v_t: values of the states at times [1, ..., T].
+      r_t: rewards at times [1, ..., T].
+      discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
+      rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1].
+      lambda_: λ in [0, 1].
+      clip_rho_threshold: ρ̄ ≥ 0.
+      stop_target_gradients: whether errors plus values, the targets, are constants to gradients; if so, an error's
+        gradient is -1 for its own value.
+      sample_mask: false for steps that are not learnable: they add no error and pass on the next one as it is. What
+        they hold (even NaN) reaches neither other steps nor gradients. By default all steps count.
+      truncation_t: true where the sequence was cut at time t without terminating: the error of that step bootstraps,
+        and the next step starts a new piece. The results are those of the pieces one by one.
+      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
+        is taken to hold them.
+
+    Returns:
+      Errors at times [0, ..., T-1].
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> half = jnp.array([0.5, 0.5])
+      >>> rlx.vtrace(jnp.zeros(2), jnp.array([2.0, 4.0]), jnp.ones(2), half, jnp.array([0.5, 2.0])).tolist()
+      [1.75, 3.0]
+    """
+    return leaky_vtrace.kernel(
+        v_tm1,
+        v_t,
+        r_t,
+        discount_t,
+        rho_tm1,
+        NOT_LEAKY,
+        lambda_,
+        clip_rho_threshold,
+        stop_target_gradients,
+        sample_mask,
+        truncation_t=truncation_t,
+        truncation_value_t=truncation_value_t,
+    )
+
+
+@operator(masks={"sample_mask": LEFT_OUT})
+def leaky_vtrace_td_error_and_advantage(
+    v_tm1: Float[Array, "T"],
+    v_t: Float[Array, "T"],
+    r_t: Real[Array, "T"],
+    discount_t: Real[Array, "T"],
+    rho_tm1: Real[Array, "T"],
+    alpha: Real[Array | float, "", "#T", "in [0, 1] if scalar"] = 1.0,
+    lambda_: Real[Array | float, "", "#T", "in [0, 1] if scalar"] = 1.0,
+    clip_rho_threshold: Real[Array | float, "", "T", "in [0, inf]"] = 1.0,
+    clip_pg_rho_threshold: Real[Array | float, "", "T", "in [0, inf]"] = 1.0,
+    stop_target_gradients: bool = True,
+    sample_mask: Mask[Array, "T"] | None = None,
+    *,
+    truncation_t: Mask[Array, "T"] | None = None,
+    truncation_value_t: Float[Array, "T"] | None = None,
+) -> VTraceOutput:
+    """Leaky V-trace errors and the advantages that go with them.
+
+    As `vtrace_td_error_and_advantage`, with each clipped ratio leaking: α min(ρ̄, ρ) + (1 - α) ρ. From "A Self-Tuning
+    Actor-Critic Algorithm", Zahavy et al. 2020 (https://arxiv.org/abs/2002.12928).
+
+    Args:
+      v_tm1: values of the states at times [0, ..., T-1].
+      v_t: values of the states at times [1, ..., T].
+      r_t: rewards at times [1, ..., T].
+      discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
+      rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1].
+      alpha: α in [0, 1].
+      lambda_: λ in [0, 1].
+      clip_rho_threshold: ρ̄ ≥ 0.
+      clip_pg_rho_threshold: ρ̄_pg ≥ 0.
+      stop_target_gradients: whether the targets are constants to gradients, in all three outputs.
+      sample_mask: as in `vtrace`.
+      truncation_t: as in `vtrace`.
+      truncation_value_t: as in `vtrace`.
+
+    Returns:
+      `VTraceOutput(errors, pg_advantage, q_estimate)`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> half = jnp.array([0.5, 0.5])
+      >>> out = rlx.leaky_vtrace_td_error_and_advantage(
+      ...     jnp.zeros(2), jnp.ones(2), jnp.ones(2), half, jnp.array([1.0, 2.0]), alpha=0.5)
+      >>> out.pg_advantage.tolist()
+      [2.125, 2.25]
+    """
+    errors = leaky_vtrace.kernel(
+        v_tm1,
+        v_t,
+        r_t,
+        discount_t,
+        rho_tm1,
+        alpha,
+        lambda_,
+        clip_rho_threshold,
+        stop_target_gradients,
+        sample_mask,
+        truncation_t=truncation_t,
+        truncation_value_t=truncation_value_t,
+    )
+    v_t, goes_on_t = pieces(v_t, truncation_t, truncation_value_t)
+    bootstrap_t = within(goes_on_t, following(v_tm1) + weigh(lambda_, following(errors)), v_t)
+    q_estimate = r_t + weigh(discount_t, bootstrap_t)
+    return VTraceOutput(errors, _clipped(rho_tm1, clip_pg_rho_threshold, alpha) * (q_estimate - v_tm1), q_estimate)
+
+
+@operator(masks={"sample_mask": LEFT_OUT})
+def vtrace_td_error_and_advantage(
+    v_tm1: Float[Array, "T"],
+    v_t: Float[Array, "T"],
+    r_t: Real[Array, "T"],
+    discount_t: Real[Array, "T"],
+    rho_tm1: Real[Array, "T"],
+    lambda_: Real[Array | float, "", "#T", "in [0, 1] if scalar"] = 1.0,
+    clip_rho_threshold: Real[Array | float, "", "T", "in [0, inf]"] = 1.0,
+    clip_pg_rho_threshold: Real[Array | float, "", "T", "in [0, inf]"] = 1.0,
+    stop_target_gradients: bool = True,
+    sample_mask: Mask[Array, "T"] | None = None,
+    *,
+    truncation_t: Mask[Array, "T"] | None = None,
+    truncation_value_t: Float[Array, "T"] | None = None,
+) -> VTraceOutput:
+    """V-trace errors and the advantages that go with them, as IMPALA's actor-critic uses them.
+
+    With targets V_t = v_t + E_t (see `vtrace`), the value of the action taken at time t-1 is estimated as
+    q = r_t + γ_t [λ_t V_t + (1 - λ_t) v_t], its advantage as min(ρ̄_pg, ρ_{t-1}) (q - v_{t-1}). The last step, and each
+    step where the sequence was cut, uses v_t in place of the target. From "IMPALA", Espeholt et al. 2018
+    (https://arxiv.org/abs/1802.01561).
+
+    Args:
+      v_tm1: values of the states at times [0, ..., T-1].
+      v_t: values of the states at times [1, ..., T].
+      r_t: rewards at times [1, ..., T].
+      discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
+      rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1].
+      lambda_: λ in [0, 1].
+      clip_rho_threshold: ρ̄ ≥ 0.
+      clip_pg_rho_threshold: ρ̄_pg ≥ 0.
+      stop_target_gradients: whether the targets are constants to gradients, in all three outputs.
+      sample_mask: as in `vtrace`.
+      truncation_t: as in `vtrace`.
+      truncation_value_t: as in `vtrace`.
+
+    Returns:
+      `VTraceOutput(errors, pg_advantage, q_estimate)`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> half = jnp.array([0.5, 0.5])
+      >>> out = rlx.vtrace_td_error_and_advantage(jnp.zeros(2), jnp.ones(2), jnp.ones(2), half, jnp.ones(2))
+      >>> out.pg_advantage.tolist()
+      [1.75, 1.5]
+    """
+    return leaky_vtrace_td_error_and_advantage.kernel(
+        v_tm1,
+        v_t,
+        r_t,
+        discount_t,
+        rho_tm1,
+        NOT_LEAKY,
+        lambda_,
+        clip_rho_threshold,
+        clip_pg_rho_threshold,
+        stop_target_gradients,
+        sample_mask,
+        truncation_t=truncation_t,
+        truncation_value_t=truncation_value_t,
+    )
