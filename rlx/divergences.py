@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
 from rlx.core.arrays import pick, scale_down
+from rlx.core.errors import RankError
 from rlx.core.masking import weighted_sum
 from rlx.core.operator import operator
 from rlx.core.types import Array, ArrayLike
@@ -112,10 +113,10 @@ def categorical_importance_sampling_ratios(
 
 @operator()
 def multivariate_normal_kl_divergence(
-    mu_0: Real[Array, "*#E D"],
-    sigma_0: Real[Array, "*#E D", "*#E 1", ""],
-    mu_1: Real[Array, "*#E D"],
-    sigma_1: Real[Array, "*#E D", "*#E 1", ""],
+    mu_0: Real[Array, "*#E"],
+    sigma_0: Real[Array, "*#E"],
+    mu_1: Real[Array, "*#E"],
+    sigma_1: Real[Array, "*#E"],
 ) -> Float[Array, "*E"]:
     """Kullback-Leibler divergence of two Gaussians with diagonal covariance.
 
@@ -137,9 +138,18 @@ def multivariate_normal_kl_divergence(
       >>> float(rlx.multivariate_normal_kl_divergence(0 * one, one, one, one))
       1.0
     """
+    require_events(mu_0=mu_0, mu_1=mu_1)
     spread = jnp.log(sigma_1) - jnp.log(sigma_0)
     distance = (jnp.square(sigma_0) + jnp.square(mu_0 - mu_1)) / (2.0 * jnp.square(sigma_1))
     return jnp.sum(spread + distance - 0.5, axis=-1)
+
+
+def require_events(function: str = "", **means: Array) -> None:
+    """Requires that means, which are arrays by name, have an axis along which a Gaussian's event lies."""
+    for name, mean in means.items():
+        if mean.ndim == 0:
+            before = f"{function}: " if function else ""
+            raise RankError(f"{before}argument `{name}` has rank 0 (shape []), expected shape [*E, D].")
 
 
 def categorical_entropy(log_probs: Array) -> Array:

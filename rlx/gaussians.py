@@ -13,10 +13,9 @@ from rlx.core.annotations import Float, Real
 from rlx.core.arguments import as_arrays, known, require, require_ascending
 from rlx.core.sampling import either, key_and_shape
 from rlx.core.types import Array, ArrayLike
-from rlx.divergences import multivariate_normal_kl_divergence
+from rlx.divergences import multivariate_normal_kl_divergence, require_events
 
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
-_LIKE_MU = "*#E D", "*#E 1", ""  # the shapes of standard deviations
 
 
 @jax.tree_util.register_dataclass
@@ -82,10 +81,10 @@ class DiagonalGaussian:
         mu_1, sigma_1 = self._parameters("kl", mu_1, sigma_1)
         mu_0, sigma_0, mu_1, sigma_1 = as_arrays(
             "gaussian_diagonal.kl",
-            mu_0=(mu_0, Float[Array, "*#E D"]),
-            sigma_0=(sigma_0, Real[Array, *_LIKE_MU]),
-            mu_1=(mu_1, Float[Array, "*#E D"]),
-            sigma_1=(sigma_1, Real[Array, *_LIKE_MU]),
+            mu_0=(mu_0, Float[Array, "*#E"]),
+            sigma_0=(sigma_0, Real[Array, "*#E"]),
+            mu_1=(mu_1, Float[Array, "*#E"]),
+            sigma_1=(sigma_1, Real[Array, "*#E"]),
         )
         return multivariate_normal_kl_divergence.kernel(mu_0, sigma_0, mu_1, sigma_1)
 
@@ -102,8 +101,9 @@ class DiagonalGaussian:
         expected = "standard deviations, when made or when called"
         require(sigma is not None, "sigma", None, expected, function)
         mu, sigma = as_arrays(
-            function, mu=(mu, Float[Array, "*#E D"]), sigma=(sigma, Real[Array, *_LIKE_MU, "in [0, inf) if scalar"])
+            function, mu=(mu, Float[Array, "*#E"]), sigma=(sigma, Real[Array, "*#E", "in [0, inf) if scalar"])
         )
+        require_events(function, mu=mu)
         return mu, sigma
 
 
@@ -192,7 +192,8 @@ class SquashedGaussian:
     def _gaussian(self, method: str, mu: ArrayLike | None, sigma: ArrayLike | None) -> tuple[Array, Array]:
         function = f"squashed_gaussian.{method}"
         mu, sigma = either(function, "mu", mu, self.mu), either(function, "sigma", sigma, self.sigma)
-        mu, sigma = as_arrays(function, mu=(mu, Float[Array, "*#E D"]), sigma=(sigma, Float[Array, *_LIKE_MU]))
+        mu, sigma = as_arrays(function, mu=(mu, Float[Array, "*#E"]), sigma=(sigma, Float[Array, "*#E"]))
+        require_events(function, mu=mu)
         log_sigma = self.sigma_min + 0.5 * (self.sigma_max - self.sigma_min) * (jnp.tanh(sigma) + 1)
         return jnp.tanh(mu), jnp.exp(log_sigma)
 

@@ -181,7 +181,7 @@ def _read_shape(text: str) -> tuple[Dims, ...]:
 
 def _axis_text(axis: tuple[str, int]) -> str:
     name, offset = axis
-    return name + (f"{offset:+}" if offset else "")
+    return name.replace("#", "") + (f"{offset:+}" if offset else "")
 
 
 @functools.cache
