@@ -6,6 +6,7 @@ under `jit`, `vmap`, `grad` and `pmap`, and cost nothing at run time. Every fail
 `rlx.ArgumentError`, and of a batch it prints the call that maps over it.
 """
 
+import contextlib
 import functools
 import itertools
 import operator
@@ -185,7 +186,9 @@ def _as_array(function: str, name: str, value: Any, kind: str) -> Array:
             more = f"\nPass an array, for instance jnp.asarray({name})." if isinstance(value, (list, tuple)) else ""
             raise DTypeError(f"{function}: argument `{name}` is {what}, expected an array of {expected}.{more}")
         try:
-            array = jnp.asarray(value)
+            # A number stays known where JAX is tracing, so that its range can be checked.
+            with jax.ensure_compile_time_eval() if np.ndim(value) == 0 else contextlib.nullcontext():
+                array = jnp.asarray(value)
         except (TypeError, ValueError) as error:
             raise DTypeError(
                 f"{function}: argument `{name}` is a {type(value).__name__}, expected an array of {expected}."

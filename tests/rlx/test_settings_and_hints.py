@@ -672,3 +672,12 @@ def test_records_and_pairs_of_functions_can_be_pickled_and_copied():
         given = params, popart[0](), Q, jnp.array([0, 1, 1])
         assert_close(popart[1](*given), functions[1][1](*given))
     assert way(rlx.AllSum())(Q) == 6
+
+
+@pytest.mark.parametrize("number", [float, np.float32, np.float64])
+def test_bounds_in_the_wrong_order_are_named_where_jax_is_tracing(number):
+    low, high = number(-1), number(1)
+    with pytest.raises(rlx.OptionError, match="clip_gradient: argument `gradient_max`"):
+        jax.jit(lambda x: rlx.clip_gradient(x, high, low))(1.0)
+    with pytest.raises(rlx.OptionError, match="transform_to_2hot: argument `max_value`"):
+        jax.jit(lambda x: rlx.transform_to_2hot(x, high, low, 3))(1.0)
