@@ -13,7 +13,9 @@ Operators take one sequence or one transition (`[T]`, `[A]`, `[]`), check their 
     add_gaussian_noise, knn_query, ...                   exploring
     replay                                               experience replay: uniform, prioritised and others
 
-`help(rlx.q_learning)` and so on say more of each; `dir(rlx)` lists all names.
+`help(rlx.q_learning)` and so on say more of each; `dir(rlx)` lists all names. In a signature `Float[ArrayLike, "T A"]`
+is an array of floating-point numbers of shape [T, A]. A file holds an algorithm or a family of them, and an operator's
+`kernel` is its equation alone: `rlx.q_learning.kernel` takes arrays, and checks nothing.
 
 Masks and numbers. One rule holds in all operators:
 
