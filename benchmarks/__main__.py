@@ -17,7 +17,18 @@ from tqdm import tqdm
 from benchmarks import harness
 
 BENCHMARKS = (
-    *("imports", "init", "tracing", "dispatch", "compiled", "layer_stack", "transposed", "unroll"),
+    *(
+        "imports",
+        "init",
+        "jitted_init",
+        "growth",
+        "tracing",
+        "dispatch",
+        "compiled",
+        "layer_stack",
+        "transposed",
+        "unroll",
+    ),
     *("parallel", "rlx_returns", "replay", "on_device"),
 )
 VERSIONS = ("jax", "jaxlib", "numpy", "dm-haiku", "rlax", "flax", "equinox", "flashbax", "rejax", "gymnax")
