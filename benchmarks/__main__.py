@@ -17,19 +17,8 @@ from tqdm import tqdm
 from benchmarks import harness
 
 BENCHMARKS = (
-    *(
-        "imports",
-        "init",
-        "jitted_init",
-        "growth",
-        "tracing",
-        "dispatch",
-        "compiled",
-        "layer_stack",
-        "transposed",
-        "unroll",
-    ),
-    *("parallel", "rlx_returns", "replay", "on_device"),
+    *("imports", "init", "jitted_init", "growth", "tracing", "dispatch", "compiled", "layer_stack"),
+    *("transposed", "unroll", "parallel", "rlx_returns", "replay", "on_device"),
 )
 VERSIONS = ("jax", "jaxlib", "numpy", "dm-haiku", "rlax", "flax", "equinox", "flashbax", "rejax", "gymnax")
 
