@@ -259,9 +259,12 @@ def _raise_shape(
     fitting = [dims for dims in wanted.shapes if _rank_fits(dims, len(shape))]
     if not fitting:
         given = {x: a.shapes for x, a in annotations.items() if not (a.optional and values[x] is None)}
+        number_or_sequence = sorted(len(dims) for dims in wanted.shapes) == [0, 1]
+        in_words = f": {name} must be a scalar or a tensor of rank 1" if number_or_sequence else ""
+        advice = advise(function, given, all(len(dims) < len(shape) for dims in wanted.shapes))
         raise RankError(
             f"{function}: argument `{name}` has rank {len(shape)} (shape {_text(shape)}), expected shape "
-            f"{wanted.expected}.\n" + advise(function, given, all(len(dims) < len(shape) for dims in wanted.shapes))
+            f"{wanted.expected}{in_words}.\n{advice}"
         )
     tokens = [token for dims in fitting for token, _ in dims]
     broadcast = next((token for token in tokens if token.startswith("*#") and token in lengths), None)
