@@ -681,3 +681,9 @@ def test_bounds_in_the_wrong_order_are_named_where_jax_is_tracing(number):
         jax.jit(lambda x: rlx.clip_gradient(x, high, low))(1.0)
     with pytest.raises(rlx.OptionError, match="transform_to_2hot: argument `max_value`"):
         jax.jit(lambda x: rlx.transform_to_2hot(x, high, low, 3))(1.0)
+
+
+def test_a_number_or_a_sequence_is_asked_for_in_words():
+    """RLax's text, which programs written for it may look for."""
+    with pytest.raises(rlx.RankError, match="discount_factor must be a scalar or a tensor of rank 1"):
+        rlx.pixel_control_loss(np.ones([3, 1, 1, 1]), np.zeros(2, int), np.ones([3, 1, 1, 1]), np.ones([2, 1]), 1)
