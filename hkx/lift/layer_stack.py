@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx.core.frame import Frame, Phase, current_frame, local
+from hkx.core.making import Eager
 from hkx.core.module import Module
 from hkx.core.signatures import like, with_keyword
 from hkx.core.trees import own_tree
@@ -299,17 +300,19 @@ class _Layer:
             return changes(before, after)._replace(rng=None, state={}, captured=Captured())
 
         first = jax.tree.map(lambda a: jax.ShapeDtypeStruct(jnp.shape(a)[1:], jnp.result_type(a)), (keys[0], inputs))
+        draws, make = local.draws, one
         program = Program(one, *first, carried)
+        if isinstance(frame.maker, Eager):  # here and now: an array of NumPy's may be filled anew later
+            local.draws = draws  # that call was only to look
+        else:
+            make = program
         params_do = program.uses(2, lambda made: made.params)
         states_do = program.uses(2, lambda made: made.initial_state)
         if params_do:  # whatever the direction, as in dm-haiku
             created = self._create_in_turn(program, keys, carried, inputs, reverse)
-        elif together:
-            created = jax.vmap(lambda key, inputs: program(key, inputs, carried), axis_size=self.num_layers)(
-                keys[0], inputs
-            )
         else:
-            created = jax.lax.map(lambda slices: program(*slices, carried), (keys[0], inputs))
+            each, slices = (lambda slices: make(*slices, carried)), (keys[0], inputs)
+            created = jax.vmap(each, axis_size=self.num_layers)(slices) if together else jax.lax.map(each, slices)
         if states_do and (reverse or not params_do):
             in_turn = self._create_in_turn(program, keys, carried, inputs, reverse, created.params)
             created = created._replace(initial_state=in_turn.initial_state)

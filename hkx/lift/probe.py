@@ -8,8 +8,10 @@ from typing import Any, Generic, TypeVar
 import jax
 import jax.core
 import jax.numpy as jnp
-from jax.extend.core import Jaxpr, Literal
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
+from hkx.init.buffers import reads_what_may_change
+from hkx.init.recording import example_p
 from hkx.jaxprs.dependence import needed_inputs, without_effects
 
 T = TypeVar("T")
@@ -53,6 +55,10 @@ class Program(Generic[T]):
 
     def _tree(self, leaves: list[Any]) -> T:
         return jax.tree.unflatten(self._structure, leaves)
+
+    def reads_what_may_change(self) -> bool:
+        """Whether it depends on an array of NumPy's that the function may have filled anew."""
+        return reads_what_may_change(ClosedJaxpr(self._jaxpr, self._consts), lambda owner: False, example_p)
 
     def uses(self, argument: int, part: Callable[[T], Any] = lambda made: made) -> bool:
         """Whether a part of what is created depends on an argument."""

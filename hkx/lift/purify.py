@@ -275,12 +275,14 @@ class Pure(Generic[P, R]):
         return out
 
     def _probed(self, outer: Frame, create: Callable[[], T]) -> Program[T] | None:
+        eager = isinstance(outer.maker, Eager)
         try:
-            return Program(create)
+            program = Program(create)
         except Exception as error:
-            if isinstance(outer.maker, Eager) and (isinstance(error, JaxUsageError) or needs_values(error)):
+            if eager and (isinstance(error, JaxUsageError) or needs_values(error)):
                 return None
             raise
+        return None if eager and program.reads_what_may_change() else program
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> Carry:
         """The carry to begin with. During `init`, the function is visited first, to create what it needs.

@@ -496,3 +496,26 @@ def test_a_block_takes_what_it_uses_and_not_the_whole_model(wrapper, operation, 
     blocks = [eqn for eqn in program.eqns if eqn.primitive.name == operation]
     assert len(blocks) == 6
     assert {len(eqn.invars) for eqn in blocks} <= ({4} if operation != "jit" else {4, 5})  # w, b, x and the state
+
+
+@pytest.mark.parametrize("asks", [False, True])
+@pytest.mark.parametrize("name", ["cond", "while", "purify", "stack"])
+def test_an_array_of_numpy_that_is_filled_anew_where_it_is_only_looked(name: str, asks: bool) -> None:
+    buffer = np.zeros(2, np.float32)
+
+    def body(x: Any) -> Any:
+        for i in (1, 2):
+            buffer[:] = i
+            hkx.get_parameter(f"w{i}", [2], init=lambda *_: jnp.array(buffer))
+            if name != "stack":  # where states come from a loop that JAX traces, in Haiku too
+                hkx.set_state(f"s{i}", jnp.zeros(2) + buffer)
+        return x
+
+    def f(x: Any) -> Any:
+        if asks:
+            float(x.sum())
+        return LIFTED[name](body)(x)
+
+    created = hkx.transform_with_state(f).init(0, X)
+    values = {n: np.unique(v).tolist() for tree in created for entries in tree.values() for n, v in entries.items()}
+    assert values == {n: [float(n[1])] for n in values} and len(values) == (2 if name == "stack" else 4)
