@@ -300,17 +300,16 @@ class _Layer:
             return changes(before, after)._replace(rng=None, state={}, captured=Captured())
 
         first = jax.tree.map(lambda a: jax.ShapeDtypeStruct(jnp.shape(a)[1:], jnp.result_type(a)), (keys[0], inputs))
-        draws, make = local.draws, one
+        draws = local.draws
         program = Program(one, *first, carried)
-        if isinstance(frame.maker, Eager):  # here and now: an array of NumPy's may be filled anew later
-            local.draws = draws  # that call was only to look
-        else:
-            make = program
         params_do = program.uses(2, lambda made: made.params)
         states_do = program.uses(2, lambda made: made.initial_state)
         if params_do:  # whatever the direction, as in dm-haiku
             created = self._create_in_turn(program, keys, carried, inputs, reverse)
         else:
+            make: Callable[..., Carry] = program
+            if isinstance(frame.maker, Eager):  # at once: an array of NumPy's may be filled anew later
+                make, local.draws = one, draws  # the call before was only to look
             each, slices = (lambda slices: make(*slices, carried)), (keys[0], inputs)
             created = jax.vmap(each, axis_size=self.num_layers)(slices) if together else jax.lax.map(each, slices)
         if states_do and (reverse or not params_do):
