@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import pick, scale_down
-from rlx.core.masking import rows_if_used, weigh, weighted_sum
+from rlx.core.masking import slope_if_used, weigh, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 from rlx.divergences import scaled_log_policy
@@ -162,7 +162,7 @@ def dqn_reg_loss(
     return value_weight * q_tm1[a_tm1] + jnp.square(error)
 
 
-@operator(masks={"discount_t": ("q_t[:]",)})
+@operator(slopes={"discount_t": ("q_t",)})
 def q_lambda(
     q_tm1: Float[Array, "T A"],
     a_tm1: Int[Array, "T"],
@@ -257,7 +257,7 @@ def pqn_q_lambda(
         a_tm1,
         r_t,
         discount_t,
-        rows_if_used(discount_t, q[1:]),
+        slope_if_used(discount_t, q[1:]),
         lambda_,
         stop_target_gradients,
         truncation_t=truncation_t,

@@ -11,7 +11,7 @@ from rlx.core.recurrence import backward
 from rlx.core.types import Array
 
 
-@operator(masks={"discount_t": ("q_t", "pi_t", "mu_t")})
+@operator(masks={"discount_t": ("mu_t",)}, slopes={"discount_t": ("q_t", "pi_t")})
 def retrace(
     q_tm1: Float[Array, "T A"],
     q_t: Float[Array, "T A"],
@@ -61,7 +61,7 @@ def retrace(
       >>> rlx.retrace(q, q, a, a, jnp.ones(2), half, pi_t, half, 0.5).tolist()
       [1.125, -3.5]
     """
-    c_t = lambda_ * truncated_ratios(pick(pi_t, a_t), mu_t, eps)
+    c_t = lambda_ * truncated_ratios(if_used(discount_t, pick(pi_t, a_t)), mu_t, eps)
     target = general_off_policy_returns_from_action_values.kernel(
         q_t, a_t, r_t, discount_t, c_t, pi_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t
     )
@@ -127,7 +127,7 @@ def truncated_ratios(pi_t: Array, mu_t: Array, eps: Array | float) -> Array:
     return jnp.minimum(1.0, pi_t / (mu_t + eps))
 
 
-@operator(masks={"discount_t": ("q_t", "pi_t")})
+@operator(slopes={"discount_t": ("q_t", "pi_t")})
 def general_off_policy_returns_from_action_values(
     q_t: Float[Array, "T A"],
     a_t: Int[Array, "T"],

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arguments import as_arrays
 from rlx.core.arrays import pick
+from rlx.core.masking import if_used
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 from rlx.retrace import general_off_policy_returns_from_action_values, truncated_ratios
@@ -154,7 +155,7 @@ def transformed_n_step_returns(
     return tx_pair.apply(maybe_stop(returns, stop_target_gradients))
 
 
-@operator(masks={"discount_t": ("q_t", "pi_t")})
+@operator(slopes={"discount_t": ("q_t", "pi_t")})
 def transformed_general_off_policy_returns_from_action_values(
     tx_pair: TxPair,
     q_t: Float[Array, "T A"],
@@ -205,7 +206,7 @@ def transformed_general_off_policy_returns_from_action_values(
     return tx_pair.apply(maybe_stop(returns, stop_target_gradients))
 
 
-@operator(masks={"discount_t": ("q_t[:]",)})
+@operator(slopes={"discount_t": ("q_t",)})
 def transformed_q_lambda(
     q_tm1: Float[Array, "T A"],
     a_tm1: Int[Array, "T"],
@@ -319,7 +320,7 @@ def transformed_n_step_q_learning(
     return maybe_stop(target, stop_target_gradients) - pick(q_tm1, a_tm1)
 
 
-@operator(masks={"discount_t": ("q_t", "pi_t", "mu_t")})
+@operator(masks={"discount_t": ("mu_t",)}, slopes={"discount_t": ("q_t", "pi_t")})
 def transformed_retrace(
     q_tm1: Float[Array, "T A"],
     q_t: Float[Array, "T A"],
@@ -371,7 +372,7 @@ def transformed_retrace(
       >>> rlx.transformed_retrace(q, q, a, a, jnp.ones(2), half, pi_t, half, 0.5).tolist()
       [1.125, -3.5]
     """
-    c_t = lambda_ * truncated_ratios(pick(pi_t, a_t), mu_t, eps)
+    c_t = lambda_ * truncated_ratios(if_used(discount_t, pick(pi_t, a_t)), mu_t, eps)
     target = transformed_general_off_policy_returns_from_action_values.kernel(
         tx_pair, q_t, a_t, r_t, discount_t, c_t, pi_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t
     )

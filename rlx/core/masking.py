@@ -6,7 +6,7 @@ weighs goes through `weigh`, `weighted_sum` and `masked_mean`.
 
 import math
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 import jax
 import jax.numpy as jnp
@@ -51,6 +51,22 @@ def if_counted(mask: Array, x: Array) -> Array:
     return _where(_along(counts, x), x)
 
 
+@_traced_once
+def slope_if_used(weights: Array, x: Array) -> Array:
+    """`x` as it is, through which no gradient flows where it is weighed with 0 (or false)."""
+    return _with_slope_of(x, _along(weights != 0, x))
+
+
+@jax.custom_jvp
+def _with_slope_of(x: Array, used: Array) -> Array:
+    return x
+
+
+@_with_slope_of.defjvp
+def _slope_where_used(primals: tuple[Array, Array], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
+    return primals[0], _where(primals[1], tangents[0])
+
+
 def weigh(weights: ArrayLike, x: ArrayLike) -> Array:
     """`weights * x`, but 0 with zero gradients where the weight is 0 and `x` is infinite or NaN.
 
@@ -69,8 +85,18 @@ def weigh(weights: ArrayLike, x: ArrayLike) -> Array:
 def _weigh(weights: ArrayLike, x: ArrayLike) -> Array:
     weights, x = jnp.broadcast_arrays(weights, x)
     dtype = jnp.result_type(weights, x)
-    weights, x = weights.astype(dtype), x.astype(dtype)
-    return weights * _where((weights != 0) | jnp.isfinite(x), x)
+    return _product(weights.astype(dtype), x.astype(dtype))
+
+
+@jax.custom_jvp
+def _product(weights: Array, x: Array) -> Array:
+    # The shortest expression with this value; it has no slope in a weight of 0.
+    return weights * _where(weights != 0, x)
+
+
+@_product.defjvp
+def _slope_of_product(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    return jax.jvp(lambda weights, x: weights * if_used(weights, x), primals, tangents)
 
 
 def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:

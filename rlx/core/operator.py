@@ -31,6 +31,10 @@ it. Of `q_t[:]`, which has a row for each entry of the weight, it is the whole r
 entry is a finite number: minus infinity beside numbers is an action that is impossible, and stays so. What the kernel
 itself computes and weighs goes through `rlx.core.masking`.
 
+`slopes={"discount_t": ("q_t",)}` says the same of arguments whose values the kernel weighs so itself: they come as they
+are, and only no gradient flows through them where the weight is 0. That costs a compiled program nothing but in a
+gradient, where zeros put into [T, A] action values are another pass over them.
+
 `counts={"mask_t": ("v_t",)}` is for masks that say which steps or tokens count: where one does not, `v_t` becomes 0,
 finite or not, so that its exponential or square does not overflow. An argument of fewer axes than the mask, say the
 advantage of a whole sequence, stays where anything counts.
@@ -48,7 +52,7 @@ from rlx.core.advice import with_advice
 from rlx.core.annotations import Shaped
 from rlx.core.arguments import convert, whole
 from rlx.core.errors import ArgumentError, OptionError, RankError
-from rlx.core.masking import if_counted, if_used, rows_if_used
+from rlx.core.masking import if_counted, if_used, rows_if_used, slope_if_used
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -73,12 +77,16 @@ class Operator(Protocol[_P, _R_co]):
 
 
 def operator(
-    *, masks: Mapping[str, Iterable[str]] | None = None, counts: Mapping[str, Iterable[str]] | None = None
+    *,
+    masks: Mapping[str, Iterable[str]] | None = None,
+    slopes: Mapping[str, Iterable[str]] | None = None,
+    counts: Mapping[str, Iterable[str]] | None = None,
 ) -> Callable[[Callable[_P, _R]], Operator[_P, _R]]:
     """Makes an operator of a kernel.
 
     Args:
       masks: weights and masks, each with the arguments that it leaves out where it is 0.
+      slopes: weights, each with the arguments that have no slope where it is 0.
       counts: masks, each with the arguments that are 0 to the kernel where the mask is false.
 
     Example:
@@ -94,7 +102,7 @@ def operator(
     """
 
     def decorate(kernel: Callable[_P, _R]) -> Operator[_P, _R]:
-        contract = Contract(kernel, masks or {}, counts or {})
+        contract = Contract(kernel, masks or {}, slopes or {}, counts or {})
         run: Callable[..., _R] = kernel
 
         def operate(*args: Any, **kwargs: Any) -> _R:
@@ -127,10 +135,15 @@ class Contract:
     """What the signature of one operator says of its arguments."""
 
     def __init__(
-        self, kernel: Callable[..., Any], masks: Mapping[str, Iterable[str]], counts: Mapping[str, Iterable[str]]
+        self,
+        kernel: Callable[..., Any],
+        masks: Mapping[str, Iterable[str]],
+        slopes: Mapping[str, Iterable[str]],
+        counts: Mapping[str, Iterable[str]],
     ):
         self.name = kernel.__name__
         self.masks = {weight: tuple(names) for weight, names in masks.items()}
+        self.slopes = {weight: tuple(names) for weight, names in slopes.items()}
         self.counts = {mask: tuple(names) for mask, names in counts.items()}
         own = inspect.signature(kernel, eval_str=True)
         self.annotations = {name: p.annotation for name, p in own.parameters.items()}
@@ -189,7 +202,8 @@ class Contract:
     @functools.cached_property
     def _masks(self) -> list[tuple[str, str, Callable[[Any, Any], Any]]]:
         counts = [(mask, name, if_counted) for mask, names in self.counts.items() for name in names]
-        return counts + [
+        slopes = [(weight, name, slope_if_used) for weight, names in self.slopes.items() for name in names]
+        return [*counts, *slopes] + [
             (weight, name.removesuffix("[:]"), rows_if_used if name.endswith("[:]") else if_used)
             for weight, names in self.masks.items()
             for name in names

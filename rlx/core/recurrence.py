@@ -148,7 +148,8 @@ def _in_windows(equation: Equation, sequences: tuple[Array, ...], n: int) -> Arr
 
 def _windows_by_steps(delta: Array, w: Array, last: Array, n: int) -> Array:
     steps = delta.shape[0]
-    delta, w, last = (_padded(x, 0, 0, n - 1) for x in (delta, w, last))
+    # Computed once: a padding that is fused into what reads it keeps that from being vectorised.
+    delta, w, last = lax.optimization_barrier(tuple(_padded(x, 0, 0, n - 1) for x in (delta, w, last)))
     total = last[n - 1 :]
     for ahead in reversed(range(n - 1)):
         total = delta[ahead : ahead + steps] + weigh(w[ahead : ahead + steps], total)

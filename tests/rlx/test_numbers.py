@@ -370,3 +370,15 @@ def test_the_mean_distance_of_an_episode_does_not_wrap_around():
     assert after.distance_count == most and after.distance_sum == np.float32(-most)
     kernel = 1e-4 / (2 / (1 + 1e-3) - 8e-3 + 1e-4)  # squared distances of 2, their mean 1
     np.testing.assert_allclose(rewards, 1 / (np.sqrt(2 * kernel) + 1e-3), rtol=1e-5)
+
+
+@pytest.mark.parametrize("operator", [rlx.q_lambda, rlx.transformed_q_lambda])
+def test_action_values_of_a_terminal_state_that_are_no_numbers_have_no_slope(operator):
+    q_t = jnp.array([[1.0, 2.0], [jnp.nan, 3.0], [1.0, 4.0]])
+    rest = jnp.zeros(3, int), jnp.ones(3), jnp.array([0.9, 0.0, 0.9])
+
+    def total(q_t):
+        return jnp.sum(operator(jnp.ones([3, 2]), *rest, q_t, 0.5, stop_target_gradients=False))
+
+    # γ (1 - λ) where a later step is looked at too, and γ at the end, for the larger action value.
+    np.testing.assert_allclose(jax.grad(total)(q_t), [[0, 0.45], [0, 0], [0, 0.9]], rtol=1e-6)
