@@ -1,6 +1,6 @@
 """Multi-step operators of rlx against RLax's: running time and compile time, in one process, taken in turn.
 
-    python -m benchmarks.rlx_returns [--shapes 20x256 128x2048 ...] [--seconds 1] [--operators vtrace ...]
+    python -m benchmarks.rlx_returns [--shapes 20x256 128x2048 ...] [--seconds 1] [--operators vtrace ...] [--gradients]
 
 For each operator and each shape (T steps, B sequences) both libraries' functions go under `jax.jit(jax.vmap(...))` with
 the same arguments. Runs alternate between the two, so that a busy machine slows both. Each is judged by its fastest run
@@ -103,6 +103,23 @@ def cases(d: Draw) -> Iterator[tuple[str, Callable[[Any], Callable[..., Any]], t
     )
 
 
+def gradients(make: Callable[[Any], Callable[..., Any]]) -> Callable[[Any], Callable[..., Any]]:
+    """The same of the gradient of the results' sum in all floating-point arguments."""
+
+    def make_gradient(library: Any) -> Callable[..., Any]:
+        def gradient(*arguments: jax.Array) -> Any:
+            floats = tuple(i for i, x in enumerate(arguments) if jnp.issubdtype(x.dtype, jnp.floating))
+
+            def total(*given):
+                return sum(jnp.sum(x) for x in jax.tree.leaves(make(library)(*given)))
+
+            return jax.grad(total, argnums=floats)(*arguments)
+
+        return gradient
+
+    return make_gradient
+
+
 def compile_seconds(function: Callable[..., Any], arguments: tuple[jax.Array, ...]) -> tuple[float, Callable[..., Any]]:
     start = time.process_time()
     compiled = jax.jit(jax.vmap(function)).lower(*arguments).compile()
@@ -144,6 +161,7 @@ def main() -> None:
     parser.add_argument("--shapes", nargs="*", default=[f"{t}x{b}" for t, b in SHAPES], help="TxB, steps by sequences")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long to run the two in turn, for each ratio")
     parser.add_argument("--operators", nargs="*", default=[], help="names to time; all by default")
+    parser.add_argument("--gradients", action="store_true", help="time the gradients in place of the operators")
     flags = parser.parse_args()
     device = jax.devices()[0]
     print(f"jax {jax.__version__} on {device.platform} ({device.device_kind}); ratio = rlx / RLax, below 1 is faster\n")
@@ -154,7 +172,7 @@ def main() -> None:
         for name, make, arguments in cases(Draw(steps, batch)):
             if flags.operators and name not in flags.operators:
                 continue
-            times = compare(make, arguments, flags.seconds, 5)
+            times = compare(gradients(make) if flags.gradients else make, arguments, flags.seconds, 5)
             shown = {key: 1e3 * min(times[key]) for key in ("run_rlx", "run_rlax")}
             shown |= {key: 1e3 * statistics.median(times[key]) for key in ("compile_rlx", "compile_rlax")}
             medians = statistics.median(times["run_rlx"]) / statistics.median(times["run_rlax"])

@@ -4,6 +4,7 @@ Arguments that a weight or a mask leaves out are declared (`@operator(masks=...)
 weighs goes through `weigh`, `weighted_sum` and `masked_mean`.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, ParamSpec
@@ -11,6 +12,7 @@ from typing import Any, ParamSpec
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 
 from rlx.core.types import Array, ArrayLike
 
@@ -94,9 +96,17 @@ def _product(weights: Array, x: Array) -> Array:
     return weights * _where(weights != 0, x)
 
 
-@_product.defjvp
-def _slope_of_product(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    return jax.jvp(lambda weights, x: weights * if_used(weights, x), primals, tangents)
+def _slope_of_product(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+    (weights, x), (weights_dot, x_dot) = primals, tangents
+    used, slopes = (weights != 0) | jnp.isfinite(x), []
+    if not isinstance(weights_dot, SymbolicZero):
+        slopes.append(weights_dot * _where(used, x))
+    if not isinstance(x_dot, SymbolicZero):
+        slopes.append(weights * _where(used, x_dot))
+    return _product(weights, x), functools.reduce(jnp.add, slopes)
+
+
+_product.defjvp(_slope_of_product, symbolic_zeros=True)
 
 
 def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:

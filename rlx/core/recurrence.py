@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.custom_derivatives import SymbolicZero
 
 from rlx.core.masking import weigh
 from rlx.core.types import Array
@@ -86,10 +87,45 @@ def _solve(
         if steps is not None:
             return _in_windows(equation, sequences, steps)
         end = jnp.zeros(end.shape[1:], end.dtype)
+    return _solution(equation, sequences, end)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+def _solution(equation: Equation, sequences: tuple[Array, ...], end: Array) -> Array:
     by_steps = functools.partial(scan, equation)
     if max(x.shape[0] for x in sequences if x.ndim) < DOUBLING_FROM:
         return by_steps(sequences, end)
     return lax.platform_dependent(sequences, end, cpu=by_steps, default=functools.partial(doubling, equation))
+
+
+def _slope(
+    equation: Equation, primals: tuple[tuple[Array, ...], Array], tangents: tuple[tuple[Any, ...], Any]
+) -> tuple[Array, Array]:
+    """The slope of x_t is such a recurrence too: ∂x_t = w_t ∂x_{t+1} + the slope in the sequences, all of them at once.
+
+    Differentiated step by step, it would keep what each step of the loop computes.
+    """
+    (sequences, end), (sequences_dot, end_dot) = primals, tangents
+    x_t = _solution(equation, sequences, end)
+    after = jnp.concatenate([x_t, end[None]])[1:]
+    vary = [i for i, dot in enumerate(sequences_dot) if not isinstance(dot, SymbolicZero)]
+
+    def at_steps(*varying: Array) -> Array:
+        given = dict(zip(vary, varying, strict=True))
+        return equation(after, *(given.get(i, x) for i, x in enumerate(sequences)))
+
+    delta_t = jnp.zeros_like(x_t)
+    if vary:
+        _, delta_t = jax.jvp(at_steps, tuple(sequences[i] for i in vary), tuple(sequences_dot[i] for i in vary))
+    end_dot = jnp.zeros_like(end) if isinstance(end_dot, SymbolicZero) else end_dot
+    return x_t, _solution(_affine, (delta_t, _maps(equation, sequences)[1]), end_dot)
+
+
+_solution.defjvp(_slope, symbolic_zeros=True)
+
+
+def _affine(after: Array, delta_t: Array, w_t: Array) -> Array:
+    return delta_t + w_t * jnp.where(w_t != 0, after, 0)  # linear in `after`, whatever it holds
 
 
 def _in_pieces(equation: Equation) -> Equation:
