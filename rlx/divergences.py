@@ -8,6 +8,7 @@ from rlx.core.arrays import pick, scale_down
 from rlx.core.errors import RankError
 from rlx.core.masking import weighted_sum
 from rlx.core.operator import operator
+from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike
 
 
@@ -191,6 +192,7 @@ def categorical_entropy(log_probs: Array) -> Array:
     return -weighted_sum(jnp.exp(log_probs), log_probs, axis=-1)
 
 
+@traced_once
 def categorical_kl(log_p: Array, log_q: Array) -> Array:
     """Kullback-Leibler divergence of log-probabilities [..., A], where outcomes impossible under p count 0."""
     possible = log_p > -jnp.inf

@@ -7,6 +7,7 @@ from rlx.core.annotations import Float, Number, Real
 from rlx.core.arguments import require_ascending
 from rlx.core.masking import weigh
 from rlx.core.operator import operator
+from rlx.core.tracing import traced_once
 from rlx.core.types import Array
 
 
@@ -118,10 +119,7 @@ def huber_loss(
       >>> rlx.huber_loss(jnp.array([0.5, -3.0]), 1.0).tolist()
       [0.125, 2.5]
     """
-    size = jnp.abs(x)
-    quadratic = jnp.minimum(size, delta)
-    # Of no limit, an infinite δ, there is no linear part.
-    return 0.5 * jnp.square(quadratic) + weigh(jnp.where(size < delta, 0, delta), size - quadratic)
+    return _huber(x, delta)
 
 
 @operator()
@@ -165,13 +163,23 @@ def _clip_gradient_backward(bounds: tuple[Array, Array], gradient: Array) -> tup
 _clip_gradient.defvjp(_clip_gradient_forward, _clip_gradient_backward)
 
 
+@traced_once
 def _times_log(weight: Array, x: Array) -> Array:
     """weight * log(x), and 0 with zero gradients where both are 0."""
     return weight * jnp.log(jnp.where((weight == 0) & (x == 0), 1, x))
 
 
+@traced_once
 def _power(base: Array, exponent: Array) -> Array:
     """base ** exponent with the derivatives of its limits where the exponent is 0 or 1."""
     whole = (exponent == 0) | (exponent == 1)
     simple = jnp.where(exponent == 1, base, 1)
     return jnp.where(whole, simple, jnp.power(jnp.where(whole, 1, base), exponent))
+
+
+@traced_once
+def _huber(x: Array, delta: Array | float) -> Array:
+    size = jnp.abs(x)
+    quadratic = jnp.minimum(size, delta)
+    # Of no limit, an infinite δ, there is no linear part.
+    return 0.5 * jnp.square(quadratic) + weigh(jnp.where(size < delta, 0, delta), size - quadratic)

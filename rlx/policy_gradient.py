@@ -7,6 +7,7 @@ from rlx.core.annotations import Float, Int, Real
 from rlx.core.arrays import pick
 from rlx.core.masking import weigh, weighted_sum
 from rlx.core.operator import maybe_stop, operator
+from rlx.core.tracing import traced_once
 from rlx.core.types import Array
 from rlx.divergences import categorical_entropy
 
@@ -161,6 +162,7 @@ def rpg_loss(
     return jnp.mean(jnp.sum(jax.nn.relu(adv_t), axis=-1))
 
 
+@traced_once
 def _advantages(probs_t: Array, q_t: Array) -> Array:
     """A_t(a) = q_t(a) - Σ_b π_t(b) q_t(b)."""
     # Differences first: of large values, and of equal ones, only they keep their digits.

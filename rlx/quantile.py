@@ -5,6 +5,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Int, Real
 from rlx.core.masking import if_used
 from rlx.core.operator import maybe_stop, operator
+from rlx.core.tracing import traced_once
 from rlx.core.types import Array
 from rlx.losses import huber_loss
 
@@ -176,6 +177,7 @@ def implicit_quantile_q_learning(
     return loss / jnp.where(huber_param > 0, huber_param, 1.0)
 
 
+@traced_once
 def _losses(source: Array, tau: Array, target: Array, huber_param: Array | float) -> Array:
     """The losses [M] of quantiles [N] at levels [N] against each sample [M]: Σ_i |τ_i - 1{u_ij < 0}| L(u_ij)."""
     u = target[None, :] - source[:, None]

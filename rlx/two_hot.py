@@ -11,6 +11,7 @@ import numpy as np
 from rlx.core.annotations import Float, Real
 from rlx.core.arguments import as_arrays, known, require, require_ascending, whole
 from rlx.core.operator import operator
+from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike
 from rlx.value_transforms import SIGNED_LOGP1_PAIR, TxPair, compose_tx, require_pair
 
@@ -307,6 +308,7 @@ def _bins(min_value: Array | float, max_value: Array | float, num_bins: int, lik
     return jnp.linspace(min_value, max_value, num_bins, dtype=like.dtype)
 
 
+@traced_once
 def _mean(probs: Array, bins: Array) -> Array:
     """Σ_i p_i b_i as a sum: a matrix product would round its inputs on accelerators."""
     return jnp.sum(probs * jnp.broadcast_to(bins, probs.shape), axis=-1)

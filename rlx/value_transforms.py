@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Real
 from rlx.core.arguments import require
 from rlx.core.operator import operator
+from rlx.core.tracing import traced_once
 from rlx.core.types import Array
 
 
@@ -170,6 +171,11 @@ def signed_parabolic(x: Float[Array, "*E"], eps: Real[Array | float, "", "in [0,
       >>> round(float(rlx.signed_parabolic(rlx.signed_hyperbolic(3.0))), 4)
       3.0
     """
+    return _signed_parabolic(x, eps)
+
+
+@traced_once
+def _signed_parabolic(x: Array, eps: Array | float) -> Array:
     size = jnp.minimum(jnp.abs(x), jnp.finfo(jnp.result_type(x, float)).max)
     width = jnp.sqrt(1 + 4 * eps * (1 + eps + size)) + 1 + 2 * eps
     # A division comes last: the compiler computes its result once, where cheaper operations are fused into every use.
@@ -235,6 +241,7 @@ def hyperbolic_arcsin(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
     return jnp.arcsinh(x)
 
 
+@traced_once
 def _sign_and_size(x: Array) -> tuple[Array, Array]:
     """±1 and |x|, where zero counts as positive, so that odd functions built on them have their true slope there."""
     sign = jnp.where(x < 0, -1.0, 1.0)

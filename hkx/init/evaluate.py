@@ -8,6 +8,7 @@ that is a costly forward pass. What nothing created depends on is neither compil
 
 from __future__ import annotations
 
+import functools
 import gc
 import weakref
 from collections.abc import Callable, Sequence
@@ -281,16 +282,48 @@ def _carry_out(
 
 def _compiled(program: Jaxpr, inputs: list[Any]) -> Sequence[Any]:
     """The outputs of a program, compiled without what they do not depend on; there zeros stand for inputs of None."""
+    given = tuple(x is not None for x in inputs)
+    try:
+        run = _compiled_before(_Program(program, given))
+    except TypeError:  # of more than one equation, or of one that cannot be compared
+        run = _run(program, given)
+    return run(*(x for x in inputs if x is not None))
+
+
+class _Program:
+    """A program of one equation, and which of its inputs are given: equal to another that computes the same."""
+
+    def __init__(self, program: Jaxpr, given: tuple[bool, ...]):
+        self.program, self.given = program, given
+        if len(program.eqns) != 1 or any(np.ndim(v.val) for v in program.eqns[0].invars if isinstance(v, Literal)):
+            raise TypeError
+        (eqn,) = program.eqns
+        places: dict[Any, int] = {v: i for i, v in enumerate([*program.invars, *eqn.outvars])}
+        read = [(v.aval, str(v.val) if isinstance(v, Literal) else places[v]) for v in eqn.invars]
+        made = [places[v] for v in program.outvars]
+        self._same = eqn.primitive, given, tuple(read), tuple(made), tuple(sorted(eqn.params.items()))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Program) and self._same == other._same
+
+    def __hash__(self) -> int:
+        return hash(self._same)
+
+
+@functools.lru_cache(maxsize=32)
+def _compiled_before(program: _Program) -> Callable[..., Sequence[Any]]:
+    return _run(program.program, program.given)
+
+
+def _run(program: Jaxpr, given: tuple[bool, ...]) -> Callable[..., Sequence[Any]]:
     types: list[Any] = [v.aval for v in program.invars]
 
     def run(*known: Any) -> Sequence[Any]:
         values = iter(known)
-        filled = [
-            jnp.zeros(t.shape, t.dtype) if x is None else next(values) for x, t in zip(inputs, types, strict=True)
-        ]
+        filled = [next(values) if g else jnp.zeros(t.shape, t.dtype) for g, t in zip(given, types, strict=True)]
         return jaxpr_as_fun(ClosedJaxpr(program, ()))(*filled)
 
-    return jax.jit(run)(*(x for x in inputs if x is not None))
+    return jax.jit(run)
 
 
 def _split_all(pending: list[JaxprEqn], env: dict[Any, Any]) -> None:

@@ -9,6 +9,7 @@ from rlx.core.annotations import Int, Mask, Num, Real
 from rlx.core.arguments import require
 from rlx.core.errors import ShapeError
 from rlx.core.operator import operator
+from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike
 
 
@@ -32,8 +33,7 @@ def one_hot(
       [0.0, 1.0, 0.0]
     """
     require(num_classes >= 0, "num_classes", num_classes, "a number of classes")
-    classes = jnp.arange(num_classes, dtype=indices.dtype).reshape((1,) * indices.ndim + (num_classes,))
-    return (indices[..., None] == classes).astype(dtype)
+    return jax.nn.one_hot(indices, num_classes, dtype=dtype)
 
 
 @operator()
@@ -107,6 +107,7 @@ def pick(values: Array, indices: Array) -> Array:
     return jnp.take_along_axis(values, indices[..., None], axis=-1, mode="clip")[..., 0]
 
 
+@traced_once
 def scale_down(x: Array, temperature: ArrayLike) -> Array:
     """`x / temperature`, where what is infinite stays so, and adds nothing to the gradient of the temperature."""
     finite = jnp.isfinite(x)

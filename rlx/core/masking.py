@@ -6,25 +6,18 @@ weighs goes through `weigh`, `weighted_sum` and `masked_mean`.
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Any, ParamSpec
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
+from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike
 
-_P = ParamSpec("_P")
 
-
-def _traced_once(function: Callable[_P, Array]) -> Callable[_P, Array]:
-    """The function, traced once for each shape and written into the programs that call it."""
-    return jax.jit(function, inline=True)
-
-
-@_traced_once
+@traced_once
 def if_used(weights: Array, x: Array) -> Array:
     """`x`, but 0 where what it is weighed with is 0 (or false) and `x` is infinite or NaN.
 
@@ -33,7 +26,7 @@ def if_used(weights: Array, x: Array) -> Array:
     return _where(_along(weights != 0, x) | jnp.isfinite(x), x)
 
 
-@_traced_once
+@traced_once
 def rows_if_used(weights: Array, x: Array) -> Array:
     """The rows of `x`, but zeros for a row that is weighed with 0 and whose largest entry is no finite number.
 
@@ -44,7 +37,7 @@ def rows_if_used(weights: Array, x: Array) -> Array:
     return _where(used[..., None], x)
 
 
-@_traced_once
+@traced_once
 def if_counted(mask: Array, x: Array) -> Array:
     """`x`, but 0 where the mask is false, whatever `x` holds; of fewer axes than the mask, where nothing counts."""
     counts = mask != 0
@@ -53,7 +46,7 @@ def if_counted(mask: Array, x: Array) -> Array:
     return _where(_along(counts, x), x)
 
 
-@_traced_once
+@traced_once
 def slope_if_used(weights: Array, x: Array) -> Array:
     """`x` as it is, through which no gradient flows where it is weighed with 0 (or false)."""
     return _with_slope_of(x, _along(weights != 0, x))
@@ -83,7 +76,7 @@ def weigh(weights: ArrayLike, x: ArrayLike) -> Array:
     return _weigh(weights, x)
 
 
-@_traced_once
+@traced_once
 def _weigh(weights: ArrayLike, x: ArrayLike) -> Array:
     weights, x = jnp.broadcast_arrays(weights, x)
     dtype = jnp.result_type(weights, x)

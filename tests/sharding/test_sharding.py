@@ -215,23 +215,7 @@ def test_a_compiled_init_is_refused():
         sharding.sharded_init(jax.jit(model.init), tree)
 
 
-def compiled(f):
-    """How many programs are compiled while `f` runs."""
-    events = []
-
-    def listen(name, *_, **__):
-        if name == "/jax/core/compile/backend_compile_duration":
-            events.append(name)
-
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    try:
-        jax.block_until_ready(f())
-    finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
-    return len(events)
-
-
-def test_an_init_in_shards_is_compiled_once_for_one_function_and_settings():
+def test_an_init_in_shards_is_compiled_once_for_one_function_and_settings(compiled):
     model = hkx.transform(lambda x, bias: hkx.Linear(8, with_bias=bias)(x))
     key, x = jax.random.PRNGKey(0), np.ones([1, 4], np.float32)
     tree = {"linear": {"w": NamedSharding(devices_mesh(), P(None, "model"))}}
