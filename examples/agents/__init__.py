@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from . import actor_critic, boot_dqn, c51, dqn, impala, ppo, q_lambda, quantile, r2d2, sac, td3
+from . import actor_critic, boot_dqn, c51, dqn, impala, mpo, ppo, q_lambda, quantile, r2d2, sac, td3
 
 FILES: dict[str, ModuleType] = {
     "actor_critic": actor_critic,
@@ -10,6 +10,7 @@ FILES: dict[str, ModuleType] = {
     "c51": c51,
     "dqn": dqn,
     "impala": impala,
+    "mpo": mpo,
     "ppo": ppo,
     "q_lambda": q_lambda,
     "quantile": quantile,

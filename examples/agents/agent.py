@@ -94,6 +94,26 @@ def bounds(spec: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.broadcast_to(low, spec.shape), np.broadcast_to(high, spec.shape)
 
 
+class UnitActions(NamedTuple):
+    """Actions as vectors within [-1, 1], for an agent whose actions are numbers between bounds."""
+
+    size: int
+    to_spec: Callable[[Any], jax.Array]  # [E, size] -> [E, ...] between the bounds
+    from_spec: Callable[[Any], jax.Array]  # [T, E, ...] -> [T, E, size]
+
+
+def unit_actions(spec: Any) -> UnitActions:
+    low, high = bounds(spec)
+
+    def to_spec(action: jax.Array) -> jax.Array:
+        return (low + (high - low) * (action.reshape(low.shape) + 1) / 2).astype(low.dtype)
+
+    def from_spec(action: jax.Array) -> jax.Array:
+        return (2 * (action - low) / (high - low) - 1).ravel().astype(jnp.float32)
+
+    return UnitActions(low.size, jax.vmap(to_spec), jax.vmap(jax.vmap(from_spec)))
+
+
 def flat(observation: Any) -> jax.Array:
     """All numbers of an observation, of whatever structure, as a vector."""
     return jnp.concatenate([jnp.ravel(x).astype(jnp.float32) for x in jax.tree.leaves(observation)])

@@ -74,7 +74,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         """A step of E environments."""
         hidden = hkx.nets.MLP(config.hidden, activate_final=True)(jax.vmap(flat)(observations))
         hidden, memory = core()(hidden, memory)
-        value = hkx.Linear(1, name="value")(hidden)
+        value = hkx.Linear(1, w_init=jnp.zeros, name="value")(hidden)
         return Outputs(hkx.Linear(num_actions, name="policy")(hidden), value[:, 0]), memory
 
     def memory(environments: int) -> Any:

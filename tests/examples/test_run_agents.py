@@ -23,7 +23,7 @@ from dm_env import specs
 from environments import make, on_host
 from program import BadFlag
 
-OF_NUMBERS = {"sac", "td3"}  # agents whose actions are numbers
+OF_NUMBERS = {"mpo", "sac", "td3"}  # agents whose actions are numbers
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 
@@ -139,11 +139,11 @@ def value_of(state: dqn.State) -> float:
     return float(np.max(hidden @ params["values"]["w"] + params["values"]["b"]))
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_an_agent_learns_from_what_it_did(name):
+@pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in FILES), ("sac", {"quantiles": 5})])
+def test_an_agent_learns_from_what_it_did(name, settings):
     """Its functions fit together: the state that `learn` returns is like the one it was given, and so is the memory."""
     environment = make("pendulum" if name in OF_NUMBERS else "catch")
-    made = FILES[name].make(FILES[name].Config(), environment.observation_spec(), environment.action_spec())
+    made = FILES[name].make(FILES[name].Config(**settings), environment.observation_spec(), environment.action_spec())
     state = jax.eval_shape(lambda key: made.init(key, 4), jax.random.key(0))
     observations = jax.tree.map(lambda x: np.zeros((4, *x.shape), x.dtype), agent.blank(environment.observation_spec()))
     choice = jax.eval_shape(made.act, state, made.memory(4), observations, jax.random.key(0))
