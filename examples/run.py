@@ -54,7 +54,8 @@ class Config(Settings):
     agent: str = "dqn"
     """a file of examples/agents"""
     env: str = "bsuite:catch/0"
-    """bsuite:ID, gymnasium:ID, ale:GAME, a file of examples/environments, or device:FILE, device:gymnax:NAME"""
+    """bsuite:ID, gymnasium:ID, ale:GAME, a file of examples/environments (with settings: deep_sea,size=20), or
+    device:FILE, device:gymnax:NAME"""
     seed: Seed = 0
     """seed of the agent and of the environments"""
     steps: Annotated[int, Between(0)] = 0

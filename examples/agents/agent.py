@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
+import hkx
 import rlx
 
 
@@ -115,5 +116,22 @@ def unit_actions(spec: Any) -> UnitActions:
 
 
 def flat(observation: Any) -> jax.Array:
-    """All numbers of an observation, of whatever structure, as a vector."""
-    return jnp.concatenate([jnp.ravel(x).astype(jnp.float32) for x in jax.tree.leaves(observation)])
+    """All numbers of an observation, of whatever structure, as a vector; bytes are taken to be from 0 to 1."""
+    parts = [x / np.float32(255) if x.dtype == np.uint8 else x for x in jax.tree.leaves(observation)]
+    return jnp.concatenate([jnp.ravel(x).astype(jnp.float32) for x in parts])
+
+
+def features(observation: Any) -> jax.Array:
+    """As `flat`, but images of bytes [channels, height, width] pass the convolutions of "Human-level control through
+    deep reinforcement learning", Mnih et al. 2015. For use in a network."""
+
+    def seen(image: jax.Array) -> jax.Array:
+        hidden = jnp.moveaxis(image, 0, -1) / np.float32(255)
+        for channels, shape, stride in (32, 8, 4), (64, 4, 2), (64, 3, 1):
+            hidden = jax.nn.relu(hkx.Conv2D(channels, shape, stride, padding="VALID")(hidden))
+        return hidden
+
+    def is_image(x: Any) -> bool:
+        return x.ndim == 3 and x.dtype == np.uint8
+
+    return flat(jax.tree.map(lambda x: seen(x) if is_image(x) else x, observation))
