@@ -161,6 +161,26 @@ def test_an_agent_learns_from_what_it_did(name, settings):
     assert all(value.shape == () for value in metrics.values())
 
 
+@pytest.mark.parametrize("name", ["actor_critic", "dqn"])  # whose networks see one observation, or all
+def test_images_are_seen_by_convolutions(name):
+    """84 x 84 of them are 7 x 7 after strides 4, 2 and 1; and bytes are divided by 255."""
+    spec = specs.BoundedArray((4, 84, 84), np.uint8, 0, 255)
+    made = FILES[name].make(FILES[name].Config(), spec, specs.DiscreteArray(3))
+    params = jax.eval_shape(lambda key: made.init(key, 1), jax.random.key(0)).params
+    shapes = [x["w"].shape for x in params.values()]
+    assert shapes[:4] == [(8, 8, 4, 32), (4, 4, 32, 64), (3, 3, 64, 64), (7 * 7 * 64, 64)]
+    assert agent.flat(np.full(3, 255, np.uint8)).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_actions_between_bounds_come_back():
+    spec = specs.BoundedArray((2, 1), np.float32, [[-1.0], [0.0]], [[3.0], [10.0]])
+    unit = agent.unit_actions(spec)
+    actions = np.array([[-1.0, 1.0], [0.5, 0.0]], np.float32)
+    between = unit.to_spec(actions)
+    np.testing.assert_allclose(between, [[[-1.0], [10.0]], [[2.0], [5.0]]])
+    np.testing.assert_allclose(unit.from_spec(between[None]), actions[None])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", sorted(FILES.keys() - OF_NUMBERS))
