@@ -1,7 +1,7 @@
 """IMPALA with actors and learner apart: threads play, and one learner on all devices learns from what they send.
 
     python examples/impala.py                                  # catch, two threads of eight environments each
-    python examples/impala.py --env gymnasium:CartPole-v1 --threads 4 --environments 16 --steps 500000
+    python examples/impala.py --env gymnasium:CartPole-v1 --learning-rate 1e-3 --popart 0.05 --steps 1000000
     python examples/impala.py --help                           # all flags, those of agents/impala.py among them
 
 "Podracer architectures for scalable Reinforcement Learning", Hessel et al. 2021 (https://arxiv.org/abs/2104.06272),
