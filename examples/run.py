@@ -13,6 +13,7 @@ it is killed, the same command with `--resume` goes on from the newest, as if no
 same actions lead the environments there again.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -20,8 +21,9 @@ import pathlib
 import re
 import sys
 import time
-from collections.abc import Sequence
-from typing import Annotated, Any
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, ClassVar
 
 import jax
 import numpy as np
@@ -44,8 +46,6 @@ from program import (
 )
 from tqdm import tqdm
 
-LOOK = {OnHost: 1_000, OnDevice: 2**20}  # steps, at most, between two looks at Ctrl-C
-
 
 @dataclasses.dataclass(frozen=True)
 class Config(Settings):
@@ -54,7 +54,8 @@ class Config(Settings):
     agent: str = "dqn"
     """a file of examples/agents"""
     env: str = "bsuite:catch/0"
-    """bsuite:ID, gymnasium:ID, ale:GAME, a file of examples/environments, or device:FILE, device:gymnax:NAME"""
+    """bsuite:ID, gymnasium:ID, ale:GAME, a file of examples/environments (with settings: deep_sea,size=20), or
+    device:FILE, device:gymnax:NAME"""
     seed: Seed = 0
     """seed of the agent and of the environments"""
     steps: Annotated[int, Between(0)] = 0
@@ -76,17 +77,16 @@ class Config(Settings):
     progress: bool = True
     """show a progress bar"""
 
-
-OF_NO_WEIGHT = [
-    "steps",
-    "parts",
-    "evaluation_episodes",
-    "checkpoint_every",
-    "resume",
-    "output",
-    "tensorboard",
-    "progress",
-]
+    of_no_weight: ClassVar = {  # to what a checkpoint holds: a run that goes on may have others
+        "steps",
+        "parts",
+        "evaluation_episodes",
+        "checkpoint_every",
+        "resume",
+        "output",
+        "tensorboard",
+        "progress",
+    }
 
 
 class Record:
@@ -138,7 +138,7 @@ class Checkpoints:
         self.manager = ocp.CheckpointManager(folder.absolute(), options=options)
         self.settings = json.loads(json.dumps(settings))
 
-    def save(self, player: OnHost | OnDevice, record: Record) -> None:
+    def save(self, player: Any, record: Record) -> None:
         leaves = [x for x in jax.tree.leaves(player.saved()) if np.size(x)]  # Orbax refuses arrays without an entry
         parts = {"state": ocp.args.StandardSave(leaves)}
         parts["record"] = ocp.args.JsonSave({"settings": self.settings, **record.saved()})
@@ -148,7 +148,7 @@ class Checkpoints:
         except (OSError, ValueError) as error:
             raise BadFlag(f"argument --output: cannot write a checkpoint: {str(error).splitlines()[0]}") from None
 
-    def restore(self, player: OnHost | OnDevice, record: Record) -> None:
+    def restore(self, player: Any, record: Record) -> None:
         """Puts the newest one back, where there is one."""
         step = self.manager.latest_step()
         if step is None:
@@ -221,7 +221,7 @@ def save_curve(path: pathlib.Path, config: Config, rows: list[dict[str, Any]]) -
         figure.savefig(unfinished, dpi=120)
 
 
-def train(config: Config, agent_config: Any) -> dict[str, Any]:
+def train(config: Config, agent_config: Any, make_player: Callable[..., Any] = make_player) -> dict[str, Any]:
     """Trains, evaluates and saves. Returns what metrics.json holds."""
     run_name = f"{config.agent}-{config.env}-{config.seed}".replace(":", "-").replace("/", "-")
     output = output_folder(config.output or f"runs/{run_name}")
@@ -229,11 +229,18 @@ def train(config: Config, agent_config: Any) -> dict[str, Any]:
         player, experiment = make_player(config, agent_config, output)
     except (UnknownEnvironment, ValueError) as error:
         raise BadFlag(f"argument --env: {config.env}: {error}") from None
+    with contextlib.closing(player):
+        return train_player(config, agent_config, output, player, experiment)
+
+
+def train_player(
+    config: Config, agent_config: Any, output: pathlib.Path, player: Any, experiment: int | None
+) -> dict[str, Any]:
     episodes = None if config.steps else experiment
     by_episodes, goal = episodes is not None, episodes or config.steps or 100_000
     a_part = -(-goal // (config.parts * player.per_update))  # updates
-    updates = -(-a_part // -(-a_part * player.per_update // LOOK[type(player)]))  # between two looks
-    settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in OF_NO_WEIGHT}
+    updates = -(-a_part // -(-a_part * player.per_update // player.look))  # between two looks
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in config.of_no_weight}
     checkpoints, record = Checkpoints(output / "checkpoints", settings | dataclasses.asdict(agent_config)), Record()
     if config.resume:
         checkpoints.restore(player, record)
@@ -243,13 +250,15 @@ def train(config: Config, agent_config: Any) -> dict[str, Any]:
     def share() -> float:
         return (record.episodes if by_episodes else record.steps) / goal
 
-    saved_at = record.steps
+    saved_at, failure = record.steps, None
     unit = " episodes" if by_episodes else " steps"
     bar = tqdm(total=goal, initial=round(goal * share()), unit=unit, disable=not config.progress)
     with noticing_interrupts() as interrupted, bar:
-        while share() < 1 and not interrupted.is_set():
+        while share() < 1 and not interrupted.is_set() and failure is None:
             began = time.perf_counter()
-            record.add(player.advance(updates), time.perf_counter() - began)
+            played = player.advance(updates)
+            failure = played.failure
+            record.add(played, time.perf_counter() - began)
             bar.update(min(goal, round(goal * share())) - bar.n)
             due = config.checkpoint_every and record.steps - saved_at >= config.checkpoint_every
             if share() * config.parts >= len(record.rows) + 1:
@@ -259,7 +268,7 @@ def train(config: Config, agent_config: Any) -> dict[str, Any]:
                     events.write(row)
                 bar.set_postfix_str(f"return {row['evaluation_return']:.2f}, {row['steps_per_second']:,} steps/s")
                 due = due or not config.checkpoint_every
-            if due or interrupted.is_set():
+            if due or interrupted.is_set() or failure:
                 checkpoints.save(player, record)
                 saved_at = record.steps
     if record.rows:
@@ -274,36 +283,41 @@ def train(config: Config, agent_config: Any) -> dict[str, Any]:
         "seconds": record.seconds,
         "interrupted": interrupted.is_set(),
     }
+    if failure:
+        metrics["failure"] = "".join(traceback.format_exception(failure))
     with whole_file(output / "metrics.json") as unfinished:
         unfinished.write_text(json.dumps(metrics, indent=1) + "\n")
     print(f"{metrics['final_return']} after {record.steps} steps and {record.episodes} episodes; all is in {output}")
     return metrics
 
 
-def read_flags(arguments: Sequence[str] | None = None) -> tuple[Config, Any]:
+def read_flags(settings: type[Config] = Config) -> tuple[Any, Any]:
     """The settings of the run and of the agent that `--agent` names."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = sys.argv[1:]
     named = re.findall(r"--agent[= ](\S+)", " ".join(arguments))
-    agent = FILES.get(named[-1] if named else Config.agent)
+    agent = FILES.get(named[-1] if named else settings.agent)
     if agent is None:
         raise BadFlag(f"argument --agent: there is no agent {named[-1]!r}; there are {', '.join(FILES)}")
-    fields = [("run", tyro.conf.OmitArgPrefixes[Config]), ("agent_config", tyro.conf.OmitArgPrefixes[agent.Config])]
-    both = tyro.cli(
-        dataclasses.make_dataclass("Flags", fields), args=arguments, description=(__doc__ or "").partition("\n")[0]
-    )
+    fields = [("run", tyro.conf.OmitArgPrefixes[settings]), ("agent_config", tyro.conf.OmitArgPrefixes[agent.Config])]
+    description = (sys.modules[settings.__module__].__doc__ or "").partition("\n")[0]
+    both = tyro.cli(dataclasses.make_dataclass("Flags", fields), args=arguments, description=description)
     return both.run, both.agent_config
 
 
-def main() -> int:
+def main(settings: type[Config] = Config, make_player: Callable[..., Any] = make_player) -> int:
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # each step waits for its action: skip the hand-over
+    program = pathlib.Path(sys.argv[0]).name
     try:
-        metrics = train(*read_flags())
+        metrics = train(*read_flags(settings), make_player)
     except BadFlag as error:
-        print(f"run.py: {error} (--help lists every flag)", file=sys.stderr)
+        print(f"{program}: {error} (--help lists every flag)", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nrun.py: interrupted", file=sys.stderr)
+        print(f"\n{program}: interrupted", file=sys.stderr)
         return 130
+    if "failure" in metrics:
+        print(f"{metrics['failure']}{program}: a checkpoint is written; --resume goes on from it", file=sys.stderr)
+        return 1
     return 130 if metrics["interrupted"] else 0
 
 

@@ -2,17 +2,20 @@
 
 from types import ModuleType
 
-from . import actor_critic, boot_dqn, c51, dqn, ppo, q_lambda, quantile, r2d2, sac, td3
+from . import actor_critic, boot_dqn, c51, dqn, impala, mpo, ppo, q_lambda, quantile, r2d2, sac, stream_q, td3
 
 FILES: dict[str, ModuleType] = {
     "actor_critic": actor_critic,
     "boot_dqn": boot_dqn,
     "c51": c51,
     "dqn": dqn,
+    "impala": impala,
+    "mpo": mpo,
     "ppo": ppo,
     "q_lambda": q_lambda,
     "quantile": quantile,
     "r2d2": r2d2,
     "sac": sac,
+    "stream_q": stream_q,
     "td3": td3,
 }

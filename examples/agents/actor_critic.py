@@ -15,7 +15,7 @@ import optax
 
 import hkx
 import rlx
-from agents.agent import Agent, Choice, Step, blank, flat, number_of_actions, reset_where
+from agents.agent import Agent, Choice, Step, blank, features, number_of_actions, reset_where
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     @hkx.transform
     def network(observations: Any, memory: Any) -> tuple[Outputs, Any]:
         """A step of E environments."""
-        hidden = hkx.nets.MLP(config.hidden, activate_final=True)(jax.vmap(flat)(observations))
+        hidden = hkx.nets.MLP(config.hidden, activate_final=True)(hkx.vmap(features, split_rng=False)(observations))
         hidden, memory = core()(hidden, memory)
         value = hkx.Linear(1, name="value")(hidden)
         return Outputs(hkx.Linear(num_actions, name="policy")(hidden), value[:, 0]), memory

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import specs
 
+import hkx
 import rlx
 
 
@@ -94,6 +95,43 @@ def bounds(spec: Any) -> tuple[np.ndarray, np.ndarray]:
     return np.broadcast_to(low, spec.shape), np.broadcast_to(high, spec.shape)
 
 
+class UnitActions(NamedTuple):
+    """Actions as vectors within [-1, 1], for an agent whose actions are numbers between bounds."""
+
+    size: int
+    to_spec: Callable[[Any], jax.Array]  # [E, size] -> [E, ...] between the bounds
+    from_spec: Callable[[Any], jax.Array]  # [T, E, ...] -> [T, E, size]
+
+
+def unit_actions(spec: Any) -> UnitActions:
+    low, high = bounds(spec)
+
+    def to_spec(action: jax.Array) -> jax.Array:
+        return (low + (high - low) * (action.reshape(low.shape) + 1) / 2).astype(low.dtype)
+
+    def from_spec(action: jax.Array) -> jax.Array:
+        return (2 * (action - low) / (high - low) - 1).ravel().astype(jnp.float32)
+
+    return UnitActions(low.size, jax.vmap(to_spec), jax.vmap(jax.vmap(from_spec)))
+
+
 def flat(observation: Any) -> jax.Array:
-    """All numbers of an observation, of whatever structure, as a vector."""
-    return jnp.concatenate([jnp.ravel(x).astype(jnp.float32) for x in jax.tree.leaves(observation)])
+    """All numbers of an observation, of whatever structure, as a vector; bytes are taken to be from 0 to 1."""
+    parts = [x / np.float32(255) if x.dtype == np.uint8 else x for x in jax.tree.leaves(observation)]
+    return jnp.concatenate([jnp.ravel(x).astype(jnp.float32) for x in parts])
+
+
+def features(observation: Any) -> jax.Array:
+    """As `flat`, but images of bytes [channels, height, width] pass the convolutions of "Human-level control through
+    deep reinforcement learning", Mnih et al. 2015. For use in a network."""
+
+    def seen(image: jax.Array) -> jax.Array:
+        hidden = jnp.moveaxis(image, 0, -1) / np.float32(255)
+        for channels, shape, stride in (32, 8, 4), (64, 4, 2), (64, 3, 1):
+            hidden = jax.nn.relu(hkx.Conv2D(channels, shape, stride, padding="VALID")(hidden))
+        return hidden
+
+    def is_image(x: Any) -> bool:
+        return x.ndim == 3 and x.dtype == np.uint8
+
+    return flat(jax.tree.map(lambda x: seen(x) if is_image(x) else x, observation))

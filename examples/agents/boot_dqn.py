@@ -16,7 +16,7 @@ import optax
 
 import hkx
 import rlx
-from agents.agent import Agent, Choice, Step, blank, flat, no_transition, number_of_actions, transitions
+from agents.agent import Agent, Choice, Step, blank, features, no_transition, number_of_actions, transitions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +74,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     @hkx.transform
     def network(observation: Any) -> jax.Array:
         """The values of all actions, of one member."""
-        return hkx.nets.MLP([*config.hidden, num_actions])(flat(observation))
+        return hkx.nets.MLP([*config.hidden, num_actions])(features(observation))
 
     def of_member(params: hkx.Params, prior_params: hkx.Params, observations: Any) -> jax.Array:
         values = jax.vmap(network.apply, in_axes=(None, 0))

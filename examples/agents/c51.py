@@ -14,7 +14,7 @@ import optax
 
 import hkx
 import rlx
-from agents.agent import Agent, Choice, Step, blank, flat, no_transition, number_of_actions, transitions
+from agents.agent import Agent, Choice, Step, blank, features, no_transition, number_of_actions, transitions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     def network(observation: Any) -> jax.Array:
         """The logits [actions, atoms]."""
         sizes = [*config.hidden, num_actions * config.atoms]
-        return hkx.nets.MLP(sizes)(flat(observation)).reshape(num_actions, config.atoms)
+        return hkx.nets.MLP(sizes)(features(observation)).reshape(num_actions, config.atoms)
 
     logits = jax.vmap(network.apply, in_axes=(None, 0))  # of observations [B, ...]
     optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector: sooner than many small arrays

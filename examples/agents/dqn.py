@@ -18,7 +18,7 @@ import optax
 
 import hkx
 import rlx
-from agents.agent import Agent, Choice, Step, blank, flat, no_transition, number_of_actions, transitions
+from agents.agent import Agent, Choice, Step, blank, features, no_transition, number_of_actions, transitions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +73,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     @hkx.transform
     def network(observation: Any) -> jax.Array:
         """The values of all actions."""
-        hidden = hkx.nets.MLP(config.hidden, activate_final=True)(flat(observation))
+        hidden = hkx.nets.MLP(config.hidden, activate_final=True)(features(observation))
         if not config.dueling:
             return hkx.Linear(num_actions, name="values")(hidden)
         advantages = hkx.Linear(num_actions, name="advantages")(hidden)

@@ -1,8 +1,9 @@
 """What plays: an agent and its environments, stepped from Python or in one compiled program.
 
 Both have `state`, the agent's; `advance(updates)`, which plays on and learns so many times; `per_update`, the steps in
-all environments between two updates; `evaluate(episodes, key)`, the returns of greedy episodes apart from the training;
-and `saved()`, `like(steps)` and `restore(saved)`, with which a run goes on as if it had never stopped.
+all environments between two updates; `look`, the steps, at most, between two looks at Ctrl-C; `evaluate(episodes,
+key)`, the returns of greedy episodes apart from the training; `saved()`, `like(steps)` and `restore(saved)`, with which
+a run goes on as if it had never stopped; and `close()`.
 """
 
 from functools import partial
@@ -24,6 +25,47 @@ class Played(NamedTuple):
     steps: int
     returns: np.ndarray  # of the episodes that ended, in order
     metrics: dict[str, float]
+    failure: Exception | None = None  # why it cannot go on
+
+
+class Episodes:
+    """Environments in Python, in the midst of their episodes."""
+
+    def __init__(self, environments: on_host.Environments):
+        self.environments = environments
+        self.observations = environments.reset()
+        self.last, self.running = np.ones(environments.count, bool), np.zeros(environments.count)
+
+    def step(self, actions: Any, extras: Any = ()) -> tuple[Step, np.ndarray]:
+        """The step, and the returns of the episodes that end with it."""
+        observations, outcome = self.observations, self.environments.step(actions)
+        self.observations, self.last = outcome.observation, outcome.last
+        self.running += outcome.reward
+        ended = self.running[outcome.last]
+        self.running[outcome.last] = 0
+        came = outcome.reward, outcome.discount, outcome.last, outcome.next_observation
+        return Step(observations, actions, *came, extras), ended
+
+
+def stacked(steps: list[Step]) -> Step:
+    """Steps one after the other: [T, E, ...]."""
+    return jax.tree.map(lambda *x: np.stack(x), *steps)
+
+
+def host_returns(act: Any, state: Any, first: Any, playing: Episodes, episodes: int, key: jax.Array) -> list[float]:
+    """The returns of episodes that are played from Python; `first` is the memory where one begins."""
+    count, memory = playing.environments.count, first
+    returns: list[list[float]] = [[] for _ in range(count)]
+    for t in range(EVALUATION_LIMIT):
+        memory = reset_where(playing.last, memory, first)
+        choice = act(state, memory, playing.observations, jax.random.fold_in(key, t))
+        memory, (_, ended) = choice.memory, playing.step(jax.device_get(choice.action))
+        for i, value in zip(np.flatnonzero(playing.last), ended, strict=True):
+            returns[i].append(float(value))
+        if min(map(len, returns)) * count >= episodes:
+            break
+    each = -(-episodes // count)  # as many of each environment, so that short episodes do not count more often
+    return [value for i in range(count) for value in (returns[i] or [float(playing.running[i])])[:each]]
 
 
 class OnHost:
@@ -31,6 +73,8 @@ class OnHost:
 
     What a checkpoint holds of the environments are the actions, which lead there again.
     """
+
+    look = 1_000
 
     def __init__(self, agent: Agent, environments: on_host.Environments, apart: on_host.Environments, seed: int):
         init_key, self.key = jax.random.split(jax.random.key(seed))
@@ -43,47 +87,40 @@ class OnHost:
             state, metrics = agent.learn(state, steps)
             return state, metrics, act(state, *situation)
 
-        self.agent, self.environments, self.apart = agent, environments, apart
+        self.agent, self.playing, self.apart = agent, Episodes(environments), apart
         self.per_update = agent.unroll * environments.count
         self.act_greedily = jax.jit(partial(agent.act, greedy=True))
         self.act, self.learn_and_act = jax.jit(act), jax.jit(learn_and_act, donate_argnums=0)
         self.state = jax.jit(agent.init, static_argnums=1)(init_key, environments.count)
         self.memory, self.actions, self.metrics = first, [], {}
         self.unlearned: Step | None = None  # [T, E, ...]: the last steps, until the next action
-        self.observations = environments.reset()
-        self.last, self.running = np.ones(environments.count, bool), np.zeros(environments.count)
 
     def advance(self, updates: int) -> Played:
         """Plays on, and learns so many times."""
-        ended: list[float] = []
+        returns: list[float] = []
         for _ in range(updates):
             steps = []
             for _ in range(self.agent.unroll):
                 choice = self.choose()
                 self.memory = choice.memory
-                steps.append(self.step(jax.device_get(choice.action), choice.extras, ended))
-            self.unlearned = jax.tree.map(lambda *x: np.stack(x), *steps)
+                step, ended = self.step(jax.device_get(choice.action), choice.extras)
+                steps.append(step)
+                returns += ended.tolist()
+            self.unlearned = stacked(steps)
         numbers = {name: float(value) for name, value in self.metrics.items()}
-        return Played(updates * self.per_update, np.array(ended), numbers)
+        return Played(updates * self.per_update, np.array(returns), numbers)
 
     def choose(self) -> Choice:
-        situation = self.memory, self.last, self.observations, self.key, len(self.actions)
+        situation = self.memory, self.playing.last, self.playing.observations, self.key, len(self.actions)
         if self.unlearned is None:
             return self.act(self.state, *situation)
         self.state, self.metrics, choice = self.learn_and_act(self.state, self.unlearned, *situation)
         self.unlearned = None
         return choice
 
-    def step(self, actions: Any, extras: Any, ended: list[float]) -> Step:
-        observations, outcome = self.observations, self.environments.step(actions)
+    def step(self, actions: Any, extras: Any = ()) -> tuple[Step, np.ndarray]:
         self.actions.append(actions)
-        self.observations, self.last = outcome.observation, outcome.last
-        self.running += outcome.reward
-        if outcome.last.any():
-            ended += self.running[outcome.last].tolist()
-            self.running[outcome.last] = 0
-        came = outcome.reward, outcome.discount, outcome.last, outcome.next_observation
-        return Step(observations, actions, *came, extras)
+        return self.playing.step(actions, extras)
 
     def saved(self) -> Any:
         actions = jax.tree.map(lambda *x: np.stack(x), *self.actions)
@@ -91,44 +128,35 @@ class OnHost:
 
     def like(self, steps: int) -> Any:
         """The shapes of what `saved` gave after so many steps."""
-        choice = jax.eval_shape(self.act, self.state, self.memory, self.last, self.observations, self.key, 0)
-        count = self.environments.count
-        numbers = np.zeros(count, np.float32)
-        step = Step(self.observations, choice.action, numbers, numbers, self.last, self.observations, choice.extras)
+        observations, last = self.playing.observations, self.playing.last
+        choice = jax.eval_shape(self.act, self.state, self.memory, last, observations, self.key, 0)
+        numbers = np.zeros(last.size, np.float32)
+        step = Step(observations, choice.action, numbers, numbers, last, observations, choice.extras)
 
         def several(times: int, tree: Any) -> Any:
             return jax.tree.map(lambda x: jax.ShapeDtypeStruct((times, *x.shape), x.dtype), tree)
 
-        unlearned, actions = several(self.agent.unroll, step), several(steps // count, choice.action)
+        unlearned, actions = several(self.agent.unroll, step), several(steps // last.size, choice.action)
         return {"state": self.state, "memory": self.memory, "unlearned": unlearned, "actions": actions}
 
     def restore(self, saved: Any) -> None:
         for t in range(len(jax.tree.leaves(saved["actions"])[0])):
-            self.step(jax.tree.map(lambda x, t=t: np.asarray(x[t]), saved["actions"]), (), [])
+            self.step(jax.tree.map(lambda x, t=t: np.asarray(x[t]), saved["actions"]))
         self.state, self.memory, self.unlearned = saved["state"], saved["memory"], saved["unlearned"]
 
     def evaluate(self, episodes: int, key: jax.Array) -> list[float]:
-        count = self.apart.count
-        observations, memory, last = self.apart.reset(), self.agent.memory(count), np.zeros(count, bool)
-        first, running = memory, np.zeros(count)
-        returns: list[list[float]] = [[] for _ in range(count)]
-        for t in range(EVALUATION_LIMIT):
-            memory = reset_where(last, memory, first)
-            choice = self.act_greedily(self.state, memory, observations, jax.random.fold_in(key, t))
-            outcome = self.apart.step(jax.device_get(choice.action))
-            memory, observations, last = choice.memory, outcome.observation, outcome.last
-            running += outcome.reward
-            for i in np.flatnonzero(last):
-                returns[i].append(running[i])
-                running[i] = 0
-            if min(map(len, returns)) * count >= episodes:
-                break
-        each = -(-episodes // count)  # as many of each environment, so that short episodes do not count more often
-        return [value for i in range(count) for value in (returns[i] or [running[i]])[:each]]
+        first = self.agent.memory(self.apart.count)
+        return host_returns(self.act_greedily, self.state, first, Episodes(self.apart), episodes, key)
+
+    def close(self) -> None:
+        self.playing.environments.close()
+        self.apart.close()
 
 
 class OnDevice:
     """Agent and environments in one compiled program."""
+
+    look = 2**20
 
     def __init__(self, agent: Agent, environment: Environment, count: int, seed: int):
         init_key, key = jax.random.split(jax.random.key(seed))
@@ -189,6 +217,9 @@ class OnDevice:
 
     def evaluate(self, episodes: int, key: jax.Array) -> list[float]:
         return np.asarray(self.greedy(self.state, episodes, key)).tolist()
+
+    def close(self) -> None:
+        pass
 
 
 def greedy_returns(agent: Agent, environment: Environment, state: Any, episodes: int, key: jax.Array) -> jax.Array:

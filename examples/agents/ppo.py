@@ -15,7 +15,7 @@ import optax
 
 import hkx
 import rlx
-from agents.agent import Agent, Choice, Step, blank, flat, number_of_actions
+from agents.agent import Agent, Choice, Step, blank, features, number_of_actions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +71,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     @hkx.transform
     def network(observation: Any) -> tuple[jax.Array, jax.Array]:
         """The logits of the policy, and the value."""
-        seen = flat(observation)
+        seen = features(observation)
         logits = hkx.nets.MLP([*config.hidden, num_actions], activation=jnp.tanh, name="policy")(seen)
         return logits, hkx.nets.MLP([*config.hidden, 1], activation=jnp.tanh, name="value")(seen)[0]
 

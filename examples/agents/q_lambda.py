@@ -15,7 +15,7 @@ import optax
 
 import hkx
 import rlx
-from agents.agent import Agent, Choice, Step, blank, flat, number_of_actions
+from agents.agent import Agent, Choice, Step, blank, features, number_of_actions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     @hkx.transform
     def network(observation: Any) -> jax.Array:
         """The values of all actions."""
-        hidden = flat(observation)
+        hidden = features(observation)
         for size in config.hidden:
             hidden = jax.nn.relu(hkx.LayerNorm(-1, True, True)(hkx.Linear(size)(hidden)))
         return hkx.Linear(num_actions)(hidden)

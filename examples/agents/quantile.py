@@ -16,7 +16,7 @@ import optax
 
 import hkx
 import rlx
-from agents.agent import Agent, Choice, Step, blank, flat, no_transition, number_of_actions, transitions
+from agents.agent import Agent, Choice, Step, blank, features, no_transition, number_of_actions, transitions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +70,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     @hkx.transform
     def network(observation: Any, levels: jax.Array) -> jax.Array:
         """The quantiles [levels, actions]."""
-        hidden = hkx.nets.MLP(config.hidden, activate_final=True)(flat(observation))
+        hidden = hkx.nets.MLP(config.hidden, activate_final=True)(features(observation))
         if not config.implicit:
             return hkx.Linear(config.quantiles * num_actions)(hidden).reshape(config.quantiles, num_actions)
         waves = jnp.cos(jnp.pi * levels[:, None] * np.arange(config.cosines, dtype=np.float32))

@@ -17,7 +17,7 @@ import optax
 
 import hkx
 import rlx
-from agents.agent import Agent, Choice, Step, blank, flat, number_of_actions, reset_where
+from agents.agent import Agent, Choice, Step, blank, features, number_of_actions, reset_where
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +72,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     @hkx.transform
     def network(observations: Any, memory: Any) -> tuple[jax.Array, Any]:
         """The rescaled values [E, actions] of a step of E environments."""
-        hidden = jax.nn.relu(hkx.Linear(config.hidden)(jax.vmap(flat)(observations)))
+        hidden = jax.nn.relu(hkx.Linear(config.hidden)(hkx.vmap(features, split_rng=False)(observations)))
         hidden, memory = hkx.GRU(config.hidden)(hidden, memory)
         return hkx.Linear(num_actions)(hidden), memory
 

@@ -2,10 +2,13 @@
 
 Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018 (https://arxiv.org/abs/1812.05905), with twin
 critics and a learned temperature. With more critics, `--subset` of which give the target, and several updates a step it
-is REDQ, "Randomized Ensembled Double Q-Learning", Chen et al. 2021 (https://arxiv.org/abs/2101.05982).
+is REDQ, "Randomized Ensembled Double Q-Learning", Chen et al. 2021 (https://arxiv.org/abs/2101.05982); with
+`--quantiles 25`, TQC, "Controlling Overestimation Bias with Truncated Mixture of Continuous Distributional Quantile
+Critics", Kuznetsov et al. 2020 (https://arxiv.org/abs/2005.04269).
 """
 
 import dataclasses
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +18,7 @@ import optax
 
 import hkx
 import rlx
-from agents.agent import Agent, Choice, Step, blank, bounds, flat, no_transition, transitions
+from agents.agent import Agent, Choice, Step, blank, flat, no_transition, transitions, unit_actions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,6 +29,10 @@ class Config:
     """networks that value actions"""
     subset: int = 2
     """critics, drawn anew each time, the least of which gives the target"""
+    quantiles: int = 1
+    """quantiles of its return by which a critic values an action; with more than one, the target is TQC's"""
+    dropped: int = 2
+    """greatest quantiles that TQC's target leaves out, for each critic"""
     updates: int = 1
     """updates each time"""
     capacity: int = 100_000
@@ -59,35 +66,28 @@ class State(NamedTuple):
 
 
 def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
-    observation, (low, high) = blank(observation_spec), bounds(action_spec)
-    size = low.size
+    observation, unit = blank(observation_spec), unit_actions(action_spec)
 
     @hkx.without_apply_rng
     @hkx.transform
     def actor(observation: Any) -> tuple[jax.Array, jax.Array]:
         """Mean and deviation of the action before it is squashed."""
-        mean, log_deviation = jnp.split(hkx.nets.MLP([*config.hidden, 2 * size])(flat(observation)), 2)
+        mean, log_deviation = jnp.split(hkx.nets.MLP([*config.hidden, 2 * unit.size])(flat(observation)), 2)
         return mean, jnp.exp(jnp.clip(log_deviation, -5, 2))
 
     @hkx.without_apply_rng
     @hkx.transform
     def critic(observation: Any, action: jax.Array) -> jax.Array:
-        """The value of an action."""
-        return hkx.nets.MLP([*config.hidden, 1])(jnp.concatenate([flat(observation), action]))[0]
+        """The value of an action, or its quantiles."""
+        out = hkx.nets.MLP([*config.hidden, config.quantiles])(jnp.concatenate([flat(observation), action]))
+        return out if config.quantiles > 1 else out[0]
 
     policies = jax.vmap(actor.apply, in_axes=(None, 0))  # of observations [B, ...]
-    values = jax.vmap(jax.vmap(critic.apply, in_axes=(0, None, None)), in_axes=(None, 0, 0))  # [B, critics]
+    values = jax.vmap(jax.vmap(critic.apply, in_axes=(0, None, None)), in_axes=(None, 0, 0))
+    truncated = partial(rlx.tqc_critic_loss, num_dropped=config.dropped)
+    critic_losses = truncated if config.quantiles > 1 else rlx.sac_critic_loss
     optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector: sooner than many small arrays
     replay = rlx.replay.n_step(rlx.replay.uniform(config.capacity), 1)
-
-    @jax.vmap
-    def from_unit(action: jax.Array) -> jax.Array:
-        """What an action [size] within [-1, 1] is between the bounds."""
-        return (low + (high - low) * (action.reshape(low.shape) + 1) / 2).astype(low.dtype)
-
-    @jax.vmap
-    def to_unit(action: jax.Array) -> jax.Array:
-        return (2 * (action - low) / (high - low) - 1).ravel().astype(jnp.float32)
 
     def draw(key: jax.Array, params: hkx.Params, observations: Any) -> tuple[jax.Array, jax.Array]:
         """An action within [-1, 1] for each observation, and the logarithm of its density."""
@@ -99,7 +99,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
 
     def init(key: jax.Array, environments: int) -> State:
         actor_key, key, *keys = jax.random.split(key, 2 + config.critics)
-        nothing = np.zeros(size, np.float32)
+        nothing = np.zeros(unit.size, np.float32)
         critics = jax.vmap(critic.init, in_axes=(0, None, None))(jnp.stack(keys), observation, nothing)
         params = {"actor": actor.init(actor_key, observation), "critics": critics, "temperature": {"log": 0.0}}
         params = jax.tree.map(jnp.asarray, params)
@@ -114,7 +114,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
             action, _ = draw(draw_key, state.params["actor"], observations)
             anything = jax.random.uniform(random_key, action.shape, minval=-1, maxval=1)
             action = jnp.where(replay.can_sample(state.replay, config.warmup), action, anything)
-        return Choice(from_unit(action), memory)
+        return Choice(unit.to_spec(action), memory)
 
     def loss(params: Any, target_params: hkx.Params, batch: Any, key: jax.Array) -> tuple[jax.Array, Any]:
         """The losses of critics, actor and temperature, each with what is not its own held constant."""
@@ -122,7 +122,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         held, temperature = jax.lax.stop_gradient(params), jnp.exp(params["temperature"]["log"])
         a_t, log_prob_t = draw(t_key, held["actor"], batch.s_t)
         chosen = jax.random.choice(subset_key, config.critics, [config.subset], replace=False)
-        critic_loss = jax.vmap(rlx.sac_critic_loss, in_axes=(0, 0, 0, 0, 0, None))(
+        critic_loss = jax.vmap(critic_losses, in_axes=(0, 0, 0, 0, 0, None))(
             values(params["critics"], batch.s_tm1, batch.a_tm1),
             batch.r_t,
             batch.discount_t,
@@ -131,9 +131,11 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
             held_temperature := jax.lax.stop_gradient(temperature),
         )
         a_tm1, log_prob_tm1 = draw(tm1_key, params["actor"], batch.s_tm1)
-        q_tm1 = values(held["critics"], batch.s_tm1, a_tm1)
+        q_tm1 = values(held["critics"], batch.s_tm1, a_tm1)  # [B, critics], of which the least counts
+        if config.quantiles > 1:
+            q_tm1 = jnp.mean(q_tm1, axis=(1, 2))[:, None]
         actor_loss = jax.vmap(rlx.sac_actor_loss, in_axes=(0, 0, None))(q_tm1, log_prob_tm1, held_temperature)
-        wanted = config.entropy * size
+        wanted = config.entropy * unit.size
         temperature_loss = jax.vmap(rlx.sac_temperature_loss, in_axes=(None, 0, None))(
             temperature, log_prob_tm1, wanted
         )
@@ -150,7 +152,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return State(params, target_params, opt_state, state.replay, key), metrics
 
     def learn(state: State, steps: Step) -> tuple[State, dict[str, jax.Array]]:
-        within = jax.vmap(to_unit)(steps.action)
+        within = unit.from_spec(steps.action)
         experience = transitions(steps._replace(action=within), config.discount)
         state = state._replace(replay=replay.add_batch(state.replay, experience))
 

@@ -15,7 +15,7 @@ import optax
 
 import hkx
 import rlx
-from agents.agent import Agent, Choice, Step, blank, bounds, flat, no_transition, transitions
+from agents.agent import Agent, Choice, Step, blank, flat, no_transition, transitions, unit_actions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,14 +60,13 @@ class State(NamedTuple):
 
 
 def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
-    observation, (low, high) = blank(observation_spec), bounds(action_spec)
-    size = low.size
+    observation, unit = blank(observation_spec), unit_actions(action_spec)
 
     @hkx.without_apply_rng
     @hkx.transform
     def actor(observation: Any) -> jax.Array:
-        """The action [size] within [-1, 1]."""
-        return jnp.tanh(hkx.nets.MLP([*config.hidden, size])(flat(observation)))
+        """The action within [-1, 1]."""
+        return jnp.tanh(hkx.nets.MLP([*config.hidden, unit.size])(flat(observation)))
 
     @hkx.without_apply_rng
     @hkx.transform
@@ -80,18 +79,9 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector: sooner than many small arrays
     replay = rlx.replay.n_step(rlx.replay.uniform(config.capacity), 1)
 
-    @jax.vmap
-    def from_unit(action: jax.Array) -> jax.Array:
-        """What an action [size] within [-1, 1] is between the bounds."""
-        return (low + (high - low) * (action.reshape(low.shape) + 1) / 2).astype(low.dtype)
-
-    @jax.vmap
-    def to_unit(action: jax.Array) -> jax.Array:
-        return (2 * (action - low) / (high - low) - 1).ravel().astype(jnp.float32)
-
     def init(key: jax.Array, environments: int) -> State:
         actor_key, key, *keys = jax.random.split(key, 4)
-        nothing = np.zeros(size, np.float32)
+        nothing = np.zeros(unit.size, np.float32)
         critics = jax.vmap(critic.init, in_axes=(0, None, None))(jnp.stack(keys), observation, nothing)
         params = {"actor": actor.init(actor_key, observation), "critics": critics}
         opt_state = {name: optimizer.init(each) for name, each in params.items()}
@@ -105,7 +95,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
             noisy = jnp.clip(action + config.noise * jax.random.normal(noise_key, action.shape), -1, 1)
             anything = jax.random.uniform(random_key, action.shape, minval=-1, maxval=1)
             action = jnp.where(replay.can_sample(state.replay, config.warmup), noisy, anything)
-        return Choice(from_unit(action), memory)
+        return Choice(unit.to_spec(action), memory)
 
     def critic_loss(critics: hkx.Params, target_params: Any, batch: Any, keys: jax.Array) -> jax.Array:
         smoothed = jax.vmap(rlx.smoothed_target_action, in_axes=(0, 0, None, None))
@@ -140,7 +130,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return State(params, target_params, opt_state, state.replay, key, state.updates + 1), value
 
     def learn(state: State, steps: Step) -> tuple[State, dict[str, jax.Array]]:
-        experience = transitions(steps._replace(action=jax.vmap(to_unit)(steps.action)), config.discount)
+        experience = transitions(steps._replace(action=unit.from_spec(steps.action)), config.discount)
         state = state._replace(replay=replay.add_batch(state.replay, experience))
         ready = replay.can_sample(state.replay, config.warmup)
         state, value = jax.lax.cond(ready, update, lambda state: (state, jnp.float32(0)), state)

@@ -1,5 +1,6 @@
 """Environments as pure functions in JAX: `make` finds one by its name."""
 
+import ast
 import math
 from functools import partial
 from numbers import Integral, Real
@@ -44,12 +45,23 @@ def _expected(default: Any, least: int, value: Any) -> str | None:
     return None if 0 <= value < math.inf else "a finite number, at least 0"
 
 
+def _setting(text: str) -> tuple[str, Any]:
+    name, _, value = text.partition("=")
+    try:
+        return name, ast.literal_eval(value)
+    except (SyntaxError, ValueError):
+        raise UnknownEnvironment(f"a setting is written NAME=NUMBER, and this is {text!r}") from None
+
+
 def make(name: str, **settings: Any) -> Environment:
     """The environment of that name, for one episode at a time: `auto_reset` lets it run for ever.
 
-    The settings are those of its file, as `columns=7`; `gymnax:NAME` is gymnax's of that name, with the settings of its
-    parameters. An UnknownEnvironment in one line where there is no such environment or setting, or it makes no sense.
+    The settings are those of its file, as `columns=7`, and may stand behind the name: `"catch,columns=7"`.
+    `gymnax:NAME` is gymnax's of that name, with the settings of its parameters. An UnknownEnvironment in one line where
+    there is no such environment or setting, or it makes no sense.
     """
+    name, *behind = name.split(",")
+    settings |= dict(map(_setting, behind))
     library, _, rest = name.rpartition(":")
     if library == "gymnax":
         return from_gymnax(rest, **settings)

@@ -145,9 +145,15 @@ def test_what_is_drawn_as_an_episode_begins_is_uniform(name, settings, drawn, va
         ("deep_sea", {"unscaled_move_cost": float("nan")}, "must be a finite number, at least 0, and is nan"),
         ("deep_sea", {"deterministic": "no"}, "deep_sea: deterministic must be True or False, and is 'no'"),
         ("bsuite:catch", {}, "there is no environment 'bsuite:catch'"),
+        ("catch,columns", {}, "a setting is written NAME=NUMBER, and this is 'columns'"),
+        ("catch,rows=1", {}, "catch: rows must be a whole number, at least 2, and is 1"),
     ],
 )
 def test_what_cannot_be_made_is_said_in_one_line(name, settings, message):
     with pytest.raises(ValueError, match=message) as error:
         make(name, **settings)
     assert "\n" not in str(error.value)
+
+
+def test_settings_may_stand_behind_the_name():
+    assert make("catch,columns=7,rows=3").observation_spec().shape == (3, 7)

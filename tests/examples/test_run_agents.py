@@ -23,7 +23,7 @@ from dm_env import specs
 from environments import make, on_host
 from program import BadFlag
 
-OF_NUMBERS = {"sac", "td3"}  # agents whose actions are numbers
+OF_NUMBERS = {"mpo", "sac", "td3"}  # agents whose actions are numbers
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
 
@@ -139,11 +139,11 @@ def value_of(state: dqn.State) -> float:
     return float(np.max(hidden @ params["values"]["w"] + params["values"]["b"]))
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_an_agent_learns_from_what_it_did(name):
+@pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in FILES), ("sac", {"quantiles": 5})])
+def test_an_agent_learns_from_what_it_did(name, settings):
     """Its functions fit together: the state that `learn` returns is like the one it was given, and so is the memory."""
     environment = make("pendulum" if name in OF_NUMBERS else "catch")
-    made = FILES[name].make(FILES[name].Config(), environment.observation_spec(), environment.action_spec())
+    made = FILES[name].make(FILES[name].Config(**settings), environment.observation_spec(), environment.action_spec())
     state = jax.eval_shape(lambda key: made.init(key, 4), jax.random.key(0))
     observations = jax.tree.map(lambda x: np.zeros((4, *x.shape), x.dtype), agent.blank(environment.observation_spec()))
     choice = jax.eval_shape(made.act, state, made.memory(4), observations, jax.random.key(0))
@@ -161,11 +161,33 @@ def test_an_agent_learns_from_what_it_did(name):
     assert all(value.shape == () for value in metrics.values())
 
 
+@pytest.mark.parametrize("name", ["actor_critic", "dqn"])  # whose networks see one observation, or all
+def test_images_are_seen_by_convolutions(name):
+    """84 x 84 of them are 7 x 7 after strides 4, 2 and 1; and bytes are divided by 255."""
+    spec = specs.BoundedArray((4, 84, 84), np.uint8, 0, 255)
+    made = FILES[name].make(FILES[name].Config(), spec, specs.DiscreteArray(3))
+    params = jax.eval_shape(lambda key: made.init(key, 1), jax.random.key(0)).params
+    shapes = [x["w"].shape for x in params.values()]
+    assert shapes[:4] == [(8, 8, 4, 32), (4, 4, 32, 64), (3, 3, 64, 64), (7 * 7 * 64, 64)]
+    assert agent.flat(np.full(3, 255, np.uint8)).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_actions_between_bounds_come_back():
+    spec = specs.BoundedArray((2, 1), np.float32, [[-1.0], [0.0]], [[3.0], [10.0]])
+    unit = agent.unit_actions(spec)
+    actions = np.array([[-1.0, 1.0], [0.5, 0.0]], np.float32)
+    between = unit.to_spec(actions)
+    np.testing.assert_allclose(between, [[[-1.0], [10.0]], [[2.0], [5.0]]])
+    np.testing.assert_allclose(unit.from_spec(between[None]), actions[None])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", sorted(FILES.keys() - OF_NUMBERS))
 def test_agents_learn_catch(name, seed, tmp_path):
     settings = {"agent": name, "env": "device:catch", "environments": 64, "steps": 300_000, "seed": seed}
+    if name == "stream_q":  # made for one stream
+        settings |= {"environments": 1, "steps": 100_000}
     found = run.train(run.Config(output=str(tmp_path), progress=False, parts=2, **settings), FILES[name].Config())
     assert found["final_return"] >= 0.9
 

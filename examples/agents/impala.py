@@ -1,0 +1,141 @@
+"""IMPALA: an actor-critic whose actors may lag behind its learner, feed-forward or with a memory.
+
+Espeholt et al., "IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner Architectures", 2018
+(https://arxiv.org/abs/1802.01561): V-trace corrects for what has been learnt since an action was chosen.
+`examples/impala.py` is what it is made for, many actors beside one learner. With `--popart` values are learnt at the
+scale that returns turn out to have: "Multi-task Deep Reinforcement Learning with PopArt", Hessel et al. 2018
+(https://arxiv.org/abs/1809.04474).
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import hkx
+import rlx
+from agents.agent import Agent, Choice, Step, blank, features, number_of_actions, reset_where
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The settings of the agent."""
+
+    memory: Literal["none", "gru", "lstm"] = "none"
+    """what remembers earlier observations of the episode"""
+    unroll: int = 20
+    """steps of each environment to learn from at once"""
+    hidden: tuple[int, ...] = (64, 64)
+    """units of the hidden layers; the memory has as many as the last"""
+    learning_rate: float = 3e-3
+    """step size of Adam"""
+    discount: float = 0.99
+    """what a reward is worth one step before it comes"""
+    lambda_: float = 0.95
+    """how much a target trusts later steps"""
+    entropy: float = 0.01
+    """weight of the entropy of the policy"""
+    value: float = 0.5
+    """weight of the loss of the values"""
+    gradient_norm: float = 0.5
+    """what a gradient's norm is cut to"""
+    popart: float = 0.0
+    """how far the mean and scale of returns go towards those of the last steps; 0 leaves returns as they are"""
+
+
+class State(NamedTuple):
+    """What learning changes."""
+
+    params: hkx.Params
+    opt_state: optax.OptState
+    scale: rlx.PopArtState  # mean and deviation of returns, which the layer "value" is relative to
+
+
+class Outputs(NamedTuple):
+    """What the network says of observations [E, ...]."""
+
+    logits: jax.Array  # [E, A]
+    value: jax.Array  # [E], normalised
+
+
+def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
+    num_actions = number_of_actions(action_spec)
+
+    def core() -> Any:
+        kinds = {"none": hkx.IdentityCore, "gru": hkx.GRU, "lstm": hkx.LSTM}
+        return kinds[config.memory](*([] if config.memory == "none" else [config.hidden[-1]]))
+
+    @hkx.without_apply_rng
+    @hkx.transform
+    def network(observations: Any, memory: Any) -> tuple[Outputs, Any]:
+        """A step of E environments."""
+        hidden = hkx.nets.MLP(config.hidden, activate_final=True)(hkx.vmap(features, split_rng=False)(observations))
+        hidden, memory = core()(hidden, memory)
+        value = hkx.Linear(1, w_init=jnp.zeros, name="value")(hidden)
+        return Outputs(hkx.Linear(num_actions, name="policy")(hidden), value[:, 0]), memory
+
+    def memory(environments: int) -> Any:
+        if config.memory == "none":
+            return ()
+        start = hkx.without_apply_rng(hkx.transform(lambda: core().initial_state(environments)))
+        return start.apply(start.init(None))
+
+    optimizer = optax.chain(optax.clip_by_global_norm(config.gradient_norm), optax.adam(config.learning_rate))
+    policy = rlx.softmax()
+
+    def init(key: jax.Array, environments: int) -> State:
+        one = jax.tree.map(lambda x: x[None], blank(observation_spec))
+        params = network.init(key, one, memory(1))
+        return State(params, optimizer.init(params), rlx.PopArtState(jnp.zeros(1), jnp.ones(1), jnp.ones(1)))
+
+    def act(state: State, memory: Any, observations: Any, key: jax.Array, greedy: bool = False) -> Choice:
+        outputs, new = network.apply(state.params, observations, memory)
+        action = jnp.argmax(outputs.logits, axis=-1) if greedy else policy.sample(key, outputs.logits)
+        return Choice(action, new, extras=(policy.logprob(action, outputs.logits), memory))
+
+    def over_time(params: hkx.Params, steps: Step) -> tuple[Outputs, jax.Array]:
+        """The outputs [T, E] with the memory carried from step to step, and the values of what came after each."""
+
+        def step(memory: Any, now: Step) -> tuple[Any, tuple[Outputs, jax.Array]]:
+            outputs, memory = network.apply(params, now.observation, memory)
+            after, _ = network.apply(params, now.next_observation, memory)
+            first = jax.tree.map(jnp.zeros_like, memory)
+            return reset_where(now.last, memory, first), (outputs, after.value)
+
+        _, memory = steps.extras
+        return jax.lax.scan(step, jax.tree.map(lambda x: x[0], memory), steps)[1]
+
+    def loss(params: hkx.Params, scale: rlx.PopArtState, steps: Step) -> tuple[jax.Array, Any]:
+        (logits, value), value_t = over_time(params, steps)
+        v_tm1, v_t = (rlx.unnormalize(scale, x, 0) for x in (value, value_t))
+        chosen_at, _ = steps.extras
+        rho_tm1 = jax.lax.stop_gradient(jnp.exp(policy.logprob(steps.action, logits) - chosen_at))
+
+        @partial(jax.vmap, in_axes=1, out_axes=1)  # over environments
+        def corrected(v_tm1: Any, v_t: Any, r_t: Any, discount_t: Any, rho_tm1: Any, last: Any) -> rlx.VTraceOutput:
+            estimate = rlx.vtrace_td_error_and_advantage
+            return estimate(v_tm1, v_t, r_t, discount_t, rho_tm1, config.lambda_, truncation_t=last)
+
+        discount_t = config.discount * steps.discount
+        estimates = corrected(v_tm1, v_t, steps.reward, discount_t, rho_tm1, steps.last)
+        advantages, errors = estimates.pg_advantage / scale.scale[0], estimates.errors / scale.scale[0]
+        weights = jnp.ones_like(advantages)
+        policy_loss = jnp.mean(jax.vmap(rlx.policy_gradient_loss)(logits, steps.action, advantages, weights))
+        entropy_loss = jnp.mean(jax.vmap(rlx.entropy_loss)(logits, weights))
+        value_loss = jnp.mean(rlx.l2_loss(errors))
+        total = policy_loss + config.entropy * entropy_loss + config.value * value_loss
+        metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": -entropy_loss}
+        return total, (estimates.errors + v_tm1, metrics | {"importance_ratio": jnp.mean(rho_tm1)})
+
+    def learn(state: State, steps: Step) -> tuple[State, dict[str, jax.Array]]:
+        gradient, (targets, metrics) = jax.grad(loss, has_aux=True)(state.params, state.scale, steps)
+        changes, opt_state = optimizer.update(gradient, state.opt_state)
+        params = optax.apply_updates(state.params, changes)
+        _, rescaled = rlx.popart(1, config.popart / targets.size or None, scale_lb=1e-4, scale_ub=1e6)
+        value, scale = rescaled(params["value"], state.scale, targets, jnp.zeros(targets.shape, int))
+        return State(params | {"value": value}, opt_state, scale), metrics
+
+    return Agent(init, act, learn, memory, config.unroll)
