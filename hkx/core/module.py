@@ -83,6 +83,8 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
                 namespace[key] = property(getter, setter, deleter, value.__doc__)
         cls = super().__new__(mcs, name, bases, namespace, **kwargs)
         owner.append(cls)
+        if bases and cls.__repr__ is Module.__repr__:
+            cls.__repr__ = cls.__repr__  # as the class's own: `dataclasses.dataclass` writes none over it
         if "forward" in namespace and not any("__call__" in vars(c) for c in cls.__mro__):
             cls.__call__ = refusing_call(cls, OF_MODULES["forward"])
         return cls

@@ -77,7 +77,7 @@ def difference(
         {label(path): x for path, x in jax.tree_util.tree_leaves_with_path(tree)} for tree in (given, returned)
     )
     lines = [
-        f"  {path or 'a single value'}: {has} {shape_and_dtype(leaf)}, not {has_not}"
+        f"  {path or 'a single value'}: {has} {shape_and_dtype(leaf)}, {has_not} nothing"
         for mine, others, has, has_not in ((before, after, *names), (after, before, *names[::-1]))
         for path, leaf in mine.items()
         if path not in others

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from hkx.base.entries import Tree, add, add_absent
 from hkx.base.signatures import like
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.naming import note_below, unique_name
+from hkx.core.types import MutableParams, MutableState
 from hkx.errors.core import ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.errors.lift import ClosedOverModuleError, LiftedStateError, LiftReuseError, StateUpdaterError
 from hkx.lift.crossing import check_all_outward, creating
 
 P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
 
 
 def below(tree: Tree, prefix: str) -> Tree:
@@ -112,7 +115,7 @@ def _no_prefix(function: str) -> str:
     return scope.prefix
 
 
-def lift(init_fn: Callable[P, Any], *, allow_reuse: bool = False, name: str = _DEFAULT) -> Callable[P, Any]:
+def lift(init_fn: Callable[P, R], *, allow_reuse: bool = False, name: str = _DEFAULT) -> Callable[P, R | MutableParams]:
     """Makes the parameters of a function that is transformed already part of the running one.
 
     Args:
@@ -143,7 +146,7 @@ def lift(init_fn: Callable[P, Any], *, allow_reuse: bool = False, name: str = _D
     return _lifted(init_fn, _prefix(name, "lift"), allow_reuse)
 
 
-def transparent_lift(init_fn: Callable[P, Any], *, allow_reuse: bool = False) -> Callable[P, Any]:
+def transparent_lift(init_fn: Callable[P, R], *, allow_reuse: bool = False) -> Callable[P, R | MutableParams]:
     """`hkx.lift` without a name of its own: the parameters are kept as if the running module had made them.
 
     The name `lifted` counts as taken nevertheless.
@@ -228,8 +231,8 @@ class LiftWithStateUpdater:
 
 
 def lift_with_state(
-    init_fn: Callable[P, tuple[Any, Any]], *, allow_reuse: bool = False, name: str = _DEFAULT
-) -> tuple[Callable[P, tuple[Any, Any]], LiftWithStateUpdater]:
+    init_fn: Callable[P, tuple[R, S]], *, allow_reuse: bool = False, name: str = _DEFAULT
+) -> tuple[Callable[P, tuple[R | MutableParams, S | MutableState]], LiftWithStateUpdater]:
     """Makes the parameters and state of a function that is transformed already part of the running one.
 
     Args:
@@ -266,8 +269,8 @@ def lift_with_state(
 
 
 def transparent_lift_with_state(
-    init_fn: Callable[P, tuple[Any, Any]], *, allow_reuse: bool = False
-) -> tuple[Callable[P, tuple[Any, Any]], LiftWithStateUpdater]:
+    init_fn: Callable[P, tuple[R, S]], *, allow_reuse: bool = False
+) -> tuple[Callable[P, tuple[R | MutableParams, S | MutableState]], LiftWithStateUpdater]:
     """`hkx.lift_with_state` without a name of its own.
 
     Args:

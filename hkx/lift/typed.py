@@ -55,6 +55,36 @@ class Grad(Protocol):
     def __call__(
         self,
         fun: Callable[P, Any],
+        argnums: Sequence[int],
+        has_aux: Literal[False] = False,
+        holomorphic: bool = False,
+        *,
+        allow_int: bool = False,
+    ) -> Callable[P, tuple[Any, ...]]: ...
+    @overload
+    def __call__(
+        self,
+        fun: Callable[P, tuple[Any, Aux]],
+        argnums: Sequence[int],
+        *,
+        has_aux: Literal[True],
+        holomorphic: bool = False,
+        allow_int: bool = False,
+    ) -> Callable[P, tuple[tuple[Any, ...], Aux]]: ...
+    @overload
+    def __call__(
+        self,
+        fun: Callable[P, tuple[Any, Aux]],
+        argnums: int,
+        *,
+        has_aux: Literal[True],
+        holomorphic: bool = False,
+        allow_int: bool = False,
+    ) -> Callable[P, tuple[Any, Aux]]: ...
+    @overload
+    def __call__(
+        self,
+        fun: Callable[P, Any],
         argnums: Axes = 0,
         has_aux: bool = False,
         holomorphic: bool = False,
@@ -86,6 +116,16 @@ class ValueAndGrad(Protocol):
         *,
         allow_int: bool = False,
     ) -> Callable[Concatenate[A, P], tuple[R, A]]: ...
+    @overload
+    def __call__(
+        self,
+        fun: Callable[P, R],
+        argnums: Sequence[int],
+        has_aux: bool = False,
+        holomorphic: bool = False,
+        *,
+        allow_int: bool = False,
+    ) -> Callable[P, tuple[R, tuple[Any, ...]]]: ...
     @overload
     def __call__(
         self,

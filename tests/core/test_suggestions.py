@@ -1,7 +1,10 @@
 """What a user of PyTorch or Flax tries first: it is answered with what to write here."""
 
 import copy
+import dataclasses
 import pickle
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -45,6 +48,27 @@ def test_repr_of_layers_is_their_constructor_call_alone():
     assert within(lambda: repr(hkx.BatchNorm(True, False, 0.9))) == (
         "BatchNorm(create_scale=True, create_offset=False, decay_rate=0.9)"
     )
+
+
+def test_repr_of_a_dataclass_is_its_constructor_call_too():
+    @dataclasses.dataclass
+    class Wide(hkx.Module):
+        size: int = 2
+        act: Callable[[Any], Any] = jnp.tanh
+
+        def __call__(self, x):
+            return self.act(hkx.Linear(self.size)(x))
+
+    @dataclasses.dataclass
+    class Wider(Wide):
+        depth: int = 1
+
+        def __repr__(self):
+            return f"Wider × {self.depth}"
+
+    assert within(lambda: repr(Wide(5))) == "Wide(size=5)"  # as in Haiku; dataclass's own has the function's address
+    assert within(lambda: repr(Wide())) == "Wide()"
+    assert within(lambda: repr(Wider(depth=3))) == "Wider × 3"
 
 
 def test_repr_indents_grandchildren_and_ends_where_modules_hold_each_other():

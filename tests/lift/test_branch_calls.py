@@ -203,7 +203,8 @@ STATES: dict[str, tuple[Branch, Branch, str]] = {
         asked(3),
         r"'~/s': branch 0 makes float32\[2\], branch 1 makes float32\[3",
     ),
-    "trees": (left({"a": 0}), left({"b": 0}), r"'~/s'\['a'\]: branch 0 leaves int32"),
+    "trees": (left({"a": 0}), left({"b": 0}), r"'~/s'\['a'\]: branch 0 leaves int32\[\], branch 1 leaves nothing"),
+    "none": (left(None), left(1), r"'~/s': branch 1 leaves int32\[\], branch 0 leaves nothing"),
 }
 
 
