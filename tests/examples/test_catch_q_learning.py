@@ -20,7 +20,7 @@ import catch_q_learning as catch
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = ROOT / "examples" / "catch_q_learning.py"
-FILES = {"parameters.npz", "metrics.csv", "learning_curve.png"}
+FILES = {"parameters.npz", "metrics.csv", "learning_curve.png", "play.gif"}
 LAST_LINE = re.compile(r"final return: -?\d\.\d\d over (\d+) episodes")
 
 
