@@ -59,6 +59,7 @@ def test_whole_files_are_saved_and_no_other(short_run):
     output, _ = short_run
     assert {path.name for path in output.iterdir()} == FILES
     assert (output / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert (output / "play.gif").read_bytes().startswith(b"GIF89a")
     with np.load(output / "parameters.npz") as file:
         assert {name: array.shape for name, array in file.items()} == {
             "mlp/~/linear_0/w": (50, 8),
