@@ -1,4 +1,4 @@
-"""The first two commands of README.md have the promised form, and its picture is one that moves; its blocks: test_guides.py."""
+"""README.md: its first two commands have the promised form, its picture moves, its figures hold. Blocks: test_guides.py."""
 
 import pathlib
 import re
