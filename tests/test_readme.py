@@ -1,4 +1,4 @@
-"""README.md: its first two commands have the promised form, its picture moves, its figures hold. Blocks: test_guides.py."""
+"""README.md: the form of its first two commands, its picture and its figures. Blocks: test_guides.py."""
 
 import pathlib
 import re
