@@ -10,8 +10,10 @@ lands: +1 for a catch, -1 for a miss. A small network learns, one step of experi
 import dataclasses
 import pathlib
 import time
+from collections.abc import Iterator
 from typing import Annotated, Any, NamedTuple
 
+import dm_env
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -42,7 +44,7 @@ class Config(Settings):
     epsilon_end: Share = 0.02  # chance of a random move at the end
     exploration: Share = 0.9  # share of the training over which that chance falls
     parameters: str = ""  # file of saved parameters to start from, instead of new ones
-    output: str = "runs/catch_q_learning"  # folder for the learning curve, the metrics and the parameters
+    output: str = "runs/catch_q_learning"  # folder for the curve, the animation, the metrics and the parameters
     progress: bool = True  # show a progress bar
 
 
@@ -119,17 +121,44 @@ class Agent:
         self.act_greedily = jax.jit(lambda params, screens: jnp.argmax(values(params, screens), axis=-1))
 
 
-def evaluate(agent: Agent, params: hkx.Params, environments: list[Catch]) -> float:
-    """The mean return of one greedy episode in each environment, played side by side."""
+def play(agent: Agent, params: hkx.Params, environments: list[Catch]) -> Iterator[list[dm_env.TimeStep]]:
+    """One greedy episode in each environment, side by side: where they all are at the start, and after each move."""
     timesteps = [environment.reset() for environment in environments]
-    total = 0.0
+    yield timesteps
     while not all(timestep.last() for timestep in timesteps):
         actions = np.asarray(agent.act_greedily(params, np.stack([timestep.observation for timestep in timesteps])))
-        for i, environment in enumerate(environments):
-            if not timesteps[i].last():
-                timesteps[i] = environment.step(int(actions[i]))
-                total += timesteps[i].reward
-    return total / len(environments)
+        played = zip(environments, timesteps, actions, strict=True)
+        timesteps = [timestep if timestep.last() else game.step(int(action)) for game, timestep, action in played]
+        yield timesteps
+
+
+def evaluate(agent: Agent, params: hkx.Params, environments: list[Catch]) -> float:
+    """The mean return of one greedy episode in each environment. All of it comes with the last step."""
+    *_, ends = play(agent, params, environments)
+    return sum(timestep.reward for timestep in ends) / len(ends)
+
+
+def save_play(path: pathlib.Path, agent: Agent, params: hkx.Params, environments: list[Catch]) -> None:
+    """Draws three rounds of greedy episodes, of which the first six are shown, as an animation."""
+    from PIL import Image  # comes with matplotlib, and is imported here for the same reason
+
+    background, board, ball, paddle, caught, missed = range(6)
+    colors = 0x22272E, 0x0D1117, 0xF0883E, 0x58A6FF, 0x3FB950, 0xF85149
+    frames, durations = [], []
+    for _ in range(3):
+        for timesteps in play(agent, params, environments):
+            pictures = []
+            for timestep in timesteps[:6]:
+                picture = np.where(timestep.observation > 0, ball, board).astype(np.uint8)
+                at_the_end = (caught if timestep.reward > 0 else missed) if timestep.last() else paddle
+                picture[-1] = np.where(timestep.observation[-1] > 0, at_the_end, board)
+                pictures.append(np.pad(np.kron(picture, np.ones([12, 12], np.uint8)), 6, constant_values=background))
+            frame = Image.fromarray(np.concatenate(pictures, axis=1))
+            frame.putpalette(b"".join(color.to_bytes(3, "big") for color in colors))
+            frames.append(frame)
+            durations.append(900 if timesteps[0].last() else 120)  # milliseconds
+    with program.whole_file(path) as unfinished:
+        frames[0].save(unfinished, save_all=True, append_images=frames[1:], duration=durations, loop=0)
 
 
 def save_learning_curve(path: pathlib.Path, returns: list[float], evaluations: dict[int, float]) -> None:
@@ -202,7 +231,8 @@ def main(config: Config) -> dict[str, Any]:
             program.save_parameters(output / "parameters.npz", learner.params)
             program.save_table(output / "metrics.csv", columns)
             save_learning_curve(output / "learning_curve.png", returns, evaluations)
-            print(f"saved parameters.npz, metrics.csv and learning_curve.png in {output}")
+            save_play(output / "play.gif", agent, learner.params, test_environments)
+            print(f"saved parameters.npz, metrics.csv, learning_curve.png and play.gif in {output}")
     final = evaluations[len(returns)]
     print(f"final return: {final:.2f} over {config.evaluation_episodes} episodes")
     return {"final_return": final, "returns": returns, "evaluations": evaluations, "interrupted": interrupted.is_set()}

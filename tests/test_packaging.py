@@ -55,7 +55,7 @@ def test_nothing_is_said_twice():
 
 
 def test_the_newest_version_of_the_changelog_is_this_one():
-    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE).group(1)
+    newest = re.search(r"^## \[(.+?)\] - ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE).group(1)
     assert newest == PROJECT["version"]
 
 

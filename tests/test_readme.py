@@ -1,4 +1,4 @@
-"""The first two commands of README.md have the promised form, and its picture is one; its blocks: test_guides.py."""
+"""README.md: the form of its first two commands, its picture and its figures. Blocks: test_guides.py."""
 
 import pathlib
 import re
@@ -24,12 +24,18 @@ def test_the_first_two_blocks_are_one_shell_line_each(index, extra, program):
     assert program in command
 
 
-def test_the_picture_is_a_png():
-    assert (ROOT / "docs" / "catch_learning_curve.png").read_bytes().startswith(b"\x89PNG")
+def test_the_picture_moves_and_is_small():
+    picture = (ROOT / "docs" / "catch_play.gif").read_bytes()
+    assert picture.startswith(b"GIF89a")
+    assert b"NETSCAPE2.0" in picture  # over and over
+    assert len(picture) < 100_000
+    assert "](docs/catch_play.gif)" in README
 
 
-def test_the_figures_are_those_of_the_benchmarks():
-    rows = re.findall(r"^\| [^|]*(?:\bms\b|µs|CPU s)[^|]*\|(.*)\|$", README, re.MULTILINE)
+@pytest.mark.parametrize("page", ["README.md", "docs/compare.md"])
+def test_the_figures_are_those_of_the_benchmarks(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|]*(?:\bms\b|µs|CPU s)[^|]*\|(.*)\|$", text, re.MULTILINE)
     figures = [figure for row in rows for figure in re.findall(r"\d[\d.]*", row)]
     measured = set(
         re.findall(r"(?<![\d.])\d[\d.]*\d|(?<![\d.])\d", (ROOT / "benchmarks" / "README.md").read_text("utf-8"))

@@ -13,6 +13,7 @@ import numpy as np
 import program
 import pytest
 import tyro
+from PIL import Image, ImageSequence
 
 pytest.importorskip("bsuite", reason="the example plays bsuite's Catch: pip install '.[examples]'")
 
@@ -20,7 +21,7 @@ import catch_q_learning as catch
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = ROOT / "examples" / "catch_q_learning.py"
-FILES = {"parameters.npz", "metrics.csv", "learning_curve.png"}
+FILES = {"parameters.npz", "metrics.csv", "learning_curve.png", "play.gif"}
 LAST_LINE = re.compile(r"final return: -?\d\.\d\d over (\d+) episodes")
 
 
@@ -59,6 +60,7 @@ def test_whole_files_are_saved_and_no_other(short_run):
     output, _ = short_run
     assert {path.name for path in output.iterdir()} == FILES
     assert (output / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
+    assert (output / "play.gif").read_bytes().startswith(b"GIF89a")
     with np.load(output / "parameters.npz") as file:
         assert {name: array.shape for name, array in file.items()} == {
             "mlp/~/linear_0/w": (50, 8),
@@ -142,6 +144,21 @@ def test_evaluate_plays_each_episode_to_its_end(policy, caught):
     balls = [np.argmax(catch.Catch(seed=seed).reset().observation[0]) for seed in range(20)]
     expected = np.mean([1.0 if ball in caught else -1.0 for ball in balls])
     assert catch.evaluate(Scripted(policy), {}, environments) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("policy", "ends"), [(follow_the_ball, {"caught"}), (lambda screen: 0, {"caught", "missed"})])
+def test_the_animation_shows_three_rounds_and_how_they_end(policy, ends, tmp_path):
+    colors = {"ball": (0xF0, 0x88, 0x3E), "paddle": (0x58, 0xA6, 0xFF), "caught": (0x3F, 0xB9, 0x50)}
+    colors["missed"] = (0xF8, 0x51, 0x49)
+    environments = [catch.Catch(seed=seed) for seed in range(7)]
+    catch.save_play(tmp_path / "play.gif", Scripted(policy), {}, environments)
+    with Image.open(tmp_path / "play.gif") as file:
+        frames = [np.array(frame.convert("RGB")) for frame in ImageSequence.Iterator(file)]
+    shown = [{name for name, color in colors.items() if (frame == color).all(axis=-1).any()} for frame in frames]
+    assert len(frames) == 3 * 10
+    assert all(names == {"ball", "paddle"} for n, names in enumerate(shown) if n % 10 < 9)
+    assert set().union(*shown[9::10]) - {"ball", "paddle"} == ends
+    assert frames[0].shape == (10 * 12 + 12, 6 * (5 * 12 + 12), 3), "the seventh game is not shown"
 
 
 @pytest.mark.parametrize(
