@@ -2,13 +2,14 @@
 
 from types import ModuleType
 
-from . import actor_critic, boot_dqn, c51, dqn, ppo, q_lambda, quantile, r2d2, sac, td3
+from . import actor_critic, boot_dqn, c51, dqn, muzero, ppo, q_lambda, quantile, r2d2, sac, td3
 
 FILES: dict[str, ModuleType] = {
     "actor_critic": actor_critic,
     "boot_dqn": boot_dqn,
     "c51": c51,
     "dqn": dqn,
+    "muzero": muzero,
     "ppo": ppo,
     "q_lambda": q_lambda,
     "quantile": quantile,
