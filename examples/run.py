@@ -20,7 +20,8 @@ import pathlib
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Annotated, Any
 
 import jax
@@ -44,7 +45,7 @@ from program import (
 )
 from tqdm import tqdm
 
-LOOK = {OnHost: 1_000, OnDevice: 2**20}  # steps, at most, between two looks at Ctrl-C
+LOOK, LOOK_ON_HOST = 2**20, 1_000  # steps, at most, between two looks at Ctrl-C
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,7 +222,7 @@ def save_curve(path: pathlib.Path, config: Config, rows: list[dict[str, Any]]) -
         figure.savefig(unfinished, dpi=120)
 
 
-def train(config: Config, agent_config: Any) -> dict[str, Any]:
+def train(config: Config, agent_config: Any, make_player: Callable[..., Any] = make_player) -> dict[str, Any]:
     """Trains, evaluates and saves. Returns what metrics.json holds."""
     run_name = f"{config.agent}-{config.env}-{config.seed}".replace(":", "-").replace("/", "-")
     output = output_folder(config.output or f"runs/{run_name}")
@@ -232,7 +233,8 @@ def train(config: Config, agent_config: Any) -> dict[str, Any]:
     episodes = None if config.steps else experiment
     by_episodes, goal = episodes is not None, episodes or config.steps or 100_000
     a_part = -(-goal // (config.parts * player.per_update))  # updates
-    updates = -(-a_part // -(-a_part * player.per_update // LOOK[type(player)]))  # between two looks
+    look = LOOK_ON_HOST if isinstance(player, OnHost) else LOOK
+    updates = -(-a_part // -(-a_part * player.per_update // look))  # between two looks
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in OF_NO_WEIGHT}
     checkpoints, record = Checkpoints(output / "checkpoints", settings | dataclasses.asdict(agent_config)), Record()
     if config.resume:
@@ -280,32 +282,33 @@ def train(config: Config, agent_config: Any) -> dict[str, Any]:
     return metrics
 
 
-def read_flags(arguments: Sequence[str] | None = None) -> tuple[Config, Any]:
+def read_flags(settings: type[Config], agents: Mapping[str, ModuleType]) -> tuple[Config, Any]:
     """The settings of the run and of the agent that `--agent` names."""
-    arguments = sys.argv[1:] if arguments is None else arguments
+    arguments = sys.argv[1:]
     named = re.findall(r"--agent[= ](\S+)", " ".join(arguments))
-    agent = FILES.get(named[-1] if named else Config.agent)
+    agent = agents.get(named[-1] if named else settings.agent)
     if agent is None:
-        raise BadFlag(f"argument --agent: there is no agent {named[-1]!r}; there are {', '.join(FILES)}")
-    fields = [("run", tyro.conf.OmitArgPrefixes[Config]), ("agent_config", tyro.conf.OmitArgPrefixes[agent.Config])]
+        raise BadFlag(f"argument --agent: there is no agent {named[-1]!r}; there are {', '.join(agents)}")
+    fields = [("run", tyro.conf.OmitArgPrefixes[settings]), ("agent_config", tyro.conf.OmitArgPrefixes[agent.Config])]
     both = tyro.cli(
-        dataclasses.make_dataclass("Flags", fields), args=arguments, description=(__doc__ or "").partition("\n")[0]
+        dataclasses.make_dataclass("Flags", fields), args=arguments, description=(sys.modules["__main__"].__doc__ or "").partition("\n")[0]
     )
     return both.run, both.agent_config
 
 
-def main() -> int:
+def main(settings: type[Config], agents: Mapping[str, ModuleType], make_player: Callable[..., Any]) -> int:
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # each step waits for its action: skip the hand-over
+    program = pathlib.Path(sys.argv[0]).name
     try:
-        metrics = train(*read_flags())
+        metrics = train(*read_flags(settings, agents), make_player)
     except BadFlag as error:
-        print(f"run.py: {error} (--help lists every flag)", file=sys.stderr)
+        print(f"{program}: {error} (--help lists every flag)", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nrun.py: interrupted", file=sys.stderr)
+        print(f"\n{program}: interrupted", file=sys.stderr)
         return 130
     return 130 if metrics["interrupted"] else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(Config, FILES, make_player))

@@ -83,7 +83,7 @@ def test_a_resumed_run_needs_the_same_settings(tmp_path):
 )
 def test_a_bad_flag_is_one_line(arguments, message, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["run.py", "--output", str(tmp_path), *arguments])
-    assert run.main() == 2
+    assert run.main(run.Config, FILES, run.make_player) == 2
     printed = capsys.readouterr().err
     assert message in printed
     assert printed.count("\n") == 1
