@@ -291,7 +291,9 @@ def read_flags(settings: type[Config], agents: Mapping[str, ModuleType]) -> tupl
         raise BadFlag(f"argument --agent: there is no agent {named[-1]!r}; there are {', '.join(agents)}")
     fields = [("run", tyro.conf.OmitArgPrefixes[settings]), ("agent_config", tyro.conf.OmitArgPrefixes[agent.Config])]
     both = tyro.cli(
-        dataclasses.make_dataclass("Flags", fields), args=arguments, description=(sys.modules["__main__"].__doc__ or "").partition("\n")[0]
+        dataclasses.make_dataclass("Flags", fields),
+        args=arguments,
+        description=(sys.modules["__main__"].__doc__ or "").partition("\n")[0],
     )
     return both.run, both.agent_config
 

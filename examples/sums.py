@@ -1,37 +1,41 @@
-"""A small transformer that learns to add two-digit numbers from nothing but a reward: GRPO, or DPO on pairs.
+"""A small transformer that learns to add two-digit numbers by reward alone, with GRPO; or from pairs, with DPO.
 
-It is first shown a few sums, so few that it answers hardly one in ten right: it knows what an answer looks like. Then
-nobody shows it another. With GRPO it answers each question several times, and an answer is worth 1 where all of it is
-right and 0 where not. With DPO it sees pairs: the right answer, and one of its own that is wrong. A tenth of all
-questions are never asked in either phase; the share of these that it answers right is what counts.
+At first it is shown a few sums, so few that it answers hardly one question in ten as it should. Then nobody tells it an
+answer. With GRPO it answers each question several times over, and an answer is worth 1 where all of its digits are
+right, and else nothing. With DPO it is given pairs of answers, the right one and a wrong one of its own. What counts is
+the share of right answers to the questions that it is never asked, a tenth of all. Answers are written from the units
+up, as one adds by hand: "37+58=590".
 
 Shao et al., "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models", 2024
-(https://arxiv.org/abs/2402.03300); Rafailov et al., "Direct Preference Optimization", 2023
-(https://arxiv.org/abs/2305.18290). Asking, answering with a cache, judging and learning are one compiled program.
+(https://arxiv.org/abs/2402.03300); Rafailov et al., "Direct Preference Optimization: Your Language Model is Secretly a
+Reward Model", 2023 (https://arxiv.org/abs/2305.18290). To ask, to answer (with a cache of keys and values), to judge
+and to learn is one compiled program. The same command again goes on from the last checkpoint in --output.
 
     python examples/sums.py
-    python examples/sums.py --method dpo
+    python examples/sums.py --method dpo --output runs/sums_dpo
 """
 
 import dataclasses
-import functools
-import json
 import pathlib
+from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import long_run
 import numpy as np
 import optax
-from program import Between, Count, Seed, Settings, noticing_interrupts, output_folder, save_parameters, save_table
-from program import start, whole_file
+import program
+from program import Between, Count, Seed, Settings
 from tqdm import tqdm
 
 import hkx
 import rlx
 
 TOKENS = "0123456789+="
-QUESTION, ANSWER = len("37+58="), len("095")
+QUESTION, ANSWER = len("37+58="), len("590")
+PART = 20  # updates between two tests
+COLUMNS = "updates", "right_as_it_learns", "right_in_test"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,19 +44,19 @@ class Config(Settings):
 
     method: Literal["grpo", "dpo"] = "grpo"  # what to learn from: rewards, or pairs of answers
     seed: Seed = 0  # seed of parameters, questions and answers
-    pretraining: Annotated[int, Between(0)] = 300  # updates on right answers, before
-    updates: Annotated[int, Between(0)] = 1_000  # updates by reward or by pairs
-    questions: Count = 64  # questions at once
-    group: Count = 16  # answers to each of them; with DPO, as many pairs
-    passes: Count = 2  # gradient steps on the same answers
-    kl_weight: Annotated[float, Between(0)] = 0.01  # what it costs to differ from the pretrained network; GRPO
-    beta: Annotated[float, Between(1e-6)] = 0.1  # the same, of DPO
+    pretraining: Annotated[int, Between(0)] = 80  # updates that imitate right answers, before
+    updates: Annotated[int, Between(0)] = 900  # updates by reward, or by pairs
+    questions: Count = 64  # different questions in an update by reward
+    group: Count = 16  # answers to each; any other update has as many questions as these answers together
+    passes: Count = 2  # steps of Adam on the same answers
+    kl_weight: Annotated[float, Between(0)] = 0.001  # what it costs to differ from the pretrained network, with GRPO
+    beta: Annotated[float, Between(1e-6)] = 0.1  # and with DPO
     layers: Count = 2  # layers of the transformer
     width: Count = 64  # numbers that stand for a token
     heads: Count = 4  # heads of attention
     learning_rate: Annotated[float, Between(0, 1)] = 1e-3  # step size of Adam
-    output: str = "runs/sums"  # folder for metrics, curve, parameters and the checkpoint
-    resume: bool = False  # go on from the checkpoint in --output, where there is one
+    keep_checkpoints: Count = 2  # how many of the latest checkpoints to keep
+    output: str = "runs/sums"  # folder for metrics, curve, parameters and checkpoints
     progress: bool = True  # show a progress bar
 
 
@@ -69,10 +73,8 @@ class Transformer(hkx.Module):
     def __init__(self, config: Config):
         super().__init__(name="transformer")
         self.config, size = config, config.width // config.heads
-        self.attention = [
-            hkx.GroupedQueryAttention(config.heads, config.heads, size, rotary=hkx.RotaryEmbedding(), name=f"attention_{i}")
-            for i in range(config.layers)
-        ]
+        attention = partial(hkx.GroupedQueryAttention, config.heads, config.heads, size, rotary=hkx.RotaryEmbedding())
+        self.attention = [attention(name=f"attention_{i}") for i in range(config.layers)]
 
     def __call__(self, tokens: jax.Array, caches: list[hkx.KeyValueCache]) -> tuple[jax.Array, list[hkx.KeyValueCache]]:
         """Logits `[B, T, 12]` of what follows the tokens `int[B, T]`, which are added to the caches."""
@@ -89,25 +91,18 @@ class Transformer(hkx.Module):
         return [attention.initial_cache(batch, QUESTION + ANSWER) for attention in self.attention]
 
 
-class Functions(NamedTuple):
-    """The pure functions of the network."""
-
-    answer: Any  # (params, key, questions [B, 6], greedy) -> answers [B, 3]
-    log_probs: Any  # (params, None, questions [B, 6], answers [B, 3]) -> [B, 3]
-
-
 def make_network(config: Config) -> hkx.MultiTransformed:
-    def network() -> tuple[Any, Functions]:
+    """Its pure functions: answers to questions [B, 6], and the log-probabilities [B, 3] of answers."""
+
+    def network() -> tuple[Any, tuple[Any, Any]]:
         transformer = Transformer(config)
 
         def log_probs(questions: jax.Array, answers: jax.Array) -> jax.Array:
-            """The log-probabilities of the tokens of answers."""
             tokens = jnp.concatenate([questions, answers[:, :-1]], axis=1)
             logits, _ = transformer(tokens, transformer.empty_caches(len(tokens)))
             return -optax.softmax_cross_entropy_with_integer_labels(logits[:, QUESTION - 1 :], answers)
 
         def answer(questions: jax.Array, greedy: bool = False) -> jax.Array:
-            """Answers, token by token."""
             logits, caches = transformer(questions, transformer.empty_caches(len(questions)))
 
             def step(carry: Any, _: None) -> Any:
@@ -118,109 +113,158 @@ def make_network(config: Config) -> hkx.MultiTransformed:
 
             return hkx.scan(step, (logits[:, -1], caches), length=ANSWER)[1].T
 
-        return log_probs, Functions(answer, log_probs)
+        return log_probs, (answer, log_probs)
 
     return hkx.multi_transform(network)
 
 
 class State(NamedTuple):
-    """What an update changes."""
+    """All that a run changes, and a checkpoint holds."""
 
     params: hkx.Params
     reference: hkx.Params  # the network as it was pretrained
     opt_state: optax.OptState
     key: jax.Array
+    history: jax.Array  # [parts, 3], the `COLUMNS` after each part, else nan
 
 
-class Program:
-    """What is compiled: the beginning, some updates and the test after them."""
+class Learner:
+    """What is compiled: the beginning of a run, and a part of it."""
 
     def __init__(self, config: Config):
-        self.config, self.network = config, make_network(config)
-        self.optimizer = optax.flatten(optax.adam(config.learning_rate, b2=0.95))  # one vector: sooner than many small arrays
+        self.config, network = config, make_network(config)
+        self.init, (self.answer, self.log_probs) = network
+        self.optimizer = optax.flatten(optax.adam(config.learning_rate, b2=0.95))  # one vector: sooner than many arrays
         questions, answers = all_sums()
         order = np.random.default_rng(config.seed).permutation(len(questions))
         self.test, self.training = ((questions[part], answers[part]) for part in np.split(order, [len(order) // 10]))
 
     def begin(self) -> State:
         key, params_key = jax.random.split(jax.random.key(self.config.seed))
-        params = self.network.init(params_key, *(part[:1] for part in self.test))
-        return State(params, params, self.optimizer.init(params), key)
-
-    def taught(self, state: State) -> State:
-        """Where the second phase begins: what has been learned is the reference from now on."""
-        return state._replace(reference=state.params, opt_state=state.opt_state)
+        params = self.init(params_key, *(part[:1] for part in self.test))
+        parts = -(-self.config.pretraining // PART) - (-self.config.updates // PART)
+        return State(params, params, self.optimizer.init(params), key, jnp.full([parts, 3], jnp.nan))
 
     def ask(self, key: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-        """Questions [count, 6] from the training part, and their answers [count, 3]."""
+        """Questions [count, 6] that may be asked, and their answers [count, 3]."""
         chosen = jax.random.randint(key, [count], 0, len(self.training[0]))
-        return tuple(jnp.asarray(part)[chosen] for part in self.training)
+        return tuple(jnp.asarray(x)[chosen] for x in self.training)
 
-    def descend(self, state: State, loss: Any, n: Any = None) -> State:
-        """A few steps against the gradient of a loss of the parameters."""
+    def pretrain(self, state: State, key: jax.Array) -> tuple[Any, jax.Array]:
+        """Imitates right answers. Returns a loss of the parameters, and no share of right answers."""
+        questions, right = self.ask(key, self.config.questions * self.config.group)
+        return lambda params: -jnp.mean(self.log_probs(params, None, questions, right)), jnp.nan
 
-        def step(learned: Any, _: None) -> Any:
-            params, opt_state = learned
-            changes, opt_state = self.optimizer.update(jax.grad(loss)(params), opt_state)
-            return (optax.apply_updates(params, changes), opt_state), None
-
-        (params, opt_state), _ = jax.lax.scan(step, (state.params, state.opt_state), length=n or self.config.passes)
-        return state._replace(params=params, opt_state=opt_state)
-
-    def pretrain(self, state: State, key: jax.Array) -> tuple[State, jax.Array]:
-        """Imitates right answers."""
-        question, answer = self.ask(key, self.config.questions * self.config.group)
-
-        def loss(params: hkx.Params) -> jax.Array:
-            return -jnp.mean(self.network.apply.log_probs(params, None, question, answer))
-
-        return self.descend(state, loss, 1), loss(state.params)
-
-    def grpo(self, state: State, key: jax.Array) -> tuple[State, jax.Array]:
-        """Answers each question several times, and makes those answers more likely that are worth more."""
-        config, log_probs = self.config, self.network.apply.log_probs
-        ask_key, answer_key = jax.random.split(key)
+    def grpo(self, state: State, key: jax.Array) -> tuple[Any, jax.Array]:
+        """Answers each question several times; a loss that makes the better answers to it more likely."""
+        config, (ask_key, answer_key) = self.config, jax.random.split(key)
         questions, right = (jnp.repeat(x, config.group, axis=0) for x in self.ask(ask_key, config.questions))
-        answers = self.network.apply.answer(state.params, answer_key, questions)
+        answers = self.answer(state.params, answer_key, questions)
         rewards = jnp.all(answers == right, axis=-1).astype(jnp.float32)
         groups = rewards.reshape(config.questions, config.group)
         advantages = jax.vmap(rlx.group_relative_advantages)(groups).ravel()
-        old, reference = (log_probs(params, None, questions, answers) for params in (state.params, state.reference))
+        old, reference = (self.log_probs(p, None, questions, answers) for p in (state.params, state.reference))
 
         @jax.vmap
-        def losses(new: jax.Array, old: jax.Array, advantage: jax.Array, reference: jax.Array) -> jax.Array:
-            return rlx.grpo_loss(new, old, advantage, ref_log_probs_t=reference, kl_weight=config.kl_weight)
+        def losses(new_t: jax.Array, old_t: jax.Array, advantage: jax.Array, reference_t: jax.Array) -> jax.Array:
+            return rlx.grpo_loss(new_t, old_t, advantage, ref_log_probs_t=reference_t, kl_weight=config.kl_weight)
 
         def loss(params: hkx.Params) -> jax.Array:
-            return jnp.mean(losses(log_probs(params, None, questions, answers), old, advantages, reference))
+            return jnp.mean(losses(self.log_probs(params, None, questions, answers), old, advantages, reference))
 
-        return self.descend(state, loss), jnp.mean(rewards)
+        return loss, jnp.mean(rewards)
 
-    def dpo(self, state: State, key: jax.Array) -> tuple[State, jax.Array]:
-        """Prefers the right answer to one of its own; where that was right too, there is no pair."""
-        config, log_probs = self.config, self.network.apply.log_probs
-        ask_key, answer_key = jax.random.split(key)
+    def dpo(self, state: State, key: jax.Array) -> tuple[Any, jax.Array]:
+        """A loss that prefers the right answer to one of its own; where its own is right, there is no pair."""
+        config, (ask_key, answer_key) = self.config, jax.random.split(key)
         questions, right = self.ask(ask_key, config.questions * config.group)
-        answers = self.network.apply.answer(state.params, answer_key, questions)
+        answers = self.answer(state.params, answer_key, questions)
         wrong = jnp.any(answers != right, axis=-1)
-        reference = [log_probs(state.reference, None, questions, x) for x in (right, answers)]
+
+        def pairs(params: hkx.Params) -> list[jax.Array]:
+            return [self.log_probs(params, None, questions, chosen) for chosen in (right, answers)]
+
+        reference = pairs(state.reference)
 
         def loss(params: hkx.Params) -> jax.Array:
-            now = [log_probs(params, None, questions, x) for x in (right, answers)]
-            losses = jax.vmap(lambda *pair: rlx.dpo_loss(*pair, beta=config.beta))(*now, *reference)
-            return jnp.sum(losses * wrong) / jnp.maximum(jnp.sum(wrong), 1)
+            losses = jax.vmap(partial(rlx.dpo_loss, beta=config.beta))(*pairs(params), *reference)
+            return jnp.mean(jnp.where(wrong, losses, 0))
 
-        return self.descend(state, loss), 1 - jnp.mean(wrong)
+        return loss, 1 - jnp.mean(wrong)
 
     def exact(self, params: hkx.Params) -> jax.Array:
-        """The share of the questions never asked that the likeliest answer is right for."""
+        """The share of right answers to the questions that are never asked; each answer is the likeliest, by digits."""
         questions, right = self.test
-        return jnp.mean(jnp.all(self.network.apply.answer(params, None, questions, greedy=True) == right, axis=-1))
+        return jnp.mean(jnp.all(self.answer(params, None, questions, greedy=True) == right, axis=-1))
 
-    @functools.partial(jax.jit, static_argnums=(0, 2, 3))
-    def advance(self, state: State, phase: str, updates: int) -> tuple[State, jax.Array, jax.Array]:
-        """Learns so many times. Returns the new state, the mean of a number of each update, and the test."""
-        update = getattr(self, phase)
-        next_key, key = jax.random.split(state.key)
-        state, numbers = jax.lax.scan(update, state, jax.random.split(key, updates))
-        return state._replace(key=next_key), jnp.mean(numbers), self.exact(state.params)
+    @partial(jax.jit, static_argnums=(0, 2, 3))
+    def advance(self, state: State, method: str, updates: int) -> tuple[State, jax.Array]:
+        """So many updates by a method, and a test; the share of right answers as it learned, and in the test."""
+
+        def update(state: State, key: jax.Array) -> tuple[State, jax.Array]:
+            loss, right = getattr(self, method)(state, key)
+
+            def step(learned: Any, _: None) -> tuple[Any, None]:
+                params, opt_state = learned
+                changes, opt_state = self.optimizer.update(jax.grad(loss)(params), opt_state)
+                return (optax.apply_updates(params, changes), opt_state), None
+
+            (params, opt_state), _ = jax.lax.scan(step, (state.params, state.opt_state), length=self.config.passes)
+            return state._replace(params=params, opt_state=opt_state), jnp.asarray(right)
+
+        key, *keys = jax.random.split(state.key, 1 + updates)
+        state, right = jax.lax.scan(update, state._replace(key=key), jnp.stack(keys))
+        return state, jnp.stack([jnp.mean(right), self.exact(state.params)])
+
+
+def save_curve(path: pathlib.Path, config: Config, history: np.ndarray) -> None:
+    from matplotlib.figure import Figure  # imported here because nothing before the end of training needs it
+
+    figure = Figure(figsize=(7.5, 4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(history[:, 0], history[:, 1], color="tab:blue", label="of its answers as it learns")
+    axes.plot(history[:, 0], history[:, 2], "o-", color="tab:orange", label="in the test", markersize=3)
+    axes.axvline(config.pretraining, color="gray", linestyle=":", label="end of the imitation")
+    axes.set(title=f"Sums, by {config.method.upper()}", xlabel="updates", ylabel="share that is right")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    with program.whole_file(path) as unfinished:
+        figure.savefig(unfinished, dpi=120)
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Trains, tests and saves. Returns the shares of right answers before and after."""
+    output, learner, total = program.output_folder(config.output), Learner(config), config.pretraining + config.updates
+    checkpoints = long_run.Checkpoints(config, output / "checkpoints")
+    with program.noticing_interrupts() as interrupted, checkpoints:
+        step, state = checkpoints.restore(jax.eval_shape(learner.begin))
+        if step == 0:
+            state = jax.jit(learner.begin)()
+        bar = tqdm(total=total, initial=step, unit=" updates", disable=not config.progress)
+        while step < total and not interrupted.is_set():
+            alone = step >= config.pretraining
+            if step == config.pretraining:
+                state = state._replace(reference=state.params)
+            updates = min(PART, (total if alone else config.pretraining) - step)
+            state, right = learner.advance(state, config.method if alone else "pretrain", updates)
+            step += updates
+            row = int(np.isfinite(state.history[:, 0]).sum())
+            state = state._replace(history=state.history.at[row].set(jnp.array([step, *right])))
+            bar.set_postfix_str(f"right {right[1]:.3f}", refresh=False)
+            bar.update(updates)
+            checkpoints.save(step, state)
+        bar.close()
+    history = np.asarray(state.history, float)
+    history = history[np.isfinite(history[:, 0])]
+    tests = dict(history[:, [0, 2]].tolist())
+    before, after = tests.get(config.pretraining), tests.get(step)
+    table = {name: np.where(np.isnan(x), None, x) for name, x in zip(COLUMNS, history.T, strict=True)}
+    program.save_table(output / "metrics.csv", table)
+    save_curve(output / "curve.png", config, history)
+    program.save_parameters(output / "parameters.npz", state.params)
+    print(f"share of right answers in the test: {before} before, {after} after {step} updates; all is in {output}")
+    return {"before": before, "after": after, "updates": step, "interrupted": interrupted.is_set()}
+
+
+if __name__ == "__main__":
+    program.start(Config, main, __doc__)

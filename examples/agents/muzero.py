@@ -1,7 +1,7 @@
 """Gumbel MuZero: plans in a model that it has learned, and learns to act as the plans say.
 
-Danihelka et al., "Policy Improvement by Planning with Gumbel", 2022 (https://openreview.net/forum?id=bERaNdoegnO), after
-Schrittwieser et al., "Mastering Atari, Go, Chess and Shogi by Planning with a Learned Model", 2019
+Danihelka et al., "Policy Improvement by Planning with Gumbel", 2022 (https://openreview.net/forum?id=bERaNdoegnO),
+after Schrittwieser et al., "Mastering Atari, Go, Chess and Shogi by Planning with a Learned Model", 2019
 (https://arxiv.org/abs/1911.08265). The search is that of mctx (`pip install mctx`). Values and rewards are two-hot over
 bins. Here the model also learns where an episode terminates, so that no plan goes on beyond; the values of what comes
 after a sequence are those of the network now, not those that were found when it was played.
@@ -179,7 +179,10 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         def step(carry: Any, now: Any) -> tuple[Any, jax.Array]:
             thought, same_episode = carry
             was, value = now
-            prediction, foreseen = network.apply.predict(params, thought), network.apply.foresee(params, thought, was.action)
+            prediction, foreseen = (
+                network.apply.predict(params, thought),
+                network.apply.foresee(params, thought, was.action),
+            )
             loss = rlx.categorical_cross_entropy(was.extras, prediction.policy)
             loss += rlx.categorical_cross_entropy(bins.apply(value), prediction.value)
             loss += rlx.categorical_cross_entropy(bins.apply(was.reward), foreseen.reward)
@@ -207,7 +210,10 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         learned = state.params, state.opt_state
         ready, nothing = replay.can_sample(held, config.warmup), jnp.zeros(config.updates)
         learned, losses = jax.lax.cond(
-            ready, lambda learned: jax.lax.scan(update, learned, jnp.stack(keys)), lambda learned: (learned, nothing), learned
+            ready,
+            lambda learned: jax.lax.scan(update, learned, jnp.stack(keys)),
+            lambda learned: (learned, nothing),
+            learned,
         )
         return State(*learned, held, key), {"loss": jnp.mean(losses)}
 
