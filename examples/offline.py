@@ -71,12 +71,13 @@ def read_data(path: pathlib.Path, config: Config) -> tuple[Step, np.ndarray]:
     try:
         with open(path, "rb") as opened, np.load(opened) as file:
             data = dict(file)
-        if data["env"] != config.env:
-            raise BadFlag(f"argument --data: {path} is of the environment {data['env']}, not of {config.env}")
         done = data["s_tm1"], data["a_tm1"], data["r_t"], data["discount_t"]
-        return Step(*done, data["discount_t"] == 0, data["s_t"], ()), data["returns"]
-    except (OSError, EOFError, KeyError, TypeError) as error:
-        raise BadFlag(f"argument --data: {path} holds no data set of this program: {error}") from None
+        steps, returns, env = Step(*done, data["discount_t"] == 0, data["s_t"], ()), data["returns"], str(data["env"])
+    except (OSError, EOFError, KeyError, TypeError, ValueError):
+        raise BadFlag(f"argument --data: {path} holds no data set of this program") from None
+    if env != config.env:
+        raise BadFlag(f"argument --data: {path} is of the environment {env}, not of {config.env}")
+    return steps, returns
 
 
 class FromData:

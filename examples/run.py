@@ -228,6 +228,8 @@ def train(config: Config, agent_config: Any, make_player: Callable[..., Any] = m
     output = output_folder(config.output or f"runs/{run_name}")
     try:
         player, experiment = make_player(config, agent_config, output)
+    except BadFlag:
+        raise
     except (UnknownEnvironment, ValueError) as error:
         raise BadFlag(f"argument --env: {config.env}: {error}") from None
     episodes = None if config.steps else experiment

@@ -1,8 +1,8 @@
 """Implicit Q-learning, from a fixed data set: values of the best that the data shows, and a policy that imitates it.
 
-Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning", 2021 (https://arxiv.org/abs/2110.06169), for actions
-to choose from. It asks for the value of no action that the data does not hold. With `--temperature inf`, its
-policy imitates all of the data alike: behavioural cloning.
+Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning", 2021 (https://arxiv.org/abs/2110.06169),
+for actions to choose from. It asks for the value of no action that the data does not hold. With `--temperature inf`,
+its policy imitates all of the data alike: behavioural cloning.
 """
 
 import dataclasses

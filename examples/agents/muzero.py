@@ -93,7 +93,7 @@ class Functions(NamedTuple):
 
 def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     if mctx is None:
-        raise ValueError("the agent muzero searches with mctx, which is not installed: pip install mctx")
+        raise ValueError("this agent searches with mctx, which is not installed: pip install mctx")
     num_actions, observation = number_of_actions(action_spec), blank(observation_spec)
     bins = rlx.muzero_pair(-config.limit, config.limit, config.bins, rlx.SIGNED_HYPERBOLIC_PAIR)
     replay_of_sequences = partial(rlx.replay.sequences, length=config.length)
