@@ -44,10 +44,11 @@ class Config(Settings):
 
     method: Literal["grpo", "dpo"] = "grpo"  # what to learn from: rewards, or pairs of answers
     seed: Seed = 0  # seed of parameters, questions and answers
-    pretraining: Annotated[int, Between(0)] = 80  # updates that imitate right answers, before
+    pretraining: Annotated[int, Between(0)] = 140  # updates that imitate right answers, before
     updates: Annotated[int, Between(0)] = 900  # updates by reward, or by pairs
     questions: Count = 64  # different questions in an update by reward
-    group: Count = 16  # answers to each; any other update has as many questions as these answers together
+    group: Count = 16  # answers to each of them
+    batch_size: Count = 256  # right answers that are imitated at once; pairs in an update by DPO
     passes: Count = 2  # steps of Adam on the same answers
     kl_weight: Annotated[float, Between(0)] = 0.001  # what it costs to differ from the pretrained network, with GRPO
     beta: Annotated[float, Between(1e-6)] = 0.1  # and with DPO
@@ -72,18 +73,17 @@ class Transformer(hkx.Module):
 
     def __init__(self, config: Config):
         super().__init__(name="transformer")
-        self.config, size = config, config.width // config.heads
+        self.width, size = config.width, config.width // config.heads
         attention = partial(hkx.GroupedQueryAttention, config.heads, config.heads, size, rotary=hkx.RotaryEmbedding())
         self.attention = [attention(name=f"attention_{i}") for i in range(config.layers)]
 
     def __call__(self, tokens: jax.Array, caches: list[hkx.KeyValueCache]) -> tuple[jax.Array, list[hkx.KeyValueCache]]:
         """Logits `[B, T, 12]` of what follows the tokens `int[B, T]`, which are added to the caches."""
-        width = self.config.width
-        x, new = hkx.Embed(len(TOKENS), width)(tokens), []
+        x, new = hkx.Embed(len(TOKENS), self.width)(tokens), []
         for attention, cache in zip(self.attention, caches, strict=True):
             y, cache = attention(hkx.RMSNorm(axis=-1)(x), cache=cache)
             x += y
-            x += hkx.nets.MLP([4 * width, width], activation=jax.nn.gelu)(hkx.RMSNorm(axis=-1)(x))
+            x += hkx.nets.MLP([4 * self.width, self.width], activation=jax.nn.gelu)(hkx.RMSNorm(axis=-1)(x))
             new.append(cache)
         return hkx.Linear(len(TOKENS))(hkx.RMSNorm(axis=-1)(x)), new
 
@@ -92,26 +92,30 @@ class Transformer(hkx.Module):
 
 
 def make_network(config: Config) -> hkx.MultiTransformed:
-    """Its pure functions: answers to questions [B, 6], and the log-probabilities [B, 3] of answers."""
+    """Its pure functions: N answers to questions [B, 6], and the log-probabilities [N, 3] of answers."""
 
     def network() -> tuple[Any, tuple[Any, Any]]:
         transformer = Transformer(config)
 
-        def log_probs(questions: jax.Array, answers: jax.Array) -> jax.Array:
-            tokens = jnp.concatenate([questions, answers[:, :-1]], axis=1)
-            logits, _ = transformer(tokens, transformer.empty_caches(len(tokens)))
-            return -optax.softmax_cross_entropy_with_integer_labels(logits[:, QUESTION - 1 :], answers)
-
-        def answer(questions: jax.Array, greedy: bool = False) -> jax.Array:
+        def read(questions: jax.Array, answers: int) -> tuple[jax.Array, list[hkx.KeyValueCache]]:
+            """Logits and caches from which so many answers begin: a question is read once for all of its own."""
             logits, caches = transformer(questions, transformer.empty_caches(len(questions)))
+            times = answers // len(questions)
+            caches = [hkx.KeyValueCache(*(jnp.repeat(x, times, axis=0) for x in c[:2]), c.length) for c in caches]
+            return jnp.repeat(logits[:, -1:], times, axis=0), caches
 
+        def log_probs(questions: jax.Array, answers: jax.Array) -> jax.Array:
+            first, caches = read(questions, len(answers))
+            logits = jnp.concatenate([first, transformer(answers[:, :-1], caches)[0]], axis=1)
+            return -optax.softmax_cross_entropy_with_integer_labels(logits, answers)
+
+        def answer(questions: jax.Array, answers: int, greedy: bool = False) -> jax.Array:
             def step(carry: Any, _: None) -> Any:
                 logits, caches = carry
                 token = jnp.argmax(logits, -1) if greedy else jax.random.categorical(hkx.next_rng_key(), logits)
-                logits, caches = transformer(token[:, None], caches)
-                return (logits[:, -1], caches), token
+                return transformer(token, caches), token[:, 0]
 
-            return hkx.scan(step, (logits[:, -1], caches), length=ANSWER)[1].T
+            return hkx.scan(step, read(questions, answers), length=ANSWER)[1].T
 
         return log_probs, (answer, log_probs)
 
@@ -152,22 +156,22 @@ class Learner:
 
     def pretrain(self, state: State, key: jax.Array) -> tuple[Any, jax.Array]:
         """Imitates right answers. Returns a loss of the parameters, and no share of right answers."""
-        questions, right = self.ask(key, self.config.questions * self.config.group)
+        questions, right = self.ask(key, self.config.batch_size)
         return lambda params: -jnp.mean(self.log_probs(params, None, questions, right)), jnp.nan
 
     def grpo(self, state: State, key: jax.Array) -> tuple[Any, jax.Array]:
         """Answers each question several times; a loss that makes the better answers to it more likely."""
         config, (ask_key, answer_key) = self.config, jax.random.split(key)
-        questions, right = (jnp.repeat(x, config.group, axis=0) for x in self.ask(ask_key, config.questions))
-        answers = self.answer(state.params, answer_key, questions)
-        rewards = jnp.all(answers == right, axis=-1).astype(jnp.float32)
-        groups = rewards.reshape(config.questions, config.group)
-        advantages = jax.vmap(rlx.group_relative_advantages)(groups).ravel()
+        questions, right = self.ask(ask_key, config.questions)
+        answers = self.answer(state.params, answer_key, questions, config.questions * config.group)
+        groups = answers.reshape(config.questions, config.group, ANSWER)
+        rewards = jnp.all(groups == right[:, None], axis=-1).astype(jnp.float32)
+        advantages = jax.vmap(rlx.group_relative_advantages)(rewards).ravel()
         old, reference = (self.log_probs(p, None, questions, answers) for p in (state.params, state.reference))
 
         @jax.vmap
-        def losses(new_t: jax.Array, old_t: jax.Array, advantage: jax.Array, reference_t: jax.Array) -> jax.Array:
-            return rlx.grpo_loss(new_t, old_t, advantage, ref_log_probs_t=reference_t, kl_weight=config.kl_weight)
+        def losses(new: jax.Array, old: jax.Array, advantage: jax.Array, reference: jax.Array) -> jax.Array:
+            return rlx.grpo_loss(new, old, advantage, ref_log_probs_t=reference, kl_weight=config.kl_weight)
 
         def loss(params: hkx.Params) -> jax.Array:
             return jnp.mean(losses(self.log_probs(params, None, questions, answers), old, advantages, reference))
@@ -177,12 +181,12 @@ class Learner:
     def dpo(self, state: State, key: jax.Array) -> tuple[Any, jax.Array]:
         """A loss that prefers the right answer to one of its own; where its own is right, there is no pair."""
         config, (ask_key, answer_key) = self.config, jax.random.split(key)
-        questions, right = self.ask(ask_key, config.questions * config.group)
-        answers = self.answer(state.params, answer_key, questions)
+        questions, right = self.ask(ask_key, config.batch_size)
+        answers = self.answer(state.params, answer_key, questions, config.batch_size)
         wrong = jnp.any(answers != right, axis=-1)
 
         def pairs(params: hkx.Params) -> list[jax.Array]:
-            return [self.log_probs(params, None, questions, chosen) for chosen in (right, answers)]
+            return [self.log_probs(params, None, questions, of_each) for of_each in (right, answers)]
 
         reference = pairs(state.reference)
 
@@ -195,7 +199,7 @@ class Learner:
     def exact(self, params: hkx.Params) -> jax.Array:
         """The share of right answers to the questions that are never asked; each answer is the likeliest, by digits."""
         questions, right = self.test
-        return jnp.mean(jnp.all(self.answer(params, None, questions, greedy=True) == right, axis=-1))
+        return jnp.mean(jnp.all(self.answer(params, None, questions, len(questions), greedy=True) == right, axis=-1))
 
     @partial(jax.jit, static_argnums=(0, 2, 3))
     def advance(self, state: State, method: str, updates: int) -> tuple[State, jax.Array]:
@@ -248,14 +252,13 @@ def main(config: Config) -> dict[str, Any]:
             updates = min(PART, (total if alone else config.pretraining) - step)
             state, right = learner.advance(state, config.method if alone else "pretrain", updates)
             step += updates
-            row = int(np.isfinite(state.history[:, 0]).sum())
+            row = np.isfinite(state.history[:, 0]).sum()
             state = state._replace(history=state.history.at[row].set(jnp.array([step, *right])))
             bar.set_postfix_str(f"right {right[1]:.3f}", refresh=False)
             bar.update(updates)
             checkpoints.save(step, state)
         bar.close()
-    history = np.asarray(state.history, float)
-    history = history[np.isfinite(history[:, 0])]
+    history = np.asarray(state.history, float)[np.isfinite(state.history[:, 0])]
     tests = dict(history[:, [0, 2]].tolist())
     before, after = tests.get(config.pretraining), tests.get(step)
     table = {name: np.where(np.isnan(x), None, x) for name, x in zip(COLUMNS, history.T, strict=True)}

@@ -13,7 +13,9 @@ import jax
 import jax.numpy as jnp
 import sums
 
-TINY = sums.Config(layers=1, width=8, heads=2, questions=2, group=3, pretraining=2, updates=2, progress=False)
+TINY = sums.Config(
+    layers=1, width=8, heads=2, questions=2, group=3, batch_size=4, pretraining=2, updates=2, progress=False
+)
 
 
 def written(tokens: np.ndarray) -> str:
@@ -50,11 +52,22 @@ def test_a_part_of_a_run_gives_a_state_like_the_one_it_got(method):
 def test_a_greedy_answer_is_the_likeliest_digit_by_digit():
     learner = sums.Learner(TINY)
     params, questions = learner.begin().params, jnp.asarray(learner.test[0][:5])
-    answers = learner.answer(params, None, questions, greedy=True)
+    answers = learner.answer(params, None, questions, 5, greedy=True)
     for position in range(sums.ANSWER):
         others = [answers.at[:, position].set(token) for token in range(len(sums.TOKENS))]
         log_probs = [learner.log_probs(params, None, questions, other)[:, position] for other in others]
         np.testing.assert_array_equal(np.argmax(log_probs, axis=0), answers[:, position])
+
+
+@pytest.mark.slow
+def test_answers_to_one_question_are_read_with_it_as_if_it_were_theirs_alone():
+    learner = sums.Learner(TINY)
+    params, questions = learner.begin().params, jnp.asarray(learner.test[0][:2])
+    answers = learner.answer(params, jax.random.key(0), questions, 6)
+    together = learner.log_probs(params, None, questions, answers)
+    for i in range(6):
+        alone = learner.log_probs(params, None, questions[i // 3][None], answers[i : i + 1])
+        np.testing.assert_allclose(together[i : i + 1], alone, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow
