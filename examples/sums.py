@@ -44,7 +44,7 @@ class Config(Settings):
 
     method: Literal["grpo", "dpo"] = "grpo"  # what to learn from: rewards, or pairs of answers
     seed: Seed = 0  # seed of parameters, questions and answers
-    pretraining: Annotated[int, Between(0)] = 140  # updates that imitate right answers, before
+    pretraining: Annotated[int, Between(0)] = 120  # updates that imitate right answers, before
     updates: Annotated[int, Between(0)] = 900  # updates by reward, or by pairs
     questions: Count = 64  # different questions in an update by reward
     group: Count = 16  # answers to each of them
@@ -154,8 +154,8 @@ class Learner:
         chosen = jax.random.randint(key, [count], 0, len(self.training[0]))
         return tuple(jnp.asarray(x)[chosen] for x in self.training)
 
-    def pretrain(self, state: State, key: jax.Array) -> tuple[Any, jax.Array]:
-        """Imitates right answers. Returns a loss of the parameters, and no share of right answers."""
+    def pretrain(self, state: State, key: jax.Array) -> tuple[Any, Any]:
+        """A loss that imitates right answers; there are none of its own, of which a share could be right."""
         questions, right = self.ask(key, self.config.batch_size)
         return lambda params: -jnp.mean(self.log_probs(params, None, questions, right)), jnp.nan
 
@@ -170,8 +170,8 @@ class Learner:
         old, reference = (self.log_probs(p, None, questions, answers) for p in (state.params, state.reference))
 
         @jax.vmap
-        def losses(new: jax.Array, old: jax.Array, advantage: jax.Array, reference: jax.Array) -> jax.Array:
-            return rlx.grpo_loss(new, old, advantage, ref_log_probs_t=reference, kl_weight=config.kl_weight)
+        def losses(log_probs: jax.Array, old: jax.Array, advantage: jax.Array, reference: jax.Array) -> jax.Array:
+            return rlx.grpo_loss(log_probs, old, advantage, ref_log_probs_t=reference, kl_weight=config.kl_weight)
 
         def loss(params: hkx.Params) -> jax.Array:
             return jnp.mean(losses(self.log_probs(params, None, questions, answers), old, advantages, reference))
