@@ -55,7 +55,7 @@ class Config(Settings):
     layers: Count = 2  # layers of the transformer
     width: Count = 64  # numbers that stand for a token
     heads: Count = 4  # heads of attention
-    learning_rate: Annotated[float, Between(0, 1)] = 1e-3  # step size of Adam
+    learning_rate: Annotated[float, Between(0, 1)] = 1e-3  # step size of Adam; it falls to a tenth
     keep_checkpoints: Count = 2  # how many of the latest checkpoints to keep
     output: str = "runs/sums"  # folder for metrics, curve, parameters and checkpoints
     progress: bool = True  # show a progress bar
@@ -138,7 +138,9 @@ class Learner:
     def __init__(self, config: Config):
         self.config, network = config, make_network(config)
         self.init, (self.answer, self.log_probs) = network
-        self.optimizer = optax.flatten(optax.adam(config.learning_rate, b2=0.95))  # one vector: sooner than many arrays
+        steps = (config.pretraining + config.updates) * config.passes
+        rate = optax.linear_schedule(config.learning_rate, 0.1 * config.learning_rate, steps)
+        self.optimizer = optax.chain(optax.clip_by_global_norm(0.5), optax.flatten(optax.adam(rate, b2=0.95)))
         questions, answers = all_sums()
         order = np.random.default_rng(config.seed).permutation(len(questions))
         self.test, self.training = ((questions[part], answers[part]) for part in np.split(order, [len(order) // 10]))
@@ -258,7 +260,7 @@ def main(config: Config) -> dict[str, Any]:
             bar.update(updates)
             checkpoints.save(step, state)
         bar.close()
-    history = np.asarray(state.history, float)[np.isfinite(state.history[:, 0])]
+    history = np.round(np.asarray(state.history, float), 6)[np.isfinite(state.history[:, 0])]
     tests = dict(history[:, [0, 2]].tolist())
     before, after = tests.get(config.pretraining), tests.get(step)
     table = {name: np.where(np.isnan(x), None, x) for name, x in zip(COLUMNS, history.T, strict=True)}
