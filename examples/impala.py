@@ -199,4 +199,4 @@ def make_player(config: Config, agent_config: Any, output: pathlib.Path) -> tupl
 
 
 if __name__ == "__main__":
-    sys.exit(run.main(Config, make_player))
+    sys.exit(run.main(Config, make_player=make_player))

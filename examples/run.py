@@ -22,7 +22,8 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Annotated, Any, ClassVar
 
 import jax
@@ -227,6 +228,8 @@ def train(config: Config, agent_config: Any, make_player: Callable[..., Any] = m
     output = output_folder(config.output or f"runs/{run_name}")
     try:
         player, experiment = make_player(config, agent_config, output)
+    except BadFlag:
+        raise
     except (UnknownEnvironment, ValueError) as error:
         raise BadFlag(f"argument --env: {config.env}: {error}") from None
     with contextlib.closing(player):
@@ -291,24 +294,28 @@ def train_player(
     return metrics
 
 
-def read_flags(settings: type[Config] = Config) -> tuple[Any, Any]:
+def read_flags(settings: type[Config], agents: Mapping[str, ModuleType]) -> tuple[Any, Any]:
     """The settings of the run and of the agent that `--agent` names."""
     arguments = sys.argv[1:]
     named = re.findall(r"--agent[= ](\S+)", " ".join(arguments))
-    agent = FILES.get(named[-1] if named else settings.agent)
+    agent = agents.get(named[-1] if named else settings.agent)
     if agent is None:
-        raise BadFlag(f"argument --agent: there is no agent {named[-1]!r}; there are {', '.join(FILES)}")
+        raise BadFlag(f"argument --agent: there is no agent {named[-1]!r}; there are {', '.join(agents)}")
     fields = [("run", tyro.conf.OmitArgPrefixes[settings]), ("agent_config", tyro.conf.OmitArgPrefixes[agent.Config])]
     description = (sys.modules[settings.__module__].__doc__ or "").partition("\n")[0]
     both = tyro.cli(dataclasses.make_dataclass("Flags", fields), args=arguments, description=description)
     return both.run, both.agent_config
 
 
-def main(settings: type[Config] = Config, make_player: Callable[..., Any] = make_player) -> int:
+def main(
+    settings: type[Config] = Config,
+    agents: Mapping[str, ModuleType] = FILES,
+    make_player: Callable[..., Any] = make_player,
+) -> int:
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # each step waits for its action: skip the hand-over
     program = pathlib.Path(sys.argv[0]).name
     try:
-        metrics = train(*read_flags(settings), make_player)
+        metrics = train(*read_flags(settings, agents), make_player)
     except BadFlag as error:
         print(f"{program}: {error} (--help lists every flag)", file=sys.stderr)
         return 2

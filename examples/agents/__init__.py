@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from . import actor_critic, boot_dqn, c51, dqn, impala, mpo, ppo, q_lambda, quantile, r2d2, sac, stream_q, td3
+from . import actor_critic, boot_dqn, c51, dqn, impala, mpo, muzero, ppo, q_lambda, quantile, r2d2, sac, stream_q, td3
 
 FILES: dict[str, ModuleType] = {
     "actor_critic": actor_critic,
@@ -11,6 +11,7 @@ FILES: dict[str, ModuleType] = {
     "dqn": dqn,
     "impala": impala,
     "mpo": mpo,
+    "muzero": muzero,
     "ppo": ppo,
     "q_lambda": q_lambda,
     "quantile": quantile,

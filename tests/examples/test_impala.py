@@ -81,7 +81,7 @@ def test_actors_that_die_are_begun_anew_once(environments, tmp_path, monkeypatch
     environments(8, 4)  # both have whole unrolls of four steps before they break
     flags = "--devices 1 --environments 2 --steps 1000 --threads 1 --hidden 8 --unroll 4 --no-progress --output"
     monkeypatch.setattr(sys, "argv", ["impala.py", *flags.split(), str(tmp_path)])
-    assert run.main(impala.Config, impala.make_player) == 1
+    assert run.main(impala.Config, make_player=impala.make_player) == 1
     said = capsys.readouterr().err
     assert "actor 0 has died: OSError('the emulator is gone')" in said
     assert "OSError: the emulator is gone\nimpala.py: a checkpoint is written" in said

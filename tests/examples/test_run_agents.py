@@ -18,7 +18,7 @@ import dm_env
 import jax
 import jax.numpy as jnp
 import run
-from agents import FILES, actor_critic, agent, dqn, players
+from agents import FILES, actor_critic, agent, dqn, muzero, players
 from dm_env import specs
 from environments import make, on_host
 from program import BadFlag
@@ -139,9 +139,22 @@ def value_of(state: dqn.State) -> float:
     return float(np.max(hidden @ params["values"]["w"] + params["values"]["b"]))
 
 
+def need_what_it_needs(name: str) -> None:
+    if name == "muzero":
+        pytest.importorskip("mctx", reason="muzero searches with mctx: pip install '.[examples]'")
+
+
+def test_muzero_says_what_it_needs(monkeypatch):
+    monkeypatch.setattr(muzero, "mctx", None)
+    environment = make("catch")
+    with pytest.raises(ValueError, match="mctx, which is not installed: pip install mctx"):
+        muzero.make(muzero.Config(), environment.observation_spec(), environment.action_spec())
+
+
 @pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in FILES), ("sac", {"quantiles": 5})])
 def test_an_agent_learns_from_what_it_did(name, settings):
     """Its functions fit together: the state that `learn` returns is like the one it was given, and so is the memory."""
+    need_what_it_needs(name)
     environment = make("pendulum" if name in OF_NUMBERS else "catch")
     made = FILES[name].make(FILES[name].Config(**settings), environment.observation_spec(), environment.action_spec())
     state = jax.eval_shape(lambda key: made.init(key, 4), jax.random.key(0))
@@ -185,6 +198,7 @@ def test_actions_between_bounds_come_back():
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", sorted(FILES.keys() - OF_NUMBERS))
 def test_agents_learn_catch(name, seed, tmp_path):
+    need_what_it_needs(name)
     settings = {"agent": name, "env": "device:catch", "environments": 64, "steps": 300_000, "seed": seed}
     if name == "stream_q":  # made for one stream
         settings |= {"environments": 1, "steps": 100_000}

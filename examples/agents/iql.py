@@ -1,0 +1,98 @@
+"""Implicit Q-learning, from a fixed data set: values of the best that the data shows, and a policy that imitates it.
+
+Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning", 2021 (https://arxiv.org/abs/2110.06169),
+for actions to choose from. It asks for the value of no action that the data does not hold. With `--temperature inf`,
+its policy imitates all of the data alike: behavioural cloning.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import hkx
+import rlx
+from agents.agent import Agent, Choice, Step, blank, flat, number_of_actions, transitions
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The settings of the agent."""
+
+    expectile: float = 0.8
+    """how near a state's value is to that of its best action; 0.5 is the mean of all"""
+    temperature: float = 1.0
+    """advantages are divided by it: the lower, the more the policy keeps to the best actions"""
+    tau: float = 0.005
+    """how far the target networks go towards the critics in an update"""
+    hidden: tuple[int, ...] = (64, 64)
+    """units of the hidden layers"""
+    learning_rate: float = 1e-3
+    """step size of Adam"""
+    discount: float = 0.99
+    """what a reward is worth one step before it comes"""
+
+
+class State(NamedTuple):
+    """What learning changes."""
+
+    params: dict[str, Any]  # of policy, value, critics (with a leading axis of two)
+    target_params: hkx.Params  # of the critics
+    opt_state: optax.OptState
+
+
+def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
+    num_actions, observation = number_of_actions(action_spec), blank(observation_spec)
+
+    def network(outputs: int) -> tuple[Any, Any]:
+        """`init`, and `apply` for observations [B, ...]."""
+        made = hkx.without_apply_rng(hkx.transform(lambda seen: hkx.nets.MLP([*config.hidden, outputs])(flat(seen))))
+        return made.init, jax.vmap(made.apply, in_axes=(None, 0))
+
+    (init_values, values), (init_value, value) = network(num_actions), network(1)  # the policy is like a critic
+    critics = jax.vmap(values, in_axes=(0, None))  # [2, B, actions]
+    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector: sooner than many small arrays
+
+    def init(key: jax.Array, environments: int) -> State:
+        policy_key, value_key, *keys = jax.random.split(key, 4)
+        twins = jax.vmap(init_values, in_axes=(0, None))(jnp.stack(keys), observation)
+        params = {
+            "policy": init_values(policy_key, observation),
+            "value": init_value(value_key, observation),
+            "critics": twins,
+        }
+        return State(params, twins, optimizer.init(params))
+
+    def act(state: State, memory: Any, observations: Any, key: jax.Array, greedy: bool = False) -> Choice:
+        logits = values(state.params["policy"], observations)
+        return Choice(jnp.argmax(logits, axis=-1) if greedy else jax.random.categorical(key, logits), memory)
+
+    def loss(params: Any, target_params: hkx.Params, batch: rlx.replay.Transition) -> tuple[jax.Array, Any]:
+        chosen = batch.a_tm1[:, None]
+        v_tm1, v_t = value(params["value"], batch.s_tm1)[:, 0], value(params["value"], batch.s_t)[:, 0]
+        target_q_tm1 = jnp.min(critics(target_params, batch.s_tm1), axis=0)
+        target_q_tm1 = jnp.take_along_axis(target_q_tm1, chosen, axis=-1)[:, 0]
+        value_loss = jax.vmap(rlx.expectile_value_loss, in_axes=(0, 0, None))(v_tm1, target_q_tm1, config.expectile)
+
+        def td_errors(q_tm1: jax.Array) -> jax.Array:
+            return jax.vmap(rlx.qv_learning)(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, v_t)
+
+        critic_loss = rlx.l2_loss(jax.vmap(td_errors)(critics(params["critics"], batch.s_tm1)))
+        log_policy = jax.nn.log_softmax(values(params["policy"], batch.s_tm1))
+        log_probs = jnp.take_along_axis(log_policy, chosen, axis=-1)[:, 0]
+        policy_loss = rlx.advantage_weighted_loss(log_probs, target_q_tm1 - v_tm1, config.temperature, 100.0)
+        metrics = {"value": jnp.mean(v_tm1), "value_loss": jnp.mean(value_loss), "critic_loss": jnp.mean(critic_loss)}
+        return metrics["value_loss"] + metrics["critic_loss"] + policy_loss, metrics
+
+    def learn(state: State, steps: Step) -> tuple[State, dict[str, jax.Array]]:
+        """From a batch: B steps that need not have followed each other, [1, B, ...]."""
+        batch = jax.tree.map(lambda x: x[0], transitions(steps, config.discount))
+        gradient, metrics = jax.grad(loss, has_aux=True)(state.params, state.target_params, batch)
+        changes, opt_state = optimizer.update(gradient, state.opt_state)
+        params = optax.apply_updates(state.params, changes)
+        target_params = optax.incremental_update(params["critics"], state.target_params, config.tau)
+        return State(params, target_params, opt_state), metrics
+
+    return Agent(init, act, learn)

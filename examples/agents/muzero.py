@@ -1,0 +1,220 @@
+"""Gumbel MuZero: plans in a model that it has learned, and learns to act as the plans say.
+
+Danihelka et al., "Policy Improvement by Planning with Gumbel", 2022 (https://openreview.net/forum?id=bERaNdoegnO),
+after Schrittwieser et al., "Mastering Atari, Go, Chess and Shogi by Planning with a Learned Model", 2019
+(https://arxiv.org/abs/1911.08265). The search is that of mctx (`pip install mctx`). Values and rewards are two-hot over
+bins. Here the model also learns where an episode terminates, so that no plan goes on beyond; the values of what comes
+after a sequence are those of the network now, not those that were found when it was played.
+"""
+
+import dataclasses
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+import hkx
+import rlx
+from agents.agent import Agent, Choice, Step, blank, flat, number_of_actions
+
+try:
+    import mctx
+except ImportError:  # the other agents do without
+    mctx = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The settings of the agent."""
+
+    simulations: int = 16
+    """steps of the model in a search"""
+    model_steps: int = 4
+    """steps that the model foresees in training"""
+    length: int = 10
+    """steps in a sequence, more than `model_steps`; the values of its first steps come from the others"""
+    capacity: int = 50_000
+    """steps to remember"""
+    warmup: int = 128
+    """sequences before the first update"""
+    batch_size: int = 128
+    """sequences to learn from at once"""
+    unroll: int = 4
+    """steps of each environment between two times of learning"""
+    updates: int = 2
+    """updates each time"""
+    hidden: int = 64
+    """units of each hidden layer, and numbers in which the model thinks"""
+    bins: int = 31
+    """bins of values and of rewards"""
+    limit: float = 5.0
+    """where the outer bins are, for values squashed as rlx.SIGNED_HYPERBOLIC_PAIR does"""
+    learning_rate: float = 2e-3
+    """step size of Adam"""
+    discount: float = 0.99
+    """what a reward is worth one step before it comes"""
+    lambda_: float = 0.9
+    """how much a return trusts later steps"""
+
+
+class State(NamedTuple):
+    """What learning changes."""
+
+    params: hkx.Params
+    opt_state: optax.OptState
+    replay: Any  # of sequences of Step, whose extras are the plans: a policy [actions]
+    key: jax.Array
+
+
+class Prediction(NamedTuple):
+    """What is known of a state that the model thinks of."""
+
+    policy: jax.Array  # logits [A]
+    value: jax.Array  # logits [bins]
+
+
+class Foreseen(NamedTuple):
+    """What an action leads to."""
+
+    thought: jax.Array  # [hidden]
+    reward: jax.Array  # logits [bins]
+    goes_on: jax.Array  # logit []: whether the episode does not terminate
+
+
+class Functions(NamedTuple):
+    """The three parts of the model, for one environment."""
+
+    represent: Any  # (params, observation) -> thought
+    foresee: Any  # (params, thought, action) -> Foreseen
+    predict: Any  # (params, thought) -> Prediction
+
+
+def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
+    if mctx is None:
+        raise ValueError("this agent searches with mctx, which is not installed: pip install mctx")
+    num_actions, observation = number_of_actions(action_spec), blank(observation_spec)
+    bins = rlx.muzero_pair(-config.limit, config.limit, config.bins, rlx.SIGNED_HYPERBOLIC_PAIR)
+    replay_of_sequences = partial(rlx.replay.sequences, length=config.length)
+
+    def model() -> tuple[Any, Functions]:
+        def thought(x: jax.Array, name: str) -> jax.Array:
+            x = hkx.nets.MLP([config.hidden] * 2, name=name)(x)
+            return hkx.LayerNorm(-1, create_scale=False, create_offset=False)(x)
+
+        def represent(observation: Any) -> jax.Array:
+            return thought(flat(observation), "represent")
+
+        def foresee(before: jax.Array, action: jax.Array) -> Foreseen:
+            after = thought(jnp.concatenate([before, jax.nn.one_hot(action, num_actions)]), "foresee")
+            outcome = hkx.nets.MLP([config.hidden, config.bins + 1], name="outcome")(after)
+            return Foreseen(after, outcome[:-1], outcome[-1])
+
+        def predict(of: jax.Array) -> Prediction:
+            policy = hkx.nets.MLP([config.hidden, num_actions], name="policy")(of)
+            return Prediction(policy, hkx.nets.MLP([config.hidden, config.bins], name="value")(of))
+
+        def all_parts(observation: Any) -> tuple[Foreseen, Prediction]:
+            foreseen = foresee(represent(observation), jnp.int32(0))
+            return foreseen, predict(foreseen.thought)
+
+        return all_parts, Functions(represent, foresee, predict)
+
+    network = hkx.without_apply_rng(hkx.multi_transform(model))
+    represent, foresee, predict = (
+        jax.vmap(network.apply.represent, in_axes=(None, 0)),
+        jax.vmap(network.apply.foresee, in_axes=(None, 0, 0)),
+        jax.vmap(network.apply.predict, in_axes=(None, 0)),
+    )
+    optimizer = optax.chain(optax.clip_by_global_norm(5.0), optax.flatten(optax.adam(config.learning_rate)))
+
+    def mean(logits: jax.Array) -> jax.Array:
+        """The number that logits [..., bins] stand for."""
+        return bins.apply_inv(jax.nn.softmax(logits))
+
+    def init(key: jax.Array, environments: int) -> State:
+        params_key, key = jax.random.split(key)
+        params = network.init(params_key, observation)
+        seen = jax.tree.map(lambda x: jnp.zeros((environments, *x.shape), x.dtype), observation)
+        zeros, plan = jnp.zeros(environments), jnp.zeros((environments, num_actions))
+        nothing = Step(seen, zeros.astype(int), zeros, zeros, zeros.astype(bool), seen, plan)
+        replay = replay_of_sequences(max(config.capacity // environments, 2 * config.length))
+        return State(params, optimizer.init(params), replay.init(nothing), key)
+
+    def act(state: State, memory: Any, observations: Any, key: jax.Array, greedy: bool = False) -> Choice:
+        def imagine(params: Any, key: jax.Array, action: jax.Array, thought: jax.Array) -> tuple[Any, jax.Array]:
+            foreseen = foresee(params, thought, action)
+            prediction = predict(params, foreseen.thought)
+            discount = config.discount * jax.nn.sigmoid(foreseen.goes_on)
+            outcome = mctx.RecurrentFnOutput(
+                reward=mean(foreseen.reward),
+                discount=discount,
+                prior_logits=prediction.policy,
+                value=mean(prediction.value),
+            )
+            return outcome, foreseen.thought
+
+        thoughts = represent(state.params, observations)
+        prediction = predict(state.params, thoughts)
+        root = mctx.RootFnOutput(prior_logits=prediction.policy, value=mean(prediction.value), embedding=thoughts)
+        plan = mctx.gumbel_muzero_policy(
+            state.params,
+            key,
+            root,
+            imagine,
+            config.simulations,
+            max_num_considered_actions=num_actions,
+            gumbel_scale=0.0 if greedy else 1.0,
+        )
+        return Choice(plan.action, memory, extras=plan.action_weights)
+
+    @partial(jax.vmap, in_axes=(None, 0))
+    def loss_of_sequence(params: hkx.Params, steps: Step) -> jax.Array:
+        """The losses of what the model foresees from the first step [...] on, beside what was [length, ...]."""
+        after = mean(predict(params, represent(params, steps.next_observation)).value)
+        discount_t = config.discount * steps.discount
+        returns = rlx.lambda_returns(steps.reward, discount_t, after, config.lambda_, True, truncation_t=steps.last)
+
+        def step(carry: Any, now: Any) -> tuple[Any, jax.Array]:
+            thought, same_episode = carry
+            was, value = now
+            prediction, foreseen = (
+                network.apply.predict(params, thought),
+                network.apply.foresee(params, thought, was.action),
+            )
+            loss = rlx.categorical_cross_entropy(was.extras, prediction.policy)
+            loss += rlx.categorical_cross_entropy(bins.apply(value), prediction.value)
+            loss += rlx.categorical_cross_entropy(bins.apply(was.reward), foreseen.reward)
+            loss += optax.sigmoid_binary_cross_entropy(foreseen.goes_on, was.discount)
+            half = (foreseen.thought + jax.lax.stop_gradient(foreseen.thought)) / 2  # as MuZero: half of its gradient
+            return (half, same_episode & ~was.last), jnp.where(same_episode, loss, 0)
+
+        start = network.apply.represent(params, jax.tree.map(lambda x: x[0], steps.observation)), jnp.bool_(True)
+        targets = jax.tree.map(lambda x: x[: config.model_steps + 1], (steps, returns))
+        return jnp.mean(jax.lax.scan(step, start, targets)[1])
+
+    def learn(state: State, steps: Step) -> tuple[State, dict[str, jax.Array]]:
+        environments = steps.reward.shape[1]
+        replay = replay_of_sequences(max(config.capacity // environments, 2 * config.length))
+        held = replay.add_batch(state.replay, steps)
+
+        def update(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
+            params, opt_state = carry
+            batch = replay.sample(held, key, config.batch_size).items
+            value, gradient = jax.value_and_grad(lambda params: jnp.mean(loss_of_sequence(params, batch)))(params)
+            changes, opt_state = optimizer.update(gradient, opt_state)
+            return (optax.apply_updates(params, changes), opt_state), value
+
+        key, *keys = jax.random.split(state.key, 1 + config.updates)
+        learned = state.params, state.opt_state
+        ready, nothing = replay.can_sample(held, config.warmup), jnp.zeros(config.updates)
+        learned, losses = jax.lax.cond(
+            ready,
+            lambda learned: jax.lax.scan(update, learned, jnp.stack(keys)),
+            lambda learned: (learned, nothing),
+            learned,
+        )
+        return State(*learned, held, key), {"loss": jnp.mean(losses)}
+
+    return Agent(init, act, learn, unroll=config.unroll)

@@ -1,0 +1,144 @@
+"""Learns from a fixed data set that another agent has made, without a step of its own: IQL or CQL.
+
+    python examples/offline.py --agent iql
+    python examples/offline.py --agent iql --temperature inf         # imitates all of the data: behavioural cloning
+    python examples/offline.py --agent cql
+    python examples/offline.py --agent cql --conservative-weight 0   # plain Q-learning
+
+The data set is made where `--data` does not name one yet: transitions drawn from all that a DQN remembers of its first
+`--teacher-steps` steps. What it did is good and bad, and on the whole far from what can be done with it. The return of
+training, in metrics.csv and curve.png, is that of the episodes in the data. The rest is as in run.py, and so are
+evaluation, files and `--resume`; a step is a transition that is learned from.
+"""
+
+import dataclasses
+import functools
+import pathlib
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import run
+from agents import cql, dqn, iql
+from agents.agent import Agent, Step
+from agents.players import OnDevice, Played, greedy_returns
+from environments import Environment
+from environments import make as make_environment
+from program import BadFlag, Count, output_folder, whole_file
+
+import rlx
+
+FILES = {"iql": iql, "cql": cql}
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(run.Config):
+    """The settings of a run. Every field is a flag, and so is every field of the agent's own."""
+
+    agent: str = "iql"
+    """iql or cql"""
+    env: str = "cartpole"
+    """a file of examples/environments, or gymnax:NAME"""
+    steps: Count = 1_280_000
+    """transitions to learn from, each as often as it is drawn"""
+    batch_size: Count = 256
+    """transitions in an update"""
+    data: str = ""
+    """file with the data set; by default runs/offline/ENV.npz"""
+    teacher_steps: Count = 50_000
+    """steps of the agent that makes the data set, where there is none; as many transitions are drawn from them"""
+
+
+def make_data(path: pathlib.Path, environment: Environment, config: Config) -> None:
+    """Trains a DQN, and writes what it remembers and the returns of its episodes."""
+    teacher_config = dqn.Config(capacity=config.teacher_steps)
+    teacher = dqn.make(teacher_config, environment.observation_spec(), environment.action_spec())
+    player = OnDevice(teacher, environment, 16, config.seed)
+    played = player.advance(-(-config.teacher_steps // player.per_update))
+    replay = rlx.replay.n_step(rlx.replay.uniform(teacher_config.capacity), teacher_config.n_step)
+    draw = jax.jit(replay.sample, static_argnums=2)
+    drawn = draw(player.state.replay, jax.random.key(config.seed), config.teacher_steps).items
+    arrays = {name: np.asarray(x) for name, x in drawn._asdict().items() if x is not None}
+    arrays["discount_t"] = arrays["discount_t"] / teacher_config.discount  # 0 where the episode terminated, else 1
+    with whole_file(path) as unfinished:
+        np.savez(unfinished, returns=played.returns, env=config.env, **arrays)
+
+
+def read_data(path: pathlib.Path, config: Config) -> tuple[Step, np.ndarray]:
+    """Steps [N, ...] and the returns of the episodes that they are from."""
+    try:
+        with open(path, "rb") as opened, np.load(opened) as file:
+            data = dict(file)
+        done = data["s_tm1"], data["a_tm1"], data["r_t"], data["discount_t"]
+        steps, returns, env = Step(*done, data["discount_t"] == 0, data["s_t"], ()), data["returns"], str(data["env"])
+    except (OSError, EOFError, KeyError, TypeError, ValueError):
+        raise BadFlag(f"argument --data: {path} holds no data set of this program") from None
+    if env != config.env:
+        raise BadFlag(f"argument --data: {path} is of the environment {env}, not of {config.env}")
+    return steps, returns
+
+
+class FromData:
+    """Learns from batches of a data set, and plays only to be evaluated: a player as those of agents/players.py."""
+
+    look = 2**20
+
+    def __init__(self, agent: Agent, environment: Environment, data: Step, returns: np.ndarray, config: Config):
+        init_key, self.key = jax.random.split(jax.random.key(config.seed))
+        self.returns, self.per_update = returns, config.batch_size
+
+        def update(carry: Any, _: None) -> tuple[Any, dict[str, jax.Array]]:
+            state, key = carry
+            key, chosen_key = jax.random.split(key)
+            chosen = jax.random.randint(chosen_key, [1, config.batch_size], 0, len(data.reward))
+            state, metrics = agent.learn(state, jax.tree.map(lambda x: jnp.asarray(x)[chosen], data))
+            return (state, key), metrics
+
+        def several(carry: Any, updates: int) -> tuple[Any, dict[str, jax.Array]]:
+            carry, metrics = jax.lax.scan(update, carry, length=updates)
+            return carry, jax.tree.map(jnp.mean, metrics)
+
+        self.several = jax.jit(several, static_argnums=1)
+        self.greedy = jax.jit(functools.partial(greedy_returns, agent, environment), static_argnums=1)
+        self.state = jax.jit(agent.init, static_argnums=1)(init_key, 1)
+
+    def advance(self, updates: int) -> Played:
+        """Learns so many times."""
+        (self.state, self.key), metrics = self.several((self.state, self.key), updates)
+        numbers = {name: float(value) for name, value in metrics.items()}
+        return Played(updates * self.per_update, self.returns, numbers)
+
+    def evaluate(self, episodes: int, key: jax.Array) -> list[float]:
+        return np.asarray(self.greedy(self.state, episodes, key)).tolist()
+
+    def saved(self) -> Any:
+        return {"state": self.state, "key": jax.random.key_data(self.key)}
+
+    def like(self, steps: int) -> Any:
+        del steps  # the same at all times
+        return self.saved()
+
+    def restore(self, saved: Any) -> None:
+        self.state, self.key = saved["state"], jax.random.wrap_key_data(jnp.asarray(saved["key"]))
+
+    def close(self) -> None:
+        pass
+
+
+def make_player(config: Config, agent_config: Any, output: pathlib.Path) -> tuple[FromData, None]:
+    del output  # nothing is recorded but what run.py writes
+    environment = make_environment(config.env)
+    agent = FILES[config.agent].make(agent_config, environment.observation_spec(), environment.action_spec())
+    path = pathlib.Path(config.data or f"runs/offline/{config.env.replace(':', '-')}.npz")
+    if not path.exists():
+        output_folder(str(path.parent))
+        make_data(path, environment, config)
+        print(f"wrote {path}", file=sys.stderr)
+    data, returns = read_data(path, config)
+    return FromData(agent, environment, data, returns, config), None
+
+
+if __name__ == "__main__":
+    sys.exit(run.main(Config, FILES, make_player))

@@ -1,0 +1,111 @@
+"""Agents that learn from a fixed data set: what they make of it, and what the program says of files that hold none."""
+
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("bsuite")
+pytest.importorskip("tyro")
+
+import jax
+import offline
+import run
+from agents import agent, cql, iql
+from dm_env import specs
+from environments import make
+
+SPECS = specs.Array((1,), np.float32), specs.DiscreteArray(2)
+
+
+def data_of_one_state(rewards: list[float]) -> agent.Step:
+    """Each action once, with the reward that it brings and the end of its episode."""
+    n = len(rewards)
+    seen, ended = np.ones((n, 1), np.float32), np.ones(n, bool)
+    zeros = np.zeros(n, np.float32)
+    return agent.Step(seen, np.arange(n, dtype=np.int32), np.float32(rewards), zeros, ended, seen, ())
+
+
+def player(made: agent.Agent, data: agent.Step, **settings) -> offline.FromData:
+    config = offline.Config(batch_size=32, **settings)
+    return offline.FromData(made, make("cartpole"), data, np.array([0.5]), config)
+
+
+@pytest.mark.slow
+def test_the_value_is_the_expectile_of_what_the_data_shows():
+    """Of the rewards 0 and 1, as often each, the expectile v has τ (1 - v) = (1 - τ) v: it is τ."""
+    made = iql.make(iql.Config(hidden=(8,), expectile=0.8, learning_rate=0.01, tau=0.1), *SPECS)
+    learner = player(made, data_of_one_state([0.0, 1.0]))
+    assert learner.advance(1_000).metrics["value"] == pytest.approx(0.8, abs=0.05)  # a batch has its own share of both
+    assert int(made.act(learner.state, (), np.ones((1, 1)), jax.random.key(0), greedy=True).action[0]) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("weight", "value"), [(0.0, 1.0), (1.0, 0.75262)])
+def test_a_value_is_the_lower_the_greater_the_weight(weight, value):
+    """Rewards 0 and 1, as often each: α (softmax(Q)_a - 1/2) + (Q_a - r_a) / 2 = 0 for both actions.
+
+    So Q_0 = 1 - Q_1, and σ(2 Q_1 - 1) = 1 - Q_1 / 2 for α = 1: the root is 0.75262.
+    """
+    made = cql.make(cql.Config(hidden=(8,), conservative_weight=weight, learning_rate=0.01), *SPECS)
+    learner = player(made, data_of_one_state([0.0, 1.0]))
+    learner.advance(1_000)
+    assert learner.advance(1_000).metrics["value"] == pytest.approx(value, abs=0.02)
+    assert int(made.act(learner.state, (), np.ones((1, 1)), jax.random.key(0), greedy=True).action[0]) == 1
+
+
+@pytest.mark.parametrize("file", ["iql", "cql"])
+def test_an_agent_learns_from_a_batch(file):
+    made = offline.FILES[file].make(offline.FILES[file].Config(), *SPECS)
+    state = jax.eval_shape(lambda key: made.init(key, 1), jax.random.key(0))
+    steps = jax.tree.map(lambda x: x[None], data_of_one_state([0.0, 1.0]))
+    learned, metrics = jax.eval_shape(made.learn, state, steps)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), learned) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
+    assert all(value.shape == () for value in metrics.values())
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        (
+            dict.fromkeys(["s_tm1", "a_tm1", "r_t", "discount_t", "s_t", "returns"], 0) | {"env": "catch"},
+            "is of the environment catch, not of cartpole",
+        ),
+        ({"env": "cartpole"}, "holds no data set of this program"),
+        (None, "holds no data set of this program"),
+    ],
+)
+def test_a_file_without_the_data_is_one_line(contents, message, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "data.npz"
+    path.write_text("nothing") if contents is None else np.savez(path, **contents)
+    monkeypatch.setattr(sys, "argv", ["offline.py", "--data", str(path), "--output", str(tmp_path / "out")])
+    assert run.main(offline.Config, offline.FILES, offline.make_player) == 2
+    printed = capsys.readouterr().err
+    assert f"argument --data: {path} {message}" in printed
+    assert printed.count("\n") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", ["iql", "cql"])
+def test_a_run_that_stops_and_goes_on_learns_the_same(file, tmp_path):
+    config = {"agent": file, "data": str(tmp_path / "data.npz"), "teacher_steps": 2_000, "batch_size": 8, "parts": 2}
+    config |= {"evaluation_episodes": 2, "progress": False}
+    small = offline.FILES[file].Config(hidden=(8,))
+    for folder, steps, resume in ("whole", 160, False), ("parts", 80, False), ("parts", 160, True):
+        settings = offline.Config(output=str(tmp_path / folder), steps=steps, resume=resume, **config)
+        found = run.train(settings, small, offline.make_player)
+    assert found["steps"] == 160
+    one, other = (np.load(tmp_path / folder / "parameters.npz") for folder in ("whole", "parts"))
+    for array in one:
+        np.testing.assert_array_equal(one[array], other[array])
+
+
+@pytest.mark.slow
+def test_both_do_better_than_the_data_and_than_cloning_it(tmp_path):
+    def final(name: str, agent_config) -> float:
+        config = offline.Config(agent=name, data=str(tmp_path / "data.npz"), output=str(tmp_path), progress=False)
+        return run.train(config, agent_config, offline.make_player)["final_return"]
+
+    cloned = final("iql", iql.Config(temperature=np.inf))
+    behaviour = np.load(tmp_path / "data.npz")["returns"].mean()
+    assert min(final("iql", iql.Config()), final("cql", cql.Config())) > max(cloned, 2 * behaviour)
