@@ -17,7 +17,16 @@ PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if not 
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WITH_BLOCKS = [path for path in PAGES if "\n```python\n" in path.read_text(encoding="utf-8")]
 # What a page compares with or uses, where the tests' own extra does not bring it in.
-NEEDS = {"from_haiku.md": ["haiku"], "from_rlax.md": ["rlax"], "from_flax.md": ["flax"], "from_pytorch.md": ["torch"]}
+NEEDS = {
+    "from_haiku.md": ["haiku"],
+    "from_rlax.md": ["rlax"],
+    "from_flax.md": ["flax"],
+    "from_nnx.md": ["flax"],
+    "from_equinox.md": ["equinox"],
+    "from_keras.md": ["keras"],
+    "from_pytorch.md": ["torch"],
+    "checkpoints.md": ["haiku", "safetensors"],
+}
 
 
 def page(path):
