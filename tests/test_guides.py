@@ -26,6 +26,7 @@ NEEDS = {
     "from_keras.md": ["keras"],
     "from_pytorch.md": ["torch"],
     "checkpoints.md": ["haiku", "safetensors"],
+    "export.md": ["flatbuffers"],
 }
 
 
