@@ -52,6 +52,7 @@ def python_blocks(text):
 
 @pytest.mark.parametrize("path", [page(path) for path in WITH_BLOCKS])
 def test_every_python_block_runs_and_prints_what_it_says(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "jax")  # which Keras reads when it is looked for, before the page says so
     for library in NEEDS.get(path.name, []):
         pytest.importorskip(library, reason=f"{path.name} runs {library}: pip install '.[peers]'")
     monkeypatch.chdir(tmp_path)  # a block may write files
