@@ -176,7 +176,8 @@ def scan(
             check_carry(name, given, carry)
             return (carry, moving), (y, left)
 
-        (init, moving), others = jax.lax.scan(step, (init, loop.start), slices, length, reverse=reverse, unroll=unroll)
+        stated = None if jax.tree.leaves(slices) else length  # a size with a name, `jax.export`'s, is no `length`
+        (init, moving), others = jax.lax.scan(step, (init, loop.start), slices, stated, reverse=reverse, unroll=unroll)
         loop.finish(moving)
         ys.insert(0 if reverse else 1, others)
     y, left = ys[0] if len(ys) == 1 else jax.tree.map(lambda *parts: jnp.concatenate(parts), *ys)

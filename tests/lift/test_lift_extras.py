@@ -529,3 +529,14 @@ def test_an_array_of_numpy_that_is_filled_anew_where_it_is_only_looked(name: str
     created = hkx.transform_with_state(f).init(0, X)
     values = {n: np.unique(v).tolist() for tree in created for entries in tree.values() for n, v in entries.items()}
     assert values == {n: [float(n[1])] for n in values} and len(values) == (2 if name == "stack" else 4)
+
+
+@pytest.mark.parametrize("loop", [lambda f, x: hkx.scan(lambda h, row: (h, f(row)), 0.0, x)[1], hkx.map])
+def test_a_loop_over_a_length_that_has_a_name_is_exported(loop: Any) -> None:
+    model = hkx.without_apply_rng(hkx.transform(lambda x: loop(hkx.Linear(4), x)))
+    params = model.init(KEY, X)
+    (length,) = jax.export.symbolic_shape("length")
+    exported = jax.export.export(jax.jit(model.apply))(params, jax.ShapeDtypeStruct((length, 2), jnp.float32))
+    for rows in (X, X[:1]):
+        expected = np.asarray(rows) @ np.asarray(params["linear"]["w"]) + np.asarray(params["linear"]["b"])
+        assert_close(exported.call(params, rows), expected)
