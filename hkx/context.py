@@ -20,7 +20,8 @@ class Context:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        local.frames.remove(self._frame)
+        if self._frame in local.frames:  # a transform that has returned has left what was entered in it
+            local.frames.remove(self._frame)
         if exception[:1] == (None,):
             for check in self._frame.at_end:
                 check()
