@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from hkx.base.entries import check_mappings
 from hkx.base.keys import as_key
 from hkx.core.frame import Frame, Phase, local
 from hkx.core.rng import PRNGSequence
-from hkx.core.transform import check_mappings
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 
 

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from hkx.base.entries import check_mappings
 from hkx.base.keys import as_key
 from hkx.base.signatures import sign_of_pair
 from hkx.base.tracebacks import leaves_out_own_frames
@@ -20,7 +21,6 @@ from hkx.core.rng import PRNGSequence
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 from hkx.errors.advice import missing_attribute
 from hkx.errors.core import (
-    InvalidParamsError,
     JitInTransformError,
     NonEmptyStateError,
     NotCallableError,
@@ -169,12 +169,6 @@ def refuse_twice(name: str, kwargs: Mapping[str, Any]) -> None:
             f"`apply` got {name!r} by name. The transforms add the arguments `params`, `state` and `rng`: where the "
             "function that is transformed has arguments of these names, pass them positionally."
         )
-
-
-def check_mappings(params: Any, state: Any) -> None:
-    for what, value in (("params", params), ("state", state)):
-        if value is not None and not isinstance(value, Mapping):
-            raise InvalidParamsError(what, value)
 
 
 def _check_callable(f: Any) -> None:
