@@ -198,6 +198,19 @@ def test_an_error_in_the_function_leaves_nothing():
     assert works()
 
 
+@pytest.mark.parametrize("init", ["traced", "eager"])
+def test_an_error_in_a_branch_is_the_users_own(init):
+    class UsersError(Exception):
+        pass
+
+    def fails(x):
+        raise UsersError
+
+    with pytest.raises(UsersError):
+        hkx.transform(lambda x: hkx.cond(x.sum() > 0, fails, hkx.Linear(3), x), init=init).init(KEY, X)
+    assert works()
+
+
 @pytest.mark.parametrize("ends", ["during the function", "after the function"])
 def test_a_generator_left_half_way_leaves_nothing(ends):
     """What it has entered and not left is not in force in what comes next, whenever it ends."""
