@@ -14,7 +14,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks import harness
+from benchmarks import gpu, harness
 
 BENCHMARKS = (
     *("imports", "init", "jitted_init", "growth", "tracing", "dispatch", "compiled", "layer_stack"),
@@ -32,7 +32,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="a file for all the figures")
     parser.add_argument("--png", type=Path, help="a file for a picture of the ratios")
     parser.add_argument("--devices", choices=("cpu", "gpu"), help="where it all runs (default: where JAX would run it)")
+    parser.add_argument("--gpu", action="store_true", help="the tests and all benchmarks on a GPU, into report.md")
     options = parser.parse_args()
+    if options.gpu:
+        sys.exit(gpu.main(Path("report.md"), options.rounds))
     if options.devices:
         os.environ["JAX_PLATFORMS"] = {"cpu": "cpu", "gpu": "cuda"}[options.devices]
     for path in filter(None, (options.json, options.png)):  # said now, and not when everything has run

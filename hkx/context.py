@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from hkx.base.entries import check_mappings
 from hkx.base.keys import as_key
 from hkx.core.frame import Frame, Phase, local
 from hkx.core.rng import PRNGSequence
-from hkx.core.transform import check_mappings
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 
 
@@ -20,7 +20,8 @@ class Context:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        local.frames.remove(self._frame)
+        if self._frame in local.frames:  # a transform that has returned has left what was entered in it
+            local.frames.remove(self._frame)
         if exception[:1] == (None,):
             for check in self._frame.at_end:
                 check()

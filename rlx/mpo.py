@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.annotations import Float, Real
-from rlx.core.arguments import as_arrays, known, require
-from rlx.core.arrays import AllSum, scale_down
+from rlx.core.arguments import as_arrays, known, require, require_broadcast
+from rlx.core.arrays import AllSum, add_up, scale_down
 from rlx.core.errors import OptionError
 from rlx.core.masking import weigh, weighted_sum
 from rlx.core.operator import maybe_stop, operator
@@ -107,11 +107,11 @@ def mpo_loss(
     )
     policy_loss = -weighted_sum(maybe_stop(weights, use_stop_gradient), sample_log_probs, axis=sample_axis)
     kl_loss, alpha_loss = _kl_losses(kl_constraints, projection_operator, use_stop_gradient, policy_loss)
-    loss = (
-        weigh(policy_loss_weight, policy_loss)
-        + weigh(temperature_loss_weight, temperature_loss)
-        + weigh(kl_loss_weight, kl_loss)
-        + weigh(alpha_loss_weight, alpha_loss)
+    loss = add_up(
+        sample_log_probs=weigh(policy_loss_weight, policy_loss),
+        temperature_constraint=weigh(temperature_loss_weight, temperature_loss),
+        kl_constraints=weigh(kl_loss_weight, kl_loss),
+        alphas=weigh(alpha_loss_weight, alpha_loss),
     )
     return loss, MpoOutputs(temperature_loss, policy_loss, kl_loss, alpha_loss, weights, num_samples)
 
@@ -148,7 +148,7 @@ def mpo_compute_weights_and_temperature_loss(
     """
     ndim = sample_q_values.ndim
     require(-ndim <= sample_axis < ndim, "sample_axis", sample_axis, "an axis of `sample_q_values`")
-    temperature, epsilon = _temperature(temperature_constraint, projection_operator)
+    temperature, epsilon = _temperature(temperature_constraint, projection_operator, sample_q_values=sample_q_values)
     num_samples = sample_q_values.shape[sample_axis]
     scaled = scale_down(sample_q_values, temperature)
     log_mean = jax.nn.logsumexp(scaled, axis=sample_axis) - jnp.log(jnp.asarray(num_samples, scaled.dtype))
@@ -221,6 +221,7 @@ def kl_constraint_loss(
             "penalty.epsilon": (penalty.epsilon, Real[Array, "*B", "in [0, inf)"]),
         },
     )
+    require_broadcast(kl=kl, **{"penalty.alpha": alpha, "penalty.epsilon": epsilon})
     alpha = projection_operator(alpha)
     multiplier, epsilon = _of_rank(kl.ndim, alpha), _of_rank(kl.ndim, epsilon)
     kl_loss = maybe_stop(multiplier, use_stop_gradient) * kl
@@ -298,11 +299,11 @@ def vmpo_loss(
     kl_loss, alpha_loss = compute_parametric_kl_penalty_and_dual_loss.kernel(
         kl_constraints, projection_operator, use_stop_gradient
     )
-    loss = (
-        weigh(policy_loss_weight, policy_loss)
-        + weigh(temperature_loss_weight, temperature_loss)
-        + weigh(kl_loss_weight, kl_loss)
-        + weigh(alpha_loss_weight, alpha_loss)
+    loss = add_up(
+        sample_log_probs=weigh(policy_loss_weight, policy_loss),
+        temperature_constraint=weigh(temperature_loss_weight, temperature_loss),
+        kl_constraints=weigh(kl_loss_weight, kl_loss),
+        alphas=weigh(alpha_loss_weight, alpha_loss),
     )
     return loss, MpoOutputs(temperature_loss, policy_loss, kl_loss, alpha_loss, weights, num_samples)
 
@@ -345,7 +346,7 @@ def vmpo_compute_weights_and_temperature_loss(
       >>> float(loss), weights.tolist(), float(n)
       (1.5, [1.0, 0.0], 1.0)
     """
-    temperature, epsilon = _temperature(temperature_constraint, projection_operator)
+    temperature, epsilon = _temperature(temperature_constraint, projection_operator, advantages=advantages)
     ones = jnp.ones_like(advantages)
     restarting = ones if restarting_weights is None else restarting_weights
     importance = ones if importance_weights is None else importance_weights
@@ -404,8 +405,8 @@ def get_top_k_weights(
     return restarting_weights * (valid >= threshold).astype(restarting_weights.dtype)
 
 
-def _temperature(constraint: LagrangePenalty, projection: Projection) -> tuple[Array, Array]:
-    """η, made positive, and ε."""
+def _temperature(constraint: LagrangePenalty, projection: Projection, **scaled: Array) -> tuple[Array, Array]:
+    """η, made positive, and ε, which broadcast against what η scales."""
     _require_parts("temperature_constraint", constraint, projection)
     alpha, epsilon = as_arrays(
         "mpo_loss",
@@ -414,6 +415,7 @@ def _temperature(constraint: LagrangePenalty, projection: Projection) -> tuple[A
             "temperature_constraint.epsilon": (constraint.epsilon, Real[Array, "*E", "in [0, inf)"]),
         },
     )
+    require_broadcast(**scaled, **{"temperature_constraint.alpha": alpha, "temperature_constraint.epsilon": epsilon})
     return projection(alpha), epsilon
 
 
@@ -438,6 +440,7 @@ def _kl_losses(
     if not losses:
         return jnp.zeros_like(like), jnp.zeros_like(like)
     kl_losses, alpha_losses = zip(*losses, strict=True)
+    require_broadcast(**{f"kl_constraints[{i}]": loss for i, loss in enumerate(kl_losses)})
     return functools.reduce(operators.add, kl_losses), functools.reduce(operators.add, alpha_losses)
 
 

@@ -5,8 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hkx.errors.core import InvalidParamsError
+
 Tree = dict[str, dict[str, Any]]
 Given = Mapping[str, Mapping[str, Any]]
+
+
+def check_mappings(params: Any, state: Any) -> None:
+    """Raises where one of the two is no mapping, or holds a module's state that is none."""
+    for what, value in (("params", params), ("state", state)):
+        if value is not None and not isinstance(value, Mapping):
+            raise InvalidParamsError(what, value)
+    for bundle, entries in (state or {}).items():
+        if not isinstance(entries, Mapping):
+            raise InvalidParamsError(f"state[{bundle!r}]", entries)
 
 
 def copied(tree: Given) -> Tree:

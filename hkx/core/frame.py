@@ -147,6 +147,12 @@ local = _Local()
 the name under which a transform that starts now is lifted into the one around it, and how many keys were drawn."""
 
 
+def leave(frame: Frame) -> None:
+    """Takes away a frame, if it is there, with those above it that somebody entered and did not leave."""
+    if frame in local.frames:
+        del local.frames[local.frames.index(frame) :]
+
+
 def current_frame(name: str) -> Frame:
     """The innermost running frame; `name` is the public function that asks for it."""
     frames = local.frames

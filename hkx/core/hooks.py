@@ -6,11 +6,15 @@ A hook is a function of the next function in the chain. The one that was entered
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 from hkx.core.frame import current_frame, local
 from hkx.core.types import DType, Shape
+
+Hooks: TypeAlias = Mapping[str, tuple[Callable[..., Any], ...]]
+"""The hooks in force, by kind."""
 
 
 class DoNotStore:
@@ -106,20 +110,31 @@ class MethodContext(NamedTuple):
     orig_class: type
 
 
+class _Entered(functools.partial[Any]):
+    """A hook of one `with` block: another one is entered by another block, though it be the same function."""
+
+
 @contextlib.contextmanager
 def pushed(hook: Callable[..., Any], *kinds: str) -> Iterator[None]:
     """Adds a hook to the chains of the given kinds until the `with` block ends."""
-    local.hooks = {**local.hooks, **{kind: (*local.hooks.get(kind, ()), hook) for kind in kinds}}
+    entered = _Entered(hook)
     try:
-        yield
+        try:
+            local.hooks = {**local.hooks, **{kind: (*local.hooks.get(kind, ()), entered) for kind in kinds}}
+            yield
+        finally:
+            uninstall(entered, *kinds)
     finally:
-        # Not simply what was there before: a hook that was installed meanwhile stays.
-        local.hooks = {**local.hooks, **{kind: _without_last(local.hooks[kind], hook) for kind in kinds}}
+        uninstall(entered, *kinds)  # again, for a Ctrl-C that came while that ran
 
 
-def _without_last(hooks: tuple[Callable[..., Any], ...], hook: Callable[..., Any]) -> tuple[Callable[..., Any], ...]:
-    last = max(i for i, h in enumerate(hooks) if h is hook)
-    return hooks[:last] + hooks[last + 1 :]
+def leave_entered_since(before: Hooks) -> None:
+    """Takes away the hooks that were entered since, and not left; what was installed stays."""
+    if local.hooks is not before:
+        local.hooks = {
+            kind: tuple(h for h in hooks if not isinstance(h, _Entered) or h in before.get(kind, ()))
+            for kind, hooks in local.hooks.items()
+        }
 
 
 def install(hook: Callable[..., Any], kind: str) -> None:
@@ -128,9 +143,12 @@ def install(hook: Callable[..., Any], kind: str) -> None:
     local.hooks = {**local.hooks, kind: (hook, *others)}
 
 
-def uninstall(hook: Callable[..., Any], kind: str) -> None:
-    """Takes away a hook that `install` has put there."""
-    local.hooks = {**local.hooks, kind: tuple(h for h in local.hooks.get(kind, ()) if h is not hook)}
+def uninstall(hook: Callable[..., Any], *kinds: str) -> None:
+    """Takes away a hook, if it is there."""
+    local.hooks = {
+        **local.hooks,
+        **{kind: tuple(h for h in local.hooks.get(kind, ()) if h is not hook) for kind in kinds},
+    }
 
 
 def chained(kind: str, original: Callable[..., Any], bind: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:

@@ -54,7 +54,7 @@ class _Layers:
     def _update(self) -> None:
         self.in_force = Settings(**{name: self._layer_of(name)[name] for name in self._lowest})
 
-    def _checked(self, changes: dict[str, Any]) -> dict[str, Any]:
+    def checked(self, changes: dict[str, Any]) -> dict[str, Any]:
         """Those that change something; raises while nothing is changed yet."""
         changes = {name: value for name, value in changes.items() if value is not None}
         dataclasses.replace(self.in_force, **changes)
@@ -62,16 +62,14 @@ class _Layers:
 
     def replace(self, changes: dict[str, Any]) -> None:
         """Changes settings until the contexts end that changed them before."""
-        for name, value in self._checked(changes).items():
+        for name, value in self.checked(changes).items():
             self._layer_of(name)[name] = value
         self._update()
 
-    def open(self, changes: dict[str, Any]) -> dict[str, Any]:
+    def open(self, layer: dict[str, Any]) -> None:
         """Puts a layer on top, which `close` takes away again, and it alone: contexts may end in any order."""
-        layer = self._checked(changes)
         self._contexts.append(layer)
         self._update()
-        return layer
 
     def close(self, layer: dict[str, Any]) -> None:
         """Takes away a layer."""
@@ -107,8 +105,12 @@ def replace_settings(**changes: bool | int | str | None) -> Settings:
 def settings_scope(**changes: bool | int | str | None) -> Iterator[None]:
     """Changes settings of the thread that enters the `with` block until it ends, in whichever thread that is."""
     layers = _local.layers
-    layer = layers.open(changes)
+    layer = layers.checked(changes)
     try:
-        yield
+        try:
+            layers.open(layer)
+            yield
+        finally:
+            layers.close(layer)
     finally:
-        layers.close(layer)
+        layers.close(layer)  # again, for a Ctrl-C that came while that ran

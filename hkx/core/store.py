@@ -9,12 +9,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hkx.base import shapes
 from hkx.base.entries import copied
 from hkx.core.frame import Frame, current_frame, effectful_frame, local, paths
 from hkx.core.hooks import DO_NOT_STORE, GetterContext, SetterContext, chained, with_context
 from hkx.core.types import DType, Initializer, Shape
 from hkx.errors.advice import note_initializer
 from hkx.errors.core import (
+    InvalidParamsError,
     MissingInitializerError,
     MissingParameterError,
     MissingStateError,
@@ -23,6 +25,7 @@ from hkx.errors.core import (
     ShapeMismatchError,
     StateInInnerTraceError,
 )
+from hkx.errors.parameters import InvalidInitializerError
 from hkx.jaxprs.traces import without_trace
 
 _CONSTANTS: dict[Any, int] = {jnp.zeros: 0, jnp.ones: 1}
@@ -52,10 +55,7 @@ def _create(kind: str, frame: Frame, path: str, shape: Any, dtype: DType, init: 
     if local.hooks.get(kind):
         create = chained(kind, create, with_context(context))
     elif not callable(init):
-        raise TypeError(
-            f"The initializer of {path!r} is not callable: it is {init!r}, and should be a function of (shape, dtype), "
-            "for example `jnp.zeros`. Is there an argument too many where the layer is made?"
-        )
+        raise InvalidInitializerError(path, init)
     value = create(shape, dtype, init)
     if frame.mark.is_inner(value):
         raise inner(path)
@@ -97,19 +97,22 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
     frame = effectful_frame("hkx.get_parameter")
     bundle = frame.bundle
     path = f"{bundle}/{name}"
-    if isinstance(shape, int):
-        raise TypeError(f"The shape of {path!r} is {shape}, and should be a sequence: [{shape}].")
+    if not isinstance(shape, (tuple, list)):
+        shape = shapes.sequence(path, shape)
     if frame.asked is not None:
         frame.asked((bundle, name, tuple(shape)), None)
-    entries = frame.params.get(bundle)
-    value = None if entries is None else entries.get(name)
+    try:
+        value = frame.params.get(bundle, {}).get(name)
+    except AttributeError:
+        raise InvalidParamsError(f"params[{bundle!r}]", frame.params[bundle]) from None
     if value is None:
         if not frame.running_init:
             value = _stand_in(frame, path, shape, dtype, init)
         elif init is None:
             raise MissingInitializerError(path)
         else:
-            value = _create("create_param", frame, path, shape, dtype, init, _context(frame, path, shape, dtype, init))
+            made = shapes.checked(path, shape, dtype)
+            value = _create("create_param", frame, path, made, dtype, init, _context(frame, path, shape, dtype, init))
         if frame.running_init and value is not DO_NOT_STORE:
             frame.params.setdefault(bundle, {})[name] = value
     if local.hooks.get("get_param"):
@@ -288,9 +291,9 @@ def set_state(name: str, value: Any) -> None:
     if frame.asked is not None:
         frame.asked((bundle, name), None)
     if local.hooks.get("set_state"):
-        shapes = jax.tree.map(jnp.shape, value)
+        shape = jax.tree.map(jnp.shape, value)
         dtypes = jax.tree.map(lambda x: jnp.result_type(x) if np.isscalar(x) else x.dtype, value)
-        context = SetterContext(path, frame.scope.module, dtypes, shapes, frame.lifted_prefix)
+        context = SetterContext(path, frame.scope.module, dtypes, shape, frame.lifted_prefix)
         value = chained("set_state", lambda v: v, with_context(context))(value)
         if value is DO_NOT_STORE:
             return

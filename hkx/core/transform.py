@@ -10,16 +10,17 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
+from hkx.base.entries import check_mappings
 from hkx.base.keys import as_key
 from hkx.base.signatures import sign_of_pair
 from hkx.base.tracebacks import leaves_out_own_frames
-from hkx.core.frame import Frame, Phase, current_frame, local, paths
+from hkx.core.frame import Frame, Phase, current_frame, leave, local, paths
+from hkx.core.hooks import Hooks, leave_entered_since
 from hkx.core.making import Maker
 from hkx.core.rng import PRNGSequence
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 from hkx.errors.advice import missing_attribute
 from hkx.errors.core import (
-    InvalidParamsError,
     JitInTransformError,
     NonEmptyStateError,
     NotCallableError,
@@ -122,15 +123,25 @@ def from_example(value: ArrayLike, otherwise: ArrayLike) -> jax.Array:
 
 
 def run(f: Callable[..., R], frame: Frame, args: Any, kwargs: Any) -> R:
-    """Calls `f` in a frame."""
-    local.frames.append(frame)
+    """Calls `f` in a frame. Of what was entered meanwhile nothing stays, wherever a Ctrl-C or a generator broke off."""
+    hooks, lifted_prefix = local.hooks, local.lifted_prefix
     try:
-        out = f(*args, **kwargs)
-        for check in frame.at_end:
-            check()
-        return out
+        try:
+            local.frames.append(frame)
+            out = f(*args, **kwargs)
+            for check in frame.at_end:
+                check()
+            return out
+        finally:
+            _leave(frame, hooks, lifted_prefix)
     finally:
-        local.frames.pop()
+        _leave(frame, hooks, lifted_prefix)  # again, for a Ctrl-C that came while that ran
+
+
+def _leave(frame: Frame, hooks: Hooks, lifted_prefix: str | None) -> None:
+    leave(frame)
+    leave_entered_since(hooks)
+    local.lifted_prefix = lifted_prefix
 
 
 def run_open(f: Callable[..., Any], maker: Maker, key: Any, args: Any = (), kwargs: Any = None) -> Created:
@@ -158,12 +169,6 @@ def refuse_twice(name: str, kwargs: Mapping[str, Any]) -> None:
             f"`apply` got {name!r} by name. The transforms add the arguments `params`, `state` and `rng`: where the "
             "function that is transformed has arguments of these names, pass them positionally."
         )
-
-
-def check_mappings(params: Any, state: Any) -> None:
-    for what, value in (("params", params), ("state", state)):
-        if value is not None and not isinstance(value, Mapping):
-            raise InvalidParamsError(what, value)
 
 
 def _check_callable(f: Any) -> None:

@@ -71,5 +71,8 @@ from hkx.errors.nn import NotAParameterTreeError as NotAParameterTreeError
 from hkx.errors.nn import OutOfRangeError as OutOfRangeError
 from hkx.errors.nn import ScalarInputError as ScalarInputError
 from hkx.errors.nn import UnknownLookupStyleError as UnknownLookupStyleError
+from hkx.errors.parameters import InvalidDTypeError as InvalidDTypeError
+from hkx.errors.parameters import InvalidInitializerError as InvalidInitializerError
+from hkx.errors.parameters import InvalidShapeError as InvalidShapeError
 
 __all__ = sorted(name for name, value in vars().items() if isinstance(value, type))  # pyright: ignore[reportUnsupportedDunderAll]

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 from hkx.base.entries import Tree, add, add_absent, changed, copied, merged
 from hkx.base.trees import own_tree
-from hkx.core.frame import ROOT, Asked, Frame, Phase, Scope, current_frame, local, paths
+from hkx.core.frame import ROOT, Asked, Frame, Phase, Scope, current_frame, leave, local, paths
 from hkx.core.making import Eager, Maker
 from hkx.core.rng import PRNGSequence
 from hkx.core.settings import current_settings
@@ -218,16 +218,17 @@ class Crossing(Generic[P, R]):
         kwargs = {k: a if k in self._as_given else own_tree(a) for k, a in kwargs.items()}
         frame.asked = self.asked
         frame.scopes = [s.copy() for s in self._scopes]
-        hooks, local.hooks = local.hooks, self._hooks
-        local.frames.append(frame)
+        hooks = local.hooks
         checks = len(frame.at_end)
         try:
+            local.hooks = self._hooks
+            local.frames.append(frame)
             return self.fun(*args, **kwargs)  # type: ignore[call-arg]
         except BaseException:
             del frame.at_end[checks:]  # whoever catches it runs the function again
             raise
         finally:
-            local.frames.pop()
+            leave(frame)
             local.hooks = hooks
             self._scopes_after = frame.scopes
 

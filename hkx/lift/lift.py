@@ -30,8 +30,8 @@ def below(tree: Tree, prefix: str) -> Tree:
 def lifted_under(prefix: str) -> Iterator[None]:
     """Tells the hooks of the transforms that start in the `with` block where their parameters will be."""
     before = local.lifted_prefix
-    local.lifted_prefix = (current_frame("hkx.lift").lifted_prefix or "") + prefix or None
     try:
+        local.lifted_prefix = (current_frame("hkx.lift").lifted_prefix or "") + prefix or None
         yield
     finally:
         local.lifted_prefix = before

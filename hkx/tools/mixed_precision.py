@@ -248,6 +248,7 @@ def set_policy(cls: type[Module] | Module | str, policy: Any) -> None:
       >>> hkx.mixed_precision.clear_policy(hkx.Linear)
     """
     target, policy = _checked_target(cls), _checked_policy(policy)
+    install(_cast_at_borders, "call")  # without a policy it does nothing
     if isinstance(target, str):
         re.compile(target)
         _local.by_pattern.pop(target, None)
@@ -257,7 +258,6 @@ def set_policy(cls: type[Module] | Module | str, policy: Any) -> None:
         _local.modules[id(target)] = target
     else:
         _local.by_class[_class_key(target)] = policy
-    install(_cast_at_borders, "call")
 
 
 def clear_policy(cls: type[Module] | Module | str) -> None:
@@ -319,14 +319,21 @@ def push_policy(cls: type[Module] | Module | str, policy: Any) -> Iterator[None]
             "same class is not supported. Push it where the module is called."
         )
     before = get_policy(cls)
-    set_policy(cls, policy)
     try:
-        yield
+        try:
+            set_policy(cls, policy)
+            yield
+        finally:
+            _put_back(cls, before)
     finally:
-        if before is None:
-            clear_policy(cls)
-        else:
-            set_policy(cls, before)
+        _put_back(cls, before)  # again, for a Ctrl-C that came while that ran
+
+
+def _put_back(cls: Any, before: Any) -> None:
+    if before is None:
+        clear_policy(cls)
+    else:
+        set_policy(cls, before)
 
 
 def _running() -> list[Any]:
@@ -368,9 +375,7 @@ def _cast_at_borders(next_function: Any, args: Any, kwargs: Any, context: Any) -
         if before is None:
             hooks.enter_context(pushed(_create_in_param_dtype, "create_param"))
             hooks.enter_context(pushed(_read_in_compute_dtype, "get_param", "get_state"))
+        hooks.callback(setattr, _local, "current", before)
         _local.current = policy
-        try:
-            args, kwargs = policy.cast_to_compute((args, kwargs))
-            return policy.cast_to_output(next_function(*args, **kwargs))
-        finally:
-            _local.current = before
+        args, kwargs = policy.cast_to_compute((args, kwargs))
+        return policy.cast_to_output(next_function(*args, **kwargs))

@@ -120,6 +120,29 @@ def require_ascending(strictly: bool = True, function: str = "", **bounds: Any) 
             require(bool(np.all(below(low, high))), name, upper, wanted, function)
 
 
+def require_broadcast(**arrays: Any) -> None:
+    """Requires that arrays, by name, broadcast against each other: those of structures, which no annotation checks.
+
+    Example:
+      >>> import numpy as np
+      >>> from rlx.core.arguments import require_broadcast
+      >>> require_broadcast(kl=np.ones([2, 3]), alpha=np.ones(3))
+    """
+    shape: tuple[int, ...] = ()
+    for name, x in arrays.items():
+        try:
+            shape = np.broadcast_shapes(shape, np.shape(x))
+        except ValueError:
+            raise ShapeError(_does_not_broadcast(name, np.shape(x), shape)) from None
+
+
+def _does_not_broadcast(name: str, shape: tuple[int, ...], before: tuple[int, ...]) -> str:
+    return (
+        f"argument `{name}` has shape {_text(shape)}, expected one that broadcasts against {_text(before)}, "
+        "the shape of the arguments before it."
+    )
+
+
 def whole(argument: str, arrived: Any, expected: str, function: str = "", least: int | None = None) -> int:
     """A setting that must be a whole number, of at least `least`, as a Python integer.
 
@@ -189,10 +212,9 @@ def _as_array(function: str, name: str, value: Any, kind: str) -> Array:
             # A number stays known where JAX is tracing, so that its range can be checked.
             with jax.ensure_compile_time_eval() if np.ndim(value) == 0 else contextlib.nullcontext():
                 array = jnp.asarray(value)
-        except (TypeError, ValueError) as error:
-            raise DTypeError(
-                f"{function}: argument `{name}` is a {type(value).__name__}, expected an array of {expected}."
-            ) from error
+        except (TypeError, ValueError, OverflowError) as error:
+            what = f"{value}, too large a number" if isinstance(error, OverflowError) else f"a {type(value).__name__}"
+            raise DTypeError(f"{function}: argument `{name}` is {what}, expected an array of {expected}.") from error
     if not _is_of(kind, array.dtype):
         raise DTypeError(
             f"{function}: argument `{name}` has dtype {array.dtype}, expected {expected}.\n{advice.format(name)}"
@@ -273,10 +295,7 @@ def _raise_shape(
     broadcast = next((token for token in tokens if token.startswith("*#") and token in lengths), None)
     others = {token: length for token, length in lengths.items() if token != broadcast}
     if broadcast is not None and _match(name, shape, fitting[0], others) is not None:
-        raise ShapeError(
-            f"{function}: argument `{name}` has shape {_text(shape)}, expected one that broadcasts against "
-            f"{_text(lengths[broadcast][0])}, the shape of the arguments before it."
-        )
+        raise ShapeError(f"{function}: {_does_not_broadcast(name, shape, lengths[broadcast][0])}")
     facts = [
         f"{token.lstrip('*#')} = {_text(value) if isinstance(value, tuple) else value} from `{who}`"
         for token, (value, who) in ((t, lengths[t]) for t in dict.fromkeys(tokens) if t in lengths)

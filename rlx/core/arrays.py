@@ -1,12 +1,14 @@
 """Small array helpers: indexing, broadcasting, masking, gradient control."""
 
+import functools
+import operator as operators
 from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Int, Mask, Num, Real
-from rlx.core.arguments import require
+from rlx.core.arguments import require, require_broadcast
 from rlx.core.errors import ShapeError
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
@@ -118,6 +120,12 @@ def scale_up(x: Array, factor: Array) -> Array:
     """`x * factor`, where what is infinite adds nothing to the gradient of the factor."""
     finite = jnp.isfinite(x)
     return jnp.where(finite, jnp.where(finite, x, 0) * factor, x * jax.lax.stop_gradient(factor))
+
+
+def add_up(**terms: Array) -> Array:
+    """The sum of arrays that broadcast, each by the name of the argument that its shape is from."""
+    require_broadcast(**terms)
+    return functools.reduce(operators.add, terms.values())
 
 
 def _append_axes(argument: str, source: Array, target: Array) -> Array:

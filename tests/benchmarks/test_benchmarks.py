@@ -13,7 +13,7 @@ from jax.extend.core import jaxprs_in_params
 
 import hkx
 from benchmarks import __main__ as command
-from benchmarks import harness, models
+from benchmarks import gpu, harness, models
 
 MODELS = {
     "perceptron": lambda library: models.perceptron(library, 3),
@@ -119,3 +119,26 @@ def test_the_command(tmp_path):
     assert "| imports | import, ms | hkx and rlx |" in done.stdout
     assert json.loads((tmp_path / "all.json").read_text())["rows"]
     assert (tmp_path / "all.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_a_gpu_one_line_says_so(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(gpu, "devices", list)
+    assert gpu.main(tmp_path / "report.md", 1) == 1
+    assert capsys.readouterr() == ("", gpu.NO_GPU + "\n")
+    assert not (tmp_path / "report.md").exists()
+
+
+def test_with_a_gpu_a_report_of_tests_and_benchmarks(monkeypatch, tmp_path):
+    """Written as soon as a part has run, and the status is that of what failed."""
+    monkeypatch.setattr(gpu, "devices", lambda: ["A GPU"])
+    ran = []
+
+    def run(command, **_):
+        ran.append(command)
+        return types.SimpleNamespace(returncode=int("pytest" in command), stdout=f"last line of {command[2]}\n")
+
+    monkeypatch.setattr(gpu, "subprocess", types.SimpleNamespace(run=run, PIPE=subprocess.PIPE))
+    assert gpu.main(tmp_path / "report.md", 3) == 1
+    report = (tmp_path / "report.md").read_text()
+    assert [command[2] for command in ran] == ["pytest", "benchmarks"]
+    assert all(words in report for words in ("# On A GPU", "last line of pytest", "status 1", "last line of benchm"))

@@ -1,0 +1,275 @@
+#!/usr/bin/env python
+"""Changes one thing in the sources at a time, and asks the tests that run that line whether they see it.
+
+    python .ci/mutants.py map                                  # once: which test runs which line (needs coverage)
+    python .ci/mutants.py run --only hkx/core --sample 100     # random mutants; again: goes on where it stopped
+    python .ci/mutants.py report                               # killed of tried by package, and the survivors
+
+Sources stay as they are: a mutant lives in the memory of one process. All is kept in runs/mutants/.
+"""
+
+import argparse
+import ast
+import collections
+import copy
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import json
+import os
+import pathlib
+import random
+import signal
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+STORE = ROOT / "runs" / "mutants"
+RESULTS, TIMES, COVERAGE = STORE / "results.jsonl", STORE / "times.json", STORE / "coverage"
+NEAREST = {  # sources: the tests beside them
+    "hkx/core": ["tests/core"],
+    "hkx/init": ["tests/core"],
+    "hkx/lift": ["tests/lift", "tests/core"],
+    "rlx": ["tests/rlx"],
+}
+MOST_TESTS = 80  # of those that run a line, the fastest; a mutant that needs more is one that the tests hardly see
+SWAPS = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+    ast.And: ast.Or,
+    ast.Or: ast.And,
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.Div,
+    ast.Div: ast.Mult,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.Mult,
+    ast.Pow: ast.Mult,
+    ast.BitOr: ast.BitAnd,
+    ast.BitAnd: ast.BitOr,
+}
+
+
+def mutations(node):
+    """The nodes that may stand in the place of one, each with a word for it."""
+    if isinstance(node, (ast.BinOp, ast.BoolOp)) and type(node.op) in SWAPS:
+        yield "operator", _with(node, op=SWAPS[type(node.op)]())
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        yield "comparison", _with(node, ops=[SWAPS[type(node.ops[0])]()])
+    if isinstance(node, ast.UnaryOp):
+        yield "without " + type(node.op).__name__, node.operand
+    if isinstance(node, ast.Constant) and type(node.value) in (bool, int, float):
+        yield "constant", ast.Constant(not node.value if isinstance(node.value, bool) else node.value + 1)
+    if isinstance(node, (ast.If, ast.IfExp, ast.While)):
+        yield "condition", _with(node, test=ast.UnaryOp(ast.Not(), node.test))
+    if isinstance(node, ast.Return) and not (node.value is None or isinstance(node.value, ast.Constant)):
+        yield "returns None", _with(node, value=ast.Constant(None))
+    plain = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+    if plain or isinstance(node, (ast.AugAssign, ast.Raise, ast.Delete)):
+        yield "left out", ast.Pass()
+
+
+def _with(node, **changes):
+    new = copy.copy(node)
+    for name, value in changes.items():
+        setattr(new, name, value)
+    return new
+
+
+def _is_for_types(node):
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def places(tree):
+    """Each node that is run, with how to put another in its place."""
+    todo = [tree]
+    while todo:
+        parent = todo.pop(0)
+        for field, value in ast.iter_fields(parent):
+            if field in ("annotation", "returns", "decorator_list") or _is_for_types(parent):
+                continue
+            for i, child in enumerate(value if isinstance(value, list) else [value]):
+                if isinstance(child, ast.AST):
+                    todo.append(child)
+                    yield child, parent, field, i if isinstance(value, list) else None
+
+
+def mutants(file):
+    """Names of all mutants of a file, `path:line:column:word:number`, with its line."""
+    for number, (node, *_) in enumerate(places(ast.parse((ROOT / file).read_text()))):
+        for word, _ in mutations(node):
+            yield f"{file}:{node.lineno}:{node.col_offset}:{word}:{number}", node.lineno
+
+
+def mutated(name):
+    """The tree of a file with one mutant in it, and what was changed, in words."""
+    file, _, _, word, number = name.rsplit(":", 4)
+    tree = ast.parse((ROOT / file).read_text())
+    node, parent, field, i = list(places(tree))[int(number)]
+    new = dict(mutations(node))[word]
+    words = f"{ast.unparse(node).splitlines()[0]}  ->  {ast.unparse(new).splitlines()[0]}"
+    if i is None:
+        setattr(parent, field, new)
+    else:
+        getattr(parent, field)[i] = new
+    return ast.fix_missing_locations(tree), words
+
+
+class Mutated(importlib.machinery.SourceFileLoader):
+    def __init__(self, module, path, tree):
+        super().__init__(module, path)
+        self.tree = tree
+
+    def get_code(self, fullname):
+        return compile(self.tree, self.path, "exec")
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, file, tree):
+        self.path, self.tree = str(ROOT / file), tree
+        self.module = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname == self.module:
+            return importlib.util.spec_from_file_location(
+                fullname, self.path, loader=Mutated(fullname, self.path, self.tree)
+            )
+
+
+class Mapper:
+    """A plug-in of pytest's: which test runs which line, and how long it takes."""
+
+    def __init__(self, coverage):
+        self.coverage, self.times = coverage, {}
+
+    def pytest_runtest_setup(self, item):
+        self.coverage.switch_context(item.nodeid)
+
+    def pytest_runtest_logreport(self, report):
+        self.times[report.nodeid] = self.times.get(report.nodeid, 0) + report.duration
+
+    def pytest_runtest_teardown(self, item):
+        self.coverage.switch_context("")
+
+
+def make_map(tests):
+    import coverage
+    import pytest
+
+    STORE.mkdir(parents=True, exist_ok=True)
+    tests = tests or sorted({t for near in NEAREST.values() for t in near})
+    known = json.loads(TIMES.read_text()) if TIMES.exists() else {}
+    watch = coverage.Coverage(data_file=str(COVERAGE), branch=True, source=["hkx", "rlx"])
+    watch.load() if COVERAGE.exists() else None
+    mapper = Mapper(watch)
+    watch.start()
+    code = pytest.main(["-q", "--no-header", *tests], plugins=[mapper])
+    watch.stop()
+    watch.save()
+    TIMES.write_text(json.dumps(known | mapper.times))
+    return code
+
+
+def verdict(name, tests, limit):
+    """What becomes of one mutant, in a process of its own: killed, survived or, where that takes too long, timeout."""
+    import pytest
+
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        nothing = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nothing, 1)
+        os.dup2(nothing, 2)
+        if name:
+            sys.meta_path.insert(0, Finder(name.split(":")[0], mutated(name)[0]))
+        os._exit(pytest.main(["-x", "-q", "--tb=no", *tests]))
+    end = time.monotonic() + limit
+    while time.monotonic() < end:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return "survived" if status == 0 else "killed"
+        time.sleep(0.05)
+    os.killpg(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return "timeout"
+
+
+def tests_of_lines(file, times):
+    """For each line of a file the tests that run it, the fastest first; under 0 those that run any line of it."""
+    import coverage
+
+    data = coverage.CoverageData(basename=str(COVERAGE))
+    data.read()
+    contexts = data.contexts_by_lineno(str(ROOT / file))
+    lines = {line: sorted({c for c in names if c in times}, key=times.get) for line, names in contexts.items()}
+    return lines | {0: sorted({test for tests in lines.values() for test in tests}, key=times.get)}
+
+
+def run(only, sample, seed, minutes, limit):
+    import jax  # what all processes need is loaded once, and no thread is started yet
+    import pytest
+
+    assert jax and pytest
+    end = time.monotonic() + 60 * minutes
+    times = json.loads(TIMES.read_text())
+    files = sorted(str(f.relative_to(ROOT)) for f in ROOT.glob("*/**/*.py"))
+    files = [f for f in files if any(f.startswith(f"{place}/") for place in only)]
+    drawn = [mutant for file in files for mutant in mutants(file)]
+    random.Random(seed).shuffle(drawn)
+    done = {result["mutant"] for result in results()}
+    for name, line in drawn[:sample]:
+        if name in done or time.monotonic() > end:
+            continue
+        lines = tests_of_lines(name.split(":")[0], times)
+        tests = (lines.get(line) or lines[0])[:MOST_TESTS]  # what runs at import is seen by any test of the file
+        became = verdict(name, tests, limit + 3 * sum(map(times.get, tests))) if tests else "no test"
+        with RESULTS.open("a") as file:
+            file.write(json.dumps({"mutant": name, "became": became, "tests": len(tests)}) + "\n")
+        print(became, name, mutated(name)[1], flush=True)
+
+
+def results():
+    return list(map(json.loads, RESULTS.read_text().splitlines())) if RESULTS.exists() else []
+
+
+def report():
+    counts = collections.defaultdict(collections.Counter)
+    for result in results():
+        place = next(p for p in NEAREST if result["mutant"].startswith(f"{p}/"))
+        counts[place][result["became"]] += 1
+        if result["became"] in ("survived", "no test"):
+            print(result["became"], result["mutant"], "|", mutated(result["mutant"])[1])
+    for place, count in sorted(counts.items()):
+        dead = count["killed"] + count["timeout"]
+        print(f"{place}: {dead} of {count.total()} killed ({dead / count.total():.0%}), {dict(count)}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["map", "run", "report"])
+    parser.add_argument("tests", nargs="*", help="map: files of tests (default: those beside the sources)")
+    parser.add_argument("--only", nargs="+", default=sorted(NEAREST), choices=sorted(NEAREST), help="sources")
+    parser.add_argument("--sample", type=int, help="so many mutants, drawn at random (default: all)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=1e6, help="stop after that; a later run goes on")
+    parser.add_argument("--limit", type=float, default=30, help="seconds for a mutant, beside what its tests take")
+    chosen = parser.parse_args()
+    os.chdir(ROOT)
+    sys.path.insert(0, str(ROOT))
+    if chosen.what == "map":
+        sys.exit(make_map(chosen.tests))
+    if chosen.what == "run":
+        run(chosen.only, chosen.sample, chosen.seed, chosen.minutes, chosen.limit)
+    report()
+
+
+if __name__ == "__main__":
+    main()

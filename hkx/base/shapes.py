@@ -1,0 +1,50 @@
+"""The shape and the dtype that a parameter is asked for with: what they may be, said by name."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.errors.parameters import InvalidDTypeError, InvalidShapeError
+
+_LARGEST = 2**63 - 1
+
+
+def sequence(path: str, shape: Any) -> Any:
+    """`shape`, if it is a sequence."""
+    if isinstance(shape, (str, bytes, dict, set)) or not hasattr(shape, "__len__") or np.ndim(shape) != 1:
+        raise InvalidShapeError(path, shape)
+    return shape
+
+
+def checked(path: str, shape: Any, dtype: Any) -> Any:
+    """`shape`, if an array can have it and `dtype`; lengths that are JAX's arrays become ints, as in `jnp.zeros`."""
+    if not all(map(_is_length, shape)):
+        raise InvalidShapeError(path, shape)
+    if dtype is not None and not _is_dtype(dtype):
+        raise InvalidDTypeError(path, dtype)
+    known = any(isinstance(n, jax.Array) and not isinstance(n, jax.core.Tracer) for n in shape)
+    return [operator.index(n) if isinstance(n, jax.Array) else n for n in shape] if known else shape
+
+
+def _is_length(n: Any) -> bool:
+    if type(n) is int or isinstance(n, np.integer):
+        return 0 <= int(n) <= _LARGEST
+    if isinstance(n, jax.core.Tracer) or jax.export.is_symbolic_dim(n):  # of a tracer JAX says what it is
+        return True
+    try:
+        return not isinstance(n, (bool, np.bool_)) and 0 <= int(operator.index(n)) <= _LARGEST
+    except TypeError:
+        return False
+
+
+def _is_dtype(dtype: Any) -> bool:
+    try:
+        return bool(jnp.issubdtype(dtype, jax.dtypes.extended)) or np.dtype(dtype).kind not in "OUSMm"
+    except (TypeError, ValueError):
+        return False

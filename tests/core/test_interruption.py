@@ -1,0 +1,332 @@
+"""What breaks off a transform, at whatever line, leaves nothing behind: the next one works as if it had not been."""
+
+import ast
+import contextlib
+import functools
+import os
+import random
+import sys
+import threading
+import warnings
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+from hkx.core.frame import local
+from hkx.core.settings import current_settings
+from hkx.tools.mixed_precision import current_policy
+
+OURS = str(Path(hkx.__file__).parent) + os.sep
+X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+KEY = jax.random.PRNGKey(3)
+
+
+class Block(hkx.Module):
+    def __init__(self, name=None):
+        super().__init__(name=name)
+        self.inner = hkx.Linear(3)
+
+    def __call__(self, x):
+        count = hkx.get_state("count", [], jnp.int32, init=jnp.zeros)
+        hkx.set_state("count", count + 1)
+        return self.inner(x) + jax.random.normal(hkx.next_rng_key(), x.shape) * count
+
+
+def doubled(next_getter, value, context):
+    return next_getter(value) * 2
+
+
+def model(x):
+    """State, keys, names, hooks, settings, a policy, and each kind of lifted function."""
+    core = Block()
+    with hkx.name_scope("scope"), hkx.custom_getter(doubled), hkx.config.context(check_jax_usage=False):
+        x = core(x)
+    with hkx.mixed_precision.push_policy(Block, "params=float32,compute=float32"):
+        x = Block()(x)
+    x = hkx.scan(lambda x, _: (core(x), None), x, None, length=2)[0]
+    x = hkx.cond(x.sum() > 0, core, hkx.Linear(3), x)
+    x = hkx.layer_stack(2)(lambda x: hkx.Linear(3)(x))(x)
+    x = hkx.remat(core)(x) + hkx.vmap(hkx.Linear(3), split_rng=False)(x)
+    inner = hkx.transform(lambda x: hkx.Linear(3)(x))
+    return inner.apply(hkx.lift(inner.init, name="lifted")(hkx.next_rng_key(), x), None, x)
+
+
+PAIR = hkx.transform_with_state(model)
+
+
+def init():
+    return PAIR.init(KEY, X)
+
+
+def trace_apply(params, state):
+    """Traced, and not run: hkx does nothing while a compiled program runs."""
+    return str(jax.make_jaxpr(lambda p, s: PAIR.apply(p, s, KEY, X))(params, state))
+
+
+@contextlib.contextmanager
+def interrupting(n):
+    """Raises KeyboardInterrupt at the nth line of hkx, or of the model, that runs in the `with` block.
+
+    Yields a list, of the lines that have run.
+    """
+    lines = []
+
+    def on_line(frame, event, _):
+        if event == "line":
+            lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+            if len(lines) == n:
+                raise KeyboardInterrupt
+        return on_line
+
+    def on_call(frame, event, _):
+        file = frame.f_code.co_filename
+        return on_line if file.startswith(OURS) or frame.f_code.co_name == "model" else None
+
+    before = sys.gettrace()
+    sys.settrace(on_call)
+    try:
+        yield lines
+    finally:
+        sys.settrace(before)
+
+
+def lines_of(action):
+    action()
+    with interrupting(0) as lines:
+        action()
+    return lines
+
+
+def left_behind():
+    """What a transform of this thread could find of those before."""
+    hooks = {kind: hooks for kind, hooks in local.hooks.items() if hooks}
+    return len(local.frames), hooks, local.lifted_prefix, current_settings(), current_policy()
+
+
+SMALL = hkx.transform(lambda x: hkx.Linear(1, w_init=hkx.initializers.Constant(1.0))(x))
+
+
+def works():
+    """Whether a transform starts from a clean slate, and gives what it should."""
+    params = SMALL.init(None, X)
+    return list(params) == ["linear"] and np.array_equal(SMALL.apply(params, None, X), X.sum(1, keepdims=True))
+
+
+def broken_by(action, numbers):
+    """Breaks `action` off at each of some lines; those after which something is left, or does not work."""
+    clean, broken = left_behind(), []
+    for n in numbers:
+        with interrupting(n) as lines, contextlib.suppress(KeyboardInterrupt):
+            action()
+        if left_behind() != clean or not works():
+            broken.append(f"line {n}, {lines[n - 1]}: {left_behind()}")
+            local.__init__()  # in order that the next one begins as it should
+    return broken
+
+
+@functools.cache
+def critical_lines(file):
+    """Those of the `try` statements that put something back at their end."""
+    nodes = [node for node in ast.walk(ast.parse(Path(file).read_text())) if isinstance(node, ast.Try)]
+    return {line for node in nodes if node.finalbody for line in range(node.lineno, node.end_lineno + 1)}
+
+
+def is_critical(line):
+    file, number = line.rsplit(":", 1)
+    return int(number) in critical_lines(file)
+
+
+def some(lines):
+    """Where a line that matters most runs last."""
+    last = {line: n for n, line in enumerate(lines, 1) if is_critical(line)}
+    return random.Random(0).sample(sorted(last.values()), 10)
+
+
+def all_of_a_run(lines):
+    """Every one with INTERRUPTIONS=all; else the first and the last time that each line of the sources runs."""
+    if os.environ.get("INTERRUPTIONS") == "all":
+        return range(1, len(lines) + 1)
+    last = {line: n for n, line in enumerate(lines, 1)}
+    first = {line: n for n, line in reversed(list(enumerate(lines, 1)))}
+    return sorted({*first.values(), *last.values()})
+
+
+def check(name, numbers):
+    params, state = init()
+    action = {"init": init, "apply": lambda: trace_apply(params, state)}[name]
+    expected = action()
+    assert broken_by(action, numbers(lines_of(action))) == []
+    again = action()
+    assert jax.tree.structure(again) == jax.tree.structure(expected)
+    assert all(jax.tree.leaves(jax.tree.map(np.array_equal, again, expected)))
+
+
+@pytest.mark.parametrize("name", ["init", "apply"])
+def test_an_interrupt_at_some_lines_leaves_nothing(name):
+    check(name, some)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["init", "apply"])
+def test_an_interrupt_at_any_line_leaves_nothing(name):
+    check(name, all_of_a_run)
+
+
+def test_an_error_in_the_function_leaves_nothing():
+    class UsersError(Exception):
+        pass
+
+    def fails(x):
+        with hkx.custom_getter(doubled), hkx.name_scope("scope"), hkx.config.context(init="eager"):
+            hkx.scan(lambda x, _: (Failing()(x), None), x, None, length=2)
+
+    class Failing(hkx.Module):
+        def __call__(self, x):
+            hkx.Linear(3)(x)
+            raise UsersError
+
+    clean, pair = left_behind(), hkx.transform_with_state(fails)
+    with pytest.raises(UsersError):
+        pair.init(KEY, X)
+    with pytest.raises(UsersError):
+        pair.apply({"scope/failing/linear": {"w": np.eye(3), "b": np.zeros(3)}}, {}, KEY, X)
+    assert left_behind() == clean
+    assert works()
+
+
+@pytest.mark.parametrize("init", ["traced", "eager"])
+def test_an_error_in_a_branch_is_the_users_own(init):
+    class UsersError(Exception):
+        pass
+
+    def fails(x):
+        raise UsersError
+
+    with pytest.raises(UsersError):
+        hkx.transform(lambda x: hkx.cond(x.sum() > 0, fails, hkx.Linear(3), x), init=init).init(KEY, X)
+    assert works()
+
+
+@pytest.mark.parametrize("ends", ["during the function", "after the function"])
+def test_a_generator_left_half_way_leaves_nothing(ends):
+    """What it has entered and not left is not in force in what comes next, whenever it ends."""
+    kept, clean = [], left_behind()
+
+    def halfway():
+        interceptor = hkx.intercept_methods(lambda f, a, k, _: f(*a, **k))
+        with hkx.custom_getter(doubled), interceptor, hkx.new_context(rng=0), hkx.name_scope("scope"):
+            yield hkx.Linear(1)(X)
+
+    def f(x):
+        generator = halfway()
+        next(generator)
+        if ends == "after the function":
+            kept.append(generator)
+        return x
+
+    hkx.transform(f).apply({}, None, X)
+    assert left_behind() == clean
+    assert works()
+    for generator in kept:
+        generator.close()
+    assert left_behind() == clean
+    assert works()
+
+
+def test_contexts_that_end_crosswise_leave_nothing():
+    """A generator begun outside ends inside: the function around goes on, and ends as any other."""
+
+    def open_context():
+        with hkx.new_context(rng=0):
+            yield
+
+    outside, clean = open_context(), left_behind()
+    next(outside)
+
+    def f(x):
+        outside.close()
+        return hkx.Linear(1, w_init=jnp.ones)(x)
+
+    assert list(hkx.transform(f).init(None, X)) == ["linear"]
+    assert left_behind() == clean
+
+
+def test_the_same_hook_entered_twice_is_left_once():
+    with hkx.new_context(params={"~": {"w": np.float32(1)}}):
+        with hkx.custom_getter(doubled):
+            with hkx.custom_getter(doubled):
+                assert hkx.get_parameter("w", []) == 4
+            assert hkx.get_parameter("w", []) == 2
+        assert hkx.get_parameter("w", []) == 1
+
+
+def test_a_thread_that_dies_leaves_nothing():
+    died = []
+
+    def dies():
+        try:
+            hkx.transform(lambda: hkx.get_parameter("w", [], init=lambda *_: 1 / 0)).init(None)
+        except ZeroDivisionError as error:
+            died.append(error)
+
+    clean = left_behind()
+    with interrupting(0):  # a tracer of this thread is none of the other's
+        thread = threading.Thread(target=dies)
+        thread.start()
+        thread.join()
+    assert len(died) == 1
+    assert left_behind() == clean
+    assert works()
+
+
+def test_a_transform_inside_of_what_a_transform_calls():
+    """In a hook, an initializer and a callback of JAX's: each has a frame of its own, and the outer one goes on."""
+    inside = []
+
+    def again(*_):
+        inside.append(works())
+        return np.float32(1)
+
+    def intercept(next_function, args, kwargs, context):
+        if len(local.frames) == 1:  # it is in force in the transform that it starts, too
+            again()
+        return next_function(*args, **kwargs)
+
+    def f(x):
+        with hkx.intercept_methods(intercept):
+            x = hkx.Linear(3, w_init=lambda *_: jnp.eye(3) * again())(x)
+        return hkx.Linear(3)(x) * jax.pure_callback(again, jax.ShapeDtypeStruct([], np.float32))
+
+    pair = hkx.transform(f, init="eager")  # `works` compares values
+    params = pair.init(KEY, X)
+    assert list(params) == ["linear", "linear_1"]
+    np.testing.assert_allclose(pair.apply(params, None, X), X @ params["linear_1"]["w"], rtol=1e-6)
+    assert len(inside) >= 3
+    assert False not in inside
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_fork_inside_of_a_function():
+    """The child goes on with the function, and then starts another. It only traces: XLA's threads stay behind."""
+
+    def f(x):
+        nonlocal child
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a fork beside threads, JAX and Python warn
+            child = os.fork()
+        return hkx.Linear(1)(x)
+
+    child, shape = -1, jax.eval_shape(SMALL.init, None, X)
+    try:
+        assert jax.eval_shape(hkx.transform(f).apply, shape, None, X).shape == (2, 1)
+        fine = left_behind()[0] == 0 and jax.eval_shape(SMALL.apply, shape, None, X).shape == (2, 1)
+    finally:
+        if child == 0:
+            os._exit(0 if fine else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert works()

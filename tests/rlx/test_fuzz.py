@@ -1,0 +1,106 @@
+"""Damaged arguments of every operator: an error that names the operator, or an answer of the right shape and value."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from fuzzing import cases
+from hypothesis import given
+from hypothesis import strategies as st
+from operator_registry import CASES
+
+import rlx
+
+OTHERS = [None, "text", {}, [], {"a": 1}, object(), [[1.0], [1.0, 2.0]], b"bytes", float("nan"), 1 + 2j, True, 10**30]
+DTYPES = ["bool", "int8", "uint8", "int32", "uint32", "float16", "bfloat16", "float32", "complex64"]
+
+
+def damaged(x, rng):
+    """One argument, of another shape, dtype or kind; and in words what was done to it."""
+    x = np.asarray(x)
+    axis = rng.integers(x.ndim) if x.ndim else 0
+    what = rng.choice(["rank", "longer", "empty", "one", "flat", "first", "dtype", "kind", "as it is"])
+    made = {
+        "rank": lambda: x[None],
+        "longer": lambda: np.concatenate([x, np.take(x, [0], axis)], axis) if x.ndim else x[None],
+        "empty": lambda: np.take(x, [], axis) if x.ndim else np.zeros([0]),
+        "one": lambda: np.take(x, [0], axis) if x.ndim else x[None],
+        "flat": x.ravel,
+        "first": lambda: x[0] if x.ndim else x,
+        "dtype": lambda: jnp.asarray(x).astype(rng.choice(DTYPES)),
+        "kind": lambda: OTHERS[rng.integers(len(OTHERS))],
+        "as it is": lambda: x,
+    }
+    return made[what](), what
+
+
+def outcome(function):
+    try:
+        return function(), None
+    except Exception as error:
+        return None, error
+
+
+def shapes_of(results):
+    return [np.shape(x) for x in jax.tree.leaves(results)]
+
+
+def broken_rule(seed):
+    """Damages one argument of one operator; what is wrong with what comes of it, or None."""
+    rng = np.random.default_rng(seed)
+    case = CASES[rng.integers(len(CASES))]
+    good = case.make(rng)
+    name = rng.choice(sorted(good))
+    bad, what = damaged(good[name], rng)
+    arguments = {**good, str(name): bad}
+    with jax.numpy_rank_promotion("allow"):  # as it is where nobody has set it
+        made, error = outcome(lambda: jax.eval_shape(lambda: case.run(arguments)))
+    said = f"{case.name}({name}={what}: {bad!r:.60}): {error!r:.300}"
+    if error is not None:
+        # The structures of MPO check what they hold under their own names.
+        named = case.name in str(error) or name in case.inside
+        return None if isinstance(error, rlx.ArgumentError) and named else said
+    if what in ("dtype", "kind") or name in case.free:  # these broadcast, and oracles are told what is right
+        return None
+    expected, refused = outcome(lambda: case.oracle(arguments))
+    shapes = [np.shape(x) for x in jax.tree.leaves(made)], [np.shape(x) for x in jax.tree.leaves(expected)]
+    return None if refused is not None or shapes[0] == shapes[1] else f"{said}: shapes {shapes}"
+
+
+@pytest.mark.slow
+@cases(500)
+@given(st.integers(0, 2**32 - 1))
+def test_an_operator_answers_or_says_what_is_wrong(seed):
+    assert broken_rule(seed) is None
+
+
+def test_a_number_that_no_dtype_holds_is_named():
+    with pytest.raises(rlx.DTypeError, match=r"td_learning: argument `discount_t` is 10{30}, too large"):
+        rlx.td_learning(1.0, 1.0, 10**30, 1.0)
+
+
+PENALTY = rlx.LagrangePenalty(alpha=jnp.ones(4), epsilon=0.5)
+ONE = rlx.LagrangePenalty(alpha=jnp.ones([]), epsilon=0.5)
+MPO_SHAPES = {
+    r"kl_constraint_loss: argument `penalty.alpha` has shape \[4\].* against \[3\]": lambda: rlx.kl_constraint_loss(
+        jnp.ones(3), PENALTY, abs
+    ),
+    r"argument `kl_constraints\[1\]` has shape \[2\].* against \[3\]": lambda: (
+        rlx.compute_parametric_kl_penalty_and_dual_loss([(jnp.ones(3), ONE), (jnp.ones(2), ONE)], abs)
+    ),
+    r"mpo_loss: argument `kl_constraints` has shape \[5\].* against \[3\]": lambda: rlx.mpo_loss(
+        jnp.ones([2, 3]), jnp.ones([2, 3]), ONE, [(jnp.ones(5), ONE)]
+    ),
+    r"argument `temperature_constraint.alpha` has shape \[4\].* against \[2, 3\]": lambda: rlx.mpo_loss(
+        jnp.ones([2, 3]), jnp.ones([2, 3]), PENALTY, []
+    ),
+    r"vmpo_loss: argument `kl_constraints` has shape \[5\].* against \[3\]": lambda: rlx.vmpo_loss(
+        jnp.ones(3), jnp.ones(3), ONE, [(jnp.ones(5), ONE)]
+    ),
+}
+
+
+@pytest.mark.parametrize("text", MPO_SHAPES)
+def test_shapes_inside_of_structures_are_named(text):
+    with pytest.raises(rlx.ShapeError, match=text):
+        MPO_SHAPES[text]()
