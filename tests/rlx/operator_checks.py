@@ -40,11 +40,17 @@ def weighted_sum(results, numpy=jnp):
     return total
 
 
-def gradients(case, arguments, names, package=rlx, **more):
+def results_and_gradients(case, arguments, names, package=rlx, **more):
     def total(chosen):
-        return weighted_sum(case.run({**arguments, **chosen}, package, **more))
+        results = case.run({**arguments, **chosen}, package, **more)
+        return weighted_sum(results), results
 
-    return jax.grad(total)({name: arguments[name] for name in names})
+    slopes, results = jax.grad(total, has_aux=True)({name: arguments[name] for name in names})
+    return results, slopes
+
+
+def gradients(*args, **more):
+    return results_and_gradients(*args, **more)[1]
 
 
 @functools.cache
@@ -54,7 +60,7 @@ def compiled(case):
     def everything(arguments):
         names = case.learns + case.stopped
         flowing = gradients(case, arguments, names, stop_target_gradients=False) if case.stopped else {}
-        return case.run(arguments), gradients(case, arguments, names), flowing
+        return *results_and_gradients(case, arguments, names), flowing
 
     return jax.jit(jax.vmap(everything))
 
