@@ -40,17 +40,11 @@ def weighted_sum(results, numpy=jnp):
     return total
 
 
-def results_and_gradients(case, arguments, names, package=rlx, **more):
+def gradients(case, arguments, names, package=rlx, **more):
     def total(chosen):
-        results = case.run({**arguments, **chosen}, package, **more)
-        return weighted_sum(results), results
+        return weighted_sum(case.run({**arguments, **chosen}, package, **more))
 
-    slopes, results = jax.grad(total, has_aux=True)({name: arguments[name] for name in names})
-    return results, slopes
-
-
-def gradients(*args, **more):
-    return results_and_gradients(*args, **more)[1]
+    return jax.grad(total)({name: arguments[name] for name in names})
 
 
 @functools.cache
@@ -60,7 +54,7 @@ def compiled(case):
     def everything(arguments):
         names = case.learns + case.stopped
         flowing = gradients(case, arguments, names, stop_target_gradients=False) if case.stopped else {}
-        return *results_and_gradients(case, arguments, names), flowing
+        return case.run(arguments), gradients(case, arguments, names), flowing
 
     return jax.jit(jax.vmap(everything))
 
