@@ -2,7 +2,6 @@
 
 import gc
 import importlib.metadata
-import itertools
 import os
 import tempfile
 
@@ -10,7 +9,10 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_p
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Nearly all of the tests' time goes into compiling small programs that then run once, and with these flags that takes
 # half as long; the bits stay. XLA ends a process that names a flag which it lacks: only where it is known to have them.
-# TESTS_OPTIMISED=1 compiles as users do; CI's run with the newest JAX does so in any case.
+# Without LLVM's optimisations it takes two thirds of that, and what depends on the last bit asks for `optimised` below.
+# TESTS_OPTIMISED=1 compiles as users do.
+if not os.environ.get("TESTS_OPTIMISED"):
+    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 if importlib.metadata.version("jaxlib").startswith("0.10.") and not os.environ.get("TESTS_OPTIMISED"):
     os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
 
@@ -29,14 +31,18 @@ if not jax.config.jax_compilation_cache_dir:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
-FORGET_AFTER = 300  # tests: by then a process holds gigabytes of compiled programs that no later test runs
-_tests_run = itertools.count()
+FORGET_AFTER = 1500  # programs: they take more than a gigabyte by then, and hardly any of them runs again
+_compiled_since = []
+jax.monitoring.register_event_duration_secs_listener(
+    lambda event, seconds, **about: _compiled_since.append(1) if event.endswith("/backend_compile_duration") else None
+)
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_of_earlier_tests():
     """The collector, and with it init's search for tracers that stayed behind, walks what this test makes alone."""
-    if next(_tests_run) % FORGET_AFTER == 0:
+    if len(_compiled_since) > FORGET_AFTER:
+        _compiled_since.clear()
         jax.clear_caches()
         gc.unfreeze()
         gc.collect()
@@ -62,3 +68,17 @@ def compiled():
         return len(events)
 
     return count
+
+
+@pytest.fixture(scope="module")
+def optimised():
+    """What the tests of a module compile is optimised, as it is for users.
+
+    Some initial values are the same to the last bit only where LLVM rounds a product and a sum at once in both.
+    """
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.clear_caches()
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+    jax.clear_caches()

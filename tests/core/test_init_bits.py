@@ -1,0 +1,134 @@
+"""The shape-only init: bit for bit the values of an ordinary run."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from bits import same_bits
+
+import hkx
+from hkx.init.create import run_initialising
+
+pytestmark = pytest.mark.usefixtures("optimised")
+SHAPES = [(), (3, 5), (4097,), (0, 4)]
+INITIALIZERS = {
+    "normal": hkx.initializers.RandomNormal(0.3),
+    "normal with mean": hkx.initializers.RandomNormal(0.3, 1.5),
+    "truncated": hkx.initializers.TruncatedNormal(0.7),
+    "truncated at": hkx.initializers.TruncatedNormal(0.7, -0.2, -1.0, 3.0),
+    "truncated one side": hkx.initializers.TruncatedNormal(1.0, 0.0, 0.5, 2.5),
+    "uniform": hkx.initializers.RandomUniform(-0.3, 0.9),
+    "variance": hkx.initializers.VarianceScaling(2.0, "fan_avg", "uniform"),
+    "variance normal": hkx.initializers.VarianceScaling(2.0, "fan_out", "normal"),
+    "constant": hkx.initializers.Constant(0.25),
+    "array scale": hkx.initializers.RandomNormal(np.float32(0.5)),
+    "own": lambda shape, dtype: 3 * jax.random.normal(hkx.next_rng_key(), shape, dtype) + 1,
+    "own on top": lambda shape, dtype: 2 * hkx.initializers.TruncatedNormal()(shape, dtype) - 1,
+    "zeros": jnp.zeros,
+    "numpy": np.ones,
+    "full": lambda shape, dtype: jnp.full(shape, 7, dtype),
+}
+
+
+def everything(shapes=SHAPES, dtype=jnp.float32, kinds=INITIALIZERS):
+    for kind, init in kinds.items():
+        for shape in shapes:
+            if kind.startswith("variance") and len(shape) < 2:
+                continue
+            hkx.get_parameter(f"{kind} {shape}", shape, dtype, init=init)
+
+
+@pytest.mark.parametrize("key", ["typed", "raw"])
+def test_same_bits_as_the_ordinary_run(key):
+    key = jax.random.key(3) if key == "typed" else jax.random.PRNGKey(3)
+    params = hkx.transform(everything).init(key)
+    same_bits(params, run_initialising(everything, key)[0])
+
+
+@pytest.mark.slow
+def test_same_bits_around_the_block_size_and_over_many_calls():
+    shapes = [
+        (1,),
+        (4095,),
+        (4096,),
+        (64, 64),
+        (3, 3, 7, 11),
+        (300, 123),
+        (1500, 1100),
+        (4096 * 256,),
+        (4096 * 257 + 1,),
+    ]
+
+    def f():
+        everything(shapes, kinds={k: INITIALIZERS[k] for k in ("normal", "truncated at", "uniform")})
+
+    same_bits(hkx.transform(f).init(0), run_initialising(f, jax.random.PRNGKey(0))[0])
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_same_bits_in_half_precision(dtype):
+    def f():
+        everything([(3, 5)], dtype)
+
+    same_bits(hkx.transform(f).init(1), run_initialising(f, jax.random.PRNGKey(1))[0])
+
+
+def test_same_bits_in_double_precision():
+    def f():
+        everything([(3, 5)], jnp.float64)
+
+    with jax.enable_x64(True):
+        params = hkx.transform(f).init(1)
+        same_bits(params, run_initialising(f, jax.random.PRNGKey(1))[0])
+    assert params["~"]["normal (3, 5)"].dtype == np.float64
+
+
+@pytest.mark.parametrize("impl", ["rbg", "unsafe_rbg"])
+def test_other_key_implementations(impl):
+    key = jax.random.key(0, impl=impl)
+
+    def f():
+        everything([(3, 5)])
+
+    same_bits(hkx.transform(f).init(key), run_initialising(f, key)[0])
+
+
+def test_unpartitionable_threefry():
+    def f():
+        everything([(3, 5)])
+
+    with jax.threefry_partitionable(False):
+        same_bits(hkx.transform(f).init(0), run_initialising(f, jax.random.PRNGKey(0))[0])
+
+
+def test_reserve_size_changes_keys_alike():
+    def f():
+        everything([(3, 5)], kinds={k: INITIALIZERS[k] for k in ("normal", "own", "truncated")})
+
+    with hkx.config.context(rng_reserve_size=3):
+        same_bits(hkx.transform(f).init(0), run_initialising(f, jax.random.PRNGKey(0))[0])
+
+
+@pytest.mark.parametrize("shape", [(300, 40), (3, 5, 7, 300), (20000,)])
+@pytest.mark.parametrize(
+    "initializer",
+    [
+        hkx.initializers.TruncatedNormal(0.37),
+        hkx.initializers.RandomNormal(0.37),
+        hkx.initializers.RandomNormal(),
+        hkx.initializers.RandomUniform(),
+        hkx.initializers.VarianceScaling(2.0, "fan_out", "uniform"),
+    ],
+    ids=["cut", "scaled", "normal", "uniform", "variance"],
+)
+def test_large_arrays_in_a_program_have_the_bits_of_small_ones_outside(initializer, shape):
+    """In a program the largest array is computed by itself, the others together; outside, all in blocks.
+
+    Where a sum follows the draw (a mean, bounds that are not symmetric), XLA rounds both at once in a program.
+    """
+
+    def f():
+        return [hkx.get_parameter(f"w{i}", s, init=initializer) for i, s in enumerate([(4, 4), shape, (7, 3)])]
+
+    model = hkx.transform(f)
+    same_bits(jax.jit(model.init)(jax.random.key(3)), model.init(jax.random.key(3)))
