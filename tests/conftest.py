@@ -9,12 +9,10 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_p
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Nearly all of the tests' time goes into compiling small programs that then run once, and with these flags that takes
 # half as long; the bits stay. XLA ends a process that names a flag which it lacks: only where it is known to have them.
-# Without LLVM's optimisations it takes two thirds of that, and what depends on the last bit asks for `optimised` below.
 # TESTS_OPTIMISED=1 compiles as users do.
-if not os.environ.get("TESTS_OPTIMISED"):
-    os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 if importlib.metadata.version("jaxlib").startswith("0.10.") and not os.environ.get("TESTS_OPTIMISED"):
-    os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+    os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
+    os.environ["XLA_FLAGS"] += " --xla_cpu_parallel_codegen_split_count=1"
 
 import jax
 import pytest
@@ -68,17 +66,3 @@ def compiled():
         return len(events)
 
     return count
-
-
-@pytest.fixture(scope="module")
-def optimised():
-    """What the tests of a module compile is optimised, as it is for users.
-
-    Some initial values are the same to the last bit only where LLVM rounds a product and a sum at once in both.
-    """
-    before = jax.config.read("jax_disable_most_optimizations")
-    jax.clear_caches()
-    jax.config.update("jax_disable_most_optimizations", False)
-    yield
-    jax.config.update("jax_disable_most_optimizations", before)
-    jax.clear_caches()

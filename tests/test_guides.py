@@ -11,7 +11,6 @@ import sys
 import jax
 import pytest
 
-pytestmark = pytest.mark.usefixtures("optimised")  # as readers run them: they compare bits, too
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if not {"_build", "api"} & set(path.parts))]

@@ -9,7 +9,6 @@ from bits import same_bits
 import hkx
 from hkx.init.create import run_initialising
 
-pytestmark = pytest.mark.usefixtures("optimised")
 SHAPES = [(), (3, 5), (4097,), (0, 4)]
 INITIALIZERS = {
     "normal": hkx.initializers.RandomNormal(0.3),

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 import hkx
 from hkx.init.create import run_initialising
 
-pytestmark = pytest.mark.usefixtures("optimised")
 X = np.random.default_rng(0).normal(size=[2, random_programs.WIDTH]).astype(np.float32)
 KEY = jax.random.PRNGKey(7)
 

@@ -15,7 +15,6 @@ import hkx
 from hkx import sharding
 from hkx.errors import ShardingRuleError, UnevenBatchError
 
-pytestmark = pytest.mark.usefixtures("optimised")  # sharded or not, the bits are the same
 MESH = AbstractMesh((2, 4), ("data", "model"))
 
 

@@ -12,7 +12,6 @@ from jax.sharding import PartitionSpec as P
 import hkx
 from hkx import sharding
 
-pytestmark = pytest.mark.usefixtures("optimised")  # sharded or not, the bits are the same
 BATCH = 16
 OPTIMIZER = optax.sgd(0.5, momentum=0.9)
 
