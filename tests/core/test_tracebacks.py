@@ -85,7 +85,7 @@ def test_where_hkx_itself_fails_the_line_stays(monkeypatch):
     def f():
         hkx.get_parameter("w", [])
 
-    monkeypatch.setattr(store, "current_frame", int)
+    monkeypatch.setattr(store, "effectful_frame", int)
     functions, ours = shown(caught(hkx.transform(f).apply, {}, None, error=ValueError))
     assert functions == ["f", "get_parameter"] and ours == [f"{HKX}core{os.sep}store.py"]
 
