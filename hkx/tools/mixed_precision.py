@@ -370,12 +370,18 @@ def _cast_at_borders(next_function: Any, args: Any, kwargs: Any, context: Any) -
     policy = _policy_of(context.module)
     if policy is None:
         return next_function(*args, **kwargs)
-    before = _local.current
-    with contextlib.ExitStack() as hooks:
-        if before is None:
-            hooks.enter_context(pushed(_create_in_param_dtype, "create_param"))
-            hooks.enter_context(pushed(_read_in_compute_dtype, "get_param", "get_state"))
-        hooks.callback(setattr, _local, "current", before)
-        _local.current = policy
-        args, kwargs = policy.cast_to_compute((args, kwargs))
-        return policy.cast_to_output(next_function(*args, **kwargs))
+    before, hooks = _local.current, contextlib.ExitStack()
+    try:
+        try:
+            if before is None:
+                hooks.enter_context(pushed(_create_in_param_dtype, "create_param"))
+                hooks.enter_context(pushed(_read_in_compute_dtype, "get_param", "get_state"))
+            _local.current = policy
+            args, kwargs = policy.cast_to_compute((args, kwargs))
+            return policy.cast_to_output(next_function(*args, **kwargs))
+        finally:
+            _local.current = before
+            hooks.close()
+    finally:
+        _local.current = before  # again, for a Ctrl-C that came while that ran
+        hooks.close()

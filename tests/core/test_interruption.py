@@ -123,7 +123,7 @@ def broken_by(action, numbers):
         with interrupting(n) as lines, contextlib.suppress(KeyboardInterrupt):
             action()
         if left_behind() != clean or not works():
-            broken.append(f"line {n}, {lines[n - 1]}: {left_behind()}")
+            broken.append(f"line {n}, {lines[:n][-1]}: {left_behind()}")
             local.__init__()  # in order that the next one begins as it should
     return broken
 
