@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rlx.core.annotations import Int, Mask, Num, Real
 from rlx.core.arguments import require, require_broadcast
@@ -35,7 +36,8 @@ def one_hot(
       [0.0, 1.0, 0.0]
     """
     require(num_classes >= 0, "num_classes", num_classes, "a number of classes")
-    return jax.nn.one_hot(indices, num_classes, dtype=dtype)
+    classes = np.arange(num_classes).astype(indices.dtype).reshape((1,) * indices.ndim + (num_classes,))
+    return (indices[..., None] == classes).astype(dtype)
 
 
 @operator()
