@@ -88,11 +88,3 @@ def test_a_run_that_stops_and_goes_on_learns_the_same(method, tmp_path, monkeypa
     assert header == "updates,right_as_it_learns,right_in_test"
     assert [float(row.split(",")[0]) for row in rows] == [1, 2, 3, 4]
     assert (tmp_path / "parts" / "curve.png").read_bytes()[:4] == b"\x89PNG"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["grpo", "dpo"])
-def test_it_learns_to_add(method, tmp_path):
-    found = sums.main(sums.Config(method=method, output=str(tmp_path), progress=False))
-    assert found["before"] <= 0.2
-    assert found["after"] >= 0.9
