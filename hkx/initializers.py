@@ -293,12 +293,14 @@ class Orthogonal:
         rows = shape[self.axis]
         columns = int(np.prod(shape)) // max(rows, 1)
         tall = (rows, columns) if rows > columns else (columns, rows)
-        q, r = jnp.linalg.qr(jax.random.normal(next_rng_key(), tall, dtype))
+        # There is no decomposition in half precision.
+        wide = jnp.promote_types(dtype, jnp.float32) if jnp.issubdtype(dtype, jnp.floating) else dtype
+        q, r = jnp.linalg.qr(jax.random.normal(next_rng_key(), tall, wide))
         q *= jnp.sign(jnp.diag(r))[None]
         if rows < columns:
             q = q.T
         others = tuple(np.delete(shape, self.axis).tolist())
-        return self.scale * jnp.moveaxis(q.reshape((rows, *others)), 0, self.axis)
+        return (self.scale * jnp.moveaxis(q.reshape((rows, *others)), 0, self.axis)).astype(dtype)
 
 
 class Identity:

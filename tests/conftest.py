@@ -29,7 +29,7 @@ if not jax.config.jax_compilation_cache_dir:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
-FORGET_AFTER = 1500  # programs: they take more than a gigabyte by then, and hardly any of them runs again
+FORGET_AFTER = 700  # programs: they take a gigabyte or two by then, and hardly any of them runs again
 _compiled_since = []
 jax.monitoring.register_event_duration_secs_listener(
     lambda event, seconds, **about: _compiled_since.append(1) if event.endswith("/backend_compile_duration") else None

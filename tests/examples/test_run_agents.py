@@ -211,8 +211,11 @@ def test_agents_learn_catch(name, seed, tmp_path):
 @pytest.mark.parametrize("name", sorted(OF_NUMBERS))
 def test_agents_learn_to_swing_a_pendulum_up(name, seed, tmp_path):
     settings = {"agent": name, "env": "device:pendulum", "environments": 4, "steps": 40_000, "seed": seed}
-    found = run.train(run.Config(output=str(tmp_path), progress=False, parts=2, **settings), FILES[name].Config())
-    assert found["final_return"] >= -250
+    run.train(run.Config(output=str(tmp_path), progress=False, parts=10, **settings), FILES[name].Config())
+    with open(tmp_path / "metrics.csv") as file:
+        returns = [float(row["evaluation_return"]) for row in csv.DictReader(file)]
+    # What is learned goes on changing: of one agent's last evaluations one may be -140 and the next -300.
+    assert np.median(returns[-5:]) >= -250
 
 
 @pytest.mark.slow

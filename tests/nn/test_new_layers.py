@@ -258,6 +258,14 @@ def test_torch_uniform() -> None:
         hkx.testing.transform_and_run(lambda: hkx.initializers.TorchUniform()([3], jnp.float32))()
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_orthogonal_weights_in_half_precision(dtype):
+    w = hkx.transform(lambda: hkx.initializers.Orthogonal(2.0)([3, 5], dtype)).apply({}, jax.random.key(0))
+    rows = np.asarray(w, np.float32)
+    assert w.dtype == dtype
+    np.testing.assert_allclose(rows @ rows.T, 4 * np.eye(3), atol=16 * float(jnp.finfo(dtype).eps))
+
+
 def test_sparse_weights():
     """ceil(sparsity · fan_in) weights of each output are zero, in other places for each; the others are uniform."""
     model, zeros = hkx.transform(lambda: hkx.initializers.Sparse(0.7)([1, 3, 3, 4], jnp.float32)), 7  # of nine, 6.3
