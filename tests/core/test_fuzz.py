@@ -55,7 +55,8 @@ def parameter_problem(seed):
         return None if np.array_equal(pair.apply(params, None), value) else f"{said}: apply gives another"
     if isinstance(error, hkx.errors.HkxError) or f"{f'~/{name}'!r}" in str(error):
         return None
-    own = outcome(lambda: init(shape, dtype))[1]  # of a function that cannot make this, its own error is told
+    # Of a function that cannot make this, its own error is told.
+    own = outcome(lambda: hkx.transform(lambda: init(shape, dtype)).apply({}, jax.random.key(0)))[1]
     return None if own is not None and type(own) is type(error) else f"{said}: {error!r:.200}"
 
 
