@@ -1,4 +1,4 @@
-"""How many cases a fuzz test draws: FUZZ=10000 for a full run, always the same cases for the same number."""
+"""What fuzz tests share. FUZZ=10000 draws so many cases, always the same ones for the same number."""
 
 import os
 
@@ -14,3 +14,11 @@ def cases(number):
         database=None,
         suppress_health_check=list(HealthCheck),
     )
+
+
+def outcome(function):
+    """What a function returns and None, or None and the error that it raises."""
+    try:
+        return function(), None
+    except Exception as error:
+        return None, error

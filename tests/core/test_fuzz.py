@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fuzzing import cases
+from fuzzing import cases, outcome
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,13 +27,6 @@ INITS = [
     *(lambda s, d: "text", lambda s, d: [0.0], lambda s, d: {"a": 1}, lambda s, d: object()),
     *(np.zeros, lambda s, d: jnp.zeros(s, "int8"), hkx.initializers.Orthogonal(), hkx.initializers.Constant("a")),
 ]
-
-
-def outcome(function):
-    try:
-        return function(), None
-    except Exception as error:
-        return None, error
 
 
 def parameter_problem(seed):

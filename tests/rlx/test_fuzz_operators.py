@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from fuzzing import cases
+from fuzzing import cases, outcome
 from hypothesis import given
 from hypothesis import strategies as st
 from operator_registry import CASES
@@ -34,13 +34,6 @@ def damaged(x, rng):
     return made[what](), what
 
 
-def outcome(function):
-    try:
-        return function(), None
-    except Exception as error:
-        return None, error
-
-
 def shapes_of(results):
     return [np.shape(x) for x in jax.tree.leaves(results)]
 
@@ -63,7 +56,7 @@ def broken_rule(seed):
     if what in ("dtype", "kind") or name in case.free:  # these broadcast, and oracles are told what is right
         return None
     expected, refused = outcome(lambda: case.oracle(arguments))
-    shapes = [np.shape(x) for x in jax.tree.leaves(made)], [np.shape(x) for x in jax.tree.leaves(expected)]
+    shapes = shapes_of(made), shapes_of(expected)
     return None if refused is not None or shapes[0] == shapes[1] else f"{said}: shapes {shapes}"
 
 
