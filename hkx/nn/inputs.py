@@ -92,9 +92,16 @@ def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: 
         return jax.lax.convert_element_type(value, dtype)
     if not isinstance(value, (int, float, np.generic, np.ndarray, jax.Array)) or isinstance(value, np.character):
         raise NotANumberError(argument, value)
-    if low > -math.inf and not np.all((low <= np.asarray(value)) & (np.asarray(value) <= high)):
+    if low > -math.inf and not _between(value, low, high):
         raise OutOfRangeError(argument, value, low, high)
     return np.asarray(value, dtype)[()]
+
+
+def _between(value: Any, low: float, high: float) -> bool:
+    if isinstance(value, (int, float)):  # each layer of a network asks: NumPy takes fifty times as long
+        return low <= value <= high
+    array = np.asarray(value)
+    return bool(np.all((low <= array) & (array <= high)))
 
 
 def integer(value: Any, argument: str, least: int = 0) -> int:
