@@ -77,7 +77,7 @@ def saved(tmp_path_factory):
 # Where one array cannot be read, Orbax gives up the others, and what comes of those then finds nobody.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
-@cases(60)
+@cases(30)
 @given(st.lists(st.tuples(st.integers(0, 999), DAMAGES), min_size=1, max_size=4))
 def test_a_checkpoint_of_which_any_bytes_change_is_as_it_was_or_refused(saved, damages):
     with tempfile.TemporaryDirectory() as empty:
@@ -98,7 +98,7 @@ def test_a_checkpoint_of_which_any_bytes_change_is_as_it_was_or_refused(saved, d
 
 
 @pytest.mark.slow
-@cases(300)
+@cases(100)
 @given(st.lists(DAMAGES, min_size=1, max_size=3))
 def test_saved_parameters_of_which_any_bytes_change_are_as_they_were_or_refused(damages):
     params = {"linear": {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.zeros(3, np.float32)}}
@@ -132,7 +132,7 @@ def test_flags_of_any_kind_are_settings_or_refused(name):
     flags = [program.as_flag(field) for field in settings.__dataclass_fields__]
     arguments = st.lists(st.one_of(st.sampled_from(flags), st.sampled_from(flags), WORDS), min_size=1, max_size=6)
 
-    @cases(40)
+    @cases(15)
     @given(arguments)
     def check(arguments):
         told = io.StringIO()
