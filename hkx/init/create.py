@@ -20,6 +20,7 @@ from hkx.errors.init import AbstractInitError, InitDependsOnTracingError, Leaked
 from hkx.init import evaluate
 from hkx.init.leaks import holder
 from hkx.init.recording import Recording, abstract_argument, has_abstract
+from hkx.jaxprs.traces import recording
 
 
 def _on_shapes() -> bool:
@@ -117,6 +118,8 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
     if jax.config.jax_disable_jit:  # type: ignore[attr-defined]  # the user wants to look at values
         return run_initialising(f, key, args, kwargs)
     abstract = has_abstract((args, kwargs))
+    if not abstract and _recorded_around():  # that `init` leaves out what nothing created depends on
+        return run_open(f, Recording(key, _on_shapes()), key, args, kwargs)
     copies: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     created: list[Any] = []
     recorder = Recording(key, abstract or _on_shapes())
@@ -155,6 +158,11 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
         created[:] = _repeated(f, key, args, kwargs, recorder)
     _check_dead(recorder)
     return created[0], created[1]
+
+
+def _recorded_around() -> bool:
+    """Whether this is called in the abstract run of another `init`, and is a part of what that writes down."""
+    return bool(local.frames) and isinstance(local.frames[-1].maker, Recording) and recording()
 
 
 def _repeated(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, recorder: Recording) -> Created:
