@@ -18,9 +18,10 @@ from hkx.init.create import run_initialising
 
 GOLDEN = json.loads(layer_golden.GOLDEN.read_text())
 KEY = jax.random.PRNGKey(1)
-each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+# scope: all tests of one module follow each other, so that each compiles what the ones before have not.
+each = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name, scope="module")
 main = pytest.mark.parametrize(
-    "case", [pytest.param(c, id=c.name, marks=() if c.main else pytest.mark.slow) for c in CASES]
+    "case", [pytest.param(c, id=c.name, marks=() if c.main else pytest.mark.slow) for c in CASES], scope="module"
 )
 
 
