@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import if_counted, masked_mean, weigh
 from rlx.core.operator import maybe_stop, operator
+from rlx.core.tracing import traced_once
 from rlx.core.types import Array
 from rlx.running_statistics import init, normalize, update
 
@@ -238,5 +239,10 @@ def clipped_surrogate(ratio: Array, adv: Array, epsilon_low: Array | float, epsi
       >>> clipped_surrogate(jnp.array([2.0, 2.0]), jnp.array([1.0, -1.0]), 0.5, 0.5).tolist()
       [1.5, -2.0]
     """
+    return _clipped_surrogate(ratio, adv, 1 - epsilon_low, 1 + epsilon_high)
+
+
+@traced_once
+def _clipped_surrogate(ratio: Array, adv: Array, low: Array | float, high: Array | float) -> Array:
     # The bound that matters is chosen before the product: an infinite ratio that it cuts off reaches no gradient of A.
-    return adv * jnp.where(adv < 0, jnp.maximum(ratio, 1 - epsilon_low), jnp.minimum(ratio, 1 + epsilon_high))
+    return adv * jnp.where(adv < 0, jnp.maximum(ratio, low), jnp.minimum(ratio, high))

@@ -11,6 +11,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from rlx.core.masking import weigh
+from rlx.core.tracing import traced_once
 from rlx.core.types import Array
 
 DOUBLING_FROM = 256
@@ -78,7 +79,7 @@ def backward(
     return _solve(equation, arrays, end, goes_on_t, steps if windowed else None).astype(dtype)
 
 
-@functools.partial(jax.jit, inline=True, static_argnums=(0, 4))
+@functools.partial(traced_once, static_argnums=(0, 4))
 def _solve(
     equation: Equation, sequences: tuple[Array, ...], end: Array, goes_on_t: Array | None, steps: int | None
 ) -> Array:
