@@ -1,4 +1,4 @@
-"""Around the loop of an agent: target networks, recurrent inputs, repaired sequences, subsequences, auxiliary tasks."""
+"""Around the loop of an agent: target networks, repaired sequences, subsequences, UNREAL's auxiliary tasks."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""Proximal policy optimisation: clipped losses of the policy and of values, and the penalty that adapts."""
+"""PPO, proximal policy optimisation: clipped losses of the policy and of values, and the penalty that adapts."""
 
 from typing import Any
 

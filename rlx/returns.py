@@ -1,4 +1,4 @@
-"""Returns of sequences (discounted, λ-, n-step and upgoing ones) and generalised advantage estimates."""
+"""Returns of sequences (discounted, λ-, n-step, UPGO's) and generalised advantage estimates (GAE)."""
 
 import jax.numpy as jnp
 
