@@ -230,6 +230,7 @@ def normalized_advantages(
     return normalized if counts is None else if_counted(counts, normalized)
 
 
+@traced_once
 def clipped_surrogate(ratio: Array, adv: Array, epsilon_low: Array | float, epsilon_high: Array | float) -> Array:
     """PPO's objective, to be maximised: min(ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A), entry by entry.
 
@@ -239,10 +240,5 @@ def clipped_surrogate(ratio: Array, adv: Array, epsilon_low: Array | float, epsi
       >>> clipped_surrogate(jnp.array([2.0, 2.0]), jnp.array([1.0, -1.0]), 0.5, 0.5).tolist()
       [1.5, -2.0]
     """
-    return _clipped_surrogate(ratio, adv, 1 - epsilon_low, 1 + epsilon_high)
-
-
-@traced_once
-def _clipped_surrogate(ratio: Array, adv: Array, low: Array | float, high: Array | float) -> Array:
     # The bound that matters is chosen before the product: an infinite ratio that it cuts off reaches no gradient of A.
-    return adv * jnp.where(adv < 0, jnp.maximum(ratio, low), jnp.minimum(ratio, high))
+    return adv * jnp.where(adv < 0, jnp.maximum(ratio, 1 - epsilon_low), jnp.minimum(ratio, 1 + epsilon_high))

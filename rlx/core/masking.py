@@ -101,11 +101,11 @@ def _product(weights: Array, x: Array) -> Array:
 
 def _slope_of_product(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
     (weights, x), (weights_dot, x_dot) = primals, tangents
-    used, slopes = weights != 0, []
+    slopes = []
     if not isinstance(weights_dot, SymbolicZero):
-        slopes.append(weights_dot * _where(used | jnp.isfinite(x), x))
+        slopes.append(weights_dot * _where((weights != 0) | jnp.isfinite(x), x))
     if not isinstance(x_dot, SymbolicZero):
-        slopes.append(weights * _where(used, x_dot))
+        slopes.append(_product(weights, x_dot))  # whose own slope in a weight of 0 is that of `x`
     return _product(weights, x), functools.reduce(jnp.add, slopes)
 
 
