@@ -1,14 +1,15 @@
 """Time to trace `jax.jit(jax.vmap(operator))`, for every operator that RLax has too: rlx against RLax, in turn.
 
-    python -m benchmarks.rlx_tracing [--operators q_learning ...] [--traces 40] [--rounds 5]
+    python -m benchmarks.rlx_tracing [--operators q_learning ...] [--traces 200]
 
-The arguments are those of the registry of the tests, in batches of four. Each library traces so many new functions in
-turn with the other, in every round; of each the round that took least CPU time counts, since other programs disturb it
-least. Operators that RLax cannot trace with these arguments are left out, and named.
+The arguments are those of the registry of the tests, in batches of four. The two libraries trace new functions in turn,
+one at a time, since a machine is now faster and now slower: a time is the median of all traces, and the ratio the
+median of those of neighbours. Operators that RLax cannot trace with these arguments are left out, and named.
 """
 
 import argparse
 import pathlib
+import statistics
 import sys
 import time
 import warnings
@@ -43,11 +44,21 @@ def traced(case: Any, library: Any, arguments: dict[str, jax.Array]) -> Callable
     return trace
 
 
-def seconds(trace: Callable[[], Any], traces: int) -> float:
+def seconds(trace: Callable[[], Any]) -> float:
     start = time.process_time()
-    for _ in range(traces):
-        trace()
-    return (time.process_time() - start) / traces
+    trace()
+    return time.process_time() - start
+
+
+def compare(sides: list[Callable[[], Any]], traces: int) -> tuple[float, float, float]:
+    """Seconds that either takes, and the ratio of the first to the second."""
+    pairs = []
+    for i in range(traces):
+        first, second = sides if i % 2 else sides[::-1]
+        pair = seconds(first), seconds(second)
+        pairs.append(pair if i % 2 else pair[::-1])
+    ours, theirs = map(statistics.median, zip(*pairs, strict=True))
+    return ours, theirs, statistics.median(a / b for a, b in pairs)
 
 
 def main() -> None:
@@ -58,8 +69,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--operators", nargs="*", default=[], help="names to time; all by default")
-    parser.add_argument("--traces", type=int, default=40, help="traces in a round")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--traces", type=int, default=200, help="traces of each library")
     flags = parser.parse_args()
     print(f"jax {jax.__version__}, rlax {rlax.__version__}; ms of CPU time, ratio = rlx / RLax, below 1 is faster\n")
     print("| operator | rlx | RLax | ratio |\n|---|---|---|---|")
@@ -75,11 +85,10 @@ def main() -> None:
         except Exception:  # RLax raises whatever it stumbles over
             left_out.append(case.name)
             continue
-        rounds = [[seconds(trace, flags.traces) for trace in sides] for _ in range(flags.rounds)]
-        ours, theirs = (1e3 * min(column) for column in zip(*rounds, strict=True))
+        ours, theirs, ratio = compare(sides, flags.traces)
         sums = [sums[0] + ours, sums[1] + theirs]
-        print(f"| {case.name} | {ours:.2f} | {theirs:.2f} | {ours / theirs:.2f} |", flush=True)
-    print(f"| sum | {sums[0]:.1f} | {sums[1]:.1f} | {sums[0] / sums[1]:.2f} |")
+        print(f"| {case.name} | {1e3 * ours:.2f} | {1e3 * theirs:.2f} | {ratio:.2f} |", flush=True)
+    print(f"| sum | {1e3 * sums[0]:.1f} | {1e3 * sums[1]:.1f} | {sums[0] / sums[1]:.2f} |")
     print(f"\nleft out: {', '.join(left_out) or 'none'}")
 
 

@@ -1,4 +1,4 @@
-"""Around the loop of an agent: target networks, recurrent inputs, repaired sequences, subsequences, auxiliary tasks."""
+"""Around the loop of an agent: target networks, repaired sequences, subsequences, UNREAL's auxiliary tasks."""
 
 from typing import Annotated
 
@@ -88,7 +88,7 @@ def embed_oar(
     """
     require(num_actions >= 1, "num_actions", num_actions, "a positive number")
     last_action = one_hot.kernel(action, num_actions, features.dtype)
-    return jnp.concatenate([features, last_action, jnp.tanh(reward)[:, None]], axis=-1)
+    return jnp.concatenate([features, last_action, jnp.expand_dims(jnp.tanh(reward), -1)], axis=-1)
 
 
 @operator()
@@ -231,7 +231,7 @@ def feature_control_rewards(
         return before - after
     if discount is None:
         raise OptionError("argument `discount` is None, expected a number, for cumulant_type='potential'.")
-    return jnp.broadcast_to(discount, after.shape) * after - before
+    return (discount[None] if discount.ndim == 1 else discount) * after - before
 
 
 @operator()

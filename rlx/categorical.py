@@ -1,4 +1,4 @@
-"""Learning distributions of values over a fixed row of atoms."""
+"""C51: learning distributions of values over a fixed row of atoms."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Learning values by classification: spread a target over bins, and predict the bins by their logits."""
+"""HL-Gauss: learning values by classification, over bins that a network predicts by their logits."""
 
 import functools
 from typing import Annotated, Any

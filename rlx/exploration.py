@@ -1,4 +1,4 @@
-"""Exploring: noise on actions and policies, nearest neighbours in a memory, rewards for what is far from it."""
+"""Exploring: noise on actions and policies, nearest neighbours in an episodic memory (NGU)."""
 
 from collections.abc import Callable
 from typing import Annotated, Any

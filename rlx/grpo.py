@@ -1,4 +1,4 @@
-"""Group-relative policy optimisation and its kin: advantages and losses of sequence policies, as of language models."""
+"""GRPO and its kin (GSPO, CISPO, DAPO, RLOO): group-relative advantages and losses of whole answers."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Learning from data alone: conservative values (CQL), expectiles (IQL), and imitation of what was good (AWR)."""
+"""Learning from data alone: conservative values (CQL), expectiles (IQL), imitation of what was good (AWR, AWAC)."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Policy gradient losses of discrete actions."""
+"""Policy gradient losses of discrete actions: REINFORCE, A2C, and those of all actions."""
 
 import jax
 import jax.numpy as jnp

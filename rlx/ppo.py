@@ -1,4 +1,4 @@
-"""Proximal policy optimisation: clipped losses of the policy and of values, and the penalty that adapts."""
+"""PPO, proximal policy optimisation: clipped losses of the policy and of values, and the penalty that adapts."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import if_counted, masked_mean, weigh
 from rlx.core.operator import maybe_stop, operator
+from rlx.core.tracing import traced_once
 from rlx.core.types import Array
 from rlx.running_statistics import init, normalize, update
 
@@ -229,6 +230,7 @@ def normalized_advantages(
     return normalized if counts is None else if_counted(counts, normalized)
 
 
+@traced_once
 def clipped_surrogate(ratio: Array, adv: Array, epsilon_low: Array | float, epsilon_high: Array | float) -> Array:
     """PPO's objective, to be maximised: min(ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A), entry by entry.
 

@@ -1,4 +1,4 @@
-"""Q-learning in its forms: one-step and multi-step errors of action values, whose targets take the best action."""
+"""Q-learning in its forms: DQN, double DQN, Munchausen, Q(λ), PQN; the target takes the best action."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Learning distributions of values by quantile regression, at fixed levels or at sampled ones (IQN)."""
+"""QR-DQN and IQN: learning distributions of values by quantile regression, at fixed levels or sampled ones."""
 
 import jax.numpy as jnp
 

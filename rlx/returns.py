@@ -1,4 +1,4 @@
-"""Returns of sequences (discounted, λ-, n-step and upgoing ones) and generalised advantage estimates."""
+"""Returns of sequences (discounted, λ-, n-step, UPGO's) and generalised advantage estimates (GAE)."""
 
 import jax.numpy as jnp
 
@@ -7,7 +7,7 @@ from rlx.core.arguments import require
 from rlx.core.masking import weigh
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.pieces import following, pieces, within
-from rlx.core.recurrence import backward
+from rlx.core.recurrence import backward, kept
 from rlx.core.types import Array
 
 
@@ -95,12 +95,18 @@ def lambda_returns(
     """
     v_t, goes_on_t = pieces(v_t, truncation_t, truncation_value_t)
     sequences = r_t, discount_t, v_t, within(goes_on_t, lambda_)
-    returns = backward(_lambda_return, sequences, end=v_t, goes_on_t=goes_on_t)
+    equation = _return_of_one_lambda if isinstance(lambda_, float) else _lambda_return
+    returns = backward(equation, sequences, end=v_t, goes_on_t=goes_on_t)
     return maybe_stop(returns, stop_target_gradients)
 
 
-def _lambda_return(g_t: Array, r_t: Array, discount_t: Array, v_t: Array, lambda_: Array) -> Array:
+def _lambda_return(g_t: Array, r_t: Array, discount_t: Array, v_t: Array, lambda_: Array | float) -> Array:
     return r_t + weigh(discount_t * (1 - lambda_), v_t) + weigh(discount_t * lambda_, g_t)
+
+
+def _return_of_one_lambda(g_t: Array, r_t: Array, discount_t: Array, v_t: Array, lambda_: float) -> Array:
+    # λ is a number and has no slope: only the discount is asked whether it is 0, which makes gradients faster.
+    return r_t + weigh(discount_t, kept(weigh(1 - lambda_, v_t) + weigh(lambda_, g_t)))
 
 
 @operator()

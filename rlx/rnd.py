@@ -1,4 +1,4 @@
-"""Random network distillation: how badly a network predicts another, fixed one is how new a state is."""
+"""RND, random network distillation: how badly a network predicts another, fixed one is how new a state is."""
 
 import jax.numpy as jnp
 

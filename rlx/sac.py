@@ -1,4 +1,4 @@
-"""Soft actor-critic: the losses of the critics, the policy and the temperature."""
+"""SAC, soft actor-critic: the losses of the critics, the policy and the temperature."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Self-predictive representations: predict one's own future latents, compared by their direction."""
+"""SPR, self-predictive representations: predict one's own future latents, compared by their direction."""
 
 import jax
 import jax.numpy as jnp

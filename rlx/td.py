@@ -1,4 +1,4 @@
-"""Temporal-difference errors of values of states, and of values of the actions taken."""
+"""TD(λ), SARSA and expected SARSA: errors of values of states, and of values of the actions taken."""
 
 import jax.numpy as jnp
 

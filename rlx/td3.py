@@ -1,4 +1,4 @@
-"""TD3: twin critics, a smoothed target policy, and the deterministic policy gradient."""
+"""TD3 and DDPG: twin critics, a smoothed target policy, and the deterministic policy gradient."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Bellman equations of transformed values: bootstrap in the space of rewards, learn in another."""
+"""Bellman equations of transformed values, as in R2D2: bootstrap in the space of rewards, learn in another."""
 
 import inspect
 from collections.abc import Callable

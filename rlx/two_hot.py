@@ -1,4 +1,4 @@
-"""Values as probabilities over a row of bins: two-hot encodings and the pairs built on them."""
+"""Values as probabilities over a row of bins: the two-hot encodings of MuZero and DreamerV3."""
 
 import functools
 from collections.abc import Callable

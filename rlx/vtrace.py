@@ -1,4 +1,4 @@
-"""V-trace and leaky V-trace: off-policy corrections with clipped importance ratios."""
+"""V-trace, IMPALA's, and leaky V-trace: off-policy corrections with clipped importance ratios."""
 
 from typing import NamedTuple
 

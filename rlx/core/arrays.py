@@ -36,6 +36,11 @@ def one_hot(
       [0.0, 1.0, 0.0]
     """
     require(num_classes >= 0, "num_classes", num_classes, "a number of classes")
+    return _one_hot(indices, num_classes, dtype)
+
+
+@functools.partial(traced_once, static_argnums=(1, 2))
+def _one_hot(indices: Array, num_classes: int, dtype: Any) -> Array:
     classes = np.arange(num_classes).astype(indices.dtype).reshape((1,) * indices.ndim + (num_classes,))
     return (indices[..., None] == classes).astype(dtype)
 

@@ -6,6 +6,7 @@ weighs goes through `weigh`, `weighted_sum` and `masked_mean`.
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -23,7 +24,7 @@ def if_used(weights: Array, x: Array) -> Array:
 
     `weights` has the shape of `x`, or of its leading axes.
     """
-    return _where(_along(weights != 0, x) | jnp.isfinite(x), x)
+    return _where(_along(_used(weights), x) | jnp.isfinite(x), x)
 
 
 @traced_once
@@ -33,14 +34,14 @@ def rows_if_used(weights: Array, x: Array) -> Array:
     Minus infinity beside numbers stays: an action that is impossible is as good as not there.
     """
     largest = jnp.max(x, axis=-1)
-    used = _along(weights != 0, largest) | jnp.isfinite(largest)
+    used = _along(_used(weights), largest) | jnp.isfinite(largest)
     return _where(used[..., None], x)
 
 
 @traced_once
 def if_counted(mask: Array, x: Array) -> Array:
     """`x`, but 0 where the mask is false, whatever `x` holds; of fewer axes than the mask, where nothing counts."""
-    counts = mask != 0
+    counts = _used(mask)
     if x.ndim < counts.ndim:
         counts = jnp.any(counts, axis=tuple(range(x.ndim, counts.ndim)))
     return _where(_along(counts, x), x)
@@ -49,7 +50,16 @@ def if_counted(mask: Array, x: Array) -> Array:
 @traced_once
 def slope_if_used(weights: Array, x: Array) -> Array:
     """`x` as it is, through which no gradient flows where it is weighed with 0 (or false)."""
-    return _with_slope_of(x, _along(weights != 0, x))
+    return _with_slope_of(x, _along(_used(weights), x))
+
+
+@functools.partial(traced_once, static_argnums=0)
+def leave_out(
+    hows: tuple[Callable[[Array, Array], Array], ...], weights: Any, arguments: list[Array | None]
+) -> list[Array | None]:
+    """What one weight leaves out of several arguments, each in its way: one of the four above."""
+    used = _used(weights)
+    return [None if x is None else how(used, x) for how, x in zip(hows, arguments, strict=True)]
 
 
 @jax.custom_jvp
@@ -91,11 +101,11 @@ def _product(weights: Array, x: Array) -> Array:
 
 def _slope_of_product(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
     (weights, x), (weights_dot, x_dot) = primals, tangents
-    used, slopes = (weights != 0) | jnp.isfinite(x), []
+    slopes = []
     if not isinstance(weights_dot, SymbolicZero):
-        slopes.append(weights_dot * _where(used, x))
+        slopes.append(weights_dot * _where((weights != 0) | jnp.isfinite(x), x))
     if not isinstance(x_dot, SymbolicZero):
-        slopes.append(weights * _where(used, x_dot))
+        slopes.append(_product(weights, x_dot))  # whose own slope in a weight of 0 is that of `x`
     return _product(weights, x), functools.reduce(jnp.add, slopes)
 
 
@@ -111,7 +121,12 @@ def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] |
       >>> float(weighted_sum(jnp.array([0.0, 2.0]), jnp.array([-jnp.inf, 3.0])))
       6.0
     """
-    return jnp.sum(weigh(weights, x), axis=axis)
+    return _weighted_sum(weights, x, axis)
+
+
+@functools.partial(traced_once, static_argnums=2)
+def _weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | None) -> Array:
+    return jnp.sum(_weigh(weights, x), axis=axis)
 
 
 def masked_sum(x: Array, mask: Array | None = None, axis: int | None = None) -> Array:
@@ -142,6 +157,10 @@ def finite_exponent(x: Array) -> Array:
     An infinite probability ratio that a clip then discards would still put 0 · ∞ = NaN into the gradient.
     """
     return jnp.minimum(x, math.log(float(jnp.finfo(x.dtype).max)) - 1)
+
+
+def _used(weights: Array) -> Array:
+    return weights if weights.dtype == bool else weights != 0
 
 
 def _along(chosen: Array, x: Array) -> Array:

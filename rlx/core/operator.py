@@ -52,12 +52,13 @@ from rlx.core.advice import with_advice
 from rlx.core.annotations import Shaped
 from rlx.core.arguments import convert, whole
 from rlx.core.errors import ArgumentError, OptionError, RankError
-from rlx.core.masking import if_counted, if_used, rows_if_used, slope_if_used
+from rlx.core.masking import if_counted, if_used, leave_out, rows_if_used, slope_if_used
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _R_co = TypeVar("_R_co", covariant=True)
 _FLAGS = ("stop_target_gradients", "use_stop_gradient")
+_How = Callable[[Any, Any], Any]
 _NO_DEFAULT = inspect.Parameter.empty
 
 
@@ -181,10 +182,10 @@ class Contract:
                 values[name] = whole(name, values[name], words)
                 lengths[f"{{{name}}}"] = values[name], name
         convert(self.name, self.arrays, values, lengths)
-        for weight, name, leave_out in self._masks:
-            weights, x = values[weight], values[name]
-            if weights is not None and x is not None and not (isinstance(weights, float) and weights):
-                values[name] = leave_out(weights, x)
+        for weight, names, hows in self._masks:
+            weights = values[weight]
+            if weights is not None and not (isinstance(weights, float) and weights):
+                values.update(zip(names, leave_out(hows, weights, [values[name] for name in names]), strict=True))
         return values
 
     def in_own_name(self, text: str) -> str:
@@ -200,13 +201,17 @@ class Contract:
         return {name: p.default for name, p in self.signature.parameters.items()}
 
     @functools.cached_property
-    def _masks(self) -> list[tuple[str, str, Callable[[Any, Any], Any]]]:
-        counts = [(mask, name, if_counted) for mask, names in self.counts.items() for name in names]
-        slopes = [(weight, name, slope_if_used) for weight, names in self.slopes.items() for name in names]
-        return [*counts, *slopes] + [
-            (weight, name.removesuffix("[:]"), rows_if_used if name.endswith("[:]") else if_used)
-            for weight, names in self.masks.items()
-            for name in names
+    def _masks(self) -> list[tuple[str, tuple[str, ...], tuple[_How, ...]]]:
+        """Each weight, the arguments that it leaves out, and how, in the order in which they are left out."""
+        ways = [(self.counts, if_counted), (self.slopes, slope_if_used), (self.masks, if_used)]
+        return [
+            (
+                weight,
+                tuple(name.removesuffix("[:]") for name in names),
+                tuple(rows_if_used if name.endswith("[:]") else how for name in names),
+            )
+            for declared, how in ways
+            for weight, names in declared.items()
         ]
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -8,9 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
 from rlx.core.masking import weigh
+from rlx.core.tracing import traced_once
 from rlx.core.types import Array
 
 DOUBLING_FROM = 256
@@ -22,6 +24,7 @@ Shorter ones use a sequential scan everywhere. Lower it if short sequences are s
 Equation = Callable[..., Array]
 """What is at one step, from what is at the next one (affine in it) and the sequences there: elementwise."""
 
+_KEPT = "kept in a recurrence"
 _WINDOW_UNROLLED = 32  # windows of up to so many steps are unrolled into one pass over the sequence
 
 
@@ -71,17 +74,38 @@ def backward(
     else:
         goes_on_t = jnp.arange(shape[0]) < shape[0] - 1 if goes_on_t is None else goes_on_t
         shape_of_end = shape
+    numbers = tuple((i, x) for i, x in enumerate(sequences) if isinstance(x, float))
     arrays = tuple(
-        jnp.broadcast_to(jnp.asarray(x, wide), shape) if jnp.ndim(x) else jnp.asarray(x, wide) for x in sequences
+        jnp.broadcast_to(jnp.asarray(x, wide), shape) if jnp.ndim(x) else jnp.asarray(x, wide)
+        for x in sequences
+        if not isinstance(x, float)
     )
     end = jnp.broadcast_to(jnp.asarray(end, wide), shape_of_end)
-    return _solve(equation, arrays, end, goes_on_t, steps if windowed else None).astype(dtype)
+    return _solve(equation, numbers, arrays, end, goes_on_t, steps if windowed else None).astype(dtype)
 
 
-@functools.partial(jax.jit, inline=True, static_argnums=(0, 4))
+def kept(x: Array) -> Array:
+    """`x`, of which a gradient keeps what it was at each step; it computes what else is in an equation again.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.core.recurrence import kept
+      >>> float(kept(jnp.array(1.0)))
+      1.0
+    """
+    return checkpoint_name(x, _KEPT)
+
+
+@functools.partial(traced_once, static_argnums=(0, 1, 5))
 def _solve(
-    equation: Equation, sequences: tuple[Array, ...], end: Array, goes_on_t: Array | None, steps: int | None
+    equation: Equation,
+    numbers: tuple[tuple[int, float], ...],
+    sequences: tuple[Array, ...],
+    end: Array,
+    goes_on_t: Array | None,
+    steps: int | None,
 ) -> Array:
+    equation = _with_numbers(equation, numbers)
     if goes_on_t is not None:
         equation, sequences = _in_pieces(equation), (goes_on_t, end, *sequences)
         if steps is not None:
@@ -90,7 +114,6 @@ def _solve(
     return _solution(equation, sequences, end)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _solution(equation: Equation, sequences: tuple[Array, ...], end: Array) -> Array:
     by_steps = functools.partial(scan, equation)
     if max(x.shape[0] for x in sequences if x.ndim) < DOUBLING_FROM:
@@ -98,34 +121,16 @@ def _solution(equation: Equation, sequences: tuple[Array, ...], end: Array) -> A
     return lax.platform_dependent(sequences, end, cpu=by_steps, default=functools.partial(doubling, equation))
 
 
-def _slope(
-    equation: Equation, primals: tuple[tuple[Array, ...], Array], tangents: tuple[tuple[Any, ...], Any]
-) -> tuple[Array, Array]:
-    """The slope of x_t is such a recurrence too: ∂x_t = w_t ∂x_{t+1} + the slope in the sequences, all of them at once.
+def _with_numbers(equation: Equation, numbers: tuple[tuple[int, float], ...]) -> Equation:
+    """The equation of the arrays alone; numbers stay Python's, of which `weigh` knows whether they are 0."""
 
-    Differentiated step by step, it would keep what each step of the loop computes.
-    """
-    (sequences, end), (sequences_dot, end_dot) = primals, tangents
-    x_t = _solution(equation, sequences, end)
-    after = jnp.concatenate([x_t, end[None]])[1:]
-    vary = [i for i, dot in enumerate(sequences_dot) if not isinstance(dot, SymbolicZero)]
+    def of_arrays(after: Array, *arrays: Array) -> Array:
+        given: list[Any] = list(arrays)
+        for place, number in numbers:
+            given.insert(place, number)
+        return equation(after, *given)
 
-    def at_steps(*varying: Array) -> Array:
-        given = dict(zip(vary, varying, strict=True))
-        return equation(after, *(given.get(i, x) for i, x in enumerate(sequences)))
-
-    delta_t = jnp.zeros_like(x_t)
-    if vary:
-        _, delta_t = jax.jvp(at_steps, tuple(sequences[i] for i in vary), tuple(sequences_dot[i] for i in vary))
-    end_dot = jnp.zeros_like(end) if isinstance(end_dot, SymbolicZero) else end_dot
-    return x_t, _solution(_affine, (delta_t, _maps(equation, sequences)[1]), end_dot)
-
-
-_solution.defjvp(_slope, symbolic_zeros=True)
-
-
-def _affine(after: Array, delta_t: Array, w_t: Array) -> Array:
-    return delta_t + w_t * jnp.where(w_t != 0, after, 0)  # linear in `after`, whatever it holds
+    return of_arrays if numbers else equation
 
 
 def _in_pieces(equation: Equation) -> Equation:
@@ -138,6 +143,8 @@ def _in_pieces(equation: Equation) -> Equation:
 def scan(equation: Equation, sequences: Sequence[Array], end: Array) -> Array:
     """`backward` step by step; sequences [T, ...] or [] and `end` [...] are of one dtype."""
 
+    # A gradient computes a step again, or the loop would write out what each product asks of its weight too.
+    @functools.partial(jax.checkpoint, prevent_cse=False, policy=jax.checkpoint_policies.save_only_these_names(_KEPT))
     def step(after: Array, at_step: list[Array]) -> tuple[Array, Array]:
         given = iter(at_step)
         now = equation(after, *(next(given) if x.ndim else x for x in sequences))
@@ -146,6 +153,7 @@ def scan(equation: Equation, sequences: Sequence[Array], end: Array) -> Array:
     return lax.scan(step, end, [x for x in sequences if x.ndim], reverse=True)[1]
 
 
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def doubling(equation: Equation, sequences: Sequence[Array], end: Array) -> Array:
     """The same in log2(T) steps, each of which doubles how far entries look.
 
@@ -165,6 +173,36 @@ def doubling(equation: Equation, sequences: Sequence[Array], end: Array) -> Arra
     if lengths.size:
         (delta_t, w_t), _ = lax.scan(double, (delta_t, w_t), jnp.asarray(lengths))
     return lax.add(delta_t, weigh(w_t, jnp.broadcast_to(end, delta_t.shape)))
+
+
+def _slope(
+    equation: Equation, primals: tuple[tuple[Array, ...], Array], tangents: tuple[tuple[Any, ...], Any]
+) -> tuple[Array, Array]:
+    """The slope of x_t is such a recurrence too: ∂x_t = w_t ∂x_{t+1} + the slope in the sequences, all of them at once.
+
+    Differentiated itself, the doubling would keep the maps of each of its steps.
+    """
+    (sequences, end), (sequences_dot, end_dot) = primals, tangents
+    x_t = doubling(equation, sequences, end)
+    after = jnp.concatenate([x_t, end[None]])[1:]
+    vary = [i for i, dot in enumerate(sequences_dot) if not isinstance(dot, SymbolicZero)]
+
+    def at_steps(*varying: Array) -> Array:
+        given = dict(zip(vary, varying, strict=True))
+        return equation(after, *(given.get(i, x) for i, x in enumerate(sequences)))
+
+    delta_t = jnp.zeros_like(x_t)
+    if vary:
+        _, delta_t = jax.jvp(at_steps, tuple(sequences[i] for i in vary), tuple(sequences_dot[i] for i in vary))
+    end_dot = jnp.zeros_like(end) if isinstance(end_dot, SymbolicZero) else end_dot
+    return x_t, doubling(_affine, (delta_t, _maps(equation, sequences)[1]), end_dot)
+
+
+doubling.defjvp(_slope, symbolic_zeros=True)
+
+
+def _affine(after: Array, delta_t: Array, w_t: Array) -> Array:
+    return delta_t + w_t * jnp.where(w_t != 0, after, 0)  # linear in `after`, whatever it holds
 
 
 def _maps(equation: Equation, sequences: Sequence[Array]) -> tuple[Array, Array]:

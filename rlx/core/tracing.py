@@ -9,6 +9,9 @@ _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
 
-def traced_once(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """The function of arrays, traced once for each shape and written into the programs that call it."""
-    return jax.jit(function, inline=True)
+def traced_once(function: Callable[_P, _R], static_argnums: int | tuple[int, ...] = ()) -> Callable[_P, _R]:
+    """The function of arrays, traced once for each shape and written into the programs that call it.
+
+    It is traced once more for each value of the arguments in `static_argnums`, which it gets as they are.
+    """
+    return jax.jit(function, inline=True, static_argnums=static_argnums)

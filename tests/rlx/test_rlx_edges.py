@@ -363,3 +363,10 @@ def test_no_action_no_atom_no_critic_is_an_error(call):
         rlx.ShapeError, match=r"argument `\w+` has shape \[0\], expected shape \[\w\] with \w at least 1"
     ):
         call(jnp.ones(0))
+
+
+def test_the_slope_of_n_step_returns_in_a_discount_of_zero():
+    r_t, discount_t, v_t = jnp.array([1.0, 2.0, 3.0]), jnp.array([0.5, 0.0, 0.5]), jnp.array([4.0, 5.0, 6.0])
+    slope = jax.grad(lambda d: jnp.sum(rlx.n_step_bootstrapped_returns(r_t, d, v_t, 2)))(discount_t)
+    # G_0 = r_1 + γ_1 (r_2 + γ_2 v_2), G_1 = r_2 + γ_2 (r_3 + γ_3 v_3), G_2 = r_3 + γ_3 v_3
+    np.testing.assert_allclose(slope, [2 + 0 * 5, 0.5 * 5 + 3 + 0.5 * 6, 0 * 6 + 6], rtol=1e-6)
