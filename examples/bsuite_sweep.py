@@ -18,6 +18,7 @@ import dataclasses
 import glob
 import importlib
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -78,7 +79,8 @@ def do(run: Run, output: str) -> str:
         command += [f"--{setting}" for setting in settings]
         command += ["--seed", str(run.seed), "--output", str(folder), "--resume", "--no-progress"]
         command += ["--parts", "2", "--evaluation-episodes", "1"]  # bsuite's log has all that is scored
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    one_thread = os.environ | {"PJRT_NPROC": "1"}  # of XLA's: small networks gain nothing by more, and take more CPU
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=one_thread)
     if not done.returncode:
         return ""
     return f"{run}: {(done.stderr.strip() or f'exit status {done.returncode}').splitlines()[-1]}"

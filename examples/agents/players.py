@@ -55,7 +55,7 @@ def stacked(steps: list[Step]) -> Step:
     return jax.tree.map(lambda *x: np.stack(x), *steps)
 
 
-SMALL = 2**16  # bytes
+SMALL = 2**12  # bytes
 
 
 def packing(like: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
