@@ -2,11 +2,12 @@
 
 import pytest
 
-pd = pytest.importorskip("pandas")
+pytest.importorskip("pandas")
 pytest.importorskip("bsuite")
 pytest.importorskip("tyro")
 
 import bsuite_sweep
+import pandas as pd
 
 LOGS = [  # episodes, those of them that were bad, and whether that is a solution for a sea of 10 x 10
     ([100, 1000, 2000], [100, 890, 1000], 1.0),  # less than nine of ten bad ones before 2**10 + 100 episodes
