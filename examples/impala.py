@@ -152,7 +152,7 @@ class ActorsAndLearner:
                 for _ in range(self.agent.unroll):
                     choice = self.act(state, memory, playing.last, playing.observations, key, t)
                     memory, t = choice.memory, t + 1
-                    step, ended = playing.step(jax.device_get(choice.action), jax.device_get(choice.extras))
+                    step, ended = playing.step(*jax.device_get((choice.action, choice.extras)))
                     steps.append(step)
                     returns += ended.tolist()
                 self.send(Unroll(stacked(steps), returns, version))

@@ -97,12 +97,13 @@ class Record:
         self.steps = self.episodes = 0
         self.rows: list[dict[str, Any]] = []
         self.returns: list[float] = []  # since the last row
-        self.seconds = 0.0  # of playing and learning
+        self.seconds = self.cpu_seconds = 0.0  # of playing and learning
         self.metrics: dict[str, float] = {}
 
-    def add(self, played: Played, seconds: float) -> None:
+    def add(self, played: Played, seconds: float, cpu_seconds: float) -> None:
         self.steps += played.steps
         self.seconds += seconds
+        self.cpu_seconds += cpu_seconds
         self.episodes += len(played.returns)
         self.returns += played.returns.tolist()
         self.metrics = played.metrics
@@ -124,7 +125,7 @@ class Record:
         return row
 
     def saved(self) -> dict[str, Any]:
-        fields = "steps", "episodes", "rows", "returns", "seconds", "metrics"
+        fields = "steps", "episodes", "rows", "returns", "seconds", "cpu_seconds", "metrics"
         return {name: getattr(self, name) for name in fields}
 
     def restore(self, saved: dict[str, Any]) -> None:
@@ -258,10 +259,10 @@ def train_player(
     bar = tqdm(total=goal, initial=round(goal * share()), unit=unit, disable=not config.progress)
     with noticing_interrupts() as interrupted, bar:
         while share() < 1 and not interrupted.is_set() and failure is None:
-            began = time.perf_counter()
+            began, worked = time.perf_counter(), time.process_time()
             played = player.advance(updates)
             failure = played.failure
-            record.add(played, time.perf_counter() - began)
+            record.add(played, time.perf_counter() - began, time.process_time() - worked)
             bar.update(min(goal, round(goal * share())) - bar.n)
             due = config.checkpoint_every and record.steps - saved_at >= config.checkpoint_every
             if share() * config.parts >= len(record.rows) + 1:
@@ -284,6 +285,7 @@ def train_player(
         "steps": record.steps,
         "episodes": record.episodes,
         "seconds": record.seconds,
+        "cpu_seconds": record.cpu_seconds,
         "interrupted": interrupted.is_set(),
     }
     if failure:

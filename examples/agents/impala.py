@@ -99,14 +99,15 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     def over_time(params: hkx.Params, steps: Step) -> tuple[Outputs, jax.Array]:
         """The outputs [T, E] with the memory carried from step to step, and the values of what came after each."""
 
-        def step(memory: Any, now: Step) -> tuple[Any, tuple[Outputs, jax.Array]]:
+        def step(memory: Any, now: Step) -> tuple[Any, tuple[Outputs, Any]]:
             outputs, memory = network.apply(params, now.observation, memory)
-            after, _ = network.apply(params, now.next_observation, memory)
             first = jax.tree.map(jnp.zeros_like, memory)
-            return reset_where(now.last, memory, first), (outputs, after.value)
+            return reset_where(now.last, memory, first), (outputs, memory)
 
         _, memory = steps.extras
-        return jax.lax.scan(step, jax.tree.map(lambda x: x[0], memory), steps)[1]
+        _, (outputs, memories) = jax.lax.scan(step, jax.tree.map(lambda x: x[0], memory), steps)
+        after, _ = jax.vmap(partial(network.apply, params))(steps.next_observation, memories)
+        return outputs, after.value
 
     def loss(params: hkx.Params, scale: rlx.PopArtState, steps: Step) -> tuple[jax.Array, Any]:
         (logits, value), value_t = over_time(params, steps)

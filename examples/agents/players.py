@@ -6,6 +6,7 @@ key)`, the returns of greedy episodes apart from the training; `saved()`, `like(
 a run goes on as if it had never stopped; and `close()`.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -49,7 +50,36 @@ class Episodes:
 
 def stacked(steps: list[Step]) -> Step:
     """Steps one after the other: [T, E, ...]."""
+    if len(steps) == 1:
+        return jax.tree.map(lambda x: np.asarray(x)[None], steps[0])
     return jax.tree.map(lambda *x: np.stack(x), *steps)
+
+
+SMALL = 2**12  # bytes
+
+
+def packing(like: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Functions that join the small arrays of a tree into one vector for each dtype, and part them again.
+
+    A compiled call takes a microsecond for each array that goes in and comes out, and there are dozens in a state.
+    """
+    leaves, structure = jax.tree.flatten(like)
+    alone = [jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) or x.size * x.dtype.itemsize > SMALL for x in leaves]
+    kinds = [i if apart else str(x.dtype) for i, (x, apart) in enumerate(zip(leaves, alone, strict=True))]
+    places = {kind: [i for i, other in enumerate(kinds) if other == kind] for kind in dict.fromkeys(kinds)}
+
+    def pack(tree: Any) -> list[jax.Array]:
+        parts = [x if apart else x.ravel() for x, apart in zip(jax.tree.leaves(tree), alone, strict=True)]
+        return [parts[at[0]] if alone[at[0]] else jnp.concatenate([parts[i] for i in at]) for at in places.values()]
+
+    def unpack(vectors: list[jax.Array]) -> Any:
+        parts: dict[int, jax.Array] = {}
+        for vector, at in zip(vectors, places.values(), strict=True):
+            pieces = [vector] if alone[at[0]] else jnp.split(vector, np.cumsum([leaves[i].size for i in at])[:-1])
+            parts |= {i: piece.reshape(leaves[i].shape) for i, piece in zip(at, pieces, strict=True)}
+        return jax.tree.unflatten(structure, [parts[i] for i in range(len(leaves))])
+
+    return pack, unpack
 
 
 def host_returns(act: Any, state: Any, first: Any, playing: Episodes, episodes: int, key: jax.Array) -> list[float]:
@@ -80,18 +110,25 @@ class OnHost:
         init_key, self.key = jax.random.split(jax.random.key(seed))
         first = agent.memory(environments.count)
 
+        state = jax.jit(agent.init, static_argnums=1)(init_key, environments.count)
+        pack, unpack = packing(state)
+
         def act(state: Any, memory: Any, last: jax.Array, observations: Any, key: jax.Array, t: jax.Array) -> Choice:
             return agent.act(state, reset_where(last, memory, first), observations, jax.random.fold_in(key, t))
 
-        def learn_and_act(state: Any, steps: Step, *situation: Any) -> tuple[Any, dict[str, jax.Array], Choice]:
-            state, metrics = agent.learn(state, steps)
-            return state, metrics, act(state, *situation)
+        def act_packed(packed: Any, *situation: Any) -> Choice:
+            return act(unpack(packed), *situation)
+
+        def learn_and_act(packed: Any, steps: Step, *situation: Any) -> tuple[Any, dict[str, jax.Array], Choice]:
+            state, metrics = agent.learn(unpack(packed), steps)
+            return pack(state), metrics, act(state, *situation)
 
         self.agent, self.playing, self.apart = agent, Episodes(environments), apart
         self.per_update = agent.unroll * environments.count
         self.act_greedily = jax.jit(partial(agent.act, greedy=True))
-        self.act, self.learn_and_act = jax.jit(act), jax.jit(learn_and_act, donate_argnums=0)
-        self.state = jax.jit(agent.init, static_argnums=1)(init_key, environments.count)
+        self.act, self.learn_and_act = jax.jit(act_packed), jax.jit(learn_and_act, donate_argnums=0)
+        self.pack, self.unpack = jax.jit(pack), jax.jit(unpack)
+        self.packed = self.pack(state)
         self.memory, self.actions, self.metrics = first, [], {}
         self.unlearned: Step | None = None  # [T, E, ...]: the last steps, until the next action
 
@@ -103,18 +140,22 @@ class OnHost:
             for _ in range(self.agent.unroll):
                 choice = self.choose()
                 self.memory = choice.memory
-                step, ended = self.step(jax.device_get(choice.action), choice.extras)
+                step, ended = self.step(jax.tree.map(np.asarray, choice.action), choice.extras)
                 steps.append(step)
                 returns += ended.tolist()
             self.unlearned = stacked(steps)
         numbers = {name: float(value) for name, value in self.metrics.items()}
         return Played(updates * self.per_update, np.array(returns), numbers)
 
+    @property
+    def state(self) -> Any:
+        return self.unpack(self.packed)
+
     def choose(self) -> Choice:
         situation = self.memory, self.playing.last, self.playing.observations, self.key, len(self.actions)
         if self.unlearned is None:
-            return self.act(self.state, *situation)
-        self.state, self.metrics, choice = self.learn_and_act(self.state, self.unlearned, *situation)
+            return self.act(self.packed, *situation)
+        self.packed, self.metrics, choice = self.learn_and_act(self.packed, self.unlearned, *situation)
         self.unlearned = None
         return choice
 
@@ -129,7 +170,7 @@ class OnHost:
     def like(self, steps: int) -> Any:
         """The shapes of what `saved` gave after so many steps."""
         observations, last = self.playing.observations, self.playing.last
-        choice = jax.eval_shape(self.act, self.state, self.memory, last, observations, self.key, 0)
+        choice = jax.eval_shape(self.act, self.packed, self.memory, last, observations, self.key, 0)
         numbers = np.zeros(last.size, np.float32)
         step = Step(observations, choice.action, numbers, numbers, last, observations, choice.extras)
 
@@ -142,7 +183,7 @@ class OnHost:
     def restore(self, saved: Any) -> None:
         for t in range(len(jax.tree.leaves(saved["actions"])[0])):
             self.step(jax.tree.map(lambda x, t=t: np.asarray(x[t]), saved["actions"]))
-        self.state, self.memory, self.unlearned = saved["state"], saved["memory"], saved["unlearned"]
+        self.packed, self.memory, self.unlearned = self.pack(saved["state"]), saved["memory"], saved["unlearned"]
 
     def evaluate(self, episodes: int, key: jax.Array) -> list[float]:
         first = self.agent.memory(self.apart.count)

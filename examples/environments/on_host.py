@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import dm_env
+import jax
 import numpy as np
 import tree
 from dm_env import specs
 
-from .as_dm_env import DmEnv
-from .environment import UnknownEnvironment
+from .environment import Environment, UnknownEnvironment, auto_reset
 
 
 class Outcome(NamedTuple):
@@ -40,7 +40,16 @@ class Environments(NamedTuple):
 
 
 def stacked(observations: Sequence[Any]) -> Any:
+    if isinstance(observations[0], np.ndarray):
+        return np.stack(observations)
     return tree.map_structure(lambda *leaves: np.stack(leaves), *observations)
+
+
+def apart(actions: Any, count: int, spec: Any) -> Sequence[Any]:
+    """Actions [E, ...] one by one."""
+    if isinstance(spec, specs.DiscreteArray):
+        return actions.tolist()
+    return [tree.map_structure(lambda x, i=i: x[i], actions) for i in range(count)]
 
 
 def of_dm_env(environments: Sequence[dm_env.Environment], episodes: int | None = None) -> Environments:
@@ -51,22 +60,54 @@ def of_dm_env(environments: Sequence[dm_env.Environment], episodes: int | None =
         return stacked([environment.reset().observation for environment in environments])
 
     def step(actions: Any) -> Outcome:
-        timesteps, observations = [], []
-        for i, environment in enumerate(environments):
-            action = tree.map_structure(lambda x, i=i: x[i], actions)
-            timestep = environment.step(int(action) if isinstance(action_spec, specs.DiscreteArray) else action)
-            timesteps.append(timestep)
-            last = timestep.last()
-            observations.append(environment.reset().observation if last else timestep.observation)
+        each = zip(environments, apart(actions, len(environments), action_spec), strict=True)
+        timesteps = [environment.step(action) for environment, action in each]
+        last = np.array([timestep.last() for timestep in timesteps])
+        observations = [timestep.observation for timestep in timesteps]
+        seen = stacked(observations)
+        for i in np.flatnonzero(last):
+            observations[i] = environments[i].reset().observation
         return Outcome(
             np.array([timestep.reward for timestep in timesteps], np.float32),
             np.array([timestep.discount for timestep in timesteps], np.float32),
-            np.array([timestep.last() for timestep in timesteps]),
-            stacked([timestep.observation for timestep in timesteps]),
-            stacked(observations),
+            last,
+            seen,
+            stacked(observations) if last.any() else seen,
         )
 
     return Environments(environments[0].observation_spec(), action_spec, reset, step, len(environments), episodes)
+
+
+def of_pure(environment: Environment, seed: int, count: int) -> Environments:
+    """Environments in JAX, on a CPU. A step of all of them is one compiled call, and other threads run meanwhile."""
+    running_on = auto_reset(environment)
+    key = jax.device_put(jax.random.key(seed), jax.local_devices(backend="cpu")[0])
+
+    @jax.jit
+    def begin(key: jax.Array, t: jax.Array) -> tuple[jax.Array, Any]:
+        keys = jax.random.split(jax.random.fold_in(key, t), count)
+        return t + 1, jax.vmap(running_on.reset)(keys)[0]
+
+    @jax.jit
+    def go_on(key: jax.Array, t: jax.Array, running: Any, actions: Any) -> tuple[jax.Array, Any, Outcome]:
+        keys = jax.random.split(jax.random.fold_in(key, t), count)
+        running, timestep = jax.vmap(running_on.step)(keys, running, actions)
+        came = timestep.reward, timestep.discount, timestep.last(), timestep.observation
+        return t + 1, running, Outcome(*came, running.observation)
+
+    t, running = np.int32(0), None  # t counts on over resets, so that no two draw the same
+
+    def reset() -> Any:
+        nonlocal t, running
+        t, running = begin(key, t)
+        return jax.tree.map(np.asarray, running.observation)
+
+    def step(actions: Any) -> Outcome:
+        nonlocal t, running
+        t, running, outcome = go_on(key, t, running, actions)
+        return jax.tree.map(np.asarray, outcome)
+
+    return Environments(environment.observation_spec(), environment.action_spec(), reset, step, count)
 
 
 def spec_of(space: Any) -> Any:
@@ -124,7 +165,7 @@ def make(name: str, seed: int = 0, count: int = 1, record: str = "") -> Environm
         return of_gymnasium(lambda: atari(rest), seed, count)
     from . import make as make_pure
 
-    return of_dm_env([DmEnv(make_pure(name), seed + i) for i in range(count)])
+    return of_pure(make_pure(name), seed, count)
 
 
 def library(name: str) -> Any:

@@ -121,6 +121,40 @@ def test_what_is_seen_is_of_the_right_episode():
     np.testing.assert_array_equal([o.discount for o in outcomes], [[1, 1], [1, 1], [1, 0], [1, 1], [1, 1], [1, 0]])
 
 
+def test_environments_in_jax_go_on_side_by_side():
+    """In catch the paddle follows the actions, and an episode takes nine of them; each environment has its own ball."""
+    environments = on_host.make("catch", seed=3, count=8)
+    seen = environments.reset()
+    assert len({int(np.argmax(screen[0])) for screen in seen}) > 1  # the columns where the balls begin
+    paddle, ball = np.full(8, 2), np.argmax(seen[:, 0], axis=1)
+    for t in range(1, 28):
+        actions = np.random.default_rng(t).integers(3, size=8)
+        paddle, outcome = np.clip(paddle + actions - 1, 0, 4), environments.step(actions)
+        last = t % 9 == 0
+        caught = np.where(paddle == ball, 1, -1) if last else np.zeros(8)
+        np.testing.assert_array_equal(outcome.last, np.full(8, last))
+        np.testing.assert_array_equal(outcome.reward, caught)
+        np.testing.assert_array_equal(outcome.discount, np.full(8, 1 - last))
+        assert (outcome.next_observation[np.arange(8), 9, paddle] == 1).all()
+        if last:
+            paddle, ball = np.full(8, 2), np.argmax(outcome.observation[:, 0], axis=1)
+        else:
+            np.testing.assert_array_equal(outcome.observation, outcome.next_observation)
+
+
+def test_a_state_is_the_same_after_packing():
+    tree = {"w": jnp.arange(6.0).reshape(2, 3), "t": jnp.int32(4), "key": jax.random.key(5), "b": jnp.ones(2) * 7}
+    tree |= {"large": jnp.ones(2**17), "none": jnp.zeros((0, 3)), "flag": jnp.array([True, False])}
+    pack, unpack = players.packing(tree)
+    packed = pack(tree)
+    assert len(packed) == 5  # a vector for each of three dtypes, the key, and what is large
+    back = unpack(packed)
+    assert jax.tree.structure(back) == jax.tree.structure(tree)
+    for one, other in zip(jax.tree.leaves(tree), jax.tree.leaves(back), strict=True):
+        assert one.dtype == other.dtype
+        assert (one == other).all()
+
+
 @pytest.mark.parametrize(("n_step", "discount", "value"), [(1, 1.0, 2.0), (3, 1.0, 2.0), (1, 0.0, 1.6)])
 def test_dqn_tells_a_limit_of_time_from_an_end(n_step, discount, value):
     """With γ = 1/2 a reward of 1 for ever is worth 2; where one step of four ends for good, 1 / (1 - 3/4 γ) = 1.6."""
