@@ -74,7 +74,9 @@ def partition_n(
     return _partition_n(fn, structure, n, "partition_n")
 
 
-def _partition_n(fn: Any, structure: Any, n: int, taker: str) -> Any:
+def _partition_n(
+    fn: Callable[[str, str, T], int], structure: TwoLevel[T], n: int, taker: str
+) -> tuple[dict[str, dict[str, T]], ...]:
     parts: tuple[dict[str, dict[str, T]], ...] = tuple({} for _ in range(n))
     for module, name, value in _entries(taker, structure, fn):
         part = fn(module, name, value)
@@ -108,10 +110,13 @@ def partition(
     return _partition(predicate, structure, "partition")
 
 
-def _partition(predicate: Any, structure: Any, taker: str) -> Any:
+def _partition(
+    predicate: Callable[[str, str, T], bool], structure: TwoLevel[T], taker: str
+) -> tuple[dict[str, dict[str, T]], dict[str, dict[str, T]]]:
     if not callable(predicate):
         raise NotAFunctionError(f"hkx.data_structures.{taker}", predicate, "predicate")
-    return _partition_n(lambda *entry: 0 if predicate(*entry) else 1, structure, 2, taker)
+    true, false = _partition_n(lambda *entry: 0 if predicate(*entry) else 1, structure, 2, taker)
+    return true, false
 
 
 def filter(predicate: Callable[[str, str, T], bool], structure: TwoLevel[T]) -> dict[str, dict[str, T]]:

@@ -363,3 +363,12 @@ def test_no_action_no_atom_no_critic_is_an_error(call):
         rlx.ShapeError, match=r"argument `\w+` has shape \[0\], expected shape \[\w\] with \w at least 1"
     ):
         call(jnp.ones(0))
+
+
+def test_the_inverse_of_the_signed_square_root_of_a_large_number_is_finite():
+    y = np.array([1e4, -1e20, 1e30, -1e34], np.float32)
+    wide = np.abs(y.astype(np.float64))
+    expected = np.sign(y) * (((np.sqrt(1 + 4e-3 * (wide + 1 + 1e-3)) - 1) / 2e-3) ** 2 - 1)
+    np.testing.assert_allclose(rlx.signed_parabolic(y), expected, rtol=1e-5)
+    slopes = jax.vmap(jax.grad(rlx.signed_parabolic))(y[1:])
+    np.testing.assert_allclose(slopes, [1e3, 1e3, 1e3], rtol=1e-5)
