@@ -17,6 +17,7 @@ from hkx.core.transform import (
     stateless,
 )
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
+from hkx.errors.arguments import NotAFunctionError
 from hkx.errors.core import InvalidTemplateError, InvalidTransformedError
 from hkx.init.transform import transform_with_state
 
@@ -250,6 +251,8 @@ _WITH_STATE = "multi_transform_with_state"
 
 
 def _pair(f: Callable[[], Any]) -> tuple[Any, Any]:
+    if not callable(f):
+        raise NotAFunctionError("hkx.multi_transform", f, "f")
     pair = f()
     if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not callable(pair[0]):
         raise InvalidTemplateError(pair)

@@ -178,8 +178,9 @@ def signed_parabolic(x: Float[Array, "*E"], eps: Real[Array | float, "", "in [0,
 def _signed_parabolic(x: Array, eps: Array | float) -> Array:
     size = jnp.minimum(jnp.abs(x), jnp.finfo(jnp.result_type(x, float)).max)
     width = jnp.sqrt(1 + 4 * eps * (1 + eps + size)) + 1 + 2 * eps
-    # A division comes last: the compiler computes its result once, where cheaper operations are fused into every use.
-    return 4 * (size / width + 1) * x / width
+    # The slope is a division: the compiler computes its result once, where cheaper operations are fused into every use.
+    # It stays small, where a product with `x` before the division would be infinite from 1e25 on.
+    return x * (4 * (size / width + 1) / width)
 
 
 @operator()

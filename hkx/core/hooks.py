@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from hkx.core.frame import current_frame, local
 from hkx.core.types import DType, Shape
+from hkx.errors.arguments import checked_hook
 
 Hooks: TypeAlias = Mapping[str, tuple[Callable[..., Any], ...]]
 """The hooks in force, by kind."""
@@ -117,7 +118,7 @@ class _Entered(functools.partial[Any]):
 @contextlib.contextmanager
 def pushed(hook: Callable[..., Any], *kinds: str) -> Iterator[None]:
     """Adds a hook to the chains of the given kinds until the `with` block ends."""
-    entered = _Entered(hook)
+    entered = _Entered(checked_hook(hook, kinds))
     try:
         try:
             local.hooks = {**local.hooks, **{kind: (*local.hooks.get(kind, ()), entered) for kind in kinds}}

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import jax
 
 from hkx.core.frame import Frame, Scope, current_frame
-from hkx.errors.core import DuplicateNameError, InvalidNameError, UsedScopeError
+from hkx.errors.core import DuplicateNameError, InvalidNameError, NotANameError, UsedScopeError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,9 +46,8 @@ def unique_name(scope: Scope, name: str) -> str:
         name = name[len(prefix) :]  # a name in this scope: later ones count on from it
     numbered = _NUMBERED.fullmatch(name) if name[-1:].isdigit() else None
     if numbered:
-        stem, digits = numbered.group(1), numbered.group(2)
+        stem, digits = key = numbered.group(1), numbered.group(2)
         scope.counts[stem] = max(scope.counts.get(stem, 0), int(digits) + 1)
-        key = (stem, digits)
     else:
         count = 0 if forced else scope.counts.get(name, 0)
         scope.counts[name] = max(scope.counts.get(name, 0), count + 1)
@@ -130,9 +129,9 @@ def name_scope(name: str, *, method_name: str = "__call__") -> contextlib.Abstra
     """
     frame = current_frame("hkx.name_scope")
     forced = isinstance(name, ForcedName)
-    parts = [name] if forced else name.split("/")
+    parts = [name] if forced or not isinstance(name, str) else name.split("/")
     if not forced and not all(map(valid_name, parts)):
-        raise InvalidNameError(name)
+        raise (InvalidNameError if isinstance(name, str) else NotANameError)(name)
     first = unique_name(frame.scope, name if forced else parts[0])
     full = "/".join([first, *parts[1:]])
     note_below(frame.scopes, None, full)

@@ -1,5 +1,7 @@
 """Every exception that hkx raises by name."""
 
+from hkx.errors.arguments import NotAFunctionError as NotAFunctionError
+from hkx.errors.arguments import NotAStructureError as NotAStructureError
 from hkx.errors.core import DuplicateNameError as DuplicateNameError
 from hkx.errors.core import HkxError as HkxError
 from hkx.errors.core import IntermediateInInnerTraceError as IntermediateInInnerTraceError

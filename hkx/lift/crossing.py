@@ -18,6 +18,7 @@ from hkx.core.making import Eager, Maker
 from hkx.core.rng import PRNGSequence
 from hkx.core.settings import current_settings
 from hkx.core.store import check_outward
+from hkx.errors.arguments import NotAFunctionError
 from hkx.errors.core import JaxUsageError, ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.init.evaluate import needs_values
 from hkx.lift.captured import Captured
@@ -174,6 +175,8 @@ class Crossing(Generic[P, R]):
         created, by default that of the running function.
         """
         frame = current_frame(name)
+        if not callable(fun):
+            raise NotAFunctionError(name, fun)
         self.fun = fun
         self._name = name
         self._as_given = as_given

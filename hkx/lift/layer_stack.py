@@ -18,6 +18,7 @@ from hkx.base.trees import own_tree
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.making import Eager
 from hkx.core.module import Module
+from hkx.errors.core import InvalidSizeError
 from hkx.errors.lift import LayerFunctionError, LayerInputsError
 from hkx.init.blocks import can_share_program
 from hkx.lift.captured import Captured, keep
@@ -117,7 +118,10 @@ def layer_stack(
     """
     if transparent and transparency_map is None:
         raise LayerFunctionError("transparency_map must be provided with transparent=True.")
-    num_layers = operator.index(num_layers)  # an array of one number too
+    try:
+        num_layers = operator.index(num_layers)  # an array of one number too
+    except TypeError:
+        raise InvalidSizeError("num_layers", num_layers, 1) from None
     default = f"__layer_stack_{'with' if with_per_layer_inputs else 'no'}_per_layer"
 
     def decorate(f: Callable[..., R]) -> Stacked[R]:

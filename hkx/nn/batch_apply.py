@@ -9,6 +9,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hkx.errors import NotAFunctionError
+from hkx.nn.inputs import integer
+
 
 class BatchApply:
     """Makes one dimension of the leading ones, applies a function, and gives the results these dimensions again.
@@ -18,7 +21,7 @@ class BatchApply:
       num_dims: how many leading dimensions become one, at least 1.
 
     Raises:
-      ValueError: if `num_dims` is less than 1.
+      InvalidSizeError: if `num_dims` is no whole number, or less than 1.
 
     Example:
 
@@ -30,10 +33,10 @@ class BatchApply:
     """
 
     def __init__(self, f: Callable[..., Any], num_dims: int = 2):
-        if num_dims < 1:
-            raise ValueError(f"`num_dims` must be at least 1, got {num_dims}.")
+        if not callable(f):
+            raise NotAFunctionError("hkx.BatchApply", f, "f")
         self._f = f
-        self.num_dims = num_dims
+        self.num_dims = integer(num_dims, "num_dims", 1)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Applies the function.

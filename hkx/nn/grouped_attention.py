@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from hkx import Linear, Module, RotaryEmbedding, transparent
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import sequences_of
+from hkx.nn.inputs import integer, sequences_of
 
 
 class KeyValueCache(NamedTuple):
@@ -48,7 +48,7 @@ class GroupedQueryAttention(Module):
     """Dot-product attention where groups of query heads share one head of keys and values.
 
     `num_kv_heads == num_heads` is multi-head attention, `num_kv_heads == 1` multi-query attention. It is computed by
-    `jax.nn.dot_product_attention`, for which a GPU has a fused kernel.
+    `jax.nn.dot_product_attention`; with `implementation="cudnn"`, by the fused kernel that NVIDIA's GPUs have for it.
 
     References: Ainslie et al. (2023), "GQA: training generalized multi-query transformer models from multi-head
     checkpoints", arXiv:2305.13245; Shazeer (2019), "Fast transformer decoding: one write-head is all you need",
@@ -63,7 +63,8 @@ class GroupedQueryAttention(Module):
       b_init: initializer of all biases; zeros by default.
       model_size: the size of the output; `num_heads * key_size` by default.
       rotary: rotates queries and keys by their positions; None for no position embedding.
-      implementation: `"xla"`, `"cudnn"`, or None to choose, as `jax.nn.dot_product_attention` takes it.
+      implementation: `"xla"` or `"cudnn"`, as `jax.nn.dot_product_attention` takes it: None leaves it to JAX, which
+        takes `"xla"` today, on a GPU too. `"cudnn"` refuses the shapes and dtypes that it has no kernel for.
       name: the module's name.
 
     Raises:
@@ -96,7 +97,8 @@ class GroupedQueryAttention(Module):
         name: str | None = None,
     ):
         super().__init__(name=name)
-        if num_kv_heads < 1 or num_heads % num_kv_heads:
+        num_heads, num_kv_heads = integer(num_heads, "num_heads", 1), integer(num_kv_heads, "num_kv_heads", 1)
+        if num_heads % num_kv_heads:
             raise ValueError(f"`num_kv_heads` {num_kv_heads} must divide `num_heads` {num_heads}.")
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
@@ -241,8 +243,9 @@ def _extended(
 ) -> tuple[jax.Array, KeyValueCache]:
     """Which tokens of the cache a query may attend to, `bool[T, S]`, and the cache with the new tokens in it."""
     size, new = cache.key.shape[-3], key.shape[-3]
-    if not isinstance(cache.length, jax.core.Tracer) and int(cache.length) + new > size:
-        raise ValueError(f"The cache has room for {size} tokens and holds {int(cache.length)}: {new} more do not fit.")
+    held = 0 if isinstance(cache.length, jax.core.Tracer) else int(cache.length)  # as few as that where it is not known
+    if held + new > size:
+        raise ValueError(f"The cache has room for {size} tokens and holds {held}: {new} more do not fit.")
     key, value = (
         jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), cache.length, axis=-3)
         for old, new in ((cache.key, key), (cache.value, value))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from hkx import Linear, get_parameter, initializers
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_with_dimensions
+from hkx.nn.inputs import array_with_dimensions, integer
 
 
 class LoRALinear(Linear):
@@ -48,10 +48,8 @@ class LoRALinear(Linear):
         name: str | None = None,
     ):
         super().__init__(output_size, with_bias, w_init, b_init, name)
-        if rank < 1:
-            raise ValueError(f"`rank` must be at least 1, got {rank}.")
-        self.rank = rank
-        self.alpha = rank if alpha is None else alpha
+        self.rank = integer(rank, "rank", 1)
+        self.alpha = self.rank if alpha is None else alpha
         self.a_init = a_init or initializers.VarianceScaling(2.0, "fan_in", "uniform")
 
     def __call__(self, inputs: jax.Array, *, precision: jax.lax.PrecisionLike = None) -> jax.Array:

@@ -102,7 +102,7 @@ class Convolution(Module):
     ):
         super().__init__(name=name)
         n = num_spatial_dims
-        if n <= 0:
+        if not isinstance(n, (int, np.integer)) or n <= 0:
             raise ValueError(
                 f"We only support convolution operations for `num_spatial_dims` greater than 0, received {n}: "
                 "for none, use `hkx.Linear`."

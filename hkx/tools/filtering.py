@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
+from hkx.errors.arguments import NotAFunctionError, NotAStructureError
 from hkx.tools.trace import ArraySpec
 
 T = TypeVar("T")
@@ -30,7 +31,19 @@ def traverse(structure: TwoLevel[T]) -> Iterator[tuple[str, str, T]]:
       >>> list(hkx.data_structures.traverse({"b": {"w": 1}, "a": {"y": 2, "x": 3}}))
       [('a', 'x', 3), ('a', 'y', 2), ('b', 'w', 1)]
     """
+    yield from _entries("traverse", structure)
+
+
+def _entries(taker: str, structure: TwoLevel[T], fn: object = abs) -> Iterator[tuple[str, str, T]]:
+    """The values of a structure; what `taker` was given in its place, or in place of its `fn`, is told."""
+    taker = f"hkx.data_structures.{taker}"
+    if not callable(fn):
+        raise NotAFunctionError(taker, fn, "fn")
+    if not isinstance(structure, Mapping):
+        raise NotAStructureError(taker, structure)
     for module in sorted(structure):
+        if not isinstance(structure[module], Mapping):
+            raise NotAStructureError(taker, structure[module], module)
         for name in sorted(structure[module]):
             yield module, name, structure[module][name]
 
@@ -58,8 +71,14 @@ def partition_n(
       >>> hkx.data_structures.partition_n(lambda module, name, value: value - 1, params, 3)
       ({'a': {'w': 1}}, {'a': {'b': 2}}, {'c': {'w': 3}})
     """
+    return _partition_n(fn, structure, n, "partition_n")
+
+
+def _partition_n(
+    fn: Callable[[str, str, T], int], structure: TwoLevel[T], n: int, taker: str
+) -> tuple[dict[str, dict[str, T]], ...]:
     parts: tuple[dict[str, dict[str, T]], ...] = tuple({} for _ in range(n))
-    for module, name, value in traverse(structure):
+    for module, name, value in _entries(taker, structure, fn):
         part = fn(module, name, value)
         if not 0 <= part < n:
             raise AssertionError(
@@ -88,7 +107,15 @@ def partition(
       >>> hkx.data_structures.partition(lambda module, name, value: module == "linear", params)
       ({'linear': {'b': 2, 'w': 1}}, {'norm': {'scale': 3}})
     """
-    true, false = partition_n(lambda *entry: 0 if predicate(*entry) else 1, structure, 2)
+    return _partition(predicate, structure, "partition")
+
+
+def _partition(
+    predicate: Callable[[str, str, T], bool], structure: TwoLevel[T], taker: str
+) -> tuple[dict[str, dict[str, T]], dict[str, dict[str, T]]]:
+    if not callable(predicate):
+        raise NotAFunctionError(f"hkx.data_structures.{taker}", predicate, "predicate")
+    true, false = _partition_n(lambda *entry: 0 if predicate(*entry) else 1, structure, 2, taker)
     return true, false
 
 
@@ -109,7 +136,7 @@ def filter(predicate: Callable[[str, str, T], bool], structure: TwoLevel[T]) -> 
       >>> hkx.data_structures.filter(lambda module, name, value: name == "w", params)
       {'linear': {'w': 1}}
     """
-    return partition(predicate, structure)[0]
+    return _partition(predicate, structure, "filter")[0]
 
 
 def map(fn: Callable[[str, str, T], U], structure: TwoLevel[T]) -> dict[str, dict[str, U]]:
@@ -130,7 +157,7 @@ def map(fn: Callable[[str, str, T], U], structure: TwoLevel[T]) -> dict[str, dic
       {'linear': {'b': 4, 'w': 1}}
     """
     out: dict[str, dict[str, U]] = {}
-    for module, name, value in traverse(structure):
+    for module, name, value in _entries("map", structure, fn):
         out.setdefault(module, {})[name] = fn(module, name, value)
     return out
 
@@ -165,7 +192,7 @@ def merge(*structures: TwoLevel[Any], check_duplicates: bool = False) -> dict[st
     """
     out: dict[str, dict[str, Any]] = {}
     for structure in structures:
-        for module, name, value in traverse(structure):
+        for module, name, value in _entries("merge", structure):
             entries = out.setdefault(module, {})
             if check_duplicates and name in entries and _described(entries[name]) != _described(value):
                 raise ValueError(
@@ -193,7 +220,7 @@ def is_subset(*, subset: TwoLevel[Any], superset: TwoLevel[Any]) -> bool:
       >>> hkx.data_structures.is_subset(subset={"a": {"w": 1}}, superset={"a": {"w": 2, "b": 3}})
       True
     """
-    return all(name in superset.get(module, {}) for module, name, _ in traverse(subset))
+    return all(name in superset.get(module, {}) for module, name, _ in _entries("is_subset", subset))
 
 
 def tree_size(tree: Any) -> int:

@@ -1,12 +1,27 @@
 """Random nestings of lifted transforms, as functions of the library that provides them."""
 
+import dataclasses
 import types
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-LEAVES = ("linear", "parameter", "state", "key", "two_keys", "module", "dropout", "drawn_state")
+LEAVES = (
+    *("linear", "parameter", "state", "key", "two_keys", "module", "dropout", "drawn_state"),
+    *(
+        "numbered",
+        "later_number",
+        "built",
+        "own_names",
+        "as_module",
+        "data_class",
+        "maybe_key",
+        "iterated_keys",
+        "long_name",
+    ),
+)
 AROUND = (
     *(
         "twice",
@@ -21,6 +36,7 @@ AROUND = (
         "getter",
         "setter",
     ),
+    *("transparent_method", "named_like", "state_creator", "scope_method", "scopes", "methods"),
     *("intercepted", "deferred", "remat", "grad", "value_and_grad", "vmap", "stack", "lift", "transparent", "several"),
 )
 LOOPS = ("scan", "scan_one", "scan_none", "map", "fori", "fori_none", "while", "vmap_split", "cond", "switch")
@@ -68,6 +84,17 @@ def _block(hk, f):
         def other(self, x):
             return f(x)
 
+        @hk.transparent
+        def unseen(self, x):
+            return f(x)
+
+        @hk.name_like("__call__")
+        def like_call(self, x):
+            return f(x)
+
+        def through(self, x):
+            return self(self.other(x)) + self.unseen(x)
+
     return Block()
 
 
@@ -82,6 +109,37 @@ def _leaves(hk):
 
         def helper(self, x):
             return hk.Linear(3)(x)
+
+    class Built(hk.Module):
+        """All of it is made when the module is."""
+
+        def __init__(self, name=None):
+            super().__init__(name=name)
+            self.w = hk.get_parameter("w", [3], init=hk.initializers.RandomNormal())
+            self.inner = self.make()
+
+        def make(self):
+            return Net()
+
+        def __call__(self, x):
+            return self.inner(x) * self.w + hk.Linear(3, name="inner")(x)
+
+    @dataclasses.dataclass
+    class Field(hk.Module):
+        inner: Any
+        size: int = 3
+
+        def __call__(self, x):
+            return self.inner(x) + hk.Linear(self.size)(x)
+
+    def numbers(x, *names):
+        for name in names:
+            x = hk.Linear(3, name=name)(x)
+        return x
+
+    def maybe_key(x):
+        key = hk.maybe_next_rng_key()
+        return x if key is None else x + drawn(key)
 
     def state(x):
         n = hk.get_state("n", [], init=jnp.zeros)
@@ -99,6 +157,15 @@ def _leaves(hk):
         two_keys=lambda x: x + drawn(hk.next_rng_keys(2)[1]),
         module=lambda x: Net()(x),
         dropout=lambda x: hk.dropout(hk.next_rng_key(), 0.3, x),
+        numbered=lambda x: numbers(x, "linear_1", "linear", "linear"),
+        later_number=lambda x: numbers(x, "linear_3", "linear", "linear_7"),
+        built=lambda x: Built()(Built("built_2")(x)),
+        own_names=lambda x: Net()(x) + Net().helper(x),
+        as_module=lambda x: hk.to_module(lambda x: hk.Linear(3)(x) * Net()(x))("made")(x),
+        data_class=lambda x: Field(hk.Linear(3))(x) + Field(inner=Net(), size=3)(x),
+        maybe_key=maybe_key,
+        iterated_keys=lambda x: x + drawn(next(hk.PRNGSequence(hk.next_rng_key()))),
+        long_name=lambda x: hk.Linear(3, name=hk.force_name("far/away"))(x),
         state=state,
         drawn_state=drawn_state,
     )
@@ -142,6 +209,14 @@ def _around(hk, f, x):
         with_rng=lambda: within(hk.with_rng(jax.random.fold_in(hk.next_rng_key(), 3))),
         reserve=lambda: (hk.reserve_rng_keys(2), f(x))[1],
         optimized=lambda: hk.experimental.optimize_rng_use(f)(x),
+        transparent_method=lambda: _block(hk, f).unseen(x),
+        named_like=lambda: _block(hk, f).like_call(x),
+        methods=lambda: _block(hk, f).through(x),
+        scope_method=lambda: within(hk.name_scope("block", method_name="other")),
+        scopes=lambda: within(hk.name_scope("outer/inner")),
+        state_creator=lambda: within(
+            hk.custom_creator(lambda n, s, d, i, c: n(s, d, jnp.ones), params=False, state=True)
+        ),
         creator=lambda: within(hk.custom_creator(lambda n, s, d, i, c: n(s, d, i) * 2, state=True)),
         getter=lambda: within(hk.custom_getter(lambda n, v, c: n(v) * len(c.full_name), state=True)),
         setter=lambda: within(hk.custom_setter(lambda n, v, c: n(v * 2))),

@@ -87,6 +87,12 @@ MPO_SHAPES = {
     r"argument `temperature_constraint.alpha` has shape \[4\].* against \[2, 3\]": lambda: rlx.mpo_loss(
         jnp.ones([2, 3]), jnp.ones([2, 3]), PENALTY, []
     ),
+    r"mpo_loss: argument `kl_loss_weight` has shape \[5\].* against \[3\]": lambda: rlx.mpo_loss(
+        jnp.ones([2, 3]), jnp.ones([2, 3]), ONE, [(jnp.ones(3), ONE)], kl_loss_weight=jnp.ones(5)
+    ),
+    r"vmpo_loss: argument `temperature_loss_weight` has shape \[5\].* against \[3\]": lambda: rlx.vmpo_loss(
+        jnp.ones(3), jnp.ones(3), ONE, [], temperature_loss_weight=jnp.ones(5)
+    ),
     r"vmpo_loss: argument `kl_constraints` has shape \[5\].* against \[3\]": lambda: rlx.vmpo_loss(
         jnp.ones(3), jnp.ones(3), ONE, [(jnp.ones(5), ONE)]
     ),

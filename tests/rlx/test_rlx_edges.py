@@ -370,3 +370,12 @@ def test_the_slope_of_n_step_returns_in_a_discount_of_zero():
     slope = jax.grad(lambda d: jnp.sum(rlx.n_step_bootstrapped_returns(r_t, d, v_t, 2)))(discount_t)
     # G_0 = r_1 + γ_1 (r_2 + γ_2 v_2), G_1 = r_2 + γ_2 (r_3 + γ_3 v_3), G_2 = r_3 + γ_3 v_3
     np.testing.assert_allclose(slope, [2 + 0 * 5, 0.5 * 5 + 3 + 0.5 * 6, 0 * 6 + 6], rtol=1e-6)
+
+
+def test_the_inverse_of_the_signed_square_root_of_a_large_number_is_finite():
+    y = np.array([1e4, -1e20, 1e30, -1e34], np.float32)
+    wide = np.abs(y.astype(np.float64))
+    expected = np.sign(y) * (((np.sqrt(1 + 4e-3 * (wide + 1 + 1e-3)) - 1) / 2e-3) ** 2 - 1)
+    np.testing.assert_allclose(rlx.signed_parabolic(y), expected, rtol=1e-5)
+    slopes = jax.vmap(jax.grad(rlx.signed_parabolic))(y[1:])
+    np.testing.assert_allclose(slopes, [1e3, 1e3, 1e3], rtol=1e-5)

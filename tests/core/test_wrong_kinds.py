@@ -1,0 +1,79 @@
+"""Arguments of another kind than what is taken: an error of hkx's that says which, and what it should be."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import hkx
+from hkx import data_structures
+
+ENTRIES = {"linear": {"w": 1}}
+INSIDE = {  # in a transformed function
+    "3 is not a valid module name": [
+        lambda: hkx.name_scope(3),
+        lambda: hkx.lift(dict, name=3),
+        lambda: hkx.lift_with_state(lambda: ({}, {}), name=3),
+    ],
+    "`hkx.cond` was given None of type NoneType where it takes a function: it is not callable": [
+        lambda: hkx.cond(True, None, abs, 1.0),
+        lambda: hkx.cond(True, abs, None, 1.0),
+    ],
+    "`hkx.switch` was given 3 of type int": [lambda: hkx.switch(0, [3, abs], 1.0)],
+    "`hkx.scan` was given 'x' of type str": [lambda: hkx.scan("x", 0, None, 2)],
+    "`hkx.map` was given 3 of type int as `f`": [lambda: hkx.map(3, jnp.ones(2))],
+    "`hkx.fori_loop` was given 3 of type int": [lambda: hkx.fori_loop(0, 2, 3, 1.0)],
+    "`hkx.while_loop` was given 3 of type int": [lambda: hkx.while_loop(3, abs, 1.0)],
+    "`hkx.eval_shape` was given 3 of type int": [lambda: hkx.eval_shape(3, 1.0)],
+    "`hkx.lift` was given 3 of type int as `init_fn`": [lambda: hkx.lift(3), lambda: hkx.transparent_lift(3)],
+    "`hkx.custom_creator` was given 3 of type int as `creator`": [lambda: hkx.custom_creator(3).__enter__()],
+    "`hkx.custom_getter` was given 3 of type int as `getter`": [lambda: hkx.custom_getter(3).__enter__()],
+    "`hkx.custom_setter` was given 3 of type int as `setter`": [lambda: hkx.custom_setter(3).__enter__()],
+    "`hkx.intercept_methods` was given 3 of type int as `interceptor`": [lambda: hkx.intercept_methods(3).__enter__()],
+    "`num_layers` must be an integer, at least 1, got 'x'": [lambda: hkx.layer_stack("x")],
+    "`num_dims` must be an integer, at least 1, got None": [lambda: hkx.BatchApply(abs, None)],
+    "`hkx.BatchApply` was given 3 of type int as `f`": [lambda: hkx.BatchApply(3)],
+    "`rank` must be an integer, at least 1, got None": [lambda: hkx.LoRALinear(2, None)],
+    "`num_kv_heads` must be an integer, at least 1, got 'x'": [lambda: hkx.GroupedQueryAttention(2, "x", 3)],
+    "`num_spatial_dims` greater than 0, received None": [lambda: hkx.ConvND(None, 2, 2)],
+}
+OUTSIDE = {
+    "`hkx.multi_transform` was given None of type NoneType as `f`": lambda: hkx.multi_transform(None).init(0),
+    "`hkx.data_structures.filter` was given 3 of type int as `predicate`": lambda: data_structures.filter(3, ENTRIES),
+    "`hkx.data_structures.partition` was given 3 .* as `predicate`": lambda: data_structures.partition(3, ENTRIES),
+    "`hkx.data_structures.partition_n` was given 3 .* as `fn`": lambda: data_structures.partition_n(3, ENTRIES, 2),
+    "`hkx.data_structures.map` was given 3 of type int as `fn`": lambda: data_structures.map(3, ENTRIES),
+    r"`structure` of `hkx.data_structures.map` is \[1\] of type list, expected a mapping \{module: \{name: value\}\}": (
+        lambda: data_structures.map(max, [1])
+    ),
+    r"`structure\['a'\]` of `hkx.data_structures.filter` is 3 of type int, expected a mapping \{name: value\}": (
+        lambda: data_structures.filter(max, {"a": 3})
+    ),
+    "`structure` of `hkx.data_structures.traverse` is None": lambda: list(data_structures.traverse(None)),
+    "`structure` of `hkx.data_structures.is_subset` is 'x'": (
+        lambda: data_structures.is_subset(subset="x", superset=ENTRIES)
+    ),
+}
+
+
+@pytest.mark.parametrize("text", INSIDE)
+def test_arguments_inside_of_a_transform(text):
+    for call in INSIDE[text]:
+        with pytest.raises((hkx.errors.HkxError, ValueError), match=text):
+            hkx.transform(call).init(0)
+
+
+@pytest.mark.parametrize("text", OUTSIDE)
+def test_arguments_outside_of_a_transform(text):
+    with pytest.raises(hkx.errors.HkxError, match=text):
+        OUTSIDE[text]()
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_more_tokens_than_a_cache_has_room_for(abstract):
+    def f(x):
+        layer = hkx.GroupedQueryAttention(2, 1, 4)
+        return layer(x, cache=layer.initial_cache(1, max_length=3))
+
+    x = jax.ShapeDtypeStruct([1, 5, 8], jnp.float32) if abstract else jnp.ones([1, 5, 8])
+    with pytest.raises(ValueError, match="The cache has room for 3 tokens and holds 0: 5 more do not fit"):
+        hkx.transform(f).init(0, x)
