@@ -147,3 +147,23 @@ def test_eight_threads_with_models_of_their_own_have_the_numbers_of_one():
         thread.join(120)
     for i in range(8):
         jax.tree.map(np.testing.assert_array_equal, found[i], numbers(i))
+
+
+@pytest.mark.slow
+def test_a_compiled_apply_on_eight_threads_has_one_result():
+    model = hkx.transform(lambda x: hkx.Linear(2)(jax.nn.relu(hkx.Linear(4)(x))))
+    params, apply, wrong, ended = model.init(KEY, X), jax.jit(model.apply), [], []
+    expected = np.asarray(apply(params, None, X))
+
+    def work():
+        for _ in range(100 * TIMES // 8):
+            if not np.array_equal(apply(params, None, X), expected):
+                wrong.append(1)
+        ended.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(ended), wrong) == (8, [])
