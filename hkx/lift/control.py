@@ -14,7 +14,17 @@ from hkx.errors.arguments import NotAFunctionError
 from hkx.errors.lift import ConditionEffectError
 from hkx.lift import loops
 from hkx.lift.checks import as_arrays
-from hkx.lift.crossing import NOTHING, Carry, Crossing, back_to, changes, created_between, creating, snapshot
+from hkx.lift.crossing import (
+    NOTHING,
+    Carry,
+    Crossing,
+    back_to,
+    changes,
+    created_between,
+    creating,
+    fill_keys,
+    snapshot,
+)
 from hkx.lift.loops import Loop, check_carry, joined, runs_eagerly
 from hkx.lift.stacked import Axes
 
@@ -198,6 +208,8 @@ def fori_loop(
         init_val = _first_iteration(frame, pred, pure, (as_arrays(lower), init_val), init_val, name)
         lower = lower + 1
         if known and lower >= upper:
+            if lower > upper:  # Haiku's loop of no rounds splits off keys, and its loop of one does not
+                fill_keys(frame)
             pure.finish(NOTHING)
             return init_val
     loop = Loop(frame, name)

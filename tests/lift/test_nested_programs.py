@@ -16,6 +16,7 @@ TWO_KEYS_IN_NESTED_LOOPS = [
     ("fori", ("sequence", ["two_keys", ("scan_one", "linear"), "two_keys"])),
     ("map", ("fori", ("sequence", ["two_keys", "drawn_state", "module"]))),
     ("module", ("scan", ("scan_none", "dropout"))),
+    ("sequence", [("fori_none", "linear"), "linear", "linear"]),
 ]
 
 
@@ -63,7 +64,8 @@ def test_random_nestings():
         for seed in range(60):
             rng = random.Random(seed)
             program, reserve = nested_programs.draw(rng, 3), rng.choice([1, 1, 2])
-            if "stack" in nested_programs.kinds_of(program) and {"cond", "switch"} & nested_programs.kinds_of(program):
-                continue  # dm-haiku makes the parameters of a stack anew in each branch, and keeps those of one
+            kinds = nested_programs.kinds_of(program)
+            if "stack" in kinds and {"cond", "switch", "fori"} & kinds:
+                continue  # dm-haiku makes a stack's parameters anew in each branch and round, and keeps those of one
             compared += same(program, reserve)
     assert compared > 30  # of the others most use state where dm-haiku allows none
