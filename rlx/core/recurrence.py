@@ -159,6 +159,10 @@ def doubling(equation: Equation, sequences: Sequence[Array], end: Array) -> Arra
 
     They are one loop, which takes as long to trace for any T: a program for a CPU is traced with this branch in it too.
     """
+    return _doubled(equation, sequences, end)
+
+
+def _doubled(equation: Equation, sequences: Sequence[Array], end: Array) -> Array:
     delta_t, w_t = _maps(equation, sequences)
     steps = delta_t.shape[0]
     lengths = 2 ** np.arange(max(steps - 1, 0).bit_length())
@@ -195,7 +199,8 @@ def _slope(
     if vary:
         _, delta_t = jax.jvp(at_steps, tuple(sequences[i] for i in vary), tuple(sequences_dot[i] for i in vary))
     end_dot = jnp.zeros_like(end) if isinstance(end_dot, SymbolicZero) else end_dot
-    return x_t, doubling(_affine, (delta_t, _maps(equation, sequences)[1]), end_dot)
+    # Not by `doubling`: JAX cannot transpose a function with a slope of its own that computes with constants beside.
+    return x_t, _doubled(_affine, (delta_t, _maps(equation, sequences)[1]), end_dot)
 
 
 doubling.defjvp(_slope, symbolic_zeros=True)
