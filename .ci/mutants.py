@@ -179,7 +179,7 @@ def make_map(tests):
 
 
 def verdict(name, tests, limit):
-    """What becomes of one mutant, in a process of its own: killed, survived or, where that takes too long, timeout."""
+    """What becomes of a mutant, or of none, in a process of its own: killed, survived, or timeout after the limit."""
     import pytest
 
     child = os.fork()
@@ -225,12 +225,18 @@ def run(only, sample, seed, minutes, limit):
     drawn = [mutant for file in files for mutant in mutants(file)]
     random.Random(seed).shuffle(drawn)
     done = {result["mutant"] for result in results()}
+    without = {}  # what becomes of tests without a mutant: an old map may name some that are gone
     for name, line in drawn[:sample]:
         if name in done or time.monotonic() > end:
             continue
         lines = tests_of_lines(name.split(":")[0], times)
         tests = (lines.get(line) or lines[0])[:MOST_TESTS]  # what runs at import is seen by any test of the file
-        became = verdict(name, tests, limit + 3 * sum(map(times.get, tests))) if tests else "no test"
+        most = limit + 3 * sum(map(times.get, tests))
+        became = verdict(name, tests, most) if tests else "no test"
+        if became in ("killed", "timeout"):
+            if tuple(tests) not in without:
+                without[tuple(tests)] = verdict(None, tests, most)
+            became = became if without[tuple(tests)] == "survived" else "not tried"
         with RESULTS.open("a") as file:
             file.write(json.dumps({"mutant": name, "became": became, "tests": len(tests)}) + "\n")
         print(became, name, mutated(name)[1], flush=True)
@@ -249,7 +255,8 @@ def report():
             print(result["became"], result["mutant"], "|", mutated(result["mutant"])[1])
     for place, count in sorted(counts.items()):
         dead = count["killed"] + count["timeout"]
-        print(f"{place}: {dead} of {count.total()} killed ({dead / count.total():.0%}), {dict(count)}")
+        tried = count.total() - count["not tried"]
+        print(f"{place}: {dead} of {tried} killed ({dead / max(1, tried):.0%}), {dict(count)}")
 
 
 def main():
