@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.base.draws import Draw
+from hkx.base.trees import unshared
 from hkx.core.frame import current_frame
 from hkx.core.rng import next_rng_key
 from hkx.core.types import Array, DType, Shape
@@ -82,7 +83,7 @@ class Constant:
         self.constant = constant
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
-        return jnp.broadcast_to(jnp.asarray(self.constant), shape).astype(dtype)
+        return jnp.broadcast_to(jnp.asarray(unshared(self.constant)), shape).astype(dtype)
 
 
 class RandomNormal:

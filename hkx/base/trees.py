@@ -1,4 +1,4 @@
-"""Trees in containers of their own."""
+"""Trees in containers of their own, and arrays in memory of their own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 
 
 def own_tree(tree: Any, leaf: Callable[[Any], Any] = lambda x: x) -> Any:
@@ -23,3 +24,8 @@ def own_tree(tree: Any, leaf: Callable[[Any], Any] = lambda x: x) -> Any:
     if len(parts) == 1 and parts[0] is tree:
         return leaf(tree)
     return jax.tree.unflatten(structure, [own_tree(part, leaf) for part in parts])
+
+
+def unshared(x: Any) -> Any:
+    """`x`; of an array of NumPy's a copy, whose memory nobody fills anew while JAX refers to it."""
+    return x.copy() if type(x) is np.ndarray and x.flags.writeable else x

@@ -10,7 +10,7 @@ import jax.core
 import numpy as np
 
 from hkx.base.keys import is_typed_key
-from hkx.base.trees import own_tree
+from hkx.base.trees import own_tree, unshared
 from hkx.core.frame import local
 from hkx.core.making import Eager
 from hkx.core.settings import InitSetting, current_settings, settings_scope
@@ -52,7 +52,7 @@ def _eager(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
 
 def _checked(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
     with settings_scope(init="traced"):
-        abstract = _traced(f, key, *own_tree((args, kwargs), _copied))
+        abstract = _traced(f, key, *own_tree((args, kwargs), unshared))
     real = _eager(f, key, args, kwargs)
     differences = [
         line
@@ -94,10 +94,6 @@ def _alike(mine: Any, theirs: Any) -> bool:
     return True
 
 
-def _copied(x: Any) -> Any:
-    return x.copy() if type(x) is np.ndarray and x.flags.writeable else x
-
-
 def _is_of(array: np.ndarray, argument: np.ndarray) -> bool:
     """Whether an array is what JAX makes of an argument of 64 bits."""
     return (
@@ -127,7 +123,7 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
     def argument(x: Any) -> Any:
         if isinstance(x, jax.ShapeDtypeStruct):
             return abstract_argument(x)
-        copy = _copied(x)
+        copy = unshared(x)
         if isinstance(copy, np.ndarray):
             copies[id(copy)] = copy, x
         return copy

@@ -70,10 +70,10 @@ class Embed(Module):
         super().__init__(name=name)
         self.dtype: Any = jnp.float32
         if embedding_matrix is not None:
-            embedding_matrix = jnp.asarray(embedding_matrix)
-            _check_matrix(embedding_matrix.shape, vocab_size, embed_dim)
-            vocab_size, embed_dim = embedding_matrix.shape
-            self.dtype, w_init = embedding_matrix.dtype, lambda shape, dtype: embedding_matrix
+            matrix = jnp.asarray(embedding_matrix)
+            _check_matrix(matrix.shape, vocab_size, embed_dim)
+            vocab_size, embed_dim = matrix.shape
+            self.dtype, w_init = matrix.dtype, initializers.Constant(embedding_matrix)
         if not vocab_size or not embed_dim:
             raise ValueError(
                 "hkx.Embed must be supplied either with an initial `embedding_matrix` or with `embed_dim` and "
