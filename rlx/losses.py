@@ -171,10 +171,9 @@ def _times_log(weight: Array, x: Array) -> Array:
 
 @traced_once
 def _power(base: Array, exponent: Array) -> Array:
-    """base ** exponent with the derivatives of its limits where the exponent is 0 or 1."""
-    whole = (exponent == 0) | (exponent == 1)
-    simple = jnp.where(exponent == 1, base, 1)
-    return jnp.where(whole, simple, jnp.power(jnp.where(whole, 1, base), exponent))
+    """base ** exponent with the slopes over a base of 0 that it has where the exponent is 0 or 1."""
+    edge = (base == 0) & ((exponent == 0) | (exponent == 1))
+    return jnp.where(edge, jnp.where(exponent == 1, base, 1), jnp.power(jnp.where(edge, 1, base), exponent))
 
 
 @traced_once

@@ -146,7 +146,16 @@ def signed_hyperbolic(x: Float[Array, "*E"], eps: Real[Array | float, "", "in [0
       1.0
     """
     # sign(x) (√(|x| + 1) - 1) without the difference of near numbers, and with its true slope at zero.
-    return x * (1 / (jnp.sqrt(jnp.abs(x) + 1) + 1) + eps)
+    return _signed_hyperbolic(x, eps)
+
+
+@traced_once
+def _signed_hyperbolic(x: Array, eps: Array | float) -> Array:
+    # sign(x) (√(|x| + 1) - 1) without the difference of near numbers, and with its true slope at zero. Of what is
+    # infinite the largest number is taken, whose slope is a number.
+    most = jnp.finfo(jnp.result_type(x, float)).max
+    finite = jnp.clip(x, -most, most)
+    return finite / (jnp.sqrt(jnp.abs(finite) + 1) + 1) + eps * x
 
 
 @operator()

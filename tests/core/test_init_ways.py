@@ -44,7 +44,7 @@ class TestArraysOfNumpyThatAreFilledAnew:
 
     @pytest.mark.parametrize("init", ["traced", "eager"])
     def test_that_jax_would_refer_to_the_memory_of(self, init):
-        """`jnp.asarray` copies no array that lies at a multiple of 64 bytes, where the device is a CPU (on JAX 0.10.0)."""
+        """`jnp.asarray` copies no array that lies at a multiple of 64 bytes, on a CPU (JAX 0.10.0)."""
         memory = np.zeros(64, np.float32)
         buffer = memory[-memory.ctypes.data // 4 % 16 :][:16].reshape(4, 4)
 

@@ -184,6 +184,19 @@ def test_limits_are_numbers_and_so_are_their_slopes(name):
     assert np.isfinite(slope)
 
 
+def test_slopes_at_the_ends_of_likelihoods_and_transforms():
+    """d/dt pᵗ (1 - p)¹⁻ᵗ = likelihood · log(p / (1 - p)), for targets of 0 and 1 too."""
+    p, t = np.array([0.1, 0.3, 0.8, 0.1, 0.3, 0.8]), np.array([0.0, 0.0, 0.0, 1.0, 1.0, 1.0])
+    slopes = jax.grad(lambda t: rlx.likelihood(p, t).sum())(t)
+    np.testing.assert_allclose(slopes, np.where(t == 1, p, 1 - p) * np.log(p / (1 - p)), rtol=1e-5)
+    t = np.array([0.0, 1.0, 1.0, 0.0])
+    certain = jax.grad(lambda p: rlx.likelihood(p, t).sum())(np.array([0.0, 0.0, 1.0, 1.0]))
+    np.testing.assert_array_equal(certain, [-1, 1, 1, -1])
+    x = np.array([np.inf, -np.inf, 3e38, 0.0])
+    slopes = jax.grad(lambda x: rlx.signed_hyperbolic(x, 0.5).sum())(x)
+    np.testing.assert_allclose(slopes, [0.5, 0.5, 0.5, 1.0], rtol=1e-6)
+
+
 def test_actions_of_no_weight_teach_nothing():
     """A distillation target of weight 0 may be an impossible action, or no number at all."""
 
