@@ -17,7 +17,7 @@ from hkx.core.transform import (
     stateless,
 )
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
-from hkx.errors.arguments import NotAFunctionError
+from hkx.errors.arguments import checked_function
 from hkx.errors.core import InvalidTemplateError, InvalidTransformedError
 from hkx.init.transform import transform_with_state
 
@@ -251,9 +251,7 @@ _WITH_STATE = "multi_transform_with_state"
 
 
 def _pair(f: Callable[[], Any]) -> tuple[Any, Any]:
-    if not callable(f):
-        raise NotAFunctionError("hkx.multi_transform", f, "f")
-    pair = f()
+    pair = checked_function(f, "hkx.multi_transform", "f")()
     if not isinstance(pair, (tuple, list)) or len(pair) != 2 or not callable(pair[0]):
         raise InvalidTemplateError(pair)
     for leaf in jax.tree.leaves(pair[1]):
@@ -339,6 +337,11 @@ def without_apply_rng(f: Any) -> Any:
     raise InvalidTransformedError(f)
 
 
+def _check_pair(f: Any, taker: str) -> None:
+    if not (hasattr(f, "init") and hasattr(f, "apply")):
+        raise InvalidTransformedError(f, taker)
+
+
 def _without_rng(apply: Callable[..., Any]) -> Callable[..., Any]:
     def apply_without_rng(params: Any, *args: Any, **kwargs: Any) -> Any:
         refuse_twice("rng", kwargs)
@@ -376,6 +379,7 @@ def without_state(
       >>> model.apply(model.init(None, 1), None, 1)
       2
     """
+    _check_pair(f, "without_state")
 
     def init(*args: InitP.args, **kwargs: InitP.kwargs) -> Any:
         return stateless(*f.init(*args, **kwargs))
@@ -407,6 +411,7 @@ def with_empty_state(
       >>> model.apply(params, state, None, 1)
       (2, {})
     """
+    _check_pair(f, "with_empty_state")
 
     def init(*args: InitP.args, **kwargs: InitP.kwargs) -> Any:
         return f.init(*args, **kwargs), {}

@@ -57,6 +57,7 @@ from hkx.errors.lift import StackError as StackError
 from hkx.errors.lift import StateInLoopError as StateInLoopError
 from hkx.errors.lift import StateUpdaterError as StateUpdaterError
 from hkx.errors.nn import FeatureSizeError as FeatureSizeError
+from hkx.errors.nn import InvalidCoreStateError as InvalidCoreStateError
 from hkx.errors.nn import InvalidInputError as InvalidInputError
 from hkx.errors.nn import InvalidLengthError as InvalidLengthError
 from hkx.errors.nn import InvalidPaddingError as InvalidPaddingError

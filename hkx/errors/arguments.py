@@ -19,6 +19,13 @@ class NotAFunctionError(HkxError, TypeError):
         )
 
 
+def checked_function(f: Any, taker: str, argument: str = "") -> Any:
+    """What was given as a function, if it is one."""
+    if not callable(f):
+        raise NotAFunctionError(taker, f, argument)
+    return f
+
+
 class NotAStructureError(HkxError, TypeError, AttributeError):
     """Something else was given where parameters or states are taken, or a part of them."""
 
@@ -35,8 +42,7 @@ _HOOKS = {"create": "creator", "get": "getter", "set": "setter"}
 
 def checked_hook(hook: Callable[..., Any], kinds: Sequence[str]) -> Callable[..., Any]:
     """What is entered as a hook of these kinds, if it is a function."""
-    if not callable(hook):
-        argument = _HOOKS.get(kinds[0].partition("_")[0] if kinds else "", "interceptor")
-        taker = "hkx.intercept_methods" if argument == "interceptor" else f"hkx.custom_{argument}"
-        raise NotAFunctionError(taker, hook, argument)
-    return hook
+    argument = _HOOKS.get(kinds[0].partition("_")[0] if kinds else "", "interceptor")
+    return checked_function(
+        hook, "hkx." + ("intercept_methods" if argument == "interceptor" else f"custom_{argument}"), argument
+    )

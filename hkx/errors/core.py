@@ -292,13 +292,13 @@ class InvalidTemplateError(HkxError, TypeError):
 
 
 class InvalidTransformedError(HkxError, ValueError, TypeError):
-    """`without_apply_rng` was given something else than a transformed function."""
+    """Something else was given than a transformed function."""
 
-    def __init__(self, value: object):
+    def __init__(self, value: object, taker: str = "without_apply_rng"):
         super().__init__(
             "Must be called with the result of `hkx.transform`, `hkx.multi_transform`, `hkx.transform_with_state` or "
             f"`hkx.multi_transform_with_state`, actually called with {type(value)}: "
-            "`hkx.without_apply_rng(hkx.transform(f))`."
+            f"`hkx.{taker}(hkx.transform(f))`."
         )
 
 

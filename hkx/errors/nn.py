@@ -18,6 +18,16 @@ class InvalidInputError(HkxError, TypeError, ValueError, AttributeError):
         )
 
 
+class InvalidCoreStateError(HkxError, TypeError, ValueError, AttributeError, IndexError):
+    """A recurrent core was called with a state that is none of its own."""
+
+    def __init__(self, core: str, state: object, expected: str):
+        super().__init__(
+            f"The state of `{core}` is {shortened(state)} of type {type(state).__name__}, expected {expected}: what "
+            "`core.initial_state(batch_size)`, or the step before, returned."
+        )
+
+
 class ScalarInputError(HkxError, ValueError, AttributeError, IndexError, ZeroDivisionError):
     """A layer that works along a dimension was called with a number."""
 

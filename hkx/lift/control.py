@@ -10,7 +10,7 @@ import jax.core
 import jax.numpy as jnp
 
 from hkx.core.frame import Frame, current_frame, local
-from hkx.errors.arguments import NotAFunctionError
+from hkx.errors.arguments import checked_function
 from hkx.errors.lift import ConditionEffectError
 from hkx.lift import loops
 from hkx.lift.checks import as_arrays
@@ -116,8 +116,7 @@ def map(f: Callable[[X], Y], xs: X) -> Y:
     """
     if not local.frames:
         return jax.lax.map(f, xs)
-    if not callable(f):
-        raise NotAFunctionError("hkx.map", f, "f")
+    checked_function(f, "hkx.map", "f")
     return loops.scan("hkx.map", lambda _, x: ((), f(x)), (), xs)[1]
 
 

@@ -18,7 +18,7 @@ from hkx.core.making import Eager, Maker
 from hkx.core.rng import PRNGSequence
 from hkx.core.settings import current_settings
 from hkx.core.store import check_outward
-from hkx.errors.arguments import NotAFunctionError
+from hkx.errors.arguments import checked_function
 from hkx.errors.core import JaxUsageError, ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.init.evaluate import needs_values
 from hkx.lift.captured import Captured
@@ -175,9 +175,7 @@ class Crossing(Generic[P, R]):
         created, by default that of the running function.
         """
         frame = current_frame(name)
-        if not callable(fun):
-            raise NotAFunctionError(name, fun)
-        self.fun = fun
+        self.fun = checked_function(fun, name)
         self._name = name
         self._as_given = as_given
         self._takes_names = names

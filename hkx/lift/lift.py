@@ -12,7 +12,7 @@ from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.naming import note_below, unique_name
 from hkx.core.types import MutableParams, MutableState
-from hkx.errors.arguments import NotAFunctionError
+from hkx.errors.arguments import checked_function
 from hkx.errors.core import NotANameError, ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.errors.lift import ClosedOverModuleError, LiftedStateError, LiftReuseError, StateUpdaterError
 from hkx.lift.crossing import check_all_outward, creating
@@ -81,8 +81,7 @@ def _lifted(
 ) -> Any:
     """Calls a lifted `init` in `init`; in `apply` finds what it created."""
     name = "hkx.lift_with_state" if stateful else "hkx.lift"
-    if not callable(init_fn):
-        raise NotAFunctionError(name, init_fn, "init_fn")
+    checked_function(init_fn, name, "init_fn")
 
     @like(init_fn, attributes=False)
     def init(*args: Any, **kwargs: Any) -> Any:

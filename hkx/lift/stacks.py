@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx.base.entries import copied
+from hkx.errors.arguments import NotAStructureError
 from hkx.errors.lift import StackError
 from hkx.lift.layer_stack import LayerStackTransparencyMapping, stack
 
@@ -38,7 +39,9 @@ class _Loop:
         return "/".join([f"{stem}_{number}" if number else stem, *rest])
 
 
-def _find(params: Any, name: str) -> tuple[str, dict[str, Any]]:
+def _find(params: Any, name: str, taker: str) -> tuple[str, dict[str, Any]]:
+    if not isinstance(params, Mapping):
+        raise NotAStructureError(taker, params)
     found = {bundle: entries for bundle, entries in params.items() if bundle.startswith(f"{name}/")}
     if not found:
         stacks = sorted({b.partition("/")[0] for b in params})
@@ -83,7 +86,7 @@ def unstack_params(
       >>> jax.tree.map(jnp.shape, hkx.unstack_params(params, "stack"))
       {'linear': {'b': (4,), 'w': (4, 4)}, 'linear_1': {'b': (4,), 'w': (4, 4)}, 'linear_2': {'b': (4,), 'w': (4, 4)}}
     """
-    parent, stacked = _find(params, name)
+    parent, stacked = _find(params, name, "hkx.unstack_params")
     flat_name = (mapping or _Loop(stacked)).stacked_to_flat
     out = {bundle: dict(entries) for bundle, entries in params.items() if not bundle.startswith(f"{name}/")}
     for layer in range(_depth(name, stacked)):
@@ -129,7 +132,7 @@ def stack_params(
       >>> jax.tree.map(jnp.shape, again)
       {'stack/linear': {'b': (3, 4), 'w': (3, 4, 4)}}
     """
-    parent, stacked = _find(like, name)
+    parent, stacked = _find(like, name, "hkx.stack_params")
     flat_name = (mapping or _Loop(stacked)).stacked_to_flat
     out = copied(params)
     for module in stacked:

@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hkx.errors import NotAFunctionError
-from hkx.nn.inputs import integer
+from hkx.nn.inputs import function, integer
 
 
 class BatchApply:
@@ -33,9 +32,7 @@ class BatchApply:
     """
 
     def __init__(self, f: Callable[..., Any], num_dims: int = 2):
-        if not callable(f):
-            raise NotAFunctionError("hkx.BatchApply", f, "f")
-        self._f = f
+        self._f = function(f, "hkx.BatchApply", "f")
         self.num_dims = integer(num_dims, "num_dims", 1)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -97,6 +94,7 @@ def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
     """
     if axis not in (0, -1):
         raise ValueError(f"expand_apply currently only supports axis=0 or axis=-1, got {axis}.")
+    function(f, "hkx.expand_apply", "f")
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = jax.tree.map(lambda x: jnp.expand_dims(x, axis=axis), (args, kwargs))

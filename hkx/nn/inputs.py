@@ -18,10 +18,22 @@ from hkx.errors import (
     InvalidRankError,
     InvalidSizeError,
     LeadingDimensionsError,
+    NotAFunctionError,
     NotANumberError,
     OutOfRangeError,
     ScalarInputError,
 )
+
+
+def function(f: Any, taker: str, argument: str) -> Any:
+    """`f`, if it can be called.
+
+    Raises:
+      NotAFunctionError: if it cannot.
+    """
+    if not callable(f):
+        raise NotAFunctionError(taker, f, argument)
+    return f
 
 
 def array_of(inputs: Any, layer: object, argument: str = "inputs") -> jax.Array:

@@ -194,7 +194,7 @@ class Sequential(Module, Generic[R]):
     def __init__(self: Sequential[jax.Array], layers: Iterable[Callable[..., Any]], name: str | None = None): ...
     def __init__(self, layers: Iterable[Callable[..., Any]], name: str | None = None):
         super().__init__(name=name)
-        if callable(layers) and not isinstance(layers, Iterable):
+        if not (isinstance(layers, Iterable) or hasattr(layers, "__getitem__")):
             raise NotAListError("hkx.Sequential", "layers", layers)
         self.layers = tuple(layers)
 

@@ -11,6 +11,7 @@ from hkx.base.signatures import first_of_pair, like, pair_with, second_of_pair
 from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.module import Module
 from hkx.core.transform import Transformed, TransformedWithState
+from hkx.errors.arguments import checked_function
 from hkx.lift.captured import Destination, Label, Values, keep
 from hkx.multi import MultiTransformed, MultiTransformedWithState
 
@@ -99,4 +100,4 @@ def capture_intermediates(f: Any, filter: Filter = _calls) -> Any:
         return type(f)(f.init, jax.tree.map(lambda apply: _capturing(apply, filter), f.apply))
     if isinstance(f, (TransformedWithState, MultiTransformedWithState)):
         return type(f)(f.init, jax.tree.map(lambda apply: _capturing_with_state(apply, filter), f.apply))
-    return _capturing(f, filter)
+    return _capturing(checked_function(f, "hkx.capture_intermediates", "f"), filter)

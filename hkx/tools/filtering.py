@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from hkx.errors.arguments import NotAFunctionError, NotAStructureError
+from hkx.errors.arguments import NotAStructureError, checked_function
 from hkx.tools.trace import ArraySpec
 
 T = TypeVar("T")
@@ -37,8 +37,7 @@ def traverse(structure: TwoLevel[T]) -> Iterator[tuple[str, str, T]]:
 def _entries(taker: str, structure: TwoLevel[T], fn: object = abs) -> Iterator[tuple[str, str, T]]:
     """The values of a structure; what `taker` was given in its place, or in place of its `fn`, is told."""
     taker = f"hkx.data_structures.{taker}"
-    if not callable(fn):
-        raise NotAFunctionError(taker, fn, "fn")
+    checked_function(fn, taker, "fn")
     if not isinstance(structure, Mapping):
         raise NotAStructureError(taker, structure)
     for module in sorted(structure):
@@ -113,8 +112,7 @@ def partition(
 def _partition(
     predicate: Callable[[str, str, T], bool], structure: TwoLevel[T], taker: str
 ) -> tuple[dict[str, dict[str, T]], dict[str, dict[str, T]]]:
-    if not callable(predicate):
-        raise NotAFunctionError(f"hkx.data_structures.{taker}", predicate, "predicate")
+    checked_function(predicate, f"hkx.data_structures.{taker}", "predicate")
     true, false = _partition_n(lambda *entry: 0 if predicate(*entry) else 1, structure, 2, taker)
     return true, false
 

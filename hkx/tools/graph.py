@@ -13,6 +13,7 @@ from jax.extend.core import Jaxpr, JaxprEqn, Literal
 
 from hkx.base.signatures import like, returning
 from hkx.base.tracebacks import leaves_out_own_frames
+from hkx.errors.arguments import checked_function
 from hkx.jaxprs.dependence import needed
 from hkx.tools.trace import ArraySpec, MethodInvocation, Trace, all_equations, call_numbers, inner_programs, trace
 
@@ -49,6 +50,7 @@ def to_dot(fun: Callable[..., Any]) -> Callable[..., str]:
       >>> dot.startswith("digraph"), "dot_general" in dot
       (True, True)
     """
+    checked_function(fun, "hkx.to_dot", "fun")
 
     @like(fun, result=returning(str))
     @leaves_out_own_frames

@@ -13,6 +13,7 @@ import jax
 from hkx.base.signatures import like, returning
 from hkx.base.tracebacks import leaves_out_own_frames
 from hkx.core.transform import Transformed, TransformedWithState
+from hkx.errors.arguments import checked_function
 from hkx.init.transform import transform_with_state
 from hkx.tools.filtering import tree_bytes, tree_size
 from hkx.tools.flops import flops
@@ -100,7 +101,7 @@ def eval_summary(f: Summarised) -> Callable[..., list[MethodInvocation]]:
       mlp/~/linear_1 (f32[5,3],) f32[5,1]
     """
 
-    @like(_wrapped(f), result=returning(list[MethodInvocation]), attributes=False)
+    @like(_wrapped(f, "hkx.eval_summary"), result=returning(list[MethodInvocation]), attributes=False)
     @leaves_out_own_frames
     def summary(*args: Any, **kwargs: Any) -> list[MethodInvocation]:
         return list(_traced(f, args, kwargs)[0].calls.values())
@@ -108,8 +109,10 @@ def eval_summary(f: Summarised) -> Callable[..., list[MethodInvocation]]:
     return summary
 
 
-def _wrapped(f: Any) -> Callable[..., Any]:
-    return getattr(f.apply, "hkx_made_of", f.apply) if isinstance(f, (Transformed, TransformedWithState)) else f
+def _wrapped(f: Any, taker: str) -> Callable[..., Any]:
+    if isinstance(f, (Transformed, TransformedWithState)):
+        return getattr(f.apply, "hkx_made_of", f.apply)
+    return checked_function(f, taker, "f")
 
 
 def _module_cell(call: MethodInvocation) -> str:
@@ -220,7 +223,7 @@ def tabulate(
     kept = _chosen("filter(s)", _SHOWN if filters is None else filters, _FILTERS)
     headers, numeric, cells = zip(*[_COLUMNS[name] for name in names], strict=True) if names else ((), (), ())
 
-    @like(_wrapped(f), result=returning(Table), attributes=False)
+    @like(_wrapped(f, "hkx.tabulate"), result=returning(Table), attributes=False)
     @leaves_out_own_frames
     def tabulated(*args: Any, **kwargs: Any) -> Table:
         traced, params = _traced(f, args, kwargs)

@@ -7,6 +7,7 @@ import pytest
 import hkx
 from hkx import data_structures
 
+X = jnp.ones([1, 2])
 ENTRIES = {"linear": {"w": 1}}
 INSIDE = {  # in a transformed function
     "3 is not a valid module name": [
@@ -34,9 +35,32 @@ INSIDE = {  # in a transformed function
     "`hkx.BatchApply` was given 3 of type int as `f`": [lambda: hkx.BatchApply(3)],
     "`rank` must be an integer, at least 1, got None": [lambda: hkx.LoRALinear(2, None)],
     "`num_kv_heads` must be an integer, at least 1, got 'x'": [lambda: hkx.GroupedQueryAttention(2, "x", 3)],
+    "`layers` of `hkx.Sequential` is not iterable: it is 3": [lambda: hkx.Sequential(3)],
+    "`hkx.static_unroll` was given 3 of type int as `core`": [lambda: hkx.static_unroll(3, X, None)],
+    "`hkx.dynamic_unroll` was given 3 of type int as `core`": [lambda: hkx.dynamic_unroll(3, X, None)],
+    "The state of `LSTM` is None of type NoneType, expected an `LSTMState`: what `core.initial_state": [
+        lambda: hkx.LSTM(3)(X, None),
+        lambda: hkx.DeepRNN([hkx.LSTM(3)])(X, [None]),
+    ],
+    "The state of `LSTM` is 3 of type int": [lambda: hkx.LSTM(3)(X, 3)],
+    "The state of `Conv1DLSTM` is None": [lambda: hkx.Conv1DLSTM([3], 2, 3)(jnp.ones([1, 3, 1]), None)],
+    "The state of `GRU` is None of type NoneType, expected an array": [lambda: hkx.GRU(3)(X, None)],
+    "The state of `VanillaRNN` is None": [lambda: hkx.VanillaRNN(3)(X, None)],
+    r"The state of `DeepRNN` is \(1,\) of type tuple, expected a tuple of 2 states": [
+        lambda: hkx.DeepRNN([hkx.GRU(1), abs, hkx.GRU(1)])(X, (1,)),
+        lambda: hkx.deep_rnn_with_skip_connections([hkx.GRU(1), hkx.GRU(1)])(X, (1,)),
+    ],
     "`num_spatial_dims` greater than 0, received None": [lambda: hkx.ConvND(None, 2, 2)],
 }
 OUTSIDE = {
+    "`hkx.expand_apply` was given 3 of type int as `f`": lambda: hkx.expand_apply(3),
+    "`hkx.eval_summary` was given 3 of type int as `f`": lambda: hkx.experimental.eval_summary(3),
+    "`hkx.tabulate` was given 3 of type int as `f`": lambda: hkx.tabulate(3),
+    "`hkx.to_dot` was given 3 of type int as `fun`": lambda: hkx.to_dot(3),
+    "`hkx.capture_intermediates` was given 3 of type int as `f`": lambda: hkx.capture_intermediates(3),
+    "called with <class 'int'>: `hkx.with_empty_state": lambda: hkx.with_empty_state(3),
+    "called with <class 'int'>: `hkx.without_state": lambda: hkx.without_state(3),
+    "`structure` of `hkx.unstack_params` is 3 of type int": lambda: hkx.unstack_params(3),
     "`hkx.multi_transform` was given None of type NoneType as `f`": lambda: hkx.multi_transform(None).init(0),
     "`hkx.data_structures.filter` was given 3 of type int as `predicate`": lambda: data_structures.filter(3, ENTRIES),
     "`hkx.data_structures.partition` was given 3 .* as `predicate`": lambda: data_structures.partition(3, ENTRIES),

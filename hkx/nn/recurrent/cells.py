@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Linear, Module, get_parameter, initializers
-from hkx.errors import InvalidRankError
+from hkx.errors import InvalidCoreStateError, InvalidRankError
 from hkx.initializers import Initializer
 from hkx.nn.inputs import array_of, integer
 
@@ -19,6 +19,29 @@ def add_batch(tree: Any, batch_size: int | None) -> Any:
     if batch_size is None:
         return tree
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch_size, *jnp.shape(x))), tree)
+
+
+def lstm_state(core: RNNCore, state: Any) -> tuple[Any, Any]:
+    """The hidden state and the cell.
+
+    Raises:
+      InvalidCoreStateError: if `state` is no pair of them.
+    """
+    if not hasattr(state, "__len__") or len(state) != 2:
+        raise InvalidCoreStateError(type(core).__name__, state, "an `LSTMState`")
+    hidden, cell = state
+    return hidden, cell
+
+
+def array_state(core: RNNCore, state: Any) -> Any:
+    """`state`.
+
+    Raises:
+      InvalidCoreStateError: if it is missing.
+    """
+    if state is None:
+        raise InvalidCoreStateError(type(core).__name__, state, "an array")
+    return state
 
 
 def vector_of(core: RNNCore, inputs: Any) -> jax.Array:
@@ -107,7 +130,7 @@ class VanillaRNN(RNNCore):
         """One step from `[B, F]` or `[F]` inputs; state and output are `[B, hidden_size]` or `[hidden_size]`."""
         input_to_hidden = Linear(self.hidden_size)
         hidden_to_hidden = Linear(self.hidden_size, with_bias=self.double_bias)
-        out = jax.nn.relu(input_to_hidden(inputs) + hidden_to_hidden(prev_state))
+        out = jax.nn.relu(input_to_hidden(inputs) + hidden_to_hidden(array_state(self, prev_state)))
         return out, out
 
     def initial_state(self, batch_size: int | None) -> jax.Array:
@@ -183,10 +206,11 @@ class LSTM(RNNCore):
           The output, `[B, hidden_size]` or `[hidden_size]`, and the new state.
 
         Raises:
+          InvalidCoreStateError: if the state is no pair.
           InvalidRankError: if `inputs` has another number of dimensions, or the state another than `inputs`.
         """
         inputs = vector_of(self, inputs)
-        prev_hidden, prev_cell = prev_state
+        prev_hidden, prev_cell = lstm_state(self, prev_state)
         if jnp.ndim(prev_hidden) != inputs.ndim:
             raise InvalidRankError("LSTM", "prev_state", jnp.shape(prev_hidden), (inputs.ndim,))
         gates = Linear(4 * self.hidden_size)(jnp.concatenate([inputs, prev_hidden], axis=-1))
@@ -251,7 +275,7 @@ class GRU(RNNCore):
         Raises:
           InvalidRankError: if `inputs` has another number of dimensions.
         """
-        inputs = vector_of(self, inputs)
+        inputs, state = vector_of(self, inputs), array_state(self, state)
         h, dtype = self.hidden_size, inputs.dtype
         w_i = get_parameter("w_i", [inputs.shape[-1], 3 * h], dtype, init=self.w_i_init)
         w_h = get_parameter("w_h", [h, 3 * h], dtype, init=self.w_h_init)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from hkx import ConvND, LSTMState, RNNCore
 from hkx.errors import InvalidRankError
 from hkx.nn.inputs import array_of, integer
-from hkx.nn.recurrent.cells import add_batch, lstm_step
+from hkx.nn.recurrent.cells import add_batch, lstm_state, lstm_step
 from hkx.pad import per_dimension
 
 
@@ -76,7 +76,8 @@ class ConvNDLSTM(RNNCore):
         arguments = (n, 4 * self.output_channels, self.kernel_shape)
         input_to_hidden = ConvND(*arguments, name="input_to_hidden")
         hidden_to_hidden = ConvND(*arguments, name="hidden_to_hidden")
-        new = lstm_step(input_to_hidden(inputs) + hidden_to_hidden(state.hidden), state.cell)
+        hidden, cell = lstm_state(self, state)
+        new = lstm_step(input_to_hidden(inputs) + hidden_to_hidden(hidden), cell)
         return new.hidden, new
 
     def initial_state(self, batch_size: int | None) -> LSTMState:

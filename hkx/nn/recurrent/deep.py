@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx import RNNCore, transparent
+from hkx.errors import InvalidCoreStateError
 
 
 class ResetCore(RNNCore):
@@ -120,6 +121,7 @@ class DeepRNN(RNNCore):
 
     def __call__(self, inputs: Any, state: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """One step of every layer."""
+        _check_states(self.layers, state)
         states, out, new = iter(state), inputs, []
         for layer in self.layers:
             if isinstance(layer, RNNCore):
@@ -134,10 +136,17 @@ class DeepRNN(RNNCore):
         return tuple(layer.initial_state(batch_size) for layer in self.layers if isinstance(layer, RNNCore))
 
 
+def _check_states(layers: Sequence[Any], state: Any) -> None:
+    cores = sum(isinstance(layer, RNNCore) for layer in layers)
+    if not hasattr(state, "__len__") or len(state) < cores:
+        raise InvalidCoreStateError("DeepRNN", state, f"a tuple of {cores} states, one for each core")
+
+
 class _SkippingRNN(DeepRNN):
     """A deep network where every layer sees the inputs too, and all outputs are concatenated."""
 
     def __call__(self, inputs: Any, state: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
+        _check_states(self.layers, state)
         outputs: list[Any] = []
         new = []
         for layer, layer_state in zip(self.layers, state, strict=True):
