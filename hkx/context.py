@@ -23,7 +23,7 @@ class Context:
         if self._frame in local.frames:  # a transform that has returned has left what was entered in it
             local.frames.remove(self._frame)
         if exception[:1] == (None,):
-            for check in self._frame.at_end:
+            for check in self._frame.exit_checks:
                 check()
 
     def collect_params(self) -> MutableParams:

@@ -81,8 +81,8 @@ class Frame:
     __slots__ = (
         "__weakref__",
         "asked",
-        "at_end",
         "captured",
+        "exit_checks",
         "initial_state",
         "lifted_prefix",
         "maker",
@@ -106,7 +106,7 @@ class Frame:
         self.maker = maker
         self.scopes = [Scope(ROOT, ROOT)]
         self.lifted_prefix: str | None = local.lifted_prefix
-        self.at_end: list[Callable[[], None]] = []  # checks that run when the function has returned
+        self.exit_checks: list[Callable[[], None]] = []  # checks that run when the function has returned
         self.asked: Asked | None = None
         self.captured: list[Any] | None = None  # what is to be handed out of the JAX transform that runs this
         self.mark = TraceMark()

@@ -129,7 +129,7 @@ def run(f: Callable[..., R], frame: Frame, args: Any, kwargs: Any) -> R:
         try:
             local.frames.append(frame)
             out = f(*args, **kwargs)
-            for check in frame.at_end:
+            for check in frame.exit_checks:
                 check()
             return out
         finally:

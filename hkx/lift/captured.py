@@ -71,7 +71,7 @@ class Captured:
     def hand_on(self) -> None:
         """Passes them to whatever runs now."""
         for label, value in self:
-            keep(label, value)
+            record(label, value)
 
     def refuse(self, function: str) -> None:
         """Raises if there are any: there is no value that `function` could give out."""
@@ -79,7 +79,7 @@ class Captured:
             raise IntermediateInInnerTraceError(label.module, label.method, function)
 
 
-def keep(label: Label, value: Any) -> None:
+def record(label: Label, value: Any) -> None:
     """Keeps a value: in the innermost purified function since the capture began, or where it is to end up."""
     destination = label.destination
     for frame in reversed(local.frames):

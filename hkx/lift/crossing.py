@@ -161,18 +161,18 @@ class Crossing(Generic[P, R]):
         *,
         after: Crossing[..., Any] | None = None,
         phase: Phase | None = None,
-        apart: str | None = None,
+        lifted_name: str | None = None,
         as_given: Collection[int | str] = (),
         names: bool = True,
         maker: Maker | None = None,
     ):
         """`name` is the public function on whose behalf this is made; names go on from those of `after`.
 
-        `phase` is by default that of the running function. `apart` makes it a transform of its own, with names that
-        begin anew; it is the name under which that is lifted, or "". `as_given` are the arguments, by position or name,
-        that are no trees of arrays; of the others each call gets its own. `names` says whether the names that it takes
-        are taken for what is made afterwards; else they are free again. `maker` makes what is
-        created, by default that of the running function.
+        `phase` is by default that of the running function. `lifted_name` makes it a transform of its own, with names
+        that begin anew; it is the name under which that is lifted, or "". `as_given` are the arguments, by position or
+        name, that are no trees of arrays; of the others each call gets its own. `names` says whether the names that it
+        takes are taken for what is made afterwards; else they are free again. `maker` makes what is created, by default
+        that of the running function.
         """
         frame = current_frame(name)
         self.fun = checked_function(fun, name)
@@ -184,11 +184,11 @@ class Crossing(Generic[P, R]):
         self.phase = frame.phase if phase is None else phase
         self._prefix = frame.lifted_prefix
         self._maker = frame.maker if maker is None else maker
-        self._at_end = frame.at_end
+        self._exit_checks = frame.exit_checks
         self.asked: Asked | None = frame.asked
         self._scopes: Sequence[Scope] = [s.copy() for s in frame.scopes] if after is None else after._scopes_after
-        if apart is not None:
-            self._prefix = apart or None
+        if lifted_name is not None:
+            self._prefix = lifted_name or None
             self._scopes = [Scope(ROOT, ROOT)]
         self._scopes_after: Sequence[Scope] = self._scopes
 
@@ -210,7 +210,7 @@ class Crossing(Generic[P, R]):
         frame = Frame(copied(carry.params), carry.state, rng, phase=max(phase, self.phase), maker=self._maker)
         frame.initial_state = copied(carry.initial_state)
         frame.lifted_prefix = self._prefix
-        frame.at_end = self._at_end
+        frame.exit_checks = self._exit_checks
         frame.captured = []
         return frame
 
@@ -220,13 +220,13 @@ class Crossing(Generic[P, R]):
         frame.asked = self.asked
         frame.scopes = [s.copy() for s in self._scopes]
         hooks = local.hooks
-        checks = len(frame.at_end)
+        checks = len(frame.exit_checks)
         try:
             local.hooks = self._hooks
             local.frames.append(frame)
             return self.fun(*args, **kwargs)  # type: ignore[call-arg]
         except BaseException:
-            del frame.at_end[checks:]  # whoever catches it runs the function again
+            del frame.exit_checks[checks:]  # whoever catches it runs the function again
             raise
         finally:
             leave(frame)
@@ -297,7 +297,7 @@ class Crossing(Generic[P, R]):
     def _inline(self, captured: list[Any] | None, args: Any, kwargs: Any) -> R:
         outer = current_frame(self._name)
         frame = Frame(outer.params, {}, None, phase=outer.phase, maker=outer.maker)
-        for shared in ("state", "initial_state", "rngs", "mark", "lifted_prefix", "at_end"):
+        for shared in ("state", "initial_state", "rngs", "mark", "lifted_prefix", "exit_checks"):
             setattr(frame, shared, getattr(outer, shared))
         frame.captured = captured
         return self._run_in(frame, args, kwargs)

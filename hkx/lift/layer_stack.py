@@ -21,7 +21,7 @@ from hkx.core.module import Module
 from hkx.errors.core import InvalidSizeError
 from hkx.errors.lift import LayerFunctionError, LayerInputsError
 from hkx.init.blocks import can_share_program
-from hkx.lift.captured import Captured, keep
+from hkx.lift.captured import Captured, record
 from hkx.lift.crossing import NOTHING, Carry, Crossing, creating, draws_keys, only_keys, only_looking
 from hkx.lift.lift import below, note_all_below, store_below, store_state_below
 from hkx.lift.loops import check_carry
@@ -204,7 +204,7 @@ def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
         local.draws += local.draws - draws  # dm-haiku calls a layer once more, as it makes the next one's parameters
     for label, value in captured:
         for bundle, entries in layer.kept({label.module: {label.method: value}}).items():
-            keep(label._replace(module=f"{prefix}{bundle}"), entries[label.method])
+            record(label._replace(module=f"{prefix}{bundle}"), entries[label.method])
     changed = layer.kept(changed)
     store_state_below(frame, prefix, changed)
     note_all_below(frame, prefix)
@@ -284,7 +284,7 @@ class _Layer:
     ) -> Carry:
         """The parameters and states of all layers, each with initial values of its own, stacked."""
         lifted = (frame.lifted_prefix or "") + prefix
-        crossing: Crossing[..., Any] = Crossing(self, "hkx.layer_stack", phase=Phase.OPEN, apart=lifted)
+        crossing: Crossing[..., Any] = Crossing(self, "hkx.layer_stack", phase=Phase.OPEN, lifted_name=lifted)
 
         def one(key: Any, inputs: Any, carried: Any) -> Carry:
             _, new = crossing.call(only_keys(key), (carried, inputs, reverse))
@@ -319,7 +319,7 @@ class _Layer:
 
         Where the parameters are `known`, the layers compute with these, and in the direction of the stack.
         """
-        crossing: Crossing[..., Any] = Crossing(self, "hkx.layer_stack", phase=Phase.CLOSED, apart="")
+        crossing: Crossing[..., Any] = Crossing(self, "hkx.layer_stack", phase=Phase.CLOSED, lifted_name="")
 
         def layer(carried: Any, slices: Any) -> Any:
             (own, call), inputs, params = slices
@@ -340,7 +340,7 @@ class _Layer:
         """Runs the layers: the result, the states that they changed, and what is captured."""
         crossing: Crossing[..., Any] | None = None
         if frame is not None:
-            crossing = Crossing(self, "hkx.layer_stack", phase=Phase.CLOSED, apart="")
+            crossing = Crossing(self, "hkx.layer_stack", phase=Phase.CLOSED, lifted_name="")
 
         def body(carried: Any, slices: Any) -> Any:
             (params, state), key, inputs = slices

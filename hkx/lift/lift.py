@@ -200,7 +200,7 @@ class LiftWithStateUpdater:
     def __init__(self, name: str):
         self._prefix = f"{name}/" if name else ""
         self._used = False
-        self._call = current_frame("hkx.LiftWithStateUpdater").at_end
+        self._call = current_frame("hkx.LiftWithStateUpdater").exit_checks
         self._call.append(self.assert_used)
 
     def update(self, state: Any) -> None:
@@ -218,7 +218,7 @@ class LiftWithStateUpdater:
         Raises:
           StateUpdaterError: if the updater was used before, or belongs to another call of `init` or `apply`.
         """
-        if current_frame("hkx.LiftWithStateUpdater").at_end is not self._call:
+        if current_frame("hkx.LiftWithStateUpdater").exit_checks is not self._call:
             raise StateUpdaterError("elsewhere")
         if self._used:
             raise StateUpdaterError("twice")

@@ -12,7 +12,7 @@ from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.module import Module
 from hkx.core.transform import Transformed, TransformedWithState
 from hkx.errors.arguments import checked_function
-from hkx.lift.captured import Destination, Label, Values, keep
+from hkx.lift.captured import Destination, Label, Values, record
 from hkx.multi import MultiTransformed, MultiTransformedWithState
 
 Filter = Callable[[Any, str], bool]
@@ -33,7 +33,7 @@ def _capturing(f: Callable[..., Any], chosen: Filter) -> Callable[..., Any]:
             out = next_function(*args, **kwargs)
             module, method = context.module, context.method_name
             if method not in _NOT_COMPUTED and isinstance(module, Module) and chosen(module, method):
-                keep(Label(destination, module.module_name, method), out)
+                record(Label(destination, module.module_name, method), out)
             return out
 
         try:

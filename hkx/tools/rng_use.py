@@ -26,9 +26,9 @@ def _draws(fun: Callable[..., Any], args: Any, kwargs: Any) -> int:
     """
     frame, before = current_frame(_NAME), local.draws
     held = snapshot(frame)
-    apart: Crossing[..., Any] = Crossing(fun, _NAME, phase=Phase.CLOSED if frame.params else Phase.OPEN, apart="")
+    own: Crossing[..., Any] = Crossing(fun, _NAME, phase=Phase.CLOSED if frame.params else Phase.OPEN, lifted_name="")
     try:
-        jax.eval_shape(lambda *a, **k: apart.run(held, a, k)[0], *args, **kwargs)
+        jax.eval_shape(lambda *a, **k: own.run(held, a, k)[0], *args, **kwargs)
     except MissingParameterError:  # it makes modules, and the running function has made some before: an error there
         local.draws = before
         eval_shape(fun, *args, **kwargs)
