@@ -85,6 +85,8 @@ def _with(node, **changes):
 
 
 def _is_for_types(node):
+    if isinstance(node, ast.FunctionDef):
+        return any(ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list)
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 

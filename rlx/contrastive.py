@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.masking import masked_mean, weigh
+from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import operator
 from rlx.core.types import Array
 
@@ -42,4 +42,4 @@ def info_nce_loss(
     """
     counts = jnp.broadcast_to(jnp.array(True) if mask is None else mask != 0, logits.shape[:1])
     normalizer = jax.nn.logsumexp(jnp.where(counts[None, :] | ~counts[:, None], logits, -jnp.inf), axis=1)
-    return masked_mean(normalizer - jnp.diagonal(logits) + weigh(logsumexp_weight, jnp.square(normalizer)), counts)
+    return masked_mean(normalizer - jnp.diagonal(logits) + weighted(logsumexp_weight, jnp.square(normalizer)), counts)

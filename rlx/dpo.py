@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arrays import scale_up
-from rlx.core.masking import if_used, masked_mean, weigh
+from rlx.core.masking import if_used, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 
@@ -60,7 +60,7 @@ def dpo_loss(
     h = _log_ratio(chosen_log_probs_t, ref_chosen_t) - _log_ratio(rejected_log_probs_t, ref_rejected_t)
     x = scale_up(h, jnp.asarray(beta))
     # -log σ(x) is softplus(-x).
-    return weigh(1 - label_smoothing, jax.nn.softplus(-x)) + weigh(label_smoothing, jax.nn.softplus(x))
+    return weighted(1 - label_smoothing, jax.nn.softplus(-x)) + weighted(label_smoothing, jax.nn.softplus(x))
 
 
 @operator(counts=LEFT_OUT)

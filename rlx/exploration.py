@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Real
 from rlx.core.arguments import require
 from rlx.core.errors import ShapeError
-from rlx.core.masking import weigh
+from rlx.core.masking import weighted
 from rlx.core.operator import operator
 from rlx.core.trees import Record, record
 from rlx.core.types import Array
@@ -67,7 +67,7 @@ def add_ornstein_uhlenbeck_noise(
       >>> rlx.add_ornstein_uhlenbeck_noise(jax.random.key(0), jnp.ones(2), jnp.ones(2), 0.5, 0.0).tolist()
       [1.5, 1.5]
     """
-    return action + weigh(1 - damping, noise_tm1) + stddev * jax.random.normal(key, action.shape, action.dtype)
+    return action + weighted(1 - damping, noise_tm1) + stddev * jax.random.normal(key, action.shape, action.dtype)
 
 
 @operator()
@@ -99,7 +99,7 @@ def add_dirichlet_noise(
     """
     alphas = jnp.full(prior.shape[-1:], dirichlet_alpha, prior.dtype)
     noise = jax.random.dirichlet(key, alphas, prior.shape[:-1])
-    return weigh(1 - dirichlet_fraction, prior) + weigh(dirichlet_fraction, noise)
+    return weighted(1 - dirichlet_fraction, prior) + weighted(dirichlet_fraction, noise)
 
 
 @record

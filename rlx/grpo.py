@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require
 from rlx.core.arrays import lhs_broadcast, pick
-from rlx.core.masking import finite_exponent, masked_mean, masked_sum, weigh
+from rlx.core.masking import finite_exponent, masked_mean, masked_sum, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 from rlx.kl import kl_k3
@@ -116,7 +116,7 @@ def sequence_policy_gradient_loss(
       >>> float(rlx.sequence_policy_gradient_loss(jnp.array([-1.0, -0.5, -9.0]), 2.0, jnp.array([1, 1, 0])))
       3.0
     """
-    losses_t = weigh(maybe_stop(adv_t, stop_target_gradients), -log_probs_t)
+    losses_t = weighted(maybe_stop(adv_t, stop_target_gradients), -log_probs_t)
     return masked_sum(losses_t, mask_t)
 
 
@@ -342,7 +342,7 @@ def cispo_loss(
     adv = maybe_stop(adv, stop_target_gradients)
     ratio_t = jnp.exp(log_probs_t - old_log_probs_t)
     weights_t = jax.lax.stop_gradient(jnp.clip(ratio_t, 1 - epsilon_low, 1 + epsilon_high))
-    return -masked_mean(weigh(weights_t * lhs_broadcast.kernel(adv, weights_t), log_probs_t), mask_t)
+    return -masked_mean(weighted(weights_t * lhs_broadcast.kernel(adv, weights_t), log_probs_t), mask_t)
 
 
 @operator(counts={"mask_t": ("log_probs_t",)})
@@ -375,7 +375,7 @@ def rloo_loss(
       0.5
     """
     adv = leave_one_out_advantages.kernel(rewards, stop_target_gradients)
-    return -masked_mean(masked_sum(weigh(adv[:, None], log_probs_t), mask_t, axis=-1))
+    return -masked_mean(masked_sum(weighted(adv[:, None], log_probs_t), mask_t, axis=-1))
 
 
 def _ratio(log_ratio: Array) -> Array:
@@ -393,7 +393,7 @@ def _token_losses(
     losses_t = -clipped_surrogate(_ratio(log_probs_t - old_log_probs_t), adv_t, epsilon, epsilon)
     if ref_log_probs_t is None:
         return losses_t
-    return losses_t + weigh(kl_weight, kl_k3.kernel(log_probs_t, ref_log_probs_t))
+    return losses_t + weighted(kl_weight, kl_k3.kernel(log_probs_t, ref_log_probs_t))
 
 
 def _gains(rewards: Array, mask: Array | None) -> tuple[Array, Array]:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Number, Real
 from rlx.core.arguments import require_ascending
-from rlx.core.masking import weigh
+from rlx.core.masking import weighted
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array
@@ -181,4 +181,4 @@ def _huber(x: Array, delta: Array | float) -> Array:
     size = jnp.abs(x)
     quadratic = jnp.minimum(size, delta)
     # Of no limit, an infinite δ, there is no linear part.
-    return 0.5 * jnp.square(quadratic) + weigh(jnp.where(size < delta, 0, delta), size - quadratic)
+    return 0.5 * jnp.square(quadratic) + weighted(jnp.where(size < delta, 0, delta), size - quadratic)

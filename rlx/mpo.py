@@ -11,9 +11,9 @@ import numpy as np
 
 from rlx.core.annotations import Float, Real
 from rlx.core.arguments import as_arrays, known, require, require_broadcast
-from rlx.core.arrays import AllSum, add_up, scale_down, weighed
+from rlx.core.arrays import AllSum, add_up, scale_down, weighted_term
 from rlx.core.errors import OptionError
-from rlx.core.masking import weigh, weighted_sum
+from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array, ArrayLike, Projection
 
@@ -108,10 +108,10 @@ def mpo_loss(
     policy_loss = -weighted_sum(maybe_stop(weights, use_stop_gradient), sample_log_probs, axis=sample_axis)
     kl_loss, alpha_loss = _kl_losses(kl_constraints, projection_operator, use_stop_gradient, policy_loss)
     loss = add_up(
-        **weighed("sample_log_probs", policy_loss, "policy_loss_weight", policy_loss_weight),
-        **weighed("temperature_constraint", temperature_loss, "temperature_loss_weight", temperature_loss_weight),
-        **weighed("kl_constraints", kl_loss, "kl_loss_weight", kl_loss_weight),
-        **weighed("alphas", alpha_loss, "alpha_loss_weight", alpha_loss_weight),
+        **weighted_term("sample_log_probs", policy_loss, "policy_loss_weight", policy_loss_weight),
+        **weighted_term("temperature_constraint", temperature_loss, "temperature_loss_weight", temperature_loss_weight),
+        **weighted_term("kl_constraints", kl_loss, "kl_loss_weight", kl_loss_weight),
+        **weighted_term("alphas", alpha_loss, "alpha_loss_weight", alpha_loss_weight),
     )
     return loss, MpoOutputs(temperature_loss, policy_loss, kl_loss, alpha_loss, weights, num_samples)
 
@@ -295,15 +295,15 @@ def vmpo_loss(
         use_stop_gradient,
     )
     num_examples = AllSum(axis_name)(jnp.ones_like(sample_log_probs))
-    policy_loss = num_examples * weigh(maybe_stop(weights, use_stop_gradient), -sample_log_probs)
+    policy_loss = num_examples * weighted(maybe_stop(weights, use_stop_gradient), -sample_log_probs)
     kl_loss, alpha_loss = compute_parametric_kl_penalty_and_dual_loss.kernel(
         kl_constraints, projection_operator, use_stop_gradient
     )
     loss = add_up(
-        **weighed("sample_log_probs", policy_loss, "policy_loss_weight", policy_loss_weight),
-        **weighed("temperature_constraint", temperature_loss, "temperature_loss_weight", temperature_loss_weight),
-        **weighed("kl_constraints", kl_loss, "kl_loss_weight", kl_loss_weight),
-        **weighed("alphas", alpha_loss, "alpha_loss_weight", alpha_loss_weight),
+        **weighted_term("sample_log_probs", policy_loss, "policy_loss_weight", policy_loss_weight),
+        **weighted_term("temperature_constraint", temperature_loss, "temperature_loss_weight", temperature_loss_weight),
+        **weighted_term("kl_constraints", kl_loss, "kl_loss_weight", kl_loss_weight),
+        **weighted_term("alphas", alpha_loss, "alpha_loss_weight", alpha_loss_weight),
     )
     return loss, MpoOutputs(temperature_loss, policy_loss, kl_loss, alpha_loss, weights, num_samples)
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import pick
-from rlx.core.masking import if_used, masked_mean, weigh
+from rlx.core.masking import if_used, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.trees import Record, record
 from rlx.core.types import Array, ArrayLike
@@ -108,7 +108,7 @@ def sampled_cmpo_loss(
     """
     gains = jnp.exp(jnp.clip(maybe_stop(sample_adv, stop_target_gradients), -clip_value, clip_value))
     normalizers = (initial_normalizer + jnp.sum(gains) - gains) / max(gains.shape[0], 1)
-    return -masked_mean(weigh(gains / normalizers, sample_log_probs))
+    return -masked_mean(weighted(gains / normalizers, sample_log_probs))
 
 
 @operator(
@@ -162,9 +162,9 @@ def muesli_policy_loss(
     log_target_t = maybe_stop(_log_cmpo(prior_logits_t, q_adv_t, clip_value), stop_target_gradients)
     log_pi_t = jax.nn.log_softmax(logits_t)
     clipped_rho_t = jax.lax.stop_gradient(jnp.minimum(rho_t, clip_rho_threshold))
-    pg_t = -weigh(clipped_rho_t * maybe_stop(adv_t, stop_target_gradients), pick(log_pi_t, a_t))
+    pg_t = -weighted(clipped_rho_t * maybe_stop(adv_t, stop_target_gradients), pick(log_pi_t, a_t))
     kl_t = categorical_kl(log_target_t, if_used(jnp.asarray(kl_weight), log_pi_t))
-    return masked_mean(pg_t + weigh(kl_weight, kl_t), mask_t)
+    return masked_mean(pg_t + weighted(kl_weight, kl_t), mask_t)
 
 
 class ActionDistribution(Protocol):
@@ -223,7 +223,7 @@ def sampled_policy_distillation_loss(
     policy_targets = maybe_stop(policy_targets, stop_target_gradients)
     weights = jnp.asarray(policy_targets.weights)
     actions = jax.tree.map(lambda x: _if_used(weights, x), policy_targets.actions)
-    return -jnp.mean(weigh(weights, distribution.log_prob(actions)))
+    return -jnp.mean(weighted(weights, distribution.log_prob(actions)))
 
 
 @operator()

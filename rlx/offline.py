@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import pick, scale_down
-from rlx.core.masking import masked_mean, rows_if_used, weigh
+from rlx.core.masking import masked_mean, rows_if_used, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 from rlx.divergences import scaled_log_policy
@@ -112,7 +112,7 @@ def conservative_q_learning(
     """
     penalty = conservative_q_loss.kernel(rows_if_used(jnp.asarray(conservative_weight), q_tm1), a_tm1)
     error = q_learning.kernel(q_tm1, a_tm1, r_t, discount_t, q_t, stop_target_gradients)
-    return weigh(conservative_weight, penalty) + 0.5 * jnp.square(error)
+    return weighted(conservative_weight, penalty) + 0.5 * jnp.square(error)
 
 
 @operator()
@@ -183,4 +183,4 @@ def advantage_weighted_loss(
     """
     # The bound is put on the exponent: exp would overflow before it could be bounded.
     weights_t = jnp.exp(jnp.minimum(scale_down(adv_t, temperature), jnp.log(max_weight)))
-    return -masked_mean(weigh(maybe_stop(weights_t, stop_target_gradients), log_probs_t), mask_t)
+    return -masked_mean(weighted(maybe_stop(weights_t, stop_target_gradients), log_probs_t), mask_t)

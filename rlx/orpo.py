@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.masking import masked_mean, weigh
+from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import operator
 from rlx.core.types import Array
 
@@ -49,7 +49,7 @@ def orpo_loss(
     gain = _log_odds(chosen, chosen_mask_t, chosen_log_probs_t) - _log_odds(
         rejected, rejected_mask_t, rejected_log_probs_t
     )
-    return weigh(odds_weight, jax.nn.softplus(-gain)) - chosen
+    return weighted(odds_weight, jax.nn.softplus(-gain)) - chosen
 
 
 def _log_odds(log_prob: Array, mask_t: Array | None, log_probs_t: Array) -> Array:

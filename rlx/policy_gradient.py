@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
 from rlx.core.arrays import pick
-from rlx.core.masking import weigh, weighted_sum
+from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array
@@ -44,7 +44,7 @@ def policy_gradient_loss(
       0.6931
     """
     log_pi_t = pick(jax.nn.log_softmax(logits_t), a_t)
-    return -jnp.mean(weigh(w_t * maybe_stop(adv_t, use_stop_gradient), log_pi_t))
+    return -jnp.mean(weighted(w_t * maybe_stop(adv_t, use_stop_gradient), log_pi_t))
 
 
 @operator(masks={"w_t": ("logits_t[:]",)})

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.masking import if_counted, masked_mean, weigh
+from rlx.core.masking import if_counted, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array
@@ -157,7 +157,7 @@ def kl_penalty_pg_loss(
       -4.0
     """
     adv_t, kl_weight = maybe_stop((adv_t, kl_weight), stop_target_gradients)
-    return masked_mean(weigh(kl_weight, kl_t) - weigh(adv_t, prob_ratios_t), mask_t)
+    return masked_mean(weighted(kl_weight, kl_t) - weighted(adv_t, prob_ratios_t), mask_t)
 
 
 @operator()

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import pick, scale_down
-from rlx.core.masking import slope_if_used, weigh, weighted_sum
+from rlx.core.masking import slope_if_used, weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 from rlx.divergences import scaled_log_policy
@@ -120,8 +120,8 @@ def persistent_q_learning(
       >>> float(rlx.persistent_q_learning(jnp.array([1.0, 2.0]), 0, 0.5, 0.5, jnp.array([3.0, 5.0]), 0.5))
       1.5
     """
-    bootstrap = weigh(1 - action_gap_scale, jnp.max(q_t)) + weigh(action_gap_scale, q_t[a_tm1])
-    target = r_t + weigh(discount_t, bootstrap)
+    bootstrap = weighted(1 - action_gap_scale, jnp.max(q_t)) + weighted(action_gap_scale, q_t[a_tm1])
+    target = r_t + weighted(discount_t, bootstrap)
     return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]
 
 
@@ -310,5 +310,5 @@ def munchausen_q_learning(
     probs_t, log_policy_t = jax.nn.softmax(scale_down(q_t, temperature)), scaled_log_policy(q_t, temperature)
     # q - τ log π is one number, the soft value, for all actions that are possible.
     bootstrap = weighted_sum(probs_t, q_t - log_policy_t)
-    target = r_t + weigh(munchausen_scale, bonus) + weigh(discount_t, bootstrap)
+    target = r_t + weighted(munchausen_scale, bonus) + weighted(discount_t, bootstrap)
     return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
-from rlx.core.masking import weigh
+from rlx.core.masking import weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 from rlx.sac import sac_critic_loss
@@ -79,4 +79,4 @@ def redq_actor_loss(
       >>> float(rlx.redq_actor_loss(jnp.array([3.0, 5.0]), -1.0, 0.5))
       -4.5
     """
-    return weigh(maybe_stop(temperature, stop_target_gradients), log_prob_t) - jnp.mean(q_t)
+    return weighted(maybe_stop(temperature, stop_target_gradients), log_prob_t) - jnp.mean(q_t)

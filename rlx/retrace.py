@@ -4,7 +4,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import pick
-from rlx.core.masking import if_used, weigh, weighted_sum
+from rlx.core.masking import if_used, weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.pieces import pieces, within
 from rlx.core.recurrence import backward
@@ -170,9 +170,9 @@ def general_off_policy_returns_from_action_values(
       >>> rlx.general_off_policy_returns_from_action_values(q_t, a_t, jnp.ones(2), half, half, pi_t).tolist()
       [3.125, 4.5]
     """
-    v_t, goes_on_t = pieces(weighted_sum(pi_t, q_t, axis=-1), truncation_t, truncation_value_t)
-    sequences = r_t, discount_t, v_t, pick(q_t, a_t), within(goes_on_t, c_t)
-    returns = backward(_corrected_return, sequences, goes_on_t=goes_on_t)
+    v_t, continues_t = pieces(weighted_sum(pi_t, q_t, axis=-1), truncation_t, truncation_value_t)
+    sequences = r_t, discount_t, v_t, pick(q_t, a_t), within(continues_t, c_t)
+    returns = backward(_corrected_return, sequences, continues_t=continues_t)
     return maybe_stop(returns, stop_target_gradients)
 
 
@@ -217,14 +217,14 @@ def general_off_policy_returns_from_q_and_v(
       >>> rlx.general_off_policy_returns_from_q_and_v(q_t, v_t, jnp.ones(2), half, c_t).tolist()
       [3.125, 4.5]
     """
-    v_t, goes_on_t = pieces(v_t, truncation_t, truncation_value_t)
-    sequences = r_t, discount_t, v_t, _with_last(q_t), within(goes_on_t, _with_last(c_t))
-    returns = backward(_corrected_return, sequences, goes_on_t=goes_on_t)
+    v_t, continues_t = pieces(v_t, truncation_t, truncation_value_t)
+    sequences = r_t, discount_t, v_t, _with_last(q_t), within(continues_t, _with_last(c_t))
+    returns = backward(_corrected_return, sequences, continues_t=continues_t)
     return maybe_stop(returns, stop_target_gradients)
 
 
 def _corrected_return(g_t: Array, r_t: Array, discount_t: Array, v_t: Array, q_t: Array, c_t: Array) -> Array:
-    return r_t + weigh(discount_t, v_t) + weigh(weigh(discount_t, c_t), g_t - q_t)
+    return r_t + weighted(discount_t, v_t) + weighted(weighted(discount_t, c_t), g_t - q_t)
 
 
 def _with_last(x_t: Array) -> Array:

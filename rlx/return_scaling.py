@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require_ascending
 from rlx.core.errors import ShapeError
-from rlx.core.masking import weigh
+from rlx.core.masking import weighted
 from rlx.core.operator import operator
 from rlx.core.types import Array
 from rlx.running_statistics import RunningStatistics, init, normalize, update
@@ -78,7 +78,7 @@ def _percentile(ascending: Array, number: Array, percent: Array | float) -> Arra
     below = jnp.floor(place).astype(jnp.int32)
     share = (place - below).astype(ascending.dtype)
     low, high = ascending[below], ascending[jnp.minimum(below + 1, last)]
-    return low + weigh(share, high - low)
+    return low + weighted(share, high - low)
 
 
 class RewardScale(NamedTuple):
@@ -162,7 +162,7 @@ def scale_rewards(
     return_t = r_t + state.discounted
     statistics = update(state.statistics, return_t, counts, axis_name)
     scaled = normalize(statistics._replace(mean=jnp.zeros_like(statistics.mean)), r_t, epsilon, max_abs)
-    discounted = weigh(discount_t, return_t)
+    discounted = weighted(discount_t, return_t)
     if counts is not None:
         discounted = jnp.where(counts, discounted, state.discounted)
     return jax.lax.stop_gradient((scaled, RewardScale(discounted, statistics)))

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require
-from rlx.core.masking import weigh
+from rlx.core.masking import weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.pieces import following, pieces, within
 from rlx.core.recurrence import backward, kept
@@ -45,13 +45,13 @@ def discounted_returns(
       >>> rlx.discounted_returns(jnp.array([1.0, 2.0]), jnp.array([0.5, 0.5]), 8.0).tolist()
       [4.0, 6.0]
     """
-    v_t, goes_on_t = pieces(jnp.broadcast_to(v_t, r_t.shape), truncation_t, truncation_value_t)
-    returns = backward(_discounted_return, (r_t, discount_t), end=v_t, goes_on_t=goes_on_t)
+    v_t, continues_t = pieces(jnp.broadcast_to(v_t, r_t.shape), truncation_t, truncation_value_t)
+    returns = backward(_discounted_return, (r_t, discount_t), end=v_t, continues_t=continues_t)
     return maybe_stop(returns, stop_target_gradients)
 
 
 def _discounted_return(g_t: Array, r_t: Array, discount_t: Array) -> Array:
-    return r_t + weigh(discount_t, g_t)
+    return r_t + weighted(discount_t, g_t)
 
 
 @operator()
@@ -93,20 +93,20 @@ def lambda_returns(
       >>> rlx.lambda_returns(jnp.array([1.0, 2.0]), jnp.array([0.5, 0.5]), jnp.array([4.0, 8.0]), 0.5).tolist()
       [3.5, 6.0]
     """
-    v_t, goes_on_t = pieces(v_t, truncation_t, truncation_value_t)
-    sequences = r_t, discount_t, v_t, within(goes_on_t, lambda_)
+    v_t, continues_t = pieces(v_t, truncation_t, truncation_value_t)
+    sequences = r_t, discount_t, v_t, within(continues_t, lambda_)
     equation = _return_of_one_lambda if isinstance(lambda_, float) else _lambda_return
-    returns = backward(equation, sequences, end=v_t, goes_on_t=goes_on_t)
+    returns = backward(equation, sequences, end=v_t, continues_t=continues_t)
     return maybe_stop(returns, stop_target_gradients)
 
 
 def _lambda_return(g_t: Array, r_t: Array, discount_t: Array, v_t: Array, lambda_: Array | float) -> Array:
-    return r_t + weigh(discount_t * (1 - lambda_), v_t) + weigh(discount_t * lambda_, g_t)
+    return r_t + weighted(discount_t * (1 - lambda_), v_t) + weighted(discount_t * lambda_, g_t)
 
 
 def _return_of_one_lambda(g_t: Array, r_t: Array, discount_t: Array, v_t: Array, lambda_: float) -> Array:
     # λ is a number and has no slope: only the discount is asked whether it is 0, which makes gradients faster.
-    return r_t + weigh(discount_t, kept(weigh(1 - lambda_, v_t) + weigh(lambda_, g_t)))
+    return r_t + weighted(discount_t, kept(weighted(1 - lambda_, v_t) + weighted(lambda_, g_t)))
 
 
 @operator()
@@ -152,11 +152,11 @@ def n_step_bootstrapped_returns(
       [2.5, 2.5, 3.0]
     """
     require(n >= 1, "n", n, "a positive number of steps")
-    v_t, goes_on_t = pieces(v_t, truncation_t, truncation_value_t)
+    v_t, continues_t = pieces(v_t, truncation_t, truncation_value_t)
     if jnp.ndim(lambda_t) and jnp.shape(lambda_t) != r_t.shape:
         lambda_t = jnp.append(lambda_t, 0)
-    sequences = r_t, discount_t, v_t, within(goes_on_t, lambda_t)
-    returns = backward(_lambda_return, sequences, end=v_t, goes_on_t=goes_on_t, steps=n)
+    sequences = r_t, discount_t, v_t, within(continues_t, lambda_t)
+    returns = backward(_lambda_return, sequences, end=v_t, continues_t=continues_t, steps=n)
     return maybe_stop(returns, stop_target_gradients)
 
 
@@ -199,14 +199,14 @@ def truncated_generalized_advantage_estimation(
       >>> rlx.truncated_generalized_advantage_estimation(r_t, discount_t, 0.5, values).tolist()
       [1.5, 2.0]
     """
-    v_t, goes_on_t = pieces(values[1:], truncation_t, truncation_value_t)
-    delta_t = r_t + weigh(discount_t, v_t) - values[:-1]
-    advantages = backward(_advantage, (delta_t, discount_t, lambda_), goes_on_t=goes_on_t)
+    v_t, continues_t = pieces(values[1:], truncation_t, truncation_value_t)
+    delta_t = r_t + weighted(discount_t, v_t) - values[:-1]
+    advantages = backward(_advantage, (delta_t, discount_t, lambda_), continues_t=continues_t)
     return maybe_stop(advantages, stop_target_gradients)
 
 
 def _advantage(adv_t: Array, delta_t: Array, discount_t: Array, lambda_: Array) -> Array:
-    return delta_t + weigh(discount_t * lambda_, adv_t)
+    return delta_t + weighted(discount_t * lambda_, adv_t)
 
 
 @operator()
@@ -247,7 +247,7 @@ def upgo_returns(
       [6.0, 6.0, 3.0]
     """
     ahead_t, _ = pieces(v_t, truncation_t, truncation_value_t)
-    upgoing_t = following(r_t + weigh(discount_t, ahead_t)) >= ahead_t
+    upgoing_t = following(r_t + weighted(discount_t, ahead_t)) >= ahead_t
     return lambda_returns.kernel(
         r_t,
         discount_t,

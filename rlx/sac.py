@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
-from rlx.core.masking import if_used, weigh, weighted_sum
+from rlx.core.masking import if_used, weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 from rlx.td3 import clipped_double_q_learning
@@ -45,7 +45,7 @@ def sac_critic_loss(
       >>> float(rlx.sac_critic_loss(jnp.array([1.0, 2.0]), 0.5, 0.5, jnp.array([3.0, 5.0]), -1.0, 2.0))
       2.5
     """
-    soft_q_t = if_used(discount_t, q_t - weigh(temperature, log_prob_t))
+    soft_q_t = if_used(discount_t, q_t - weighted(temperature, log_prob_t))
     errors = clipped_double_q_learning.kernel(q_tm1, r_t, discount_t, soft_q_t, stop_target_gradients)
     return jnp.sum(0.5 * jnp.square(errors))
 
@@ -79,7 +79,7 @@ def sac_actor_loss(
       >>> float(rlx.sac_actor_loss(jnp.array([3.0, 5.0]), -1.0, 0.5))
       -3.5
     """
-    return weigh(maybe_stop(temperature, stop_target_gradients), log_prob_t) - jnp.min(q_t)
+    return weighted(maybe_stop(temperature, stop_target_gradients), log_prob_t) - jnp.min(q_t)
 
 
 @operator()
@@ -108,7 +108,7 @@ def sac_temperature_loss(
       >>> float(rlx.sac_temperature_loss(0.5, -1.0, 3.0))
       -1.0
     """
-    return -weigh(temperature, maybe_stop(log_prob_t + target_entropy, stop_target_gradients))
+    return -weighted(temperature, maybe_stop(log_prob_t + target_entropy, stop_target_gradients))
 
 
 @operator(masks={"discount_t": ("q_t", "logits_t[:]")})
@@ -181,4 +181,4 @@ def sac_discrete_actor_loss(
     q_t, temperature = maybe_stop((q_t, temperature), stop_target_gradients)
     log_probs = jax.nn.log_softmax(logits_t)
     probs = jnp.exp(log_probs)
-    return weigh(temperature, weighted_sum(probs, log_probs)) - weighted_sum(probs, jnp.min(q_t, axis=0))
+    return weighted(temperature, weighted_sum(probs, log_probs)) - weighted_sum(probs, jnp.min(q_t, axis=0))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Real
-from rlx.core.masking import weigh
+from rlx.core.masking import weighted
 from rlx.core.operator import operator
 from rlx.core.types import Array
 
@@ -53,7 +53,7 @@ def sequential_monte_carlo_log_weights(
       >>> [round(w, 4) for w in jnp.exp(log_weights).tolist()]
       [0.75, 0.25]
     """
-    gain_tm1 = (r_t + weigh(discount_t, v_t) - v_tm1) / temperature
+    gain_tm1 = (r_t + weighted(discount_t, v_t) - v_tm1) / temperature
     if log_ratios_tm1 is not None:
         gain_tm1 = gain_tm1 + log_ratios_tm1
     out = jnp.isneginf(log_weights_tm1)

@@ -6,7 +6,7 @@ The SPO of Macfarlane et al., which plans by sequential Monte Carlo, is in `rlx.
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.masking import masked_mean, weigh
+from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 
@@ -43,4 +43,4 @@ def simple_policy_optimization_loss(
     """
     adv_t = maybe_stop(adv_t, use_stop_gradient)
     gain_t = prob_ratios_t - jnp.sign(adv_t) * jnp.square(prob_ratios_t - 1) / (2 * epsilon)
-    return -masked_mean(weigh(adv_t, gain_t), mask_t)
+    return -masked_mean(weighted(adv_t, gain_t), mask_t)

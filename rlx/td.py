@@ -4,7 +4,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import pick
-from rlx.core.masking import weigh, weighted_sum
+from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.pieces import following, pieces
 from rlx.core.recurrence import backward
@@ -320,11 +320,11 @@ def importance_corrected_td_errors(
       >>> rlx.importance_corrected_td_errors(r_t, half, jnp.array([1.0, 2.0]), 0.5, values).tolist()
       [2.0, 4.0]
     """
-    v_tm1, (v_t, goes_on_t) = values[:-1], pieces(values[1:], truncation_t, truncation_value_t)
-    delta_t = r_t + weigh(discount_t, v_t) - v_tm1
-    errors = rho_tm1 * backward(_error, (delta_t, discount_t, following(rho_tm1) * lambda_), goes_on_t=goes_on_t)
+    v_tm1, (v_t, continues_t) = values[:-1], pieces(values[1:], truncation_t, truncation_value_t)
+    delta_t = r_t + weighted(discount_t, v_t) - v_tm1
+    errors = rho_tm1 * backward(_error, (delta_t, discount_t, following(rho_tm1) * lambda_), continues_t=continues_t)
     return maybe_stop(errors + v_tm1, True) - v_tm1 if stop_target_gradients else errors
 
 
 def _error(e_t: Array, delta_t: Array, discount_t: Array, c_t: Array) -> Array:
-    return delta_t + weigh(weigh(discount_t, c_t), e_t)
+    return delta_t + weighted(weighted(discount_t, c_t), e_t)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require_ascending
-from rlx.core.masking import masked_mean, weigh
+from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 
@@ -148,4 +148,4 @@ def td3_bc_actor_loss(
     size = jax.lax.stop_gradient(masked_mean(jnp.abs(q_t), mask))
     weight = value_weight / jnp.where(size > 0, size, 1)
     cloning = masked_mean(jnp.mean(jnp.square(a_t - data_a_t), axis=-1), mask)
-    return cloning - weigh(weight, masked_mean(q_t, mask))
+    return cloning - weighted(weight, masked_mean(q_t, mask))

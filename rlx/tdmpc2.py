@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.masking import if_used, masked_sum, weigh
+from rlx.core.masking import if_used, masked_sum, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 
@@ -43,4 +43,4 @@ def latent_consistency_loss(
     """
     weights_t = jnp.power(jnp.asarray(rho, predictions_t.dtype), jnp.arange(predictions_t.shape[0]))
     differences_t = if_used(weights_t, predictions_t) - if_used(weights_t, maybe_stop(targets_t, stop_target_gradients))
-    return masked_sum(weigh(weights_t, jnp.mean(jnp.square(differences_t), axis=-1)), mask_t)
+    return masked_sum(weighted(weights_t, jnp.mean(jnp.square(differences_t), axis=-1)), mask_t)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.masking import weigh
+from rlx.core.masking import weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.pieces import following, pieces, within
 from rlx.core.recurrence import backward
@@ -76,25 +76,27 @@ def leaky_vtrace(
       >>> rlx.leaky_vtrace(jnp.zeros(2), jnp.array([2.0, 4.0]), jnp.ones(2), half, jnp.array([0.5, 2.0]), 0.5).tolist()
       [2.125, 4.5]
     """
-    v_t, goes_on_t = pieces(v_t, truncation_t, truncation_value_t)
+    v_t, continues_t = pieces(v_t, truncation_t, truncation_value_t)
     c_t = lambda_ * _clipped(rho_tm1, 1.0, alpha_)
-    delta_t = _clipped(rho_tm1, clip_rho_threshold, alpha_) * (r_t + weigh(discount_t, v_t) - v_tm1)
+    delta_t = _clipped(rho_tm1, clip_rho_threshold, alpha_) * (r_t + weighted(discount_t, v_t) - v_tm1)
     if sample_mask is not None:
         learns_t = sample_mask.astype(bool)
         delta_t = jnp.where(learns_t, delta_t, 0)
         discount_t, c_t = jnp.where(learns_t, discount_t, 1), jnp.where(learns_t, c_t, 1)
-    errors = backward(_error, (delta_t, discount_t, c_t), goes_on_t=goes_on_t)
+    errors = backward(_error, (delta_t, discount_t, c_t), continues_t=continues_t)
     return maybe_stop(errors + v_tm1, True) - v_tm1 if stop_target_gradients else errors
 
 
 def _error(e_t: Array, delta_t: Array, discount_t: Array, c_t: Array) -> Array:
-    return delta_t + weigh(weigh(discount_t, c_t), e_t)
+    return delta_t + weighted(weighted(discount_t, c_t), e_t)
 
 
 def _clipped(rho_tm1: Array, threshold: Array | float, alpha: Array | float) -> Array:
     """α min(ρ̄, ρ) + (1 - α) ρ."""
     clipped = jnp.minimum(threshold, rho_tm1)
-    return clipped if isinstance(alpha, float) and alpha == NOT_LEAKY else alpha * clipped + weigh(1 - alpha, rho_tm1)
+    return (
+        clipped if isinstance(alpha, float) and alpha == NOT_LEAKY else alpha * clipped + weighted(1 - alpha, rho_tm1)
+    )
 
 
 @operator(masks={"sample_mask": LEFT_OUT})
@@ -225,9 +227,9 @@ def leaky_vtrace_td_error_and_advantage(
         truncation_t=truncation_t,
         truncation_value_t=truncation_value_t,
     )
-    v_t, goes_on_t = pieces(v_t, truncation_t, truncation_value_t)
-    bootstrap_t = within(goes_on_t, following(v_tm1) + weigh(lambda_, following(errors)), v_t)
-    q_estimate = r_t + weigh(discount_t, bootstrap_t)
+    v_t, continues_t = pieces(v_t, truncation_t, truncation_value_t)
+    bootstrap_t = within(continues_t, following(v_tm1) + weighted(lambda_, following(errors)), v_t)
+    q_estimate = r_t + weighted(discount_t, bootstrap_t)
     return VTraceOutput(errors, _clipped(rho_tm1, clip_pg_rho_threshold, alpha) * (q_estimate - v_tm1), q_estimate)
 
 

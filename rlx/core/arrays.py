@@ -11,7 +11,7 @@ import numpy as np
 from rlx.core.annotations import Int, Mask, Num, Real
 from rlx.core.arguments import require, require_broadcast
 from rlx.core.errors import ShapeError
-from rlx.core.masking import weigh
+from rlx.core.masking import weighted
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike
@@ -136,10 +136,10 @@ def add_up(**terms: Array) -> Array:
     return functools.reduce(operators.add, terms.values())
 
 
-def weighed(argument: str, x: Array, weight_argument: str, weight: ArrayLike) -> dict[str, Array]:
+def weighted_term(argument: str, x: Array, weight_argument: str, weight: ArrayLike) -> dict[str, Array]:
     """`weight * x` for `add_up`, by the name of the argument that its shape is from."""
     require_broadcast(**{argument: x, weight_argument: weight})
-    return {weight_argument if np.ndim(weight) else argument: weigh(weight, x)}
+    return {weight_argument if np.ndim(weight) else argument: weighted(weight, x)}
 
 
 def _append_axes(argument: str, source: Array, target: Array) -> Array:

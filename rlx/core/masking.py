@@ -1,7 +1,7 @@
 """Masks and weights: what has no weight reaches neither values nor gradients, whatever it holds (NaN too).
 
 Arguments that a weight or a mask leaves out are declared (`@operator(masks=...)`); what a kernel computes and then
-weighs goes through `weigh`, `weighted_sum` and `masked_mean`.
+weighs goes through `weighted`, `weighted_sum` and `masked_mean`.
 """
 
 import functools
@@ -72,22 +72,22 @@ def _slope_where_used(primals: tuple[Array, Array], tangents: tuple[Array, Any])
     return primals[0], _where(primals[1], tangents[0])
 
 
-def weigh(weights: ArrayLike, x: ArrayLike) -> Array:
+def weighted(weights: ArrayLike, x: ArrayLike) -> Array:
     """`weights * x`, but 0 with zero gradients where the weight is 0 and `x` is infinite or NaN.
 
     Example:
       >>> import jax.numpy as jnp
-      >>> from rlx.core.masking import weigh
-      >>> weigh(jnp.array([0.0, 2.0]), jnp.array([jnp.inf, 3.0])).tolist()
+      >>> from rlx.core.masking import weighted
+      >>> weighted(jnp.array([0.0, 2.0]), jnp.array([jnp.inf, 3.0])).tolist()
       [0.0, 6.0]
     """
     if isinstance(weights, (int, float)) and weights != 0:
         return jnp.multiply(weights, x)
-    return _weigh(weights, x)
+    return _weighted(weights, x)
 
 
 @traced_once
-def _weigh(weights: ArrayLike, x: ArrayLike) -> Array:
+def _weighted(weights: ArrayLike, x: ArrayLike) -> Array:
     weights, x = jnp.broadcast_arrays(weights, x)
     dtype = jnp.result_type(weights, x)
     return _product(weights.astype(dtype), x.astype(dtype))
@@ -126,7 +126,7 @@ def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] |
 
 @functools.partial(traced_once, static_argnums=2)
 def _weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | None) -> Array:
-    return jnp.sum(_weigh(weights, x), axis=axis)
+    return jnp.sum(_weighted(weights, x), axis=axis)
 
 
 def masked_sum(x: Array, mask: Array | None = None, axis: int | None = None) -> Array:

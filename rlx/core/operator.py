@@ -96,9 +96,9 @@ def operator(
       >>> from rlx.core.operator import operator
       >>> from rlx.core.types import Array
       >>> @operator(masks={"w_t": ("x_t",)})
-      ... def weighted(w_t: Real[Array, "T"], x_t: Float[Array, "T"]) -> Float[Array, "T"]:
+      ... def scaled(w_t: Real[Array, "T"], x_t: Float[Array, "T"]) -> Float[Array, "T"]:
       ...     return w_t * x_t
-      >>> weighted(jnp.array([0, 2]), jnp.array([jnp.nan, 3.0])).tolist()
+      >>> scaled(jnp.array([0, 2]), jnp.array([jnp.nan, 3.0])).tolist()
       [0.0, 6.0]
     """
 

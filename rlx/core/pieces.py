@@ -38,15 +38,15 @@ def pieces(v_t: Array, truncation_t: Array | None, truncation_value_t: Array | N
     return v_t, ~cut_t & (jnp.arange(v_t.shape[0]) < v_t.shape[0] - 1)
 
 
-def within(goes_on_t: Array | None, x_t: Any, last_t: Any = 0) -> Any:
+def within(continues_t: Array | None, x_t: Any, last_t: Any = 0) -> Any:
     """`x_t` [T] with `last_t` ([] or [T]) where a piece ends, None being a single piece; a number as it is."""
     if jnp.ndim(x_t) == 0:
         return x_t
-    if goes_on_t is None:
-        goes_on_t = lax.lt(lax.iota(np.int32, x_t.shape[0]), np.int32(x_t.shape[0] - 1))
+    if continues_t is None:
+        continues_t = lax.lt(lax.iota(np.int32, x_t.shape[0]), np.int32(x_t.shape[0] - 1))
     if isinstance(last_t, int):
-        return lax.select(goes_on_t, x_t, lax.full_like(x_t, last_t))  # traced faster than `jnp.where`
-    return jnp.where(goes_on_t, x_t, last_t)
+        return lax.select(continues_t, x_t, lax.full_like(x_t, last_t))  # traced faster than `jnp.where`
+    return jnp.where(continues_t, x_t, last_t)
 
 
 def following(x_t: Array) -> Array:

@@ -11,7 +11,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
-from rlx.core.masking import weigh
+from rlx.core.masking import weighted
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array
 
@@ -33,7 +33,7 @@ def backward(
     sequences: Sequence[Any],
     *,
     end: Any = 0.0,
-    goes_on_t: Array | None = None,
+    continues_t: Array | None = None,
     steps: int | None = None,
 ) -> Array:
     """Solves x_t = equation(x_{t+1}, *sequences_t) backwards along the first axis.
@@ -47,10 +47,11 @@ def backward(
 
     Args:
       equation: function of x_{t+1} and of what each sequence has at t, affine in x_{t+1}; a function of a module, not
-        made anew for each call. A weight that may be 0 before what is no number goes in with `rlx.core.masking.weigh`.
+        made anew for each call. A weight that may be 0 before what is no number goes in with
+        `rlx.core.masking.weighted`.
       sequences: floats [T, ...]; numbers are the same at every step.
       end: what stands for x_{t+1} where nothing follows: a number, or floats [T, ...], of which only those are read.
-      goes_on_t: booleans [T], false where nothing follows, as at the last step; by default there alone.
+      continues_t: booleans [T], false where nothing follows, as at the last step; by default there alone.
       steps: how many steps ahead x_t looks, where `end` then stands for what follows; by default all.
 
     Returns:
@@ -68,11 +69,11 @@ def backward(
     wide = jnp.promote_types(dtype, jnp.float32)
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in sequences))
     windowed = steps is not None and steps < shape[0]
-    if goes_on_t is None and not windowed:
+    if continues_t is None and not windowed:
         end = end if jnp.ndim(end) < len(shape) else end[-1] if shape[0] else 0.0  # the only one that is read
         shape_of_end = shape[1:]
     else:
-        goes_on_t = jnp.arange(shape[0]) < shape[0] - 1 if goes_on_t is None else goes_on_t
+        continues_t = jnp.arange(shape[0]) < shape[0] - 1 if continues_t is None else continues_t
         shape_of_end = shape
     numbers = tuple((i, x) for i, x in enumerate(sequences) if isinstance(x, float))
     arrays = tuple(
@@ -81,7 +82,7 @@ def backward(
         if not isinstance(x, float)
     )
     end = jnp.broadcast_to(jnp.asarray(end, wide), shape_of_end)
-    return _solve(equation, numbers, arrays, end, goes_on_t, steps if windowed else None).astype(dtype)
+    return _solve(equation, numbers, arrays, end, continues_t, steps if windowed else None).astype(dtype)
 
 
 def kept(x: Array) -> Array:
@@ -102,12 +103,12 @@ def _solve(
     numbers: tuple[tuple[int, float], ...],
     sequences: tuple[Array, ...],
     end: Array,
-    goes_on_t: Array | None,
+    continues_t: Array | None,
     steps: int | None,
 ) -> Array:
     equation = _with_numbers(equation, numbers)
-    if goes_on_t is not None:
-        equation, sequences = _in_pieces(equation), (goes_on_t, end, *sequences)
+    if continues_t is not None:
+        equation, sequences = _in_pieces(equation), (continues_t, end, *sequences)
         if steps is not None:
             return _in_windows(equation, sequences, steps)
         end = jnp.zeros(end.shape[1:], end.dtype)
@@ -122,7 +123,7 @@ def _solution(equation: Equation, sequences: tuple[Array, ...], end: Array) -> A
 
 
 def _with_numbers(equation: Equation, numbers: tuple[tuple[int, float], ...]) -> Equation:
-    """The equation of the arrays alone; numbers stay Python's, of which `weigh` knows whether they are 0."""
+    """The equation of the arrays alone; numbers stay Python's, of which `weighted` knows whether they are 0."""
 
     def of_arrays(after: Array, *arrays: Array) -> Array:
         given: list[Any] = list(arrays)
@@ -134,8 +135,8 @@ def _with_numbers(equation: Equation, numbers: tuple[tuple[int, float], ...]) ->
 
 
 def _in_pieces(equation: Equation) -> Equation:
-    def at_step(after: Array, goes_on: Array, end: Array, *sequences: Array) -> Array:
-        return equation(jnp.where(goes_on, after, end), *sequences)
+    def at_step(after: Array, continues: Array, end: Array, *sequences: Array) -> Array:
+        return equation(jnp.where(continues, after, end), *sequences)
 
     return at_step
 
@@ -176,7 +177,7 @@ def _doubled(equation: Equation, sequences: Sequence[Array], end: Array) -> Arra
 
     if lengths.size:
         (delta_t, w_t), _ = lax.scan(double, (delta_t, w_t), jnp.asarray(lengths))
-    return lax.add(delta_t, weigh(w_t, jnp.broadcast_to(end, delta_t.shape)))
+    return lax.add(delta_t, weighted(w_t, jnp.broadcast_to(end, delta_t.shape)))
 
 
 def _slope(
@@ -218,9 +219,9 @@ def _maps(equation: Equation, sequences: Sequence[Array]) -> tuple[Array, Array]
 
 
 def _in_windows(equation: Equation, sequences: tuple[Array, ...], n: int) -> Array:
-    """The recurrence cut off after `n` steps, fewer than there are; `sequences` begins with `goes_on_t` and an end."""
-    goes_on_t, end, *_ = sequences
-    last_t = equation(jnp.zeros_like(end), jnp.zeros_like(goes_on_t), *sequences[1:])
+    """The recurrence cut off after `n` steps, fewer than there are; `continues_t` and an end come first."""
+    continues_t, end, *_ = sequences
+    last_t = equation(jnp.zeros_like(end), jnp.zeros_like(continues_t), *sequences[1:])
     solve = _windows_by_steps if n <= _WINDOW_UNROLLED else _windows_by_doubling
     return solve(*_maps(equation, sequences), last_t, n)
 
@@ -231,7 +232,7 @@ def _windows_by_steps(delta: Array, w: Array, last: Array, n: int) -> Array:
     delta, w, last = lax.optimization_barrier(tuple(_padded(x, 0, 0, n - 1) for x in (delta, w, last)))
     total = last[n - 1 :]
     for ahead in reversed(range(n - 1)):
-        total = delta[ahead : ahead + steps] + weigh(w[ahead : ahead + steps], total)
+        total = delta[ahead : ahead + steps] + weighted(w[ahead : ahead + steps], total)
     return total
 
 
@@ -240,7 +241,7 @@ def _windows_by_doubling(delta: Array, w: Array, total: Array, n: int) -> Array:
     remaining, length = n - 1, 1
     while remaining:
         if remaining % 2:
-            total = delta + weigh(w, _ahead(length, total, 0))
+            total = delta + weighted(w, _ahead(length, total, 0))
         remaining //= 2
         if remaining:
             delta, w = _compose_with_later(delta, w, functools.partial(_ahead, length))
@@ -251,8 +252,8 @@ def _windows_by_doubling(delta: Array, w: Array, total: Array, n: int) -> Array:
 def _compose_with_later(delta: Array, w: Array, ahead: Callable[[Array, int], Array]) -> tuple[Array, Array]:
     """The composition of each map x -> delta + w x with a later one; past the end is the identity."""
     largest = np.finfo(w.dtype).max  # an overflow must stay finite, or a zero further on would make it NaN
-    product = lax.clamp(-largest, weigh(w, ahead(w, 1)), largest)
-    return lax.add(delta, weigh(w, ahead(delta, 0))), product
+    product = lax.clamp(-largest, weighted(w, ahead(w, 1)), largest)
+    return lax.add(delta, weighted(w, ahead(delta, 0))), product
 
 
 def _ahead(steps: int, x: Array, beyond: int) -> Array:
