@@ -165,6 +165,7 @@ def test_expectations_of_the_kl_estimators():
             return lambda logits: jnp.sum(probs * estimator(jax.nn.log_softmax(logits), log_ref))
 
         exact = functools.partial(np.testing.assert_allclose, rtol=1e-12, atol=1e-14)
+
         @jax.jit
         def values_and_slopes(logits):
             functions = kl, reverse_kl, *map(expected, (rlx.kl_k1, rlx.kl_k2, rlx.kl_k3))
