@@ -395,3 +395,15 @@ def test_action_values_of_a_terminal_state_that_are_no_numbers_have_no_slope(ope
 
     # γ (1 - λ) where a later step is looked at too, and γ at the end, for the larger action value.
     np.testing.assert_allclose(jax.grad(total)(q_t), [[0, 0.45], [0, 0], [0, 0.9]], rtol=1e-6)
+
+
+def test_errors_whose_targets_are_constants_have_the_value_of_the_equation():
+    """Two steps by hand: Δ_1 = 2 + 2 - 2 = 2, Δ_0 = 1 + 1 - 1 + ½ ½ 2 Δ_1 = 2, times ρ = 1, 2."""
+    half, values = jnp.array([0.5, 0.5]), jnp.array([1.0, 2.0, 4.0])
+    rewards, rho = jnp.array([1.0, 2.0]), jnp.array([1.0, 2.0])
+
+    def errors(v):
+        return rlx.importance_corrected_td_errors(rewards, half, rho, half, v, stop_target_gradients=True)
+
+    assert errors(values).tolist() == [2, 4]
+    assert jax.jacobian(errors)(values).tolist() == [[-1, 0, 0], [0, -1, 0]]

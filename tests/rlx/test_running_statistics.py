@@ -226,3 +226,9 @@ def test_the_range_of_percentiles():
     of_those = 0.5 * 2 + 0.5 * np.subtract(*np.percentile(np.float64(xs[0][mask]), [90, 20]))
     close(masked, np.full(5, of_those), rtol=1e-5)
     assert nothing == (2, 2) and alone == 0 and not np.any(slopes)
+
+
+@pytest.mark.parametrize("function", [rs.normalize, rs.unnormalize])
+def test_items_of_another_shape_are_named(function):
+    with pytest.raises(ValueError, match="argument `x`"):
+        function(rs.init(np.zeros(3, np.float32)), np.zeros([5, 2], np.float32))

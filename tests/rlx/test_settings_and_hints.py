@@ -691,3 +691,38 @@ def test_a_number_or_a_sequence_is_asked_for_in_words():
     """RLax's text, which programs written for it may look for."""
     with pytest.raises(rlx.RankError, match="discount_factor must be a scalar or a tensor of rank 1"):
         rlx.pixel_control_loss(np.ones([3, 1, 1, 1]), np.zeros(2, int), np.ones([3, 1, 1, 1]), np.ones([2, 1]), 1)
+
+
+VALUES_BY_THEMSELVES = {  # returns and advantages: who trains on one of them stops its gradient, or not
+    *("discounted_returns", "lambda_returns", "n_step_bootstrapped_returns", "upgo_returns"),
+    *("general_off_policy_returns_from_action_values", "general_off_policy_returns_from_q_and_v"),
+    *("transformed_general_off_policy_returns_from_action_values", "transformed_lambda_returns"),
+    *("transformed_n_step_returns", "truncated_generalized_advantage_estimation", "importance_corrected_td_errors"),
+    *("group_relative_advantages", "leave_one_out_advantages"),
+}
+
+
+def test_targets_are_constants_by_default_in_all_losses_and_errors():
+    functions = {name: f for name in dir(rlx) if callable(f := getattr(rlx, name)) and not inspect.isclass(f)}
+    signatures = {name: inspect.signature(f).parameters for name, f in functions.items()}
+    flag = "stop_target_gradients"
+    defaults = {name: parameters[flag].default for name, parameters in signatures.items() if flag in parameters}
+    assert len(defaults) > 70
+    assert {name for name, default in defaults.items() if default is not True} == VALUES_BY_THEMSELVES
+    assert {defaults[name] for name in VALUES_BY_THEMSELVES} == {False}
+
+
+def test_what_transforms_values_takes_them_by_name_too():
+    build = rlx.transform_values(rlx.lambda_returns, 2)
+    pair = rlx.TxPair(lambda x: 2 * x, lambda x: x / 2)
+    half = np.float32([0.5, 0.5])
+    by_name = build(pair, ONES[:2], half, v_t=np.float32([4.0, 8.0]), lambda_=0.5)
+    # Of values 2 and 4: 1 + ½ 4 = 3 at the end, 1 + ½ (½ 2 + ½ 3) = 2.25 before it; doubled.
+    assert by_name.tolist() == build(pair, ONES[:2], half, np.float32([4.0, 8.0]), 0.5).tolist() == [4.5, 6.0]
+
+
+def test_one_start_and_one_sequence():
+    assert rlx.sample_start_indices(KEY, 1, 1, 0).tolist() == [[0]]
+    replay = rlx.replay.uniform(4)
+    state = replay.add(replay.init(jnp.float32(0)), jnp.float32(1))
+    assert replay.can_sample(state) and not replay.can_sample(state, 2)
