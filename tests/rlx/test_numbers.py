@@ -160,6 +160,7 @@ LIMITS = {
     "λ of 1 looks at the last value only": (lambda x: rlx.lambda_returns(x * ONE, ONE, NAN.at[-1].set(1.0))[0], 4.0),
     "SAC: of no temperature": (lambda x: rlx.sac_temperature_loss(0.0, -jnp.inf, x), 0.0),
     "Huber of no limit": (lambda x: rlx.huber_loss(3.0 * x, jnp.inf), 4.5),
+    "Huber is linear from 1 on, by default": (lambda x: rlx.huber_loss(3.0 * x), 2.5),
     "huber of 0": (lambda x: rlx.huber_loss(x + jnp.inf, 0.0), 0.0),
     "CMPO: an impossible action": (lambda x: rlx.cmpo_policy(jnp.array([x, x, -jnp.inf]), NAN.at[:2].set(x))[0], 0.5),
     "regret: an impossible action": (lambda x: rlx.rm_loss(jnp.array([[0.0, 0.0, -jnp.inf]]),

@@ -4,6 +4,7 @@ Shapes are few and fixed, so that each operator is compiled once for each, and t
 """
 
 import functools
+import inspect
 import warnings
 
 import jax
@@ -151,3 +152,23 @@ def test_errors_are_caught_by_clauses_written_for_rlax(case):
                 except Exception as ours:
                     kinds = [kind for kind in (AssertionError, ValueError, TypeError) if isinstance(error, kind)]
                     assert isinstance(ours, tuple(kinds)), (name, error, ours)
+
+
+def test_what_is_left_out_is_what_rlax_takes():
+    """All defaults that are numbers, names or flags, of every function that both have."""
+
+    def defaults(library):
+        functions = {
+            name: f for name in dir(library) if callable(f := getattr(library, name)) and not isinstance(f, type)
+        }
+        return {
+            (name, argument): parameter.default
+            for name, f in functions.items()
+            for argument, parameter in inspect.signature(f).parameters.items()
+            if isinstance(parameter.default, (bool, int, float, str, type(None)))
+        }
+
+    ours, theirs = defaults(rlx), defaults(rlax)
+    both = ours.keys() & theirs.keys()
+    assert len(both) > 100
+    assert {key: ours[key] for key in both} == {key: theirs[key] for key in both}

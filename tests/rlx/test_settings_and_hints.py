@@ -254,6 +254,8 @@ def test_unbiased_bins_that_coincide_or_fall():
     np.testing.assert_allclose(pair.apply_inv(result), [0.0, 0.5, 2.0, 2.0], atol=1e-6)
     with pytest.raises(rlx.OptionError, match=r"^unbiased_transform_pair: argument `tx` is .* keeps the bins in order"):
         rlx.unbiased_transform_pair(0.0, 1.0, 3, rlx.TxPair(lambda x: -x, lambda x: -x))
+    with pytest.raises(rlx.OptionError, match="in order"):  # 0, 2, 1: none is below the first
+        rlx.unbiased_transform_pair(-1.0, 1.0, 3, rlx.TxPair(jnp.abs, lambda x: jnp.where(x < 0, 2 + 2 * x, 2 - x)))
     half = rlx.unbiased_transform_pair(-300.0, 300.0, 601, rlx.IDENTITY_PAIR).apply(jnp.bfloat16(300))
     assert half.dtype == jnp.bfloat16 and float(half[0, -1]) == 1.0  # neighbours of 300 are 298 and 302 in bfloat16
 
