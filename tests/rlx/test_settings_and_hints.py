@@ -724,7 +724,9 @@ def test_what_transforms_values_takes_them_by_name_too():
 
 
 def test_one_start_and_one_sequence():
-    assert rlx.sample_start_indices(KEY, 1, 1, 0).tolist() == [[0]]
-    replay = rlx.replay.uniform(4)
-    state = replay.add(replay.init(jnp.float32(0)), jnp.float32(1))
+    starts = rlx.sample_start_indices(KEY, 1, 1, 0)
+    assert starts.tolist() == [[0]]
+    assert rlx.extract_subsequences(jnp.arange(3)[:, None], starts, 2, 0).tolist() == [[[0]], [[1]]]
+    replay = rlx.replay.sequences(4, 2)
+    state = replay.add_batch(replay.init(jnp.zeros([1])), jnp.zeros([2, 1]))
     assert replay.can_sample(state) and not replay.can_sample(state, 2)
