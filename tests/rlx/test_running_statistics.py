@@ -78,6 +78,7 @@ def test_what_has_no_weight_has_no_influence():
         jax.tree.map(np.testing.assert_array_equal, nothing, state)
     fresh = rs.init(jnp.zeros(2))
     jax.tree.map(np.testing.assert_array_equal, jitted(fresh, holes, np.zeros(8)), fresh)
+    seen(jitted(fresh, xs, weights / 32), xs, weights / 32)  # less than one item in all
 
 
 def test_merging_is_seeing_both():

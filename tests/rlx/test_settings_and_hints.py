@@ -723,6 +723,12 @@ def test_what_transforms_values_takes_them_by_name_too():
     assert by_name.tolist() == build(pair, ONES[:2], half, np.float32([4.0, 8.0]), 0.5).tolist() == [4.5, 6.0]
 
 
+def test_a_memory_of_other_embeddings_is_named():
+    state = rlx.IntrinsicRewardState(jnp.zeros([4, 2]), 0, 0.0, 0)
+    with pytest.raises(ValueError, match=r"`intrinsic_reward_state.memory` has shape \[4, 2\], expected .* with D = 3"):
+        rlx.episodic_memory_intrinsic_rewards(Q[None], 1, 1.0, state)
+
+
 def test_one_start_and_one_sequence():
     starts = rlx.sample_start_indices(KEY, 1, 1, 0)
     assert starts.tolist() == [[0]]
