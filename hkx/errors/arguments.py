@@ -42,7 +42,8 @@ _HOOKS = {"create": "creator", "get": "getter", "set": "setter"}
 
 def checked_hook(hook: Callable[..., Any], kinds: Sequence[str]) -> Callable[..., Any]:
     """What is entered as a hook of these kinds, if it is a function."""
-    argument = _HOOKS.get(kinds[0].partition("_")[0] if kinds else "", "interceptor")
-    return checked_function(
-        hook, "hkx." + ("intercept_methods" if argument == "interceptor" else f"custom_{argument}"), argument
-    )
+    if not callable(hook):
+        argument = _HOOKS.get(kinds[0].partition("_")[0] if kinds else "", "interceptor")
+        taker = "hkx.intercept_methods" if argument == "interceptor" else f"hkx.custom_{argument}"
+        raise NotAFunctionError(taker, hook, argument)
+    return hook

@@ -31,7 +31,6 @@ from jax.extend.core import (
 
 from hkx.base.draws import Draw
 from hkx.base.keys import is_typed_key
-from hkx.base.trees import unshared
 from hkx.core.frame import local
 from hkx.core.types import Array
 from hkx.errors.core import HkxError, JaxUsageError
@@ -220,7 +219,7 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
             together = []
         pending = later
     # A constant of the program may be a NumPy array.
-    return [x if isinstance(x, jax.Array) else jnp.asarray(unshared(x)) for x in map(read, outputs)]
+    return [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in map(read, outputs)]
 
 
 def _drawn(draws: list[Draw], keys: list[Any], like: Any) -> list[Array]:
