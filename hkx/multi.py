@@ -334,12 +334,13 @@ def without_apply_rng(f: Any) -> Any:
         return type(f)(f.init, jax.tree.map(_without_rng_with_state, f.apply))  # type: ignore[arg-type]
     if isinstance(f, (Transformed, MultiTransformed)):
         return type(f)(f.init, jax.tree.map(_without_rng, f.apply))  # type: ignore[arg-type]
-    raise InvalidTransformedError(f)
+    makers = "transform", "multi_transform", "transform_with_state", _WITH_STATE
+    raise InvalidTransformedError(f, "without_apply_rng", *makers)
 
 
-def _check_pair(f: Any, taker: str) -> None:
+def _check_pair(f: Any, taker: str, maker: str) -> None:
     if not (hasattr(f, "init") and hasattr(f, "apply")):
-        raise InvalidTransformedError(f, taker)
+        raise InvalidTransformedError(f, taker, maker)
 
 
 def _without_rng(apply: Callable[..., Any]) -> Callable[..., Any]:
@@ -379,7 +380,7 @@ def without_state(
       >>> model.apply(model.init(None, 1), None, 1)
       2
     """
-    _check_pair(f, "without_state")
+    _check_pair(f, "without_state", "transform_with_state")
 
     def init(*args: InitP.args, **kwargs: InitP.kwargs) -> Any:
         return stateless(*f.init(*args, **kwargs))
@@ -411,7 +412,7 @@ def with_empty_state(
       >>> model.apply(params, state, None, 1)
       (2, {})
     """
-    _check_pair(f, "with_empty_state")
+    _check_pair(f, "with_empty_state", "transform")
 
     def init(*args: InitP.args, **kwargs: InitP.kwargs) -> Any:
         return f.init(*args, **kwargs), {}

@@ -294,11 +294,13 @@ class InvalidTemplateError(HkxError, TypeError):
 class InvalidTransformedError(HkxError, ValueError, TypeError):
     """Something else was given than a transformed function."""
 
-    def __init__(self, value: object, taker: str = "without_apply_rng"):
+    def __init__(self, value: object, taker: str, *makers: str):
+        """`makers` are the functions whose results `taker` takes, the usual one first."""
+        *others, last = (f"`hkx.{maker}`" for maker in makers)
+        results = f"{', '.join(others)} or {last}" if others else last
         super().__init__(
-            "Must be called with the result of `hkx.transform`, `hkx.multi_transform`, `hkx.transform_with_state` or "
-            f"`hkx.multi_transform_with_state`, actually called with {type(value)}: "
-            f"`hkx.{taker}(hkx.transform(f))`."
+            f"Must be called with the result of {results}, actually called with {type(value)}: "
+            f"`hkx.{taker}(hkx.{makers[0]}(f))`."
         )
 
 

@@ -58,8 +58,12 @@ OUTSIDE = {
     "`hkx.tabulate` was given 3 of type int as `f`": lambda: hkx.tabulate(3),
     "`hkx.to_dot` was given 3 of type int as `fun`": lambda: hkx.to_dot(3),
     "`hkx.capture_intermediates` was given 3 of type int as `f`": lambda: hkx.capture_intermediates(3),
-    "called with <class 'int'>: `hkx.with_empty_state": lambda: hkx.with_empty_state(3),
-    "called with <class 'int'>: `hkx.without_state": lambda: hkx.without_state(3),
+    r"result of `hkx.transform`, .* <class 'int'>: `hkx.with_empty_state\(hkx.transform\(f\)\)`": (
+        lambda: hkx.with_empty_state(3)
+    ),
+    r"result of `hkx.transform_with_state`, .* `hkx.without_state\(hkx.transform_with_state\(f\)\)`": (
+        lambda: hkx.without_state(3)
+    ),
     "`structure` of `hkx.unstack_params` is 3 of type int": lambda: hkx.unstack_params(3),
     "`hkx.multi_transform` was given None of type NoneType as `f`": lambda: hkx.multi_transform(None).init(0),
     "`hkx.data_structures.filter` was given 3 of type int as `predicate`": lambda: data_structures.filter(3, ENTRIES),
