@@ -65,8 +65,8 @@ class RunSettings(Settings):
 
     env: str = "catch"  # environment: a file of examples/environments, or gymnax:NAME
     seed: Seed = 0  # seed of the first agent; the next one has the next seed
-    steps: Count = 115_200  # environment steps of an agent, those of all its environments together
-    environments: Count = 128  # environments of an agent, side by side
+    steps: Count = 43_200  # environment steps of an agent, those of all its environments together
+    environments: Count = 32  # environments of an agent, side by side
     agents: Count = 1  # agents that learn side by side, each by itself
     devices: Count = 1  # devices among which the agents are divided
     evaluation_episodes: Count = 128  # greedy episodes in the evaluation at the end
