@@ -17,6 +17,8 @@ from jax.custom_derivatives import SymbolicZero
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike
 
+_SHORT_ROW = 32  # up to so many entries of a row are added up one by one
+
 
 @traced_once
 def if_used(weights: Array, x: Array) -> Array:
@@ -88,9 +90,13 @@ def weighted(weights: ArrayLike, x: ArrayLike) -> Array:
 
 @traced_once
 def _weighted(weights: ArrayLike, x: ArrayLike) -> Array:
+    return _product(*_alike(weights, x))
+
+
+def _alike(weights: ArrayLike, x: ArrayLike) -> tuple[Array, Array]:
     weights, x = jnp.broadcast_arrays(weights, x)
     dtype = jnp.result_type(weights, x)
-    return _product(weights.astype(dtype), x.astype(dtype))
+    return weights.astype(dtype), x.astype(dtype)
 
 
 @jax.custom_jvp
@@ -100,16 +106,37 @@ def _product(weights: Array, x: Array) -> Array:
 
 
 def _slope_of_product(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+    return _product(*primals), _slope_of_weighted(primals, tangents)
+
+
+def _slope_of_weighted(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> Array:
     (weights, x), (weights_dot, x_dot) = primals, tangents
     slopes = []
     if not isinstance(weights_dot, SymbolicZero):
         slopes.append(weights_dot * _where((weights != 0) | jnp.isfinite(x), x))
     if not isinstance(x_dot, SymbolicZero):
         slopes.append(_product(weights, x_dot))  # whose own slope in a weight of 0 is that of `x`
-    return _product(weights, x), functools.reduce(jnp.add, slopes)
+    return functools.reduce(jnp.add, slopes)
 
 
 _product.defjvp(_slope_of_product, symbolic_zeros=True)
+
+
+@jax.custom_jvp
+def _row_sum(weights: Array, x: Array) -> Array:
+    # A sum of XLA's is fast on a CPU where only a product comes before it. With the check between, it would write the
+    # checked numbers out: added up one by one, nothing is written, and the rows are what is vectorised.
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    columns = (lax.split(part, (1,) * x.shape[-1], axis=x.ndim - 1) for part in (weights, x))
+    products = (lax.convert_element_type(w * _where(w != 0, x), wide) for w, x in zip(*columns, strict=True))
+    return lax.squeeze(functools.reduce(lax.add, products), [x.ndim - 1]).astype(x.dtype)
+
+
+def _slope_of_row_sum(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+    return _row_sum(*primals), jnp.sum(_slope_of_weighted(primals, tangents), axis=-1)
+
+
+_row_sum.defjvp(_slope_of_row_sum, symbolic_zeros=True)
 
 
 def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
@@ -126,7 +153,11 @@ def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] |
 
 @functools.partial(traced_once, static_argnums=2)
 def _weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | None) -> Array:
-    return jnp.sum(_weighted(weights, x), axis=axis)
+    weights, x = _alike(weights, x)
+    along_rows = axis == -1 or (axis is None and x.ndim == 1)
+    if along_rows and 0 < x.shape[-1] <= _SHORT_ROW:
+        return _row_sum(weights, x)
+    return jnp.sum(_product(weights, x), axis=axis)
 
 
 def masked_sum(x: Array, mask: Array | None = None, axis: int | None = None) -> Array:

@@ -408,3 +408,25 @@ def test_errors_whose_targets_are_constants_have_the_value_of_the_equation():
 
     assert errors(values).tolist() == [2, 4]
     assert jax.jacobian(errors)(values).tolist() == [[-1, 0, 0], [0, -1, 0]]
+
+
+@pytest.mark.parametrize("actions", [1, 2, 32, 33, 100])  # short rows are added up in another way than long ones
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_a_sum_over_actions_leaves_out_what_is_impossible_in_rows_of_any_length(actions, dtype):
+    rng = np.random.default_rng(actions)
+    q, probs = rng.normal(size=actions), rng.dirichlet(np.ones(actions))
+    q, probs = (np.asarray(jnp.asarray(x, dtype), np.float64) for x in (q, probs))
+    worthless = np.where(np.arange(actions) % 3 == 1, [np.nan, np.inf, -np.inf][actions % 3], q)
+    never = np.where(np.isfinite(worthless), probs, 0)
+
+    def target(q_t, probs):
+        return rlx.expected_sarsa(jnp.zeros(actions, dtype), 0, 1.0, 0.5, q_t, probs, False).astype(jnp.float32)
+
+    arguments = jnp.asarray(worthless, dtype), jnp.asarray(never, dtype)
+    value, (slope_q, slope_probs) = jax.jit(jax.value_and_grad(target, argnums=(0, 1)))(*arguments)
+    places = [a for a in range(actions) if never[a]]
+    tolerance = 1e-6 if dtype == jnp.float32 else 2.0**-7
+    np.testing.assert_allclose(value, 1 + 0.5 * sum(q[a] * never[a] for a in places), rtol=tolerance)
+    np.testing.assert_allclose(slope_q.astype(np.float32), 0.5 * never, rtol=tolerance)
+    expected = [0.5 * q[a] if a in places else 0.0 for a in range(actions)]
+    np.testing.assert_allclose(slope_probs.astype(np.float32), expected, rtol=tolerance)

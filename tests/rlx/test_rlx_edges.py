@@ -260,7 +260,7 @@ def test_an_action_that_is_never_taken_may_be_worth_minus_infinity():
         (lambda x: rlx.rpg_loss(x, q if x.shape[1] == 3 else q[:, allowed]), logits, logits[:, allowed]),
     ):
         (value, slope), (expected, expected_slope) = (jax.jit(jax.value_and_grad(function))(x) for x in (full, part))
-        np.testing.assert_allclose(value, expected, rtol=1e-6)
+        np.testing.assert_allclose(value, expected, rtol=1e-6, atol=1e-7)  # qpg_loss: what rounding leaves of 0
         np.testing.assert_allclose(slope[..., allowed], expected_slope, rtol=1e-5, atol=1e-7)
         assert np.all(np.isfinite(slope))
 
