@@ -169,22 +169,25 @@ def save(rows: list[dict[str, Any]], output: pathlib.Path) -> None:
 def save_radar(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
     """The mean score of each agent for each tag of bsuite's; bsuite's own plot fails with today's pandas."""
     from bsuite.experiments import summary_analysis
+    from matplotlib import rc_context, rcParamsDefault
     from matplotlib.figure import Figure  # imported here because nothing before the end of a sweep needs it
 
     tags = {row["experiment"]: summary_analysis.BSUITE_INFO[row["experiment"].partition("/")[0]].tags for row in rows}
     names = sorted({tag for each in tags.values() for tag in each})
     angles = 2 * np.pi * np.arange(len(names) + 1) / len(names)
-    figure = Figure(figsize=(6, 6), layout="constrained")
-    axes = figure.add_subplot(polar=True)
-    for agent in dict.fromkeys(row["agent"] for row in rows):
-        mine = [row for row in rows if row["agent"] == agent]
-        values = [np.mean([row["score"] for row in mine if tag in tags[row["experiment"]]]) for tag in names]
-        axes.plot(angles, [*values, values[0]], label=agent)
-        axes.fill(angles, [*values, values[0]], alpha=0.1)
-    axes.set_xticks(angles[:-1], names)
-    axes.set_ylim(0, 1)
-    figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(path, dpi=120)
+    with rc_context(rcParamsDefault):  # bsuite has set colours of its own
+        figure = Figure(figsize=(6, 6))
+        axes = figure.add_subplot(polar=True)
+        for agent in dict.fromkeys(row["agent"] for row in rows):
+            mine = [row for row in rows if row["agent"] == agent]
+            values = [np.mean([row["score"] for row in mine if tag in tags[row["experiment"]]]) for tag in names]
+            axes.plot(angles, [*values, values[0]], "o-", label=agent)
+            axes.fill(angles, [*values, values[0]], alpha=0.1)
+        axes.set_xticks(angles[:-1], [name.replace("_", "\n") for name in names])
+        axes.tick_params(axis="x", pad=15)
+        axes.set_ylim(0, 1)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=3, frameon=False)
+        figure.savefig(path, dpi=120, bbox_inches="tight")
 
 
 def main(config: Config) -> int:

@@ -62,7 +62,7 @@ class Settings:
 
 def start(settings: type[Any], main: Callable[[Any], Mapping[str, Any]], description: str | None) -> NoReturn:
     """Runs `main` with the flags of the command line, and exits: 2 after a bad flag, 130 where it was interrupted."""
-    gc.freeze()  # what the imports made lasts as long as the program: to search it for garbage takes a tenth of a second
+    gc.freeze()  # what the imports made lasts as long as the program: to search it for garbage costs 0.1 s
     try:
         metrics = main(tyro.cli(settings, description=description))
     except BadFlag as error:
