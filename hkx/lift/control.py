@@ -70,6 +70,7 @@ def scan(
       StateInLoopError: if a state does so, or is created in `apply`.
       LateParameterError: if a parameter is asked for that the first iteration does not ask for.
       ScanLengthError: if the lengths differ or there is none.
+      InvalidSizeError: if `length` is no whole number, or below 0.
       MappedSizeError: if a parameter or state is stacked along an axis of another size than `length`.
 
     Outside of a transformed function it is `jax.lax.scan`.

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from hkx.base.entries import merged
 from hkx.core.frame import Frame, Phase, current_frame, paths
+from hkx.errors.core import InvalidSizeError
 from hkx.errors.lift import (
     BodyResultError,
     CarryMismatchError,
@@ -101,12 +102,24 @@ def _pair(name: str, result: Any) -> tuple[Any, Any]:
     return result[0], result[1]
 
 
+def _whole(length: Any) -> int:
+    try:
+        number = int(length)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, jax.errors.JAXTypeError):  # traced: JAX says what to do
+            raise
+        raise InvalidSizeError("length", length, 0) from None
+    if number != length or number < 0:
+        raise InvalidSizeError("length", length, 0)
+    return number
+
+
 def _length(name: str, xs: Any, length: int | None) -> int:
     leaves = jax.tree.leaves(xs)
     for leaf in leaves:
         if jnp.ndim(leaf) == 0:
             raise ScanLengthError(name, f"the scalar {leaf!r} among its inputs")
-    sizes = sorted({jnp.shape(leaf)[0] for leaf in leaves} | ({int(length)} if length is not None else set()))
+    sizes = sorted({jnp.shape(leaf)[0] for leaf in leaves} | ({_whole(length)} if length is not None else set()))
     if not sizes:
         raise ScanLengthError(name, "neither inputs nor a length")
     if len(sizes) > 1:

@@ -531,6 +531,17 @@ def test_an_array_of_numpy_that_is_filled_anew_where_it_is_only_looked(name: str
     assert values == {n: [float(n[1])] for n in values} and len(values) == (2 if name == "stack" else 4)
 
 
+@pytest.mark.parametrize("length", [-1, 1.5, "two", [2]])
+def test_what_is_no_length_is_said(length: Any) -> None:
+    """`jax.lax.scan` takes -1 for 0, and 1.5 for 1."""
+    model = hkx.transform(lambda x: hkx.scan(lambda c, _: (c + 1.0, c), x, None, length=length))
+    with pytest.raises(hkx.errors.InvalidSizeError, match="`length` must be an integer, at least 0, got"):
+        model.init(None, 0.0)
+    for number in (2.0, np.int64(2)):  # as `jax.lax.scan` takes them
+        model = hkx.transform(lambda x, n=number: hkx.scan(lambda c, _: (c + 1.0, c), x, None, length=n))
+        assert model.apply({}, None, 0.0)[0] == 2.0
+
+
 @pytest.mark.parametrize("loop", [lambda f, x: hkx.scan(lambda h, row: (h, f(row)), 0.0, x)[1], hkx.map])
 def test_a_loop_over_a_length_that_has_a_name_is_exported(loop: Any) -> None:
     model = hkx.without_apply_rng(hkx.transform(lambda x: loop(hkx.Linear(4), x)))
