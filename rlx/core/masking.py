@@ -155,9 +155,13 @@ def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] |
 def _weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | None) -> Array:
     weights, x = _alike(weights, x)
     along_rows = axis == -1 or (axis is None and x.ndim == 1)
-    if along_rows and 0 < x.shape[-1] <= _SHORT_ROW:
+    if along_rows and _is_short(x.shape[-1]) and jnp.issubdtype(x.dtype, jnp.floating):
         return _row_sum(weights, x)
     return jnp.sum(_product(weights, x), axis=axis)
+
+
+def _is_short(size: Any) -> bool:
+    return isinstance(size, int) and 0 < size <= _SHORT_ROW  # a size with a name, `jax.export`'s, is of any length
 
 
 def masked_sum(x: Array, mask: Array | None = None, axis: int | None = None) -> Array:

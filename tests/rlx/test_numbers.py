@@ -430,3 +430,14 @@ def test_a_sum_over_actions_leaves_out_what_is_impossible_in_rows_of_any_length(
     np.testing.assert_allclose(slope_q.astype(np.float32), 0.5 * never, rtol=tolerance)
     expected = [0.5 * q[a] if a in places else 0.0 for a in range(actions)]
     np.testing.assert_allclose(slope_probs.astype(np.float32), expected, rtol=tolerance)
+
+
+def test_a_sum_over_any_number_of_actions_can_be_exported():
+    def target(q_t, probs):
+        return jax.vmap(lambda q, p: rlx.expected_sarsa(q, 0, 1.0, 0.5, q, p))(q_t, probs)
+
+    shapes = [jax.ShapeDtypeStruct(jax.export.symbolic_shape("b, a"), jnp.float32)] * 2
+    exported = jax.export.export(jax.jit(target))(*shapes)
+    for actions in (2, 40):
+        q, probs = np.random.default_rng(actions).uniform(size=[2, 3, actions]).astype(np.float32)
+        np.testing.assert_allclose(exported.call(q, probs), 1 + 0.5 * np.sum(q * probs, -1) - q[:, 0], rtol=1e-5)
