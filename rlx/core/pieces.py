@@ -43,7 +43,8 @@ def within(continues_t: Array | None, x_t: Any, last_t: Any = 0) -> Any:
     if jnp.ndim(x_t) == 0:
         return x_t
     if continues_t is None:
-        continues_t = lax.lt(lax.iota(np.int32, x_t.shape[0]), np.int32(x_t.shape[0] - 1))
+        from_end = lax.rev(lax.iota(np.int32, x_t.shape[0]), [0])  # counted from there, no length need be a number
+        continues_t = lax.gt(from_end, np.int32(0))
     if isinstance(last_t, int):
         return lax.select(continues_t, x_t, lax.full_like(x_t, last_t))  # traced faster than `jnp.where`
     return jnp.where(continues_t, x_t, last_t)

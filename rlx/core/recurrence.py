@@ -117,7 +117,8 @@ def _solve(
 
 def _solution(equation: Equation, sequences: tuple[Array, ...], end: Array) -> Array:
     by_steps = functools.partial(scan, equation)
-    if max(x.shape[0] for x in sequences if x.ndim) < DOUBLING_FROM:
+    steps = max(x.shape[0] for x in sequences if x.ndim)
+    if not isinstance(steps, int) or steps < DOUBLING_FROM:  # a length with a name, `jax.export`'s, is of any size
         return by_steps(sequences, end)
     return lax.platform_dependent(sequences, end, cpu=by_steps, default=functools.partial(doubling, equation))
 

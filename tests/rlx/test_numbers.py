@@ -441,3 +441,27 @@ def test_a_sum_over_any_number_of_actions_can_be_exported():
     for actions in (2, 40):
         q, probs = np.random.default_rng(actions).uniform(size=[2, 3, actions]).astype(np.float32)
         np.testing.assert_allclose(exported.call(q, probs), 1 + 0.5 * np.sum(q * probs, -1) - q[:, 0], rtol=1e-5)
+
+
+SEQUENCES_OF_ANY_LENGTH = {  # operator, arguments by the axes behind time (and what their length is beside T)
+    "lambda_returns": (lambda r, g, v: rlx.lambda_returns(r, g, v, 0.9), [()] * 3, [0, 0, 0]),
+    "vtrace_td_error_and_advantage": (lambda *x: rlx.vtrace_td_error_and_advantage(*x)[1], [()] * 5, [0] * 5),
+    "retrace_continuous": (lambda *x: rlx.retrace_continuous(*x, 0.9), [()] * 6, [0, -1, 0, 0, 0, -1]),
+    "q_lambda": (
+        lambda q, r, g, p: rlx.q_lambda(q, jnp.argmax(q, -1), r, g, p, 0.9),
+        [(4,), (), (), (4,)],
+        [0, 0, 0, 0],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES_OF_ANY_LENGTH)
+def test_sequences_of_any_length_can_be_exported(name):
+    operator, axes, more = SEQUENCES_OF_ANY_LENGTH[name]
+    (steps,) = jax.export.symbolic_shape("t")
+    shapes = [jax.ShapeDtypeStruct((steps + n, *rest), jnp.float32) for n, rest in zip(more, axes, strict=True)]
+    exported = jax.export.export(jax.jit(operator))(*shapes)
+    for length in (3, 300):
+        rng = np.random.default_rng(length)
+        arguments = [jnp.float32(rng.uniform(size=(length + n, *rest))) for n, rest in zip(more, axes, strict=True)]
+        np.testing.assert_allclose(exported.call(*arguments), operator(*arguments), rtol=1e-5, atol=1e-6)
