@@ -51,8 +51,10 @@ def if_counted(mask: Array, x: Array) -> Array:
 
 @traced_once
 def slope_if_used(weights: Array, x: Array) -> Array:
-    """`x` as it is, through which no gradient flows where it is weighed with 0 (or false)."""
-    return _with_slope_of(x, _along(_used(weights), x))
+    """`x` as it is; no gradient flows through its entries or rows that are weighed with 0 (or false) and not finite."""
+    used = _used(weights)
+    finite = jnp.all(jnp.isfinite(x), axis=tuple(range(used.ndim, x.ndim)))
+    return _with_slope_of(x, _along(used | finite, x))
 
 
 @functools.partial(traced_once, static_argnums=0)
@@ -101,8 +103,17 @@ def _alike(weights: ArrayLike, x: ArrayLike) -> tuple[Array, Array]:
 
 @jax.custom_jvp
 def _product(weights: Array, x: Array) -> Array:
-    # The shortest expression with this value; it has no slope in a weight of 0.
-    return weights * _where(weights != 0, x)
+    return _checked_product(weights, x)
+
+
+def _checked_product(weights: Array, x: Array) -> Array:
+    # Its own slopes are those of the rule too, as JAX drops a rule where it knows the values; so not `weights != 0`
+    # alone, which would have no slope in a weight of 0.
+    return weights * _counting(weights, x, x)
+
+
+def _counting(weights: Array, x: Array, what: Array) -> Array:
+    return _where((weights != 0) | jnp.isfinite(x), what)
 
 
 def _slope_of_product(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
@@ -113,9 +124,9 @@ def _slope_of_weighted(primals: tuple[Array, Array], tangents: tuple[Any, Any]) 
     (weights, x), (weights_dot, x_dot) = primals, tangents
     slopes = []
     if not isinstance(weights_dot, SymbolicZero):
-        slopes.append(weights_dot * _where((weights != 0) | jnp.isfinite(x), x))
+        slopes.append(weights_dot * _counting(weights, x, x))
     if not isinstance(x_dot, SymbolicZero):
-        slopes.append(_product(weights, x_dot))  # whose own slope in a weight of 0 is that of `x`
+        slopes.append(weights * _counting(weights, x, x_dot))
     return functools.reduce(jnp.add, slopes)
 
 
@@ -128,7 +139,7 @@ def _row_sum(weights: Array, x: Array) -> Array:
     # checked numbers out: added up one by one, nothing is written, and the rows are what is vectorised.
     wide = jnp.promote_types(x.dtype, jnp.float32)
     columns = (lax.split(part, (1,) * x.shape[-1], axis=x.ndim - 1) for part in (weights, x))
-    products = (lax.convert_element_type(w * _where(w != 0, x), wide) for w, x in zip(*columns, strict=True))
+    products = (lax.convert_element_type(_checked_product(w, x), wide) for w, x in zip(*columns, strict=True))
     return lax.squeeze(functools.reduce(lax.add, products), [x.ndim - 1]).astype(x.dtype)
 
 

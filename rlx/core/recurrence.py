@@ -178,7 +178,7 @@ def _doubled(equation: Equation, sequences: Sequence[Array], end: Array) -> Arra
 
     if lengths.size:
         (delta_t, w_t), _ = lax.scan(double, (delta_t, w_t), jnp.asarray(lengths))
-    return lax.add(delta_t, weighted(w_t, jnp.broadcast_to(end, delta_t.shape)))
+    return lax.add(delta_t, _linear(w_t, jnp.broadcast_to(end, delta_t.shape)))
 
 
 def _slope(
@@ -209,7 +209,12 @@ doubling.defjvp(_slope, symbolic_zeros=True)
 
 
 def _affine(after: Array, delta_t: Array, w_t: Array) -> Array:
-    return delta_t + w_t * jnp.where(w_t != 0, after, 0)  # linear in `after`, whatever it holds
+    return delta_t + _linear(w_t, after)
+
+
+def _linear(w: Array, x: Array) -> Array:
+    """w x, and 0 where w is 0: linear in `x`, whatever it holds, and so to be transposed, which `weighted` is not."""
+    return w * jnp.where(w != 0, x, 0)
 
 
 def _maps(equation: Equation, sequences: Sequence[Array]) -> tuple[Array, Array]:
@@ -253,8 +258,8 @@ def _windows_by_doubling(delta: Array, w: Array, total: Array, n: int) -> Array:
 def _compose_with_later(delta: Array, w: Array, ahead: Callable[[Array, int], Array]) -> tuple[Array, Array]:
     """The composition of each map x -> delta + w x with a later one; past the end is the identity."""
     largest = np.finfo(w.dtype).max  # an overflow must stay finite, or a zero further on would make it NaN
-    product = lax.clamp(-largest, weighted(w, ahead(w, 1)), largest)
-    return lax.add(delta, weighted(w, ahead(delta, 0))), product
+    product = lax.clamp(-largest, _linear(w, ahead(w, 1)), largest)
+    return lax.add(delta, _linear(w, ahead(delta, 0))), product
 
 
 def _ahead(steps: int, x: Array, beyond: int) -> Array:

@@ -465,3 +465,30 @@ def test_sequences_of_any_length_can_be_exported(name):
         rng = np.random.default_rng(length)
         arguments = [jnp.float32(rng.uniform(size=(length + n, *rest))) for n, rest in zip(more, axes, strict=True)]
         np.testing.assert_allclose(exported.call(*arguments), operator(*arguments), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev])
+def test_a_weight_of_0_has_its_slope_in_the_gradient_too(outer):
+    """With G_1 = r_1 + γ_1 v and G_0 = r_0 + γ_0 G_1, the gradient of ½ (G_0² + G_1²) in r is (G_0, γ_0 G_0 + G_1)."""
+    r_t, discount_t, v_t = jnp.array([0.3, 0.5]), jnp.array([0.0, 0.0]), jnp.array([1.0, 2.0])
+
+    def half_of_squares(r_t, discount_t):
+        return jnp.sum(rlx.l2_loss(rlx.discounted_returns(r_t, discount_t, v_t)))
+
+    slopes = jax.jit(outer(jax.grad(half_of_squares), argnums=1))(r_t, discount_t)
+    np.testing.assert_allclose(slopes, [[0.5, 0.0], [0.3, 2.0]], rtol=1e-6)  # [∂G_0 / ∂γ; G_0 ∂γ_0 / ∂γ + ∂G_1 / ∂γ]
+
+
+def test_what_an_example_that_counts_for_nothing_would_teach():
+    """Learning to reweight examples (Ren et al., 2018) asks for the slope of a gradient in weights of 0."""
+    logits, actions = jnp.array([[0.0, 0.0], [0.0, 0.0]]), jnp.array([0, 1])
+
+    def loss(logits, weights):
+        return rlx.policy_gradient_loss(logits, actions, jnp.array([2.0, 4.0]), weights)
+
+    slopes = jax.jacrev(jax.grad(loss), argnums=1)(logits, jnp.zeros(2))
+    half = np.array([0.5, 0.5])  # softmax
+    expected = np.zeros([2, 2, 2])
+    for t, (action, advantage) in enumerate([(0, 2.0), (1, 4.0)]):
+        expected[t, :, t] = -advantage * (np.eye(2)[action] - half) / 2  # the mean of two
+    np.testing.assert_allclose(slopes, expected, rtol=1e-6)
