@@ -103,30 +103,28 @@ def _alike(weights: ArrayLike, x: ArrayLike) -> tuple[Array, Array]:
 
 @jax.custom_jvp
 def _product(weights: Array, x: Array) -> Array:
-    return _checked_product(weights, x)
+    # The shortest expression with this value; it has no slope in a weight of 0, for which there is the rule.
+    return weights * _where(weights != 0, x)
 
 
-def _checked_product(weights: Array, x: Array) -> Array:
-    # Its own slopes are those of the rule too, as JAX drops a rule where it knows the values; so not `weights != 0`
-    # alone, which would have no slope in a weight of 0.
-    return weights * _counting(weights, x, x)
-
-
-def _counting(weights: Array, x: Array, what: Array) -> Array:
-    return _where((weights != 0) | jnp.isfinite(x), what)
+def _counting(weights: Array, x: Array) -> Array:
+    """`x`, but 0 where it is infinite or NaN and weighed with 0, which is where 0 x is NaN."""
+    return _where((weights != 0) | ~jnp.isnan(weights * x), x)
 
 
 def _slope_of_product(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
-    return _product(*primals), _slope_of_weighted(primals, tangents)
+    # JAX may drop the rule of the value that comes with a slope (in a scan): its plain derivative is right too.
+    weights, x = primals
+    return weights * _counting(weights, x), _slope_of_weighted(primals, tangents)
 
 
 def _slope_of_weighted(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> Array:
     (weights, x), (weights_dot, x_dot) = primals, tangents
     slopes = []
     if not isinstance(weights_dot, SymbolicZero):
-        slopes.append(weights_dot * _counting(weights, x, x))
+        slopes.append(weights_dot * _counting(weights, x))
     if not isinstance(x_dot, SymbolicZero):
-        slopes.append(weights * _counting(weights, x, x_dot))
+        slopes.append(weights * x_dot)
     return functools.reduce(jnp.add, slopes)
 
 
@@ -135,16 +133,21 @@ _product.defjvp(_slope_of_product, symbolic_zeros=True)
 
 @jax.custom_jvp
 def _row_sum(weights: Array, x: Array) -> Array:
+    return _added_up(weights, _where(weights != 0, x))
+
+
+def _added_up(weights: Array, x: Array) -> Array:
     # A sum of XLA's is fast on a CPU where only a product comes before it. With the check between, it would write the
     # checked numbers out: added up one by one, nothing is written, and the rows are what is vectorised.
     wide = jnp.promote_types(x.dtype, jnp.float32)
     columns = (lax.split(part, (1,) * x.shape[-1], axis=x.ndim - 1) for part in (weights, x))
-    products = (lax.convert_element_type(_checked_product(w, x), wide) for w, x in zip(*columns, strict=True))
+    products = (lax.convert_element_type(w * column, wide) for w, column in zip(*columns, strict=True))
     return lax.squeeze(functools.reduce(lax.add, products), [x.ndim - 1]).astype(x.dtype)
 
 
 def _slope_of_row_sum(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
-    return _row_sum(*primals), jnp.sum(_slope_of_weighted(primals, tangents), axis=-1)
+    weights, x = primals
+    return _added_up(weights, _counting(weights, x)), jnp.sum(_slope_of_weighted(primals, tangents), axis=-1)
 
 
 _row_sum.defjvp(_slope_of_row_sum, symbolic_zeros=True)
