@@ -52,7 +52,7 @@ class Config(RunSettings):
     discount: Shares = (0.99,)  # what a reward is worth one step before it comes
     lambda_: Shares = (0.9,)  # λ of the returns: 0 looks one step ahead, 1 to the end
     epsilon_end: Shares = (0.02,)  # chance of a random move at the end; it falls from 1
-    exploration: Shares = (0.5,)  # share of the training over which that chance falls
+    exploration: Shares = (0.7,)  # share of the training over which that chance falls
     output: str = "runs/on_device_q_learning"  # folder for the metrics, the curve, the parameters, the checkpoint
 
     def __post_init__(self) -> None:
