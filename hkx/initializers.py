@@ -5,7 +5,7 @@ They draw their keys from the running transform, so they are called inside one, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -18,6 +18,7 @@ from hkx.core.frame import current_frame
 from hkx.core.rng import next_rng_key
 from hkx.core.types import Array, DType, Shape
 from hkx.core.types import Initializer as Initializer
+from hkx.errors.nn import NotANumberError
 
 __all__ = [
     "Constant",
@@ -66,6 +67,13 @@ def _normal(kind: Any, shape: Shape, dtype: DType, low: float, high: float, stdd
     return scale * unit + shift
 
 
+def _number(argument: str, value: Any) -> Any:
+    """What was given as a number or an array, but for what JAX would take for something else, or fail on later."""
+    if value is None or isinstance(value, (str, bytes, Mapping)):
+        raise NotANumberError(argument, value)
+    return value
+
+
 class Constant:
     """Every element has the same value.
 
@@ -80,7 +88,7 @@ class Constant:
     """
 
     def __init__(self, constant: Any):
-        self.constant = constant
+        self.constant = _number("constant", constant)
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         return jnp.broadcast_to(jnp.asarray(unshared(self.constant)), shape).astype(dtype)
@@ -101,8 +109,8 @@ class RandomNormal:
     """
 
     def __init__(self, stddev: Any = 1.0, mean: Any = 0.0):
-        self.stddev = stddev
-        self.mean = mean
+        self.stddev = _number("stddev", stddev)
+        self.mean = _number("mean", mean)
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         return _normal("normal", shape, dtype, -np.inf, np.inf, self.stddev, self.mean)
@@ -126,10 +134,10 @@ class TruncatedNormal:
     """
 
     def __init__(self, stddev: Any = 1.0, mean: Any = 0.0, lower: float = -2.0, upper: float = 2.0):
-        self.stddev = stddev
-        self.mean = mean
-        self.lower = lower
-        self.upper = upper
+        self.stddev = _number("stddev", stddev)
+        self.mean = _number("mean", mean)
+        self.lower = _number("lower", lower)
+        self.upper = _number("upper", upper)
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         return _normal("truncated_normal", shape, dtype, self.lower, self.upper, self.stddev, self.mean)
@@ -151,8 +159,8 @@ class RandomUniform:
     """
 
     def __init__(self, minval: Any = 0.0, maxval: Any = 1.0):
-        self.minval = minval
-        self.maxval = maxval
+        self.minval = _number("minval", minval)
+        self.maxval = _number("maxval", maxval)
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         if _plain(self.minval) and _plain(self.maxval) and np.issubdtype(np.dtype(dtype), np.floating):
@@ -210,11 +218,11 @@ class VarianceScaling:
         distribution: str = "truncated_normal",
         fan_in_axes: Sequence[int] | None = None,
     ):
-        if scale < 0.0:
+        if _number("scale", scale) < 0.0:
             raise ValueError(f"`scale` must be a positive float, got {scale}.")
         if mode not in ("fan_in", "fan_out", "fan_avg"):
             raise ValueError(f"Invalid `mode` argument {mode!r}: it must be 'fan_in', 'fan_out' or 'fan_avg'.")
-        distribution = distribution.lower()
+        distribution = str(distribution).lower()
         if distribution not in ("normal", "truncated_normal", "uniform"):
             raise ValueError(
                 f"Invalid `distribution` argument {distribution!r}: "
@@ -255,7 +263,7 @@ class UniformScaling:
     """
 
     def __init__(self, scale: float = 1.0):
-        self.scale = scale
+        self.scale = _number("scale", scale)
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         inputs = np.prod(shape[:-1])
@@ -274,7 +282,7 @@ class Orthogonal:
       axis: the axis of the outputs; all others together are the inputs.
 
     Raises:
-      ValueError: on a call with fewer than two dimensions.
+      ValueError: on a call with fewer than two dimensions, or without that axis.
 
     Example:
 
@@ -285,12 +293,14 @@ class Orthogonal:
     """
 
     def __init__(self, scale: float = 1.0, axis: int = -1):
-        self.scale = scale
+        self.scale = _number("scale", scale)
         self.axis = axis
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         if len(shape) < 2:
             raise ValueError(f"Orthogonal initializer requires at least a 2D shape. Got {tuple(shape)}.")
+        if self.axis not in range(-len(shape), len(shape)):
+            raise ValueError(f"`axis` of Orthogonal is {self.axis!r}, expected an axis of the shape {tuple(shape)}.")
         rows = shape[self.axis]
         columns = int(np.prod(shape)) // max(rows, 1)
         tall = (rows, columns) if rows > columns else (columns, rows)
@@ -322,7 +332,7 @@ class Identity:
     """
 
     def __init__(self, gain: Any = 1.0):
-        self.gain = gain
+        self.gain = _number("gain", gain)
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         if len(shape) < 2:

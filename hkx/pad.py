@@ -6,9 +6,14 @@ many elements to add before and after. `hkx.Conv1D` and its relatives take one, 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import jax
+
+from hkx.errors.arguments import checked_function
+from hkx.errors.core import InvalidSizeError
 from hkx.errors.nn import InvalidLengthError
 
 __all__ = [
@@ -26,6 +31,19 @@ __all__ = [
 ]
 
 PadFn: TypeAlias = Callable[[int], tuple[int, int]]
+
+
+def _added(effective_kernel_size: int) -> int:
+    """How many elements the outputs of a kernel of this size are fewer than the inputs, without padding."""
+    try:
+        size = operator.index(effective_kernel_size)
+    except TypeError:
+        if not jax.export.is_symbolic_dim(effective_kernel_size):
+            raise InvalidSizeError("effective_kernel_size", effective_kernel_size, 1) from None
+        return effective_kernel_size - 1
+    if size < 1:
+        raise InvalidSizeError("effective_kernel_size", effective_kernel_size, 1)
+    return size - 1
 
 
 def valid(effective_kernel_size: int) -> tuple[int, int]:
@@ -56,14 +74,17 @@ def same(effective_kernel_size: int) -> tuple[int, int]:
     Returns:
       `(before, after)`.
 
+    Raises:
+      InvalidSizeError: if it is no whole number, or below 1.
+
     Example:
 
       >>> import hkx
       >>> hkx.pad.same(4)
       (1, 2)
     """
-    before = (effective_kernel_size - 1) // 2
-    return (before, effective_kernel_size - 1 - before)
+    added = _added(effective_kernel_size)
+    return (added // 2, added - added // 2)
 
 
 def full(effective_kernel_size: int) -> tuple[int, int]:
@@ -75,13 +96,17 @@ def full(effective_kernel_size: int) -> tuple[int, int]:
     Returns:
       `(effective_kernel_size - 1, effective_kernel_size - 1)`.
 
+    Raises:
+      InvalidSizeError: if it is no whole number, or below 1.
+
     Example:
 
       >>> import hkx
       >>> hkx.pad.full(3)
       (2, 2)
     """
-    return (effective_kernel_size - 1, effective_kernel_size - 1)
+    added = _added(effective_kernel_size)
+    return (added, added)
 
 
 def causal(effective_kernel_size: int) -> tuple[int, int]:
@@ -93,13 +118,16 @@ def causal(effective_kernel_size: int) -> tuple[int, int]:
     Returns:
       `(effective_kernel_size - 1, 0)`.
 
+    Raises:
+      InvalidSizeError: if it is no whole number, or below 1.
+
     Example:
 
       >>> import hkx
       >>> hkx.pad.causal(3)
       (2, 0)
     """
-    return (effective_kernel_size - 1, 0)
+    return (_added(effective_kernel_size), 0)
 
 
 def reverse_causal(effective_kernel_size: int) -> tuple[int, int]:
@@ -111,13 +139,16 @@ def reverse_causal(effective_kernel_size: int) -> tuple[int, int]:
     Returns:
       `(0, effective_kernel_size - 1)`.
 
+    Raises:
+      InvalidSizeError: if it is no whole number, or below 1.
+
     Example:
 
       >>> import hkx
       >>> hkx.pad.reverse_causal(3)
       (0, 2)
     """
-    return (0, effective_kernel_size - 1)
+    return (0, _added(effective_kernel_size))
 
 
 def is_padfn(padding: Any) -> bool:
@@ -221,7 +252,7 @@ def create_from_padfn(
       >>> hkx.pad.create_from_padfn([hkx.pad.causal, hkx.pad.same], kernel=3, rate=1, n=2)
       ((2, 0), (1, 1))
     """
-    functions = per_dimension(padding, n, "padding")
+    functions = [checked_function(f, "hkx.pad.create", "padding") for f in per_dimension(padding, n, "padding")]
     kernels, rates = per_dimension(kernel, n, "kernel"), per_dimension(rate, n, "rate")
     return tuple(f((k - 1) * r + 1) for f, k, r in zip(functions, kernels, rates, strict=True))
 

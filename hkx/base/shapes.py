@@ -1,8 +1,9 @@
-"""The shape and the dtype that a parameter is asked for with: what they may be, said by name."""
+"""The name, the shape and the dtype that a parameter is asked for with: what they may be, said by name."""
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Hashable
 from typing import Any
 
 import jax
@@ -10,13 +11,27 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.errors.parameters import InvalidDTypeError, InvalidShapeError
+from hkx.errors.parameters import InvalidDTypeError, InvalidEntryNameError, InvalidShapeError
 
 _LARGEST = 2**63 - 1
 
 
+def path_of(bundle: str, name: Any, kind: type = str) -> str:
+    """The full name of an entry. Of a state, any key of a dict is a name, as in Haiku."""
+    if not isinstance(name, kind):
+        raise InvalidEntryNameError(bundle, name)
+    return f"{bundle}/{name}"
+
+
+def path_of_state(bundle: str, name: Any) -> str:
+    """The same of a state."""
+    return path_of(bundle, name, Hashable)
+
+
 def sequence(path: str, shape: Any) -> Any:
     """`shape`, if it is a sequence."""
+    if isinstance(shape, (tuple, list)):
+        return shape
     if isinstance(shape, (str, bytes, dict, set)) or not hasattr(shape, "__len__") or np.ndim(shape) != 1:
         raise InvalidShapeError(path, shape)
     return shape

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import jax
 
 from hkx.core.frame import Frame, Scope, current_frame
+from hkx.errors.arguments import checked_function
 from hkx.errors.core import DuplicateNameError, InvalidNameError, NotANameError, UsedScopeError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -224,5 +225,5 @@ def transparent(method: F) -> F:
       >>> list(hkx.transform(lambda x: Net().encode(x)).init(jax.random.key(0), jnp.ones([1, 1])))
       ['linear']
     """
-    method.hkx_transparent = True  # type: ignore[attr-defined]
+    checked_function(method, "hkx.transparent").hkx_transparent = True
     return method

@@ -96,9 +96,8 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
     """
     frame = effectful_frame("hkx.get_parameter")
     bundle = frame.bundle
-    path = f"{bundle}/{name}"
-    if not isinstance(shape, (tuple, list)):
-        shape = shapes.sequence(path, shape)
+    path = shapes.path_of(bundle, name)
+    shape = shapes.sequence(path, shape)
     if frame.asked is not None:
         frame.asked((bundle, name, tuple(shape)), None)
     try:
@@ -228,7 +227,7 @@ def get_state(
     """
     frame = effectful_frame("hkx.get_state")
     bundle = frame.bundle
-    path = f"{bundle}/{name}"
+    path = shapes.path_of_state(bundle, name)
     if frame.asked is not None:
         frame.asked((bundle, name), None if init is None else (shape, dtype))
     value = frame.state.get(bundle, {}).get(name, _ABSENT)
@@ -284,7 +283,7 @@ def set_state(name: str, value: Any) -> None:
     """
     frame = effectful_frame("hkx.set_state")
     bundle = frame.bundle
-    path = f"{bundle}/{name}"
+    path = shapes.path_of_state(bundle, name)
     if not frame.mark.current:
         value = without_trace(value)
         check_outward(frame, path, value, StateInInnerTraceError)

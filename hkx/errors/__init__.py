@@ -75,6 +75,7 @@ from hkx.errors.nn import OutOfRangeError as OutOfRangeError
 from hkx.errors.nn import ScalarInputError as ScalarInputError
 from hkx.errors.nn import UnknownLookupStyleError as UnknownLookupStyleError
 from hkx.errors.parameters import InvalidDTypeError as InvalidDTypeError
+from hkx.errors.parameters import InvalidEntryNameError as InvalidEntryNameError
 from hkx.errors.parameters import InvalidInitializerError as InvalidInitializerError
 from hkx.errors.parameters import InvalidShapeError as InvalidShapeError
 

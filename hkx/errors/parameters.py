@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hkx.errors.core import HkxError
+from hkx.errors.core import HkxError, shortened
 
 
 class InvalidInitializerError(HkxError, TypeError):
@@ -29,4 +29,14 @@ class InvalidDTypeError(HkxError, TypeError, ValueError):
     def __init__(self, path: str, dtype: object):
         super().__init__(
             f"The dtype of {path!r} is {dtype!r}, and should be one that JAX has, for example `jnp.float32`."
+        )
+
+
+class InvalidEntryNameError(HkxError, TypeError):
+    """A parameter or a state is asked for by what is no name."""
+
+    def __init__(self, bundle: str, name: object):
+        super().__init__(
+            f"The name of a parameter or a state of {bundle!r} is {shortened(name)} of type {type(name).__name__}, and "
+            "should be a string, for example 'w'."
         )

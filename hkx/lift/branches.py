@@ -14,7 +14,7 @@ from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.errors.core import MissingParameterError, MissingStateError
 from hkx.errors.lift import BranchMismatchError
 from hkx.lift.branch_names import BranchNames, Unshared
-from hkx.lift.checks import as_arrays, difference, entry_name, same_type
+from hkx.lift.checks import as_arrays, checked_branches, checked_number, difference, entry_name, same_type
 from hkx.lift.crossing import Carry, Crossing, back_to, created_between, creating, only_looking, snapshot
 from hkx.lift.loops import Loop, runs_eagerly
 
@@ -69,7 +69,7 @@ def cond(
         operands, true_fun, false_fun = (on_true, on_false), _first(true_branch), _second(false_branch)
     if not local.frames:
         return jax.lax.cond(pred, true_fun, false_fun, *operands)
-    if jnp.ndim(pred) != 0:
+    if jnp.ndim(checked_number("pred", pred)) != 0:
         raise TypeError(f"The predicate of `hkx.cond` must be a scalar, got shape {jnp.shape(pred)}.")
     if isinstance(pred, (bool, int, float)):
         pred = bool(pred)
@@ -131,10 +131,10 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
         operands = (operand,)
     if not local.frames:
         return jax.lax.switch(index, branches, *operands)
-    branches = tuple(branches)
+    branches = checked_branches(branches)
     if not branches:
         raise ValueError("Empty branch sequence: `hkx.switch` needs at least one branch.")
-    if jnp.ndim(index) != 0 or not jnp.issubdtype(jnp.result_type(index), jnp.integer):
+    if jnp.ndim(checked_number("index", index)) != 0 or not jnp.issubdtype(jnp.result_type(index), jnp.integer):
         raise TypeError(
             f"The index of `hkx.switch` must be an integer of shape [], got {jnp.result_type(index)} of shape "
             f"{jnp.shape(index)}."

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+from hkx.errors.core import InvalidSizeError, shortened
+from hkx.errors.nn import NotANumberError
 
 
 def shape_and_dtype(x: Any) -> str:
@@ -23,6 +27,39 @@ def is_value(x: Any) -> bool:
     except TypeError:
         return False
     return True
+
+
+def checked_number(argument: str, value: Any) -> Any:
+    """What was given as a number or a scalar array, if it is one: JAX reads a string as the name of a dtype."""
+    like_an_array = hasattr(value, "shape") or hasattr(value, "__jax_array__") or jax.export.is_symbolic_dim(value)
+    if isinstance(value, (type, np.dtype)) or not (like_an_array or isinstance(value, (int, float, complex))):
+        raise NotANumberError(argument, value)
+    return value
+
+
+def checked_whole(argument: str, value: Any) -> int:
+    """A whole number, at least 0."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, jax.errors.JAXTypeError):  # traced: JAX says what to do
+            raise
+        raise InvalidSizeError(argument, value, 0) from None
+    if isinstance(value, str) or number != value or number < 0:
+        raise InvalidSizeError(argument, value, 0)
+    return number
+
+
+def checked_unroll(unroll: Any) -> int | bool:
+    """How many iterations one step of a compiled loop holds, or whether it holds all of them."""
+    return unroll if isinstance(unroll, bool) else checked_whole("unroll", unroll)
+
+
+def checked_branches(branches: Any) -> tuple[Callable[..., Any], ...]:
+    """The branches of a switch, if they are a sequence."""
+    if callable(branches) or not isinstance(branches, Iterable):
+        raise TypeError(f"`branches` of `hkx.switch` must be a sequence of functions, got {shortened(branches)}.")
+    return tuple(branches)
 
 
 def as_arrays(tree: Any) -> Any:

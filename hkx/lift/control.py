@@ -13,7 +13,7 @@ from hkx.core.frame import Frame, current_frame, local
 from hkx.errors.arguments import checked_function
 from hkx.errors.lift import ConditionEffectError
 from hkx.lift import loops
-from hkx.lift.checks import as_arrays
+from hkx.lift.checks import as_arrays, checked_number, checked_unroll
 from hkx.lift.crossing import (
     NOTHING,
     Carry,
@@ -198,6 +198,8 @@ def fori_loop(
     if not local.frames:
         return jax.lax.fori_loop(lower, upper, body_fun, init_val, unroll=unroll)
     name = "hkx.fori_loop"
+    lower, upper = checked_number("lower", lower), checked_number("upper", upper)
+    unroll = None if unroll is None else checked_unroll(unroll)
     frame = current_frame(name)
     pure: Crossing[..., Any] = Crossing(body_fun, name)
     init_val = as_arrays(init_val)

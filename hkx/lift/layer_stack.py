@@ -22,6 +22,7 @@ from hkx.errors.core import InvalidSizeError
 from hkx.errors.lift import LayerFunctionError, LayerInputsError
 from hkx.init.blocks import can_share_program
 from hkx.lift.captured import Captured, record
+from hkx.lift.checks import checked_unroll
 from hkx.lift.crossing import NOTHING, Carry, Crossing, creating, draws_keys, only_keys, only_looking
 from hkx.lift.lift import below, note_all_below, store_below, store_state_below
 from hkx.lift.loops import check_carry
@@ -122,6 +123,7 @@ def layer_stack(
         num_layers = operator.index(num_layers)  # an array of one number too
     except TypeError:
         raise InvalidSizeError("num_layers", num_layers, 1) from None
+    rounds = checked_unroll(unroll)
     default = f"__layer_stack_{'with' if with_per_layer_inputs else 'no'}_per_layer"
 
     def decorate(f: Callable[..., R]) -> Stacked[R]:
@@ -129,7 +131,7 @@ def layer_stack(
             raise TypeError(f"{f} is not a callable object: `hkx.layer_stack(n)` takes a function.")
         _check_signature(f)
         mapping = transparency_map if transparent else None
-        layer = _Layer(f, num_layers, with_per_layer_inputs, unroll, pass_reverse_to_layer_fn, remat, mapping)
+        layer = _Layer(f, num_layers, with_per_layer_inputs, rounds, pass_reverse_to_layer_fn, remat, mapping)
 
         @like(f, with_keyword("reverse", False, bool))
         def stacked(*args: Any, reverse: bool = False) -> Any:

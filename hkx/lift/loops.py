@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from hkx.base.entries import merged
 from hkx.core.frame import Frame, Phase, current_frame, paths
-from hkx.errors.core import InvalidSizeError
 from hkx.errors.lift import (
     BodyResultError,
     CarryMismatchError,
@@ -18,7 +17,7 @@ from hkx.errors.lift import (
     StateInLoopError,
 )
 from hkx.lift.captured import Captured
-from hkx.lift.checks import as_arrays, difference, entry_name
+from hkx.lift.checks import as_arrays, checked_unroll, checked_whole, difference, entry_name
 from hkx.lift.crossing import NOTHING, Carry, Crossing, absorb, both, changes, fill_keys, snapshot
 from hkx.lift.stacked import SHARED, Axes, Stacked, created_by
 
@@ -102,24 +101,14 @@ def _pair(name: str, result: Any) -> tuple[Any, Any]:
     return result[0], result[1]
 
 
-def _whole(length: Any) -> int:
-    try:
-        number = int(length)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, jax.errors.JAXTypeError):  # traced: JAX says what to do
-            raise
-        raise InvalidSizeError("length", length, 0) from None
-    if number != length or number < 0:
-        raise InvalidSizeError("length", length, 0)
-    return number
-
-
 def _length(name: str, xs: Any, length: int | None) -> int:
     leaves = jax.tree.leaves(xs)
     for leaf in leaves:
         if jnp.ndim(leaf) == 0:
             raise ScanLengthError(name, f"the scalar {leaf!r} among its inputs")
-    sizes = sorted({jnp.shape(leaf)[0] for leaf in leaves} | ({_whole(length)} if length is not None else set()))
+    sizes = sorted(
+        {jnp.shape(leaf)[0] for leaf in leaves} | ({checked_whole("length", length)} if length is not None else set())
+    )
     if not sizes:
         raise ScanLengthError(name, "neither inputs nor a length")
     if len(sizes) > 1:
@@ -152,7 +141,7 @@ def scan(
     During `init` the first iteration is run outside of JAX's loop: it creates, and draws keys that nothing else does.
     """
     frame = current_frame(name)
-    length = _length(name, xs, length)
+    length, unroll = _length(name, xs, length), checked_unroll(unroll)
     init = as_arrays(init)
     body: Crossing[..., Any] = Crossing(f, name)
     slice_of = lambda i: lambda a: jnp.asarray(a)[i] if length else jnp.zeros_like(a, shape=jnp.shape(a)[1:])  # noqa: E731

@@ -51,7 +51,7 @@ class Einsum(Module):
         name: str | None = None,
     ):
         super().__init__(name=name)
-        match = _EQUATION.fullmatch(equation.replace(" ", ""))
+        match = _EQUATION.fullmatch(str(equation).replace(" ", ""))
         if match is None:
             raise ValueError(
                 f"`equation` must be like '...d,dh->...h', without dots in the second operand; got {equation!r}."

@@ -25,7 +25,12 @@ INITS = [
     *(jnp.zeros, jnp.ones, hkx.initializers.RandomNormal(), hkx.initializers.Constant(2)),
     *(None, 3, "zeros", lambda: 0, lambda shape: 0, lambda s, d: None, lambda s, d: 0.0, lambda s, d: np.zeros(7)),
     *(lambda s, d: "text", lambda s, d: [0.0], lambda s, d: {"a": 1}, lambda s, d: object()),
-    *(np.zeros, lambda s, d: jnp.zeros(s, "int8"), hkx.initializers.Orthogonal(), hkx.initializers.Constant("a")),
+    *(
+        np.zeros,
+        lambda s, d: jnp.zeros(s, "int8"),
+        hkx.initializers.Orthogonal(),
+        hkx.initializers.Constant(np.array("a")),
+    ),
 ]
 
 

@@ -50,9 +50,50 @@ INSIDE = {  # in a transformed function
         lambda: hkx.DeepRNN([hkx.GRU(1), abs, hkx.GRU(1)])(X, (1,)),
         lambda: hkx.deep_rnn_with_skip_connections([hkx.GRU(1), hkx.GRU(1)])(X, (1,)),
     ],
+    "The name of a parameter or a state of '~' is .* of type (list|NoneType|int), and should be a string": [
+        lambda: hkx.get_parameter(["w"], [2], init=jnp.ones),
+        lambda: hkx.get_parameter(None, [2], init=jnp.ones),
+        lambda: hkx.get_parameter(3, [2], init=jnp.ones),
+        lambda: hkx.get_state(["w"], [2], init=jnp.ones),
+        lambda: hkx.set_state(["w"], 1),
+    ],
+    "`pred` must be a number or a scalar array, got": [
+        lambda: hkx.cond(None, lambda: 1, lambda: 2),
+        lambda: hkx.cond("float32", lambda: 1, lambda: 2),
+        lambda: hkx.cond(jnp.float32, lambda: 1, lambda: 2),
+        lambda: hkx.cond(jnp.dtype("int32"), lambda: 1, lambda: 2),
+        lambda: hkx.cond([True], lambda: 1, lambda: 2),
+    ],
+    "`index` must be a number or a scalar array, got 'x'": [lambda: hkx.switch("x", [lambda: 1, lambda: 2])],
+    "`branches` of `hkx.switch` must be a sequence of functions, got": [
+        lambda: hkx.switch(0, abs, 1.0),
+        lambda: hkx.switch(0, 3, 1.0),
+    ],
+    "`lower` must be a number or a scalar array, got None": [lambda: hkx.fori_loop(None, 2, max, 1.0)],
+    "`upper` must be a number or a scalar array, got 'x'": [lambda: hkx.fori_loop(0, "x", max, 1.0)],
+    "`unroll` must be an integer, at least 0, got": [
+        lambda: hkx.scan(lambda c, x: (c, x), 0, jnp.ones(3), unroll="2"),
+        lambda: hkx.scan(lambda c, x: (c, x), 0, jnp.ones(3), unroll=1.5),
+        lambda: hkx.scan(lambda c, x: (c, x), 0, jnp.ones(3), unroll=-1),
+        lambda: hkx.fori_loop(0, 2, max, 1.0, unroll="x"),
+        lambda: hkx.layer_stack(2, unroll="x"),
+    ],
+    "`equation` must be like '...d,dh->...h'.* got None": [lambda: hkx.Einsum([2, 3], None)],
     "`num_spatial_dims` greater than 0, received None": [lambda: hkx.ConvND(None, 2, 2)],
 }
 OUTSIDE = {
+    "`hkx.transparent` was given 3 of type int": lambda: hkx.transparent(3),
+    "`scale` must be a number or a scalar array, got 'x'": lambda: hkx.initializers.VarianceScaling("x"),
+    "`distribution` argument '4'": lambda: hkx.initializers.VarianceScaling(1.0, "fan_in", 4),
+    "`stddev` must be a number or a scalar array, got 'x'": lambda: hkx.initializers.RandomNormal("x"),
+    "`upper` must be a number or a scalar array, got None": lambda: hkx.initializers.TruncatedNormal(upper=None),
+    "`minval` must be a number or a scalar array, got {}": lambda: hkx.initializers.RandomUniform({}),
+    "`constant` must be a number or a scalar array, got None": lambda: hkx.initializers.Constant(None),
+    "`gain` must be a number or a scalar array, got b'x'": lambda: hkx.initializers.Identity(b"x"),
+    "`effective_kernel_size` must be an integer, at least 1, got 'x'": lambda: hkx.pad.same("x"),
+    "`effective_kernel_size` must be an integer, at least 1, got 1.5": lambda: hkx.pad.causal(1.5),
+    "`effective_kernel_size` must be an integer, at least 1, got -3": lambda: hkx.pad.full(-3),
+    "`hkx.pad.create` was given 'x' of type str as `padding`": lambda: hkx.pad.create("x", 3, 1, 2),
     "`hkx.expand_apply` was given 3 of type int as `f`": lambda: hkx.expand_apply(3),
     "`hkx.eval_summary` was given 3 of type int as `f`": lambda: hkx.experimental.eval_summary(3),
     "`hkx.tabulate` was given 3 of type int as `f`": lambda: hkx.tabulate(3),
@@ -86,13 +127,13 @@ OUTSIDE = {
 @pytest.mark.parametrize("text", INSIDE)
 def test_arguments_inside_of_a_transform(text):
     for call in INSIDE[text]:
-        with pytest.raises((hkx.errors.HkxError, ValueError), match=text):
+        with pytest.raises((hkx.errors.HkxError, ValueError, TypeError), match=text):
             hkx.transform(call).init(0)
 
 
 @pytest.mark.parametrize("text", OUTSIDE)
 def test_arguments_outside_of_a_transform(text):
-    with pytest.raises(hkx.errors.HkxError, match=text):
+    with pytest.raises((hkx.errors.HkxError, ValueError), match=text):
         OUTSIDE[text]()
 
 
