@@ -33,7 +33,7 @@ __all__ = [
 PadFn: TypeAlias = Callable[[int], tuple[int, int]]
 
 
-def _added(effective_kernel_size: int) -> int:
+def _added(effective_kernel_size: Any) -> Any:
     """How many elements the outputs of a kernel of this size are fewer than the inputs, without padding."""
     try:
         size = operator.index(effective_kernel_size)
