@@ -24,6 +24,9 @@ Shorter ones use a sequential scan everywhere. Lower it if short sequences are s
 Equation = Callable[..., Array]
 """What is at one step, from what is at the next one (affine in it) and the sequences there: elementwise."""
 
+Times = Callable[[Array, Array], Array]
+"""A product of weights and what they weigh."""
+
 _KEPT = "kept in a recurrence"
 _WINDOW_UNROLLED = 32  # windows of up to so many steps are unrolled into one pass over the sequence
 
@@ -164,7 +167,7 @@ def doubling(equation: Equation, sequences: Sequence[Array], end: Array) -> Arra
     return _doubled(equation, sequences, end)
 
 
-def _doubled(equation: Equation, sequences: Sequence[Array], end: Array) -> Array:
+def _doubled(equation: Equation, sequences: Sequence[Array], end: Array, times: Times = weighted) -> Array:
     delta_t, w_t = _maps(equation, sequences)
     steps = delta_t.shape[0]
     lengths = 2 ** np.arange(max(steps - 1, 0).bit_length())
@@ -174,11 +177,11 @@ def _doubled(equation: Equation, sequences: Sequence[Array], end: Array) -> Arra
             padded = _padded(x, beyond, 0, int(lengths[-1]))
             return lax.dynamic_slice_in_dim(padded, length, steps, allow_negative_indices=False)
 
-        return _compose_with_later(*maps, ahead), None
+        return _compose_with_later(*maps, ahead, times), None
 
     if lengths.size:
         (delta_t, w_t), _ = lax.scan(double, (delta_t, w_t), jnp.asarray(lengths))
-    return lax.add(delta_t, _linear(w_t, jnp.broadcast_to(end, delta_t.shape)))
+    return lax.add(delta_t, times(w_t, jnp.broadcast_to(end, delta_t.shape)))
 
 
 def _slope(
@@ -202,19 +205,15 @@ def _slope(
         _, delta_t = jax.jvp(at_steps, tuple(sequences[i] for i in vary), tuple(sequences_dot[i] for i in vary))
     end_dot = jnp.zeros_like(end) if isinstance(end_dot, SymbolicZero) else end_dot
     # Not by `doubling`: JAX cannot transpose a function with a slope of its own that computes with constants beside.
-    return x_t, _doubled(_affine, (delta_t, _maps(equation, sequences)[1]), end_dot)
+    # Nor by `weighted`, which is not linear, and without its rule has no slope in a weight of 0.
+    return x_t, _doubled(_affine, (delta_t, _maps(equation, sequences)[1]), end_dot, lax.mul)
 
 
 doubling.defjvp(_slope, symbolic_zeros=True)
 
 
 def _affine(after: Array, delta_t: Array, w_t: Array) -> Array:
-    return delta_t + _linear(w_t, after)
-
-
-def _linear(w: Array, x: Array) -> Array:
-    """w x, and 0 where w is 0: linear in `x`, whatever it holds, and so to be transposed, which `weighted` is not."""
-    return w * jnp.where(w != 0, x, 0)
+    return delta_t + w_t * after
 
 
 def _maps(equation: Equation, sequences: Sequence[Array]) -> tuple[Array, Array]:
@@ -255,11 +254,13 @@ def _windows_by_doubling(delta: Array, w: Array, total: Array, n: int) -> Array:
     return total
 
 
-def _compose_with_later(delta: Array, w: Array, ahead: Callable[[Array, int], Array]) -> tuple[Array, Array]:
+def _compose_with_later(
+    delta: Array, w: Array, ahead: Callable[[Array, int], Array], times: Times = weighted
+) -> tuple[Array, Array]:
     """The composition of each map x -> delta + w x with a later one; past the end is the identity."""
     largest = np.finfo(w.dtype).max  # an overflow must stay finite, or a zero further on would make it NaN
-    product = lax.clamp(-largest, _linear(w, ahead(w, 1)), largest)
-    return lax.add(delta, _linear(w, ahead(delta, 0))), product
+    product = lax.clamp(-largest, times(w, ahead(w, 1)), largest)
+    return lax.add(delta, times(w, ahead(delta, 0))), product
 
 
 def _ahead(steps: int, x: Array, beyond: int) -> Array:

@@ -11,6 +11,8 @@ from operator_checks import SEEDS, cast, draw, everything_in_double_precision, w
 from operator_registry import CASES
 
 import rlx
+from rlx.core import recurrence
+from rlx.core.masking import weighted
 
 STEP = 2  # of a sequence, where the weight is zero
 
@@ -468,12 +470,14 @@ def test_sequences_of_any_length_can_be_exported(name):
 
 
 @pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev])
-def test_a_weight_of_0_has_its_slope_in_the_gradient_too(outer):
+@pytest.mark.parametrize("solve", [recurrence.scan, recurrence.doubling])
+def test_a_weight_of_0_has_its_slope_in_the_gradient_too(solve, outer):
     """With G_1 = r_1 + γ_1 v and G_0 = r_0 + γ_0 G_1, the gradient of ½ (G_0² + G_1²) in r is (G_0, γ_0 G_0 + G_1)."""
-    r_t, discount_t, v_t = jnp.array([0.3, 0.5]), jnp.array([0.0, 0.0]), jnp.array([1.0, 2.0])
+    r_t, discount_t, v = jnp.array([0.3, 0.5]), jnp.array([0.0, 0.0]), jnp.array(2.0)
 
     def half_of_squares(r_t, discount_t):
-        return jnp.sum(rlx.l2_loss(rlx.discounted_returns(r_t, discount_t, v_t)))
+        g_t = solve(lambda g_t, r_t, discount_t: r_t + weighted(discount_t, g_t), (r_t, discount_t), v)
+        return jnp.sum(g_t**2) / 2
 
     slopes = jax.jit(outer(jax.grad(half_of_squares), argnums=1))(r_t, discount_t)
     np.testing.assert_allclose(slopes, [[0.5, 0.0], [0.3, 2.0]], rtol=1e-6)  # [∂G_0 / ∂γ; G_0 ∂γ_0 / ∂γ + ∂G_1 / ∂γ]
