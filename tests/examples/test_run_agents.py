@@ -244,19 +244,25 @@ def test_agents_learn_catch(name, seed, tmp_path):
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("name", sorted(OF_NUMBERS))
 def test_agents_learn_to_swing_a_pendulum_up(name, seed, tmp_path):
-    settings = {"agent": name, "env": "device:pendulum", "environments": 4, "steps": 40_000, "seed": seed}
-    run.train(run.Config(output=str(tmp_path), progress=False, parts=10, **settings), FILES[name].Config())
-    with open(tmp_path / "metrics.csv") as file:
-        returns = [float(row["evaluation_return"]) for row in csv.DictReader(file)]
-    # What is learned goes on changing: of one agent's last evaluations one may be -140 and the next -300.
-    assert np.median(returns[-5:]) >= -250
+    settings = {"env": "device:pendulum", "environments": 4, "steps": 40_000, "seed": seed}
+    assert late_return(name, tmp_path, **settings) >= -250
 
 
 @pytest.mark.slow
 def test_ppo_balances_the_pole(tmp_path):
-    settings = {"agent": "ppo", "env": "device:cartpole", "environments": 64, "steps": 500_000}
-    found = run.train(run.Config(output=str(tmp_path), progress=False, parts=2, **settings), FILES["ppo"].Config())
-    assert found["final_return"] >= 475
+    assert late_return("ppo", tmp_path, env="device:cartpole", environments=64, steps=500_000) >= 475
+
+
+def late_return(name, output, **settings):
+    """The median of the last five of ten evaluations.
+
+    What is learned goes on changing: of one agent's last evaluations on the pendulum one may be -140 and the next -300,
+    on cart-pole one 500 and the next 270.
+    """
+    config = run.Config(agent=name, output=str(output), progress=False, parts=10, **settings)
+    run.train(config, FILES[name].Config())
+    with open(output / "metrics.csv") as file:
+        return np.median([float(row["evaluation_return"]) for row in csv.DictReader(file)][-5:])
 
 
 @pytest.mark.slow
