@@ -39,6 +39,7 @@ from hkx.errors.init import LeakedByInitError as LeakedByInitError
 from hkx.errors.interop import WeightMismatchError as WeightMismatchError
 from hkx.errors.lift import BatchedValueError as BatchedValueError
 from hkx.errors.lift import BodyResultError as BodyResultError
+from hkx.errors.lift import BranchListError as BranchListError
 from hkx.errors.lift import BranchMismatchError as BranchMismatchError
 from hkx.errors.lift import CarryMismatchError as CarryMismatchError
 from hkx.errors.lift import ClosedOverModuleError as ClosedOverModuleError

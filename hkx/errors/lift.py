@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hkx.errors.core import HkxError, NonEmptyStateError
+from hkx.errors.core import HkxError, NonEmptyStateError, shortened
 
 
 class LateParameterError(HkxError, AssertionError):
@@ -27,6 +27,13 @@ class CarryMismatchError(HkxError, TypeError):
             f"{difference}\nConvert the initial value before the loop, or the result at the end of the body "
             "(`x.astype(...)`, `jnp.broadcast_to(...)`)."
         )
+
+
+class BranchListError(HkxError, TypeError):
+    """One function, or something else, was given where a switch takes a list of branches."""
+
+    def __init__(self, branches: object):
+        super().__init__(f"`branches` of `hkx.switch` must be a sequence of functions, got {shortened(branches)}.")
 
 
 class BodyResultError(HkxError, TypeError, ValueError):

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.errors.core import InvalidSizeError, shortened
+from hkx.errors.core import InvalidSizeError
+from hkx.errors.lift import BranchListError
 from hkx.errors.nn import NotANumberError
 
 
@@ -58,7 +59,7 @@ def checked_unroll(unroll: Any) -> int | bool:
 def checked_branches(branches: Any) -> tuple[Callable[..., Any], ...]:
     """The branches of a switch, if they are a sequence."""
     if callable(branches) or not isinstance(branches, Iterable):
-        raise TypeError(f"`branches` of `hkx.switch` must be a sequence of functions, got {shortened(branches)}.")
+        raise BranchListError(branches)
     return tuple(branches)
 
 
