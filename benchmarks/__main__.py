@@ -36,6 +36,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.gpu:
         sys.exit(gpu.main(Path("report.md"), options.rounds))
+    if options.devices == "gpu" and not gpu.devices():
+        parser.error(gpu.NO_GPU)
     if options.devices:
         os.environ["JAX_PLATFORMS"] = {"cpu": "cpu", "gpu": "cuda"}[options.devices]
     for path in filter(None, (options.json, options.png)):  # said now, and not when everything has run

@@ -123,6 +123,10 @@ def test_the_command(tmp_path):
 
 def test_without_a_gpu_one_line_says_so(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(gpu, "devices", list)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "on_device", "--devices", "gpu"])
+    with pytest.raises(SystemExit):
+        command.main()
+    assert capsys.readouterr().err.endswith(gpu.NO_GPU + "\n")
     assert gpu.main(tmp_path / "report.md", 1) == 1
     assert capsys.readouterr() == ("", gpu.NO_GPU + "\n")
     assert not (tmp_path / "report.md").exists()
