@@ -104,13 +104,7 @@ def difference(
     if jax.tree.structure(given) == jax.tree.structure(returned):
         pairs = zip(jax.tree_util.tree_leaves_with_path(given), jax.tree.leaves(returned), strict=True)
         wrong = [(path, x, y) for (path, x), y in pairs if not alike(x, y)]
-        return (
-            "\n".join(
-                f"  {label(path) or 'the value'}: {names[0]} {shape_and_dtype(x)}, {names[1]} {shape_and_dtype(y)}"
-                for path, x, y in wrong[:5]
-            )
-            or None
-        )
+        return "\n".join(f"  {label(path) or 'the value'}: {_both(x, y, names)}" for path, x, y in wrong[:5]) or None
     before, after = (
         {label(path): x for path, x in jax.tree_util.tree_leaves_with_path(tree)} for tree in (given, returned)
     )
@@ -125,6 +119,11 @@ def difference(
         for name, tree in zip(names, (given, returned), strict=True)
     )
     return "\n".join(lines[:6]) or structures
+
+
+def _both(x: Any, y: Any, names: tuple[str, str]) -> str:
+    second = f"{names[1]} {shape_and_dtype(y)}"
+    return second if x is y else f"{names[0]} {shape_and_dtype(x)}, {second}"
 
 
 def entry_name(path: Any) -> str:

@@ -1,0 +1,213 @@
+"""What the lifting transforms say of arguments that do not go together, and what their rarer arguments do."""
+
+import inspect
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+from hkx import errors
+
+X = jnp.ones([2, 3])
+
+
+def stacked():
+    return hkx.transform(lambda x: hkx.layer_stack(3, name="stack")(lambda x: hkx.Linear(3)(x))(x)).init(0, X)
+
+
+STACKED = stacked()
+UNEVEN = {"stack/linear": {**STACKED["stack/linear"], "b": jnp.ones([2, 3])}}
+REFUSED = {
+    "With `operand=`, `hkx.cond` cannot take operands that you pass positionally": (
+        lambda: hkx.cond(True, abs, abs, 1.0, operand=2.0)
+    ),
+    "With `operand=`, `hkx.switch` cannot take operands that you pass positionally": (
+        lambda: hkx.switch(0, [abs, abs], 1.0, operand=2.0)
+    ),
+    r"The predicate of `hkx.cond` must be a scalar, got shape \(2,\)": (
+        lambda: hkx.cond(jnp.array([True, False]), abs, abs, 1.0)
+    ),
+    r"Branch 0 returns no array.\n  the value: branch 0 returns 'text' \(not an array\)\n-": (
+        lambda: hkx.cond(True, lambda x: "text", lambda x: x, 1.0)
+    ),
+    r"branch 0 returns float32\[\], branch 1 returns key<fry>\[\]": (
+        lambda: hkx.cond(True, lambda x: x, lambda x: jax.random.key(0), 1.0)
+    ),
+    r"given key<fry>\[\], returned int32\[\]": lambda: hkx.fori_loop(0, 2, lambda i, x: i, jax.random.key(0)),
+    "is not a callable object: `hkx.layer_stack\\(n\\)` takes a function": lambda: hkx.layer_stack(3)(3),
+    r"the layer returns a pair `\(x, z\)`.*, and returned .*Tracer": (
+        lambda: hkx.layer_stack(2, with_per_layer_inputs=True)(lambda x, y: x)(X, jnp.ones([2, 3]))
+    ),
+    r"'stack' have the different leading sizes \[2, 3\]": lambda: hkx.unstack_params(UNEVEN, "stack"),
+    "would be called 'linear', which exists. Pass `mapping=`": (
+        lambda: hkx.unstack_params({**STACKED, "linear": {"w": 1}}, "stack")
+    ),
+    "should be called 'linear', and there is no such module": lambda: hkx.stack_params({}, STACKED, "stack"),
+    "`concrete=True` is no longer possible": lambda: hkx.remat(abs, concrete=True),
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_refused(text):
+    with pytest.raises((ValueError, TypeError), match=text):
+        hkx.transform(REFUSED[text]).init(0)
+
+
+def test_what_is_made_outside_says_inside_what_it_lacks():
+    mapped = hkx.vmap(lambda x: hkx.Linear(1)(x))
+    with pytest.raises(errors.MissingSplitRNGError):
+        hkx.transform(mapped).init(0, X)
+    with pytest.raises(errors.NotInTransformError, match="custom_setter"):
+        hkx.custom_setter(lambda next_setter, value, context: value).__enter__()
+
+
+def test_one_operand_by_name():
+    def f(index):
+        one = hkx.cond(index > 0, lambda x: 2 * x, lambda x: 3 * x, operand=5.0)
+        return one, hkx.switch(index, [lambda x: 2 * x, lambda x: 3 * x], operand=7.0)
+
+    assert [float(x) for x in hkx.transform(f).apply({}, None, 1)] == [10, 21]
+
+
+@pytest.mark.parametrize(("pred", "expected"), [(2.5, 1), (0, -1), (jnp.int32(3), 1), (jnp.float32(0), -1)])
+def test_a_number_is_true_if_it_is_not_0(pred, expected):
+    model = hkx.transform(lambda p: hkx.cond(p, lambda x: x, lambda x: -x, 1.0))
+    assert model.apply(model.init(0, pred), None, pred) == expected
+    assert jax.jit(model.apply)({}, None, pred) == expected
+
+
+def test_a_function_with_a_derivative_of_its_own_is_one_outside_of_a_transform_too():
+    @hkx.custom_vjp
+    def double(x):
+        return 2 * x
+
+    with pytest.raises(errors.MissingRuleError, match="defvjp"):
+        double(1.0)
+    double.defvjp(lambda x: (2 * x, None), lambda _, given: (5 * given,))
+    assert double(3.0) == 6 and jax.grad(double)(3.0) == 5
+
+    @hkx.custom_jvp
+    def triple(x):
+        return 3 * x
+
+    with pytest.raises(errors.MissingRuleError, match="defjvp"):
+        triple(1.0)
+    triple.defjvp(lambda primals, tangents: (3 * primals[0], 7 * tangents[0]))
+    assert triple(2.0) == 6 and jax.grad(triple)(2.0) == 7
+
+
+def test_the_state_that_a_function_with_its_own_derivative_leaves():
+    @hkx.custom_jvp
+    def counted(x):
+        n = hkx.get_state("n", [], init=jnp.zeros)
+        hkx.set_state("n", n + 1)
+        return x * x
+
+    counted.defjvp(lambda primals, tangents: (counted(*primals), 10 * tangents[0]))
+    model = hkx.transform_with_state(lambda x: counted(x))
+    params, state = model.init(0, 3.0)
+    out, after = model.apply(params, state, None, 3.0)
+    assert out == 9 and after["~"]["n"] == 1
+    (_, after), slope = jax.value_and_grad(
+        lambda x: (lambda out: (out[0], out[1]["~"]["n"]))(model.apply(params, after, None, x)), has_aux=True
+    )(3.0)
+    assert slope == 10 and after == 2
+
+
+def test_jit_as_a_decorator_with_settings():
+    @hkx.jit(static_argnames="power")
+    def f(x, *, power, **more):
+        return hkx.Linear(1, w_init=jnp.ones)(x) ** power + sum(more.values())
+
+    model = hkx.transform(lambda x: f(x, power=2, a=1.0, b=2.0))
+    np.testing.assert_allclose(model.apply(model.init(0, X), None, X), [[12.0], [12.0]])
+
+    @hkx.jit(static_argnums=1)
+    def outside(x, size):
+        return jnp.ones(size) * x
+
+    assert outside(2.0, 3).tolist() == [2, 2, 2]
+
+
+@pytest.mark.parametrize("rounds", [-2, 0, 1, 3])
+def test_keys_after_a_loop_are_those_of_haiku(rounds):
+    haiku = pytest.importorskip("haiku")
+
+    def model(lib):
+        def f():
+            out = lib.fori_loop(0, rounds, lambda i, x: x + lib.get_parameter("w", [], init=jnp.ones), 0.0)
+            return out, jax.random.uniform(lib.next_rng_key()), lib.get_parameter("v", [], init=_drawn(lib))
+
+        return lib.transform(f)
+
+    key = jax.random.PRNGKey(3)
+    ours, theirs = model(hkx), model(haiku)
+    params = theirs.init(key)
+    assert jax.tree.all(jax.tree.map(np.array_equal, ours.init(key), params))
+    for mine, other in zip(ours.apply(params, key), theirs.apply(params, key), strict=True):
+        np.testing.assert_array_equal(mine, other)
+
+
+def _drawn(lib):
+    return lib.initializers.RandomNormal()
+
+
+def test_a_stack_shows_what_it_stacks():
+    seen = []
+
+    def watch(next_f, args, kwargs, context):
+        seen.append(repr(context.module))
+        return next_f(*args, **kwargs)
+
+    def f(x):
+        with hkx.intercept_methods(watch):
+            return hkx.layer_stack(3, name="stack")(block)(x)
+
+    def block(x):
+        return x
+
+    hkx.transform(f).init(0, X)
+    assert any("block × 3" in text for text in seen), seen
+
+
+def test_a_scope_names_what_is_computed_in_it():
+    def f(x):
+        with hkx.name_scope("tower"):
+            return jnp.sin(x)
+
+    jaxpr = jax.make_jaxpr(hkx.transform(f).apply)({}, None, 1.0)
+    (sine,) = (eqn for eqn in jaxpr.eqns if eqn.primitive.name == "sin")
+    assert "tower" in str(sine.source_info.name_stack)
+
+
+def test_a_function_without_rng_says_its_arguments():
+    model = hkx.without_apply_rng(hkx.transform(lambda x: x))
+    assert list(inspect.signature(model.apply).parameters) == ["params", "x"]
+    assert list(inspect.signature(hkx.transform(lambda x: x, apply_rng=False).apply).parameters) == ["params", "x"]
+
+
+def test_an_error_of_hkx_in_init_comes_at_once():
+    calls = []
+
+    def f():
+        calls.append(1)
+        hkx.get_parameter("w", [2])
+
+    with pytest.raises(errors.HkxError):
+        hkx.transform(f).init(0)
+    assert len(calls) == 1
+
+
+def test_a_protocol_is_no_base_of_a_class():
+    with pytest.raises(TypeError, match=r"write `class Mine\(SupportsCall, Protocol\)`, or subclass `hkx.Module`"):
+
+        class Mine(hkx.SupportsCall):
+            pass
+
+    class Named(hkx.SupportsCall, Protocol):
+        def named(self) -> str: ...
+
+    assert not isinstance(3, hkx.SupportsCall) and Named.__name__ == "Named"

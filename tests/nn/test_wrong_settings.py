@@ -1,0 +1,162 @@
+"""Settings that contradict each other or the input: an error that names them; and what a rare setting does."""
+
+import enum
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+
+X = jnp.ones([2, 3])
+PICTURE = jnp.ones([1, 4, 4, 2])
+
+
+def made(initializer, shape):
+    return lambda: hkx.get_parameter("w", shape, init=initializer())
+
+
+REFUSED = {
+    "`scale` must be a positive float, got -1": lambda: hkx.initializers.VarianceScaling(-1),
+    "Invalid `mode` argument 'fan': it must be 'fan_in', 'fan_out' or 'fan_avg'": (
+        lambda: hkx.initializers.VarianceScaling(mode="fan")
+    ),
+    r"Orthogonal initializer requires at least a 2D shape. Got \(3,\)": made(hkx.initializers.Orthogonal, [3]),
+    r"`axis` of Orthogonal is 2, expected an axis of the shape \(3, 3\)": (
+        made(lambda: hkx.initializers.Orthogonal(axis=2), [3, 3])
+    ),
+    r"Identity initializer requires at least a 2D shape. Got \(3,\)": made(hkx.initializers.Identity, [3]),
+    "b_init must not be set when `with_bias` is False": (
+        lambda: hkx.nets.MLP([3], with_bias=False, b_init=hkx.initializers.Constant(1))
+    ),
+    "With `dropout_rate`, an rng key must be passed": lambda: hkx.nets.MLP([3, 3])(X, dropout_rate=0.5),
+    "`rng` is only to be passed when using dropout": lambda: hkx.nets.MLP([3])(X, rng=jax.random.key(0)),
+    "You cannot reverse an MLP until it has been called": lambda: hkx.nets.MLP([3]).reverse(),
+    "Please provide only `w_init`, not `w_init_scale`": (
+        lambda: hkx.MultiHeadAttention(2, 3, w_init_scale=1.0, w_init=jnp.zeros)
+    ),
+    r"`embedding_matrix` must be \[vocab_size, embed_dim\], got the shape \(2,\)": (
+        lambda: hkx.Embed(embedding_matrix=jnp.ones(2))
+    ),
+    r"the `vocab_size` of 3 was not consistent with its shape \(2, 3\)": lambda: hkx.Embed(
+        3, embedding_matrix=jnp.ones([2, 3])
+    ),
+    r"`rate` of dropout must be in \[0, 1\), got 1": lambda: hkx.dropout(jax.random.key(0), 1.0, X),
+    "preserve_dims should be non-zero": lambda: hkx.Reshape([3], preserve_dims=0),
+    "`padding` must not be empty": lambda: hkx.pad.create_from_tuple((), 2),
+    "`padding` must be a pair, or a sequence of pairs, got 'ab'": lambda: hkx.pad.create_from_tuple("ab", 2),
+    "padding must be a .* of length 1 or sequence of length 2, got": lambda: hkx.pad.create_from_tuple(
+        [(1, 1), (1, 1), (1, 1)], 2
+    ),
+    r"Input shape must be \(-1, 4\), -1 for the batch, and `inputs` has shape \(2, 3\)": lambda: hkx.Bias(
+        output_size=[4]
+    )(X),
+    r"Dimension 0 \(`bias_dims`\) is out of range for input of rank 2": lambda: hkx.Bias(bias_dims=[0])(X),
+    r"'SAME_LOWER' with a stride of 1 only, got \(2, 2\)": lambda: hkx.Conv2DTranspose(
+        2, 3, stride=2, padding="SAME_LOWER"
+    )(PICTURE),
+    "the original call was rank=2 but this one is rank=3": lambda: _twice(
+        hkx.GroupNorm(1), jnp.ones([2, 4]), jnp.ones([2, 2, 4])
+    ),
+    "should_reset is .*: it must be one array, or a tree of them in the structure of the state": lambda: hkx.ResetCore(
+        hkx.GRU(3)
+    )((X, {"now": jnp.zeros(2, bool), "then": jnp.zeros(2, bool)}), X),
+}
+
+
+def _twice(module, first, second):
+    module(first)
+    module(second)
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_what_is_refused(text):
+    with pytest.raises((ValueError, TypeError, AssertionError), match=text) as error:
+        hkx.transform(REFUSED[text]).init(0)
+    assert "jax/_src" not in str(error.value)
+
+
+def value(f):
+    model = hkx.transform_with_state(f)
+    return model.apply(*model.init(0), 0)[0]
+
+
+def test_a_single_number_is_drawn_with_a_fan_of_one():
+    drawn = value(made(lambda: hkx.initializers.VarianceScaling(4.0, "fan_avg", "uniform"), ()))
+    assert drawn.shape == () and abs(drawn) <= np.sqrt(12)
+    other = value(made(lambda: hkx.initializers.VarianceScaling(1.0, "fan_avg", "uniform"), ()))
+    np.testing.assert_allclose(drawn, 2 * other, rtol=1e-6)
+
+
+def test_same_lower_puts_the_larger_half_before():
+    kernel = jax.random.normal(jax.random.key(0), [2, 2, 2, 2])
+    picture = jax.random.normal(jax.random.key(1), [1, 4, 4, 2])
+
+    def layer():
+        w_init = hkx.initializers.Constant(kernel)
+        return hkx.Conv2DTranspose(2, 2, padding="SAME_LOWER", with_bias=False, w_init=w_init)(picture)
+
+    expected = jax.lax.conv_general_dilated(
+        picture, kernel, (1, 1), [(1, 0), (1, 0)], dimension_numbers=("NHWC", "HWOI", "NHWC")
+    )
+    np.testing.assert_allclose(value(layer), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_largest_of_booleans_is_whether_any_is_true():
+    given = jnp.zeros([1, 4, 4, 1], bool).at[0, 3, 0, 0].set(True)
+    expected = np.zeros([1, 2, 2, 1], bool)
+    expected[0, 1, 0, 0] = True
+    assert value(lambda: hkx.max_pool(given, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")).tolist() == expected.tolist()
+
+
+def test_normalisations_without_a_scale_and_products_without_a_bias():
+    x = jnp.array([[3.0, 4.0]])
+    np.testing.assert_allclose(
+        value(lambda: hkx.RMSNorm(-1, create_scale=False, eps=0)(x)), x / np.sqrt(12.5), rtol=1e-6
+    )
+    w = jnp.array([[1.0, 2.0], [3.0, 4.0]])
+    by_einsum = value(
+        lambda: hkx.Einsum([2, 2], "...a,ab->...b", with_bias=False, w_init=hkx.initializers.Constant(w))(x)
+    )
+    np.testing.assert_allclose(by_einsum, x @ w)
+
+
+def test_a_vector_with_nothing_to_reshape_stays():
+    assert value(lambda: hkx.Reshape([-1], preserve_dims=2)(X)).tolist() == X.tolist()
+
+
+def test_a_lookup_may_be_said_by_its_name_or_by_the_enum():
+    tokens = jnp.array([1, 0])
+    by_name, by_enum = (
+        value(lambda style=style: hkx.Embed(2, 3, lookup_style=style)(tokens))
+        for style in ("ONE_HOT", hkx.EmbedLookupStyle.ONE_HOT)
+    )
+    assert isinstance(hkx.EmbedLookupStyle.ONE_HOT, enum.Enum)
+    np.testing.assert_array_equal(by_name, by_enum)
+
+
+def test_an_average_of_floats_counts_beyond_whole_numbers():
+    """A counter that is not of integers, from a checkpoint say, counts on."""
+
+    def f():
+        average = hkx.ExponentialMovingAverage(0.5, zero_debias=True)
+        return average(jnp.ones(2))
+
+    model = hkx.transform_with_state(f)
+    params, state = model.init(0)
+    (name,) = state
+    state = {name: {**state[name], "counter": jnp.float32(2.0)}}
+    _, after = model.apply(params, state, None)
+    assert after[name]["counter"] == 3.0 and after[name]["counter"].dtype == jnp.float32
+
+
+def test_a_quantizer_of_spectral_norm_shows_what_it_has_found():
+    def f():
+        norm = hkx.SpectralNorm(n_steps=50)
+        norm(jnp.array([[3.0, 0.0], [0.0, 1.0]]))
+        return norm.u0, norm.sigma
+
+    u0, sigma = value(f)
+    np.testing.assert_allclose(sigma, 3.0, rtol=1e-4)
+    np.testing.assert_allclose(jnp.abs(u0), [[1.0, 0.0]], atol=1e-3)
