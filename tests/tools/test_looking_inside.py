@@ -119,6 +119,19 @@ def test_model_info():
     ]
 
 
+def test_model_info_of_a_while_loop_and_of_branches_of_which_one_runs():
+    def f(x):
+        x = jax.lax.while_loop(lambda x: x[0] < 10, lambda x: 2 * x, x)
+        return jax.lax.cond(x[0] > 3, jnp.sin, lambda x: x * x + x, x)
+
+    model = hkx.transform(f)
+    info = ji.make_model_info(model.apply, name="model", compute_flops=ji.count_flops)({}, None, jnp.ones(5))
+    loop, branches = (e for e in info.expressions if e.submodule is not None)
+    assert [e.primitive for e in loop.submodule.expressions] == ["mul"] and loop.submodule.flops == 5
+    assert [e.submodule.flops for e in branches.submodule.expressions] == [10, 5]
+    assert branches.submodule.flops == 10  # the most that one may take
+
+
 def test_parameters_of_a_stack_are_counted_as_they_are_stored():
     def stack(x):
         return hkx.vmap(lambda x: hkx.Linear(2)(x), in_axes=None, axis_size=5, param_axes=0, split_rng=True)(x)

@@ -1,0 +1,65 @@
+"""What programs seldom ask for, and find when they do."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import rlx
+
+FEATURES = np.array([[1.0, -2.0], [3.0, 1.0], [-1.0, 4.0]], np.float32)
+
+
+def test_rewards_of_features():
+    before, after = FEATURES[:-1], FEATURES[1:]
+    expected = {
+        "feature": after,
+        "absolute_change": np.abs(after - before),
+        "increase": after - before,
+        "decrease": before - after,
+    }
+    for kind, rewards in expected.items():
+        np.testing.assert_allclose(rlx.feature_control_rewards(FEATURES, kind), rewards)
+    np.testing.assert_allclose(rlx.feature_control_rewards(FEATURES), expected["absolute_change"])
+    for discount in (0.5, np.array([0.5, 0.25], np.float32), np.array([[0.5, 0.25], [1.0, 0.0]], np.float32)):
+        found = rlx.feature_control_rewards(FEATURES, "potential", discount)
+        np.testing.assert_allclose(found, discount * after - before)
+    with pytest.raises(rlx.OptionError, match="`discount` is None"):
+        rlx.feature_control_rewards(FEATURES, "potential")
+
+
+def test_a_loss_of_pixels_with_values_of_other_cells():
+    with pytest.raises(rlx.ShapeError, match=r"`action_values` has \[2, 1\] cells, expected \[1, 1\]"):
+        rlx.pixel_control_loss(jnp.zeros([2, 2, 2, 1]), jnp.array([0]), jnp.zeros([2, 2, 1, 3]), 0.9, 2)
+
+
+def test_subsequences_that_start_too_late():
+    with pytest.raises(rlx.ShapeError, match=r"has length 5\. Expected len >= 6"):
+        rlx.extract_subsequences(jnp.arange(5)[:, None], jnp.array([[0]]), 3, max_valid_start_idx=3)
+    assert rlx.extract_subsequences(jnp.arange(5)[:, None], jnp.array([[2]]), 3, max_valid_start_idx=2).tolist() == [
+        [[2]],
+        [[3]],
+        [[4]],
+    ]
+
+
+def test_trees_that_do_not_go_together():
+    assert rlx.tree_map_zipped(lambda x, y: x + y, []) == []
+    with pytest.raises(rlx.ArgumentError, match=r"nests\[1\] is .* expected .* as in nests\[0\]"):
+        rlx.tree_map_zipped(lambda x, y: x, [{"a": 1}, {"b": 1}])
+    with pytest.raises(rlx.ArgumentError, match=r"leaves of lengths \[2, 3\] along axis 0"):
+        list(rlx.tree_split_leaves({"a": np.ones(2), "b": np.ones(3)}))
+
+
+def test_a_record_has_no_other_fields():
+    state = rlx.create_ema(0.9)[0](jnp.zeros(()))
+    assert dict(state) and state["mu"] == 0
+    with pytest.raises(KeyError):
+        state["nothing"]
+
+
+def test_averages_over_devices():
+    start, update = rlx.create_ema(0.5, pmean_axis_name="i")
+    x = jnp.array([[1.0, 3.0], [5.0, 7.0]])
+    moments, _ = jax.vmap(lambda x: update(x, start(x)), axis_name="i")(x)
+    np.testing.assert_allclose(moments.mean, [4.0, 4.0])  # of both, not 2 and 6
