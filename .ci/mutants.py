@@ -32,7 +32,7 @@ NEAREST = {  # sources: the tests beside them
     "hkx/lift": ["tests/lift", "tests/core"],
     "rlx": ["tests/rlx"],
 }
-MOST_TESTS = 80  # of those that run a line, the fastest; a mutant that needs more is one that the tests hardly see
+MOST_TESTS = 150  # of those that run a line, of as many functions as there are: variants of one see much the same
 SWAPS = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -204,15 +204,39 @@ def verdict(name, tests, limit):
     return "timeout"
 
 
-def tests_of_lines(file, times):
-    """For each line of a file the tests that run it, the fastest first; under 0 those that run any line of it."""
+def spread(tests, times):
+    """The tests in an order in which no function's second one, by time, comes before another function's first."""
+    seen = collections.Counter()
+    turns = {}
+    for test in sorted(tests, key=times.get):
+        function = test.partition("[")[0]
+        seen[function] += 1
+        turns[test] = seen[function]
+    return sorted(tests, key=lambda test: (turns[test], times[test]))
+
+
+def lines_that_use(file, line):
+    """What shows a change in a line that runs at import alone: a body, of its defaults, or where a constant is read."""
+    tree = ast.parse((ROOT / file).read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.lineno <= line < node.body[0].lineno:
+            return set(range(node.body[0].lineno, node.end_lineno + 1))
+    statements = [node for node in tree.body if node.lineno <= line <= node.end_lineno]
+    names = [node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Name)]
+    set_here = {node.id for node in names if isinstance(node.ctx, ast.Store)}
+    return {node.lineno for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id in set_here}
+
+
+def nearest_tests(file, line, times):
+    """The tests that run a line, or what uses it, or else any line of the file; the first to try first."""
     import coverage
 
     data = coverage.CoverageData(basename=str(COVERAGE))
     data.read()
     contexts = data.contexts_by_lineno(str(ROOT / file))
-    lines = {line: sorted({c for c in names if c in times}, key=times.get) for line, names in contexts.items()}
-    return lines | {0: sorted({test for tests in lines.values() for test in tests}, key=times.get)}
+    lines = {n: {c for c in names if c in times} for n, names in contexts.items()}
+    tests = lines.get(line) or set().union(*(lines.get(n, ()) for n in lines_that_use(file, line)))
+    return spread(tests or set().union(*lines.values()), times)[:MOST_TESTS]
 
 
 def run(only, sample, seed, minutes, limit):
@@ -231,8 +255,7 @@ def run(only, sample, seed, minutes, limit):
     for name, line in drawn[:sample]:
         if name in done or time.monotonic() > end:
             continue
-        lines = tests_of_lines(name.split(":")[0], times)
-        tests = (lines.get(line) or lines[0])[:MOST_TESTS]  # what runs at import is seen by any test of the file
+        tests = nearest_tests(name.split(":")[0], line, times)
         most = limit + 3 * sum(map(times.get, tests))
         became = verdict(name, tests, most) if tests else "no test"
         if became in ("killed", "timeout"):
