@@ -239,6 +239,22 @@ def nearest_tests(file, line, times):
     return spread(tests or set().union(*lines.values()), times)[:MOST_TESTS]
 
 
+def tried(name, tests, times, limit, without):
+    """What becomes of a mutant by its nearest tests; if they do not see it, by all tests of the files they are in.
+
+    What a test has compiled or kept, another in its file uses, and does not run the line.
+    """
+    files = [file for file, _ in collections.Counter(test.partition("::")[0] for test in tests).most_common(3)]
+    for several in (tests, files):
+        most = limit + 3 * sum(times[test] for test in times if test.startswith(tuple(several)))
+        became = verdict(name, several, most) if several else "no test"
+        if became in ("killed", "timeout"):
+            if tuple(several) not in without:  # an old map may name tests that are gone
+                without[tuple(several)] = verdict(None, several, most)
+            return became if without[tuple(several)] == "survived" else "not tried"
+    return became
+
+
 def run(only, sample, seed, minutes, limit):
     import jax  # what all processes need is loaded once, and no thread is started yet
     import pytest
@@ -251,17 +267,12 @@ def run(only, sample, seed, minutes, limit):
     drawn = [mutant for file in files for mutant in mutants(file)]
     random.Random(seed).shuffle(drawn)
     done = {result["mutant"] for result in results()}
-    without = {}  # what becomes of tests without a mutant: an old map may name some that are gone
+    without = {}  # what becomes of tests without a mutant
     for name, line in drawn[:sample]:
         if name in done or time.monotonic() > end:
             continue
         tests = nearest_tests(name.split(":")[0], line, times)
-        most = limit + 3 * sum(map(times.get, tests))
-        became = verdict(name, tests, most) if tests else "no test"
-        if became in ("killed", "timeout"):
-            if tuple(tests) not in without:
-                without[tuple(tests)] = verdict(None, tests, most)
-            became = became if without[tuple(tests)] == "survived" else "not tried"
+        became = tried(name, tests, times, limit, without)
         with RESULTS.open("a") as file:
             file.write(json.dumps({"mutant": name, "became": became, "tests": len(tests)}) + "\n")
         print(became, name, mutated(name)[1], flush=True)
