@@ -64,6 +64,15 @@ def test_what_stands_for_nothing_stored_has_neither_shape_nor_dtype():
         _ = hkx.DO_NOT_STORE.dtype
 
 
+@pytest.mark.parametrize("given", [{}, {"shape": []}, {"dtype": jnp.float32}])
+def test_a_state_that_is_made_needs_a_shape_and_a_dtype(given):
+    def f():
+        return hkx.get_state("n", given.get("shape"), given.get("dtype"), init=jnp.zeros)
+
+    with pytest.raises(errors.MissingStateError, match="Must provide shape and dtype to initialize state '~/n'"):
+        hkx.transform_with_state(f).init(None)
+
+
 def test_a_hook_hears_the_parts_of_a_name():
     heard = []
 

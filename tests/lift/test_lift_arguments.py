@@ -132,12 +132,20 @@ def test_jit_as_a_decorator_with_settings():
     assert outside(2.0, 3).tolist() == [2, 2, 2]
 
 
+@pytest.mark.peer
+@pytest.mark.parametrize("reserve", [1, 4])
 @pytest.mark.parametrize("rounds", [-2, 0, 1, 3])
-def test_keys_after_a_loop_are_those_of_haiku(rounds):
+def test_keys_after_a_loop_are_those_of_haiku(rounds, reserve):
     haiku = pytest.importorskip("haiku")
+    with hkx.config.context(rng_reserve_size=reserve), haiku.config.context(rng_reserve_size=reserve):
+        _same_keys(rounds, haiku)
+
+
+def _same_keys(rounds, haiku):
 
     def model(lib):
         def f():
+            lib.next_rng_key()
             out = lib.fori_loop(0, rounds, lambda i, x: x + lib.get_parameter("w", [], init=jnp.ones), 0.0)
             return out, jax.random.uniform(lib.next_rng_key()), lib.get_parameter("v", [], init=_drawn(lib))
 

@@ -63,3 +63,22 @@ def test_averages_over_devices():
     x = jnp.array([[1.0, 3.0], [5.0, 7.0]])
     moments, _ = jax.vmap(lambda x: update(x, start(x)), axis_name="i")(x)
     np.testing.assert_allclose(moments.mean, [4.0, 4.0])  # of both, not 2 and 6
+
+
+@pytest.mark.parametrize(("certain", "slope"), [(0.0, 1.0), (1.0, -1.0)])
+def test_a_certain_and_right_prediction_costs_nothing(certain, slope):
+    """-(t log p + (1 - t) log(1 - p)), of which the term that t switches off is dropped, its slope 1/(1-p) or -1/p."""
+    value, gradient = jax.value_and_grad(rlx.log_loss)(certain, certain)
+    assert value == 0 and gradient == slope
+    assert rlx.log_loss(1 - certain, certain) == np.inf
+    second = jax.grad(jax.grad(rlx.log_loss))(certain, certain)
+    assert second == 1.0  # 1/(1-p)² or 1/p²
+
+
+def test_a_name_that_is_nearly_one():
+    with pytest.raises(AttributeError, match=r"no attribute 'q_learnin'. Did you mean: 'q_learning'") as error:
+        _ = rlx.q_learnin
+    assert error.value.obj is None
+    with pytest.raises(AttributeError, match=r"no attribute '_q_learning'$") as error:
+        _ = rlx._q_learning
+    assert error.value.obj is rlx
