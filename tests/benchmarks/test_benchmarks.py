@@ -107,6 +107,7 @@ def test_what_is_left_out_is_said(monkeypatch, capsys):
     assert "10/10" in err and "| dispatch | call | hkx | 1 | 1 (1 to 1) |" in out and "| equinox |" not in out
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path):
     options = ["--only", "imports", "--rounds", "1", "--json", tmp_path / "all.json", "--png", tmp_path / "all.png"]
     done = subprocess.run(
