@@ -67,6 +67,10 @@ def _models(lib: Any) -> dict[str, tuple[int, Callable[[int], Callable[..., Any]
             return f(x)
         return lib.cond(x.sum() > 0, f, lambda x: x, x)
 
+    def passed_by(_: int, x: Any) -> Any:  # as Haiku's users write it
+        f = made_outside()
+        return f(x) if lib.running_init() else lib.cond(x.sum() > 0, f, lambda x: x, x)
+
     def lifted(i: int, x: Any) -> Any:
         inner = lib.transform(block)
         params = lib.lift(inner.init, name=f"inner_{i}")(lib.next_rng_key() if lib.running_init() else None, x)
@@ -96,6 +100,7 @@ def _models(lib: Any) -> dict[str, tuple[int, Callable[[int], Callable[..., Any]
         "scans in a row": (10, in_a_row(lambda _, x: scanned(made_outside())(x))),
         "nested scans": (2, nested(scanned)),
         "conds": (10, in_a_row(branch)),
+        "conds that init passes by": (10, in_a_row(passed_by)),
         "remat blocks": (20, in_a_row(lambda _, x: lib.remat(block)(x))),
         "nested layer stacks": (2, nested(lambda f: stack(2)(f))),
         "layers of a stack": (20, lambda n: lambda x: stack(n)(block)(x)),
