@@ -30,13 +30,16 @@ REFUSED = {
     r"The predicate of `hkx.cond` must be a scalar, got shape \(2,\)": (
         lambda: hkx.cond(jnp.array([True, False]), abs, abs, 1.0)
     ),
-    r"Branch 0 returns no array.\n  the value: branch 0 returns 'text' \(not an array\)\n-": (
+    r"Branch 0 returns no array.\n  the value: branch 0 returns 'text' \(not an array\)(\n|$)": (
         lambda: hkx.cond(True, lambda x: "text", lambda x: x, 1.0)
     ),
     r"branch 0 returns float32\[\], branch 1 returns key<fry>\[\]": (
         lambda: hkx.cond(True, lambda x: x, lambda x: jax.random.key(0), 1.0)
     ),
     r"given key<fry>\[\], returned int32\[\]": lambda: hkx.fori_loop(0, 2, lambda i, x: i, jax.random.key(0)),
+    "must leave states of the same structure.*\n.*n'.*\n.*Give each branch one of its own": (
+        lambda: hkx.cond(True, lambda: _left(jnp.float32(1)), lambda: _left(jnp.int32(1)))
+    ),
     "is not a callable object: `hkx.layer_stack\\(n\\)` takes a function": lambda: hkx.layer_stack(3)(3),
     r"the layer returns a pair `\(x, z\)`.*, and returned .*Tracer": (
         lambda: hkx.layer_stack(2, with_per_layer_inputs=True)(lambda x, y: x)(X, jnp.ones([2, 3]))
@@ -50,10 +53,26 @@ REFUSED = {
 }
 
 
+def _left(value):
+    hkx.set_state("n", value)
+
+
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_refused(text):
     with pytest.raises((ValueError, TypeError), match=text):
-        hkx.transform(REFUSED[text]).init(0)
+        hkx.transform_with_state(REFUSED[text]).init(0)
+
+
+def test_a_stack_inside_of_a_module():
+    def model(x):
+        return hkx.to_module(lambda x: hkx.layer_stack(2, name="stack")(lambda x: hkx.Linear(3)(x))(x))("model")(x)
+
+    params = hkx.transform(model).init(0, X)
+    assert list(params) == ["model/stack/linear"]
+    flat = hkx.unstack_params(params, "model/stack")
+    assert sorted(flat) == ["model/linear", "model/linear_1"]
+    again = hkx.stack_params(flat, params, "model/stack")
+    assert jax.tree.all(jax.tree.map(np.array_equal, again, params))
 
 
 def test_what_is_made_outside_says_inside_what_it_lacks():

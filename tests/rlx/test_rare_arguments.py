@@ -82,3 +82,15 @@ def test_a_name_that_is_nearly_one():
     with pytest.raises(AttributeError, match=r"no attribute '_q_learning'$") as error:
         _ = rlx._q_learning
     assert error.value.obj is rlx
+
+
+def test_the_loss_of_a_prediction_and_a_target_of_0_has_no_slope_in_the_target():
+    assert jax.grad(rlx.log_loss, argnums=1)(0.0, 0.0) == 0
+
+
+def test_the_divergence_to_the_mixture_is_by_default_that_of_equal_shares():
+    p, q = np.array([0.2, 0.8]), np.array([0.6, 0.4])
+    m = (p + q) / 2
+    expected = (np.sum(p * np.log(p / m)) + np.sum(q * np.log(q / m))) / 2
+    found = rlx.generalized_jensen_shannon_divergence(jnp.log(p), jnp.log(q))
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
