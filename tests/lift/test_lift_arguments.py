@@ -45,6 +45,9 @@ REFUSED = {
         lambda: hkx.layer_stack(2, with_per_layer_inputs=True)(lambda x, y: x)(X, jnp.ones([2, 3]))
     ),
     r"'stack' have the different leading sizes \[2, 3\]": lambda: hkx.unstack_params(UNEVEN, "stack"),
+    r"There is no stack called 'tower' in these parameters. At the top there are: \['stack'\]": (
+        lambda: hkx.unstack_params(STACKED, "tower")
+    ),
     "would be called 'linear', which exists. Pass `mapping=`": (
         lambda: hkx.unstack_params({**STACKED, "linear": {"w": 1}}, "stack")
     ),
@@ -166,7 +169,11 @@ def _same_keys(rounds, haiku):
         def f():
             lib.next_rng_key()
             out = lib.fori_loop(0, rounds, lambda i, x: x + lib.get_parameter("w", [], init=jnp.ones), 0.0)
-            return out, jax.random.uniform(lib.next_rng_key()), lib.get_parameter("v", [], init=_drawn(lib))
+            return (
+                out,
+                [jax.random.uniform(lib.next_rng_key()) for _ in range(6)],
+                lib.get_parameter("v", [], init=_drawn(lib)),
+            )
 
         return lib.transform(f)
 
@@ -174,8 +181,7 @@ def _same_keys(rounds, haiku):
     ours, theirs = model(hkx), model(haiku)
     params = theirs.init(key)
     assert jax.tree.all(jax.tree.map(np.array_equal, ours.init(key), params))
-    for mine, other in zip(ours.apply(params, key), theirs.apply(params, key), strict=True):
-        np.testing.assert_array_equal(mine, other)
+    jax.tree.map(np.testing.assert_array_equal, ours.apply(params, key), theirs.apply(params, key))
 
 
 def _drawn(lib):
