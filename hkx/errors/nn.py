@@ -129,10 +129,11 @@ class NotAListError(HkxError, TypeError):
 class InvalidPaddingError(HkxError, ValueError, RuntimeError, TypeError, AssertionError, IndexError):
     """A convolution was given a padding that is none of the forms it takes."""
 
-    def __init__(self, padding: object):
+    def __init__(self, padding: object, problem: str | None = None):
         super().__init__(
-            f"Unrecognized padding {padding!r}. It is one of: 'SAME', 'VALID' or 'SAME_LOWER'; a pair (before, after); "
-            "a sequence of such pairs; a function of `hkx.pad`; a sequence of such functions. A sequence has one "
+            problem
+            or f"Unrecognized padding {padding!r}. It is one of: 'SAME', 'VALID' or 'SAME_LOWER'; a pair (before, "
+            "after); a sequence of such pairs; a function of `hkx.pad`; a sequence of such functions. A sequence has one "
             "entry, or one for each spatial dimension."
         )
 

@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from hkx import transparent
+from hkx.errors import InvalidPaddingError
 from hkx.initializers import Initializer
 from hkx.nn.inputs import integer
 from hkx.nn.spatial import (
@@ -89,9 +90,10 @@ class ConvNDTranspose(Convolution):
         self.dimension_numbers = kernel_layout(n, self.channel_index, transposed=True)
         if self.padding == "SAME_LOWER":
             if any(s != 1 for s in self.stride):
-                raise ValueError(
+                raise InvalidPaddingError(
+                    padding,
                     f"A transposed convolution takes 'SAME_LOWER' with a stride of 1 only, got {self.stride}: pass "
-                    "'SAME', 'VALID', or pairs (before, after)."
+                    "'SAME', 'VALID', or pairs (before, after).",
                 )
             self.padding = "SAME"  # of an odd number to add, this puts the larger half before
         if self.output_shape is not None and not isinstance(self.padding, str):
