@@ -133,8 +133,8 @@ class InvalidPaddingError(HkxError, ValueError, RuntimeError, TypeError, Asserti
         super().__init__(
             problem
             or f"Unrecognized padding {padding!r}. It is one of: 'SAME', 'VALID' or 'SAME_LOWER'; a pair (before, "
-            "after); a sequence of such pairs; a function of `hkx.pad`; a sequence of such functions. A sequence has one "
-            "entry, or one for each spatial dimension."
+            "after); a sequence of such pairs; a function of `hkx.pad`; a sequence of such functions. A "
+            "sequence has one entry, or one for each spatial dimension."
         )
 
 
