@@ -61,15 +61,14 @@ def _models(lib: Any) -> dict[str, tuple[int, Callable[[int], Callable[..., Any]
             x = lib.Linear(8)(x)
             return Nest(self.depth - 1)(x) if self.depth > 1 else x
 
-    def branch(_: int, x: Any) -> Any:
-        f = made_outside()
-        if lib.__name__ == "haiku" and lib.running_init():  # it creates nothing in a branch
-            return f(x)
-        return lib.cond(x.sum() > 0, f, lambda x: x, x)
+    def branch(passed_by: bool) -> Callable[[int, Any], Any]:
+        def layer(_: int, x: Any) -> Any:
+            f = made_outside()
+            if passed_by and lib.running_init():
+                return f(x)
+            return lib.cond(x.sum() > 0, f, lambda x: x, x)
 
-    def passed_by(_: int, x: Any) -> Any:  # as Haiku's users write it
-        f = made_outside()
-        return f(x) if lib.running_init() else lib.cond(x.sum() > 0, f, lambda x: x, x)
+        return layer
 
     def lifted(i: int, x: Any) -> Any:
         inner = lib.transform(block)
@@ -99,8 +98,9 @@ def _models(lib: Any) -> dict[str, tuple[int, Callable[[int], Callable[..., Any]
         "states": (40, in_a_row(state)),
         "scans in a row": (10, in_a_row(lambda _, x: scanned(made_outside())(x))),
         "nested scans": (2, nested(scanned)),
-        "conds": (10, in_a_row(branch)),
-        "conds that init passes by": (10, in_a_row(passed_by)),
+        # Haiku creates nothing in a branch: its users pass by them in init.
+        "conds": (10, in_a_row(branch(passed_by=lib.__name__ == "haiku"))),
+        "conds that init passes by": (10, in_a_row(branch(passed_by=True))),
         "remat blocks": (20, in_a_row(lambda _, x: lib.remat(block)(x))),
         "nested layer stacks": (2, nested(lambda f: stack(2)(f))),
         "layers of a stack": (20, lambda n: lambda x: stack(n)(block)(x)),

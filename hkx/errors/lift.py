@@ -72,7 +72,7 @@ class BranchMismatchError(HkxError, TypeError):
 
     def __init__(self, function: str, branch: int, difference: str, first: int = 0, states: bool = False):
         must = "leave states of the same structure" if states else "return the same structure"
-        what = f"differs from branch {first}" if branch != first else f"{'leaves' if states else 'returns'} no array"
+        what = f"differs from branch {first}" if branch != first else "returns no array"
         advice = (
             "\nIt is one state, of one name. Give each branch one of its own (another name, or a module made in the "
             "branch), or convert the value (`x.astype(...)`, `jnp.asarray(0, x.dtype)`)."

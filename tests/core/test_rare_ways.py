@@ -35,7 +35,7 @@ def test_a_deferred_module_is_reached_through_what_defers_it():
 
     model = hkx.transform(f)
     params = model.init(0, X)
-    assert sorted(params) == ["tower/linear", "tower/~twice/linear"] or list(params) == ["tower/linear"]
+    assert list(params) == ["tower/linear"]
     twice, once = model.apply(params, None, X)
     np.testing.assert_allclose(twice, 2 * once, rtol=1e-6)
 
@@ -49,7 +49,7 @@ def test_a_context_looks_at_the_end_whether_all_that_was_lifted_was_used():
     def leave_one():
         hkx.lift_with_state(hkx.transform_with_state(lambda: None).init)[0](None)
 
-    with pytest.raises(errors.HkxError, match=r"updater|update"), hkx.new_context(rng=0):
+    with pytest.raises(errors.StateUpdaterError, match="before it goes out of scope"), hkx.new_context(rng=0):
         leave_one()
     with pytest.raises(ZeroDivisionError), hkx.new_context(rng=0):  # the first error is the one that is told
         leave_one()
@@ -112,11 +112,14 @@ def test_a_sequence_batch_first_is_that_with_time_first(core):
         def f(xs):
             cell = core()
             given = (xs, jnp.zeros(xs.shape[:2], bool).at[..., 1].set(True)) if isinstance(cell, hkx.ResetCore) else xs
+            if time_major:
+                given = jax.tree.map(lambda a: jnp.swapaxes(a, 0, 1), given)
             return unroll(cell, given, cell.initial_state(2), time_major=time_major)[0]
 
         model = hkx.transform(f)
         return model.apply(model.init(jax.random.key(0), xs), None, xs)
 
-    first = unrolled(hkx.static_unroll, xs, False)
-    assert first.shape[:2] == (2, 20)
-    np.testing.assert_allclose(first, unrolled(hkx.dynamic_unroll, xs, False), rtol=1e-5, atol=1e-5)
+    for unroll in (hkx.static_unroll, hkx.dynamic_unroll):
+        time_first = unrolled(unroll, xs, True)
+        assert time_first.shape[:2] == (20, 2)
+        np.testing.assert_allclose(unrolled(unroll, xs, False), jnp.swapaxes(time_first, 0, 1), rtol=1e-5, atol=1e-5)
