@@ -67,9 +67,10 @@ def _may_change(value: Any, reads: Mapping[int, int], constant: Callable[[np.nda
 
 def _memory(value: Any) -> tuple[np.ndarray, int]:
     """The array that owns the memory of a constant, and how many references there are to it and to views of it."""
-    array, references = np.asarray(value), 0
+    # `np.asarray` of what JAX wraps an array in would pass over a view that the program's author holds.
+    array, references = value if isinstance(value, np.ndarray) else np.asarray(value), 0
     while isinstance(array.base, np.ndarray):
-        references += sys.getrefcount(array)
+        references += 0 if array is value else sys.getrefcount(array)  # only the program holds what JAX wraps it in
         array = array.base
     return array, references + sys.getrefcount(array)
 

@@ -97,6 +97,18 @@ class TestArraysOfNumpyThatAreFilledAnew:
         for i in (1, 2):
             np.testing.assert_array_equal(state["~"][f"s{i}"], np.full(shape, i))
 
+    def test_of_which_only_a_view_is_left(self):
+        view = np.zeros([2, 3], np.float32)[1]
+
+        def f(x):
+            view[:] = 1
+            hk.set_state("s", x[0] * view)
+            view[:] = 2
+            return x
+
+        _, state = hk.transform_with_state(f).init(0, X)
+        np.testing.assert_array_equal(state["~"]["s"], np.ones(3))
+
     @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "complex128"])
     @pytest.mark.parametrize("local", [False, True])
     def test_of_64_bits_or_of_the_function_itself(self, dtype, local):
