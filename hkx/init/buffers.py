@@ -66,13 +66,15 @@ def _may_change(value: Any, reads: Mapping[int, int], constant: Callable[[np.nda
 
 
 def _memory(value: Any) -> tuple[np.ndarray, int]:
-    """The array that owns the memory of a constant, and how many references there are to it and to views of it."""
+    """The array that owns the memory of a constant, and how many references there are to it, or to a view of it."""
     # `np.asarray` of what JAX wraps an array in would pass over a view that the program's author holds.
     array, references = value if isinstance(value, np.ndarray) else np.asarray(value), 0
-    while isinstance(array.base, np.ndarray):
-        references += 0 if array is value else sys.getrefcount(array)  # only the program holds what JAX wraps it in
+    while True:
+        if array is not value or array.base is None:  # else it is the wrapper, which nobody else holds
+            references = max(references, sys.getrefcount(array))
+        if not isinstance(array.base, np.ndarray):
+            return array, references
         array = array.base
-    return array, references + sys.getrefcount(array)
 
 
 @functools.cache

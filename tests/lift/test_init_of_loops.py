@@ -66,7 +66,8 @@ def test_a_scan_over_nothing_makes_the_parameters_of_its_slices(shape):
     assert model.apply(params, None, jnp.zeros(shape)).shape == (*shape[:-1], 2)
 
 
-def test_a_pure_function_runs_once_in_init_as_far_as_the_state_knows():
+@pytest.mark.parametrize("init", ["traced", "eager", "check"])
+def test_a_pure_function_runs_once_in_init_as_far_as_the_state_knows(init):
     def f(x):
         pure = hkx.purify(counted)
         hkx.set_state("before", 0)
@@ -77,7 +78,7 @@ def test_a_pure_function_runs_once_in_init_as_far_as_the_state_knows():
         hkx.set_state("seen", hkx.get_state("n"))
         return out
 
-    model = hkx.transform_with_state(f)
+    model = hkx.transform_with_state(f, init=init)
     params, state = model.init(0, jnp.ones(2))
     assert state["~"] == {"before": 0, "n": 0, "seen": 1}
     _, state = model.apply(params, state, None, jnp.ones(2))

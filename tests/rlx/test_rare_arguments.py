@@ -94,3 +94,19 @@ def test_the_divergence_to_the_mixture_is_by_default_that_of_equal_shares():
     expected = (np.sum(p * np.log(p / m)) + np.sum(q * np.log(q / m))) / 2
     found = rlx.generalized_jensen_shannon_divergence(jnp.log(p), jnp.log(q))
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_the_density_of_a_gaussian_is_over_the_last_axis_whatever_comes_before():
+    rng = np.random.default_rng(5)
+    sample, mean, deviation = rng.normal(size=[4, 2, 3]), rng.normal(size=[4, 2, 3]), rng.uniform(1, 2, [4, 2, 3])
+    densities = np.exp(-(((sample - mean) / deviation) ** 2) / 2) / (deviation * np.sqrt(2 * np.pi))
+    arrays = [jnp.float32(x) for x in (sample, mean, deviation)]
+    found = rlx.gaussian_diagonal().logprob(*arrays)
+    np.testing.assert_allclose(found, np.log(densities).sum(-1), rtol=1e-4)
+    np.testing.assert_allclose(rlx.gaussian_diagonal().logprob(*(x[0, 0] for x in arrays)), found[0, 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("replay", [rlx.replay.uniform(4), rlx.replay.prioritised(4, exponent=0.6, beta=0.4)])
+def test_one_item_is_enough_for_one(replay):
+    state = replay.add(replay.init(0.0), 1.0)
+    assert replay.can_sample(state) and not replay.can_sample(state, 2)
