@@ -1,4 +1,4 @@
-"""What `init` leaves of a loop's first iteration, of its condition and of a function that is run to see what it makes."""
+"""What `init` leaves of a loop's first iteration, of its condition, of branches and of pure functions."""
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ def counted(x):
 @pytest.mark.parametrize("limit, times", [(0.0, 0), (9.0, 2), (30.0, 3)])
 @pytest.mark.parametrize("compile_init", [False, True])
 def test_what_goes_on_from_a_loop_is_what_it_gives(limit, times, compile_init):
-    """A condition whose value `init` cannot see decides all the same: of 0 iterations nothing is left but parameters."""
+    """A condition whose value `init` cannot see decides all the same: 0 iterations leave nothing but parameters."""
 
     def f(x, limit):
         out = hkx.while_loop(lambda y: y.sum() < limit, counted, x)
