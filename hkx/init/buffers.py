@@ -66,7 +66,7 @@ def _may_change(value: Any, reads: Mapping[int, int], constant: Callable[[np.nda
 
 
 def _memory(value: Any) -> tuple[np.ndarray, int]:
-    """The array that owns the memory of a constant, and how many references there are to it, or to a view of it."""
+    """The array that owns a constant's memory, and the most references that there are to it or to one view of it."""
     # `np.asarray` of what JAX wraps an array in would pass over a view that the program's author holds.
     array, references = value if isinstance(value, np.ndarray) else np.asarray(value), 0
     while True:

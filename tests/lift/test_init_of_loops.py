@@ -27,7 +27,7 @@ def test_what_goes_on_from_a_loop_is_what_it_gives(limit, times, compile_init):
     init = hkx.transform_with_state(f).init
     _, state = (jax.jit(init) if compile_init else init)(0, jnp.ones(2), limit)
     np.testing.assert_array_equal(state["~"]["out"], np.full(2, 3.0**times))
-    assert state["~"]["n"] == 0  # the parameters' first state: `init` keeps what a state began with
+    assert state["~"]["n"] == 0  # `init` gives what a state began with
 
 
 def test_parameters_of_a_condition_and_of_a_body_are_drawn_with_keys_of_their_own():
