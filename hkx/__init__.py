@@ -11,12 +11,12 @@ computes with them.
     tabulate, to_dot, capture_intermediates              looking into a model
     custom_getter, intercept_methods, name_scope, ...    hooks and names
 
-    config             settings                     initializers       initial values of parameters
-    data_structures    splitting parameters         interop            weights of PyTorch, modules of Flax
-    errors             all errors by name           mixed_precision    which dtypes modules compute in
-    experimental       names as Haiku has them      nets               MLP, ResNet, Simba, BroNet, QMIX, …
-    pad                padding of convolutions      sharding           models on many devices
-    testing            tests of modules
+    arguments          checks for layers of yours   config             settings
+    data_structures    splitting parameters         errors             all errors by name
+    experimental       names as Haiku has them      initializers       initial values of parameters
+    interop            PyTorch's weights, Flax      mixed_precision    which dtypes modules compute in
+    nets               MLP, ResNet, Simba, QMIX, …  pad                padding of convolutions
+    sharding           models on many devices       testing            tests of modules
 
 `help(hkx.transform)` and so on say more of each; `dir(hkx)` lists all names.
 
@@ -209,6 +209,7 @@ if TYPE_CHECKING:
     from hkx.tools.summary import tabulate as tabulate
 
     # Submodules
+    from hkx import arguments as arguments
     from hkx import config as config
     from hkx import data_structures as data_structures
     from hkx import errors as errors
@@ -298,6 +299,9 @@ _EXPORTS = {
     "hkx.tools.graph": "abstract_to_dot to_dot",
     "hkx.tools.summary": "eval_summary tabulate",
     # Submodules
-    "hkx": "config data_structures errors experimental initializers interop mixed_precision nets pad sharding testing",
+    "hkx": (
+        "arguments config data_structures errors experimental initializers interop mixed_precision nets pad sharding "
+        "testing"
+    ),
 }
 __getattr__, __dir__, __all__ = lazy_exports(__name__, _EXPORTS, "hkx.errors.suggestions:OF_HKX")  # pyright: ignore[reportUnsupportedDunderAll]

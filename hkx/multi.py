@@ -7,6 +7,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, T
 
 import jax
 
+from hkx.arguments import checked_function
 from hkx.base.signatures import Parameters, first_of_pair, pair_with, same, sign, with_leading, without
 from hkx.base.tracebacks import leaves_out_own_frames
 from hkx.core.settings import InitSetting
@@ -17,7 +18,6 @@ from hkx.core.transform import (
     stateless,
 )
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
-from hkx.errors.arguments import checked_function
 from hkx.errors.core import InvalidTemplateError, InvalidTransformedError
 from hkx.init.transform import transform_with_state
 

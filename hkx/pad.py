@@ -6,14 +6,10 @@ many elements to add before and after. `hkx.Conv1D` and its relatives take one, 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import jax
-
-from hkx.errors.arguments import checked_function
-from hkx.errors.core import InvalidSizeError
+from hkx.arguments import checked_function, checked_integer
 from hkx.errors.nn import InvalidLengthError
 
 __all__ = [
@@ -35,15 +31,7 @@ PadFn: TypeAlias = Callable[[int], tuple[int, int]]
 
 def _added(effective_kernel_size: Any) -> Any:
     """How many elements the outputs of a kernel of this size are fewer than the inputs, without padding."""
-    try:
-        size = operator.index(effective_kernel_size)
-    except TypeError:
-        if not jax.export.is_symbolic_dim(effective_kernel_size):
-            raise InvalidSizeError("effective_kernel_size", effective_kernel_size, 1) from None
-        return effective_kernel_size - 1
-    if size < 1:
-        raise InvalidSizeError("effective_kernel_size", effective_kernel_size, 1)
-    return size - 1
+    return checked_integer(effective_kernel_size, "effective_kernel_size", 1) - 1
 
 
 def valid(effective_kernel_size: int) -> tuple[int, int]:

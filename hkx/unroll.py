@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
+from hkx.arguments import checked_function
 from hkx.core.frame import local
 from hkx.core.transform import running_init
 from hkx.jaxprs.traces import recording
-from hkx.nn.inputs import function
 from hkx.nn.linear import Linear
 from hkx.nn.recurrent.cells import GRU, LSTM, IdentityCore, VanillaRNN
 from hkx.nn.recurrent.conv_cells import Conv1DLSTM, Conv2DLSTM, Conv3DLSTM
@@ -58,7 +58,7 @@ def static_unroll(
       >>> ys.shape, state.shape
       ((5, 2, 4), (2, 4))
     """
-    function(core, "hkx.static_unroll", "core")
+    checked_function(core, "hkx.static_unroll", "core")
     if not time_major:
         input_sequence = time_first(input_sequence)
     length(input_sequence)

@@ -30,6 +30,7 @@ FLOORS = {
     "hkx.base": 0,
     "hkx.core.settings": 0,
     "hkx.errors": 0,
+    "hkx.arguments": 0,
     "hkx.pad": 0,
     "hkx.jaxprs": 0,
     "hkx.core.guard": 1,
@@ -210,7 +211,7 @@ def test_imports_have_no_cycles():
 
 def public_names() -> set[str]:
     """Everything that a program can write after `import hkx`, classes of errors and functions of `hkx.pad` too."""
-    modules = {n: getattr(hkx, n) for n in ("errors", "initializers", "pad")}
+    modules = {n: getattr(hkx, n) for n in ("arguments", "errors", "initializers", "pad")}
     exported = {n: getattr(m, "__all__", [x for x in vars(m) if not x.startswith("_")]) for n, m in modules.items()}
     return {*HOMES, *(f"hkx.{module}.{name}" for module, names in exported.items() for name in names)}
 

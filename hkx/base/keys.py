@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from typing import Any
 
 import jax
@@ -11,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.types import PRNGKey
-from hkx.errors.core import InvalidRNGError, InvalidSizeError, shortened
+from hkx.errors.core import InvalidRNGError, shortened
 
 
 @functools.cache
@@ -75,17 +74,3 @@ def as_key(value: PRNGKey, where: str = "`hkx.as_key`") -> Any:
         "A key is one of: `jax.random.key(seed)`, `jax.random.PRNGKey(seed)`, or an int seed; of an array of keys, "
         "pass one: `keys[0]`."
     )
-
-
-def number_of_keys(num: Any) -> int:
-    """`num` as an int, if it can be a number of keys."""
-    if not isinstance(num, (bool, np.bool_)):
-        try:
-            number = operator.index(num)
-        except TypeError as error:
-            if isinstance(error, jax.errors.JAXTypeError):  # traced: JAX says what to do
-                raise
-        else:
-            if number >= 0:
-                return number
-    raise InvalidSizeError("num", num, 0)

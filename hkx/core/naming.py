@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import jax
 
+from hkx.arguments import checked_function
 from hkx.core.frame import Frame, Scope, current_frame
-from hkx.errors.arguments import checked_function
 from hkx.errors.core import DuplicateNameError, InvalidNameError, NotANameError, UsedScopeError
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -10,7 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hkx.base.keys import as_key, has_custom_implementation, number_of_keys
+from hkx.arguments import checked_integer
+from hkx.base.keys import as_key, has_custom_implementation
 from hkx.core.frame import current_frame, effectful_frame, local
 from hkx.core.guard import TraceMark
 from hkx.core.making import split_key
@@ -80,7 +81,7 @@ class PRNGSequence:
 
     def reserve(self, num: int) -> None:
         """Splits off `num` keys in one operation, to be handed out later."""
-        if num := number_of_keys(num):
+        if num := checked_integer(num, "num"):
             self._check()
             self._key, *new = self._split(self._key, num + 1)
             self._subkeys.extend(new)
@@ -101,16 +102,15 @@ class PRNGSequence:
 
     def take(self, num: int) -> tuple[Array, ...]:
         """The next `num` keys."""
-        num = number_of_keys(num)
-        if num > len(self._subkeys):
-            self.reserve(num - len(self._subkeys))
+        num = checked_integer(num, "num")
+        self.reserve(max(num - len(self._subkeys), 0))
         if num:
             self._check()
         return tuple(self._subkeys.popleft() for _ in range(num))
 
     def take_stacked(self, num: int) -> Array:
         """The next `num` keys as one array, of size 0 for none."""
-        num = number_of_keys(num)
+        num = checked_integer(num, "num")
         if num > 1 and not self._subkeys and not has_custom_implementation(self._key):  # the same keys, never apart
             self._check()
             keys = jax.random.split(self._key, num + 1)

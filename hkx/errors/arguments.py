@@ -19,13 +19,6 @@ class NotAFunctionError(HkxError, TypeError):
         )
 
 
-def checked_function(f: Any, taker: str, argument: str = "") -> Any:
-    """What was given as a function, if it is one."""
-    if not callable(f):
-        raise NotAFunctionError(taker, f, argument)
-    return f
-
-
 class NotAStructureError(HkxError, TypeError, AttributeError):
     """Something else was given where parameters or states are taken, or a part of them."""
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.errors.core import InvalidSizeError
+from hkx.arguments import checked_integer
 from hkx.errors.lift import BranchListError
 from hkx.errors.nn import NotANumberError
 
@@ -38,22 +38,15 @@ def checked_number(argument: str, value: Any) -> Any:
     return value
 
 
-def checked_whole(argument: str, value: Any) -> int:
-    """A whole number, at least 0."""
-    try:
-        number = int(value)
-    except (TypeError, ValueError) as error:
-        if isinstance(error, jax.errors.JAXTypeError):  # traced: JAX says what to do
-            raise
-        raise InvalidSizeError(argument, value, 0) from None
-    if isinstance(value, str) or number != value or number < 0:
-        raise InvalidSizeError(argument, value, 0)
-    return number
+def checked_length(length: Any) -> int:
+    """How often a loop runs: of a float too that is a whole number, as for `jax.lax.scan`."""
+    whole = isinstance(length, (float, np.floating)) and float(length).is_integer()
+    return checked_integer(int(length) if whole else length, "length")
 
 
 def checked_unroll(unroll: Any) -> int | bool:
     """How many iterations one step of a compiled loop holds, or whether it holds all of them."""
-    return unroll if isinstance(unroll, bool) else checked_whole("unroll", unroll)
+    return unroll if isinstance(unroll, bool) else checked_integer(unroll, "unroll")
 
 
 def checked_branches(branches: Any) -> tuple[Callable[..., Any], ...]:

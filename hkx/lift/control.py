@@ -9,8 +9,8 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
+from hkx.arguments import checked_function
 from hkx.core.frame import Frame, current_frame, local
-from hkx.errors.arguments import checked_function
 from hkx.errors.lift import ConditionEffectError
 from hkx.lift import loops
 from hkx.lift.checks import as_arrays, checked_number, checked_unroll

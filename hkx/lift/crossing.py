@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
+from hkx.arguments import checked_function
 from hkx.base.entries import Tree, add, add_absent, changed, copied, merged
 from hkx.base.trees import own_tree
 from hkx.core.frame import ROOT, Asked, Frame, Phase, Scope, current_frame, leave, local, paths
@@ -18,7 +19,6 @@ from hkx.core.making import Eager, Maker
 from hkx.core.rng import PRNGSequence
 from hkx.core.settings import current_settings
 from hkx.core.store import check_outward
-from hkx.errors.arguments import checked_function
 from hkx.errors.core import JaxUsageError, ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.init.evaluate import needs_values
 from hkx.lift.captured import Captured

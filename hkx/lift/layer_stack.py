@@ -5,20 +5,19 @@ from __future__ import annotations
 import abc
 import dataclasses
 import inspect
-import operator
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
+from hkx.arguments import checked_integer
 from hkx.base.entries import Tree
 from hkx.base.signatures import like, with_keyword
 from hkx.base.trees import own_tree
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.making import Eager
 from hkx.core.module import Module
-from hkx.errors.core import InvalidSizeError
 from hkx.errors.lift import LayerFunctionError, LayerInputsError
 from hkx.init.blocks import can_share_program
 from hkx.lift.captured import Captured, record
@@ -119,11 +118,7 @@ def layer_stack(
     """
     if transparent and transparency_map is None:
         raise LayerFunctionError("transparency_map must be provided with transparent=True.")
-    try:
-        num_layers = operator.index(num_layers)  # an array of one number too
-    except TypeError:
-        raise InvalidSizeError("num_layers", num_layers, 1) from None
-    rounds = checked_unroll(unroll)
+    num_layers, rounds = checked_integer(num_layers, "num_layers"), checked_unroll(unroll)
     default = f"__layer_stack_{'with' if with_per_layer_inputs else 'no'}_per_layer"
 
     def decorate(f: Callable[..., R]) -> Stacked[R]:

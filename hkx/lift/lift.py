@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
+from hkx.arguments import checked_function
 from hkx.base.entries import Tree, add, add_absent
 from hkx.base.signatures import like
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.naming import note_below, unique_name
 from hkx.core.types import MutableParams, MutableState
-from hkx.errors.arguments import checked_function
 from hkx.errors.core import NotANameError, ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.errors.lift import ClosedOverModuleError, LiftedStateError, LiftReuseError, StateUpdaterError
 from hkx.lift.crossing import check_all_outward, creating

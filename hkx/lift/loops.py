@@ -17,7 +17,7 @@ from hkx.errors.lift import (
     StateInLoopError,
 )
 from hkx.lift.captured import Captured
-from hkx.lift.checks import as_arrays, checked_unroll, checked_whole, difference, entry_name
+from hkx.lift.checks import as_arrays, checked_length, checked_unroll, difference, entry_name
 from hkx.lift.crossing import NOTHING, Carry, Crossing, absorb, both, changes, fill_keys, snapshot
 from hkx.lift.stacked import SHARED, Axes, Stacked, created_by
 
@@ -107,7 +107,7 @@ def _length(name: str, xs: Any, length: int | None) -> int:
         if jnp.ndim(leaf) == 0:
             raise ScanLengthError(name, f"the scalar {leaf!r} among its inputs")
     sizes = sorted(
-        {jnp.shape(leaf)[0] for leaf in leaves} | ({checked_whole("length", length)} if length is not None else set())
+        {jnp.shape(leaf)[0] for leaf in leaves} | ({checked_length(length)} if length is not None else set())
     )
     if not sizes:
         raise ScanLengthError(name, "neither inputs nor a length")

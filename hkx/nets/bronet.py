@@ -7,8 +7,9 @@ import math
 import jax
 
 from hkx import LayerNorm, Linear, Module
+from hkx.arguments import checked_integer
 from hkx.initializers import Orthogonal
-from hkx.nn.inputs import array_with_dimensions, integer
+from hkx.nn.inputs import array_with_dimensions
 
 
 def _normalised(x: jax.Array, size: int, number: int) -> jax.Array:
@@ -79,8 +80,8 @@ class BroNet(Module):
 
     def __init__(self, hidden_size: int = 512, num_blocks: int = 2, name: str | None = None):
         super().__init__(name=name)
-        self.hidden_size = integer(hidden_size, "hidden_size", 1)
-        self.num_blocks = integer(num_blocks, "num_blocks")
+        self.hidden_size = checked_integer(hidden_size, "hidden_size", 1)
+        self.num_blocks = checked_integer(num_blocks, "num_blocks")
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Applies the network.

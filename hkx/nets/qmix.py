@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Linear, Module
+from hkx.arguments import checked_integer
 from hkx.nets.mlp import MLP
-from hkx.nn.inputs import array_with_dimensions, integer
+from hkx.nn.inputs import array_with_dimensions
 
 
 class QMixer(Module):
@@ -47,7 +48,7 @@ class QMixer(Module):
 
     def __init__(self, embed_size: int = 32, hypernet_sizes: Sequence[int] = (), name: str | None = None):
         super().__init__(name=name)
-        self.embed_size = integer(embed_size, "embed_size", 1)
+        self.embed_size = checked_integer(embed_size, "embed_size", 1)
         self.hypernet_sizes = tuple(hypernet_sizes)
 
     def __call__(self, agent_values: jax.Array, state: jax.Array) -> jax.Array:

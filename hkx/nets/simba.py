@@ -5,8 +5,9 @@ from __future__ import annotations
 import jax
 
 from hkx import LayerNorm, Linear, Module
+from hkx.arguments import checked_integer
 from hkx.initializers import Orthogonal, VarianceScaling
-from hkx.nn.inputs import array_with_dimensions, integer
+from hkx.nn.inputs import array_with_dimensions
 
 
 class SimbaBlock(Module):
@@ -32,7 +33,7 @@ class SimbaBlock(Module):
 
     def __init__(self, expansion: int = 4, name: str | None = None):
         super().__init__(name=name)
-        self.expansion = integer(expansion, "expansion", 1)
+        self.expansion = checked_integer(expansion, "expansion", 1)
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Applies the block.
@@ -79,9 +80,9 @@ class Simba(Module):
 
     def __init__(self, hidden_size: int = 512, num_blocks: int = 2, expansion: int = 4, name: str | None = None):
         super().__init__(name=name)
-        self.hidden_size = integer(hidden_size, "hidden_size", 1)
-        self.num_blocks = integer(num_blocks, "num_blocks")
-        self.expansion = integer(expansion, "expansion", 1)
+        self.hidden_size = checked_integer(hidden_size, "hidden_size", 1)
+        self.num_blocks = checked_integer(num_blocks, "num_blocks")
+        self.expansion = checked_integer(expansion, "expansion", 1)
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Applies the network.

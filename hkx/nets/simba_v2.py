@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Module, get_parameter
+from hkx.arguments import checked_integer
 from hkx.initializers import Constant, Orthogonal
-from hkx.nn.inputs import array_with_dimensions, integer
+from hkx.nn.inputs import array_with_dimensions
 
 _UNIT = "unit_w"
 _LEAST_NORM = 1e-8
@@ -65,7 +66,7 @@ class SimbaV2Block(Module):
     def __init__(self, alpha_init: float, expansion: int = 4, name: str | None = None):
         super().__init__(name=name)
         self.alpha_init = alpha_init
-        self.expansion = integer(expansion, "expansion", 1)
+        self.expansion = checked_integer(expansion, "expansion", 1)
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Applies the block.
@@ -126,9 +127,9 @@ class SimbaV2(Module):
         name: str | None = None,
     ):
         super().__init__(name=name)
-        self.hidden_size = integer(hidden_size, "hidden_size", 1)
-        self.num_blocks = integer(num_blocks, "num_blocks")
-        self.expansion = integer(expansion, "expansion", 1)
+        self.hidden_size = checked_integer(hidden_size, "hidden_size", 1)
+        self.num_blocks = checked_integer(num_blocks, "num_blocks")
+        self.expansion = checked_integer(expansion, "expansion", 1)
         self.shift = shift
 
     def __call__(self, inputs: jax.Array) -> jax.Array:

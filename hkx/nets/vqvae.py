@@ -10,9 +10,10 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from hkx import ExponentialMovingAverage, Module, get_parameter, get_state, set_state, transparent
+from hkx.arguments import checked_integer
 from hkx.errors import FeatureSizeError
 from hkx.initializers import VarianceScaling
-from hkx.nn.inputs import array_of, integer, number
+from hkx.nn.inputs import array_of, number
 
 
 class Quantized(TypedDict):
@@ -78,7 +79,7 @@ class _Quantizer(Module):
 def _table(quantizer: _Quantizer) -> list[int]:
     """The shape of the table."""
     names = ("embedding_dim", "num_embeddings")
-    return [integer(getattr(quantizer, name), name, 1) for name in names]
+    return [checked_integer(getattr(quantizer, name), name, 1) for name in names]
 
 
 def _sampled(shape: Any, dtype: DTypeLike) -> jax.Array:

@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Linear, Module, initializers, transparent
+from hkx.arguments import checked_integer
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import integer, sequences_of
+from hkx.nn.inputs import sequences_of
 
 
 class MultiHeadAttention(Module):
@@ -66,8 +67,8 @@ class MultiHeadAttention(Module):
             raise ValueError(
                 "Please provide a weight initializer: `w_init`, for example `hkx.initializers.VarianceScaling(2.0)`."
             )
-        self.num_heads = integer(num_heads, "num_heads", 1)
-        self.key_size = integer(key_size, "key_size", 1)
+        self.num_heads = checked_integer(num_heads, "num_heads", 1)
+        self.key_size = checked_integer(key_size, "key_size", 1)
         self.value_size = value_size or self.key_size
         self.model_size = model_size or self.key_size * self.num_heads
         self.w_init = initializers.VarianceScaling(w_init_scale) if w_init is None else w_init  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hkx.nn.inputs import function, integer
+from hkx.arguments import checked_function, checked_integer
 
 
 class BatchApply:
@@ -32,8 +32,8 @@ class BatchApply:
     """
 
     def __init__(self, f: Callable[..., Any], num_dims: int = 2):
-        self._f = function(f, "hkx.BatchApply", "f")
-        self.num_dims = integer(num_dims, "num_dims", 1)
+        self._f = checked_function(f, "hkx.BatchApply", "f")
+        self.num_dims = checked_integer(num_dims, "num_dims", 1)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Applies the function.
@@ -94,7 +94,7 @@ def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
     """
     if axis not in (0, -1):
         raise ValueError(f"expand_apply currently only supports axis=0 or axis=-1, got {axis}.")
-    function(f, "hkx.expand_apply", "f")
+    checked_function(f, "hkx.expand_apply", "f")
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = jax.tree.map(lambda x: jnp.expand_dims(x, axis=axis), (args, kwargs))

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from hkx.arguments import checked_integer
 from hkx.initializers import Initializer
-from hkx.nn.inputs import integer
 from hkx.nn.spatial import (
     Convolution,
     Padding,
@@ -77,9 +77,9 @@ class ConvND(Convolution):
     ):
         super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, name)
         n = num_spatial_dims
-        self.output_channels = integer(output_channels, "output_channels")
+        self.output_channels = checked_integer(output_channels, "output_channels")
         self.mask = mask
-        self.feature_group_count = integer(feature_group_count, "feature_group_count", 1)
+        self.feature_group_count = checked_integer(feature_group_count, "feature_group_count", 1)
         self.lhs_dilation = (1,) * n
         self.kernel_dilation = sizes_per_dimension(rate, n, "rate")
         self.dimension_numbers = kernel_layout(n, self.channel_index)

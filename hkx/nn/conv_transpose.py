@@ -9,9 +9,9 @@ import jax
 import numpy as np
 
 from hkx import transparent
+from hkx.arguments import checked_integer
 from hkx.errors import InvalidPaddingError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import integer
 from hkx.nn.spatial import (
     Convolution,
     Padding,
@@ -83,7 +83,7 @@ class ConvNDTranspose(Convolution):
     ):
         super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, name)
         n = num_spatial_dims
-        self.output_channels = integer(output_channels, "output_channels")
+        self.output_channels = checked_integer(output_channels, "output_channels")
         self.output_shape = None if output_shape is None else sizes_per_dimension(output_shape, n, "output_shape")
         self.mask = mask
         self.padding = resolved_padding(padding, self.kernel_shape, (1,) * n, n)

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from hkx import Module
+from hkx.arguments import checked_integer
 from hkx.initializers import Initializer
-from hkx.nn.inputs import integer
 from hkx.nn.spatial import (
     Convolution,
     Padding,
@@ -73,7 +73,7 @@ class DepthwiseConvND(Convolution):
     ):
         super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, name)
         n = num_spatial_dims
-        self.channel_multiplier = integer(channel_multiplier, "channel_multiplier")
+        self.channel_multiplier = checked_integer(channel_multiplier, "channel_multiplier")
         self.lhs_dilation = (1,) * n
         self.rhs_dilation = sizes_per_dimension(rate, n, "rate")
         self.padding = resolved_padding(padding, self.kernel_shape, self.rhs_dilation, n)

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Module, get_parameter, initializers
+from hkx.arguments import checked_integer
 from hkx.errors import UnknownLookupStyleError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, integer
+from hkx.nn.inputs import array_of
 
 
 class EmbedLookupStyle(enum.Enum):
@@ -88,7 +89,7 @@ class Embed(Module):
     @property
     def embeddings(self) -> jax.Array:
         """The matrix, `[vocab_size, embed_dim]`."""
-        shape = [integer(self.vocab_size, "vocab_size"), integer(self.embed_dim, "embed_dim")]
+        shape = [checked_integer(self.vocab_size, "vocab_size"), checked_integer(self.embed_dim, "embed_dim")]
         return get_parameter("embeddings", shape, self.dtype, init=self.w_init)
 
     def __call__(

@@ -10,7 +10,8 @@ import jax.core
 import jax.numpy as jnp
 
 from hkx import PRNGKey, as_key
-from hkx.nn.inputs import array_of, integer, number
+from hkx.arguments import checked_integer
+from hkx.nn.inputs import array_of, number
 
 
 def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims: Sequence[int] = ()) -> jax.Array:
@@ -71,7 +72,7 @@ def one_hot(x: Any, num_classes: int, dtype: Any = jnp.float32) -> jax.Array:
       >>> print(hkx.one_hot(1, 3))
       [0. 1. 0.]
     """
-    return jax.nn.one_hot(array_of(x, "one_hot", "x"), integer(num_classes, "num_classes"), dtype=dtype)
+    return jax.nn.one_hot(array_of(x, "one_hot", "x"), checked_integer(num_classes, "num_classes"), dtype=dtype)
 
 
 def multinomial(rng: PRNGKey, logits: Any, num_samples: int) -> jax.Array:
@@ -102,5 +103,7 @@ def multinomial(rng: PRNGKey, logits: Any, num_samples: int) -> jax.Array:
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise ValueError(f"`logits` must be of a floating dtype, got {logits.dtype}: they are logarithms.")
     logits, rng = jnp.expand_dims(logits, 0), as_key(rng, "`rng` of `hkx.multinomial`")
-    samples = jax.random.categorical(rng, logits, axis=-1, shape=(integer(num_samples, "num_samples"), *shape[:-1]))
+    samples = jax.random.categorical(
+        rng, logits, axis=-1, shape=(checked_integer(num_samples, "num_samples"), *shape[:-1])
+    )
     return jnp.moveaxis(samples, 0, -1)

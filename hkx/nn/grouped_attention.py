@@ -11,9 +11,10 @@ import jax.core
 import jax.numpy as jnp
 
 from hkx import Linear, Module, RotaryEmbedding, transparent
+from hkx.arguments import checked_integer
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import integer, sequences_of
+from hkx.nn.inputs import sequences_of
 
 
 class KeyValueCache(NamedTuple):
@@ -97,7 +98,8 @@ class GroupedQueryAttention(Module):
         name: str | None = None,
     ):
         super().__init__(name=name)
-        num_heads, num_kv_heads = integer(num_heads, "num_heads", 1), integer(num_kv_heads, "num_kv_heads", 1)
+        num_heads = checked_integer(num_heads, "num_heads", 1)
+        num_kv_heads = checked_integer(num_kv_heads, "num_kv_heads", 1)
         if num_heads % num_kv_heads:
             raise ValueError(f"`num_kv_heads` {num_kv_heads} must divide `num_heads` {num_heads}.")
         self.num_heads = num_heads

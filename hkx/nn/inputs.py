@@ -4,36 +4,21 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from typing import Any
 
 import jax
 import jax.core
-import jax.export
 import jax.numpy as jnp
 import numpy as np
 
 from hkx.errors import (
     InvalidInputError,
     InvalidRankError,
-    InvalidSizeError,
     LeadingDimensionsError,
-    NotAFunctionError,
     NotANumberError,
     OutOfRangeError,
     ScalarInputError,
 )
-
-
-def function(f: Any, taker: str, argument: str) -> Any:
-    """`f`, if it can be called.
-
-    Raises:
-      NotAFunctionError: if it cannot.
-    """
-    if not callable(f):
-        raise NotAFunctionError(taker, f, argument)
-    return f
 
 
 def array_of(inputs: Any, layer: object, argument: str = "inputs") -> jax.Array:
@@ -114,23 +99,6 @@ def _between(value: Any, low: float, high: float) -> bool:
         return low <= value <= high
     array = np.asarray(value)
     return bool(np.all((low <= array) & (array <= high)))
-
-
-def integer(value: Any, argument: str, least: int = 0) -> int:
-    """A whole number, most often the size of something.
-
-    Raises:
-      InvalidSizeError: if it is something else, or too small.
-    """
-    try:
-        out = operator.index(value)
-    except TypeError:
-        if jax.export.is_symbolic_dim(value):
-            return value  # type: ignore[return-value]
-        raise InvalidSizeError(argument, value, least) from None
-    if out < least:
-        raise InvalidSizeError(argument, value, least)
-    return out
 
 
 def cast(value: Any, dtype: Any) -> jax.Array:

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, initializers
+from hkx.arguments import checked_integer
 from hkx.errors import NotABoolError, NotAListError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, array_with_dimensions, integer
+from hkx.nn.inputs import array_of, array_with_dimensions
 
 R = TypeVar("R")
 
@@ -84,7 +85,7 @@ class Linear(Module):
         inputs = array_with_dimensions(inputs, self)
         input_size = self.input_size = inputs.shape[-1]
         w_init = _default_init(input_size) if self.w_init is None else self.w_init
-        output_size = integer(self.output_size, "output_size")
+        output_size = checked_integer(self.output_size, "output_size")
         w = get_parameter("w", [input_size, output_size], inputs.dtype, init=w_init)
         out = jnp.dot(inputs, w, precision=precision)
         if self.with_bias:

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Linear, get_parameter, initializers
+from hkx.arguments import checked_integer
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_with_dimensions, integer
+from hkx.nn.inputs import array_with_dimensions
 
 
 class LoRALinear(Linear):
@@ -48,7 +49,7 @@ class LoRALinear(Linear):
         name: str | None = None,
     ):
         super().__init__(output_size, with_bias, w_init, b_init, name)
-        self.rank = integer(rank, "rank", 1)
+        self.rank = checked_integer(rank, "rank", 1)
         self.alpha = self.rank if alpha is None else alpha
         self.a_init = a_init or initializers.VarianceScaling(2.0, "fan_in", "uniform")
 

@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module
+from hkx.arguments import checked_integer
 from hkx.errors import InvalidWindowError, ScalarInputError
-from hkx.nn.inputs import array_of, integer
+from hkx.nn.inputs import array_of
 
 
 def _full_shape(
@@ -26,9 +27,9 @@ def _full_shape(
     if not shape:
         raise ScalarInputError("a pooling layer")
     if np.ndim(size) == 0:
-        channel, one = None if channel_axis is None else channel_axis % len(shape), integer(size, argument, 1)
+        channel, one = None if channel_axis is None else channel_axis % len(shape), checked_integer(size, argument, 1)
         return (1,) + tuple(1 if d == channel else one for d in range(1, len(shape)))
-    sizes = tuple(integer(s, argument, 1) for s in size)  # type: ignore[union-attr]
+    sizes = tuple(checked_integer(s, argument, 1) for s in size)  # type: ignore[union-attr]
     if len(sizes) > len(shape):
         raise InvalidWindowError(argument, sizes, shape)
     return (1,) * (len(shape) - len(sizes)) + sizes

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, initializers, pad
+from hkx.arguments import checked_integer
 from hkx.errors import InvalidPaddingError, InvalidRankError, MaskShapeError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, integer
+from hkx.nn.inputs import array_of
 from hkx.pad import per_dimension
 
 _STRING_PADDINGS = ("SAME", "VALID", "SAME_LOWER")
@@ -124,7 +125,7 @@ def sizes_per_dimension(value: Any, n: int, argument: str) -> tuple[int, ...]:
       InvalidLengthError: if it is a sequence of another length.
       InvalidSizeError: if an entry is something else.
     """
-    return tuple(integer(size, argument, 1) for size in per_dimension(value, n, argument))
+    return tuple(checked_integer(size, argument, 1) for size in per_dimension(value, n, argument))
 
 
 def with_batch(inputs: Any, n: int, module: str) -> tuple[jax.Array, bool]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import jax
 
+from hkx.arguments import checked_function
 from hkx.base.signatures import first_of_pair, like, pair_with, second_of_pair
 from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.module import Module
 from hkx.core.transform import Transformed, TransformedWithState
-from hkx.errors.arguments import checked_function
 from hkx.lift.captured import Destination, Label, Values, record
 from hkx.multi import MultiTransformed, MultiTransformedWithState
 

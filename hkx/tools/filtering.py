@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from hkx.errors.arguments import NotAStructureError, checked_function
+from hkx.arguments import checked_function
+from hkx.errors.arguments import NotAStructureError
 from hkx.tools.trace import ArraySpec
 
 T = TypeVar("T")

@@ -11,9 +11,9 @@ from typing import Any
 import jax
 from jax.extend.core import Jaxpr, JaxprEqn, Literal
 
+from hkx.arguments import checked_function
 from hkx.base.signatures import like, returning
 from hkx.base.tracebacks import leaves_out_own_frames
-from hkx.errors.arguments import checked_function
 from hkx.jaxprs.dependence import needed
 from hkx.tools.trace import ArraySpec, MethodInvocation, Trace, all_equations, call_numbers, inner_programs, trace
 

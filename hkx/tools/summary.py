@@ -10,10 +10,10 @@ from typing import Any
 
 import jax
 
+from hkx.arguments import checked_function
 from hkx.base.signatures import like, returning
 from hkx.base.tracebacks import leaves_out_own_frames
 from hkx.core.transform import Transformed, TransformedWithState
-from hkx.errors.arguments import checked_function
 from hkx.init.transform import transform_with_state
 from hkx.tools.filtering import tree_bytes, tree_size
 from hkx.tools.flops import flops

@@ -30,7 +30,7 @@ INSIDE = {  # in a transformed function
     "`hkx.custom_getter` was given 3 of type int as `getter`": [lambda: hkx.custom_getter(3).__enter__()],
     "`hkx.custom_setter` was given 3 of type int as `setter`": [lambda: hkx.custom_setter(3).__enter__()],
     "`hkx.intercept_methods` was given 3 of type int as `interceptor`": [lambda: hkx.intercept_methods(3).__enter__()],
-    "`num_layers` must be an integer, at least 1, got 'x'": [lambda: hkx.layer_stack("x")],
+    "`num_layers` must be an integer, at least 0, got 'x'": [lambda: hkx.layer_stack("x")],
     "`num_dims` must be an integer, at least 1, got None": [lambda: hkx.BatchApply(abs, None)],
     "`hkx.BatchApply` was given 3 of type int as `f`": [lambda: hkx.BatchApply(3)],
     "`rank` must be an integer, at least 1, got None": [lambda: hkx.LoRALinear(2, None)],

@@ -156,3 +156,34 @@ def test_a_spectral_norm_shows_what_it_has_found():
     u0, sigma = value(f)
     np.testing.assert_allclose(sigma, 3.0, rtol=1e-4)
     np.testing.assert_allclose(jnp.abs(u0), [[1.0, 0.0]], atol=1e-3)
+
+
+OF_A_SIZE = {
+    "AvgPool": lambda n, x: hkx.AvgPool(n - 1, 1, "SAME")(x),
+    "BatchApply": lambda n, x: hkx.BatchApply(jnp.tanh, n - 1)(x),
+    "Conv1D": lambda n, x: hkx.Conv1D(n, n)(x),
+    "Embed": lambda n, x: hkx.Embed(n, n)(jnp.zeros(2, int)),
+    "GRU": lambda n, x: hkx.GRU(n)(x[0], hkx.GRU(n).initial_state(2)),
+    "GroupNorm": lambda n, x: hkx.GroupNorm(n - 1)(x),
+    "Linear": lambda n, x: hkx.Linear(n)(x),
+    "layer_stack": lambda n, x: hkx.layer_stack(n)(hkx.Linear(4))(x),
+    "next_rng_keys": lambda n, x: hkx.next_rng_keys(n),
+    "scan": lambda n, x: hkx.scan(lambda c, _: (c + 1, None), x, None, length=n),
+}
+
+
+@pytest.mark.parametrize("make", OF_A_SIZE.values(), ids=OF_A_SIZE)
+def test_a_size_may_come_from_an_argument(make):
+    """In `init`, which then looks at its value, and outside of `jit`."""
+    model, size, x = hkx.transform(make), jnp.array(3), jnp.ones([2, 2, 4])
+    params, fixed = model.init(0, size, x), hkx.transform(lambda x: make(3, x))
+    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, fixed.init(0, x))
+    jax.tree.map(np.testing.assert_array_equal, model.apply(params, 0, size, x), fixed.apply(params, 0, x))
+    with pytest.raises(jax.errors.JAXTypeError):
+        jax.jit(model.apply)(params, 0, size, x)
+
+
+@pytest.mark.parametrize("number", [-1, 2.5, "2", None])
+def test_what_is_no_number_of_layers(number):
+    with pytest.raises(hkx.errors.InvalidSizeError, match="`num_layers` must be an integer, at least 0, got"):
+        hkx.layer_stack(number)

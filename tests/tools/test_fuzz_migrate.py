@@ -73,7 +73,7 @@ def problem(seed):
     text = drawn_program(np.random.default_rng(seed))
     try:
         new = migrate(text).code
-    except (cst.ParserSyntaxError, ValueError):
+    except (cst.ParserSyntaxError, SyntaxError, ValueError):
         return f"{seed}: refused {text!r}" if is_python(text) and "\x00" not in text and "\f" not in text else None
     except Exception as error:
         return f"{seed}: {text!r}: {error!r}"

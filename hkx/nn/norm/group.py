@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Module, get_channel_index
+from hkx.arguments import checked_integer
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_with_dimensions, integer
+from hkx.nn.inputs import array_with_dimensions
 from hkx.nn.norm.affine import (
     check_axes,
     check_given,
@@ -70,7 +71,7 @@ class GroupNorm(Module):
     ):
         super().__init__(name=name)
         check_inits(create_scale, create_offset, scale_init, offset_init)
-        self.groups = integer(groups, "groups", 1)
+        self.groups = checked_integer(groups, "groups", 1)
         self.rank: int | None = None
         self.axis = given_axes(axis, "axis")
         self.create_scale = create_scale

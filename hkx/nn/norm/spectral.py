@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Module, get_state, initializers, set_state
-from hkx.nn.inputs import array_of, integer, number
+from hkx.arguments import checked_integer
+from hkx.nn.inputs import array_of, number
 from hkx.nn.norm.params_tree import map_params
 
 
@@ -48,7 +49,7 @@ class SpectralNorm(Module):
     def __init__(self, eps: float = 1e-4, n_steps: int = 1, name: str | None = None):
         super().__init__(name=name)
         self.eps = eps
-        self.n_steps = integer(n_steps, "n_steps", 1)
+        self.n_steps = checked_integer(n_steps, "n_steps", 1)
 
     def __call__(self, value: Any, update_stats: bool = True, error_on_non_matrix: bool = False) -> jax.Array:
         """Normalises `value`.

@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Linear, Module, get_parameter, initializers
+from hkx.arguments import checked_integer
 from hkx.errors import InvalidCoreStateError, InvalidRankError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, integer
+from hkx.nn.inputs import array_of
 
 
 def add_batch(tree: Any, batch_size: int | None) -> Any:
@@ -123,7 +124,7 @@ class VanillaRNN(RNNCore):
 
     def __init__(self, hidden_size: int, double_bias: bool = True, name: str | None = None):
         super().__init__(name=name)
-        self.hidden_size = integer(hidden_size, "hidden_size")
+        self.hidden_size = checked_integer(hidden_size, "hidden_size")
         self.double_bias = double_bias
 
     def __call__(self, inputs: jax.Array, prev_state: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -193,7 +194,7 @@ class LSTM(RNNCore):
 
     def __init__(self, hidden_size: int, name: str | None = None):
         super().__init__(name=name)
-        self.hidden_size = integer(hidden_size, "hidden_size")
+        self.hidden_size = checked_integer(hidden_size, "hidden_size")
 
     def __call__(self, inputs: jax.Array, prev_state: LSTMState) -> tuple[jax.Array, LSTMState]:
         """One step.
@@ -257,7 +258,7 @@ class GRU(RNNCore):
         name: str | None = None,
     ):
         super().__init__(name=name)
-        self.hidden_size = integer(hidden_size, "hidden_size")
+        self.hidden_size = checked_integer(hidden_size, "hidden_size")
         self.w_i_init = w_i_init or initializers.VarianceScaling()
         self.w_h_init = w_h_init or initializers.VarianceScaling()
         self.b_init = b_init or jnp.zeros

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from hkx import ConvND, LSTMState, RNNCore
+from hkx.arguments import checked_integer
 from hkx.errors import InvalidRankError
-from hkx.nn.inputs import array_of, integer
+from hkx.nn.inputs import array_of
 from hkx.nn.recurrent.cells import add_batch, lstm_state, lstm_step
 from hkx.pad import per_dimension
 
@@ -53,7 +54,7 @@ class ConvNDLSTM(RNNCore):
         super().__init__(name=name)
         self.num_spatial_dims = num_spatial_dims
         self.input_shape = per_dimension(input_shape, num_spatial_dims, "input_shape")
-        self.output_channels = integer(output_channels, "output_channels")
+        self.output_channels = checked_integer(output_channels, "output_channels")
         self.kernel_shape = kernel_shape
 
     def __call__(self, inputs: jax.Array, state: LSTMState) -> tuple[jax.Array, LSTMState]:

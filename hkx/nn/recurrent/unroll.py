@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Module, RNNCore, scan
-from hkx.nn.inputs import function
+from hkx.arguments import checked_function
 from hkx.nn.recurrent.sequences import length, swap_time_and_batch, time_first
 
 Y = TypeVar("Y")
@@ -59,7 +59,7 @@ def dynamic_unroll(
       >>> ys.shape, state.hidden.shape
       ((5, 2, 4), (2, 4))
     """
-    function(core, "hkx.dynamic_unroll", "core")
+    checked_function(core, "hkx.dynamic_unroll", "core")
     if not time_major:
         input_sequence = time_first(input_sequence)
     if sequence_lengths is not None:
