@@ -48,13 +48,13 @@ def checked_function(f: Any, taker: str, argument: str = "") -> Any:
     return f
 
 
-def checked_integer(value: Any, argument: str, least: int = 0) -> int:
+def checked_integer(value: Any, argument: str, least: int | None = 0) -> int:
     """What was given as a whole number, most often the size of something.
 
     Args:
       value: an int, a scalar array of integers, or a size with a name, as `jax.export` has them.
       argument: the name of the argument.
-      least: the smallest number that is allowed.
+      least: the smallest number that is allowed; None allows all.
 
     Returns:
       The number, as an int; a size with a name as it is.
@@ -82,6 +82,6 @@ def checked_integer(value: Any, argument: str, least: int = 0) -> int:
         if jax.export.is_symbolic_dim(value):
             return value  # pyright: ignore[reportReturnType]
         raise InvalidSizeError(argument, value, least) from None
-    if number < least:
+    if least is not None and number < least:
         raise InvalidSizeError(argument, value, least)
     return number

@@ -248,9 +248,10 @@ class InvalidRNGError(HkxError, ValueError):
 class InvalidSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
     """Something else was given where a whole number is taken, or one that is too small."""
 
-    def __init__(self, argument: str, value: object, least: int):
+    def __init__(self, argument: str, value: object, least: int | None):
+        bound = "" if least is None else f", at least {least}"
         super().__init__(
-            f"`{argument}` must be an integer, at least {least}, got {shortened(value)} of type {type(value).__name__}."
+            f"`{argument}` must be an integer{bound}, got {shortened(value)} of type {type(value).__name__}."
         )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from hkx.arguments import checked_integer
 from hkx.base.draws import Draw, sample
 from hkx.base.keys import has_custom_implementation
 from hkx.core.making import filled_like, split_key
@@ -93,7 +94,7 @@ class Recording:
         return draw_p.bind(key, draw=draw) if together else sample(draw, key)
 
     def fill(self, shape: Any, dtype: DType, value: int) -> Array:
-        shape = tuple(shape) if np.ndim(shape) else (int(shape),)
+        shape = tuple(checked_integer(n, "shape", None) for n in (shape if np.ndim(shape) else (shape,)))
         return fill_p.bind(shape=shape, dtype=jax.dtypes.canonicalize_dtype(dtype), value=value)
 
     def split(self, key: Array, num: int) -> Sequence[Array]:

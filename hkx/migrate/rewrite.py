@@ -44,8 +44,8 @@ class Result(NamedTuple):
 def migrate(code: str) -> Result:
     """Rewrites the Haiku and RLax of one program.
 
-    Raises `libcst.ParserSyntaxError` or `SyntaxError` (of a string in it) for text that is no Python, and `ValueError` for
-    what cannot be written back.
+    Raises `libcst.ParserSyntaxError`, or `SyntaxError` of a string in it, for text that is no Python, and `ValueError`
+    for what cannot be written back.
     """
     if not re.search("haiku|rlax", code):
         return Result(code, [])

@@ -159,14 +159,14 @@ def _bias_shape(shape: tuple[int, ...], bias_dims: Sequence[int] | None) -> tupl
         return shape[1:]
     if not bias_dims:
         return ()
-    rank = len(shape)
-    for dim in bias_dims:
+    rank, given = len(shape), [checked_integer(dim, "bias_dims", None) for dim in bias_dims]
+    for dim in given:
         if dim == 0 or not -rank < dim < rank:
             raise ValueError(
                 f"Dimension {dim} (`bias_dims`) is out of range for input of rank {rank}: it must be one of {shape}, "
                 "without the first."
             )
-    dims = {dim % rank for dim in bias_dims}
+    dims = {dim % rank for dim in given}
     full = [size if i in dims else 1 for i, size in enumerate(shape)]
     return tuple(full[min(dims) :])
 

@@ -20,8 +20,7 @@ def _full_shape(
     shape: tuple[int, ...], size: int | Sequence[int], channel_axis: int | None, argument: str
 ) -> tuple[int, ...]:
     """`size` for every dimension: 1 for the batch, and for the channels if one number stands for all the others."""
-    if channel_axis is not None and not isinstance(channel_axis, (int, np.integer)):
-        raise TypeError(f"`channel_axis` must be an integer or None, got {channel_axis!r}.")
+    channel_axis = None if channel_axis is None else checked_integer(channel_axis, "channel_axis", None)
     if channel_axis is not None and not 0 <= abs(channel_axis) < len(shape):
         raise ValueError(f"Invalid channel axis {channel_axis} (`channel_axis`) for inputs of shape {shape}.")
     if not shape:

@@ -79,12 +79,18 @@ def resolved_padding(padding: Any, kernel: Sequence[int], rate: Sequence[int], n
     if entries and all(map(callable, entries)):
         return pad.create_from_padfn(padding, kernel, rate, n)
     if _is_pair(entries) or (entries and all(map(_is_pair, entries))):
-        return pad.create_from_tuple(padding, n)
+        pairs = pad.create_from_tuple(padding, n)
+        return tuple((checked_integer(a, "padding", None), checked_integer(b, "padding", None)) for a, b in pairs)
     raise InvalidPaddingError(padding)
 
 
 def _is_pair(value: Any) -> bool:
-    return isinstance(value, Sequence) and len(value) == 2 and all(isinstance(v, (int, np.integer)) for v in value)
+    return isinstance(value, Sequence) and len(value) == 2 and all(map(_is_integer, value))
+
+
+def _is_integer(value: Any) -> bool:
+    array = isinstance(value, (jax.Array, np.ndarray)) and not value.ndim
+    return isinstance(value, (int, np.integer)) or (array and jnp.issubdtype(value.dtype, jnp.integer))
 
 
 class Convolution(Module):

@@ -262,7 +262,7 @@ def test_other_arguments_that_are_named() -> None:
     raised("`epsilon` must be at least 0", lambda: hkx.nets.VectorQuantizerEMA(4, 2, 0.1, 0.9, -1.0)(X, True))
     raised("`broadcast_dims` must be a sequence", lambda: hkx.dropout(KEY, 0.5, X, 0))
     raised("`broadcast_dims` .* out of range for `x`", lambda: hkx.dropout(KEY, 0.5, X, (2,)))
-    raised("`channel_axis` must be an integer or None, got 2.5", lambda: hkx.max_pool(IMAGE, 2, 1, "SAME", 2.5))
+    raised("`channel_axis` must be an integer, got 2.5", lambda: hkx.max_pool(IMAGE, 2, 1, "SAME", 2.5))
     raised("`rng` of `hkx.dropout`", lambda: hkx.dropout("key", 0.5, X))
     raised("`rng` of `hkx.multinomial`", lambda: hkx.multinomial(None, X, 2))
     raised("`logits` must be of a floating dtype, got int32", lambda: hkx.multinomial(KEY, jnp.arange(3), 2))

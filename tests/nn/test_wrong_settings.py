@@ -161,12 +161,15 @@ def test_a_spectral_norm_shows_what_it_has_found():
 OF_A_SIZE = {
     "AvgPool": lambda n, x: hkx.AvgPool(n - 1, 1, "SAME")(x),
     "BatchApply": lambda n, x: hkx.BatchApply(jnp.tanh, n - 1)(x),
-    "Conv1D": lambda n, x: hkx.Conv1D(n, n)(x),
+    "Bias": lambda n, x: hkx.Bias(bias_dims=[n - 4])(x),
+    "Conv1D": lambda n, x: hkx.Conv1D(n, n, padding=(n, n - 2))(x),
     "Embed": lambda n, x: hkx.Embed(n, n)(jnp.zeros(2, int)),
     "GRU": lambda n, x: hkx.GRU(n)(x[0], hkx.GRU(n).initial_state(2)),
     "GroupNorm": lambda n, x: hkx.GroupNorm(n - 1)(x),
     "Linear": lambda n, x: hkx.Linear(n)(x),
+    "get_state": lambda n, x: hkx.get_state("mean", [n], init=jnp.zeros),
     "layer_stack": lambda n, x: hkx.layer_stack(n)(hkx.Linear(4))(x),
+    "max_pool": lambda n, x: hkx.max_pool(x, 1, 2, "SAME", channel_axis=n - 4),
     "next_rng_keys": lambda n, x: hkx.next_rng_keys(n),
     "scan": lambda n, x: hkx.scan(lambda c, _: (c + 1, None), x, None, length=n),
 }
@@ -175,12 +178,13 @@ OF_A_SIZE = {
 @pytest.mark.parametrize("make", OF_A_SIZE.values(), ids=OF_A_SIZE)
 def test_a_size_may_come_from_an_argument(make):
     """In `init`, which then looks at its value, and outside of `jit`."""
-    model, size, x = hkx.transform(make), jnp.array(3), jnp.ones([2, 2, 4])
-    params, fixed = model.init(0, size, x), hkx.transform(lambda x: make(3, x))
-    assert jax.tree.map(jnp.shape, params) == jax.tree.map(jnp.shape, fixed.init(0, x))
-    jax.tree.map(np.testing.assert_array_equal, model.apply(params, 0, size, x), fixed.apply(params, 0, x))
-    with pytest.raises(jax.errors.JAXTypeError):
-        jax.jit(model.apply)(params, 0, size, x)
+    model, fixed = hkx.transform_with_state(make), hkx.transform_with_state(lambda _, x: make(3, x))
+    size, x = jnp.array(3), jnp.ones([2, 2, 4])
+    made, wanted = (m.init(0, size, x) for m in (model, fixed))
+    jax.tree.map(np.testing.assert_array_equal, made, wanted)
+    jax.tree.map(np.testing.assert_array_equal, model.apply(*made, 0, size, x), fixed.apply(*made, 0, size, x))
+    with pytest.raises(TypeError, match="depends on the value of the argument"):
+        jax.jit(model.init)(0, size, x)
 
 
 @pytest.mark.parametrize("number", [-1, 2.5, "2", None])
