@@ -5,10 +5,15 @@ import os
 from hypothesis import HealthCheck, settings
 
 
+def count(number):
+    """How many cases a fuzz test draws: `number` where FUZZ does not say."""
+    return int(os.environ.get("FUZZ", number))
+
+
 def cases(number):
-    """The settings of a fuzz test that draws `number` cases where FUZZ does not say how many."""
+    """The settings of a fuzz test that draws `count(number)` cases."""
     return settings(
-        max_examples=int(os.environ.get("FUZZ", number)),
+        max_examples=count(number),
         deadline=None,
         derandomize=True,
         database=None,

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from fuzzing import cases
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from operator_checks import assert_close, cast, weighted_sum
@@ -31,7 +32,7 @@ pytestmark = [
 
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 few = settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
-many = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+many = cases(40)
 seeds = st.integers(0, 2**32 - 1)
 
 # RLax lets gradients into the target of the quantile regression itself although its flag says not to.
