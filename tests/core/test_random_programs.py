@@ -44,6 +44,9 @@ def compare(number, ours, theirs, same_errors):
     @given(random_programs.program)
     def check(program):
         (made, error), (expected, expected_error) = (result(lambda make=make: make(program)) for make in (ours, theirs))
+        if expected_error is not None and error is None and not same_errors:  # Haiku refuses some branches that lift
+            count["refused by theirs alone"] += 1
+            return
         assert (error is None) == (expected_error is None), (error, expected_error)
         assert type(error) is type(expected_error) or not same_errors
         # A stack is made in a compiled loop, where XLA rounds a product and a sum once that it rounds twice elsewhere.
@@ -52,7 +55,7 @@ def compare(number, ours, theirs, same_errors):
 
     with jax.numpy_rank_promotion("allow"):  # the programs promote ranks, and so does dm-haiku's Orthogonal
         check()
-    assert count[True] > 0.9 * number, count  # few are refused by both
+    assert count[True] > 0.9 * number, count  # few are refused
 
 
 def made_by(hk):
