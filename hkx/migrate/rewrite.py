@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from typing import NamedTuple, TypeVar, cast
 
 import libcst as cst
@@ -54,7 +55,8 @@ def migrate(code: str) -> Result:
         raise ValueError("its text cannot be read and written back without a change")
     wrapper = metadata.MetadataWrapper(tree, unsafe_skip_copy=True)
     rewriter = _Rewriter(code)
-    new = wrapper.visit(rewriter)
+    with warnings.catch_warnings(action="ignore"):  # of escapes in strings that mean nothing, such as "\\."
+        new = wrapper.visit(rewriter)
     return Result(new.code, sorted(set(rewriter.findings)))
 
 

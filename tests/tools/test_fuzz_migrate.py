@@ -69,12 +69,20 @@ def is_python(text):
         return False
 
 
+def is_kept(text):
+    """Whether libcst reads the text, and writes it as it was: not all characters at the ends of files and lines."""
+    try:
+        return cst.parse_module(text).code == text
+    except (cst.ParserSyntaxError, ValueError):
+        return False
+
+
 def problem(seed):
     text = drawn_program(np.random.default_rng(seed))
     try:
         new = migrate(text).code
     except (cst.ParserSyntaxError, SyntaxError, ValueError):
-        return f"{seed}: refused {text!r}" if is_python(text) and "\x00" not in text and "\f" not in text else None
+        return f"{seed}: refused {text!r}" if is_python(text) and is_kept(text) else None
     except Exception as error:
         return f"{seed}: {text!r}: {error!r}"
     if is_python(text) and not is_python(new):

@@ -78,6 +78,7 @@ REWRITTEN = {
         "mock.patch('haiku.nets.MLP', r\"rlax.vtrace\")",
         "mock.patch('hkx.nets.MLP', r\"rlx.vtrace\")",
     ),
+    "an escape that means nothing": ("import haiku\nx = 'a\\.py'", "import hkx\nx = 'a\\.py'"),
     "comments and layout": (
         "from  haiku import (  # why\n    Linear,\n\n    grad as g,  # and\n)\t# haiku\r\nx = [1,\\\n  2]",
         "from  hkx import (  # why\n    Linear,\n\n    grad as g,  # and\n)\t# haiku\r\nx = [1,\\\n  2]",
