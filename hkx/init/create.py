@@ -143,7 +143,9 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
     except evaluate.ValuesNeeded as error:
         if abstract:
             cause = error.__cause__
-            raise cause if isinstance(cause, HkxError) else AbstractInitError() from cause
+            if cause is None or (evaluate.asks_for_values(cause) and not isinstance(cause, HkxError)):
+                raise AbstractInitError() from cause
+            raise cause from cause.__cause__
     except HkxError:
         raise
     except Exception as error:

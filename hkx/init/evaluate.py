@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import gc
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -33,13 +33,14 @@ from hkx.base.draws import Draw
 from hkx.base.keys import is_typed_key
 from hkx.core.frame import local
 from hkx.core.types import Array
-from hkx.errors.core import HkxError, JaxUsageError
+from hkx.errors.core import JaxUsageError
 from hkx.errors.init import AbstractInitError
 from hkx.init.blocks import constant, key_batch, sample_all, split_chain
 from hkx.init.buffers import reads_what_may_change
 from hkx.init.recording import Recording, argument_p, draw_p, example_p, fill_p, split_keys, split_p
 from hkx.jaxprs.cost import work
 from hkx.jaxprs.dependence import needed, needed_inputs, without_effects_of
+from hkx.jaxprs.traces import shows_tracer
 
 Tree = dict[str, dict[str, Any]]
 
@@ -60,15 +61,25 @@ class ValuesNeeded(Exception):
     """The user's function cannot be run abstractly: most often it asks a traced array for its value."""
 
 
-def needs_values(error: BaseException | None) -> bool:
-    """Whether an exception comes from code that asked a traced array for its value."""
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An exception, and those that it was raised in place of."""
     while error is not None:
-        if isinstance(error, _NEEDS_VALUES):
-            return True
-        if isinstance(error, AttributeError) and isinstance(error.obj, jax.core.Tracer):
-            return True
+        yield error
         error = error.__cause__ or error.__context__
-    return False
+
+
+def asks_for_values(error: BaseException | None) -> bool:
+    """Whether an exception comes from code that asked a traced array for its value."""
+    return any(
+        isinstance(e, _NEEDS_VALUES) or (isinstance(e, AttributeError) and isinstance(e.obj, jax.core.Tracer))
+        for e in _chain(error)
+    )
+
+
+def needs_values(error: BaseException | None) -> bool:
+    """Whether an exception does, or names a traced array in its text: with values there would be none, or another."""
+    texts = (x for e in _chain(error) for x in e.args if isinstance(x, str))
+    return asks_for_values(error) or any(map(shows_tracer, texts))
 
 
 def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: Callable[[np.ndarray], bool]) -> None:
@@ -101,12 +112,9 @@ def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: 
 
     try:
         program = jax.make_jaxpr(traced)(recorder.key)
-    except HkxError as error:
-        if isinstance(error, JaxUsageError):  # JAX does not trace all that it traces here where values are at hand
-            raise ValuesNeeded() from error
-        raise
     except Exception as error:
-        if needs_values(error):
+        # JAX does not trace all that it traces here where values are at hand.
+        if isinstance(error, JaxUsageError) or needs_values(error):
             raise ValuesNeeded() from error
         raise
     if recorder.has_values and reads_what_may_change(program, constant, example_p):

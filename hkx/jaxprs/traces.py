@@ -118,6 +118,24 @@ def without_trace(value: Any) -> Any:
     return jax.tree.map(constant, value)
 
 
+def shows_tracer(text: str) -> bool:
+    """Whether a text names an array that is being recorded: by its class, or in the words in which JAX shows one."""
+    return any(word in text for word in _words_for_a_tracer())
+
+
+@functools.cache
+def _words_for_a_tracer() -> frozenset[str]:
+    seen: set[str] = set()
+
+    def look(x: Any) -> Any:
+        seen.update((type(x).__name__, repr(x).partition("(")[0]))
+        return x
+
+    with jax.ensure_compile_time_eval():
+        jax.make_jaxpr(look)(np.float32(0))
+    return frozenset(seen)
+
+
 @functools.cache
 def _passing_traces() -> tuple[type, ...]:
     """The classes of traces that hand on what does not depend on their inputs, learnt by looking inside them."""

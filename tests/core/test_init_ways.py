@@ -457,6 +457,41 @@ def test_a_method_that_traced_arrays_do_not_have_asks_for_values():
     assert "linear_1" in hk.transform(f).init(0, X)
 
 
+WHERE_NOTHING_IS_TRACED = {
+    "a number in a text": lambda x, n: x * len(f"{x.mean():.1f}"),
+    "a shape": lambda x, n: x.reshape(n, -1),
+    "the size of an identity": lambda x, n: x @ jnp.eye(n),
+    "the shape of a random array": lambda x, n: x + jax.random.randint(jax.random.key(0), (1, n), 0, 9),
+    "the size of a slice": lambda x, n: jax.lax.dynamic_slice(x, [0, 0], [1, n]),
+    "how often to repeat": lambda x, n: jnp.tile(x, n),
+    "memory": lambda x, n: x * len(memoryview(x)),
+}
+
+
+@pytest.mark.parametrize("use", WHERE_NOTHING_IS_TRACED.values(), ids=WHERE_NOTHING_IS_TRACED)
+def test_a_value_may_be_computed_from_an_argument_and_used(use):
+    """JAX refuses these of what it traces by errors of no kind of their own, of which the text names what is traced."""
+
+    def f(x):
+        return hk.Linear(2)(use(x, (3 * x[0, 0]).astype(int)))
+
+    x = jnp.ones([2, 3])
+    made, wanted = (hk.transform(f, init=init).init(0, x) for init in ("traced", "eager"))
+    jax.tree.map(np.testing.assert_array_equal, made, wanted)
+    with pytest.raises((TypeError, hk.errors.AbstractInitError)):
+        hk.transform(f).init(0, jax.ShapeDtypeStruct(x.shape, x.dtype))
+
+
+def test_an_error_that_shows_an_array_shows_its_value():
+    def f(x):
+        raise ValueError(f"too large: {x.sum()}")
+
+    with pytest.raises(ValueError, match=r"too large: 2\.0"):
+        hk.transform(f).init(0, X)
+    with pytest.raises(ValueError, match="too large: "):
+        hk.transform(f).init(0, jax.ShapeDtypeStruct([2], jnp.float32))
+
+
 def test_random_numbers_of_numpy_and_python_are_left_alone():
     """What a run draws stays drawn: `init` puts back nothing."""
     state, own = random.getstate(), np.random.default_rng(0)
