@@ -161,6 +161,14 @@ def without(kinds, step):
     return kind in LEAVES or (all(without(kinds, s) for s in inner) if kind == "sequence" else without(kinds, inner))
 
 
+def draws_anew(step):
+    """Whether a stack is called a second time in a loop or a branch: docs/from_haiku.md says how it is initialised."""
+    kind, inner = step
+    if kind in ("fori", "cond", "switch") and not without(["layer_stack"], inner):
+        return True
+    return kind not in LEAVES and (any(map(draws_anew, inner)) if kind == "sequence" else draws_anew(inner))
+
+
 def module_of(hk):
     class Block(hk.Module):
         def __init__(self, inner):
