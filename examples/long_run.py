@@ -131,7 +131,9 @@ class Checkpoints:
 
     def __init__(self, config: LongRun, folder: pathlib.Path, free: Sequence[str] = ()):
         self.folder, self.settings = folder.absolute(), identity(config, free)
-        self.options = ocp.CheckpointManagerOptions(max_to_keep=config.keep_checkpoints, cleanup_tmp_directories=True)
+        self.options = ocp.CheckpointManagerOptions(
+            max_to_keep=config.keep_checkpoints, cleanup_tmp_directories=True, lightweight_initialize=True
+        )
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with ExitStack() as until_this_fails:

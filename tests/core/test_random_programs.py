@@ -56,7 +56,7 @@ def compare(number, ours, theirs, same_errors):
 
     with jax.numpy_rank_promotion("allow"):  # the programs promote ranks, and so does dm-haiku's Orthogonal
         check()
-    assert count[True] > 0.9 * number, count  # few are refused
+    assert count[True] > 0.8 * number, count  # few are refused
 
 
 def made_by(hk):
