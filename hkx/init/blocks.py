@@ -275,7 +275,7 @@ def _sample_concrete(plan: _Plan, keys: np.ndarray, like: Any) -> list[Array]:
                 buffer = np.empty(draw.size * count, np.float32)
             buffer[at : at + values.size] = values
             if at + values.size == buffer.size:
-                out.append(_placed(buffer.reshape(count, *draw.shape), like))
+                out.append(placed(buffer.reshape(count, *draw.shape), like))
     return out
 
 
@@ -294,7 +294,7 @@ def _filled_calls(plan: _Plan, keys: np.ndarray) -> Iterator[tuple[np.ndarray, n
         yield part, place, np.asarray(rows)
 
 
-def _placed(values: np.ndarray, key: Array) -> Array:
+def placed(values: np.ndarray, key: Array) -> Array:
     """On the device where the key is, if that was chosen, else on the default device."""
     return jax.device_put(values, key.sharding) if getattr(key, "committed", False) else jax.device_put(values)
 
@@ -302,7 +302,7 @@ def _placed(values: np.ndarray, key: Array) -> Array:
 def constant(aval: Any, value: Any, like: Any) -> Array:
     """An array of one number, on the device of `like`."""
     if like is not None and not isinstance(like, jax.core.Tracer):
-        return _placed(np.full(aval.shape, value, aval.dtype), like)
+        return placed(np.full(aval.shape, value, aval.dtype), like)
     return jnp.full(aval.shape, value, aval.dtype)
 
 

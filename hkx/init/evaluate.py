@@ -35,7 +35,7 @@ from hkx.core.frame import local
 from hkx.core.types import Array
 from hkx.errors.core import JaxUsageError
 from hkx.errors.init import AbstractInitError
-from hkx.init.blocks import constant, key_batch, sample_all, split_chain
+from hkx.init.blocks import constant, key_batch, placed, sample_all, split_chain
 from hkx.init.buffers import reads_what_may_change
 from hkx.init.recording import Recording, argument_p, draw_p, example_p, fill_p, split_keys, split_p
 from hkx.jaxprs.cost import work
@@ -163,10 +163,12 @@ class _Taken(NamedTuple):
 
     keys: Any  # [n, k] keys, traced, typed, or raw ones by NumPy
     place: tuple[int, int]
+    like: Any  # the key that all of them come from
 
     def array(self) -> Array:
-        """The key."""
-        return jnp.asarray(self.keys[self.place])
+        """The key, on the device of that one."""
+        key = self.keys[self.place]
+        return placed(key, self.like) if isinstance(key, np.ndarray) else key
 
 
 def _key_data(keys: Sequence[Any]) -> Any:
@@ -350,6 +352,6 @@ def _split_all(pending: list[JaxprEqn], env: dict[Any, Any]) -> None:
     if not isinstance(keys, jax.core.Tracer) and not is_typed_key(keys):
         keys = np.asarray(keys)
     for i, eqn in enumerate(chain):
-        env.update((v, _Taken(keys, (i, j))) for j, v in enumerate(eqn.outvars))
+        env.update((v, _Taken(keys, (i, j), env[start])) for j, v in enumerate(eqn.outvars))
     done = set(map(id, chain))
     pending[:] = [eqn for eqn in pending if id(eqn) not in done]

@@ -273,10 +273,15 @@ def test_with_jit_disabled_values_can_be_looked_at():
 
 def test_result_on_the_device_of_the_key():
     device = jax.devices()[3]
-    model = hkx.transform(lambda x: hkx.nets.MLP([2] * 5)(x))
-    for key in (jax.random.key(0), jax.random.PRNGKey(0)):
-        params = model.init(jax.device_put(key, device), jnp.ones([1, 3]))
-        assert {d for leaf in jax.tree.leaves(params) for d in leaf.devices()} == {device}
+
+    def own(shape, dtype):
+        return jax.random.normal(hkx.next_rng_key(), shape, dtype)
+
+    for w_init in (None, own):
+        model = hkx.transform(lambda x, w_init=w_init: hkx.nets.MLP([2] * 5, w_init=w_init)(x))
+        for key in (jax.random.key(0), jax.random.PRNGKey(0)):
+            params = model.init(jax.device_put(key, device), jnp.ones([1, 3]))
+            assert {d for leaf in jax.tree.leaves(params) for d in leaf.devices()} == {device}
     params = hkx.transform(lambda x: hkx.Linear(2)(x)).init(jax.random.key(0), jnp.ones([1, 3]))
     assert not any(leaf.committed for leaf in jax.tree.leaves(params))
 
