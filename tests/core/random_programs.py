@@ -161,12 +161,15 @@ def without(kinds, step):
     return kind in LEAVES or (all(without(kinds, s) for s in inner) if kind == "sequence" else without(kinds, inner))
 
 
-def draws_anew(step):
-    """Whether a stack is called a second time in a loop or a branch: docs/from_haiku.md says how it is initialised."""
+DIFFERENT = {"fori": "layer_stack", "cond": "layer_stack", "switch": "layer_stack", "interceptor": "lift"}
+
+
+def is_different(step):
+    """Whether one thing is in another where Haiku does what it does not do here: docs/from_haiku.md says what."""
     kind, inner = step
-    if kind in ("fori", "cond", "switch") and not without(["layer_stack"], inner):
+    if kind in DIFFERENT and not without([DIFFERENT[kind]], inner):
         return True
-    return kind not in LEAVES and (any(map(draws_anew, inner)) if kind == "sequence" else draws_anew(inner))
+    return kind not in LEAVES and (any(map(is_different, inner)) if kind == "sequence" else is_different(inner))
 
 
 def module_of(hk):
