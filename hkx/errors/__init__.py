@@ -56,6 +56,7 @@ from hkx.errors.lift import NothingMappedError as NothingMappedError
 from hkx.errors.lift import ScanLengthError as ScanLengthError
 from hkx.errors.lift import StackError as StackError
 from hkx.errors.lift import StateInLoopError as StateInLoopError
+from hkx.errors.lift import StateNotAnArrayError as StateNotAnArrayError
 from hkx.errors.lift import StateUpdaterError as StateUpdaterError
 from hkx.errors.nn import FeatureSizeError as FeatureSizeError
 from hkx.errors.nn import InvalidCoreStateError as InvalidCoreStateError

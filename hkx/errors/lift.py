@@ -57,6 +57,17 @@ class StateInLoopError(HkxError, TypeError):
         )
 
 
+class StateNotAnArrayError(HkxError, TypeError):
+    """A state that is no array, nor a tree of them, would have to pass through one of JAX's transforms."""
+
+    def __init__(self, path: str, value: object):
+        super().__init__(
+            f"The state {path!r} holds {shortened(value)} of type {type(value).__name__}: JAX carries arrays alone "
+            "through loops, branches and transforms. Set it outside of them, keep a number in its place, or pass what "
+            "does not change as an argument."
+        )
+
+
 class ConditionEffectError(HkxError, ValueError):
     """The condition of a `while_loop` sets state or draws a key, which the next iteration would not see."""
 

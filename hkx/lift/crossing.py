@@ -11,6 +11,8 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
+import jax
+
 from hkx.arguments import checked_function
 from hkx.base.entries import Tree, add, add_absent, changed, copied, merged
 from hkx.base.trees import own_tree
@@ -20,8 +22,10 @@ from hkx.core.rng import PRNGSequence
 from hkx.core.settings import current_settings
 from hkx.core.store import check_outward
 from hkx.errors.core import JaxUsageError, ParameterInInnerTraceError, StateInInnerTraceError
+from hkx.errors.lift import StateNotAnArrayError
 from hkx.init.evaluate import needs_values
 from hkx.lift.captured import Captured
+from hkx.lift.checks import is_value
 from hkx.lift.probe import Program
 
 P = ParamSpec("P")
@@ -82,6 +86,15 @@ def changes(before: Carry, after: Carry) -> Carry:
     params, state, initial = (changed(b, a) for b, a in zip(before[:3], after[:3], strict=True))
     moved = before.rng is not None and after.rng is not None and not _same_keys(before.rng, after.rng)
     return Carry(params, state, initial, after.rng if moved else None, after.captured)
+
+
+def check_carried(state: Tree) -> None:
+    """Raises where JAX cannot carry a state, since it is no array."""
+    for bundle, entries in state.items():
+        for name, value in entries.items():
+            for leaf in jax.tree.leaves(value):
+                if not is_value(leaf):
+                    raise StateNotAnArrayError(f"{bundle}/{name}", leaf)
 
 
 def created_between(before: Carry, after: Carry) -> bool:
@@ -250,7 +263,9 @@ class Crossing(Generic[P, R]):
     def call(self, before: Carry, args: Any = (), kwargs: Any = None, phase: Phase = Phase.OPEN) -> tuple[R, Carry]:
         """The same, with what the function changed in place of all that it left."""
         out, after = self.run(before, args, kwargs, phase=phase)
-        return out, changes(before, after)
+        new = changes(before, after)
+        check_carried(new.state)
+        return out, new
 
     def finish(self, new: Carry) -> None:
         """Makes changes, and the names that the function took, those of the running function."""

@@ -18,7 +18,7 @@ from hkx.errors.lift import (
 )
 from hkx.lift.captured import Captured
 from hkx.lift.checks import as_arrays, checked_length, checked_unroll, difference, entry_name
-from hkx.lift.crossing import NOTHING, Carry, Crossing, absorb, both, changes, fill_keys, snapshot
+from hkx.lift.crossing import NOTHING, Carry, Crossing, absorb, both, changes, check_carried, fill_keys, snapshot
 from hkx.lift.stacked import SHARED, Axes, Stacked, created_by
 
 
@@ -43,6 +43,7 @@ class Loop:
         self._stacked = stacked
         self._before = snapshot(frame)
         self._shared, _ = stacked.divide(self._before)
+        check_carried(self._shared.state)
         self.start: tuple[Any, Any] = (self._shared.state, self._shared.rng)
 
     def step(self, body: Crossing[..., Any], moving: Any, *args: Any) -> tuple[Any, Any]:

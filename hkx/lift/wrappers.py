@@ -16,7 +16,8 @@ import numpy as np
 
 from hkx.base.signatures import like, pair_with, second_of_pair
 from hkx.core.frame import current_frame, local
-from hkx.lift.crossing import Carry, Crossing, creating, snapshot
+from hkx.lift.checks import is_value
+from hkx.lift.crossing import Carry, Crossing, changes, creating, snapshot
 from hkx.lift.typed import EvalShape, Grad, Jit, Jvp, Linearize, ValueAndGrad, Vjp, typed
 
 P = ParamSpec("P")
@@ -35,7 +36,8 @@ def _differentiated(
     before = snapshot(current_frame(name))
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        out, new = crossing.call(before, args, kwargs)
+        out, after = crossing.run(before, args, kwargs)
+        new = changes(before, after)  # of states that are no arrays too: JAX hands on what it does not differentiate
         out, aux = out if has_aux else (out, None)
         return out, (aux, new)
 
@@ -406,7 +408,7 @@ def jit(
 
 
 def _is_concrete(x: Any) -> bool:
-    return isinstance(x, (jax.Array, np.ndarray)) and not isinstance(x, jax.core.Tracer)
+    return isinstance(x, (jax.Array, np.ndarray)) and not isinstance(x, jax.core.Tracer) and is_value(x)
 
 
 def _static(fun: Any, numbers: Any, names: Any, count: int) -> set[int | str]:

@@ -233,3 +233,42 @@ def test_a_protocol_is_no_base_of_a_class():
         def named(self) -> str: ...
 
     assert not isinstance(3, hkx.SupportsCall) and Named.__name__ == "Named"
+
+
+CARRIED = {
+    "cond": lambda f, x: hkx.cond(True, f, f, x),
+    "fori_loop": lambda f, x: hkx.fori_loop(0, 2, lambda i, x: f(x), x),
+    "jit": lambda f, x: hkx.jit(f)(x),
+    "layer_stack": lambda f, x: hkx.layer_stack(2)(f)(x),
+    "map": lambda f, x: hkx.map(f, x[None]),
+    "remat": lambda f, x: hkx.remat(f)(x),
+    "scan": lambda f, x: hkx.scan(lambda x, _: (f(x), None), x, None, 2),
+    "switch": lambda f, x: hkx.switch(0, [f, f], x),
+    "vmap": lambda f, x: hkx.vmap(f, split_rng=False)(x),
+    "while_loop": lambda f, x: hkx.while_loop(lambda x: x.sum() < 0, f, x),
+}
+
+
+@pytest.mark.parametrize("value", ["text", {"a": np.array(["text"])}, len], ids=["text", "array", "function"])
+@pytest.mark.parametrize("carry", CARRIED.values(), ids=CARRIED)
+def test_a_state_that_jax_cannot_carry_is_named(carry, value):
+    def body(x):
+        hkx.set_state("n", value)
+        return x
+
+    model = hkx.transform_with_state(lambda x: carry(body, x))
+    with pytest.raises(
+        hkx.errors.StateNotAnArrayError, match="The state '~/n' holds .*text|The state '~/n' holds .*len"
+    ):
+        model.init(0, jnp.ones(3))
+        model.apply({}, {"~": {"n": 1}}, None, jnp.ones(3))  # what is run in place in `init` is carried here
+
+
+def test_a_state_of_any_kind_where_jax_hands_it_on():
+    def f(x):
+        hkx.set_state("n", "text")
+        return hkx.grad(lambda x: (hkx.set_state("n", "other"), x.sum())[1])(x)
+
+    model = hkx.transform_with_state(f)
+    assert model.init(None, jnp.ones(2))[1] == {"~": {"n": "text"}}
+    assert model.apply({}, {}, None, jnp.ones(2))[1] == {"~": {"n": "other"}}
