@@ -150,6 +150,7 @@ def run_transformed(hk, kind, inner, x):
     return y + hk.grad(lambda x: core(x).sum())(x)
 
 
+COMPILED = ("scan", "fori", "map", "cond", "switch", "layer_stack", "vmap", "remat")
 STATEFUL = ("batch_norm", "counter", "initial", "nested")
 
 
