@@ -189,9 +189,9 @@ def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
     carried, inputs = layer.split(args)
     init_key, call_key = _next_key(frame), _next_key(frame)
     call_keys = None if call_key is None else jax.random.split(call_key, layer.num_layers)
+    keys = _layer_keys(init_key if creating(frame) else None, layer.num_layers)
     if creating(frame):
-        init_keys, call_keys = _layer_keys(init_key, layer.num_layers)
-        created = layer.create(frame, prefix, (init_keys, call_keys), carried, inputs, reverse)
+        created = layer.create(frame, prefix, keys, carried, inputs, reverse)
         store_below(frame, prefix, layer.kept(created.params), allow_reuse=True)  # a module may be called twice
         store_state_below(frame, prefix, layer.kept(created.initial_state))
     params, state = (layer.loaded(below(tree, prefix)) for tree in (frame.params, frame.state))
@@ -199,6 +199,9 @@ def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
     out, changed, captured = layer.scan(frame, (params, state), call_keys, carried, inputs, reverse)
     if creating(frame):
         local.draws += local.draws - draws  # dm-haiku calls a layer once more, as it makes the next one's parameters
+        if changed and call_keys is not None:  # and keeps the states of that call, which draws with keys of its own
+            with only_looking():
+                changed = layer.scan(frame, (params, state), keys[1], carried, inputs, reverse)[1]
     for label, value in captured:
         for bundle, entries in layer.kept({label.module: {label.method: value}}).items():
             record(label._replace(module=f"{prefix}{bundle}"), entries[label.method])

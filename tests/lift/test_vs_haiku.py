@@ -314,6 +314,28 @@ def test_same_as_haiku(name: str) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), out, expected_out)
 
 
+# In `init`, Haiku runs the body of a loop of no rounds once; it makes the parameters of a stack that is called twice, and
+# those of branches, where it calls them, before it draws the keys that come after.
+OTHERWISE_IN_INIT = {"fori_loop_empty", "stack_called_twice", "branch_given_twice"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] if n != "stack" else []) for n in PROGRAMS if n not in OTHERWISE_IN_INIT],
+)
+def test_init_computes_what_haikus_init_computes(name: str) -> None:
+    """What an initial value may be made from: with the same keys, in stacks and loops too."""
+
+    def seen(hk: Any) -> Any:
+        def f(x: Any) -> Any:
+            y = PROGRAMS[name](hk, helpers(hk), x)
+            return hk.get_state("seen", [], init=lambda *_: y)
+
+        return hk.transform_with_state(f).init(jax.random.PRNGKey(0), X)[1]["~"]["seen"]
+
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), seen(hkx), seen(haiku))
+
+
 def test_multi_transform() -> None:
     def model(hk: Any) -> Any:
         def f() -> Any:
