@@ -94,17 +94,18 @@ def lambda_returns(
       [3.5, 6.0]
     """
     v_t, continues_t = pieces(v_t, truncation_t, truncation_value_t)
-    sequences = r_t, discount_t, v_t, within(continues_t, lambda_)
+    # The loop of a gradient writes its results in this order. The discount's takes longest, and is best begun first.
+    sequences = discount_t, v_t, r_t, within(continues_t, lambda_)
     equation = _return_of_one_lambda if isinstance(lambda_, float) else _lambda_return
     returns = backward(equation, sequences, end=v_t, continues_t=continues_t)
     return maybe_stop(returns, stop_target_gradients)
 
 
-def _lambda_return(g_t: Array, r_t: Array, discount_t: Array, v_t: Array, lambda_: Array | float) -> Array:
+def _lambda_return(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda_: Array | float) -> Array:
     return r_t + weighted(discount_t * (1 - lambda_), v_t) + weighted(discount_t * lambda_, g_t)
 
 
-def _return_of_one_lambda(g_t: Array, r_t: Array, discount_t: Array, v_t: Array, lambda_: float) -> Array:
+def _return_of_one_lambda(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda_: float) -> Array:
     # λ is a number and has no slope: only the discount is asked whether it is 0, which makes gradients faster.
     return r_t + weighted(discount_t, kept(weighted(1 - lambda_, v_t) + weighted(lambda_, g_t)))
 
@@ -155,7 +156,7 @@ def n_step_bootstrapped_returns(
     v_t, continues_t = pieces(v_t, truncation_t, truncation_value_t)
     if jnp.ndim(lambda_t) and jnp.shape(lambda_t) != r_t.shape:
         lambda_t = jnp.append(lambda_t, 0)
-    sequences = r_t, discount_t, v_t, within(continues_t, lambda_t)
+    sequences = discount_t, v_t, r_t, within(continues_t, lambda_t)
     returns = backward(_lambda_return, sequences, end=v_t, continues_t=continues_t, steps=n)
     return maybe_stop(returns, stop_target_gradients)
 

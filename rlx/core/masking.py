@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
-from rlx.core.tracing import traced_once
+from rlx.core.tracing import in_slopes, traced_once
 from rlx.core.types import Array, ArrayLike
 
 _SHORT_ROW = 32  # up to so many entries of a row are added up one by one
@@ -113,9 +113,7 @@ def _counting(weights: Array, x: Array) -> Array:
 
 
 def _slope_of_product(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
-    # JAX may drop the rule of the value that comes with a slope (in a scan): its plain derivative is right too.
-    weights, x = primals
-    return weights * _counting(weights, x), _slope_of_weighted(primals, tangents)
+    return _product_in_slopes(*primals), _slope_of_weighted(primals, tangents)
 
 
 def _slope_of_weighted(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> Array:
@@ -129,6 +127,7 @@ def _slope_of_weighted(primals: tuple[Array, Array], tangents: tuple[Any, Any]) 
 
 
 _product.defjvp(_slope_of_product, symbolic_zeros=True)
+_product_in_slopes = in_slopes(_product, _slope_of_product)
 
 
 @jax.custom_jvp
@@ -146,6 +145,7 @@ def _added_up(weights: Array, x: Array) -> Array:
 
 
 def _slope_of_row_sum(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+    # Another expression than `_row_sum`, whose plain derivative is right: the slope computes what counts anyway.
     weights, x = primals
     return _added_up(weights, _counting(weights, x)), jnp.sum(_slope_of_weighted(primals, tangents), axis=-1)
 

@@ -12,7 +12,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
 from rlx.core.masking import weighted
-from rlx.core.tracing import traced_once
+from rlx.core.tracing import in_slopes, traced_once
 from rlx.core.types import Array
 
 DOUBLING_FROM = 256
@@ -192,7 +192,7 @@ def _slope(
     Differentiated itself, the doubling would keep the maps of each of its steps.
     """
     (sequences, end), (sequences_dot, end_dot) = primals, tangents
-    x_t = doubling(equation, sequences, end)
+    x_t = _doubling_in_slopes(equation, sequences, end)
     after = jnp.concatenate([x_t, end[None]])[1:]
     vary = [i for i, dot in enumerate(sequences_dot) if not isinstance(dot, SymbolicZero)]
 
@@ -210,6 +210,7 @@ def _slope(
 
 
 doubling.defjvp(_slope, symbolic_zeros=True)
+_doubling_in_slopes = in_slopes(doubling, _slope, nondiff_argnums=(0,))
 
 
 def _affine(after: Array, delta_t: Array, w_t: Array) -> Array:

@@ -1,7 +1,7 @@
-"""Small expressions of operators: tracing one costs a single call, and not one for each `jnp` in it."""
+"""How functions are traced: small expressions once, and those with a derivative of their own with it."""
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 
@@ -15,3 +15,17 @@ def traced_once(function: Callable[_P, _R], static_argnums: int | tuple[int, ...
     It is traced once more for each value of the arguments in `static_argnums`, which it gets as they are.
     """
     return jax.jit(function, inline=True, static_argnums=static_argnums)
+
+
+def in_slopes(
+    function: Callable[_P, _R], rule: Callable[..., Any], nondiff_argnums: tuple[int, ...] = ()
+) -> Callable[_P, _R]:
+    """A function that has this rule for its derivative, as the rule itself calls it for the value.
+
+    In a scan JAX drops the rule of a value that comes with a slope, and computes the value as it is written. What is
+    in a checkpoint it leaves alone: there the function is with its rule, which a second derivative needs.
+    """
+    kept = jax.checkpoint(function, prevent_cse=False, static_argnums=nondiff_argnums)
+    again = jax.custom_jvp(kept, nondiff_argnums=nondiff_argnums)
+    again.defjvp(rule, symbolic_zeros=True)
+    return again

@@ -483,6 +483,25 @@ def test_a_weight_of_0_has_its_slope_in_the_gradient_too(solve, outer):
     np.testing.assert_allclose(slopes, [[0.5, 0.0], [0.3, 2.0]], rtol=1e-6)  # [∂G_0 / ∂γ; G_0 ∂γ_0 / ∂γ + ∂G_1 / ∂γ]
 
 
+@pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev])
+@pytest.mark.parametrize("solve", [recurrence.scan, recurrence.doubling])
+@pytest.mark.parametrize("reward", [jnp.nan, jnp.inf])
+def test_gradients_in_a_loop_have_a_slope_in_a_weight_of_0_whatever_it_weighs(solve, outer, reward):
+    """With G_0 = r_0 + γ_0 G_1, γ_0 = 0 and a G_1 that is no number, the gradient of ½ G_0² in r is (G_0, γ_0 G_0)."""
+    r_t, discount_t = jnp.array([[0.3, reward], [0.5, 1.0]]), jnp.array([0.0, 0.5])
+
+    def half_of_squares(r_t, discount_t):
+        def one_episode(total, r_t):
+            g_t = solve(lambda g_t, r_t, discount_t: r_t + weighted(discount_t, g_t), (r_t, discount_t), jnp.array(2.0))
+            return total + g_t[0] ** 2 / 2, None
+
+        return jax.lax.scan(one_episode, jnp.zeros(()), r_t)[0]
+
+    slopes = jax.jit(outer(jax.grad(half_of_squares), argnums=1))(r_t, discount_t)
+    # The slope of G_0 in γ_0 is G_1: 1 + ½ 2 in the second episode, and nothing in the first.
+    np.testing.assert_allclose(slopes, [[[0.0, 0.0], [0.3, 0.0]], [[2.0, 0.0], [0.5, 0.0]]], rtol=1e-6)
+
+
 def test_what_an_example_that_counts_for_nothing_would_teach():
     """Learning to reweight examples (Ren et al., 2018) asks for the slope of a gradient in weights of 0."""
     logits, actions = jnp.array([[0.0, 0.0], [0.0, 0.0]]), jnp.array([0, 1])
