@@ -314,8 +314,8 @@ def test_same_as_haiku(name: str) -> None:
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), out, expected_out)
 
 
-# In `init`, Haiku runs the body of a loop of no rounds once; it makes the parameters of a stack that is called twice, and
-# those of branches, where it calls them, before it draws the keys that come after.
+# In `init`, Haiku runs the body of a loop of no rounds once. The parameters of branches, and of a stack that is called
+# twice, it makes where it calls them, before it draws the keys that come after.
 OTHERWISE_IN_INIT = {"fori_loop_empty", "stack_called_twice", "branch_given_twice"}
 
 
