@@ -14,6 +14,7 @@ import numpy as np
 from hkx.errors.parameters import InvalidDTypeError, InvalidEntryNameError, InvalidShapeError
 
 _LARGEST = 2**63 - 1
+_CONSTANTS: dict[Any, int] = {jnp.zeros: 0, jnp.ones: 1}
 
 
 def path_of(bundle: str, name: Any, kind: type = str) -> str:
@@ -29,9 +30,11 @@ def path_of_state(bundle: str, name: Any) -> str:
 
 
 def sequence(path: str, shape: Any) -> Any:
-    """`shape`, if it is a sequence."""
+    """`shape`, if it is a sequence; an array of JAX's as a list, since what a trace takes out of it is traced."""
     if isinstance(shape, (tuple, list)):
         return shape
+    if isinstance(shape, jax.Array) and not isinstance(shape, jax.core.Tracer) and shape.ndim == 1:
+        return shape.tolist()
     if isinstance(shape, (str, bytes, dict, set)) or not hasattr(shape, "__len__") or np.ndim(shape) != 1:
         raise InvalidShapeError(path, shape)
     return shape
@@ -45,6 +48,22 @@ def checked(path: str, shape: Any, dtype: Any) -> Any:
         raise InvalidDTypeError(path, dtype)
     known = any(isinstance(n, jax.Array) and not isinstance(n, jax.core.Tracer) for n in shape)
     return [operator.index(n) if isinstance(n, jax.Array) else n for n in shape] if known else shape
+
+
+def constant_of(init: Any) -> int | None:
+    """The number that an initializer fills arrays with, if it is one of JAX's that do."""
+    try:
+        return _CONSTANTS.get(init)
+    except TypeError:  # an initializer that cannot be hashed
+        return None
+
+
+def of_state(path: str, shape: Any, dtype: Any, init: Any) -> Any:
+    """The same of a state that is filled with one number, or has a length alone; else as its `init` takes it."""
+    if constant_of(init) is None:
+        return shape
+    alone = np.ndim(shape) == 0 and hasattr(shape, "__index__")
+    return checked(path, [shape] if alone else sequence(path, shape), dtype)
 
 
 def _is_length(n: Any) -> bool:

@@ -14,7 +14,7 @@ import jax
 from hkx.base.reprs import module_text
 from hkx.core.frame import Scope, current_frame, local
 from hkx.core.hooks import MethodContext, chained
-from hkx.core.naming import ForcedName, note_below, snake_case, unique_name, valid_name
+from hkx.core.naming import note_below, snake_case, unique_name, valid_name
 from hkx.core.settings import current_settings
 from hkx.core.store import owned
 from hkx.errors.advice import missing_attribute, note_arguments, refusing_call
@@ -174,7 +174,7 @@ class Module(metaclass=ModuleMetaclass):
             name = getattr(self, "name", name)
         if name is None:
             name = snake_case(type(self).__name__)
-        if not isinstance(name, ForcedName) and not valid_name(name):
+        if not valid_name(name):
             error = InvalidNameError if isinstance(name, str) else NotANameError
             raise error(name, type(self).__name__)
         scopes = frame.scopes

@@ -31,7 +31,9 @@ def snake_case(name: str) -> str:
 
 
 def valid_name(name: object) -> bool:
-    """Whether a module may be called so."""
+    """Whether a module may be called so; each part of a forced name may begin with `~`, as those of methods do."""
+    if isinstance(name, ForcedName):
+        return all(part == "~" or valid_name(part.removeprefix("~")) for part in name.split("/"))
     return isinstance(name, str) and name.isascii() and name.isidentifier()
 
 
@@ -129,11 +131,10 @@ def name_scope(name: str, *, method_name: str = "__call__") -> contextlib.Abstra
       ['encoder/linear']
     """
     frame = current_frame("hkx.name_scope")
-    forced = isinstance(name, ForcedName)
-    parts = [name] if forced or not isinstance(name, str) else name.split("/")
-    if not forced and not all(map(valid_name, parts)):
+    parts = [name] if isinstance(name, ForcedName) or not isinstance(name, str) else name.split("/")
+    if not all(map(valid_name, parts)):
         raise (InvalidNameError if isinstance(name, str) else NotANameError)(name)
-    first = unique_name(frame.scope, name if forced else parts[0])
+    first = unique_name(frame.scope, parts[0])
     full = "/".join([first, *parts[1:]])
     note_below(frame.scopes, None, full)
 

@@ -28,15 +28,10 @@ from hkx.errors.core import (
 from hkx.errors.parameters import InvalidInitializerError
 from hkx.jaxprs.traces import without_trace
 
-_CONSTANTS: dict[Any, int] = {jnp.zeros: 0, jnp.ones: 1}
-
 
 def _call_initializer(shape: Any, dtype: DType, init: Initializer) -> Any:
     maker = current_frame("hkx.get_parameter").maker
-    try:
-        constant = _CONSTANTS.get(init)
-    except TypeError:  # an initializer that cannot be hashed
-        constant = None
+    constant = shapes.constant_of(init)
     if constant is not None:
         return maker.fill(shape, dtype, constant)
     try:
@@ -236,7 +231,8 @@ def get_state(
             raise MissingStateError(path, paths(frame.state))
         if shape is None or dtype is None:
             raise MissingStateError(path, (), needs_shape=True)
-        value = _create("create_state", frame, path, shape, dtype, init, _context(frame, path, shape, dtype, init))
+        made = shapes.of_state(path, shape, dtype, init)
+        value = _create("create_state", frame, path, made, dtype, init, _context(frame, path, shape, dtype, init))
         if value is not DO_NOT_STORE:
             _store_state(frame, bundle, name, value)
     if local.hooks.get("get_state"):
@@ -290,8 +286,8 @@ def set_state(name: str, value: Any) -> None:
     if frame.asked is not None:
         frame.asked((bundle, name), None)
     if local.hooks.get("set_state"):
-        shape = jax.tree.map(jnp.shape, value)
-        dtypes = jax.tree.map(lambda x: jnp.result_type(x) if np.isscalar(x) else x.dtype, value)
+        shape = jax.tree.map(lambda x: getattr(x, "shape", None), value)
+        dtypes = jax.tree.map(lambda x: getattr(x, "dtype", None), value)
         context = SetterContext(path, frame.scope.module, dtypes, shape, frame.lifted_prefix)
         value = chained("set_state", lambda v: v, with_context(context))(value)
         if value is DO_NOT_STORE:

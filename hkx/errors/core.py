@@ -201,7 +201,7 @@ class ShapeMismatchError(HkxError, ValueError):
         )
 
 
-class NotAnArrayError(HkxError, TypeError, AttributeError):
+class NotAnArrayError(HkxError, TypeError, ValueError, AttributeError):
     """A parameter's value has no shape."""
 
     def __init__(self, path: str, value: object):

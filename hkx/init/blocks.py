@@ -209,7 +209,8 @@ def _sample_alone(draw: Draw, keys: Array) -> Array:
         return jax.vmap(functools.partial(sample, draw))(keys)
     shape = (keys.shape[0], *draw.shape)
     index = jnp.zeros(shape, jnp.uint32)
-    for axis, stride in enumerate(np.cumprod([1, *draw.shape[:0:-1]], dtype=np.uint64)[::-1], 1):
+    strides = np.cumprod([1, *draw.shape[:0:-1]], dtype=np.uint64)[::-1]
+    for axis, stride in enumerate(strides[: len(draw.shape)], 1):
         index = index + jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * np.uint32(stride)
     one = (-1,) + (1,) * len(draw.shape)
     unit = _unit(_threefry(keys[:, 0].reshape(one), keys[:, 1].reshape(one), index))

@@ -16,7 +16,7 @@ from hkx.base.entries import Tree, merged, selected
 from hkx.base.trees import own_tree
 from hkx.core.frame import Phase, current_frame, local
 from hkx.errors.lift import MissingRuleError
-from hkx.lift.crossing import Carry, Crossing, changes, creating, fill_keys, snapshot
+from hkx.lift.crossing import Carry, Crossing, changes, check_carried, creating, fill_keys, snapshot
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -97,6 +97,7 @@ class _Parts:
         def run(*varying: Any) -> Any:
             out, after = self._run(crossing, before, join(varying))
             self._sets = changes(before, after).state
+            check_carried(self._sets)
             return out, self._moving(after)
 
         self._program, self._shapes = jax.make_jaxpr(run, return_shape=True)(*varying)

@@ -131,3 +131,20 @@ def test_large_arrays_in_a_program_have_the_bits_of_small_ones_outside(initializ
 
     model = hkx.transform(f)
     same_bits(jax.jit(model.init)(jax.random.key(3)), model.init(jax.random.key(3)))
+
+
+@pytest.mark.parametrize("kind", ["normal", "truncated", "uniform"])
+def test_a_model_of_numbers_in_a_program(kind):
+    """The largest array is a number: it is computed by itself, and has no axis."""
+    init = {
+        "normal": (hkx.initializers.RandomNormal(), jax.random.normal),
+        "truncated": (hkx.initializers.TruncatedNormal(), lambda key: jax.random.truncated_normal(key, -2.0, 2.0)),
+        "uniform": (hkx.initializers.RandomUniform(), jax.random.uniform),
+    }
+    initializer, draw = init[kind]
+    model = hkx.transform(lambda: [hkx.get_parameter(n, [], init=initializer) for n in "ab"])
+    key = jax.random.PRNGKey(5)
+    keys = [jax.random.split(key)[1], jax.random.split(jax.random.split(key)[0])[1]]
+    params = jax.jit(model.init)(key)["~"]
+    np.testing.assert_allclose([params["a"], params["b"]], [draw(k) for k in keys], rtol=1e-6)
+    assert jax.vmap(model.init)(jax.random.split(key, 3))["~"]["a"].shape == (3,)

@@ -309,3 +309,15 @@ def test_signature_of_a_module_class_is_its_constructors():
     import inspect
 
     assert list(inspect.signature(hkx.Linear).parameters) == ["output_size", "with_bias", "w_init", "b_init", "name"]
+
+
+@pytest.mark.parametrize("name", ["a b", "1a", "", "/a", "a/", "a//b", "a/2", "~a~", "a/~~", 3])
+def test_each_part_of_a_forced_name_is_an_identifier(name):
+    for use in (lambda: Leaf(name=hkx.force_name(name))(), lambda: hkx.name_scope(hkx.force_name(name))):
+        with pytest.raises(hkx.errors.InvalidNameError):
+            hkx.transform(use).init(None)
+
+
+@pytest.mark.parametrize("name", ["~", "a/~/b", "a/~encode/b", "_a/B_1"])
+def test_forced_names_of_methods(name):
+    assert names(lambda: Leaf(name=hkx.force_name(name))()) == [f"{name}:w"]

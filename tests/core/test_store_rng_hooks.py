@@ -333,3 +333,21 @@ def test_a_module_may_be_a_protocol_or_abstract():
     assert hkx.transform(lambda: (Net()(), isinstance(Net(), Sized))).apply({}, None) == (3, True)
     with pytest.raises(TypeError, match="abstract"):
         hkx.transform(lambda: Base()).init(None)
+
+
+def test_a_setter_is_told_nothing_of_what_has_no_shape():
+    seen = []
+
+    def f():
+        def setter(next_setter, value, context):
+            seen.append((context.original_shape, context.original_dtype))
+            return next_setter(value)
+
+        with hkx.custom_setter(setter):
+            hkx.set_state("tree", {"text": "a", "number": 1.5, "array": np.ones([2], np.int8)})
+
+    _, state = hkx.transform_with_state(f).apply({}, {}, None)
+    assert state["~"]["tree"]["text"] == "a"
+    assert seen == [
+        ({"text": None, "number": None, "array": (2,)}, {"text": None, "number": None, "array": np.dtype(np.int8)})
+    ]

@@ -146,3 +146,30 @@ def test_operators_make_their_parameters_where_they_are_used():
 
     assert hk.transform(f).init(0, X).keys() == {"table", "table/linear", "~", "linear"}
     assert list(hk.transform(f).init(0, X)["~"]) == ["row_1"]
+
+
+@pytest.mark.parametrize("get", [hk.get_parameter, hk.get_state])
+def test_shapes_of_arrays(get):
+    shapes = jnp.array([2, 3]), np.array([2, 3]), (jnp.int32(2), 3), [np.int64(2), jnp.uint8(3)]
+    made = hk.transform_with_state(lambda: [get(f"w{i}", s, init=jnp.ones) for i, s in enumerate(shapes)]).init(None)
+    assert [a.shape for a in jax.tree.leaves(made)] == [(2, 3)] * 4
+
+
+@pytest.mark.parametrize("shape", [[-1], "a", [2.0], [None]])
+def test_states_of_no_shape(shape):
+    with pytest.raises(hk.errors.InvalidShapeError, match="~/n"):
+        hk.transform_with_state(lambda: hk.get_state("n", shape, init=jnp.zeros)).init(None)
+
+
+def test_a_shape_is_what_the_initializer_of_a_state_takes():
+    def f():
+        hk.get_state("pair", [(2,), (3,)], init=lambda shapes, dtype: [jnp.zeros(s, dtype) for s in shapes])
+        hk.get_state("three", 3, init=jnp.zeros)
+
+    _, state = hk.transform_with_state(f).init(None)
+    assert jax.tree.map(jnp.shape, state["~"]) == {"pair": [(2,), (3,)], "three": (3,)}
+
+
+def test_an_initializer_that_returns_none():
+    with pytest.raises(ValueError, match="'~/w' is of type NoneType"):
+        hk.transform(lambda: hk.get_parameter("w", [], init=lambda *_: None)).init(None)
