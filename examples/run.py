@@ -136,7 +136,7 @@ class Checkpoints:
     """The last two complete states of a run, in folders that Orbax writes, with the settings that they belong to."""
 
     def __init__(self, folder: pathlib.Path, settings: dict[str, Any]):
-        options = ocp.CheckpointManagerOptions(max_to_keep=2, cleanup_tmp_directories=True)
+        options = ocp.CheckpointManagerOptions(max_to_keep=2, cleanup_tmp_directories=True, lightweight_initialize=True)
         self.manager = ocp.CheckpointManager(folder.absolute(), options=options)
         self.settings = json.loads(json.dumps(settings))
 
@@ -155,7 +155,7 @@ class Checkpoints:
         step = self.manager.latest_step()
         if step is None:
             return
-        saved = self.manager.restore(step, args=ocp.args.Composite(record=ocp.args.JsonRestore()))["record"]
+        saved = self.read(step, "record", ocp.args.JsonRestore())
         settings = saved.pop("settings")
         for name in sorted(self.settings.keys() | settings.keys()):
             if self.settings.get(name) != settings.get(name):
@@ -163,10 +163,18 @@ class Checkpoints:
                 raise BadFlag(f"argument --resume: {was}; give the same, or another --output")
         like, structure = jax.tree.flatten(player.like(step))
         wanted = [x for x in like if x.size]
-        found = self.manager.restore(step, args=ocp.args.Composite(state=ocp.args.StandardRestore(wanted)))["state"]
-        leaves = iter(found)
+        leaves = iter(self.read(step, "state", ocp.args.StandardRestore(wanted)))
         player.restore(jax.tree.unflatten(structure, [next(leaves) if x.size else x for x in like]))
         record.restore(saved)
+
+    def read(self, step: int, part: str, how: Any) -> Any:
+        try:
+            return self.manager.restore(step, args=ocp.args.Composite(**{part: how}))[part]
+        except Exception as error:  # Orbax and its storage raise whatever they stumble over
+            folder, problem = self.manager.directory / str(step), (str(error).splitlines() or [repr(error)])[0]
+            raise BadFlag(
+                f"argument --resume: cannot read {folder}: {problem}; remove it to go on from the one before"
+            ) from None
 
 
 class Events:

@@ -29,6 +29,14 @@ class Played(NamedTuple):
     failure: Exception | None = None  # why it cannot go on
 
 
+class Situation(NamedTuple):
+    """What an action on the host depends on, besides the state and the memory."""
+
+    last: np.ndarray  # [E], whether an episode has ended
+    observations: Any  # [E, ...]
+    key: np.ndarray  # the numbers of a key
+
+
 class Episodes:
     """Environments in Python, in the midst of their episodes."""
 
@@ -42,10 +50,10 @@ class Episodes:
         observations, outcome = self.observations, self.environments.step(actions)
         self.observations, self.last = outcome.observation, outcome.last
         self.running += outcome.reward
-        ended = self.running[outcome.last]
-        self.running[outcome.last] = 0
+        ended = np.flatnonzero(outcome.last)
+        returns, self.running[ended] = self.running[ended], 0
         came = outcome.reward, outcome.discount, outcome.last, outcome.next_observation
-        return Step(observations, actions, *came, extras), ended
+        return Step(observations, actions, *came, extras), returns
 
 
 def stacked(steps: list[Step]) -> Step:
@@ -55,20 +63,44 @@ def stacked(steps: list[Step]) -> Step:
     return jax.tree.map(lambda *x: np.stack(x), *steps)
 
 
+def several(times: int, tree: Any) -> Any:
+    """The shapes of as many of these."""
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct((times, *x.shape), x.dtype), tree)
+
+
 SMALL = 2**12  # bytes
+
+
+def without_keys(tree: Any) -> tuple[Any, list[Any]]:
+    """The tree with the numbers of its keys in place of these, and the kind of key that each leaf was, or None."""
+    leaves, structure = jax.tree.flatten(tree)
+    keys = [jax.random.key_impl(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else None for x in leaves]
+    numbers = [jax.random.key_data(x) if key else x for x, key in zip(leaves, keys, strict=True)]
+    return jax.tree.unflatten(structure, numbers), keys
+
+
+def with_keys(tree: Any, keys: list[Any]) -> Any:
+    """What `without_keys` was given."""
+    leaves, structure = jax.tree.flatten(tree)
+    made = [jax.random.wrap_key_data(x, impl=key) if key else x for x, key in zip(leaves, keys, strict=True)]
+    return jax.tree.unflatten(structure, made)
 
 
 def packing(like: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Functions that join the small arrays of a tree into one vector for each dtype, and part them again.
 
-    A compiled call takes a microsecond for each array that goes in and comes out, and there are dozens in a state.
+    A compiled call takes a microsecond or two for each array that goes in and comes out, and there are dozens in a
+    state. Keys go as the numbers that they are made of.
     """
+    like, keys = without_keys(like)
     leaves, structure = jax.tree.flatten(like)
-    alone = [jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) or x.size * x.dtype.itemsize > SMALL for x in leaves]
+    alone = [x.size * x.dtype.itemsize > SMALL for x in leaves]
     kinds = [i if apart else str(x.dtype) for i, (x, apart) in enumerate(zip(leaves, alone, strict=True))]
-    places = {kind: [i for i, other in enumerate(kinds) if other == kind] for kind in dict.fromkeys(kinds)}
+    filled = [i for i, x in enumerate(leaves) if x.size]
+    places = {kind: [i for i in filled if kinds[i] == kind] for kind in dict.fromkeys(kinds[i] for i in filled)}
 
     def pack(tree: Any) -> list[jax.Array]:
+        tree, _ = without_keys(tree)
         parts = [x if apart else x.ravel() for x, apart in zip(jax.tree.leaves(tree), alone, strict=True)]
         return [parts[at[0]] if alone[at[0]] else jnp.concatenate([parts[i] for i in at]) for at in places.values()]
 
@@ -77,9 +109,34 @@ def packing(like: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
         for vector, at in zip(vectors, places.values(), strict=True):
             pieces = [vector] if alone[at[0]] else jnp.split(vector, np.cumsum([leaves[i].size for i in at])[:-1])
             parts |= {i: piece.reshape(leaves[i].shape) for i, piece in zip(at, pieces, strict=True)}
-        return jax.tree.unflatten(structure, [parts[i] for i in range(len(leaves))])
+        parts |= {i: jnp.zeros(x.shape, x.dtype) for i, x in enumerate(leaves) if not x.size}
+        return with_keys(jax.tree.unflatten(structure, [parts[i] for i in range(len(leaves))]), keys)
 
     return pack, unpack
+
+
+def posting(like: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
+    """Functions that join NumPy's small arrays of a tree into one of bytes, and part it again in a compiled program."""
+    leaves, structure = jax.tree.flatten(like)
+    dtypes = [jax.dtypes.canonicalize_dtype(x.dtype) for x in leaves]
+    sizes = [x.size * dtype.itemsize for x, dtype in zip(leaves, dtypes, strict=True)]
+    large = [i for i, size in enumerate(sizes) if size > SMALL]
+    small = [i for i, size in enumerate(sizes) if size <= SMALL]
+
+    def post(tree: Any) -> list[np.ndarray]:
+        arrays = [np.asarray(x, dtype) for x, dtype in zip(jax.tree.leaves(tree), dtypes, strict=True)]
+        return [np.frombuffer(b"".join([arrays[i].tobytes() for i in small]), np.uint8), *[arrays[i] for i in large]]
+
+    def read(posted: list[jax.Array]) -> Any:
+        parts = dict(zip(large, posted[1:], strict=True))
+        pieces = jnp.split(posted[0], np.cumsum([sizes[i] for i in small])[:-1])
+        for i, piece in zip(small, pieces, strict=True):
+            shape, dtype = leaves[i].shape, dtypes[i]
+            numbers = piece.reshape(shape if dtype.itemsize == 1 else (*shape, dtype.itemsize))
+            parts[i] = numbers.astype(bool) if dtype.kind == "b" else jax.lax.bitcast_convert_type(numbers, dtype)
+        return jax.tree.unflatten(structure, [parts[i] for i in range(len(leaves))])
+
+    return post, read
 
 
 def host_returns(act: Any, state: Any, first: Any, playing: Episodes, episodes: int, key: jax.Array) -> list[float]:
@@ -98,6 +155,29 @@ def host_returns(act: Any, state: Any, first: Any, playing: Episodes, episodes: 
     return [value for i in range(count) for value in (returns[i] or [float(playing.running[i])])[:each]]
 
 
+class KeysInOrder:
+    """The keys `fold_in(key, t)` as NumPy's numbers, made many at a time, so that the program of a step need not."""
+
+    together = 2**10
+
+    def __init__(self, key: jax.Array):
+        def folded(begin: jax.Array) -> jax.Array:
+            t = begin + jnp.arange(self.together)
+            return jax.random.key_data(jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, t))
+
+        self.make, self.impl = jax.jit(folded), jax.random.key_impl(key)
+        self.begin, self.made = -1, np.zeros(0)
+
+    def __getitem__(self, t: int) -> np.ndarray:
+        if t - t % self.together != self.begin:
+            self.begin = t - t % self.together
+            self.made = np.asarray(self.make(self.begin))
+        return self.made[t - self.begin]
+
+    def key(self, numbers: jax.Array) -> jax.Array:
+        return jax.random.wrap_key_data(numbers, impl=self.impl)
+
+
 class OnHost:
     """Steps environments in Python. A step is one call of a compiled program, which learns where it is time, and acts.
 
@@ -107,29 +187,37 @@ class OnHost:
     look = 1_000
 
     def __init__(self, agent: Agent, environments: on_host.Environments, apart: on_host.Environments, seed: int):
-        init_key, self.key = jax.random.split(jax.random.key(seed))
+        init_key, key = jax.random.split(jax.random.key(seed))
         first = agent.memory(environments.count)
 
         state = jax.jit(agent.init, static_argnums=1)(init_key, environments.count)
         pack, unpack = packing(state)
 
-        def act(state: Any, memory: Any, last: jax.Array, observations: Any, key: jax.Array, t: jax.Array) -> Choice:
-            return agent.act(state, reset_where(last, memory, first), observations, jax.random.fold_in(key, t))
-
-        def act_packed(packed: Any, *situation: Any) -> Choice:
-            return act(unpack(packed), *situation)
-
-        def learn_and_act(packed: Any, steps: Step, *situation: Any) -> tuple[Any, dict[str, jax.Array], Choice]:
-            state, metrics = agent.learn(unpack(packed), steps)
-            return pack(state), metrics, act(state, *situation)
+        def act(state: Any, memory: Any, situation: Situation) -> Choice:
+            memory = reset_where(situation.last, memory, first)
+            return agent.act(state, memory, situation.observations, self.keys.key(situation.key))
 
         self.agent, self.playing, self.apart = agent, Episodes(environments), apart
+        self.memory, self.actions, self.metrics = first, [], {}
+        self.keys = KeysInOrder(key)
+        situation = self.situation()
+        self.choice = jax.eval_shape(act, state, first, situation)
+        self.post, read = posting(situation)
+        self.post_steps, read_steps = posting((self.like_steps(), situation))
+
+        def act_packed(packed: Any, memory: Any, posted: Any) -> Choice:
+            return act(unpack(packed), memory, read(posted))
+
+        def learn_and_act(packed: Any, memory: Any, posted: Any) -> tuple[Any, dict[str, jax.Array], Choice]:
+            steps, situation = read_steps(posted)
+            state, metrics = agent.learn(unpack(packed), steps)
+            return pack(state), metrics, act(state, memory, situation)
+
         self.per_update = agent.unroll * environments.count
         self.act_greedily = jax.jit(partial(agent.act, greedy=True))
         self.act, self.learn_and_act = jax.jit(act_packed), jax.jit(learn_and_act, donate_argnums=0)
         self.pack, self.unpack = jax.jit(pack), jax.jit(unpack)
         self.packed = self.pack(state)
-        self.memory, self.actions, self.metrics = first, [], {}
         self.unlearned: Step | None = None  # [T, E, ...]: the last steps, until the next action
 
     def advance(self, updates: int) -> Played:
@@ -152,12 +240,23 @@ class OnHost:
         return self.unpack(self.packed)
 
     def choose(self) -> Choice:
-        situation = self.memory, self.playing.last, self.playing.observations, self.key, len(self.actions)
+        situation = self.situation()
         if self.unlearned is None:
-            return self.act(self.packed, *situation)
-        self.packed, self.metrics, choice = self.learn_and_act(self.packed, self.unlearned, *situation)
+            return self.act(self.packed, self.memory, self.post(situation))
+        posted = self.post_steps((self.unlearned, situation))
+        self.packed, self.metrics, choice = self.learn_and_act(self.packed, self.memory, posted)
         self.unlearned = None
         return choice
+
+    def situation(self) -> Situation:
+        return Situation(self.playing.last, self.playing.observations, self.keys[len(self.actions)])
+
+    def like_steps(self) -> Step:
+        """The shapes of what is learned from, [T, E, ...]."""
+        observations, last = self.playing.observations, self.playing.last
+        numbers = np.zeros(last.size, np.float32)
+        step = Step(observations, self.choice.action, numbers, numbers, last, observations, self.choice.extras)
+        return several(self.agent.unroll, step)
 
     def step(self, actions: Any, extras: Any = ()) -> tuple[Step, np.ndarray]:
         self.actions.append(actions)
@@ -169,16 +268,8 @@ class OnHost:
 
     def like(self, steps: int) -> Any:
         """The shapes of what `saved` gave after so many steps."""
-        observations, last = self.playing.observations, self.playing.last
-        choice = jax.eval_shape(self.act, self.packed, self.memory, last, observations, self.key, 0)
-        numbers = np.zeros(last.size, np.float32)
-        step = Step(observations, choice.action, numbers, numbers, last, observations, choice.extras)
-
-        def several(times: int, tree: Any) -> Any:
-            return jax.tree.map(lambda x: jax.ShapeDtypeStruct((times, *x.shape), x.dtype), tree)
-
-        unlearned, actions = several(self.agent.unroll, step), several(steps // last.size, choice.action)
-        return {"state": self.state, "memory": self.memory, "unlearned": unlearned, "actions": actions}
+        actions = several(steps // self.playing.environments.count, self.choice.action)
+        return {"state": self.state, "memory": self.memory, "unlearned": self.like_steps(), "actions": actions}
 
     def restore(self, saved: Any) -> None:
         for t in range(len(jax.tree.leaves(saved["actions"])[0])):

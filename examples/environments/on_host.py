@@ -5,6 +5,7 @@ once, so that no step is lost, and what an action led to is never of another epi
 """
 
 import importlib
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -41,7 +42,7 @@ class Environments(NamedTuple):
 
 def stacked(observations: Sequence[Any]) -> Any:
     if isinstance(observations[0], np.ndarray):
-        return np.stack(observations)
+        return np.array(observations)  # sooner than np.stack, where there are few
     return tree.map_structure(lambda *leaves: np.stack(leaves), *observations)
 
 
@@ -62,17 +63,17 @@ def of_dm_env(environments: Sequence[dm_env.Environment], episodes: int | None =
     def step(actions: Any) -> Outcome:
         each = zip(environments, apart(actions, len(environments), action_spec), strict=True)
         timesteps = [environment.step(action) for environment, action in each]
-        last = np.array([timestep.last() for timestep in timesteps])
+        last = [timestep.last() for timestep in timesteps]
         observations = [timestep.observation for timestep in timesteps]
         seen = stacked(observations)
-        for i in np.flatnonzero(last):
+        for i in itertools.compress(range(len(last)), last):
             observations[i] = environments[i].reset().observation
         return Outcome(
             np.array([timestep.reward for timestep in timesteps], np.float32),
             np.array([timestep.discount for timestep in timesteps], np.float32),
-            last,
+            np.array(last),
             seen,
-            stacked(observations) if last.any() else seen,
+            stacked(observations) if any(last) else seen,
         )
 
     return Environments(environments[0].observation_spec(), action_spec, reset, step, len(environments), episodes)

@@ -142,6 +142,37 @@ def test_environments_in_jax_go_on_side_by_side():
             np.testing.assert_array_equal(outcome.observation, outcome.next_observation)
 
 
+@pytest.mark.parametrize("part", ["record", "state"])
+def test_a_checkpoint_that_cannot_be_read_is_one_line(part, tmp_path):
+    run.train(config(tmp_path, agent="dqn", env="device:catch", steps=20, parts=1), small("dqn"))
+    for path in (tmp_path / "checkpoints" / "20" / part).rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"{")
+    with pytest.raises(BadFlag, match=r"argument --resume: cannot read .*checkpoints/20: .") as caught:
+        run.train(config(tmp_path, agent="dqn", env="device:catch", steps=40, parts=1, resume=True), small("dqn"))
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_posted_is_read_as_it_was():
+    tree = {"bits": np.array([[True], [False]]), "bytes": np.arange(7, dtype=np.uint8), "t": np.int32(-5)}
+    tree |= {"numbers": np.array([[1.5, -np.inf, 1e-40]], np.float32), "large": np.ones((3, 2**12), np.float32)}
+    post, read = players.posting(tree)
+    posted = post(tree)
+    assert len(posted) == 2  # the small ones together, and what is large
+    found = jax.jit(read)(posted)
+    assert jax.tree.structure(found) == jax.tree.structure(tree)
+    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(tree), strict=True):
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+
+
+def test_keys_in_order_are_those_of_fold_in():
+    key = jax.random.key(3)
+    keys = players.KeysInOrder(key)
+    for t in 0, 1, 1023, 1024, 5000, 7:
+        np.testing.assert_array_equal(keys[t], jax.random.key_data(jax.random.fold_in(key, t)))
+
+
 def test_a_state_is_the_same_after_packing():
     tree = {"w": jnp.arange(6.0).reshape(2, 3), "t": jnp.int32(4), "key": jax.random.key(5), "b": jnp.ones(2) * 7}
     tree |= {"large": jnp.ones(2**17), "none": jnp.zeros((0, 3)), "flag": jnp.array([True, False])}
