@@ -10,7 +10,7 @@ by side. With `device:`, one of `environments/` or `device:gymnax:NAME` is compi
 
 In `--output`: metrics.json, metrics.csv, curve.png, parameters.npz, and the last two checkpoints. After Ctrl-C, or when
 it is killed, the same command with `--resume` goes on from the newest, as if nothing had happened: on the host, the
-same actions lead the environments there again.
+same actions lead the environments there again, but for those that nobody can seed (bsuite's catch/0 and cartpole/0).
 """
 
 import contextlib

@@ -31,6 +31,7 @@ CATALOGUE = {
                 def __init__(self):
                     self.linear = hkx.Linear(3)
 
+
             hkx.transform(lambda: Layer()).init(key)
             """,
             """
@@ -38,6 +39,7 @@ CATALOGUE = {
                 def __init__(self, name=None):
                     super().__init__(name=name)
                     self.linear = hkx.Linear(3)
+
 
             hkx.transform(lambda: Layer() and None).init(key)
             """,
@@ -55,11 +57,13 @@ CATALOGUE = {
             def f(x):
                 return hkx.Linear(3, name="out_1")(x) + hkx.Linear(3, name="out_1")(x)
 
+
             hkx.transform(f).init(key, x)
             """,
             """
             def f(x):
                 return hkx.Linear(3, name="out")(x) + hkx.Linear(3, name="out")(x)  # out and out_1
+
 
             hkx.transform(f).init(key, x)
             """,
@@ -73,6 +77,7 @@ CATALOGUE = {
                 with scope:
                     return hkx.Linear(3)(x)
 
+
             hkx.transform(f).init(key, x)
             """,
             """
@@ -80,6 +85,7 @@ CATALOGUE = {
                 with hkx.name_scope("encoder"):
                     x = hkx.Linear(3)(x)
                     return hkx.Linear(3)(x)
+
 
             hkx.transform(f).init(key, x)
             """,
@@ -140,20 +146,25 @@ CATALOGUE = {
             """
             kept = {}
 
+
             class Table:
                 __slots__ = ("row",)
 
+
             table = Table()
+
 
             def f(x):
                 table.row = table.row if hasattr(table, "row") else hkx.Linear(3)(x)
                 return x
+
 
             hkx.transform(f).init(key, x)
             """,
             """
             def f(x):
                 return x, hkx.Linear(3)(x)  # given back, not kept
+
 
             hkx.transform(f).init(key, x)
             """,
@@ -164,11 +175,13 @@ CATALOGUE = {
                 traced = isinstance(x.sum(), jax.core.Tracer)
                 return hkx.Linear(9 if traced else 3)(x)
 
+
             hkx.transform(f, init="check").init(key, x)
             """,
             """
             def f(x):
                 return hkx.Linear(3)(x)
+
 
             hkx.transform(f, init="check").init(key, x)
             """,
@@ -178,12 +191,14 @@ CATALOGUE = {
             def f(x):
                 return jax.vmap(lambda row: hkx.Linear(3)(row))(x)
 
+
             with hkx.config.context(check_jax_usage=True):
                 hkx.transform(f).init(key, x)
             """,
             """
             def f(x):
                 return hkx.vmap(lambda row: hkx.Linear(3)(row), split_rng=False)(x)
+
 
             with hkx.config.context(check_jax_usage=True):
                 hkx.transform(f).init(key, x)
@@ -272,11 +287,13 @@ CATALOGUE = {
             def f(x):
                 return jax.lax.scan(lambda h, row: (h, hkx.Linear(3)(row)), 0.0, x)
 
+
             hkx.transform(f).init(key, x)
             """,
             """
             def f(x):
                 return hkx.scan(lambda h, row: (h, hkx.Linear(3)(row)), 0.0, x)
+
 
             hkx.transform(f).init(key, x)
             """,
@@ -290,6 +307,7 @@ CATALOGUE = {
 
                 return jax.lax.scan(step, 0.0, x)
 
+
             hkx.transform_with_state(f).init(key, x)
             """,
             """
@@ -300,6 +318,7 @@ CATALOGUE = {
 
                 return hkx.scan(step, 0.0, x)
 
+
             hkx.transform_with_state(f).init(key, x)
             """,
         ),
@@ -308,11 +327,13 @@ CATALOGUE = {
             def f(x):
                 return jax.lax.map(lambda row: hkx.dropout(hkx.next_rng_key(), 0.5, row), x)
 
+
             hkx.transform(f).apply({}, key, x)
             """,
             """
             def f(x):
                 return hkx.map(lambda row: hkx.dropout(hkx.next_rng_key(), 0.5, row), x)
+
 
             hkx.transform(f).apply({}, key, x)
             """,
@@ -323,12 +344,14 @@ CATALOGUE = {
                 tanh = hkx.to_module(jnp.tanh)("tanh")
                 return jax.lax.map(tanh, x)
 
+
             hkx.transform(hkx.capture_intermediates(f)).apply({}, None, x)
             """,
             """
             def f(x):
                 tanh = hkx.to_module(jnp.tanh)("tanh")
                 return hkx.map(tanh, x)
+
 
             hkx.transform(hkx.capture_intermediates(f)).apply({}, None, x)
             """,
@@ -351,16 +374,19 @@ CATALOGUE = {
             """
             made = []
 
+
             def body(h, row):
                 made.append(h)
                 linear = hkx.Linear(8, name=f"layer{len(made)}")
                 return linear(h), None
+
 
             hkx.transform(lambda x: hkx.scan(body, x, None, 3)).init(key, x)
             """,
             """
             def body(h, row):
                 return hkx.Linear(8)(h), None  # the same in every iteration
+
 
             hkx.transform(lambda x: hkx.scan(body, x, None, 3)).init(key, x)
             """,
@@ -371,12 +397,14 @@ CATALOGUE = {
                 hkx.set_state("seen", jnp.append(hkx.get_state("seen", [1], init=jnp.zeros), h))
                 return h, None
 
+
             hkx.transform_with_state(lambda x: hkx.scan(body, 0.0, x)).init(key, x)
             """,
             """
             def body(h, row):
                 hkx.set_state("seen", hkx.get_state("seen", [], init=jnp.zeros) + h)  # keeps its shape
                 return h, None
+
 
             hkx.transform_with_state(lambda x: hkx.scan(body, 0.0, x)).init(key, x)
             """,
@@ -387,12 +415,14 @@ CATALOGUE = {
                 hkx.set_state("phase", "begun")
                 return h, None
 
+
             hkx.transform_with_state(lambda x: hkx.scan(body, 0.0, x)).init(key, x)
             """,
             """
             def body(h, row):
                 hkx.set_state("phase", jnp.int32(1))
                 return h, None
+
 
             hkx.transform_with_state(lambda x: hkx.scan(body, 0.0, x)).init(key, x)
             """,
@@ -402,14 +432,17 @@ CATALOGUE = {
             def go_on(x):
                 return x.sum() < 99 + jax.random.uniform(hkx.next_rng_key())
 
+
             hkx.transform(lambda x: hkx.while_loop(go_on, lambda x: 2 * x, x)).init(key, x)
             """,
             """
             def go_on(carry):
                 return carry[0].sum() < 99 + carry[1]
 
+
             def body(carry):
                 return 2 * carry[0], jax.random.uniform(hkx.next_rng_key())
+
 
             hkx.transform(lambda x: hkx.while_loop(go_on, body, (x, 0.5))).init(key, x)
             """,
@@ -438,12 +471,14 @@ CATALOGUE = {
                 hkx.set_state("last", row)
                 return row
 
+
             hkx.transform_with_state(lambda x: hkx.vmap(f, split_rng=False)(x)).init(key, x)
             """,
             """
             def f(row):
                 hkx.set_state("last", row)
                 return row
+
 
             # each call has a state of its own, along axis 0
             hkx.transform_with_state(lambda x: hkx.vmap(f, split_rng=False, state_axes=0)(x)).init(key, x)
@@ -454,12 +489,14 @@ CATALOGUE = {
             def f(x, members):
                 return hkx.vmap(hkx.Linear(3), in_axes=None, axis_size=members, param_axes=0, split_rng=True)(x)
 
+
             params = hkx.transform(f).init(key, x, 2)
             hkx.transform(f).apply(params, key, x, 5)
             """,
             """
             def f(x, members):
                 return hkx.vmap(hkx.Linear(3), in_axes=None, axis_size=members, param_axes=0, split_rng=True)(x)
+
 
             params = hkx.transform(f).init(key, x, 2)
             hkx.transform(f).apply(params, key, x, 2)
@@ -474,11 +511,13 @@ CATALOGUE = {
             def f(x, scales):
                 return hkx.layer_stack(3, with_per_layer_inputs=True)(lambda x, s: (x * s, None))(x, scales)[0]
 
+
             hkx.transform(f).init(key, x, jnp.ones(2))
             """,
             """
             def f(x, scales):
                 return hkx.layer_stack(3, with_per_layer_inputs=True)(lambda x, s: (x * s, None))(x, scales)[0]
+
 
             hkx.transform(f).init(key, x, jnp.ones(3))
             """,
@@ -509,17 +548,21 @@ CATALOGUE = {
             """
             inner = hkx.transform(lambda x: hkx.Linear(3)(x))
 
+
             def f(x):
                 lifted = hkx.lift(inner.init, name="inner")
                 return lifted(key, x), lifted(key, x)
+
 
             hkx.transform(f).init(key, x)
             """,
             """
             inner = hkx.transform(lambda x: hkx.Linear(3)(x))
 
+
             def f(x):
                 return hkx.lift(inner.init, name="inner")(key, x), hkx.lift(inner.init, name="inner")(key, x)
+
 
             hkx.transform(f).init(key, x)
             """,
@@ -532,11 +575,13 @@ CATALOGUE = {
             """
             inner = hkx.transform_with_state(lambda x: hkx.BatchNorm(True, True, 0.9)(x, True))
 
+
             def f(x):
                 lifted, updater = hkx.lift_with_state(inner.init)
                 y, state = inner.apply(*lifted(key, x), None, x)
                 updater.update(state)
                 return y
+
 
             hkx.transform_with_state(f).init(key, x)
             """,
@@ -545,20 +590,24 @@ CATALOGUE = {
             """
             inner = hkx.transform_with_state(lambda x: hkx.BatchNorm(True, True, 0.9)(x, True))
 
+
             def f(x):
                 lifted, updater = hkx.lift_with_state(inner.init)
                 return inner.apply(*lifted(key, x), None, x)[0]
+
 
             hkx.transform_with_state(f).init(key, x)
             """,
             """
             inner = hkx.transform_with_state(lambda x: hkx.BatchNorm(True, True, 0.9)(x, True))
 
+
             def f(x):
                 lifted, updater = hkx.lift_with_state(inner.init)
                 y, state = inner.apply(*lifted(key, x), None, x)
                 updater.update(state)  # or updater.ignore_update()
                 return y
+
 
             hkx.transform_with_state(f).init(key, x)
             """,
@@ -570,12 +619,14 @@ CATALOGUE = {
                 inner = hkx.transform(lambda x: linear(x))
                 return hkx.transparent_lift(inner.init)(key, x)
 
+
             hkx.transform(f).init(key, x)
             """,
             """
             def f(x):
                 inner = hkx.transform(lambda x: hkx.Linear(3)(x))
                 return hkx.transparent_lift(inner.init)(key, x)
+
 
             hkx.transform(f).init(key, x)
             """,
@@ -658,6 +709,7 @@ CATALOGUE = {
             def f(x):
                 core = hkx.LSTM(3)
                 return core(x, core.initial_state(batch_size=4))
+
 
             hkx.transform(f).init(key, x)
             """,
