@@ -11,6 +11,8 @@ import pytest
 import hkx
 import rlx
 
+pytestmark = pytest.mark.unoptimised
+
 OPTIONAL = ("flax", "torch")
 
 

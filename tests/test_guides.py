@@ -31,9 +31,11 @@ NEEDS = {
 
 
 def page(path):
-    """Slow are the pages that run another library too, and compile all twice, and those by task, which are many."""
+    """Slow are the pages that run another library too, and compile all twice, and those by task, which are many.
+    Those that speak of bits are compiled as all else that compares them."""
     marks = [pytest.mark.peer, pytest.mark.slow] if path.name in NEEDS else []
     marks += [pytest.mark.slow] if path.parent.name in ("tasks", "rlx") else []
+    marks += [] if re.search(r"\bbits?\b", path.read_text(encoding="utf-8")) else [pytest.mark.unoptimised]
     return pytest.param(path, marks=marks, id=path.name)
 
 

@@ -36,9 +36,11 @@ def compiled(case: Case) -> Any:
     return jax.jit(model(case).apply)
 
 
-@functools.cache
-def initial(case: Case) -> Any:
+def initialised(case: Case) -> Any:
     return model(case).init(jax.random.PRNGKey(layer_golden.SEED), *case.arrays())
+
+
+initial = functools.cache(initialised)  # for tests that compare no bits of it
 
 
 @functools.cache
@@ -65,7 +67,7 @@ def test_initial_values(case: Case) -> None:
     """Names, shapes, dtypes and bits are those that dm-haiku makes from the same seed; they were recorded."""
     if case.ours:
         pytest.skip("Haiku has no such module")
-    params, state = initial(case)
+    params, state = initialised(case)
     assert layer_golden.described(params) == GOLDEN[case.name]["params"]
     states = {name: facts[:2] for name, facts in layer_golden.described(state).items()}
     assert states == GOLDEN[case.name]["state"]
@@ -77,18 +79,20 @@ def test_init_without_forward_pass(case: Case) -> None:
     ordinary = run_initialising(
         lambda *args: case.call(hkx, *args), jax.random.PRNGKey(layer_golden.SEED), case.arrays()
     )
-    params, state = initial(case)
+    params, state = initialised(case)
     assert_close(params, ordinary[0], 0.0)
     assert_close(state, ordinary[1], 1e-6)
 
 
 @each
+@pytest.mark.unoptimised
 def test_jit(case: Case) -> None:
     eager = model(case).apply(*initial(case), KEY, *map(jnp.asarray, case.arrays()))
     assert_close(expected(case), eager, 1e-6)
 
 
 @each
+@pytest.mark.unoptimised
 def test_vmap(case: Case) -> None:
     """A mapped call is a loop of calls."""
     other = case.arrays(seed=100)
@@ -100,6 +104,7 @@ def test_vmap(case: Case) -> None:
 
 
 @each
+@pytest.mark.unoptimised
 def test_numpy_inputs(case: Case) -> None:
     """Parameters, state and inputs may be NumPy arrays, without a transform around them."""
     values = jax.tree.map(np.asarray, initial(case))
@@ -109,6 +114,7 @@ def test_numpy_inputs(case: Case) -> None:
 
 @pytest.mark.parametrize("dtype,tolerance", [(jnp.bfloat16, 3e-2), (np.float16, 4e-3)], ids=["bfloat16", "float16"])
 @main
+@pytest.mark.unoptimised
 def test_half_precision(case: Case, dtype: Any, tolerance: float) -> None:
     """Parameters are made in the dtype of the inputs; the result is that of float32 up to rounding."""
     made = jax.eval_shape(model(case).init, KEY, *case.arrays(dtype))
@@ -130,6 +136,7 @@ def _has_float32_state(case: Case) -> bool:
 
 
 @main
+@pytest.mark.unoptimised
 def test_float64(case: Case) -> None:
     """In 64 bits nothing is rounded to 32 on the way."""
     single = initial(case)  # kept for other tests: not to be made in 64 bits
@@ -145,6 +152,7 @@ def test_float64(case: Case) -> None:
 
 
 @main
+@pytest.mark.unoptimised
 def test_no_leaks(case: Case) -> None:
     """No tracer stays behind, in `init` or in `apply`."""
     fresh = hkx.transform_with_state(lambda *args: case.call(hkx, *args))

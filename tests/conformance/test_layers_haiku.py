@@ -120,6 +120,7 @@ _FAILS_IN_HAIKU = ("conv2d_mask", "conv1d_transpose_unbatched", "ema_warmup")
 
 
 @pytest.mark.parametrize("case", [c for c in both if c.name not in _FAILS_IN_HAIKU], ids=lambda case: case.name)
+@pytest.mark.unoptimised
 def test_bfloat16(case: Case) -> None:
     # Eight bits of mantissa, and statistics that are rounded to them on the way.
     _compare(case, jnp.bfloat16, 3e-2 * case.loose)

@@ -19,7 +19,7 @@ from hkx.errors import (  # noqa: E402
 )
 from hkx.interop.flax import NNXModule  # noqa: E402
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.unoptimised]
 X = np.random.RandomState(0).standard_normal((4, 3)).astype(np.float32)
 KEY = jax.random.key(0)
 

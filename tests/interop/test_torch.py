@@ -11,7 +11,7 @@ import hkx  # noqa: E402
 from hkx.errors import WeightMismatchError  # noqa: E402
 from hkx.interop.torch import ResetAfterGRU, from_state_dict, to_state_dict  # noqa: E402
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.unoptimised]
 
 NN = torch.nn
 

@@ -7,6 +7,8 @@ import pytest
 
 import hkx
 
+pytestmark = pytest.mark.unoptimised
+
 KEY = jax.random.key(0)
 IMAGE = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
 

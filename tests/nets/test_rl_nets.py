@@ -13,6 +13,8 @@ import pytest
 import hkx
 import rlx
 
+pytestmark = pytest.mark.unoptimised
+
 KEY = jax.random.key(0)
 LINEAR = {"w": (6, 6), "b": (6,)}
 NORM = {"scale": (6,), "offset": (6,)}

@@ -9,6 +9,8 @@ import pytest
 
 import hkx
 
+pytestmark = pytest.mark.unoptimised
+
 XS = np.random.RandomState(0).randn(6, 2, 3).astype(np.float32)
 
 

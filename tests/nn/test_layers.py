@@ -12,6 +12,8 @@ import pytest
 
 import hkx
 
+pytestmark = pytest.mark.unoptimised
+
 RANDOM = np.random.RandomState(1)
 
 

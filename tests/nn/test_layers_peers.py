@@ -11,7 +11,7 @@ import pytest
 
 import hkx
 
-pytestmark = pytest.mark.peer
+pytestmark = [pytest.mark.peer, pytest.mark.unoptimised]
 RANDOM = np.random.RandomState(0)
 
 

@@ -11,6 +11,8 @@ import pytest
 
 import hkx
 
+pytestmark = pytest.mark.unoptimised
+
 RANDOM = np.random.RandomState(0)
 
 

@@ -9,6 +9,8 @@ from jax.sharding import PartitionSpec as P
 import hkx
 from hkx.jaxprs.traces import recording
 
+pytestmark = pytest.mark.unoptimised
+
 XS = np.random.RandomState(0).randn(7, 2, 3).astype(np.float32)
 
 CORES = {

@@ -7,6 +7,8 @@ import pytest
 
 import hkx
 
+pytestmark = pytest.mark.unoptimised
+
 
 def spread_out(x, w, stride, pads, layout):
     return jax.lax.conv_general_dilated(x, w, (1,) * len(stride), pads, lhs_dilation=stride, dimension_numbers=layout)

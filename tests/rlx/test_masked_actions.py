@@ -15,6 +15,8 @@ from operator_registry import CASES
 
 import rlx
 
+pytestmark = pytest.mark.unoptimised
+
 FEATURES = ("psi_tm1", "psi_t")  # of an action; they do not say whether it is possible
 
 

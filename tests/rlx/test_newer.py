@@ -7,6 +7,8 @@ import pytest
 
 import rlx
 
+pytestmark = pytest.mark.unoptimised
+
 PAIRS = {"symexp": rlx.symexp_twohot_pair(), "symlog": rlx.symlog_twohot_pair()}
 
 

@@ -15,6 +15,8 @@ from operator_registry import T as STEPS
 
 import rlx
 
+pytestmark = pytest.mark.unoptimised
+
 multi_step_case = pytest.mark.parametrize("case", MULTI_STEP, ids=lambda case: case.name)
 masked_case = pytest.mark.parametrize("case", [case for case in CASES if case.masks], ids=lambda case: case.name)
 sequence_case = pytest.mark.parametrize("case", [case for case in CASES if case.sequence], ids=lambda case: case.name)

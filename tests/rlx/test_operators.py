@@ -14,6 +14,8 @@ from operator_registry import CASES, MPO, MULTI_STEP, NEW_POLICIES, NEW_PREFEREN
 
 import rlx
 
+pytestmark = pytest.mark.unoptimised
+
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 ONES = jnp.ones(3)
 PENALTY = rlx.LagrangePenalty(alpha=1.0, epsilon=0.1)

@@ -7,6 +7,8 @@ import pytest
 
 import rlx
 
+pytestmark = pytest.mark.unoptimised
+
 FEATURES = np.array([[1.0, -2.0], [3.0, 1.0], [-1.0, 4.0]], np.float32)
 
 

@@ -9,6 +9,8 @@ import pytest
 
 import rlx
 
+pytestmark = pytest.mark.unoptimised
+
 same = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-6)  # float32
 
 

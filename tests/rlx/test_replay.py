@@ -14,6 +14,8 @@ import pytest
 
 import rlx
 
+pytestmark = pytest.mark.unoptimised
+
 KINDS = {
     "uniform": rlx.replay.uniform,
     "prioritised": functools.partial(rlx.replay.prioritised, exponent=0.7, beta=0.5),

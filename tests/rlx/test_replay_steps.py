@@ -11,6 +11,8 @@ import pytest
 
 import rlx
 
+pytestmark = pytest.mark.unoptimised
+
 R2D2 = functools.partial(rlx.replay.prioritised, exponent=1.0, beta=0.5)
 Transition = rlx.replay.Transition
 

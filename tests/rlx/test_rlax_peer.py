@@ -25,6 +25,7 @@ with warnings.catch_warnings():
 
 # RLax warns of its own deprecated functions, and reaches into distrax, which uses what JAX deprecates.
 pytestmark = [
+    pytest.mark.unoptimised,
     pytest.mark.peer,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),

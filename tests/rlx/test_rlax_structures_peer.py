@@ -16,6 +16,7 @@ with warnings.catch_warnings():
     rlax = pytest.importorskip("rlax", reason="compares with RLax, which is not installed")
 
 pytestmark = [
+    pytest.mark.unoptimised,
     pytest.mark.peer,
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::PendingDeprecationWarning"),

@@ -11,6 +11,8 @@ from jax.sharding import PartitionSpec
 import rlx
 from rlx import running_statistics as rs
 
+pytestmark = pytest.mark.unoptimised
+
 close = functools.partial(np.testing.assert_allclose, rtol=2e-6)  # some roundings of float32
 jitted = jax.jit(rs.update, static_argnames="axis_name")
 

@@ -16,6 +16,8 @@ from operator_registry import CASES
 
 import rlx
 
+pytestmark = pytest.mark.unoptimised
+
 NAN, INF = float("nan"), float("inf")
 KEY = jax.random.key(0)
 Q = jnp.array([1.0, 2.0, 3.0])

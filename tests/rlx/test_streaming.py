@@ -9,6 +9,8 @@ import pytest
 
 import rlx
 
+pytestmark = pytest.mark.unoptimised
+
 KEY = jax.random.key(0)
 
 

@@ -12,6 +12,8 @@ from jax.sharding import PartitionSpec as P
 import hkx
 from hkx import sharding
 
+pytestmark = pytest.mark.unoptimised
+
 BATCH = 16
 OPTIMIZER = optax.sgd(0.5, momentum=0.9)
 

@@ -13,6 +13,8 @@ import hkx
 from hkx import mixed_precision as mp
 from hkx.mixed_precision import Policy
 
+pytestmark = pytest.mark.unoptimised
+
 F32, BF16, F16 = jnp.dtype("float32"), jnp.dtype("bfloat16"), jnp.dtype("float16")
 POLICY = Policy(jnp.float32, jnp.bfloat16, jnp.float16)
 KEY = jax.random.key(0)
