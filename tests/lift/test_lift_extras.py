@@ -14,6 +14,8 @@ from jax.sharding import PartitionSpec
 import hkx
 from hkx.init.create import run_initialising
 
+pytestmark = pytest.mark.unoptimised
+
 KEY = jax.random.key(5)
 X = jnp.arange(6.0).reshape(3, 2) / 5
 NORMAL = hkx.initializers.RandomNormal()

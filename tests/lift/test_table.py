@@ -13,6 +13,8 @@ from lift_table import NESTED, REVERSE_MODE, TABLE, F, body
 import hkx
 from hkx.init.create import run_initialising
 
+pytestmark = pytest.mark.unoptimised
+
 KEY = jax.random.key(3)
 X = jnp.array([0.3, -0.7])
 
