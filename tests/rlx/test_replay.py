@@ -14,8 +14,6 @@ import pytest
 
 import rlx
 
-pytestmark = pytest.mark.unoptimised
-
 KINDS = {
     "uniform": rlx.replay.uniform,
     "prioritised": functools.partial(rlx.replay.prioritised, exponent=0.7, beta=0.5),
@@ -62,6 +60,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.unoptimised
 @pytest.mark.parametrize("kind, capacity, batch", [("uniform", 7, 3), ("uniform", 5, 5), ("prioritised", 9, 4)])
 def test_it_holds_the_last_items(kind, capacity, batch):
     replay = compiled(kind, capacity)
@@ -163,6 +162,7 @@ def test_items_of_a_large_replay_are_told_apart(kind):
     assert np.var(drawn) / np.mean(drawn) < 1.006
 
 
+@pytest.mark.unoptimised
 def test_weights_are_those_of_the_paper():
     priorities = np.random.default_rng(6).uniform(0.1, 5, 50).astype(np.float32)
     replay = rlx.replay.prioritised(60, exponent=0.6, beta=0.4)
@@ -245,6 +245,7 @@ def test_the_sum_of_huge_priorities_stays_finite():
     np.testing.assert_allclose(shares(replay, state, 12), np.array([1, 1, 0, 1, 1, 1, 1, 1]) / 7, atol=1e-3)
 
 
+@pytest.mark.unoptimised
 def test_sums_do_not_drift_over_many_updates():
     replay = rlx.replay.prioritised(1000, exponent=1.0, beta=0.0)
 
@@ -273,6 +274,7 @@ def learning(replay, state, x):
     return replay.update_priorities(state, sample.indices, 1.0 + sample.items["i"] % 7), sample
 
 
+@pytest.mark.unoptimised
 @pytest.mark.parametrize("kind", [pytest.param("uniform", marks=pytest.mark.slow), "prioritised"])
 def test_jit_is_eager_scan_is_a_loop_and_vmap_is_one_replay_at_a_time(kind):
     step = functools.partial(learning, KINDS[kind](7))
@@ -346,6 +348,7 @@ def agent(kind, order):
     ],
 )
 @pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.slow), 10])
+@pytest.mark.unoptimised
 def test_a_million_items_are_changed_in_place(kind, order, steps):
     step, carry = agent(kind, order)
     loop = step if steps == 1 else lambda carry, key: jax.lax.scan(step, carry, jax.random.split(key, steps))
