@@ -162,7 +162,13 @@ def without(kinds, step):
     return kind in LEAVES or (all(without(kinds, s) for s in inner) if kind == "sequence" else without(kinds, inner))
 
 
-DIFFERENT = {"fori": "layer_stack", "cond": "layer_stack", "switch": "layer_stack", "interceptor": "lift"}
+DIFFERENT = {
+    "fori": "layer_stack",
+    "cond": "layer_stack",
+    "switch": "layer_stack",
+    "interceptor": "lift",
+    "method": "lift",
+}
 
 
 def is_different(step):
