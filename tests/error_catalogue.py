@@ -105,8 +105,8 @@ CATALOGUE = {
     },
     "Functions that are transformed": {
         "NotAFunctionError": (
-            "hkx.transform(lambda x: hkx.scan(x, x, None, 2)).init(key, x)",
-            "hkx.transform(lambda x: hkx.scan(lambda h, _: (h, None), x, None, 2)).init(key, x)",
+            "hkx.transform(lambda x: hkx.map(3, x)).init(key, x)",
+            "hkx.transform(lambda x: hkx.map(jnp.tanh, x)).init(key, x)",
         ),
         "JitInTransformError": (
             "hkx.transform(jax.jit(lambda x: hkx.Linear(3)(x)))",
@@ -277,7 +277,7 @@ CATALOGUE = {
             """,
         ),
         "NotAStructureError": (
-            'hkx.data_structures.filter(lambda module, name, value: name == "w", [x])',
+            'hkx.data_structures.filter(lambda module, name, value: name == "w", [1.0])',
             'hkx.data_structures.filter(lambda module, name, value: name == "w", {"linear": {"w": x}})',
         ),
     },
@@ -768,6 +768,14 @@ def run(code):
     return None
 
 
+def wrapped(message):
+    """A message in lines that fit into a column."""
+    fill = textwrap.TextWrapper(width=76, break_long_words=False, break_on_hyphens=False).fill
+    return "\n".join(
+        fill(line) if len(line) > 76 and not line.startswith(" ") else line for line in message.split("\n")
+    )
+
+
 def page():
     """The text of docs/errors.md."""
     import hkx
@@ -791,7 +799,21 @@ def page():
             wrong, right = code[name]
             _, message = run(wrong)
             lines += ["", f"### {name}", "", getattr(hkx.errors, name).__doc__.strip().partition("\n")[0], ""]
-            lines += ["```py", wrong, "```", "", "```text", message, "```", "", "Instead:", "", "```py", right, "```"]
+            lines += [
+                "```py",
+                wrong,
+                "```",
+                "",
+                "```text",
+                wrapped(message),
+                "```",
+                "",
+                "Instead:",
+                "",
+                "```py",
+                right,
+                "```",
+            ]
     return "\n".join(lines) + "\n"
 
 

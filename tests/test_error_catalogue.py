@@ -25,7 +25,6 @@ def test_code_message_and_right_code(name):
     assert raised == name
     assert error_catalogue.run(right) is None
     about = getattr(hkx.errors, name).__doc__.strip().splitlines()[0]
-    shown = (
-        f"### {name}\n\n{about}\n\n```py\n{wrong}\n```\n\n```text\n{message}\n```\n\nInstead:\n\n```py\n{right}\n```\n"
-    )
+    text = error_catalogue.wrapped(message)
+    shown = f"### {name}\n\n{about}\n\n```py\n{wrong}\n```\n\n```text\n{text}\n```\n\nInstead:\n\n```py\n{right}\n```\n"
     assert shown in PAGE, "`python tests/error_catalogue.py` writes the page anew"
