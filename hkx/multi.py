@@ -51,6 +51,16 @@ class MultiTransformed(NamedTuple, Generic[InitP, Tree]):
       init: `params = init(rng, *args, **kwargs)`.
       apply: a tree of functions, each `out = apply(params, rng, *args, **kwargs)`, or without `rng` after
         `hkx.without_apply_rng`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f():
+      ...     encoder, decoder = hkx.Linear(2), hkx.Linear(3)
+      ...     return lambda x: decoder(encoder(x)), (encoder, decoder)
+      >>> init, (encode, decode) = hkx.multi_transform(f)
+      >>> encode(init(jax.random.key(0), jnp.ones(3)), None, jnp.ones(3)).shape
+      (2,)
     """
 
     init: Callable[InitP, MutableParams]
@@ -64,6 +74,17 @@ class MultiTransformedWithState(NamedTuple, Generic[InitP, Tree]):
       init: `params, state = init(rng, *args, **kwargs)`.
       apply: a tree of functions, each `out, state = apply(params, state, rng, *args, **kwargs)`, or without `rng` after
         `hkx.without_apply_rng`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f():
+      ...     average = hkx.ExponentialMovingAverage(0.9)
+      ...     return average, {"update": average, "read": lambda: average.average}
+      >>> model = hkx.multi_transform_with_state(f)
+      >>> params, state = model.init(None, jnp.ones(()))
+      >>> print(model.apply["read"](params, state, None)[0])
+      1.0
     """
 
     init: Callable[InitP, tuple[MutableParams, MutableState]]

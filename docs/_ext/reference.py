@@ -122,6 +122,14 @@ def check_names(app: Sphinx) -> None:
         raise ExtensionError("The reference does not hold every public name once:\n" + "\n".join(wrong))
 
 
+def only_modules_with_sources(app: Sphinx) -> list[Any]:
+    """Sphinx's index of sources would list those that it did not find, which stand in for libraries, too."""
+    modules = getattr(app.env, "_viewcode_modules", {})
+    for name in [name for name, found in modules.items() if not found]:
+        del modules[name]
+    return []
+
+
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("api", Api)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
@@ -130,4 +138,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("autodoc-process-docstring", set_docstring, priority=400)  # before napoleon reads the sections
     app.connect("doctree-read", link_names)
     app.connect("doctree-read", folders_as_text)
+    app.connect("html-collect-pages", only_modules_with_sources, priority=400)  # before viewcode makes its pages
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

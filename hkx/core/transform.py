@@ -50,6 +50,13 @@ class Transformed(NamedTuple, Generic[InitP, ApplyP, R]):
     Attributes:
       init: `params = init(rng, *args, **kwargs)`.
       apply: `out = apply(params, rng, *args, **kwargs)`, or without `rng` after `hkx.without_apply_rng`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> init, apply = hkx.transform(lambda x: hkx.Linear(3)(x))
+      >>> apply(init(jax.random.key(0), jnp.ones(2)), None, jnp.ones(2)).shape
+      (3,)
     """
 
     init: Callable[InitP, MutableParams]
@@ -64,6 +71,14 @@ class TransformedWithState(NamedTuple, Generic[InitP, ApplyP, R]):
     Attributes:
       init: `params, state = init(rng, *args, **kwargs)`.
       apply: `out, state = apply(params, state, rng, *args, **kwargs)`, or without `rng` after `hkx.without_apply_rng`.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> init, apply = hkx.transform_with_state(lambda x: hkx.ExponentialMovingAverage(0.9)(x))
+      >>> params, state = init(None, jnp.ones(()))
+      >>> print(apply(params, state, None, jnp.ones(()))[0])
+      1.0
     """
 
     init: Callable[InitP, tuple[MutableParams, MutableState]]
