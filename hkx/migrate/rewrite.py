@@ -55,7 +55,7 @@ def migrate(code: str) -> Result:
         raise ValueError("its text cannot be read and written back without a change")
     wrapper = metadata.MetadataWrapper(tree, unsafe_skip_copy=True)
     rewriter = _Rewriter(code)
-    with warnings.catch_warnings(action="ignore"):  # of escapes in strings that mean nothing, such as "\\."
+    with warnings.catch_warnings(action="ignore"):  # of escapes in strings that mean nothing, such as "\."
         new = wrapper.visit(rewriter)
     return Result(new.code, sorted(set(rewriter.findings)))
 

@@ -235,8 +235,15 @@ def test_a_protocol_is_no_base_of_a_class():
     assert not isinstance(3, hkx.SupportsCall) and Named.__name__ == "Named"
 
 
+def with_a_rule(f):
+    function = hkx.custom_vjp(f)
+    function.defvjp(lambda x: (f(x), None), lambda _, g: (g,))
+    return function
+
+
 CARRIED = {
     "cond": lambda f, x: hkx.cond(True, f, f, x),
+    "custom_vjp": lambda f, x: with_a_rule(f)(x),
     "fori_loop": lambda f, x: hkx.fori_loop(0, 2, lambda i, x: f(x), x),
     "jit": lambda f, x: hkx.jit(f)(x),
     "layer_stack": lambda f, x: hkx.layer_stack(2)(f)(x),
@@ -260,13 +267,3 @@ def test_a_state_that_jax_cannot_carry_is_named(carry, value):
     with pytest.raises((errors.StateNotAnArrayError, errors.StateInLoopError), match=r"'~/n'.*(text|len)"):
         model.init(0, jnp.ones(3))
         model.apply({}, {"~": {"n": 1}}, None, jnp.ones(3))  # what is run in place in `init` is carried here
-
-
-def test_a_state_of_any_kind_where_jax_hands_it_on():
-    def f(x):
-        hkx.set_state("n", "text")
-        return hkx.grad(lambda x: (hkx.set_state("n", "other"), x.sum())[1])(x)
-
-    model = hkx.transform_with_state(f)
-    assert model.init(None, jnp.ones(2))[1] == {"~": {"n": "text"}}
-    assert model.apply({}, {}, None, jnp.ones(2))[1] == {"~": {"n": "other"}}

@@ -163,35 +163,6 @@ def label(x: Any) -> Any:
     return x
 
 
-CARRIED = {
-    "cond": lambda x: hkx.cond(x.sum() > 0, label, label, x),
-    "switch": lambda x: hkx.switch(0, [label, label], x),
-    "scan": lambda x: hkx.scan(lambda c, v: (c, label(v)), 0.0, x),
-    "map": lambda x: hkx.map(label, x),
-    "fori_loop": lambda x: hkx.fori_loop(0, 2, lambda i, v: label(v), x),
-    "while_loop": lambda x: hkx.while_loop(lambda v: v.sum() < 99, lambda v: label(2 * v), x),
-    "vmap": lambda x: hkx.vmap(label, split_rng=False)(x),
-    "jit": lambda x: hkx.jit(label)(x),
-    "remat": lambda x: hkx.remat(label)(x),
-    "custom_vjp": lambda x: _with_rule(label)(x),
-    "layer_stack": lambda x: hkx.layer_stack(2)(label)(x),
-}
-
-
-def _with_rule(f: Any) -> Any:
-    function = hkx.custom_vjp(f)
-    function.defvjp(lambda x: (f(x), None), lambda _, g: (g,))
-    return function
-
-
-@pytest.mark.parametrize("name", CARRIED)
-def test_a_state_that_is_no_array_where_jax_has_to_carry_it(name: str) -> None:
-    model = hkx.transform_with_state(CARRIED[name])
-    with pytest.raises(errors.StateNotAnArrayError, match="~/label' holds 'text' of type str"):
-        model.init(KEY, X)
-        model.apply({}, {}, KEY, X)
-
-
 def test_a_state_that_is_no_array_where_jax_need_not_carry_it() -> None:
     def f(x: Any) -> Any:
         label(x)
