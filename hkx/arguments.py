@@ -1,20 +1,23 @@
-"""Checks of what a module or a function is given, for modules of your own; the errors name the argument.
+"""Checks of what a module or a function is given, for modules of your own; errors and warnings name the argument.
 
 The layers of hkx use the same ones.
 """
 
 from __future__ import annotations
 
+import inspect
 import operator
+import warnings
 from typing import Any
 
 import jax
 import jax.export
 
+from hkx.base.tracebacks import level_of_the_user
 from hkx.errors.arguments import NotAFunctionError
 from hkx.errors.core import InvalidSizeError
 
-__all__ = ["checked_function", "checked_integer"]
+__all__ = ["checked_function", "checked_integer", "deprecated_argument"]
 
 
 def checked_function(f: Any, taker: str, argument: str = "") -> Any:
@@ -85,3 +88,38 @@ def checked_integer(value: Any, argument: str, least: int | None = 0) -> int:
     if least is not None and number < least:
         raise InvalidSizeError(argument, value, least)
     return number
+
+
+def deprecated_argument(argument: str, taker: str, instead: str) -> None:
+    """Warns that an argument is deprecated, at the line that uses the module or function.
+
+    That is the nearest line outside of hkx, JAX and the file that asks, so that Python shows it, as it does by default
+    where a program's own file uses what is deprecated, and a test-suite that turns warnings into errors stops there.
+
+    Args:
+      argument: the argument that was used.
+      taker: the name of the function or module that takes it.
+      instead: what to write, with the values that were given where that is possible.
+
+    Warns:
+      DeprecationWarning: always.
+
+    Example:
+
+      >>> import hkx, warnings
+      >>> class Scaled(hkx.Module):
+      ...     def __init__(self, scale=1.0, gain=None, name=None):
+      ...         super().__init__(name=name)
+      ...         if gain is not None:
+      ...             hkx.arguments.deprecated_argument("gain", "Scaled", f"write scale={gain}")
+      ...         self.scale = scale if gain is None else gain
+      >>> with warnings.catch_warnings(record=True, action="always") as shown:
+      ...     init, apply = hkx.transform(lambda x: Scaled(gain=2.0).scale * x)
+      ...     print(apply({}, None, 3.0))
+      6.0
+      >>> print(shown[0].message)
+      `gain` of Scaled is deprecated: write scale=2.0
+    """
+    caller = inspect.currentframe().f_back  # pyright: ignore[reportOptionalMemberAccess]
+    level = level_of_the_user(caller.f_code.co_filename)  # pyright: ignore[reportOptionalMemberAccess]
+    warnings.warn(f"`{argument}` of {taker} is deprecated: {instead}", DeprecationWarning, stacklevel=level)

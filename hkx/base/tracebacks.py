@@ -1,8 +1,9 @@
-"""Tracebacks that show the user's program and not how hkx runs it, as JAX leaves its own frames out of them."""
+"""Tracebacks and warnings that show the user's program and not how hkx runs it."""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import types
 from collections.abc import Callable
@@ -40,6 +41,18 @@ def leaves_out_own_frames(function: Callable[P, R]) -> Callable[P, R]:
     called.__name__, called.__qualname__ = function.__name__, function.__qualname__
     called.hkx_calls = function  # type: ignore[attr-defined]  # `__wrapped__` would name programs that JAX compiles
     return called
+
+
+def level_of_the_user(*passed: str) -> int:
+    """The `stacklevel` by which a warning of the caller's names the user's line.
+
+    Args:
+      passed: files besides those of hkx and JAX that are not the user's.
+    """
+    level, frame = 0, inspect.currentframe()
+    while frame is not None and frame.f_code.co_filename.startswith((_HKX, _JAX, *passed)):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _leave_out(error: Exception) -> None:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Linear, Module, initializers, transparent
-from hkx.arguments import checked_integer
+from hkx.arguments import checked_integer, deprecated_argument
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
 from hkx.nn.inputs import sequences_of
@@ -24,7 +24,7 @@ class MultiHeadAttention(Module):
     Args:
       num_heads: the number of heads.
       key_size: the size of queries and keys in each head.
-      w_init_scale: the scale of `hkx.initializers.VarianceScaling` for all weights; superseded by `w_init`.
+      w_init_scale: the scale of `hkx.initializers.VarianceScaling` for all weights; deprecated, write `w_init`.
       w_init: initializer of all weights. One of the two is needed.
       with_bias: whether the projections have biases.
       b_init: initializer of all biases; zeros by default.
@@ -34,6 +34,9 @@ class MultiHeadAttention(Module):
 
     Raises:
       ValueError: if neither or both of `w_init` and `w_init_scale` are given.
+
+    Warns:
+      DeprecationWarning: if `w_init_scale` is given, as Haiku does.
 
     Example:
 
@@ -67,6 +70,9 @@ class MultiHeadAttention(Module):
             raise ValueError(
                 "Please provide a weight initializer: `w_init`, for example `hkx.initializers.VarianceScaling(2.0)`."
             )
+        if w_init_scale is not None:
+            instead = f"write w_init=hkx.initializers.VarianceScaling({w_init_scale})"
+            deprecated_argument("w_init_scale", "MultiHeadAttention", instead)
         self.num_heads = checked_integer(num_heads, "num_heads", 1)
         self.key_size = checked_integer(key_size, "key_size", 1)
         self.value_size = value_size or self.key_size

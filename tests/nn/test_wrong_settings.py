@@ -191,3 +191,39 @@ def test_a_size_may_come_from_an_argument(make):
 def test_what_is_no_number_of_layers(number):
     with pytest.raises(hkx.errors.InvalidSizeError, match="`num_layers` must be an integer, at least 0, got"):
         hkx.layer_stack(number)
+
+
+DEPRECATED = {
+    r"`w_init_scale` of MultiHeadAttention is deprecated: write w_init=hkx.initializers.VarianceScaling\(2.0\)": (
+        lambda: hkx.MultiHeadAttention(2, 3, 2.0)(X, X, X)
+    ),
+    "`shape` of ExponentialMovingAverage.initialize is deprecated: as an array": (
+        lambda: hkx.ExponentialMovingAverage(0.9).initialize(X)
+    ),
+}
+
+
+@pytest.mark.parametrize("text", DEPRECATED)
+def test_what_is_deprecated_warns_where_it_is_used(text):
+    with pytest.warns(DeprecationWarning, match=text) as shown:
+        hkx.transform_with_state(DEPRECATED[text]).init(0)
+    assert {warning.filename for warning in shown} == {__file__}
+
+
+def test_a_module_of_ones_own_warns_where_it_is_used():
+    source = """
+import hkx
+
+class Layer(hkx.Module):
+    def __init__(self, gain=None):
+        super().__init__()
+        self._check(gain)
+
+    def _check(self, gain):
+        hkx.arguments.deprecated_argument("gain", "Layer", "leave it out")
+"""
+    library = {"__name__": "a_library"}
+    exec(compile(source, "a_library.py", "exec"), library)
+    with pytest.warns(DeprecationWarning, match="`gain` of Layer is deprecated: leave it out") as shown:
+        hkx.transform(lambda: library["Layer"](gain=1.0)).apply({}, None)
+    assert [warning.filename for warning in shown] == [__file__]

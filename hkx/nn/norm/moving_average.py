@@ -12,6 +12,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from hkx import Module, from_example, get_state, initializers, set_state
+from hkx.arguments import deprecated_argument
 from hkx.errors import MissingAverageError, MissingStateError
 from hkx.nn.inputs import array_of, cast, number, statistics_dtypes
 from hkx.nn.norm.params_tree import map_params
@@ -65,10 +66,15 @@ class ExponentialMovingAverage(Module):
         """Starts the average at zero, where it has not been started yet, so that it can be read before any value.
 
         Args:
-          shape: of the values; or an array of that shape and dtype.
+          shape: of the values. An array of that shape and dtype is deprecated.
           dtype: of the values.
+
+        Warns:
+          DeprecationWarning: if `shape` is an array, as Haiku does.
         """
-        if hasattr(shape, "dtype"):  # an array, in programs written for early releases of Haiku
+        if hasattr(shape, "dtype"):  # in programs written for early releases of Haiku
+            instead = "as an array, write initialize(value.shape, value.dtype)"
+            deprecated_argument("shape", "ExponentialMovingAverage.initialize", instead)
             shape, dtype = jnp.shape(shape), shape.dtype
         get_state("hidden", shape, dtype, init=jnp.zeros)
         get_state("average", shape, dtype, init=jnp.zeros)
