@@ -98,6 +98,7 @@ def test_actors_that_die_are_begun_anew_once(environments, tmp_path, monkeypatch
     assert (tmp_path / "curve.png").read_bytes()[:4] == b"\x89PNG"
 
 
+@pytest.mark.slow
 def test_devices_learn_together_what_one_does():
     environment = Copying(np.inf)
     settings = algorithm.Config(hidden=(8,), unroll=4, popart=0.1)

@@ -87,6 +87,7 @@ def test_agents_learn_as_each_would_alone(eight, tmp_path):
 
 
 @pytest.mark.skipif(jax.device_count() < 8, reason="needs eight devices")
+@pytest.mark.slow
 def test_agents_on_devices_of_their_own_learn_the_same(eight, tmp_path):
     q_learning.main(small(tmp_path, seed=3, agents=8, devices=8, learning_rate=RATES))
     for name, array in arrays(tmp_path).items():

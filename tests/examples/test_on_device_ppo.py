@@ -197,9 +197,8 @@ def test_minibatches_are_of_other_environments_in_each_epoch():
     assert len({tuple(order) for order in parts.reshape(50, N)}) > 15  # of the 24 that there are
 
 
-@pytest.mark.parametrize(
-    ("env", "kind"), [("cartpole", "none"), pytest.param("memory_chain", "gru", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("env", "kind"), [("cartpole", "none"), ("memory_chain", "gru")])
 def test_agents_learn_as_each_would_alone(env, kind):
     learner = ppo.make_learner(small(env=env, memory=kind, steps=3 * N * T, epochs=2, minibatches=2, max_gradient=0.5))
     numbers = {name: np.float32([x, x / 2]) for name, x in NUMBERS.items()}
@@ -217,6 +216,7 @@ def test_agents_learn_as_each_would_alone(env, kind):
             np.testing.assert_allclose(a[agent], b, rtol=1e-3, atol=1e-5, err_msg=jax.tree_util.keystr(path))
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_the_greedy_policy_in_games_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(ppo, "LITTLE_EFFORT", training.LEAST_EFFORT)
     metrics = ppo.main(small(tmp_path, steps=2 * N * T, seed=7))

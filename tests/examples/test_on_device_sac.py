@@ -133,6 +133,7 @@ def test_an_update_is_that_of_the_equations(monkeypatch):
     assert len(before.target_params) == 2
 
 
+@pytest.mark.slow
 def test_agents_learn_as_each_would_alone():
     learner = sac.make_learner(small(steps=12 * N, gradient_steps=2))
     numbers = {name: np.float32([x, x / 2]) for name, x in NUMBERS.items()}

@@ -23,6 +23,8 @@ from dm_env import specs
 from environments import make, on_host
 from program import BadFlag
 
+pytestmark = pytest.mark.unoptimised
+
 OF_NUMBERS = {"mpo", "sac", "td3"}  # agents whose actions are numbers
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 

@@ -24,6 +24,8 @@ import xor
 
 import hkx
 
+pytestmark = pytest.mark.unoptimised
+
 ROOT = pathlib.Path(__file__).parents[2]
 FAST = [xor, linear_regression, lstm_lm, conv_layernorm, custom_module, random_and_control_flow]
 
@@ -70,6 +72,7 @@ def result_of(module, results):
 # xor
 
 
+@pytest.mark.slow
 def test_xor_is_right_for_seeds_0_to_9():
     for seed in range(10):
         metrics = xor.main(xor.Config(seed=seed, rounds=1))
@@ -253,6 +256,7 @@ def check_state(metrics, arrays):
     assert metrics["depends"] == {"training": True, "evaluation": False}
 
 
+@pytest.mark.slow
 def test_state_moves_in_training_and_stands_still_in_evaluation():
     """Reduced: ResNet-18, two steps of each kind."""
     metrics = resnet_state.main(resnet_state.Config(network="ResNet18", batch=2, steps=2))

@@ -27,6 +27,8 @@ pytest.importorskip("optax", reason="the example learns by optax: pip install '.
 import partitioned
 import transformer_lm as lm
 
+pytestmark = pytest.mark.unoptimised
+
 ROOT = pathlib.Path(__file__).parents[2]
 SHORT = {
     "size": "tiny",

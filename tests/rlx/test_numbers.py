@@ -14,6 +14,8 @@ import rlx
 from rlx.core import recurrence
 from rlx.core.masking import weighted
 
+pytestmark = pytest.mark.unoptimised
+
 STEP = 2  # of a sequence, where the weight is zero
 
 # Weights, each with the arguments that a weight of zero leaves out, where an operator has both.
