@@ -17,14 +17,14 @@ from rlx.core.types import Array
 
 @operator()
 def add_gaussian_noise(
-    key: Array, action: Float[Array, "*E"], stddev: Real[Array, "", "*E", "in [0, inf)"]
+    key: Array, action: Float[Array, "*#E"], stddev: Real[Array, "*#E", "in [0, inf)"]
 ) -> Float[Array, "*E"]:
     """Adds Gaussian noise: a + stddev · ε with ε ~ N(0, 1).
 
     Args:
       key: a key of `jax.random`.
       action: continuous action.
-      stddev: standard deviation.
+      stddev: standard deviation; also one for each entry of a batch of actions [B, A], as [A] or [B, 1].
 
     Returns:
       The action with noise.

@@ -401,7 +401,7 @@ def _gains(rewards: Array, mask: Array | None) -> tuple[Array, Array]:
 
     Means and variances are taken of these: of equal rewards they are exactly zero, and of large ones exact.
     """
-    counts = jnp.broadcast_to(jnp.array(True) if mask is None else mask != 0, rewards.shape)
+    counts = jnp.broadcast_to(jnp.array(True) if mask is None else mask.astype(bool), rewards.shape)
     rewards = rewards.astype(jnp.promote_types(rewards.dtype, jnp.float32))
     first = pick(rewards, jnp.argmax(counts)) if rewards.size else jnp.zeros((), rewards.dtype)
     return jnp.where(counts, rewards - first, 0), counts

@@ -54,7 +54,7 @@ def expectile_loss(
       1.0
     """
     error = targets - predictions
-    return jnp.abs(expectile - (error < 0)) * jnp.square(error)
+    return jnp.abs(expectile - (error < 0).astype(error.dtype)) * jnp.square(error)
 
 
 @operator()

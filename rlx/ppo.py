@@ -224,7 +224,7 @@ def normalized_advantages(
       >>> rlx.normalized_advantages(jnp.array([5.0, 1.0, 9.0]), mask=jnp.array([1, 1, 0])).tolist()
       [1.0, -1.0, 0.0]
     """
-    counts = None if mask is None else jnp.broadcast_to(mask != 0, adv.shape)
+    counts = None if mask is None else jnp.broadcast_to(mask.astype(bool), adv.shape)
     statistics = update(init(jax.ShapeDtypeStruct([], adv.dtype)), adv, counts, axis_name)
     normalized = jax.lax.stop_gradient(normalize(statistics, adv, epsilon))
     return normalized if counts is None else if_counted(counts, normalized)

@@ -182,4 +182,4 @@ def _losses(source: Array, tau: Array, target: Array, huber_param: Array | float
     """The losses [M] of quantiles [N] at levels [N] against each sample [M]: Σ_i |τ_i - 1{u_ij < 0}| L(u_ij)."""
     u = target[None, :] - source[:, None]
     size = jnp.where(huber_param > 0, huber_loss.kernel(u, huber_param), jnp.abs(u))
-    return jnp.sum(jnp.abs(tau[:, None] - (u < 0)) * size, axis=0)
+    return jnp.sum(jnp.abs(tau[:, None] - (u < 0).astype(u.dtype)) * size, axis=0)

@@ -54,7 +54,7 @@ def percentile_range(
       (45.0, 2.0)
     """
     require_ascending(strictly=False, low=low, high=high)
-    counts = jnp.broadcast_to(jnp.array(True) if mask is None else mask != 0, returns.shape)
+    counts = jnp.broadcast_to(jnp.array(True) if mask is None else mask.astype(bool), returns.shape)
     if axis_name is not None:
         returns, counts = _of_all(returns, axis_name), _of_all(counts.astype(jnp.int32), axis_name) != 0
     if returns.size == 0:
@@ -74,9 +74,10 @@ def _of_all(x: Array, axis_name: Any) -> Array:
 def _percentile(ascending: Array, number: Array, percent: Array | float) -> Array:
     """Of the first `number` entries."""
     last = jnp.maximum(number - 1, 0)
-    place = jnp.asarray(percent, jnp.promote_types(ascending.dtype, jnp.float32)) / 100 * last
+    wide = jnp.promote_types(ascending.dtype, jnp.float32)
+    place = jnp.asarray(percent, wide) / 100 * last.astype(wide)
     below = jnp.floor(place).astype(jnp.int32)
-    share = (place - below).astype(ascending.dtype)
+    share = (place - jnp.floor(place)).astype(ascending.dtype)
     low, high = ascending[below], ascending[jnp.minimum(below + 1, last)]
     return low + weighted(share, high - low)
 
@@ -158,7 +159,7 @@ def scale_rewards(
             f"argument `r_t` has shape {list(r_t.shape)}, expected shape {list(shape)}, that of the state.\n"
             f"Begin with rlx.initial_reward_scale({list(r_t.shape)})."
         )
-    counts = None if mask is None else jnp.broadcast_to(mask != 0, shape)
+    counts = None if mask is None else jnp.broadcast_to(mask.astype(bool), shape)
     return_t = r_t + state.discounted
     statistics = update(state.statistics, return_t, counts, axis_name)
     scaled = normalize(statistics._replace(mean=jnp.zeros_like(statistics.mean)), r_t, epsilon, max_abs)

@@ -1,5 +1,6 @@
 """TD-MPC2: latents that a model predicts are those that the encoder gives."""
 
+import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
@@ -41,6 +42,7 @@ def latent_consistency_loss(
       >>> float(rlx.latent_consistency_loss(predictions_t, targets_t))  # (0 + 4) / 2 + ½ (4 + 0) / 2
       3.0
     """
-    weights_t = jnp.power(jnp.asarray(rho, predictions_t.dtype), jnp.arange(predictions_t.shape[0]))
+    steps = predictions_t.shape[0]
+    weights_t = jax.lax.pow(jnp.full(steps, rho, predictions_t.dtype), jnp.arange(steps))
     differences_t = if_used(weights_t, predictions_t) - if_used(weights_t, maybe_stop(targets_t, stop_target_gradients))
     return masked_sum(weighted(weights_t, jnp.mean(jnp.square(differences_t), axis=-1)), mask_t)

@@ -80,7 +80,7 @@ def tqc_critic_loss(
       0.75
     """
     quantiles = dist_q_tm1.shape[1]
-    tau = ((jnp.arange(quantiles) + 0.5) / quantiles).astype(dist_q_tm1.dtype)
+    tau = ((jnp.arange(quantiles, dtype=float) + 0.5) / quantiles).astype(dist_q_tm1.dtype)
     soft_q_t = if_used(
         discount_t, truncated_quantiles.kernel(dist_q_t, num_dropped) - weighted(temperature, log_prob_t)
     )

@@ -315,7 +315,7 @@ def _mean(probs: Array, bins: Array) -> Array:
 
 
 def _two_hot(low: Array, high: Array, weight_low: Array, num_bins: int) -> Array:
-    classes = jnp.arange(num_bins).reshape((1,) * low.ndim + (num_bins,))
+    classes = jnp.arange(num_bins, dtype=low.dtype).reshape((1,) * low.ndim + (num_bins,))
     weight_low = weight_low[..., None]
     is_low, is_high = (low[..., None] == classes), (high[..., None] == classes)
     zero = jnp.where(jnp.isnan(weight_low), weight_low, 0)  # a NaN shows in all bins

@@ -195,7 +195,7 @@ def masked_mean(x: Array, mask: Array | None = None, axis: int | None = None) ->
       2.0
     """
     wide = jnp.promote_types(x.dtype, jnp.float32)
-    counts = jnp.broadcast_to(jnp.array(True) if mask is None else mask != 0, x.shape)
+    counts = jnp.broadcast_to(jnp.array(True) if mask is None else mask.astype(bool), x.shape)
     total, count = jnp.sum(_where(counts, x).astype(wide), axis=axis), jnp.sum(counts, axis=axis)
     return (total / jnp.maximum(count, 1).astype(wide)).astype(x.dtype)
 

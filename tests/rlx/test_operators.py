@@ -90,6 +90,13 @@ def test_half_precision_stays(case, dtype):
     assert all(x.dtype == dtype for x in jax.tree.leaves(results))
 
 
+@every_case
+def test_strict_promotion_of_dtypes(case):
+    """A program may forbid JAX to mix kinds of numbers that are not cast: the setting `jax_numpy_dtype_promotion`."""
+    with jax.numpy_dtype_promotion("strict"):
+        jax.eval_shape(case.run, cast(draw(case, 2), jnp.float32))
+
+
 @pytest.mark.parametrize("case", MULTI_STEP + NEW_POLICIES + NEW_PREFERENCES, ids=lambda case: case.name)
 def test_half_precision_is_as_exact_as_it_can_be(case):  # of those that sum over many numbers
     arguments = draw(case, 2)

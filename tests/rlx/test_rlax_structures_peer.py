@@ -242,6 +242,8 @@ def test_noise_and_samples():
     prior = jnp.full([2, 3], 1 / 3)
     for call in (
         lambda lib: lib.add_gaussian_noise(key, jnp.ones(3), 0.3),
+        lambda lib: lib.add_gaussian_noise(key, normal(2, 3), np.array([0.1, 0.2, 0.3])),
+        lambda lib: lib.add_gaussian_noise(key, normal(2, 3), np.full([2, 1], 0.1)),
         lambda lib: lib.add_ornstein_uhlenbeck_noise(key, jnp.ones(3), jnp.arange(3.0), 0.2, 0.3),
         lambda lib: lib.add_dirichlet_noise(key, prior, 0.3, 0.25),
         lambda lib: lib.sample_start_indices(key, 3, 2, 10),

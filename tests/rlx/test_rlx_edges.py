@@ -380,3 +380,11 @@ def test_the_inverse_of_the_signed_square_root_of_a_large_number_is_finite():
     np.testing.assert_allclose(rlx.signed_parabolic(y), expected, rtol=1e-5)
     slopes = jax.vmap(jax.grad(rlx.signed_parabolic))(y[1:])
     np.testing.assert_allclose(slopes, [1e3, 1e3, 1e3], rtol=1e-5)
+
+
+@pytest.mark.parametrize("stddev", [np.array([0.0, 1.0, 2.0]), np.array([[0.5], [3.0]]), np.ones([2, 3]), 2])
+def test_noise_is_as_wide_as_each_entry_of_a_batch_of_actions_wants(stddev):
+    actions, key = jnp.arange(6.0).reshape(2, 3), jax.random.key(0)
+    noisy = rlx.add_gaussian_noise(key, actions, stddev)
+    assert noisy.dtype == actions.dtype
+    np.testing.assert_allclose(noisy - actions, stddev * np.asarray(jax.random.normal(key, [2, 3])), atol=1e-5)
