@@ -13,8 +13,8 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if not {"_build", "api"} & set(path.parts))]
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted(path for path in DOCS.rglob("*.md") if "_build" not in path.parts)]
+BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WITH_BLOCKS = [path for path in PAGES if "\n```python\n" in path.read_text(encoding="utf-8")]
 # What a page compares with or uses, where the tests' own extra does not bring it in.
 NEEDS = {
@@ -36,7 +36,7 @@ def page(path):
     marks = [pytest.mark.peer, pytest.mark.slow] if path.name in NEEDS else []
     marks += [pytest.mark.slow] if path.parent.name in ("tasks", "rlx") else []
     marks += [] if re.search(r"\bbits?\b", path.read_text(encoding="utf-8")) else [pytest.mark.unoptimised]
-    return pytest.param(path, marks=marks, id=path.name)
+    return pytest.param(path, marks=marks, id=path.relative_to(ROOT).as_posix())
 
 
 def python_blocks(text):
@@ -86,7 +86,7 @@ def test_the_page_about_devices_says_what_to_do_where_jax_has_others(eight_devic
         exec(eight_devices, {})
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_links_and_pictures_lead_to_files(path):
     targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
     missing = [target for target in targets if not (path.parent / target).exists()]

@@ -19,6 +19,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.errors import ExtensionError
 from sphinx.ext.autodoc.mock import mock
+from sphinx.ext.viewcode import viewcode_anchor
 from sphinx.util.docutils import SphinxDirective
 
 DOCS = pathlib.Path(__file__).parents[1]
@@ -99,6 +100,21 @@ def link_names(app: Sphinx, doctree: nodes.document) -> None:
         link += literal
 
 
+def source_of_aliases(app: Sphinx, doctree: nodes.document) -> None:
+    """Another name of a function or class has its source, too, which viewcode finds by the name that it was given."""
+    for signature in list(doctree.findall(addnodes.desc_signature)):
+        name = (signature.get("ids") or [""])[0]
+        if name not in PUBLIC or any(signature.findall(viewcode_anchor)):
+            continue
+        value = value_of(name)
+        first_name = f"hkx.{getattr(value, '__name__', '')}"
+        if (inspect.isclass(value) or inspect.isfunction(value)) and first_name in PUBLIC - {name}:
+            page = f"_modules/{value.__module__.replace('.', '/')}"
+            link = addnodes.only(expr="html")
+            link += viewcode_anchor(reftarget=page, refid=value.__qualname__, refdoc=app.env.docname)
+            signature += link
+
+
 def folders_as_text(app: Sphinx, doctree: nodes.document) -> None:
     """A link to a folder of the repository leads there where the repository is read; here it is the folder's name."""
     page = pathlib.Path(app.env.doc2path(app.env.docname))
@@ -138,5 +154,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("autodoc-process-docstring", set_docstring, priority=400)  # before napoleon reads the sections
     app.connect("doctree-read", link_names)
     app.connect("doctree-read", folders_as_text)
+    app.connect("doctree-read", source_of_aliases, priority=600)  # after viewcode
     app.connect("html-collect-pages", only_modules_with_sources, priority=400)  # before viewcode makes its pages
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -47,6 +47,18 @@ class GetterContext(NamedTuple):
       original_shape: the shape that was asked for.
       original_init: the initializer that was given.
       lifted_prefix_name: the name under which the running transform was lifted into another one, if it was.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def shown(next_creator, shape, dtype, init, context):
+      ...     print(context.full_name, context.module_name, context.name, context.original_shape)
+      ...     return next_creator(shape, dtype, init)
+      >>> def f(x):
+      ...     with hkx.custom_creator(shown):
+      ...         return hkx.Linear(2, with_bias=False)(x)
+      >>> params = hkx.transform(f).init(jax.random.key(0), jnp.ones([1, 3]))
+      linear/w linear w [3, 2]
     """
 
     full_name: str
@@ -76,6 +88,18 @@ class SetterContext(NamedTuple):
       original_dtype: the dtype of the value; for a state that is a tree, a tree of dtypes.
       original_shape: the shape of the value; for a state that is a tree, a tree of shapes.
       lifted_prefix_name: the name under which the running transform was lifted into another one, if it was.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> def shown(next_setter, value, context):
+      ...     print(context.full_name, context.original_shape, context.original_dtype)
+      ...     return next_setter(value)
+      >>> def f():
+      ...     with hkx.custom_setter(shown):
+      ...         hkx.set_state("seen", jnp.zeros([2]))
+      >>> params, state = hkx.transform_with_state(f).init(None)
+      ~/seen (2,) float32
     """
 
     full_name: str
@@ -103,6 +127,19 @@ class MethodContext(NamedTuple):
       method_name: the name of the method.
       orig_method: the method as it would run without interceptors, bound to the module.
       orig_class: the class that defines the method.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def shown(next_function, args, kwargs, context):
+      ...     print(context.module.name, context.method_name, context.orig_class.__name__)
+      ...     return next_function(*args, **kwargs)
+      >>> def f(x):
+      ...     layer = hkx.Linear(2)
+      ...     with hkx.intercept_methods(shown):
+      ...         return layer(x)
+      >>> params = hkx.transform(f).init(jax.random.key(0), jnp.ones([1, 3]))
+      linear __call__ Linear
     """
 
     module: Any

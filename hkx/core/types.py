@@ -23,7 +23,19 @@ MutableState: TypeAlias = MutableMapping[str, MutableMapping[str, Array]]
 
 @runtime_checkable
 class ModuleProtocol(Protocol):
-    """What every module has, whatever class it is made from: for type annotations and `isinstance`."""
+    """What every module has, whatever class it is made from: for type annotations and `isinstance`.
+
+    Example:
+
+      >>> import hkx
+      >>> def names(*parts: hkx.ModuleProtocol) -> list[str]:
+      ...     return [part.module_name for part in parts]
+      >>> found = hkx.testing.transform_and_run(lambda: names(hkx.Linear(1), hkx.nets.MLP([1])))
+      >>> found()
+      ['linear', 'mlp']
+      >>> isinstance(print, hkx.ModuleProtocol)
+      False
+    """
 
     name: str
     module_name: str
@@ -48,7 +60,19 @@ class ModuleProtocol(Protocol):
 
 @runtime_checkable
 class SupportsCall(ModuleProtocol, Protocol):
-    """A module that can be called: for type annotations and `isinstance`."""
+    """A module that can be called: for type annotations and `isinstance`.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> def twice(layer: hkx.SupportsCall, x):
+      ...     return layer(layer(x))
+      >>> def f(x):
+      ...     layer = hkx.Linear(2)
+      ...     return isinstance(layer, hkx.SupportsCall), twice(layer, x).shape
+      >>> hkx.testing.transform_and_run(f)(jnp.ones([1, 2]))
+      (True, (1, 2))
+    """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Applies the module."""

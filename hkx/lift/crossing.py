@@ -42,6 +42,23 @@ class Carry(NamedTuple):
       initial_state: the state as it was first set.
       rng: where the key sequence stands (a key, and those split off from it and not yet drawn), or None.
       captured: what `hkx.capture_intermediates` keeps of this call. It is empty in the carries that `hkx.purify` gives.
+
+    Example:
+
+      >>> import hkx, jax
+      >>> def f():
+      ...     def count():
+      ...         n = hkx.get_state("n", [], init=jax.numpy.zeros)
+      ...         hkx.set_state("n", n + 1)
+      ...     pure = hkx.purify(count)
+      ...     before = pure.start()
+      ...     _, after = pure(before)
+      ...     return before.state["~"]["n"], after.state["~"]["n"]
+      >>> model = hkx.without_apply_rng(hkx.transform_with_state(f))
+      >>> params, state = model.init(None)
+      >>> before, after = model.apply(params, state)[0]
+      >>> print(before, after)
+      0.0 1.0
     """
 
     params: Tree

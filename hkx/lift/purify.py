@@ -21,6 +21,18 @@ class Pure(Generic[P, R]):
 
     Modules made in it have the names that they would have had where `purify` was called, however many times JAX
     calls it.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> def f(x):
+      ...     pure = hkx.purify(lambda x: jnp.sum(hkx.Linear(1, w_init=jnp.ones)(x)))
+      ...     carry = pure.start(x)  # made once; then a function like any other to JAX
+      ...     return jax.grad(lambda x: pure(carry, x)[0])(x)
+      >>> model = hkx.without_apply_rng(hkx.transform(f))
+      >>> x = jnp.ones([2])
+      >>> print(model.apply(model.init(jax.random.key(0), x), x))
+      [1. 1.]
     """
 
     def __init__(self, fun: Callable[P, R]):

@@ -42,7 +42,6 @@ class BlockV1(Module):
       name: the module's name.
 
     Example:
-
       >>> import hkx, jax, jax.numpy as jnp
       >>> norm = {"create_scale": True, "create_offset": True, "decay_rate": 0.9}
       >>> block = hkx.transform_with_state(lambda x: hkx.nets.ResNet.BlockV1(4, 2, True, norm, False)(x, True, False))
@@ -99,7 +98,6 @@ class BlockV2(Module):
       name: the module's name.
 
     Example:
-
       >>> import hkx, jax, jax.numpy as jnp
       >>> norm = {"create_scale": True, "create_offset": True, "decay_rate": 0.9}
       >>> block = hkx.transform_with_state(lambda x: hkx.nets.ResNet.BlockV2(8, 1, True, norm, True)(x, True, False))
@@ -151,7 +149,6 @@ class BlockGroup(Module):
       name: the module's name.
 
     Example:
-
       >>> import hkx, jax, jax.numpy as jnp
       >>> norm = {"create_scale": True, "create_offset": True, "decay_rate": 0.9}
       >>> def f(x):
@@ -230,14 +227,12 @@ class ResNet(Module):
       ValueError: if one of the sequences has not four members.
 
     Example:
-
       >>> import hkx, jax, jax.numpy as jnp
       >>> def f(x):
       ...     net = hkx.nets.ResNet([1, 1, 1, 1], 10, channels_per_group=(8, 16, 32, 64))
       ...     return net(x, is_training=True)
       >>> model = hkx.transform_with_state(f)
-      >>> x = jax.ShapeDtypeStruct((2, 32, 32, 3), jnp.float32)
-      >>> params, state = jax.eval_shape(model.init, jax.random.key(0), x)
+      >>> params, state = jax.eval_shape(model.init, jax.random.key(0), jnp.ones([2, 32, 32, 3]))
       >>> params["res_net/~/logits"]["w"].shape
       (64, 10)
     """
@@ -357,20 +352,12 @@ class ResNet18(_OfDepth):
     """`ResNet` with 18 layers: two blocks of two convolutions in each group.
 
     Args:
-      num_classes: how many logits.
-      bn_config: as for `ResNet`.
-      resnet_v2: as for `ResNet`.
-      logits_config: as for `ResNet`.
-      name: the module's name.
-      initial_conv_config: as for `ResNet`.
-      strides: of each of the four groups.
+      num_classes, bn_config, resnet_v2, logits_config, name, initial_conv_config, strides: as for `ResNet`.
 
     Example:
-
       >>> import hkx, jax, jax.numpy as jnp
       >>> model = hkx.transform_with_state(lambda x: hkx.nets.ResNet18(1000)(x, is_training=True))
-      >>> x = jax.ShapeDtypeStruct((1, 224, 224, 3), jnp.float32)
-      >>> params, state = jax.eval_shape(model.init, jax.random.key(0), x)
+      >>> params, state = jax.eval_shape(model.init, jax.random.key(0), jnp.ones([1, 224, 224, 3]))
       >>> hkx.data_structures.tree_size(params)
       11689512
     """
@@ -382,10 +369,14 @@ class ResNet34(_OfDepth):
     """`ResNet` with 34 layers: 3, 4, 6 and 3 blocks of two convolutions.
 
     Args:
-      num_classes: how many logits.
-      bn_config, resnet_v2, logits_config, initial_conv_config: as for `ResNet`.
-      name: the module's name.
-      strides: of each of the four groups.
+      num_classes, bn_config, resnet_v2, logits_config, name, initial_conv_config, strides: as for `ResNet`.
+
+    Example:
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform_with_state(lambda x: hkx.nets.ResNet34(1000)(x, is_training=True))
+      >>> params, state = jax.eval_shape(model.init, jax.random.key(0), jnp.ones([1, 224, 224, 3]))
+      >>> hkx.data_structures.tree_size(params)
+      21797672
     """
 
     depth = 34
@@ -395,10 +386,14 @@ class ResNet50(_OfDepth):
     """`ResNet` with 50 layers: 3, 4, 6 and 3 blocks of three convolutions.
 
     Args:
-      num_classes: how many logits.
-      bn_config, resnet_v2, logits_config, initial_conv_config: as for `ResNet`.
-      name: the module's name.
-      strides: of each of the four groups.
+      num_classes, bn_config, resnet_v2, logits_config, name, initial_conv_config, strides: as for `ResNet`.
+
+    Example:
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform_with_state(lambda x: hkx.nets.ResNet50(1000)(x, is_training=True))
+      >>> params, state = jax.eval_shape(model.init, jax.random.key(0), jnp.ones([1, 224, 224, 3]))
+      >>> hkx.data_structures.tree_size(params)
+      25557032
     """
 
     depth = 50
@@ -408,10 +403,14 @@ class ResNet101(_OfDepth):
     """`ResNet` with 101 layers: 3, 4, 23 and 3 blocks of three convolutions.
 
     Args:
-      num_classes: how many logits.
-      bn_config, resnet_v2, logits_config, initial_conv_config: as for `ResNet`.
-      name: the module's name.
-      strides: of each of the four groups.
+      num_classes, bn_config, resnet_v2, logits_config, name, initial_conv_config, strides: as for `ResNet`.
+
+    Example:
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model = hkx.transform_with_state(lambda x: hkx.nets.ResNet101(1000)(x, is_training=True))
+      >>> params, state = jax.eval_shape(model.init, jax.random.key(0), jnp.ones([1, 224, 224, 3]))
+      >>> hkx.data_structures.tree_size(params)
+      44549160
     """
 
     depth = 101
@@ -421,10 +420,13 @@ class ResNet152(_OfDepth):
     """`ResNet` with 152 layers: 3, 8, 36 and 3 blocks of three convolutions.
 
     Args:
-      num_classes: how many logits.
-      bn_config, resnet_v2, logits_config, initial_conv_config: as for `ResNet`.
-      name: the module's name.
-      strides: of each of the four groups.
+      num_classes, bn_config, resnet_v2, logits_config, name, initial_conv_config, strides: as for `ResNet`.
+
+    Example:
+      >>> import hkx
+      >>> model = hkx.transform_with_state(lambda x: hkx.nets.ResNet152(1000)(x, is_training=True))
+      >>> hkx.nets.ResNet.CONFIGS[152]["blocks_per_group"]
+      (3, 8, 36, 3)
     """
 
     depth = 152
@@ -434,10 +436,13 @@ class ResNet200(_OfDepth):
     """`ResNet` with 200 layers: 3, 24, 36 and 3 blocks of three convolutions.
 
     Args:
-      num_classes: how many logits.
-      bn_config, resnet_v2, logits_config, initial_conv_config: as for `ResNet`.
-      name: the module's name.
-      strides: of each of the four groups.
+      num_classes, bn_config, resnet_v2, logits_config, name, initial_conv_config, strides: as for `ResNet`.
+
+    Example:
+      >>> import hkx
+      >>> model = hkx.transform_with_state(lambda x: hkx.nets.ResNet200(1000)(x, is_training=True))
+      >>> hkx.nets.ResNet.CONFIGS[200]["blocks_per_group"]
+      (3, 24, 36, 3)
     """
 
     depth = 200

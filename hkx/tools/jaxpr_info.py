@@ -31,6 +31,13 @@ class Expression:
       submodule: the program that it holds.
       first_outvar: the name of its first output.
       name_stack: the names of the scopes that it is in.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> program = hkx.experimental.jaxpr_info.make_model_info(lambda x: jnp.sin(x) + 1)(jnp.ones([3]))
+      >>> [(expression.primitive, expression.details) for expression in program.expressions]
+      [('sin', 'in f32[3], out f32[3]'), ('add', 'in f32[3], f32[], out f32[3]')]
     """
 
     primitive: str
@@ -56,6 +63,15 @@ class Module:
       param_info: their shapes by name; `./` stands for the module.
       total_state_size: how many numbers the state of the module, and of those below it, holds.
       state_info: its shapes by name.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> model, x = hkx.transform(lambda x: hkx.Linear(2)(x)), jnp.ones([1, 3])
+      >>> program = hkx.experimental.jaxpr_info.make_model_info(model.apply)(model.init(0, x), None, x)
+      >>> layer = program.expressions[0].submodule
+      >>> layer.name, layer.total_param_size, layer.param_info, len(layer.expressions)
+      ('linear', 8, {'./b': 'f32[2]', './w': 'f32[3,2]'}, 3)
     """
 
     name: str

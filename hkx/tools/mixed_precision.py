@@ -27,7 +27,25 @@ from hkx.core.module import Module
 
 @runtime_checkable
 class SupportsCasts(Protocol):
-    """What a policy has to have: three functions from trees to trees."""
+    """What a policy has to have: three functions from trees to trees.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> class Rounded:  # computes in whole numbers; a method's arguments may be no arrays
+      ...     def cast_to_compute(self, x):
+      ...         return jax.tree.map(lambda x: x.round() if isinstance(x, jax.Array) else x, x)
+      ...     def cast_to_param(self, x):
+      ...         return x
+      ...     cast_to_output = cast_to_param
+      >>> isinstance(Rounded(), hkx.mixed_precision.SupportsCasts)
+      True
+      >>> def f(x):
+      ...     with hkx.mixed_precision.push_policy(hkx.Linear, Rounded()):
+      ...         return hkx.Linear(1, w_init=jnp.ones)(x)
+      >>> print(hkx.testing.transform_and_run(f)(jnp.array([0.4, 1.7])))
+      [2.]
+    """
 
     def cast_to_compute(self, x: Any) -> Any:
         """Casts the inputs of a method, and the parameters and state that it reads."""

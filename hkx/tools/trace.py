@@ -84,6 +84,14 @@ class ModuleDetails:
       params: the specs of the parameters of the module and of those below it, by full name.
       state: the specs of the state of the module and of those below it, by full name.
       prefix: what stands before the names of the module, its parameters and its state outside of a `hkx.layer_stack`.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> call, *_ = hkx.experimental.eval_summary(lambda x: hkx.Linear(2)(x))(jnp.ones([1, 3]))
+      >>> details = call.module_details
+      >>> details.full_name, details.method_name, details.params
+      ('linear', '__call__', {'linear/b': f32[2], 'linear/w': f32[3,2]})
     """
 
     module: Any
@@ -123,6 +131,16 @@ class MethodInvocation:
       output_spec: what was returned, likewise.
       context: what an interceptor of the call is told.
       call_stack: the calls that were running, from this one to the outermost.
+
+    Example:
+
+      >>> import hkx, jax.numpy as jnp
+      >>> calls = hkx.experimental.eval_summary(lambda x: hkx.nets.MLP([4, 2])(x))(jnp.ones([1, 3]))
+      >>> for call in calls:
+      ...     print(call.module_details.full_name, call.args_spec, call.output_spec, len(call.call_stack))
+      mlp (f32[1,3],) f32[1,2] 1
+      mlp/~/linear_0 (f32[1,3],) f32[1,4] 2
+      mlp/~/linear_1 (f32[1,4],) f32[1,2] 2
     """
 
     module_details: ModuleDetails
