@@ -17,7 +17,7 @@ from hkx.errors.core import DuplicateNameError, InvalidNameError, NotANameError,
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NUMBERED = re.compile(r"(.*)_(0|[1-9]\d*)")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<!^)(?=[A-Z][a-z])")  # "_Stack" is "__stack", as a checkpoint has it
 
 
 class ForcedName(str):

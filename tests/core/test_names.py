@@ -321,3 +321,18 @@ def test_each_part_of_a_forced_name_is_an_identifier(name):
 @pytest.mark.parametrize("name", ["~", "a/~/b", "a/~encode/b", "_a/B_1"])
 def test_forced_names_of_methods(name):
     assert names(lambda: Leaf(name=hkx.force_name(name))()) == [f"{name}:w"]
+
+
+@pytest.mark.parametrize(
+    ("class_name", "name"),
+    [
+        ("_Stack", "__stack"),
+        ("__Stack", "___stack"),
+        ("My_Net", "my__net"),
+        ("_RNNCore2D", "_rnn_core2_d"),
+        ("_X", "_x"),
+    ],
+)
+def test_name_of_a_class_with_underscores(class_name, name):
+    """AlphaFold's checkpoints have names like these: its stack of layers is a class whose name begins with one."""
+    assert names(lambda: type(class_name, (Leaf,), {})()()) == [f"{name}:w"]
