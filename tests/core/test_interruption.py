@@ -165,7 +165,7 @@ def check(name, numbers):
     assert all(jax.tree.leaves(jax.tree.map(np.array_equal, again, expected)))
 
 
-# An interrupt that comes while the collector ends a generator is Python's to report; what an earlier one has left is such.
+# Where the interrupt comes while the collector ends a generator that an earlier one has left, Python itself reports it.
 ends_in_the_collector = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 

@@ -266,12 +266,16 @@ NAMED = {
         r"`key_value` of `GroupedQueryAttention` has shape \(3, 5, 4\)",
     ),
     "other keys, multi-head": (
-        lambda: hkx.MultiHeadAttention(2, 3, 1.0)(ones(2, 5, 4), ones(3, 5, 4), ones(3, 5, 4)),
+        lambda: hkx.MultiHeadAttention(2, 3, w_init=hkx.initializers.VarianceScaling())(
+            ones(2, 5, 4), ones(3, 5, 4), ones(3, 5, 4)
+        ),
         errors.LeadingDimensionsError,
         "`key` of `MultiHeadAttention`",
     ),
     "fewer values": (
-        lambda: hkx.MultiHeadAttention(2, 3, 1.0)(ones(5, 4), ones(6, 4), ones(5, 4)),
+        lambda: hkx.MultiHeadAttention(2, 3, w_init=hkx.initializers.VarianceScaling())(
+            ones(5, 4), ones(6, 4), ones(5, 4)
+        ),
         errors.LeadingDimensionsError,
         "`value`.* T = 6",
     ),

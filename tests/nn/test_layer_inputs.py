@@ -36,7 +36,7 @@ LAYERS = {
     "RMSNorm": lambda x: hkx.RMSNorm(-1)(x),
     "SpectralNorm": lambda x: hkx.SpectralNorm()(x),
     "ExponentialMovingAverage": lambda x: hkx.ExponentialMovingAverage(0.9)(x),
-    "MultiHeadAttention": lambda x: hkx.MultiHeadAttention(2, 3, 1.0)(x, x, x),
+    "MultiHeadAttention": lambda x: hkx.MultiHeadAttention(2, 3, w_init=hkx.initializers.VarianceScaling())(x, x, x),
     "LSTM": lambda x: hkx.LSTM(3)(x, hkx.LSTM(3).initial_state(2))[0],
     "GRU": lambda x: hkx.GRU(3)(x, hkx.GRU(3).initial_state(2))[0],
     "MLP": lambda x: hkx.nets.MLP([3])(x),
@@ -155,7 +155,7 @@ def test_flags_may_be_numbers(flag: Any) -> None:
 
 
 def _attention(flag: Any, x: Any) -> Any:
-    return lambda: hkx.MultiHeadAttention(2, 3, 1.0, with_bias=flag)(x, x, x)
+    return lambda: hkx.MultiHeadAttention(2, 3, w_init=hkx.initializers.VarianceScaling(), with_bias=flag)(x, x, x)
 
 
 @pytest.mark.parametrize("name", [1, ("a",), b"a", np.float32(1)])
@@ -185,8 +185,8 @@ SIZES = {
     "output_size": lambda n: hkx.Linear(n)(X),
     "vocab_size": lambda n: hkx.Embed(n or "x", 3)(jnp.arange(2)),
     "embed_dim": lambda n: hkx.Embed(3, n or "x")(jnp.arange(2)),
-    "num_heads": lambda n: hkx.MultiHeadAttention(n, 3, 1.0)(X, X, X),
-    "key_size": lambda n: hkx.MultiHeadAttention(2, n, 1.0)(X, X, X),
+    "num_heads": lambda n: hkx.MultiHeadAttention(n, 3, w_init=hkx.initializers.VarianceScaling())(X, X, X),
+    "key_size": lambda n: hkx.MultiHeadAttention(2, n, w_init=hkx.initializers.VarianceScaling())(X, X, X),
     "groups": lambda n: hkx.GroupNorm(n)(IMAGE),
     "n_steps": lambda n: hkx.SpectralNorm(n_steps=n)(X),
     "output_channels": lambda n: hkx.Conv2D(n, 3)(IMAGE),

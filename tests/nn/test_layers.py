@@ -140,7 +140,13 @@ ERRORS = [
     (ValueError, "integer", lambda x: hkx.Embed(5, 3)(x)),
     (NotImplementedError, "lookup_style", lambda x: hkx.Embed(5, 3)(3, lookup_style="hash")),
     (ValueError, "w_init", lambda x: hkx.MultiHeadAttention(2, 3)(x, x, x)),
-    (ValueError, "dimensionality", lambda x: hkx.MultiHeadAttention(2, 3, 1.0)(x, x, x, mask=np.ones([4, 4]))),
+    (
+        ValueError,
+        "dimensionality",
+        lambda x: hkx.MultiHeadAttention(2, 3, w_init=hkx.initializers.VarianceScaling())(
+            x, x, x, mask=np.ones([4, 4])
+        ),
+    ),
     (ValueError, r"rank in \[1, 2\]", lambda x: hkx.LSTM(3)(x, hkx.LSTM(3).initial_state(2))),
     (ValueError, "should_reset", lambda x: hkx.ResetCore(hkx.GRU(3))((x[0, 0], np.ones([2, 3])), jnp.zeros([4, 3]))),
     (ValueError, "RNNCore", lambda x: hkx.deep_rnn_with_skip_connections([jax.nn.relu])),
@@ -271,7 +277,11 @@ def test_spectral_norm() -> None:
 def test_attention_where_nothing_is_allowed() -> None:
     """Every key counts alike, also where -1e30 is not a number of the dtype."""
     x = normal(1, 3, 4).astype(np.float16)
-    model = hkx.transform(lambda x: hkx.MultiHeadAttention(2, 3, 1.0)(x, x, x, mask=np.zeros([1, 1, 3, 3])))
+    model = hkx.transform(
+        lambda x: hkx.MultiHeadAttention(2, 3, w_init=hkx.initializers.VarianceScaling())(
+            x, x, x, mask=np.zeros([1, 1, 3, 3])
+        )
+    )
     y = np.asarray(jax.jit(model.apply)(model.init(0, x), None, x), np.float32)
     assert np.isfinite(y).all()
     close(y, np.broadcast_to(y[:, :1], y.shape), 1e-6)
