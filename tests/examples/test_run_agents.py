@@ -3,6 +3,7 @@
 import csv
 import functools
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -25,6 +26,7 @@ from program import BadFlag
 
 pytestmark = pytest.mark.unoptimised
 
+SEEDS = range(int(os.environ.get("SEEDS", "1")))  # of each agent that learns; of more where one asks for them
 OF_NUMBERS = {"mpo", "sac", "td3"}  # agents whose actions are numbers
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
@@ -262,7 +264,7 @@ def test_actions_between_bounds_come_back():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", sorted(FILES.keys() - OF_NUMBERS))
 def test_agents_learn_catch(name, seed, tmp_path):
     need_what_it_needs(name)
@@ -274,7 +276,7 @@ def test_agents_learn_catch(name, seed, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", sorted(OF_NUMBERS))
 def test_agents_learn_to_swing_a_pendulum_up(name, seed, tmp_path):
     settings = {"env": "device:pendulum", "environments": 4, "steps": 40_000, "seed": seed}
