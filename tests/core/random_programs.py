@@ -179,6 +179,9 @@ def is_different(step):
     return kind not in LEAVES and (any(map(is_different, inner)) if kind == "sequence" else is_different(inner))
 
 
+CLASSES = "Block", "_Stack", "My_Net2D"  # names of parameters are made of them
+
+
 def module_of(hk):
     class Block(hk.Module):
         def __init__(self, inner):
@@ -191,4 +194,4 @@ def module_of(hk):
         def other(self, x):
             return run(hk, self.inner, x)
 
-    return Block
+    return lambda inner: type(CLASSES[len(str(inner)) % len(CLASSES)], (Block,), {})(inner)
