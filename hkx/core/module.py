@@ -59,7 +59,7 @@ def _wrap(name: str, method: Callable[..., Any], owner: list[type]) -> Callable[
         try:
             if bundle is None:
                 return function(*args, **kwargs)
-            with jax.named_scope(self.name if name == "__call__" else f"{self.name}/~{name}"):
+            with jax.named_scope(bundle.rpartition("/")[2] + ("" if name == "__call__" else f"/~{name}")):
                 return function(*args, **kwargs)
         finally:
             scopes.pop()
@@ -73,8 +73,8 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> ModuleMetaclass:
         owner: list[type] = []
         for key, value in namespace.items():
-            if key.startswith("__") and key != "__call__":  # `__add__` and the like make and read where they are used
-                continue
+            if key == "module_name" or (key.startswith("__") and key != "__call__"):
+                continue  # `__add__` and the like make and read where they are used
             if isinstance(value, types.FunctionType):
                 namespace[key] = _wrap(key, value, owner)
             elif isinstance(value, property):
@@ -169,9 +169,7 @@ class Module(metaclass=ModuleMetaclass):
     def __init__(self, name: str | None = None):
         frame = current_frame("hkx.Module")
         if name is None:
-            name = self.__dict__.get("name", getattr(type(self), "name", None))
-        if name is not None and not isinstance(name, str):  # a property
-            name = getattr(self, "name", name)
+            name = getattr(self, "name", None)  # a dataclass's field, a property
         if name is None:
             name = snake_case(type(self).__name__)
         if not valid_name(name):
@@ -193,12 +191,12 @@ class Module(metaclass=ModuleMetaclass):
         Module.__init__(self, name)
 
     def params_dict(self) -> Mapping[str, jax.Array]:
-        """The parameters of this module and of those made while it ran, by full name: `{"mlp/~/linear_0/w": …}`."""
-        return owned(current_frame("hkx.Module.params_dict").params, {self.module_name, *self.hkx_names_below})
+        """The parameters of this module and of those in it, by full name: `{"mlp/~/linear_0/w": …}`."""
+        return owned(current_frame("hkx.Module.params_dict").params, self.module_name, self.hkx_names_below)
 
     def state_dict(self) -> Mapping[str, jax.Array]:
-        """The current state of this module and of those made while it ran, by full name."""
-        return owned(current_frame("hkx.Module.state_dict").state, {self.module_name, *self.hkx_names_below})
+        """The current state of this module and of those in it, by full name."""
+        return owned(current_frame("hkx.Module.state_dict").state, self.module_name, self.hkx_names_below)
 
     @reprlib.recursive_repr()  # a module may hold the one that holds it
     def __repr__(self) -> str:

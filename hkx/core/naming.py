@@ -18,10 +18,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _NUMBERED = re.compile(r"(.*)_(0|[1-9]\d*)")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<!^)(?=[A-Z][a-z])")  # "_Stack" is "__stack", as a checkpoint has it
-
-
-class ForcedName(str):
-    """A full name that is used as it stands."""
+_FORCE = "FORCE:"  # a full name that is used as it stands; so is one that a program puts together from it
+_VALID = re.compile(r"[a-z_]\w*|FORCE:(~|~?[a-z_]\w*)(/(~|~?[a-z_]\w*))*", re.ASCII | re.IGNORECASE)
 
 
 @functools.lru_cache  # many modules are of one class
@@ -32,9 +30,7 @@ def snake_case(name: str) -> str:
 
 def valid_name(name: object) -> bool:
     """Whether a module may be called so; each part of a forced name may begin with `~`, as those of methods do."""
-    if isinstance(name, ForcedName):
-        return all(part == "~" or valid_name(part.removeprefix("~")) for part in name.split("/"))
-    return isinstance(name, str) and name.isascii() and name.isidentifier()
+    return isinstance(name, str) and _VALID.fullmatch(name) is not None
 
 
 def unique_name(scope: Scope, name: str) -> str:
@@ -42,10 +38,11 @@ def unique_name(scope: Scope, name: str) -> str:
 
     A name that ends in a number is used as it is, and later ones count on from it.
     """
-    forced, prefix = isinstance(name, ForcedName), scope.prefix
+    forced, prefix = name.startswith(_FORCE), scope.prefix
     if forced:
+        name = name[len(_FORCE) :]
         if not name.startswith(prefix) or "/" in name[len(prefix) :]:
-            return str(name)
+            return name
         name = name[len(prefix) :]  # a name in this scope: later ones count on from it
     numbered = _NUMBERED.fullmatch(name) if name[-1:].isdigit() else None
     if numbered:
@@ -112,7 +109,7 @@ def name_scope(name: str, *, method_name: str = "__call__") -> contextlib.Abstra
     Args:
       name: an identifier, several of them joined by `/`, or `hkx.force_name("a/full/path")`. It is made unique.
       method_name: the method that the block counts as: modules are named `name/x` in `"__call__"`, `name/~/x` in
-        `"__init__"` and `name/~method/x` in any other.
+        `"__init__"` and `name/~method/x` in any other, and so are the parts of a name with `/` in it.
 
     Returns:
       A context manager.
@@ -131,12 +128,11 @@ def name_scope(name: str, *, method_name: str = "__call__") -> contextlib.Abstra
       ['encoder/linear']
     """
     frame = current_frame("hkx.name_scope")
-    parts = [name] if isinstance(name, ForcedName) or not isinstance(name, str) else name.split("/")
+    parts = [name] if not isinstance(name, str) or name.startswith(_FORCE) else name.split("/")
     if not all(map(valid_name, parts)):
         raise (InvalidNameError if isinstance(name, str) else NotANameError)(name)
-    first = unique_name(frame.scope, parts[0])
-    full = "/".join([first, *parts[1:]])
-    note_below(frame.scopes, None, full)
+    scope = functools.reduce(lambda scope, part: Scope(unique_name(scope, part), method_name), parts, frame.scope)
+    note_below(frame.scopes, None, full := str(scope.bundle))
 
     return _NameScope(name, full, method_name)
 
@@ -177,7 +173,7 @@ def force_name(name: str) -> str:
       >>> list(hkx.transform(f).init(jax.random.key(0), jnp.ones([1, 1])))
       ['shared/linear']
     """
-    return ForcedName(name)
+    return f"{_FORCE}{name}"
 
 
 def name_like(method_name: str) -> Callable[[F], F]:

@@ -295,6 +295,7 @@ def set_state(name: str, value: Any) -> None:
     _store_state(frame, bundle, name, value)
 
 
-def owned(tree: Mapping[str, Mapping[str, Any]], bundles: set[str]) -> dict[str, Any]:
-    """The entries of the given bundles, by full name."""
-    return {f"{b}/{n}": v for b, entries in tree.items() if b in bundles for n, v in entries.items()}
+def owned(tree: Mapping[str, Mapping[str, Any]], name: str, below: set[str]) -> dict[str, Any]:
+    """The entries of the module called `name`, of all whose names begin with its own, and of those in `below`."""
+    mine = (b for b in tree if b in below or f"{b}/".startswith(f"{name}/"))
+    return {f"{b}/{n}": v for b in mine for n, v in tree[b].items()}

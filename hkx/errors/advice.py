@@ -25,7 +25,7 @@ def missing_attribute(owner: Any, name: str, instead: Mapping[str, str]) -> Any:
     try:
         return object.__getattribute__(owner, name)  # raises again what it raised before, in a property too
     except AttributeError as error:
-        if absent and not name.startswith("_") and (meant := did_you_mean(name, dir(owner))):
+        if absent and name != "name" and not name.startswith("_") and (meant := did_you_mean(name, dir(owner))):
             error.args, error.name, error.obj = (f"{error}{meant}",), name, None  # given it, Python asks again
         if callable(getattr(type(owner), "setup", None)):
             error.add_note("Unless you do, nobody calls `setup`: make modules in `__init__`, or where needed.")

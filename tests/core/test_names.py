@@ -238,6 +238,90 @@ def test_params_dict_and_state_dict_hold_what_was_made_inside():
     hkx.transform_with_state(f).init(None)
 
 
+def test_each_part_of_a_name_scope_counts_as_its_method():
+    def f():
+        for method in ("__init__", "other"):
+            with hkx.name_scope("a/b_1/c", method_name=method):
+                assert hkx.current_name() == {"__init__": "a/~/b_1/~/c", "other": "a_1/~other/b_1/~other/c"}[method]
+                Leaf()()
+
+    assert names(f) == ["a/~/b_1/~/c/~/leaf:w", "a_1/~other/b_1/~other/c/~other/leaf:w"]
+
+
+def test_a_name_put_together_from_a_forced_one_is_forced():
+    class Pair(hkx.Module):
+        def __init__(self, name):
+            super().__init__(name=name)
+            self.leaves = Leaf(name=f"{name}_left"), Leaf(name=name + "_right")
+
+        def __call__(self):
+            return [leaf() for leaf in self.leaves]
+
+    assert names(lambda: Pair(hkx.force_name("abs/pair"))()) == ["abs/pair_left:w", "abs/pair_right:w"]
+    with pytest.raises(hkx.errors.InvalidNameError):
+        names(lambda: Leaf(name=hkx.force_name("a//b"))())
+
+
+def test_names_that_are_properties_or_come_from_another_object():
+    class Named(Leaf):
+        @property
+        def name(self):
+            return "always"
+
+        @name.setter
+        def name(self, value):
+            self.was = value
+
+    class Renamed(Leaf):
+        @property
+        def module_name(self):
+            return self.full + "_mine"
+
+        @module_name.setter
+        def module_name(self, value):
+            self.full = value
+
+        def __getattr__(self, name):
+            raise AttributeError(name)
+
+    class Proxy(hkx.Module):
+        def __init__(self, behind):
+            self.behind = behind
+            super().__init__()
+
+        def __getattr__(self, name):
+            return getattr(self.__dict__["behind"], name)
+
+        def __call__(self):
+            self.behind()
+            return Leaf()()
+
+    def f():
+        Named()()
+        Renamed()()
+        Proxy(Leaf(name="inner"))()
+
+    assert names(f) == ["always:w", "renamed_mine:w", "inner:w", "inner_1/leaf:w"]
+
+
+def test_params_dict_has_in_apply_what_is_made_later():
+    class Outer(hkx.Module):
+        def __call__(self):
+            before = list(self.params_dict()), list(self.state_dict())
+            with hkx.name_scope("in"):
+                hkx.set_state("n", hkx.get_state("n", [], init=jnp.zeros))
+                Leaf()()
+            return before
+
+    def f():
+        Leaf(name="outermost")()
+        return Outer()()
+
+    model = hkx.transform_with_state(f)
+    before, _ = model.apply(*model.init(None), None)
+    assert before == (["outer/in/leaf/w"], ["outer/in/n"])
+
+
 def test_to_module_and_current_name():
     def encoder():
         return hkx.current_name(), Leaf()()
