@@ -164,6 +164,20 @@ def creating(frame: Frame) -> bool:
 
 
 @contextlib.contextmanager
+def new_entries_sorted(frame: Frame) -> Iterator[None]:
+    """What the `with` block creates stands in the order of names afterwards, as where a JAX transform gives it back."""
+    trees = frame.params, frame.state, frame.initial_state
+    before = [{bundle: len(entries) for bundle, entries in tree.items()} for tree in trees]
+    yield
+    for tree, counts in zip(trees, before, strict=True):
+        for bundle in sorted(list(tree)[len(counts) :]):
+            tree[bundle] = tree.pop(bundle)
+        for bundle, entries in tree.items():
+            for name in sorted(list(entries)[counts.get(bundle, 0) :]):
+                entries[name] = entries.pop(name)
+
+
+@contextlib.contextmanager
 def only_looking() -> Iterator[None]:
     """The keys that are drawn in the `with` block are not counted: what draws them there is still to be called."""
     draws = local.draws

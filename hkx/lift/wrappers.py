@@ -17,7 +17,7 @@ import numpy as np
 from hkx.base.signatures import like, pair_with, second_of_pair
 from hkx.core.frame import current_frame, local
 from hkx.lift.checks import is_value
-from hkx.lift.crossing import Carry, Crossing, changes, creating, snapshot
+from hkx.lift.crossing import Carry, Crossing, changes, creating, new_entries_sorted, snapshot
 from hkx.lift.typed import EvalShape, Grad, Jit, Jvp, Linearize, ValueAndGrad, Vjp, typed
 
 P = ParamSpec("P")
@@ -329,7 +329,8 @@ def _recorded(
     """
     frame, crossing = current_frame(name), Crossing[..., Any](fun, name, as_given=static)
     if creating(frame):
-        return crossing.inline(*args, **kwargs)
+        with new_entries_sorted(frame):
+            return crossing.inline(*args, **kwargs)
     out, new = transform(crossing, snapshot(frame))
     crossing.finish(new)
     return out

@@ -502,3 +502,22 @@ def test_a_map_over_nothing_creates_its_parameters_and_draws_no_key() -> None:
     params = model.init(jax.random.key(0), jnp.ones([0, 3]))
     assert params["linear"]["w"].shape == (3, 2)
     assert model.apply(params, jax.random.key(0), jnp.ones([0, 3])).shape == (0, 2)
+
+
+def test_remat_gives_what_it_creates_in_the_order_of_names():
+    def inside(x):
+        hkx.set_state("n", hkx.get_state("n", [], init=jnp.zeros))
+        hkx.set_state("m", hkx.get_state("m", [], init=jnp.zeros))
+        return hkx.Linear(1, name="a")(hkx.Linear(1, name="z")(x))
+
+    def f(x):
+        hkx.get_parameter("y", [], init=jnp.zeros)
+        return hkx.remat(inside)(hkx.Linear(1, name="k")(x))
+
+    for init in ("traced", "eager"):
+        params, state = hkx.transform_with_state(f, init=init).init(0, jnp.ones([1, 1]))
+        assert [(m, list(entries)) for m, entries in params.items()] == [
+            ("~", ["y"]),
+            *(("k", ["w", "b"]), ("a", ["b", "w"]), ("z", ["b", "w"])),
+        ]
+        assert list(state["~"]) == ["m", "n"]
