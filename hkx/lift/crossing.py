@@ -173,8 +173,9 @@ def new_entries_sorted(frame: Frame) -> Iterator[None]:
         for bundle in sorted(list(tree)[len(counts) :]):
             tree[bundle] = tree.pop(bundle)
         for bundle, entries in tree.items():
-            for name in sorted(list(entries)[counts.get(bundle, 0) :]):
-                entries[name] = entries.pop(name)
+            if len(entries) > (count := counts.get(bundle, 0)):
+                for name in sorted(list(entries)[count:]):
+                    entries[name] = entries.pop(name)
 
 
 @contextlib.contextmanager
