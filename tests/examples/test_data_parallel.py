@@ -39,7 +39,8 @@ def run(tmp_path_factory):
     return once
 
 
-@pytest.mark.parametrize("strategy", ["mesh", pytest.param("pmap", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["mesh", "pmap"])
 def test_eight_devices_learn_what_one_does(run, strategy):
     one, eight = run(strategy="mesh", devices=1)[0], run(strategy=strategy, devices=8)[0]
     assert len(one["losses"]) == 8 * 22

@@ -56,6 +56,7 @@ def test_reduced_gan(tmp_path):
     check_files(tmp_path, ["samples.png", "metrics.csv", "parameters.npz"])
 
 
+@pytest.mark.slow
 def test_reduced_vqvae(tmp_path):
     sizes = {"channels": 16, "letters": 16, "speller_hidden": 64, "epochs": 5, "speller_epochs": 20}
     config = vqvae.Config(**sizes, learning_rate=6e-3, output=str(tmp_path), progress=False)

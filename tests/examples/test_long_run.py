@@ -434,7 +434,8 @@ def check_that_jax_ended(process, seconds):
     return errors
 
 
-@pytest.mark.parametrize("victim", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("victim", [0, 1])
 def test_a_third_process_is_refused_and_when_one_of_two_dies_the_other_ends_and_a_restart_goes_on(tmp_path, victim):
     both = walk_as_two(tmp_path, "--steps", 100_000, "--checkpoint-every", 5, "--heartbeat", 4)
     for process in both:
