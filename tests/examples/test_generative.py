@@ -14,6 +14,7 @@ import gan
 import vae
 import vqvae
 from digits_data import Digits
+from fuzzing import SEEDS
 
 
 def rows(path):
@@ -136,7 +137,7 @@ def test_letters_are_those_of_the_nearest_vectors_and_spellings_depend_on_the_te
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_default_settings(tmp_path, seed):
     metrics = vae.main(vae.Config(seed=seed, output=str(tmp_path / "vae"), progress=False))
     assert metrics["test_bounds"][-1] > -24.2

@@ -3,7 +3,6 @@
 import csv
 import functools
 import json
-import os
 import pathlib
 import signal
 import subprocess
@@ -22,11 +21,11 @@ import run
 from agents import FILES, actor_critic, agent, dqn, muzero, players
 from dm_env import specs
 from environments import make, on_host
+from fuzzing import SEEDS
 from program import BadFlag
 
 pytestmark = pytest.mark.unoptimised
 
-SEEDS = range(int(os.environ.get("SEEDS", "1")))  # of each agent that learns; of more where one asks for them
 OF_NUMBERS = {"mpo", "sac", "td3"}  # agents whose actions are numbers
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 
