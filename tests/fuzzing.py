@@ -1,9 +1,8 @@
-"""How much is tried: FUZZ=10000 draws so many cases, always the same ones for the same number; SEEDS=3 learns so often."""
+"""How much is tried: FUZZ=10000 draws so many cases, always the same ones for one number; SEEDS=3 learns so often."""
 
 import os
 
 from hypothesis import HealthCheck, settings
-
 
 SEEDS = range(int(os.environ.get("SEEDS", "1")))
 

@@ -389,6 +389,7 @@ def killed_until_it_ends(folder, rounds, seed, *arguments):
     return ends_with(walk(folder, *arguments)), begun, half_written
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_ends_as_one_that_was_not(tmp_path):
     never, often = tmp_path / "never", tmp_path / "often"
     never.mkdir()

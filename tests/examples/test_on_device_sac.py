@@ -151,6 +151,7 @@ def test_agents_learn_as_each_would_alone():
             np.testing.assert_allclose(a[agent], b, rtol=1e-3, atol=1e-5, err_msg=jax.tree_util.keystr(path))
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_the_greedy_policy_in_games_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(sac, "LITTLE_EFFORT", training.LEAST_EFFORT)
     metrics = sac.main(small(tmp_path, steps=20 * N, seed=7))

@@ -41,7 +41,9 @@ def small(name: str):
     }[name]
 
 
-@pytest.mark.parametrize(("name", "env"), [("actor_critic", "catch"), ("dqn", "device:catch")])
+@pytest.mark.parametrize(
+    ("name", "env"), [pytest.param("actor_critic", "catch", marks=pytest.mark.slow), ("dqn", "device:catch")]
+)
 def test_a_run_that_stops_and_goes_on_learns_the_same(name, env, tmp_path):
     settings = {"agent": name, "env": env, "environments": 2, "parts": 2}
     whole = run.train(config(tmp_path / "whole", steps=120, **settings), small(name))

@@ -86,6 +86,7 @@ def test_a_resumed_run_ends_bit_for_bit_as_the_first(run, tmp_path):
     assert (tmp_path / "again" / check).read_text() == (run[0] / check).read_text()
 
 
+@pytest.mark.slow
 def test_eight_devices_go_on_with_the_run_of_one_to_the_same_losses(run, tmp_path):
     again = resumed(run, tmp_path / "again", devices=8, mesh="2x4")
     assert again["begun"] == 3
@@ -142,6 +143,7 @@ def test_it_lowers_without_the_hardware_and_multiplies_in_bfloat16(platform):
         assert re.search(r"tensor<[\dx]+xbf16>", line.split(" : ")[-1]), line
 
 
+@pytest.mark.slow
 def test_with_the_cache_it_writes_what_it_would_without(run):
     """Greedy or not, the next character has the same chances whether the ones before come at once or one by one."""
     size = lm.SIZES["tiny"]
