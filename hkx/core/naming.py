@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _NUMBERED = re.compile(r"(.*)_(0|[1-9]\d*)")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<!^)(?=[A-Z][a-z])")  # "_Stack" is "__stack", as a checkpoint has it
 _FORCE = "FORCE:"  # a full name that is used as it stands; so is one that a program puts together from it
-_VALID = re.compile(r"[a-z_]\w*|FORCE:(~|~?[a-z_]\w*)(/(~|~?[a-z_]\w*))*", re.ASCII | re.IGNORECASE)
+_VALID = re.compile(r"[A-Za-z_]\w*|FORCE:(~|~?[A-Za-z_]\w*)(/(~|~?[A-Za-z_]\w*))*", re.ASCII)
 
 
 @functools.lru_cache  # many modules are of one class

@@ -45,7 +45,7 @@ def test_numbered_name_that_is_taken(asked):
         names(lambda: [Leaf(name=n)() for n in asked])
 
 
-@pytest.mark.parametrize("name", ["a/b", "1a", "~", "a~b", "", "a b", "/a", "../x", "a/", 3])
+@pytest.mark.parametrize("name", ["a/b", "1a", "~", "a~b", "", "a b", "/a", "../x", "a/", "force:a", "x\n", 3])
 def test_invalid_names(name):
     with pytest.raises(hkx.errors.InvalidNameError, match="valid Python identifier"):
         names(lambda: Leaf(name=name)())
