@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.masking import masked_mean, weighted
+from rlx.core.masking import counts_of, masked_mean, weighted
 from rlx.core.operator import operator
 from rlx.core.types import Array
 
@@ -40,6 +40,6 @@ def info_nce_loss(
       >>> round(float(rlx.info_nce_loss(jnp.zeros([4, 4]))), 4)  # log 4
       1.3863
     """
-    counts = jnp.broadcast_to(jnp.array(True) if mask is None else mask.astype(bool), logits.shape[:1])
+    counts = counts_of(mask, logits.shape[:1])
     normalizer = jax.nn.logsumexp(jnp.where(counts[None, :] | ~counts[:, None], logits, -jnp.inf), axis=1)
     return masked_mean(normalizer - jnp.diagonal(logits) + weighted(logsumexp_weight, jnp.square(normalizer)), counts)

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require
 from rlx.core.arrays import lhs_broadcast, pick
-from rlx.core.masking import finite_exponent, masked_mean, masked_sum, weighted
+from rlx.core.masking import counts_of, finite_exponent, masked_mean, masked_sum, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 from rlx.kl import kl_k3
@@ -401,7 +401,7 @@ def _gains(rewards: Array, mask: Array | None) -> tuple[Array, Array]:
 
     Means and variances are taken of these: of equal rewards they are exactly zero, and of large ones exact.
     """
-    counts = jnp.broadcast_to(jnp.array(True) if mask is None else mask.astype(bool), rewards.shape)
+    counts = counts_of(mask, rewards.shape)
     rewards = rewards.astype(jnp.promote_types(rewards.dtype, jnp.float32))
     first = pick(rewards, jnp.argmax(counts)) if rewards.size else jnp.zeros((), rewards.dtype)
     return jnp.where(counts, rewards - first, 0), counts

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.masking import masked_mean, weighted
+from rlx.core.masking import counts_of, masked_mean, weighted
 from rlx.core.operator import operator
 from rlx.core.types import Array
 
@@ -54,8 +54,6 @@ def orpo_loss(
 
 def _log_odds(log_prob: Array, mask_t: Array | None, log_probs_t: Array) -> Array:
     """log(p / (1 - p)) from log p; 0 of a sequence in which no token counts."""
-    is_any = (
-        log_probs_t.size > 0 if mask_t is None else jnp.any(jnp.broadcast_to(mask_t.astype(bool), log_probs_t.shape))
-    )
+    is_any = jnp.any(counts_of(mask_t, log_probs_t.shape))
     log_prob = jnp.where(is_any, log_prob, -1)
     return jnp.where(is_any, log_prob - jnp.log(-jnp.expm1(log_prob)), 0)

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.masking import if_counted, masked_mean, weighted
+from rlx.core.masking import counts_of, if_counted, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array
@@ -224,7 +224,7 @@ def normalized_advantages(
       >>> rlx.normalized_advantages(jnp.array([5.0, 1.0, 9.0]), mask=jnp.array([1, 1, 0])).tolist()
       [1.0, -1.0, 0.0]
     """
-    counts = None if mask is None else jnp.broadcast_to(mask.astype(bool), adv.shape)
+    counts = None if mask is None else counts_of(mask, adv.shape)
     statistics = update(init(jax.ShapeDtypeStruct([], adv.dtype)), adv, counts, axis_name)
     normalized = jax.lax.stop_gradient(normalize(statistics, adv, epsilon))
     return normalized if counts is None else if_counted(counts, normalized)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require_ascending
 from rlx.core.errors import ShapeError
-from rlx.core.masking import weighted
+from rlx.core.masking import counts_of, weighted
 from rlx.core.operator import operator
 from rlx.core.types import Array
 from rlx.running_statistics import RunningStatistics, init, normalize, update
@@ -54,7 +54,7 @@ def percentile_range(
       (45.0, 2.0)
     """
     require_ascending(strictly=False, low=low, high=high)
-    counts = jnp.broadcast_to(jnp.array(True) if mask is None else mask.astype(bool), returns.shape)
+    counts = counts_of(mask, returns.shape)
     if axis_name is not None:
         returns, counts = _of_all(returns, axis_name), _of_all(counts.astype(jnp.int32), axis_name) != 0
     if returns.size == 0:
@@ -159,7 +159,7 @@ def scale_rewards(
             f"argument `r_t` has shape {list(r_t.shape)}, expected shape {list(shape)}, that of the state.\n"
             f"Begin with rlx.initial_reward_scale({list(r_t.shape)})."
         )
-    counts = None if mask is None else jnp.broadcast_to(mask.astype(bool), shape)
+    counts = None if mask is None else counts_of(mask, shape)
     return_t = r_t + state.discounted
     statistics = update(state.statistics, return_t, counts, axis_name)
     scaled = normalize(statistics._replace(mean=jnp.zeros_like(statistics.mean)), r_t, epsilon, max_abs)

@@ -133,8 +133,7 @@ def name_scope(name: str, *, method_name: str = "__call__") -> contextlib.Abstra
         raise (InvalidNameError if isinstance(name, str) else NotANameError)(name)
     scope = functools.reduce(lambda scope, part: Scope(unique_name(scope, part), method_name), parts, frame.scope)
     note_below(frame.scopes, None, full := str(scope.bundle))
-
-    return _NameScope(name, full, method_name)
+    return _NameScope(name.removeprefix(_FORCE), full, method_name)
 
 
 def current_name() -> str:

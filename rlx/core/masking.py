@@ -6,7 +6,7 @@ weighs goes through `weighted`, `weighted_sum` and `masked_mean`.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -178,6 +178,11 @@ def _is_short(size: Any) -> bool:
     return isinstance(size, int) and 0 < size <= _SHORT_ROW  # a size with a name, `jax.export`'s, is of any length
 
 
+def counts_of(mask: Array | None, shape: Sequence[int]) -> Array:
+    """Which entries of an array of that shape count, as booleans. Without a mask all do."""
+    return jnp.broadcast_to(jnp.array(True) if mask is None else mask.astype(bool), shape)
+
+
 def masked_sum(x: Array, mask: Array | None = None, axis: int | None = None) -> Array:
     """Sum of the entries that count, in the dtype of `x`. Without a mask all count."""
     return jnp.sum(x if mask is None else if_counted(mask, x), axis=axis)
@@ -195,7 +200,7 @@ def masked_mean(x: Array, mask: Array | None = None, axis: int | None = None) ->
       2.0
     """
     wide = jnp.promote_types(x.dtype, jnp.float32)
-    counts = jnp.broadcast_to(jnp.array(True) if mask is None else mask.astype(bool), x.shape)
+    counts = counts_of(mask, x.shape)
     total, count = jnp.sum(_where(counts, x).astype(wide), axis=axis), jnp.sum(counts, axis=axis)
     return (total / jnp.maximum(count, 1).astype(wide)).astype(x.dtype)
 
