@@ -10,6 +10,7 @@ from hkx import Linear, Module, initializers, transparent
 from hkx.arguments import checked_integer, deprecated_argument
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
+from hkx.nn.arithmetic import attended_values, attention_logits, divide
 from hkx.nn.inputs import sequences_of
 
 
@@ -105,8 +106,8 @@ class MultiHeadAttention(Module):
         query_heads = self._project(query, self.key_size, "query")
         key_heads = self._project(key, self.key_size, "key")
         value_heads = self._project(value, self.value_size, "value")
-        logits = jnp.einsum("...thd,...Thd->...htT", query_heads, key_heads)
-        logits = logits / np.sqrt(self.key_size).astype(logits.dtype)
+        logits = attention_logits(query_heads, key_heads)
+        logits = divide(logits, np.sqrt(self.key_size).astype(logits.dtype))
         if mask is not None:
             if jnp.ndim(mask) != logits.ndim:
                 raise ValueError(
@@ -116,7 +117,7 @@ class MultiHeadAttention(Module):
             lowest = max(-1e30, float(jnp.finfo(logits.dtype).min))
             logits = jnp.where(mask, logits, np.asarray(lowest, logits.dtype))
         weights = jax.nn.softmax(logits)
-        attended = jnp.einsum("...htT,...Thd->...thd", weights, value_heads)
+        attended = attended_values(weights, value_heads)
         attended = jnp.reshape(attended, (*attended.shape[:-2], self.num_heads * self.value_size))
         return self._linear(self.model_size)(attended)
 

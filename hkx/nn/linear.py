@@ -14,6 +14,7 @@ from hkx import Module, get_parameter, initializers
 from hkx.arguments import checked_integer
 from hkx.errors import NotABoolError, NotAListError
 from hkx.initializers import Initializer
+from hkx.nn.arithmetic import add, broadcast_to
 from hkx.nn.inputs import array_of, array_with_dimensions
 
 R = TypeVar("R")
@@ -90,7 +91,7 @@ class Linear(Module):
         out = jnp.dot(inputs, w, precision=precision)
         if self.with_bias:
             b = get_parameter("b", [output_size], inputs.dtype, init=self.b_init)
-            out = out + jnp.broadcast_to(b, out.shape)
+            out = add(out, broadcast_to(b, out.shape))
         return out
 
 

@@ -14,6 +14,7 @@ from hkx import Module, get_parameter, initializers, pad
 from hkx.arguments import checked_integer
 from hkx.errors import InvalidPaddingError, InvalidRankError, MaskShapeError
 from hkx.initializers import Initializer
+from hkx.nn.arithmetic import add, broadcast_to
 from hkx.nn.inputs import array_of
 from hkx.pad import per_dimension
 
@@ -169,7 +170,7 @@ def finished(layer: Convolution, out: jax.Array, channels: int, dtype: Any, unba
     """`out` with the parameter `b`, one number for each channel, if the layer has it; without an added batch."""
     if layer.with_bias:
         shape = (channels,) if layer.channel_index == -1 else (channels,) + (1,) * layer.num_spatial_dims
-        out = out + jnp.broadcast_to(get_parameter("b", shape, dtype, init=layer.b_init), out.shape)
+        out = add(out, broadcast_to(get_parameter("b", shape, dtype, init=layer.b_init), out.shape))
     return jnp.squeeze(out, axis=0) if unbatched else out
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from hkx import get_parameter
 from hkx.initializers import Initializer
+from hkx.nn.arithmetic import add, multiply, subtract
 from hkx.nn.inputs import number
 
 
@@ -39,21 +40,21 @@ def parameter_or_given(
 
 def normalized(inputs: Any, mean: Any, variance: jax.Array, eps: Any, scale: Any, offset: Any) -> jax.Array:
     """`(inputs - mean) * rsqrt(variance + eps) * scale + offset`, where `scale` and `offset` may be None."""
-    inverse = jax.lax.rsqrt(variance + number(eps, variance.dtype, "eps", 0))
+    inverse = jax.lax.rsqrt(add(variance, number(eps, variance.dtype, "eps", 0)))
     if scale is not None:
-        inverse = scale * inverse
-    out = (inputs - mean) * inverse
-    return out if offset is None else out + offset
+        inverse = multiply(scale, inverse)
+    out = multiply(subtract(inputs, mean), inverse)
+    return out if offset is None else add(out, offset)
 
 
 def fast_variance(inputs: jax.Array, mean: jax.Array, axis: Any) -> jax.Array:
     """`E[x**2] - E[x]**2` over `axis`, in one pass over the inputs, and not below zero where rounding would put it."""
-    return nonnegative(jnp.mean(jnp.square(inputs), axis, keepdims=True) - jnp.square(mean))
+    return nonnegative(subtract(jnp.mean(jnp.square(inputs), axis, keepdims=True), jnp.square(mean)))
 
 
 def nonnegative(variance: jax.Array) -> jax.Array:
     """A difference of two means of squares, which rounding may make negative, is at least zero."""
-    return jnp.maximum(variance, np.zeros((), variance.dtype))
+    return jax.lax.max(variance, np.zeros((), variance.dtype))
 
 
 def given_axes(axis: Any, name: str) -> tuple[int, ...] | slice:

@@ -11,6 +11,7 @@ import numpy as np
 
 from hkx import ExponentialMovingAverage, Module, get_channel_index, running_init, transparent
 from hkx.initializers import Initializer
+from hkx.nn.arithmetic import subtract
 from hkx.nn.inputs import array_of, cast, number, statistics_dtypes
 from hkx.nn.norm.affine import check_axes, check_given, check_inits, nonnegative, normalized, parameter_or_given
 
@@ -159,7 +160,7 @@ class BatchNorm(Module):
         wide_dtype, dtype = statistics_dtypes(inputs.dtype)
         wide = cast(inputs, wide_dtype)  # in float16, squares overflow
         mean = jnp.mean(wide, axis, keepdims=True)
-        squares = jnp.mean(jnp.square(wide), axis, keepdims=True)
+        squares = jnp.mean(jax.lax.square(wide), axis, keepdims=True)
         if self.cross_replica_axis is not None:
             try:
                 groups = self.cross_replica_axis_index_groups
@@ -167,7 +168,7 @@ class BatchNorm(Module):
             except NameError:  # the axis is not there: `init` need not run on replicas
                 if not running_init():
                     raise
-        return cast(mean, dtype), cast(nonnegative(squares - jnp.square(mean)), dtype)
+        return cast(mean, dtype), cast(nonnegative(subtract(squares, jax.lax.square(mean))), dtype)
 
 
 class BatchRenorm(BatchNorm):

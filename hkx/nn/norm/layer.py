@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from hkx import Module, get_channel_index
 from hkx.initializers import Initializer
+from hkx.nn.arithmetic import broadcast_to
 from hkx.nn.inputs import array_with_dimensions
 from hkx.nn.norm.affine import (
     check_axes,
@@ -112,7 +113,7 @@ class LayerNorm(Module):
             variance = jnp.var(inputs, axis=axis, keepdims=True)
         scale = parameter_or_given("scale", self.create_scale, scale, shape, dtype, self.scale_init)
         offset = parameter_or_given("offset", self.create_offset, offset, shape, dtype, self.offset_init)
-        scale, offset = (None if v is None else jnp.broadcast_to(v, full) for v in (scale, offset))
+        scale, offset = (None if v is None else broadcast_to(v, full) for v in (scale, offset))
         return normalized(inputs, mean, variance, self.eps, scale, offset)
 
 

@@ -14,6 +14,7 @@ from jax.typing import DTypeLike
 from hkx import Module, from_example, get_state, initializers, set_state
 from hkx.arguments import deprecated_argument
 from hkx.errors import MissingAverageError, MissingStateError
+from hkx.nn.arithmetic import add, multiply
 from hkx.nn.inputs import array_of, cast, number, statistics_dtypes
 from hkx.nn.norm.params_tree import map_params
 
@@ -97,7 +98,7 @@ class ExponentialMovingAverage(Module):
             decay = jax.lax.select(counter <= 0, jnp.zeros_like(decay), jnp.asarray(decay))
         hidden = get_state("hidden", value.shape, dtype, init=jnp.zeros)
         dtype = dtype if hidden.dtype == dtype else jnp.promote_types(hidden.dtype, dtype)
-        hidden = cast(hidden, wide) * decay + cast(value, wide) * (one - decay)
+        hidden = add(multiply(cast(hidden, wide), decay), multiply(cast(value, wide), one - decay))
         average = hidden
         if self.zero_debias and (isinstance(decay, jax.Array) or np.any(decay != one)):  # 1 leaves nothing to correct
             average = average / (one - jax.lax.pow(decay, jnp.broadcast_to(counter, jnp.shape(decay))))

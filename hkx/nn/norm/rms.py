@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from hkx import Module, get_parameter
 from hkx.initializers import Initializer
+from hkx.nn.arithmetic import add, broadcast_to, multiply
 from hkx.nn.inputs import array_with_dimensions, number
 from hkx.nn.norm.affine import check_axes, check_inits, given_axes, parameter_shape, resolved_axes
 
@@ -71,8 +72,8 @@ class RMSNorm(Module):
         axis = resolved_axes(self.axis, len(shape))
         check_axes(axis, shape, "hkx.RMSNorm")
         squares = jnp.mean(jnp.square(inputs), axis=axis, keepdims=True)
-        inverse = jax.lax.rsqrt(squares + number(self.eps, squares.dtype, "eps", 0))
+        inverse = jax.lax.rsqrt(add(squares, number(self.eps, squares.dtype, "eps", 0)))
         if not self.create_scale:
-            return inputs * inverse
+            return multiply(inputs, inverse)
         scale = get_parameter("scale", parameter_shape(self.param_axis, shape), dtype, init=self.scale_init)
-        return inputs * jnp.broadcast_to(scale, shape) * inverse
+        return multiply(multiply(inputs, broadcast_to(scale, shape)), inverse)
