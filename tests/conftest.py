@@ -30,16 +30,22 @@ if not jax.config.jax_compilation_cache_dir:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
+def compiled_without_optimisation(item):
+    """Whether the test, or else its file, is marked `unoptimised`; `unoptimised(False)` says that it runs for long."""
+    marker = item.get_closest_marker("unoptimised")
+    return marker is not None and marker.args != (False,) and not os.environ.get("TESTS_OPTIMISED")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Those whose programs are compiled alike follow each other."""
-    items.sort(key=lambda item: item.get_closest_marker("unoptimised") is None)
+    items.sort(key=lambda item: not compiled_without_optimisation(item))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Tests marked `unoptimised` have their programs compiled without optimisation, in half the time again."""
-    plain = item.get_closest_marker("unoptimised") is not None and not os.environ.get("TESTS_OPTIMISED")
+    """Those marked `unoptimised` have their programs compiled without optimisation, in half the time again."""
+    plain = compiled_without_optimisation(item)
     if plain != jax.config.read("jax_disable_most_optimizations"):
         jax.clear_caches()  # bits are compared among programs that were compiled alike
         jax.config.update("jax_disable_most_optimizations", plain)

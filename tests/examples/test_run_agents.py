@@ -265,6 +265,7 @@ def test_actions_between_bounds_come_back():
 
 
 @pytest.mark.slow
+@pytest.mark.unoptimised(False)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", sorted(FILES.keys() - OF_NUMBERS))
 def test_agents_learn_catch(name, seed, tmp_path):
@@ -277,6 +278,7 @@ def test_agents_learn_catch(name, seed, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.unoptimised(False)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", sorted(OF_NUMBERS))
 def test_agents_learn_to_swing_a_pendulum_up(name, seed, tmp_path):
@@ -285,6 +287,7 @@ def test_agents_learn_to_swing_a_pendulum_up(name, seed, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.unoptimised(False)
 def test_ppo_balances_the_pole(tmp_path):
     assert late_return("ppo", tmp_path, env="device:cartpole", environments=64, steps=500_000) >= 475
 

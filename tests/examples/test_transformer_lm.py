@@ -329,6 +329,7 @@ def test_what_is_carried_to_the_width_of_a_pod_is_what_the_compiler_makes_of_it(
 
 
 @pytest.mark.slow
+@pytest.mark.unoptimised(False)
 def test_the_default_setting_learns_to_spell(tmp_path):
     metrics = lm.main(dataclasses.replace(lm.Config(), devices=1, output=str(tmp_path), progress=False))
     assert metrics["validation"][400] < 2.0  # one that knew only how often each character occurs would have 3.1
