@@ -195,6 +195,7 @@ if TYPE_CHECKING:
     from hkx.nn.recurrent.deep import deep_rnn_with_skip_connections as deep_rnn_with_skip_connections
     from hkx.nn.recurrent.unroll import Bidirectional as Bidirectional
     from hkx.nn.recurrent.unroll import dynamic_unroll as dynamic_unroll
+    from hkx.tracing import traced_once as traced_once
     from hkx.unroll import static_unroll as static_unroll
     from hkx.nn.reshape import Flatten as Flatten
     from hkx.nn.reshape import Reshape as Reshape
@@ -244,6 +245,7 @@ _EXPORTS = {
     "hkx.lift.layer_stack": "LayerStackTransparencyMapping layer_stack",
     "hkx.lift.lift": "LiftWithStateUpdater lift lift_with_state transparent_lift transparent_lift_with_state",
     "hkx.lift.wrappers": "checkpoint eval_shape grad jit jvp linearize remat value_and_grad vjp",
+    "hkx.tracing": "traced_once",
     # Modules, parameters and state
     "hkx.core.module": "Module",
     "hkx.adapters": "Deferred to_module",

@@ -34,6 +34,7 @@ FLOORS = {
     "hkx.pad": 0,
     "hkx.jaxprs": 0,
     "hkx.core.guard": 1,
+    "hkx.tracing": 1,
     "hkx.core.making": 1,
     "hkx.core.frame": 1,
     "hkx.core.naming": 2,

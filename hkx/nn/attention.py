@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx import Linear, Module, initializers, transparent
+from hkx import Linear, Module, initializers, traced_once, transparent
 from hkx.arguments import checked_integer, deprecated_argument
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
-from hkx.nn.arithmetic import attended_values, attention_logits, divide
 from hkx.nn.inputs import sequences_of
 
 
@@ -106,20 +107,13 @@ class MultiHeadAttention(Module):
         query_heads = self._project(query, self.key_size, "query")
         key_heads = self._project(key, self.key_size, "key")
         value_heads = self._project(value, self.value_size, "value")
-        logits = attention_logits(query_heads, key_heads)
-        logits = divide(logits, np.sqrt(self.key_size).astype(logits.dtype))
-        if mask is not None:
-            if jnp.ndim(mask) != logits.ndim:
-                raise ValueError(
-                    f"Mask dimensionality {jnp.ndim(mask)} must match logits dimensionality {logits.ndim}: "
-                    f"it broadcasts to {logits.shape}."
-                )
-            lowest = max(-1e30, float(jnp.finfo(logits.dtype).min))
-            logits = jnp.where(mask, logits, np.asarray(lowest, logits.dtype))
-        weights = jax.nn.softmax(logits)
-        attended = attended_values(weights, value_heads)
-        attended = jnp.reshape(attended, (*attended.shape[:-2], self.num_heads * self.value_size))
-        return self._linear(self.model_size)(attended)
+        logits = _logits(query_heads, key_heads)
+        if mask is not None and jnp.ndim(mask) != logits.ndim:
+            raise ValueError(
+                f"Mask dimensionality {jnp.ndim(mask)} must match logits dimensionality {logits.ndim}: "
+                f"it broadcasts to {logits.shape}."
+            )
+        return self._linear(self.model_size)(_attended(logits, mask, value_heads))
 
     @transparent
     def _project(self, x: jax.Array, head_size: int, name: str) -> jax.Array:
@@ -130,3 +124,20 @@ class MultiHeadAttention(Module):
     @transparent
     def _linear(self, size: int, name: str | None = None) -> Linear:
         return Linear(size, with_bias=self.with_bias, w_init=self.w_init, b_init=self.b_init, name=name)
+
+
+@traced_once
+def _logits(query: Any, key: Any) -> jax.Array:
+    """`[..., H, T', T]`, from heads `[..., T', H, D]` and `[..., T, H, D]`."""
+    logits = jnp.einsum("...thd,...Thd->...htT", query, key)
+    return logits / np.sqrt(key.shape[-1]).astype(logits.dtype)
+
+
+@traced_once
+def _attended(logits: Any, mask: Any, value: Any) -> jax.Array:
+    """`[..., T', H * D]`, from logits `[..., H, T', T]` and heads `[..., T, H, D]`."""
+    if mask is not None:
+        lowest = max(-1e30, float(jnp.finfo(logits.dtype).min))
+        logits = jnp.where(mask, logits, np.asarray(lowest, logits.dtype))
+    attended = jnp.einsum("...htT,...Thd->...thd", jax.nn.softmax(logits), value)
+    return jnp.reshape(attended, (*attended.shape[:-2], attended.shape[-2] * attended.shape[-1]))

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from hkx import traced_once
 from hkx.arguments import checked_integer
 from hkx.initializers import Initializer
 from hkx.nn.spatial import (
@@ -19,6 +20,19 @@ from hkx.nn.spatial import (
     resolved_padding,
     sizes_per_dimension,
     with_batch,
+)
+
+_convolved = traced_once(
+    jax.lax.conv_general_dilated,
+    static_argnames=(
+        "window_strides",
+        "padding",
+        "lhs_dilation",
+        "rhs_dilation",
+        "dimension_numbers",
+        "feature_group_count",
+        "precision",
+    ),
 )
 
 
@@ -111,7 +125,7 @@ class ConvND(Convolution):
         shape = (*self.kernel_shape, channels // self.feature_group_count, self.output_channels)
         fan_in = int(np.prod(shape[:-1]))
         w = get_kernel(shape, inputs.dtype, fan_in, self.w_init, self.mask, name)
-        out = jax.lax.conv_general_dilated(
+        out = _convolved(
             inputs,
             w,
             window_strides=self.stride,

@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx import Module, get_parameter, initializers
+from hkx import Module, get_parameter, initializers, traced_once
 from hkx.arguments import checked_integer
 from hkx.errors import NotABoolError, NotAListError
 from hkx.initializers import Initializer
-from hkx.nn.arithmetic import add, broadcast_to
 from hkx.nn.inputs import array_of, array_with_dimensions
 
 R = TypeVar("R")
@@ -88,11 +87,14 @@ class Linear(Module):
         w_init = _default_init(input_size) if self.w_init is None else self.w_init
         output_size = checked_integer(self.output_size, "output_size")
         w = get_parameter("w", [input_size, output_size], inputs.dtype, init=w_init)
-        out = jnp.dot(inputs, w, precision=precision)
-        if self.with_bias:
-            b = get_parameter("b", [output_size], inputs.dtype, init=self.b_init)
-            out = add(out, broadcast_to(b, out.shape))
-        return out
+        b = get_parameter("b", [output_size], inputs.dtype, init=self.b_init) if self.with_bias else None
+        return _affine(inputs, w, b, precision=precision)
+
+
+@functools.partial(traced_once, static_argnames="precision")
+def _affine(inputs: Any, w: Any, b: Any, *, precision: Any) -> jax.Array:
+    out = jnp.dot(inputs, w, precision=precision)
+    return out if b is None else out + jnp.broadcast_to(b, out.shape)
 
 
 class Bias(Module):

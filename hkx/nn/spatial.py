@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx import Module, get_parameter, initializers, pad
+from hkx import Module, get_parameter, initializers, pad, traced_once
 from hkx.arguments import checked_integer
 from hkx.errors import InvalidPaddingError, InvalidRankError, MaskShapeError
 from hkx.initializers import Initializer
-from hkx.nn.arithmetic import add, broadcast_to
 from hkx.nn.inputs import array_of
 from hkx.pad import per_dimension
 
@@ -78,7 +77,7 @@ def resolved_padding(padding: Any, kernel: Sequence[int], rate: Sequence[int], n
         return padding.upper()
     entries = padding if isinstance(padding, Sequence) else (padding,)
     if entries and all(map(callable, entries)):
-        return pad.create_from_padfn(padding, kernel, rate, n)
+        return tuple(map(tuple, pad.create_from_padfn(padding, kernel, rate, n)))
     if _is_pair(entries) or (entries and all(map(_is_pair, entries))):
         pairs = pad.create_from_tuple(padding, n)
         return tuple((checked_integer(a, "padding", None), checked_integer(b, "padding", None)) for a, b in pairs)
@@ -170,8 +169,13 @@ def finished(layer: Convolution, out: jax.Array, channels: int, dtype: Any, unba
     """`out` with the parameter `b`, one number for each channel, if the layer has it; without an added batch."""
     if layer.with_bias:
         shape = (channels,) if layer.channel_index == -1 else (channels,) + (1,) * layer.num_spatial_dims
-        out = add(out, broadcast_to(get_parameter("b", shape, dtype, init=layer.b_init), out.shape))
+        out = _biased(out, get_parameter("b", shape, dtype, init=layer.b_init))
     return jnp.squeeze(out, axis=0) if unbatched else out
+
+
+@traced_once
+def _biased(out: Any, b: Any) -> jax.Array:
+    return out + jnp.broadcast_to(b, out.shape)
 
 
 Padding = str | Sequence[tuple[int, int]] | tuple[int, int] | Callable[[int], tuple[int, int]] | Sequence[Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -9,9 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx import get_parameter
+from hkx import get_parameter, traced_once
 from hkx.initializers import Initializer
-from hkx.nn.arithmetic import add, multiply, subtract
 from hkx.nn.inputs import number
 
 
@@ -40,21 +40,30 @@ def parameter_or_given(
 
 def normalized(inputs: Any, mean: Any, variance: jax.Array, eps: Any, scale: Any, offset: Any) -> jax.Array:
     """`(inputs - mean) * rsqrt(variance + eps) * scale + offset`, where `scale` and `offset` may be None."""
-    inverse = jax.lax.rsqrt(add(variance, number(eps, variance.dtype, "eps", 0)))
+    return _normalized(inputs, mean, variance, number(eps, variance.dtype, "eps", 0), scale, offset)
+
+
+@traced_once
+def _normalized(inputs: Any, mean: Any, variance: Any, eps: Any, scale: Any, offset: Any) -> jax.Array:
+    inverse = jax.lax.rsqrt(variance + eps)
     if scale is not None:
-        inverse = multiply(scale, inverse)
-    out = multiply(subtract(inputs, mean), inverse)
-    return out if offset is None else add(out, offset)
+        inverse = scale * inverse
+    out = (inputs - mean) * inverse
+    return out if offset is None else out + offset
 
 
-def fast_variance(inputs: jax.Array, mean: jax.Array, axis: Any) -> jax.Array:
-    """`E[x**2] - E[x]**2` over `axis`, in one pass over the inputs, and not below zero where rounding would put it."""
-    return nonnegative(subtract(jnp.mean(jnp.square(inputs), axis, keepdims=True), jnp.square(mean)))
+@functools.partial(traced_once, static_argnames=("axis", "fast"))
+def moments(inputs: Any, *, axis: tuple[int, ...], fast: bool = False) -> tuple[jax.Array, jax.Array]:
+    """Mean and variance over `axis`; `fast` takes `E[x**2] - E[x]**2` for the variance, in one pass over the inputs."""
+    mean = jnp.mean(inputs, axis=axis, keepdims=True)
+    if fast:
+        return mean, nonnegative(jnp.mean(jnp.square(inputs), axis, keepdims=True) - jnp.square(mean))
+    return mean, jnp.var(inputs, axis=axis, keepdims=True)
 
 
 def nonnegative(variance: jax.Array) -> jax.Array:
     """A difference of two means of squares, which rounding may make negative, is at least zero."""
-    return jax.lax.max(variance, np.zeros((), variance.dtype))
+    return jnp.maximum(variance, np.zeros((), variance.dtype))
 
 
 def given_axes(axis: Any, name: str) -> tuple[int, ...] | slice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,9 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx import ExponentialMovingAverage, Module, get_channel_index, running_init, transparent
+from hkx import ExponentialMovingAverage, Module, get_channel_index, running_init, traced_once, transparent
 from hkx.initializers import Initializer
-from hkx.nn.arithmetic import subtract
 from hkx.nn.inputs import array_of, cast, number, statistics_dtypes
 from hkx.nn.norm.affine import check_axes, check_given, check_inits, nonnegative, normalized, parameter_or_given
 
@@ -159,8 +159,7 @@ class BatchNorm(Module):
             )
         wide_dtype, dtype = statistics_dtypes(inputs.dtype)
         wide = cast(inputs, wide_dtype)  # in float16, squares overflow
-        mean = jnp.mean(wide, axis, keepdims=True)
-        squares = jnp.mean(jax.lax.square(wide), axis, keepdims=True)
+        mean, squares = _mean_and_squares(wide, axis=axis)
         if self.cross_replica_axis is not None:
             try:
                 groups = self.cross_replica_axis_index_groups
@@ -168,7 +167,17 @@ class BatchNorm(Module):
             except NameError:  # the axis is not there: `init` need not run on replicas
                 if not running_init():
                     raise
-        return cast(mean, dtype), cast(nonnegative(subtract(squares, jax.lax.square(mean))), dtype)
+        return cast(mean, dtype), cast(_variance(mean, squares), dtype)
+
+
+@functools.partial(traced_once, static_argnames="axis")
+def _mean_and_squares(inputs: Any, *, axis: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    return jnp.mean(inputs, axis, keepdims=True), jnp.mean(jnp.square(inputs), axis, keepdims=True)
+
+
+@traced_once
+def _variance(mean: Any, squares: Any) -> jax.Array:
+    return nonnegative(squares - jnp.square(mean))
 
 
 class BatchRenorm(BatchNorm):

@@ -17,6 +17,7 @@ from hkx.nn.norm.affine import (
     check_given,
     check_inits,
     given_axes,
+    moments,
     normalized,
     parameter_or_given,
     resolved_axes,
@@ -120,8 +121,7 @@ class GroupNorm(Module):
         axis = tuple(i % rank for i in axis)
         axis = tuple(i + 1 if i >= channel else i for i in axis)
         grouped = jnp.reshape(x, (*shape[:channel], self.groups, size, *shape[channel + 1 :]))
-        mean = jnp.mean(grouped, axis, keepdims=True)
-        variance = jnp.var(grouped, axis, keepdims=True)
+        mean, variance = moments(grouped, axis=axis)
         out = jnp.reshape(normalized(grouped, mean, variance, self.eps, None, None), shape)
         parameter_shape = (shape[channel],) + (1,) * (rank - 1 - channel)
         scale = parameter_or_given("scale", self.create_scale, scale, parameter_shape, dtype, self.scale_init)

@@ -9,14 +9,13 @@ import jax.numpy as jnp
 
 from hkx import Module, get_channel_index
 from hkx.initializers import Initializer
-from hkx.nn.arithmetic import broadcast_to
 from hkx.nn.inputs import array_with_dimensions
 from hkx.nn.norm.affine import (
     check_axes,
     check_given,
     check_inits,
-    fast_variance,
     given_axes,
+    moments,
     normalized,
     parameter_or_given,
     parameter_shape,
@@ -106,14 +105,10 @@ class LayerNorm(Module):
         axis = resolved_axes(self.axis, len(full))
         check_axes(axis, full, "hkx.LayerNorm")
         shape = parameter_shape(self.param_axis, full)
-        mean = jnp.mean(inputs, axis=axis, keepdims=True)
-        if self.use_fast_variance:
-            variance = fast_variance(inputs, mean, axis)
-        else:
-            variance = jnp.var(inputs, axis=axis, keepdims=True)
+        mean, variance = moments(inputs, axis=axis, fast=bool(self.use_fast_variance))
         scale = parameter_or_given("scale", self.create_scale, scale, shape, dtype, self.scale_init)
         offset = parameter_or_given("offset", self.create_offset, offset, shape, dtype, self.offset_init)
-        scale, offset = (None if v is None else broadcast_to(v, full) for v in (scale, offset))
+        scale, offset = (None if v is None else jnp.broadcast_to(v, full) for v in (scale, offset))
         return normalized(inputs, mean, variance, self.eps, scale, offset)
 
 

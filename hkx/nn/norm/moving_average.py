@@ -11,10 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from hkx import Module, from_example, get_state, initializers, set_state
+from hkx import Module, from_example, get_state, initializers, set_state, traced_once
 from hkx.arguments import deprecated_argument
 from hkx.errors import MissingAverageError, MissingStateError
-from hkx.nn.arithmetic import add, multiply
 from hkx.nn.inputs import array_of, cast, number, statistics_dtypes
 from hkx.nn.norm.params_tree import map_params
 
@@ -98,10 +97,10 @@ class ExponentialMovingAverage(Module):
             decay = jax.lax.select(counter <= 0, jnp.zeros_like(decay), jnp.asarray(decay))
         hidden = get_state("hidden", value.shape, dtype, init=jnp.zeros)
         dtype = dtype if hidden.dtype == dtype else jnp.promote_types(hidden.dtype, dtype)
-        hidden = add(multiply(cast(hidden, wide), decay), multiply(cast(value, wide), one - decay))
+        hidden = _moved(cast(hidden, wide), cast(value, wide), decay, one - decay)
         average = hidden
         if self.zero_debias and (isinstance(decay, jax.Array) or np.any(decay != one)):  # 1 leaves nothing to correct
-            average = average / (one - jax.lax.pow(decay, jnp.broadcast_to(counter, jnp.shape(decay))))
+            average = _without_bias(average, decay, one, counter)
         if update_stats:
             set_state("counter", counter)
             set_state("hidden", cast(hidden, dtype))
@@ -119,6 +118,16 @@ class ExponentialMovingAverage(Module):
             return get_state("average")
         except MissingStateError:
             raise MissingAverageError(f"{self.module_name}/average") from None
+
+
+@traced_once
+def _moved(average: Any, value: Any, decay: Any, rest: Any) -> jax.Array:
+    return average * decay + value * rest
+
+
+@traced_once
+def _without_bias(average: Any, decay: Any, one: Any, counter: Any) -> jax.Array:
+    return average / (one - jax.lax.pow(decay, jnp.broadcast_to(counter, jnp.shape(decay))))
 
 
 def _next(counter: jax.Array) -> jax.Array:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from hkx import Module, get_parameter
+from hkx import Module, get_parameter, traced_once
 from hkx.initializers import Initializer
-from hkx.nn.arithmetic import add, broadcast_to, multiply
 from hkx.nn.inputs import array_with_dimensions, number
 from hkx.nn.norm.affine import check_axes, check_inits, given_axes, parameter_shape, resolved_axes
 
@@ -71,9 +72,19 @@ class RMSNorm(Module):
         shape, dtype = inputs.shape, inputs.dtype
         axis = resolved_axes(self.axis, len(shape))
         check_axes(axis, shape, "hkx.RMSNorm")
-        squares = jnp.mean(jnp.square(inputs), axis=axis, keepdims=True)
-        inverse = jax.lax.rsqrt(add(squares, number(self.eps, squares.dtype, "eps", 0)))
-        if not self.create_scale:
-            return multiply(inputs, inverse)
-        scale = get_parameter("scale", parameter_shape(self.param_axis, shape), dtype, init=self.scale_init)
-        return multiply(multiply(inputs, broadcast_to(scale, shape)), inverse)
+        squares = _mean_of_squares(inputs, axis=axis)
+        eps, scale = number(self.eps, squares.dtype, "eps", 0), None
+        if self.create_scale:
+            scale = get_parameter("scale", parameter_shape(self.param_axis, shape), dtype, init=self.scale_init)
+        return _divided_by_root(inputs, squares, eps, scale)
+
+
+@functools.partial(traced_once, static_argnames="axis")
+def _mean_of_squares(inputs: Any, *, axis: tuple[int, ...]) -> jax.Array:
+    return jnp.mean(jnp.square(inputs), axis=axis, keepdims=True)
+
+
+@traced_once
+def _divided_by_root(inputs: Any, squares: Any, eps: Any, scale: Any) -> jax.Array:
+    inverse = jax.lax.rsqrt(squares + eps)
+    return inputs * inverse if scale is None else inputs * jnp.broadcast_to(scale, inputs.shape) * inverse

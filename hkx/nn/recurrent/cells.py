@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from hkx import Linear, Module, get_parameter, initializers
+from hkx import Linear, Module, get_parameter, initializers, traced_once
 from hkx.arguments import checked_integer
 from hkx.errors import InvalidCoreStateError, InvalidRankError
 from hkx.initializers import Initializer
@@ -158,6 +158,7 @@ class LSTMState(NamedTuple):
     cell: jax.Array  # [B, ..., hidden_size]
 
 
+@traced_once
 def lstm_step(gates: jax.Array, prev_cell: jax.Array) -> LSTMState:
     """The new state from the four gates (input, update, forget, output), concatenated along the last axis."""
     i, g, f, o = jnp.split(gates, 4, axis=-1)
@@ -281,19 +282,26 @@ class GRU(RNNCore):
         w_i = get_parameter("w_i", [inputs.shape[-1], 3 * h], dtype, init=self.w_i_init)
         w_h = get_parameter("w_h", [h, 3 * h], dtype, init=self.w_h_init)
         b = get_parameter("b", [3 * h], dtype, init=self.b_init)
-        w_h_zr, w_h_a = jnp.split(w_h, [2 * h], axis=1)
-        b_zr, b_a = jnp.split(b, [2 * h], axis=0)
-        x_zr, x_a = jnp.split(jnp.dot(inputs, w_i), [2 * h], axis=-1)
-        zr = x_zr + jnp.dot(state, w_h_zr)
-        z, r = jnp.split(jax.nn.sigmoid(zr + jnp.broadcast_to(b_zr, zr.shape)), 2, axis=-1)
-        a = x_a + jnp.dot(r * state, w_h_a)
-        a = jnp.tanh(a + jnp.broadcast_to(b_a, a.shape))
-        out = (1 - z) * state + z * a
+        out = _gru_step(inputs, state, w_i, w_h, b)
         return out, out
 
     def initial_state(self, batch_size: int | None) -> jax.Array:
         """Zeros, `[B, hidden_size]` or `[hidden_size]`."""
         return add_batch(jnp.zeros([self.hidden_size]), batch_size)
+
+
+@traced_once
+def _gru_step(inputs: Any, state: Any, w_i: Any, w_h: Any, b: Any) -> jax.Array:
+    """The new state; the weights are those of the gates z and r, and of the candidate, along the last axis."""
+    h = state.shape[-1]
+    w_h_zr, w_h_a = jnp.split(w_h, [2 * h], axis=1)
+    b_zr, b_a = jnp.split(b, [2 * h], axis=0)
+    x_zr, x_a = jnp.split(jnp.dot(inputs, w_i), [2 * h], axis=-1)
+    zr = x_zr + jnp.dot(state, w_h_zr)
+    z, r = jnp.split(jax.nn.sigmoid(zr + jnp.broadcast_to(b_zr, zr.shape)), 2, axis=-1)
+    a = x_a + jnp.dot(r * state, w_h_a)
+    a = jnp.tanh(a + jnp.broadcast_to(b_a, a.shape))
+    return (1 - z) * state + z * a
 
 
 class IdentityCore(RNNCore):

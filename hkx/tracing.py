@@ -1,0 +1,57 @@
+"""`traced_once`: the equation of a layer, which JAX traces once for each shape and not at each call."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+import jax
+import numpy as np
+
+from hkx.jaxprs.traces import recording
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def traced_once(function: Callable[P, R], static_argnames: str | Sequence[str] = ()) -> Callable[P, R]:
+    """A function that JAX traces and differentiates once for each shape, and writes into the programs that call it.
+
+    A network calls the same few equations again and again, and JAX records every operation of each call, and
+    differentiates it, in Python. Here it does so at the first call, and later ones with arrays of the same shapes and
+    dtypes take what it found: `jax.jit(function, inline=True)`. Programs are the same as without. Where operations are
+    run one by one, outside of `jax.jit` and the like, the function is called as it is.
+
+    Args:
+      function: a pure function of arrays, given by position; None is allowed among them. It uses neither modules,
+        parameters, states nor keys of the running transform, but what it is given.
+      static_argnames: the names of its other arguments, which are hashable and are passed by name.
+
+    Returns:
+      A function like it.
+
+    Example:
+
+      >>> import functools, hkx, jax, jax.numpy as jnp
+      >>> @functools.partial(hkx.traced_once, static_argnames="power")
+      ... def scaled(x, scale, *, power):
+      ...     return x * scale**power
+      >>> def f(x):
+      ...     return scaled(x, hkx.get_parameter("scale", [], init=jnp.ones), power=2)
+      >>> model = hkx.without_apply_rng(hkx.transform(f))
+      >>> print(jax.jit(model.apply)({"~": {"scale": 3.0 * jnp.ones([])}}, jnp.ones(2)))
+      [9. 9.]
+    """
+    compiled = jax.jit(function, inline=True, static_argnames=static_argnames)
+
+    @functools.wraps(function)
+    def call(*arrays: P.args, **static: P.kwargs) -> R:
+        if recording() and all(isinstance(x, _OPERANDS) for x in arrays):
+            return compiled(*arrays, **static)
+        return function(*arrays, **static)
+
+    return call
+
+
+_OPERANDS: tuple[Any, ...] = (jax.Array, np.ndarray, np.generic, type(None))
