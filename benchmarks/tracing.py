@@ -1,4 +1,7 @@
-"""What tracing costs: the jaxpr of perceptrons, of a 24-layer transformer and of ResNet-50, in ms of CPU (median)."""
+"""What tracing costs: the jaxpr of perceptrons, of a 24-layer transformer and of ResNet-50, in ms of CPU (median).
+
+And that of their gradients, which is what a step of training traces.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,15 @@ def _milliseconds(function: Callable[..., Any], arguments: tuple[Any, ...], time
     return statistics.median(taken[1:]) * 1e3
 
 
+def _gradient(function: Callable[..., Any], arguments: tuple[Any, ...], times: int) -> float:
+    import jax
+
+    def loss(params: Any, *rest: Any) -> Any:
+        return jax.tree.leaves(function(params, *rest))[0].sum()
+
+    return _milliseconds(jax.grad(loss), arguments, times)
+
+
 def _tracing(side: str) -> Callable[[], dict[str, float]]:
     def measure() -> dict[str, float]:
         from benchmarks import models
@@ -33,6 +45,9 @@ def _tracing(side: str) -> Callable[[], dict[str, float]]:
             library = models.library(side)
             figures["transformer of 24 layers, ms"] = _milliseconds(*models.transformer(library), times=5)
             figures["ResNet-50, ms"] = _milliseconds(*models.resnet(library), times=5)
+            figures["gradient of 200 layers, ms"] = _gradient(*models.PERCEPTRONS[side](200), times=5)
+            figures["gradient of the transformer, ms"] = _gradient(*models.transformer(library), times=5)
+            figures["gradient of ResNet-50, ms"] = _gradient(*models.resnet(library), times=5)
         return figures
 
     return measure
