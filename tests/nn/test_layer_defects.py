@@ -107,6 +107,18 @@ def test_counters_count_up_to_there():
     assert counts == [-1, 0, 1, 2]
 
 
+def test_an_average_goes_on_where_a_getter_casts_its_whole_state():
+    def f(value):
+        with hkx.custom_getter(lambda next_getter, value, _: next_getter(value.astype(jnp.bfloat16)), state=True):
+            return hkx.ExponentialMovingAverage(0.5)(value)
+
+    pair = hkx.transform_with_state(f)
+    _, state = pair.init(None, 0.0)
+    for value, average in ((2.0, 1 / (1 - 0.5)), (5.0, (0.5 * 1 + 0.5 * 5) / (1 - 0.25))):
+        found, state = pair.apply({}, state, None, value)
+        assert float(found) == average
+
+
 LONG_RUNS = {
     "batch norm": lambda x: hkx.BatchNorm(True, True, 0.9)(x, is_training=True),
     "vector quantizer": lambda x: hkx.nets.VectorQuantizerEMA(4, 2, 0.25, 0.9)(x, is_training=True)["quantize"],

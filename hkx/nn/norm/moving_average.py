@@ -127,6 +127,8 @@ def _moved(average: Any, value: Any, decay: Any, rest: Any) -> jax.Array:
 
 @traced_once
 def _without_bias(average: Any, decay: Any, one: Any, counter: Any) -> jax.Array:
+    if not jnp.issubdtype(counter.dtype, jnp.integer):  # a getter cast it
+        counter = cast(counter, average.dtype)
     return average / (one - jax.lax.pow(decay, jnp.broadcast_to(counter, jnp.shape(decay))))
 
 
