@@ -87,7 +87,7 @@ def _models(lib: Any) -> dict[str, tuple[int, Callable[[int], Callable[..., Any]
                 keys = jax.random.split(lib.next_rng_key(), n) if lib.running_init() else None
                 params = lib.lift(lambda keys: jax.vmap(lambda k: inner.init(k, x))(keys))(keys)
                 return jax.vmap(lambda p: inner.apply(p, None, x))(params).sum(0)
-            return lib.vmap(block, in_axes=None, axis_size=n, param_axes=0, split_rng=True)(x).sum(0)
+            return lib.vmap(block, in_axes=None, axis_size=n, param_axes=0, split_rng=False)(x).sum(0)
 
         return forward
 

@@ -20,8 +20,9 @@ def traced_once(function: Callable[P, R], static_argnames: str | Sequence[str] =
 
     A network calls the same few equations again and again, and JAX records every operation of each call, and
     differentiates it, in Python. Here it does so at the first call, and later ones with arrays of the same shapes and
-    dtypes take what it found: `jax.jit(function, inline=True)`. Programs are the same as without. Where operations are
-    run one by one, outside of `jax.jit` and the like, the function is called as it is.
+    dtypes take what it found: `jax.jit(function, inline=True)`. Programs are the same as without; of a gradient a newer
+    JAX may add up the parts in another order. Where operations are run one by one, outside of `jax.jit` and the like,
+    the function is called as it is.
 
     Args:
       function: a pure function of arrays, given by position; None is allowed among them. It uses neither modules,
@@ -43,7 +44,7 @@ def traced_once(function: Callable[P, R], static_argnames: str | Sequence[str] =
       >>> print(jax.jit(model.apply)({"~": {"scale": 3.0 * jnp.ones([])}}, jnp.ones(2)))
       [9. 9.]
     """
-    compiled = jax.jit(function, inline=True, static_argnames=static_argnames)
+    compiled = jax.jit(function, inline=_WHEN_TRACED, static_argnames=static_argnames)
 
     @functools.wraps(function)
     def call(*arrays: P.args, **static: P.kwargs) -> R:
@@ -54,4 +55,6 @@ def traced_once(function: Callable[P, R], static_argnames: str | Sequence[str] =
     return call
 
 
+# JAX 0.10 inlines `True` when it traces, newer ones later, and have a name for this.
+_WHEN_TRACED: Any = getattr(jax, "Inline").JAX_EARLY if hasattr(jax, "Inline") else True  # noqa: B009
 _OPERANDS: tuple[Any, ...] = (jax.Array, np.ndarray, np.generic, type(None))
