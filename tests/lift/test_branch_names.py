@@ -178,3 +178,27 @@ def test_a_branch_that_is_run_a_second_time_for_its_values_keeps_its_names() -> 
     params = hkx.transform(f).init(KEY, X)
     assert sorted(params) == ["linear", "linear_1", "~"]
     np.testing.assert_array_equal(params["~"]["w"], np.full(3, 2.0))
+
+
+AFTER: dict[str, Callable[[Any, Any], Any]] = {
+    "cond": lambda f, x: hkx.cond(x.sum() > 0, f, f, x),
+    "switch": lambda f, x: hkx.switch(1, [f, f], x),
+    "scan": lambda f, x: hkx.scan(lambda carry, x: (carry, f(x)), 0, x[None])[1][0],
+    "map": lambda f, x: hkx.map(f, x[None])[0],
+    "fori_loop": lambda f, x: hkx.fori_loop(0, 1, lambda _, x: f(x), x),
+    "while_loop": lambda f, x: hkx.while_loop(lambda c: c[0] < 1, lambda c: (c[0] + 1, f(c[1])), (0, x))[1],
+}
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize("lifted", AFTER.values(), ids=AFTER)
+def test_a_module_after_a_loop_or_a_branch_has_parameters_of_its_own(lifted: Any, guarded: bool) -> None:
+    def f(x: Any) -> Any:
+        by_hand = guarded and hkx.running_init()  # as programs for Haiku have it
+        return (linear(3)(x) if by_hand else lifted(linear(3), x)), linear(3)(x)
+
+    model = hkx.transform(f)
+    params = model.init(KEY, X)
+    assert list(params) == ["linear", "linear_1"]
+    for name, out in zip(params, model.apply(params, None, X), strict=True):
+        np.testing.assert_allclose(out, dense(params, name, X), rtol=1e-5, atol=1e-6)
