@@ -154,7 +154,7 @@ class ActorsAndLearner:
                     memory, t = choice.memory, t + 1
                     step, ended = playing.step(*jax.device_get((choice.action, choice.extras)))
                     steps.append(step)
-                    returns += ended.tolist()
+                    returns += ended
                 self.send(Unroll(stacked(steps), returns, version))
 
     def send(self, unroll: Unroll | Exception) -> None:

@@ -45,22 +45,25 @@ class Episodes:
         self.observations = environments.reset()
         self.last, self.running = np.ones(environments.count, bool), np.zeros(environments.count)
 
-    def step(self, actions: Any, extras: Any = ()) -> tuple[Step, np.ndarray]:
+    def step(self, actions: Any, extras: Any = ()) -> tuple[Step, list[float]]:
         """The step, and the returns of the episodes that end with it."""
         observations, outcome = self.observations, self.environments.step(actions)
         self.observations, self.last = outcome.observation, outcome.last
         self.running += outcome.reward
-        ended = np.flatnonzero(outcome.last)
-        returns, self.running[ended] = self.running[ended], 0
+        returns = self.running[outcome.last].tolist()
+        self.running[outcome.last] = 0
         came = outcome.reward, outcome.discount, outcome.last, outcome.next_observation
         return Step(observations, actions, *came, extras), returns
 
 
 def stacked(steps: list[Step]) -> Step:
     """Steps one after the other: [T, E, ...]."""
-    if len(steps) == 1:
-        return jax.tree.map(lambda x: np.asarray(x)[None], steps[0])
     return jax.tree.map(lambda *x: np.stack(x), *steps)
+
+
+def at(t: int, tree: Any) -> Any:
+    """The step t of these, [T, ...]."""
+    return jax.tree.map(lambda x: x[t], tree)
 
 
 def several(times: int, tree: Any) -> Any:
@@ -115,18 +118,22 @@ def packing(like: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     return pack, unpack
 
 
-def posting(like: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Functions that join NumPy's small arrays of a tree into one of bytes, and part it again in a compiled program."""
+def posting(like: Any) -> tuple[Callable[[list[Any]], Any], Callable[[Any], Any]]:
+    """Functions that join NumPy's small arrays of T trees, all like this one, into one of bytes, and part it again in a
+    compiled program: into one tree with leaves [T, ...].
+    """
     leaves, structure = jax.tree.flatten(like)
     dtypes = [jax.dtypes.canonicalize_dtype(x.dtype) for x in leaves]
     sizes = [x.size * dtype.itemsize for x, dtype in zip(leaves, dtypes, strict=True)]
     large = [i for i, size in enumerate(sizes) if size > SMALL]
     small = [i for i, size in enumerate(sizes) if size <= SMALL]
 
-    def post(tree: Any) -> list[np.ndarray]:
-        arrays = [np.asarray(x, dtype) for x, dtype in zip(jax.tree.leaves(tree), dtypes, strict=True)]
-        return [np.frombuffer(b"".join([arrays[i].tobytes() for i in small]), np.uint8), *[arrays[i] for i in large]]
+    def post(trees: list[Any]) -> list[np.ndarray]:
+        rows = [[np.asarray(x, dtype) for x, dtype in zip(jax.tree.leaves(t), dtypes, strict=True)] for t in trees]
+        numbers = np.frombuffer(b"".join([row[i].tobytes() for row in rows for i in small]), np.uint8)
+        return [numbers.reshape(len(trees), -1), *[np.stack([row[i] for row in rows]) for i in large]]
 
+    @jax.vmap
     def read(posted: list[jax.Array]) -> Any:
         parts = dict(zip(large, posted[1:], strict=True))
         pieces = jnp.split(posted[0], np.cumsum([sizes[i] for i in small])[:-1])
@@ -200,38 +207,35 @@ class OnHost:
         self.agent, self.playing, self.apart = agent, Episodes(environments), apart
         self.memory, self.actions, self.metrics = first, [], {}
         self.keys = KeysInOrder(key)
-        situation = self.situation()
-        self.choice = jax.eval_shape(act, state, first, situation)
-        self.post, read = posting(situation)
-        self.post_steps, read_steps = posting((self.like_steps(), situation))
+        self.now = self.situation()
+        self.choice = jax.eval_shape(act, state, first, self.now)
+        self.post, read = posting(self.now)
+        self.post_steps, read_steps = posting((self.like_step(), self.now))
 
         def act_packed(packed: Any, memory: Any, posted: Any) -> Choice:
-            return act(unpack(packed), memory, read(posted))
+            return act(unpack(packed), memory, at(0, read(posted)))
 
         def learn_and_act(packed: Any, memory: Any, posted: Any) -> tuple[Any, dict[str, jax.Array], Choice]:
-            steps, situation = read_steps(posted)
+            steps, situations = read_steps(posted)
             state, metrics = agent.learn(unpack(packed), steps)
-            return pack(state), metrics, act(state, memory, situation)
+            return pack(state), metrics, act(state, memory, at(-1, situations))
 
         self.per_update = agent.unroll * environments.count
         self.act_greedily = jax.jit(partial(agent.act, greedy=True))
         self.act, self.learn_and_act = jax.jit(act_packed), jax.jit(learn_and_act, donate_argnums=0)
         self.pack, self.unpack = jax.jit(pack), jax.jit(unpack)
         self.packed = self.pack(state)
-        self.unlearned: Step | None = None  # [T, E, ...]: the last steps, until the next action
+        self.unlearned: list[tuple[Step, Situation]] = []  # the last steps, and what came of them
 
     def advance(self, updates: int) -> Played:
         """Plays on, and learns so many times."""
         returns: list[float] = []
-        for _ in range(updates):
-            steps = []
-            for _ in range(self.agent.unroll):
-                choice = self.choose()
-                self.memory = choice.memory
-                step, ended = self.step(jax.tree.map(np.asarray, choice.action), choice.extras)
-                steps.append(step)
-                returns += ended.tolist()
-            self.unlearned = stacked(steps)
+        for _ in range(updates * self.agent.unroll):
+            choice = self.choose()
+            self.memory = choice.memory
+            step, ended = self.step(jax.tree.map(np.asarray, choice.action), choice.extras)
+            self.unlearned.append((step, self.now))
+            returns += ended
         numbers = {name: float(value) for name, value in self.metrics.items()}
         return Played(updates * self.per_update, np.array(returns), numbers)
 
@@ -240,41 +244,43 @@ class OnHost:
         return self.unpack(self.packed)
 
     def choose(self) -> Choice:
-        situation = self.situation()
-        if self.unlearned is None:
-            return self.act(self.packed, self.memory, self.post(situation))
-        posted = self.post_steps((self.unlearned, situation))
+        if len(self.unlearned) < self.agent.unroll:
+            return self.act(self.packed, self.memory, self.post([self.now]))
+        posted, self.unlearned = self.post_steps(self.unlearned), []
         self.packed, self.metrics, choice = self.learn_and_act(self.packed, self.memory, posted)
-        self.unlearned = None
         return choice
 
     def situation(self) -> Situation:
         return Situation(self.playing.last, self.playing.observations, self.keys[len(self.actions)])
 
-    def like_steps(self) -> Step:
-        """The shapes of what is learned from, [T, E, ...]."""
+    def like_step(self) -> Step:
+        """The shapes of a step."""
         observations, last = self.playing.observations, self.playing.last
         numbers = np.zeros(last.size, np.float32)
-        step = Step(observations, self.choice.action, numbers, numbers, last, observations, self.choice.extras)
-        return several(self.agent.unroll, step)
+        return Step(observations, self.choice.action, numbers, numbers, last, observations, self.choice.extras)
 
-    def step(self, actions: Any, extras: Any = ()) -> tuple[Step, np.ndarray]:
+    def step(self, actions: Any, extras: Any = ()) -> tuple[Step, list[float]]:
         self.actions.append(actions)
-        return self.playing.step(actions, extras)
+        done = self.playing.step(actions, extras)
+        self.now = self.situation()
+        return done
 
     def saved(self) -> Any:
         actions = jax.tree.map(lambda *x: np.stack(x), *self.actions)
-        return {"state": self.state, "memory": self.memory, "unlearned": self.unlearned, "actions": actions}
+        unlearned = stacked([step for step, _ in self.unlearned])
+        return {"state": self.state, "memory": self.memory, "unlearned": unlearned, "actions": actions}
 
     def like(self, steps: int) -> Any:
         """The shapes of what `saved` gave after so many steps."""
         actions = several(steps // self.playing.environments.count, self.choice.action)
-        return {"state": self.state, "memory": self.memory, "unlearned": self.like_steps(), "actions": actions}
+        unlearned = several(self.agent.unroll, self.like_step())
+        return {"state": self.state, "memory": self.memory, "unlearned": unlearned, "actions": actions}
 
     def restore(self, saved: Any) -> None:
         for t in range(len(jax.tree.leaves(saved["actions"])[0])):
-            self.step(jax.tree.map(lambda x, t=t: np.asarray(x[t]), saved["actions"]))
-        self.packed, self.memory, self.unlearned = self.pack(saved["state"]), saved["memory"], saved["unlearned"]
+            self.step(at(t, saved["actions"]))
+        self.packed, self.memory = self.pack(saved["state"]), saved["memory"]
+        self.unlearned = [(at(t, saved["unlearned"]), self.now) for t in range(self.agent.unroll)]
 
     def evaluate(self, episodes: int, key: jax.Array) -> list[float]:
         first = self.agent.memory(self.apart.count)

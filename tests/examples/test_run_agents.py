@@ -161,14 +161,16 @@ def test_a_checkpoint_that_cannot_be_read_is_one_line(part, tmp_path):
 def test_what_is_posted_is_read_as_it_was():
     tree = {"bits": np.array([[True], [False]]), "bytes": np.arange(7, dtype=np.uint8), "t": np.int32(-5)}
     tree |= {"numbers": np.array([[1.5, -np.inf, 1e-40]], np.float32), "large": np.ones((3, 2**12), np.float32)}
+    other = jax.tree.map(lambda x: x[..., ::-1] if x.ndim else x - 1, tree)
     post, read = players.posting(tree)
-    posted = post(tree)
+    posted = post([tree, other])
     assert len(posted) == 2  # the small ones together, and what is large
     found = jax.jit(read)(posted)
     assert jax.tree.structure(found) == jax.tree.structure(tree)
-    for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(tree), strict=True):
-        assert one.dtype == other.dtype
-        np.testing.assert_array_equal(one, other)
+    for i, one in enumerate([tree, other]):
+        for expected, got in zip(jax.tree.leaves(one), jax.tree.leaves(found), strict=True):
+            assert got.dtype == expected.dtype
+            np.testing.assert_array_equal(got[i], expected)
 
 
 def test_keys_in_order_are_those_of_fold_in():
