@@ -53,7 +53,7 @@ class Config(run.Config):
 
 def make_data(path: pathlib.Path, environment: Environment, config: Config) -> None:
     """Trains a DQN, and writes what it remembers and the returns of its episodes."""
-    teacher_config = dqn.Config(capacity=config.teacher_steps)
+    teacher_config = dqn.Config(capacity=config.teacher_steps, epsilon=0.05, epsilon_updates=0)
     teacher = dqn.make(teacher_config, environment.observation_spec(), environment.action_spec())
     player = OnDevice(teacher, environment, 16, config.seed)
     played = player.advance(-(-config.teacher_steps // player.per_update))

@@ -51,8 +51,10 @@ class Config:
     """step size of Adam"""
     discount: float = 0.99
     """what a reward is worth one step before it comes"""
-    epsilon: float = 0.05
-    """chance of a random action"""
+    epsilon: float = 0.01
+    """chance of a random action, in the end"""
+    epsilon_updates: int = 500
+    """updates in which it falls to that from 1; 0 for one that is always the same"""
 
 
 class State(NamedTuple):
@@ -100,6 +102,8 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
 
     def act(state: State, memory: Any, observations: Any, key: jax.Array, greedy: bool = False) -> Choice:
         epsilon = 0.0 if greedy else config.epsilon
+        if config.epsilon_updates and not greedy:
+            epsilon = jnp.maximum(epsilon, 1 - state.updates / config.epsilon_updates)
         return Choice(rlx.epsilon_greedy(epsilon).sample(key, values(state.params, observations)), memory)
 
     def td_errors(params: hkx.Params, target_params: hkx.Params, batch: rlx.replay.Transition) -> jax.Array:
