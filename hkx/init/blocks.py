@@ -155,17 +155,16 @@ def sample_all(draws: Sequence[Draw], batches: Sequence[tuple[int, ...]], keys: 
     counts = [math.prod(batch) for batch in batches]
     some = [i for i, count in enumerate(counts) if count]  # of no key, of a stack of no layers, there is no array
     draws_of_some, counts_of_some = [draws[i] for i in some], [counts[i] for i in some]
+    shapes = [(*batch, *draw.shape) for batch, draw in zip(batches, draws, strict=True)]
     if not some:
         arrays = []
     elif isinstance(keys, jax.core.Tracer):
         arrays = _sample_traced(draws_of_some, counts_of_some, keys)
+        arrays = [array.reshape(shapes[i]) for i, array in zip(some, arrays, strict=True)]
     else:
-        arrays = _sample_concrete(_Plan(draws_of_some, counts_of_some), keys, like)
+        arrays = _sample_concrete(_Plan(draws_of_some, counts_of_some), [shapes[i] for i in some], keys, like)
     made = dict(zip(some, arrays, strict=True))
-    return [
-        made[i].reshape(*batch, *draw.shape) if i in made else jnp.zeros((*batch, *draw.shape), draw.dtype)
-        for i, (batch, draw) in enumerate(zip(batches, draws, strict=True))
-    ]
+    return [made[i] if i in made else jnp.zeros(shapes[i], draw.dtype) for i, draw in enumerate(draws)]
 
 
 def _sample_traced(draws: Sequence[Draw], counts: Sequence[int], keys: Any) -> list[Array]:
@@ -260,7 +259,7 @@ def _unforeseen(numbers: Sequence[int]) -> list[Array]:
     return jax.lax.cond(jax.lax.optimization_barrier(False), same, same)
 
 
-def _sample_concrete(plan: _Plan, keys: np.ndarray, like: Any) -> list[Array]:
+def _sample_concrete(plan: _Plan, shapes: Sequence[tuple[int, ...]], keys: np.ndarray, like: Any) -> list[Array]:
     """Fills a fixed number of blocks a call: nothing is compiled twice, and little is held beside the results."""
     out: list[Array] = []
     buffer = np.empty(0, np.float32)
@@ -276,7 +275,7 @@ def _sample_concrete(plan: _Plan, keys: np.ndarray, like: Any) -> list[Array]:
                 buffer = np.empty(draw.size * count, np.float32)
             buffer[at : at + values.size] = values
             if at + values.size == buffer.size:
-                out.append(placed(buffer.reshape(count, *draw.shape), like))
+                out.append(placed(buffer.reshape(shapes[array]), like))
     return out
 
 
