@@ -48,11 +48,19 @@ def traced_once(function: Callable[P, R], static_argnames: str | Sequence[str] =
 
     @functools.wraps(function)
     def call(*arrays: P.args, **static: P.kwargs) -> R:
-        if recording() and all(isinstance(x, _OPERANDS) for x in arrays):
+        if recording() and all(isinstance(x, _OPERANDS) for x in arrays) and _is_hashable(*static.values()):
             return compiled(*arrays, **static)
         return function(*arrays, **static)
 
     return call
+
+
+def _is_hashable(*values: Any) -> bool:
+    try:
+        hash(values)
+    except TypeError:  # a list, where a class of a user's has set one
+        return False
+    return True
 
 
 # JAX 0.10 inlines `True` when it traces, newer ones later, and have a name for this.
