@@ -116,14 +116,14 @@ def test_what_is_no_array_is_handed_on_as_it_is():
 
 
 def test_a_setting_that_is_a_list_is_handed_on_as_it_is():
-    class Dilated(hkx.Conv2D):
+    class Padded(hkx.Conv2D):
         def __init__(self):
-            super().__init__(1, 2, padding="VALID")
-            self.lhs_dilation = [2, 2]
+            super().__init__(1, 2)
+            self.padding = [(0, 0), (1, 1)]
 
-    model = hkx.without_apply_rng(hkx.transform(lambda x: Dilated()(x)))
+    model = hkx.without_apply_rng(hkx.transform(lambda x: Padded()(x)))
     x = jnp.ones([1, 3, 3, 1])
-    assert jax.jit(model.apply)(model.init(jax.random.PRNGKey(0), x), x).shape == (1, 4, 4, 1)
+    assert jax.jit(model.apply)(model.init(jax.random.PRNGKey(0), x), x).shape == (1, 2, 4, 1)
 
 
 def test_settings_of_jax_hold_inside():
