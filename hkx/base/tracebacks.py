@@ -21,6 +21,11 @@ _HKX = os.path.dirname(os.path.dirname(_THIS)) + os.sep
 _LAYERS = tuple(_HKX + name for name in ("nn", "nets", "initializers"))  # their lines are equations
 _JAX = os.path.dirname(jax.__file__) + os.sep
 _NOTE = "hkx has left its own frames out of this traceback: JAX_TRACEBACK_FILTERING=off shows them."
+_TRACED_FLAG = (
+    "A Python `if` asked for a value that JAX traces. A flag such as `is_training` is an argument that is not traced: "
+    '`jax.jit(model.apply, static_argnames="is_training")`, given by its name. By a value that is computed, '
+    "`hkx.cond` or `jnp.where` chooses."
+)
 
 
 def leaves_out_own_frames(function: Callable[P, R]) -> Callable[P, R]:
@@ -34,6 +39,8 @@ def leaves_out_own_frames(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except Exception as error:
+            if isinstance(error, jax.errors.TracerBoolConversionError):
+                _note_once(error, _TRACED_FLAG)
             if jax.config.jax_traceback_filtering != "off":  # type: ignore[attr-defined]
                 _leave_out(error)
             raise
@@ -68,8 +75,13 @@ def _leave_out(error: Exception) -> None:
             rest = types.TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     error.with_traceback(rest)
     if not any("JAX_TRACEBACK_FILTERING" in note for note in getattr(error, "__notes__", ())):  # JAX says it too
+        _note_once(error, _NOTE)
+
+
+def _note_once(error: Exception, note: str) -> None:
+    if note not in getattr(error, "__notes__", ()):
         with contextlib.suppress(Exception):  # an error whose attributes cannot be set, a frozen dataclass say
-            error.add_note(_NOTE)
+            error.add_note(note)
 
 
 def _is_own(file: str) -> bool:

@@ -263,8 +263,14 @@ class InvalidParamsError(HkxError, TypeError):
             f"{what} argument does not appear valid. It should be a mapping but is of type {type(value)}.\n"
             "The signatures are `apply(params, rng, ...)` for `hkx.transform`, `apply(params, state, rng, ...)` for "
             "`hkx.transform_with_state`, each without `rng` after `hkx.without_apply_rng`.\n"
-            f"The argument was: {shortened(value)}."
+            f"The argument was: {shortened(value)}.{_how_to_come_by_params(value)}"
         )
+
+
+def _how_to_come_by_params(value: object) -> str:
+    if isinstance(value, tuple):
+        return "\n`init` of `hkx.transform_with_state` returns two: `params, state = model.init(key, x)`."
+    return "\nParameters are what `init` returns: `params = model.init(key, x)`." if callable(value) else ""
 
 
 class JitInTransformError(HkxError, ValueError):
@@ -361,7 +367,8 @@ _FIX = (
     "    hkx.scan(body, init, xs)      # not jax.lax.scan(body, init, xs)\n"
     "    hkx.cond(p, f, g, x)          # not jax.lax.cond(p, f, g, x)\n"
     "    hkx.remat(f)(x)               # not jax.checkpoint(f)(x)\n"
-    "    hkx.vmap(f, split_rng=False)  # not jax.vmap(f)\n\n"
+    "    hkx.vmap(f, split_rng=False)  # not jax.vmap(f)\n"
+    "    hkx.purify(f)                 # for any other transform, such as a solver\n\n"
     "`jax.jit` goes around the pair that comes out: `jax.jit(hkx.transform(f).apply)`."
 )
 

@@ -15,11 +15,18 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from hkx.base.entries import Tree, merged, selected
 from hkx.base.trees import own_tree
 from hkx.core.frame import Phase, current_frame, local
+from hkx.errors.core import NotInTransformError
 from hkx.errors.lift import MissingRuleError
 from hkx.lift.crossing import Carry, Crossing, changes, check_carried, creating, fill_keys, snapshot
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+_AFTERWARDS = (
+    "This is in the `bwd` of an `hkx.custom_vjp`, which runs when the transformed function has ended. Call modules in "
+    "`fwd`, and hand on what `bwd` needs of them in the residuals: a value, or the pullback that `jax.vjp` returns."
+)
 
 
 class _Custom(Generic[P, R]):
@@ -151,6 +158,7 @@ class custom_vjp(_Custom[P, R]):
     Returns:
       A function like `fun`. Give it its rule with `defvjp(fwd, bwd)` before it is called: `fwd(*args)` returns
       `(out, residuals)`, and `bwd(residuals, out_cotangent)` returns a tuple with one cotangent for each argument.
+      Modules are called in `fun` and `fwd`; `bwd` runs when the transformed function has ended, on the residuals.
 
     Raises:
       MissingRuleError: when called, if there is no rule.
@@ -197,7 +205,11 @@ class custom_vjp(_Custom[P, R]):
 
         def bwd(kept: Any, cotangents: Any) -> Any:
             residuals, pull = kept
-            by_arguments = user_bwd(*fixed, residuals, own_tree(cotangents[0]))
+            try:
+                by_arguments = user_bwd(*fixed, residuals, own_tree(cotangents[0]))
+            except NotInTransformError as error:
+                error.add_note(_AFTERWARDS)
+                raise
             (by_params,) = pull(cotangents[0])
             return Carry(by_params, None, None, None), *by_arguments  # type: ignore[arg-type]
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx import Linear, Module, initializers, traced_once, transparent
+from hkx import Linear, Module, dropout, initializers, next_rng_key, traced_once, transparent
 from hkx.arguments import checked_integer, deprecated_argument
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
@@ -83,7 +83,15 @@ class MultiHeadAttention(Module):
         self.with_bias = with_bias
         self.b_init = b_init
 
-    def __call__(self, query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array | None = None) -> jax.Array:
+    def __call__(
+        self,
+        query: jax.Array,
+        key: jax.Array,
+        value: jax.Array,
+        mask: jax.Array | None = None,
+        *,
+        dropout_rate: float | jax.Array = 0.0,
+    ) -> jax.Array:
         """Attends.
 
         Args:
@@ -92,6 +100,8 @@ class MultiHeadAttention(Module):
           value: `[..., T, D_v]`.
           mask: broadcasts to `[..., num_heads, T', T]`, with all its dimensions; a query attends to the keys where it
             is not zero. Where it is zero for all keys, the query attends to all of them alike.
+          dropout_rate: the probability with which a weight, of one query for one key, is dropped and the others are
+            scaled up; where it is not zero, a key is drawn (`hkx.next_rng_key`).
 
         Returns:
           `[..., T', model_size]`.
@@ -99,7 +109,7 @@ class MultiHeadAttention(Module):
         Raises:
           InvalidRankError: if `query`, `key` or `value` has less than two dimensions.
           LeadingDimensionsError: if their shapes do not fit each other.
-          ValueError: if the mask has another number of dimensions.
+          ValueError: if the mask has another number of dimensions, or `dropout_rate` is not in `[0, 1)`.
         """
         (query, key, value), _ = sequences_of(self, query=query, key=key, value=value)
         if key.shape[-2] != value.shape[-2]:
@@ -113,7 +123,10 @@ class MultiHeadAttention(Module):
                 f"Mask dimensionality {jnp.ndim(mask)} must match logits dimensionality {logits.ndim}: "
                 f"it broadcasts to {logits.shape}."
             )
-        return self._linear(self.model_size)(_attended(logits, mask, value_heads))
+        weights = _weights(logits, mask)
+        if not (isinstance(dropout_rate, (int, float)) and dropout_rate == 0):
+            weights = dropout(next_rng_key(), dropout_rate, weights)
+        return self._linear(self.model_size)(_attended(weights, value_heads))
 
     @transparent
     def _project(self, x: jax.Array, head_size: int, name: str) -> jax.Array:
@@ -134,10 +147,16 @@ def _logits(query: Any, key: Any) -> jax.Array:
 
 
 @traced_once
-def _attended(logits: Any, mask: Any, value: Any) -> jax.Array:
-    """`[..., T', H * D]`, from logits `[..., H, T', T]` and heads `[..., T, H, D]`."""
+def _weights(logits: Any, mask: Any) -> jax.Array:
+    """`[..., H, T', T]`, from logits of that shape."""
     if mask is not None:
         lowest = max(-1e30, float(jnp.finfo(logits.dtype).min))
         logits = jnp.where(mask, logits, np.asarray(lowest, logits.dtype))
-    attended = jnp.einsum("...htT,...Thd->...thd", jax.nn.softmax(logits), value)
+    return jax.nn.softmax(logits)
+
+
+@traced_once
+def _attended(weights: Any, value: Any) -> jax.Array:
+    """`[..., T', H * D]`, from weights `[..., H, T', T]` and heads `[..., T, H, D]`."""
+    attended = jnp.einsum("...htT,...Thd->...thd", weights, value)
     return jnp.reshape(attended, (*attended.shape[:-2], attended.shape[-2] * attended.shape[-1]))

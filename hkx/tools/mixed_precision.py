@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import re
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator
 from typing import Any, Protocol, runtime_checkable
@@ -20,6 +21,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hkx.base.tracebacks import level_of_the_user
 from hkx.core.frame import local
 from hkx.core.hooks import install, pushed, uninstall
 from hkx.core.module import Module
@@ -238,6 +240,12 @@ def get_policy(cls: type[Module] | Module | str) -> Any:
     return _local.by_class.get(_class_key(target))
 
 
+_NOT_INHERITED = (
+    "A policy of `hkx.Module` itself is without effect, as the policy of a class does not extend to its subclasses. "
+    'For all modules, give the pattern of all names: `hkx.mixed_precision.set_policy(".*", policy)`.'
+)
+
+
 def set_policy(cls: type[Module] | Module | str, policy: Any) -> None:
     """Sets the policy of a module class, of one module, or of all modules with a certain name, for this thread.
 
@@ -247,13 +255,16 @@ def set_policy(cls: type[Module] | Module | str, policy: Any) -> None:
 
     Args:
       cls: a subclass of `hkx.Module`; or a module; or a regular expression that matches the whole of a module's full
-        name, such as `"encoder/.*"`.
+        name, such as `"encoder/.*"`; `".*"` stands for all modules.
       policy: a `Policy`, the text of one (see `Policy.parse`), or any object with the methods `cast_to_compute`,
         `cast_to_param` and `cast_to_output`.
 
     Raises:
       TypeError: if one of the two is of another kind.
       ValueError: if the text of the policy has another form.
+
+    Warns:
+      UserWarning: if `cls` is `hkx.Module` itself, whose policy would be without effect.
 
     Example:
 
@@ -266,6 +277,8 @@ def set_policy(cls: type[Module] | Module | str, policy: Any) -> None:
       >>> hkx.mixed_precision.clear_policy(hkx.Linear)
     """
     target, policy = _checked_target(cls), _checked_policy(policy)
+    if target is Module:
+        warnings.warn(_NOT_INHERITED, UserWarning, stacklevel=level_of_the_user(contextlib.__file__))
     install(_cast_at_borders, "call")  # without a policy it does nothing
     if isinstance(target, str):
         re.compile(target)

@@ -171,6 +171,18 @@ CASES = {
         TypeError,
         ["params", "mapping", "apply(params, rng"],
     ),
+    "what init of a stateful pair returns": (
+        lambda: LINEAR.apply(hkx.transform_with_state(lambda x: hkx.Linear(1)(x)).init(jax.random.key(0), X), None, X),
+        errors.InvalidParamsError,
+        TypeError,
+        ["`params, state = model.init(key, x)`"],
+    ),
+    "init in place of what it returns": (
+        lambda: LINEAR.apply(LINEAR.init, None, X),
+        errors.InvalidParamsError,
+        TypeError,
+        ["Parameters are what `init` returns: `params = model.init(key, x)`"],
+    ),
     "state of a wrong type": (
         lambda: hkx.transform_with_state(lambda: 1).apply({}, X, None),
         errors.InvalidParamsError,

@@ -113,6 +113,18 @@ def test_an_error_that_passes_twice_says_so_once_and_keeps_its_cause():
         assert [note.count("hkx has left") for note in one.__notes__ if "hkx" in note] in ([1], [])
 
 
+@pytest.mark.parametrize("filtering", ["auto", "off"])
+def test_a_flag_that_jit_traces_comes_with_what_to_write(filtering, monkeypatch):
+    model = hkx.transform(
+        lambda x, is_training: hkx.transform(lambda x: 2 * x if is_training else x).apply({}, None, x)
+    )
+    monkeypatch.setitem(jax.config.values, "jax_traceback_filtering", filtering)
+    error = caught(jax.jit(model.apply), {}, None, X, True, error=jax.errors.TracerBoolConversionError)
+    assert sum("static_argnames" in note for note in error.__notes__) == 1
+    run = jax.jit(model.apply, static_argnames="is_training")
+    assert [float(run({}, None, X, is_training=flag).sum()) for flag in (True, False)] == [12, 6]
+
+
 def test_an_error_that_cannot_be_changed_is_raised_all_the_same():
     @dataclasses.dataclass(frozen=True)
     class Frozen(Exception):

@@ -185,3 +185,30 @@ def test_the_layers_of_a_transparent_stack_have_names_of_their_own() -> None:
     stack = hkx.layer_stack(2, transparent=True, transparency_map=Same())
     with pytest.raises(errors.LayerFunctionError, match="conflicting unstacked module name for linear at linear"):
         hkx.transform(lambda x: stack(lambda x: hkx.Linear(2)(x))(x)).init(KEY, X)
+
+
+def test_a_module_is_called_in_fwd_and_not_in_bwd() -> None:
+    def model(with_pullback: bool) -> Any:
+        def f(x: Any) -> Any:
+            linear = hkx.Linear(3, w_init=jnp.ones)
+            twice = hkx.custom_vjp(lambda x: linear(x))
+            if with_pullback:
+                twice.defvjp(lambda x: jax.vjp(linear, x), lambda pull, g: (2 * pull(g)[0],))
+            else:
+                twice.defvjp(lambda x: (linear(x), x), lambda x, g: (linear(x),))
+            return twice(x).sum()
+
+        return hkx.transform(f)
+
+    x = jnp.ones(2)
+    params = model(True).init(KEY, x)
+    np.testing.assert_array_equal(jax.grad(model(True).apply, 2)(params, None, x), [6, 6])  # 2 · 3 · 1
+    np.testing.assert_array_equal(jax.grad(model(True).apply)(params, None, x)["linear"]["w"], np.ones([2, 3]))
+    with pytest.raises(errors.NotInTransformError) as caught:
+        jax.grad(model(False).apply, 2)(params, None, x)
+    assert any("`bwd`" in note and "residuals" in note for note in caught.value.__notes__)
+
+
+def test_what_carries_a_function_through_any_transform_is_named() -> None:
+    with pytest.raises(errors.ParameterInInnerTraceError, match=r"hkx.purify\(f\)"):
+        hkx.transform(lambda x: jax.jit(hkx.Linear(3))(x)).init(KEY, X)

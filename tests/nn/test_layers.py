@@ -359,6 +359,26 @@ def test_reset_core_keeps_the_dtype_of_its_state() -> None:
     np.testing.assert_array_equal(after, [[0] * 3, [1] * 3])
 
 
+def test_attention_drops_weights() -> None:
+    """Queries of zero attend to all keys alike; the values and the other projections show the weights as they are."""
+    eye, zero = np.eye(4, dtype=np.float32), np.zeros([4, 4], np.float32)
+    weights = {"query": zero, "key": eye, "value": eye, "linear": eye}
+    params = {f"multi_head_attention/{name}": {"w": w} for name, w in weights.items()}
+
+    def f(query: Any, rate: Any) -> Any:
+        layer = hkx.MultiHeadAttention(1, 4, w_init=jnp.ones, with_bias=False)
+        return layer(query, eye, eye, dropout_rate=rate)
+
+    apply, query = hkx.transform(f).apply, np.ones([100, 4], np.float32)
+    np.testing.assert_array_equal(apply(params, None, query, 0.0), np.full([100, 4], 0.25))
+    dropped = apply(params, 0, query, 0.75)
+    np.testing.assert_array_equal(np.unique(dropped), [0, 1])  # 0.25 / (1 - 0.75)
+    assert 70 < dropped.sum() < 130  # of 400, a quarter; three standard deviations are 26
+    np.testing.assert_array_equal(jax.jit(apply)(params, 0, query, 0.75), dropped)
+    with pytest.raises(ValueError, match=r"in \[0, 1\)"):
+        apply(params, 0, query, 1.0)
+
+
 @pytest.mark.parametrize("file,name", [("linear", "Linear"), ("norm/batch", "BatchNorm")])
 def test_a_copy_of_a_layer_works_as_the_layer_does(file: str, name: str) -> None:
     source = (pathlib.Path(hkx.__file__).parent / "nn" / f"{file}.py").read_text(encoding="utf-8")

@@ -255,6 +255,22 @@ def test_errors():
         mp.set_policy(Net, object())
 
 
+def test_a_policy_of_all_modules_is_that_of_all_names():
+    def f(x):
+        return hkx.nets.MLP([3, 1])(x)
+
+    with (
+        pytest.warns(UserWarning, match=r'set_policy\(".\*", policy\)') as warned,
+        mp.push_policy(hkx.Module, "bfloat16"),
+    ):
+        params = hkx.transform(f).init(0, jnp.ones([1, 2]))
+    assert {warning.filename for warning in warned} == {__file__}
+    assert {w.dtype for w in jax.tree.leaves(params)} == {jnp.dtype("float32")}
+    with mp.push_policy(".*", "bfloat16"):
+        params = hkx.transform(f).init(0, jnp.ones([1, 2]))
+    assert {w.dtype for w in jax.tree.leaves(params)} == {jnp.dtype("bfloat16")}
+
+
 @pytest.mark.parametrize("of", ["class", "pattern", "module"])
 def test_nothing_is_left_of_a_policy_that_is_cleared(of):
     """What looks at the calls costs time, and keeps `static_unroll` from compiling its steps as a loop."""
