@@ -198,6 +198,8 @@ class ShapeMismatchError(HkxError, ValueError):
             f"{path!r} with retrieved shape {actual} does not match shape={list(expected)} dtype={dtype}: "  # type: ignore[call-overload]
             f"the value comes from {source}. Is a parameter of this name asked for twice with different shapes, or "
             "do the parameters belong to a model of another size?"
+            + " Modules that two calls of `hkx.vmap` or `hkx.grad` make under one name are one."
+            * created
         )
 
 

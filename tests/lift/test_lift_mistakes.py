@@ -212,3 +212,13 @@ def test_a_module_is_called_in_fwd_and_not_in_bwd() -> None:
 def test_what_carries_a_function_through_any_transform_is_named() -> None:
     with pytest.raises(errors.ParameterInInnerTraceError, match=r"hkx.purify\(f\)"):
         hkx.transform(lambda x: jax.jit(hkx.Linear(3))(x)).init(KEY, X)
+
+
+def test_modules_of_two_vmaps_that_do_not_fit_each_other_are_told_to_be_one() -> None:
+    def f(x: Any) -> Any:
+        for size in (3, 5):
+            x = hkx.vmap(lambda row, size=size: hkx.Linear(size)(row), split_rng=False)(x)
+        return x
+
+    with pytest.raises(errors.ShapeMismatchError, match="under one name are one"):
+        hkx.transform(f).init(KEY, jnp.ones([2, 4]))
