@@ -103,7 +103,7 @@ class _Graph:
         }
         env |= {v: self.add(["constant", _type(v)], "input", ()) for v in program.constvars}
         self.run(program, env, ())
-        self.mark_outputs(program, env, traced.output)
+        self.mark_outputs(program, env, traced.outputs)
         for node in self.nodes:
             if node.kind == "input" and node.used_in and not node.lines[0].endswith("]"):
                 node.path = functools.reduce(_common, node.used_in)
@@ -182,9 +182,7 @@ class _Graph:
         results: list[Any] = list(program.outvars)
         return [known[v] if _in(v, known) else self.add(["constant", _type(v)], "op", here) for v in results]
 
-    def mark_outputs(self, program: Jaxpr, env: dict[Any, int], output: Any) -> None:
-        with_paths, _ = jax.tree_util.tree_flatten_with_path(output, is_leaf=lambda x: isinstance(x, ArraySpec))
-        names = ["output" + jax.tree_util.keystr(path) for path, leaf in with_paths if isinstance(leaf, ArraySpec)]
+    def mark_outputs(self, program: Jaxpr, env: dict[Any, int], names: Sequence[str]) -> None:
         for v, name in zip(program.outvars, names, strict=True):
             source = env.get(v) if not isinstance(v, Literal) else None
             if source is not None and self.nodes[source].kind != "input":

@@ -36,12 +36,13 @@ def _initial(init: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     out: list[Any] = []
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        out.append(init(jax.random.PRNGKey(0), *args, **kwargs))
-        return out[-1]
+        initial = init(jax.random.PRNGKey(0), *args, **kwargs)
+        out.append(jax.tree.map(as_struct, initial))
+        return initial
 
-    shapes = trace(run, args, kwargs).output
-    as_structs = lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype) if hasattr(s, "dtype") else s  # noqa: E731
-    return jax.tree.map(as_structs, shapes)
+    as_struct = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype) if hasattr(x, "dtype") else x  # noqa: E731
+    trace(run, args, kwargs)
+    return out[-1]
 
 
 def _model(f: Summarised, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

@@ -176,13 +176,13 @@ class Trace:
       program: the equations, with the number of the call each belongs to in its name stack.
       calls: the calls of modules' methods by number, in the order in which they began.
       inputs: a name for each input of the program.
-      output: the tree of the specs of what was returned.
+      outputs: a name for each of its outputs.
     """
 
     program: ClosedJaxpr
     calls: dict[int, MethodInvocation]
     inputs: list[str]
-    output: Any
+    outputs: list[str]
 
 
 class _Recorder:
@@ -254,7 +254,7 @@ def trace(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any])
     leaves = [leaf for _, leaf in with_paths]
     where = [i for i, leaf in enumerate(leaves) if _is_array(leaf)]
     recorder = _Recorder()
-    output: list[Any] = []
+    outputs: list[list[str]] = []
 
     def run(*arrays: Any) -> Any:
         filled = list(leaves)
@@ -264,15 +264,18 @@ def trace(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any])
         recorder.main = find_top_trace(())
         with intercept_methods(recorder):
             out = f(*arguments["0"], **arguments["1"])
-        output.append(specs(out))
-        return [x for x in jax.tree.leaves(out) if isinstance(x, (jax.Array, np.ndarray, np.generic))]
+        # The tree of the result is not made anew with other leaves: a class in it may check what it is made of.
+        flat, _ = jax.tree_util.tree_flatten_with_path(out)
+        found = [(path, x) for path, x in flat if isinstance(x, (jax.Array, np.ndarray, np.generic))]
+        outputs.append(["output" + jax.tree_util.keystr(path) for path, _ in found])
+        return [x for _, x in found]
 
     # A function that JAX has compiled already would not be run again: the label makes this another context.
     with set_xla_metadata(hkx_trace=str(next(_count))):
         program = jax.make_jaxpr(run)(*[leaves[i] for i in where])
     recorder.main = None
     inputs = [_key_text(with_paths[i][0], "01") for i in where]
-    return Trace(program, recorder.invocations(program), inputs, output[-1])
+    return Trace(program, recorder.invocations(program), inputs, outputs[-1])
 
 
 def inner_programs(eqn: JaxprEqn) -> list[Jaxpr]:

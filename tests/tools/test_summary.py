@@ -293,3 +293,29 @@ def test_an_initializer_is_shown_by_what_it_is():
         "Linear(output_size=1, w_init=VarianceScaling(scale=2.0, mode='fan_out', distribution='uniform'), "
         "b_init=partial(fill, value=2))"
     )
+
+
+def test_a_result_that_checks_what_it_holds_is_not_made_anew():
+    # As `jmp.DynamicLossScale` does: JAX itself makes such a class only from arrays and from `object()`.
+    @jax.tree_util.register_pytree_node_class
+    class Checked:
+        def __init__(self, scale):
+            assert type(scale) is object or jax.eval_shape(lambda: scale).dtype == jnp.float32
+            self.scale = scale
+
+        def tree_flatten(self):
+            return (self.scale,), None
+
+        @classmethod
+        def tree_unflatten(cls, _, leaves):
+            return cls(*leaves)
+
+    model = hkx.transform(lambda x: hkx.Linear(2)(x))
+
+    def step(params, scale, x):
+        return model.apply(params, None, x), Checked(scale.scale * 2)
+
+    arguments = model.init(jax.random.key(0), X), Checked(jnp.float32(3)), X
+    (call,) = eval_summary(step)(*arguments)
+    assert repr(call.output_spec) == "f32[4,2]" and "linear" in table(step, *arguments)
+    assert "output[1]" in hkx.to_dot(step)(*arguments)
