@@ -79,14 +79,14 @@ def sequences_of(layer: object, **arguments: Any) -> tuple[list[jax.Array], tupl
 
 
 def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: float = math.inf) -> Any:
-    """A number as a NumPy scalar, so that arithmetic on it is done once; a traced one as an array.
+    """A number as a NumPy scalar, for arithmetic on it to be done once; a traced one as an array. None keeps its dtype.
 
     Raises:
       NotANumberError: if it is something else.
       OutOfRangeError: if there are bounds and it is not between them; a traced one is not checked.
     """
     if isinstance(value, jax.core.Tracer):
-        return jax.lax.convert_element_type(value, dtype)
+        return value if dtype is None else jax.lax.convert_element_type(value, dtype)
     if not isinstance(value, (int, float, np.generic, np.ndarray, jax.Array)) or isinstance(value, np.character):
         raise NotANumberError(argument, value)
     if low > -math.inf and not _between(value, low, high):

@@ -98,3 +98,12 @@ def test_whole_networks_and_their_compiled_cost(make):
     np.testing.assert_allclose(logits[1], logits[0], rtol=1e-5, atol=1e-5 * scale)
     # Not equal: hkx keeps the variance of a batch from becoming negative, one operation for each channel of each layer.
     np.testing.assert_allclose(costs[1], costs[0], rtol=1e-3)
+
+
+def test_a_rate_of_dropout_that_is_traced():
+    outs = []
+    for lib in (hk, hkx):
+        model = lib.transform(functools.partial(lambda n, x, rate: n.MLP([3, 2])(x, rate, KEY), lib.nets))
+        params = model.init(KEY, ROWS, 0.4)
+        outs.append(jax.jit(model.apply)(params, None, ROWS, 0.4))
+    agree(*outs, 1e-5)
