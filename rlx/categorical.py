@@ -1,13 +1,12 @@
 """C51: learning distributions of values over a fixed row of atoms."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
 from rlx.core.masking import if_used, weighted_sum
 from rlx.core.operator import maybe_stop, operator
+from rlx.core.tracing import traced_once
 from rlx.core.types import Array
 from rlx.divergences import categorical_cross_entropy
 
@@ -45,7 +44,7 @@ def categorical_l2_project(
     return jnp.sum(jnp.clip(1 - distance, 0, 1) * probs[None, :], axis=-1) / sharing
 
 
-@functools.partial(jax.jit, inline=True)  # traced once for each number of atoms
+@traced_once
 def _neighbourhood(z: Array) -> tuple[Array, Array, Array]:
     """Of each of the increasing atoms [K] the gaps to the next higher and lower one, and how many equal it.
 

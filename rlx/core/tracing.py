@@ -14,7 +14,11 @@ def traced_once(function: Callable[_P, _R], static_argnums: int | tuple[int, ...
 
     It is traced once more for each value of the arguments in `static_argnums`, which it gets as they are.
     """
-    return jax.jit(function, inline=True, static_argnums=static_argnums)
+    return jax.jit(function, inline=_WHEN_TRACED, static_argnums=static_argnums)
+
+
+# JAX 0.10 inlines `True` when it traces, newer ones later, and have a name for this.
+_WHEN_TRACED: Any = getattr(jax, "Inline").JAX_EARLY if hasattr(jax, "Inline") else True  # noqa: B009
 
 
 def in_slopes(
