@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import jax
-import jax.numpy as jnp
+import numpy as np
 
 from hkx.base.signatures import like, unannotated, unsaid
 from hkx.core.frame import Frame, Phase, current_frame, local
@@ -14,6 +14,7 @@ from hkx.core.guard import TraceMark
 from hkx.errors.lift import BatchedValueError, MissingSplitRNGError, NothingMappedError
 from hkx.lift.captured import Captured
 from hkx.lift.crossing import (
+    NOTHING,
     Carry,
     Crossing,
     absorb,
@@ -105,11 +106,13 @@ def vmap(
         def mapped(body: Any, out: Any = 0, axes: Any = (), extra: Any = ()) -> Any:
             return jax.vmap(body, (in_axes, 0, *axes), out, **options)(args, kwargs, *extra)
 
-        stacked = SHARED
+        stacked, size = SHARED, 0
         if param_axes is not None or state_axes is not None:
-            stacked = _found(frame, fun, mapped, param_axes, state_axes)
-        split = split_rng or (not stacked.nothing and param_axes is not None and creating(frame))
-        return _run(frame, fun, mapped, out_axes, stacked, split and draws_keys(frame))
+            stacked, size = _found(frame, fun, mapped, param_axes, state_axes)
+        split = (split_rng or (not stacked.nothing and param_axes is not None and creating(frame))) and draws_keys(frame)
+        if split and stacked is SHARED:
+            size = _size(mapped, lambda args, kwargs: None)
+        return _run(frame, fun, mapped, out_axes, stacked, size, split)
 
     return wrapped
 
@@ -117,18 +120,30 @@ def vmap(
 vmap.require_split_rng = True  # type: ignore[attr-defined]
 
 
-def _found(frame: Frame, fun: Any, mapped: Any, param_axes: Axes, state_axes: Axes) -> Stacked:
-    """Which parameters and states the function has, by name, found out by tracing it as in `init`."""
-    before = snapshot(frame)
+def _size(mapped: Any, look: Callable[[Any, Any], None]) -> int:
+    """The number of mapped calls; of one of them, `look` is given the arguments."""
 
-    def body(args: Any, kwargs: Any) -> Carry:
-        return created_by(fun, "hkx.vmap", before, state_axes is not None, args, kwargs)
+    def body(args: Any, kwargs: Any) -> Any:
+        look(args, kwargs)
+        return np.zeros(())
 
-    stacked = Stacked(jax.eval_shape(lambda: mapped(body)), param_axes, state_axes)
-    return SHARED if stacked.nothing else stacked
+    return jax.eval_shape(lambda: mapped(body)).shape[0]
 
 
-def _run(frame: Frame, fun: Any, mapped: Any, out_axes: Any, stacked: Stacked, split: bool) -> Any:
+def _found(frame: Frame, fun: Any, mapped: Any, param_axes: Axes, state_axes: Axes) -> tuple[Stacked, int]:
+    """Which parameters and states the function has, by name, found out by tracing it as in `init`; and the size."""
+    before, created = snapshot(frame), NOTHING
+
+    def look(args: Any, kwargs: Any) -> None:
+        nonlocal created
+        created = created_by(fun, "hkx.vmap", before, state_axes is not None, args, kwargs)
+
+    size = _size(mapped, look)
+    stacked = Stacked(created, param_axes, state_axes)
+    return SHARED if stacked.nothing else stacked, size
+
+
+def _run(frame: Frame, fun: Any, mapped: Any, out_axes: Any, stacked: Stacked, size: int, split: bool) -> Any:
     """The result; with `split`, every call draws keys of its own."""
     crossing: Crossing[..., Any] = Crossing(fun, "hkx.vmap", names=not stacked.nothing)
     mark, before = TraceMark(), snapshot(frame)
@@ -144,7 +159,6 @@ def _run(frame: Frame, fun: Any, mapped: Any, out_axes: Any, stacked: Stacked, s
         return call(shared._replace(rng=rng), args, kwargs, Phase.OPEN)[1]._replace(rng=None, captured=Captured())
 
     rng: Any = before.rng
-    size = jax.eval_shape(lambda: mapped(lambda a, k: jnp.zeros(()))).shape[0] if split or not stacked.nothing else 0
     if split:
         keys = frame.rngs[-1].take_stacked(size or 1)  # parameters are created where there is no call, too
         rng = keys[:size], ()

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hkx.base.entries import selected
+from hkx.base.entries import Tree, selected
 from hkx.core.frame import Phase, current_frame
 from hkx.core.making import Shapes
 from hkx.errors.lift import MappedSizeError
@@ -20,13 +20,17 @@ Axes = int | None | Callable[[str, str], int | None]
 
 
 def created_by(fun: Any, name: str, before: Carry, own_states: bool, args: Any, kwargs: Any) -> Carry:
-    """The names and shapes of what a function creates when it is run as in `init`, in the trace that is running."""
+    """The names of what a function creates when it is run as in `init`, in the trace that is running."""
     key = jax.random.PRNGKey(0) if before.rng is None else before.rng[0]
     empty = (NOTHING if own_states else before)._replace(params={}, rng=(key, ()))
     with only_looking():
         maker = Shapes(current_frame(name).maker.on_shapes)
         created = Crossing[..., Any](fun, name, phase=Phase.OPEN, maker=maker).call(empty, args, kwargs)[1]
-    return created._replace(rng=None, captured=Captured())
+    return Carry(*map(_names, created[:3]), rng=None)
+
+
+def _names(tree: Tree) -> Tree:
+    return {bundle: dict.fromkeys(entries) for bundle, entries in tree.items()}
 
 
 class Stacked:
