@@ -109,7 +109,8 @@ def vmap(
         stacked, size = SHARED, 0
         if param_axes is not None or state_axes is not None:
             stacked, size = _found(frame, fun, mapped, param_axes, state_axes)
-        split = (split_rng or (not stacked.nothing and param_axes is not None and creating(frame))) and draws_keys(frame)
+        makes_own = not stacked.nothing and param_axes is not None and creating(frame)
+        split = (split_rng or makes_own) and draws_keys(frame)
         if split and stacked is SHARED:
             size = _size(mapped, lambda args, kwargs: None)
         return _run(frame, fun, mapped, out_axes, stacked, size, split)
