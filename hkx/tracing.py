@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import numpy as np
 
-from hkx.jaxprs.traces import recording
+from hkx.jaxprs.traces import recording_program
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,7 +48,7 @@ def traced_once(function: Callable[P, R], static_argnames: str | Sequence[str] =
 
     @functools.wraps(function)
     def call(*arrays: P.args, **static: P.kwargs) -> R:
-        if recording() and all(isinstance(x, _OPERANDS) for x in arrays) and _is_hashable(*static.values()):
+        if recording_program() and all(isinstance(x, _OPERANDS) for x in arrays) and _is_hashable(*static.values()):
             return compiled(*arrays, **static)
         return function(*arrays, **static)
 

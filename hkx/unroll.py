@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from hkx.arguments import checked_function
 from hkx.core.frame import local
 from hkx.core.transform import running_init
-from hkx.jaxprs.traces import recording
+from hkx.jaxprs.traces import recording_program
 from hkx.nn.linear import Linear
 from hkx.nn.recurrent.cells import GRU, LSTM, IdentityCore, VanillaRNN
 from hkx.nn.recurrent.conv_cells import Conv1DLSTM, Conv2DLSTM, Conv3DLSTM
@@ -102,7 +102,7 @@ def _loop_on_a_cpu(step: Callable[[Any, Any], tuple[Any, Any]], initial_state: A
 
 def _may_be_a_loop(core: Any, input_sequence: Any, initial_state: Any) -> bool:
     """Whether the steps may be compiled as a loop, with nothing to be seen of it but the time that it saves."""
-    if not (recording() and _has_no_python_of_a_user(core)):
+    if not (recording_program() and _has_no_python_of_a_user(core)):
         return False
     if running_init() or any(local.hooks.values()):
         return False

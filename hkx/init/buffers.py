@@ -41,7 +41,8 @@ def reads_what_may_change(closed: ClosedJaxpr, constant: Callable[[np.ndarray], 
     Args:
       closed: the program.
       constant: whether an array holds what it held when the program was begun.
-      examples: an operation, what comes through which is not looked at: it stems from example arguments.
+      examples: an operation, which what stems from examples comes through. The whole forward pass stands behind it, with
+        tables such as the mean of all images: of the arrays there only those are looked at that are read several times.
     """
     shown = {v for eqn in closed.jaxpr.eqns if eqn.primitive is examples for v in eqn.outvars}
     equations = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive is not examples]
@@ -50,7 +51,10 @@ def reads_what_may_change(closed: ClosedJaxpr, constant: Callable[[np.ndarray], 
     read = filter(_is_numpys, _constants((), closed.jaxpr.eqns, values))
     reads = collections.Counter(id(_memory(value)[0]) for value in read)
     read = filter(_is_numpys, _constants(outputs, needed(equations, outputs), values))
-    return any(_may_change(value, reads, constant) for value in read)
+    if any(_may_change(value, reads, constant) for value in read):
+        return True
+    read = filter(_is_numpys, _constants((), needed(closed.jaxpr.eqns, closed.jaxpr.outvars), values))
+    return any(reads[id(_memory(value)[0])] > 1 and _may_change(value, reads, constant) for value in read)
 
 
 def _is_numpys(value: Any) -> bool:

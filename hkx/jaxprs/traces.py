@@ -156,11 +156,30 @@ def _passing_traces() -> tuple[type, ...]:
 
 
 def recording() -> bool:
-    """Whether operations are recorded now, by `jit`, `scan` and the like, instead of being run one by one."""
+    """Whether operations are not run one by one now, but recorded, by `jit`, `scan` and the like."""
+    return not isinstance(_trace_that_acts(), _running_trace())
+
+
+def recording_program() -> bool:
+    """Whether operations are written into a program now; not by `jet`, say, which does something of its own with each."""
+    return isinstance(_trace_that_acts(), _program_trace())
+
+
+def _trace_that_acts() -> Any:
+    """The innermost trace that does not hand on what does not depend on its inputs."""
     trace = find_top_trace(())
     while isinstance(trace, _passing_traces()):
         trace = getattr(trace, "parent_trace", None)
-    return not isinstance(trace, _running_trace())
+    return trace
+
+
+@functools.cache
+def _program_trace() -> type:
+    """The class of the trace that writes operations into a program, learnt by looking inside one."""
+    seen: list[type] = []
+    with jax.ensure_compile_time_eval():
+        jax.make_jaxpr(lambda: seen.append(type(find_top_trace(()))))()
+    return seen[0]
 
 
 @functools.cache

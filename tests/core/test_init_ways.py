@@ -97,6 +97,18 @@ class TestArraysOfNumpyThatAreFilledAnew:
         for i in (1, 2):
             np.testing.assert_array_equal(state["~"][f"s{i}"], np.full(shape, i))
 
+    def test_by_averages_of_what_is_no_argument(self):
+        buffer = np.zeros([2], np.float32)
+
+        def f(x):
+            for i in (1, 2):
+                buffer[:] = i
+                hk.ExponentialMovingAverage(0.5, name=f"ema{i}")(x + buffer)
+
+        _, state = hk.transform_with_state(f).init(0, X)
+        for i in (1, 2):
+            np.testing.assert_allclose(state[f"ema{i}"]["average"], X + i, rtol=1e-6)
+
     def test_of_which_only_a_view_is_left(self):
         view = np.zeros([2, 3], np.float32)[1]
 

@@ -108,6 +108,15 @@ def test_where_operations_run_one_by_one_so_does_the_function():
     assert not isinstance(runs[0][0], jax.core.Tracer)
 
 
+def test_where_something_else_is_done_with_each_operation_so_does_the_function():
+    """`jet` has no rule for a power of an integer that it knows; in a program of JAX's it would not know it."""
+    jet = pytest.importorskip("jax.experimental.jet").jet
+    once = hkx.traced_once(lambda x, decay, count: x / (1 - jax.lax.pow(decay, count)))
+    half, two = np.float32(0.5), np.int32(2)
+    (y, (slope,)) = jet(lambda x: once(x, half, two), (np.float32(3),), ((np.float32(1),),))
+    assert (y, slope) == pytest.approx((3 / 0.75, 1 / 0.75))
+
+
 def test_what_is_no_array_is_handed_on_as_it_is():
     once, runs = counting(lambda x, options: x * options["scale"])
     assert jax.jit(lambda x: once(x, {"scale": 3.0}))(jnp.ones(())) == 3
