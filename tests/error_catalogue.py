@@ -99,8 +99,22 @@ CATALOGUE = {
             'params = hkx.transform(lambda x: hkx.Linear(3)(x)).init(key, x)\nweight = params["linear"]["w"]',
         ),
         "NotCallableError": (
-            "model = hkx.transform(lambda x: hkx.Linear(3)(x))\nmodel(x)",
-            "model = hkx.transform(lambda x: hkx.Linear(3)(x))\nmodel.apply(model.init(key, x), None, x)",
+            """
+            class Layer(hkx.Module):
+                def forward(self, x):
+                    return hkx.Linear(3)(x)
+
+
+            hkx.transform(lambda x: Layer()(x)).init(key, x)
+            """,
+            """
+            class Layer(hkx.Module):
+                def __call__(self, x):
+                    return hkx.Linear(3)(x)
+
+
+            hkx.transform(lambda x: Layer()(x)).init(key, x)
+            """,
         ),
     },
     "Functions that are transformed": {

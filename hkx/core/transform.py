@@ -20,11 +20,7 @@ from hkx.core.making import Maker
 from hkx.core.rng import PRNGSequence
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 from hkx.errors.advice import missing_attribute
-from hkx.errors.core import (
-    JitInTransformError,
-    NonEmptyStateError,
-    NotCallableError,
-)
+from hkx.errors.core import JitInTransformError, NonEmptyStateError
 from hkx.errors.suggestions import OF_TRANSFORMED
 
 P = ParamSpec("P")
@@ -38,10 +34,6 @@ Create: TypeAlias = Callable[[Callable[..., Any], Any, Any, Any], Created]
 
 def _no_such_attribute(pair: Any, name: str) -> Any:
     return missing_attribute(pair, name, OF_TRANSFORMED)
-
-
-def _not_callable(pair: Any, *args: Any, **kwargs: Any) -> Any:
-    raise NotCallableError("What `hkx.transform` returns", OF_TRANSFORMED["forward"])
 
 
 class Transformed(NamedTuple, Generic[InitP, ApplyP, R]):
@@ -62,7 +54,7 @@ class Transformed(NamedTuple, Generic[InitP, ApplyP, R]):
     init: Callable[InitP, MutableParams]
     apply: Callable[ApplyP, R]
     if not TYPE_CHECKING:
-        __getattr__, __call__ = _no_such_attribute, _not_callable
+        __getattr__ = _no_such_attribute  # and no `__call__`: programs ask `callable(f)` to tell functions from pairs
 
 
 class TransformedWithState(NamedTuple, Generic[InitP, ApplyP, R]):
@@ -84,7 +76,7 @@ class TransformedWithState(NamedTuple, Generic[InitP, ApplyP, R]):
     init: Callable[InitP, tuple[MutableParams, MutableState]]
     apply: Callable[ApplyP, tuple[R, MutableState]]
     if not TYPE_CHECKING:
-        __getattr__, __call__ = _no_such_attribute, _not_callable
+        __getattr__ = _no_such_attribute  # and no `__call__`: programs ask `callable(f)` to tell functions from pairs
 
 
 def running_init() -> bool:
@@ -187,7 +179,7 @@ def refuse_twice(name: str, kwargs: Mapping[str, Any]) -> None:
 
 
 def _check_callable(f: Any) -> None:
-    if not callable(f) or isinstance(f, (Transformed, TransformedWithState)):
+    if not callable(f):
         raise TypeError(f"{f} is not a callable object: `hkx.transform` takes a function.")
     inner: Any = f
     while hasattr(inner, "func") and hasattr(inner, "keywords"):  # functools.partial

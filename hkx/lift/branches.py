@@ -24,7 +24,13 @@ _NO_OPERAND = object()
 
 
 def cond(
-    pred: Any, true_fun: Callable[..., R], false_fun: Callable[..., R], *operands: Any, operand: Any = _NO_OPERAND
+    pred: Any,
+    true_fun: Callable[..., R],
+    false_fun: Callable[..., R],
+    *operands: Any,
+    operand: Any = _NO_OPERAND,
+    true_operand: Any = _NO_OPERAND,
+    false_operand: Any = _NO_OPERAND,
 ) -> R:
     """`jax.lax.cond` whose branches may make modules, ask for parameters, set state and draw keys.
 
@@ -39,11 +45,14 @@ def cond(
       false_fun: a function of the operands that returns the same structure, shapes and dtypes.
       *operands: the arguments of the branch.
       operand: one operand, by name.
+      true_operand: the argument of `true_fun` alone, together with `false_operand`, as in older programs for JAX.
+      false_operand: the argument of `false_fun`.
 
     Returns:
       What the branch returns.
 
     Raises:
+      ValueError: if operands are given in two of these ways, or one branch has an operand of its own and the other none.
       BranchMismatchError: if the branches return, or leave as states, different structures, shapes or dtypes.
       StateInLoopError: if a state changes its shape or dtype in all of them, or is created in `apply`.
 
@@ -59,7 +68,13 @@ def cond(
       >>> sorted(params), model.apply(params, None, jnp.ones(2)).shape
       (['linear', 'mlp/~/linear_0', 'mlp/~/linear_1'], (3,))
     """
-    if operand is not _NO_OPERAND:
+    if true_operand is not _NO_OPERAND or false_operand is not _NO_OPERAND:
+        if operands or operand is not _NO_OPERAND or true_operand is _NO_OPERAND or false_operand is _NO_OPERAND:
+            raise ValueError(
+                "With `true_operand=` goes `false_operand=`, and then `hkx.cond` takes no operands in other ways."
+            )
+        operands, true_fun, false_fun = (true_operand, false_operand), _first(true_fun), _second(false_fun)
+    elif operand is not _NO_OPERAND:
         if operands:
             raise ValueError("With `operand=`, `hkx.cond` cannot take operands that you pass positionally too.")
         operands = (operand,)

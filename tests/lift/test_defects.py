@@ -84,6 +84,12 @@ EATERS: dict[str, tuple[Callable[[Any], Any], float]] = {
     ),
     "cond": (lambda t: hkx.cond(True, eat, lambda t: -eat(t), t), 2),
     "cond, older form": (lambda t: hkx.cond(True, t, eat, t, lambda t: -eat(t)), 2),
+    "cond, older form by name": (
+        lambda t: hkx.cond(
+            False, true_operand=t, true_fun=lambda t: -eat(t), false_operand=dict(t), false_fun=lambda t: 2 * eat(t) / 2
+        ),
+        2,
+    ),
     "switch": (lambda t: hkx.switch(1, [lambda t: -eat(t), eat, eat], t), 2),
     "vmap": (lambda t: hkx.vmap(eat, in_axes=None, axis_size=2, split_rng=True)(t)[1], 2),
     "vmap, parameters of its own": (
