@@ -20,11 +20,7 @@ from hkx.core.making import Maker
 from hkx.core.rng import PRNGSequence
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 from hkx.errors.advice import missing_attribute
-from hkx.errors.core import (
-    JitInTransformError,
-    NonEmptyStateError,
-    NotCallableError,
-)
+from hkx.errors.core import JitInTransformError, NonEmptyStateError, NotCallableError
 from hkx.errors.suggestions import OF_TRANSFORMED
 
 P = ParamSpec("P")
