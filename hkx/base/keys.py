@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.types import PRNGKey
-from hkx.errors.core import InvalidRNGError, shortened
+from hkx.errors.core import InvalidRNGError, described
 
 
 @functools.cache
@@ -68,7 +68,7 @@ def as_key(value: PRNGKey, where: str = "`hkx.as_key`") -> Any:
             f"of {expected} and uint32"
         )
     else:
-        problem = f"{shortened(value)} of type {type(value).__name__} is not a JAX PRNGKey"
+        problem = f"{described(value)} is not a JAX PRNGKey"
     raise InvalidRNGError(
         f"{where}: {problem}.\n"
         "A key is one of: `jax.random.key(seed)`, `jax.random.PRNGKey(seed)`, or an int seed; of an array of keys, "

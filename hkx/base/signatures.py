@@ -23,15 +23,13 @@ def same(given: Any) -> Any:
     return given
 
 
-def unsaid(given: Any) -> Any:
-    """No annotation at all: that of the other function would not be true."""
-    del given
-    return Signature.empty
-
-
 def returning(result: Any) -> Callable[[Any], Any]:
     """The result is `result`, whatever the other function returns."""
     return lambda _: result
+
+
+unsaid = returning(Signature.empty)
+"""No annotation at all: that of the other function would not be true."""
 
 
 def positional(parameters: Parameters) -> Parameters:

@@ -67,11 +67,12 @@ def _leave_out(error: Exception) -> None:
     while entry is not None:
         entries.append(entry)
         entry = entry.tb_next
-    own = [_is_own(entry.tb_frame.f_code.co_filename) for entry in entries]
-    began = max((i for i, entry in enumerate(entries) if not _is_jax(entry.tb_frame.f_code.co_filename)), default=-1)
+    files = [entry.tb_frame.f_code.co_filename for entry in entries]
+    began = max((i for i, file in enumerate(files) if not file.startswith(_JAX)), default=-1)
     rest = None
-    for i, entry in reversed(list(enumerate(entries))):
-        if not own[i] or (i == began and not isinstance(error, HkxError)):
+    for i, (entry, file) in reversed(list(enumerate(zip(entries, files, strict=True)))):
+        own = file.startswith(_HKX) and not file.startswith(_LAYERS)
+        if not own or (i == began and not isinstance(error, HkxError)):
             rest = types.TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     error.with_traceback(rest)
     if not any("JAX_TRACEBACK_FILTERING" in note for note in getattr(error, "__notes__", ())):  # JAX says it too
@@ -82,11 +83,3 @@ def _note_once(error: Exception, note: str) -> None:
     if note not in getattr(error, "__notes__", ()):
         with contextlib.suppress(Exception):  # an error whose attributes cannot be set, a frozen dataclass say
             error.add_note(note)
-
-
-def _is_own(file: str) -> bool:
-    return file.startswith(_HKX) and not file.startswith(_LAYERS)
-
-
-def _is_jax(file: str) -> bool:
-    return file.startswith(_JAX)

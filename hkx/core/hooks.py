@@ -108,15 +108,8 @@ class SetterContext(NamedTuple):
     original_shape: Any
     lifted_prefix_name: str | None = None
 
-    @property
-    def module_name(self) -> str:
-        """The part of `full_name` before the last slash."""
-        return self.full_name.rpartition("/")[0]
-
-    @property
-    def name(self) -> str:
-        """The part of `full_name` after the last slash."""
-        return self.full_name.rpartition("/")[2]
+    module_name = GetterContext.module_name
+    name = GetterContext.name
 
 
 class MethodContext(NamedTuple):

@@ -18,12 +18,7 @@ from hkx.core.naming import note_below, snake_case, unique_name, valid_name
 from hkx.core.settings import current_settings
 from hkx.core.store import owned
 from hkx.errors.advice import missing_attribute, note_arguments, refusing_call
-from hkx.errors.core import (
-    InvalidNameError,
-    MissingSuperInitError,
-    NotANameError,
-    NotInTransformError,
-)
+from hkx.errors.core import InvalidNameError, MissingSuperInitError, NotANameError, NotInTransformError
 from hkx.errors.suggestions import OF_MODULES
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from hkx.errors.core import HkxError, shortened
+from hkx.errors.core import HkxError, described
 
 
 class NotAFunctionError(HkxError, TypeError):
@@ -14,7 +14,7 @@ class NotAFunctionError(HkxError, TypeError):
     def __init__(self, taker: str, value: object, argument: str = ""):
         place = f"as `{argument}`, which is a function" if argument else "where it takes a function"
         super().__init__(
-            f"`{taker}` was given {shortened(value)} of type {type(value).__name__} {place}: it is not callable. Pass "
+            f"`{taker}` was given {described(value)} {place}: it is not callable. Pass "
             "the function itself, not what it returns."
         )
 
@@ -25,7 +25,7 @@ class NotAStructureError(HkxError, TypeError, AttributeError):
     def __init__(self, taker: str, value: object, module: object = None):
         place = "" if module is None else f"[{module!r}]"
         super().__init__(
-            f"`structure{place}` of `{taker}` is {shortened(value)} of type {type(value).__name__}, expected a mapping"
+            f"`structure{place}` of `{taker}` is {described(value)}, expected a mapping"
             f" {'{name: value}' if place else '{module: {name: value}}'}, as the parameters that `init` returns are."
         )
 

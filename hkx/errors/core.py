@@ -44,6 +44,11 @@ def shortened(value: object) -> str:
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
+def described(value: object) -> str:
+    """The beginning of its `repr`, and what it is."""
+    return f"{shortened(value)} of type {type(value).__name__}"
+
+
 class NotInTransformError(HkxError, ValueError):
     """A function or module that needs a running transform was used outside of one."""
 
@@ -252,9 +257,7 @@ class InvalidSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
 
     def __init__(self, argument: str, value: object, least: int | None):
         bound = "" if least is None else f", at least {least}"
-        super().__init__(
-            f"`{argument}` must be an integer{bound}, got {shortened(value)} of type {type(value).__name__}."
-        )
+        super().__init__(f"`{argument}` must be an integer{bound}, got {described(value)}.")
 
 
 class InvalidParamsError(HkxError, TypeError):

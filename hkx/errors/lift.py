@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hkx.errors.core import HkxError, NonEmptyStateError, shortened
+from hkx.errors.core import HkxError, NonEmptyStateError, described, shortened
 
 
 class LateParameterError(HkxError, AssertionError):
@@ -62,7 +62,7 @@ class StateNotAnArrayError(HkxError, TypeError):
 
     def __init__(self, path: str, value: object):
         super().__init__(
-            f"The state {path!r} holds {shortened(value)} of type {type(value).__name__}: JAX carries arrays alone "
+            f"The state {path!r} holds {described(value)}: JAX carries arrays alone "
             "through loops, branches and transforms. Set it outside of them, keep a number in its place, or pass what "
             "does not change as an argument."
         )

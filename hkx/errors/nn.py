@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hkx.errors.core import HkxError, MissingStateError, shortened
+from hkx.errors.core import HkxError, MissingStateError, described, shortened
 
 
 class InvalidInputError(HkxError, TypeError, ValueError, AttributeError):
@@ -12,7 +12,7 @@ class InvalidInputError(HkxError, TypeError, ValueError, AttributeError):
 
     def __init__(self, module: str, argument: str, value: object):
         super().__init__(
-            f"`{argument}` of `{module}` is not an array: {shortened(value)} of type {type(value).__name__}. A layer "
+            f"`{argument}` of `{module}` is not an array: {described(value)}. A layer "
             "is called with an array, a number or nested lists of numbers of one shape; for a tree of arrays, use "
             "`jax.tree.map`."
         )
@@ -23,7 +23,7 @@ class InvalidCoreStateError(HkxError, TypeError, ValueError, AttributeError, Ind
 
     def __init__(self, core: str, state: object, expected: str):
         super().__init__(
-            f"The state of `{core}` is {shortened(state)} of type {type(state).__name__}, expected {expected}: what "
+            f"The state of `{core}` is {described(state)}, expected {expected}: what "
             "`core.initial_state(batch_size)`, or the step before, returned."
         )
 
@@ -42,9 +42,7 @@ class NotANumberError(HkxError, TypeError, ValueError):
     """Something else was given where a layer takes a number."""
 
     def __init__(self, argument: str, value: object):
-        super().__init__(
-            f"`{argument}` must be a number or a scalar array, got {shortened(value)} of type {type(value).__name__}."
-        )
+        super().__init__(f"`{argument}` must be a number or a scalar array, got {described(value)}.")
 
 
 class OutOfRangeError(HkxError, ValueError):
@@ -70,8 +68,7 @@ class NotAParameterTreeError(HkxError, TypeError, AttributeError):
 
     def __init__(self, value: object):
         super().__init__(
-            "`tree` must be parameters as `init` returns them, a dict of dicts of arrays, got "
-            f"{shortened(value)} of type {type(value).__name__}."
+            f"`tree` must be parameters as `init` returns them, a dict of dicts of arrays, got {described(value)}."
         )
 
 

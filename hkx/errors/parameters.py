@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hkx.errors.core import HkxError, shortened
+from hkx.errors.core import HkxError, described
 
 
 class InvalidInitializerError(HkxError, TypeError):
@@ -37,6 +37,6 @@ class InvalidEntryNameError(HkxError, TypeError):
 
     def __init__(self, bundle: str, name: object):
         super().__init__(
-            f"The name of a parameter or a state of {bundle!r} is {shortened(name)} of type {type(name).__name__}, and "
+            f"The name of a parameter or a state of {bundle!r} is {described(name)}, and "
             "should be a string, for example 'w'."
         )

@@ -1,8 +1,9 @@
 """What `capture_intermediates` keeps, on its way out of the loops and transforms of this package.
 
 A value that is computed inside of one has no meaning outside. A purified function therefore collects in its own frame,
-and `Pure.run` hands that out as one more part of the carry. Who called it says what becomes of it: the same value again
-(`grad`, `remat`, `jit`), a stack of them (`scan`, `vmap`, `layer_stack`), or an error where there is no value to give.
+and `Crossing.run` hands that out as one more part of the carry. Who called it says what becomes of it: the same value
+again (`grad`, `remat`, `jit`), a stack of them (`scan`, `vmap`, `layer_stack`), or an error where there is no value to
+give.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import jax
 from hkx.core.frame import Frame, local
 from hkx.core.guard import TraceMark
 from hkx.errors.core import IntermediateInInnerTraceError
+from hkx.lift.checks import is_value
 
 Values = dict[str, dict[str, tuple[Any, ...]]]
 
@@ -88,7 +90,8 @@ def record(label: Label, value: Any) -> None:
         if frame.captured is not None:
             _check(label, value, frame.mark)
             for leaf in jax.tree.leaves(value):
-                _check_array(label, leaf)
+                if not is_value(leaf):
+                    raise IntermediateInInnerTraceError(label.module, label.method, value=leaf)
             frame.captured.append((label, value))
             return
     _check(label, value, destination.mark)
@@ -99,11 +102,3 @@ def record(label: Label, value: Any) -> None:
 def _check(label: Label, value: Any, mark: TraceMark) -> None:
     if mark.is_inner(value):
         raise IntermediateInInnerTraceError(label.module, label.method)
-
-
-def _check_array(label: Label, leaf: Any) -> None:
-    """Only arrays get out of a JAX transform."""
-    try:
-        jax.typeof(leaf)
-    except TypeError:
-        raise IntermediateInInnerTraceError(label.module, label.method, value=leaf) from None

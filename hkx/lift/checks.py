@@ -22,7 +22,7 @@ def shape_and_dtype(x: Any) -> str:
 
 
 def is_value(x: Any) -> bool:
-    """Whether JAX can carry a leaf through a loop."""
+    """Whether JAX can carry a leaf through its loops and transforms."""
     try:
         jax.typeof(x)
     except TypeError:

@@ -14,17 +14,7 @@ from hkx.core.frame import Frame, current_frame, local
 from hkx.errors.lift import ConditionEffectError
 from hkx.lift import loops
 from hkx.lift.checks import as_arrays, checked_number, checked_unroll
-from hkx.lift.crossing import (
-    NOTHING,
-    Carry,
-    Crossing,
-    back_to,
-    changes,
-    created_between,
-    creating,
-    fill_keys,
-    snapshot,
-)
+from hkx.lift.crossing import NOTHING, Carry, Crossing, back_to, changes, created_between, creating, fill_keys, snapshot
 from hkx.lift.loops import Loop, check_carry, joined, runs_eagerly
 from hkx.lift.stacked import Axes
 

@@ -7,6 +7,7 @@ One that JAX runs in a loop passes state and keys from one iteration to the next
 from __future__ import annotations
 
 import contextlib
+import copy
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
@@ -342,11 +343,8 @@ class Crossing(Generic[P, R]):
         return out, Captured(captured)
 
     def _inline(self, captured: list[Any] | None, args: Any, kwargs: Any) -> R:
-        outer = current_frame(self._name)
-        frame = Frame(outer.params, {}, None, phase=outer.phase, maker=outer.maker)
-        for shared in ("state", "initial_state", "rngs", "mark", "lifted_prefix", "exit_checks"):
-            setattr(frame, shared, getattr(outer, shared))
-        frame.captured = captured
+        frame = copy.copy(current_frame(self._name))  # it holds the same parameters, state and keys
+        frame.captured, frame.names_copied = captured, False
         return self._run_in(frame, args, kwargs)
 
     def visit(self, args: Any, kwargs: Any = None, *, for_result: bool = False) -> R | None:

@@ -30,14 +30,25 @@ _AFTERWARDS = (
 
 
 class _Custom(Generic[P, R]):
-    """A function of which some arguments have a derivative that the user gives."""
+    """A function of which some arguments have a derivative that the user gives.
 
-    kind = ""
+    Attributes:
+      kind: what it is called.
+      setter: the call by which the user gives the rules.
+    """
+
+    kind = setter = ""
 
     def __init__(self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = ()):
+        functools.update_wrapper(self, fun)
         self._fun = fun
         self._nondiff = tuple(nondiff_argnums)
-        functools.update_wrapper(self, fun)
+        self._given: tuple[Callable[..., Any], ...] = ()
+
+    def _rules(self) -> tuple[Callable[..., Any], ...]:
+        if not self._given:
+            raise MissingRuleError(self.kind, self.setter)
+        return self._given
 
     def _bound(self, args: Any, kwargs: Any) -> tuple[Any, ...]:
         """The arguments in order, those by name among them."""
@@ -60,16 +71,18 @@ class _Custom(Generic[P, R]):
 
         return join, varying, tuple(fixed[n % len(args)] for n in self._nondiff)
 
+    @staticmethod
+    def _ruled(function: Any, rules: Any, nondiff_argnums: Sequence[int] = ()) -> Any:
+        """JAX's function of this kind."""
+        raise NotImplementedError
+
     def _rule(self, parts: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
         """The function, of operands and arguments, with its derivative."""
         raise NotImplementedError
 
-    def _outside(self) -> Callable[..., Any]:
-        raise NotImplementedError
-
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if not local.frames:
-            return self._outside()(*args, **kwargs)
+            return self._ruled(self._fun, self._rules(), self._nondiff)(*args, **kwargs)
         name = f"hkx.{self.kind}"
         frame = current_frame(name)
         bound = self._bound(args, kwargs)
@@ -178,21 +191,17 @@ class custom_vjp(_Custom[P, R]):
       [0.5 0.5]
     """
 
-    kind = "custom_vjp"
+    kind, setter = "custom_vjp", "defvjp(fwd, bwd)"
 
     def defvjp(self, fwd: Callable[..., tuple[Any, Any]], bwd: Callable[..., tuple[Any, ...]]) -> None:
         """Sets the rule."""
-        self._fwd, self._bwd = fwd, bwd
+        self._given = fwd, bwd
 
-    def _rules(self) -> tuple[Any, Any]:
-        if not hasattr(self, "_fwd"):
-            raise MissingRuleError("custom_vjp", "defvjp(fwd, bwd)")
-        return self._fwd, self._bwd
-
-    def _outside(self) -> Callable[..., Any]:
-        function = jax.custom_vjp(self._fun, nondiff_argnums=self._nondiff)
-        function.defvjp(*self._rules())
-        return function
+    @staticmethod
+    def _ruled(function: Any, rules: Any, nondiff_argnums: Sequence[int] = ()) -> Any:
+        custom = jax.custom_vjp(function, nondiff_argnums=tuple(nondiff_argnums))
+        custom.defvjp(*rules)
+        return custom
 
     def _rule(self, parts: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
         user_fwd, user_bwd = self._rules()
@@ -213,9 +222,7 @@ class custom_vjp(_Custom[P, R]):
             (by_params,) = pull(cotangents[0])
             return Carry(by_params, None, None, None), *by_arguments  # type: ignore[arg-type]
 
-        custom = jax.custom_vjp(function)
-        custom.defvjp(fwd, bwd)
-        return custom
+        return self._ruled(function, (fwd, bwd))
 
 
 class custom_jvp(_Custom[P, R]):
@@ -251,25 +258,22 @@ class custom_jvp(_Custom[P, R]):
       [2. 2.]
     """
 
-    kind = "custom_jvp"
+    kind, setter = "custom_jvp", "defjvp(rule)"
 
     def defjvp(self, rule: Callable[..., tuple[Any, Any]]) -> Callable[..., tuple[Any, Any]]:
         """Sets the rule, and returns it."""
-        self._user_rule = rule
+        self._given = (rule,)
         return rule
 
-    def _rules(self) -> Any:
-        if not hasattr(self, "_user_rule"):
-            raise MissingRuleError("custom_jvp", "defjvp(rule)")
-        return self._user_rule
-
-    def _outside(self) -> Callable[..., Any]:
-        function = jax.custom_jvp(self._fun, nondiff_argnums=self._nondiff)
-        function.defjvp(self._rules())
-        return function
+    @staticmethod
+    def _ruled(function: Any, rules: Any, nondiff_argnums: Sequence[int] = ()) -> Any:
+        custom = jax.custom_jvp(function, nondiff_argnums=tuple(nondiff_argnums))
+        custom.defjvp(*rules)
+        return custom
 
     def _rule(self, parts: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
-        of_rule, function = parts.rule(self._rules(), fixed_first=True), parts.function
+        (user_rule,) = self._rules()
+        of_rule, function = parts.rule(user_rule, fixed_first=True), parts.function
 
         def rule(primals: Any, tangents: Any) -> Any:
             carry, *varying = primals
@@ -283,17 +287,12 @@ class custom_jvp(_Custom[P, R]):
                 jax.tree.map(_no_tangent, moving),
             )
 
-        custom = jax.custom_jvp(function)
-        custom.defjvp(rule)
-        return custom
-
-
-def _is_inexact(x: Any) -> bool:
-    return jnp.issubdtype(jax.typeof(x).dtype, jnp.inexact)
+        return self._ruled(function, (rule,))
 
 
 def _no_tangent(x: Any) -> Any:
-    return jnp.zeros_like(x) if _is_inexact(x) else np.zeros(jnp.shape(x), jax.dtypes.float0)
+    inexact = jnp.issubdtype(jax.typeof(x).dtype, jnp.inexact)
+    return jnp.zeros_like(x) if inexact else np.zeros(jnp.shape(x), jax.dtypes.float0)
 
 
 def _sum_of_tangents(a: Any, b: Any) -> Any:

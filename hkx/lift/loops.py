@@ -9,13 +9,7 @@ import jax.numpy as jnp
 
 from hkx.base.entries import merged
 from hkx.core.frame import Frame, Phase, current_frame, paths
-from hkx.errors.lift import (
-    BodyResultError,
-    CarryMismatchError,
-    LateParameterError,
-    ScanLengthError,
-    StateInLoopError,
-)
+from hkx.errors.lift import BodyResultError, CarryMismatchError, LateParameterError, ScanLengthError, StateInLoopError
 from hkx.lift.captured import Captured
 from hkx.lift.checks import as_arrays, checked_length, checked_unroll, difference, entry_name
 from hkx.lift.crossing import NOTHING, Carry, Crossing, absorb, both, changes, check_carried, fill_keys, snapshot

@@ -75,9 +75,9 @@ def shard_map(
 
         def body(before: Any, args: Any) -> Any:
             if split:
-                names = options.get("axis_names") or _axis_names(mesh)
+                whole_mesh = jax.sharding.get_abstract_mesh() if mesh is None else mesh
                 key = before.rng[0]
-                for name in sorted(names):
+                for name in sorted(options.get("axis_names") or whole_mesh.axis_names):
                     key = jax.random.fold_in(key, jax.lax.axis_index(name))
                 before = before._replace(rng=(key, ()))
             out, changed = crossing.call(before, args)
@@ -91,7 +91,3 @@ def shard_map(
         return out
 
     return wrapped
-
-
-def _axis_names(mesh: Any) -> tuple[str, ...]:
-    return (mesh if mesh is not None else jax.sharding.get_abstract_mesh()).axis_names
