@@ -34,7 +34,7 @@ class Environments(NamedTuple):
 
     observation_spec: Any
     action_spec: Any
-    reset: Callable[[], Any]  # () -> observations [E, ...]
+    reset: Callable[[], Any]  # () -> observations [E, ...]; the same ones each time, where they can be seeded
     step: Callable[[Any], Outcome]  # (actions [E, ...]) -> Outcome
     count: int
     episodes: int | None = None  # how many an experiment takes, where it says so
@@ -108,11 +108,11 @@ def of_pure(environment: Environment, seed: int, count: int) -> Environments:
         came = timestep.reward, timestep.discount, timestep.last(), timestep.observation
         return t + 1, running, Outcome(*came, running.observation)
 
-    t, running = np.int32(0), None  # t counts on over resets, so that no two draw the same
+    t, running = np.int32(0), None
 
     def reset() -> Any:
         nonlocal t, running
-        t, running = begin(key, t)
+        t, running = begin(key, np.int32(0))
         return jax.tree.map(np.asarray, running.observation)
 
     def step(actions: Any) -> Outcome:
@@ -170,12 +170,19 @@ def from_envpool(identity: str, seed: int, count: int) -> Environments:
     envpool = library("envpool")
     if identity not in envpool.list_all_envs():
         raise UnknownEnvironment(f"EnvPool has no environment {identity!r}")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # its bounds have more digits than its numbers
-        pool = envpool.make_gymnasium(identity, num_envs=count, seed=seed)
-        spaces = pool.single_observation_space, pool.single_action_space
+
+    def made() -> tuple[Any, Any, Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the bounds have more digits than the numbers
+            pool = envpool.make_gymnasium(identity, num_envs=count, seed=seed)
+            return pool, pool.single_observation_space, pool.single_action_space
+
+    pool, *spaces = made()
 
     def reset() -> Any:
+        nonlocal pool
+        pool.close()
+        pool, *_ = made()  # which alone takes a seed
         return pool.reset()[0]
 
     def step(actions: Any) -> Outcome:
@@ -186,7 +193,7 @@ def from_envpool(identity: str, seed: int, count: int) -> Environments:
             observation = replaced(seen, at, pool.reset(at)[0])
         return Outcome(np.float32(reward), np.float32(1) - np.float32(terminated), last, seen, observation)
 
-    return Environments(*map(spec_of, spaces), reset, step, count, close=pool.close)
+    return Environments(*map(spec_of, spaces), reset, step, count, close=lambda: pool.close())
 
 
 def make(name: str, seed: int = 0, count: int = 1, record: str = "") -> Environments:

@@ -163,6 +163,21 @@ def test_what_is_seen_is_of_the_right_episode():
     np.testing.assert_array_equal([o.discount for o in outcomes], [[1, 1], [1, 1], [1, 0], [1, 1], [1, 1], [1, 0]])
 
 
+@pytest.mark.parametrize("name", ["catch", "gymnasium:CartPole-v1", "envpool:CartPole-v1"])
+def test_episodes_begin_again_as_before(name):
+    """So an evaluation does not depend on how many there were, and a run that goes on finds the same."""
+    if ":" in name:
+        pytest.importorskip(name.partition(":")[0])
+    environments = on_host.make(name, seed=3, count=2)
+    played = []
+    for _ in range(2):
+        seen, actions = [environments.reset()], np.random.default_rng(0).integers(2, size=(40, 2))
+        seen += [environments.step(each).observation for each in actions]
+        played.append(np.stack(seen))
+    np.testing.assert_array_equal(*played)
+    environments.close()
+
+
 @pytest.mark.parametrize("library", ["gymnasium", "envpool"])
 def test_an_episode_is_followed_by_the_next(library):
     """A pole begins near the middle, and has fallen where an episode terminated."""
