@@ -20,6 +20,7 @@ import importlib
 import json
 import os
 import pathlib
+import pkgutil
 import subprocess
 import sys
 import time
@@ -83,7 +84,30 @@ def do(run: Run, output: str) -> str:
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=one_thread)
     if not done.returncode:
         return ""
-    return f"{run}: {(done.stderr.strip() or f'exit status {done.returncode}').splitlines()[-1]}"
+    return f"{run}: {last_words(done.stderr) or f'exit status {done.returncode}'}"
+
+
+def last_words(said: str) -> str:
+    """The line that says why a program ended: the last, but for tyro's boxes and what they end with."""
+    lines = [line.strip("╭╮╰╯│─ ") for line in said.splitlines()]
+    return ([line for line in lines if line and not line.startswith("For full helptext")] or [""])[-1]
+
+
+def wrong_agent(name: str) -> str:
+    """Why there is no such agent, where there is none."""
+    agent, *settings = name.split(",")
+    if agent.startswith("bsuite:"):
+        known = [
+            module.name for module in pkgutil.iter_modules(importlib.import_module("bsuite.baselines.jax").__path__)
+        ]
+        return "" if agent[7:] in known and not settings else f"there is no {name!r}; bsuite has {', '.join(known)}"
+    if agent not in FILES:
+        return f"there is no {agent!r}; there are {', '.join(FILES)}, and bsuite:NAME"
+    fields = [field.name for field in dataclasses.fields(FILES[agent].Config)]
+    given = [setting.partition("=")[0].replace("-", "_").removeprefix("no_") for setting in settings]
+    return next(
+        (f"{agent} has no setting {each!r}; it has {', '.join(fields)}" for each in given if each not in fields), ""
+    )
 
 
 def run_baseline(agent: str, experiment: str, seed: int, folder: pathlib.Path) -> None:
@@ -197,11 +221,11 @@ def main(config: Config) -> int:
         run_baseline(**json.loads(config.baseline), folder=pathlib.Path(config.output))
         return 0
     ids = sweep.SWEEP if config.ids == ("all",) else config.ids
-    ours = [name.partition(",")[0] for name in config.agents if not name.startswith("bsuite:")]
-    for kind, given, known in ("--ids", ids, sweep.SWEEP), ("--agents", ours, FILES):
-        if wrong := [name for name in given if name not in known]:
-            print(f"bsuite_sweep.py: argument {kind}: there is no {wrong[0]!r}", file=sys.stderr)
-            return 2
+    wrong = [("--ids", f"there is no {name!r}") for name in ids if name not in sweep.SWEEP]
+    wrong += [("--agents", why) for why in map(wrong_agent, config.agents) if why]
+    for flag, why in wrong[:1]:
+        print(f"bsuite_sweep.py: argument {flag}: {why}", file=sys.stderr)
+        return 2
     runs = [Run(a, i, s) for s in range(config.seeds) for i in ids for a in config.agents]
     output = pathlib.Path(config.output)
     output.mkdir(parents=True, exist_ok=True)

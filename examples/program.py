@@ -41,7 +41,9 @@ class Between(NamedTuple):
 
 Seed = Annotated[int, Between(0, 2**31 - 1)]
 Count = Annotated[int, Between(1)]
+Sizes = Annotated[tuple[int, ...], Between(1)]
 Share = Annotated[float, Between(0, 1)]
+NotNegative = Annotated[float, Between(0)]
 
 
 def as_flag(name: str) -> str:
@@ -58,6 +60,18 @@ class Settings:
                 for x in np.ravel(getattr(self, name)):
                     if isinstance(limits, Between) and not limits.low <= x <= limits.high:
                         raise BadFlag(f"argument {as_flag(name)}: must be {limits}, not {x}")
+
+
+class ReplaySettings(Settings):
+    """Those of an agent that learns from a replay of transitions."""
+
+    capacity: Count
+    warmup: Count
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.warmup > self.capacity:
+            raise BadFlag(f"argument --warmup: must be at most the capacity, {self.capacity}, not {self.warmup}")
 
 
 def start(settings: type[Any], main: Callable[[Any], Mapping[str, Any]], description: str | None) -> NoReturn:

@@ -55,8 +55,8 @@ class Config(Settings):
     agent: str = "dqn"
     """a file of examples/agents"""
     env: str = "bsuite:catch/0"
-    """bsuite:ID, gymnasium:ID, ale:GAME, a file of examples/environments (with settings: deep_sea,size=20), or
-    device:FILE, device:gymnax:NAME"""
+    """bsuite:ID, gymnasium:ID, envpool:ID, ale:GAME, a file of examples/environments (with settings:
+    deep_sea,size=20), or device:FILE, device:gymnax:NAME"""
     seed: Seed = 0
     """seed of the agent and of the environments"""
     steps: Annotated[int, Between(0)] = 0
@@ -138,7 +138,23 @@ class Checkpoints:
     def __init__(self, folder: pathlib.Path, settings: dict[str, Any]):
         options = ocp.CheckpointManagerOptions(max_to_keep=2, cleanup_tmp_directories=True, lightweight_initialize=True)
         self.manager = ocp.CheckpointManager(folder.absolute(), options=options)
-        self.settings = json.loads(json.dumps(settings))
+        self.settings, self.newest = json.loads(json.dumps(settings)), self.manager.latest_step()
+
+    def read_record(self, resume: bool) -> None:
+        """Reads what the newest says of its run. A BadFlag where this one may not, or cannot, go on from it."""
+        if self.newest is not None and not resume:
+            there = f"{self.manager.directory.parent} holds a run of {self.newest} steps"
+            raise BadFlag(f"argument --output: {there}; --resume goes on with it, and another folder begins anew")
+        if self.newest is not None:
+            self.record = self.read("record", ocp.args.JsonRestore())
+            self.compare(self.record.pop("settings"))
+
+    def compare(self, settings: dict[str, Any]) -> None:
+        """A BadFlag where those of the checkpoint are others."""
+        for name in sorted(self.settings.keys() | settings.keys()):
+            if self.settings.get(name) != settings.get(name):
+                was = f"the checkpoint was made with {name} {settings.get(name)}, not {self.settings.get(name)}"
+                raise BadFlag(f"argument --resume: {was}; give the same, or another --output")
 
     def save(self, player: Any, record: Record) -> None:
         leaves = [x for x in jax.tree.leaves(player.saved()) if np.size(x)]  # Orbax refuses arrays without an entry
@@ -152,26 +168,19 @@ class Checkpoints:
 
     def restore(self, player: Any, record: Record) -> None:
         """Puts the newest one back, where there is one."""
-        step = self.manager.latest_step()
-        if step is None:
+        if self.newest is None:
             return
-        saved = self.read(step, "record", ocp.args.JsonRestore())
-        settings = saved.pop("settings")
-        for name in sorted(self.settings.keys() | settings.keys()):
-            if self.settings.get(name) != settings.get(name):
-                was = f"the checkpoint was made with {name} {settings.get(name)}, not {self.settings.get(name)}"
-                raise BadFlag(f"argument --resume: {was}; give the same, or another --output")
-        like, structure = jax.tree.flatten(player.like(step))
+        like, structure = jax.tree.flatten(player.like(self.newest))
         wanted = [x for x in like if x.size]
-        leaves = iter(self.read(step, "state", ocp.args.StandardRestore(wanted)))
+        leaves = iter(self.read("state", ocp.args.StandardRestore(wanted)))
         player.restore(jax.tree.unflatten(structure, [next(leaves) if x.size else x for x in like]))
-        record.restore(saved)
+        record.restore(self.record)
 
-    def read(self, step: int, part: str, how: Any) -> Any:
+    def read(self, part: str, how: Any) -> Any:
         try:
-            return self.manager.restore(step, args=ocp.args.Composite(**{part: how}))[part]
+            return self.manager.restore(self.newest, args=ocp.args.Composite(**{part: how}))[part]
         except Exception as error:  # Orbax and its storage raise whatever they stumble over
-            folder, problem = self.manager.directory / str(step), (str(error).splitlines() or [repr(error)])[0]
+            folder, problem = self.manager.directory / str(self.newest), (str(error).splitlines() or [repr(error)])[0]
             raise BadFlag(
                 f"argument --resume: cannot read {folder}: {problem}; remove it to go on from the one before"
             ) from None
@@ -235,54 +244,73 @@ def train(config: Config, agent_config: Any, make_player: Callable[..., Any] = m
     """Trains, evaluates and saves. Returns what metrics.json holds."""
     run_name = f"{config.agent}-{config.env}-{config.seed}".replace(":", "-").replace("/", "-")
     output = output_folder(config.output or f"runs/{run_name}")
-    try:
-        player, experiment = make_player(config, agent_config, output)
-    except BadFlag:
-        raise
-    except (UnknownEnvironment, ValueError) as error:
-        raise BadFlag(f"argument --env: {config.env}: {error}") from None
-    with contextlib.closing(player):
-        return train_player(config, agent_config, output, player, experiment)
+    settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in config.of_no_weight}
+    settings |= dataclasses.asdict(agent_config)
+    with contextlib.ExitStack() as open_until_the_end:
+        checkpoints = Checkpoints(output / "checkpoints", settings)
+        open_until_the_end.callback(checkpoints.manager.close)
+        checkpoints.read_record(config.resume)  # before anything there is changed
+        try:
+            player, experiment = make_player(config, agent_config, output)
+        except BadFlag:
+            raise
+        except UnknownEnvironment as error:
+            raise BadFlag(f"argument --env: {config.env}: {error}") from None
+        except ValueError as error:  # what an agent says of settings, or of an environment that is not for it
+            raise BadFlag(f"argument --agent: {config.agent} on {config.env}: {error}") from None
+        open_until_the_end.callback(player.close)
+        return train_player(config, output, checkpoints, player, experiment)
 
 
 def train_player(
-    config: Config, agent_config: Any, output: pathlib.Path, player: Any, experiment: int | None
+    config: Config, output: pathlib.Path, checkpoints: Checkpoints, player: Any, experiment: int | None
 ) -> dict[str, Any]:
     episodes = None if config.steps else experiment
     by_episodes, goal = episodes is not None, episodes or config.steps or 100_000
     a_part = -(-goal // (config.parts * player.per_update))  # updates
     updates = -(-a_part // -(-a_part * player.per_update // player.look))  # between two looks
-    settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in config.of_no_weight}
-    checkpoints, record = Checkpoints(output / "checkpoints", settings | dataclasses.asdict(agent_config)), Record()
-    if config.resume:
-        checkpoints.restore(player, record)
+    last_step = -(-goal // (updates * player.per_update)) * updates * player.per_update
+    record = Record()
+    checkpoints.restore(player, record)
     events = Events(output) if config.tensorboard else None
     key = jax.random.key(config.seed + 1)
 
-    def share() -> float:
-        return (record.episodes if by_episodes else record.steps) / goal
+    def done() -> int:
+        return min(goal, record.episodes if by_episodes else record.steps)
 
-    saved_at, failure = record.steps, None
+    def part() -> int:
+        return done() * config.parts // goal
+
+    saved_at, row_at, failure = record.steps, part(), None
     unit = " episodes" if by_episodes else " steps"
-    bar = tqdm(total=goal, initial=round(goal * share()), unit=unit, disable=not config.progress)
+    bar = tqdm(total=goal, initial=done(), unit=unit, disable=not config.progress)
     with noticing_interrupts() as interrupted, bar:
-        while share() < 1 and not interrupted.is_set() and failure is None:
+        while done() < goal and not interrupted.is_set() and failure is None:
             began, worked = time.perf_counter(), time.process_time()
-            played = player.advance(updates)
+            left = updates if by_episodes else min(updates, (last_step - record.steps) // player.per_update)
+            played = player.advance(left)
             failure = played.failure
             record.add(played, time.perf_counter() - began, time.process_time() - worked)
-            bar.update(min(goal, round(goal * share())) - bar.n)
+            bar.update(done() - bar.n)
             due = config.checkpoint_every and record.steps - saved_at >= config.checkpoint_every
-            if share() * config.parts >= len(record.rows) + 1:
+            if part() > row_at:
+                row_at = part()
                 row = record.row(player.evaluate(config.evaluation_episodes, key))
                 save_table(output / "metrics.csv", {name: [row.get(name) for row in record.rows] for name in row})
                 if events:
                     events.write(row)
                 bar.set_postfix_str(f"return {row['evaluation_return']:.2f}, {row['steps_per_second']:,} steps/s")
                 due = due or not config.checkpoint_every
-            if due or interrupted.is_set() or failure:
+            if due or interrupted.is_set() or failure or done() == goal:
                 checkpoints.save(player, record)
                 saved_at = record.steps
+    return save_results(config, output, player, record, interrupted.is_set(), failure)
+
+
+def save_results(
+    config: Config, output: pathlib.Path, player: Any, record: Record, interrupted: bool, failure: Exception | None
+) -> dict[str, Any]:
+    """Writes curve, parameters and metrics.json, and returns what this holds."""
     if record.rows:
         save_curve(output / "curve.png", config, record.rows)
     save_arrays(output / "parameters.npz", player.state.params)
@@ -294,7 +322,7 @@ def train_player(
         "episodes": record.episodes,
         "seconds": record.seconds,
         "cpu_seconds": record.cpu_seconds,
-        "interrupted": interrupted.is_set(),
+        "interrupted": interrupted,
     }
     if failure:
         metrics["failure"] = "".join(traceback.format_exception(failure))

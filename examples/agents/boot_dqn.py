@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from program import Count, NotNegative, ReplaySettings, Share, Sizes
 
 import hkx
 import rlx
@@ -20,32 +21,32 @@ from agents.agent import Agent, Choice, Step, blank, features, no_transition, nu
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(ReplaySettings):
     """The settings of the agent."""
 
-    members: int = 20
+    members: Count = 20
     """networks in the ensemble"""
-    prior_scale: float = 3.0
+    prior_scale: NotNegative = 3.0
     """weight of the random networks"""
-    share: float = 0.5
+    share: Share = 0.5
     """chance with which a member learns from a step"""
-    noise: float = 0.0
+    noise: NotNegative = 0.0
     """standard deviation of what is added to each member's rewards"""
-    capacity: int = 10_000
+    capacity: Count = 10_000
     """transitions to remember"""
-    warmup: int = 128
+    warmup: Count = 128
     """transitions before the first update"""
-    batch_size: int = 128
+    batch_size: Count = 128
     """transitions to learn from at once"""
-    period: int = 1
+    period: Count = 1
     """steps of each environment between two updates"""
-    target_period: int = 4
+    target_period: Count = 4
     """updates after which the target networks become the networks"""
-    hidden: tuple[int, ...] = (50, 50)
+    hidden: Sizes = (50, 50)
     """units of the hidden layers of a member"""
-    learning_rate: float = 1e-3
+    learning_rate: NotNegative = 1e-3
     """step size of Adam"""
-    discount: float = 0.99
+    discount: Share = 0.99
     """what a reward is worth one step before it comes"""
 
 

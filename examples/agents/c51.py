@@ -5,12 +5,13 @@ Bellemare, Dabney and Munos, "A Distributional Perspective on Reinforcement Lear
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from program import Between, Count, NotNegative, ReplaySettings, Share, Sizes
 
 import hkx
 import rlx
@@ -18,34 +19,34 @@ from agents.agent import Agent, Choice, Step, blank, features, no_transition, nu
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(ReplaySettings):
     """The settings of the agent."""
 
-    atoms: int = 51
+    atoms: Annotated[int, Between(2)] = 51
     """returns that are told apart"""
     least: float = -1.0
     """the least of them"""
     greatest: float = 1.0
     """the greatest of them"""
-    n_step: int = 1
+    n_step: Count = 1
     """steps that a transition spans"""
-    capacity: int = 10_000
+    capacity: Count = 10_000
     """transitions to remember"""
-    warmup: int = 128
+    warmup: Count = 128
     """transitions before the first update"""
-    batch_size: int = 32
+    batch_size: Count = 32
     """transitions to learn from at once"""
-    period: int = 1
+    period: Count = 1
     """steps of each environment between two updates"""
-    target_period: int = 4
+    target_period: Count = 4
     """updates after which the target network becomes the network"""
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: Sizes = (64, 64)
     """units of the hidden layers"""
-    learning_rate: float = 1e-3
+    learning_rate: NotNegative = 1e-3
     """step size of Adam"""
-    discount: float = 0.99
+    discount: Share = 0.99
     """what a reward is worth one step before it comes"""
-    epsilon: float = 0.05
+    epsilon: Share = 0.05
     """chance of a random action"""
 
 

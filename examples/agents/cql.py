@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from program import NotNegative, Settings, Share, Sizes
 
 import hkx
 import rlx
@@ -17,18 +18,18 @@ from agents.agent import Agent, Choice, Step, blank, flat, number_of_actions, tr
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """The settings of the agent."""
 
-    conservative_weight: float = 1.0
+    conservative_weight: NotNegative = 1.0
     """weight of the penalty on the values of actions that the data does not hold"""
-    tau: float = 0.005
+    tau: Share = 0.005
     """how far the target network goes towards the network in an update"""
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: Sizes = (64, 64)
     """units of the hidden layers"""
-    learning_rate: float = 1e-3
+    learning_rate: NotNegative = 1e-3
     """step size of Adam"""
-    discount: float = 0.99
+    discount: Share = 0.99
     """what a reward is worth one step before it comes"""
 
 

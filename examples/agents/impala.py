@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from program import Count, NotNegative, Settings, Share, Sizes
 
 import hkx
 import rlx
@@ -21,28 +22,28 @@ from agents.agent import Agent, Choice, Step, blank, features, number_of_actions
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """The settings of the agent."""
 
     memory: Literal["none", "gru", "lstm"] = "none"
     """what remembers earlier observations of the episode"""
-    unroll: int = 20
+    unroll: Count = 20
     """steps of each environment to learn from at once"""
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: Sizes = (64, 64)
     """units of the hidden layers; the memory has as many as the last"""
-    learning_rate: float = 3e-3
+    learning_rate: NotNegative = 3e-3
     """step size of Adam"""
-    discount: float = 0.99
+    discount: Share = 0.99
     """what a reward is worth one step before it comes"""
-    lambda_: float = 0.95
+    lambda_: Share = 0.95
     """how much a target trusts later steps"""
-    entropy: float = 0.01
+    entropy: NotNegative = 0.01
     """weight of the entropy of the policy"""
-    value: float = 0.5
+    value: NotNegative = 0.5
     """weight of the loss of the values"""
-    gradient_norm: float = 0.5
+    gradient_norm: NotNegative = 0.5
     """what a gradient's norm is cut to"""
-    popart: float = 0.0
+    popart: Share = 0.0
     """how far the mean and scale of returns go towards those of the last steps; 0 leaves returns as they are"""
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from program import NotNegative, Settings, Share, Sizes
 
 import hkx
 import rlx
@@ -18,20 +19,20 @@ from agents.agent import Agent, Choice, Step, blank, flat, number_of_actions, tr
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """The settings of the agent."""
 
-    expectile: float = 0.8
+    expectile: Share = 0.8
     """how near a state's value is to that of its best action; 0.5 is the mean of all"""
-    temperature: float = 1.0
+    temperature: NotNegative = 1.0
     """advantages are divided by it: the lower, the more the policy keeps to the best actions"""
-    tau: float = 0.005
+    tau: Share = 0.005
     """how far the target networks go towards the critics in an update"""
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: Sizes = (64, 64)
     """units of the hidden layers"""
-    learning_rate: float = 1e-3
+    learning_rate: NotNegative = 1e-3
     """step size of Adam"""
-    discount: float = 0.99
+    discount: Share = 0.99
     """what a reward is worth one step before it comes"""
 
 

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from program import Count, NotNegative, ReplaySettings, Share, Sizes
 
 import hkx
 import rlx
@@ -20,36 +21,36 @@ from agents.agent import Agent, Choice, Step, blank, flat, no_transition, transi
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(ReplaySettings):
     """The settings of the agent."""
 
-    samples: int = 20
+    samples: Count = 20
     """actions to sample in each state"""
-    epsilon: float = 0.1
+    epsilon: NotNegative = 0.1
     """how far the weights of sampled actions may be from equal ones, as a KL divergence"""
-    epsilon_mean: float = 0.01
+    epsilon_mean: NotNegative = 0.01
     """how far the mean may move, as a KL divergence of each dimension"""
-    epsilon_deviation: float = 1e-4
+    epsilon_deviation: NotNegative = 1e-4
     """how far the deviation may move"""
-    dual_learning_rate: float = 1e-2
+    dual_learning_rate: NotNegative = 1e-2
     """step size of Adam for the temperature and the multipliers of these bounds"""
-    n_step: int = 1
+    n_step: Count = 1
     """steps that a transition spans"""
-    capacity: int = 100_000
+    capacity: Count = 100_000
     """transitions to remember"""
-    warmup: int = 1_000
+    warmup: Count = 1_000
     """transitions before the first update; until then, actions are random"""
-    batch_size: int = 128
+    batch_size: Count = 128
     """transitions to learn from at once"""
-    period: int = 1
+    period: Count = 1
     """steps of each environment between two updates"""
-    target_period: int = 100
+    target_period: Count = 100
     """updates after which the target networks become the networks"""
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: Sizes = (64, 64)
     """units of the hidden layers"""
-    learning_rate: float = 1e-3
+    learning_rate: NotNegative = 1e-3
     """step size of Adam"""
-    discount: float = 0.99
+    discount: Share = 0.99
     """what a reward is worth one step before it comes"""
 
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from program import Count, NotNegative, Settings, Share
 
 import hkx
 import rlx
@@ -26,36 +27,36 @@ except ImportError:  # the other agents do without
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """The settings of the agent."""
 
-    simulations: int = 16
+    simulations: Count = 16
     """steps of the model in a search"""
-    model_steps: int = 4
+    model_steps: Count = 4
     """steps that the model foresees in training"""
-    length: int = 10
+    length: Count = 10
     """steps in a sequence, more than `model_steps`; the values of its first steps come from the others"""
-    capacity: int = 50_000
+    capacity: Count = 50_000
     """steps to remember"""
-    warmup: int = 128
+    warmup: Count = 128
     """sequences before the first update"""
-    batch_size: int = 128
+    batch_size: Count = 128
     """sequences to learn from at once"""
-    unroll: int = 4
+    unroll: Count = 4
     """steps of each environment between two times of learning"""
-    updates: int = 2
+    updates: Count = 2
     """updates each time"""
-    hidden: int = 64
+    hidden: Count = 64
     """units of each hidden layer, and numbers in which the model thinks"""
-    bins: int = 31
+    bins: Count = 31
     """bins of values and of rewards"""
-    limit: float = 5.0
+    limit: NotNegative = 5.0
     """where the outer bins are, for values squashed as rlx.SIGNED_HYPERBOLIC_PAIR does"""
-    learning_rate: float = 2e-3
+    learning_rate: NotNegative = 2e-3
     """step size of Adam"""
-    discount: float = 0.99
+    discount: Share = 0.99
     """what a reward is worth one step before it comes"""
-    lambda_: float = 0.9
+    lambda_: Share = 0.9
     """how much a return trusts later steps"""
 
 

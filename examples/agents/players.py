@@ -191,7 +191,7 @@ class OnHost:
     What a checkpoint holds of the environments are the actions, which lead there again.
     """
 
-    look = 1_000
+    look = 100
 
     def __init__(self, agent: Agent, environments: on_host.Environments, apart: on_host.Environments, seed: int):
         init_key, key = jax.random.split(jax.random.key(seed))
@@ -294,8 +294,6 @@ class OnHost:
 class OnDevice:
     """Agent and environments in one compiled program."""
 
-    look = 2**20
-
     def __init__(self, agent: Agent, environment: Environment, count: int, seed: int):
         init_key, key = jax.random.split(jax.random.key(seed))
         running_on, first = auto_reset(environment), agent.memory(count)
@@ -327,6 +325,7 @@ class OnDevice:
             return carry, returned, jax.tree.map(jnp.mean, metrics)
 
         self.per_update = agent.unroll * count
+        self.look = min(2**20, 2**10 * self.per_update)
         self.greedy = jax.jit(partial(greedy_returns, agent, environment), static_argnums=1)
         self.compiled = jax.jit(advance, static_argnums=1, donate_argnums=0)
         self.carry = jax.jit(begin)(init_key)

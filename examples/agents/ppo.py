@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from program import Count, NotNegative, Settings, Share, Sizes
 
 import hkx
 import rlx
@@ -19,30 +20,30 @@ from agents.agent import Agent, Choice, Step, blank, features, number_of_actions
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """The settings of the agent."""
 
-    unroll: int = 64
+    unroll: Count = 64
     """steps of each environment to learn from at once"""
-    epochs: int = 4
+    epochs: Count = 4
     """times that they are gone through"""
-    minibatches: int = 4
+    minibatches: Count = 4
     """parts of a time; a divisor of the steps of all environments together"""
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: Sizes = (64, 64)
     """units of the hidden layers"""
-    learning_rate: float = 1e-3
+    learning_rate: NotNegative = 1e-3
     """step size of Adam"""
-    discount: float = 0.99
+    discount: Share = 0.99
     """what a reward is worth one step before it comes"""
-    lambda_: float = 0.95
+    lambda_: Share = 0.95
     """how much an advantage trusts later steps"""
-    clip: float = 0.2
+    clip: NotNegative = 0.2
     """how far the probability of an action may move before its gradient ends"""
-    entropy: float = 0.01
+    entropy: NotNegative = 0.01
     """weight of the entropy of the policy"""
-    value: float = 0.5
+    value: NotNegative = 0.5
     """weight of the loss of the values"""
-    gradient_norm: float = 0.5
+    gradient_norm: NotNegative = 0.5
     """what a gradient's norm is cut to"""
 
 
@@ -81,7 +82,9 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
 
     def init(key: jax.Array, environments: int) -> State:
         if config.unroll * environments % config.minibatches:
-            raise ValueError(f"{config.unroll * environments} steps have no {config.minibatches} equal parts")
+            raise ValueError(
+                f"minibatches: {config.unroll * environments} steps have no {config.minibatches} equal parts"
+            )
         params_key, key = jax.random.split(key)
         params = network.init(params_key, blank(observation_spec))
         return State(params, optimizer.init(params), key)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from program import Count, NotNegative, Settings, Share, Sizes
 
 import hkx
 import rlx
@@ -19,22 +20,22 @@ from agents.agent import Agent, Choice, Step, blank, features, number_of_actions
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """The settings of the agent."""
 
-    unroll: int = 8
+    unroll: Count = 8
     """steps of each environment to learn from at once"""
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: Sizes = (64, 64)
     """units of the hidden layers"""
-    learning_rate: float = 3e-3
+    learning_rate: NotNegative = 3e-3
     """step size of Adam"""
-    discount: float = 0.99
+    discount: Share = 0.99
     """what a reward is worth one step before it comes"""
-    lambda_: float = 0.7
+    lambda_: Share = 0.7
     """how much a return trusts later steps"""
-    epsilon: float = 0.05
+    epsilon: Share = 0.05
     """chance of a random action"""
-    gradient_norm: float = 10.0
+    gradient_norm: NotNegative = 10.0
     """what a gradient's norm is cut to"""
 
 

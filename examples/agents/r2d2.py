@@ -8,12 +8,13 @@ steps only bring that up to date; values are rescaled, so that rewards need no c
 import dataclasses
 import functools
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from program import Between, Count, NotNegative, Settings, Share
 
 import hkx
 import rlx
@@ -21,36 +22,36 @@ from agents.agent import Agent, Choice, Step, blank, features, number_of_actions
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """The settings of the agent."""
 
-    length: int = 16
+    length: Count = 16
     """steps of a sequence that are learnt from"""
-    burn_in: int = 4
+    burn_in: Annotated[int, Between(0)] = 4
     """steps before them that only bring the memory up to date"""
-    overlap: int = 10
+    overlap: Annotated[int, Between(0)] = 10
     """steps that a sequence shares with the next one"""
-    n_step: int = 3
+    n_step: Count = 3
     """steps that a return spans"""
-    capacity: int = 10_000
+    capacity: Count = 10_000
     """steps to remember, of all environments together"""
-    warmup: int = 8
+    warmup: Count = 8
     """sequences before the first update"""
-    batch_size: int = 16
+    batch_size: Count = 16
     """sequences to learn from at once"""
-    unroll: int = 4
+    unroll: Count = 4
     """steps of each environment between two updates"""
-    target_period: int = 50
+    target_period: Count = 50
     """updates after which the target network becomes the network"""
-    hidden: int = 64
+    hidden: Count = 64
     """units of the hidden layer and of the memory"""
-    learning_rate: float = 1e-3
+    learning_rate: NotNegative = 1e-3
     """step size of Adam"""
-    discount: float = 0.99
+    discount: Share = 0.99
     """what a reward is worth one step before it comes"""
-    epsilon: float = 0.05
+    epsilon: Share = 0.05
     """chance of a random action"""
-    priority_of_greatest: float = 0.9
+    priority_of_greatest: Share = 0.9
     """share of the greatest error of a sequence in its priority; the rest is their mean"""
 
 

@@ -9,12 +9,13 @@ Critics", Kuznetsov et al. 2020 (https://arxiv.org/abs/2005.04269).
 
 import dataclasses
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from program import Between, Count, NotNegative, ReplaySettings, Share, Sizes
 
 import hkx
 import rlx
@@ -22,34 +23,34 @@ from agents.agent import Agent, Choice, Step, blank, flat, no_transition, transi
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(ReplaySettings):
     """The settings of the agent."""
 
-    critics: int = 2
+    critics: Count = 2
     """networks that value actions"""
-    subset: int = 2
+    subset: Count = 2
     """critics, drawn anew each time, the least of which gives the target"""
-    quantiles: int = 1
+    quantiles: Count = 1
     """quantiles of its return by which a critic values an action; with more than one, the target is TQC's"""
-    dropped: int = 2
+    dropped: Annotated[int, Between(0)] = 2
     """greatest quantiles that TQC's target leaves out, for each critic"""
-    updates: int = 1
+    updates: Count = 1
     """updates each time"""
-    capacity: int = 100_000
+    capacity: Count = 100_000
     """transitions to remember"""
-    warmup: int = 1_000
+    warmup: Count = 1_000
     """transitions before the first update; until then, actions are random"""
-    batch_size: int = 128
+    batch_size: Count = 128
     """transitions to learn from at once"""
-    period: int = 1
+    period: Count = 1
     """steps of each environment between two times of learning"""
-    tau: float = 0.005
+    tau: Share = 0.005
     """how far the target networks go towards the critics in an update"""
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: Sizes = (64, 64)
     """units of the hidden layers"""
-    learning_rate: float = 1e-3
+    learning_rate: NotNegative = 1e-3
     """step size of Adam"""
-    discount: float = 0.99
+    discount: Share = 0.99
     """what a reward is worth one step before it comes"""
     entropy: float = -1.0
     """what the temperature aims at, for each dimension of an action within [-1, 1]"""

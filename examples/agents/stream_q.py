@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from program import Count, NotNegative, Settings, Share, Sizes
 
 import hkx
 import rlx
@@ -19,24 +20,24 @@ from agents.agent import Agent, Choice, Step, blank, flat, number_of_actions
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """The settings of the agent."""
 
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: Sizes = (64, 64)
     """units of the hidden layers"""
-    sparsity: float = 0.5
+    sparsity: Share = 0.5
     """share of a layer's weights that begin at zero; 0.9 in the paper, whose layers are wider"""
-    learning_rate: float = 1.0
+    learning_rate: NotNegative = 1.0
     """step size, where nothing overshoots"""
-    kappa: float = 2.0
+    kappa: NotNegative = 2.0
     """how many times smaller a step is than the one that would overshoot"""
-    discount: float = 0.99
+    discount: Share = 0.99
     """what a reward is worth one step before it comes"""
-    lambda_: float = 0.8
+    lambda_: Share = 0.8
     """how slowly a trace fades"""
-    epsilon: float = 0.01
+    epsilon: Share = 0.01
     """chance of a random action in the end"""
-    exploration: int = 20_000
+    exploration: Count = 20_000
     """steps over which that chance falls, from 1"""
 
 

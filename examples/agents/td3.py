@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from program import Count, NotNegative, ReplaySettings, Share, Sizes
 
 import hkx
 import rlx
@@ -19,32 +20,32 @@ from agents.agent import Agent, Choice, Step, blank, flat, no_transition, transi
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(ReplaySettings):
     """The settings of the agent."""
 
-    noise: float = 0.1
+    noise: NotNegative = 0.1
     """standard deviation of what is added to an action, which is within [-1, 1]"""
-    target_noise: float = 0.2
+    target_noise: NotNegative = 0.2
     """standard deviation of what is added to the target's action"""
-    target_clip: float = 0.5
+    target_clip: NotNegative = 0.5
     """the most that is added to it"""
-    policy_period: int = 2
+    policy_period: Count = 2
     """updates of the critics to one of the policy and of the target networks"""
-    capacity: int = 100_000
+    capacity: Count = 100_000
     """transitions to remember"""
-    warmup: int = 1_000
+    warmup: Count = 1_000
     """transitions before the first update; until then, actions are random"""
-    batch_size: int = 128
+    batch_size: Count = 128
     """transitions to learn from at once"""
-    period: int = 1
+    period: Count = 1
     """steps of each environment between two updates"""
-    tau: float = 0.005
+    tau: Share = 0.005
     """how far the target networks go towards the networks in an update"""
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: Sizes = (64, 64)
     """units of the hidden layers"""
-    learning_rate: float = 1e-3
+    learning_rate: NotNegative = 1e-3
     """step size of Adam"""
-    discount: float = 0.99
+    discount: Share = 0.99
     """what a reward is worth one step before it comes"""
 
 

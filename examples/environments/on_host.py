@@ -1,4 +1,4 @@
-"""Environments that run in Python, several side by side, in one form: `make("bsuite:catch/0", seed=0, count=1)`.
+"""Environments that run on the host, several side by side, in one form: `make("bsuite:catch/0", seed=0, count=1)`.
 
 Each call of `step` answers for all of them, as `Outcome` says; an episode that ends is followed by the next one at
 once, so that no step is lost, and what an action led to is never of another episode.
@@ -6,6 +6,7 @@ once, so that no step is lost, and what an action led to is never of another epi
 
 import importlib
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ class Environments(NamedTuple):
 
     observation_spec: Any
     action_spec: Any
-    reset: Callable[[], Any]  # () -> observations [E, ...]
+    reset: Callable[[], Any]  # () -> observations [E, ...]; the same ones each time, where they can be seeded
     step: Callable[[Any], Outcome]  # (actions [E, ...]) -> Outcome
     count: int
     episodes: int | None = None  # how many an experiment takes, where it says so
@@ -44,6 +45,17 @@ def stacked(observations: Sequence[Any]) -> Any:
     if isinstance(observations[0], np.ndarray):
         return np.array(observations)  # sooner than np.stack, where there are few
     return tree.map_structure(lambda *leaves: np.stack(leaves), *observations)
+
+
+def replaced(arrays: Any, at: np.ndarray, rows: Any) -> Any:
+    """The arrays [E, ...], with these rows at these places."""
+
+    def put(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        x = x.copy()
+        x[at] = y
+        return x
+
+    return tree.map_structure(put, arrays, rows)
 
 
 def apart(actions: Any, count: int, spec: Any) -> Sequence[Any]:
@@ -96,11 +108,11 @@ def of_pure(environment: Environment, seed: int, count: int) -> Environments:
         came = timestep.reward, timestep.discount, timestep.last(), timestep.observation
         return t + 1, running, Outcome(*came, running.observation)
 
-    t, running = np.int32(0), None  # t counts on over resets, so that no two draw the same
+    t, running = np.int32(0), None
 
     def reset() -> Any:
         nonlocal t, running
-        t, running = begin(key, t)
+        t, running = begin(key, np.int32(0))
         return jax.tree.map(np.asarray, running.observation)
 
     def step(actions: Any) -> Outcome:
@@ -132,8 +144,11 @@ def spec_of(space: Any) -> Any:
 def of_gymnasium(make: Callable[[], Any], seed: int, count: int) -> Environments:
     """Gymnasium's, stepped by its own vector environment. What is truncated keeps its discount of 1."""
     gymnasium = library("gymnasium")
-    modes = gymnasium.vector.AutoresetMode
-    vector = gymnasium.vector.SyncVectorEnv([make] * count, autoreset_mode=modes.SAME_STEP, copy=True)
+    same_step = gymnasium.vector.AutoresetMode.SAME_STEP
+    try:
+        vector = gymnasium.vector.SyncVectorEnv([make] * count, autoreset_mode=same_step, copy=True)
+    except gymnasium.error.Error as error:  # a library that it needs, as a rule
+        raise UnknownEnvironment(str(error).splitlines()[0]) from None
 
     def reset() -> Any:
         return vector.reset(seed=[seed + i for i in range(count)])[0]
@@ -142,18 +157,47 @@ def of_gymnasium(make: Callable[[], Any], seed: int, count: int) -> Environments
         observation, reward, terminated, truncated, info = vector.step(actions)
         last, seen = terminated | truncated, observation
         if last.any():
-            seen = tree.map_structure(np.copy, observation)
-            for i in np.flatnonzero(last):
-                final = info["final_obs"][i]
-                tree.map_structure(lambda x, y, i=i: x.__setitem__(i, y), seen, final)
+            at = np.flatnonzero(last)
+            seen = replaced(observation, at, stacked([info["final_obs"][i] for i in at]))
         return Outcome(np.float32(reward), np.float32(1) - np.float32(terminated), last, seen, observation)
 
     spaces = vector.single_observation_space, vector.single_action_space
     return Environments(*map(spec_of, spaces), reset, step, count, close=vector.close)
 
 
+def from_envpool(identity: str, seed: int, count: int) -> Environments:
+    """EnvPool's, which are stepped in C++ by threads of its own. What is truncated keeps its discount of 1."""
+    envpool = library("envpool")
+    if identity not in envpool.list_all_envs():
+        raise UnknownEnvironment(f"EnvPool has no environment {identity!r}")
+
+    def made() -> tuple[Any, Any, Any]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the bounds have more digits than the numbers
+            pool = envpool.make_gymnasium(identity, num_envs=count, seed=seed)
+            return pool, pool.single_observation_space, pool.single_action_space
+
+    pool, *spaces = made()
+
+    def reset() -> Any:
+        nonlocal pool
+        pool.close()
+        pool, *_ = made()  # which alone takes a seed
+        return pool.reset()[0]
+
+    def step(actions: Any) -> Outcome:
+        seen, reward, terminated, truncated, _ = pool.step(actions)
+        last, observation = terminated | truncated, seen
+        if last.any():
+            at = np.flatnonzero(last).astype(np.int32)
+            observation = replaced(seen, at, pool.reset(at)[0])
+        return Outcome(np.float32(reward), np.float32(1) - np.float32(terminated), last, seen, observation)
+
+    return Environments(*map(spec_of, spaces), reset, step, count, close=lambda: pool.close())
+
+
 def make(name: str, seed: int = 0, count: int = 1, record: str = "") -> Environments:
-    """The environments of that name: `bsuite:ID`, `gymnasium:ID`, `ale:GAME`, or one of `environments`.
+    """The environments of that name: `bsuite:ID`, `gymnasium:ID`, `envpool:ID`, `ale:GAME`, or of `environments`.
 
     `record` is a folder for bsuite's log of episodes. An UnknownEnvironment in one line where there is none so named.
     """
@@ -162,10 +206,16 @@ def make(name: str, seed: int = 0, count: int = 1, record: str = "") -> Environm
         return from_bsuite(rest, count, record)
     if library == "gymnasium":
         return from_gymnasium(rest, seed, count)
+    if library == "envpool":
+        return from_envpool(rest, seed, count)
     if library == "ale":
         return of_gymnasium(lambda: atari(rest), seed, count)
+    from . import FILES
     from . import make as make_pure
 
+    if library != "gymnax" and name.partition(",")[0] not in FILES:
+        known = f"{', '.join(FILES)}, gymnax:NAME, bsuite:ID, gymnasium:ID, envpool:ID and ale:GAME"
+        raise UnknownEnvironment(f"there is no environment {name!r}; there are {known}")
     return of_pure(make_pure(name), seed, count)
 
 

@@ -43,3 +43,32 @@ def test_a_run_has_a_folder_of_its_own():
         "out/runs/bsuite-dqn/catch-0/1",
         "out/runs/dqn-n_step=3/catch-0/1",
     ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"ids": ("bandit",)}, "argument --ids: there is no 'bandit'"),
+        ({"agents": ("dqn", "dqm")}, "argument --agents: there is no 'dqm'; there are actor_critic, "),
+        ({"agents": ("dqn,n_steps=3",)}, "argument --agents: dqn has no setting 'n_steps'; it has double, "),
+        ({"agents": ("bsuite:dqm",)}, "argument --agents: there is no 'bsuite:dqm'; bsuite has actor_critic, "),
+    ],
+)
+def test_what_cannot_be_run_is_one_line(arguments, message, tmp_path, capsys):
+    assert bsuite_sweep.main(bsuite_sweep.Config(output=str(tmp_path / "out"), **arguments)) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_settings_are_flags_of_the_agent():
+    for agent in "dqn", "dqn,n_step=3", "dqn,n-step=3,no-double", "actor_critic,memory=gru", "bsuite:actor_critic_rnn":
+        assert bsuite_sweep.wrong_agent(agent) == ""
+
+
+def test_the_reason_is_read_from_what_a_program_said():
+    box = "╭─ Value error ───╮\n│ argument --epsilon: must be 1 │\n│ ─── │\n│ For full helptext, see x --help │\n╰──╯\n"
+    assert bsuite_sweep.last_words(box) == "argument --epsilon: must be 1"
+    assert bsuite_sweep.last_words("Traceback\n  File\nKeyError: 'x'\n") == "KeyError: 'x'"
+    assert bsuite_sweep.last_words("\n") == ""

@@ -117,6 +117,10 @@ def test_devices_learn_together_what_one_does():
         state = jax.device_put(agent.init(jax.random.key(0), 8), whole)
         for _ in range(3):
             state, _ = learn(state, steps)
+        compiled = learn.lower(state, steps).compile().as_text()
+        exchanges = {"all-reduce", "all-gather", "all-to-all", "collective-permute", "reduce-scatter"}
+        found = {name for name in exchanges if f" {name}(" in compiled or f" {name}-start(" in compiled}
+        assert found == ({"all-reduce"} if len(devices) > 1 else set())  # sums alone: each device keeps its share
         states.append(jax.device_get((state.params, state.scale)))
     jax.tree.map(lambda one, eight: np.testing.assert_allclose(eight, one, rtol=1e-4, atol=1e-6), *states)  # rounding
 

@@ -1,6 +1,7 @@
 """The programs that run agents: on the host and on the device, stopped and resumed, and with bad flags."""
 
 import csv
+import dataclasses
 import functools
 import json
 import pathlib
@@ -17,6 +18,7 @@ pytest.importorskip("tyro")
 import dm_env
 import jax
 import jax.numpy as jnp
+import offline
 import run
 from agents import FILES, actor_critic, agent, dqn, muzero, players
 from dm_env import specs
@@ -55,6 +57,11 @@ def test_a_run_that_stops_and_goes_on_learns_the_same(name, env, tmp_path):
     assert list(one) == list(other)
     for array in one:
         np.testing.assert_array_equal(one[array], other[array])
+    with open(tmp_path / "parts" / "metrics.csv") as file:
+        assert [int(row["steps"]) for row in csv.DictReader(file)] == [30, 60, 120]  # by halves of what was asked for
+    assert sorted(path.name for path in (tmp_path / "parts" / "checkpoints").glob("[0-9]*")) == ["120", "60"]
+    # And it ends where it should, also where less is left than is played between two looks at Ctrl-C.
+    assert run.train(config(tmp_path / "parts", steps=124, resume=True, **settings), small(name))["steps"] == 124
 
 
 def test_what_a_run_leaves_behind(tmp_path):
@@ -76,6 +83,35 @@ def test_a_resumed_run_needs_the_same_settings(tmp_path):
         run.train(config(tmp_path, agent="dqn", env="device:catch", steps=40, parts=1, resume=True), other)
 
 
+def test_a_run_changes_nothing_of_another(tmp_path):
+    """Neither one that begins where another was, nor one that cannot go on from it."""
+    run.train(config(tmp_path, agent="dqn", env="bsuite:catch/0", steps=20, parts=1), small("dqn"))
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    settings = {"agent": "dqn", "env": "bsuite:catch/0", "steps": 40, "parts": 1}
+    with pytest.raises(BadFlag, match=r"argument --output: .* holds a run of 20 steps; --resume goes on with it"):
+        run.train(config(tmp_path, **settings), small("dqn"))
+    with pytest.raises(BadFlag, match="seed 0, not 1"):
+        run.train(config(tmp_path, seed=1, resume=True, **settings), small("dqn"))
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", [*FILES, "iql", "cql"])
+def test_settings_of_agents_have_limits(name):
+    made = {**FILES, **offline.FILES}[name].Config
+    of_any_sign = {"c51": {"least", "greatest"}, "sac": {"entropy"}}.get(name, set())
+    for field in dataclasses.fields(made):
+        if isinstance(field.default, bool | str) or field.name in of_any_sign:
+            continue
+        wrong = (-1,) if isinstance(field.default, tuple) else -1
+        with pytest.raises(BadFlag, match=r"argument --.*: must be .*, not -1"):
+            made(**{field.name: wrong})
+
+
+def test_a_replay_that_is_never_warm_is_refused():
+    with pytest.raises(BadFlag, match="argument --warmup: must be at most the capacity, 100, not 128"):
+        dqn.Config(capacity=100)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -83,7 +119,8 @@ def test_a_resumed_run_needs_the_same_settings(tmp_path):
         (["--env", "bsuite:catch"], "bsuite has no experiment 'catch'"),
         (["--env", "device:chess"], "there is no environment 'chess'"),
         (["--env", "gymnasium:CartPole-v7"], "gymnasium:CartPole-v7: "),  # or that Gymnasium is not there
-        (["--env", "device:pendulum"], "chooses one of several actions"),
+        (["--env", "CartPole-v1"], "bsuite:ID, gymnasium:ID, envpool:ID and ale:GAME"),
+        (["--env", "device:pendulum"], "argument --agent: dqn on device:pendulum: this agent chooses one of several"),
     ],
 )
 def test_a_bad_flag_is_one_line(arguments, message, tmp_path, monkeypatch, capsys):
@@ -124,6 +161,42 @@ def test_what_is_seen_is_of_the_right_episode():
     outcomes = [environments.step(np.zeros(2, int)) for _ in range(6)]
     np.testing.assert_array_equal([o.last for o in outcomes], [[0, 0], [1, 0], [0, 1], [1, 0], [0, 0], [1, 1]])
     np.testing.assert_array_equal([o.discount for o in outcomes], [[1, 1], [1, 1], [1, 0], [1, 1], [1, 1], [1, 0]])
+
+
+@pytest.mark.parametrize("name", ["catch", "gymnasium:CartPole-v1", "envpool:CartPole-v1"])
+def test_episodes_begin_again_as_before(name):
+    """So an evaluation does not depend on how many there were, and a run that goes on finds the same."""
+    if ":" in name:
+        pytest.importorskip(name.partition(":")[0])
+    environments = on_host.make(name, seed=3, count=2)
+    played = []
+    for _ in range(2):
+        seen, actions = [environments.reset()], np.random.default_rng(0).integers(2, size=(40, 2))
+        seen += [environments.step(each).observation for each in actions]
+        played.append(np.stack(seen))
+    np.testing.assert_array_equal(*played)
+    environments.close()
+
+
+@pytest.mark.parametrize("library", ["gymnasium", "envpool"])
+def test_an_episode_is_followed_by_the_next(library):
+    """A pole begins near the middle, and has fallen where an episode terminated."""
+    pytest.importorskip(library)
+    environments = on_host.make(f"{library}:CartPole-v1", seed=1, count=3)
+    seen = environments.reset()
+    ends, random = np.zeros(3, int), np.random.default_rng(0)
+    for _ in range(200):
+        outcome = environments.step(random.integers(2, size=3))
+        fallen = (np.abs(outcome.next_observation[:, 0]) > 2.4) | (np.abs(outcome.next_observation[:, 2]) > 0.2094)
+        np.testing.assert_array_equal(outcome.last, fallen)
+        np.testing.assert_array_equal(outcome.discount, 1 - fallen)
+        np.testing.assert_array_equal(outcome.reward, np.ones(3))
+        assert (np.abs(outcome.observation[fallen]) <= 0.05).all()
+        np.testing.assert_array_equal(outcome.observation[~fallen], outcome.next_observation[~fallen])
+        assert (outcome.next_observation != seen).any(axis=1).all()  # each has moved
+        seen, ends = outcome.observation, ends + fallen
+    assert (ends > 2).all()
+    environments.close()
 
 
 def test_environments_in_jax_go_on_side_by_side():
