@@ -41,8 +41,9 @@ def reads_what_may_change(closed: ClosedJaxpr, constant: Callable[[np.ndarray], 
     Args:
       closed: the program.
       constant: whether an array holds what it held when the program was begun.
-      examples: an operation, which what stems from examples comes through. The whole forward pass stands behind it, with
-        tables such as the mean of all images: of the arrays there only those are looked at that are read several times.
+      examples: an operation, which what stems from examples comes through. The whole forward pass stands behind it,
+        with tables such as the mean of all images: of the arrays there only those are looked at that are read several
+        times.
     """
     shown = {v for eqn in closed.jaxpr.eqns if eqn.primitive is examples for v in eqn.outvars}
     equations = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive is not examples]

@@ -161,7 +161,7 @@ def recording() -> bool:
 
 
 def recording_program() -> bool:
-    """Whether operations are written into a program now; not by `jet`, say, which does something of its own with each."""
+    """Whether operations are written into a program now: not under `jet`, say, which does what it wants with each."""
     return isinstance(_trace_that_acts(), _program_trace())
 
 

@@ -52,7 +52,7 @@ def cond(
       What the branch returns.
 
     Raises:
-      ValueError: if operands are given in two of these ways, or one branch has an operand of its own and the other none.
+      ValueError: if operands are given in two of these ways, or one branch has an operand of its own, the other none.
       BranchMismatchError: if the branches return, or leave as states, different structures, shapes or dtypes.
       StateInLoopError: if a state changes its shape or dtype in all of them, or is created in `apply`.
 
