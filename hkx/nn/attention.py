@@ -124,7 +124,7 @@ class MultiHeadAttention(Module):
                 f"it broadcasts to {logits.shape}."
             )
         weights = _weights(logits, mask)
-        if not (isinstance(dropout_rate, (int, float)) and dropout_rate == 0):
+        if not (isinstance(dropout_rate, (int, float, np.generic)) and dropout_rate == 0):
             weights = dropout(next_rng_key(), dropout_rate, weights)
         return self._linear(self.model_size)(_attended(weights, value_heads))
 

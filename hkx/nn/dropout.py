@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import jax
+import numpy as np
 
 from hkx import Module, dropout, next_rng_key
 
@@ -49,6 +50,6 @@ class Dropout(Module):
           ValueError: if `rate` is not in `[0, 1)`.
           MissingRNGError: if a key is needed, and none was given to `apply`.
         """
-        if not is_training or (isinstance(self.rate, (int, float)) and self.rate == 0):
+        if not is_training or (isinstance(self.rate, (int, float, np.generic)) and self.rate == 0):
             return x
         return dropout(next_rng_key() if rng is None else rng, self.rate, x, self.broadcast_dims)

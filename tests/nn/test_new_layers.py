@@ -50,6 +50,14 @@ def test_dropout() -> None:
         run(lambda x: hkx.Dropout(0.25)(x, True), x, params={})
 
 
+@pytest.mark.parametrize("zero", [0, 0.0, np.float32(0), np.int64(0)])
+def test_a_rate_of_zero_asks_for_no_key(zero: Any) -> None:
+    attention = lambda: hkx.MultiHeadAttention(1, 2, w_init=jnp.ones)  # noqa: E731
+    for layer in (lambda x: hkx.Dropout(zero)(x, True), lambda x: attention()(x, x, x, dropout_rate=zero)):
+        model = hkx.transform(layer)
+        model.apply(model.init(None, jnp.ones([2, 2])), None, jnp.ones([2, 2]))
+
+
 @pytest.mark.parametrize(
     "equation,shape,bias",
     [

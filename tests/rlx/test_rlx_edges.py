@@ -222,6 +222,10 @@ def test_two_hot_shows_a_nan_and_keeps_the_shapes_of_rlax():
         assert jax.eval_shape(lambda x: each.apply_inv(each.apply(x)), jnp.ones([2, 4])).shape == (2, 4)  # noqa: B023
 
 
+def test_a_gradient_of_no_length_is_clipped_to_none():
+    assert np.isnan(rlx.dpg_loss(jnp.zeros(2), jnp.array([jnp.nan, 1.0]), dqda_clipping=0.5)).all()
+
+
 def test_labels_are_counted_in_proportion():
     logits = jnp.array([0.3, -0.7, 1.0])
     counts = jnp.array([6, 0, 2])
