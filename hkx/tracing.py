@@ -9,6 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import numpy as np
 
+from hkx.core.frame import local
+from hkx.errors.core import NotInTransformError
 from hkx.jaxprs.traces import recording_program
 
 P = ParamSpec("P")
@@ -32,6 +34,9 @@ def traced_once(function: Callable[P, R], static_argnames: str | Sequence[str] =
     Returns:
       A function like it.
 
+    Raises:
+      NotInTransformError: when called, if the function uses the running transform.
+
     Example:
 
       >>> import functools, hkx, jax, jax.numpy as jnp
@@ -44,7 +49,20 @@ def traced_once(function: Callable[P, R], static_argnames: str | Sequence[str] =
       >>> print(jax.jit(model.apply)({"~": {"scale": 3.0 * jnp.ones([])}}, jnp.ones(2)))
       [9. 9.]
     """
-    compiled = jax.jit(function, inline=_WHEN_TRACED, static_argnames=static_argnames)
+
+    def alone(*arrays: P.args, **static: P.kwargs) -> R:
+        # A parameter that it read here would be a constant of what other calls, with other parameters, are given.
+        frames = local.frames
+        try:
+            local.frames = []
+            return function(*arrays, **static)
+        except NotInTransformError as error:
+            error.add_note(_ALONE)
+            raise
+        finally:
+            local.frames = frames
+
+    compiled = jax.jit(functools.wraps(function)(alone), inline=_WHEN_TRACED, static_argnames=static_argnames)
 
     @functools.wraps(function)
     def call(*arrays: P.args, **static: P.kwargs) -> R:
@@ -62,6 +80,11 @@ def _is_hashable(*values: Any) -> bool:
         return False
     return True
 
+
+_ALONE = (
+    "This is in a function of `hkx.traced_once`, which JAX traces for many calls at once. Call modules around it, and "
+    "give it what it needs of parameters, states and keys as arguments."
+)
 
 # JAX 0.10 inlines `True` when it traces, newer ones later, and have a name for this.
 _WHEN_TRACED: Any = getattr(jax, "Inline").JAX_EARLY if hasattr(jax, "Inline") else True  # noqa: B009

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,8 +23,9 @@ from hkx.nn.spatial import (
     with_batch,
 )
 
-_convolved = traced_once(
-    jax.lax.conv_general_dilated,
+
+@functools.partial(
+    traced_once,
     static_argnames=(
         "window_strides",
         "padding",
@@ -34,6 +36,8 @@ _convolved = traced_once(
         "precision",
     ),
 )
+def _convolved(inputs: Any, w: Any, **settings: Any) -> jax.Array:
+    return jax.lax.conv_general_dilated(inputs, w, **settings)
 
 
 class ConvND(Convolution):

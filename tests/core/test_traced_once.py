@@ -135,6 +135,26 @@ def test_a_setting_that_is_a_list_is_handed_on_as_it_is():
     assert jax.jit(model.apply)(model.init(jax.random.PRNGKey(0), x), x).shape == (1, 2, 4, 1)
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: hkx.get_parameter("w", [], init=jnp.ones),
+        lambda: hkx.get_state("s", [], init=jnp.ones),
+        hkx.next_rng_key,
+    ],
+)
+def test_what_is_read_of_the_transform_is_no_constant_of_other_calls(read):
+    once = hkx.traced_once(lambda x: x + jnp.sum(read()))
+    model = hkx.transform_with_state(lambda x: once(x))
+    with pytest.raises(hkx.errors.NotInTransformError) as raised:
+        jax.jit(lambda x: model.apply({"~": {"w": x}}, {"~": {"s": x}}, jax.random.PRNGKey(0), x))(1.0)
+    assert any("as arguments" in note for note in raised.value.__notes__)
+    value, _ = hkx.transform_with_state(lambda: hkx.get_parameter("w", [], init=jnp.ones)).apply(
+        {"~": {"w": W[0]}}, {}, None
+    )
+    assert value == W[0]  # transforms go on
+
+
 def test_settings_of_jax_hold_inside():
     once = hkx.traced_once(lambda x, y: x + y)
     jax.jit(once)(jnp.ones(3), jnp.ones(3, jnp.bfloat16))
