@@ -55,8 +55,8 @@ class Config(Settings):
     agent: str = "dqn"
     """a file of examples/agents"""
     env: str = "bsuite:catch/0"
-    """bsuite:ID, gymnasium:ID, envpool:ID, ale:GAME, a file of examples/environments (with settings:
-    deep_sea,size=20), or device:FILE, device:gymnax:NAME"""
+    """bsuite:ID, gymnasium:ID (or gymnasium:MODULE:ID), envpool:ID, ale:GAME, a file of examples/environments (with
+    settings: deep_sea,size=20), or device:FILE, device:gymnax:NAME"""
     seed: Seed = 0
     """seed of the agent and of the environments"""
     steps: Annotated[int, Between(0)] = 0
