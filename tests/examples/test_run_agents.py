@@ -117,6 +117,7 @@ def test_a_replay_that_is_never_warm_is_refused():
         (["--env", "bsuite:catch"], "bsuite has no experiment 'catch'"),
         (["--env", "device:chess"], "there is no environment 'chess'"),
         (["--env", "gymnasium:CartPole-v7"], "gymnasium:CartPole-v7: "),  # or that Gymnasium is not there
+        (["--env", "gymnasium:no_such_module:Own-v0"], "gymnasium:no_such_module:Own-v0: "),
         (["--env", "CartPole-v1"], "bsuite:ID, gymnasium:ID, envpool:ID and ale:GAME"),
         (["--env", "device:pendulum"], "argument --agent: dqn on device:pendulum: this agent chooses one of several"),
     ],
