@@ -81,8 +81,8 @@ def test_a_resumed_run_needs_the_same_settings(tmp_path):
         run.train(config(tmp_path, agent="dqn", env="device:catch", steps=40, parts=1, resume=True), other)
 
 
-def test_a_run_changes_nothing_of_another(tmp_path):
-    """Neither one that begins where another was, nor one that cannot go on from it."""
+def test_a_run_changes_nothing_of_another(tmp_path, monkeypatch):
+    """Neither one that begins where another was, nor one that cannot go on from it, or lacks what it needs."""
     run.train(config(tmp_path, agent="dqn", env="bsuite:catch/0", steps=20, parts=1), small("dqn"))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     settings = {"agent": "dqn", "env": "bsuite:catch/0", "steps": 40, "parts": 1}
@@ -90,6 +90,9 @@ def test_a_run_changes_nothing_of_another(tmp_path):
         run.train(config(tmp_path, **settings), small("dqn"))
     with pytest.raises(BadFlag, match="seed 0, not 1"):
         run.train(config(tmp_path, seed=1, resume=True, **settings), small("dqn"))
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(BadFlag, match="argument --tensorboard: needs `pip install tensorboardX`"):
+        run.train(config(tmp_path, tensorboard=True, resume=True, **settings), small("dqn"))
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
