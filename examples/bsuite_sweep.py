@@ -203,10 +203,14 @@ def save_radar(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
         figure = Figure(figsize=(6, 6))
         axes = figure.add_subplot(polar=True)
         for agent in dict.fromkeys(row["agent"] for row in rows):
-            mine = [row for row in rows if row["agent"] == agent]
-            values = [np.mean([row["score"] for row in mine if tag in tags[row["experiment"]]]) for tag in names]
-            axes.plot(angles, [*values, values[0]], "o-", label=agent)
-            axes.fill(angles, [*values, values[0]], alpha=0.1)
+            scores = {
+                tag: [r["score"] for r in rows if r["agent"] == agent and tag in tags[r["experiment"]]] for tag in names
+            }
+            shown = [i for i, tag in enumerate(names) if scores[tag]]  # it has not been run on something of each kind
+            corners = [*shown, shown[0]]
+            values = [np.mean(scores[names[i]]) for i in corners]
+            axes.plot(angles[corners], values, "o-", label=agent)
+            axes.fill(angles[corners], values, alpha=0.1)
         axes.set_xticks(angles[:-1], [name.replace("_", "\n") for name in names])
         axes.tick_params(axis="x", pad=15)
         axes.set_ylim(0, 1)

@@ -55,8 +55,8 @@ class Config(Settings):
     agent: str = "dqn"
     """a file of examples/agents"""
     env: str = "bsuite:catch/0"
-    """bsuite:ID, gymnasium:ID, envpool:ID, ale:GAME, a file of examples/environments (with settings:
-    deep_sea,size=20), or device:FILE, device:gymnax:NAME"""
+    """bsuite:ID, gymnasium:ID (or gymnasium:MODULE:ID), envpool:ID, ale:GAME, a file of examples/environments (with
+    settings: deep_sea,size=20), or device:FILE, device:gymnax:NAME"""
     seed: Seed = 0
     """seed of the agent and of the environments"""
     steps: Annotated[int, Between(0)] = 0
@@ -250,6 +250,7 @@ def train(config: Config, agent_config: Any, make_player: Callable[..., Any] = m
         checkpoints = Checkpoints(output / "checkpoints", settings)
         open_until_the_end.callback(checkpoints.manager.close)
         checkpoints.read_record(config.resume)  # before anything there is changed
+        events = Events(output) if config.tensorboard else None
         try:
             player, experiment = make_player(config, agent_config, output)
         except BadFlag:
@@ -259,11 +260,16 @@ def train(config: Config, agent_config: Any, make_player: Callable[..., Any] = m
         except ValueError as error:  # what an agent says of settings, or of an environment that is not for it
             raise BadFlag(f"argument --agent: {config.agent} on {config.env}: {error}") from None
         open_until_the_end.callback(player.close)
-        return train_player(config, output, checkpoints, player, experiment)
+        return train_player(config, output, checkpoints, events, player, experiment)
 
 
 def train_player(
-    config: Config, output: pathlib.Path, checkpoints: Checkpoints, player: Any, experiment: int | None
+    config: Config,
+    output: pathlib.Path,
+    checkpoints: Checkpoints,
+    events: Events | None,
+    player: Any,
+    experiment: int | None,
 ) -> dict[str, Any]:
     episodes = None if config.steps else experiment
     by_episodes, goal = episodes is not None, episodes or config.steps or 100_000
@@ -272,7 +278,6 @@ def train_player(
     last_step = -(-goal // (updates * player.per_update)) * updates * player.per_update
     record = Record()
     checkpoints.restore(player, record)
-    events = Events(output) if config.tensorboard else None
     key = jax.random.key(config.seed + 1)
 
     def done() -> int:

@@ -57,11 +57,13 @@ def reset_where(last: jax.Array, memory: Any, first: Any) -> Any:
     return jax.tree.map(lambda a, b: jnp.where(last.reshape(-1, *[1] * (a.ndim - 1)), a, b), first, memory)
 
 
+def is_spec(x: Any) -> bool:
+    return isinstance(x, specs.Array)
+
+
 def blank(spec: Any) -> Any:
-    """An observation or action of zeros, or a tree of them, as its specs say."""
-    return jax.tree.map(
-        lambda spec: np.zeros(spec.shape, spec.dtype), spec, is_leaf=lambda x: isinstance(x, specs.Array)
-    )
+    """An observation or action of zeros, or a tree of them, as its specs say, in dtypes that JAX has."""
+    return jax.tree.map(lambda x: np.zeros(x.shape, jax.dtypes.canonicalize_dtype(x.dtype)), spec, is_leaf=is_spec)
 
 
 def no_transition(observation: Any, action: Any, environments: int) -> rlx.replay.Transition:
@@ -96,23 +98,28 @@ def bounds(spec: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 class UnitActions(NamedTuple):
-    """Actions as vectors within [-1, 1], for an agent whose actions are numbers between bounds."""
+    """Actions as vectors within [-1, 1], for an agent whose actions are numbers between bounds, or trees of them."""
 
     size: int
-    to_spec: Callable[[Any], jax.Array]  # [E, size] -> [E, ...] between the bounds
+    to_spec: Callable[[Any], Any]  # [E, size] -> [E, ...] between the bounds
     from_spec: Callable[[Any], jax.Array]  # [T, E, ...] -> [T, E, size]
 
 
 def unit_actions(spec: Any) -> UnitActions:
-    low, high = bounds(spec)
+    leaves, structure = jax.tree.flatten(spec, is_leaf=is_spec)
+    limits = [bounds(leaf) for leaf in leaves]
+    ends = np.cumsum([low.size for low, _ in limits])
 
-    def to_spec(action: jax.Array) -> jax.Array:
-        return (low + (high - low) * (action.reshape(low.shape) + 1) / 2).astype(low.dtype)
+    def to_spec(action: jax.Array) -> Any:
+        parts = zip(jnp.split(action, ends[:-1]), limits, strict=True)
+        scaled = [(low + (high - low) * (x.reshape(low.shape) + 1) / 2).astype(low.dtype) for x, (low, high) in parts]
+        return jax.tree.unflatten(structure, scaled)
 
-    def from_spec(action: jax.Array) -> jax.Array:
-        return (2 * (action - low) / (high - low) - 1).ravel().astype(jnp.float32)
+    def from_spec(action: Any) -> jax.Array:
+        parts = zip(jax.tree.leaves(action), limits, strict=True)
+        return flat([2 * (x - low) / (high - low) - 1 for x, (low, high) in parts])
 
-    return UnitActions(low.size, jax.vmap(to_spec), jax.vmap(jax.vmap(from_spec)))
+    return UnitActions(int(ends[-1]), jax.vmap(to_spec), jax.vmap(jax.vmap(from_spec)))
 
 
 def flat(observation: Any) -> jax.Array:

@@ -191,7 +191,7 @@ class OnHost:
     What a checkpoint holds of the environments are the actions, which lead there again.
     """
 
-    look = 100
+    look = 250
 
     def __init__(self, agent: Agent, environments: on_host.Environments, apart: on_host.Environments, seed: int):
         init_key, key = jax.random.split(jax.random.key(seed))

@@ -147,7 +147,7 @@ def of_gymnasium(make: Callable[[], Any], seed: int, count: int) -> Environments
     same_step = gymnasium.vector.AutoresetMode.SAME_STEP
     try:
         vector = gymnasium.vector.SyncVectorEnv([make] * count, autoreset_mode=same_step, copy=True)
-    except gymnasium.error.Error as error:  # a library that it needs, as a rule
+    except (gymnasium.error.Error, ImportError) as error:  # none of that name, or a library that it needs
         raise UnknownEnvironment(str(error).splitlines()[0]) from None
 
     def reset() -> Any:
@@ -201,19 +201,19 @@ def make(name: str, seed: int = 0, count: int = 1, record: str = "") -> Environm
 
     `record` is a folder for bsuite's log of episodes. An UnknownEnvironment in one line where there is none so named.
     """
-    library, _, rest = name.partition(":")
-    if library == "bsuite":
+    kind, _, rest = name.partition(":")
+    if kind == "bsuite":
         return from_bsuite(rest, count, record)
-    if library == "gymnasium":
-        return from_gymnasium(rest, seed, count)
-    if library == "envpool":
+    if kind == "gymnasium":
+        return of_gymnasium(lambda: library("gymnasium").make(rest), seed, count)
+    if kind == "envpool":
         return from_envpool(rest, seed, count)
-    if library == "ale":
+    if kind == "ale":
         return of_gymnasium(lambda: atari(rest), seed, count)
     from . import FILES
     from . import make as make_pure
 
-    if library != "gymnax" and name.partition(",")[0] not in FILES:
+    if kind != "gymnax" and name.partition(",")[0] not in FILES:
         known = f"{', '.join(FILES)}, gymnax:NAME, bsuite:ID, gymnasium:ID, envpool:ID and ale:GAME"
         raise UnknownEnvironment(f"there is no environment {name!r}; there are {known}")
     return of_pure(make_pure(name), seed, count)
@@ -240,21 +240,9 @@ def from_bsuite(identity: str, count: int, record: str) -> Environments:
     return of_dm_env(environments, episodes=environments[0].bsuite_num_episodes)
 
 
-def from_gymnasium(identity: str, seed: int, count: int) -> Environments:
-    gymnasium = library("gymnasium")
-    try:
-        gymnasium.spec(identity)
-    except gymnasium.error.Error as error:
-        raise UnknownEnvironment(str(error).splitlines()[0]) from None
-    return of_gymnasium(lambda: gymnasium.make(identity), seed, count)
-
-
 def atari(game: str) -> Any:
     """A game of the Arcade Learning Environment with the usual preprocessing: 84 x 84, grey, four frames."""
     gymnasium = library("gymnasium")
     gymnasium.register_envs(library("ale_py"))
-    try:
-        game = gymnasium.make(f"ALE/{game}-v5", frameskip=1)
-    except gymnasium.error.Error as error:
-        raise UnknownEnvironment(str(error).splitlines()[0]) from None
+    game = gymnasium.make(f"ALE/{game}-v5", frameskip=1)
     return gymnasium.wrappers.FrameStackObservation(gymnasium.wrappers.AtariPreprocessing(game), 4)

@@ -48,20 +48,18 @@ def small(name: str):
 )
 def test_a_run_that_stops_and_goes_on_learns_the_same(name, env, tmp_path):
     settings = {"agent": name, "env": env, "environments": 2, "parts": 2}
-    whole = run.train(config(tmp_path / "whole", steps=120, **settings), small(name))
+    whole = run.train(config(tmp_path / "whole", steps=140, **settings), small(name))
     run.train(config(tmp_path / "parts", steps=60, **settings), small(name))
-    parts = run.train(config(tmp_path / "parts", steps=120, resume=True, **settings), small(name))
-    assert whole["steps"] == parts["steps"] == 120
+    parts = run.train(config(tmp_path / "parts", steps=140, resume=True, **settings), small(name))
+    assert whole["steps"] == parts["steps"] == 140
     assert whole["episodes"] == parts["episodes"]
     one, other = (np.load(tmp_path / folder / "parameters.npz") for folder in ("whole", "parts"))
     assert list(one) == list(other)
     for array in one:
         np.testing.assert_array_equal(one[array], other[array])
-    with open(tmp_path / "parts" / "metrics.csv") as file:
-        assert [int(row["steps"]) for row in csv.DictReader(file)] == [30, 60, 120]  # by halves of what was asked for
-    assert sorted(path.name for path in (tmp_path / "parts" / "checkpoints").glob("[0-9]*")) == ["120", "60"]
-    # And it ends where it should, also where less is left than is played between two looks at Ctrl-C.
-    assert run.train(config(tmp_path / "parts", steps=124, resume=True, **settings), small(name))["steps"] == 124
+    with open(tmp_path / "parts" / "metrics.csv") as file:  # after half of what was asked for, and all of it
+        assert [int(row["steps"]) for row in csv.DictReader(file)] == [30, 60, 130, 140]
+    assert (tmp_path / "parts" / "checkpoints" / "140").is_dir()
 
 
 def test_what_a_run_leaves_behind(tmp_path):
@@ -83,8 +81,8 @@ def test_a_resumed_run_needs_the_same_settings(tmp_path):
         run.train(config(tmp_path, agent="dqn", env="device:catch", steps=40, parts=1, resume=True), other)
 
 
-def test_a_run_changes_nothing_of_another(tmp_path):
-    """Neither one that begins where another was, nor one that cannot go on from it."""
+def test_a_run_changes_nothing_of_another(tmp_path, monkeypatch):
+    """Neither one that begins where another was, nor one that cannot go on from it, or lacks what it needs."""
     run.train(config(tmp_path, agent="dqn", env="bsuite:catch/0", steps=20, parts=1), small("dqn"))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     settings = {"agent": "dqn", "env": "bsuite:catch/0", "steps": 40, "parts": 1}
@@ -92,6 +90,9 @@ def test_a_run_changes_nothing_of_another(tmp_path):
         run.train(config(tmp_path, **settings), small("dqn"))
     with pytest.raises(BadFlag, match="seed 0, not 1"):
         run.train(config(tmp_path, seed=1, resume=True, **settings), small("dqn"))
+    monkeypatch.setitem(sys.modules, "tensorboardX", None)
+    with pytest.raises(BadFlag, match="argument --tensorboard: needs `pip install tensorboardX`"):
+        run.train(config(tmp_path, tensorboard=True, resume=True, **settings), small("dqn"))
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
@@ -119,6 +120,7 @@ def test_a_replay_that_is_never_warm_is_refused():
         (["--env", "bsuite:catch"], "bsuite has no experiment 'catch'"),
         (["--env", "device:chess"], "there is no environment 'chess'"),
         (["--env", "gymnasium:CartPole-v7"], "gymnasium:CartPole-v7: "),  # or that Gymnasium is not there
+        (["--env", "gymnasium:no_such_module:Own-v0"], "gymnasium:no_such_module:Own-v0: "),
         (["--env", "CartPole-v1"], "bsuite:ID, gymnasium:ID, envpool:ID and ale:GAME"),
         (["--env", "device:pendulum"], "argument --agent: dqn on device:pendulum: this agent chooses one of several"),
     ],
@@ -337,6 +339,55 @@ def test_actions_between_bounds_come_back():
     between = unit.to_spec(actions)
     np.testing.assert_allclose(between, [[[-1.0], [10.0]], [[2.0], [5.0]]])
     np.testing.assert_allclose(unit.from_spec(between[None]), actions[None])
+
+
+def test_trees_of_actions_come_back():
+    spec = {"b": specs.BoundedArray((), np.float32, 0.0, 10.0), "a": (specs.BoundedArray((2,), np.float32, -2.0, 2.0),)}
+    unit = agent.unit_actions(spec)
+    actions = np.array([[-1.0, 1.0, 0.0], [0.5, 0.0, -1.0]], np.float32)
+    between = unit.to_spec(actions)
+    np.testing.assert_allclose(between["a"][0], [[-2.0, 2.0], [1.0, 0.0]])
+    np.testing.assert_allclose(between["b"], [5.0, 0.0])
+    found = unit.from_spec(jax.tree.map(lambda x: x[None], between))
+    np.testing.assert_allclose(found, actions[None])
+    with pytest.raises(ValueError, match=r"numbers between bounds, and those here are DiscreteArray"):
+        agent.unit_actions(spec | {"c": specs.DiscreteArray(3)})
+
+
+class Nested(dm_env.Environment):
+    """Trees of observations and of actions; an episode is cut short after three steps."""
+
+    def observation_spec(self):
+        image = specs.BoundedArray((3, 36, 36), np.uint8, 0, 255)
+        return {"seen": (specs.Array((2,), np.float64), image), "count": specs.DiscreteArray(5)}
+
+    def action_spec(self):
+        return {"push": specs.BoundedArray((2,), np.float32, -1, 1), "turn": specs.BoundedArray((), np.float32, 0, 3)}
+
+    def look(self):
+        return {"seen": (np.full(2, self.t, np.float64), np.zeros((3, 36, 36), np.uint8)), "count": np.array(self.t)}
+
+    def reset(self):
+        self.t = 0
+        return dm_env.restart(self.look())
+
+    def step(self, action):
+        for name, spec in self.action_spec().items():
+            spec.validate(action[name])
+        self.t += 1
+        return dm_env.truncation(1.0, self.look()) if self.t == 3 else dm_env.transition(1.0, self.look())
+
+
+def test_trees_of_observations_and_actions_are_played():
+    environments = on_host.of_dm_env([Nested(), Nested()])
+    settings = FILES["td3"].Config(hidden=(4,), warmup=4, batch_size=4, capacity=64)
+    made = FILES["td3"].make(settings, environments.observation_spec, environments.action_spec)
+    player = players.OnHost(made, environments, environments, 0)
+    played = player.advance(6)
+    np.testing.assert_array_equal(played.returns, np.full(4, 3.0))
+    remembered = player.state.replay.replay.items
+    assert (remembered.s_t["count"] - remembered.s_tm1["count"])[:4].tolist() == [1, 1, 1, 1]
+    assert (remembered.discount_t[:6] == np.float32(0.99)).all()  # cut short is no end
 
 
 @pytest.mark.slow
