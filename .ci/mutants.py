@@ -25,7 +25,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 STORE = ROOT / "runs" / "mutants"
-RESULTS, TIMES, COVERAGE = STORE / "results.jsonl", STORE / "times.json", STORE / "coverage"
+RESULTS, TIMES, COVERAGE, FAILED = (STORE / n for n in ("results.jsonl", "times.json", "coverage", "failed"))
 NEAREST = {  # sources: the tests beside them
     "hkx/core": ["tests/core"],
     "hkx/init": ["tests/core"],
@@ -180,10 +180,21 @@ def make_map(tests):
     return code
 
 
+class FirstFailure:
+    """A plug-in of pytest's: writes down which test, or file that cannot be read, fails first."""
+
+    def pytest_runtest_logreport(self, report):
+        if report.failed and not FAILED.exists():
+            FAILED.write_text(report.nodeid)
+
+    pytest_collectreport = pytest_runtest_logreport
+
+
 def verdict(name, tests, limit):
     """What becomes of a mutant, or of none, in a process of its own: killed, survived, or timeout after the limit."""
     import pytest
 
+    FAILED.unlink(missing_ok=True)
     child = os.fork()
     if child == 0:
         os.setsid()
@@ -192,7 +203,7 @@ def verdict(name, tests, limit):
         os.dup2(nothing, 2)
         if name:
             sys.meta_path.insert(0, Finder(name.split(":")[0], mutated(name)[0]))
-        os._exit(pytest.main(["-x", "-q", "--tb=no", *tests]))
+        os._exit(pytest.main(["-x", "-q", "--tb=no", *tests], plugins=[FirstFailure()]))
     end = time.monotonic() + limit
     while time.monotonic() < end:
         pid, status = os.waitpid(child, os.WNOHANG)
@@ -249,9 +260,10 @@ def tried(name, tests, times, limit, without):
         most = limit + 3 * sum(times[test] for test in times if test.startswith(tuple(several)))
         became = verdict(name, several, most) if several else "no test"
         if became in ("killed", "timeout"):
-            if tuple(several) not in without:  # an old map may name tests that are gone
-                without[tuple(several)] = verdict(None, several, most)
-            return became if without[tuple(several)] == "survived" else "not tried"
+            seen_by = (FAILED.read_text(),) if FAILED.exists() else tuple(several)
+            if seen_by not in without:  # an old map may name tests that are gone
+                without[seen_by] = verdict(None, seen_by, most)
+            return became if without[seen_by] == "survived" else "not tried"
     return became
 
 

@@ -98,7 +98,7 @@ def add_dirichlet_noise(
       [[0.5, 0.5]]
     """
     alphas = jnp.full(prior.shape[-1:], dirichlet_alpha, prior.dtype)
-    noise = jax.random.dirichlet(key, alphas, prior.shape[:-1])
+    noise = jax.random.dirichlet(key, alphas, prior.shape[:-1]).astype(prior.dtype)  # which is drawn in JAX's default
     return weighted(1 - dirichlet_fraction, prior) + weighted(dirichlet_fraction, noise)
 
 
@@ -239,7 +239,7 @@ def episodic_memory_intrinsic_rewards(
     room = state.distance_count <= jnp.iinfo(jnp.int32).max - neg_distances.size
     distance_sum = state.distance_sum + jnp.where(room, jnp.sum(neg_distances), 0)
     distance_count = state.distance_count + jnp.where(room, neg_distances.size, 0)
-    mean_distance = -distance_sum / distance_count
+    mean_distance = -distance_sum / distance_count.astype(distance_sum.dtype)
     excess = jnp.maximum(-neg_distances / (mean_distance + constant) - cluster_distance, 0)
     similarity = jnp.sqrt(jnp.sum(epsilon / (excess + epsilon), axis=-1)) + constant
     rewards = jnp.where(similarity > max_similarity, 0, reward_scale / similarity)

@@ -43,6 +43,7 @@ def latent_consistency_loss(
       3.0
     """
     steps = predictions_t.shape[0]
-    weights_t = jax.lax.pow(jnp.full(steps, rho, predictions_t.dtype), jnp.arange(steps))
+    wide = jnp.promote_types(predictions_t.dtype, jnp.float32)  # in which each number of steps has a value of its own
+    weights_t = jax.lax.pow(jnp.full(steps, rho, wide), jnp.arange(steps, dtype=wide)).astype(predictions_t.dtype)
     differences_t = if_used(weights_t, predictions_t) - if_used(weights_t, maybe_stop(targets_t, stop_target_gradients))
     return masked_sum(weighted(weights_t, jnp.mean(jnp.square(differences_t), axis=-1)), mask_t)

@@ -110,6 +110,8 @@ def _solve(
     steps: int | None,
 ) -> Array:
     equation = _with_numbers(equation, numbers)
+    if jax.sharding.get_abstract_mesh().manual_axes:
+        sequences, end = _varying_alike(sequences, end, continues_t)
     if continues_t is not None:
         equation, sequences = _in_pieces(equation), (continues_t, end, *sequences)
         if steps is not None:
@@ -136,6 +138,15 @@ def _with_numbers(equation: Equation, numbers: tuple[tuple[int, float], ...]) ->
         return equation(after, *given)
 
     return of_arrays if numbers else equation
+
+
+def _varying_alike(
+    sequences: tuple[Array, ...], end: Array, continues_t: Array | None
+) -> tuple[tuple[Array, ...], Array]:
+    """What differs between the devices of a `jax.shard_map` if anything does: a loop's carry may not begin to in it."""
+    given = [*sequences, end] if continues_t is None else [*sequences, end, continues_t.astype(end.dtype)]
+    zero = jax.lax.stop_gradient(sum(jnp.sum(x.ravel()[:0]) for x in given))  # of no number, not even of one
+    return tuple(x + zero for x in sequences), end + zero
 
 
 def _in_pieces(equation: Equation) -> Equation:

@@ -66,22 +66,23 @@ def B(*shape: int) -> Input:
     return Input(shape, 2, np.bool_)
 
 
-def step(make: Callable[[Any], Any], batch: int | None = 2) -> Callable[..., Any]:
+def step(make: Callable[[Any], Any], batched: bool = True) -> Callable[..., Any]:
     """One step of a core."""
 
     def call(lib: Any, x: Any) -> Any:
         core = make(lib)
-        return core(x, core.initial_state(batch))
+        return core(x, core.initial_state(jax.tree.leaves(x)[0].shape[0] if batched else None))
 
     return call
 
 
-def unrolled(function: str, make: Callable[[Any], Any], batch: int | None = 2, **options: Any) -> Callable[..., Any]:
+def unrolled(function: str, make: Callable[[Any], Any], time_major: bool = True, **options: Any) -> Callable[..., Any]:
     """A core applied to a sequence."""
 
     def call(lib: Any, xs: Any) -> Any:
         core = make(lib)
-        return getattr(lib, function)(core, xs, core.initial_state(batch), **options)
+        state = core.initial_state(xs.shape[1 if time_major else 0])
+        return getattr(lib, function)(core, xs, state, time_major=time_major, **options)
 
     return call
 
@@ -126,7 +127,7 @@ def twice(lib: Any, x: Any) -> Any:
 def grouped(lib: Any, x: Any) -> Any:
     """Causal attention with a rotary embedding, and decoding with a cache."""
     layer = lib.GroupedQueryAttention(4, 2, 4, rotary=lib.RotaryEmbedding())
-    return layer(x, is_causal=True, window=3), layer(x, cache=layer.initial_cache(2, 6, x.dtype))
+    return layer(x, is_causal=True, window=3), layer(x, cache=layer.initial_cache(x.shape[0], 6, x.dtype))
 
 
 def lengths(lib: Any, xs: Any, lengths: Any) -> Any:
@@ -244,13 +245,13 @@ CASES = [
         main=True,
     ),
     Case("vanilla_rnn", step(lambda lib: lib.VanillaRNN(3)), (X,)),
-    Case("vanilla_rnn_bias", step(lambda lib: lib.VanillaRNN(3, double_bias=False), None), (F(4),)),
+    Case("vanilla_rnn_bias", step(lambda lib: lib.VanillaRNN(3, double_bias=False), False), (F(4),)),
     Case("lstm", step(lambda lib: lib.LSTM(3)), (X,), main=True),
     Case("gru", step(lambda lib: lib.GRU(3)), (X,)),
     Case("identity_core", step(lambda lib: lib.IdentityCore()), (X,)),
     Case("conv1d_lstm", step(lambda lib: lib.Conv1DLSTM((6,), 2, 3)), (F(2, 6, 4),)),
     Case("conv2d_lstm", step(lambda lib: lib.Conv2DLSTM((6, 5), 2, 3)), (IMAGE,)),
-    Case("conv3d_lstm", step(lambda lib: lib.Conv3DLSTM((3, 4, 3), 2, 2), 1), (VIDEO,)),
+    Case("conv3d_lstm", step(lambda lib: lib.Conv3DLSTM((3, 4, 3), 2, 2)), (VIDEO,)),
     Case(
         "reset_core", lambda lib, x, r: step(lambda lib: lib.ResetCore(lib.LSTM(3)))(lib, (x, r)), (X, B(2)), main=True
     ),
@@ -275,4 +276,44 @@ CASES = [
     Case("simba", lambda lib, x: lib.nets.Simba(6, 1)(x), (X,), ours=True, loose=2),
     Case("simba_v2", lambda lib, x: lib.nets.SimbaV2(6, 1)(x), (X,), ours=True, loose=2),
     Case("dynamic_unroll_lengths", lengths, (XS, I(4, 2)), ours=True),
+]
+
+
+def filled(make: Callable[[Any], Any], *shape: int) -> Callable[..., Any]:
+    """A parameter from an initializer, and a number from the input."""
+    return lambda lib, x: x.sum() * lib.get_parameter("w", shape, x.dtype, make(lib.initializers))
+
+
+def block(make: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A network that is told whether it trains."""
+    return lambda lib, x: make(lib.nets)(x, is_training=True)
+
+
+def padded(make: Callable[[Any], Any]) -> Callable[..., Any]:
+    """A convolution with a padding that is made by functions of `pad`."""
+    return lambda lib, x: lib.Conv2D(2, 3, padding=make(lib.pad))(x)
+
+
+RESIDUAL = {"channels_per_group": (4,) * 4, "initial_conv_config": {"kernel_shape": 3, "stride": 2, "output_channels": 4}}
+
+# What is made of the modules above, or for them. Tests of tests/nets and tests/core compare their numbers; here they meet
+# other platforms, devices, settings and kinds of input, in slow tests.
+LARGE = [
+    Case("resnet", block(lambda nets: nets.ResNet([1] * 4, 3, resnet_v2=True, bottleneck=False, **RESIDUAL)), (IMAGE,)),
+    Case("mobilenet", block(lambda nets: nets.MobileNetV1((1, 2), (4, 4), 3)), (IMAGE,)),
+    Case("vector_quantizer", block(lambda nets: nets.VectorQuantizer(4, 3, 0.25)), (X,)),
+    Case("vector_quantizer_ema", block(lambda nets: nets.VectorQuantizerEMA(4, 3, 0.25, 0.9)), (X,)),
+    Case("bro_net_block", lambda lib, x: lib.nets.BroNetBlock()(x), (X,), ours=True),
+    Case("simba_block", lambda lib, x: lib.nets.SimbaBlock()(x), (X,), ours=True),
+    Case("simba_v2_block", lambda lib, x: lib.nets.SimbaV2Block()(x), (X,), ours=True),
+    Case("constant", filled(lambda init: init.Constant(2.0), 4), (X,)),
+    Case("identity", filled(lambda init: init.Identity(2.0), 4, 4), (F(4, 4),)),
+    Case("orthogonal", filled(lambda init: init.Orthogonal(), 4, 4), (F(4, 4),)),
+    Case("uniform_scaling", filled(lambda init: init.UniformScaling(2.0), 4, 4), (F(4, 4),)),
+    Case("sparse", filled(lambda init: init.Sparse(0.5), 4, 4), (F(4, 4),), ours=True),
+    Case("torch_uniform", filled(lambda init: init.TorchUniform(), 4, 4), (F(4, 4),), ours=True),
+    Case("torch_embedding", filled(lambda init: init.TorchEmbedding(), 4, 4), (F(4, 4),), ours=True),
+    Case("pad_create", padded(lambda pad: pad.create([pad.valid, pad.reverse_causal], 3, 1, 2)), (IMAGE,)),
+    Case("pad_of_function", padded(lambda pad: pad.create_from_padfn(pad.same, 3, 1, 2)), (IMAGE,)),
+    Case("pad_of_tuple", padded(lambda pad: pad.create_from_tuple((1, 0), 2)), (IMAGE,)),
 ]

@@ -18,6 +18,7 @@ import pytest
 
 import hkx as hk
 from hkx.base.draws import Draw
+from hkx.init.blocks import for_each_key
 from hkx.init.recording import Recording
 
 X = jnp.ones(2)
@@ -329,6 +330,18 @@ class TestWhatIsKept:
             hk.transform(keep).init(0, X)
         KEPT.clear()
 
+    def test_a_class_is_named(self):
+        gc.unfreeze()  # as above
+
+        class Holder:
+            pass
+
+        def f(x):
+            setattr(Holder, f"kept_{len(vars(Holder))}", hk.Linear(2)(x))
+
+        with pytest.raises(hk.errors.LeakedByInitError, match=r"held by .*the class '.*Holder'"):
+            hk.transform(f).init(0, X)
+
     def test_what_is_replaced_becomes_real(self):
         kept = {}
 
@@ -494,6 +507,19 @@ def test_a_value_may_be_computed_from_an_argument_and_used(use):
         hk.transform(f).init(0, jax.ShapeDtypeStruct(x.shape, x.dtype))
 
 
+def test_bodies_and_branches_may_need_values_where_jax_runs_them_step_by_step():
+    def f(x):
+        y, _ = hk.scan(lambda c, _: (hk.Linear(int(c.sum()))(c), None), x, None, length=1)
+        return hk.cond(x[0, 0] > 0, lambda y: y * int(x.sum()), lambda y: y, y)
+
+    x = np.ones([1, 2], np.float32)
+    with jax.disable_jit():
+        params = hk.transform(f).init(0, x)
+        assert params["linear"]["w"].shape == (2, 2)
+        mapped = jax.vmap(lambda x: hk.cond(x > 0, lambda x: 2 * x, lambda x: -x, x))
+        assert hk.transform(mapped).apply({}, None, np.array([1.0, -3.0])).tolist() == [2, 3]
+
+
 def test_an_error_that_shows_an_array_shows_its_value():
     def f(x):
         raise ValueError(f"too large: {x.sum()}")
@@ -612,3 +638,24 @@ def test_draws_and_splits_along_any_axis_of_their_keys():
     for i in range(3):
         np.testing.assert_array_equal(drawn[i], jax.random.normal(keys[:, i], [4]))
         np.testing.assert_array_equal(halves[i], jax.random.split(keys[:, i]))
+
+
+@pytest.mark.parametrize("kind", ["threefry2x32", "rbg"])
+def test_what_is_drawn_for_several_keys_is_what_each_draws_alone(kind):
+    """Under `jax.vmap` a key of another kind than JAX's default draws something else."""
+    keys = jax.random.split(jax.random.key(0, impl=kind), 3)
+    alone = [jax.random.normal(key, [2]) for key in keys]
+    np.testing.assert_array_equal(for_each_key(lambda key: jax.random.normal(key, [2]), keys), np.stack(alone))
+
+
+@pytest.mark.parametrize("init", ["traced", "eager"])
+def test_what_stands_for_a_shape_does_so_in_an_init_inside_of_init_too(init):
+    def inner(x):
+        return hk.get_parameter("w", [2], init=lambda shape, dtype: hk.from_example(x, otherwise=7.0))
+
+    def outer(x):
+        made = hk.transform(inner, init=init).init(0, x)["~"]["w"]
+        return hk.get_parameter("v", [2], init=lambda shape, dtype: made)
+
+    params = hk.transform(outer).init(0, jax.ShapeDtypeStruct([2], np.float32))
+    np.testing.assert_array_equal(params["~"]["v"], [7, 7])

@@ -187,3 +187,10 @@ def test_what_a_constructor_called_by_hand_is_named_after():
         return [m.module_name for m in (parent.child, child, ConstructedByAnother(Helper()))]
 
     assert hkx.transform(f).apply(hkx.transform(f).init(0, X), None, X) == ["parent/other", "child_1", "by_another"]
+
+
+def test_what_only_looks_like_a_module_is_none():
+    """Python 3.11 would go by the attributes, since the metaclass is that of protocols too."""
+    names = {name for name in dir(hkx.Module) if not name.startswith("__")} | {*hkx.Module.__annotations__}
+    alike = type("Alike", (), dict.fromkeys(names))
+    assert not isinstance(alike(), hkx.Module)

@@ -174,6 +174,18 @@ def test_no_keys_may_be_taken_where_none_may_be_drawn():
     np.testing.assert_array_equal(next(keys), next(hkx.PRNGSequence(0)))
 
 
+@pytest.mark.parametrize("take", [hkx.next_rng_key, hkx.maybe_next_rng_key, lambda: hkx.next_rng_keys(2)])
+def test_a_key_that_was_reserved_is_none_of_an_inner_trace(take):
+    """Which would have it in every round of a loop, although no key is split there."""
+
+    def f():
+        hkx.reserve_rng_keys(3)
+        return jax.jit(take)()
+
+    with pytest.raises(hkx.errors.KeyInInnerTraceError):
+        hkx.transform(f).apply({}, 0)
+
+
 TAKERS = {
     "next_rng_keys": hkx.next_rng_keys,
     "reserve_rng_keys": hkx.reserve_rng_keys,

@@ -33,6 +33,12 @@ REFUSED = {
         lambda: hkx.cond(True, lambda x: x, lambda x: jax.random.key(0), 1.0)
     ),
     r"given key<fry>\[\], returned int32\[\]": lambda: hkx.fori_loop(0, 2, lambda i, x: i, jax.random.key(0)),
+    r"The index of `hkx.switch` must be an integer of shape \[\], got float32 of shape \(\)": (
+        lambda: hkx.switch(0.5, [abs, abs], 1.0)
+    ),
+    r"The index of `hkx.switch` must be an integer of shape \[\], got int32 of shape \(1,\)": (
+        lambda: hkx.switch(jnp.zeros(1, int), [abs, abs], 1.0)
+    ),
     "must leave states of the same structure.*\n.*n'.*\n.*Give each branch one of its own": (
         lambda: hkx.cond(True, lambda: _left(jnp.float32(1)), lambda: _left(jnp.int32(1)))
     ),
@@ -267,3 +273,49 @@ def test_a_state_that_jax_cannot_carry_is_named(carry, value):
     with pytest.raises((errors.StateNotAnArrayError, errors.StateInLoopError), match=r"'~/n'.*(text|len)"):
         model.init(0, jnp.ones(3))
         model.apply({}, {"~": {"n": 1}}, None, jnp.ones(3))  # what is run in place in `init` is carried here
+
+
+def test_settings_by_any_name_are_static():
+    def scaled(x, **settings):
+        return x * len(settings["kind"])
+
+    f = hkx.transform(lambda x: hkx.jit(scaled, static_argnames="kind")(x, kind="ab"))
+    np.testing.assert_array_equal(f.apply({}, None, X), 2 * X)
+
+
+def test_calls_of_vmap_draw_the_same_key_where_nothing_need_be_said_of_keys(monkeypatch):
+    monkeypatch.setattr(hkx.vmap, "require_split_rng", False)
+    f = hkx.transform(lambda x: hkx.vmap(lambda x: x + jax.random.uniform(hkx.next_rng_key()))(x))
+    first, second = f.apply({}, 0, jnp.zeros(2))
+    assert first == second != 0
+
+
+def test_a_gradient_with_what_is_not_differentiated():
+    f = hkx.transform(lambda x: hkx.grad(lambda x: (jnp.sum(jnp.square(x)), {"n": x[0]}), has_aux=True)(x))
+    gradient, aux = f.apply({}, None, 3 * X)
+    np.testing.assert_array_equal(gradient, 6 * X)
+    np.testing.assert_array_equal(aux["n"], 3 * X[0])
+
+
+@pytest.mark.parametrize("derivative", [hkx.grad, hkx.value_and_grad])
+def test_what_is_differentiated_shares_its_names_with_what_comes_after(derivative):  # as Haiku's
+    def f(x):
+        derivative(lambda x: hkx.Linear(1)(x).sum())(x)
+        return hkx.Linear(1)(x)
+
+    assert list(hkx.transform(f).init(0, X)) == ["linear"]
+
+
+def test_shard_map_outside_of_a_transform_takes_its_specs():
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = jax.P("data")
+    sums = hkx.shard_map(lambda x: x.sum(keepdims=True), mesh=mesh, in_specs=[rows], out_specs=rows)
+    np.testing.assert_array_equal(sums(jnp.arange(16.0)), np.arange(16.0).reshape(8, 2).sum(1))
+
+
+def test_a_branch_that_is_known_is_not_the_only_one_that_creates():
+    def f(x):
+        return hkx.cond(True, lambda x: hkx.Linear(2)(x), lambda x: hkx.Linear(2, name="other")(x), x)
+
+    assert list(hkx.transform(f).init(0, X)) == ["linear", "other"]
+

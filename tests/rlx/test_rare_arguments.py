@@ -1,5 +1,7 @@
 """What programs seldom ask for, and find when they do."""
 
+import types
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -112,3 +114,61 @@ def test_the_density_of_a_gaussian_is_over_the_last_axis_whatever_comes_before()
 def test_one_item_is_enough_for_one(replay):
     state = replay.add(replay.init(0.0), 1.0)
     assert replay.can_sample(state) and not replay.can_sample(state, 2)
+
+
+def test_a_function_of_trees_is_one_of_their_leaves():
+    scaled = rlx.tree_fn(lambda x, y, scale: scale * (x + y), scale=10)
+    assert scaled({"a": 1, "b": (2,)}, {"a": 3, "b": (4,)}) == {"a": 40, "b": (60,)}
+
+
+TOO_FLAT = {
+    "categorical_sample: argument `probs` has rank 0": lambda: rlx.categorical_sample(jax.random.key(0), 0.5),
+    "kl_constraint_loss: argument `kl` has rank 0": lambda: rlx.kl_constraint_loss(
+        0.5, rlx.LagrangePenalty(alpha=jnp.ones([]), epsilon=0.5, per_dimension=True), abs
+    ),
+    "embed_oar: argument `num_actions` is 0": lambda: rlx.embed_oar(FEATURES, np.zeros(3, int), np.zeros(3), 0),
+}
+
+
+@pytest.mark.parametrize("text", TOO_FLAT)
+def test_what_has_no_axis_of_actions_or_dimensions(text):
+    with pytest.raises(rlx.ArgumentError, match=f"^{text}"):
+        TOO_FLAT[text]()
+
+
+def test_discounts_are_stretched_by_a_logarithm_and_back():
+    x = np.array([0.1, 0.9, 0.99])
+    stretched = rlx.DISCOUNT_TRANSFORM_PAIR.apply(x)
+    np.testing.assert_allclose(stretched, -np.log(1 - x), rtol=1e-5)
+    np.testing.assert_allclose(rlx.DISCOUNT_TRANSFORM_PAIR.apply_inv(stretched), x, rtol=1e-5)
+
+
+def test_a_density_is_that_of_its_logarithm():
+    spec = types.SimpleNamespace(minimum=np.float32(-2), maximum=np.float32(2))
+    for policy in (rlx.gaussian_diagonal(), rlx.squashed_gaussian(action_spec=spec)):
+        given = np.array([0.5, -0.25]), np.array([0.1, 0.2]), np.array([0.5, 0.25])
+        np.testing.assert_allclose(policy.prob(*given), np.exp(policy.logprob(*given)), rtol=1e-6)
+
+
+def test_nothing_was_counted_before_a_memory_is_used():
+    points = np.array([[1.0, 0.0], [0.0, 2.0]], np.float32)
+    memory = np.full([4, 2], np.inf, np.float32)
+    memory[:1] = 0
+    fresh = rlx.episodic_memory_intrinsic_rewards(points, 1, 1.0, rlx.IntrinsicRewardState(memory))
+    expected = rlx.episodic_memory_intrinsic_rewards(points, 1, 1.0, max_memory_size=4)
+    jax.tree.map(np.testing.assert_array_equal, fresh, expected)
+
+
+ONE_OF_EACH = {
+    "uniform": lambda: (rlx.replay.uniform(4), ()),
+    "reservoir": lambda: (rlx.replay.reservoir(4), (0,)),
+    "prioritised": lambda: (rlx.replay.prioritised(4, 0.5, 0.5), ()),
+}
+
+
+@pytest.mark.parametrize("kind", ONE_OF_EACH)
+def test_one_item_is_enough_to_sample_one(kind):
+    replay, key = ONE_OF_EACH[kind]()
+    state = replay.init(0, *map(jax.random.key, key))
+    assert not replay.can_sample(state)
+    assert replay.can_sample(replay.add(state, 1))

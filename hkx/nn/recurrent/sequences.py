@@ -30,3 +30,15 @@ def length(sequence: Any) -> int:
         if not jnp.shape(leaf):
             raise ValueError("`input_sequence` must hold arrays with a time axis, got one of shape ().")
     return jnp.shape(leaves[0])[0]
+
+
+def varying_with(sequence: Any, state: Any) -> Any:
+    """`state`, which differs between the devices of a `jax.shard_map` if a sequence does: what a loop carries may not
+    begin to in it."""
+    if not jax.sharding.get_abstract_mesh().manual_axes:
+        return state
+    never = jnp.asarray(False)
+    for leaf in jax.tree.leaves(sequence):
+        nothing = jnp.ravel(leaf)[:0]  # it varies with the whole, and there is nothing to compute
+        never = never | jnp.any(nothing != nothing)
+    return jax.tree.map(lambda x: jnp.where(never, x, x), state)

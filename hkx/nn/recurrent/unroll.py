@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from hkx import Module, RNNCore, scan
 from hkx.arguments import checked_function
-from hkx.nn.recurrent.sequences import length, swap_time_and_batch, time_first
+from hkx.nn.recurrent.sequences import length, swap_time_and_batch, time_first, varying_with
 
 Y = TypeVar("Y")
 S = TypeVar("S")
@@ -76,6 +76,7 @@ def dynamic_unroll(
             outputs = jax.tree.map(lambda x: _where(valid, x, jnp.zeros_like(x)), outputs)
         return new, ((outputs, new) if return_all_states else outputs)
 
+    initial_state = varying_with(input_sequence, initial_state)
     final, stacked = scan(step, initial_state, input_sequence, reverse=reverse, unroll=unroll)
     if not time_major:
         stacked = swap_time_and_batch(stacked)

@@ -1,0 +1,196 @@
+"""Every module of the registry on other platforms, on eight devices, under JAX's settings, from every kind of input."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import pathlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from layer_registry import CASES, LARGE, Case
+
+import hkx
+
+pytestmark = pytest.mark.unoptimised
+
+KEY = jax.random.PRNGKey(1)
+ALL = [*CASES, *LARGE]
+slow_each = pytest.mark.parametrize(
+    "case", [pytest.param(c, id=c.name, marks=pytest.mark.slow) for c in ALL], scope="module"
+)
+# Their gradients are no slopes of their values: they hold what they compute from statistics constant.
+HOLD_CONSTANT = ("spectral_norm", "sn_params_tree", "batch_renorm", "vector_quantizer", "vector_quantizer_ema")
+# Bases of other classes, a residual network of each usual depth (tests/nets), and what helps to write layers (tests/nn).
+NOT_ALONE = {
+    *("Module", "RNNCore", "ResNet18", "ResNet34", "ResNet50", "ResNet101", "ResNet152", "ResNet200"),
+    *("get_channel_index", "project_to_sphere", "is_padfn", "per_dimension"),
+}
+
+
+def exported() -> set[str]:
+    """The public names of modules and initializers, and of functions beside them."""
+    members = {name: getattr(face, name) for face in (hkx, hkx.nets, hkx.initializers, hkx.pad) for name in face.__all__}
+    homes = ("hkx.nn.", "hkx.nets.", "hkx.initializers", "hkx.pad")
+    return {
+        name
+        for name, value in members.items()
+        if (inspect.isclass(value) and (issubclass(value, hkx.Module) or value.__module__ == "hkx.initializers"))
+        or (inspect.isfunction(value) and value.__module__.startswith(homes))
+    }
+
+
+def named_in_registry() -> set[str]:
+    tree = ast.parse((pathlib.Path(__file__).parent / "layer_registry.py").read_text(encoding="utf-8"))
+    words = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}  # of `getattr(lib, function)`
+    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)} | words
+
+
+@functools.cache
+def model(case: Case) -> Any:
+    return hkx.transform_with_state(lambda *args: case.call(hkx, *args))
+
+
+@functools.cache
+def initial(case: Case) -> Any:
+    return model(case).init(KEY, *case.arrays())
+
+
+def floats(tree: Any) -> list[Any]:
+    return [x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)]
+
+
+def value(case: Case, state: Any, params: Any, inputs: Any, args: Any) -> Any:
+    """One number that depends on every float of the output, where these `inputs` are the floats of the arguments."""
+    rest = iter(inputs)
+    args = [next(rest) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in args]
+    out, _ = model(case).apply(params, state, KEY, *args)
+    return sum((jnp.sum(jnp.sin(1.3 * x)) for x in floats(out)), jnp.zeros(()))
+
+
+def value_and_gradients(case: Case) -> Any:
+    def run(params: Any, state: Any, args: Any) -> Any:
+        return jax.value_and_grad(functools.partial(value, case, state), (0, 1))(params, floats(args), args)
+
+    return run
+
+
+def test_everything_exported_is_in_the_registry() -> None:
+    assert exported() - named_in_registry() == NOT_ALONE
+
+
+@slow_each
+def test_forward_and_gradient_lower_for_every_platform(case: Case) -> None:
+    platforms = ("cpu", "cuda", "tpu")
+    exported = jax.export.export(jax.jit(value_and_gradients(case)), platforms=platforms)
+    assert exported(*initial(case), case.arrays()).platforms == platforms
+
+
+@slow_each
+def test_lowers_for_eight_devices(case: Case) -> None:
+    """By `jax.jit` with shardings, `jax.pmap` and `jax.shard_map`, the gradient too."""
+    params, state = initial(case)
+    batch = [np.stack(inputs) for inputs in zip(*(case.arrays(seed=i) for i in range(8)), strict=True)]
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows, whole = jax.NamedSharding(mesh, jax.P("data")), jax.NamedSharding(mesh, jax.P())
+    axes, specs = (None, None, 0), (jax.P(), jax.P(), jax.P("data"))
+    each = jax.vmap(value_and_gradients(case), axes)
+    for run in (
+        jax.jit(each, in_shardings=(whole, whole, rows)),
+        jax.pmap(value_and_gradients(case), in_axes=axes),
+        jax.jit(jax.shard_map(each, mesh=mesh, in_specs=specs, out_specs=jax.P("data"))),
+    ):
+        assert run.lower(params, state, batch).out_info[0].shape == (8,)
+
+
+@slow_each
+def test_strict_promotion_of_dtypes(case: Case) -> None:
+    with jax.numpy_dtype_promotion("strict"):
+        jax.eval_shape(model(case).init, KEY, *case.arrays())
+        jax.eval_shape(value_and_gradients(case), *initial(case), case.arrays())
+
+
+@slow_each
+def test_step_by_step_no_operation_makes_a_nan(case: Case) -> None:
+    args = list(map(jnp.asarray, case.arrays()))
+    made = initial(case)
+    with jax.debug_nans(True):
+        model(case).init(KEY, *args)
+        value_and_gradients(case)(*made, args)
+
+
+@slow_each
+def test_every_kind_of_key_and_shapes_for_arrays(case: Case) -> None:
+    made = [model(case).init(key, *case.arrays())[0] for key in (jax.random.PRNGKey(3), jax.random.key(3), 3)]
+    specs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in case.arrays()]
+    if case.name not in ("spectral_norm", "sn_params_tree"):  # whose initial state comes from the values themselves
+        made.append(model(case).init(3, *specs)[0])
+    for other in made[1:]:
+        jax.tree.map(np.testing.assert_array_equal, other, made[0])
+
+
+@slow_each
+def test_numpy_and_traced_arrays_together(case: Case) -> None:
+    (params, state), args, apply = jax.tree.map(np.asarray, initial(case)), case.arrays(), model(case).apply
+    expected = jax.eval_shape(lambda p, s, k, a: apply(p, s, k, *a), params, state, KEY, args)
+    assert jax.eval_shape(lambda a: apply(params, state, KEY, *a), args) == expected
+    assert jax.eval_shape(lambda p: apply(p, state, KEY, *args), params) == expected
+    assert jax.eval_shape(lambda s, k: apply(params, s, k, *args), state, KEY) == expected
+
+
+@slow_each
+def test_the_gradient_is_the_slope(case: Case) -> None:
+    """Against central differences in float64, along one direction of all parameters and inputs at once."""
+    if case.name in HOLD_CONSTANT:
+        pytest.skip("holds constant what it computes from statistics")
+    rng, single = np.random.default_rng(0), initial(case)
+    with jax.enable_x64(True):
+        args = case.arrays(np.float64)
+        # Away from zeros, where a bias of zero after a layer that is off has a kink.
+        point = jax.tree.map(lambda x: np.asarray(x, np.float64) + 0.1 * rng.uniform(size=x.shape), single[0])
+        point = point, floats(args)
+        direction = jax.tree.map(lambda x: 0.1 * rng.standard_normal(x.shape), point)
+
+        def along(t: Any) -> Any:
+            return value(case, single[1], *jax.tree.map(lambda x, d: x + t * d, point, direction), args)
+
+        low, high, slope = jax.jit(lambda t: (along(-t), along(t), jax.grad(along)(0.0)))(1e-5)
+    np.testing.assert_allclose(slope, (np.asarray(high) - np.asarray(low)) / 2e-5, rtol=1e-5, atol=1e-6)
+
+
+# What has no mean: statistics of a batch say so, and a loss is NaN, as Haiku's.
+STATISTICS = ("batch_norm", "batch_renorm", "resnet", "mobilenet")
+MEAN_LOSS = ("vector_quantizer", "vector_quantizer_ema")
+
+
+@pytest.mark.parametrize("size", [0, 1])
+@slow_each
+def test_no_example_and_one(case: Case, size: int) -> None:
+    args = [x[:size] for x in case.arrays()]
+
+    def run() -> Any:
+        made = model(case).init(KEY, *args)
+        return made, model(case).apply(*made, KEY, *args)
+
+    if size == 0 and case.name.startswith(STATISTICS):
+        with pytest.raises(ValueError, match="`inputs` of shape .* has nothing to take mean and variance of"):
+            run()
+    elif size or case.name not in MEAN_LOSS:
+        assert all(np.isfinite(x).all() for x in floats(run()))
+    else:
+        run()
+
+
+@pytest.mark.slow
+def test_eight_threads_get_what_one_gets() -> None:
+    def run(case: Case) -> Any:
+        return hkx.transform_with_state(lambda *args: case.call(hkx, *args)).init(KEY, *case.arrays())
+
+    with ThreadPoolExecutor(8) as pool:
+        for made, case in zip(pool.map(run, CASES), CASES, strict=True):
+            jax.tree.map(np.testing.assert_array_equal, made, initial(case))

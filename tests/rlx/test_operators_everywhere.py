@@ -1,0 +1,123 @@
+"""Everything that rlx exports on other platforms, on eight devices, under JAX's settings, from every kind of number."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from operator_checks import assert_close, cast, weighted_sum
+from operator_registry import CASES
+from other_operators import OTHERS
+
+import rlx
+
+pytestmark = pytest.mark.unoptimised
+
+ITEMS = [*CASES, *OTHERS]
+slow_each = pytest.mark.parametrize("item", [pytest.param(i, id=i.name, marks=pytest.mark.slow) for i in ITEMS])
+# What is no operator: records, pairs of transforms, errors, and modules, which have tests of their own.
+NO_OPERATORS = {name for name in rlx.__all__ if not callable(getattr(rlx, name)) or isinstance(getattr(rlx, name), type)}
+
+
+def arguments_of(item, seed=0, dtype=jnp.float32):
+    return cast(item.make(np.random.default_rng(seed)), dtype)
+
+
+def floats(tree):
+    return [x for x in jax.tree.leaves(tree) if jnp.issubdtype(jnp.result_type(x), jnp.floating)]
+
+
+def learnable(arguments):
+    return {name: x for name, x in arguments.items() if jnp.issubdtype(x.dtype, jnp.floating)}
+
+
+def value_and_gradients(item):
+    def run(arguments):
+        def total(chosen):
+            return weighted_sum(floats(item.run({**arguments, **chosen})))
+
+        if not learnable(arguments):
+            return item.run(arguments)
+        return jax.value_and_grad(total)(learnable(arguments))
+
+    return run
+
+
+def test_everything_exported_is_an_item():
+    assert {item.name for item in ITEMS} == set(rlx.__all__) - NO_OPERATORS
+
+
+@slow_each
+def test_forward_and_gradient_lower_for_every_platform(item):
+    platforms = ("cpu", "cuda", "tpu")
+    exported = jax.export.export(jax.jit(value_and_gradients(item)), platforms=platforms)(arguments_of(item))
+    assert exported.platforms == platforms
+
+
+@slow_each
+def test_on_eight_devices(item):
+    """One draw on each: `jax.jit` with shardings, `jax.pmap` and `jax.shard_map` give what `jax.vmap` gives."""
+    arguments = [arguments_of(item, seed) for seed in range(8)]
+    if not arguments[0]:
+        pytest.skip("takes no array")
+    batch = jax.tree.map(lambda *x: np.stack(x), *arguments)
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    rows = jax.NamedSharding(mesh, jax.P("data"))
+    mapped = jax.vmap(value_and_gradients(item))
+    by_jit = jax.jit(mapped, in_shardings=rows)(batch)
+    by_pmap = jax.pmap(value_and_gradients(item))(batch)
+    by_shards = jax.jit(jax.shard_map(mapped, mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P("data")))(batch)
+    expected = jax.jit(mapped)(batch)
+    for results in (by_jit, by_pmap, by_shards):
+        assert_close(results, expected, rtol=1e-6, atol=1e-6)
+
+
+@slow_each
+def test_step_by_step_no_operation_makes_a_nan_and_no_tracer_is_left(item):
+    arguments = arguments_of(item)
+    with jax.debug_nans(True):
+        eager = value_and_gradients(item)(arguments)
+    with jax.checking_leaks():
+        jax.eval_shape(value_and_gradients(item), arguments)
+    assert_close(jax.jit(value_and_gradients(item))(arguments), eager, rtol=2e-5, atol=2e-5)
+
+
+@slow_each
+def test_numpy_python_and_traced_numbers_together(item):
+    arguments = arguments_of(item)
+    expected = jax.eval_shape(item.run, arguments)
+    plain = {name: x.item() if x.ndim == 0 else np.asarray(x) for name, x in arguments.items()}
+    given = [plain, *({**plain, name: arguments[name]} for name in plain)]
+    for one in given:
+        traced = {name: x for name, x in one.items() if isinstance(x, jax.Array)}
+        found = jax.eval_shape(lambda t: item.run({**one, **t}), traced)  # noqa: B023
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), found) == jax.tree.map(lambda x: (x.shape, x.dtype), expected)
+
+
+@slow_each
+def test_strict_promotion_of_dtypes_in_gradients(item):
+    with jax.numpy_dtype_promotion("strict"):
+        jax.eval_shape(value_and_gradients(item), arguments_of(item))
+
+
+# Their statistics are in float32 whatever they are of, and codes in the dtype that is asked for.
+IN_FLOAT32 = ("popart", "create_ema", "scale_rewards", "initial_reward_scale", "one_hot")
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize(
+    "item", [pytest.param(i, id=i.name, marks=pytest.mark.slow) for i in OTHERS if i.name not in IN_FLOAT32]
+)
+def test_half_precision_of_what_is_not_in_the_registry(item, dtype):
+    assert {x.dtype for x in floats(jax.eval_shape(item.run, arguments_of(item, dtype=dtype)))} <= {jnp.dtype(dtype)}
+
+
+@pytest.mark.slow
+def test_eight_threads_get_what_one_gets():
+    def run(item):
+        return jax.tree.map(np.asarray, item.run(arguments_of(item)))
+
+    with ThreadPoolExecutor(8) as pool:
+        for found, item in zip(pool.map(run, ITEMS), ITEMS, strict=True):
+            jax.tree.map(np.testing.assert_array_equal, found, run(item))
