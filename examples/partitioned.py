@@ -24,20 +24,6 @@ class Traffic(NamedTuple):
     received: int  # bytes of its results, on one device
 
 
-def held_bytes(compiled: jax.stages.Compiled) -> int:
-    """Bytes of the arguments that one device holds: parameters, optimizer state, its part of the batch."""
-    return memory(compiled).argument_size_in_bytes
-
-
-def needed_bytes(compiled: jax.stages.Compiled) -> int:
-    """Bytes that one device needs besides while the program runs."""
-    return memory(compiled).temp_size_in_bytes
-
-
-def memory(compiled: jax.stages.Compiled) -> Any:
-    return compiled.memory_analysis()
-
-
 def collectives(compiled: jax.stages.Compiled) -> dict[str, Traffic]:
     """The collectives of a compiled program by kind; those of a loop count as often as it turns."""
     found: dict[str, list[tuple[str, int]]] = collections.defaultdict(list)  # by computation: kind, bytes
@@ -90,8 +76,9 @@ def report(programs: Mapping[int, Any], width: int) -> tuple[list[str], dict[str
     """A table of bytes and collectives for each width that was compiled, and its last column for `width`."""
     rows: dict[str, dict[int, float]] = collections.defaultdict(dict)
     for compiled_width, compiled in programs.items():
-        rows["held between steps, bytes"][compiled_width] = held_bytes(compiled)
-        rows["needed besides in a step, bytes"][compiled_width] = needed_bytes(compiled)
+        memory = compiled.memory_analysis()  # of one device: parameters, optimizer state, its part of the batch …
+        rows["held between steps, bytes"][compiled_width] = memory.argument_size_in_bytes
+        rows["needed besides in a step, bytes"][compiled_width] = memory.temp_size_in_bytes  # … and what a step needs
         for kind, (times, received) in collectives(compiled).items():
             rows[f"{kind}, times"][compiled_width] = times
             rows[f"{kind}, bytes received"][compiled_width] = received

@@ -1,4 +1,9 @@
-"""Dicts of two levels, `{module: {name: value}}`: what parameters and states are kept in."""
+"""Dicts of two levels, `{module: {name: value}}`: what parameters and states are kept in.
+
+The dict of a module is never changed in place: where an entry is added, a new dict takes its place. So what a running
+function holds now can be kept by a copy of the outer dict alone, and where a module's is the same dict as before,
+nothing in it has changed.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +14,7 @@ from hkx.errors.core import InvalidParamsError
 
 Tree = dict[str, dict[str, Any]]
 Given = Mapping[str, Mapping[str, Any]]
+_ABSENT = object()
 
 
 def check_mappings(params: Any, state: Any) -> None:
@@ -26,24 +32,29 @@ def copied(tree: Given) -> Tree:
     return {bundle: dict(entries) for bundle, entries in tree.items()}
 
 
+def kept(tree: Given) -> Tree:
+    """The same entries, whatever is added to `tree` afterwards; a module's dict is not copied."""
+    return {bundle: entries if type(entries) is dict else dict(entries) for bundle, entries in tree.items()}
+
+
 def merged(tree: Given, new: Given) -> Tree:
     """The entries of both; where both have one, that of `new`."""
-    out = dict(tree)
-    out.update((bundle, {**tree.get(bundle, {}), **entries}) for bundle, entries in new.items())
-    return out  # type: ignore[return-value]
+    out: Any = dict(tree)
+    add(out, new)
+    return out
 
 
 def add(tree: Tree, new: Given) -> None:
     """Puts the entries of `new` into `tree`."""
     for bundle, entries in new.items():
-        tree.setdefault(bundle, {}).update(entries)
+        tree[bundle] = {**tree.get(bundle, {}), **entries}
 
 
 def add_absent(tree: Tree, new: Given) -> None:
     """Puts those entries of `new` into `tree` that it does not hold."""
     for bundle, entries in new.items():
-        known = tree.setdefault(bundle, {})
-        known.update({name: value for name, value in entries.items() if name not in known})
+        known = tree.get(bundle, {})
+        tree[bundle] = {**known, **{name: value for name, value in entries.items() if name not in known}}
 
 
 def selected(tree: Given, keep: Callable[[str, str, Any], bool]) -> Tree:
@@ -54,9 +65,10 @@ def selected(tree: Given, keep: Callable[[str, str, Any], bool]) -> Tree:
 
 def changed(before: Given, after: Given) -> Tree:
     """The entries of `after` that `before` does not hold, or holds another value for."""
-
-    def is_new(bundle: str, name: str, value: Any) -> bool:
+    out: Tree = {}
+    for bundle, entries in after.items():
         old = before.get(bundle, {})
-        return name not in old or old[name] is not value
-
-    return selected(after, is_new)
+        new = {} if entries is old else {n: v for n, v in entries.items() if old.get(n, _ABSENT) is not v}
+        if new:
+            out[bundle] = new
+    return out

@@ -126,13 +126,15 @@ class BranchNames:
         finally:
             crossing.asked = None  # which refers to the crossing itself
         asked = frozenset(requests)
+        if not asked and not crossing.took_names and last is not None:
+            start = "after"  # of what asks for nothing and has no names, it is all the same
         if found.asked not in (None, asked) or (start == "shared" and asked not in self._asked):
             raise Unshared
         self.wanted = {request: wanted for request, wanted in requests.items() if wanted is not None}
         self._found.append(_Found(start, asked, self._params() if start == "first" else None))
         self._starts[i] = last if start == "after" else None
         if start == "after":
-            self._last = crossing
+            self._last = crossing if last is None or crossing.took_names else last
             self._asked.append(asked)
         if start != "shared" and self._frame.asked is not None:
             for request, wanted in requests.items():

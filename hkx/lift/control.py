@@ -149,8 +149,7 @@ def _first_iteration(
     after = snapshot(frame).state
     back_to(frame, before)
     for bundle, entries in frame.state.items():
-        for entry, value in entries.items():
-            entries[entry] = _select(pred, after[bundle][entry], value)
+        frame.state[bundle] = {n: _select(pred, after[bundle][n], value) for n, value in entries.items()}
     return _select(pred, out, init)
 
 

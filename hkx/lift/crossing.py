@@ -15,7 +15,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 import jax
 
 from hkx.arguments import checked_function
-from hkx.base.entries import Tree, add, add_absent, changed, copied, merged
+from hkx.base.entries import Tree, add, add_absent, changed, kept, merged
 from hkx.base.trees import own_tree
 from hkx.core.frame import ROOT, Asked, Frame, Phase, Scope, current_frame, leave, local, paths
 from hkx.core.making import Eager, Maker
@@ -92,7 +92,7 @@ def fill_keys(frame: Frame) -> None:
 def snapshot(frame: Frame) -> Carry:
     """What the running function holds now; keys only where some may be drawn."""
     keys = frame.rngs[-1].internal_state if draws_keys(frame) else None
-    return Carry(copied(frame.params), copied(frame.state), copied(frame.initial_state), keys)
+    return Carry(kept(frame.params), kept(frame.state), kept(frame.initial_state), keys)
 
 
 def _same_keys(a: Any, b: Any) -> bool:
@@ -156,7 +156,7 @@ def back_to(frame: Frame, before: Carry) -> None:
         frame.rngs[-1].replace_internal_state(before.rng)
     for bundle, entries in frame.state.items():
         old = before.state.get(bundle, {})
-        entries.update({n: old[n] if n in old else frame.initial_state[bundle][n] for n in entries})
+        frame.state[bundle] = {n: old[n] if n in old else frame.initial_state[bundle][n] for n in entries}
 
 
 def creating(frame: Frame) -> bool:
@@ -175,8 +175,8 @@ def new_entries_sorted(frame: Frame) -> Iterator[None]:
             tree[bundle] = tree.pop(bundle)
         for bundle, entries in tree.items():
             if len(entries) > (count := counts.get(bundle, 0)):
-                for name in sorted(list(entries)[count:]):
-                    entries[name] = entries.pop(name)
+                names = list(entries)
+                tree[bundle] = {name: entries[name] for name in (*names[:count], *sorted(names[count:]))}
 
 
 @contextlib.contextmanager
@@ -247,14 +247,14 @@ class Crossing(Generic[P, R]):
         )
 
     def _frame(self, carry: Carry, phase: Phase) -> Frame:
-        """A frame of the trace that is running now, which holds a copy of the carry."""
+        """A frame of the trace that is running now, which holds what is in the carry."""
         outer = self._outer()
         rng = None if outer is None or draws_keys(outer) else outer.rngs[-1]  # on drawing, it says why that is wrong
         if carry.rng is not None:
             rng = PRNGSequence(carry.rng[0]).split_with(self._maker.split)
             rng.replace_internal_state(carry.rng)
-        frame = Frame(copied(carry.params), carry.state, rng, phase=max(phase, self.phase), maker=self._maker)
-        frame.initial_state = copied(carry.initial_state)
+        frame = Frame(kept(carry.params), {}, rng, phase=max(phase, self.phase), maker=self._maker)
+        frame.state, frame.initial_state = kept(carry.state), kept(carry.initial_state)
         frame.lifted_prefix = self._prefix
         frame.exit_checks = self._exit_checks
         frame.captured = []

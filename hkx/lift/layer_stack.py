@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx.arguments import checked_integer
-from hkx.base.entries import Tree
+from hkx.base.entries import Tree, add
 from hkx.base.signatures import like, with_keyword
 from hkx.base.trees import own_tree
 from hkx.core.frame import Frame, Phase, current_frame, local
@@ -211,7 +211,7 @@ def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
     if creating(frame):
         # What the layers were initialised with is replaced by what they left, as programs written for Haiku expect.
         for bundle, entries in changed.items():
-            frame.initial_state[f"{prefix}{bundle}"].update(entries)
+            add(frame.initial_state, {f"{prefix}{bundle}": entries})
     return out
 
 

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Generic, ParamSpec, TypeVar
 
+from hkx.base.entries import copied
 from hkx.base.signatures import pair_with, sign, with_leading
 from hkx.core.frame import Phase, current_frame
-from hkx.lift.captured import Captured
 from hkx.lift.crossing import Carry, Crossing, back_to, changes, creating, fill_keys, snapshot
 
 P = ParamSpec("P")
@@ -43,7 +43,7 @@ class Pure(Generic[P, R]):
     def __call__(self, carry: Carry, /, *args: P.args, **kwargs: P.kwargs) -> tuple[R, Carry]:
         out, carry = self._crossing.run(carry, args, kwargs, full_keys=True)
         carry.captured.hand_on()
-        return out, carry._replace(captured=Captured())
+        return out, _of_the_user(carry)
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> Carry:
         """The carry to begin with. During `init`, the function is visited first, to create what it needs.
@@ -59,11 +59,17 @@ class Pure(Generic[P, R]):
             back_to(frame, before._replace(rng=None))
             self._crossing.phase = Phase.MADE
         fill_keys(frame)
-        return snapshot(frame)
+        return _of_the_user(snapshot(frame))
 
     def finish(self, carry: Carry) -> None:
         """Makes the carry that came out what the running function goes on with."""
         self._crossing.finish(changes(snapshot(current_frame(_NAME)), carry))
+
+
+def _of_the_user(carry: Carry) -> Carry:
+    """A carry that the user may change in place."""
+    params, state, initial_state = map(copied, carry[:3])
+    return Carry(params, state, initial_state, carry.rng)
 
 
 def purify(fun: Callable[P, R]) -> Pure[P, R]:

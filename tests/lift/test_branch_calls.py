@@ -85,6 +85,7 @@ def test_branches_are_called_once_in_apply(names: tuple[str, ...]) -> None:
     [
         (("linear", "negative", "linear"), {0: 2, 1: 2, 2: 2}),
         (("linear", "mlp", "scope", "state", "key"), {0: 2, 1: 2, 2: 2, 3: 2, 4: 2}),
+        (("linear", "nothing", "negative", "nothing"), {0: 2, 1: 2, 2: 2, 3: 2}),
         (("linear", "two"), {0: 2, 1: 3}),  # up to its second layer it is like the first branch
     ],
     ids=lambda x: "",

@@ -553,3 +553,18 @@ def test_a_loop_over_a_length_that_has_a_name_is_exported(loop: Any) -> None:
     for rows in (X, X[:1]):
         expected = np.asarray(rows) @ np.asarray(params["linear"]["w"]) + np.asarray(params["linear"]["b"])
         assert_close(exported.call(params, rows), expected)
+
+
+def test_a_carry_of_purify_may_be_changed_in_place():
+    def f(x):
+        pure = hkx.purify(lambda x: x * hkx.get_parameter("w", [], init=jnp.ones))
+        carry = pure.start(x)
+        carry.params["~"]["w"] = jnp.asarray(3.0)  # type: ignore[index]
+        tripled, after = pure(carry, x)
+        after.params["~"]["w"] = jnp.asarray(5.0)  # type: ignore[index]
+        return tripled, pure(carry, x)[0], pure(after, x)[0], hkx.get_parameter("w", [])
+
+    model = hkx.without_apply_rng(hkx.transform(f))
+    params = {"~": {"w": jnp.asarray(2.0)}}
+    assert [float(y) for y in model.apply(params, 1.0)] == [3, 3, 5, 2]
+    assert float(params["~"]["w"]) == 2
