@@ -1,8 +1,8 @@
 """Dicts of two levels, `{module: {name: value}}`: what parameters and states are kept in.
 
-The dict of a module is never changed in place: where an entry is added, a new dict takes its place. So what a running
-function holds now can be kept by a copy of the outer dict alone, and where a module's is the same dict as before,
-nothing in it has changed.
+The dict of a module that somebody keeps is never changed in place: where an entry is added, a new dict takes its place.
+So what a running function holds now can be kept by a copy of the outer dict alone, and where a module's is the same
+dict as before, nothing in it has changed.
 """
 
 from __future__ import annotations

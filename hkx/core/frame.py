@@ -93,6 +93,7 @@ class Frame:
         "rngs",
         "scopes",
         "state",
+        "unshared",
     )
 
     def __init__(
@@ -111,11 +112,20 @@ class Frame:
         self.captured: list[Any] | None = None  # what is to be handed out of the JAX transform that runs this
         self.mark = TraceMark()
         self.names_copied = False  # whether something goes on later from the names as they were
+        self.unshared: dict[int, dict[str, Any]] = {}  # the modules' dicts that nobody has kept, by identity
 
     @property
     def running_init(self) -> bool:
         """Whether this is a part of `init`."""
         return self.phase < Phase.CLOSED
+
+    def put(self, tree: Tree, bundle: str, name: str, value: Any) -> None:
+        """Puts an entry into one of the trees; a module's dict that somebody may have kept is copied before."""
+        entries = tree.get(bundle)
+        if entries is None or id(entries) not in self.unshared:
+            entries = tree[bundle] = dict(entries or {})
+            self.unshared[id(entries)] = entries
+        entries[name] = value
 
     @property
     def scope(self) -> Scope:

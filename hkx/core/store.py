@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.base import shapes
-from hkx.base.entries import add, add_absent, copied
+from hkx.base.entries import copied
 from hkx.core.frame import Frame, current_frame, effectful_frame, local, paths
 from hkx.core.hooks import DO_NOT_STORE, GetterContext, SetterContext, chained, with_context
 from hkx.core.types import DType, Initializer, Shape
@@ -108,7 +108,7 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
             made = shapes.checked(path, shape, dtype)
             value = _create("create_param", frame, path, made, dtype, init, _context(frame, path, shape, dtype, init))
         if frame.running_init and value is not DO_NOT_STORE:
-            add(frame.params, {bundle: {name: value}})
+            frame.put(frame.params, bundle, name, value)
     if local.hooks.get("get_param"):
         context = _context(frame, path, shape, dtype, init)
         value = chained("get_param", lambda v: v, with_context(context))(value)
@@ -251,8 +251,9 @@ def check_outward(frame: Frame, path: str, value: Any, error: Callable[[str], Ex
 
 
 def _store_state(frame: Frame, bundle: str, name: str, value: Any) -> None:
-    add_absent(frame.initial_state, {bundle: {name: value}})
-    add(frame.state, {bundle: {name: value}})
+    if name not in frame.initial_state.get(bundle, {}):
+        frame.put(frame.initial_state, bundle, name, value)
+    frame.put(frame.state, bundle, name, value)
 
 
 def set_state(name: str, value: Any) -> None:

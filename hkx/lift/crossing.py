@@ -92,6 +92,7 @@ def fill_keys(frame: Frame) -> None:
 def snapshot(frame: Frame) -> Carry:
     """What the running function holds now; keys only where some may be drawn."""
     keys = frame.rngs[-1].internal_state if draws_keys(frame) else None
+    frame.unshared.clear()
     return Carry(kept(frame.params), kept(frame.state), kept(frame.initial_state), keys)
 
 

@@ -3,6 +3,8 @@
 import pytest
 
 from hkx.base import entries
+from hkx.core.frame import Frame, Phase
+from hkx.lift.crossing import snapshot
 
 
 @pytest.fixture
@@ -38,3 +40,18 @@ def test_merged_and_copied_leave_what_they_were_given(tree):
     copy = entries.copied(tree)
     copy["a"]["w"] = [7]
     assert tree == before
+
+
+def test_a_running_function_copies_a_modules_dict_once_for_each_time_that_it_was_kept():
+    frame = Frame({}, {}, None, phase=Phase.OPEN)
+    frame.put(frame.params, "a", "w", 1)
+    own = frame.params["a"]
+    frame.put(frame.params, "a", "b", 2)
+    assert frame.params["a"] is own  # with a thousand entries in one module each costs the same
+    before = snapshot(frame)
+    frame.put(frame.params, "a", "w", 3)
+    assert before.params == {"a": {"w": 1, "b": 2}}
+    assert frame.params == {"a": {"w": 3, "b": 2}}
+    again = frame.params["a"]
+    frame.put(frame.params, "a", "c", 4)
+    assert frame.params["a"] is again is not own
