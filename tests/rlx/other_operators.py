@@ -154,8 +154,8 @@ OTHERS = [
     pair(rlx.unbiased_transform_pair, -2.0, 2.0, 5, rlx.SIGNED_HYPERBOLIC_PAIR),
     other(rlx.transform_to_hl_gauss, lambda x: rlx.transform_to_hl_gauss(x, -2.0, 2.0, 5), x=(unit, 3)),
     other(rlx.transform_from_hl_gauss, lambda x: rlx.transform_from_hl_gauss(x, -2.0, 2.0, 5), x=(probs, 3, 5)),
-    other(rlx.transform_values, lambda **x: rlx.transform_values(rlx.lambda_returns, 2)(
-        rlx.SIGNED_HYPERBOLIC_PAIR, *x.values()), **RETURNS),
+    other(rlx.transform_values, lambda r_t, discount_t, v_t: rlx.transform_values(rlx.lambda_returns, 2)(
+        rlx.SIGNED_HYPERBOLIC_PAIR, r_t, discount_t, v_t), **RETURNS),
     other(rlx.transformed_lambda_returns,
           lambda **x: rlx.transformed_lambda_returns(rlx.SIGNED_HYPERBOLIC_PAIR, **x, lambda_=0.9), **RETURNS),
     other(rlx.transformed_n_step_returns,
