@@ -21,7 +21,7 @@ R = TypeVar("R")
 
 @functools.lru_cache  # a layer is traced many times, and needs it in one of them
 def _default_init(input_size: int) -> Initializer:
-    return initializers.TruncatedNormal(stddev=1.0 / np.sqrt(input_size))
+    return initializers.TruncatedNormal(stddev=1.0 / np.sqrt(max(input_size, 1)))
 
 
 class Linear(Module):

@@ -133,7 +133,7 @@ def grouped(lib: Any, x: Any) -> Any:
 def lengths(lib: Any, xs: Any, lengths: Any) -> Any:
     """A core applied to padded sequences."""
     core = lib.GRU(3)
-    return lib.dynamic_unroll(core, xs, core.initial_state(2), sequence_lengths=lengths)
+    return lib.dynamic_unroll(core, xs, core.initial_state(xs.shape[1]), sequence_lengths=lengths)
 
 
 X, IMAGE, VIDEO, XS = F(2, 4), F(2, 6, 5, 4), F(1, 3, 4, 3, 2), F(3, 2, 4)
@@ -294,10 +294,13 @@ def padded(make: Callable[[Any], Any]) -> Callable[..., Any]:
     return lambda lib, x: lib.Conv2D(2, 3, padding=make(lib.pad))(x)
 
 
-RESIDUAL = {"channels_per_group": (4,) * 4, "initial_conv_config": {"kernel_shape": 3, "stride": 2, "output_channels": 4}}
+RESIDUAL = {
+    "channels_per_group": (4,) * 4,
+    "initial_conv_config": {"kernel_shape": 3, "stride": 2, "output_channels": 4},
+}
 
-# What is made of the modules above, or for them. Tests of tests/nets and tests/core compare their numbers; here they meet
-# other platforms, devices, settings and kinds of input, in slow tests.
+# What is made of the modules above, or for them. Tests of tests/nets and tests/core compare their numbers; here they
+# meet other platforms, devices, settings and kinds of input, in slow tests.
 LARGE = [
     Case("resnet", block(lambda nets: nets.ResNet([1] * 4, 3, resnet_v2=True, bottleneck=False, **RESIDUAL)), (IMAGE,)),
     Case("mobilenet", block(lambda nets: nets.MobileNetV1((1, 2), (4, 4), 3)), (IMAGE,)),
@@ -305,7 +308,7 @@ LARGE = [
     Case("vector_quantizer_ema", block(lambda nets: nets.VectorQuantizerEMA(4, 3, 0.25, 0.9)), (X,)),
     Case("bro_net_block", lambda lib, x: lib.nets.BroNetBlock()(x), (X,), ours=True),
     Case("simba_block", lambda lib, x: lib.nets.SimbaBlock()(x), (X,), ours=True),
-    Case("simba_v2_block", lambda lib, x: lib.nets.SimbaV2Block()(x), (X,), ours=True),
+    Case("simba_v2_block", lambda lib, x: lib.nets.SimbaV2Block(0.5)(x), (X,), ours=True),
     Case("constant", filled(lambda init: init.Constant(2.0), 4), (X,)),
     Case("identity", filled(lambda init: init.Identity(2.0), 4, 4), (F(4, 4),)),
     Case("orthogonal", filled(lambda init: init.Orthogonal(), 4, 4), (F(4, 4),)),

@@ -318,4 +318,3 @@ def test_a_branch_that_is_known_is_not_the_only_one_that_creates():
         return hkx.cond(True, lambda x: hkx.Linear(2)(x), lambda x: hkx.Linear(2, name="other")(x), x)
 
     assert list(hkx.transform(f).init(0, X)) == ["linear", "other"]
-

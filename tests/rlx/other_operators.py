@@ -1,4 +1,4 @@
-"""What of rlx has no entry in the registry of operators: how to call each, on what. Pairs, policies, statistics, trees."""
+"""What of rlx has no entry in the registry of operators, pairs, policies, statistics, trees: how to call each."""
 
 import dataclasses
 import types
@@ -145,7 +145,7 @@ OTHERS = [
     policy(rlx.epsilon_greedy, 0.2, preferences=(normal, A)),
     policy(rlx.gaussian_diagonal, mu=(normal, D), sigma=(positive, D)),
     policy(rlx.squashed_gaussian, -4, 0.0, None, None, SPEC, mu=(normal, D), sigma=(normal, D)),
-    other(rlx.compose_tx, lambda x: rlx.compose_tx(rlx.SIGNED_LOGP1_PAIR, rlx.SIGNED_HYPERBOLIC_PAIR).apply(x), x=(unit,)),
+    pair(rlx.compose_tx, rlx.SIGNED_LOGP1_PAIR, rlx.SIGNED_HYPERBOLIC_PAIR),
     pair(rlx.hl_gauss_pair, -2.0, 2.0, 5),
     pair(rlx.muzero_pair, -2, 2, 5, rlx.SIGNED_HYPERBOLIC_PAIR),
     pair(rlx.symexp_twohot_pair, -2.0, 2.0, 5),
@@ -154,8 +154,8 @@ OTHERS = [
     pair(rlx.unbiased_transform_pair, -2.0, 2.0, 5, rlx.SIGNED_HYPERBOLIC_PAIR),
     other(rlx.transform_to_hl_gauss, lambda x: rlx.transform_to_hl_gauss(x, -2.0, 2.0, 5), x=(unit, 3)),
     other(rlx.transform_from_hl_gauss, lambda x: rlx.transform_from_hl_gauss(x, -2.0, 2.0, 5), x=(probs, 3, 5)),
-    other(rlx.transform_values, lambda **x: rlx.transform_values(rlx.lambda_returns, 2)(
-        rlx.SIGNED_HYPERBOLIC_PAIR, *x.values()), **RETURNS),
+    other(rlx.transform_values, lambda r_t, discount_t, v_t: rlx.transform_values(rlx.lambda_returns, 2)(
+        rlx.SIGNED_HYPERBOLIC_PAIR, r_t, discount_t, v_t), **RETURNS),
     other(rlx.transformed_lambda_returns,
           lambda **x: rlx.transformed_lambda_returns(rlx.SIGNED_HYPERBOLIC_PAIR, **x, lambda_=0.9), **RETURNS),
     other(rlx.transformed_n_step_returns,
