@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import re
 from typing import Any
 
 import jax
@@ -94,6 +96,28 @@ def pair(outer: str, inner: str) -> None:
 @pytest.mark.parametrize("name", [n for n in TABLE if n not in FULLY])
 def test_alone(name: str) -> None:
     check(program(TABLE[name].lifted(body)), program(TABLE[name].plain(body)))
+
+
+# What the table does not have, and the file of its own tests: functions of another form than one array to one array.
+ELSEWHERE = {
+    "test_lift_extras.py": "associative_scan custom_jvp custom_vjp eval_shape layer_stack shard_map",
+    "test_lift_arguments.py": "stack_params unstack_params",
+    "test_vs_haiku.py": "lift lift_with_state transparent_lift transparent_lift_with_state",
+}
+NO_FUNCTIONS_OF_FUNCTIONS = {"Carry", "Pure", "LayerStackTransparencyMapping", "LiftWithStateUpdater"}
+
+
+def test_everything_exported_is_in_the_table() -> None:
+    exported = {
+        n for home, names in vars(hkx)["_EXPORTS"].items() if home.startswith("hkx.lift") for n in names.split()
+    }
+    assert hkx.checkpoint is hkx.remat
+    in_table = {name for name in exported if any(entry.startswith(name) for entry in TABLE)} | {"checkpoint"}
+    elsewhere = set()
+    for file, names in ELSEWHERE.items():
+        source = (pathlib.Path(__file__).parent / file).read_text()
+        elsewhere |= {name for name in names.split() if re.search(rf"\b{name}\(", source)}
+    assert exported - in_table - elsewhere == NO_FUNCTIONS_OF_FUNCTIONS
 
 
 FEW = ["scan", "while_loop", "cond_true", "vmap_split_keys", "grad"]
