@@ -1,6 +1,5 @@
 """TD-MPC2: latents that a model predicts are those that the encoder gives."""
 
-import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
@@ -43,7 +42,8 @@ def latent_consistency_loss(
       3.0
     """
     steps = predictions_t.shape[0]
-    wide = jnp.promote_types(predictions_t.dtype, jnp.float32)  # in which each number of steps has a value of its own
-    weights_t = jax.lax.pow(jnp.full(steps, rho, wide), jnp.arange(steps, dtype=wide)).astype(predictions_t.dtype)
+    wide = jnp.promote_types(predictions_t.dtype, jnp.float32)
+    factors_t = jnp.where(jnp.arange(steps) > 0, jnp.asarray(rho, wide), 1)  # a power has no slope at 0 on every JAX
+    weights_t = jnp.cumprod(factors_t).astype(predictions_t.dtype)
     differences_t = if_used(weights_t, predictions_t) - if_used(weights_t, maybe_stop(targets_t, stop_target_gradients))
     return masked_sum(weighted(weights_t, jnp.mean(jnp.square(differences_t), axis=-1)), mask_t)
