@@ -102,10 +102,11 @@ def test_a_run_that_stops_and_goes_on_learns_the_same(file, tmp_path):
 
 @pytest.mark.slow
 def test_both_do_better_than_the_data_and_than_cloning_it(tmp_path):
-    def final(name: str, agent_config) -> float:
-        config = offline.Config(agent=name, data=str(tmp_path / "data.npz"), output=str(tmp_path), progress=False)
+    def final(name: str, agent_config, folder: str = "") -> float:
+        output = str(tmp_path / (folder or name))
+        config = offline.Config(agent=name, data=str(tmp_path / "data.npz"), output=output, progress=False)
         return run.train(config, agent_config, offline.make_player)["final_return"]
 
-    cloned = final("iql", iql.Config(temperature=np.inf))
+    cloned = final("iql", iql.Config(temperature=np.inf), "cloned")
     behaviour = np.load(tmp_path / "data.npz")["returns"].mean()
     assert min(final("iql", iql.Config()), final("cql", cql.Config())) > max(cloned, 2 * behaviour)
