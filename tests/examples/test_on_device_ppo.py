@@ -30,11 +30,6 @@ def small(output="unused", **changes):
     return ppo.Config(**(settings | rest | changes))
 
 
-def quickly(function):
-    options = training.LEAST_EFFORT if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=options)
-
-
 def four_steps(discrete):
     """Episodes of four steps: those that begin with a small number are truncated, the others terminate."""
 
@@ -96,9 +91,9 @@ def no_memory(kind):
 def rollout(environment, state, params, kind, discrete):
     """What each of N environments goes through in T steps, one at a time, and the advantages of it."""
     keys = jax.random.split(state.key, T * (1 + N) + 2)[2:].reshape(T, 1 + N)
-    reset, step = quickly(environment.reset), quickly(environment.step)
+    reset, step = jax.jit(environment.reset), jax.jit(environment.step)
     draw = jax.vmap(lambda key: (jax.random.gumbel if discrete else jax.random.normal)(key, [N, 3 if discrete else 2]))
-    noise = np.float64(quickly(draw)(keys[:, 0]))
+    noise = np.float64(jax.jit(draw)(keys[:, 0]))
     spec = environment.action_spec()
     episodes = []
     for n in range(N):
@@ -148,15 +143,16 @@ def loss_of(params, episodes, before, kind):
     return total / advantages.size, clipped
 
 
+@pytest.mark.unoptimised
 @pytest.mark.parametrize(("kind", "discrete"), CASES)
 def test_an_update_is_that_of_the_equations(monkeypatch, kind, discrete):
     environment = four_steps(discrete)
     monkeypatch.setattr(ppo, "find_environment", lambda config: environment)
     learner = ppo.make_learner(small(memory=kind))
     numbers = {name: np.float32(x) for name, x in NUMBERS.items()}
-    update = quickly(learner.update)
+    update = jax.jit(learner.update)
     # The second update, which begins in the midst of episodes.
-    before, _ = update(quickly(learner.init)(jax.random.key(3), numbers), None)
+    before, _ = update(jax.jit(learner.init)(jax.random.key(3), numbers), None)
     assert not np.any(before.begins)
     after, metrics = update(before, None)
     params = jax.tree.map(np.float64, before.params)
@@ -184,7 +180,7 @@ def test_an_update_is_that_of_the_equations(monkeypatch, kind, discrete):
     if kind != "none":
         return
     # The next epoch looks at the same steps, with what the first one has learned: there the ratios are clipped.
-    twice = quickly(ppo.make_learner(small(memory=kind, epochs=2)).update)(before, None)[1]
+    twice = jax.jit(ppo.make_learner(small(memory=kind, epochs=2)).update)(before, None)[1]
     second, clipped = loss_of(jax.tree.map(np.float64, after.params), episodes, before, kind)
     assert clipped > T * N / 4
     np.testing.assert_allclose(2 * twice["loss"] - metrics["loss"], second, rtol=2e-3, atol=1e-4)
@@ -197,6 +193,7 @@ def test_minibatches_are_of_other_environments_in_each_epoch():
     assert len({tuple(order) for order in parts.reshape(50, N)}) > 15  # of the 24 that there are
 
 
+@pytest.mark.unoptimised
 @pytest.mark.slow
 @pytest.mark.parametrize(("env", "kind"), [("cartpole", "none"), ("memory_chain", "gru")])
 def test_agents_learn_as_each_would_alone(env, kind):
@@ -208,7 +205,7 @@ def test_agents_learn_as_each_would_alone(env, kind):
         return jax.lax.scan(learner.update, state, length=learner.updates)[0].params
 
     seeds = np.uint32([4, 9])
-    together, alone = quickly(jax.vmap(learned))(seeds, numbers), quickly(learned)
+    together, alone = jax.jit(jax.vmap(learned))(seeds, numbers), jax.jit(learned)
     for agent, seed in enumerate(seeds):
         expected = alone(seed, {name: x[agent] for name, x in numbers.items()})
         for (path, a), b in zip(jax.tree.leaves_with_path(together), jax.tree.leaves(expected), strict=True):
@@ -216,6 +213,7 @@ def test_agents_learn_as_each_would_alone(env, kind):
             np.testing.assert_allclose(a[agent], b, rtol=1e-3, atol=1e-5, err_msg=jax.tree_util.keystr(path))
 
 
+@pytest.mark.unoptimised
 @pytest.mark.slow
 def test_a_run_ends_with_the_greedy_policy_in_games_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(ppo, "LITTLE_EFFORT", training.LEAST_EFFORT)
@@ -229,7 +227,7 @@ def test_a_run_ends_with_the_greedy_policy_in_games_of_its_own(tmp_path, monkeyp
     environment = make("cartpole")
     key = jax.random.split(jax.random.key(np.uint32(7 + 2**31)))[0]
     state, timestep = jax.vmap(environment.reset)(jax.random.split(key, 5))
-    step = quickly(jax.vmap(environment.step))
+    step = jax.jit(jax.vmap(environment.step))
     total, goes_on = np.zeros(5), np.ones(5)
     while goes_on.any():
         actions = [int(np.argmax(forward(params, np.float64(x), None, "none")[0])) for x in timestep.observation]

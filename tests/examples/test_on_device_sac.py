@@ -29,11 +29,6 @@ def small(output="unused", **changes):
     return sac.Config(**(settings | rest | changes))
 
 
-def quickly(function):
-    options = training.LEAST_EFFORT if jax.default_backend() == "cpu" else None
-    return jax.jit(function, compiler_options=options)
-
-
 def four_steps():
     """Episodes of four steps: those that begin with a small number are truncated, the others terminate."""
 
@@ -87,13 +82,14 @@ def losses(params, held, batch, noise_t, noise_tm1):
     return critic.mean(), actor.mean(), dual.mean()
 
 
+@pytest.mark.unoptimised
 def test_an_update_is_that_of_the_equations(monkeypatch):
     monkeypatch.setattr(sac, "find_environment", lambda config: four_steps())
     learner = sac.make_learner(small())
     numbers = {name: np.float32(x) for name, x in NUMBERS.items()}
-    before = quickly(learner.init)(jax.random.key(2), numbers)
+    before = jax.jit(learner.init)(jax.random.key(2), numbers)
     assert int(before.replay.size) == 32  # whole steps of all environments
-    after, metrics = quickly(learner.update)(before, None)
+    after, metrics = jax.jit(learner.update)(before, None)
     assert int(after.replay.size) == 36
     for x in jax.tree.leaves(sac.critics_of(before.params)):
         assert np.all(x == 0) or not np.any(x[0] == x[1])  # two critics
@@ -133,6 +129,7 @@ def test_an_update_is_that_of_the_equations(monkeypatch):
     assert len(before.target_params) == 2
 
 
+@pytest.mark.unoptimised
 @pytest.mark.slow
 def test_agents_learn_as_each_would_alone():
     learner = sac.make_learner(small(steps=12 * N, gradient_steps=2))
@@ -143,7 +140,7 @@ def test_agents_learn_as_each_would_alone():
         return jax.lax.scan(learner.update, state, length=learner.updates)[0].params
 
     seeds = np.uint32([4, 9])
-    together, alone = quickly(jax.vmap(learned))(seeds, numbers), quickly(learned)
+    together, alone = jax.jit(jax.vmap(learned))(seeds, numbers), jax.jit(learned)
     for agent, seed in enumerate(seeds):
         expected = alone(seed, {name: x[agent] for name, x in numbers.items()})
         for (path, a), b in zip(jax.tree.leaves_with_path(together), jax.tree.leaves(expected), strict=True):
@@ -151,6 +148,7 @@ def test_agents_learn_as_each_would_alone():
             np.testing.assert_allclose(a[agent], b, rtol=1e-3, atol=1e-5, err_msg=jax.tree_util.keystr(path))
 
 
+@pytest.mark.unoptimised
 @pytest.mark.slow
 def test_a_run_ends_with_the_greedy_policy_in_games_of_its_own(tmp_path, monkeypatch):
     monkeypatch.setattr(sac, "LITTLE_EFFORT", training.LEAST_EFFORT)
@@ -164,7 +162,7 @@ def test_a_run_ends_with_the_greedy_policy_in_games_of_its_own(tmp_path, monkeyp
     environment = make("pendulum")
     key = jax.random.split(jax.random.key(np.uint32(7 + 2**31)))[0]
     state, timestep = jax.vmap(environment.reset)(jax.random.split(key, 5))
-    step = quickly(jax.vmap(environment.step))
+    step = jax.jit(jax.vmap(environment.step))
     total = np.zeros(5)
     for _ in range(200):
         mu = mlp(params, "actor", np.float64(timestep.observation))[:, :1]
