@@ -51,7 +51,7 @@ class DmEnv(dm_env.Environment):
         if step_type == dm_env.StepType.LAST:
             self._returns.append(0.0)
             self._state = None
-        return dm_env.TimeStep(dm_env.StepType(step_type), float(reward), float(discount), np.array(observation))
+        return dm_env.TimeStep(dm_env.StepType(int(step_type)), float(reward), float(discount), np.array(observation))
 
     def observation_spec(self) -> dm_env.specs.Array:
         return self._specs[0]
