@@ -527,3 +527,16 @@ def test_remat_gives_what_it_creates_in_the_order_of_names():
             *(("k", ["w", "b"]), ("a", ["b", "w"]), ("z", ["b", "w"])),
         ]
         assert list(state["~"]) == ["m", "n"]
+
+
+@pytest.mark.parametrize(("pred", "expected"), [(True, 12), (False, 23)])
+def test_each_branch_of_cond_is_given_its_own_operand_by_name(pred, expected):
+    def f(**others):
+        funs = {"true_fun": lambda x: x + 10, "false_fun": lambda x: x + 20}
+        return hkx.cond(pred, **funs, **({"true_operand": 2.0, "false_operand": 3.0} | others))
+
+    assert float(f()) == float(hkx.transform(f).apply({}, None)) == expected
+    with pytest.raises(ValueError, match="goes `false_operand="):
+        hkx.cond(pred, lambda x: x, lambda x: x, true_operand=2.0)
+    with pytest.raises(ValueError, match="takes no operands in other ways"):
+        f(operand=4.0)
