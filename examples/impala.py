@@ -76,14 +76,12 @@ class Unroll(NamedTuple):
 
 
 def compiled_learner(agent: Agent, devices: Sequence[jax.Device]) -> tuple[Callable[..., Any], NamedSharding]:
-    """`agent.learn` with the environments divided among the devices, and the sharding of its state: whole on each.
-
-    By the shardings alone XLA has each device learn from its share and adds gradients and losses up: what shard_map
-    does where `learn` asks for the sums. So it needs to know nothing of devices, and gives what one of them would.
-    """
+    """`agent.learn` with the environments divided among the devices, and the sharding of its state: whole on each."""
     mesh = Mesh(np.array(devices), ("data",))
-    whole, divided = NamedSharding(mesh, PartitionSpec()), NamedSharding(mesh, PartitionSpec(None, "data"))
-    return jax.jit(agent.learn, in_shardings=(whole, divided), out_shardings=whole), whole
+    whole, divided = PartitionSpec(), PartitionSpec(None, "data")
+    learn = partial(agent.learn, axis_name="data")
+    sharded = jax.shard_map(learn, mesh=mesh, in_specs=(whole, divided), out_specs=whole)
+    return jax.jit(sharded), NamedSharding(mesh, whole)
 
 
 class ActorsAndLearner:

@@ -110,8 +110,6 @@ def _solve(
     steps: int | None,
 ) -> Array:
     equation = _with_numbers(equation, numbers)
-    if jax.sharding.get_abstract_mesh().manual_axes:
-        sequences, end = _varying_alike(sequences, end, continues_t)
     if continues_t is not None:
         equation, sequences = _in_pieces(equation), (continues_t, end, *sequences)
         if steps is not None:
@@ -121,6 +119,8 @@ def _solve(
 
 
 def _solution(equation: Equation, sequences: tuple[Array, ...], end: Array) -> Array:
+    if jax.sharding.get_abstract_mesh().manual_axes:
+        sequences, end = _varying_alike(sequences, end)
     by_steps = functools.partial(scan, equation)
     steps = max(x.shape[0] for x in sequences if x.ndim)
     if not isinstance(steps, int) or steps < DOUBLING_FROM:  # a length with a name, `jax.export`'s, is of any size
@@ -140,13 +140,11 @@ def _with_numbers(equation: Equation, numbers: tuple[tuple[int, float], ...]) ->
     return of_arrays if numbers else equation
 
 
-def _varying_alike(
-    sequences: tuple[Array, ...], end: Array, continues_t: Array | None
-) -> tuple[tuple[Array, ...], Array]:
+def _varying_alike(sequences: tuple[Array, ...], end: Array) -> tuple[tuple[Array, ...], Array]:
     """What differs between the devices of a `jax.shard_map` if anything does: a loop's carry may not begin to in it."""
-    given = [*sequences, end] if continues_t is None else [*sequences, end, continues_t.astype(end.dtype)]
+    given = [x.astype(end.dtype) for x in (*sequences, end)]
     zero = jax.lax.stop_gradient(sum(jnp.sum(x.ravel()[:0]) for x in given))  # of no number, not even of one
-    return tuple(x + zero for x in sequences), end + zero
+    return tuple(x if x.dtype == bool else x + zero for x in sequences), end + zero
 
 
 def _in_pieces(equation: Equation) -> Equation:

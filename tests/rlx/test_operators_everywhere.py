@@ -74,6 +74,24 @@ def test_lowers_for_eight_devices(item):
         assert all(x.shape[0] == 8 for x in jax.tree.leaves(run.lower(batch).out_info))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("item", [pytest.param(case, id=case.name) for case in CASES if case.multi])
+def test_truncated_sequences_on_eight_devices(item):
+    """Where an episode is cut short, a recurrence begins anew in the middle of its loop."""
+    arguments = [arguments_of(item, seed) for seed in range(8)]
+    batch = jax.tree.map(lambda *x: np.stack(x), *arguments)
+    masks = np.random.default_rng(0).random(batch["r_t"].shape) < 0.4
+
+    def gradient(arguments, mask):
+        return jax.grad(lambda x: weighted_sum(floats(item.run(arguments | x, truncation_t=mask))))(
+            learnable(arguments)
+        )
+
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    shared = jax.shard_map(jax.vmap(gradient), mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P("data"))
+    assert_close(jax.jit(shared)(batch, masks), jax.jit(jax.vmap(gradient))(batch, masks), rtol=1e-5, atol=1e-6)
+
+
 @slow_each
 def test_step_by_step_no_operation_makes_a_nan_and_no_tracer_is_left(item):
     arguments = arguments_of(item)
