@@ -20,7 +20,7 @@ import numpy as np
 import optax
 import program
 from bsuite.environments.catch import Catch
-from program import Between, Count, Seed, Settings, Share
+from settings import Between, Count, Seed, Settings, Share
 from tqdm import tqdm
 
 import hkx

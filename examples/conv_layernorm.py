@@ -39,7 +39,8 @@ from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
-from program import Between, Count, Seed, Settings, start
+from program import start
+from settings import Between, Count, Seed, Settings
 
 import hkx
 

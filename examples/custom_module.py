@@ -24,7 +24,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from program import Count, Seed, Settings, start
+from program import start
+from settings import Count, Seed, Settings
 
 import hkx
 

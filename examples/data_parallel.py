@@ -35,7 +35,8 @@ import optax
 from digits_data import CLASSES, TEST, TRAINING, Digits
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from long_run import Checkpoints, LongRun, any_process, join
-from program import BadFlag, Between, Count, Seed, noticing_interrupts, output_folder, save_table, start, whole_file
+from program import BadFlag, noticing_interrupts, output_folder, save_table, start, whole_file
+from settings import Between, Count, Seed
 from tqdm import tqdm
 
 import hkx

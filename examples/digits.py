@@ -22,7 +22,7 @@ import numpy as np
 import optax
 import program
 from digits_data import Digits
-from program import Between, Count, Seed, Settings, Share
+from settings import Between, Count, Seed, Settings, Share
 from tqdm import tqdm
 
 import hkx

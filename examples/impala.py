@@ -32,7 +32,8 @@ from agents.agent import Agent, Choice, Step, reset_where
 from agents.players import Episodes, Played, host_returns, stacked
 from environments import on_host
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from program import BadFlag, Between, Count
+from program import BadFlag
+from settings import Between, Count
 from tqdm import tqdm
 
 LIVES = 2  # of an actor

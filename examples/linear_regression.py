@@ -38,7 +38,8 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from program import Between, Settings, Share, start
+from program import start
+from settings import Between, Settings, Share
 
 import hkx
 

@@ -33,7 +33,8 @@ import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
-from program import BadFlag, Between, Count, Settings, as_flag
+from program import BadFlag, as_flag
+from settings import Between, Count, Settings
 
 
 @dataclasses.dataclass(frozen=True)

@@ -26,7 +26,8 @@ from agents.agent import Agent, Step
 from agents.players import OnDevice, Played, greedy_returns
 from environments import Environment
 from environments import make as make_environment
-from program import BadFlag, Count, output_folder, whole_file
+from program import BadFlag, output_folder, whole_file
+from settings import Count
 
 import rlx
 

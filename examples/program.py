@@ -1,14 +1,11 @@
-"""What the programs of this folder share and no library does: limits of settings, whole files, an end after Ctrl-C.
+"""What the programs of this folder share and no library does: flags of settings, whole files, an end after Ctrl-C.
 
 The flags of a program are the fields of a dataclass, which tyro reads, as in CleanRL: the comment beside a field is its
-help, and `Literal` its choices. tyro has no word for a limit: that stands in the annotation, and is checked wherever a
-config is made, in one sentence. Pydantic would check it too, but takes four lines to say what is wrong.
+help, and `Literal` its choices. Their limits, of which tyro knows nothing, are in settings.py.
 """
 
 import csv
-import dataclasses
 import gc
-import math
 import os
 import pathlib
 import signal
@@ -17,61 +14,21 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Annotated, Any, NamedTuple, NoReturn, get_type_hints
+from typing import Any, NoReturn
 
 import numpy as np
 import tyro
+from settings import BadSetting
 
 import hkx
 
 
-class BadFlag(ValueError):
-    """A setting that cannot be used; the message says which, and why."""
-
-
-class Between(NamedTuple):
-    """What a setting may be: `Annotated[float, Between(0, 10)]`."""
-
-    low: float
-    high: float = math.inf
-
-    def __str__(self) -> str:
-        return f"{self.low} or more" if self.high == math.inf else f"between {self.low} and {self.high}"
-
-
-Seed = Annotated[int, Between(0, 2**31 - 1)]
-Count = Annotated[int, Between(1)]
-Sizes = Annotated[tuple[int, ...], Between(1)]
-Share = Annotated[float, Between(0, 1)]
-NotNegative = Annotated[float, Between(0)]
+class BadFlag(BadSetting):
+    """A flag that cannot be used; the message says which, and why."""
 
 
 def as_flag(name: str) -> str:
     return f"--{name[:-1].replace('_', '-')}{name[-1]}"  # of `lambda_`, tyro makes `--lambda_`
-
-
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """The settings of a run, which are checked however they are given."""
-
-    def __post_init__(self) -> None:
-        for name, hint in get_type_hints(type(self), include_extras=True).items():
-            for limits in getattr(hint, "__metadata__", ()):
-                for x in np.ravel(getattr(self, name)):
-                    if isinstance(limits, Between) and not limits.low <= x <= limits.high:
-                        raise BadFlag(f"argument {as_flag(name)}: must be {limits}, not {x}")
-
-
-class ReplaySettings(Settings):
-    """Those of an agent that learns from a replay of transitions."""
-
-    capacity: Count
-    warmup: Count
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.warmup > self.capacity:
-            raise BadFlag(f"argument --warmup: must be at most the capacity, {self.capacity}, not {self.warmup}")
 
 
 def start(settings: type[Any], main: Callable[[Any], Mapping[str, Any]], description: str | None) -> NoReturn:
@@ -79,7 +36,7 @@ def start(settings: type[Any], main: Callable[[Any], Mapping[str, Any]], descrip
     gc.freeze()  # what the imports made lasts as long as the program: to search it for garbage costs 0.1 s
     try:
         metrics = main(tyro.cli(settings, description=description))
-    except BadFlag as error:
+    except BadSetting as error:
         print(f"{pathlib.Path(sys.argv[0]).name}: {error} (--help lists every flag)", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:  # before there was anything to save, or a second time

@@ -43,7 +43,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from program import Seed, Settings, start
+from program import start
+from settings import Seed, Settings
 
 import hkx
 

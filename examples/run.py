@@ -34,17 +34,8 @@ from agents import FILES
 from agents.players import OnDevice, OnHost, Played
 from environments import UnknownEnvironment, on_host
 from environments import make as make_pure
-from program import (
-    BadFlag,
-    Between,
-    Count,
-    Seed,
-    Settings,
-    noticing_interrupts,
-    output_folder,
-    save_table,
-    whole_file,
-)
+from program import BadFlag, noticing_interrupts, output_folder, save_table, whole_file
+from settings import BadSetting, Between, Count, Seed, Settings
 from tqdm import tqdm
 
 
@@ -359,7 +350,7 @@ def main(
     program = pathlib.Path(sys.argv[0]).name
     try:
         metrics = train(*read_flags(settings, agents), make_player)
-    except BadFlag as error:
+    except BadSetting as error:
         print(f"{program}: {error} (--help lists every flag)", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

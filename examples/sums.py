@@ -26,7 +26,7 @@ import long_run
 import numpy as np
 import optax
 import program
-from program import Between, Count, Seed, Settings
+from settings import Between, Count, Seed, Settings
 from tqdm import tqdm
 
 import hkx

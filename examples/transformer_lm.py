@@ -32,7 +32,8 @@ import optax
 import partitioned
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from program import BadFlag, Between, Count, Seed, noticing_interrupts, output_folder, save_table, start, whole_file
+from program import BadFlag, noticing_interrupts, output_folder, save_table, start, whole_file
+from settings import Between, Count, Seed
 from tqdm import tqdm
 
 import hkx

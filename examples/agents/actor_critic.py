@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from program import Count, NotNegative, Settings, Share, Sizes
+from settings import Count, NotNegative, Settings, Share, Sizes
 
 import hkx
 import rlx

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from program import NotNegative, Settings, Share, Sizes
+from settings import NotNegative, Settings, Share, Sizes
 
 import hkx
 import rlx

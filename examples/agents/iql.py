@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from program import NotNegative, Settings, Share, Sizes
+from settings import NotNegative, Settings, Share, Sizes
 
 import hkx
 import rlx

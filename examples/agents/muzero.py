@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from program import Count, NotNegative, Settings, Share
+from settings import Count, NotNegative, Settings, Share
 
 import hkx
 import rlx

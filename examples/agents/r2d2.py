@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from program import Between, Count, NotNegative, Settings, Share
+from settings import Between, Count, NotNegative, Settings, Share
 
 import hkx
 import rlx

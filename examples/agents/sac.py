@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from program import Between, Count, NotNegative, ReplaySettings, Share, Sizes
+from settings import Between, Count, NotNegative, ReplaySettings, Share, Sizes
 
 import hkx
 import rlx

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from program import Count, NotNegative, ReplaySettings, Share, Sizes
+from settings import Count, NotNegative, ReplaySettings, Share, Sizes
 
 import hkx
 import rlx

@@ -23,7 +23,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # examples/, where t
 
 from environments import Running, auto_reset
 from on_device.training import Learner, RunSettings, Shares, episodes, find_environment, number_of_actions, train
-from program import Count, start
+from program import start
+from settings import Count
 
 import hkx
 import rlx

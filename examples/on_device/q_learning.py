@@ -33,7 +33,8 @@ from on_device.training import (
     number_of_actions,
     train,
 )
-from program import Count, start
+from program import start
+from settings import Count
 
 import hkx
 import rlx

@@ -34,7 +34,8 @@ from on_device.training import (
     find_environment,
     train,
 )
-from program import Between, Count, start
+from program import start
+from settings import Between, Count
 
 import hkx
 import rlx

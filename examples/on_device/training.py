@@ -23,18 +23,8 @@ import numpy as np
 from dm_env import specs
 from environments import Environment, UnknownEnvironment, make
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
-from program import (
-    BadFlag,
-    Between,
-    Count,
-    Seed,
-    Settings,
-    as_flag,
-    noticing_interrupts,
-    output_folder,
-    save_parameters,
-    whole_file,
-)
+from program import BadFlag, as_flag, noticing_interrupts, output_folder, save_parameters, whole_file
+from settings import Between, Count, Seed, Settings
 from tqdm import tqdm
 from tyro.constructors import PrimitiveConstructorSpec
 

@@ -14,6 +14,7 @@ import program
 import pytest
 import tyro
 from PIL import Image, ImageSequence
+from settings import BadSetting
 
 pytest.importorskip("bsuite", reason="the example plays bsuite's Catch: pip install '.[examples]'")
 
@@ -165,9 +166,9 @@ def test_the_animation_shows_three_rounds_and_how_they_end(policy, ends, tmp_pat
     ("arguments", "message"),
     [
         ("--episodes many", "Error parsing --episodes: invalid literal for int() with base 10: 'many'"),
-        ("--episodes -1", "argument --episodes: must be 0 or more, not -1"),
-        ("--discount 1.5", "argument --discount: must be between 0 and 1, not 1.5"),
-        ("--discount nan", "argument --discount: must be between 0 and 1, not nan"),
+        ("--episodes -1", "episodes must be 0 or more, not -1"),
+        ("--discount 1.5", "discount must be between 0 and 1, not 1.5"),
+        ("--discount nan", "discount must be between 0 and 1, not nan"),
         ("--episode 3", "Unrecognized options: --episode, 3"),
         ("--seed", "Missing value for argument '--seed'. Expected 1 values."),
     ],
@@ -178,10 +179,10 @@ def test_a_bad_flag_is_named(arguments, message, refusal):
 
 def test_a_bad_setting_is_named_in_python_too():
     for settings, message in [
-        ({"episodes": -1}, "argument --episodes: must be 0 or more, not -1"),
-        ({"learning_rate": math.nan}, "argument --learning-rate: must be between 0 and 1, not nan"),
+        ({"episodes": -1}, "episodes must be 0 or more, not -1"),
+        ({"learning_rate": math.nan}, "learning_rate must be between 0 and 1, not nan"),
     ]:
-        with pytest.raises(program.BadFlag, match=f"^{message}$"):
+        with pytest.raises(BadSetting, match=f"^{message}$"):
             catch.Config(**settings)
 
 

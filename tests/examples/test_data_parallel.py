@@ -137,8 +137,8 @@ def test_a_setting_that_cannot_be_is_one_line(tmp_path, settings, message):
     [
         ("--strategy shard", "invalid choice 'shard' for argument '--strategy'. Expected one of ('mesh', 'pmap')"),
         ("--network vgg", "invalid choice 'vgg' for argument '--network'. Expected one of ('resnet18', 'mlp')"),
-        ("--batch-size 2000", "argument --batch-size: must be between 1 and 1437, not 2000"),
-        ("--devices -1", "argument --devices: must be 0 or more, not -1"),
+        ("--batch-size 2000", "batch_size must be between 1 and 1437, not 2000"),
+        ("--devices -1", "devices must be 0 or more, not -1"),
     ],
 )
 def test_a_bad_flag_is_named(flags, message, refusal):

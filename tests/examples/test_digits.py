@@ -63,7 +63,7 @@ def test_the_averages_are_the_exponential_averages():
 
 
 def test_bad_settings_are_named(refusal):
-    assert "--batch-size: must be between 1 and 1437, not 1438" in refusal(digits.Config, "--batch-size 1438")
+    assert "batch_size must be between 1 and 1437, not 1438" in refusal(digits.Config, "--batch-size 1438")
 
 
 def test_parameters_of_another_size_are_refused(run):

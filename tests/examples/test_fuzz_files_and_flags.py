@@ -139,8 +139,6 @@ def test_flags_of_any_kind_are_settings_or_refused(name):
         with contextlib.redirect_stderr(told), contextlib.redirect_stdout(told):
             try:
                 config = tyro.cli(settings, args=arguments)
-            except BadFlag as refused:
-                assert "argument --" in str(refused), arguments
             except SystemExit as ended:
                 assert ended.code == (0 if {"--help", "-h"} & set(arguments) else 2), arguments
                 assert told.getvalue(), arguments

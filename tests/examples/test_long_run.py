@@ -21,7 +21,8 @@ import program
 import pytest
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
-from program import BadFlag, Seed, Share
+from program import BadFlag
+from settings import Seed, Share
 
 pytest.importorskip("orbax.checkpoint", reason="checkpoints are Orbax's: pip install '.[examples]'")
 
@@ -309,7 +310,8 @@ import dataclasses, os, pathlib, sys, time
 import jax, jax.numpy as jnp, numpy as np
 import long_run
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec as P
-from program import Count, start
+from program import start
+from settings import Count
 
 @dataclasses.dataclass(frozen=True)
 class Config(long_run.LongRun):

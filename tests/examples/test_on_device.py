@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("dm_env", reason="the environments speak dm_env: pip install '.[examples]'")
 
 from on_device import dqn, q_learning, training
+from settings import BadSetting
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "examples" / "on_device" / "q_learning.py"
 FILES = {"metrics.json", "curve.png", "parameters.npz", "checkpoint.npz"}
@@ -178,13 +179,13 @@ def test_a_disk_that_stays_full_loses_no_result(tmp_path, monkeypatch, capsys):
         ({"env": "pendulum"}, "argument --env: the actions of pendulum are numbers, not choices"),
         ({"agents": 3, "devices": 2}, "argument --devices: 3 agents cannot be divided among 2 devices"),
         ({"agents": 10_000, "devices": 10_000}, "argument --devices: 10000 are asked for, and there are "),
-        ({"learning_rate": (0.1, 2)}, "argument --learning-rate: must be between 0 and 1, not 2.0"),
+        ({"learning_rate": (0.1, 2)}, "learning_rate must be between 0 and 1, not 2.0"),
         ({"minibatches": 3}, "argument --minibatches: 4 environments cannot be divided into 3 minibatches"),
-        ({"steps": 0}, "argument --steps: must be 1 or more, not 0"),
+        ({"steps": 0}, "steps must be 1 or more, not 0"),
     ],
 )
 def test_a_bad_flag_is_said_in_one_line(tmp_path, changes, said):
-    with pytest.raises(program.BadFlag) as error:
+    with pytest.raises(BadSetting) as error:
         q_learning.main(small(tmp_path, **changes))
     assert str(error.value).startswith(said)
     assert "\n" not in str(error.value)

@@ -25,6 +25,7 @@ from dm_env import specs
 from environments import make, on_host
 from fuzzing import SEEDS
 from program import BadFlag
+from settings import BadSetting
 
 pytestmark = pytest.mark.unoptimised
 
@@ -104,12 +105,12 @@ def test_settings_of_agents_have_limits(name):
         if isinstance(field.default, bool | str) or field.name in of_any_sign:
             continue
         wrong = (-1,) if isinstance(field.default, tuple) else -1
-        with pytest.raises(BadFlag, match=r"argument --.*: must be .*, not -1"):
+        with pytest.raises(BadSetting, match=rf"^{field.name} must be .*, not -1$"):
             made(**{field.name: wrong})
 
 
 def test_a_replay_that_is_never_warm_is_refused():
-    with pytest.raises(BadFlag, match="argument --warmup: must be at most the capacity, 100, not 128"):
+    with pytest.raises(BadSetting, match="warmup must be at most the capacity, 100, not 128"):
         dqn.Config(capacity=100)
 
 
