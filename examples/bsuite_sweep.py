@@ -29,22 +29,23 @@ from typing import Any
 import numpy as np
 import tyro
 from agents import FILES
+from settings import Count, Settings
 from tqdm import tqdm
 
 PROGRAM = pathlib.Path(__file__)
 
 
 @dataclasses.dataclass(frozen=True)
-class Config:
+class Config(Settings):
     """The settings of a sweep. Every field is a flag of the command line."""
 
     agents: tuple[str, ...] = ("dqn", "bsuite:dqn")
     """files of examples/agents, as dqn or actor_critic,memory=gru, and bsuite:NAME for bsuite's own"""
     ids: tuple[str, ...] = ("catch/0",)
     """experiments, as catch/0; all for bsuite's whole sweep"""
-    seeds: int = 1
+    seeds: Count = 1
     """agents of each kind on each experiment"""
-    processes: int = 1
+    processes: Count = 1
     """runs at once"""
     output: str = "runs/bsuite"
     """folder for the runs, the table and the plot"""
