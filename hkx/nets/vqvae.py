@@ -14,6 +14,7 @@ from hkx.arguments import checked_integer
 from hkx.errors import FeatureSizeError
 from hkx.initializers import VarianceScaling
 from hkx.nn.inputs import array_of, number
+from hkx.nn.replicas import over_replicas
 
 
 class Quantized(TypedDict):
@@ -70,9 +71,7 @@ class _Quantizer(Module):
     @transparent
     def perplexity(self, encodings: jax.Array) -> jax.Array:
         """`exp(-Σ p log p)` of how often each vector is used, over all replicas."""
-        used = jnp.mean(encodings, 0)
-        if self.cross_replica_axis is not None:
-            used = jax.lax.pmean(used, axis_name=self.cross_replica_axis)
+        used = over_replicas(jax.lax.pmean, jnp.mean(encodings, 0), self.cross_replica_axis)
         return jnp.exp(-jnp.sum(used * jnp.log(used + 1e-10)))
 
 
@@ -269,10 +268,8 @@ class VectorQuantizerEMA(_Quantizer):
 
     @transparent
     def _move(self, rows: jax.Array, encodings: jax.Array) -> None:
-        counts, sums = jnp.sum(encodings, axis=0), jnp.matmul(rows.T, encodings)
-        if self.cross_replica_axis is not None:
-            counts = jax.lax.psum(counts, axis_name=self.cross_replica_axis)
-            sums = jax.lax.psum(sums, axis_name=self.cross_replica_axis)
+        of_this = jnp.sum(encodings, axis=0), jnp.matmul(rows.T, encodings)
+        counts, sums = over_replicas(jax.lax.psum, of_this, self.cross_replica_axis)
         counts, sums = self.ema_cluster_size(counts), self.ema_dw(sums)
         total = jnp.sum(counts)
         epsilon = number(self.epsilon, counts.dtype, "epsilon", 0)

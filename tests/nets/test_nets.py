@@ -128,6 +128,9 @@ def test_replicas_share_the_averages():
         return hkx.transform_with_state(quantise)
 
     params, state = f(None).init(KEY, X)
+    jax.tree.map(np.testing.assert_array_equal, f("i").init(KEY, X), (params, state))  # needs no replicas
+    with pytest.raises(NameError, match="i"):  # as `apply` does
+        f("i").apply(params, state, None, X)
     together, whole = f(None).apply(params, state, None, X)
     apart, each = jax.vmap(lambda x: f("i").apply(params, state, None, x), axis_name="i")(X)
     np.testing.assert_allclose(apart["perplexity"], np.full(4, together["perplexity"]), rtol=1e-5)

@@ -14,6 +14,7 @@ from hkx import ExponentialMovingAverage, Module, get_channel_index, running_ini
 from hkx.initializers import Initializer
 from hkx.nn.inputs import array_of, cast, number, statistics_dtypes
 from hkx.nn.norm.affine import check_axes, check_given, check_inits, nonnegative, normalized, parameter_or_given
+from hkx.nn.replicas import over_replicas
 
 
 class BatchNorm(Module):
@@ -160,13 +161,9 @@ class BatchNorm(Module):
         wide_dtype, dtype = statistics_dtypes(inputs.dtype)
         wide = cast(inputs, wide_dtype)  # in float16, squares overflow
         mean, squares = _mean_and_squares(wide, axis=axis)
-        if self.cross_replica_axis is not None:
-            try:
-                groups = self.cross_replica_axis_index_groups
-                mean, squares = jax.lax.pmean((mean, squares), self.cross_replica_axis, axis_index_groups=groups)
-            except NameError:  # the axis is not there: `init` need not run on replicas
-                if not running_init():
-                    raise
+        groups = self.cross_replica_axis_index_groups
+        moments = mean, squares
+        mean, squares = over_replicas(jax.lax.pmean, moments, self.cross_replica_axis, axis_index_groups=groups)
         return cast(mean, dtype), cast(_variance(mean, squares), dtype)
 
 
