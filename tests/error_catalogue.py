@@ -717,6 +717,18 @@ CATALOGUE = {
             'hkx.transform(lambda i: hkx.Embed(9, 4, lookup_style="hash")(i)).init(key, jnp.arange(3))',
             'hkx.transform(lambda i: hkx.Embed(9, 4, lookup_style="ONE_HOT")(i)).init(key, jnp.arange(3))',
         ),
+        "StateShapeError": (
+            """
+            model = hkx.transform_with_state(lambda x, training: hkx.BatchNorm(False, False, 0.9)(x, training))
+            params, state = model.init(key, x, True)
+            model.apply(params, state, None, x[:, :3], False)
+            """,
+            """
+            model = hkx.transform_with_state(lambda x, training: hkx.BatchNorm(False, False, 0.9)(x, training))
+            params, state = model.init(key, x, True)
+            model.apply(params, state, None, x, False)
+            """,
+        ),
         "InvalidCoreStateError": (
             "hkx.transform(lambda x: hkx.LSTM(3)(x, None)).init(key, x)",
             """

@@ -75,6 +75,7 @@ from hkx.errors.nn import NotANumberError as NotANumberError
 from hkx.errors.nn import NotAParameterTreeError as NotAParameterTreeError
 from hkx.errors.nn import OutOfRangeError as OutOfRangeError
 from hkx.errors.nn import ScalarInputError as ScalarInputError
+from hkx.errors.nn import StateShapeError as StateShapeError
 from hkx.errors.nn import UnknownLookupStyleError as UnknownLookupStyleError
 from hkx.errors.parameters import InvalidDTypeError as InvalidDTypeError
 from hkx.errors.parameters import InvalidEntryNameError as InvalidEntryNameError

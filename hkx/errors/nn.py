@@ -21,10 +21,22 @@ class InvalidInputError(HkxError, TypeError, ValueError, AttributeError):
 class InvalidCoreStateError(HkxError, TypeError, ValueError, AttributeError, IndexError):
     """A recurrent core was called with a state that is none of its own."""
 
-    def __init__(self, core: str, state: object, expected: str):
+    def __init__(self, core: str, argument: str, state: object, expected: str, shape: tuple[int, ...] | None = None):
+        came = f"is {described(state)}" if shape is None else f"has shape {tuple(shape)}"
         super().__init__(
-            f"The state of `{core}` is {described(state)}, expected {expected}: what "
+            f"`{argument}`, the state of `{core}`, {came}, expected {expected}: what "
             "`core.initial_state(batch_size)`, or the step before, returned."
+        )
+
+
+class StateShapeError(HkxError, TypeError, ValueError, IndexError):
+    """A layer keeps a state of another shape than its input wants."""
+
+    def __init__(self, path: str, actual: tuple[int, ...], expected: str, argument: str, shape: tuple[int, ...]):
+        super().__init__(
+            f"State {path!r} has shape {tuple(actual)}, expected {expected}, for `{argument}` of shape {tuple(shape)}. "
+            f"Call the layer with what it was called with in `init`, use one layer for each shape of `{argument}`, or "
+            "run `init` again if the state is that of a model of another size."
         )
 
 

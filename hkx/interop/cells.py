@@ -7,7 +7,8 @@ import jax.numpy as jnp
 
 from hkx import initializers
 from hkx.core.store import get_parameter
-from hkx.nn.recurrent.cells import RNNCore, add_batch
+from hkx.nn.inputs import array_of
+from hkx.nn.recurrent.cells import RNNCore, add_batch, array_state, check_state, leading_fit
 
 
 class ResetAfterGRU(RNNCore):
@@ -36,8 +37,14 @@ class ResetAfterGRU(RNNCore):
         self.hidden_size = hidden_size
 
     def __call__(self, inputs: jax.Array, state: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """One step: `inputs` is `[B, F]` or `[F]`, `state` `[B, hidden_size]` or `[hidden_size]`."""
-        h, dtype = self.hidden_size, jnp.result_type(inputs)
+        """One step: `inputs` is `[B, F]` or `[F]`, `state` `[B, hidden_size]` or `[hidden_size]`.
+
+        Raises:
+          InvalidCoreStateError: if the state is no array, or one of another shape.
+        """
+        inputs, state = array_of(inputs, self), array_state(self, "state", state)
+        h, dtype = self.hidden_size, inputs.dtype
+        check_state(leading_fit(state, inputs) and state.shape[-1] == h, self, "state", state, inputs, h)
         sides = []
         for side, value in (("i", inputs), ("h", state)):
             init = initializers.VarianceScaling()

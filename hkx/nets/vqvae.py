@@ -13,7 +13,7 @@ from hkx import ExponentialMovingAverage, Module, get_parameter, get_state, set_
 from hkx.arguments import checked_integer
 from hkx.errors import FeatureSizeError
 from hkx.initializers import VarianceScaling
-from hkx.nn.inputs import array_of, number
+from hkx.nn.inputs import array_of, check_state, number
 from hkx.nn.replicas import over_replicas
 
 
@@ -58,7 +58,8 @@ class _Quantizer(Module):
         if not inputs.ndim or inputs.shape[-1] != self.embedding_dim:
             raise FeatureSizeError(type(self).__name__, inputs.shape, "embedding_dim", self.embedding_dim)
         rows = jnp.reshape(inputs, [-1, self.embedding_dim])
-        table = self.embeddings
+        table, shape = self.embeddings, _table(self)
+        check_state(list(table.shape) == shape, self, "embeddings", table, f"{shape}", "inputs", inputs)
         distances = (
             jnp.sum(jnp.square(rows), 1, keepdims=True)
             - 2 * jnp.matmul(rows, table)
@@ -250,6 +251,7 @@ class VectorQuantizerEMA(_Quantizer):
         Raises:
           FeatureSizeError: if the last axis of `inputs` is not of size `embedding_dim`.
           InvalidInputError: if `inputs` is no array.
+          StateShapeError: if the state is a table of another size.
         """
         inputs = array_of(inputs, self)
         rows, distances, encodings, numbers = self.nearest(inputs)

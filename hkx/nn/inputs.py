@@ -18,6 +18,7 @@ from hkx.errors import (
     NotANumberError,
     OutOfRangeError,
     ScalarInputError,
+    StateShapeError,
 )
 
 
@@ -69,13 +70,29 @@ def sequences_of(layer: object, **arguments: Any) -> tuple[list[jax.Array], tupl
             raise InvalidRankError(name, argument, array.shape, 2)
         leading = array.shape[:-2] if leading is None else leading
         if leading != array.shape[:-2]:
-            try:
-                leading = jnp.broadcast_shapes(leading, array.shape[:-2])
-            except ValueError:
-                expected = f"leading dimensions that broadcast to {leading}, those of the arguments before it"
-                raise LeadingDimensionsError(name, argument, array.shape, expected) from None
+            before, leading = leading, broadcast(leading, array.shape[:-2])
+            if leading is None:
+                expected = f"leading dimensions that broadcast to {before}, those of the arguments before it"
+                raise LeadingDimensionsError(name, argument, array.shape, expected)
         arrays.append(array)
     return arrays, leading or ()
+
+
+def broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The shape of what is computed from arrays of two shapes; None if they do not broadcast."""
+    if first == second:
+        return first
+    try:
+        return jnp.broadcast_shapes(first, second)
+    except ValueError:
+        return None
+
+
+def check_state(fits: bool, layer: Any, name: str, state: Any, expected: str, argument: str, inputs: Any) -> None:
+    """Raises StateShapeError unless the state of a layer that is called so fits the shape of its argument."""
+    if not fits:
+        path = f"{layer.module_name}/{name}"
+        raise StateShapeError(path, jnp.shape(state), expected, argument, jnp.shape(inputs))
 
 
 def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: float = math.inf) -> Any:

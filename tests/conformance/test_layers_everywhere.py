@@ -112,6 +112,29 @@ def test_lowers_for_eight_devices(case: Case) -> None:
         assert run.lower(params, state, batch).out_info[0].shape == (8,)
 
 
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.name, marks=pytest.mark.slow) for c in LARGE], scope="module")
+def test_a_mapped_call_is_a_loop_of_calls(case: Case) -> None:
+    """Outputs, states and gradients, of what test_layer_properties.py does not map.
+
+    In float64: rounding is large where a batch norm has two numbers left to normalise.
+    """
+
+    def everything(params: Any, state: Any, args: Any) -> Any:
+        return model(case).apply(params, state, KEY, *args), value_and_gradients(case)(params, state, args)
+
+    single = initial(case)
+    with jax.enable_x64(True):
+        made = jax.tree.map(lambda x: np.asarray(x, np.float64 if x.dtype == np.float32 else x.dtype), single)
+        examples, once = [case.arrays(np.float64, seed=i) for i in range(3)], jax.jit(everything)
+        loop = [once(*made, args) for args in examples]
+        batch = [np.stack(inputs) for inputs in zip(*examples, strict=True)]
+        mapped = jax.jit(jax.vmap(everything, (None, None, 0)))(*made, batch)
+    assert any(np.any(np.asarray(x) != np.asarray(y)) for x, y in zip(*map(jax.tree.leaves, loop[:2]), strict=True))
+    for i, expected in enumerate(loop):
+        for x, y in zip(jax.tree.leaves(mapped), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(x[i], y, rtol=1e-8, atol=1e-10)
+
+
 @slow_each
 def test_strict_promotion_of_dtypes(case: Case) -> None:
     with jax.numpy_dtype_promotion("strict"):

@@ -92,6 +92,23 @@ def test_truncated_sequences_on_eight_devices(item):
     assert_close(jax.jit(shared)(batch, masks), jax.jit(jax.vmap(gradient))(batch, masks), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("item", [pytest.param(i, id=i.name, marks=pytest.mark.slow) for i in OTHERS])
+def test_a_mapped_call_is_a_loop_of_calls(item):
+    """Values and gradients, of what test_operators.py does not map."""
+    arguments = [arguments_of(item, seed) for seed in range(3)]
+    if not arguments[0]:
+        pytest.skip("takes no array")
+
+    def everything(arguments):
+        return item.run(arguments), value_and_gradients(item)(arguments)
+
+    mapped = jax.jit(jax.vmap(everything))(jax.tree.map(lambda *x: np.stack(x), *arguments))
+    once = jax.jit(everything)
+    for i, one in enumerate(arguments):
+        for x, y in zip(jax.tree.leaves(mapped), jax.tree.leaves(once(one)), strict=True):
+            np.testing.assert_allclose(x[i], y, rtol=1e-5, atol=1e-6)
+
+
 @slow_each
 def test_step_by_step_no_operation_makes_a_nan_and_no_tracer_is_left(item):
     arguments = arguments_of(item)

@@ -12,7 +12,7 @@ import numpy as np
 
 from hkx import ExponentialMovingAverage, Module, get_channel_index, running_init, traced_once, transparent
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, cast, number, statistics_dtypes
+from hkx.nn.inputs import array_of, cast, check_state, number, statistics_dtypes
 from hkx.nn.norm.affine import check_axes, check_given, check_inits, nonnegative, normalized, parameter_or_given
 from hkx.nn.replicas import over_replicas
 
@@ -121,6 +121,7 @@ class BatchNorm(Module):
             statistics are asked for, other than in `init`, which takes mean 0 and variance 1 for those.
           InvalidInputError: if `inputs` is no array.
           MissingAverageError: if the moving averages are asked for and nothing has been averaged yet.
+          StateShapeError: if the moving averages are those of inputs with other channels.
         """
         check_given(self.create_scale, self.create_offset, scale, offset)
         inputs = array_of(inputs, self)
@@ -131,17 +132,32 @@ class BatchNorm(Module):
         if is_training or test_local_stats:
             mean, variance = self._statistics(inputs, axis)
         else:
-            mean, variance = (ema.average.astype(dtype) for ema in (self.mean_ema, self.var_ema))
+            mean, variance = self._moving(inputs, axis, dtype)
         if is_training:
             number(self.mean_ema.decay, np.float32, "decay_rate", 0, 1)
-            mean, variance = self._averaged(mean, variance)
+            mean, variance = self._averaged(mean, variance, inputs, axis)
         parameter_shape = [1 if i in axis else size for i, size in enumerate(shape)]
         scale = parameter_or_given("scale", self.create_scale, scale, parameter_shape, dtype, self.scale_init)
         offset = parameter_or_given("offset", self.create_offset, offset, parameter_shape, dtype, self.offset_init)
         return normalized(inputs, mean, variance, self.eps, scale, offset)
 
     @transparent
-    def _averaged(self, mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _moving(self, inputs: jax.Array, axis: tuple[int, ...], dtype: Any) -> tuple[jax.Array, jax.Array]:
+        """The moving averages, each number of which belongs to one channel of `inputs`."""
+        over = [i % inputs.ndim for i in axis]
+        wanted = [1 if i in over else n for i, n in enumerate(inputs.shape)]
+        averages = []
+        for ema in (self.mean_ema, self.var_ema):
+            average = ema.average
+            fits = _without_ones(average.shape) == _without_ones(wanted)
+            check_state(fits, ema, "average", average, f"{wanted}", "inputs", inputs)
+            averages.append(average.astype(dtype))
+        return averages[0], averages[1]
+
+    @transparent
+    def _averaged(
+        self, mean: jax.Array, variance: jax.Array, inputs: jax.Array, axis: tuple[int, ...]
+    ) -> tuple[jax.Array, jax.Array]:
         """Updates the moving averages, and returns what a training batch is normalised by."""
         self.mean_ema(mean)
         self.var_ema(variance)
@@ -165,6 +181,12 @@ class BatchNorm(Module):
         moments = mean, squares
         mean, squares = over_replicas(jax.lax.pmean, moments, self.cross_replica_axis, axis_index_groups=groups)
         return cast(mean, dtype), cast(_variance(mean, squares), dtype)
+
+
+def _without_ones(shape: Sequence[int]) -> tuple[int, ...]:
+    """A shape without the ones that it begins with: inputs of another rank broadcast so."""
+    first = next((i for i, n in enumerate(shape) if n != 1), len(shape))
+    return tuple(shape[first:])
 
 
 @functools.partial(traced_once, static_argnames="axis")
@@ -237,12 +259,14 @@ class BatchRenorm(BatchNorm):
         self.d_max = number(d_max, np.float32, "d_max", 0)
 
     @transparent
-    def _averaged(self, mean: jax.Array, variance: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def _averaged(
+        self, mean: jax.Array, variance: jax.Array, inputs: jax.Array, axis: tuple[int, ...]
+    ) -> tuple[jax.Array, jax.Array]:
         if running_init():  # the averages start from this very batch
-            return super()._averaged(mean, variance)
+            return super()._averaged(mean, variance, inputs, axis)
         eps = number(self.eps, variance.dtype, "eps", 0)
-        old_mean, old_variance = (ema.average.astype(mean.dtype) for ema in (self.mean_ema, self.var_ema))
-        super()._averaged(mean, variance)
+        old_mean, old_variance = self._moving(inputs, axis, mean.dtype)
+        super()._averaged(mean, variance, inputs, axis)
         r_max, d_max = (jnp.asarray(x, mean.dtype) for x in (self.r_max, self.d_max))
         r = jnp.clip(jnp.sqrt((variance + eps) / (old_variance + eps)), 1 / r_max, r_max)
         d = jnp.clip((mean - old_mean) * jax.lax.rsqrt(old_variance + eps), -d_max, d_max)

@@ -14,7 +14,7 @@ from jax.typing import DTypeLike
 from hkx import Module, from_example, get_state, initializers, set_state, traced_once
 from hkx.arguments import deprecated_argument
 from hkx.errors import MissingAverageError, MissingStateError
-from hkx.nn.inputs import array_of, cast, number, statistics_dtypes
+from hkx.nn.inputs import array_of, broadcast, cast, check_state, number, statistics_dtypes
 from hkx.nn.norm.params_tree import map_params
 
 
@@ -88,14 +88,20 @@ class ExponentialMovingAverage(Module):
 
         Returns:
           The average with `value` included, of its shape.
+
+        Raises:
+          StateShapeError: if neither of `value` and the average so far broadcasts to the other.
         """
         value = array_of(value, self, "value")
         wide, dtype = statistics_dtypes(value.dtype)  # in half precision, 0.999 is 1; among integers, 0.9 is 0
         one, decay = number(1, wide, "1"), number(self.decay, wide, "decay", 0, 1)
         counter = _next(jnp.asarray(get_state("counter", (), jnp.int32, init=self.init)))
         if self.warmup_length > 0:
-            decay = jax.lax.select(counter <= 0, jnp.zeros_like(decay), jnp.asarray(decay))
+            where = jax.lax.select if not counter.ndim else jnp.where
+            decay = where(counter <= 0, jnp.zeros_like(decay), jnp.asarray(decay))
         hidden = get_state("hidden", value.shape, dtype, init=jnp.zeros)
+        fits = broadcast(hidden.shape, value.shape) in (hidden.shape, value.shape)
+        check_state(fits, self, "hidden", hidden, f"{list(value.shape)}", "value", value)
         dtype = dtype if hidden.dtype == dtype else jnp.promote_types(hidden.dtype, dtype)
         hidden = _moved(cast(hidden, wide), cast(value, wide), decay, one - decay)
         average = hidden
@@ -129,7 +135,8 @@ def _moved(average: Any, value: Any, decay: Any, rest: Any) -> jax.Array:
 def _without_bias(average: Any, decay: Any, one: Any, counter: Any) -> jax.Array:
     if not jnp.issubdtype(counter.dtype, jnp.integer):  # a getter cast it
         counter = cast(counter, average.dtype)
-    return average / (one - jax.lax.pow(decay, jnp.broadcast_to(counter, jnp.shape(decay))))
+    decay, counter = jnp.broadcast_arrays(decay, counter)  # many averages in one may count each for itself
+    return average / (one - jax.lax.pow(decay, counter))
 
 
 def _next(counter: jax.Array) -> jax.Array:

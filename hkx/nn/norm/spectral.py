@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from hkx import Module, get_state, initializers, set_state
 from hkx.arguments import checked_integer
-from hkx.nn.inputs import array_of, number
+from hkx.nn.inputs import array_of, check_state, number
 from hkx.nn.norm.params_tree import map_params
 
 
@@ -64,6 +64,7 @@ class SpectralNorm(Module):
 
         Raises:
           ValueError: if `value` is a scalar or a vector, or has more than two dimensions when that is an error.
+          StateShapeError: if the state is of a matrix with another number of columns.
         """
         value = array_of(value, self, "value")
         if value.ndim < 2:
@@ -77,6 +78,8 @@ class SpectralNorm(Module):
             )
         matrix = value.reshape(math.prod(value.shape[:-1]), value.shape[-1])
         u = get_state("u0", (1, value.shape[-1]), value.dtype, init=initializers.RandomNormal())
+        columns = value.shape[-1]
+        check_state(u.shape == (1, columns), self, "u0", u, f"[1, {columns}]", "value", value)
         v = u
         for _ in range(self.n_steps):
             v = _unit(jnp.matmul(u, matrix.T), self.eps)

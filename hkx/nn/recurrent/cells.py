@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from hkx import Linear, Module, get_parameter, initializers, traced_once
 from hkx.arguments import checked_integer
-from hkx.errors import InvalidCoreStateError, InvalidRankError
+from hkx.errors import InvalidCoreStateError, InvalidInputError, InvalidRankError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of
+from hkx.nn.inputs import array_of, broadcast
 
 
 def add_batch(tree: Any, batch_size: int | None) -> Any:
@@ -22,27 +22,43 @@ def add_batch(tree: Any, batch_size: int | None) -> Any:
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch_size, *jnp.shape(x))), tree)
 
 
-def lstm_state(core: RNNCore, state: Any) -> tuple[Any, Any]:
+def lstm_state(core: RNNCore, argument: str, state: Any) -> tuple[jax.Array, jax.Array]:
     """The hidden state and the cell.
 
     Raises:
       InvalidCoreStateError: if `state` is no pair of them.
     """
     if not hasattr(state, "__len__") or len(state) != 2:
-        raise InvalidCoreStateError(type(core).__name__, state, "an `LSTMState`")
+        raise InvalidCoreStateError(type(core).__name__, argument, state, "an `LSTMState`")
     hidden, cell = state
-    return hidden, cell
+    return array_state(core, f"{argument}.hidden", hidden), array_state(core, f"{argument}.cell", cell)
 
 
-def array_state(core: RNNCore, state: Any) -> Any:
-    """`state`.
+def array_state(core: RNNCore, argument: str, state: Any) -> jax.Array:
+    """`state` as an array.
 
     Raises:
-      InvalidCoreStateError: if it is missing.
+      InvalidCoreStateError: if it is none.
     """
-    if state is None:
-        raise InvalidCoreStateError(type(core).__name__, state, "an array")
-    return state
+    if state is not None:
+        try:
+            return array_of(state, core, argument)
+        except InvalidInputError:
+            pass
+    raise InvalidCoreStateError(type(core).__name__, argument, state, "an array")
+
+
+def check_state(fits: bool, core: RNNCore, argument: str, state: jax.Array, inputs: jax.Array, size: int) -> None:
+    """Raises InvalidCoreStateError unless an array of a state fits `inputs`."""
+    if not fits:
+        wanted = ", ".join(map(str, (*inputs.shape[:-1], size)))
+        expected = f"[{wanted}], for `inputs` of shape {inputs.shape}"
+        raise InvalidCoreStateError(type(core).__name__, argument, state, expected, state.shape)
+
+
+def leading_fit(state: jax.Array, inputs: jax.Array) -> bool:
+    """Whether all dimensions but the last broadcast."""
+    return state.ndim > 0 and broadcast(state.shape[:-1], inputs.shape[:-1]) is not None
 
 
 def vector_of(core: RNNCore, inputs: Any) -> jax.Array:
@@ -128,10 +144,16 @@ class VanillaRNN(RNNCore):
         self.double_bias = double_bias
 
     def __call__(self, inputs: jax.Array, prev_state: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """One step from `[B, F]` or `[F]` inputs; state and output are `[B, hidden_size]` or `[hidden_size]`."""
+        """One step from `[B, F]` or `[F]` inputs; state and output are `[B, hidden_size]` or `[hidden_size]`.
+
+        Raises:
+          InvalidCoreStateError: if the state is no array, or one of another shape.
+        """
+        inputs, prev_state = array_of(inputs, self), array_state(self, "prev_state", prev_state)
+        check_state(leading_fit(prev_state, inputs), self, "prev_state", prev_state, inputs, self.hidden_size)
         input_to_hidden = Linear(self.hidden_size)
         hidden_to_hidden = Linear(self.hidden_size, with_bias=self.double_bias)
-        out = jax.nn.relu(input_to_hidden(inputs) + hidden_to_hidden(array_state(self, prev_state)))
+        out = jax.nn.relu(input_to_hidden(inputs) + hidden_to_hidden(prev_state))
         return out, out
 
     def initial_state(self, batch_size: int | None) -> jax.Array:
@@ -208,15 +230,22 @@ class LSTM(RNNCore):
           The output, `[B, hidden_size]` or `[hidden_size]`, and the new state.
 
         Raises:
-          InvalidCoreStateError: if the state is no pair.
+          InvalidCoreStateError: if the state is no pair of arrays, or they are of another shape.
           InvalidRankError: if `inputs` has another number of dimensions, or the state another than `inputs`.
         """
         inputs = vector_of(self, inputs)
-        prev_hidden, prev_cell = lstm_state(self, prev_state)
-        if jnp.ndim(prev_hidden) != inputs.ndim:
-            raise InvalidRankError("LSTM", "prev_state", jnp.shape(prev_hidden), (inputs.ndim,))
-        gates = Linear(4 * self.hidden_size)(jnp.concatenate([inputs, prev_hidden], axis=-1))
-        state = lstm_step(gates, prev_cell)
+        hidden, cell = lstm_state(self, "prev_state", prev_state)
+        if hidden.ndim != inputs.ndim:
+            raise InvalidRankError("LSTM", "prev_state", hidden.shape, (inputs.ndim,))
+        size = self.hidden_size
+        check_state(leading_fit(hidden, inputs), self, "prev_state.hidden", hidden, inputs, size)
+        if hidden.shape[:-1] != inputs.shape[:-1]:  # one state for a batch, or the other way round
+            leading = jnp.broadcast_shapes(hidden.shape[:-1], inputs.shape[:-1])
+            inputs, hidden = (jnp.broadcast_to(x, (*leading, x.shape[-1])) for x in (inputs, hidden))
+        fits = broadcast(cell.shape, (*inputs.shape[:-1], size)) is not None
+        check_state(fits, self, "prev_state.cell", cell, inputs, size)
+        gates = Linear(4 * size)(jnp.concatenate([inputs, hidden], axis=-1))
+        state = lstm_step(gates, cell)
         return state.hidden, state
 
     def initial_state(self, batch_size: int | None) -> LSTMState:
@@ -275,10 +304,12 @@ class GRU(RNNCore):
           The output, which is also the new state.
 
         Raises:
+          InvalidCoreStateError: if the state is no array, or one of another shape.
           InvalidRankError: if `inputs` has another number of dimensions.
         """
-        inputs, state = vector_of(self, inputs), array_state(self, state)
+        inputs, state = vector_of(self, inputs), array_state(self, "state", state)
         h, dtype = self.hidden_size, inputs.dtype
+        check_state(leading_fit(state, inputs) and state.shape[-1] == h, self, "state", state, inputs, h)
         w_i = get_parameter("w_i", [inputs.shape[-1], 3 * h], dtype, init=self.w_i_init)
         w_h = get_parameter("w_h", [h, 3 * h], dtype, init=self.w_h_init)
         b = get_parameter("b", [3 * h], dtype, init=self.b_init)

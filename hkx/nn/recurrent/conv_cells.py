@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from hkx import ConvND, LSTMState, RNNCore
 from hkx.arguments import checked_integer
 from hkx.errors import InvalidRankError
-from hkx.nn.inputs import array_of
-from hkx.nn.recurrent.cells import add_batch, lstm_state, lstm_step
+from hkx.nn.inputs import array_of, broadcast
+from hkx.nn.recurrent.cells import add_batch, check_state, leading_fit, lstm_state, lstm_step
 from hkx.pad import per_dimension
 
 
@@ -68,16 +68,22 @@ class ConvNDLSTM(RNNCore):
           The output, of the shape of the state's arrays, and the new state.
 
         Raises:
+          InvalidCoreStateError: if the state is no pair of arrays, or they are of another shape.
           InvalidRankError: if `inputs` has another number of dimensions.
         """
         n = self.num_spatial_dims
         inputs = array_of(inputs, self)
         if inputs.ndim not in (n + 1, n + 2):
             raise InvalidRankError(type(self).__name__, "inputs", inputs.shape, (n + 1, n + 2))
+        hidden, cell = lstm_state(self, "state", state)
+        fits = hidden.ndim in (n + 1, n + 2) and leading_fit(hidden, inputs)
+        check_state(fits, self, "state.hidden", hidden, inputs, self.output_channels)
+        wanted = *jnp.broadcast_shapes(hidden.shape[:-1], inputs.shape[:-1]), self.output_channels
+        fits = broadcast(cell.shape, wanted) is not None
+        check_state(fits, self, "state.cell", cell, inputs, self.output_channels)
         arguments = (n, 4 * self.output_channels, self.kernel_shape)
         input_to_hidden = ConvND(*arguments, name="input_to_hidden")
         hidden_to_hidden = ConvND(*arguments, name="hidden_to_hidden")
-        hidden, cell = lstm_state(self, state)
         new = lstm_step(input_to_hidden(inputs) + hidden_to_hidden(hidden), cell)
         return new.hidden, new
 

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 
 from hkx import RNNCore, transparent
 from hkx.errors import InvalidCoreStateError
+from hkx.nn.inputs import broadcast
+from hkx.nn.recurrent.cells import array_state
 
 
 class ResetCore(RNNCore):
@@ -50,10 +52,15 @@ class ResetCore(RNNCore):
           The core's outputs and new state.
 
         Raises:
+          InvalidCoreStateError: if the state is none of the core's.
           ValueError: if the shape of the signal is not that of the leading dimensions of the state.
         """
         inputs, should_reset = inputs
         leaves, structure = jax.tree.flatten(state)
+        leaves = [array_state(self, "state", leaf) for leaf in leaves]
+        initial = self._initial_like(leaves)
+        if len(leaves) != len(initial):
+            raise InvalidCoreStateError("ResetCore", "state", state, f"a tree of {len(initial)} arrays")
         if jax.tree.structure(should_reset) == structure:
             signals = jax.tree.leaves(should_reset)
         else:
@@ -64,8 +71,10 @@ class ResetCore(RNNCore):
                     f"the state, {structure}."
                 )
         signals = [_expanded(signal, leaf) for signal, leaf in zip(signals, leaves, strict=True)]
-        initial = self._initial_like(leaves)
-        initial = [jnp.asarray(new, jnp.result_type(old)) for new, old in zip(initial, leaves, strict=True)]
+        for new, old in zip(initial, leaves, strict=True):
+            if broadcast(jnp.shape(new), old.shape) is None:
+                raise InvalidCoreStateError("ResetCore", "state", state, f"{list(jnp.shape(new))}", old.shape)
+        initial = [jnp.asarray(new, old.dtype) for new, old in zip(initial, leaves, strict=True)]
         state = structure.unflatten([jnp.where(*x) for x in zip(signals, initial, leaves, strict=True)])
         return self.core(inputs, state)
 
@@ -73,7 +82,7 @@ class ResetCore(RNNCore):
     def _initial_like(self, leaves: list[Any]) -> list[Any]:
         """The leaves of the initial state, for the batch size of a state."""
         batched = jax.tree.leaves(self.core.initial_state(1))
-        if not leaves or jnp.ndim(leaves[0]) != jnp.ndim(batched[0]):
+        if not (leaves and batched) or jnp.ndim(leaves[0]) != jnp.ndim(batched[0]):
             return jax.tree.leaves(self.core.initial_state(None))
         size = jnp.shape(leaves[0])[0]
         return batched if size == 1 else jax.tree.leaves(self.core.initial_state(size))
@@ -139,7 +148,7 @@ class DeepRNN(RNNCore):
 def _check_states(layers: Sequence[Any], state: Any) -> None:
     cores = sum(isinstance(layer, RNNCore) for layer in layers)
     if not hasattr(state, "__len__") or len(state) < cores:
-        raise InvalidCoreStateError("DeepRNN", state, f"a tuple of {cores} states, one for each core")
+        raise InvalidCoreStateError("DeepRNN", "state", state, f"a tuple of {cores} states, one for each core")
 
 
 class _SkippingRNN(DeepRNN):
@@ -149,7 +158,7 @@ class _SkippingRNN(DeepRNN):
         _check_states(self.layers, state)
         outputs: list[Any] = []
         new = []
-        for layer, layer_state in zip(self.layers, state, strict=True):
+        for layer, layer_state in zip(self.layers, state, strict=False):  # one may be given more, as in Haiku
             seen = jax.tree.map(_concatenated, inputs, outputs[-1]) if outputs else inputs
             out, next_state = layer(seen, layer_state)
             outputs.append(out)

@@ -7,6 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hkx.errors import LeadingDimensionsError
+from hkx.nn.inputs import broadcast
+
 
 def swap_time_and_batch(tree: Any) -> Any:
     return jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), tree)
@@ -30,6 +33,17 @@ def length(sequence: Any) -> int:
         if not jnp.shape(leaf):
             raise ValueError("`input_sequence` must hold arrays with a time axis, got one of shape ().")
     return jnp.shape(leaves[0])[0]
+
+
+def check_lengths(lengths: Any, sequence: Any, state: Any) -> None:
+    """Raises LeadingDimensionsError unless there is a length for each of the sequences, `[T, B, ...]`."""
+    shape = jnp.shape(lengths)
+    batches = [jnp.shape(x)[1:] for x in jax.tree.leaves(sequence)] + [jnp.shape(x) for x in jax.tree.leaves(state)]
+    for batch in batches:
+        batch = batch[: len(shape)]
+        if broadcast(shape, batch) is None:
+            expected = f"{list(batch)}, a length for each sequence of the batch"
+            raise LeadingDimensionsError("hkx.dynamic_unroll", "sequence_lengths", shape, expected)
 
 
 def varying_with(sequence: Any, state: Any) -> Any:

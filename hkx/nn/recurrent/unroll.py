@@ -10,7 +10,8 @@ import jax.numpy as jnp
 
 from hkx import Module, RNNCore, scan
 from hkx.arguments import checked_function
-from hkx.nn.recurrent.sequences import length, swap_time_and_batch, time_first, varying_with
+from hkx.errors import InvalidCoreStateError
+from hkx.nn.recurrent.sequences import check_lengths, length, swap_time_and_batch, time_first, varying_with
 
 Y = TypeVar("Y")
 S = TypeVar("S")
@@ -46,6 +47,7 @@ def dynamic_unroll(
 
     Raises:
       CarryMismatchError: if the core changes structure, shape or dtype of the state.
+      LeadingDimensionsError: if there is not one of `sequence_lengths` for each sequence.
 
     Example:
 
@@ -63,6 +65,7 @@ def dynamic_unroll(
     if not time_major:
         input_sequence = time_first(input_sequence)
     if sequence_lengths is not None:
+        check_lengths(sequence_lengths, input_sequence, initial_state)
         steps = jnp.arange(length(input_sequence)).reshape((-1,) + (1,) * jnp.ndim(sequence_lengths))
         input_sequence = input_sequence, steps < jnp.expand_dims(jnp.asarray(sequence_lengths), 0)
 
@@ -144,6 +147,9 @@ class Bidirectional(Module):
 
         Returns:
           The merged outputs, in the layout of the inputs, and the final states of both cores.
+
+        Raises:
+          InvalidCoreStateError: if `initial_states` is no pair.
         """
         if initial_states is None:
             length(input_sequence)
@@ -151,6 +157,9 @@ class Bidirectional(Module):
             unbatched = time_major and len(shape) < 3  # [T, F]
             batch_size = None if unbatched else shape[1 if time_major else 0]
             initial_states = self.forward.initial_state(batch_size), self.backward.initial_state(batch_size)
+        if not hasattr(initial_states, "__len__") or len(initial_states) != 2:
+            expected = "a pair of states, of `forward` and of `backward`"
+            raise InvalidCoreStateError("Bidirectional", "initial_states", initial_states, expected)
         (ahead, first), (back, second) = (
             dynamic_unroll(
                 core,
