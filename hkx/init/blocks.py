@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -23,8 +24,10 @@ from hkx.base.draws import Draw, sample
 from hkx.base.keys import is_typed_key
 from hkx.core.types import Array
 
-BLOCK = 4096
-BLOCKS_PER_CALL = 256
+THREEFRY = "threefry2x32"
+BLOCK = 512
+BLOCKS_AT_ONCE = 8
+BLOCKS_PER_CALL = 2048
 CALLS_AT_ONCE = min(8, os.cpu_count() or 1)
 
 
@@ -33,8 +36,8 @@ def can_share_program(key: Any) -> bool:
     if not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
         return False
     if is_typed_key(key):
-        return str(jax.random.key_impl(key)) == "fry" or jax.random.key_impl(key) == "threefry2x32"
-    return jax.config.jax_default_prng_impl == "threefry2x32"  # type: ignore[attr-defined]
+        return str(jax.random.key_impl(key)) == "fry" or jax.random.key_impl(key) == THREEFRY
+    return jax.config.jax_default_prng_impl == THREEFRY  # type: ignore[attr-defined]
 
 
 def key_batch(keys: Any) -> tuple[int, ...]:
@@ -79,34 +82,72 @@ class _Blocks(NamedTuple):
     low: Any  # float32[n]
     high: Any  # float32[n]
     scale: Any  # float32[n]
-    kind: Any  # int32[n], 0 uniform, 1 normal, 2 truncated normal
+    kind: Any  # int32[n], as in _KINDS
+
+
+_KINDS = {"uniform": 0, "normal": 1, "truncated_normal": 2}
+
+
+def _bounds(draw: Draw) -> tuple[np.float32, np.float32, np.float32]:
+    return np.float32(draw.low), np.float32(draw.high), np.float32(draw.scale)
+
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+
+
+def _threefry(key: tuple[Array, Array], index: tuple[Array, Array]) -> Array:
+    """The bits of an element of a random array, by Threefry-2x32 in 20 rounds (Salmon et al., 2011).
+
+    The same as `jax.random.bits`. Written out, it becomes one loop over the elements with what follows it; JAX's own
+    operation becomes several loops, which take ten times as long to compile and need memory for what passes between.
+
+    Args:
+      key: its two words.
+      index: of the element, as two words.
+    """
+    keys = *key, key[0] ^ key[1] ^ np.uint32(0x1BD11BDA)
+    x0, x1 = index[0] + keys[0], index[1] + keys[1]
+    for block in range(5):
+        for turn in _ROTATIONS[block % 2]:
+            x0 = x0 + x1
+            x1 = x0 ^ ((x1 << np.uint32(turn)) | jax.lax.shift_right_logical(x1, np.uint32(32 - turn)))
+        x0 = x0 + keys[(block + 1) % 3]
+        x1 = x1 + keys[(block + 2) % 3] + np.uint32(block + 1)
+    return x0 ^ x1
+
+
+def _numbers(block: _Blocks, index: tuple[Any, Any]) -> Array:
+    """Elements of random arrays by their index, a word of it each; what tells of their block has the same axes.
+
+    XLA would make one factor of two between which nothing stands, and round otherwise: a normal distribution is cut off
+    at infinity, which it must not know when it compiles this.
+    """
+    is_uniform, is_normal = block.kind == 0, block.kind == 1
+    cut_low, cut_high = jax.lax.erf(block.low / _ROOT2), jax.lax.erf(block.high / _ROOT2)
+    low = jnp.where(is_uniform, block.low, jnp.where(is_normal, _ABOVE_MINUS_ONE, cut_low))
+    high = jnp.where(is_uniform, block.high, cut_high)
+    uniform = _between(_unit(_threefry((block.key[..., 0], block.key[..., 1]), index)), low, high)
+    # Both distributions are computed and one is kept: a conditional takes longer to compile than it saves.
+    normal = _cut(_ROOT2 * jax.lax.erf_inv(uniform), block.low, block.high)
+    return jnp.where(is_uniform, uniform, block.scale * normal + np.float32(0))
 
 
 def _fill_blocks(blocks: _Blocks, count: Any) -> Array:
-    """float32[n, BLOCK], of which the first `count` rows are filled."""
+    """float32[n, BLOCK], of which the first `count` rows are filled; n is a multiple of BLOCKS_AT_ONCE."""
 
     def fill(i: Any, out: Array) -> Array:
-        block = _Blocks(*(jnp.asarray(column)[i] for column in blocks))
-        is_uniform, is_normal = block.kind == 0, block.kind == 1
-        counts = jnp.concatenate(
-            [jnp.broadcast_to(block.start[0], [BLOCK]), block.start[1] + jnp.arange(BLOCK, dtype=jnp.uint32)]
-        )
-        first, second = jnp.split(jax.extend.random.threefry_2x32(block.key, counts), 2)
-        cut_low, cut_high = jax.lax.erf(block.low / _ROOT2), jax.lax.erf(block.high / _ROOT2)
-        low = jnp.where(is_uniform, block.low, jnp.where(is_normal, _ABOVE_MINUS_ONE, cut_low))
-        high = jnp.where(is_uniform, block.high, jnp.where(is_normal, np.float32(1), cut_high))
-        uniform = _between(_unit(first ^ second), low, high)
-        # All three distributions are computed and one is kept: a conditional takes longer to compile than it saves.
-        normal = _ROOT2 * jax.lax.erf_inv(uniform)
-        scaled = block.scale * jnp.where(is_normal, normal, _cut(normal, block.low, block.high)) + np.float32(0)
-        row = jnp.where(is_uniform, uniform, scaled)
-        return jax.lax.dynamic_update_slice(out, row[None], (i, 0))
+        begin = i * BLOCKS_AT_ONCE
+        some = (jax.lax.dynamic_slice_in_dim(jnp.asarray(column), begin, BLOCKS_AT_ONCE) for column in blocks)
+        block = _Blocks(*(column[:, None] for column in some))
+        place = jax.lax.broadcasted_iota(jnp.uint32, [BLOCKS_AT_ONCE, BLOCK], 1)
+        rows = _numbers(block, (block.start[..., 0], block.start[..., 1] + place))
+        return jax.lax.dynamic_update_slice(out, rows, (begin, 0))
 
-    return jax.lax.fori_loop(0, count, fill, jnp.zeros([blocks.kind.shape[0], BLOCK], jnp.float32))
+    groups = (count + BLOCKS_AT_ONCE - 1) // BLOCKS_AT_ONCE
+    return jax.lax.fori_loop(0, groups, fill, jnp.zeros([blocks.kind.shape[0], BLOCK], jnp.float32))
 
 
 _fill_blocks_compiled = jax.jit(_fill_blocks)
-_KINDS = {"uniform": 0, "normal": 1, "truncated_normal": 2}
 
 
 class _Plan:
@@ -115,32 +156,34 @@ class _Plan:
     Attributes:
       draws: of each array, what one of its parts is.
       counts: of each array, how many parts it has.
-      array_of: of each part, which array it is of.
-      part_of: of each block, which part it is of.
-      place_of: of each block, its place in that, counted in blocks.
+      per_part: of each array, how many blocks one of its parts has.
+      first: of each array, the number of its first block; and the number of all blocks.
     """
 
     def __init__(self, draws: Sequence[Draw], counts: Sequence[int]):
         self.draws = draws
-        self.counts = np.array(counts, np.int64)
-        blocks = np.array([-(-d.size // BLOCK) for d in draws], np.int64)
-        self.array_of = np.repeat(np.arange(len(draws)), self.counts)
-        of_part = blocks[self.array_of]
-        self.part_of = np.repeat(np.arange(len(of_part)), of_part)
-        self.place_of = np.arange(len(self.part_of)) - np.repeat(np.cumsum(of_part) - of_part, of_part)
-        self.first_part = np.cumsum(self.counts) - self.counts
-        self.rows = blocks * self.counts  # of each array, how many blocks it is of
+        self.counts = counts
+        self.per_part = [-(-d.size // BLOCK) for d in draws]
+        array_of = np.repeat(np.arange(len(draws)), counts)  # of each part
+        of_part = np.array(self.per_part, np.int64)[array_of]
+        ends = np.cumsum(of_part)
+        self._part_of = np.repeat(np.arange(len(of_part)), of_part)  # of each block
+        self._place_of = np.arange(len(self._part_of)) - np.repeat(ends - of_part, of_part)
+        self.first = [0, *itertools.accumulate(b * n for b, n in zip(self.per_part, counts, strict=True))]
+        self._bounds = np.array([_bounds(d) for d in draws]).reshape(-1, 3)[array_of]  # of each part
+        self._kinds = np.array([_KINDS[d.kind] for d in draws], np.int32)[array_of]
 
-    def describe(self, part_of: np.ndarray, place_of: np.ndarray, keys: Any) -> _Blocks:
-        """What the program is told of some blocks; `keys` are those of all parts."""
-        columns = np.array([(d.low, d.high, d.scale, _KINDS[d.kind]) for d in self.draws], np.float64)
-        columns = columns[self.array_of[part_of]]
-        first = place_of.astype(np.uint64) * np.uint64(BLOCK)
+    def describe(self, begin: int, count: int, size: int, keys: Any) -> _Blocks:
+        """What the program is told of `count` blocks from `begin`, up to `size`; `keys` are those of all parts."""
+        padding = (0, size - count)
+        part, place = (
+            np.pad(a[begin : begin + count], padding, mode="edge").astype(np.uint64)
+            for a in (self._part_of, self._place_of)
+        )
+        first = place * np.uint64(BLOCK)
         start = np.stack([first >> np.uint64(32), first & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
-        bounds = columns[:, :3].T.astype(np.float32)
-        bounds.flags.writeable = False  # an `init` around this one sees that nobody fills it anew
-        low, high, scale = bounds
-        return _Blocks(keys[part_of], start, low, high, scale, columns[:, 3].astype(np.int32))
+        low, high, scale = map(np.array, self._bounds[part].T)  # an `init` around this one sees that nobody has them
+        return _Blocks(keys[part], start, low, high, scale, self._kinds[part])
 
 
 def sample_all(draws: Sequence[Draw], batches: Sequence[tuple[int, ...]], keys: Any, like: Any) -> list[Array]:
@@ -180,81 +223,52 @@ def _sample_traced(draws: Sequence[Draw], counts: Sequence[int], keys: Any) -> l
         if left < 0:
             break
         together.add(i)
-    first = np.cumsum(counts) - np.array(counts)
-    of = [keys[f : f + n] for f, n in zip(first.tolist(), counts, strict=True)]
-    out: dict[int, Array] = {i: _sample_alone(draws[i], of[i]) for i in range(len(draws)) if i not in together}
-    if together:
-        some = sorted(together)
-        plan = _Plan([draws[i] for i in some], [counts[i] for i in some])
-        out.update(zip(some, _sample_together(plan, jnp.concatenate([of[i] for i in some])), strict=True))
+    some, alone = ([i for i in range(len(draws)) if (i in together) is wanted] for wanted in (True, False))
+    first = [0, *itertools.accumulate(counts)]
+    plan = _Plan([draws[i] for i in some], [counts[i] for i in some])
+    told = [(np.uint32(first[i]), _bounds(draws[i])) for i in alone]
+    starts, told = _unforeseen((list(map(np.uint32, plan.first[:-1])), told))
+    out: dict[int, Array] = {}
+    for i, (at, bounds) in zip(alone, told, strict=True):
+        own = jax.lax.dynamic_slice(keys, (at, np.uint32(0)), (counts[i], 2))
+        if draws[i].size <= 2**32:
+            out[i] = _sample_alone(draws[i].kind, draws[i].shape, own, *bounds)
+        else:  # one word is not enough to count its elements
+            out[i] = for_each_key(functools.partial(sample, draws[i]), jax.random.wrap_key_data(own, impl=THREEFRY))
+    if some:
+        keys = jnp.concatenate([keys[first[i] : first[i + 1]] for i in some])
+        out.update(zip(some, _sample_together(plan, starts, keys), strict=True))
     return [out[i] for i in range(len(draws))]
 
 
-def _sample_together(plan: _Plan, keys: Any) -> list[Array]:
-    rows = _fill_blocks(plan.describe(plan.part_of, plan.place_of, keys), len(plan.part_of))
-    starts = _unforeseen((np.cumsum(plan.rows) - plan.rows).tolist())
-    parts = (
-        jax.lax.dynamic_slice(rows, (start, np.uint32(0)), (n, BLOCK))
-        for start, n in zip(starts, plan.rows.tolist(), strict=True)
-    )
-    shapes = zip(parts, plan.draws, plan.counts.tolist(), strict=True)
-    return [part.reshape(n, -1)[:, : d.size].reshape(n, *d.shape) for part, d, n in shapes]
+def _sample_together(plan: _Plan, starts: Sequence[Array], keys: Any) -> Iterator[Array]:
+    count = plan.first[-1]
+    rows = _fill_blocks(plan.describe(0, count, -(-count // BLOCKS_AT_ONCE) * BLOCKS_AT_ONCE, keys), count)
+    for draw, n, per_part, start in zip(plan.draws, plan.counts, plan.per_part, starts, strict=True):
+        part = jax.lax.dynamic_slice(rows, (start, np.uint32(0)), (n * per_part, BLOCK))
+        yield part.reshape(n, -1)[:, : draw.size].reshape(n, *draw.shape)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _sample_alone(draw: Draw, keys: Array) -> Array:
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _sample_alone(kind: str, shape: tuple[int, ...], keys: Array, low: Array, high: Array, scale: Array) -> Array:
     """[n, *shape]: the arrays of n keys, in one loop over their elements that needs no memory beside them."""
-    if draw.size > 2**32:
-        return jax.vmap(functools.partial(sample, draw))(keys)
-    shape = (keys.shape[0], *draw.shape)
-    index = jnp.zeros(shape, jnp.uint32)
-    strides = np.cumprod([1, *draw.shape[:0:-1]], dtype=np.uint64)[::-1]
-    for axis, stride in enumerate(strides[: len(draw.shape)], 1):
-        index = index + jax.lax.broadcasted_iota(jnp.uint32, shape, axis) * np.uint32(stride)
-    one = (-1,) + (1,) * len(draw.shape)
-    unit = _unit(_threefry(keys[:, 0].reshape(one), keys[:, 1].reshape(one), index))
-    if draw.kind == "uniform":
-        return _between(unit, np.float32(draw.low), np.float32(draw.high))
-    if draw.kind == "normal":
-        # Of factors that it knows, XLA would make one first, and round otherwise: a clip stands between them.
-        normal = _ROOT2 * jax.lax.erf_inv(_between(unit, _ABOVE_MINUS_ONE, np.float32(1)))
-        normal = jnp.clip(normal, -np.float32(8), np.float32(8))
-    else:
-        low, high = jnp.float32(draw.low), jnp.float32(draw.high)
-        uniform = _between(unit, jax.lax.erf(low / _ROOT2), jax.lax.erf(high / _ROOT2))
-        normal = _cut(_ROOT2 * jax.lax.erf_inv(uniform), low, high)
-    return np.float32(draw.scale) * normal + np.float32(0)
+    index = jnp.zeros((len(keys), *shape), jnp.uint32)
+    strides = np.cumprod([1, *shape[:0:-1]], dtype=np.uint64)[::-1]
+    for axis, stride in enumerate(strides[: len(shape)], 1):
+        index = index + jax.lax.broadcasted_iota(jnp.uint32, index.shape, axis) * np.uint32(stride)
+    keys = keys.reshape(-1, *(1,) * len(shape), 2)
+    return _numbers(_Blocks(keys, None, low, high, scale, np.int32(_KINDS[kind])), (np.uint32(0), index))
 
 
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-
-
-def _threefry(key0: Array, key1: Array, index: Array) -> Array:
-    """The bits of element `index` of a random array, by Threefry-2x32 in 20 rounds (Salmon et al., 2011).
-
-    The same as `jax.random.bits`. Written out, it becomes one loop over the elements with what follows it; JAX's own
-    operation becomes several loops, which take ten times as long to compile and need memory for what passes between.
-    """
-    keys = key0, key1, key0 ^ key1 ^ np.uint32(0x1BD11BDA)
-    x0, x1 = jnp.zeros_like(index) + keys[0], index + keys[1]
-    for block in range(5):
-        for turn in _ROTATIONS[block % 2]:
-            x0 = x0 + x1
-            x1 = x0 ^ ((x1 << np.uint32(turn)) | jax.lax.shift_right_logical(x1, np.uint32(32 - turn)))
-        x0 = x0 + keys[(block + 1) % 3]
-        x1 = x1 + keys[(block + 2) % 3] + np.uint32(block + 1)
-    return x0 ^ x1
-
-
-def _unforeseen(numbers: Sequence[int]) -> list[Array]:
+def _unforeseen(numbers: Any) -> Any:
     """The same numbers, such that XLA does not know them before the program runs.
 
-    It compiles a slice at a known place by itself, on a CPU in 20 ms each, but all slices of one shape at places that
-    it is only told as one piece of code.
+    It compiles what it knows a number of by itself, on a CPU a slice at a known place in 20 ms, an array from a known
+    key in 60. All slices of one shape at places that it is only told, all arrays of one shape, are one piece of code.
     """
 
-    def same() -> list[np.uint32]:
-        return [np.uint32(n) for n in numbers]
+    def same() -> Any:
+        return numbers
 
     return jax.lax.cond(jax.lax.optimization_barrier(False), same, same)
 
@@ -262,36 +276,46 @@ def _unforeseen(numbers: Sequence[int]) -> list[Array]:
 def _sample_concrete(plan: _Plan, shapes: Sequence[tuple[int, ...]], keys: np.ndarray, like: Any) -> list[Array]:
     """Fills a fixed number of blocks a call: nothing is compiled twice, and little is held beside the results."""
     out: list[Array] = []
-    buffer = np.empty(0, np.float32)
-    for part_of, place_of, rows in _filled_calls(plan, keys):
-        for part in range(part_of[0], part_of[-1] + 1):
-            array = plan.array_of[part]
-            draw, count = plan.draws[array], int(plan.counts[array])
-            begin, end = np.searchsorted(part_of, [part, part + 1])
-            at = place_of[begin] * BLOCK
-            values = rows[begin:end].reshape(-1)[: draw.size - at]
-            at += (part - plan.first_part[array]) * draw.size
+    buffer = np.empty([0, 0], np.float32)
+    for begin, rows in _filled_calls(plan, keys):
+        while len(rows):
+            i = len(out)
+            at = begin - plan.first[i]
             if at == 0:
-                buffer = np.empty(draw.size * count, np.float32)
-            buffer[at : at + values.size] = values
-            if at + values.size == buffer.size:
-                out.append(placed(buffer.reshape(shapes[array]), like))
+                buffer = np.empty([plan.counts[i], plan.draws[i].size], np.float32)
+            done = _copy_blocks(rows[: plan.first[i + 1] - begin], at, plan.per_part[i], buffer)
+            begin, rows = begin + done, rows[done:]
+            if begin == plan.first[i + 1]:
+                out.append(placed(buffer.reshape(shapes[i]), like))
     return out
 
 
-def _filled_calls(plan: _Plan, keys: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The parts, the places and the values of the blocks of each call, with a few calls under way at once."""
-    waiting: collections.deque[tuple[np.ndarray, np.ndarray, Array]] = collections.deque()
-    for begin in range(0, len(plan.part_of), BLOCKS_PER_CALL):
-        part, place = (a[begin : begin + BLOCKS_PER_CALL] for a in (plan.part_of, plan.place_of))
-        padding = (0, BLOCKS_PER_CALL - len(part))
-        blocks = plan.describe(np.pad(part, padding, mode="edge"), np.pad(place, padding, mode="edge"), keys)
-        waiting.append((part, place, _fill_blocks_compiled(blocks, len(part))))
+def _copy_blocks(rows: np.ndarray, at: int, per_part: int, parts: np.ndarray) -> int:
+    """Copies blocks of an array, from number `at`, to where they belong in it, as many as in one go: how many."""
+    part, place = divmod(at, per_part)
+    if place or len(rows) < per_part:
+        rows, begin = rows[: per_part - place], place * BLOCK
+        values = rows.reshape(-1)[: parts.shape[1] - begin]
+        parts[part, begin : begin + len(values)] = values
+        return len(rows)
+    whole = len(rows) // per_part
+    values = rows[: whole * per_part].reshape(whole, -1)
+    parts[part : part + whole] = values[:, : parts.shape[1]]
+    return whole * per_part
+
+
+def _filled_calls(plan: _Plan, keys: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """The first block of each call and the values of its blocks, with a few calls under way at once."""
+    waiting: collections.deque[tuple[int, int, Array]] = collections.deque()
+    for begin in range(0, plan.first[-1], BLOCKS_PER_CALL):
+        count = min(BLOCKS_PER_CALL, plan.first[-1] - begin)
+        blocks = plan.describe(begin, count, BLOCKS_PER_CALL, keys)
+        waiting.append((begin, count, _fill_blocks_compiled(blocks, count)))
         if len(waiting) == CALLS_AT_ONCE:
-            part, place, rows = waiting.popleft()
-            yield part, place, np.asarray(rows)
-    for part, place, rows in waiting:
-        yield part, place, np.asarray(rows)
+            begin, count, rows = waiting.popleft()
+            yield begin, np.asarray(rows)[:count]
+    for begin, count, rows in waiting:
+        yield begin, np.asarray(rows)[:count]
 
 
 def placed(values: np.ndarray, key: Array) -> Array:

@@ -7,6 +7,8 @@ import pytest
 from bits import same_bits
 
 import hkx
+from hkx.base.draws import Draw, sample
+from hkx.init import blocks
 from hkx.init.create import run_initialising
 
 SHAPES = [(), (3, 5), (4097,), (0, 4)]
@@ -48,20 +50,39 @@ def test_same_bits_as_the_ordinary_run(key):
 def test_same_bits_around_the_block_size_and_over_many_calls():
     shapes = [
         (1,),
+        (511,),
+        (512,),
+        (513,),
         (4095,),
-        (4096,),
         (64, 64),
         (3, 3, 7, 11),
         (300, 123),
         (1500, 1100),
-        (4096 * 256,),
-        (4096 * 257 + 1,),
+        (blocks.BLOCK * blocks.BLOCKS_PER_CALL,),
+        (blocks.BLOCK * (blocks.BLOCKS_PER_CALL + 1) + 1,),
     ]
 
     def f():
         everything(shapes, kinds={k: INITIALIZERS[k] for k in ("normal", "truncated at", "uniform")})
 
     same_bits(hkx.transform(f).init(0), run_initialising(f, jax.random.PRNGKey(0))[0])
+
+
+def test_parts_of_arrays_that_begin_and_end_within_calls(monkeypatch):
+    """Parts of one block and of several, whole and not, of which a call fills eight."""
+    monkeypatch.setattr(blocks, "BLOCKS_PER_CALL", 8)
+    sizes = [(700, 5), (3, 9), (4600, 2)]  # of 2, 1 and 9 blocks
+    kinds = [("normal", -np.inf, np.inf, 0.3), ("uniform", -1.0, 2.0, 1.0), ("truncated_normal", -2.0, 2.0, 0.3)]
+    draws = [
+        Draw(kind, (size,), np.float32, low, high, scale)
+        for (size, _), (kind, low, high, scale) in zip(sizes, kinds, strict=True)
+    ]
+    counts = [count for _, count in sizes]
+    keys = jax.random.split(jax.random.PRNGKey(7), sum(counts))
+    arrays = blocks.sample_all(draws, [(count,) for count in counts], np.asarray(keys), None)
+    firsts = np.cumsum([0, *counts])
+    for draw, array, first, count in zip(draws, arrays, firsts, counts, strict=False):
+        same_bits(list(array), [sample(draw, key) for key in keys[first : first + count]])
 
 
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
@@ -131,6 +152,17 @@ def test_large_arrays_in_a_program_have_the_bits_of_small_ones_outside(initializ
 
     model = hkx.transform(f)
     same_bits(jax.jit(model.init)(jax.random.key(3)), model.init(jax.random.key(3)))
+
+
+def test_arrays_of_one_shape_are_one_piece_of_code_in_a_program():
+    """Though their keys and scales differ: what XLA compiles for one of them serves the others."""
+
+    def f():
+        return [hkx.get_parameter(f"w{i}", (8, 128), init=hkx.initializers.RandomNormal(1.0 + i)) for i in range(6)]
+
+    program = jax.jit(hkx.transform(f).init).lower(jax.random.key(3))
+    assert program.as_text().count("func private @_sample_alone") == 1
+    assert program.as_text().count("call @_sample_alone") >= 3  # on one device the others are filled together
 
 
 @pytest.mark.parametrize("kind", ["normal", "truncated", "uniform"])
