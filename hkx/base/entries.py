@@ -34,7 +34,7 @@ def copied(tree: Given) -> Tree:
 
 def kept(tree: Given) -> Tree:
     """The same entries, whatever is added to `tree` afterwards; a module's dict is not copied."""
-    return {bundle: entries if type(entries) is dict else dict(entries) for bundle, entries in tree.items()}
+    return dict(tree) if {*map(type, tree.values())} <= {dict} else copied(tree)  # type: ignore[arg-type]
 
 
 def merged(tree: Given, new: Given) -> Tree:
@@ -68,7 +68,6 @@ def changed(before: Given, after: Given) -> Tree:
     out: Tree = {}
     for bundle, entries in after.items():
         old = before.get(bundle, {})
-        new = {} if entries is old else {n: v for n, v in entries.items() if old.get(n, _ABSENT) is not v}
-        if new:
+        if entries is not old and (new := {n: v for n, v in entries.items() if old.get(n, _ABSENT) is not v}):
             out[bundle] = new
     return out

@@ -7,7 +7,6 @@ One that JAX runs in a loop passes state and keys from one iteration to the next
 from __future__ import annotations
 
 import contextlib
-import copy
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
@@ -166,21 +165,6 @@ def creating(frame: Frame) -> bool:
 
 
 @contextlib.contextmanager
-def new_entries_sorted(frame: Frame) -> Iterator[None]:
-    """What the `with` block creates stands in the order of names afterwards, as where a JAX transform gives it back."""
-    trees = frame.params, frame.state, frame.initial_state
-    before = [{bundle: len(entries) for bundle, entries in tree.items()} for tree in trees]
-    yield
-    for tree, counts in zip(trees, before, strict=True):
-        for bundle in sorted(list(tree)[len(counts) :]):
-            tree[bundle] = tree.pop(bundle)
-        for bundle, entries in tree.items():
-            if len(entries) > (count := counts.get(bundle, 0)):
-                names = list(entries)
-                tree[bundle] = {name: entries[name] for name in (*names[:count], *sorted(names[count:]))}
-
-
-@contextlib.contextmanager
 def only_looking() -> Iterator[None]:
     """The keys that are drawn in the `with` block are not counted: what draws them there is still to be called."""
     draws = local.draws
@@ -252,10 +236,9 @@ class Crossing(Generic[P, R]):
         outer = self._outer()
         rng = None if outer is None or draws_keys(outer) else outer.rngs[-1]  # on drawing, it says why that is wrong
         if carry.rng is not None:
-            rng = PRNGSequence(carry.rng[0]).split_with(self._maker.split)
-            rng.replace_internal_state(carry.rng)
-        frame = Frame(kept(carry.params), {}, rng, phase=max(phase, self.phase), maker=self._maker)
-        frame.state, frame.initial_state = kept(carry.state), kept(carry.initial_state)
+            rng = PRNGSequence(carry.rng).split_with(self._maker.split)
+        frame = Frame(dict(carry.params), {}, rng, phase=max(phase, self.phase), maker=self._maker)
+        frame.state, frame.initial_state = dict(carry.state), dict(carry.initial_state)
         frame.lifted_prefix = self._prefix
         frame.exit_checks = self._exit_checks
         frame.captured = []
@@ -331,22 +314,10 @@ class Crossing(Generic[P, R]):
         return True
 
     def inline(self, *args: Any, **kwargs: Any) -> R:
-        """Calls the function on what the running function itself holds."""
-        out = self._inline(None, args, kwargs)
-        self.finish(NOTHING)
+        """Calls the function in the trace that is running, and finishes."""
+        out, new = self.call(snapshot(current_frame(self._name)), args, kwargs)
+        self.finish(new)
         return out
-
-    def inline_capturing(self, *args: Any, **kwargs: Any) -> tuple[R, Captured]:
-        """The same; what would be captured is not handed on, but returned."""
-        captured: list[Any] = []
-        out = self._inline(captured, args, kwargs)
-        self.finish(NOTHING)
-        return out, Captured(captured)
-
-    def _inline(self, captured: list[Any] | None, args: Any, kwargs: Any) -> R:
-        frame = copy.copy(current_frame(self._name))  # it holds the same parameters, state and keys
-        frame.captured, frame.names_copied = captured, False
-        return self._run_in(frame, args, kwargs)
 
     def visit(self, args: Any, kwargs: Any = None, *, for_result: bool = False) -> R | None:
         """Creates what the function creates when called so; of the rest, nothing is executed.
@@ -362,9 +333,7 @@ class Crossing(Generic[P, R]):
 
         with only_looking():
             program = None if current_settings().init == "eager" else self._probed(outer, create)
-            if program is None:
-                return self._inline([], args, kwargs or {})
-            out, created = program()
+            out, created = (program or create)()
             absorb(outer, created)
         return out
 
