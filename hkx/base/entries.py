@@ -7,11 +7,12 @@ dict as before, nothing in it has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from hkx.errors.core import InvalidParamsError
 
+T = TypeVar("T")
 Tree = dict[str, dict[str, Any]]
 Given = Mapping[str, Mapping[str, Any]]
 _ABSENT = object()
@@ -25,6 +26,28 @@ def check_mappings(params: Any, state: Any) -> None:
     for bundle, entries in (state or {}).items():
         if not isinstance(entries, Mapping):
             raise InvalidParamsError(f"state[{bundle!r}]", entries)
+
+
+def walk(tree: Given) -> Iterator[tuple[str, str, Any]]:
+    """All entries, as `(module, name, value)`."""
+    for bundle, entries in tree.items():
+        for name, value in entries.items():
+            yield bundle, name, value
+
+
+def mapped(change: Callable[[str, str, Any], Any], tree: Given) -> Tree:
+    """The entries with `change(module, name, value)` in place of each value."""
+    return {b: {n: change(b, n, value) for n, value in entries.items()} for b, entries in tree.items()}
+
+
+def under(prefix: str, tree: Mapping[str, T]) -> dict[str, T]:
+    """The same entries of modules that are called `prefix…`."""
+    return {f"{prefix}{bundle}": entries for bundle, entries in tree.items()}
+
+
+def below(prefix: str, tree: Given) -> Tree:
+    """The entries of the modules that are called `prefix…`, without the prefix."""
+    return {bundle[len(prefix) :]: dict(entries) for bundle, entries in tree.items() if bundle.startswith(prefix)}
 
 
 def copied(tree: Given) -> Tree:

@@ -10,6 +10,7 @@ import jax.core
 import jax.numpy as jnp
 
 from hkx.arguments import checked_function
+from hkx.base.entries import mapped
 from hkx.core.frame import Frame, current_frame, local
 from hkx.errors.lift import ConditionEffectError
 from hkx.lift import loops
@@ -147,10 +148,9 @@ def _first_iteration(
     body.finish(new)
     if _known(pred):
         return joined(init, out)
-    after = frame.state.copy()
+    after = frame.state
     back_to(frame, before._replace(rng=None))
-    for bundle, entries in frame.state.items():
-        frame.state[bundle] = {n: _select(pred, after[bundle][n], value) for n, value in entries.items()}
+    frame.state = mapped(lambda bundle, name, value: _select(pred, after[bundle][name], value), frame.state)
     return _select(pred, out, init)
 
 

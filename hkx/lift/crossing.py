@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 import jax
 
 from hkx.arguments import checked_function
-from hkx.base.entries import Tree, add, add_absent, changed, kept, merged
+from hkx.base.entries import Tree, add, add_absent, changed, kept, mapped, merged, walk
 from hkx.base.trees import own_tree
 from hkx.core.frame import ROOT, Asked, Frame, Phase, Scope, current_frame, leave, local, paths
 from hkx.core.making import Eager, Maker
@@ -71,6 +71,11 @@ class Carry(NamedTuple):
 NOTHING = Carry({}, {}, {}, None)
 
 
+def each(change: Callable[..., Any], *carries: Carry) -> Carry:
+    """`change` of the parameters, of the states, and of the initial states of some carries; without keys."""
+    return Carry(*map(change, *(carry[:3] for carry in carries)), rng=None)
+
+
 def only_keys(key: Any) -> Carry:
     """Nothing but a key, if there is one."""
     return Carry({}, {}, {}, None if key is None else (key, ()))
@@ -101,18 +106,16 @@ def _same_keys(a: Any, b: Any) -> bool:
 
 def changes(before: Carry, after: Carry) -> Carry:
     """Only what is new or different in `after`; the keys are None where they are the same."""
-    params, state, initial = (changed(b, a) for b, a in zip(before[:3], after[:3], strict=True))
     moved = before.rng is not None and after.rng is not None and not _same_keys(before.rng, after.rng)
-    return Carry(params, state, initial, after.rng if moved else None, after.captured)
+    return each(changed, before, after)._replace(rng=after.rng if moved else None, captured=after.captured)
 
 
 def check_carried(state: Tree) -> None:
     """Raises where JAX cannot carry a state, since it is no array."""
-    for bundle, entries in state.items():
-        for name, value in entries.items():
-            for leaf in jax.tree.leaves(value):
-                if not is_value(leaf):
-                    raise StateNotAnArrayError(f"{bundle}/{name}", leaf)
+    for bundle, name, value in walk(state):
+        for leaf in jax.tree.leaves(value):
+            if not is_value(leaf):
+                raise StateNotAnArrayError(f"{bundle}/{name}", leaf)
 
 
 def created_between(before: Carry, after: Carry) -> bool:
@@ -122,23 +125,14 @@ def created_between(before: Carry, after: Carry) -> bool:
 
 def both(a: Carry, b: Carry) -> Carry:
     """The entries of two carries; the keys are those of the first."""
-    if b is NOTHING:
-        return a
-    params, state, initial = (merged(x, y) for x, y in zip(a[:3], b[:3], strict=True))
-    return Carry(params, state, initial, a.rng)
-
-
-def check_all_outward(frame: Frame, prefix: str, tree: Tree, error: Callable[[str], Exception]) -> None:
-    """Raises where entries that are stored inside a raw JAX transform would be lost, or tracers, outside of it."""
-    for bundle, entries in tree.items():
-        for name, value in entries.items():
-            check_outward(frame, f"{prefix}{bundle}/{name}", value, error)
+    return a if b is NOTHING else each(merged, a, b)._replace(rng=a.rng)
 
 
 def absorb(frame: Frame, new: Carry) -> None:
     """Writes what `changes` gave into a running function."""
-    check_all_outward(frame, "", new.params, ParameterInInnerTraceError)
-    check_all_outward(frame, "", new.state, StateInInnerTraceError)
+    for tree, error in ((new.params, ParameterInInnerTraceError), (new.state, StateInInnerTraceError)):
+        for bundle, name, value in walk(tree):
+            check_outward(frame, f"{bundle}/{name}", value, error)
     add(frame.params, new.params)
     add(frame.state, new.state)
     add_absent(frame.initial_state, new.initial_state)
@@ -154,9 +148,8 @@ def back_to(frame: Frame, before: Carry) -> None:
     """
     if before.rng is not None:
         frame.rngs[-1].replace_internal_state(before.rng)
-    for bundle, entries in frame.state.items():
-        old = before.state.get(bundle, {})
-        frame.state[bundle] = {n: old[n] if n in old else frame.initial_state[bundle][n] for n in entries}
+    old = merged(frame.initial_state, before.state)
+    frame.state = mapped(lambda bundle, name, _: old[bundle][name], frame.state)
 
 
 def creating(frame: Frame) -> bool:
