@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hkx.base.entries import check_mappings
+from hkx.base.entries import check_mappings, copied
 from hkx.base.keys import as_key
 from hkx.core.frame import Frame, Phase, local
 from hkx.core.rng import PRNGSequence
@@ -28,15 +28,15 @@ class Context:
 
     def collect_params(self) -> MutableParams:
         """The parameters."""
-        return {k: dict(v) for k, v in self._frame.params.items()}
+        return copied(self._frame.params)  # type: ignore[return-value]
 
     def collect_initial_state(self) -> MutableState:
         """The state as it was first set."""
-        return {k: dict(v) for k, v in self._frame.initial_state.items()}
+        return copied(self._frame.initial_state)  # type: ignore[return-value]
 
     def collect_state(self) -> MutableState:
         """The state as it is now."""
-        return {k: dict(v) for k, v in self._frame.state.items()}
+        return copied(self._frame.state)  # type: ignore[return-value]
 
 
 def new_context(

@@ -7,11 +7,12 @@ dict as before, nothing in it has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from hkx.errors.core import InvalidParamsError
 
+T = TypeVar("T")
 Tree = dict[str, dict[str, Any]]
 Given = Mapping[str, Mapping[str, Any]]
 _ABSENT = object()
@@ -27,6 +28,28 @@ def check_mappings(params: Any, state: Any) -> None:
             raise InvalidParamsError(f"state[{bundle!r}]", entries)
 
 
+def walk(tree: Given) -> Iterator[tuple[str, str, Any]]:
+    """All entries, as `(module, name, value)`."""
+    for bundle, entries in tree.items():
+        for name, value in entries.items():
+            yield bundle, name, value
+
+
+def mapped(change: Callable[[str, str, Any], Any], tree: Given) -> Tree:
+    """The entries with `change(module, name, value)` in place of each value."""
+    return {b: {n: change(b, n, value) for n, value in entries.items()} for b, entries in tree.items()}
+
+
+def under(prefix: str, tree: Mapping[str, T]) -> dict[str, T]:
+    """The same entries of modules that are called `prefix…`."""
+    return {f"{prefix}{bundle}": entries for bundle, entries in tree.items()}
+
+
+def below(prefix: str, tree: Given) -> Tree:
+    """The entries of the modules that are called `prefix…`, without the prefix."""
+    return {bundle[len(prefix) :]: dict(entries) for bundle, entries in tree.items() if bundle.startswith(prefix)}
+
+
 def copied(tree: Given) -> Tree:
     """The same entries in new dicts."""
     return {bundle: dict(entries) for bundle, entries in tree.items()}
@@ -34,7 +57,7 @@ def copied(tree: Given) -> Tree:
 
 def kept(tree: Given) -> Tree:
     """The same entries, whatever is added to `tree` afterwards; a module's dict is not copied."""
-    return {bundle: entries if type(entries) is dict else dict(entries) for bundle, entries in tree.items()}
+    return dict(tree) if {*map(type, tree.values())} <= {dict} else copied(tree)  # type: ignore[arg-type]
 
 
 def merged(tree: Given, new: Given) -> Tree:
@@ -68,7 +91,6 @@ def changed(before: Given, after: Given) -> Tree:
     out: Tree = {}
     for bundle, entries in after.items():
         old = before.get(bundle, {})
-        new = {} if entries is old else {n: v for n, v in entries.items() if old.get(n, _ABSENT) is not v}
-        if new:
+        if entries is not old and (new := {n: v for n, v in entries.items() if old.get(n, _ABSENT) is not v}):
             out[bundle] = new
     return out

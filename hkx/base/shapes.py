@@ -11,7 +11,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.errors.parameters import InvalidDTypeError, InvalidEntryNameError, InvalidShapeError
+from hkx.errors.arguments import InvalidDTypeError, InvalidEntryNameError, InvalidShapeError
 
 _LARGEST = 2**63 - 1
 _CONSTANTS: dict[Any, int] = {jnp.zeros: 0, jnp.ones: 1}

@@ -17,9 +17,8 @@ from hkx.core.hooks import MethodContext, chained
 from hkx.core.naming import note_below, snake_case, unique_name, valid_name
 from hkx.core.settings import current_settings
 from hkx.core.store import owned
-from hkx.errors.advice import missing_attribute, note_arguments, refusing_call
+from hkx.errors.advice import OF_MODULES, missing_attribute, note_arguments, refusing_call
 from hkx.errors.core import InvalidNameError, MissingSuperInitError, NotANameError, NotInTransformError
-from hkx.errors.suggestions import OF_MODULES
 
 T = TypeVar("T")
 

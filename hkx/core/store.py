@@ -15,6 +15,7 @@ from hkx.core.frame import Frame, current_frame, effectful_frame, local, paths
 from hkx.core.hooks import DO_NOT_STORE, GetterContext, SetterContext, chained, with_context
 from hkx.core.types import DType, Initializer, Shape
 from hkx.errors.advice import note_initializer
+from hkx.errors.arguments import InvalidInitializerError
 from hkx.errors.core import (
     InvalidParamsError,
     MissingInitializerError,
@@ -25,7 +26,6 @@ from hkx.errors.core import (
     ShapeMismatchError,
     StateInInnerTraceError,
 )
-from hkx.errors.parameters import InvalidInitializerError
 from hkx.jaxprs.traces import without_trace
 
 

@@ -19,9 +19,8 @@ from hkx.core.hooks import Hooks, leave_entered_since
 from hkx.core.making import Maker
 from hkx.core.rng import PRNGSequence
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
-from hkx.errors.advice import missing_attribute
+from hkx.errors.advice import OF_TRANSFORMED, missing_attribute
 from hkx.errors.core import JitInTransformError, NonEmptyStateError
-from hkx.errors.suggestions import OF_TRANSFORMED
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,5 +1,9 @@
 """Every exception that hkx raises by name."""
 
+from hkx.errors.arguments import InvalidDTypeError as InvalidDTypeError
+from hkx.errors.arguments import InvalidEntryNameError as InvalidEntryNameError
+from hkx.errors.arguments import InvalidInitializerError as InvalidInitializerError
+from hkx.errors.arguments import InvalidShapeError as InvalidShapeError
 from hkx.errors.arguments import NotAFunctionError as NotAFunctionError
 from hkx.errors.arguments import NotAStructureError as NotAStructureError
 from hkx.errors.core import DuplicateNameError as DuplicateNameError
@@ -77,9 +81,5 @@ from hkx.errors.nn import OutOfRangeError as OutOfRangeError
 from hkx.errors.nn import ScalarInputError as ScalarInputError
 from hkx.errors.nn import StateShapeError as StateShapeError
 from hkx.errors.nn import UnknownLookupStyleError as UnknownLookupStyleError
-from hkx.errors.parameters import InvalidDTypeError as InvalidDTypeError
-from hkx.errors.parameters import InvalidEntryNameError as InvalidEntryNameError
-from hkx.errors.parameters import InvalidInitializerError as InvalidInitializerError
-from hkx.errors.parameters import InvalidShapeError as InvalidShapeError
 
 __all__ = sorted(name for name, value in vars().items() if isinstance(value, type))  # pyright: ignore[reportUnsupportedDunderAll]

@@ -68,3 +68,91 @@ def note_initializer(error: TypeError, init: Any) -> None:
                 "An initializer is a function of (shape, dtype), and draws keys itself. One of JAX or Flax is given as "
                 "`lambda shape, dtype: f(hkx.next_rng_key(), shape, dtype)`."
             )
+
+
+# What to write instead: habits from PyTorch and Flax, by the attribute that a program asks for in vain.
+_LIST = "`print(module)` shows the modules that it holds, `hkx.tabulate(f)(x)` all that run"
+_PARAMETERS = (
+    "parameters are no attributes: they are what `init` returns, `params = model.init(key, x)`, a dict of dicts of "
+    "arrays, `params['linear']['w']`; in the transformed function, a module's own are `module.params_dict()`"
+)
+_MODE = (
+    "a module has no mode: give its `__call__` an argument `is_training`, and pass it on to the layers that ask for it"
+)
+_DEVICE = "parameters are arrays, on the device where JAX makes them: `params = jax.device_put(params, device)`"
+_DTYPE = "a layer takes the dtype of its input; `hkx.mixed_precision` sets another one for a class of modules"
+_FROZEN = "what `jax.grad` is not asked for is frozen: `hkx.data_structures.partition` splits the parameters"
+_CALL = "name the method that computes `__call__`, and call the module itself, `module(x)`"
+_PAIR = "`model = hkx.transform(f)` makes them: `params = model.init(key, x)` and `y = model.apply(params, key, x)`"
+
+OF_MODULES = {
+    "forward": _CALL,
+    **dict.fromkeys(("parameters", "named_parameters", "weight", "bias", "kernel", "w", "b"), _PARAMETERS),
+    **dict.fromkeys(("children", "named_children", "modules", "named_modules"), _LIST),
+    **dict.fromkeys(("train", "eval", "training"), _MODE),
+    **dict.fromkeys(("to", "cuda", "cpu", "device"), _DEVICE),
+    **dict.fromkeys(("half", "float", "double", "bfloat16"), _DTYPE),
+    **dict.fromkeys(("requires_grad", "requires_grad_"), _FROZEN),
+    **dict.fromkeys(("init", "apply"), _PAIR),
+    "zero_grad": "there is nothing to reset: `jax.grad(loss)(params)` returns the gradients, new ones at each call",
+    "load_state_dict": (
+        "parameters are passed to `apply`; `hkx.interop.torch.from_state_dict` makes them from PyTorch's weights"
+    ),
+    "register_parameter": "`hkx.get_parameter(name, shape, init=…)` creates a parameter where it is used",
+    "register_buffer": "`hkx.get_state(name, shape, init=…)` and `hkx.set_state(name, value)` keep what is not learned",
+    "add_module": "a module belongs to the one whose method makes it, with no more than that",
+    "param": "`hkx.get_parameter(name, shape, dtype, init)` creates a parameter where it is used",
+    "make_rng": "`hkx.next_rng_key()` gives a new key at each call",
+    **dict.fromkeys(("sow", "perturb"), "`hkx.set_state(name, value)` keeps a value, `hkx.capture_intermediates` all"),
+    **dict.fromkeys(("variables", "params"), _PARAMETERS),
+    "variable": "`hkx.get_state(name, shape, dtype, init)` creates a state where it is used",
+}
+
+_MODEL = "a transformed function is the pair `init` and `apply`, and holds no parameters"
+OF_TRANSFORMED = {
+    **dict.fromkeys(("parameters", "named_parameters", "state_dict"), f"{_MODEL}: `params = model.init(key, x)`"),
+    "load_state_dict": f"{_MODEL}; {OF_MODULES['load_state_dict']}",
+    **dict.fromkeys(("train", "eval", "training"), f"{_MODEL}: give the function an argument `is_training`"),
+    **dict.fromkeys(("to", "cuda", "cpu"), f"{_MODEL}: `params = jax.device_put(params, device)`"),
+    **dict.fromkeys(("forward", "predict"), f"{_MODEL}: `y = model.apply(params, key, x)`"),
+    **dict.fromkeys(("weight", "bias", "params", "children", "modules"), f"{_MODEL}: `params = model.init(key, x)`"),
+    **dict.fromkeys(("bind", "init_with_output"), f"{_MODEL}: `params = model.init(key, x)`"),
+    "tabulate": "`print(hkx.tabulate(f)(x))`, of the function that was transformed",
+    **{name: OF_MODULES[name] for name in ("half", "float", "double", "requires_grad", "requires_grad_", "zero_grad")},
+}
+
+_ACTIVATION = "activations are functions of JAX: `jax.nn.relu`, `jax.nn.gelu`, `jnp.tanh`"
+_LIST_OF = "a Python list or dict of modules does it"
+_NORM = "`hkx.BatchNorm`, of any number of dimensions"
+_LOSS = "losses are functions, of optax or of your own"
+OF_HKX = {
+    **dict.fromkeys(("ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "LeakyReLU", "ELU"), _ACTIVATION),
+    **dict.fromkeys(
+        ("relu", "gelu", "silu", "tanh", "sigmoid", "softmax", "leaky_relu", "F", "functional"), _ACTIVATION
+    ),
+    **dict.fromkeys(("ModuleList", "ModuleDict"), _LIST_OF),
+    **{f"Conv{n}d": f"`hkx.Conv{n}D(channels, kernel_shape)`, for `[N, …, C]`" for n in (1, 2, 3)},
+    **{f"ConvTranspose{n}d": f"`hkx.Conv{n}DTranspose(channels, kernel_shape)`, for `[N, …, C]`" for n in (1, 2, 3)},
+    **dict.fromkeys(("MaxPool1d", "MaxPool2d", "MaxPool3d"), "`hkx.MaxPool`, of any number of dimensions"),
+    **dict.fromkeys(("AvgPool1d", "AvgPool2d", "AvgPool3d"), "`hkx.AvgPool`, of any number of dimensions"),
+    **dict.fromkeys(("Dropout1d", "Dropout2d", "Dropout3d"), "`hkx.dropout(key, rate, x, broadcast_dims=…)`"),
+    **dict.fromkeys(("tensor", "zeros", "ones", "arange"), "arrays are those of JAX: `jax.numpy`"),
+    **dict.fromkeys(("rand", "randn", "randint", "manual_seed"), "random numbers take a key: `jax.random`"),
+    **dict.fromkeys(("save", "load"), "parameters are a tree of arrays, which `np.savez`, pickle or Orbax save"),
+    "summary": "`print(hkx.tabulate(f)(x))`",
+    **dict.fromkeys(("BatchNorm1d", "BatchNorm2d", "BatchNorm3d"), _NORM),
+    **dict.fromkeys(("CrossEntropyLoss", "MSELoss", "NLLLoss", "BCEWithLogitsLoss", "L1Loss"), _LOSS),
+    **dict.fromkeys(("Parameter", "param"), OF_MODULES["register_parameter"]),
+    "no_grad": "nothing is recorded outside of `jax.grad`; within it, `jax.lax.stop_gradient(x)` stops a gradient",
+    "optim": "optimisers are functions of the parameters and gradients; `optax` has them",
+    "Dense": "`hkx.Linear`",
+    "Conv": "`hkx.Conv1D`, `hkx.Conv2D`, `hkx.Conv3D`",
+    "Embedding": "`hkx.Embed`",
+    **dict.fromkeys(("nn", "linen", "nnx"), "layers are names of `hkx` itself, `hkx.Linear`; `jax.nn` has functions"),
+    **dict.fromkeys(("Variable", "variable"), OF_MODULES["register_buffer"]),
+    **dict.fromkeys(("MultiHeadDotProductAttention", "MultiheadAttention"), "`hkx.MultiHeadAttention`"),
+    "TrainState": "parameters, the state of the optimiser and the key are arguments, or fields of a tuple of yours",
+    **dict.fromkeys(("freeze", "unfreeze"), "parameters are plain dicts"),
+    "compact": "every method may make modules: no decorator is needed",
+    "Rngs": "pass a key to `init` and `apply`, and draw from it with `hkx.next_rng_key()`",
+}

@@ -15,6 +15,7 @@ from flax import errors as flax_errors
 from flax import nnx
 from flax.core import meta
 
+from hkx.base.entries import below
 from hkx.core.frame import Scope, current_frame, paths
 from hkx.core.naming import scope_pushed, unique_name
 from hkx.core.rng import maybe_next_rng_key, next_rng_key
@@ -230,11 +231,7 @@ def lift(mod: Any, *, name: str) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         frame = current_frame("hkx.experimental.flax.lift")
-
-        def held(tree: Mapping[str, Any]) -> Tree:
-            return {b.removeprefix(prefix): dict(v) for b, v in tree.items() if b.startswith(prefix)}
-
-        params, state = held(frame.params), held(frame.state)
+        params, state = below(prefix, frame.params), below(prefix, frame.state)
         if frame.running_init and not params and not state:
             params, state = guest.create(next_rng_key, args, kwargs)
         params = _each(params, prefix, lambda n, v: get_parameter(n, v.shape, v.dtype, init=_giving(v)))

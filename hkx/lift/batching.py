@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import numpy as np
 
+from hkx.base.entries import walk
 from hkx.base.signatures import like, unannotated, unsaid
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.guard import TraceMark
@@ -189,7 +190,6 @@ def _run(frame: Frame, fun: Any, mapped: Any, out_axes: Any, stacked: Stacked, s
 def _check_unbatched(mark: TraceMark, changed: Carry) -> None:
     """Stops where a value would have to be stored that differs between mapped calls."""
     for kind, tree in (("parameter", changed.params), ("state", changed.state)):
-        for bundle, entries in tree.items():
-            for name, value in entries.items():
-                if mark.is_inner(value):
-                    raise BatchedValueError(kind, f"{bundle}/{name}")
+        for bundle, name, value in walk(tree):
+            if mark.is_inner(value):
+                raise BatchedValueError(kind, f"{bundle}/{name}")

@@ -9,7 +9,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
-from hkx.base.entries import changed
+from hkx.base.entries import changed, walk
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.errors.core import MissingParameterError, MissingStateError
 from hkx.errors.lift import BranchMismatchError
@@ -183,9 +183,8 @@ def _create(names: BranchNames, name: str, frame: Frame, count: int, operands: A
         back_to(frame, before._replace(rng=held.rng if names.shares(i) else None))
         if any(_would_differ(frame, entry, wanted) for entry, wanted in names.wanted.items() if entry in makers):
             _check_made(name, frame, before, names.crossing(i), operands, i, makers)
-        for bundle, entries in changed(before.state, frame.state).items():
-            for entry in entries:
-                makers.setdefault((bundle, entry), i)
+        for bundle, entry, _ in walk(changed(before.state, frame.state)):
+            makers.setdefault((bundle, entry), i)
     after = snapshot(frame)
     back_to(frame, before)
     return after.rng if created_between(before, after) else None

@@ -10,6 +10,7 @@ import jax.core
 import jax.numpy as jnp
 
 from hkx.arguments import checked_function
+from hkx.base.entries import mapped
 from hkx.core.frame import Frame, current_frame, local
 from hkx.errors.lift import ConditionEffectError
 from hkx.lift import loops
@@ -136,20 +137,20 @@ def _first_iteration(
     frame: Frame, pred: Any, body: Crossing[..., Any], args: tuple[Any, ...], init: Any, name: str
 ) -> Any:
     """Creates what the body needs; its result, and its effect on the state, count only where `pred` holds."""
-    before = snapshot(frame)._replace(rng=None)
+    before = snapshot(frame)
     if _known(pred) and not pred:
         body.visit(args)
-        back_to(frame, before)
+        back_to(frame, before._replace(rng=None))
         return init
-    out, captured = body.inline_capturing(*args)
-    captured.refuse(name)
+    out, new = body.call(before, args)
+    new.captured.refuse(name)
     check_carry(name, init, out, "a value")
+    body.finish(new)
     if _known(pred):
         return joined(init, out)
-    after = snapshot(frame).state
-    back_to(frame, before)
-    for bundle, entries in frame.state.items():
-        frame.state[bundle] = {n: _select(pred, after[bundle][n], value) for n, value in entries.items()}
+    after = frame.state
+    back_to(frame, before._replace(rng=None))
+    frame.state = mapped(lambda bundle, name, value: _select(pred, after[bundle][name], value), frame.state)
     return _select(pred, out, init)
 
 

@@ -7,7 +7,6 @@ One that JAX runs in a loop passes state and keys from one iteration to the next
 from __future__ import annotations
 
 import contextlib
-import copy
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
@@ -15,7 +14,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 import jax
 
 from hkx.arguments import checked_function
-from hkx.base.entries import Tree, add, add_absent, changed, kept, merged
+from hkx.base.entries import Tree, add, add_absent, changed, kept, mapped, merged, walk
 from hkx.base.trees import own_tree
 from hkx.core.frame import ROOT, Asked, Frame, Phase, Scope, current_frame, leave, local, paths
 from hkx.core.making import Eager, Maker
@@ -72,6 +71,11 @@ class Carry(NamedTuple):
 NOTHING = Carry({}, {}, {}, None)
 
 
+def each(change: Callable[..., Any], *carries: Carry) -> Carry:
+    """`change` of the parameters, of the states, and of the initial states of some carries; without keys."""
+    return Carry(*map(change, *(carry[:3] for carry in carries)), rng=None)
+
+
 def only_keys(key: Any) -> Carry:
     """Nothing but a key, if there is one."""
     return Carry({}, {}, {}, None if key is None else (key, ()))
@@ -102,18 +106,16 @@ def _same_keys(a: Any, b: Any) -> bool:
 
 def changes(before: Carry, after: Carry) -> Carry:
     """Only what is new or different in `after`; the keys are None where they are the same."""
-    params, state, initial = (changed(b, a) for b, a in zip(before[:3], after[:3], strict=True))
     moved = before.rng is not None and after.rng is not None and not _same_keys(before.rng, after.rng)
-    return Carry(params, state, initial, after.rng if moved else None, after.captured)
+    return each(changed, before, after)._replace(rng=after.rng if moved else None, captured=after.captured)
 
 
 def check_carried(state: Tree) -> None:
     """Raises where JAX cannot carry a state, since it is no array."""
-    for bundle, entries in state.items():
-        for name, value in entries.items():
-            for leaf in jax.tree.leaves(value):
-                if not is_value(leaf):
-                    raise StateNotAnArrayError(f"{bundle}/{name}", leaf)
+    for bundle, name, value in walk(state):
+        for leaf in jax.tree.leaves(value):
+            if not is_value(leaf):
+                raise StateNotAnArrayError(f"{bundle}/{name}", leaf)
 
 
 def created_between(before: Carry, after: Carry) -> bool:
@@ -123,23 +125,14 @@ def created_between(before: Carry, after: Carry) -> bool:
 
 def both(a: Carry, b: Carry) -> Carry:
     """The entries of two carries; the keys are those of the first."""
-    if b is NOTHING:
-        return a
-    params, state, initial = (merged(x, y) for x, y in zip(a[:3], b[:3], strict=True))
-    return Carry(params, state, initial, a.rng)
-
-
-def check_all_outward(frame: Frame, prefix: str, tree: Tree, error: Callable[[str], Exception]) -> None:
-    """Raises where entries that are stored inside a raw JAX transform would be lost, or tracers, outside of it."""
-    for bundle, entries in tree.items():
-        for name, value in entries.items():
-            check_outward(frame, f"{prefix}{bundle}/{name}", value, error)
+    return a if b is NOTHING else each(merged, a, b)._replace(rng=a.rng)
 
 
 def absorb(frame: Frame, new: Carry) -> None:
     """Writes what `changes` gave into a running function."""
-    check_all_outward(frame, "", new.params, ParameterInInnerTraceError)
-    check_all_outward(frame, "", new.state, StateInInnerTraceError)
+    for tree, error in ((new.params, ParameterInInnerTraceError), (new.state, StateInInnerTraceError)):
+        for bundle, name, value in walk(tree):
+            check_outward(frame, f"{bundle}/{name}", value, error)
     add(frame.params, new.params)
     add(frame.state, new.state)
     add_absent(frame.initial_state, new.initial_state)
@@ -155,29 +148,13 @@ def back_to(frame: Frame, before: Carry) -> None:
     """
     if before.rng is not None:
         frame.rngs[-1].replace_internal_state(before.rng)
-    for bundle, entries in frame.state.items():
-        old = before.state.get(bundle, {})
-        frame.state[bundle] = {n: old[n] if n in old else frame.initial_state[bundle][n] for n in entries}
+    old = merged(frame.initial_state, before.state)
+    frame.state = mapped(lambda bundle, name, _: old[bundle][name], frame.state)
 
 
 def creating(frame: Frame) -> bool:
     """Whether the function is in `init` and may ask for what does not exist yet."""
     return frame.phase is Phase.OPEN
-
-
-@contextlib.contextmanager
-def new_entries_sorted(frame: Frame) -> Iterator[None]:
-    """What the `with` block creates stands in the order of names afterwards, as where a JAX transform gives it back."""
-    trees = frame.params, frame.state, frame.initial_state
-    before = [{bundle: len(entries) for bundle, entries in tree.items()} for tree in trees]
-    yield
-    for tree, counts in zip(trees, before, strict=True):
-        for bundle in sorted(list(tree)[len(counts) :]):
-            tree[bundle] = tree.pop(bundle)
-        for bundle, entries in tree.items():
-            if len(entries) > (count := counts.get(bundle, 0)):
-                names = list(entries)
-                tree[bundle] = {name: entries[name] for name in (*names[:count], *sorted(names[count:]))}
 
 
 @contextlib.contextmanager
@@ -252,10 +229,9 @@ class Crossing(Generic[P, R]):
         outer = self._outer()
         rng = None if outer is None or draws_keys(outer) else outer.rngs[-1]  # on drawing, it says why that is wrong
         if carry.rng is not None:
-            rng = PRNGSequence(carry.rng[0]).split_with(self._maker.split)
-            rng.replace_internal_state(carry.rng)
-        frame = Frame(kept(carry.params), {}, rng, phase=max(phase, self.phase), maker=self._maker)
-        frame.state, frame.initial_state = kept(carry.state), kept(carry.initial_state)
+            rng = PRNGSequence(carry.rng).split_with(self._maker.split)
+        frame = Frame(dict(carry.params), {}, rng, phase=max(phase, self.phase), maker=self._maker)
+        frame.state, frame.initial_state = dict(carry.state), dict(carry.initial_state)
         frame.lifted_prefix = self._prefix
         frame.exit_checks = self._exit_checks
         frame.captured = []
@@ -331,22 +307,10 @@ class Crossing(Generic[P, R]):
         return True
 
     def inline(self, *args: Any, **kwargs: Any) -> R:
-        """Calls the function on what the running function itself holds."""
-        out = self._inline(None, args, kwargs)
-        self.finish(NOTHING)
+        """Calls the function in the trace that is running, and finishes."""
+        out, new = self.call(snapshot(current_frame(self._name)), args, kwargs)
+        self.finish(new)
         return out
-
-    def inline_capturing(self, *args: Any, **kwargs: Any) -> tuple[R, Captured]:
-        """The same; what would be captured is not handed on, but returned."""
-        captured: list[Any] = []
-        out = self._inline(captured, args, kwargs)
-        self.finish(NOTHING)
-        return out, Captured(captured)
-
-    def _inline(self, captured: list[Any] | None, args: Any, kwargs: Any) -> R:
-        frame = copy.copy(current_frame(self._name))  # it holds the same parameters, state and keys
-        frame.captured, frame.names_copied = captured, False
-        return self._run_in(frame, args, kwargs)
 
     def visit(self, args: Any, kwargs: Any = None, *, for_result: bool = False) -> R | None:
         """Creates what the function creates when called so; of the rest, nothing is executed.
@@ -362,9 +326,7 @@ class Crossing(Generic[P, R]):
 
         with only_looking():
             program = None if current_settings().init == "eager" else self._probed(outer, create)
-            if program is None:
-                return self._inline([], args, kwargs or {})
-            out, created = program()
+            out, created = (program or create)()
             absorb(outer, created)
         return out
 

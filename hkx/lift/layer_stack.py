@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx.arguments import checked_integer
-from hkx.base.entries import Tree, add
+from hkx.base.entries import Tree, add, below, under, walk
 from hkx.base.signatures import like, with_keyword
 from hkx.base.trees import own_tree
 from hkx.core.frame import Frame, Phase, current_frame, local
@@ -23,7 +23,7 @@ from hkx.init.blocks import can_share_program
 from hkx.lift.captured import Captured, record
 from hkx.lift.checks import checked_unroll
 from hkx.lift.crossing import NOTHING, Carry, Crossing, creating, draws_keys, only_keys, only_looking
-from hkx.lift.lift import below, note_all_below, store_below, store_state_below
+from hkx.lift.lift import note_all_below, store_below
 from hkx.lift.loops import check_carry
 from hkx.lift.probe import Program
 
@@ -192,9 +192,8 @@ def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
     keys = _layer_keys(init_key if creating(frame) else None, layer.num_layers)
     if creating(frame):
         created = layer.create(frame, prefix, keys, carried, inputs, reverse)
-        store_below(frame, prefix, layer.kept(created.params), allow_reuse=True)  # a module may be called twice
-        store_state_below(frame, prefix, layer.kept(created.initial_state))
-    params, state = (layer.loaded(below(tree, prefix)) for tree in (frame.params, frame.state))
+        store_below(frame, prefix, layer.kept(created.params), layer.kept(created.initial_state))
+    params, state = (layer.loaded(below(prefix, tree)) for tree in (frame.params, frame.state))
     draws = local.draws
     out, changed, captured = layer.scan(frame, (params, state), call_keys, carried, inputs, reverse)
     if creating(frame):
@@ -203,15 +202,14 @@ def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
             with only_looking():
                 changed = layer.scan(frame, (params, state), keys[1], carried, inputs, reverse)[1]
     for label, value in captured:
-        for bundle, entries in layer.kept({label.module: {label.method: value}}).items():
-            record(label._replace(module=f"{prefix}{bundle}"), entries[label.method])
+        for bundle, _, of_layer in walk(layer.kept({label.module: {label.method: value}})):
+            record(label._replace(module=f"{prefix}{bundle}"), of_layer)
     changed = layer.kept(changed)
-    store_state_below(frame, prefix, changed)
+    store_below(frame, prefix, {}, changed)
     note_all_below(frame, prefix)
     if creating(frame):
         # What the layers were initialised with is replaced by what they left, as programs written for Haiku expect.
-        for bundle, entries in changed.items():
-            add(frame.initial_state, {f"{prefix}{bundle}": entries})
+        add(frame.initial_state, under(prefix, changed))
     return out
 
 

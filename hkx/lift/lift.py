@@ -7,24 +7,19 @@ from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from hkx.arguments import checked_function
-from hkx.base.entries import Tree, add, add_absent
+from hkx.base.entries import Tree, below, under
 from hkx.base.signatures import like
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.naming import note_below, unique_name
 from hkx.core.types import MutableParams, MutableState
-from hkx.errors.core import NotANameError, ParameterInInnerTraceError, StateInInnerTraceError
+from hkx.errors.core import NotANameError
 from hkx.errors.lift import ClosedOverModuleError, LiftedStateError, LiftReuseError, StateUpdaterError
-from hkx.lift.crossing import check_all_outward, creating
+from hkx.lift.crossing import Carry, absorb, creating
 
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
-
-
-def below(tree: Tree, prefix: str) -> Tree:
-    """The entries whose module is called `prefix…`, without the prefix."""
-    return {bundle[len(prefix) :]: dict(entries) for bundle, entries in tree.items() if bundle.startswith(prefix)}
 
 
 @contextlib.contextmanager
@@ -38,21 +33,10 @@ def lifted_under(prefix: str) -> Iterator[None]:
         local.lifted_prefix = before
 
 
-def store_below(frame: Frame, prefix: str, params: Tree, allow_reuse: bool = False) -> None:
-    """Adds parameters under a prefix."""
-    for bundle in params:
-        if not allow_reuse and f"{prefix}{bundle}" in frame.params:
-            raise LiftReuseError(f"{prefix}{bundle}")
-    check_all_outward(frame, prefix, params, ParameterInInnerTraceError)
-    add(frame.params, {f"{prefix}{bundle}": entries for bundle, entries in params.items()})
-
-
-def store_state_below(frame: Frame, prefix: str, state: Tree) -> None:
-    """Sets states under a prefix; those that are new take this as their initial value."""
-    check_all_outward(frame, prefix, state, StateInInnerTraceError)
-    state = {f"{prefix}{bundle}": entries for bundle, entries in state.items()}
-    add(frame.state, state)
-    add_absent(frame.initial_state, state)
+def store_below(frame: Frame, prefix: str, params: Tree, state: Tree) -> None:
+    """Adds parameters, and sets states, under a prefix; states that are new take this as their initial value."""
+    state = under(prefix, state)
+    absorb(frame, Carry(under(prefix, params), state, state, None))
 
 
 def note_all_below(frame: Frame, prefix: str) -> None:
@@ -90,14 +74,16 @@ def _lifted(
         if creating(frame) or (frame.phase is Phase.RUN and not allow_reuse):
             with lifted_under(prefix), _own_modules_only() if transparent else contextlib.nullcontext():
                 out = init_fn(*args, **kwargs)
-            params: Any = out[0] if stateful else out
+            params, state = out if stateful else (out, {})
             if isinstance(params, tuple):
                 raise LiftedStateError()
-            store_below(frame, prefix, params, allow_reuse)
-            store_state_below(frame, prefix, out[1] if stateful else {})
+            taken = () if allow_reuse else (b for b in under(prefix, params) if b in frame.params)
+            for bundle in taken:
+                raise LiftReuseError(bundle)
+            store_below(frame, prefix, params, state)
         else:
-            params = below(frame.params, prefix)
-            out = (params, below(frame.state, prefix)) if stateful else params
+            params, state = below(prefix, frame.params), below(prefix, frame.state)
+            out = (params, state) if stateful else params
         note_all_below(frame, prefix)
         return out
 
@@ -210,7 +196,7 @@ class LiftWithStateUpdater:
           StateUpdaterError: if the updater was used before, or belongs to another call of `init` or `apply`.
         """
         self.ignore_update()
-        store_state_below(current_frame("hkx.LiftWithStateUpdater.update"), self._prefix, state)
+        store_below(current_frame("hkx.LiftWithStateUpdater.update"), self._prefix, {}, state)
 
     def ignore_update(self) -> None:
         """Leaves the state as it is.

@@ -151,13 +151,9 @@ def scan(
     if frame.running_init:
         first, rest = (-1, slice(None, -1)) if reverse else (0, slice(1, None))
         x, own = jax.tree.map(slice_of(first), slices)
-        if stacked.nothing:
-            result, captured = body.inline_capturing(init, x)
-            left = Carry({}, {}, {}, None, captured)
-        else:
-            result, new = body.call(both(stacked.divide(snapshot(frame))[0], own), (init, x))
-            shared, left = _own(stacked, own, new)
-            absorb(frame, shared)
+        result, new = body.call(both(stacked.divide(snapshot(frame))[0], own), (init, x))
+        shared, left = _own(stacked, own, new)
+        absorb(frame, shared)
         carry, y = _pair(name, result)
         check_carry(name, init, carry)
         ys.append(jax.tree.map(lambda a: jnp.asarray(a)[None][:length], (y, left)))

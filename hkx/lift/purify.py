@@ -9,7 +9,7 @@ from typing import Generic, ParamSpec, TypeVar
 from hkx.base.entries import copied
 from hkx.base.signatures import pair_with, sign, with_leading
 from hkx.core.frame import Phase, current_frame
-from hkx.lift.crossing import Carry, Crossing, back_to, changes, creating, fill_keys, snapshot
+from hkx.lift.crossing import Carry, Crossing, back_to, changes, creating, each, fill_keys, snapshot
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -68,8 +68,7 @@ class Pure(Generic[P, R]):
 
 def _of_the_user(carry: Carry) -> Carry:
     """A carry that the user may change in place."""
-    params, state, initial_state = map(copied, carry[:3])
-    return Carry(params, state, initial_state, carry.rng)
+    return each(copied, carry)._replace(rng=carry.rng)
 
 
 def purify(fun: Callable[P, R]) -> Pure[P, R]:

@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hkx.base.entries import Tree, selected
+from hkx.base.entries import Tree, mapped, selected, walk
 from hkx.core.frame import Phase, current_frame
 from hkx.core.making import Shapes
 from hkx.errors.lift import MappedSizeError
 from hkx.lift.captured import Captured
-from hkx.lift.crossing import NOTHING, Carry, Crossing, both, changes, only_looking
+from hkx.lift.crossing import NOTHING, Carry, Crossing, both, changes, each, only_looking
 
 Axes = int | None | Callable[[str, str], int | None]
 """Along which axis they are stacked; None where they are shared; or a function of module and name that says so."""
@@ -26,11 +26,7 @@ def created_by(fun: Any, name: str, before: Carry, own_states: bool, args: Any, 
     with only_looking():
         maker = Shapes(current_frame(name).maker.on_shapes)
         created = Crossing[..., Any](fun, name, phase=Phase.OPEN, maker=maker).call(empty, args, kwargs)[1]
-    return Carry(*map(_names, created[:3]), rng=None)
-
-
-def _names(tree: Tree) -> Tree:
-    return {bundle: dict.fromkeys(entries) for bundle, entries in tree.items()}
+    return each(lambda tree: mapped(lambda *_: None, tree), created)
 
 
 class Stacked:
@@ -42,28 +38,25 @@ class Stacked:
 
     def __init__(self, created: Carry, param_axes: Axes, state_axes: Axes):
         self._created = created
-        params, state = (
-            {
-                bundle: {name: spec(bundle, name) if callable(spec) else spec for name in entries}
-                for bundle, entries in tree.items()
-            }
-            for tree, spec in ((created.params, param_axes), (created.initial_state, state_axes))
-        )
-        params, state = (selected(tree, lambda bundle, name, axis: axis is not None) for tree in (params, state))
-        self._axes = params, state, state
+
+        def said(spec: Axes, tree: Tree) -> Tree:
+            axes = mapped(lambda bundle, name, _: spec(bundle, name) if callable(spec) else spec, tree)
+            return selected(axes, lambda bundle, name, axis: axis is not None)
+
+        params, state = said(param_axes, created.params), said(state_axes, created.initial_state)
+        self._axes = Carry(params, state, state, None)
         asked_for = any(isinstance(spec, int) for spec in (param_axes, state_axes))
         self.nothing = not (params or state or asked_for)
 
     def _part(self, carry: Carry, stacked: bool) -> Carry:
-        parts = (
-            selected(tree, lambda bundle, name, _, axes=axes: (name in axes.get(bundle, {})) is stacked)
-            for tree, axes in zip(carry[:3], self._axes, strict=True)
-        )
-        return Carry(*parts, rng=None if stacked else carry.rng)
+        def part(tree: Tree, axes: Tree) -> Tree:
+            return selected(tree, lambda bundle, name, _: (name in axes.get(bundle, {})) is stacked)
+
+        return each(part, carry, self._axes)._replace(rng=None if stacked else carry.rng)
 
     def divide(self, carry: Carry) -> tuple[Carry, Carry]:
         """What is shared (with the keys), and what is stacked."""
-        return (self._part(carry, False), self._part(carry, True)) if any(self._axes) else (carry, NOTHING)
+        return (self._part(carry, False), self._part(carry, True)) if any(self._axes[:2]) else (carry, NOTHING)
 
     def shares_new(self, before: Carry) -> bool:
         """Whether something that is shared has to be created."""
@@ -72,11 +65,7 @@ class Stacked:
 
     def axes(self, own: Carry) -> Carry:
         """The axis of each entry, in the place of the entry."""
-        parts = (
-            selected(axes, lambda bundle, name, _, tree=tree: name in tree.get(bundle, {}))
-            for tree, axes in zip(own[:3], self._axes, strict=True)
-        )
-        return Carry(*parts, rng=None)
+        return each(lambda tree, axes: mapped(lambda bundle, name, _: axes[bundle][name], tree), own, self._axes)
 
     def _move(self, own: Carry, move: Callable[[Any, int], Any]) -> Carry:
         def moved(axis: int, entry: Any) -> Any:
@@ -98,13 +87,11 @@ class Stacked:
     def check_sizes(self, own: Carry, size: int) -> None:
         """Stops where an entry is not stacked, or for another number of calls."""
         for kind, tree, axes in zip(("parameter", "state"), own[:2], self._axes[:2], strict=True):
-            for bundle, entries in tree.items():
-                for name, entry in entries.items():
-                    axis = axes[bundle][name]
-                    for leaf in jax.tree.leaves(entry):
-                        shape = jnp.shape(leaf)
-                        if not -len(shape) <= axis < len(shape) or shape[axis] != size:
-                            raise MappedSizeError(kind, f"{bundle}/{name}", shape, axis, size)
+            for bundle, name, entry in walk(tree):
+                axis = axes[bundle][name]
+                for shape in map(jnp.shape, jax.tree.leaves(entry)):
+                    if not -len(shape) <= axis < len(shape) or shape[axis] != size:
+                        raise MappedSizeError(kind, f"{bundle}/{name}", shape, axis, size)
 
 
 SHARED = Stacked(NOTHING, None, None)

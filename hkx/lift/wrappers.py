@@ -17,7 +17,7 @@ import numpy as np
 from hkx.base.signatures import like, pair_with, second_of_pair
 from hkx.core.frame import current_frame, local
 from hkx.lift.checks import is_value
-from hkx.lift.crossing import Carry, Crossing, changes, creating, new_entries_sorted, snapshot
+from hkx.lift.crossing import Carry, Crossing, changes, creating, snapshot
 from hkx.lift.typed import EvalShape, Grad, Jit, Jvp, Linearize, ValueAndGrad, Vjp, typed
 
 P = ParamSpec("P")
@@ -328,10 +328,13 @@ def _recorded(
     During `init` it is called as it is. `transform` gives the result and the changes.
     """
     frame, crossing = current_frame(name), Crossing[..., Any](fun, name, as_given=static)
+    before = snapshot(frame)
     if creating(frame):
-        with new_entries_sorted(frame):
-            return crossing.inline(*args, **kwargs)
-    out, new = transform(crossing, snapshot(frame))
+        out, new = crossing.call(before, args, kwargs)
+        leaves, structure = jax.tree.flatten(new)  # in the order of names, as a transform of JAX's gives it back
+        new = jax.tree.unflatten(structure, leaves)
+    else:
+        out, new = transform(crossing, before)
     crossing.finish(new)
     return out
 
