@@ -25,12 +25,14 @@ def without_keys(vmap: Any) -> Any:
     return lambda fun, *args, split_rng=False, **options: vmap(fun, *args, **options)
 
 
+OF_JAX = "grad value_and_grad jvp vjp linearize eval_shape jit custom_jvp custom_vjp"
+OF_LAX = "scan fori_loop while_loop map cond switch associative_scan"
 JAX = types.SimpleNamespace(
-    **{
-        n: getattr(jax, n) for n in "grad value_and_grad jvp vjp linearize eval_shape jit custom_jvp custom_vjp".split()
-    },
-    **{n: getattr(jax.lax, n) for n in "scan fori_loop while_loop map cond switch associative_scan".split()},
-    **{"remat": jax.checkpoint, "vmap": without_keys(jax.vmap), "shard_map": jax.shard_map},
+    **{n: getattr(jax, n) for n in OF_JAX.split()},
+    **{n: getattr(jax.lax, n) for n in OF_LAX.split()},
+    remat=jax.checkpoint,
+    vmap=without_keys(jax.vmap),
+    shard_map=jax.shard_map,
 )
 
 
@@ -87,7 +89,9 @@ PROGRAMS: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
     ),
     "eval_shape": lambda lib, w: lib.eval_shape(lambda x, *, k: {"a": x @ k}, X, k=X.T)["a"].shape,
     "remat": lambda lib, w: slope(lib, lib.remat(lambda x: w() * jnp.sin(x)), X),
-    "remat static_argnums=1": lambda lib, w: slope(lib, lib.remat(lambda x, n: w() * x ** (3 if n else 2), static_argnums=1), X, True),
+    "remat static_argnums=1": lambda lib, w: slope(
+        lib, lib.remat(lambda x, n: w() * x ** (3 if n else 2), static_argnums=1), X, True
+    ),
     "remat static_argnums=(-1,)": lambda lib, w: slope(
         lib, lib.remat(lambda x, n: w() * x * len(n), static_argnums=(-1,)), X, "abc"
     ),
@@ -97,7 +101,9 @@ PROGRAMS: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
     "jit static_argnums=(-1,)": lambda lib, w: lib.jit(lambda x, n: w() * x * len(n), static_argnums=(-1,))(X, "ab"),
     "jit static_argnums, by name": lambda lib, w: lib.jit(lambda x, n: w() * x * len(n), static_argnums=1)(X, n="ab"),
     "jit static_argnames": lambda lib, w: lib.jit(lambda x, n: w() * x * len(n), static_argnames="n")(X, n="ab"),
-    "jit static_argnames, in its place": lambda lib, w: lib.jit(lambda x, n: w() * x * len(n), static_argnames=("n",))(X, "ab"),
+    "jit static_argnames, in its place": lambda lib, w: lib.jit(lambda x, n: w() * x * len(n), static_argnames=("n",))(
+        X, "ab"
+    ),
     "jit donate_argnums": lambda lib, w: lib.jit(lambda x, y: w() * x + y, donate_argnums=1)(X, X + 0),
     "jit inline": lambda lib, w: lib.jit(lambda x: w() * x, inline=True)(X),
     "jit keep_unused": lambda lib, w: lib.jit(lambda x, y: w() * x, keep_unused=True)(X, 1.0),
@@ -110,7 +116,9 @@ PROGRAMS: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
     "vmap in_axes of a list": lambda lib, w: lib.vmap(lambda x, y: w() * x[0] * y, [1, None], split_rng=True)(X, 2.0),
     "vmap by name": lambda lib, w: lib.vmap(lambda x, *, k: w() * x.sum() * k.sum(), split_rng=True)(X, k=2 * X),
     "vmap out_axes=1": lambda lib, w: lib.vmap(lambda x: w() * x, out_axes=1, split_rng=True)(X),
-    "vmap out_axes=(1, None)": lambda lib, w: lib.vmap(lambda x: (w() * x, w()), out_axes=(1, None), split_rng=False)(X),
+    "vmap out_axes=(1, None)": lambda lib, w: lib.vmap(lambda x: (w() * x, w()), out_axes=(1, None), split_rng=False)(
+        X
+    ),
     "vmap axis_name": lambda lib, w: lib.vmap(lambda x: w() * jax.lax.psum(x, "i"), axis_name="i", split_rng=False)(X),
     "vmap axis_size": lambda lib, w: lib.vmap(lambda x: w() * x, in_axes=None, axis_size=4, split_rng=True)(X),
     "scan": lambda lib, w: lib.scan(lambda c, x: (c * w() + x, c), X[0], X),
@@ -128,7 +136,9 @@ PROGRAMS: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
     "fori_loop unroll": lambda lib, w: lib.fori_loop(0, 4, lambda i, x: x * w() + i, X, unroll=2),
     "while_loop": lambda lib, w: lib.while_loop(lambda x: x.sum() < 9 * w(), lambda x: x * w() + 1, X),
     "while_loop of none": lambda lib, w: lib.while_loop(lambda x: x.sum() > 9 * w(), lambda x: x * w() + 1, X),
-    "cond": lambda lib, w: [lib.cond(p, lambda x, y: w() * x + y, lambda x, y: x - y, X, 2.0) for p in (True, False, 2)],
+    "cond": lambda lib, w: [
+        lib.cond(p, lambda x, y: w() * x + y, lambda x, y: x - y, X, 2.0) for p in (True, False, 2)
+    ],
     "cond without operands": lambda lib, w: lib.cond(X.sum() > 1, lambda: 1.0 * w(), lambda: 2.0),
     "switch": lambda lib, w: [
         lib.switch(i, [lambda x, y: w() * x + y, lambda x, y: x - y, lambda x, y: y - x], X, 2.0)
@@ -138,32 +148,41 @@ PROGRAMS: dict[str, Callable[[Any, Callable[[], Any]], Any]] = {
     "associative_scan reverse": lambda lib, w: lib.associative_scan(lambda a, b: a + b * (w() / 3), X, reverse=True),
     "associative_scan axis=1": lambda lib, w: lib.associative_scan(lambda a, b: a + b * (w() / 3), X, axis=1),
     "associative_scan axis=-1": lambda lib, w: lib.associative_scan(lambda a, b: a + b * (w() / 3), X[:, :1], axis=-1),
-    "custom_jvp": lambda lib, w: slope(
-        lib, ruled_jvp(lib, lambda x: w() * x, lambda p, t: (w() * p[0], 5 * t[0])), X
-    ),
+    "custom_jvp": lambda lib, w: slope(lib, ruled_jvp(lib, lambda x: w() * x, lambda p, t: (w() * p[0], 5 * t[0])), X),
     "custom_jvp nondiff_argnums": lambda lib, w: slope(
         lib,
         ruled_jvp(lib, power(w), lambda n, p, t: (w() * p[0] ** n, n * 5 * t[0]), nondiff_argnums=(1,)),
-        X, 2,
+        X,
+        2,
     ),
     "custom_vjp": lambda lib, w: slope(
         lib, ruled_vjp(lib, lambda x: w() * x, lambda x: (w() * x, x), lambda x, g: (g * (x + 5),)), X
     ),
     "custom_vjp nondiff_argnums": lambda lib, w: slope(
         lib,
-        ruled_vjp(lib, power(w), lambda x, n: (w() * x**n, x), lambda n, x, g: (n * g * (x + 5),), nondiff_argnums=(1,)),
-        X, 2,
+        ruled_vjp(
+            lib, power(w), lambda x, n: (w() * x**n, x), lambda n, x, g: (n * g * (x + 5),), nondiff_argnums=(1,)
+        ),
+        X,
+        2,
     ),
     "shard_map": lambda lib, w: lib.shard_map(
-        lambda x, y: w() * x.sum(1) + jax.lax.psum(x.sum(), "data") + y, mesh=MESH, in_specs=(SPEC, jax.P()), out_specs=SPEC
+        lambda x, y: w() * x.sum(1) + jax.lax.psum(x.sum(), "data") + y,
+        mesh=MESH,
+        in_specs=(SPEC, jax.P()),
+        out_specs=SPEC,
     )(ROWS, 2.0),
     "shard_map check_vma=False": lambda lib, w: lib.shard_map(
-        lambda x: w() * jax.lax.all_gather(x, "data", tiled=True), mesh=MESH, in_specs=(SPEC,), out_specs=jax.P(), check_vma=False
+        lambda x: w() * jax.lax.all_gather(x, "data", tiled=True),
+        mesh=MESH,
+        in_specs=(SPEC,),
+        out_specs=jax.P(),
+        check_vma=False,
     )(ROWS),
     "shard_map as a decorator": lambda lib, w: lib.shard_map(
         mesh=MESH, in_specs=(SPEC,), out_specs=SPEC, axis_names={"data"}
     )(lambda x: w() * x)(ROWS),
-}  # fmt: skip
+}
 
 
 def parameter() -> jax.Array:
@@ -248,9 +267,12 @@ MARKS: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
     "scan reverse": ("scan", "reverse length", lambda lib, x: lib.scan(lambda c, x: (c, c), x[0], x, reverse=True)),
     "fori_loop": ("scan while", "reverse unroll length", lambda lib, x: lib.fori_loop(0, 4, lambda i, x: x + i, x)),
     "fori_loop unroll": ("scan", "unroll length", lambda lib, x: lib.fori_loop(0, 4, lambda i, x: x + i, x, unroll=2)),
-    "shard_map": ("shard_map", "check_vma manual_axes", lambda lib, x: lib.shard_map(
-        block, mesh=MESH, in_specs=(jax.P(),), out_specs=jax.P(), check_vma=False)(x)),
-}  # fmt: skip
+    "shard_map": (
+        "shard_map",
+        "check_vma manual_axes",
+        lambda lib, x: lib.shard_map(block, mesh=MESH, in_specs=(jax.P(),), out_specs=jax.P(), check_vma=False)(x),
+    ),
+}
 
 
 @pytest.mark.parametrize("name", MARKS)
@@ -308,7 +330,7 @@ def body(x: jax.Array) -> jax.Array:
 
 
 @pytest.mark.parametrize("name", TABLE)
-@pytest.mark.parametrize("kind", ["rbg", "raw", "disable_jit"])
+@pytest.mark.parametrize("kind", [*(pytest.param(k, marks=pytest.mark.slow) for k in KINDS), "disable_jit"])
 def test_other_keys_and_no_compilation(name: str, kind: str) -> None:
     """What the table has, with keys of other kinds, and where JAX calls bodies as the values at hand ask for."""
     make = KINDS.get(kind, jax.random.key)
