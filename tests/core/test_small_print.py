@@ -405,3 +405,16 @@ def test_a_shape_in_explicit_axes_is_a_spec() -> None:
         model = hkx.transform(lambda x: hkx.shard_map(lambda x: x + x.sum(), out_specs=jax.P("data"))(x))
         expected = np.asarray(x) + np.asarray(x).sum(1, keepdims=True)
         np.testing.assert_array_equal(model.apply({}, None, x), expected)
+
+
+def test_initial_states_have_weak_dtypes_where_those_of_the_ordinary_run_do() -> None:
+    def f() -> None:
+        hkx.set_state("a", jnp.broadcast_to(1.0, [2]))
+        hkx.set_state("b", jnp.broadcast_to(np.float32(1), [2]))
+        hkx.set_state("c", jnp.full([2], 1.0))
+        hkx.set_state("d", 2 * jnp.full([2], 1.0))
+        hkx.set_state("e", jnp.zeros(2))
+
+    (_, traced), (_, eager) = (hkx.transform_with_state(f, init=way).init(0) for way in ("traced", "eager"))
+    assert jax.tree.map(jax.typeof, traced) == jax.tree.map(jax.typeof, eager)
+    assert [jax.typeof(x).weak_type for x in traced["~"].values()] == [True, False, True, True, False]
