@@ -226,6 +226,12 @@ def spread(tests, times):
     return sorted(tests, key=lambda test: (turns[test], times[test]))
 
 
+def runs_at_import(file, line):
+    """Whether a line is in no function's body: a default, a class, a constant."""
+    functions = (n for n in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(n, ast.FunctionDef))
+    return not any(node.body[0].lineno <= line <= node.end_lineno for node in functions)
+
+
 def lines_that_use(file, line):
     """What shows a change in a line that runs at import alone: a body, of its defaults, or where a constant is read."""
     tree = ast.parse((ROOT / file).read_text())
@@ -246,7 +252,9 @@ def nearest_tests(file, line, times):
     data.read()
     contexts = data.contexts_by_lineno(str(ROOT / file))
     lines = {n: {c for c in names if c in times} for n, names in contexts.items()}
-    tests = lines.get(line) or set().union(*(lines.get(n, ()) for n in lines_that_use(file, line)))
+    tests = lines.get(line, set())
+    if not tests or runs_at_import(file, line):  # in whichever test came first: modules are imported when they are used
+        tests = tests.union(*(lines.get(n, ()) for n in lines_that_use(file, line)))
     return spread(tests or set().union(*lines.values()), times)[:MOST_TESTS]
 
 

@@ -32,7 +32,7 @@ class InvalidCoreStateError(HkxError, TypeError, ValueError, AttributeError, Ind
 class StateShapeError(HkxError, TypeError, ValueError, IndexError):
     """A layer keeps a state of another shape than its input wants."""
 
-    def __init__(self, path: str, actual: tuple[int, ...], expected: str, argument: str, shape: tuple[int, ...]):
+    def __init__(self, path: str, actual: tuple[int, ...], expected: list[int], argument: str, shape: tuple[int, ...]):
         super().__init__(
             f"State {path!r} has shape {tuple(actual)}, expected {expected}, for `{argument}` of shape {tuple(shape)}. "
             f"Call the layer with what it was called with in `init`, use one layer for each shape of `{argument}`, or "

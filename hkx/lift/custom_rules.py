@@ -176,6 +176,9 @@ class custom_vjp(_Custom[P, R]):
     Raises:
       MissingRuleError: when called, if there is no rule.
 
+    During `init` it is called as it is: a gradient that is taken inside of the function is then that of what it
+    computes.
+
     Outside of a transformed function it is `jax.custom_vjp`.
 
     Example:
@@ -242,6 +245,9 @@ class custom_jvp(_Custom[P, R]):
 
     Raises:
       MissingRuleError: when called, if there is no rule.
+
+    During `init` it is called as it is: a gradient that is taken inside of the function is then that of what it
+    computes.
 
     Outside of a transformed function it is `jax.custom_jvp`.
 

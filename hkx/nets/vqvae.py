@@ -59,7 +59,7 @@ class _Quantizer(Module):
             raise FeatureSizeError(type(self).__name__, inputs.shape, "embedding_dim", self.embedding_dim)
         rows = jnp.reshape(inputs, [-1, self.embedding_dim])
         table, shape = self.embeddings, _table(self)
-        check_state(list(table.shape) == shape, self, "embeddings", table, f"{shape}", "inputs", inputs)
+        check_state(list(table.shape) == shape, self, "embeddings", table, shape, "inputs", inputs)
         distances = (
             jnp.sum(jnp.square(rows), 1, keepdims=True)
             - 2 * jnp.matmul(rows, table)

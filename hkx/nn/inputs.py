@@ -88,11 +88,11 @@ def broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...
         return None
 
 
-def check_state(fits: bool, layer: Any, name: str, state: Any, expected: str, argument: str, inputs: Any) -> None:
+def check_state(fits: bool, layer: Any, name: str, state: Any, expected: Any, argument: str, inputs: Any) -> None:
     """Raises StateShapeError unless the state of a layer that is called so fits the shape of its argument."""
     if not fits:
         path = f"{layer.module_name}/{name}"
-        raise StateShapeError(path, jnp.shape(state), expected, argument, jnp.shape(inputs))
+        raise StateShapeError(path, jnp.shape(state), list(expected), argument, jnp.shape(inputs))
 
 
 def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: float = math.inf) -> Any:

@@ -38,15 +38,15 @@ INSIDE = {  # in a transformed function
     "`layers` of `hkx.Sequential` is not iterable: it is 3": [lambda: hkx.Sequential(3)],
     "`hkx.static_unroll` was given 3 of type int as `core`": [lambda: hkx.static_unroll(3, X, None)],
     "`hkx.dynamic_unroll` was given 3 of type int as `core`": [lambda: hkx.dynamic_unroll(3, X, None)],
-    "The state of `LSTM` is None of type NoneType, expected an `LSTMState`: what `core.initial_state": [
+    "`prev_state`, the state of `LSTM`, is None of type NoneType, expected an `LSTMState`: what `core.initial_state": [
         lambda: hkx.LSTM(3)(X, None),
         lambda: hkx.DeepRNN([hkx.LSTM(3)])(X, [None]),
     ],
-    "The state of `LSTM` is 3 of type int": [lambda: hkx.LSTM(3)(X, 3)],
-    "The state of `Conv1DLSTM` is None": [lambda: hkx.Conv1DLSTM([3], 2, 3)(jnp.ones([1, 3, 1]), None)],
-    "The state of `GRU` is None of type NoneType, expected an array": [lambda: hkx.GRU(3)(X, None)],
-    "The state of `VanillaRNN` is None": [lambda: hkx.VanillaRNN(3)(X, None)],
-    r"The state of `DeepRNN` is \(1,\) of type tuple, expected a tuple of 2 states": [
+    "`prev_state`, the state of `LSTM`, is 3 of type int": [lambda: hkx.LSTM(3)(X, 3)],
+    "`state`, the state of `Conv1DLSTM`, is None": [lambda: hkx.Conv1DLSTM([3], 2, 3)(jnp.ones([1, 3, 1]), None)],
+    "`state`, the state of `GRU`, is None of type NoneType, expected an array": [lambda: hkx.GRU(3)(X, None)],
+    "`prev_state`, the state of `VanillaRNN`, is None": [lambda: hkx.VanillaRNN(3)(X, None)],
+    r"`state`, the state of `DeepRNN`, is \(1,\) of type tuple, expected a tuple of 2 states": [
         lambda: hkx.DeepRNN([hkx.GRU(1), abs, hkx.GRU(1)])(X, (1,)),
         lambda: hkx.deep_rnn_with_skip_connections([hkx.GRU(1), hkx.GRU(1)])(X, (1,)),
     ],

@@ -150,7 +150,7 @@ class BatchNorm(Module):
         for ema in (self.mean_ema, self.var_ema):
             average = ema.average
             fits = _without_ones(average.shape) == _without_ones(wanted)
-            check_state(fits, ema, "average", average, f"{wanted}", "inputs", inputs)
+            check_state(fits, ema, "average", average, wanted, "inputs", inputs)
             averages.append(average.astype(dtype))
         return averages[0], averages[1]
 

@@ -101,7 +101,7 @@ class ExponentialMovingAverage(Module):
             decay = where(counter <= 0, jnp.zeros_like(decay), jnp.asarray(decay))
         hidden = get_state("hidden", value.shape, dtype, init=jnp.zeros)
         fits = broadcast(hidden.shape, value.shape) in (hidden.shape, value.shape)
-        check_state(fits, self, "hidden", hidden, f"{list(value.shape)}", "value", value)
+        check_state(fits, self, "hidden", hidden, value.shape, "value", value)
         dtype = dtype if hidden.dtype == dtype else jnp.promote_types(hidden.dtype, dtype)
         hidden = _moved(cast(hidden, wide), cast(value, wide), decay, one - decay)
         average = hidden

@@ -79,7 +79,7 @@ class SpectralNorm(Module):
         matrix = value.reshape(math.prod(value.shape[:-1]), value.shape[-1])
         u = get_state("u0", (1, value.shape[-1]), value.dtype, init=initializers.RandomNormal())
         columns = value.shape[-1]
-        check_state(u.shape == (1, columns), self, "u0", u, f"[1, {columns}]", "value", value)
+        check_state(u.shape == (1, columns), self, "u0", u, (1, columns), "value", value)
         v = u
         for _ in range(self.n_steps):
             v = _unit(jnp.matmul(u, matrix.T), self.eps)
