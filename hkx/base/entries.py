@@ -94,3 +94,9 @@ def changed(before: Given, after: Given) -> Tree:
         if entries is not old and (new := {n: v for n, v in entries.items() if old.get(n, _ABSENT) is not v}):
             out[bundle] = new
     return out
+
+
+def has_new_names(before: Given, after: Given) -> bool:
+    """Whether `after` holds entries of names that `before` does not hold."""
+    known = ((before.get(bundle, {}), entries) for bundle, entries in after.items())
+    return any(entries is not old and not entries.keys() <= old.keys() for old, entries in known)

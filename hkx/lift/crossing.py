@@ -14,9 +14,9 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 import jax
 
 from hkx.arguments import checked_function
-from hkx.base.entries import Tree, add, add_absent, changed, kept, mapped, merged, walk
+from hkx.base.entries import Tree, add, add_absent, changed, has_new_names, kept, mapped, merged, walk
 from hkx.base.trees import own_tree
-from hkx.core.frame import ROOT, Asked, Frame, Phase, Scope, current_frame, leave, local, paths
+from hkx.core.frame import ROOT, Asked, Frame, Phase, Scope, current_frame, leave, local
 from hkx.core.making import Eager, Maker
 from hkx.core.rng import PRNGSequence
 from hkx.core.settings import current_settings
@@ -120,7 +120,7 @@ def check_carried(state: Tree) -> None:
 
 def created_between(before: Carry, after: Carry) -> bool:
     """Whether there is a parameter or a state in `after` that was not there before."""
-    return any(set(paths(b)) != set(paths(a)) for b, a in zip(before[:3], after[:3], strict=True))
+    return any(has_new_names(b, a) for b, a in zip(before[:3], after[:3], strict=True))
 
 
 def both(a: Carry, b: Carry) -> Carry:

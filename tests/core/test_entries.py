@@ -33,6 +33,17 @@ def test_an_entry_is_changed_where_it_is_another_object(tree):
     assert entries.changed(kept, tree)["c"] == {"none": None}
 
 
+def test_a_name_is_new_where_nothing_was_kept_under_it(tree):
+    kept = entries.kept(tree)
+    assert not entries.has_new_names(kept, tree)
+    entries.add(tree, {"a": {"w": [9]}})
+    assert not entries.has_new_names(kept, tree)  # another value
+    entries.add(tree, {"a": {"new": [4]}})
+    assert entries.has_new_names(kept, tree)
+    assert entries.has_new_names(tree, {**tree, "d": {"w": [5]}})
+    assert not entries.has_new_names(tree, {})
+
+
 def test_merged_and_copied_leave_what_they_were_given(tree):
     before = entries.copied(tree)
     both = entries.merged(tree, {"a": {"w": [9]}})
