@@ -15,7 +15,7 @@ from hkx.core.frame import Frame, current_frame, local
 from hkx.errors.lift import ConditionEffectError
 from hkx.lift import loops
 from hkx.lift.checks import as_arrays, checked_number, checked_unroll
-from hkx.lift.crossing import NOTHING, Carry, Crossing, back_to, changes, created_between, creating, fill_keys, snapshot
+from hkx.lift.crossing import NOTHING, Carry, Crossing, back_to, created_between, creating, fill_keys, moved, snapshot
 from hkx.lift.loops import Loop, check_carry, joined, runs_eagerly
 from hkx.lift.stacked import Axes
 
@@ -264,7 +264,8 @@ def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_va
 
     def pure_cond(value: Any) -> Any:
         go, moving = loop.step(condition, value[1], value[0])
-        new = changes(*(Carry({}, state, {}, keys) for state, keys in (value[1], moving)))
+        state, keys = value[1]
+        new = moved(Carry({}, state, {}, keys), moving)
         if new.state or new.rng is not None:
             raise ConditionEffectError()
         return go

@@ -110,6 +110,11 @@ def changes(before: Carry, after: Carry) -> Carry:
     return each(changed, before, after)._replace(rng=after.rng if moved else None, captured=after.captured)
 
 
+def moved(before: Carry, moving: tuple[Tree, Any]) -> Carry:
+    """The changes, where a run of JAX's has left a state and keys."""
+    return changes(before, before._replace(state=merged(before.state, moving[0]), rng=moving[1]))
+
+
 def check_carried(state: Tree) -> None:
     """Raises where JAX cannot carry a state, since it is no array."""
     for bundle, name, value in walk(state):

@@ -61,7 +61,7 @@ class LayerStackTransparencyMapping(Protocol):
         """The name in the stack and the layer, or None for a module that is not part of it."""
 
 
-class Stacked(Protocol[R_co]):
+class Repeated(Protocol[R_co]):
     """A layer that is repeated."""
 
     def __call__(self, *args: Any, reverse: bool = False) -> R_co:
@@ -79,7 +79,7 @@ def layer_stack(
     name: str | None = None,
     *,
     remat: bool | Callable[..., bool] = False,
-) -> Callable[[Callable[..., R]], Stacked[R]]:
+) -> Callable[[Callable[..., R]], Repeated[R]]:
     """Repeats a layer, with parameters, states and keys of its own each time; the layer is compiled once.
 
     Computes `for i in range(num_layers): x = layer_i(x)`. The parameters of all layers are kept together, stacked along
@@ -121,7 +121,7 @@ def layer_stack(
     num_layers, rounds = checked_integer(num_layers, "num_layers"), checked_unroll(unroll)
     default = f"__layer_stack_{'with' if with_per_layer_inputs else 'no'}_per_layer"
 
-    def decorate(f: Callable[..., R]) -> Stacked[R]:
+    def decorate(f: Callable[..., R]) -> Repeated[R]:
         if not callable(f):
             raise TypeError(f"{f} is not a callable object: `hkx.layer_stack(n)` takes a function.")
         _check_signature(f)
