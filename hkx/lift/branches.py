@@ -74,14 +74,11 @@ def cond(
                 "With `true_operand=` goes `false_operand=`, and then `hkx.cond` takes no operands in other ways."
             )
         operands, true_fun, false_fun = (true_operand, false_operand), _first(true_fun), _second(false_fun)
-    elif operand is not _NO_OPERAND:
-        if operands:
-            raise ValueError("With `operand=`, `hkx.cond` cannot take operands that you pass positionally too.")
-        operands = (operand,)
     elif not callable(true_fun) and len(operands) == 2 and callable(operands[1]) and callable(false_fun):
         # the older form (pred, true_operand, true_fun, false_operand, false_fun)
         (on_true, on_false), (true_branch, false_branch) = (true_fun, operands[0]), (false_fun, operands[1])
         operands, true_fun, false_fun = (on_true, on_false), _first(true_branch), _second(false_branch)
+    operands = _operands("hkx.cond", operands, operand)
     if not local.frames:
         return jax.lax.cond(pred, true_fun, false_fun, *operands)
     if jnp.ndim(checked_number("pred", pred)) != 0:
@@ -91,11 +88,20 @@ def cond(
     elif jnp.result_type(pred) != jnp.bool_:
         pred = pred != 0
 
-    def select(*branches: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args: jax.lax.cond(pred, *branches, *args)
+    def select(branches: Sequence[Callable[..., Any]], *args: Any) -> Any:
+        return jax.lax.cond(pred, *branches, *args)
 
     taken = int(not pred) if runs_eagerly() and not isinstance(pred, jax.core.Tracer) else None
     return _branch("hkx.cond", select, taken, (true_fun, false_fun), operands)
+
+
+def _operands(name: str, operands: tuple[Any, ...], operand: Any) -> tuple[Any, ...]:
+    """What the branches are given, by position or by name."""
+    if operand is _NO_OPERAND:
+        return operands
+    if operands:
+        raise ValueError(f"With `operand=`, `{name}` cannot take operands that you pass positionally too.")
+    return (operand,)
 
 
 def _first(f: Callable[..., R]) -> Callable[..., R]:
@@ -140,10 +146,7 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
       >>> len(params), model.apply(params, None, 3, jnp.ones(2)).shape
       (4, (3,))
     """
-    if operand is not _NO_OPERAND:
-        if operands:
-            raise ValueError("With `operand=`, `hkx.switch` cannot take operands that you pass positionally too.")
-        operands = (operand,)
+    operands = _operands("hkx.switch", operands, operand)
     if not local.frames:
         return jax.lax.switch(index, branches, *operands)
     branches = checked_branches(branches)
@@ -155,8 +158,8 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
             f"{jnp.shape(index)}."
         )
 
-    def select(*branches: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args: jax.lax.switch(index, branches, *args)
+    def select(branches: Sequence[Callable[..., Any]], *args: Any) -> Any:
+        return jax.lax.switch(index, branches, *args)
 
     taken = None
     if runs_eagerly() and not isinstance(index, jax.core.Tracer):
@@ -265,7 +268,7 @@ def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callab
         ]
         out, moving = runs[distinct.index(numbers[taken])]
     else:
-        out, moving = select(*[pure_branches[distinct.index(n)] for n in numbers])(loop.start, *operands)
+        out, moving = select([pure_branches[distinct.index(n)] for n in numbers], loop.start, *operands)
     loop.finish(moving)
     if keys is not None:
         frame.rngs[-1].replace_internal_state(keys)

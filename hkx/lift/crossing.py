@@ -76,11 +76,6 @@ def each(change: Callable[..., Any], *carries: Carry) -> Carry:
     return Carry(*map(change, *(carry[:3] for carry in carries)), rng=None)
 
 
-def only_keys(key: Any) -> Carry:
-    """Nothing but a key, if there is one."""
-    return Carry({}, {}, {}, None if key is None else (key, ()))
-
-
 def draws_keys(frame: Frame) -> bool:
     """Whether there is a key sequence, and it may be drawn from here."""
     rng = frame.rngs[-1]
