@@ -13,9 +13,9 @@ from hkx.base.entries import changed, walk
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.errors.core import MissingParameterError, MissingStateError
 from hkx.errors.lift import BranchMismatchError
-from hkx.lift.branch_names import BranchNames, Unshared
+from hkx.lift.branch_names import BranchNames
 from hkx.lift.checks import as_arrays, checked_branches, checked_number, difference, entry_name, same_type
-from hkx.lift.crossing import Carry, Crossing, back_to, created_between, creating, only_looking, snapshot
+from hkx.lift.crossing import Carry, Crossing, created_between, creating, draw_from, only_looking, snapshot
 from hkx.lift.loops import Loop, runs_eagerly
 
 R = TypeVar("R")
@@ -172,24 +172,17 @@ def _create(names: BranchNames, name: str, frame: Frame, count: int, operands: A
     before = snapshot(frame)
     makers: dict[tuple[str, str], int] = {}  # which branch made a state
 
-    def visit(crossing: Crossing[..., Any]) -> None:
-        held = snapshot(frame)
-        try:
-            crossing.visit(operands)
-        except Unshared:
-            back_to(frame, held)
-            raise
-
     for i in range(count):
         held = snapshot(frame)
-        names.call(i, visit)
-        back_to(frame, before._replace(rng=held.rng if names.shares(i) else None))
+        names.call(i, lambda crossing: crossing.visit(operands))
+        if names.shares(i):
+            draw_from(frame, held.rng)
         if any(_would_differ(frame, entry, wanted) for entry, wanted in names.wanted.items() if entry in makers):
             _check_made(name, frame, before, names.crossing(i), operands, i, makers)
         for bundle, entry, _ in walk(changed(before.state, frame.state)):
             makers.setdefault((bundle, entry), i)
     after = snapshot(frame)
-    back_to(frame, before)
+    draw_from(frame, before.rng)
     return after.rng if created_between(before, after) else None
 
 
@@ -270,8 +263,7 @@ def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callab
     else:
         out, moving = select([pure_branches[distinct.index(n)] for n in numbers], loop.start, *operands)
     loop.finish(moving)
-    if keys is not None:
-        frame.rngs[-1].replace_internal_state(keys)
+    draw_from(frame, keys)
     names.finish()
     return out
 

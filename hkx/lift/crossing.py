@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 import jax
 
 from hkx.arguments import checked_function
-from hkx.base.entries import Tree, add, add_absent, changed, kept, mapped, merged, walk
+from hkx.base.entries import Tree, add, add_absent, changed, kept, merged, walk
 from hkx.base.trees import own_tree
 from hkx.core.frame import ROOT, Asked, Frame, Phase, Scope, current_frame, leave, local, paths
 from hkx.core.making import Eager, Maker
@@ -136,20 +136,14 @@ def absorb(frame: Frame, new: Carry) -> None:
     add(frame.params, new.params)
     add(frame.state, new.state)
     add_absent(frame.initial_state, new.initial_state)
-    if new.rng is not None:
-        frame.rngs[-1].replace_internal_state(new.rng)
+    draw_from(frame, new.rng)
     new.captured.hand_on()
 
 
-def back_to(frame: Frame, before: Carry) -> None:
-    """Puts state and keys back to what they were; what has been created since stays, a state at its initial value.
-
-    The keys stay too where `before` has none.
-    """
-    if before.rng is not None:
-        frame.rngs[-1].replace_internal_state(before.rng)
-    old = merged(frame.initial_state, before.state)
-    frame.state = mapped(lambda bundle, name, _: old[bundle][name], frame.state)
+def draw_from(frame: Frame, keys: Any) -> None:
+    """Has the keys go on from where they stood, if there are any."""
+    if keys is not None:
+        frame.rngs[-1].replace_internal_state(keys)
 
 
 def creating(frame: Frame) -> bool:
@@ -315,6 +309,7 @@ class Crossing(Generic[P, R]):
     def visit(self, args: Any, kwargs: Any = None, *, for_result: bool = False) -> R | None:
         """Creates what the function creates when called so; of the rest, nothing is executed.
 
+        States that are new have their initial values afterwards, others those that they had; keys have been drawn.
         With `for_result`, what the result depends on is executed too. Where the code needs values, it is run as it is.
         """
         outer = current_frame(self._name)
