@@ -141,7 +141,7 @@ def _first_iteration(
         body.visit(args)
         return init
     before = snapshot(frame)
-    out, new = body.call(before, args)
+    out, new = body.call(before, args, any_state=True)
     new.captured.refuse(name)
     check_carry(name, init, out, "a value")
     if _known(pred):

@@ -147,7 +147,7 @@ def scan(
     if frame.running_init:
         first, rest = (-1, slice(None, -1)) if reverse else (0, slice(1, None))
         x, own = jax.tree.map(slice_of(first), slices)
-        result, new = body.call(both(stacked.divide(snapshot(frame))[0], own), (init, x))
+        result, new = body.call(both(stacked.divide(snapshot(frame))[0], own), (init, x), any_state=True)
         shared, left = _own(stacked, own, new)
         absorb(frame, shared)
         carry, y = _pair(name, result)
