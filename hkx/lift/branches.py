@@ -216,9 +216,9 @@ def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callab
     """The result of a branch, by way of `select`; of the one that is `taken`, where JAX would call that alone."""
     frame = current_frame(name)
     operands = as_arrays(operands)
-    numbers = [next(i for i, other in enumerate(branches) if other is branch) for branch in branches]
-    distinct = sorted(set(numbers))  # a function that is given twice is one branch, as it is for JAX
-    branches = [branches[n] for n in distinct]
+    firsts = [next(i for i, other in enumerate(branches) if other is branch) for branch in branches]
+    distinct = sorted(set(firsts))  # a function that is given twice is one branch, as it is for JAX
+    places, branches = [distinct.index(n) for n in firsts], [branches[n] for n in distinct]
     names = BranchNames(frame, name, branches)
     keys = _create(names, name, frame, len(branches), operands) if creating(frame) else None
     loop = Loop(frame, name, Phase.MADE)
@@ -253,15 +253,14 @@ def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callab
 
     pure_branches = [pure_branch(i) for i in range(len(branches))]
     if taken is not None:  # the others have names too
+        place = places[taken]
         runs = [
-            branch(loop.start, *operands)
-            if i == distinct.index(numbers[taken])
-            else jax.eval_shape(branch, loop.start, *operands)
+            branch(loop.start, *operands) if i == place else jax.eval_shape(branch, loop.start, *operands)
             for i, branch in enumerate(pure_branches)
         ]
-        out, moving = runs[distinct.index(numbers[taken])]
+        out, moving = runs[place]
     else:
-        out, moving = select([pure_branches[distinct.index(n)] for n in numbers], loop.start, *operands)
+        out, moving = select([pure_branches[place] for place in places], loop.start, *operands)
     loop.finish(moving)
     draw_from(frame, keys)
     names.finish()
