@@ -248,19 +248,7 @@ def multi_transform(
       >>> decode(params, None, encode(params, None, x)).shape
       (1, 5)
     """
-    pair = multi_transform_with_state(f, init=init)
-
-    def init_fn(rng: Any, *args: Any, **kwargs: Any) -> Any:
-        return stateless(*pair.init(rng, *args, **kwargs), instead=_WITH_STATE)
-
-    def part(apply_with_state: Callable[..., Any]) -> Callable[..., Any]:
-        def apply(params: Any, rng: Any, *args: Any, **kwargs: Any) -> Any:
-            out, state = apply_with_state(params, None, rng, *args, **kwargs)
-            return stateless(out, state, _WITH_STATE)
-
-        return _arguments_of(apply_with_state, apply, without(1), first_of_pair)
-
-    return MultiTransformed(_arguments_of(pair.init, init_fn, out=first_of_pair), jax.tree.map(part, pair.apply))
+    return MultiTransformed(*_without_state(multi_transform_with_state(f, init=init), _WITH_STATE))
 
 
 _WITH_STATE = "multi_transform_with_state"
@@ -397,16 +385,23 @@ def without_state(
       2
     """
     _check_pair(f, "without_state", "transform_with_state")
+    return Transformed(*_without_state(f, "transform_with_state"))
 
-    def init(*args: InitP.args, **kwargs: InitP.kwargs) -> Any:
-        return stateless(*f.init(*args, **kwargs))
 
-    def apply(params: Any, *args: Any, **kwargs: Any) -> Any:
-        refuse_twice("state", kwargs)
-        return stateless(*f.apply(params, {}, *args, **kwargs))
+def _without_state(f: Any, instead: str) -> tuple[Any, Any]:
+    """An `init`, and an `apply` or a tree of them, which raise where there is state, naming what to use `instead`."""
 
-    apply = _arguments_of(f.apply, apply, without(1), first_of_pair)
-    return Transformed(_arguments_of(f.init, init, out=first_of_pair), apply)
+    def init(*args: Any, **kwargs: Any) -> Any:
+        return stateless(*f.init(*args, **kwargs), instead=instead)
+
+    def part(apply_with_state: Callable[..., Any]) -> Callable[..., Any]:
+        def apply(params: Any, *args: Any, **kwargs: Any) -> Any:
+            refuse_twice("state", kwargs)
+            return stateless(*apply_with_state(params, {}, *args, **kwargs), instead=instead)
+
+        return _arguments_of(apply_with_state, apply, without(1), first_of_pair)
+
+    return _arguments_of(f.init, init, out=first_of_pair), jax.tree.map(part, f.apply)
 
 
 def with_empty_state(

@@ -59,12 +59,10 @@ def _without_effects(eqn: JaxprEqn) -> JaxprEqn:
         inner = without_effects(x.eqns)
         return x.replace(eqns=inner, effects=set().union(*(e.effects for e in inner)))
 
-    programs = [x for x in jaxprs_in_params(eqn.params) if x.effects]
-    if not programs:
+    if not any(x.effects for x in jaxprs_in_params(eqn.params)):
         return eqn
     params = jax.tree.map(stripped, eqn.params, is_leaf=lambda x: isinstance(x, (ClosedJaxpr, Jaxpr)) or x is None)
-    left = set().union(*(stripped(x).effects for x in programs))
-    return eqn.replace(params=params, effects=left)
+    return eqn.replace(params=params, effects=set().union(*(x.effects for x in jaxprs_in_params(params))))
 
 
 def _inputs(eqn: JaxprEqn, wanted: Collection[Any]) -> set[Any]:

@@ -19,7 +19,6 @@ from hkx.lift.crossing import (
     Carry,
     Crossing,
     absorb,
-    back_to,
     both,
     creating,
     draws_keys,
@@ -158,7 +157,8 @@ def _run(frame: Frame, fun: Any, mapped: Any, out_axes: Any, stacked: Stacked, s
 
     def create(args: Any, kwargs: Any, rng: Any) -> Carry:
         shared, _ = stacked.divide(before)
-        return call(shared._replace(rng=rng), args, kwargs, Phase.OPEN)[1]._replace(rng=None, captured=Captured())
+        new = call(shared._replace(rng=rng), args, kwargs, Phase.OPEN)[1]
+        return new._replace(state=new.initial_state, rng=None, captured=Captured())
 
     rng: Any = before.rng
     if split:
@@ -170,7 +170,6 @@ def _run(frame: Frame, fun: Any, mapped: Any, out_axes: Any, stacked: Stacked, s
             key = keys[0] if stacked.nothing else frame.rngs[-1].next()
             with only_looking():
                 absorb(frame, mapped(create, _COMMON, (None,), ((key, ()),)))
-            back_to(frame, before._replace(rng=None))
             before = snapshot(frame)
     shared, own = stacked.divide(before)
     phase = Phase.MADE if split and stacked.nothing else Phase.OPEN

@@ -13,9 +13,9 @@ from hkx.base.entries import changed, walk
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.errors.core import MissingParameterError, MissingStateError
 from hkx.errors.lift import BranchMismatchError
-from hkx.lift.branch_names import BranchNames, Unshared
+from hkx.lift.branch_names import BranchNames
 from hkx.lift.checks import as_arrays, checked_branches, checked_number, difference, entry_name, same_type
-from hkx.lift.crossing import Carry, Crossing, back_to, created_between, creating, only_looking, snapshot
+from hkx.lift.crossing import Carry, Crossing, created_between, creating, draw_from, only_looking, snapshot
 from hkx.lift.loops import Loop, runs_eagerly
 
 R = TypeVar("R")
@@ -74,14 +74,11 @@ def cond(
                 "With `true_operand=` goes `false_operand=`, and then `hkx.cond` takes no operands in other ways."
             )
         operands, true_fun, false_fun = (true_operand, false_operand), _first(true_fun), _second(false_fun)
-    elif operand is not _NO_OPERAND:
-        if operands:
-            raise ValueError("With `operand=`, `hkx.cond` cannot take operands that you pass positionally too.")
-        operands = (operand,)
     elif not callable(true_fun) and len(operands) == 2 and callable(operands[1]) and callable(false_fun):
         # the older form (pred, true_operand, true_fun, false_operand, false_fun)
         (on_true, on_false), (true_branch, false_branch) = (true_fun, operands[0]), (false_fun, operands[1])
         operands, true_fun, false_fun = (on_true, on_false), _first(true_branch), _second(false_branch)
+    operands = _operands("hkx.cond", operands, operand)
     if not local.frames:
         return jax.lax.cond(pred, true_fun, false_fun, *operands)
     if jnp.ndim(checked_number("pred", pred)) != 0:
@@ -91,11 +88,20 @@ def cond(
     elif jnp.result_type(pred) != jnp.bool_:
         pred = pred != 0
 
-    def select(*branches: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args: jax.lax.cond(pred, *branches, *args)
+    def select(branches: Sequence[Callable[..., Any]], *args: Any) -> Any:
+        return jax.lax.cond(pred, *branches, *args)
 
     taken = int(not pred) if runs_eagerly() and not isinstance(pred, jax.core.Tracer) else None
     return _branch("hkx.cond", select, taken, (true_fun, false_fun), operands)
+
+
+def _operands(name: str, operands: tuple[Any, ...], operand: Any) -> tuple[Any, ...]:
+    """What the branches are given, by position or by name."""
+    if operand is _NO_OPERAND:
+        return operands
+    if operands:
+        raise ValueError(f"With `operand=`, `{name}` cannot take operands that you pass positionally too.")
+    return (operand,)
 
 
 def _first(f: Callable[..., R]) -> Callable[..., R]:
@@ -140,10 +146,7 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
       >>> len(params), model.apply(params, None, 3, jnp.ones(2)).shape
       (4, (3,))
     """
-    if operand is not _NO_OPERAND:
-        if operands:
-            raise ValueError("With `operand=`, `hkx.switch` cannot take operands that you pass positionally too.")
-        operands = (operand,)
+    operands = _operands("hkx.switch", operands, operand)
     if not local.frames:
         return jax.lax.switch(index, branches, *operands)
     branches = checked_branches(branches)
@@ -155,8 +158,8 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
             f"{jnp.shape(index)}."
         )
 
-    def select(*branches: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args: jax.lax.switch(index, branches, *args)
+    def select(branches: Sequence[Callable[..., Any]], *args: Any) -> Any:
+        return jax.lax.switch(index, branches, *args)
 
     taken = None
     if runs_eagerly() and not isinstance(index, jax.core.Tracer):
@@ -169,24 +172,17 @@ def _create(names: BranchNames, name: str, frame: Frame, count: int, operands: A
     before = snapshot(frame)
     makers: dict[tuple[str, str], int] = {}  # which branch made a state
 
-    def visit(crossing: Crossing[..., Any]) -> None:
-        held = snapshot(frame)
-        try:
-            crossing.visit(operands)
-        except Unshared:
-            back_to(frame, held)
-            raise
-
     for i in range(count):
         held = snapshot(frame)
-        names.call(i, visit)
-        back_to(frame, before._replace(rng=held.rng if names.shares(i) else None))
+        names.call(i, lambda crossing: crossing.visit(operands))
+        if names.shares(i):
+            draw_from(frame, held.rng)
         if any(_would_differ(frame, entry, wanted) for entry, wanted in names.wanted.items() if entry in makers):
             _check_made(name, frame, before, names.crossing(i), operands, i, makers)
         for bundle, entry, _ in walk(changed(before.state, frame.state)):
             makers.setdefault((bundle, entry), i)
     after = snapshot(frame)
-    back_to(frame, before)
+    draw_from(frame, before.rng)
     return after.rng if created_between(before, after) else None
 
 
@@ -220,9 +216,9 @@ def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callab
     """The result of a branch, by way of `select`; of the one that is `taken`, where JAX would call that alone."""
     frame = current_frame(name)
     operands = as_arrays(operands)
-    numbers = [next(i for i, other in enumerate(branches) if other is branch) for branch in branches]
-    distinct = sorted(set(numbers))  # a function that is given twice is one branch, as it is for JAX
-    branches = [branches[n] for n in distinct]
+    firsts = [next(i for i, other in enumerate(branches) if other is branch) for branch in branches]
+    distinct = sorted(set(firsts))  # a function that is given twice is one branch, as it is for JAX
+    places, branches = [distinct.index(n) for n in firsts], [branches[n] for n in distinct]
     names = BranchNames(frame, name, branches)
     keys = _create(names, name, frame, len(branches), operands) if creating(frame) else None
     loop = Loop(frame, name, Phase.MADE)
@@ -257,18 +253,16 @@ def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callab
 
     pure_branches = [pure_branch(i) for i in range(len(branches))]
     if taken is not None:  # the others have names too
+        place = places[taken]
         runs = [
-            branch(loop.start, *operands)
-            if i == distinct.index(numbers[taken])
-            else jax.eval_shape(branch, loop.start, *operands)
+            branch(loop.start, *operands) if i == place else jax.eval_shape(branch, loop.start, *operands)
             for i, branch in enumerate(pure_branches)
         ]
-        out, moving = runs[distinct.index(numbers[taken])]
+        out, moving = runs[place]
     else:
-        out, moving = select(*[pure_branches[distinct.index(n)] for n in numbers])(loop.start, *operands)
+        out, moving = select([pure_branches[place] for place in places], loop.start, *operands)
     loop.finish(moving)
-    if keys is not None:
-        frame.rngs[-1].replace_internal_state(keys)
+    draw_from(frame, keys)
     names.finish()
     return out
 

@@ -10,12 +10,12 @@ import jax.core
 import jax.numpy as jnp
 
 from hkx.arguments import checked_function
-from hkx.base.entries import mapped
+from hkx.base.entries import mapped, merged
 from hkx.core.frame import Frame, current_frame, local
 from hkx.errors.lift import ConditionEffectError
 from hkx.lift import loops
 from hkx.lift.checks import as_arrays, checked_number, checked_unroll
-from hkx.lift.crossing import NOTHING, Carry, Crossing, back_to, changes, created_between, creating, fill_keys, snapshot
+from hkx.lift.crossing import NOTHING, Carry, Crossing, created_between, creating, draw_from, fill_keys, moved, snapshot
 from hkx.lift.loops import Loop, check_carry, joined, runs_eagerly
 from hkx.lift.stacked import Axes
 
@@ -137,20 +137,19 @@ def _first_iteration(
     frame: Frame, pred: Any, body: Crossing[..., Any], args: tuple[Any, ...], init: Any, name: str
 ) -> Any:
     """Creates what the body needs; its result, and its effect on the state, count only where `pred` holds."""
-    before = snapshot(frame)
     if _known(pred) and not pred:
         body.visit(args)
-        back_to(frame, before._replace(rng=None))
         return init
-    out, new = body.call(before, args)
+    before = snapshot(frame)
+    out, new = body.call(before, args, any_state=True)
     new.captured.refuse(name)
     check_carry(name, init, out, "a value")
-    body.finish(new)
     if _known(pred):
+        body.finish(new)
         return joined(init, out)
-    after = frame.state
-    back_to(frame, before._replace(rng=None))
-    frame.state = mapped(lambda bundle, name, value: _select(pred, after[bundle][name], value), frame.state)
+    old = merged(new.initial_state, before.state)
+    state = mapped(lambda bundle, entry, value: _select(pred, value, old[bundle][entry]), new.state)
+    body.finish(new._replace(state=state))
     return _select(pred, out, init)
 
 
@@ -256,7 +255,8 @@ def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_va
     if creating(frame):
         before = snapshot(frame)
         go = condition.visit((init_val,), for_result=True)
-        back_to(frame, before._replace(rng=None) if created_between(before, snapshot(frame)) else before)
+        if not created_between(before, snapshot(frame)):
+            draw_from(frame, before.rng)
         body: Crossing[..., Any] = Crossing(body_fun, name, after=condition)
         init_val = _first_iteration(frame, go, body, (init_val,), init_val, name)
     loop = Loop(frame, name)
@@ -264,7 +264,8 @@ def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_va
 
     def pure_cond(value: Any) -> Any:
         go, moving = loop.step(condition, value[1], value[0])
-        new = changes(*(Carry({}, state, {}, keys) for state, keys in (value[1], moving)))
+        state, keys = value[1]
+        new = moved(Carry({}, state, {}, keys), moving)
         if new.state or new.rng is not None:
             raise ConditionEffectError()
         return go

@@ -14,7 +14,7 @@ from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 import jax
 
 from hkx.arguments import checked_function
-from hkx.base.entries import Tree, add, add_absent, changed, has_new_names, kept, mapped, merged, walk
+from hkx.base.entries import Tree, add, add_absent, changed, has_new_names, kept, merged, walk
 from hkx.base.trees import own_tree
 from hkx.core.frame import ROOT, Asked, Frame, Phase, Scope, current_frame, leave, local
 from hkx.core.making import Eager, Maker
@@ -76,11 +76,6 @@ def each(change: Callable[..., Any], *carries: Carry) -> Carry:
     return Carry(*map(change, *(carry[:3] for carry in carries)), rng=None)
 
 
-def only_keys(key: Any) -> Carry:
-    """Nothing but a key, if there is one."""
-    return Carry({}, {}, {}, None if key is None else (key, ()))
-
-
 def draws_keys(frame: Frame) -> bool:
     """Whether there is a key sequence, and it may be drawn from here."""
     rng = frame.rngs[-1]
@@ -110,6 +105,11 @@ def changes(before: Carry, after: Carry) -> Carry:
     return each(changed, before, after)._replace(rng=after.rng if moved else None, captured=after.captured)
 
 
+def moved(before: Carry, moving: tuple[Tree, Any]) -> Carry:
+    """The changes, where a run of JAX's has left a state and keys."""
+    return changes(before, before._replace(state=merged(before.state, moving[0]), rng=moving[1]))
+
+
 def check_carried(state: Tree) -> None:
     """Raises where JAX cannot carry a state, since it is no array."""
     for bundle, name, value in walk(state):
@@ -136,20 +136,14 @@ def absorb(frame: Frame, new: Carry) -> None:
     add(frame.params, new.params)
     add(frame.state, new.state)
     add_absent(frame.initial_state, new.initial_state)
-    if new.rng is not None:
-        frame.rngs[-1].replace_internal_state(new.rng)
+    draw_from(frame, new.rng)
     new.captured.hand_on()
 
 
-def back_to(frame: Frame, before: Carry) -> None:
-    """Puts state and keys back to what they were; what has been created since stays, a state at its initial value.
-
-    The keys stay too where `before` has none.
-    """
-    if before.rng is not None:
-        frame.rngs[-1].replace_internal_state(before.rng)
-    old = merged(frame.initial_state, before.state)
-    frame.state = mapped(lambda bundle, name, _: old[bundle][name], frame.state)
+def draw_from(frame: Frame, keys: Any) -> None:
+    """Has the keys go on from where they stood, if there are any."""
+    if keys is not None:
+        frame.rngs[-1].replace_internal_state(keys)
 
 
 def creating(frame: Frame) -> bool:
@@ -270,11 +264,23 @@ class Crossing(Generic[P, R]):
             fill_keys(frame)
         return out, snapshot(frame)._replace(captured=Captured(frame.captured or ()))
 
-    def call(self, before: Carry, args: Any = (), kwargs: Any = None, phase: Phase = Phase.OPEN) -> tuple[R, Carry]:
-        """The same, with what the function changed in place of all that it left."""
+    def call(
+        self,
+        before: Carry,
+        args: Any = (),
+        kwargs: Any = None,
+        phase: Phase = Phase.OPEN,
+        *,
+        any_state: bool = False,
+    ) -> tuple[R, Carry]:
+        """The same, with what the function changed in place of all that it left.
+
+        With `any_state`, a state may be no array: where no transform of JAX's hands it on.
+        """
         out, after = self.run(before, args, kwargs, phase=phase)
         new = changes(before, after)
-        check_carried(new.state)
+        if not any_state:
+            check_carried(new.state)
         return out, new
 
     def finish(self, new: Carry) -> None:
@@ -308,13 +314,14 @@ class Crossing(Generic[P, R]):
 
     def inline(self, *args: Any, **kwargs: Any) -> R:
         """Calls the function in the trace that is running, and finishes."""
-        out, new = self.call(snapshot(current_frame(self._name)), args, kwargs)
+        out, new = self.call(snapshot(current_frame(self._name)), args, kwargs, any_state=True)
         self.finish(new)
         return out
 
     def visit(self, args: Any, kwargs: Any = None, *, for_result: bool = False) -> R | None:
         """Creates what the function creates when called so; of the rest, nothing is executed.
 
+        States that are new have their initial values afterwards, others those that they had; keys have been drawn.
         With `for_result`, what the result depends on is executed too. Where the code needs values, it is run as it is.
         """
         outer = current_frame(self._name)

@@ -17,7 +17,7 @@ from hkx.base.trees import own_tree
 from hkx.core.frame import Phase, current_frame, local
 from hkx.errors.core import NotInTransformError
 from hkx.errors.lift import MissingRuleError
-from hkx.lift.crossing import Carry, Crossing, changes, check_carried, creating, fill_keys, snapshot
+from hkx.lift.crossing import Carry, Crossing, changes, check_carried, creating, fill_keys, moved, snapshot
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -94,8 +94,8 @@ class _Custom(Generic[P, R]):
         before = snapshot(frame)
         join, varying, fixed = self._with_fixed(bound)
         parts = _Parts(crossing, name, numbers, before, join, varying)
-        out, (state, rng) = self._rule(parts, join, fixed)(parts.operands, *varying)
-        crossing.finish(changes(before, before._replace(state=merged(before.state, state), rng=rng)))
+        out, moving = self._rule(parts, join, fixed)(parts.operands, *varying)
+        crossing.finish(moved(before, moving))
         return out
 
 

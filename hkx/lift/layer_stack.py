@@ -22,7 +22,7 @@ from hkx.errors.lift import LayerFunctionError, LayerInputsError
 from hkx.init.blocks import can_share_program
 from hkx.lift.captured import Captured, record
 from hkx.lift.checks import checked_unroll
-from hkx.lift.crossing import NOTHING, Carry, Crossing, creating, draws_keys, only_keys, only_looking
+from hkx.lift.crossing import NOTHING, Carry, Crossing, creating, draws_keys, only_looking
 from hkx.lift.lift import note_all_below, store_below
 from hkx.lift.loops import check_carry
 from hkx.lift.probe import Program
@@ -61,7 +61,7 @@ class LayerStackTransparencyMapping(Protocol):
         """The name in the stack and the layer, or None for a module that is not part of it."""
 
 
-class Stacked(Protocol[R_co]):
+class Repeated(Protocol[R_co]):
     """A layer that is repeated."""
 
     def __call__(self, *args: Any, reverse: bool = False) -> R_co:
@@ -79,7 +79,7 @@ def layer_stack(
     name: str | None = None,
     *,
     remat: bool | Callable[..., bool] = False,
-) -> Callable[[Callable[..., R]], Stacked[R]]:
+) -> Callable[[Callable[..., R]], Repeated[R]]:
     """Repeats a layer, with parameters, states and keys of its own each time; the layer is compiled once.
 
     Computes `for i in range(num_layers): x = layer_i(x)`. The parameters of all layers are kept together, stacked along
@@ -121,7 +121,7 @@ def layer_stack(
     num_layers, rounds = checked_integer(num_layers, "num_layers"), checked_unroll(unroll)
     default = f"__layer_stack_{'with' if with_per_layer_inputs else 'no'}_per_layer"
 
-    def decorate(f: Callable[..., R]) -> Stacked[R]:
+    def decorate(f: Callable[..., R]) -> Repeated[R]:
         if not callable(f):
             raise TypeError(f"{f} is not a callable object: `hkx.layer_stack(n)` takes a function.")
         _check_signature(f)
@@ -131,7 +131,7 @@ def layer_stack(
         @like(f, with_keyword("reverse", False, bool))
         def stacked(*args: Any, reverse: bool = False) -> Any:
             if not local.frames:
-                return layer.scan(None, ({}, {}), None, *layer.split(args), reverse)[0]
+                return layer.scan(({}, {}), None, *layer.split(args), reverse)[0]
             if transparent:
                 return _run(layer, args, reverse)
             return LayerStack(layer, name or default)(*args, **({"reverse": True} if reverse else {}))
@@ -169,6 +169,11 @@ def stack(trees: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
+def _held(params: Tree, state: Tree, key: Any) -> Carry:
+    """What a layer begins with."""
+    return Carry(params, state, state, None if key is None else (key, ()))
+
+
 def _next_key(frame: Frame) -> Any:
     return frame.rngs[-1].next() if draws_keys(frame) else None
 
@@ -195,12 +200,12 @@ def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
         store_below(frame, prefix, layer.kept(created.params), layer.kept(created.initial_state))
     params, state = (layer.loaded(below(prefix, tree)) for tree in (frame.params, frame.state))
     draws = local.draws
-    out, changed, captured = layer.scan(frame, (params, state), call_keys, carried, inputs, reverse)
+    out, changed, captured = layer.scan((params, state), call_keys, carried, inputs, reverse)
     if creating(frame):
         local.draws += local.draws - draws  # dm-haiku calls a layer once more, as it makes the next one's parameters
         if changed and call_keys is not None:  # and keeps the states of that call, which draws with keys of its own
             with only_looking():
-                changed = layer.scan(frame, (params, state), keys[1], carried, inputs, reverse)[1]
+                changed = layer.scan((params, state), keys[1], carried, inputs, reverse)[1]
     for label, value in captured:
         for bundle, _, of_layer in walk(layer.kept({label.module: {label.method: value}})):
             record(label._replace(module=f"{prefix}{bundle}"), of_layer)
@@ -285,7 +290,7 @@ class _Layer:
         crossing: Crossing[..., Any] = Crossing(self, "hkx.layer_stack", phase=Phase.OPEN, lifted_name=lifted)
 
         def one(key: Any, inputs: Any, carried: Any) -> Carry:
-            _, new = crossing.call(only_keys(key), (carried, inputs, reverse))
+            _, new = crossing.call(_held({}, {}, key), (carried, inputs, reverse))
             return new._replace(rng=None, state={}, captured=Captured())
 
         first = jax.tree.map(lambda a: jax.ShapeDtypeStruct(jnp.shape(a)[1:], jnp.result_type(a)), (keys[0], inputs))
@@ -322,8 +327,7 @@ class _Layer:
         def layer(carried: Any, slices: Any) -> Any:
             (own, call), inputs, params = slices
             made = program(own, inputs, carried)
-            params = made.params if params is None else params
-            held = made._replace(params=params, state=made.initial_state, rng=None if call is None else (call, ()))
+            held = _held(made.params if params is None else params, made.initial_state, call)
             with only_looking():  # `_run` counts this call
                 (out, _), _ = crossing.run(held, (carried, inputs, reverse))
             return tuple(out), made
@@ -333,20 +337,19 @@ class _Layer:
         return Program(lambda: jax.lax.scan(layer, carried, slices, self.num_layers, reverse=backwards)[1])()
 
     def scan(
-        self, frame: Frame | None, held: tuple[Tree, Tree], keys: Any, carried: Any, inputs: Any, reverse: bool
+        self, held: tuple[Tree, Tree], keys: Any, carried: Any, inputs: Any, reverse: bool
     ) -> tuple[Any, Tree, Captured]:
         """Runs the layers: the result, the states that they changed, and what is captured."""
         crossing: Crossing[..., Any] | None = None
-        if frame is not None:
+        if local.frames:
             crossing = Crossing(self, "hkx.layer_stack", phase=Phase.CLOSED, lifted_name="")
 
         def body(carried: Any, slices: Any) -> Any:
             (params, state), key, inputs = slices
-            before = Carry(params, state, state, None if key is None else (key, ()))
             if crossing is None:
                 (out, z), new = self(own_tree(carried), own_tree(inputs), reverse), NOTHING
             else:
-                (out, z), new = crossing.call(before, (carried, inputs, reverse))
+                (out, z), new = crossing.call(_held(params, state, key), (carried, inputs, reverse))
             check_carry("hkx.layer_stack", carried, out, "a value")
             return tuple(out), (z, new.state, new.captured)
 

@@ -12,7 +12,7 @@ from hkx.core.frame import Frame, Phase, current_frame, paths
 from hkx.errors.lift import BodyResultError, CarryMismatchError, LateParameterError, ScanLengthError, StateInLoopError
 from hkx.lift.captured import Captured
 from hkx.lift.checks import as_arrays, checked_length, checked_unroll, difference, entry_name
-from hkx.lift.crossing import NOTHING, Carry, Crossing, absorb, both, changes, check_carried, fill_keys, snapshot
+from hkx.lift.crossing import NOTHING, Carry, Crossing, absorb, both, changes, check_carried, fill_keys, moved, snapshot
 from hkx.lift.stacked import SHARED, Axes, Stacked, created_by
 
 
@@ -68,8 +68,7 @@ class Loop:
 
     def finish(self, moving: Any, *bodies: Crossing[..., Any]) -> None:
         """Makes what came out, and the names that the bodies took, what the running function goes on with."""
-        after = self._before._replace(state=merged(self._before.state, moving[0]), rng=moving[1])
-        absorb(self._frame, changes(self._before, after))
+        absorb(self._frame, moved(self._before, moving))
         for body in bodies:
             body.finish(NOTHING)
 
@@ -77,10 +76,7 @@ class Loop:
 def _own(stacked: Stacked, own: Carry, new: Carry) -> tuple[Carry, Carry]:
     """What an iteration changed of what is shared; and what it leaves of its own, its states even as they were."""
     shared, mine = stacked.divide(new._replace(captured=Captured()))
-    if stacked.nothing:
-        return shared, Carry({}, {}, {}, None, new.captured)
-    state = merged(own.state, mine.state)
-    return shared, mine._replace(state=state, rng=None, captured=new.captured)
+    return shared, mine._replace(state=merged(own.state, mine.state), rng=None, captured=new.captured)
 
 
 def check_carry(name: str, given: Any, returned: Any, what: str = "a carry") -> None:
@@ -146,12 +142,12 @@ def scan(
         created = jax.eval_shape(lambda: created_by(f, name, held, axes[1] is not None, example, {}))
         stacked = Stacked(created, *axes)
         fill_keys(frame)
-    slices = xs, NOTHING if stacked.nothing else stacked.leading(snapshot(frame), length)
+    slices = xs, stacked.leading(snapshot(frame), length)
     ys: list[Any] = []
     if frame.running_init:
         first, rest = (-1, slice(None, -1)) if reverse else (0, slice(1, None))
         x, own = jax.tree.map(slice_of(first), slices)
-        result, new = body.call(both(stacked.divide(snapshot(frame))[0], own), (init, x))
+        result, new = body.call(both(stacked.divide(snapshot(frame))[0], own), (init, x), any_state=True)
         shared, left = _own(stacked, own, new)
         absorb(frame, shared)
         carry, y = _pair(name, result)

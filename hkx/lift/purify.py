@@ -9,7 +9,7 @@ from typing import Generic, ParamSpec, TypeVar
 from hkx.base.entries import copied
 from hkx.base.signatures import pair_with, sign, with_leading
 from hkx.core.frame import Phase, current_frame
-from hkx.lift.crossing import Carry, Crossing, back_to, changes, creating, each, fill_keys, snapshot
+from hkx.lift.crossing import Carry, Crossing, changes, creating, each, fill_keys, snapshot
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,9 +54,7 @@ class Pure(Generic[P, R]):
         """
         frame = current_frame(_NAME)
         if creating(frame):
-            before = snapshot(frame)
             self._crossing.visit(args, kwargs)
-            back_to(frame, before._replace(rng=None))
             self._crossing.phase = Phase.MADE
         fill_keys(frame)
         return _of_the_user(snapshot(frame))

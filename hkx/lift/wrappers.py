@@ -17,7 +17,7 @@ import numpy as np
 from hkx.base.signatures import like, pair_with, second_of_pair
 from hkx.core.frame import current_frame, local
 from hkx.lift.checks import is_value
-from hkx.lift.crossing import Carry, Crossing, changes, creating, snapshot
+from hkx.lift.crossing import Carry, Crossing, creating, snapshot
 from hkx.lift.typed import EvalShape, Grad, Jit, Jvp, Linearize, ValueAndGrad, Vjp, typed
 
 P = ParamSpec("P")
@@ -36,8 +36,7 @@ def _differentiated(
     before = snapshot(current_frame(name))
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        out, after = crossing.run(before, args, kwargs)
-        new = changes(before, after)  # of states that are no arrays too: JAX hands on what it does not differentiate
+        out, new = crossing.call(before, args, kwargs, any_state=True)  # JAX hands on what it does not differentiate
         out, aux = out if has_aux else (out, None)
         return out, (aux, new)
 
@@ -330,7 +329,7 @@ def _recorded(
     frame, crossing = current_frame(name), Crossing[..., Any](fun, name, as_given=static)
     before = snapshot(frame)
     if creating(frame):
-        out, new = crossing.call(before, args, kwargs)
+        out, new = crossing.call(before, args, kwargs, any_state=True)
         leaves, structure = jax.tree.flatten(new)  # in the order of names, as a transform of JAX's gives it back
         new = jax.tree.unflatten(structure, leaves)
     else:

@@ -172,6 +172,28 @@ def test_a_state_that_is_no_array_where_jax_need_not_carry_it() -> None:
     assert state == {"~": {"label": {"kind": "text"}}} and (slope == 1).all()
 
 
+def ruled(f: Any) -> Any:
+    function = hkx.custom_jvp(f)
+    function.defjvp(lambda primals, tangents: (f(*primals), tangents[0]))
+    return function
+
+
+IN_PLACE = {
+    "remat": hkx.remat,
+    "jit": hkx.jit,
+    "custom_jvp": ruled,
+    "associative_scan": lambda f: lambda x: hkx.associative_scan(lambda a, b: f(a + b), x),
+    "scan": lambda f: lambda x: hkx.scan(lambda c, _: (f(c), None), x, None, 1)[0],
+    "fori_loop": lambda f: lambda x: hkx.fori_loop(0, 1, lambda i, v: f(v), x),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_a_state_that_is_no_array_in_init_where_no_transform_is_around_it(name: str) -> None:
+    _, state = hkx.transform_with_state(IN_PLACE[name](label)).init(None, X)
+    assert state == {"~": {"label": {"kind": "text"}}}
+
+
 def test_members_of_another_number() -> None:
     def ensemble(x: Any, size: int) -> Any:
         return hkx.vmap(linear, in_axes=None, axis_size=size, param_axes=0, split_rng=True)(x)
