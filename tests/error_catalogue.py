@@ -158,26 +158,32 @@ CATALOGUE = {
         ),
         "LeakedByInitError": (
             """
-            kept = {}
+            import functools
 
 
-            class Table:
-                __slots__ = ("row",)
-
-
-            table = Table()
+            @functools.lru_cache
+            def scale():
+                return jnp.sqrt(2.0)
 
 
             def f(x):
-                table.row = table.row if hasattr(table, "row") else hkx.Linear(3)(x)
-                return x
+                return scale() * hkx.Linear(3)(x)
 
 
             hkx.transform(f).init(key, x)
             """,
             """
+            import functools
+            import math
+
+
+            @functools.lru_cache
+            def scale():
+                return math.sqrt(2.0)  # no array
+
+
             def f(x):
-                return x, hkx.Linear(3)(x)  # given back, not kept
+                return scale() * hkx.Linear(3)(x)
 
 
             hkx.transform(f).init(key, x)

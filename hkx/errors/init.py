@@ -25,8 +25,9 @@ class LeakedByInitError(HkxError, ValueError, jax.errors.UnexpectedTracerError):
     def __init__(self, place: str) -> None:
         super().__init__(
             f"A traced array of `init` is still held by {place}. `init` runs the function on abstract values, as "
-            "`jax.jit` does, and once more on real ones where it kept an array; what was kept the first time has no "
-            "value. Return what is to be seen outside, or run `init` on real values only: "
+            "`jax.jit` does. An array that the function keeps in a list, a dict, a tuple, an attribute or a variable "
+            "is replaced there by its value afterwards, but not in other places, and not where an argument is a "
+            "`jax.ShapeDtypeStruct`. Return what is to be seen outside, or run `init` on real values only: "
             '`hkx.transform(f, init="eager")`, or `hkx.config.set(init="eager")`.'
         )
 

@@ -18,6 +18,7 @@ from hkx.core.transform import Created, run_open
 from hkx.errors.core import HkxError
 from hkx.errors.init import AbstractInitError, InitDependsOnTracingError, LeakedByInitError
 from hkx.init import evaluate
+from hkx.init.kept import arrays_of
 from hkx.init.leaks import holder
 from hkx.init.recording import Recording, abstract_argument, has_abstract
 from hkx.jaxprs.traces import recording
@@ -137,8 +138,7 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
         return created
 
     try:
-        evaluate.create(trace, recorder, (lambda _: True) if abstract else unchanged)
-        if not evaluate.left_arrays(recorder):
+        if evaluate.create(trace, recorder, (lambda _: True) if abstract else unchanged):
             return created[0], created[1]
     except evaluate.ValuesNeeded as error:
         if abstract:
@@ -173,6 +173,6 @@ def _repeated(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, recorder:
 
 def _check_dead(recorder: Recording, cause: Exception | None = None) -> None:
     """Raises if something still holds a traced array of the abstract run."""
-    place = holder(evaluate.left_arrays(recorder))
+    place = holder(arrays_of(recorder.trace))
     if place is not None:
         raise LeakedByInitError(place) from cause

@@ -9,7 +9,6 @@ that is a costly forward pass. What nothing created depends on is neither compil
 from __future__ import annotations
 
 import functools
-import gc
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -28,6 +27,7 @@ from jax.extend.core import (
     jaxpr_as_fun,
     jaxprs_in_params,
 )
+from jax.extend.core.primitives import closed_call_p, custom_jvp_call_p, custom_vjp_call_p
 
 from hkx.base.draws import Draw
 from hkx.base.keys import is_typed_key
@@ -37,10 +37,11 @@ from hkx.errors.core import JaxUsageError
 from hkx.errors.init import AbstractInitError
 from hkx.init.blocks import constant, key_batch, placed, sample_all, split_chain
 from hkx.init.buffers import reads_what_may_change
+from hkx.init.kept import arrays_of, places_of
 from hkx.init.recording import Recording, argument_p, draw_p, example_p, fill_p, split_keys, split_p
 from hkx.jaxprs.cost import work
 from hkx.jaxprs.dependence import needed, needed_inputs, without_effects_of
-from hkx.jaxprs.traces import shows_tracer
+from hkx.jaxprs.traces import shows_tracer, variable_of
 
 Tree = dict[str, dict[str, Any]]
 
@@ -82,18 +83,38 @@ def needs_values(error: BaseException | None) -> bool:
     return asks_for_values(error) or any(map(shows_tracer, texts))
 
 
-def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: Callable[[np.ndarray], bool]) -> None:
+def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: Callable[[np.ndarray], bool]) -> bool:
     """Runs `run` without its forward pass.
+
+    Traced arrays that it keeps are replaced by real ones where they are kept, and what they depend on is carried out.
 
     Args:
       run: given the key, it returns two-level dicts of what it created. Their traced values are replaced by real ones.
       recorder: what `run` makes values with.
       constant: whether an array of NumPy's holds what it held when the function began.
 
+    Returns:
+      Whether all that is kept has been replaced. If not, nothing has.
+
     Raises:
       ValuesNeeded: if the function asks for a value, or creates something from an array of NumPy's that it may have
         filled with other values since.
     """
+    program, record = _recorded(run, recorder)
+    if recorder.has_values and reads_what_may_change(program, constant, example_p):
+        raise ValuesNeeded()
+    env: dict[Any, Any] = {}
+    computed = iter(_evaluate(program, recorder.key, env))
+    leaves = [static[0] if static else next(computed) for static in record["static"]]
+    for (entries, name), value in zip(record["slots"], jax.tree.unflatten(record["tree"], leaves), strict=True):
+        entries[name] = value
+    program = _without_rules(program)
+    kept = arrays_of(recorder.trace)
+    return not kept or _fill(kept, program, env, recorder, constant)
+
+
+def _recorded(run: Callable[[Any], Sequence[Tree]], recorder: Recording) -> tuple[ClosedJaxpr, dict[str, Any]]:
+    """The program that gives what `run` creates, and where that belongs. Nothing here refers to the trace any more."""
     record: dict[str, Any] = {}
 
     def traced(key: Array | None) -> list[Any]:
@@ -111,36 +132,51 @@ def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: 
         return [x for x in leaves if isinstance(x, jax.core.Tracer)]
 
     try:
-        program = jax.make_jaxpr(traced)(recorder.key)
+        return jax.make_jaxpr(traced)(recorder.key), record
     except Exception as error:
         # JAX does not trace all that it traces here where values are at hand.
         if isinstance(error, JaxUsageError) or needs_values(error):
             raise ValuesNeeded() from error
         raise
-    if recorder.has_values and reads_what_may_change(program, constant, example_p):
-        raise ValuesNeeded()
-    computed = iter(_evaluate(program, recorder.key))
-    leaves = [static[0] if static else next(computed) for static in record["static"]]
-    for (entries, name), value in zip(record["slots"], jax.tree.unflatten(record["tree"], leaves), strict=True):
-        entries[name] = value
 
 
-def left_arrays(recorder: Recording) -> list[Any]:
-    """The traced arrays of an abstract run that are still referred to, other than by a cycle that is garbage.
+def _without_rules(program: ClosedJaxpr) -> ClosedJaxpr:
+    """The same, without derivatives by custom rules: these refer to the trace, and all in it would seem to be kept."""
+    equations = [
+        eqn.replace(primitive=closed_call_p, params={"call_jaxpr": eqn.params["call_jaxpr"]})
+        if eqn.primitive in (custom_jvp_call_p, custom_vjp_call_p)
+        else eqn
+        for eqn in program.jaxpr.eqns
+    ]
+    return ClosedJaxpr(program.jaxpr.replace(eqns=equations), program.consts)
 
-    That the trace itself is alive says nothing: JAX's programs refer to theirs for derivatives by custom rules.
+
+def _fill(
+    kept: Sequence[Any],
+    program: ClosedJaxpr,
+    env: dict[Any, Any],
+    recorder: Recording,
+    constant: Callable[[np.ndarray], bool],
+) -> bool:
+    """Puts values where traced arrays are kept; not if one is where it cannot be replaced, or nobody knows its value.
+
+    Args:
+      kept: the arrays.
+      program: what was recorded.
+      env: the values that were computed, by their variables.
+      recorder, constant: as in `create`.
     """
-    trace = recorder.trace or (lambda: None)
-
-    def found() -> list[Any]:
-        return [] if trace() is None else [x for x in gc.get_referrers(trace()) if isinstance(x, jax.core.Tracer)]
-
-    for generation in range(2):  # what is young, which costs little
-        if trace() is not None:
-            gc.collect(generation)
-    if found():
-        gc.collect()
-    return found()
+    jaxpr, variables = program.jaxpr, [variable_of(x) for x in kept]
+    known = {*jaxpr.constvars, *jaxpr.invars}.union(*(eqn.outvars for eqn in jaxpr.eqns))
+    if recorder.on_shapes or not all(isinstance(v, Literal) or v in known for v in variables):
+        return False
+    names = jaxpr.debug_info._replace(result_paths=("",) * len(variables))
+    program = ClosedJaxpr(jaxpr.replace(outvars=variables, debug_info=names), program.consts)
+    places = places_of(kept)
+    if places is None or (recorder.has_values and reads_what_may_change(program, constant, example_p)):
+        return False
+    places.fill(kept, _evaluate(program, recorder.key, env, more=True))
+    return True
 
 
 def _costly_examples(equations: list[JaxprEqn]) -> list[JaxprEqn]:
@@ -184,14 +220,21 @@ def _key_data(keys: Sequence[Any]) -> Any:
     return jnp.concatenate(data) if traced else np.concatenate([np.asarray(k) for k in data])
 
 
-def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
-    """The outputs, with only what they depend on carried out."""
-    env: dict[Any, Any] = dict(zip(closed.jaxpr.constvars, closed.consts, strict=True))
+def _evaluate(closed: ClosedJaxpr, key: Array | None, env: dict[Any, Any], more: bool = False) -> list[Any]:
+    """The outputs, with only what they depend on carried out.
+
+    `env` has the values of variables afterwards; `more` says that those of an earlier call are in it, effects included.
+    """
+    env.update(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     env.update((v, key) for v in closed.jaxpr.invars)
     outputs = closed.jaxpr.outvars
     unknown = {v for eqn in closed.jaxpr.eqns if eqn.primitive is argument_p for v in eqn.outvars}
-    parts = needed_inputs(without_effects_of(closed.jaxpr.eqns, unknown) if unknown else closed.jaxpr.eqns, outputs)
+    equations = without_effects_of(closed.jaxpr.eqns, unknown) if unknown else closed.jaxpr.eqns
+    parts = needed_inputs(equations, outputs, effects=not more)
     pending, inputs = [eqn for eqn, _ in parts], {id(eqn): variables for eqn, variables in parts}
+    if more:
+        missing = {v for v in outputs if not isinstance(v, Literal)}.union(*inputs.values()) - env.keys()
+        pending = [eqn for eqn in pending if not missing.isdisjoint(eqn.outvars)]
     together = _costly_examples(pending)
     alone = {id(eqn) for eqn in together}
     pending = [eqn for eqn in pending if id(eqn) not in alone]
@@ -219,7 +262,7 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None) -> list[Any]:
                 draws.append(eqn)
             else:
                 done = _carry_out(eqn, read_inputs(eqn), used, key, closed.jaxpr.debug_info)
-                env.update(zip(eqn.outvars, done, strict=True))
+                env.update((v, x) for v, x in zip(eqn.outvars, done, strict=True) if x is not None)
         if draws:
             keys = [v.val if isinstance(v, Literal) else env[v] for v in (eqn.invars[0] for eqn in draws)]
             arrays = _drawn([eqn.params["draw"] for eqn in draws], keys, key)

@@ -72,7 +72,7 @@ def holder(targets: list[Any]) -> str | None:
 
 def _referrers(level: list[tuple[Any, str]]) -> list[tuple[Any, str]]:
     """What refers to the objects of a level, but for this search itself: each with the words of such an object."""
-    objects = [x for x, _ in level]
+    objects = tuple(x for x, _ in level)
     words = {id(x): said for x, said in level}
     search = {id(objects), id(level), *map(id, level)}
     return [

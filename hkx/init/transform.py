@@ -39,13 +39,14 @@ def transform_with_state(
       the arguments only, and takes `jax.ShapeDtypeStruct` for an array.
 
       Python code of `f` may run twice in `init`: abstractly, in containers of its own for the arguments, and once more
-      on the arguments themselves where it asks for a value, keeps an array, or creates something from a NumPy array
-      that it may have filled anew. Code that looks whether a value is traced takes its traced way; what a NumPy array
-      held between two fillings is not always seen. Where that matters, `init="eager"` runs `f` once, on real values.
+      on the arguments themselves where it asks for a value, or creates something from a NumPy array that it may have
+      filled anew. An array that `f` keeps in a list or an object, say, is replaced there by its value. Code that looks
+      whether a value is traced takes its traced way; what a NumPy array held between two fillings is not always seen.
+      Where that matters, `init="eager"` runs `f` once, on real values.
 
     Raises:
       JitInTransformError: if `f` is already compiled or mapped.
-      LeakedByInitError: in `init`, if `f` keeps a traced array, in a list or a cache, say.
+      LeakedByInitError: in `init`, if `f` keeps an array where it cannot be replaced, as in a `functools.lru_cache`.
 
     Example:
 
@@ -94,13 +95,14 @@ def transform(
       `jax.ShapeDtypeStruct` for an array.
 
       Python code of `f` may run twice in `init`: abstractly, in containers of its own for the arguments, and once more
-      on the arguments themselves where it asks for a value, keeps an array, or creates something from a NumPy array
-      that it may have filled anew. Code that looks whether a value is traced takes its traced way; what a NumPy array
-      held between two fillings is not always seen. Where that matters, `init="eager"` runs `f` once, on real values.
+      on the arguments themselves where it asks for a value, or creates something from a NumPy array that it may have
+      filled anew. An array that `f` keeps in a list or an object, say, is replaced there by its value. Code that looks
+      whether a value is traced takes its traced way; what a NumPy array held between two fillings is not always seen.
+      Where that matters, `init="eager"` runs `f` once, on real values.
 
     Raises:
       JitInTransformError: if `f` is already compiled or mapped.
-      LeakedByInitError: in `init`, if `f` keeps a traced array, in a list or a cache, say.
+      LeakedByInitError: in `init`, if `f` keeps an array where it cannot be replaced, as in a `functools.lru_cache`.
       NonEmptyStateError: in `init` and `apply`, if `f` uses state.
 
     Example:

@@ -108,7 +108,7 @@ def without_trace(value: Any) -> Any:
     """`value` with the numbers that a trace has written down (`jnp.ones(())`, say) as arrays that belong to none."""
 
     def constant(leaf: Any) -> Any:
-        literal = getattr(leaf, "val", None) if isinstance(leaf, jax.core.Tracer) else None
+        literal = variable_of(leaf) if isinstance(leaf, jax.core.Tracer) else None
         if not isinstance(literal, Literal):
             return leaf
         aval, number = jax.typeof(leaf), np.asarray(literal.val)
@@ -116,6 +116,11 @@ def without_trace(value: Any) -> Any:
             return jnp.asarray(number.item()) if getattr(aval, "weak_type", False) else jnp.asarray(number, aval.dtype)
 
     return jax.tree.map(constant, value)
+
+
+def variable_of(tracer: Any) -> Any:
+    """What stands for a traced array in the program that was recorded, a variable or a literal; None if unknown."""
+    return getattr(tracer, "val", None)
 
 
 def shows_tracer(text: str) -> bool:

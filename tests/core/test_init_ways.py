@@ -10,6 +10,7 @@ import queue
 import random
 import threading
 import types
+import typing
 
 import jax
 import jax.numpy as jnp
@@ -285,6 +286,92 @@ class TestCheck:
             np.testing.assert_array_equal(made[0]["mlp/~/linear_0"]["w"], expected[0]["mlp/~/linear_0"]["w"])
 
 
+def in_a_container(make, put, get):
+    def way():
+        held = make()
+        return functools.partial(put, held), lambda: get(held)
+
+    return way
+
+
+def in_a_variable():
+    held = None
+
+    def put(y):
+        nonlocal held
+        held = y
+
+    return put, lambda: held
+
+
+class Own(list):
+    """A list whose methods are not those of a list."""
+
+    def __len__(self):
+        raise RuntimeError("measured")
+
+    def __setitem__(self, i, value):
+        raise RuntimeError("set")
+
+
+class InSlots:
+    __slots__ = ("__hidden", "empty")
+
+    def put(self, y):
+        self.__hidden = y
+
+    def get(self):
+        return self.__hidden
+
+
+class Pair(typing.NamedTuple):
+    name: str
+    value: object
+
+
+def of_a_class():
+    class Holder:
+        kept = None
+
+    def read():
+        return Holder.kept  # as Python's own cache of attributes has it
+
+    read()
+    return functools.partial(setattr, Holder, "kept"), read
+
+
+def of_a_cache():
+    given = []
+    cached = functools.cache(lambda: given[-1])
+
+    def put(y):
+        given.append(y)
+        cached()
+        given.clear()
+
+    return put, cached
+
+
+WAYS_TO_KEEP = {
+    "a list": in_a_container(list, lambda held, y: held.append(y), lambda held: held[0]),
+    "a list of pairs": in_a_container(list, lambda held, y: held.append(("h", (y, 1))), lambda held: held[0][1][0]),
+    "a named tuple": in_a_container(list, lambda held, y: held.append(Pair("h", y)), lambda held: held[0].value),
+    "a list of a class": in_a_container(Own, lambda held, y: held.append(y), lambda held: held[0]),
+    "a dict": in_a_container(dict, lambda held, y: held.update(h=y), lambda held: held["h"]),
+    "a dict of lists": in_a_container(
+        lambda: collections.defaultdict(list), lambda held, y: held["h"].append(y), lambda held: held["h"][0]
+    ),
+    "a deque": in_a_container(collections.deque, lambda held, y: held.append(y), lambda held: held[0]),
+    "a queue": in_a_container(queue.Queue, lambda held, y: held.put(y), lambda held: held.get()),
+    "a set of objects": in_a_container(set, lambda held, y: held.add(Box(y)), lambda held: min(held, key=id).value),
+    "an object": in_a_container(types.SimpleNamespace, lambda held, y: setattr(held, "y", y), lambda held: held.y),
+    "slots": in_a_container(InSlots, InSlots.put, InSlots.get),
+    "a cache without an end": of_a_cache,
+    "a class": of_a_class,
+    "a variable": in_a_variable,
+}
+
+
 class TestWhatIsKept:
     def test_a_cache(self):
         table = functools.lru_cache(lambda n: jnp.arange(n))
@@ -300,33 +387,69 @@ class TestWhatIsKept:
         expected = X @ params["linear"]["w"] + np.arange(2)
         np.testing.assert_allclose(model.apply(params, None, X), expected, rtol=1e-6)
 
-    @pytest.mark.parametrize("kind", [list, collections.deque, queue.Queue, set, types.SimpleNamespace])
-    def test_what_is_added_is_named(self, kind):
-        kept = kind()
-        add = getattr(kept, "append", getattr(kept, "put", None)) or (lambda y: kept_by(kept, y))
-
-        def kept_by(kept, y):
-            if isinstance(kept, set):
-                kept.add(Box(y))
-            else:
-                setattr(kept, f"y{len(vars(kept))}", y)
+    @pytest.mark.parametrize("name", WAYS_TO_KEEP)
+    @pytest.mark.parametrize("outside", [lambda init: init, jax.jit])
+    def test_has_its_value_where_it_is_kept(self, name, outside):
+        """And the function runs once, so that nothing else that it does is done twice."""
+        keep, read = WAYS_TO_KEEP[name]()
+        runs = []
 
         def f(x):
-            add(hk.Linear(2)(x))
+            runs.append(len(runs))
+            layer = hk.Linear(2)
+            keep(jnp.abs(layer(x)))
+            return layer.params_dict() and hk.Linear(3)(x)
+
+        def init(key):
+            params = hk.transform(f).init(key, X)
+            kept = read()
+            keep(None)  # nothing of a trace stays behind
+            return params, kept
+
+        params, kept = outside(init)(jax.random.key(1))
+        assert runs == [0] and isinstance(kept, jax.Array)
+        np.testing.assert_allclose(kept, np.abs(X @ params["linear"]["w"]), rtol=1e-6)
+        assert jax.tree.all(jax.tree.map(jnp.array_equal, params, hk.transform(f).init(jax.random.key(1), X)))
+
+    def test_keys_parameters_and_numbers(self):
+        kept = []
+
+        def f(x):
+            kept.extend([hk.next_rng_key(), hk.get_parameter("w", [3], init=jnp.ones), jnp.zeros(()), 1, x])
+            kept.append(hk.next_rng_key())
+
+        params = hk.transform(f).init(jax.random.key(3), X)
+        assert len(kept) == 6 and kept[1] is params["~"]["w"] and kept[3] == 1 and kept[2] == 0
+        eager = []
+        kept_traced, kept[:] = list(kept), eager
+        hk.transform(f, init="eager").init(jax.random.key(3), X)
+        for i in (0, 5):
+            np.testing.assert_array_equal(*(jax.random.key_data(keys[i]) for keys in (kept_traced, kept)))
+
+    def test_all_or_nothing(self):
+        """Where one of several cannot be replaced the run is repeated, and no list has a value twice in silence."""
+        kept, partials = [], {}
+
+        def f(x):
+            kept.append(hk.Linear(2)(x))
+            partials[len(partials)] = functools.partial(print, kept[-1])
 
         with pytest.raises(hk.errors.LeakedByInitError, match=r"A traced array of `init` is still held by .*eager"):
             hk.transform(f).init(0, X)
+        assert isinstance(kept[0], jax.core.Tracer)
+        partials.clear()
 
     def test_the_place_is_named(self):
         kept = []
         gc.unfreeze()  # tests/conftest.py hides what is older than the test: this module, for one
 
         def f(x):
-            kept.append(hk.Linear(2)(x))
+            kept.append(functools.partial(print, hk.Linear(2)(x)))
 
-        with pytest.raises(hk.errors.LeakedByInitError, match=r"a list in the variable 'kept' of the function '.*f'"):
+        words = "a partial in a list in the variable"
+        with pytest.raises(hk.errors.LeakedByInitError, match=rf"{words} 'kept' of the function '.*f'"):
             hk.transform(f).init(0, X)
-        with pytest.raises(hk.errors.LeakedByInitError, match="a list in the variable 'KEPT' of the module"):
+        with pytest.raises(hk.errors.LeakedByInitError, match=f"{words} 'KEPT' of the module"):
             hk.transform(keep).init(0, X)
         KEPT.clear()
 
@@ -337,7 +460,7 @@ class TestWhatIsKept:
             pass
 
         def f(x):
-            setattr(Holder, f"kept_{len(vars(Holder))}", hk.Linear(2)(x))
+            setattr(Holder, f"kept_{len(vars(Holder))}", functools.partial(print, hk.Linear(2)(x)))
 
         with pytest.raises(hk.errors.LeakedByInitError, match=r"held by .*the class '.*Holder'"):
             hk.transform(f).init(0, X)
@@ -367,7 +490,7 @@ KEPT = []
 
 
 def keep(x):
-    KEPT.append(hk.Linear(2)(x))
+    KEPT.append(functools.partial(print, hk.Linear(2)(x)))
 
 
 def test_nothing_of_the_users_runs_that_the_function_does_not_call():
