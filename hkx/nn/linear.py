@@ -14,7 +14,7 @@ from hkx import Module, get_parameter, initializers, traced_once
 from hkx.arguments import checked_integer
 from hkx.errors import NotABoolError, NotAListError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, array_with_dimensions
+from hkx.nn.inputs import array_of, array_with_dimensions, without_leading_ones
 
 R = TypeVar("R")
 
@@ -102,8 +102,8 @@ class Bias(Module):
 
     Args:
       output_size: the shape of the input without its batch dimension; checked if given.
-      bias_dims: the dimensions that `b` has an entry for each element of; the others have size 1. None takes all but
-        the first, an empty sequence makes a single number.
+      bias_dims: the dimensions that `b` has an entry for each element of; the others have size 1, and those of size 1
+        that `b` would begin with are left out. None takes all but the first, an empty sequence makes a single number.
       b_init: initializer of `b`; zeros by default.
       name: the module's name.
 
@@ -171,7 +171,7 @@ def _bias_shape(shape: tuple[int, ...], bias_dims: Sequence[int] | None) -> tupl
             )
     dims = {dim % rank for dim in given}
     full = [size if i in dims else 1 for i, size in enumerate(shape)]
-    return tuple(full[min(dims) :])
+    return without_leading_ones(full)
 
 
 class Sequential(Module, Generic[R]):

@@ -51,7 +51,7 @@ class Reshape(Module):
           InvalidReshapeError: if the shape does not fit the number of elements.
           InvalidInputError: if `inputs` is no array.
         """
-        array = array_of(inputs, self)
+        array = array_of(inputs, self, keys=True)
         shape = array.shape
         if len(shape) <= self.preserve_dims:
             return inputs
