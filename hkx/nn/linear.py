@@ -147,7 +147,7 @@ class Bias(Module):
             raise ValueError(
                 f"Input to Bias must have rank >= 2, a batch dimension and others: `inputs` has shape {shape}."
             )
-        if self.output_size is not None and tuple(self.output_size) != shape[1:]:
+        if self.output_size is not None and _sequence(self.output_size, "output_size") != shape[1:]:
             raise ValueError(
                 f"Input shape must be {(-1, *self.output_size)}, -1 for the batch, and `inputs` has shape {shape}."
             )
@@ -157,12 +157,18 @@ class Bias(Module):
         return inputs + (b if multiplier is None else b * multiplier)
 
 
+def _sequence(value: Any, argument: str) -> tuple[Any, ...]:
+    if not isinstance(value, Iterable) or not getattr(value, "ndim", 1):
+        raise TypeError(f"`{argument}` of `hkx.Bias` must be a sequence of whole numbers, got {value!r}: [{value!r}].")
+    return tuple(value)
+
+
 def _bias_shape(shape: tuple[int, ...], bias_dims: Sequence[int] | None) -> tuple[int, ...]:
     if bias_dims is None:
         return shape[1:]
     if not bias_dims:
         return ()
-    rank, given = len(shape), [checked_integer(dim, "bias_dims", None) for dim in bias_dims]
+    rank, given = len(shape), [checked_integer(dim, "bias_dims", None) for dim in _sequence(bias_dims, "bias_dims")]
     for dim in given:
         if dim == 0 or not -rank < dim < rank:
             raise ValueError(

@@ -77,7 +77,13 @@ def resolved_padding(padding: Any, kernel: Sequence[int], rate: Sequence[int], n
         return padding.upper()
     entries = padding if isinstance(padding, Sequence) else (padding,)
     if entries and all(map(callable, entries)):
-        return tuple(map(tuple, pad.create_from_padfn(padding, kernel, rate, n)))
+        pairs = pad.create_from_padfn(padding, kernel, rate, n)
+        if not all(map(_is_pair, pairs)):
+            problem = (
+                f"A function of a kernel's size given as `padding` must return a pair (before, after), got {pairs!r}."
+            )
+            raise InvalidPaddingError(padding, problem)
+        return tuple(map(tuple, pairs))
     if _is_pair(entries) or (entries and all(map(_is_pair, entries))):
         pairs = pad.create_from_tuple(padding, n)
         return tuple((checked_integer(a, "padding", None), checked_integer(b, "padding", None)) for a, b in pairs)

@@ -50,6 +50,24 @@ REFUSED = {
     r"Input shape must be \(-1, 4\), -1 for the batch, and `inputs` has shape \(2, 3\)": lambda: hkx.Bias(
         output_size=[4]
     )(X),
+    "`output_size` of `hkx.Bias` must be a sequence of whole numbers, got 3": lambda: hkx.Bias(3)(X),
+    "`bias_dims` of `hkx.Bias` must be a sequence of whole numbers, got -1": lambda: hkx.Bias(bias_dims=-1)(X),
+    r"given as `padding` must return a pair \(before, after\), got \(3,\)": lambda: hkx.Conv1D(
+        2, 3, padding=lambda k: k
+    ),
+    r"`axis` should be an int, slice or iterable of ints, got \[None\]": lambda: hkx.BatchNorm(
+        True, True, 0.9, axis=[None]
+    ),
+    "`axis` must be a sequence of dimensions, got 'ab'": lambda: hkx.BatchNorm(True, True, 0.9, axis="ab"),
+    r"`axis` must be a sequence of dimensions, got array\(1\)": lambda: hkx.BatchNorm(
+        True, True, 0.9, axis=np.array(1)
+    ),
+    "`cross_replica_axis` must be the `axis_name` .*, got 1": lambda: hkx.BatchNorm(
+        True, True, 0.9, cross_replica_axis=1
+    )(X, True),
+    r"`cross_replica_axis` must be the `axis_name` .*, got \['i', 0\]": lambda: hkx.nets.VectorQuantizer(
+        3, 2, 0.25, cross_replica_axis=["i", 0]
+    )(X, True),
     r"Dimension 0 \(`bias_dims`\) is out of range for input of rank 2": lambda: hkx.Bias(bias_dims=[0])(X),
     r"'SAME_LOWER' with a stride of 1 only, got \(2, 2\)": lambda: hkx.Conv2DTranspose(
         2, 3, stride=2, padding="SAME_LOWER"
@@ -227,3 +245,11 @@ class Layer(hkx.Module):
     with pytest.warns(DeprecationWarning, match="`gain` of Layer is deprecated: leave it out") as shown:
         hkx.transform(lambda: library["Layer"](gain=1.0)).apply({}, None)
     assert [warning.filename for warning in shown] == [__file__]
+
+
+@pytest.mark.parametrize("axis", [np.array(-1), jnp.asarray(-1), [jnp.asarray(-1)]], ids=["numpy", "jax", "list"])
+def test_a_dimension_may_be_an_array_of_one_integer(axis):
+    x = np.float32(np.random.RandomState(0).randn(2, 3))
+    out = hkx.transform(lambda: hkx.LayerNorm(axis, False, False, eps=0.0)(x)).apply({}, None)
+    expected = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+    np.testing.assert_allclose(out, expected, rtol=1e-4)

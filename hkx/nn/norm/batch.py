@@ -21,7 +21,15 @@ from hkx.nn.inputs import (
     statistics_dtypes,
     without_leading_ones,
 )
-from hkx.nn.norm.affine import check_axes, check_given, check_inits, nonnegative, normalized, parameter_or_given
+from hkx.nn.norm.affine import (
+    check_axes,
+    check_given,
+    check_inits,
+    given_axes,
+    nonnegative,
+    normalized,
+    parameter_or_given,
+)
 from hkx.nn.replicas import over_replicas
 
 
@@ -89,8 +97,10 @@ class BatchNorm(Module):
             raise ValueError(
                 "`cross_replica_axis` name must be specified if `cross_replica_axis_index_groups` are used."
             )
-        if axis is not None and not isinstance(axis, (Sequence, np.ndarray)):
-            raise TypeError(f"`axis` must be a sequence of dimensions, got {axis!r}; for one, pass [{axis}].")
+        if axis is not None:
+            if isinstance(axis, str) or not isinstance(axis, (Sequence, np.ndarray)) or not getattr(axis, "ndim", 1):
+                raise TypeError(f"`axis` must be a sequence of dimensions, got {axis!r}; for one, pass [{axis}].")
+            given_axes(axis, "axis")
         self.create_scale = create_scale
         self.create_offset = create_offset
         self.eps = eps
