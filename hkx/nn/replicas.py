@@ -15,8 +15,8 @@ def over_replicas(reduce: Callable[..., Any], x: Any, axis_name: Any, **options:
     names = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
     if not all(isinstance(name, Hashable) and not isinstance(name, (int, float, np.generic)) for name in names):
         raise TypeError(
-            "`cross_replica_axis` must be the `axis_name` of a `jax.vmap`, `jax.pmap` or mesh, as 'batch', or several of "
-            f"them, got {axis_name!r}."
+            "`cross_replica_axis` must be the `axis_name` of a `jax.vmap`, `jax.pmap` or mesh, as 'batch', or several "
+            f"of them, got {axis_name!r}."
         )
     try:
         return reduce(x, axis_name, **options)
