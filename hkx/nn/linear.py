@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, initializers, traced_once
-from hkx.arguments import checked_integer
+from hkx.arguments import checked_function, checked_integer
 from hkx.errors import NotABoolError, NotAListError
 from hkx.initializers import Initializer
 from hkx.nn.inputs import array_of, array_with_dimensions, without_leading_ones
@@ -212,5 +212,6 @@ class Sequential(Module, Generic[R]):
         """Calls the first layer with all arguments, every other one with the result of the one before."""
         out = inputs
         for i, layer in enumerate(self.layers):
+            checked_function(layer, "hkx.Sequential", "layers")
             out = layer(out, *args, **kwargs) if i == 0 else layer(out)
         return out
