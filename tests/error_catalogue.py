@@ -661,6 +661,20 @@ CATALOGUE = {
             'hkx.transform(lambda x: hkx.Linear(3)("text")).init(key, x)',
             "hkx.transform(lambda x: hkx.Linear(3)(x)).init(key, x)",
         ),
+        "InputDTypeError": (
+            """
+            images = np.zeros([1, 8, 8, 3], np.uint8)
+            model = hkx.transform(lambda images: hkx.Conv2D(3, 3)(images))
+            params = model.init(key, images.astype(np.float32))
+            model.apply(params, None, images)
+            """,
+            """
+            images = np.zeros([1, 8, 8, 3], np.uint8)
+            model = hkx.transform(lambda images: hkx.Conv2D(3, 3)(images / np.float32(255)))
+            params = model.init(key, images)
+            model.apply(params, None, images)
+            """,
+        ),
         "ScalarInputError": (
             "hkx.transform(lambda x: hkx.Linear(3)(x)).init(key, 1.0)",
             "hkx.transform(lambda x: hkx.Linear(3)(x)).init(key, jnp.ones([1]))",

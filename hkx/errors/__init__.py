@@ -63,6 +63,7 @@ from hkx.errors.lift import StateInLoopError as StateInLoopError
 from hkx.errors.lift import StateNotAnArrayError as StateNotAnArrayError
 from hkx.errors.lift import StateUpdaterError as StateUpdaterError
 from hkx.errors.nn import FeatureSizeError as FeatureSizeError
+from hkx.errors.nn import InputDTypeError as InputDTypeError
 from hkx.errors.nn import InvalidCoreStateError as InvalidCoreStateError
 from hkx.errors.nn import InvalidInputError as InvalidInputError
 from hkx.errors.nn import InvalidLengthError as InvalidLengthError

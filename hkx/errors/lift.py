@@ -94,7 +94,7 @@ class BranchMismatchError(HkxError, TypeError):
         )
 
 
-class ScanLengthError(HkxError, ValueError, IndexError):
+class ScanLengthError(HkxError, TypeError, ValueError, IndexError, AttributeError):
     """The inputs of a `scan` or `map` have no length, or several."""
 
     def __init__(self, function: str, problem: str):

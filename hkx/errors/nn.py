@@ -12,9 +12,19 @@ class InvalidInputError(HkxError, TypeError, ValueError, AttributeError):
 
     def __init__(self, module: str, argument: str, value: object):
         super().__init__(
-            f"`{argument}` of `{module}` is not an array: {described(value)}. A layer "
-            "is called with an array, a number or nested lists of numbers of one shape; for a tree of arrays, use "
-            "`jax.tree.map`."
+            f"`{argument}` of `{module}` is not an array of numbers: {described(value)}. A "
+            "layer is called with an array, a number or nested lists of numbers of one shape; for a tree of arrays, "
+            "use `jax.tree.map`."
+        )
+
+
+class InputDTypeError(HkxError, TypeError, ValueError):
+    """A layer was called with numbers of a dtype that it cannot compute with."""
+
+    def __init__(self, module: str, argument: str, dtype: object, expected: str):
+        super().__init__(
+            f"`{argument}` of `{module}` is of dtype {dtype}, expected {expected}. Convert it before, "
+            f"`{argument}.astype(jnp.float32)`, or have a policy of `hkx.mixed_precision` cast parameters and inputs."
         )
 
 

@@ -25,7 +25,7 @@ def is_value(x: Any) -> bool:
     """Whether JAX can carry a leaf through its loops and transforms."""
     try:
         jax.typeof(x)
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: a masked array of NumPy's
         return False
     return True
 

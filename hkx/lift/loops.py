@@ -9,9 +9,10 @@ import jax.numpy as jnp
 
 from hkx.base.entries import merged
 from hkx.core.frame import Frame, Phase, current_frame, paths
+from hkx.errors.core import described
 from hkx.errors.lift import BodyResultError, CarryMismatchError, LateParameterError, ScanLengthError, StateInLoopError
 from hkx.lift.captured import Captured
-from hkx.lift.checks import as_arrays, checked_length, checked_unroll, difference, entry_name
+from hkx.lift.checks import as_arrays, checked_length, checked_unroll, difference, entry_name, is_value
 from hkx.lift.crossing import NOTHING, Carry, Crossing, absorb, both, changes, check_carried, fill_keys, moved, snapshot
 from hkx.lift.stacked import SHARED, Axes, Stacked, created_by
 
@@ -95,6 +96,8 @@ def _pair(name: str, result: Any) -> tuple[Any, Any]:
 def _length(name: str, xs: Any, length: int | None) -> int:
     leaves = jax.tree.leaves(xs)
     for leaf in leaves:
+        if not is_value(leaf):
+            raise ScanLengthError(name, f"{described(leaf)} among its inputs, which is no array")
         if jnp.ndim(leaf) == 0:
             raise ScanLengthError(name, f"the scalar {leaf!r} among its inputs")
     sizes = sorted(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 import jax
 
 from hkx import Linear, Module, PRNGSequence, dropout
+from hkx.arguments import checked_function
 from hkx.errors import NotAListError
 from hkx.initializers import Initializer
 from hkx.nn.inputs import number
@@ -91,7 +92,7 @@ class MLP(Module):
             if i < len(self.layers) - 1 or self.activate_final:
                 if keys is not None and dropout_rate is not None:
                     out = dropout(keys.next(), dropout_rate, out)
-                out = self.activation(out)
+                out = checked_function(self.activation, "hkx.nets.MLP", "activation")(out)
         return out
 
     def reverse(self, activate_final: bool | None = None, name: str | None = None) -> MLP:

@@ -77,8 +77,8 @@ class MultiHeadAttention(Module):
             deprecated_argument("w_init_scale", "MultiHeadAttention", instead)
         self.num_heads = checked_integer(num_heads, "num_heads", 1)
         self.key_size = checked_integer(key_size, "key_size", 1)
-        self.value_size = value_size or self.key_size
-        self.model_size = model_size or self.key_size * self.num_heads
+        self.value_size = checked_integer(value_size or self.key_size, "value_size", 1)
+        self.model_size = checked_integer(model_size or self.key_size * self.num_heads, "model_size", 1)
         self.w_init = initializers.VarianceScaling(w_init_scale) if w_init is None else w_init  # type: ignore[arg-type]
         self.with_bias = with_bias
         self.b_init = b_init

@@ -116,6 +116,7 @@ class ConvND(Convolution):
 
         Raises:
           InvalidRankError: if `inputs` has another number of dimensions.
+          InputDTypeError: if `inputs` is of another dtype than the parameters.
           ValueError: if the channels cannot be divided into groups.
           MaskShapeError: if the mask has another shape than `w`.
         """

@@ -115,6 +115,7 @@ class ConvNDTranspose(Convolution):
 
         Raises:
           InvalidRankError: if `inputs` has another number of dimensions.
+          InputDTypeError: if `inputs` is of another dtype than the parameters.
           MaskShapeError: if the mask has another shape than `w`.
           ValueError: if no input of the given size gives `output_shape`.
         """

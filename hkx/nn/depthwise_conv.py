@@ -90,10 +90,14 @@ class DepthwiseConvND(Convolution):
 
         Raises:
           InvalidRankError: if `inputs` has another number of dimensions.
+          InputDTypeError: if `inputs` is of another dtype than the parameters.
+          ValueError: if there is no channel.
         """
         name, n = type(self).__name__, self.num_spatial_dims
         inputs, unbatched = with_batch(inputs, n, name)
         channels = inputs.shape[self.channel_index]
+        if channels == 0:
+            raise ValueError(f"`inputs` of `{name}` has shape {inputs.shape}, without channels: it needs one at least.")
         shape = (*self.kernel_shape, 1, self.channel_multiplier * channels)
         w = get_kernel(shape, inputs.dtype, int(np.prod(shape[:-1])), self.w_init, None, name)
         out = jax.lax.conv_general_dilated(

@@ -71,7 +71,7 @@ class Embed(Module):
         super().__init__(name=name)
         self.dtype: Any = jnp.float32
         if embedding_matrix is not None:
-            matrix = jnp.asarray(embedding_matrix)
+            matrix = array_of(embedding_matrix, self, "embedding_matrix")
             _check_matrix(matrix.shape, vocab_size, embed_dim)
             vocab_size, embed_dim = matrix.shape
             self.dtype, w_init = matrix.dtype, initializers.Constant(embedding_matrix)

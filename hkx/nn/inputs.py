@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.errors import (
+    InputDTypeError,
     InvalidInputError,
     InvalidRankError,
     LeadingDimensionsError,
@@ -22,24 +24,28 @@ from hkx.errors import (
 )
 
 
-def array_of(inputs: Any, layer: object, argument: str = "inputs") -> jax.Array:
+def array_of(inputs: Any, layer: object, argument: str = "inputs", keys: bool = False) -> jax.Array:
     """`inputs` as an array of JAX.
 
     Args:
       inputs: an array, a number, or nested lists of numbers.
       layer: the module that was called; the message names its class. A string stands for itself.
       argument: the name of the argument.
+      keys: whether it may be random keys, which nothing can be computed from.
 
     Raises:
       InvalidInputError: if it is something else.
     """
-    if isinstance(inputs, jax.Array):
+    cause = None
+    if not isinstance(inputs, jax.Array):
+        try:
+            return jnp.asarray(inputs)
+        except (TypeError, ValueError, OverflowError) as error:
+            cause = error
+    elif keys or isinstance(inputs.dtype, np.dtype):
         return inputs
-    try:
-        return jnp.asarray(inputs)
-    except (TypeError, ValueError) as error:
-        name = layer if isinstance(layer, str) else type(layer).__name__
-        raise InvalidInputError(name, argument, inputs) from error
+    name = layer if isinstance(layer, str) else type(layer).__name__
+    raise InvalidInputError(name, argument, inputs) from cause
 
 
 def array_with_dimensions(inputs: Any, layer: object) -> jax.Array:
@@ -86,6 +92,18 @@ def broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...
         return jnp.broadcast_shapes(first, second)
     except ValueError:
         return None
+
+
+def without_leading_ones(shape: Sequence[int]) -> tuple[int, ...]:
+    """A shape without the ones that it begins with: it broadcasts to what the whole does."""
+    first = next((i for i, n in enumerate(shape) if n != 1), len(shape))
+    return tuple(shape[first:])
+
+
+def check_dtype(fits: bool, layer: object, argument: str, dtype: Any, expected: str) -> None:
+    """Raises InputDTypeError unless a layer can compute with the dtype of its argument."""
+    if not fits:
+        raise InputDTypeError(layer if isinstance(layer, str) else type(layer).__name__, argument, dtype, expected)
 
 
 def check_state(fits: bool, layer: Any, name: str, state: Any, expected: Any, argument: str, inputs: Any) -> None:

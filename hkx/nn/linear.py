@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, initializers, traced_once
-from hkx.arguments import checked_integer
+from hkx.arguments import checked_function, checked_integer
 from hkx.errors import NotABoolError, NotAListError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, array_with_dimensions
+from hkx.nn.inputs import array_of, array_with_dimensions, without_leading_ones
 
 R = TypeVar("R")
 
@@ -102,8 +102,8 @@ class Bias(Module):
 
     Args:
       output_size: the shape of the input without its batch dimension; checked if given.
-      bias_dims: the dimensions that `b` has an entry for each element of; the others have size 1. None takes all but
-        the first, an empty sequence makes a single number.
+      bias_dims: the dimensions that `b` has an entry for each element of; the others have size 1, and those of size 1
+        that `b` would begin with are left out. None takes all but the first, an empty sequence makes a single number.
       b_init: initializer of `b`; zeros by default.
       name: the module's name.
 
@@ -147,7 +147,7 @@ class Bias(Module):
             raise ValueError(
                 f"Input to Bias must have rank >= 2, a batch dimension and others: `inputs` has shape {shape}."
             )
-        if self.output_size is not None and tuple(self.output_size) != shape[1:]:
+        if self.output_size is not None and _sequence(self.output_size, "output_size") != shape[1:]:
             raise ValueError(
                 f"Input shape must be {(-1, *self.output_size)}, -1 for the batch, and `inputs` has shape {shape}."
             )
@@ -157,12 +157,18 @@ class Bias(Module):
         return inputs + (b if multiplier is None else b * multiplier)
 
 
+def _sequence(value: Any, argument: str) -> tuple[Any, ...]:
+    if not isinstance(value, Iterable) or not getattr(value, "ndim", 1):
+        raise TypeError(f"`{argument}` of `hkx.Bias` must be a sequence of whole numbers, got {value!r}: [{value!r}].")
+    return tuple(value)
+
+
 def _bias_shape(shape: tuple[int, ...], bias_dims: Sequence[int] | None) -> tuple[int, ...]:
     if bias_dims is None:
         return shape[1:]
     if not bias_dims:
         return ()
-    rank, given = len(shape), [checked_integer(dim, "bias_dims", None) for dim in bias_dims]
+    rank, given = len(shape), [checked_integer(dim, "bias_dims", None) for dim in _sequence(bias_dims, "bias_dims")]
     for dim in given:
         if dim == 0 or not -rank < dim < rank:
             raise ValueError(
@@ -171,7 +177,7 @@ def _bias_shape(shape: tuple[int, ...], bias_dims: Sequence[int] | None) -> tupl
             )
     dims = {dim % rank for dim in given}
     full = [size if i in dims else 1 for i, size in enumerate(shape)]
-    return tuple(full[min(dims) :])
+    return without_leading_ones(full)
 
 
 class Sequential(Module, Generic[R]):
@@ -206,5 +212,6 @@ class Sequential(Module, Generic[R]):
         """Calls the first layer with all arguments, every other one with the result of the one before."""
         out = inputs
         for i, layer in enumerate(self.layers):
+            checked_function(layer, "hkx.Sequential", "layers")
             out = layer(out, *args, **kwargs) if i == 0 else layer(out)
         return out

@@ -13,7 +13,7 @@ import numpy as np
 from hkx import Module
 from hkx.arguments import checked_integer
 from hkx.errors import InvalidWindowError, ScalarInputError
-from hkx.nn.inputs import array_of
+from hkx.nn.inputs import array_of, check_dtype
 
 
 def _full_shape(
@@ -124,6 +124,7 @@ def avg_pool(
       [0.5 2.5 4. ]
     """
     value = array_of(value, "avg_pool", "value")
+    check_dtype(value.dtype != np.bool_, "avg_pool", "value", value.dtype, "a dtype of numbers")
     window, strides, pads = _window(value.shape, window_shape, strides, padding, channel_axis)
     total = jax.lax.reduce_window(value, np.zeros((), value.dtype), jax.lax.add, window, strides, pads)
     if padding == "VALID":

@@ -1,7 +1,9 @@
 """Sums and means over the replicas of a network."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
+
+import numpy as np
 
 from hkx import running_init
 
@@ -10,6 +12,12 @@ def over_replicas(reduce: Callable[..., Any], x: Any, axis_name: Any, **options:
     """`reduce(x, axis_name)`, as `jax.lax.pmean`; `x` where there is no axis, and where `init` runs without it."""
     if axis_name is None:
         return x
+    names = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
+    if not all(isinstance(name, Hashable) and not isinstance(name, (int, float, np.generic)) for name in names):
+        raise TypeError(
+            "`cross_replica_axis` must be the `axis_name` of a `jax.vmap`, `jax.pmap` or mesh, as 'batch', or several "
+            f"of them, got {axis_name!r}."
+        )
     try:
         return reduce(x, axis_name, **options)
     except NameError:  # no such axis

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
 
 from hkx import Module
-from hkx.errors import InvalidReshapeError
+from hkx.arguments import checked_integer
+from hkx.errors import InvalidReshapeError, InvalidSizeError
 from hkx.nn.inputs import array_of
 
 
@@ -36,13 +37,15 @@ class Reshape(Module):
         super().__init__(name=name)
         if preserve_dims == 0:
             raise ValueError("Argument preserve_dims should be non-zero: 1 keeps the batch dimension, for example.")
+        if not isinstance(output_shape, Iterable):
+            raise InvalidReshapeError(output_shape)
         try:
-            self.output_shape = tuple(output_shape)
-        except TypeError:
+            self.output_shape = tuple(checked_integer(n, "output_shape", -1) for n in output_shape)
+        except InvalidSizeError:
             raise InvalidReshapeError(output_shape) from None
         if self.output_shape.count(-1) > 1:
             raise ValueError(f"At most one entry of `output_shape` may be -1, got {self.output_shape}.")
-        self.preserve_dims = preserve_dims
+        self.preserve_dims = checked_integer(preserve_dims, "preserve_dims", None)
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Reshapes `inputs`; one that has no more than the dimensions to keep is returned as it is.
@@ -51,7 +54,7 @@ class Reshape(Module):
           InvalidReshapeError: if the shape does not fit the number of elements.
           InvalidInputError: if `inputs` is no array.
         """
-        array = array_of(inputs, self)
+        array = array_of(inputs, self, keys=True)
         shape = array.shape
         if len(shape) <= self.preserve_dims:
             return inputs

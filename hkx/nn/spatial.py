@@ -14,7 +14,7 @@ from hkx import Module, get_parameter, initializers, pad, traced_once
 from hkx.arguments import checked_integer
 from hkx.errors import InvalidPaddingError, InvalidRankError, MaskShapeError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of
+from hkx.nn.inputs import array_of, check_dtype
 from hkx.pad import per_dimension
 
 _STRING_PADDINGS = ("SAME", "VALID", "SAME_LOWER")
@@ -77,7 +77,13 @@ def resolved_padding(padding: Any, kernel: Sequence[int], rate: Sequence[int], n
         return padding.upper()
     entries = padding if isinstance(padding, Sequence) else (padding,)
     if entries and all(map(callable, entries)):
-        return tuple(map(tuple, pad.create_from_padfn(padding, kernel, rate, n)))
+        pairs = pad.create_from_padfn(padding, kernel, rate, n)
+        if not all(map(_is_pair, pairs)):
+            problem = (
+                f"A function of a kernel's size given as `padding` must return a pair (before, after), got {pairs!r}."
+            )
+            raise InvalidPaddingError(padding, problem)
+        return tuple(map(tuple, pairs))
     if _is_pair(entries) or (entries and all(map(_is_pair, entries))):
         pairs = pad.create_from_tuple(padding, n)
         return tuple((checked_integer(a, "padding", None), checked_integer(b, "padding", None)) for a, b in pairs)
@@ -156,12 +162,14 @@ def get_kernel(
 
     Raises:
       MaskShapeError: if the mask has another shape.
+      InputDTypeError: if the parameter is of another dtype than the inputs: JAX convolves no two dtypes.
     """
     if mask is not None and jnp.shape(mask) != tuple(shape):
         raise MaskShapeError(module, jnp.shape(mask), tuple(shape))
     if init is None:
         init = initializers.TruncatedNormal(stddev=1.0 / np.sqrt(fan_in))
     w = get_parameter("w", shape, dtype, init=init)
+    check_dtype(w.dtype == dtype, module, "inputs", dtype, f"{w.dtype}, that of the parameter `w`")
     return w if mask is None else w * jnp.asarray(mask, w.dtype)
 
 

@@ -276,3 +276,74 @@ def test_functions_take_seeds_for_keys() -> None:
     np.testing.assert_array_equal(hkx.dropout(3, 0.5, x), hkx.dropout(jax.random.PRNGKey(3), 0.5, x))
     np.testing.assert_array_equal(hkx.multinomial(3, x, 9), hkx.multinomial(jax.random.PRNGKey(3), x, 9))
     assert not np.array_equal(hkx.dropout(3, 0.5, x), hkx.dropout(4, 0.5, x))
+
+
+CONVOLUTIONS = {
+    "Conv2D": lambda x: hkx.Conv2D(3, 3)(x),
+    "Conv2DTranspose": lambda x: hkx.Conv2DTranspose(3, 3)(x),
+    "DepthwiseConv2D": lambda x: hkx.DepthwiseConv2D(1, 3)(x),
+    "SeparableDepthwiseConv2D": lambda x: hkx.SeparableDepthwiseConv2D(1, 3)(x),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "float16", "bfloat16", "complex64"])
+def test_an_image_of_another_dtype_than_the_kernel_is_named(name: str, dtype: str) -> None:
+    model = hkx.transform(CONVOLUTIONS[name])
+    params = model.init(KEY, jnp.ones([1, 5, 5, 2]))
+    with pytest.raises(hkx.errors.InputDTypeError, match=rf"`inputs` of `\w+` is of dtype {dtype}, expected float32"):
+        model.apply(params, None, jnp.ones([1, 5, 5, 2], dtype))
+
+
+def test_integers_are_not_normalised_by_moving_averages() -> None:
+    model = hkx.transform_with_state(lambda x, training: hkx.BatchNorm(True, True, 0.9)(x, training))
+    params, state = model.init(KEY, jnp.ones([4, 3]), True)
+    with pytest.raises(hkx.errors.InputDTypeError, match=r"`inputs` of `BatchNorm` is of dtype int32.*moving averages"):
+        model.apply(params, state, KEY, jnp.ones([4, 3], int), False)
+    out, _ = model.apply(params, state, KEY, jnp.ones([4, 3], int), True)  # as in Haiku
+    assert not out.any()
+
+
+def test_what_cannot_be_averaged_or_has_no_channels_is_named() -> None:
+    with pytest.raises(hkx.errors.InputDTypeError, match="`value` of `avg_pool` is of dtype bool"):
+        hkx.avg_pool(jnp.ones([1, 4, 1], bool), 2, 2, "SAME")
+    with pytest.raises(ValueError, match=r"`inputs` of `DepthwiseConv1D` .* without channels"):
+        hkx.transform(lambda: hkx.DepthwiseConv1D(1, 2)(jnp.ones([1, 4, 0]))).init(KEY)
+
+
+@each
+def test_random_keys_and_integers_beyond_all_dtypes_are_no_numbers(name: str) -> None:
+    keys = jax.random.split(jax.random.key(0), [2, 3, 2])
+    model = hkx.transform_with_state(lambda x: LAYERS[name](x))
+    if name == "Flatten":  # nothing is computed
+        assert hkx.transform(lambda: hkx.Flatten()(keys)).apply({}, None).shape == (2, 6)
+        return
+    for wrong in (keys, 2**70):
+        with pytest.raises(hkx.errors.InvalidInputError, match="is not an array of numbers"):
+            model.init(KEY, wrong)
+
+
+@pytest.mark.parametrize("wrong", ["text", np.array([["a", "b"]]), object(), np.float32], ids=repr)
+@pytest.mark.parametrize("time_major", [True, False])
+@pytest.mark.parametrize("unroll", [hkx.dynamic_unroll, hkx.static_unroll], ids=["dynamic", "static"])
+def test_a_sequence_that_is_no_array_is_named(unroll: Any, time_major: bool, wrong: Any) -> None:
+    with pytest.raises(hkx.errors.HkxError, match=r"no array|not an array") as raised:
+        hkx.transform(lambda: unroll(hkx.GRU(3), wrong, jnp.zeros([2, 3]), time_major)).init(KEY)
+    assert isinstance(raised.value, TypeError) and isinstance(raised.value, AttributeError)
+
+
+@pytest.mark.parametrize("lib", ["hkx", pytest.param("haiku", marks=pytest.mark.peer)])
+@pytest.mark.parametrize(
+    "shape, dims, expected",
+    [
+        ((4, 1), [1], ()),
+        ((4, 1, 3), [1, 2], (3,)),
+        ((4, 2, 1), [2], ()),
+        ((4, 2, 1), [1], (2, 1)),
+        ((4, 1), None, (1,)),
+    ],
+)
+def test_a_bias_does_not_begin_with_dimensions_of_one(lib: str, shape: Any, dims: Any, expected: Any) -> None:
+    module = hkx if lib == "hkx" else pytest.importorskip("haiku")
+    model = module.transform(lambda x: module.Bias(bias_dims=dims)(x))
+    assert model.init(KEY, jnp.ones(shape))["bias"]["b"].shape == expected

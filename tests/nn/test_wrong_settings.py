@@ -50,6 +50,45 @@ REFUSED = {
     r"Input shape must be \(-1, 4\), -1 for the batch, and `inputs` has shape \(2, 3\)": lambda: hkx.Bias(
         output_size=[4]
     )(X),
+    "`preserve_dims` must be an integer, got 1.5": lambda: hkx.Flatten(1.5)(X),
+    r"`output_shape` must be a sequence of ints, of which one may be -1, got \[-1, -2\]": lambda: hkx.Reshape([-1, -2])(
+        X
+    ),
+    r"`output_shape` must be a sequence of ints, of which one may be -1, got \[None\]": lambda: hkx.Reshape([None])(X),
+    "`value_size` must be an integer, at least 1, got 2.5": lambda: hkx.MultiHeadAttention(
+        2, 3, w_init=jnp.zeros, value_size=2.5
+    ),
+    "`model_size` must be an integer, at least 1, got -1": lambda: hkx.MultiHeadAttention(
+        2, 3, w_init=jnp.zeros, model_size=-1
+    ),
+    "`embedding_matrix` of `Embed` is not an array of numbers": lambda: hkx.Embed(embedding_matrix="text"),
+    "`hkx.Sequential` was given 3 of type int as `layers`": lambda: hkx.Sequential([jnp.tanh, 3])(X),
+    "`hkx.DeepRNN` was given None of type NoneType as `layers`": lambda: hkx.DeepRNN([None])(X, ()),
+    "`layers` of `hkx.DeepRNN` is not iterable": lambda: hkx.DeepRNN(hkx.LSTM(3)),
+    "`hkx.ResetCore` was given 'lstm' of type str as `core`": lambda: hkx.ResetCore("lstm"),
+    "`hkx.nets.MLP` was given 'relu' of type str as `activation`": lambda: hkx.nets.MLP([3, 2], activation="relu")(X),
+    r"`ignore_regex` must be a regular expression, as '.*/b', got \['b'\]": lambda: hkx.SNParamsTree(
+        ignore_regex=["b"]
+    )({"linear": {"w": X}}),
+    "`decay` must be a number or a scalar array": lambda: hkx.ExponentialMovingAverage(jnp.full([2], 0.5))(X),
+    "`output_size` of `hkx.Bias` must be a sequence of whole numbers, got 3": lambda: hkx.Bias(3)(X),
+    "`bias_dims` of `hkx.Bias` must be a sequence of whole numbers, got -1": lambda: hkx.Bias(bias_dims=-1)(X),
+    r"given as `padding` must return a pair \(before, after\), got \(3,\)": lambda: hkx.Conv1D(
+        2, 3, padding=lambda k: k
+    ),
+    r"`axis` should be an int, slice or iterable of ints, got \[None\]": lambda: hkx.BatchNorm(
+        True, True, 0.9, axis=[None]
+    ),
+    "`axis` must be a sequence of dimensions, got 'ab'": lambda: hkx.BatchNorm(True, True, 0.9, axis="ab"),
+    r"`axis` must be a sequence of dimensions, got array\(1\)": lambda: hkx.BatchNorm(
+        True, True, 0.9, axis=np.array(1)
+    ),
+    "`cross_replica_axis` must be the `axis_name` .*, got 1": lambda: hkx.BatchNorm(
+        True, True, 0.9, cross_replica_axis=1
+    )(X, True),
+    r"`cross_replica_axis` must be the `axis_name` .*, got \['i', 0\]": lambda: hkx.nets.VectorQuantizer(
+        3, 2, 0.25, cross_replica_axis=["i", 0]
+    )(X, True),
     r"Dimension 0 \(`bias_dims`\) is out of range for input of rank 2": lambda: hkx.Bias(bias_dims=[0])(X),
     r"'SAME_LOWER' with a stride of 1 only, got \(2, 2\)": lambda: hkx.Conv2DTranspose(
         2, 3, stride=2, padding="SAME_LOWER"
@@ -227,3 +266,11 @@ class Layer(hkx.Module):
     with pytest.warns(DeprecationWarning, match="`gain` of Layer is deprecated: leave it out") as shown:
         hkx.transform(lambda: library["Layer"](gain=1.0)).apply({}, None)
     assert [warning.filename for warning in shown] == [__file__]
+
+
+@pytest.mark.parametrize("axis", [np.array(-1), jnp.asarray(-1), [jnp.asarray(-1)]], ids=["numpy", "jax", "list"])
+def test_a_dimension_may_be_an_array_of_one_integer(axis):
+    x = np.float32(np.random.RandomState(0).randn(2, 3))
+    out = hkx.transform(lambda: hkx.LayerNorm(axis, False, False, eps=0.0)(x)).apply({}, None)
+    expected = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
+    np.testing.assert_allclose(out, expected, rtol=1e-4)

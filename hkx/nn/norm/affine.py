@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -66,6 +67,11 @@ def nonnegative(variance: jax.Array) -> jax.Array:
     return jnp.maximum(variance, np.zeros((), variance.dtype))
 
 
+def _is_index(value: Any) -> bool:
+    whole = not hasattr(value, "dtype") or jnp.issubdtype(value.dtype, jnp.integer)
+    return hasattr(value, "__index__") and whole and not np.ndim(value)
+
+
 def given_axes(axis: Any, name: str) -> tuple[int, ...] | slice:
     """The dimensions that an argument names, as a tuple or a slice.
 
@@ -74,12 +80,12 @@ def given_axes(axis: Any, name: str) -> tuple[int, ...] | slice:
     """
     if isinstance(axis, slice):
         return axis
-    if isinstance(axis, (int, np.integer)):
-        return (int(axis),)
+    if _is_index(axis):
+        return (operator.index(axis),)
     if isinstance(axis, Iterable) and not isinstance(axis, str):
-        axis = tuple(axis)
-        if all(isinstance(i, (int, np.integer)) for i in axis):
-            return tuple(map(int, axis))
+        dimensions = tuple(axis)
+        if all(map(_is_index, dimensions)):
+            return tuple(map(operator.index, dimensions))
     raise ValueError(f"`{name}` should be an int, slice or iterable of ints, got {axis!r}.")
 
 

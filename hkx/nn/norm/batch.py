@@ -12,8 +12,24 @@ import numpy as np
 
 from hkx import ExponentialMovingAverage, Module, get_channel_index, running_init, traced_once, transparent
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, cast, check_state, number, statistics_dtypes
-from hkx.nn.norm.affine import check_axes, check_given, check_inits, nonnegative, normalized, parameter_or_given
+from hkx.nn.inputs import (
+    array_of,
+    cast,
+    check_dtype,
+    check_state,
+    number,
+    statistics_dtypes,
+    without_leading_ones,
+)
+from hkx.nn.norm.affine import (
+    check_axes,
+    check_given,
+    check_inits,
+    given_axes,
+    nonnegative,
+    normalized,
+    parameter_or_given,
+)
 from hkx.nn.replicas import over_replicas
 
 
@@ -81,8 +97,10 @@ class BatchNorm(Module):
             raise ValueError(
                 "`cross_replica_axis` name must be specified if `cross_replica_axis_index_groups` are used."
             )
-        if axis is not None and not isinstance(axis, (Sequence, np.ndarray)):
-            raise TypeError(f"`axis` must be a sequence of dimensions, got {axis!r}; for one, pass [{axis}].")
+        if axis is not None:
+            if isinstance(axis, str) or not isinstance(axis, (Sequence, np.ndarray)) or not getattr(axis, "ndim", 1):
+                raise TypeError(f"`axis` must be a sequence of dimensions, got {axis!r}; for one, pass [{axis}].")
+            given_axes(axis, "axis")
         self.create_scale = create_scale
         self.create_offset = create_offset
         self.eps = eps
@@ -122,6 +140,7 @@ class BatchNorm(Module):
           InvalidInputError: if `inputs` is no array.
           MissingAverageError: if the moving averages are asked for and nothing has been averaged yet.
           StateShapeError: if the moving averages are those of inputs with other channels.
+          InputDTypeError: if `inputs` are integers and the moving averages are asked for.
         """
         check_given(self.create_scale, self.create_offset, scale, offset)
         inputs = array_of(inputs, self)
@@ -144,12 +163,14 @@ class BatchNorm(Module):
     @transparent
     def _moving(self, inputs: jax.Array, axis: tuple[int, ...], dtype: Any) -> tuple[jax.Array, jax.Array]:
         """The moving averages, each number of which belongs to one channel of `inputs`."""
+        floating = jnp.issubdtype(dtype, jnp.inexact)
+        check_dtype(floating, self, "inputs", dtype, "a floating dtype, where the moving averages are used")
         over = [i % inputs.ndim for i in axis]
         wanted = [1 if i in over else n for i, n in enumerate(inputs.shape)]
         averages = []
         for ema in (self.mean_ema, self.var_ema):
             average = ema.average
-            fits = _without_ones(average.shape) == _without_ones(wanted)
+            fits = without_leading_ones(average.shape) == without_leading_ones(wanted)
             check_state(fits, ema, "average", average, wanted, "inputs", inputs)
             averages.append(average.astype(dtype))
         return averages[0], averages[1]
@@ -181,12 +202,6 @@ class BatchNorm(Module):
         moments = mean, squares
         mean, squares = over_replicas(jax.lax.pmean, moments, self.cross_replica_axis, axis_index_groups=groups)
         return cast(mean, dtype), cast(_variance(mean, squares), dtype)
-
-
-def _without_ones(shape: Sequence[int]) -> tuple[int, ...]:
-    """A shape without the ones that it begins with: inputs of another rank broadcast so."""
-    first = next((i for i, n in enumerate(shape) if n != 1), len(shape))
-    return tuple(shape[first:])
 
 
 @functools.partial(traced_once, static_argnames="axis")

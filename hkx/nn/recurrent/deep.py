@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from hkx import RNNCore, transparent
-from hkx.errors import InvalidCoreStateError
+from hkx.arguments import checked_function
+from hkx.errors import InvalidCoreStateError, NotAListError
 from hkx.nn.inputs import broadcast
 from hkx.nn.recurrent.cells import array_state
 
@@ -38,7 +39,7 @@ class ResetCore(RNNCore):
 
     def __init__(self, core: RNNCore, name: str | None = None):
         super().__init__(name=name)
-        self.core = core
+        self.core = checked_function(core, "hkx.ResetCore", "core")
 
     def __call__(self, inputs: tuple[Any, Any], state: Any) -> tuple[Any, Any]:
         """One step.
@@ -126,6 +127,8 @@ class DeepRNN(RNNCore):
 
     def __init__(self, layers: Sequence[Callable[..., Any]], name: str | None = None):
         super().__init__(name=name)
+        if not isinstance(layers, Iterable):
+            raise NotAListError("hkx.DeepRNN", "layers", layers)
         self.layers = layers
 
     def __call__(self, inputs: Any, state: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
@@ -137,7 +140,7 @@ class DeepRNN(RNNCore):
                 out, next_state = layer(out, next(states))
                 new.append(next_state)
             else:
-                out = layer(out)
+                out = checked_function(layer, "hkx.DeepRNN", "layers")(out)
         return out, tuple(new)
 
     def initial_state(self, batch_size: int | None) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hkx.errors import LeadingDimensionsError
+from hkx.errors import InvalidInputError, LeadingDimensionsError
 from hkx.nn.inputs import broadcast
 
 
@@ -16,7 +16,7 @@ def swap_time_and_batch(tree: Any) -> Any:
 
 
 def time_first(sequence: Any) -> Any:
-    for leaf in jax.tree.leaves(sequence):
+    for leaf in arrays_of(sequence):
         if jnp.ndim(leaf) < 2:
             raise ValueError(
                 "`input_sequence` must hold arrays [B, T, ...] if not `time_major`, got one of shape "
@@ -25,8 +25,23 @@ def time_first(sequence: Any) -> Any:
     return swap_time_and_batch(sequence)
 
 
-def length(sequence: Any) -> int:
+def arrays_of(sequence: Any) -> list[Any]:
+    """The leaves of a sequence, as they are.
+
+    Raises:
+      InvalidInputError: if one is no array.
+    """
     leaves = jax.tree.leaves(sequence)
+    for leaf in leaves:
+        try:
+            jax.typeof(leaf)
+        except (TypeError, ValueError):
+            raise InvalidInputError("unroll", "input_sequence", leaf) from None
+    return leaves
+
+
+def length(sequence: Any) -> int:
+    leaves = arrays_of(sequence)
     if not leaves:
         raise ValueError("`input_sequence` holds no array, so its length is not known.")
     for leaf in leaves:
