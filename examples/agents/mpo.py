@@ -1,4 +1,4 @@
-"""MPO: maximum a posteriori policy optimisation, for actions that are numbers between bounds.
+"""MPO: maximum a posteriori policy optimisation, for continuous actions between bounds.
 
 Abdolmaleki et al., "Maximum a Posteriori Policy Optimisation", 2018 (https://arxiv.org/abs/1806.06920), with the
 constraints of "Relative Entropy Regularized Policy Iteration", Abdolmaleki et al. 2018

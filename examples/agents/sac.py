@@ -1,4 +1,4 @@
-"""Soft actor-critic, for actions that are numbers between bounds.
+"""Soft actor-critic, for continuous actions between bounds.
 
 Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018 (https://arxiv.org/abs/1812.05905), with twin
 critics and a learned temperature. With more critics, `--subset` of which give the target, and several updates a step it

@@ -1,4 +1,4 @@
-"""TD3: a deterministic policy for actions that are numbers between bounds.
+"""TD3: a deterministic policy for continuous actions between bounds.
 
 Fujimoto, van Hoof and Meger, "Addressing Function Approximation Error in Actor-Critic Methods", 2018
 (https://arxiv.org/abs/1802.09477): twin critics whose least value is the target, a smoothed target action, and a policy
