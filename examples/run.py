@@ -340,7 +340,8 @@ def save_results(
         metrics["failure"] = "".join(traceback.format_exception(failure))
     with whole_file(output / "metrics.json") as unfinished:
         unfinished.write_text(json.dumps(metrics, indent=1) + "\n")
-    print(f"{metrics['final_return']} after {record.steps} steps and {record.episodes} episodes; all is in {output}")
+    final = "no evaluation yet" if not record.rows else f"final return {metrics['final_return']:.4g}"
+    print(f"{final}, after {record.steps:,} steps and {record.episodes:,} episodes; everything is in {output}")
     return metrics
 
 
