@@ -39,10 +39,10 @@ class Config(Settings):
     batch_size: Count = 8  # steps to learn from at once: the last one, and others drawn from memory
     memory: Count = 10_000  # steps to remember
     learning_rate: Share = 5e-3  # step size of Adam at the start; it falls in a straight line to 0
-    discount: Share = 0.99  # what a reward is worth one step before it comes
-    epsilon_start: Share = 1.0  # chance of a random move at the start
-    epsilon_end: Share = 0.02  # chance of a random move at the end
-    exploration: Share = 0.9  # share of the training over which that chance falls
+    discount: Share = 0.99  # factor by which a reward counts less for each step of delay
+    epsilon_start: Share = 1.0  # probability of a random move at the start
+    epsilon_end: Share = 0.02  # probability of a random move at the end
+    exploration: Share = 0.9  # share of the training over which that probability falls
     parameters: str = ""  # file of saved parameters to start from, instead of new ones
     output: str = "runs/catch_q_learning"  # folder for the curve, the animation, the metrics and the parameters
     progress: bool = True  # show a progress bar

@@ -37,7 +37,7 @@ class Config(Settings):
     batch_size: Annotated[int, Between(1, digits_data.TRAINING)] = 64  # pictures to learn from at once
     channels: Count = 32  # channels of the first convolution; the second has twice as many
     learning_rate: Share = 2e-3  # step size of Adam
-    decay: Share = 0.98  # how much of the averaged parameters stays at each step
+    decay: Share = 0.98  # share of the averaged parameters that each step keeps
     parameters: str = ""  # file of saved parameters to start from, instead of new ones
     output: str = "runs/digits"  # folder for the learning curve, the metrics and the parameters
     progress: bool = True  # show a progress bar

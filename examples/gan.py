@@ -42,7 +42,7 @@ class Config(Settings):
     hidden: Count = 256  # units in each hidden layer
     learning_rate: Share = 5e-4  # step size of Adam, for both networks
     penalty: Annotated[float, Between(0, 1000)] = 1.0  # weight of the penalty on the discriminator's steepness
-    decay: Share = 0.995  # how much of the averaged generator stays at each step
+    decay: Share = 0.995  # share of the averaged generator that each step keeps
     output: str = "runs/gan"  # folder for the pictures, the metrics and the generator's parameters
     progress: bool = True  # show a progress bar
 

@@ -127,9 +127,24 @@ class Checkpoints:
     """The last two complete states of a run, in folders that Orbax writes, with the settings that they belong to."""
 
     def __init__(self, folder: pathlib.Path, settings: dict[str, Any]):
-        options = ocp.CheckpointManagerOptions(max_to_keep=2, cleanup_tmp_directories=True, lightweight_initialize=True)
-        self.manager = ocp.CheckpointManager(folder.absolute(), options=options)
+        self.folder = folder.absolute()
+        self.open(cleanup_tmp_directories=False)
         self.settings, self.newest = json.loads(json.dumps(settings)), self.manager.latest_step()
+
+    def open(self, cleanup_tmp_directories: bool) -> None:
+        options = ocp.CheckpointManagerOptions(
+            max_to_keep=2, cleanup_tmp_directories=cleanup_tmp_directories, lightweight_initialize=True
+        )
+        self.manager = ocp.CheckpointManager(self.folder, options=options)
+
+    def close(self) -> None:
+        self.manager.close()
+
+    def remove_unfinished(self) -> None:
+        """Removes what a run that was killed left half-written. Orbax does so in a thread, which prints a traceback
+        where the program ends at once: so only when the run is known to begin."""
+        self.close()
+        self.open(cleanup_tmp_directories=True)
 
     def read_record(self, resume: bool) -> None:
         """Reads what the newest says of its run. A BadFlag where this one may not, or cannot, go on from it."""
@@ -239,7 +254,7 @@ def train(config: Config, agent_config: Any, make_player: Callable[..., Any] = m
     settings |= dataclasses.asdict(agent_config)
     with contextlib.ExitStack() as open_until_the_end:
         checkpoints = Checkpoints(output / "checkpoints", settings)
-        open_until_the_end.callback(checkpoints.manager.close)
+        open_until_the_end.callback(checkpoints.close)
         checkpoints.read_record(config.resume)  # before anything there is changed
         events = Events(output) if config.tensorboard else None
         try:
@@ -251,6 +266,7 @@ def train(config: Config, agent_config: Any, make_player: Callable[..., Any] = m
         except ValueError as error:  # what an agent says of settings, or of an environment that is not for it
             raise BadFlag(f"argument --agent: {config.agent} on {config.env}: {error}") from None
         open_until_the_end.callback(player.close)
+        checkpoints.remove_unfinished()
         return train_player(config, output, checkpoints, events, player, experiment)
 
 
@@ -324,7 +340,8 @@ def save_results(
         metrics["failure"] = "".join(traceback.format_exception(failure))
     with whole_file(output / "metrics.json") as unfinished:
         unfinished.write_text(json.dumps(metrics, indent=1) + "\n")
-    print(f"{metrics['final_return']} after {record.steps} steps and {record.episodes} episodes; all is in {output}")
+    final = "no evaluation yet" if not record.rows else f"final return {metrics['final_return']:.4g}"
+    print(f"{final}, after {record.steps:,} steps and {record.episodes:,} episodes; everything is in {output}")
     return metrics
 
 

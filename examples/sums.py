@@ -44,17 +44,17 @@ class Config(Settings):
 
     method: Literal["grpo", "dpo"] = "grpo"  # what to learn from: rewards, or pairs of answers
     seed: Seed = 0  # seed of parameters, questions and answers
-    pretraining: Annotated[int, Between(0)] = 120  # updates that imitate right answers, before
+    pretraining: Annotated[int, Between(0)] = 120  # updates that first imitate right answers
     updates: Annotated[int, Between(0)] = 900  # updates by reward, or by pairs
     questions: Count = 64  # different questions in an update by reward
     group: Count = 16  # answers to each of them
     batch_size: Count = 256  # right answers that are imitated at once; pairs in an update by DPO
     passes: Count = 2  # steps of Adam on the same answers
-    kl_weight: Annotated[float, Between(0)] = 0.001  # what it costs to differ from the pretrained network, with GRPO
-    beta: Annotated[float, Between(1e-6)] = 0.1  # and with DPO
+    kl_weight: Annotated[float, Between(0)] = 0.001  # weight of the divergence from the pretrained network, with GRPO
+    beta: Annotated[float, Between(1e-6)] = 0.1  # weight of the same, with DPO
     layers: Count = 2  # layers of the transformer
-    width: Count = 64  # numbers that stand for a token
-    heads: Count = 4  # heads of attention
+    width: Count = 64  # size of the vector that represents a token
+    heads: Count = 4  # attention heads
     learning_rate: Annotated[float, Between(0, 1)] = 1e-3  # step size of Adam; it falls to a tenth
     keep_checkpoints: Count = 2  # how many of the latest checkpoints to keep
     output: str = "runs/sums"  # folder for metrics, curve, parameters and checkpoints

@@ -82,9 +82,9 @@ class Config(long_run.LongRun):
     evaluate_every: Count = 100  # steps between two evaluations
     sample: Annotated[int, Between(0)] = 120
     """characters to write at the end; those beyond the length of an example come out worse"""
-    prompt: str = "And "  # what they go on from
+    prompt: str = "And "  # text that the sample continues
     temperature: Annotated[float, Between(0.01)] = 0.8
-    """below 1, likely characters are written more often than they are likely"""
+    """temperature of sampling; below 1, likely characters are preferred"""
     check: bool = False  # train nothing: lower for tpu and cuda, compile, and print bytes and collectives
     output: str = "runs/transformer_lm"  # folder for checkpoints, curve, metrics and the sample
 

@@ -46,7 +46,7 @@ class Config(Settings):
     letter_size: Count = 8  # dimensions of each
     speller_hidden: Count = 128  # units of the recurrent network
     temperature: Annotated[float, Between(1e-3, 1000)] = 0.7
-    """of new spellings: 1 as the speller thinks, less for more usual ones"""
+    """of sampling new spellings: 1 follows the speller, less prefers the usual ones"""
     learning_rate: Share = 2e-3  # step size of Adam
     output: str = "runs/vqvae"  # folder for the pictures, the metrics, the parameters and the state
     progress: bool = True  # show a progress bar

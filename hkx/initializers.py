@@ -52,7 +52,7 @@ def _plain(value: Any) -> bool:
 def _check_dtype(dtype: DType) -> None:
     if not jnp.issubdtype(dtype, jnp.inexact):
         raise ValueError(
-            f"Random initial values are of a floating dtype, not {np.dtype(dtype).name}. Most layers make their "
+            f"Random initial values need a floating dtype, not {np.dtype(dtype).name}. Most layers make their "
             "parameters in the dtype of their inputs: convert those first, as in `inputs.astype(jnp.float32)`."
         )
 

@@ -98,7 +98,7 @@ class DiagonalGaussian:
         function = f"gaussian_diagonal.{method}"
         mu = either(function, "mu", mu, self.mu)
         sigma = self.sigma if sigma is None else sigma
-        expected = "standard deviations, when made or when called"
+        expected = "standard deviations, here or when the policy is made"
         require(sigma is not None, "sigma", None, expected, function)
         mu, sigma = as_arrays(
             function, mu=(mu, Float[Array, "*#E"]), sigma=(sigma, Real[Array, "*#E", "in [0, inf) if scalar"])

@@ -15,12 +15,14 @@ from rlx.core.types import Array
 def l2_loss(predictions: Float[Array, "*#E"], targets: Float[Array, "*#E"] | None = None) -> Float[Array, "*E"]:
     """Half the squared error, entry by entry: ½ (predictions - targets)².
 
+    The arguments broadcast against each other: predictions [B] and targets [B, 1] give [B, B].
+
     Args:
-      predictions: what is predicted, or errors.
-      targets: what it should be; zeros if not given.
+      predictions: predictions, or errors if there are no targets.
+      targets: the values that they should have; zeros by default.
 
     Returns:
-      The losses.
+      The losses, one for each entry.
 
     Example:
       >>> import rlx

@@ -114,7 +114,7 @@ def vtrace(
     truncation_t: Mask[Array, "T"] | None = None,
     truncation_value_t: Float[Array, "T"] | None = None,
 ) -> Float[Array, "T"]:
-    """V-trace errors, for learning values from the actions of another policy.
+    """V-trace errors, for learning the values of a policy from actions that another policy has chosen.
 
     The error at time t-1 is E_{t-1} = min(ρ̄, ρ_{t-1}) δ_t + γ_t λ_t min(1, ρ_{t-1}) E_t, where
     δ_t = r_t + γ_t v_t - v_{t-1}; errors plus values are the V-trace targets. From "IMPALA: Scalable Distributed

@@ -119,7 +119,8 @@ def folders_as_text(app: Sphinx, doctree: nodes.document) -> None:
     """A link to a folder of the repository leads there where the repository is read; here it is the folder's name."""
     page = pathlib.Path(app.env.doc2path(app.env.docname))
     for link in list(doctree.findall(addnodes.pending_xref)):
-        if link.get("reftype") == "myst" and page.parent.joinpath(link["reftarget"]).is_dir():
+        is_a_page = link.get("refdomain") == "doc"  # which may have the name of a folder beside it
+        if link.get("reftype") == "myst" and not is_a_page and page.parent.joinpath(link["reftarget"]).is_dir():
             link.replace_self(link.children)
 
 

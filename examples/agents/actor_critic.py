@@ -28,11 +28,11 @@ class Config(Settings):
     unroll: Count = 32
     """steps of each environment to learn from at once"""
     hidden: Sizes = (64, 64)
-    """units of the hidden layers; the memory has as many as the last"""
+    """units of the hidden layers; the memory has as many as the last layer"""
     learning_rate: NotNegative = 3e-3
     """step size of Adam"""
     discount: Share = 0.99
-    """what a reward is worth one step before it comes"""
+    """factor by which a reward counts less for each step of delay"""
     lambda_: Share = 0.9
     """how much a return trusts later steps"""
     entropy: NotNegative = 0.01
@@ -40,7 +40,7 @@ class Config(Settings):
     value: NotNegative = 0.5
     """weight of the loss of the values"""
     gradient_norm: NotNegative = 0.5
-    """what a gradient's norm is cut to"""
+    """largest norm of a gradient; longer ones are scaled down"""
 
 
 class State(NamedTuple):

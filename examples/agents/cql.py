@@ -30,7 +30,7 @@ class Config(Settings):
     learning_rate: NotNegative = 1e-3
     """step size of Adam"""
     discount: Share = 0.99
-    """what a reward is worth one step before it comes"""
+    """factor by which a reward counts less for each step of delay"""
 
 
 class State(NamedTuple):

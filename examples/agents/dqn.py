@@ -51,11 +51,11 @@ class Config(ReplaySettings):
     learning_rate: NotNegative = 1e-3
     """step size of Adam"""
     discount: Share = 0.99
-    """what a reward is worth one step before it comes"""
+    """factor by which a reward counts less for each step of delay"""
     epsilon: Share = 0.01
-    """chance of a random action, in the end"""
+    """final probability of a random action"""
     epsilon_updates: Annotated[int, Between(0)] = 500
-    """updates in which it falls to that from 1; 0 for one that is always the same"""
+    """updates over which it falls from 1 to that; 0 keeps it constant"""
 
 
 class State(NamedTuple):

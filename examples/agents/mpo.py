@@ -1,4 +1,4 @@
-"""MPO: maximum a posteriori policy optimisation, for actions that are numbers between bounds.
+"""MPO: maximum a posteriori policy optimisation, for continuous actions between bounds.
 
 Abdolmaleki et al., "Maximum a Posteriori Policy Optimisation", 2018 (https://arxiv.org/abs/1806.06920), with the
 constraints of "Relative Entropy Regularized Policy Iteration", Abdolmaleki et al. 2018
@@ -51,7 +51,7 @@ class Config(ReplaySettings):
     learning_rate: NotNegative = 1e-3
     """step size of Adam"""
     discount: Share = 0.99
-    """what a reward is worth one step before it comes"""
+    """factor by which a reward counts less for each step of delay"""
 
 
 class State(NamedTuple):

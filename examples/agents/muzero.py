@@ -55,7 +55,7 @@ class Config(Settings):
     learning_rate: NotNegative = 2e-3
     """step size of Adam"""
     discount: Share = 0.99
-    """what a reward is worth one step before it comes"""
+    """factor by which a reward counts less for each step of delay"""
     lambda_: Share = 0.9
     """how much a return trusts later steps"""
 

@@ -34,7 +34,7 @@ class Config(Settings):
     learning_rate: NotNegative = 1e-3
     """step size of Adam"""
     discount: Share = 0.99
-    """what a reward is worth one step before it comes"""
+    """factor by which a reward counts less for each step of delay"""
     lambda_: Share = 0.95
     """how much an advantage trusts later steps"""
     clip: NotNegative = 0.2
@@ -44,7 +44,7 @@ class Config(Settings):
     value: NotNegative = 0.5
     """weight of the loss of the values"""
     gradient_norm: NotNegative = 0.5
-    """what a gradient's norm is cut to"""
+    """largest norm of a gradient; longer ones are scaled down"""
 
 
 class State(NamedTuple):

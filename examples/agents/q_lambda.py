@@ -30,13 +30,13 @@ class Config(Settings):
     learning_rate: NotNegative = 3e-3
     """step size of Adam"""
     discount: Share = 0.99
-    """what a reward is worth one step before it comes"""
+    """factor by which a reward counts less for each step of delay"""
     lambda_: Share = 0.7
     """how much a return trusts later steps"""
     epsilon: Share = 0.05
-    """chance of a random action"""
+    """probability of a random action"""
     gradient_norm: NotNegative = 10.0
-    """what a gradient's norm is cut to"""
+    """largest norm of a gradient; longer ones are scaled down"""
 
 
 class State(NamedTuple):

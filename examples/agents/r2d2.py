@@ -48,9 +48,9 @@ class Config(Settings):
     learning_rate: NotNegative = 1e-3
     """step size of Adam"""
     discount: Share = 0.99
-    """what a reward is worth one step before it comes"""
+    """factor by which a reward counts less for each step of delay"""
     epsilon: Share = 0.05
-    """chance of a random action"""
+    """probability of a random action"""
     priority_of_greatest: Share = 0.9
     """share of the greatest error of a sequence in its priority; the rest is their mean"""
 

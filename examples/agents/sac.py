@@ -1,4 +1,4 @@
-"""Soft actor-critic, for actions that are numbers between bounds.
+"""Soft actor-critic, for continuous actions between bounds.
 
 Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018 (https://arxiv.org/abs/1812.05905), with twin
 critics and a learned temperature. With more critics, `--subset` of which give the target, and several updates a step it
@@ -51,7 +51,7 @@ class Config(ReplaySettings):
     learning_rate: NotNegative = 1e-3
     """step size of Adam"""
     discount: Share = 0.99
-    """what a reward is worth one step before it comes"""
+    """factor by which a reward counts less for each step of delay"""
     entropy: float = -1.0
     """what the temperature aims at, for each dimension of an action within [-1, 1]"""
 

@@ -32,7 +32,7 @@ class Config(Settings):
     kappa: NotNegative = 2.0
     """how many times smaller a step is than the one that would overshoot"""
     discount: Share = 0.99
-    """what a reward is worth one step before it comes"""
+    """factor by which a reward counts less for each step of delay"""
     lambda_: Share = 0.8
     """how slowly a trace fades"""
     epsilon: Share = 0.01

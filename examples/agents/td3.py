@@ -1,4 +1,4 @@
-"""TD3: a deterministic policy for actions that are numbers between bounds.
+"""TD3: a deterministic policy for continuous actions between bounds.
 
 Fujimoto, van Hoof and Meger, "Addressing Function Approximation Error in Actor-Critic Methods", 2018
 (https://arxiv.org/abs/1802.09477): twin critics whose least value is the target, a smoothed target action, and a policy
@@ -46,7 +46,7 @@ class Config(ReplaySettings):
     learning_rate: NotNegative = 1e-3
     """step size of Adam"""
     discount: Share = 0.99
-    """what a reward is worth one step before it comes"""
+    """factor by which a reward counts less for each step of delay"""
 
 
 class State(NamedTuple):

@@ -47,9 +47,9 @@ class Config(RunSettings):
     hidden: Count = 64  # units in each hidden layer
     layers: Count = 2  # hidden layers
     learning_rate: Shares = (0.003,)  # step size of Adam at the start; it falls in a straight line to 0
-    discount: Shares = (0.99,)  # what a reward is worth one step before it comes
-    epsilon_end: Shares = (0.05,)  # chance of a random move at the end; it falls from 1
-    exploration: Shares = (0.2,)  # share of the training over which that chance falls
+    discount: Shares = (0.99,)  # factor by which a reward counts less for each step of delay
+    epsilon_end: Shares = (0.05,)  # probability of a random move at the end; it falls from 1
+    exploration: Shares = (0.2,)  # share of the training over which that probability falls
     output: str = "runs/on_device_dqn"  # folder for the metrics, the curve, the parameters, the checkpoint
 
 

@@ -60,7 +60,7 @@ class Config(RunSettings):
     layers: Count = 1  # hidden layers
     memory: Literal["none", "lstm", "gru"] = "none"  # memory of the policy
     learning_rate: Shares = (0.005,)  # step size of Adam at the start; it falls in a straight line to 0
-    discount: Shares = (0.99,)  # what a reward is worth one step before it comes
+    discount: Shares = (0.99,)  # factor by which a reward counts less for each step of delay
     lambda_: Shares = (0.95,)  # λ of the advantages: 0 looks one step ahead, 1 to the end
     clip: Annotated[Each, Between(0)] = (0.2,)
     """ε: how far the probability of an action moves, relatively, before it stops to pay"""

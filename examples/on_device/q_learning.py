@@ -50,10 +50,10 @@ class Config(RunSettings):
     hidden: Count = 32  # units in each hidden layer
     layers: Count = 1  # hidden layers
     learning_rate: Shares = (0.005,)  # step size of Adam at the start; it falls in a straight line to 0
-    discount: Shares = (0.99,)  # what a reward is worth one step before it comes
+    discount: Shares = (0.99,)  # factor by which a reward counts less for each step of delay
     lambda_: Shares = (0.9,)  # λ of the returns: 0 looks one step ahead, 1 to the end
-    epsilon_end: Shares = (0.02,)  # chance of a random move at the end; it falls from 1
-    exploration: Shares = (0.7,)  # share of the training over which that chance falls
+    epsilon_end: Shares = (0.02,)  # probability of a random move at the end; it falls from 1
+    exploration: Shares = (0.7,)  # share of the training over which that probability falls
     output: str = "runs/on_device_q_learning"  # folder for the metrics, the curve, the parameters, the checkpoint
 
     def __post_init__(self) -> None:

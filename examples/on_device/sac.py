@@ -55,7 +55,7 @@ class Config(RunSettings):
     hidden: Count = 64  # units in each hidden layer
     layers: Count = 2  # hidden layers
     learning_rate: Shares = (0.003,)  # step size of Adam
-    discount: Shares = (0.99,)  # what a reward is worth one step before it comes
+    discount: Shares = (0.99,)  # factor by which a reward counts less for each step of delay
     target_step: Shares = (0.02,)  # share by which the target critics move towards the critics
     entropy: Annotated[Each, Between(-math.inf)] = (-1.0,)
     """entropy that the temperature keeps, in nats a number of an action in [-1, 1]"""

@@ -71,6 +71,6 @@ def as_key(value: PRNGKey, where: str = "`hkx.as_key`") -> Any:
         problem = f"{described(value)} is not a JAX PRNGKey"
     raise InvalidRNGError(
         f"{where}: {problem}.\n"
-        "A key is one of: `jax.random.key(seed)`, `jax.random.PRNGKey(seed)`, or an int seed; of an array of keys, "
-        "pass one: `keys[0]`."
+        "A key is one of: `jax.random.key(seed)`, `jax.random.PRNGKey(seed)`, or an int seed. From an array of keys, "
+        "pass one: `keys[0]`. Pass None to `apply` if the function draws no random numbers."
     )

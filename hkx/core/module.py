@@ -116,14 +116,14 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
 class Module(metaclass=ModuleMetaclass):
     """The base class of everything that holds parameters or state.
 
-    A module is made and called inside a function that is transformed. It asks for its parameters by name, with
-    `hkx.get_parameter`, in whatever method it needs them; the parameters of one object are shared by all its calls,
-    those of two objects are not. A module that is made in `__init__` is called `parent/~/child`, one that is made in
-    `__call__` is called `parent/child`, one that is made in another method `parent/~method/child`; a number is added
-    where the name is taken.
+    Modules are created and called inside a transformed function. A module asks for its parameters by name, with
+    `hkx.get_parameter`, in whichever method needs them. All calls of one object share its parameters; two objects
+    have parameters of their own. The full name of a module says where it was created: `parent/~/child` in `__init__`,
+    `parent/child` in `__call__`, and `parent/~method/child` in another method. If the name is taken, a number is
+    added.
 
-    A subclass calls `super().__init__(name=name)` first. A `dataclasses.dataclass` need not: its generated
-    `__init__` does.
+    A subclass has to call `super().__init__(name=name)` first. A `dataclasses.dataclass` need not, since the
+    `__init__` that is generated for it does.
 
     Attributes:
       name: the last part of the full name.
@@ -133,7 +133,7 @@ class Module(metaclass=ModuleMetaclass):
       name: an identifier, or `hkx.force_name("a/full/path")`; None takes the class's name in snake case.
 
     Raises:
-      NotInTransformError: when it is made outside of a transformed function.
+      NotInTransformError: if it is created outside of a transformed function.
       MissingSuperInitError: if the subclass does not call `super().__init__()`, or not first.
       InvalidNameError: if the name is not an identifier.
       DuplicateNameError: if a name that ends in a number is taken.

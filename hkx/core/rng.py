@@ -134,7 +134,12 @@ def _sequence(name: str) -> PRNGSequence:
 
 
 def next_rng_key() -> Array:
-    """The next key of the sequence that was started by the key given to `init` or `apply`.
+    """Returns a new random key, split from the key that was given to `init` or `apply`.
+
+    Each call returns a different key, and the same sequence of keys follows from the same first key.
+
+    Returns:
+      A key, of the kind that was given.
 
     Raises:
       NotInTransformError: outside of a transformed function.

@@ -62,12 +62,14 @@ def _context(frame: Frame, path: str, shape: Any, dtype: Any, init: Any) -> Gett
 
 
 def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Initializer | None = None) -> jax.Array:
-    """The parameter called `name` of the module (or scope, or function) that asks for it; `init` creates it.
+    """Returns the parameter `name` of the module that asks for it; `init` creates it, and `apply` looks it up.
+
+    Outside of a module, the parameter belongs to the enclosing name scope or transformed function.
 
     Args:
-      name: the name, unique within the module; asked for twice, it is the same parameter.
+      name: the name, unique within the module; a second request for it returns the same parameter.
       shape: the shape, checked against the value in `apply`.
-      dtype: the dtype that the initializer is given. The value in `apply` keeps its own.
+      dtype: the dtype that the initializer is given. The value in `apply` keeps its own dtype.
       init: a function of `(shape, dtype)` that returns the initial value, called only during `init`.
 
     Returns:

@@ -28,7 +28,7 @@ def missing_attribute(owner: Any, name: str, instead: Mapping[str, str]) -> Any:
         if absent and name != "name" and not name.startswith("_") and (meant := did_you_mean(name, dir(owner))):
             error.args, error.name, error.obj = (f"{error}{meant}",), name, None  # given it, Python asks again
         if callable(getattr(type(owner), "setup", None)):
-            error.add_note("Unless you do, nobody calls `setup`: make modules in `__init__`, or where needed.")
+            error.add_note("`setup` is not called by itself: create modules in `__init__`, or where they are used.")
         raise
 
 
@@ -81,7 +81,7 @@ _MODE = (
 )
 _DEVICE = "parameters are arrays, on the device where JAX makes them: `params = jax.device_put(params, device)`"
 _DTYPE = "a layer takes the dtype of its input; `hkx.mixed_precision` sets another one for a class of modules"
-_FROZEN = "what `jax.grad` is not asked for is frozen: `hkx.data_structures.partition` splits the parameters"
+_FROZEN = "a parameter is frozen if `jax.grad` does not get it: `hkx.data_structures.partition` splits parameters"
 _CALL = "name the method that computes `__call__`, and call the module itself, `module(x)`"
 _PAIR = "`model = hkx.transform(f)` makes them: `params = model.init(key, x)` and `y = model.apply(params, key, x)`"
 
@@ -100,7 +100,7 @@ OF_MODULES = {
     ),
     "register_parameter": "`hkx.get_parameter(name, shape, init=…)` creates a parameter where it is used",
     "register_buffer": "`hkx.get_state(name, shape, init=…)` and `hkx.set_state(name, value)` keep what is not learned",
-    "add_module": "a module belongs to the one whose method makes it, with no more than that",
+    "add_module": "no need to: a module belongs to the module whose method creates it",
     "param": "`hkx.get_parameter(name, shape, dtype, init)` creates a parameter where it is used",
     "make_rng": "`hkx.next_rng_key()` gives a new key at each call",
     **dict.fromkeys(("sow", "perturb"), "`hkx.set_state(name, value)` keeps a value, `hkx.capture_intermediates` all"),
@@ -122,7 +122,7 @@ OF_TRANSFORMED = {
 }
 
 _ACTIVATION = "activations are functions of JAX: `jax.nn.relu`, `jax.nn.gelu`, `jnp.tanh`"
-_LIST_OF = "a Python list or dict of modules does it"
+_LIST_OF = "use a Python list or dict of modules"
 _NORM = "`hkx.BatchNorm`, of any number of dimensions"
 _LOSS = "losses are functions, of optax or of your own"
 OF_HKX = {

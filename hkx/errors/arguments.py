@@ -36,7 +36,7 @@ class InvalidInitializerError(HkxError, TypeError):
     def __init__(self, path: str, init: object):
         super().__init__(
             f"The initializer of {path!r} is not callable: it is {init!r}, and should be a function of (shape, dtype), "
-            "for example `jnp.zeros`. Is there an argument too many where the layer is made?"
+            "for example `jnp.zeros`. Does the layer get an argument too many?"
         )
 
 

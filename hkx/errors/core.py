@@ -55,7 +55,7 @@ class NotInTransformError(HkxError, ValueError):
     def __init__(self, name: str, is_module: bool = False):
         must = "must be initialized inside an" if is_module else "must be used as part of an"
         super().__init__(
-            f"`{name}` {must} `hk.transform` (`import hkx as hk`). Put the code in a function and transform it:\n\n"
+            f"`{name}` {must} `hk.transform` (`import hkx as hk`). Put the code into a function and transform that:\n\n"
             "    def forward(x):\n"
             f"        ...  # {name} goes here\n"
             "        return y\n\n"
@@ -91,8 +91,8 @@ class InvalidNameError(HkxError, ValueError):
         if class_name and not isinstance(name, str):
             advice = (
                 f"`name` of `{class_name}` is of type {type(name).__name__}: is there an argument too many? A layer is "
-                "told the size of its output alone, and reads that of its input from the input. "
-                "`hkx.Sequential` takes one list. "
+                "given the size of its output only, and reads that of its input from the input. "
+                "`hkx.Sequential` takes one list of layers. "
                 f"`hkx.transform` takes a function that makes the module and calls it: `lambda x: {class_name}(…)(x)`."
             )
         if isinstance(name, str) and name.startswith("/"):
@@ -155,11 +155,11 @@ class MissingParameterError(HkxError, ValueError):
     def __init__(self, path: str, shape: object, dtype: object, known: Iterable[str]):
         known = list(known)
         module, _, name = path.rpartition("/")
-        advice = "Were the parameters made by the `init` of this same function, and is every branch visited there?"
+        advice = "Were the parameters made by `init` of this same function, and does `init` visit every branch of it?"
         if path in known:
-            advice = f"{path!r} is one key here, where modules and names are two: {{{module!r}: {{{name!r}: …}}}}."
+            advice = f"{path!r} is one key here, but module and name have to be two: {{{module!r}: {{{name!r}: …}}}}."
         elif any(key.startswith("params/") for key in known):
-            advice = "There are no collections: pass what is under 'params'."
+            advice = "There are no collections here: pass what is stored under 'params'."
         super().__init__(
             f"Unable to retrieve parameter {path!r} (shape {tuple(shape)}, dtype {dtype}): "  # type: ignore[arg-type]
             f"all parameters must be created as part of `init`.\n{nearest(path, known, 'parameters')}\n{advice}"
@@ -201,9 +201,9 @@ class ShapeMismatchError(HkxError, ValueError):
         )
         super().__init__(
             f"{path!r} with retrieved shape {actual} does not match shape={list(expected)} dtype={dtype}: "  # type: ignore[call-overload]
-            f"the value comes from {source}. Is a parameter of this name asked for twice with different shapes, or "
-            "do the parameters belong to a model of another size?"
-            + " Modules that two calls of `hkx.vmap` or `hkx.grad` make under one name are one."
+            f"the value comes from {source}. Do the parameters belong to inputs or a model of another size, or is a "
+            "parameter of this name requested twice with different shapes?"
+            + " Modules that two calls of `hkx.vmap` or `hkx.grad` make under the same name are the same module."
             * created
         )
 
@@ -215,7 +215,7 @@ class NotAnArrayError(HkxError, TypeError, ValueError, AttributeError):
         super().__init__(
             f"The value of {path!r} is of type {type(value).__name__}, which has no shape. "
             + (
-                f"It looks like an initializer: give an object, `{type(value).__name__}()`, not the class."
+                f"It looks like an initializer: pass an object, `{type(value).__name__}()`, instead of the class."
                 if callable(value)
                 else "Parameters are arrays: wrap it in `jnp.asarray`."
             )
@@ -284,7 +284,7 @@ class JitInTransformError(HkxError, ValueError):
     def __init__(self, kind: str):
         super().__init__(
             f"A function that went through `jax.{kind}` was passed to `hkx.transform`. It is not a pure function yet: "
-            "its parameters and keys are not among its arguments. Transform first, then compile what comes out: "
+            "its parameters and keys are not among its arguments. Transform first, then compile the result: "
             f"instead of `hk.transform(jax.{kind}(f)).apply` write `jax.{kind}(hk.transform(f).apply)` "
             "(`import hkx as hk`)."
         )
@@ -296,7 +296,7 @@ class InvalidTemplateError(HkxError, TypeError):
     def __init__(self, returned: object):
         super().__init__(
             "`hkx.multi_transform` takes a function that returns a pair: a function that uses all modules, and a tree "
-            f"of functions. Instead of one of these came {returned!r}.\n\n"
+            f"of functions. Instead of one of these, it returned {returned!r}.\n\n"
             "    def f():\n"
             "        encoder, decoder = hkx.Linear(2), hkx.Linear(5)\n"
             "        return lambda x: decoder(encoder(x)), (encoder, decoder)"
@@ -360,21 +360,21 @@ class KeyInInnerTraceError(JaxUsageError):
 
     def __init__(self) -> None:
         super().__init__(
-            "A key is drawn from a sequence that belongs outside of the function that JAX is tracing (jax.jit, "
-            "jax.lax.scan, jax.lax.cond, jax.checkpoint …): every iteration would see the same key, and the sequence "
-            f"would hold a tracer afterwards.\n{_FIX}\n"
+            "A random key is drawn inside a function that JAX is tracing (jax.jit, jax.lax.scan, jax.lax.cond, "
+            "jax.checkpoint …), from a sequence that was made outside of it: every iteration would get the same key, "
+            f"and the sequence would hold a tracer afterwards.\n{_FIX}\n"
             "Or draw the keys first (`hkx.next_rng_keys(n)`) and pass them in."
         )
 
 
 _FIX = (
-    "Use the function of the same name from hkx, which carries parameters, state and keys through:\n\n"
+    "Use the function of the same name from hkx, which passes parameters, state and keys through:\n\n"
     "    hkx.scan(body, init, xs)      # not jax.lax.scan(body, init, xs)\n"
     "    hkx.cond(p, f, g, x)          # not jax.lax.cond(p, f, g, x)\n"
     "    hkx.remat(f)(x)               # not jax.checkpoint(f)(x)\n"
     "    hkx.vmap(f, split_rng=False)  # not jax.vmap(f)\n"
     "    hkx.purify(f)                 # for any other transform, such as a solver\n\n"
-    "`jax.jit` goes around the pair that comes out: `jax.jit(hkx.transform(f).apply)`."
+    "Apply `jax.jit` to the result of the transform instead: `jax.jit(hkx.transform(f).apply)`."
 )
 
 

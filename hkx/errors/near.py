@@ -39,6 +39,6 @@ def nearest(path: str, known: Iterable[str], what: str) -> str:
     nearness = {other: _nearness(path, other) for other in known}
     close = sorted((other for other in known if nearness[other]), key=lambda other: -nearness[other])[:3]
     if not close:
-        return f"None of the {what} that exist ({len(known)}) has a name near to it."
+        return f"None of the {len(known)} {what} that exist has a similar name."
     more = f" (of {len(known)})" if len(known) > len(close) else ""
     return f"The nearest {what} that exist{more}: {', '.join(repr(c) for c in close)}."

@@ -130,8 +130,8 @@ class NotABoolError(HkxError, TypeError):
 
     def __init__(self, module: str, argument: str, value: object):
         super().__init__(
-            f"`{argument}` of `{module}` is True or False, got {value!r} as the second argument. A layer is told the "
-            f"size of its output alone, and reads that of its input from the input: `{module}({value!r})`."
+            f"`{argument}` of `{module}` must be True or False, got {value!r} as the second argument. A layer is given "
+            f"the size of its output only, and reads that of its input from the input: `{module}({value!r})`."
         )
 
 

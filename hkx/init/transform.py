@@ -38,11 +38,12 @@ def transform_with_state(
       dicts of arrays, by module and by name. `init` does not run the forward pass: it needs the shapes and dtypes of
       the arguments only, and takes `jax.ShapeDtypeStruct` for an array.
 
-      Python code of `f` may run twice in `init`: abstractly, in containers of its own for the arguments, and once more
-      on the arguments themselves where it asks for a value, or creates something from a NumPy array that it may have
-      filled anew. An array that `f` keeps in a list or an object, say, is replaced there by its value. Code that looks
-      whether a value is traced takes its traced way; what a NumPy array held between two fillings is not always seen.
-      Where that matters, `init="eager"` runs `f` once, on real values.
+      The Python code of `f` may run twice in `init`: first on abstract values, with copies of the containers in its
+      arguments; and a second time on the arguments themselves if it asks for a value, or creates something from a
+      NumPy array that it may have refilled. An array that `f` keeps, in a list or an object for example, is replaced
+      there by its value. In the first run, code that checks whether a value is traced takes its traced branch, and what
+      a NumPy array held between two fillings may go unnoticed. If that matters, `init="eager"` runs `f` once, on real
+      values.
 
     Raises:
       JitInTransformError: if `f` is already compiled or mapped.
@@ -79,10 +80,13 @@ def transform(
 def transform(
     f: Callable[P, R], *, apply_rng: bool = True, init: InitSetting | None = None
 ) -> Transformed[..., ..., R]:
-    """Turns a function that makes modules into a pair of pure functions.
+    """Turns a function that uses modules into a pair of pure functions, `init` and `apply`.
+
+    `init` runs the function to find out which parameters it needs, and creates them; `apply` runs it with parameters
+    that you pass. Use `hkx.transform_with_state` for a function with state, such as one with `hkx.BatchNorm`.
 
     Args:
-      f: a function of any arguments. In it modules may be made, and parameters and keys asked for.
+      f: a function of any arguments. It may create and call modules, and ask for parameters and random keys.
       apply_rng: False leaves the key out of `apply`, as `hkx.without_apply_rng` does.
       init: how `init` runs `f`: "traced" (on abstract values, as `jax.jit` does: see below), "eager" (on real ones,
         forward pass included, as Haiku does) or "check" (both, and InitDependsOnTracingError where they differ). None
@@ -94,11 +98,12 @@ def transform(
       `init` does not run the forward pass: it needs the shapes and dtypes of the arguments only, and takes
       `jax.ShapeDtypeStruct` for an array.
 
-      Python code of `f` may run twice in `init`: abstractly, in containers of its own for the arguments, and once more
-      on the arguments themselves where it asks for a value, or creates something from a NumPy array that it may have
-      filled anew. An array that `f` keeps in a list or an object, say, is replaced there by its value. Code that looks
-      whether a value is traced takes its traced way; what a NumPy array held between two fillings is not always seen.
-      Where that matters, `init="eager"` runs `f` once, on real values.
+      The Python code of `f` may run twice in `init`: first on abstract values, with copies of the containers in its
+      arguments; and a second time on the arguments themselves if it asks for a value, or creates something from a
+      NumPy array that it may have refilled. An array that `f` keeps, in a list or an object for example, is replaced
+      there by its value. In the first run, code that checks whether a value is traced takes its traced branch, and what
+      a NumPy array held between two fillings may go unnoticed. If that matters, `init="eager"` runs `f` once, on real
+      values.
 
     Raises:
       JitInTransformError: if `f` is already compiled or mapped.

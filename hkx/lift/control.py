@@ -35,10 +35,10 @@ def scan(
     param_axes: Axes = None,
     state_axes: Axes = None,
 ) -> tuple[C, Y]:
-    """`jax.lax.scan` whose body may make modules, ask for parameters, set state and draw keys.
+    """`jax.lax.scan` with a body that may create modules, ask for parameters, set state and draw keys.
 
-    Computes `carry, ys[t] = f(carry, xs[t])` for `t = 0 … length - 1`. State and keys pass from one iteration to the
-    next; parameters are the same in all of them, and are created in the first one during `init`.
+    Computes `carry, ys[t] = f(carry, xs[t])` for `t = 0 … length - 1`. State and keys pass from each iteration to the
+    next. All iterations share their parameters, which `init` creates in the first one.
 
     Args:
       f: a function of the carry and of one slice of `xs`, which returns the new carry and one output. The carry keeps
@@ -48,19 +48,19 @@ def scan(
       length: the number of iterations, needed only if `xs` holds no array.
       reverse: goes from the last slice to the first; `ys` stays in the order of `xs`.
       unroll: how many iterations one step of the compiled loop holds.
-      param_axes: None shares the parameters among the iterations. An int n gives each iteration its own, with initial
-        values of its own, stacked along axis n: a stack of layers. A function of the module's name and the parameter's
-        name says so for each parameter.
-      state_axes: the same for states; those that are shared pass from one iteration to the next.
+      param_axes: None shares the parameters among the iterations. An int n gives each iteration parameters of its
+        own, with initial values of their own, stacked along axis n, as in a stack of layers. A function of the
+        module's and the parameter's name decides for each parameter.
+      state_axes: the same for states; shared states pass from each iteration to the next.
 
     Returns:
       The last carry, and the outputs stacked along a new leading axis.
 
     Raises:
       CarryMismatchError: if the carry changes its structure, shape or dtype.
-      StateInLoopError: if a state does so, or is created in `apply`.
-      LateParameterError: if a parameter is asked for that the first iteration does not ask for.
-      ScanLengthError: if the lengths differ or there is none.
+      StateInLoopError: if a state does so, or if one is created in `apply`.
+      LateParameterError: if a later iteration asks for a parameter that the first one does not ask for.
+      ScanLengthError: if the lengths differ, or no length is given.
       InvalidSizeError: if `length` is no whole number, or below 0.
       MappedSizeError: if a parameter or state is stacked along an axis of another size than `length`.
 

@@ -14,15 +14,17 @@ from hkx.nn.inputs import number
 
 
 class MLP(Module):
-    """Linear layers with an activation between them.
+    """A multi-layer perceptron: linear layers with an activation between them.
+
+    `h_0 = x`, `h_i = activation(w_i h_{i-1} + b_i)`, without the activation in the last layer (see `activate_final`).
 
     Args:
-      output_sizes: the sizes of the layers.
+      output_sizes: the output sizes of the layers, for example `[300, 100, 10]`.
       w_init: initializer of the weights, as `hkx.Linear` takes it.
       b_init: initializer of the biases; only with `with_bias`.
       with_bias: whether the layers have one.
-      activation: what is applied after each layer but the last.
-      activate_final: whether it is applied after the last one too.
+      activation: the function that is applied after each layer except the last.
+      activate_final: whether it is also applied after the last one.
       name: the module's name.
 
     Raises:
@@ -70,8 +72,8 @@ class MLP(Module):
 
         Args:
           inputs: `[..., input_size]`.
-          dropout_rate: the rate of dropout before each activation; None for none.
-          rng: the key for it, needed if and only if there is a rate.
+          dropout_rate: the rate of dropout before each activation; None for no dropout.
+          rng: the key for dropout, needed if and only if there is a rate.
 
         Returns:
           `[..., output_sizes[-1]]`.

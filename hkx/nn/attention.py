@@ -92,12 +92,12 @@ class MultiHeadAttention(Module):
         *,
         dropout_rate: float | jax.Array = 0.0,
     ) -> jax.Array:
-        """Attends.
+        """Applies the layer. For self-attention, pass the same array three times.
 
         Args:
-          query: `[..., T', D_q]`.
-          key: `[..., T, D_k]`.
-          value: `[..., T, D_v]`.
+          query: `[..., T', D_q]`: one query for each of T' positions.
+          key: `[..., T, D_k]`: what the queries are compared with.
+          value: `[..., T, D_v]`: what is averaged, one value for each key.
           mask: broadcasts to `[..., num_heads, T', T]`, with all its dimensions; a query attends to the keys where it
             is not zero. Where it is zero for all keys, the query attends to all of them alike.
           dropout_rate: the probability with which a weight, of one query for one key, is dropped and the others are

@@ -229,6 +229,8 @@ class Contract:
         unknown = len(args) > len(self.names) or len(values) > len(self._defaults)
         if twice or unknown or any(value is _NO_DEFAULT for value in values.values()):
             try:
+                for name in kwargs.keys() - self._defaults.keys():  # before what is missing: it may be the same one
+                    raise TypeError(f"got an unexpected keyword argument {name!r}")
                 self.signature.bind(*args, **kwargs)
             except TypeError as error:
                 raise ArgumentError(f"{self.name}: {error}. It takes {', '.join(self._defaults)}.") from None

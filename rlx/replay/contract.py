@@ -159,9 +159,9 @@ def _other_tree(argument: str, wanted: Any, came: Any, structure: Any, came_stru
     more = [path for path in came_paths if path not in paths]
     differs = f"lacks {', '.join(missing)}" if missing else ""
     differs += " and " if missing and more else ""
-    differs += f"has {', '.join(more)} beside it" if more else ""
+    differs += f"has {', '.join(more)} in addition" if more else ""
     return (
-        f"argument `{argument}` is another tree than the item given to `init`"
+        f"argument `{argument}` has another structure than the item given to `init`"
         + (f": it {differs}.\n" if differs else ".\n")
         + f"It is {came_structure}, expected {structure}."
     )

@@ -241,10 +241,10 @@ def test_only_names_that_are_near_are_called_nearest(path, known, near):
     if near:
         assert line.startswith(f"The nearest parameters that exist (of {len(known)}): ")
     else:
-        assert line == f"None of the parameters that exist ({len(known)}) has a name near to it."
+        assert line == f"None of the {len(known)} parameters that exist has a similar name."
 
 
 def test_states_likewise():
     f = hkx.transform_with_state(lambda: hkx.get_state("counter"))
-    with pytest.raises(hkx.errors.MissingStateError, match=r"None of the states that exist \(1\) has a name near"):
+    with pytest.raises(hkx.errors.MissingStateError, match=r"None of the 1 states that exist has a similar name"):
         f.apply({}, {"~": {"mean": 1}}, None)

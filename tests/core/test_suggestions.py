@@ -182,7 +182,7 @@ def test_a_transformed_function_is_no_model_with_parameters():
 
 
 def test_two_sizes_for_a_linear_layer():
-    message = r"`with_bias` of `hkx.Linear` is True or False, got 10 as the second argument.*`hkx.Linear\(10\)`"
+    message = r"`with_bias` of `hkx.Linear` must be True or False, got 10 as the second argument.*`hkx.Linear\(10\)`"
     with pytest.raises(TypeError, match=message):
         within(lambda: hkx.Linear(784, 10))
 
@@ -316,7 +316,7 @@ def test_initializers_of_another_kind(initializer, note):
 
 
 def test_the_class_of_an_initializer_in_place_of_an_object():
-    with pytest.raises(TypeError, match=r"give an object, `RandomNormal\(\)`, not the class"):
+    with pytest.raises(TypeError, match=r"pass an object, `RandomNormal\(\)`, instead of the class"):
         hkx.transform(lambda: hkx.get_parameter("w", [3], init=hkx.initializers.RandomNormal)).init(0)
 
 
@@ -341,13 +341,13 @@ def test_a_class_in_the_style_of_flax():
         assert "decorate it with `@dataclasses.dataclass`" in error.value.__notes__[0]
     with pytest.raises(AttributeError, match="no attribute 'layer'") as error:
         within(lambda: Fields()(X))
-    assert "nobody calls `setup`" in error.value.__notes__[0]
+    assert "`setup` is not called by itself" in error.value.__notes__[0]
 
 
 @pytest.mark.parametrize(
     ("wrong", "advice"),
     [
-        (lambda params: {"params": params}, "pass what is under 'params'"),
+        (lambda params: {"params": params}, "pass what is stored under 'params'"),
         (lambda params: {"linear/w": params["linear"]["w"]}, r"two: \{'linear': \{'w': …\}\}"),
     ],
 )

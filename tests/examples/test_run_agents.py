@@ -134,6 +134,22 @@ def test_a_bad_flag_is_one_line(arguments, message, tmp_path, monkeypatch, capsy
     assert printed.count("\n") == 1
 
 
+def test_what_a_killed_run_left_is_removed_when_a_run_begins_and_not_by_a_bad_flag(tmp_path, monkeypatch, capsys):
+    """Orbax removes it in a thread, which prints a traceback where the program ends at once."""
+    original, removes = run.ocp.CheckpointManager, []
+
+    def manager(folder, options):
+        removes.append(options.cleanup_tmp_directories)
+        return original(folder, options=options)
+
+    monkeypatch.setattr(run.ocp, "CheckpointManager", manager)
+    monkeypatch.setattr(sys, "argv", ["run.py", "--output", str(tmp_path), "--env", "device:pendulum"])
+    assert run.main() == 2
+    assert removes == [False]
+    run.train(config(tmp_path, agent="dqn", env="device:catch", steps=10), small("dqn"))
+    assert removes == [False, False, True]
+
+
 class Countdown(dm_env.Environment):
     """Episodes of `length` steps with rewards 1, which end by a limit of time or for good."""
 

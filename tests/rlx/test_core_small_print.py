@@ -252,7 +252,7 @@ def test_keys_and_shapes_of_samples():
     with pytest.raises(rlx.OptionError) as raised:
         key_and_shape("f", 1, 2, ())
     assert str(raised.value) == "f: argument `seed` is 2, expected nothing beside `key`, which is the same."
-    with pytest.raises(rlx.OptionError, match="f: argument `key` is None, expected a value"):
+    with pytest.raises(rlx.OptionError, match="f: argument `key` is None, expected a random key or an integer seed"):
         key_and_shape("f", None, None, ())
     assert either("f", "x", None, 0) == 0 and either("f", "x", 0, 1) == 0
 

@@ -72,6 +72,7 @@ def test_leading_axes_that_broadcast_get_one_rank():
 @pytest.mark.parametrize("error, text, more", [
     (rlx.ArgumentError, "plain: missing a required argument: 'i'", {}),
     (rlx.ArgumentError, "plain: got an unexpected keyword argument 'm'", {"i": 0, "m": 1}),
+    (rlx.ArgumentError, "plain: got an unexpected keyword argument 'index'", {"index": 0}),
     (rlx.ArgumentError, "plain: multiple values for argument 'x'", {"x": 1}),
     (rlx.RankError, "plain: argument `i` has rank 0", {"i": 0}),
     (rlx.OptionError, "plain: argument `n` is 1.5, expected a whole number, a Python integer", {"n": 1.5}),

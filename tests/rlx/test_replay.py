@@ -381,9 +381,9 @@ def test_a_setting_out_of_range_is_named(call, text):
 ITEM = {"s": {"x": np.zeros([2, 3], np.float32), "y": np.int8(0)}, "r": 0.0}
 ITEMS = {"s": {"x": np.zeros([9, 2, 3], np.float32), "y": np.zeros(9, np.int8)}, "r": np.ones(9, np.float32)}
 WRONG_ITEMS = [
-    ("add", {"s": ITEM["s"]}, "ArgumentError", r"replay.add: argument `item` is another tree .*: it lacks \['r'\]\."),
-    ("add", {**ITEM, "q": 1}, "ArgumentError", r"it has \['q'\] beside it\.\nIt is PyTreeDef.*, expected PyTreeDef"),
-    ("add", [1.0], "ArgumentError", r"it lacks \['r'\], \['s'\]\['x'\], \['s'\]\['y'\] and has \[0\] beside it"),
+    ("add", {"s": ITEM["s"]}, "ArgumentError", r"replay.add: argument `item` has another .*: it lacks \['r'\]\."),
+    ("add", {**ITEM, "q": 1}, "ArgumentError", r"it has \['q'\] in addition\.\nIt is PyTreeDef.*, expected PyTreeDef"),
+    ("add", [1.0], "ArgumentError", r"it lacks \['r'\], \['s'\]\['x'\], \['s'\]\['y'\] and has \[0\] in addition"),
     ("add", {**ITEM, "r": "reward"}, "DTypeError", r"replay.add: argument `item`\['r'\] is a str, expected an array"),
     ("add", {**ITEM, "r": np.int32(1)}, "DTypeError", r"`item`\['r'\] has dtype int32, expected float32 as in"),
     ("add", {**ITEM, "r": np.float16(1)}, "DTypeError", r"`item`\['r'\] has dtype float16, expected float32"),

@@ -363,7 +363,7 @@ def test_items_without_an_axis_of_environments_are_named():
         rlx.replay.n_step(rlx.replay.uniform(4), 2).init(step)
     replay = rlx.replay.n_step(rlx.replay.uniform(4), 2)
     state = jax.eval_shape(replay.init, step._replace(r_t=jnp.zeros(2)))
-    with pytest.raises(rlx.ArgumentError, match=r"`item` is another tree .*: it has \.truncation_t beside it"):
+    with pytest.raises(rlx.ArgumentError, match=r"`item` has another structure .*: it has \.truncation_t in addition"):
         replay.add(state, step._replace(r_t=jnp.zeros(2), truncation_t=jnp.zeros(2)))
 
 

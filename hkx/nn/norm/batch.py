@@ -37,11 +37,11 @@ class BatchNorm(Module):
     """Normalises each channel by the mean and the variance of the batch, or by moving averages of those.
 
     `y = (x - E[x]) / sqrt(Var[x] + eps) * scale + offset`, with mean and variance over all dimensions but the channels
-    (or over `axis`), and `Var[x] = E[x**2] - E[x]**2`, in the numbers of Haiku: where means are thousands of times the
-    deviations it has few digits left, so take a constant off such inputs before. The averages are the state of two
-    `hkx.ExponentialMovingAverage` of this module, `mean_ema` and `var_ema`. Until the first update they hold the
-    statistics of the example that `init` was given; where those are too costly for `init`, or there is no example, mean
-    0 and variance 1 (see `hkx.from_example`).
+    (or over `axis`). As in Haiku, `Var[x] = E[x**2] - E[x]**2`; this loses precision if a mean is thousands of times as
+    large as the standard deviation, so subtract a constant from such inputs first. The moving averages are the state
+    of two `hkx.ExponentialMovingAverage` in this module, `mean_ema` and `var_ema`. Until the first update they hold
+    the statistics of the example that `init` was given; if those are too costly for `init`, or there is no example,
+    they hold mean 0 and variance 1 (see `hkx.from_example`).
 
     Reference: Ioffe & Szegedy (2015), "Batch normalization: accelerating deep network training by reducing internal
     covariate shift", arXiv:1502.03167.
