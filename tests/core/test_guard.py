@@ -238,6 +238,17 @@ class TestWhatIsHeldToBeTrueOfJax:
     def test_functions_with_a_derivative_of_their_own_say_so(self):
         assert traces._custom_purposes() and traces._purpose_of_a_program() not in traces._custom_purposes()
 
+    def test_an_array_that_a_trace_has_made_says_its_variable(self):
+        seen = []
+
+        def f(x):
+            seen.append(jnp.sin(x))
+            return jnp.cos(seen[0])
+
+        program = jax.make_jaxpr(f)(1.0)
+        words = "`variable_of` finds nothing: `init` can no longer give what a function keeps its value (init/kept.py)"
+        assert [traces.variable_of(x) for x in seen] == program.eqns[0].outvars, words
+
     def test_a_number_that_a_trace_has_written_down_is_a_literal(self):
         seen = []
         jax.make_jaxpr(lambda: seen.append(traces.without_trace(jnp.ones(()) * 1)) or 1.0)()
