@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.arguments import require_ascending
+from rlx.core.arguments import require_ascending, require_parts
 from rlx.core.errors import ShapeError
 from rlx.core.masking import counts_of, weighted
 from rlx.core.operator import operator
+from rlx.core.sampling import as_shape
 from rlx.core.types import Array
 from rlx.running_statistics import RunningStatistics, init, normalize, update
 
@@ -95,11 +96,11 @@ class RewardScale(NamedTuple):
     statistics: RunningStatistics  # of the returns of all environments at all steps
 
 
-def initial_reward_scale(shape: Sequence[int] = ()) -> RewardScale:
+def initial_reward_scale(shape: Sequence[int] | int = ()) -> RewardScale:
     """The state of `rlx.scale_rewards` before the first step.
 
     Args:
-      shape: [*E], of the environments that are stepped together.
+      shape: [*E], of the environments that are stepped together; one number of them may stand alone.
 
     Returns:
       The state.
@@ -109,7 +110,7 @@ def initial_reward_scale(shape: Sequence[int] = ()) -> RewardScale:
       >>> float(rlx.initial_reward_scale([128]).statistics.number)
       0.0
     """
-    return RewardScale(jnp.zeros(tuple(shape)), init(0.0))
+    return RewardScale(jnp.zeros(as_shape("shape", shape, "initial_reward_scale")), init(0.0))
 
 
 @operator(counts={"mask": ("r_t", "discount_t")})
@@ -153,6 +154,7 @@ def scale_rewards(
       >>> r_t.tolist(), state.discounted.tolist()  # returns 0 and 8
       ([0.0, 2.0], [0.0, 4.0])
     """
+    require_parts("state", state, RewardScale._fields, "the state that `rlx.initial_reward_scale` makes")
     shape = jnp.shape(state.discounted)
     if r_t.shape != shape:
         raise ShapeError(

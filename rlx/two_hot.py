@@ -125,7 +125,8 @@ def muzero_pair(min_value: float, max_value: float, num_bins: int, tx: TxPair) -
       [3.0]
     """
     require_pair(tx, "tx", "muzero_pair")
-    return compose_tx(tx, _two_hot_pair("muzero_pair", min_value, max_value, num_bins))
+    apply, apply_inv = compose_tx(tx, _two_hot_pair("muzero_pair", min_value, max_value, num_bins))
+    return binned_pair("muzero_pair", num_bins, apply, apply_inv)
 
 
 def unbiased_transform_pair(min_value: float, max_value: float, num_bins: int, tx: TxPair) -> TxPair:

@@ -10,7 +10,7 @@ import contextlib
 import functools
 import itertools
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -102,6 +102,19 @@ def require(ok: Any, argument: str, arrived: Any, expected: str, function: str =
         raise OptionError(f"{before}argument `{argument}` is {shown(arrived)}, expected {expected}.")
 
 
+def require_parts(argument: str, arrived: Any, parts: Sequence[str], expected: str, function: str = "") -> None:
+    """Requires that a structure has these attributes: one of another library with the same ones is as good.
+
+    Example:
+      >>> from rlx.core.arguments import require_parts
+      >>> require_parts("state", 1.0, ("shift", "scale"), "a `rlx.PopArtState`")
+      Traceback (most recent call last):
+        ...
+      rlx.core.errors.OptionError: argument `state` is 1.0, expected a `rlx.PopArtState`.
+    """
+    require(all(hasattr(arrived, part) for part in parts), argument, arrived, expected, function)
+
+
 def require_ascending(strictly: bool = True, function: str = "", **bounds: Any) -> None:
     """Requires that bounds, which are numbers by name, come in ascending order, each above the one before it.
 
@@ -134,6 +147,28 @@ def require_broadcast(**arrays: Any) -> None:
             shape = np.broadcast_shapes(shape, np.shape(x))
         except ValueError:
             raise ShapeError(_does_not_broadcast(name, np.shape(x), shape)) from None
+
+
+def require_for_each(argument: str, x: Any, of: str, rows: Any, function: str = "") -> None:
+    """Requires that `x` is one number for all rows, or one for each along axes that broadcast, the last of length 1.
+
+    Example:
+      >>> import numpy as np
+      >>> from rlx.core.arguments import require_for_each
+      >>> require_for_each("epsilon", np.ones([2, 1]), "preferences", np.ones([2, 3]))
+    """
+    shape, whole_shape = np.shape(x), np.shape(rows)
+    try:
+        fits = not shape or (np.broadcast_shapes(shape[:-1], whole_shape[:-1]) is not None and shape[-1] == 1)
+    except ValueError:
+        fits = False
+    if not fits:
+        before = f"{function}: " if function else ""
+        raise ShapeError(
+            f"{before}argument `{argument}` has shape {_text(shape)}, expected [] or a shape that broadcasts against "
+            f"{_text((*whole_shape[:-1], 1))}, one number for each row of `{of}`.\n"
+            f"For one number for each row of a batch write {argument}[..., None]."
+        )
 
 
 def _does_not_broadcast(name: str, shape: tuple[int, ...], before: tuple[int, ...]) -> str:

@@ -17,8 +17,9 @@ arrays that the annotations say (`rlx.core.annotations`), checks them by name, o
 `q_learning.kernel` is the kernel, of which other kernels are made; `q_learning.contract` is what was read.
 
 Settings. A plain `n: int` becomes a Python integer, or is an error; `Annotated[int, "a number of classes"]` says in
-words what it is. Where a setting must lie says the kernel, `require(n >= 1, "n", n, "a positive number of steps")`, and
-the error bears the operator's name. Anything that has another annotation is handed on as it is.
+words what it is. `key: Key` is one key of `jax.random`. Where a setting must lie says the kernel,
+`require(n >= 1, "n", n, "a positive number of steps")`, and the error bears the operator's name. Anything that has
+another annotation is handed on as it is.
 
 Where gradients stop. An operator that compares a prediction with a target has a flag that decides whether gradients
 flow into the target: `stop_target_gradients`, or `use_stop_gradient` where RLax calls it so. Either is accepted as a
@@ -52,7 +53,9 @@ from rlx.core.advice import with_advice
 from rlx.core.annotations import Shaped
 from rlx.core.arguments import convert, whole
 from rlx.core.errors import ArgumentError, OptionError, RankError
+from rlx.core.keys import as_key
 from rlx.core.masking import if_counted, if_used, leave_out, rows_if_used, slope_if_used
+from rlx.core.types import Key
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -163,6 +166,11 @@ class Contract:
         return {name: words for name, a in self.annotations.items() if (words := _whole_number(a)) is not None}
 
     @functools.cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The arguments that are keys of `jax.random`."""
+        return tuple(name for name, a in self.annotations.items() if a == Key)
+
+    @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """The arguments that may be given by position."""
         kinds = {name: p.kind for name, p in self.signature.parameters.items()}
@@ -181,6 +189,8 @@ class Contract:
             if values[name] is not None or self.signature.parameters[name].default is not None:
                 values[name] = whole(name, values[name], words)
                 lengths[f"{{{name}}}"] = values[name], name
+        for name in self.keys:
+            values[name] = as_key(name, values[name], self.name)
         convert(self.name, self.arrays, values, lengths)
         for weight, names, hows in self._masks:
             weights = values[weight]

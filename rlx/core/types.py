@@ -1,13 +1,16 @@
 """Names for the types that appear in the signatures of operators."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import jax
 import numpy as np
 
 Array: TypeAlias = jax.Array
 """A JAX array, concrete or traced: what every operator returns."""
+
+Key: TypeAlias = Annotated[jax.Array, "a key of jax.random"]
+"""One key of `jax.random`, typed or raw. An operator takes the integer that seeds it as well."""
 
 Scalar: TypeAlias = bool | int | float | np.bool_ | np.number
 """A Python or NumPy number."""
