@@ -52,9 +52,16 @@ def if_counted(mask: Array, x: Array) -> Array:
 @traced_once
 def slope_if_used(weights: Array, x: Array) -> Array:
     """`x` as it is; no gradient flows through its entries or rows that are weighed with 0 (or false) and not finite."""
+    return slopes_if_used(weights, [x])[0]
+
+
+@traced_once
+def slopes_if_used(weights: Array, arguments: list[Array]) -> list[Array]:
+    """The same of arguments that are multiplied with each other: none has a slope where one of them is not finite."""
     used = _used(weights)
-    finite = jnp.all(jnp.isfinite(x), axis=tuple(range(used.ndim, x.ndim)))
-    return _with_slope_of(x, _along(used | finite, x))
+    rows = (jnp.all(jnp.isfinite(x), axis=tuple(range(used.ndim, x.ndim))) for x in arguments)
+    passes = used | functools.reduce(jnp.logical_and, rows)
+    return [_with_slope_of(x, _along(passes, x)) for x in arguments]
 
 
 @functools.partial(traced_once, static_argnums=0)
@@ -63,6 +70,8 @@ def leave_out(
 ) -> list[Array | None]:
     """What one weight leaves out of several arguments, each in its way: one of the four above."""
     used = _used(weights)
+    if slope_if_used in hows:  # of all: those declared together are multiplied with each other
+        return [*slopes_if_used(used, [x for x in arguments if x is not None])]
     return [None if x is None else how(used, x) for how, x in zip(hows, arguments, strict=True)]
 
 

@@ -33,8 +33,8 @@ entry is a finite number: minus infinity beside numbers is an action that is imp
 itself computes and weighs goes through `rlx.core.masking`.
 
 `slopes={"discount_t": ("q_t",)}` says the same of arguments whose values the kernel weighs so itself: they come as they
-are, and only no gradient flows through them where the weight is 0. That costs a compiled program nothing but in a
-gradient, where zeros put into [T, A] action values are another pass over them.
+are, and only no gradient flows through any of them where the weight is 0 and one is no finite number. That costs a
+compiled program nothing but in a gradient, where zeros put into [T, A] action values are another pass over them.
 
 `counts={"mask_t": ("v_t",)}` is for masks that say which steps or tokens count: where one does not, `v_t` becomes 0,
 finite or not, so that its exponential or square does not overflow. An argument of fewer axes than the mask, say the

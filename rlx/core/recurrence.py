@@ -236,6 +236,10 @@ def _maps(equation: Equation, sequences: Sequence[Array]) -> tuple[Array, Array]
 def _in_windows(equation: Equation, sequences: tuple[Array, ...], n: int) -> Array:
     """The recurrence cut off after `n` steps, fewer than there are; `continues_t` and an end come first."""
     continues_t, end, *_ = sequences
+    # What ends no window has no slope in what it would be weighed with, whatever it holds.
+    ends_one = ~continues_t | (jnp.arange(continues_t.shape[0]) >= n - 1)
+    end = jnp.where(ends_one.reshape(-1, *(1,) * (end.ndim - 1)), end, 0)
+    sequences = continues_t, end, *sequences[2:]
     last_t = equation(jnp.zeros_like(end), jnp.zeros_like(continues_t), *sequences[1:])
     solve = _windows_by_steps if n <= _WINDOW_UNROLLED else _windows_by_doubling
     return solve(*_maps(equation, sequences), last_t, n)
