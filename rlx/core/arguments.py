@@ -198,6 +198,25 @@ def whole(argument: str, arrived: Any, expected: str, function: str = "", least:
     return number
 
 
+def as_switch(argument: str, value: Any, function: str = "", may_be_traced: bool = False) -> Any:
+    """True or False, of whatever is one number; where it is traced and may be, an array of booleans of no axes.
+
+    Example:
+      >>> import numpy as np
+      >>> from rlx.core.arguments import as_switch
+      >>> as_switch("keepdims", np.array(True))
+      True
+    """
+    if isinstance(value, bool):
+        return value
+    is_number = isinstance(value, (int, float, np.generic, np.ndarray, jax.Array)) and np.ndim(value) == 0
+    is_number = is_number and _is_of("Real", jnp.result_type(value))
+    traced = known(value) is None if is_number else False
+    expected = "True or False" if may_be_traced else "True or False, known when Python runs"
+    require(is_number and (may_be_traced or not traced), argument, value, expected, function)
+    return value.astype(bool) if traced else bool(value)
+
+
 def known(value: Any) -> np.ndarray | None:
     """The numbers that `value` holds, or None where they are not known when Python runs: where it is traced.
 

@@ -23,8 +23,9 @@ another annotation is handed on as it is.
 
 Where gradients stop. An operator that compares a prediction with a target has a flag that decides whether gradients
 flow into the target: `stop_target_gradients`, or `use_stop_gradient` where RLax calls it so. Either is accepted as a
-keyword, whichever the signature has. Its default is True in every loss and temporal-difference error, whose target is
-meant as a constant, and False in every function that returns the target itself. These are RLax's defaults.
+keyword, whichever the signature has, and it may be traced. Its default is True in every loss and temporal-difference
+error, whose target is meant as a constant, and False in every function that returns the target itself. These are
+RLax's defaults.
 
 Masks. `masks={"discount_t": ("v_t", "q_t[:]")}` says what has no influence where a weight or a mask is 0. There an
 entry of `v_t` that is no finite number becomes 0 before any arithmetic, so that neither a value nor a gradient meets
@@ -51,11 +52,11 @@ import jax
 
 from rlx.core.advice import with_advice
 from rlx.core.annotations import Shaped
-from rlx.core.arguments import convert, whole
+from rlx.core.arguments import as_switch, convert, whole
 from rlx.core.errors import ArgumentError, OptionError, RankError
 from rlx.core.keys import as_key
 from rlx.core.masking import if_counted, if_used, leave_out, rows_if_used, slope_if_used
-from rlx.core.types import Key
+from rlx.core.types import Array, Key
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -171,6 +172,11 @@ class Contract:
         return tuple(name for name, a in self.annotations.items() if a == Key)
 
     @functools.cached_property
+    def switches(self) -> tuple[str, ...]:
+        """The settings that are true or false."""
+        return tuple(name for name, a in self.annotations.items() if a is bool)
+
+    @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """The arguments that may be given by position."""
         kinds = {name: p.kind for name, p in self.signature.parameters.items()}
@@ -189,6 +195,8 @@ class Contract:
             if values[name] is not None or self.signature.parameters[name].default is not None:
                 values[name] = whole(name, values[name], words)
                 lengths[f"{{{name}}}"] = values[name], name
+        for name in self.switches:
+            values[name] = as_switch(name, values[name], self.name, may_be_traced=name in _FLAGS)
         for name in self.keys:
             values[name] = as_key(name, values[name], self.name)
         convert(self.name, self.arrays, values, lengths)
@@ -245,9 +253,24 @@ class Contract:
         return values
 
 
-def maybe_stop(x: Any, stop: bool | None) -> Any:
-    """`x` (an array or a tree), with its gradient stopped if `stop` is true."""
+def maybe_stop(x: Any, stop: bool | jax.Array) -> Any:
+    """`x` (an array or a tree), with its gradient stopped if `stop` is true, which may be traced."""
+    if isinstance(stop, jax.Array):
+        return jax.tree.map(functools.partial(_stopped_where, stop), x)
     return jax.lax.stop_gradient(x) if stop else x
+
+
+def errors_of(values: Array, errors: Array, stop: bool | jax.Array) -> Array:
+    """Errors of values, of which errors plus values, the targets, are constants to gradients if `stop` is true."""
+    if isinstance(stop, bool) and not stop:
+        return errors
+    constant = jax.lax.stop_gradient(errors + values) - values
+    return constant if isinstance(stop, bool) else jax.lax.select(stop, constant, errors)
+
+
+def _stopped_where(stop: jax.Array, leaf: Any) -> Any:
+    is_traced_or_array = isinstance(leaf, jax.Array)  # through numbers no gradient flows
+    return jax.lax.select(stop, jax.lax.stop_gradient(leaf), leaf) if is_traced_or_array else leaf
 
 
 def _for_callers(annotation: Any) -> Any:
