@@ -10,10 +10,10 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Int, Real
 from rlx.core.arguments import as_arrays, require, require_ascending, require_parts, whole
 from rlx.core.arrays import pick
-from rlx.core.leaves import require_real, require_structure, wide_dtype
+from rlx.core.leaves import require_real, require_structure
 from rlx.core.operator import operator
 from rlx.core.trees import Record, record
-from rlx.core.types import Array, PyTree
+from rlx.core.types import Array, PyTree, wide_dtype
 
 _WEIGHTS, _BIASES = Real[Array, "*E N"], Real[Array, "N"]
 _STEP_SIZE = Real[Array, "*S", "in [0, 1]"]
@@ -158,13 +158,15 @@ def art(
     old = as_popart_state("state", state, "art")
     targets, indices = jnp.broadcast_arrays(targets, indices)
     # Squares of half precision would leave no digits of a variance.
-    targets = jax.lax.stop_gradient(targets).astype(jnp.promote_types(targets.dtype, old.shift.dtype))
+    targets = jax.lax.stop_gradient(targets).astype(wide_dtype(targets.dtype, old.shift.dtype))
 
     def moved(mean: Array, samples: Array) -> Array:
-        change = jnp.zeros_like(mean).at[indices].add((samples - mean[indices]).astype(mean.dtype))
+        change = (
+            jnp.zeros_like(mean).at[indices].add((samples - mean[indices].astype(samples.dtype)).astype(mean.dtype))
+        )
         if axis_name is not None:
             change = jax.lax.psum(change, axis_name)
-        return mean + step_size * change
+        return mean + jnp.asarray(step_size, mean.dtype) * change
 
     shift, second_moment = moved(old.shift, targets), moved(old.second_moment, jnp.square(targets))
     variance = jnp.maximum(second_moment - jnp.square(shift), 0)
@@ -197,8 +199,16 @@ def pop(params: Mapping[str, Any], old: PopArtState, new: PopArtState) -> dict[s
     require(is_layer, "params", params, 'a mapping with "w" and "b", the parameters of a linear layer', "pop")
     w, b = as_arrays("pop", **{"params['w']": (params["w"], _WEIGHTS), "params['b']": (params["b"], _BIASES)})
     old, new = as_popart_state("old", old, "pop", w.shape[-1]), as_popart_state("new", new, "pop", w.shape[-1])
-    new_w = w * jnp.broadcast_to(old.scale / new.scale, w.shape)
-    return {"w": new_w, "b": (b * old.scale + old.shift - new.shift) / new.scale}
+    wide = wide_dtype(w.dtype, b.dtype, old.scale.dtype)
+    old, new = (PopArtState(*(x.astype(wide) for x in state)) for state in (old, new))
+    new_w = w.astype(wide) * jnp.broadcast_to(old.scale / new.scale, w.shape)
+    new_b = (b.astype(wide) * old.scale + old.shift - new.shift) / new.scale
+    return {"w": _in_dtype_of(w, new_w), "b": _in_dtype_of(b, new_b)}
+
+
+def _in_dtype_of(parameter: Array, x: Array) -> Array:
+    """`x` in the dtype that a parameter has, which in half precision is to keep it."""
+    return x.astype(parameter.dtype) if jnp.issubdtype(parameter.dtype, jnp.floating) else x
 
 
 @operator()
@@ -345,7 +355,7 @@ def create_ema(
 
 def _initial_averages(template: PyTree) -> EmaState:
     require_real("template", template, "create_ema")
-    zeros = jax.tree.map(lambda x: jnp.zeros((), wide_dtype(x)), template)
+    zeros = jax.tree.map(lambda x: jnp.zeros((), wide_dtype(jnp.result_type(x))), template)
     return EmaState(zeros, zeros, jnp.ones(()))
 
 

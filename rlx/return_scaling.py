@@ -12,7 +12,7 @@ from rlx.core.errors import ShapeError
 from rlx.core.masking import counts_of, weighted
 from rlx.core.operator import operator
 from rlx.core.sampling import as_shape
-from rlx.core.types import Array
+from rlx.core.types import Array, wide_dtype
 from rlx.running_statistics import RunningStatistics, init, normalize, update
 
 
@@ -75,7 +75,7 @@ def _of_all(x: Array, axis_name: Any) -> Array:
 def _percentile(ascending: Array, number: Array, percent: Array | float) -> Array:
     """Of the first `number` entries."""
     last = jnp.maximum(number - 1, 0)
-    wide = jnp.promote_types(ascending.dtype, jnp.float32)
+    wide = wide_dtype(ascending.dtype)
     place = jnp.asarray(percent, wide) / 100 * last.astype(wide)
     below = jnp.floor(place).astype(jnp.int32)
     share = (place - jnp.floor(place)).astype(ascending.dtype)
@@ -162,10 +162,11 @@ def scale_rewards(
             f"Begin with rlx.initial_reward_scale({list(r_t.shape)})."
         )
     counts = None if mask is None else counts_of(mask, shape)
-    return_t = r_t + state.discounted
+    wide = wide_dtype(r_t.dtype, state.discounted.dtype)
+    return_t = r_t.astype(wide) + state.discounted.astype(wide)
     statistics = update(state.statistics, return_t, counts, axis_name)
     scaled = normalize(statistics._replace(mean=jnp.zeros_like(statistics.mean)), r_t, epsilon, max_abs)
-    discounted = weighted(discount_t, return_t)
+    discounted = weighted(discount_t.astype(wide), return_t)
     if counts is not None:
         discounted = jnp.where(counts, discounted, state.discounted)
     return jax.lax.stop_gradient((scaled, RewardScale(discounted, statistics)))

@@ -31,9 +31,9 @@ from rlx.core.annotations import Real
 from rlx.core.arguments import as_arrays, require_parts
 from rlx.core.arrays import lhs_broadcast
 from rlx.core.errors import ArgumentError, ShapeError
-from rlx.core.leaves import require_real, wide_dtype
+from rlx.core.leaves import require_real
 from rlx.core.masking import if_counted
-from rlx.core.types import Array, ArrayLike, PyTree
+from rlx.core.types import Array, ArrayLike, PyTree, wide_dtype
 
 __all__ = ["RunningStatistics", "init", "merge", "normalize", "unnormalize", "update"]
 
@@ -70,7 +70,7 @@ def init(item: PyTree) -> RunningStatistics:
       dtype('float32')
     """
     require_real("item", item, "running_statistics.init")
-    zeros = jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), wide_dtype(x)), item)
+    zeros = jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), wide_dtype(jnp.result_type(x))), item)
     return RunningStatistics(jnp.zeros(()), zeros, jax.tree.map(jnp.zeros_like, zeros))
 
 
@@ -270,7 +270,7 @@ def _below(statistic: Array, x: Any) -> Array:
 
 
 def _scale(variance: Array, epsilon: Any) -> Array:
-    varies = variance > 0
+    varies, epsilon = variance > 0, jnp.asarray(epsilon, variance.dtype)
     return jnp.where(varies, jnp.sqrt(jnp.where(varies, variance + epsilon, 1)), 1)
 
 

@@ -11,7 +11,7 @@ from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import as_arrays, require_parts
 from rlx.core.errors import ArgumentError
 from rlx.core.leaves import as_arrays_of, require_structure
-from rlx.core.types import Array, ArrayLike, PyTree
+from rlx.core.types import Array, ArrayLike, PyTree, wide_dtype
 
 
 class Transformation(NamedTuple):
@@ -115,9 +115,10 @@ def _update(
     require_structure("updates", updates, "state.trace", state.trace, "obgd")
     decay = jnp.multiply(discount, lambda_)
     trace = jax.tree.map(lambda z, gradient: (decay * z + gradient).astype(z.dtype), state.trace, updates)
-    wide = jnp.promote_types(delta.dtype, jnp.float32)
+    wide = wide_dtype(delta.dtype)
+    delta = delta.astype(wide)
     length = sum(jnp.sum(jnp.abs(z.astype(wide))) for z in jax.tree.leaves(trace))
-    overshoot = learning_rate * kappa * jnp.maximum(jnp.abs(delta.astype(wide)), 1) * length
+    overshoot = learning_rate * kappa * jnp.maximum(jnp.abs(delta), 1) * length
     step = learning_rate / jnp.maximum(overshoot, 1) * delta
     kept = jax.tree.map(lambda z: jnp.where(reset.astype(bool), jnp.zeros_like(z), z), trace)
-    return jax.tree.map(lambda z: (step * z).astype(z.dtype), trace), ObGDState(kept)
+    return jax.tree.map(lambda z: (step * z.astype(wide)).astype(z.dtype), trace), ObGDState(kept)

@@ -50,6 +50,9 @@ def _is_dtype(dtype: Any) -> bool:
 
 @functools.partial(traced_once, static_argnums=(1, 2))
 def _one_hot(indices: Array, num_classes: int, dtype: Any) -> Array:
+    # In a dtype that tells all classes apart, which eight bits, or a half precision, do not.
+    if indices.dtype.itemsize < 4:
+        indices = indices.astype(np.float32 if jnp.issubdtype(indices.dtype, jnp.floating) else np.int32)
     classes = np.arange(num_classes).astype(indices.dtype).reshape((1,) * indices.ndim + (num_classes,))
     return (indices[..., None] == classes).astype(dtype)
 

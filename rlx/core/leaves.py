@@ -78,11 +78,6 @@ def require_structure(argument: str, tree: PyTree, like_argument: str, like: PyT
         )
 
 
-def wide_dtype(leaf: Any) -> Any:
-    """The dtype in which averages of a leaf are kept: float32, or wider where the leaf is."""
-    return jnp.promote_types(_dtype(leaf), jnp.float32)
-
-
 def _place(argument: str, path: Any, function: str) -> str:
     return (f"{function}: " if function else "") + f"argument `{argument}`{jax.tree_util.keystr(path)}"
 

@@ -13,7 +13,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from rlx.core.masking import weighted
 from rlx.core.tracing import in_slopes, traced_once
-from rlx.core.types import Array
+from rlx.core.types import Array, wide_dtype
 
 DOUBLING_FROM = 256
 """Sequences of at least this length are solved by doubling where that is the faster algorithm (not on a CPU).
@@ -69,7 +69,7 @@ def backward(
       [3.25, 4.5, 5.0]
     """
     dtype = jnp.result_type(*sequences, end)
-    wide = jnp.promote_types(dtype, jnp.float32)
+    wide = wide_dtype(dtype)
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in sequences))
     windowed = steps is not None and steps < shape[0]
     if continues_t is None and not windowed:

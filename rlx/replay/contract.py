@@ -165,7 +165,7 @@ def as_priorities(indices: ArrayLike, priorities: ArrayLike) -> tuple[Array, Arr
         indices=(indices, Int[Array, "B"]),
         priorities=(priorities, Real[Array, "B", "in [0, inf)"]),
     )
-    return indices, priorities
+    return indices.astype(jnp.int32), priorities
 
 
 def as_leaf(function: str, place: str, value: Any) -> Any:

@@ -161,6 +161,8 @@ STATES = {
     "tree_fn: argument `fn`": rlx.tree_fn,
     "tree_map_zipped: argument `fn`": lambda x: rlx.tree_map_zipped(x, [1, 2]),
     "transform_values: argument `build_targets`": lambda x: rlx.transform_values(x, 0),
+    "lambda_returns: argument `tx_pair`": lambda x: rlx.transform_values(rlx.lambda_returns, 2)(x, ONES, ONES, ONES),
+    "unbiased_transform_pair: argument `tx`": lambda x: rlx.unbiased_transform_pair(-1.0, 1.0, 5, x),
     r"compose_tx: argument `tx_list\[1\]`": lambda x: rlx.compose_tx(rlx.IDENTITY_PAIR, x),
 }
 
