@@ -214,7 +214,7 @@ def as_switch(argument: str, value: Any, function: str = "", may_be_traced: bool
     traced = known(value) is None if is_number else False
     expected = "True or False" if may_be_traced else "True or False, known when Python runs"
     require(is_number and (may_be_traced or not traced), argument, value, expected, function)
-    return value.astype(bool) if traced else bool(value)
+    return jnp.asarray(value).astype(bool) if traced else bool(value)
 
 
 def known(value: Any) -> np.ndarray | None:
