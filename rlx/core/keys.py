@@ -36,7 +36,8 @@ def as_key(argument: str, value: Any, function: str = "") -> Array:
     if not isinstance(value, (jax.Array, np.ndarray)):
         raise DTypeError(f"{says} is {shown(value)}, expected {_EXPECTED}.")
     is_typed = jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-    own = () if is_typed else _shape_of_raw(jax.config.read("jax_default_prng_impl"))
+    implementation = jax.config.jax_default_prng_impl  # pyright: ignore[reportAttributeAccessIssue]
+    own = () if is_typed else _shape_of_raw(implementation)
     if not is_typed and (value.dtype != np.uint32 or value.shape[-1:] != own):
         has = f"has dtype {value.dtype} and shape [{', '.join(map(str, value.shape))}]"
         raise DTypeError(f"{says} {has}, expected {_EXPECTED}.")
