@@ -7,6 +7,7 @@ from rlx.core.operator import operator
 from rlx.core.types import Array, ArrayLike
 from collections.abc import Callable
 from collections.abc import Sequence
+from rlx.core.types import Key
 from rlx.core.types import Projection
 from rlx.core.types import PyTree
 from rlx.muesli import ActionDistribution
@@ -877,7 +878,7 @@ def categorical_importance_sampling_ratios(pi_logits_t: ArrayLike, mu_logits_t: 
 @operator()
 def categorical_kl_divergence(p_logits: ArrayLike, q_logits: ArrayLike, temperature: ArrayLike = 1.0) -> Array: ...
 @operator()
-def categorical_sample(key: Array, probs: ArrayLike) -> Array: ...
+def categorical_sample(key: Key, probs: ArrayLike) -> Array: ...
 @operator()
 def generalized_jensen_shannon_divergence(p_logits: ArrayLike, q_logits: ArrayLike, beta: ArrayLike = 0.5) -> Array: ...
 @operator()
@@ -1112,7 +1113,7 @@ def dpg_loss(
 ) -> Array: ...
 @operator()
 def smoothed_target_action(
-    key: Array,
+    key: Key,
     a_t: ArrayLike,
     stddev: ArrayLike = 0.2,
     noise_clip: ArrayLike = 0.5,
@@ -1456,16 +1457,16 @@ def scale_rewards(
 ) -> tuple[Array, RewardScale]: ...
 @operator()
 def add_dirichlet_noise(
-    key: Array,
+    key: Key,
     prior: ArrayLike,
     dirichlet_alpha: ArrayLike,
     dirichlet_fraction: ArrayLike,
 ) -> Array: ...
 @operator()
-def add_gaussian_noise(key: Array, action: ArrayLike, stddev: ArrayLike) -> Array: ...
+def add_gaussian_noise(key: Key, action: ArrayLike, stddev: ArrayLike) -> Array: ...
 @operator()
 def add_ornstein_uhlenbeck_noise(
-    key: Array,
+    key: Key,
     action: ArrayLike,
     noise_tm1: ArrayLike,
     damping: ArrayLike,
@@ -1522,12 +1523,7 @@ def pixel_control_loss(
 @operator()
 def pixel_control_rewards(observations: ArrayLike, cell_size: int) -> Array: ...
 @operator()
-def sample_start_indices(
-    rng_key: Array,
-    batch_size: int,
-    num_start_indices: int,
-    max_valid_start_idx: int,
-) -> Array: ...
+def sample_start_indices(rng_key: Key, batch_size: int, num_start_indices: int, max_valid_start_idx: int) -> Array: ...
 @operator()
 def simple_policy_optimization_loss(
     prob_ratios_t: ArrayLike,

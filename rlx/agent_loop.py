@@ -10,8 +10,8 @@ from rlx.core.arguments import require
 from rlx.core.arrays import one_hot
 from rlx.core.errors import OptionError, ShapeError
 from rlx.core.operator import operator
-from rlx.core.trees import tree_select
-from rlx.core.types import Array, PyTree
+from rlx.core.trees import selected
+from rlx.core.types import Array, Key, PyTree
 from rlx.returns import lambda_returns
 
 _FIRST, _MID, _LAST = 0, 1, 2  # dm_env's step types
@@ -36,7 +36,7 @@ def conditional_update(new_tensors: PyTree, old_tensors: PyTree, is_time: Mask[A
       >>> rlx.conditional_update({"w": 2.0}, {"w": 1.0}, False)["w"].tolist()
       1.0
     """
-    return tree_select.kernel(is_time, new_tensors, old_tensors)
+    return selected(is_time=is_time, new_tensors=new_tensors, old_tensors=old_tensors)
 
 
 @operator()
@@ -269,14 +269,14 @@ def extract_subsequences(
                 f"argument `trajectories` has length {length}. Expected len >= {needed}, for subsequences of "
                 f"length {subsequence_len} that start as late as at step {max_valid_start_idx}."
             )
-    times = start_indices[None] + jnp.arange(subsequence_len)[:, None, None]
+    times = start_indices[None].astype(jnp.int32) + jnp.arange(subsequence_len)[:, None, None]
     times = jnp.clip(times, 0, trajectories.shape[0] - 1)
     return trajectories[times, jnp.arange(start_indices.shape[0])[None, :, None]]
 
 
 @operator()
 def sample_start_indices(
-    rng_key: Array,
+    rng_key: Key,
     batch_size: Annotated[int, _NUMBER],
     num_start_indices: Annotated[int, _NUMBER],
     max_valid_start_idx: Annotated[int, _NUMBER],

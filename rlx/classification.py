@@ -11,7 +11,7 @@ from rlx.core.annotations import Float, Int, Real
 from rlx.core.arguments import as_arrays
 from rlx.core.errors import ShapeError
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array
+from rlx.core.types import Array, wide_dtype
 from rlx.divergences import categorical_cross_entropy
 from rlx.two_hot import balanced_mean, binned_pair, check_bins, evenly_spaced, one_by_one, require_bins
 from rlx.value_transforms import TxPair, require_pair
@@ -49,7 +49,7 @@ def transform_to_hl_gauss(
     """
     require_bins(min_value, max_value, num_bins, 1)
     sigma = 0.75 * (max_value - min_value) / num_bins if sigma is None else sigma
-    wide = jnp.promote_types(scalar.dtype, jnp.float32)
+    wide = wide_dtype(scalar.dtype)
     # The mean of the Gaussian is clipped to the bins: far outside, all of them would get nothing, and 0 / 0.
     mean = jnp.clip(scalar, min_value, max_value).astype(wide)[..., None]
     edges = jnp.linspace(min_value, max_value, num_bins + 1, dtype=wide)

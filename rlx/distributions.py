@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Int, Real
-from rlx.core.arguments import as_arrays
+from rlx.core.arguments import as_arrays, require_for_each
 from rlx.core.arrays import pick, scale_down
 from rlx.core.sampling import either, key_and_shape
 from rlx.core.types import Array, ArrayLike
@@ -39,12 +39,16 @@ class EpsilonGreedy:
 
     def probs(self, preferences: ArrayLike | None = None, epsilon: ArrayLike | None = None) -> Array:
         """Probabilities [..., A] of actions with preferences [..., A], for instance action values."""
-        name = "epsilon_greedy.probs"
-        q, epsilon = as_arrays(
-            name,
-            preferences=(either(name, "preferences", preferences, self.preferences), Real[Array, "*E A"]),
-            epsilon=(either(name, "epsilon", epsilon, self.epsilon), Real[Array, "*P", "in [0, 1]"]),
-        )
+        return self._probs("probs", "preferences", preferences, epsilon)
+
+    def _probs(self, method: str, argument: str, preferences: ArrayLike | None, epsilon: ArrayLike | None) -> Array:
+        name = f"epsilon_greedy.{method}"
+        wanted = {
+            argument: (either(name, argument, preferences, self.preferences), Real[Array, "*E A"]),
+            "epsilon": (either(name, "epsilon", epsilon, self.epsilon), Real[Array, "*P", "in [0, 1]"]),
+        }
+        q, epsilon = as_arrays(name, **wanted)
+        require_for_each("epsilon", epsilon, argument, q, name)
         epsilon = epsilon.astype(q.dtype)
         best = (q == jnp.max(q, axis=-1, keepdims=True)).astype(q.dtype)
         greedy = best / jnp.sum(best, axis=-1, keepdims=True)
@@ -79,7 +83,10 @@ class EpsilonGreedy:
 
     def kl(self, p_preferences: ArrayLike, q_preferences: ArrayLike, epsilon: ArrayLike | None = None) -> Array:
         """Kullback-Leibler divergences [...] between the policies of two preferences."""
-        p, q = self.probs(p_preferences, epsilon), self.probs(q_preferences, epsilon)
+        p = self._probs("kl", "p_preferences", p_preferences, epsilon)
+        q = self._probs("kl", "q_preferences", q_preferences, epsilon)
+        both = {"p_preferences": (p, Real[Array, "*#E A"]), "q_preferences": (q, Real[Array, "*#E A"])}
+        p, q = as_arrays("epsilon_greedy.kl", **both)
         return jnp.sum(p * (jnp.log(jnp.where(p > 0, p, 1)) - jnp.log(jnp.where(p > 0, q, 1))), axis=-1)
 
     @property
@@ -141,6 +148,7 @@ class Softmax:
             q_logits=(q_logits, Real[Array, "*#E A"]),
             temperature=(self.temperature, _TEMPERATURE),
         )
+        require_for_each("temperature", temperature, "p_logits", p_logits, "softmax.kl")
         return categorical_kl_divergence.kernel(p_logits, q_logits, temperature)
 
     @property
@@ -155,6 +163,7 @@ class Softmax:
             logits=(either(function, "logits", logits, self.logits), Real[Array, "*E A"]),
             temperature=(self.temperature, _TEMPERATURE),
         )
+        require_for_each("temperature", temperature, "logits", logits, function)
         return scale_down(logits, temperature.astype(logits.dtype))
 
 

@@ -4,16 +4,17 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
+from rlx.core.arguments import require_for_each
 from rlx.core.arrays import pick, scale_down
 from rlx.core.errors import RankError
 from rlx.core.masking import weighted_sum
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array, ArrayLike
+from rlx.core.types import Array, ArrayLike, Key
 
 
 @operator()
-def categorical_sample(key: Array, probs: Real[Array, "*E A"]) -> Int[Array, "*E"]:
+def categorical_sample(key: Key, probs: Real[Array, "*E A"]) -> Int[Array, "*E"]:
     """Samples an index from discrete probabilities.
 
     Args:
@@ -81,6 +82,7 @@ def categorical_kl_divergence(
       >>> float(rlx.categorical_kl_divergence(jnp.array([1.0, 2.0]), jnp.array([2.0, 3.0])))
       0.0
     """
+    require_for_each("temperature", temperature, "p_logits", p_logits)
     log_p, log_q = (jax.nn.log_softmax(scale_down(x, temperature)) for x in (p_logits, q_logits))
     return categorical_kl(log_p, log_q)
 

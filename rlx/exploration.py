@@ -7,17 +7,17 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Real
-from rlx.core.arguments import require
+from rlx.core.arguments import require, require_parts
 from rlx.core.errors import ShapeError
 from rlx.core.masking import weighted
 from rlx.core.operator import operator
 from rlx.core.trees import Record, record
-from rlx.core.types import Array
+from rlx.core.types import Array, Key
 
 
 @operator()
 def add_gaussian_noise(
-    key: Array, action: Float[Array, "*#E"], stddev: Real[Array, "*#E", "in [0, inf)"]
+    key: Key, action: Float[Array, "*#E"], stddev: Real[Array, "*#E", "in [0, inf)"]
 ) -> Float[Array, "*E"]:
     """Adds Gaussian noise: a + stddev · ε with ε ~ N(0, 1).
 
@@ -40,7 +40,7 @@ def add_gaussian_noise(
 
 @operator()
 def add_ornstein_uhlenbeck_noise(
-    key: Array,
+    key: Key,
     action: Float[Array, "*E"],
     noise_tm1: Float[Array, "*E"],
     damping: Real[Array, "", "*E", "in [0, 1]"],
@@ -72,7 +72,7 @@ def add_ornstein_uhlenbeck_noise(
 
 @operator()
 def add_dirichlet_noise(
-    key: Array,
+    key: Key,
     prior: Float[Array, "B A", "A"],
     dirichlet_alpha: Real[Array, "", "in (0, inf)"],
     dirichlet_fraction: Real[Array, "", "in [0, 1]"],
@@ -168,6 +168,7 @@ def knn_query(
       ([[2, 1]], [[-1.0, -9.0]])
     """
     require(num_neighbors >= 1, "num_neighbors", num_neighbors, "a positive number")
+    require(callable(metric), "metric", metric, "a function of two points")
     distances = jax.vmap(lambda query: jax.vmap(lambda point: metric(point, query))(data))(query_points)
     neg_distances, indices = jax.lax.top_k(-distances, min(num_neighbors, data.shape[0]))
     return KNNQueryResult(data[indices], indices, neg_distances)
@@ -223,6 +224,8 @@ def episodic_memory_intrinsic_rewards(
         # The origin stands in for the neighbours that an empty memory does not have.
         zero = jnp.zeros((), jnp.int32)
         state = IntrinsicRewardState(memory.at[:num_neighbors].set(0), zero, jnp.zeros((), memory.dtype), zero)
+    parts = IntrinsicRewardState._fields()
+    require_parts("intrinsic_reward_state", state, parts, "an `rlx.IntrinsicRewardState`, or None")
     memory = jnp.asarray(state.memory)
     if memory.ndim != 2 or memory.shape[1] != embeddings.shape[1]:
         raise ShapeError(

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.annotations import Float, Real
-from rlx.core.arguments import as_arrays, known, require, require_ascending
+from rlx.core.arguments import as_arrays, known, require, require_ascending, require_parts
 from rlx.core.sampling import either, key_and_shape
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import multivariate_normal_kl_divergence, require_events
@@ -77,8 +77,8 @@ class DiagonalGaussian:
 
     def kl(self, mu_0: ArrayLike, sigma_0: ArrayLike | None, mu_1: ArrayLike, sigma_1: ArrayLike | None) -> Array:
         """Kullback-Leibler divergences [...] between two such Gaussians."""
-        mu_0, sigma_0 = self._parameters("kl", mu_0, sigma_0)
-        mu_1, sigma_1 = self._parameters("kl", mu_1, sigma_1)
+        mu_0, sigma_0 = self._parameters("kl", mu_0, sigma_0, "_0")
+        mu_1, sigma_1 = self._parameters("kl", mu_1, sigma_1, "_1")
         mu_0, sigma_0, mu_1, sigma_1 = as_arrays(
             "gaussian_diagonal.kl",
             mu_0=(mu_0, Float[Array, "*#E"]),
@@ -94,17 +94,18 @@ class DiagonalGaussian:
         mu, sigma = self._parameters("batch_shape", None, None)
         return jnp.broadcast_shapes(mu.shape, sigma.shape)[:-1]
 
-    def _parameters(self, method: str, mu: ArrayLike | None, sigma: ArrayLike | None) -> tuple[Array, Array]:
-        function = f"gaussian_diagonal.{method}"
-        mu = either(function, "mu", mu, self.mu)
+    def _parameters(
+        self, method: str, mu: ArrayLike | None, sigma: ArrayLike | None, which: str = ""
+    ) -> tuple[Array, Array]:
+        function, mu_name, sigma_name = f"gaussian_diagonal.{method}", f"mu{which}", f"sigma{which}"
+        mu = either(function, mu_name, mu, self.mu)
         sigma = self.sigma if sigma is None else sigma
         expected = "standard deviations, here or when the policy is made"
-        require(sigma is not None, "sigma", None, expected, function)
-        mu, sigma = as_arrays(
-            function, mu=(mu, Float[Array, "*#E"]), sigma=(sigma, Real[Array, "*#E", "in [0, inf) if scalar"])
-        )
-        require_events(function, mu=mu)
-        return mu, sigma
+        require(sigma is not None, sigma_name, None, expected, function)
+        wanted = {mu_name: (mu, Float[Array, "*#E"]), sigma_name: (sigma, Real[Array, "*#E", "in [0, inf) if scalar"])}
+        mean, deviation = as_arrays(function, **wanted)
+        require_events(function, **{mu_name: mean})
+        return mean, deviation
 
 
 class _Bounds(NamedTuple):
@@ -141,8 +142,9 @@ class SquashedGaussian:
         sample_shape: Sequence[int] | int = (),
     ) -> Array:
         """Actions [*sample_shape, ..., D] between the bounds of `action_spec`; `seed` is another name of `key`."""
+        key, shape = key_and_shape("squashed_gaussian.sample", key, seed, sample_shape)
         mu, sigma = self._gaussian("sample", mu, sigma)
-        action = jnp.tanh(DiagonalGaussian().sample(key, mu, sigma, seed=seed, sample_shape=sample_shape))
+        action = jnp.tanh(DiagonalGaussian().sample(key, mu, sigma, sample_shape=shape))
         low, half_range = self._bounds("sample", action, action_spec)
         return low + half_range * (action + 1)
 
@@ -167,6 +169,8 @@ class SquashedGaussian:
         limit = 1 - jnp.finfo(sample.dtype).epsneg
         squashed = jnp.clip((sample - low) / half_range - 1, -limit, limit)
         log_slope = jnp.log1p(-jnp.square(squashed)) + jnp.log(half_range)
+        # A number that stands for all dimensions is as many as there are.
+        log_slope = jnp.broadcast_to(log_slope, jnp.broadcast_shapes(log_slope.shape, mu.shape, sigma.shape))
         return _normal_logprob(jnp.arctanh(squashed), mu, sigma) - jnp.sum(log_slope, axis=-1)
 
     log_prob = logprob
@@ -181,7 +185,9 @@ class SquashedGaussian:
 
     def kl(self, mu_0: ArrayLike, sigma_0: ArrayLike, mu_1: ArrayLike, sigma_1: ArrayLike) -> Array:
         """Kullback-Leibler divergences [...] between two of the Gaussians."""
-        return DiagonalGaussian().kl(*self._gaussian("kl", mu_0, sigma_0), *self._gaussian("kl", mu_1, sigma_1))
+        return DiagonalGaussian().kl(
+            *self._gaussian("kl", mu_0, sigma_0, "_0"), *self._gaussian("kl", mu_1, sigma_1, "_1")
+        )
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -189,17 +195,20 @@ class SquashedGaussian:
         mu, sigma = self._gaussian("batch_shape", None, None)
         return jnp.broadcast_shapes(mu.shape, sigma.shape)[:-1]
 
-    def _gaussian(self, method: str, mu: ArrayLike | None, sigma: ArrayLike | None) -> tuple[Array, Array]:
-        function = f"squashed_gaussian.{method}"
-        mu, sigma = either(function, "mu", mu, self.mu), either(function, "sigma", sigma, self.sigma)
-        mu, sigma = as_arrays(function, mu=(mu, Float[Array, "*#E"]), sigma=(sigma, Float[Array, "*#E"]))
-        require_events(function, mu=mu)
-        log_sigma = self.sigma_min + 0.5 * (self.sigma_max - self.sigma_min) * (jnp.tanh(sigma) + 1)
-        return jnp.tanh(mu), jnp.exp(log_sigma)
+    def _gaussian(
+        self, method: str, mu: ArrayLike | None, sigma: ArrayLike | None, which: str = ""
+    ) -> tuple[Array, Array]:
+        function, mu_name, sigma_name = f"squashed_gaussian.{method}", f"mu{which}", f"sigma{which}"
+        given = either(function, mu_name, mu, self.mu), either(function, sigma_name, sigma, self.sigma)
+        wanted = {name: (x, Float[Array, "*#E"]) for name, x in zip((mu_name, sigma_name), given, strict=True)}
+        mean, spread = as_arrays(function, **wanted)
+        require_events(function, **{mu_name: mean})
+        log_sigma = self.sigma_min + 0.5 * (self.sigma_max - self.sigma_min) * (jnp.tanh(spread) + 1)
+        return jnp.tanh(mean), jnp.exp(log_sigma)
 
     def _bounds(self, method: str, like: Array, action_spec: Any) -> tuple[Array, Array]:
         function = f"squashed_gaussian.{method}"
-        spec = either(function, "action_spec", action_spec, self.action_spec)
+        spec = _require_spec(either(function, "action_spec", action_spec, self.action_spec), function)
         for name, bound in ("minimum", known(spec.minimum)), ("maximum", known(spec.maximum)):
             finite = bound is None or np.all(np.isfinite(bound))
             require(bool(finite), f"action_spec.{name}", bound, "finite numbers", function)
@@ -279,8 +288,16 @@ def squashed_gaussian(
         sigma_max=(sigma_max, Real[Array, "*H", "in (-inf, inf)"]),
     )
     require_ascending(strictly=False, function=name, sigma_min=sigma_min, sigma_max=sigma_max)
+    if action_spec is not None:
+        _require_spec(action_spec, name)
     bounds = None if action_spec is None else _Bounds(action_spec.minimum, action_spec.maximum)
     return SquashedGaussian(sigma_min, sigma_max, mu, sigma, bounds)
+
+
+def _require_spec(action_spec: Any, function: str) -> Any:
+    expected = "something with the attributes `minimum` and `maximum`, as dm_env's bounded arrays have"
+    require_parts("action_spec", action_spec, _Bounds._fields, expected, function)
+    return action_spec
 
 
 def _normal_logprob(sample: Array, mu: Array, sigma: Array) -> Array:

@@ -8,7 +8,7 @@ from rlx.core.arguments import require
 from rlx.core.arrays import lhs_broadcast, pick
 from rlx.core.masking import counts_of, finite_exponent, masked_mean, masked_sum, weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array
+from rlx.core.types import Array, wide_dtype
 from rlx.kl import kl_k3
 from rlx.ppo import clipped_surrogate
 
@@ -85,7 +85,7 @@ def leave_one_out_advantages(
     gain, counts = _gains(rewards, mask)
     others = jnp.sum(counts) - 1
     baseline = (jnp.sum(gain) - gain) / jnp.maximum(others, 1).astype(gain.dtype)
-    adv = jnp.where(others > 0, jnp.where(counts, gain - baseline, 0), rewards)
+    adv = jnp.where(others > 0, jnp.where(counts, gain - baseline, 0), rewards.astype(gain.dtype))
     return maybe_stop(adv.astype(rewards.dtype), stop_target_gradients)
 
 
@@ -402,7 +402,7 @@ def _gains(rewards: Array, mask: Array | None) -> tuple[Array, Array]:
     Means and variances are taken of these: of equal rewards they are exactly zero, and of large ones exact.
     """
     counts = counts_of(mask, rewards.shape)
-    rewards = rewards.astype(jnp.promote_types(rewards.dtype, jnp.float32))
+    rewards = rewards.astype(wide_dtype(rewards.dtype))
     first = pick(rewards, jnp.argmax(counts)) if rewards.size else jnp.zeros((), rewards.dtype)
     return jnp.where(counts, rewards - first, 0), counts
 

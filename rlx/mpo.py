@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.annotations import Float, Real
-from rlx.core.arguments import as_arrays, known, require, require_broadcast
+from rlx.core.arguments import as_arrays, known, require, require_broadcast, require_parts
 from rlx.core.arrays import AllSum, add_up, scale_down, weighted_term
 from rlx.core.errors import OptionError
 from rlx.core.masking import weighted, weighted_sum
@@ -222,7 +222,7 @@ def kl_constraint_loss(
         },
     )
     require_broadcast(kl=kl, **{"penalty.alpha": alpha, "penalty.epsilon": epsilon})
-    alpha = projection_operator(alpha)
+    alpha = jnp.asarray(projection_operator(alpha))
     multiplier, epsilon = _of_rank(kl.ndim, alpha), _of_rank(kl.ndim, epsilon)
     kl_loss = maybe_stop(multiplier, use_stop_gradient) * kl
     alpha_loss = multiplier * (epsilon - maybe_stop(kl, use_stop_gradient))
@@ -416,12 +416,11 @@ def _temperature(constraint: LagrangePenalty, projection: Projection, **scaled: 
         },
     )
     require_broadcast(**scaled, **{"temperature_constraint.alpha": alpha, "temperature_constraint.epsilon": epsilon})
-    return projection(alpha), epsilon
+    return jnp.asarray(projection(alpha)), epsilon
 
 
 def _require_parts(argument: str, penalty: Any, projection: Any) -> None:
-    is_one = all(hasattr(penalty, field) for field in LagrangePenalty._fields)  # RLax's are as good
-    require(is_one, argument, penalty, "a `rlx.LagrangePenalty`")
+    require_parts(argument, penalty, LagrangePenalty._fields, "a `rlx.LagrangePenalty`")  # RLax's are as good
     require(callable(projection), "projection_operator", projection, "a function")
 
 

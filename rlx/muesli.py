@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
+from rlx.core.arguments import require, require_parts
 from rlx.core.arrays import pick
 from rlx.core.masking import if_used, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
@@ -220,6 +221,8 @@ def sampled_policy_distillation_loss(
       >>> round(float(rlx.sampled_policy_distillation_loss(policy, target)), 4)
       0.6931
     """
+    require_parts("policy_targets", policy_targets, PolicyTarget._fields(), "a `rlx.PolicyTarget`")
+    require_parts("distribution", distribution, ["log_prob"], "a distribution, with a method `log_prob(actions)`")
     policy_targets = maybe_stop(policy_targets, stop_target_gradients)
     weights = jnp.asarray(policy_targets.weights)
     actions = jax.tree.map(lambda x: _if_used(weights, x), policy_targets.actions)
@@ -257,6 +260,9 @@ def constant_policy_targets(
       >>> rlx.constant_policy_targets(coin, jax.random.key(0), 3, 2.0).weights.tolist()
       [2.0, 2.0, 2.0]
     """
+    methods = "a distribution, with methods `sample(seed=key, sample_shape=...)` and `log_prob(actions)`"
+    require_parts("distribution", distribution, ["sample", "log_prob"], methods)
+    require(num_samples >= 0, "num_samples", num_samples, "a number of actions")
     actions = distribution.sample(seed=rng_key, sample_shape=(num_samples,))
     log_probs = distribution.log_prob(actions)
     return PolicyTarget(actions, weights_scale * jnp.ones(jnp.shape(log_probs)))

@@ -8,12 +8,14 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
-from rlx.core.arguments import as_arrays, require_ascending, whole
+from rlx.core.arguments import as_arrays, require, require_ascending, require_parts, whole
 from rlx.core.arrays import pick
+from rlx.core.leaves import require_real, require_structure
 from rlx.core.operator import operator
 from rlx.core.trees import Record, record
-from rlx.core.types import Array, PyTree
+from rlx.core.types import Array, PyTree, wide_dtype
 
+_WEIGHTS, _BIASES = Real[Array, "*E N"], Real[Array, "N"]
 _STEP_SIZE = Real[Array, "*S", "in [0, 1]"]
 _SCALE_LB, _SCALE_UB = Real[Array, "*L", "in [0, inf)"], Real[Array, "*U", "in (0, inf]"]
 
@@ -31,6 +33,14 @@ class PopArtState(NamedTuple):
     shift: Any  # [num_outputs], mean
     scale: Any  # [num_outputs], standard deviation, within bounds
     second_moment: Any  # [num_outputs], mean of squares
+
+
+def as_popart_state(argument: str, state: Any, function: str, outputs: int | str = "N") -> PopArtState:
+    """The statistics as arrays, one number of each kind for each output, or for all of so many."""
+    require_parts(argument, state, PopArtState._fields, "a `rlx.PopArtState`", function)
+    wanted = Real[Array, "N"] if outputs == "N" else Real[Array, f"{outputs}", "1"]
+    given = {f"{argument}.{field}": (getattr(state, field), wanted) for field in PopArtState._fields}
+    return PopArtState(*as_arrays(function, **given))
 
 
 class PopArtOutput(NamedTuple):
@@ -145,17 +155,20 @@ def art(
       [0.0, 1.0]
     """
     require_ascending(strictly=False, scale_lb=scale_lb, scale_ub=scale_ub)
+    old = as_popart_state("state", state, "art")
     targets, indices = jnp.broadcast_arrays(targets, indices)
-    targets = jax.lax.stop_gradient(targets)
+    # Squares of half precision would leave no digits of a variance.
+    targets = jax.lax.stop_gradient(targets).astype(wide_dtype(targets.dtype, old.shift.dtype))
 
     def moved(mean: Array, samples: Array) -> Array:
-        change = jnp.zeros_like(mean).at[indices].add((samples - mean[indices]).astype(mean.dtype))
+        change = (
+            jnp.zeros_like(mean).at[indices].add((samples - mean[indices].astype(samples.dtype)).astype(mean.dtype))
+        )
         if axis_name is not None:
             change = jax.lax.psum(change, axis_name)
-        return mean + step_size * change
+        return mean + jnp.asarray(step_size, mean.dtype) * change
 
-    shift = moved(jnp.asarray(state.shift), targets)
-    second_moment = moved(jnp.asarray(state.second_moment), jnp.square(targets))
+    shift, second_moment = moved(old.shift, targets), moved(old.second_moment, jnp.square(targets))
     variance = jnp.maximum(second_moment - jnp.square(shift), 0)
     scale = jnp.clip(jnp.sqrt(variance), scale_lb, scale_ub)
     return PopArtState(*(jax.lax.stop_gradient(x) for x in (shift, scale, second_moment)))
@@ -182,10 +195,20 @@ def pop(params: Mapping[str, Any], old: PopArtState, new: PopArtState) -> dict[s
       >>> rlx.pop({"w": jnp.ones([1, 1]), "b": jnp.ones(1)}, old, new)["w"].tolist()
       [[0.5]]
     """
-    w, b = jnp.asarray(params["w"]), jnp.asarray(params["b"])
-    ratio = old.scale / new.scale
-    new_w = w * jnp.broadcast_to(ratio, w.shape)
-    return {"w": new_w, "b": (b * old.scale + old.shift - new.shift) / new.scale}
+    is_layer = isinstance(params, Mapping) and {"w", "b"} <= set(params)
+    require(is_layer, "params", params, 'a mapping with "w" and "b", the parameters of a linear layer', "pop")
+    w, b = as_arrays("pop", **{"params['w']": (params["w"], _WEIGHTS), "params['b']": (params["b"], _BIASES)})
+    old, new = as_popart_state("old", old, "pop", w.shape[-1]), as_popart_state("new", new, "pop", w.shape[-1])
+    wide = wide_dtype(w.dtype, b.dtype, old.scale.dtype)
+    old, new = (PopArtState(*(x.astype(wide) for x in state)) for state in (old, new))
+    new_w = w.astype(wide) * jnp.broadcast_to(old.scale / new.scale, w.shape)
+    new_b = (b.astype(wide) * old.scale + old.shift - new.shift) / new.scale
+    return {"w": _in_dtype_of(w, new_w), "b": _in_dtype_of(b, new_b)}
+
+
+def _in_dtype_of(parameter: Array, x: Array) -> Array:
+    """`x` in the dtype that a parameter has, which in half precision is to keep it."""
+    return x.astype(parameter.dtype) if jnp.issubdtype(parameter.dtype, jnp.floating) else x
 
 
 @operator()
@@ -207,7 +230,8 @@ def normalize(state: PopArtState, unnormalized: Real[Array, "*#E"], indices: Int
       >>> float(rlx.normalize(state, 5.0, 0))
       2.0
     """
-    return (unnormalized - jnp.asarray(state.shift)[indices]) / jnp.asarray(state.scale)[indices]
+    state = as_popart_state("state", state, "normalize")
+    return (unnormalized - state.shift[indices]) / state.scale[indices]
 
 
 @operator()
@@ -229,7 +253,8 @@ def unnormalize(state: PopArtState, normalized: Real[Array, "*#E"], indices: Int
       >>> float(rlx.unnormalize(state, 2.0, 0))
       5.0
     """
-    return jnp.asarray(state.scale)[indices] * normalized + jnp.asarray(state.shift)[indices]
+    state = as_popart_state("state", state, "unnormalize")
+    return state.scale[indices] * normalized + state.shift[indices]
 
 
 @operator()
@@ -329,18 +354,23 @@ def create_ema(
 
 
 def _initial_averages(template: PyTree) -> EmaState:
-    zeros = jax.tree.map(lambda x: jnp.zeros((), jnp.result_type(x, float)), template)
+    require_real("template", template, "create_ema")
+    zeros = jax.tree.map(lambda x: jnp.zeros((), wide_dtype(jnp.result_type(x))), template)
     return EmaState(zeros, zeros, jnp.ones(()))
 
 
 def _update_averages(decay: Any, pmean_axis_name: Any, tree: PyTree, state: EmaState) -> tuple[EmaMoments, EmaState]:
-    def averaged(old: Any, x: Any) -> Any:
-        mean = jnp.mean(x)
+    def averaged(old: Any, x: Any, power: int) -> Any:
+        # In the dtype of the average: squares of integers would wrap around, averages of half precision stand still.
+        mean = jnp.mean(jnp.asarray(x).astype(jnp.result_type(old)) ** power)
         if pmean_axis_name is not None:
             mean = jax.lax.pmean(mean, pmean_axis_name)
         return decay * old + (1 - decay) * mean
 
-    mu = jax.tree.map(averaged, state.mu, tree)
-    nu = jax.tree.map(lambda old, x: averaged(old, jnp.square(x)), state.nu, tree)
+    require_parts("state", state, EmaState._fields(), "a `rlx.EmaState`", "create_ema")
+    require_structure("tree", tree, "state.mu", state.mu, "create_ema")
+    require_real("tree", tree, "create_ema")
+    mu = jax.tree.map(lambda old, x: averaged(old, x, 1), state.mu, tree)
+    nu = jax.tree.map(lambda old, x: averaged(old, x, 2), state.nu, tree)
     new_state = EmaState(mu, nu, state.decay_product * decay)
     return new_state.debiased_moments(), new_state

@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.arguments import require_ascending
+from rlx.core.arguments import require_ascending, require_parts
 from rlx.core.errors import ShapeError
 from rlx.core.masking import counts_of, weighted
 from rlx.core.operator import operator
-from rlx.core.types import Array
+from rlx.core.sampling import as_shape
+from rlx.core.types import Array, wide_dtype
 from rlx.running_statistics import RunningStatistics, init, normalize, update
 
 
@@ -74,7 +75,7 @@ def _of_all(x: Array, axis_name: Any) -> Array:
 def _percentile(ascending: Array, number: Array, percent: Array | float) -> Array:
     """Of the first `number` entries."""
     last = jnp.maximum(number - 1, 0)
-    wide = jnp.promote_types(ascending.dtype, jnp.float32)
+    wide = wide_dtype(ascending.dtype)
     place = jnp.asarray(percent, wide) / 100 * last.astype(wide)
     below = jnp.floor(place).astype(jnp.int32)
     share = (place - jnp.floor(place)).astype(ascending.dtype)
@@ -95,11 +96,11 @@ class RewardScale(NamedTuple):
     statistics: RunningStatistics  # of the returns of all environments at all steps
 
 
-def initial_reward_scale(shape: Sequence[int] = ()) -> RewardScale:
+def initial_reward_scale(shape: Sequence[int] | int = ()) -> RewardScale:
     """The state of `rlx.scale_rewards` before the first step.
 
     Args:
-      shape: [*E], of the environments that are stepped together.
+      shape: [*E], of the environments that are stepped together; one number of them may stand alone.
 
     Returns:
       The state.
@@ -109,7 +110,7 @@ def initial_reward_scale(shape: Sequence[int] = ()) -> RewardScale:
       >>> float(rlx.initial_reward_scale([128]).statistics.number)
       0.0
     """
-    return RewardScale(jnp.zeros(tuple(shape)), init(0.0))
+    return RewardScale(jnp.zeros(as_shape("shape", shape, "initial_reward_scale")), init(0.0))
 
 
 @operator(counts={"mask": ("r_t", "discount_t")})
@@ -153,6 +154,7 @@ def scale_rewards(
       >>> r_t.tolist(), state.discounted.tolist()  # returns 0 and 8
       ([0.0, 2.0], [0.0, 4.0])
     """
+    require_parts("state", state, RewardScale._fields, "the state that `rlx.initial_reward_scale` makes")
     shape = jnp.shape(state.discounted)
     if r_t.shape != shape:
         raise ShapeError(
@@ -160,10 +162,11 @@ def scale_rewards(
             f"Begin with rlx.initial_reward_scale({list(r_t.shape)})."
         )
     counts = None if mask is None else counts_of(mask, shape)
-    return_t = r_t + state.discounted
+    wide = wide_dtype(r_t.dtype, state.discounted.dtype)
+    return_t = r_t.astype(wide) + state.discounted.astype(wide)
     statistics = update(state.statistics, return_t, counts, axis_name)
     scaled = normalize(statistics._replace(mean=jnp.zeros_like(statistics.mean)), r_t, epsilon, max_abs)
-    discounted = weighted(discount_t, return_t)
+    discounted = weighted(discount_t.astype(wide), return_t)
     if counts is not None:
         discounted = jnp.where(counts, discounted, state.discounted)
     return jax.lax.stop_gradient((scaled, RewardScale(discounted, statistics)))

@@ -28,11 +28,12 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Real
-from rlx.core.arguments import as_arrays
+from rlx.core.arguments import as_arrays, require_parts
 from rlx.core.arrays import lhs_broadcast
-from rlx.core.errors import ArgumentError, DTypeError, ShapeError
+from rlx.core.errors import ArgumentError, ShapeError
+from rlx.core.leaves import require_real
 from rlx.core.masking import if_counted
-from rlx.core.types import Array, ArrayLike, PyTree
+from rlx.core.types import Array, ArrayLike, PyTree, wide_dtype
 
 __all__ = ["RunningStatistics", "init", "merge", "normalize", "unnormalize", "update"]
 
@@ -68,9 +69,8 @@ def init(item: PyTree) -> RunningStatistics:
       >>> running_statistics.init(jax.ShapeDtypeStruct([84, 84], "uint8")).mean.dtype
       dtype('float32')
     """
-    for path, leaf in jax.tree_util.tree_flatten_with_path(item)[0]:
-        _require_real("init", "item", path, leaf)
-    zeros = jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), _wide(x)), item)
+    require_real("item", item, "running_statistics.init")
+    zeros = jax.tree.map(lambda x: jnp.zeros(jnp.shape(x), wide_dtype(jnp.result_type(x))), item)
     return RunningStatistics(jnp.zeros(()), zeros, jax.tree.map(jnp.zeros_like, zeros))
 
 
@@ -172,6 +172,8 @@ def merge(state: RunningStatistics, other: RunningStatistics) -> RunningStatisti
       >>> float(both.mean), float(both.variance)
       (3.0, 4.0)
     """
+    name = "running_statistics.merge"
+    require_parts("other", other, RunningStatistics._fields, "an `rlx.running_statistics.RunningStatistics`", name)
     if _leading_axes("merge", "other", state, other.mean):
         raise ShapeError("running_statistics.merge: argument `other` has axes in front that `state` has not.")
     deltas = jax.tree.map(jnp.subtract, other.mean, state.mean)
@@ -268,12 +270,15 @@ def _below(statistic: Array, x: Any) -> Array:
 
 
 def _scale(variance: Array, epsilon: Any) -> Array:
-    varies = variance > 0
+    varies, epsilon = variance > 0, jnp.asarray(epsilon, variance.dtype)
     return jnp.where(varies, jnp.sqrt(jnp.where(varies, variance + epsilon, 1)), 1)
 
 
 def _leading_axes(function: str, argument: str, state: RunningStatistics, tree: PyTree) -> tuple[int, ...]:
     """The axes that the leaves of a tree have in front of those of the state: the same for all of them."""
+    name = f"running_statistics.{function}"
+    require_parts("state", state, RunningStatistics._fields, "an `rlx.running_statistics.RunningStatistics`", name)
+    require_real(argument, tree, name)
     expected, given = jax.tree.structure(state.mean), jax.tree.structure(tree)
     if expected != given:
         raise ArgumentError(
@@ -283,7 +288,6 @@ def _leading_axes(function: str, argument: str, state: RunningStatistics, tree: 
     leading: tuple[int, ...] | None = None
     leaves, means = jax.tree_util.tree_flatten_with_path(tree)[0], jax.tree.leaves(state.mean)
     for (path, leaf), mean in zip(leaves, means, strict=True):
-        _require_real(function, argument, path, leaf)
         shape, own = jnp.shape(leaf), jnp.shape(mean)
         front = shape[: len(shape) - len(own)]
         leading = front if leading is None else leading
@@ -294,22 +298,3 @@ def _leading_axes(function: str, argument: str, state: RunningStatistics, tree: 
                 f"{list(shape)}, expected shape [{', '.join(map(str, wanted))}]."
             )
     return leading or ()
-
-
-def _require_real(function: str, argument: str, path: Any, leaf: Any) -> None:
-    dtype = _dtype(leaf)
-    if dtype is None or not any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
-        where = f"argument `{argument}`{jax.tree_util.keystr(path)}"
-        what = f"is a {type(leaf).__name__}" if dtype is None else f"has dtype {dtype}"
-        raise DTypeError(f"running_statistics.{function}: {where} {what}, expected an array of real numbers.")
-
-
-def _dtype(leaf: Any) -> Any:
-    try:
-        return jnp.result_type(leaf)
-    except TypeError:
-        return None
-
-
-def _wide(leaf: Any) -> Any:
-    return jnp.promote_types(_dtype(leaf), jnp.float32)

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.arguments import as_arrays
+from rlx.core.arguments import as_arrays, require_parts
 from rlx.core.errors import ArgumentError
-from rlx.core.types import Array, ArrayLike, PyTree
+from rlx.core.leaves import as_arrays_of, require_structure
+from rlx.core.types import Array, ArrayLike, PyTree, wide_dtype
 
 
 class Transformation(NamedTuple):
@@ -86,7 +87,7 @@ def obgd(
 
 
 def _init(params: PyTree) -> ObGDState:
-    return ObGDState(jax.tree.map(jnp.zeros_like, params))
+    return ObGDState(jax.tree.map(jnp.zeros_like, as_arrays_of("params", params, "obgd")))
 
 
 def _update(
@@ -109,11 +110,15 @@ def _update(
             "hands it on to its own class alone: write optax.GradientTransformationExtraArgs(*rlx.obgd()) there."
         )
     delta, reset = as_arrays("obgd", td_error=(td_error, Float[Array, ""]), reset=(reset, Mask[Array, ""]))
+    require_parts("state", state, ObGDState._fields, "the state that `init(params)` or `update` returned", "obgd")
+    updates = as_arrays_of("updates", updates, "obgd")
+    require_structure("updates", updates, "state.trace", state.trace, "obgd")
     decay = jnp.multiply(discount, lambda_)
     trace = jax.tree.map(lambda z, gradient: (decay * z + gradient).astype(z.dtype), state.trace, updates)
-    wide = jnp.promote_types(delta.dtype, jnp.float32)
+    wide = wide_dtype(delta.dtype)
+    delta = delta.astype(wide)
     length = sum(jnp.sum(jnp.abs(z.astype(wide))) for z in jax.tree.leaves(trace))
-    overshoot = learning_rate * kappa * jnp.maximum(jnp.abs(delta.astype(wide)), 1) * length
+    overshoot = learning_rate * kappa * jnp.maximum(jnp.abs(delta), 1) * length
     step = learning_rate / jnp.maximum(overshoot, 1) * delta
     kept = jax.tree.map(lambda z: jnp.where(reset.astype(bool), jnp.zeros_like(z), z), trace)
-    return jax.tree.map(lambda z: (step * z).astype(z.dtype), trace), ObGDState(kept)
+    return jax.tree.map(lambda z: (step * z.astype(wide)).astype(z.dtype), trace), ObGDState(kept)

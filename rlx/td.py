@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import pick
 from rlx.core.masking import weighted, weighted_sum
-from rlx.core.operator import maybe_stop, operator
+from rlx.core.operator import errors_of, maybe_stop, operator
 from rlx.core.pieces import following, pieces
 from rlx.core.recurrence import backward
 from rlx.core.types import Array
@@ -323,7 +323,7 @@ def importance_corrected_td_errors(
     v_tm1, (v_t, continues_t) = values[:-1], pieces(values[1:], truncation_t, truncation_value_t)
     delta_t = r_t + weighted(discount_t, v_t) - v_tm1
     errors = rho_tm1 * backward(_error, (delta_t, discount_t, following(rho_tm1) * lambda_), continues_t=continues_t)
-    return maybe_stop(errors + v_tm1, True) - v_tm1 if stop_target_gradients else errors
+    return errors_of(v_tm1, errors, stop_target_gradients)
 
 
 def _error(e_t: Array, delta_t: Array, discount_t: Array, c_t: Array) -> Array:

@@ -7,7 +7,7 @@ from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require_ascending
 from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array
+from rlx.core.types import Array, Key
 
 
 @operator(masks={"discount_t": ("q_t",)})
@@ -46,7 +46,7 @@ def clipped_double_q_learning(
 
 @operator()
 def smoothed_target_action(
-    key: Array,
+    key: Key,
     a_t: Float[Array, "D"],
     stddev: Real[Array | float, "", "D", "in [0, inf)"] = 0.2,
     noise_clip: Real[Array | float, "", "D", "in [0, inf]"] = 0.5,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import if_used, masked_sum, weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array
+from rlx.core.types import Array, wide_dtype
 
 
 @operator(counts={"mask_t": ("predictions_t", "targets_t")})
@@ -42,7 +42,7 @@ def latent_consistency_loss(
       3.0
     """
     steps = predictions_t.shape[0]
-    wide = jnp.promote_types(predictions_t.dtype, jnp.float32)
+    wide = wide_dtype(predictions_t.dtype)
     factors_t = jnp.where(jnp.arange(steps) > 0, jnp.asarray(rho, wide), 1)  # a power has no slope at 0 on every JAX
     weights_t = jnp.cumprod(factors_t).astype(predictions_t.dtype)
     differences_t = if_used(weights_t, predictions_t) - if_used(weights_t, maybe_stop(targets_t, stop_target_gradients))

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
-from rlx.core.arguments import as_arrays
+from rlx.core.arguments import as_arrays, require, whole
 from rlx.core.arrays import pick
 from rlx.core.masking import if_used
 from rlx.core.operator import maybe_stop, operator
@@ -27,7 +27,8 @@ def transform_values(build_targets: Callable[..., Array], *value_argnums: int) -
 
     Args:
       build_targets: function of arrays that returns targets.
-      *value_argnums: positions of those of its arguments that are values; `truncation_value_t` is one too.
+      *value_argnums: positions of those of its arguments that are values, counted from the end where negative;
+        `truncation_value_t` is one too.
 
     Returns:
       A function (tx_pair, *args, **kwargs) that returns transformed targets.
@@ -40,24 +41,38 @@ def transform_values(build_targets: Callable[..., Array], *value_argnums: int) -
       >>> build(rlx.IDENTITY_PAIR, jnp.array([1.0, 2.0]), half, jnp.array([4.0, 8.0]), 0.5).tolist()
       [3.5, 6.0]
     """
-    names = list(inspect.signature(build_targets).parameters)
+    require(callable(build_targets), "build_targets", build_targets, "a function", "transform_values")
+    for i in value_argnums:
+        whole("value_argnums", i, "positions of arguments", "transform_values")
+    names = _names_of(build_targets)
     function = getattr(build_targets, "__name__", "transform_values")
-    value_names = {names[i] for i in value_argnums} | {"truncation_value_t"}
+    value_names = {names[i] for i in value_argnums if i in range(len(names))} | {"truncation_value_t"}
 
     def transformed(tx_pair: TxPair, *args: Any, **kwargs: Any) -> Array:
         require_pair(tx_pair, function=function)
 
         def inverse(name: str, value: Any) -> Any:
-            if name not in value_names or value is None:
+            if value is None:
                 return value
             (value,) = as_arrays(function, **{name: (value, Real[Array, "*E"])})
             return tx_pair.apply_inv(_constant_where_infinite(value))
 
-        args = tuple(inverse(name, value) for name, value in zip(names, args, strict=False))
-        kwargs = {name: inverse(name, value) for name, value in kwargs.items()}
-        return tx_pair.apply(build_targets(*args, **kwargs))
+        given = list(args)
+        for i in {range(len(given))[i] for i in value_argnums if -len(given) <= i < len(given)}:
+            given[i] = inverse(names[i] if i < len(names) else f"args[{i}]", given[i])
+        named = {name: inverse(name, value) if name in value_names else value for name, value in kwargs.items()}
+        return tx_pair.apply(build_targets(*given, **named))
 
     return transformed
+
+
+def _names_of(function: Callable[..., Any]) -> list[str]:
+    """The arguments that may be given by position; of a function that does not say so, none."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
 
 
 @operator()

@@ -12,7 +12,7 @@ from rlx.core.annotations import Float, Real
 from rlx.core.arguments import as_arrays, known, require, require_ascending, whole
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array, ArrayLike
+from rlx.core.types import Array, ArrayLike, wide_dtype
 from rlx.value_transforms import SIGNED_LOGP1_PAIR, TxPair, compose_tx, require_pair
 
 # Values between two bins share their mass in proportion to distance / (bin width + guard), as RLax's do, so that the
@@ -45,7 +45,7 @@ def transform_to_2hot(
       [0.75, 0.25, 0.0]
     """
     require_bins(min_value, max_value, num_bins, 2)
-    wide = scalar.astype(jnp.promote_types(scalar.dtype, jnp.float32))  # half precision would blur the position
+    wide = scalar.astype(wide_dtype(scalar.dtype))  # half precision would blur the position
     width = (max_value - min_value) / (num_bins - 1)
     position = (jnp.clip(wide, min_value, max_value) - min_value) / width
     low, high = jnp.floor(position), jnp.ceil(position)
@@ -125,7 +125,8 @@ def muzero_pair(min_value: float, max_value: float, num_bins: int, tx: TxPair) -
       [3.0]
     """
     require_pair(tx, "tx", "muzero_pair")
-    return compose_tx(tx, _two_hot_pair("muzero_pair", min_value, max_value, num_bins))
+    apply, apply_inv = compose_tx(tx, _two_hot_pair("muzero_pair", min_value, max_value, num_bins))
+    return binned_pair("muzero_pair", num_bins, apply, apply_inv)
 
 
 def unbiased_transform_pair(min_value: float, max_value: float, num_bins: int, tx: TxPair) -> TxPair:
@@ -255,7 +256,7 @@ def balanced_mean(probs: Array, bins: np.ndarray | Array) -> Array:
 
     Large terms of opposite sign then cancel before they can swallow small ones.
     """
-    wide = jnp.promote_types(probs.dtype, jnp.float32)
+    wide = wide_dtype(probs.dtype)
     terms = probs.astype(wide) * jnp.asarray(bins, wide).reshape((1,) * (probs.ndim - 1) + bins.shape)
     half, odd = divmod(terms.shape[-1], 2)
     pairs = terms[..., :half] + jnp.flip(terms[..., half + odd :], axis=-1)
@@ -284,7 +285,7 @@ def _two_hot_pair(function: str, min_value: float, max_value: float, num_bins: i
 def _to_unbiased(min_value: float, max_value: float, num_bins: int, tx: TxPair, x: Array) -> Array:
     x = jnp.atleast_1d(x)
     # In half precision neighbouring bins may round to one number.
-    wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
+    wide = x.astype(wide_dtype(x.dtype))
     bins = tx.apply_inv(_bins(min_value, max_value, num_bins, wide))
     wide = jnp.clip(wide, bins[0], bins[-1])
     low = jnp.clip(jnp.searchsorted(bins, wide, side="right") - 1, 0, num_bins - 2)

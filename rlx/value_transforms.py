@@ -273,6 +273,8 @@ def compose_tx(*tx_list: TxPair) -> TxPair:
       >>> round(float(pair.apply_inv(pair.apply(2.0))), 4)
       2.0
     """
+    for i, tx in enumerate(tx_list):
+        require_pair(tx, f"tx_list[{i}]", "compose_tx")
     # Parts of functions of this module, unlike functions made here, can be pickled: those of all pairs are such.
     forwards = tuple(tx.apply for tx in tx_list)
     backwards = tuple(tx.apply_inv for tx in reversed(tx_list))

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import weighted
-from rlx.core.operator import maybe_stop, operator
+from rlx.core.operator import errors_of, operator
 from rlx.core.pieces import following, pieces, within
 from rlx.core.recurrence import backward
 from rlx.core.types import Array
@@ -84,7 +84,7 @@ def leaky_vtrace(
         delta_t = jnp.where(learns_t, delta_t, 0)
         discount_t, c_t = jnp.where(learns_t, discount_t, 1), jnp.where(learns_t, c_t, 1)
     errors = backward(_error, (delta_t, discount_t, c_t), continues_t=continues_t)
-    return maybe_stop(errors + v_tm1, True) - v_tm1 if stop_target_gradients else errors
+    return errors_of(v_tm1, errors, stop_target_gradients)
 
 
 def _error(e_t: Array, delta_t: Array, discount_t: Array, c_t: Array) -> Array:

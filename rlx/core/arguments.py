@@ -10,7 +10,7 @@ import contextlib
 import functools
 import itertools
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -102,6 +102,19 @@ def require(ok: Any, argument: str, arrived: Any, expected: str, function: str =
         raise OptionError(f"{before}argument `{argument}` is {shown(arrived)}, expected {expected}.")
 
 
+def require_parts(argument: str, arrived: Any, parts: Sequence[str], expected: str, function: str = "") -> None:
+    """Requires that a structure has these attributes: one of another library with the same ones is as good.
+
+    Example:
+      >>> from rlx.core.arguments import require_parts
+      >>> require_parts("state", 1.0, ("shift", "scale"), "a `rlx.PopArtState`")
+      Traceback (most recent call last):
+        ...
+      rlx.core.errors.OptionError: argument `state` is 1.0, expected a `rlx.PopArtState`.
+    """
+    require(all(hasattr(arrived, part) for part in parts), argument, arrived, expected, function)
+
+
 def require_ascending(strictly: bool = True, function: str = "", **bounds: Any) -> None:
     """Requires that bounds, which are numbers by name, come in ascending order, each above the one before it.
 
@@ -136,6 +149,28 @@ def require_broadcast(**arrays: Any) -> None:
             raise ShapeError(_does_not_broadcast(name, np.shape(x), shape)) from None
 
 
+def require_for_each(argument: str, x: Any, of: str, rows: Any, function: str = "") -> None:
+    """Requires that `x` is one number for all rows, or one for each along axes that broadcast, the last of length 1.
+
+    Example:
+      >>> import numpy as np
+      >>> from rlx.core.arguments import require_for_each
+      >>> require_for_each("epsilon", np.ones([2, 1]), "preferences", np.ones([2, 3]))
+    """
+    shape, whole_shape = np.shape(x), np.shape(rows)
+    try:
+        fits = not shape or (np.broadcast_shapes(shape[:-1], whole_shape[:-1]) is not None and shape[-1] == 1)
+    except ValueError:
+        fits = False
+    if not fits:
+        before = f"{function}: " if function else ""
+        raise ShapeError(
+            f"{before}argument `{argument}` has shape {_text(shape)}, expected [] or a shape that broadcasts against "
+            f"{_text((*whole_shape[:-1], 1))}, one number for each row of `{of}`.\n"
+            f"For one number for each row of a batch write {argument}[..., None]."
+        )
+
+
 def _does_not_broadcast(name: str, shape: tuple[int, ...], before: tuple[int, ...]) -> str:
     return (
         f"argument `{name}` has shape {_text(shape)}, expected one that broadcasts against {_text(before)}, "
@@ -161,6 +196,25 @@ def whole(argument: str, arrived: Any, expected: str, function: str = "", least:
         ) from None
     require(least is None or number >= least, argument, number, expected, function)
     return number
+
+
+def as_switch(argument: str, value: Any, function: str = "", may_be_traced: bool = False) -> Any:
+    """True or False, of whatever is one number; where it is traced and may be, an array of booleans of no axes.
+
+    Example:
+      >>> import numpy as np
+      >>> from rlx.core.arguments import as_switch
+      >>> as_switch("keepdims", np.array(True))
+      True
+    """
+    if isinstance(value, bool):
+        return value
+    is_number = isinstance(value, (int, float, np.generic, np.ndarray, jax.Array)) and np.ndim(value) == 0
+    is_number = is_number and _is_of("Real", jnp.result_type(value))
+    traced = known(value) is None if is_number else False
+    expected = "True or False" if may_be_traced else "True or False, known when Python runs"
+    require(is_number and (may_be_traced or not traced), argument, value, expected, function)
+    return jnp.asarray(value).astype(bool) if traced else bool(value)
 
 
 def known(value: Any) -> np.ndarray | None:

@@ -37,11 +37,22 @@ def one_hot(
       [0.0, 1.0, 0.0]
     """
     require(num_classes >= 0, "num_classes", num_classes, "a number of classes")
+    require(_is_dtype(dtype), "dtype", dtype, "a dtype")
     return _one_hot(indices, num_classes, dtype)
+
+
+def _is_dtype(dtype: Any) -> bool:
+    try:
+        return isinstance(hash(dtype), int) and isinstance(np.dtype(dtype), np.dtype)
+    except TypeError:
+        return False
 
 
 @functools.partial(traced_once, static_argnums=(1, 2))
 def _one_hot(indices: Array, num_classes: int, dtype: Any) -> Array:
+    # In a dtype that tells all classes apart, which eight bits, or a half precision, do not.
+    if indices.dtype.itemsize < 4:
+        indices = indices.astype(np.float32 if jnp.issubdtype(indices.dtype, jnp.floating) else np.int32)
     classes = np.arange(num_classes).astype(indices.dtype).reshape((1,) * indices.ndim + (num_classes,))
     return (indices[..., None] == classes).astype(dtype)
 
@@ -108,6 +119,11 @@ def replace_masked(
       >>> rlx.replace_masked(jnp.array([1.0, 2.0]), None, jnp.array([True, False])).tolist()
       [0.0, 2.0]
     """
+    if replacement is not None and not _fits_into(replacement.shape, data.shape):
+        raise ShapeError(
+            f"argument `replacement` has shape {list(replacement.shape)}, expected shape {list(data.shape)}, that of "
+            "`data`."
+        )
     chosen = _append_axes("mask", mask, data).astype(bool)
     return jnp.where(chosen, jnp.zeros_like(data) if replacement is None else replacement, data)
 
@@ -140,6 +156,12 @@ def weighted_term(argument: str, x: Array, weight_argument: str, weight: ArrayLi
     """`weight * x` for `add_up`, by the name of the argument that its shape is from."""
     require_broadcast(**{argument: x, weight_argument: weight})
     return {weight_argument if np.ndim(weight) else argument: weighted(weight, x)}
+
+
+def _fits_into(shape: tuple[int, ...], whole_shape: tuple[int, ...]) -> bool:
+    """Whether an array of this shape broadcasts to the other one."""
+    behind = whole_shape[len(whole_shape) - len(shape) :]
+    return len(shape) <= len(whole_shape) and all(n in (1, m) for n, m in zip(shape, behind, strict=True))
 
 
 def _append_axes(argument: str, source: Array, target: Array) -> Array:

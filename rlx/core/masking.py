@@ -15,7 +15,7 @@ from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from rlx.core.tracing import in_slopes, traced_once
-from rlx.core.types import Array, ArrayLike
+from rlx.core.types import Array, ArrayLike, wide_dtype
 
 _SHORT_ROW = 32  # up to so many entries of a row are added up one by one
 
@@ -52,9 +52,16 @@ def if_counted(mask: Array, x: Array) -> Array:
 @traced_once
 def slope_if_used(weights: Array, x: Array) -> Array:
     """`x` as it is; no gradient flows through its entries or rows that are weighed with 0 (or false) and not finite."""
+    return slopes_if_used(weights, [x])[0]
+
+
+@traced_once
+def slopes_if_used(weights: Array, arguments: list[Array]) -> list[Array]:
+    """The same of arguments that are multiplied with each other: none has a slope where one of them is not finite."""
     used = _used(weights)
-    finite = jnp.all(jnp.isfinite(x), axis=tuple(range(used.ndim, x.ndim)))
-    return _with_slope_of(x, _along(used | finite, x))
+    rows = (jnp.all(jnp.isfinite(x), axis=tuple(range(used.ndim, x.ndim))) for x in arguments)
+    passes = used | functools.reduce(jnp.logical_and, rows)
+    return [_with_slope_of(x, _along(passes, x)) for x in arguments]
 
 
 @functools.partial(traced_once, static_argnums=0)
@@ -63,6 +70,8 @@ def leave_out(
 ) -> list[Array | None]:
     """What one weight leaves out of several arguments, each in its way: one of the four above."""
     used = _used(weights)
+    if slope_if_used in hows:  # of all: those declared together are multiplied with each other
+        return [*slopes_if_used(used, [x for x in arguments if x is not None])]
     return [None if x is None else how(used, x) for how, x in zip(hows, arguments, strict=True)]
 
 
@@ -138,7 +147,7 @@ def _row_sum(weights: Array, x: Array) -> Array:
 def _added_up(weights: Array, x: Array) -> Array:
     # A sum of XLA's is fast on a CPU where only a product comes before it. With the check between, it would write the
     # checked numbers out: added up one by one, nothing is written, and the rows are what is vectorised.
-    wide = jnp.promote_types(x.dtype, jnp.float32)
+    wide = wide_dtype(x.dtype)
     columns = (lax.split(part, (1,) * x.shape[-1], axis=x.ndim - 1) for part in (weights, x))
     products = (lax.convert_element_type(w * column, wide) for w, column in zip(*columns, strict=True))
     return lax.squeeze(functools.reduce(lax.add, products), [x.ndim - 1]).astype(x.dtype)
@@ -199,7 +208,7 @@ def masked_mean(x: Array, mask: Array | None = None, axis: int | None = None) ->
       >>> float(masked_mean(jnp.array([1.0, 3.0, jnp.nan]), jnp.array([True, True, False])))
       2.0
     """
-    wide = jnp.promote_types(x.dtype, jnp.float32)
+    wide = wide_dtype(x.dtype)
     counts = counts_of(mask, x.shape)
     total, count = jnp.sum(_where(counts, x).astype(wide), axis=axis), jnp.sum(counts, axis=axis)
     return (total / jnp.maximum(count, 1).astype(wide)).astype(x.dtype)

@@ -17,13 +17,15 @@ arrays that the annotations say (`rlx.core.annotations`), checks them by name, o
 `q_learning.kernel` is the kernel, of which other kernels are made; `q_learning.contract` is what was read.
 
 Settings. A plain `n: int` becomes a Python integer, or is an error; `Annotated[int, "a number of classes"]` says in
-words what it is. Where a setting must lie says the kernel, `require(n >= 1, "n", n, "a positive number of steps")`, and
-the error bears the operator's name. Anything that has another annotation is handed on as it is.
+words what it is. `key: Key` is one key of `jax.random`. Where a setting must lie says the kernel,
+`require(n >= 1, "n", n, "a positive number of steps")`, and the error bears the operator's name. Anything that has
+another annotation is handed on as it is.
 
 Where gradients stop. An operator that compares a prediction with a target has a flag that decides whether gradients
 flow into the target: `stop_target_gradients`, or `use_stop_gradient` where RLax calls it so. Either is accepted as a
-keyword, whichever the signature has. Its default is True in every loss and temporal-difference error, whose target is
-meant as a constant, and False in every function that returns the target itself. These are RLax's defaults.
+keyword, whichever the signature has, and it may be traced. Its default is True in every loss and temporal-difference
+error, whose target is meant as a constant, and False in every function that returns the target itself. These are
+RLax's defaults.
 
 Masks. `masks={"discount_t": ("v_t", "q_t[:]")}` says what has no influence where a weight or a mask is 0. There an
 entry of `v_t` that is no finite number becomes 0 before any arithmetic, so that neither a value nor a gradient meets
@@ -32,8 +34,8 @@ entry is a finite number: minus infinity beside numbers is an action that is imp
 itself computes and weighs goes through `rlx.core.masking`.
 
 `slopes={"discount_t": ("q_t",)}` says the same of arguments whose values the kernel weighs so itself: they come as they
-are, and only no gradient flows through them where the weight is 0. That costs a compiled program nothing but in a
-gradient, where zeros put into [T, A] action values are another pass over them.
+are, and only no gradient flows through any of them where the weight is 0 and one is no finite number. That costs a
+compiled program nothing but in a gradient, where zeros put into [T, A] action values are another pass over them.
 
 `counts={"mask_t": ("v_t",)}` is for masks that say which steps or tokens count: where one does not, `v_t` becomes 0,
 finite or not, so that its exponential or square does not overflow. An argument of fewer axes than the mask, say the
@@ -50,9 +52,11 @@ import jax
 
 from rlx.core.advice import with_advice
 from rlx.core.annotations import Shaped
-from rlx.core.arguments import convert, whole
+from rlx.core.arguments import as_switch, convert, whole
 from rlx.core.errors import ArgumentError, OptionError, RankError
+from rlx.core.keys import as_key
 from rlx.core.masking import if_counted, if_used, leave_out, rows_if_used, slope_if_used
+from rlx.core.types import Array, Key
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -163,6 +167,16 @@ class Contract:
         return {name: words for name, a in self.annotations.items() if (words := _whole_number(a)) is not None}
 
     @functools.cached_property
+    def keys(self) -> tuple[str, ...]:
+        """The arguments that are keys of `jax.random`."""
+        return tuple(name for name, a in self.annotations.items() if a == Key)
+
+    @functools.cached_property
+    def switches(self) -> tuple[str, ...]:
+        """The settings that are true or false."""
+        return tuple(name for name, a in self.annotations.items() if a is bool)
+
+    @functools.cached_property
     def names(self) -> tuple[str, ...]:
         """The arguments that may be given by position."""
         kinds = {name: p.kind for name, p in self.signature.parameters.items()}
@@ -181,6 +195,10 @@ class Contract:
             if values[name] is not None or self.signature.parameters[name].default is not None:
                 values[name] = whole(name, values[name], words)
                 lengths[f"{{{name}}}"] = values[name], name
+        for name in self.switches:
+            values[name] = as_switch(name, values[name], self.name, may_be_traced=name in _FLAGS)
+        for name in self.keys:
+            values[name] = as_key(name, values[name], self.name)
         convert(self.name, self.arrays, values, lengths)
         for weight, names, hows in self._masks:
             weights = values[weight]
@@ -237,9 +255,24 @@ class Contract:
         return values
 
 
-def maybe_stop(x: Any, stop: bool | None) -> Any:
-    """`x` (an array or a tree), with its gradient stopped if `stop` is true."""
+def maybe_stop(x: Any, stop: bool | jax.Array) -> Any:
+    """`x` (an array or a tree), with its gradient stopped if `stop` is true, which may be traced."""
+    if isinstance(stop, jax.Array):
+        return jax.tree.map(functools.partial(_stopped_where, stop), x)
     return jax.lax.stop_gradient(x) if stop else x
+
+
+def errors_of(values: Array, errors: Array, stop: bool | jax.Array) -> Array:
+    """Errors of values, of which errors plus values, the targets, are constants to gradients if `stop` is true."""
+    if isinstance(stop, bool) and not stop:
+        return errors
+    constant = jax.lax.stop_gradient(errors + values) - values
+    return constant if isinstance(stop, bool) else jax.lax.select(stop, constant, errors)
+
+
+def _stopped_where(stop: jax.Array, leaf: Any) -> Any:
+    is_traced_or_array = isinstance(leaf, jax.Array)  # through numbers no gradient flows
+    return jax.lax.select(stop, jax.lax.stop_gradient(leaf), leaf) if is_traced_or_array else leaf
 
 
 def _for_callers(annotation: Any) -> Any:

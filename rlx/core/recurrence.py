@@ -13,7 +13,7 @@ from jax.custom_derivatives import SymbolicZero
 
 from rlx.core.masking import weighted
 from rlx.core.tracing import in_slopes, traced_once
-from rlx.core.types import Array
+from rlx.core.types import Array, wide_dtype
 
 DOUBLING_FROM = 256
 """Sequences of at least this length are solved by doubling where that is the faster algorithm (not on a CPU).
@@ -69,7 +69,7 @@ def backward(
       [3.25, 4.5, 5.0]
     """
     dtype = jnp.result_type(*sequences, end)
-    wide = jnp.promote_types(dtype, jnp.float32)
+    wide = wide_dtype(dtype)
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in sequences))
     windowed = steps is not None and steps < shape[0]
     if continues_t is None and not windowed:
@@ -236,6 +236,10 @@ def _maps(equation: Equation, sequences: Sequence[Array]) -> tuple[Array, Array]
 def _in_windows(equation: Equation, sequences: tuple[Array, ...], n: int) -> Array:
     """The recurrence cut off after `n` steps, fewer than there are; `continues_t` and an end come first."""
     continues_t, end, *_ = sequences
+    # What ends no window has no slope in what it would be weighed with, whatever it holds.
+    ends_one = ~continues_t | (jnp.arange(continues_t.shape[0]) >= n - 1)
+    end = jnp.where(ends_one.reshape(-1, *(1,) * (end.ndim - 1)), end, 0)
+    sequences = continues_t, end, *sequences[2:]
     last_t = equation(jnp.zeros_like(end), jnp.zeros_like(continues_t), *sequences[1:])
     solve = _windows_by_steps if n <= _WINDOW_UNROLLED else _windows_by_doubling
     return solve(*_maps(equation, sequences), last_t, n)

@@ -1,13 +1,12 @@
 """What distributions share: parameters given to a method or to the policy, keys by two names, shapes of samples."""
 
-import operator
 from collections.abc import Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
-from rlx.core.arguments import require
+from rlx.core.arguments import require, whole
+from rlx.core.keys import as_key
 from rlx.core.types import Array
 
 
@@ -24,8 +23,17 @@ def key_and_shape(
 ) -> tuple[Array, tuple[int, ...]]:
     """The key under either name, made of an integer where one is given, and the shape of a sample's new axes."""
     require(key is None or seed is None, "seed", seed, "nothing beside `key`, which is the same", function)
-    given: Any = seed if key is None else key
-    require(given is not None, "key", None, "a random key or an integer seed", function)
-    made = jax.random.key(given) if isinstance(given, (int, np.integer)) else given
-    lengths = (sample_shape,) if isinstance(sample_shape, (int, np.integer)) else sample_shape
-    return made, tuple(operator.index(n) for n in lengths)
+    made = as_key("key" if seed is None else "seed", either(function, "key", key, seed), function)
+    return made, as_shape("sample_shape", sample_shape, function)
+
+
+def as_shape(argument: str, lengths: Sequence[int] | int, function: str = "") -> tuple[int, ...]:
+    """The lengths of axes, of which one may be given alone.
+
+    Example:
+      >>> from rlx.core.sampling import as_shape
+      >>> as_shape("sample_shape", 3), as_shape("sample_shape", [2, 3])
+      ((3,), (2, 3))
+    """
+    several: Any = lengths if isinstance(lengths, (list, tuple)) or np.ndim(lengths) else (lengths,)
+    return tuple(whole(argument, n, "whole numbers of at least 0", function, 0) for n in several)

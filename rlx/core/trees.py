@@ -10,8 +10,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.annotations import Mask
+from rlx.core.arguments import require, whole
 from rlx.core.arrays import replace_masked
-from rlx.core.errors import ArgumentError
+from rlx.core.errors import ArgumentError, RankError, ShapeError
+from rlx.core.keys import as_key
+from rlx.core.leaves import as_arrays_of, require_alike, require_structure
 from rlx.core.operator import operator
 from rlx.core.types import Array, PyTree
 
@@ -33,9 +36,28 @@ def tree_select(pred: Mask[Array, "*E"], on_true: PyTree, on_false: PyTree) -> P
       >>> rlx.tree_select(True, {"a": 1.0}, {"a": 2.0})["a"].tolist()
       1.0
     """
-    return jax.tree.map(
-        lambda x, y: jax.lax.select(pred.astype(bool), jnp.asarray(x), jnp.asarray(y)), on_true, on_false
-    )
+    return selected(pred=pred, on_true=on_true, on_false=on_false)
+
+
+def selected(**arguments: Any) -> PyTree:
+    """One of two trees by a mask: three arguments by the names under which errors speak of them, the mask first.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.core.trees import selected
+      >>> selected(pred=jnp.array(True), new=1.0, old=2.0).item()
+      1.0
+    """
+    (pred_name, true_name, false_name), (pred, *trees) = arguments, arguments.values()
+    on_true, on_false = as_arrays_of(true_name, trees[0]), as_arrays_of(false_name, trees[1])
+    require_alike(false_name, on_false, true_name, on_true)
+    for path, leaf in jax.tree_util.tree_flatten_with_path(on_true)[0]:
+        if pred.shape not in ((), leaf.shape):
+            raise ShapeError(
+                f"argument `{pred_name}` has shape {list(pred.shape)}, expected shape [] or that of every leaf, which "
+                f"is {list(leaf.shape)} of `{true_name}`{jax.tree_util.keystr(path)}."
+            )
+    return jax.tree.map(lambda x, y: jax.lax.select(pred.astype(bool), x, y), on_true, on_false)
 
 
 @operator()
@@ -57,10 +79,12 @@ def tree_replace_masked(tree_data: PyTree, tree_replacement: PyTree | None, mask
       [1.0, 0.0]
     """
 
-    def replaced(data: Any, new: Any = None) -> Array:
-        return replace_masked.kernel(jnp.asarray(data), new, mask)
-
-    return jax.tree.map(replaced, tree_data, *([] if tree_replacement is None else [tree_replacement]))
+    tree_data = as_arrays_of("tree_data", tree_data)
+    if tree_replacement is None:
+        return jax.tree.map(lambda data: replace_masked.kernel(data, None, mask), tree_data)
+    require_structure("tree_replacement", tree_replacement, "tree_data", tree_data)
+    tree_replacement = as_arrays_of("tree_replacement", tree_replacement)
+    return jax.tree.map(lambda data, new: replace_masked.kernel(data, new, mask), tree_data, tree_replacement)
 
 
 def tree_map_zipped(fn: Callable[..., Any], nests: Sequence[PyTree]) -> PyTree:
@@ -81,6 +105,8 @@ def tree_map_zipped(fn: Callable[..., Any], nests: Sequence[PyTree]) -> PyTree:
       >>> rlx.tree_map_zipped(lambda x, y: x + y, [{"a": 1}, {"a": 2}])
       {'a': 3}
     """
+    require(callable(fn), "fn", fn, "a function of leaves", "tree_map_zipped")
+    require(isinstance(nests, (list, tuple)), "nests", nests, "a list of trees", "tree_map_zipped")
     if not nests:
         return nests
     structures = [jax.tree.structure(nest) for nest in nests]
@@ -108,6 +134,7 @@ def tree_fn(fn: Callable[..., Any], **unmapped_kwargs: Any) -> Callable[..., Any
       >>> rlx.tree_fn(lambda x, y, scale: scale * (x + y), scale=10)({"a": 1}, {"a": 2})
       {'a': 30}
     """
+    require(callable(fn), "fn", fn, "a function of leaves", "tree_fn")
     bound = functools.partial(fn, **unmapped_kwargs)
 
     def mapped(*trees: PyTree) -> PyTree:
@@ -133,6 +160,7 @@ def tree_split_key(rng_key: Array, tree_like: PyTree) -> tuple[Array, PyTree]:
       >>> sorted(keys)
       ['a', 'b']
     """
+    rng_key = as_key("rng_key", rng_key, "tree_split_key")
     leaves, structure = jax.tree.flatten(tree_like)
     rng_key, *keys = jax.random.split(rng_key, len(leaves) + 1)
     return rng_key, jax.tree.unflatten(structure, keys)
@@ -161,6 +189,9 @@ def tree_split_leaves(tree_like: PyTree, axis: int = 0, keepdim: bool = False) -
       [1, 2]
     """
     leaves, structure = jax.tree.flatten(tree_like)
+    axis = whole("axis", axis, "an axis that all leaves have", "tree_split_leaves")
+    fewest = min((np.ndim(leaf) for leaf in leaves), default=0)
+    require(-fewest <= axis < fewest, "axis", axis, "an axis that all leaves of `tree_like` have", "tree_split_leaves")
     lengths = {np.shape(leaf)[axis] for leaf in leaves}
     if len(lengths) != 1:
         raise ArgumentError(
@@ -191,7 +222,7 @@ def transpose_last_axis_to_first(tree: PyTree) -> PyTree:
       >>> rlx.transpose_last_axis_to_first(jnp.ones([2, 3, 4])).shape
       (4, 2, 3)
     """
-    return jax.tree.map(lambda x: jnp.moveaxis(jnp.asarray(x), -1, 0), tree)
+    return _moved("transpose_last_axis_to_first", tree, -1, 0)
 
 
 def transpose_first_axis_to_last(tree: PyTree) -> PyTree:
@@ -209,7 +240,16 @@ def transpose_first_axis_to_last(tree: PyTree) -> PyTree:
       >>> rlx.transpose_first_axis_to_last(jnp.ones([2, 3, 4])).shape
       (3, 4, 2)
     """
-    return jax.tree.map(lambda x: jnp.moveaxis(jnp.asarray(x), 0, -1), tree)
+    return _moved("transpose_first_axis_to_last", tree, 0, -1)
+
+
+def _moved(function: str, tree: PyTree, source: int, destination: int) -> PyTree:
+    tree = as_arrays_of("tree", tree, function)
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        if leaf.ndim == 0:
+            place = f"argument `tree`{jax.tree_util.keystr(path)}"
+            raise RankError(f"{function}: {place} has rank 0 (shape []), expected at least one axis.")
+    return jax.tree.map(lambda x: jnp.moveaxis(x, source, destination), tree)
 
 
 class Record(Mapping[str, Any]):

@@ -1,13 +1,17 @@
-"""Names for the types that appear in the signatures of operators."""
+"""Names for the types that appear in the signatures of operators, and the dtype of sums."""
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 Array: TypeAlias = jax.Array
 """A JAX array, concrete or traced: what every operator returns."""
+
+Key: TypeAlias = Annotated[jax.Array, "a key of jax.random"]
+"""One key of `jax.random`, typed or raw. An operator takes the integer that seeds it as well."""
 
 Scalar: TypeAlias = bool | int | float | np.bool_ | np.number
 """A Python or NumPy number."""
@@ -20,3 +24,18 @@ PyTree: TypeAlias = Any
 
 Projection: TypeAlias = Callable[[Array], Array]
 """A function that maps an array into some set, for instance the positive numbers."""
+
+
+def wide_dtype(*dtypes: Any) -> Any:
+    """The dtype in which sums are kept: float32, or the widest of the dtypes where that is wider.
+
+    Not `jnp.promote_types`, which forbids half precision to become wider where promotion is strict.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.core.types import wide_dtype
+      >>> wide_dtype(jnp.bfloat16), wide_dtype(jnp.float32, jnp.float64)
+      (dtype('float32'), dtype('float64'))
+    """
+    floats = [np.dtype(dtype) for dtype in dtypes if jnp.issubdtype(dtype, jnp.floating)]
+    return max([np.dtype(np.float32), *floats], key=lambda dtype: dtype.itemsize)

@@ -1,5 +1,6 @@
 """What every replay is, a tuple of functions, and what its items must look like."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from rlx.core.annotations import Int, Real
 from rlx.core.arguments import as_arrays
-from rlx.core.errors import ArgumentError, DTypeError, RankError, ShapeError
+from rlx.core.errors import ArgumentError, DTypeError, OptionError, RankError, ShapeError
 from rlx.core.types import Array, ArrayLike, PyTree
 
 
@@ -73,6 +74,30 @@ class Replay(NamedTuple):
     sample: Callable[..., "Sample"]
     can_sample: Callable[..., Array]
     update_priorities: Callable[..., Any]
+
+
+def replay_of(
+    kind: type, init: Any, add: Any, add_batch: Any, sample: Any, can_sample: Any, update_priorities: Any
+) -> Replay:
+    """A replay of functions on a state of this kind, which say so where they are given something else."""
+    functions = {
+        "add": add,
+        "add_batch": add_batch,
+        "sample": sample,
+        "can_sample": can_sample,
+        "update_priorities": update_priorities,
+    }
+    # Parts of functions of this module can be pickled, functions made here could not.
+    return Replay(init, *(functools.partial(_with_state, kind, name, function) for name, function in functions.items()))
+
+
+def _with_state(kind: Any, name: str, function: Callable[..., Any], state: Any, *args: Any, **kwargs: Any) -> Any:
+    if not all(hasattr(state, field) for field in kind._fields):
+        raise OptionError(
+            f"replay.{name}: argument `state` is a {type(state).__name__}, expected the {kind.__name__} that `init`, "
+            "or a later call, of this replay returned."
+        )
+    return function(state, *args, **kwargs)
 
 
 class Sample(NamedTuple):
@@ -140,7 +165,7 @@ def as_priorities(indices: ArrayLike, priorities: ArrayLike) -> tuple[Array, Arr
         indices=(indices, Int[Array, "B"]),
         priorities=(priorities, Real[Array, "B", "in [0, inf)"]),
     )
-    return indices, priorities
+    return indices.astype(jnp.int32), priorities
 
 
 def as_leaf(function: str, place: str, value: Any) -> Any:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Real
 from rlx.core.arguments import as_arrays, require, whole
 from rlx.core.types import Array, ArrayLike, PyTree
-from rlx.replay.contract import Replay, Sample, as_items, environments_of
+from rlx.replay.contract import Replay, Sample, as_items, environments_of, replay_of
 from rlx.replay.places import empty_places, length_of
 
 
@@ -88,7 +88,8 @@ def n_step(replay: Replay, n: int) -> Replay:
     require(isinstance(replay, Replay), "replay", replay, expected, name)
     n = whole("n", n, "a positive number of steps", name, 1)
     # Parts of functions of this module can be pickled, functions made here could not.
-    return Replay(
+    return replay_of(
+        NStepState,
         functools.partial(_init, replay, n),
         functools.partial(_add, replay),
         functools.partial(_add_batch, replay),

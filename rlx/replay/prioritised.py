@@ -8,8 +8,9 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Real
 from rlx.core.arguments import as_arrays, whole
+from rlx.core.keys import as_key
 from rlx.core.types import Array, ArrayLike, PyTree
-from rlx.replay.contract import Replay, Sample, as_items, as_priorities
+from rlx.replay.contract import Replay, Sample, as_items, as_priorities, replay_of
 from rlx.replay.places import NOWHERE, length_of, take_at
 from rlx.replay.sum_tree import draw, empty_tree, put, total
 from rlx.replay.uniform import Ring, empty_ring, enough, push
@@ -74,7 +75,9 @@ def prioritised(capacity: int, exponent: ArrayLike, beta: ArrayLike) -> Replay:
     as_arrays("replay.prioritised", **exponents)
     # Parts of functions of this module can be pickled, functions made here could not.
     init, sample = functools.partial(_init, capacity), functools.partial(_sample, beta)
-    return Replay(init, _add, _add_batch, sample, _can_sample, functools.partial(_update_priorities, exponent))
+    return replay_of(
+        PrioritisedState, init, _add, _add_batch, sample, _can_sample, functools.partial(_update_priorities, exponent)
+    )
 
 
 def _init(capacity: int, item: PyTree) -> PrioritisedState:
@@ -97,7 +100,7 @@ def _push(state: PrioritisedState, items: PyTree, mask: ArrayLike | None = None)
 
 
 def _sample(beta: ArrayLike, state: PrioritisedState, key: Array, n: int) -> Sample:
-    n = whole("n", n, "a positive number of items", "replay.sample", 1)
+    n, key = whole("n", n, "a positive number of items", "replay.sample", 1), as_key("key", key, "replay.sample")
     places, masses = draw(state.tree, length_of(state.ring.items), key, n)
     # N and the sum of all masses cancel: (N P_i)^-β / max_j (N P_j)^-β = (min_j P_j / P_i)^β.
     weights = jnp.where(masses > 0, (jnp.min(masses) / masses) ** jnp.asarray(beta, jnp.float32), 0)

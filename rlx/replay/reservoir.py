@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.arguments import whole
+from rlx.core.keys import as_key
 from rlx.core.types import Array, ArrayLike, PyTree
-from rlx.replay.contract import Replay, Sample, as_items
+from rlx.replay.contract import Replay, Sample, as_items, replay_of
 from rlx.replay.places import empty_places, length_of, nowhere, put_at, turns_of
 from rlx.replay.uniform import enough, keep_priorities, uniform_sample
 
@@ -55,11 +56,13 @@ def reservoir(capacity: int) -> Replay:
     """
     capacity = whole("capacity", capacity, "a positive number of items", "replay.reservoir", 1)
     # Parts of functions of this module can be pickled, functions made here could not.
-    return Replay(functools.partial(_init, capacity), _add, _add_batch, _sample, _can_sample, keep_priorities)
+    return replay_of(
+        ReservoirState, functools.partial(_init, capacity), _add, _add_batch, _sample, _can_sample, keep_priorities
+    )
 
 
 def _init(capacity: int, item: PyTree, key: Array) -> ReservoirState:
-    return ReservoirState(empty_places(capacity, item), jnp.zeros([], jnp.int32), key)
+    return ReservoirState(empty_places(capacity, item), jnp.zeros([], jnp.int32), as_key("key", key, "replay.init"))
 
 
 def _add(state: ReservoirState, item: PyTree) -> ReservoirState:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from rlx.core.arguments import require, whole
 from rlx.core.types import Array, ArrayLike, PyTree
-from rlx.replay.contract import Replay, Sample, as_items, environments_of
+from rlx.replay.contract import Replay, Sample, as_items, environments_of, replay_of
 from rlx.replay.places import length_of
 from rlx.replay.uniform import Ring, empty_ring, push, uniform
 
@@ -83,7 +83,8 @@ def sequences(capacity: int, length: int, period: int = 1, make_replay: Callable
     require(callable(make_replay), "make_replay", make_replay, expected, name)
     settings = _Settings(capacity, length, period, make_replay)
     # Parts of functions of this module can be pickled, functions made here could not.
-    return Replay(
+    return replay_of(
+        SequencesState,
         functools.partial(_init, settings),
         functools.partial(_add, settings),
         functools.partial(_add_batch, settings),

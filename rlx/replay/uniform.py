@@ -8,8 +8,9 @@ import jax.numpy as jnp
 
 from rlx.core.arguments import whole
 from rlx.core.errors import ShapeError
+from rlx.core.keys import as_key
 from rlx.core.types import Array, ArrayLike, PyTree
-from rlx.replay.contract import Replay, Sample, as_items, as_priorities
+from rlx.replay.contract import Replay, Sample, as_items, as_priorities, replay_of
 from rlx.replay.places import empty_places, length_of, nowhere, put_at, take_at, turns_of
 
 
@@ -50,7 +51,7 @@ def uniform(capacity: int) -> Replay:
     capacity = whole("capacity", capacity, "a positive number of items", "replay.uniform", 1)
     # Parts of functions of this module can be pickled, functions made here could not.
     init = functools.partial(empty_ring, capacity)
-    return Replay(init, _add, _add_batch, _sample, _can_sample, keep_priorities)
+    return replay_of(Ring, init, _add, _add_batch, _sample, _can_sample, keep_priorities)
 
 
 def empty_ring(capacity: int, item: PyTree) -> Ring:
@@ -74,7 +75,7 @@ def push(ring: Ring, items: PyTree, mask: ArrayLike | None = None) -> tuple[Ring
 
 def uniform_sample(items: PyTree, size: Array, key: Array, n: int) -> Sample:
     """n of the items at the first `size` places, each as likely as the others."""
-    n = whole("n", n, "a positive number of items", "replay.sample", 1)
+    n, key = whole("n", n, "a positive number of items", "replay.sample", 1), as_key("key", key, "replay.sample")
     # All 32 bits: of the 24 of a float, one of a million items gets eight values and another nine.
     places = (jax.random.bits(key, [n], jnp.uint32) % jnp.maximum(size, 1).astype(jnp.uint32)).astype(jnp.int32)
     return Sample(take_at(items, places), places, jnp.broadcast_to(jnp.where(size > 0, jnp.float32(1), 0), [n]))

@@ -94,7 +94,8 @@ def test_half_precision_stays(case, dtype):
 def test_strict_promotion_of_dtypes(case):
     """A program may forbid JAX to mix kinds of numbers that are not cast: the setting `jax_numpy_dtype_promotion`."""
     with jax.numpy_dtype_promotion("strict"):
-        jax.eval_shape(case.run, cast(draw(case, 2), jnp.float32))
+        for dtype in (jnp.float32, jnp.bfloat16, jnp.float16):
+            jax.eval_shape(case.run, cast(draw(case, 2), dtype))
 
 
 @pytest.mark.parametrize("case", MULTI_STEP + NEW_POLICIES + NEW_PREFERENCES, ids=lambda case: case.name)

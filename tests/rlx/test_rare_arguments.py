@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import rlx
+from rlx.core.recurrence import backward
 
 pytestmark = pytest.mark.unoptimised
 
@@ -157,3 +158,77 @@ def test_a_density_is_that_of_its_logarithm():
 def test_nothing_was_counted_before_a_memory_is_used():
     _, *counted = rlx.IntrinsicRewardState(np.zeros([4, 2])).__dict__.values()
     assert counted == [0, 0, 0]
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int32, np.uint32, np.float16, jnp.bfloat16])
+def test_an_index_of_few_bits_is_one_class_of_many(dtype):
+    index = jnp.asarray(3, dtype)
+    np.testing.assert_array_equal(np.flatnonzero(rlx.one_hot(index, 3000)), [3])
+    if jnp.issubdtype(dtype, np.integer):
+        joined = rlx.embed_oar(jnp.zeros((1, 2)), index[None], jnp.zeros(1), 300)
+        np.testing.assert_array_equal(np.flatnonzero(joined), [2 + 3])
+    else:
+        np.testing.assert_array_equal(np.flatnonzero(rlx.one_hot(jnp.asarray(2048, dtype), 3000)), [2048])
+
+
+def test_an_entropy_is_clipped_by_default_at_that_of_a_uniform_policy():
+    logits = jnp.array([1.0, 0.0, -1.0])
+    probs = np.exp([1.0, 0.0, -1.0]) / np.exp([1.0, 0.0, -1.0]).sum()
+    policy = rlx.clipped_entropy_softmax()
+    np.testing.assert_allclose(policy.probs(logits), probs, rtol=1e-6)
+    np.testing.assert_allclose(policy.entropy(logits), -np.sum(probs * np.log(probs)), rtol=1e-6)
+    np.testing.assert_allclose(policy.entropy(jnp.zeros(3)), np.log(3), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(), (2,)])
+def test_dirichlet_noise_on_one_policy_and_on_several(shape):
+    key, prior = jax.random.key(0), np.broadcast_to(np.array([0.5, 0.3, 0.2], np.float32), (*shape, 3))
+    noise = jax.random.dirichlet(key, np.full(3, 0.3, np.float32), shape)
+    np.testing.assert_allclose(rlx.add_dirichlet_noise(key, prior, 0.3, 0.25), 0.75 * prior + 0.25 * noise, rtol=1e-6)
+
+
+def test_an_example_that_restarts_does_not_overflow_beside_very_bad_ones():
+    advantages, restarting = np.array([7.0, -1000.0, -1001.0]), np.array([0.0, 1.0, 1.0])
+    constraint = rlx.LagrangePenalty(1.0, 0.1)
+    loss, weights, number = rlx.vmpo_compute_weights_and_temperature_loss(
+        jnp.asarray(advantages), restarting, None, constraint, lambda x: x, 1.0
+    )
+    expected = np.exp([0.0, -1.0]) / np.exp([0.0, -1.0]).sum()
+    np.testing.assert_allclose(weights, [0, *expected], rtol=1e-6)
+    assert number == 2
+    np.testing.assert_allclose(loss, 0.1 + np.log(np.mean(np.exp([0.0, -1.0]))) - 1000, rtol=1e-6)
+
+
+def test_the_normalizer_of_a_single_sampled_action_is_the_initial_one():
+    loss = rlx.sampled_cmpo_loss(jnp.array([-1.5]), jnp.array([0.5]), initial_normalizer=2.0)
+    np.testing.assert_allclose(loss, 1.5 * np.exp(0.5) / 2, rtol=1e-6)
+
+
+def test_statistics_of_other_items_are_not_merged():
+    one, several = rlx.running_statistics.init(0.0), rlx.running_statistics.init(jnp.zeros(3))
+    with pytest.raises(rlx.ShapeError, match=r"merge: argument `other` has axes in front"):
+        rlx.running_statistics.merge(one, several)
+
+
+def test_small_traces_are_followed_by_the_whole_step_that_is_the_default():
+    optimizer = rlx.obgd()
+    params = {"w": jnp.array([0.01, -0.02])}
+    updates, _ = optimizer.update(params, optimizer.init(params), td_error=2.0)
+    np.testing.assert_allclose(updates["w"], [0.02, -0.04], rtol=1e-6)  # ‖z‖₁ = 0.03 < 1 / (κ |δ|) = 0.25
+
+
+def test_a_recurrence_of_several_columns_with_cuts_is_that_of_each():
+    r_t, end = np.random.default_rng(0).normal(size=(2, 5, 3)).astype(np.float32)
+    continues_t = np.array([True, False, True, True, False])
+
+    def found(r_t, end):
+        return backward(_halved, (r_t, 0.5), end=end, continues_t=jnp.asarray(continues_t))
+
+    expected = np.zeros_like(r_t)
+    for t in reversed(range(5)):
+        expected[t] = r_t[t] + 0.5 * (expected[t + 1] if continues_t[t] else end[t])
+    np.testing.assert_allclose(found(r_t, end), expected, rtol=1e-6)
+
+
+def _halved(g_t, r_t, discount_t):
+    return r_t + discount_t * g_t

@@ -1,0 +1,89 @@
+"""What trees of arrays must be: leaves that are arrays, and trees that are alike."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from rlx.core.errors import ArgumentError, DTypeError, ShapeError
+from rlx.core.types import Array, PyTree
+
+
+def as_arrays_of(argument: str, tree: PyTree, function: str = "") -> PyTree:
+    """The tree with arrays for leaves, of any dtype.
+
+    Example:
+      >>> from rlx.core.leaves import as_arrays_of
+      >>> as_arrays_of("tree", {"a": 1.0})
+      {'a': Array(1., dtype=float32, weak_type=True)}
+      >>> as_arrays_of("tree", {"a": "one"})
+      Traceback (most recent call last):
+        ...
+      rlx.core.errors.DTypeError: argument `tree`['a'] is a str, expected an array.
+    """
+
+    def as_array(path: Any, leaf: Any) -> Array:
+        try:
+            return jnp.asarray(leaf)
+        except (TypeError, ValueError, OverflowError):
+            says = f"{_place(argument, path, function)} is a {type(leaf).__name__}, expected an array."
+            raise DTypeError(says) from None
+
+    return jax.tree_util.tree_map_with_path(as_array, tree)
+
+
+def require_real(argument: str, tree: PyTree, function: str = "") -> None:
+    """Requires that all leaves are real numbers, or arrays or shapes of such."""
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        dtype = _dtype(leaf)
+        if dtype is None or not any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+            what = f"is a {type(leaf).__name__}" if dtype is None else f"has dtype {dtype}"
+            raise DTypeError(f"{_place(argument, path, function)} {what}, expected an array of real numbers.")
+
+
+def require_alike(argument: str, tree: PyTree, like_argument: str, like: PyTree, function: str = "") -> None:
+    """Requires that a tree has the structure, and of its leaves the shapes and dtypes, of another; both of arrays.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.core.leaves import require_alike
+      >>> require_alike("new", {"a": jnp.ones(2)}, "old", {"a": jnp.ones(3)})
+      Traceback (most recent call last):
+        ...
+      rlx.core.errors.ShapeError: argument `new`['a'] has shape [2], expected shape [3], that in `old`.
+    """
+    require_structure(argument, tree, like_argument, like, function)
+    others = jax.tree.structure(like).flatten_up_to(tree)
+    for (path, wanted), x in zip(jax.tree_util.tree_flatten_with_path(like)[0], others, strict=True):
+        place = _place(argument, path, function)
+        if x.shape != wanted.shape:
+            raise ShapeError(
+                f"{place} has shape {list(x.shape)}, expected shape {list(wanted.shape)}, that in `{like_argument}`."
+            )
+        if x.dtype != wanted.dtype:
+            raise DTypeError(f"{place} has dtype {x.dtype}, expected {wanted.dtype}, that in `{like_argument}`.")
+
+
+def require_structure(argument: str, tree: PyTree, like_argument: str, like: PyTree, function: str = "") -> None:
+    """Requires that a tree has the structure of another, a leaf for each leaf."""
+    structure, given = jax.tree.structure(like), jax.tree.structure(tree)
+    try:
+        leaves = structure.flatten_up_to(tree)
+        fits = all(jax.tree_util.all_leaves([leaf]) for leaf in leaves)
+    except (ValueError, TypeError):
+        fits = False
+    if not fits:
+        raise ArgumentError(
+            f"{_place(argument, (), function)} is the tree {given}, expected {structure}, as `{like_argument}` is."
+        )
+
+
+def _place(argument: str, path: Any, function: str) -> str:
+    return (f"{function}: " if function else "") + f"argument `{argument}`{jax.tree_util.keystr(path)}"
+
+
+def _dtype(leaf: Any) -> Any:
+    try:
+        return jnp.result_type(leaf)
+    except (TypeError, ValueError, OverflowError):
+        return None
