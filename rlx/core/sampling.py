@@ -23,8 +23,9 @@ def key_and_shape(
 ) -> tuple[Array, tuple[int, ...]]:
     """The key under either name, made of an integer where one is given, and the shape of a sample's new axes."""
     require(key is None or seed is None, "seed", seed, "nothing beside `key`, which is the same", function)
-    made = as_key("key" if seed is None else "seed", either(function, "key", key, seed), function)
-    return made, as_shape("sample_shape", sample_shape, function)
+    given: Any = seed if key is None else key
+    require(given is not None, "key", None, "a random key or an integer seed", function)
+    return as_key("key" if seed is None else "seed", given, function), as_shape("sample_shape", sample_shape, function)
 
 
 def as_shape(argument: str, lengths: Sequence[int] | int, function: str = "") -> tuple[int, ...]:
