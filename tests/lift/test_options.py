@@ -253,13 +253,14 @@ def policy(primitive: Any, *_: Any, **__: Any) -> bool:
     return primitive.name == "sin"
 
 
+INLINE: Any = getattr(jax, "Inline").JAX_EARLY if hasattr(jax, "Inline") else True  # noqa: B009  # of newer JAX
 # What is seen in the program alone: the primitive, its parameters, and the program of a library.
 MARKS: dict[str, tuple[str, str, Callable[[Any, Any], Any]]] = {
     "remat": ("checkpoint remat", "prevent_cse policy", lambda lib, x: lib.remat(block)(x)),
     "remat prevent_cse": ("checkpoint remat", "prevent_cse", lambda lib, x: lib.remat(block, prevent_cse=False)(x)),
     "remat policy": ("checkpoint remat", "policy", lambda lib, x: lib.remat(block, policy=policy)(x)),
     "jit": ("pjit jit", "inline keep_unused", lambda lib, x: lib.jit(block)(x)),
-    "jit inline": ("pjit jit", "inline", lambda lib, x: lib.jit(block, inline=True)(x)),
+    "jit inline": ("pjit jit", "inline", lambda lib, x: lib.jit(block, inline=INLINE)(x)),
     "jit keep_unused": ("pjit jit", "keep_unused", lambda lib, x: lib.jit(block, keep_unused=True)(x)),
     "jit as a decorator": ("pjit jit", "inline keep_unused", lambda lib, x: hkx.jit(keep_unused=True)(block)(x)),
     "scan": ("scan", "reverse unroll length", lambda lib, x: lib.scan(lambda c, x: (c + x, c), x[0], x)),
