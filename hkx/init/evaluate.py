@@ -230,7 +230,7 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None, env: dict[Any, Any], more:
     outputs = closed.jaxpr.outvars
     unknown = {v for eqn in closed.jaxpr.eqns if eqn.primitive is argument_p for v in eqn.outvars}
     equations = without_effects_of(closed.jaxpr.eqns, unknown) if unknown else closed.jaxpr.eqns
-    parts = needed_inputs(equations, outputs, effects=not more)
+    parts = needed_inputs(equations, outputs)
     pending, inputs = [eqn for eqn, _ in parts], {id(eqn): variables for eqn, variables in parts}
     if more:
         missing = {v for v in outputs if not isinstance(v, Literal)}.union(*inputs.values()) - env.keys()

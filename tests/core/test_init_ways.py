@@ -337,8 +337,11 @@ def of_a_class():
     def read():
         return Holder.kept  # as Python's own cache of attributes has it
 
-    read()
-    return functools.partial(setattr, Holder, "kept"), read
+    def put(y):
+        Holder.kept = y
+        read()
+
+    return put, read
 
 
 def of_a_cache():
@@ -433,6 +436,33 @@ class TestWhatIsKept:
         hk.transform(f, init="eager").init(jax.random.key(3), X)
         for i in (0, 5):
             np.testing.assert_array_equal(*(jax.random.key_data(keys[i]) for keys in (kept_traced, kept)))
+
+    def test_the_other_result_of_an_operation(self):
+        """Of which `init` computes what goes into a state alone."""
+        kept = []
+
+        def f(x):
+            values, indices = jax.lax.top_k(x, 1)
+            hk.set_state("largest", values)
+            kept.append(indices)
+            return x[indices]
+
+        _, state = hk.transform_with_state(f).init(None, jnp.array([2.0, 5.0]))
+        assert state["~"]["largest"] == 5 and kept == [1]
+
+    def test_a_buffer_that_is_filled_anew(self):
+        """What was in it when it was read is known to nobody any more: no other number takes its place."""
+        buffer, kept = np.zeros(2, np.float32), []
+
+        def f(x):
+            for i in range(2):
+                buffer[:] = i
+                kept.append(jnp.asarray(buffer) * 2)
+            return x + sum(kept[-2:])
+
+        with pytest.raises(hk.errors.LeakedByInitError):
+            hk.transform(f).init(0, X)
+        np.testing.assert_array_equal(kept[2:], [[0, 0], [2, 2]])
 
     @pytest.mark.skipif(remembers(), reason="this JAX knows the variable")
     def test_an_older_jax_says_where_it_is(self):
