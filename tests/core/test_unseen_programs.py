@@ -68,7 +68,7 @@ class Agent:
         self.runs += 1
         self.names.add("forward")
         self.last = hk.Linear(3)(x)
-        return self.last
+        return hk.Linear(1)(self.last)
 
 
 def test_what_is_counted_and_collected_is_so_once():
