@@ -41,7 +41,7 @@ from hkx.init.kept import arrays_of, places_of
 from hkx.init.recording import Recording, argument_p, draw_p, example_p, fill_p, split_keys, split_p
 from hkx.jaxprs.cost import work
 from hkx.jaxprs.dependence import needed, needed_inputs, without_effects_of
-from hkx.jaxprs.traces import shows_tracer, variable_of
+from hkx.jaxprs.traces import refused_by_compiled_code, shows_tracer, variable_of
 
 Tree = dict[str, dict[str, Any]]
 
@@ -119,12 +119,12 @@ def _recorded(run: Callable[[Any], Sequence[Tree]], recorder: Recording) -> tupl
 
     def traced(key: Array | None) -> list[Any]:
         recorder.trace = weakref.ref(find_top_trace(()))
-        record["slots"] = [
-            (entries, name)
-            for tree in run(recorder.key if recorder.splits_at_once else key)
-            for entries in tree.values()
-            for name in entries
-        ]
+        try:
+            made = run(recorder.key if recorder.splits_at_once else key)
+        except Exception as error:  # before JAX leaves its frames out of the traceback
+            record["refused"] = refused_by_compiled_code(error)
+            raise
+        record["slots"] = [(entries, name) for tree in made for entries in tree.values() for name in entries]
         leaves, record["tree"] = jax.tree.flatten([entries[name] for entries, name in record["slots"]])
         for entries, name in record["slots"]:
             entries[name] = None  # keeps no tracer beyond the trace
@@ -135,7 +135,7 @@ def _recorded(run: Callable[[Any], Sequence[Tree]], recorder: Recording) -> tupl
         return jax.make_jaxpr(traced)(recorder.key), record
     except Exception as error:
         # JAX does not trace all that it traces here where values are at hand.
-        if isinstance(error, JaxUsageError) or needs_values(error):
+        if isinstance(error, JaxUsageError) or needs_values(error) or record.get("refused"):
             raise ValuesNeeded() from error
         raise
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import opcode
 import sys
 import threading
 from collections.abc import Iterator
@@ -126,6 +127,20 @@ def variable_of(tracer: Any) -> Any:
 def shows_tracer(text: str) -> bool:
     """Whether a text names an array that is being recorded: by its class, or in the words in which JAX shows one."""
     return any(word in text for word in _words_for_a_tracer())
+
+
+def refused_by_compiled_code(error: BaseException) -> bool:
+    """Whether an exception comes from compiled code, NumPy's say, that was called where a traced array is at hand.
+
+    Such code refuses what it cannot read in words of its own. JAX says what it means, and is not meant here.
+    """
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if last is None or last.tb_frame.f_globals.get("__name__", "").partition(".")[0] in ("hkx", "jax", "jaxlib"):
+        return False
+    called = "CALL" in opcode.opname[last.tb_frame.f_code.co_code[last.tb_lasti]]
+    return called and any(isinstance(x, jax.core.Tracer) for x in last.tb_frame.f_locals.values())
 
 
 @functools.cache

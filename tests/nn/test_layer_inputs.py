@@ -323,7 +323,9 @@ def test_random_keys_and_integers_beyond_all_dtypes_are_no_numbers(name: str) ->
             model.init(KEY, wrong)
 
 
-@pytest.mark.parametrize("wrong", ["text", np.array([["a", "b"]]), object(), np.float32], ids=["text", "texts", "object", "dtype"])
+@pytest.mark.parametrize(
+    "wrong", ["text", np.array([["a", "b"]]), object(), np.float32], ids=["text", "texts", "object", "dtype"]
+)
 @pytest.mark.parametrize("time_major", [True, False])
 @pytest.mark.parametrize("unroll", [hkx.dynamic_unroll, hkx.static_unroll], ids=["dynamic", "static"])
 def test_a_sequence_that_is_no_array_is_named(unroll: Any, time_major: bool, wrong: Any) -> None:
