@@ -1,6 +1,6 @@
-"""Models on many devices: which array is divided how, initial values made in place, copies and batches for `jax.pmap`.
+"""Models on many devices: how arrays are divided, initial values created in place, copies and batches for `jax.pmap`.
 
-A mesh divides arrays by name: a rule is a pattern of `module/name` and a `jax.sharding.PartitionSpec`.
+Arrays are divided over a mesh by their names. A rule is a pattern for `module/name` and a `jax.sharding.PartitionSpec`.
 
     rules = [(r".*/linear.*/w", P(None, "model"))]
     shapes = jax.eval_shape(model.init, key, x)
@@ -49,27 +49,27 @@ class _Rule(NamedTuple):
 def shardings(
     shapes: Any, mesh: Mesh | AbstractMesh, rules: Rules, *, unmatched: Literal["replicate", "error"] = "replicate"
 ) -> Any:
-    """How each array of a tree is divided over a mesh, by rules on its name.
+    """Returns how to divide each array of a tree over a mesh, by rules on its name.
 
-    The path of an array is `module/name`, as in `mlp/~/linear_0/w`; in a tuple such as `(params, state)`, the place in
-    the tuple is no part of it. The first rule whose pattern matches the whole path (`re.fullmatch`) holds.
+    The path of an array is `module/name`, for example `mlp/~/linear_0/w`. In a tuple such as `(params, state)`, the
+    position in the tuple is not part of the path. The first rule that matches the whole path (`re.fullmatch`) is used.
 
     Args:
       shapes: arrays, or anything with a shape, such as what `jax.eval_shape(model.init, …)` gives: parameters, state,
         both, or any other tree.
-      mesh: a `jax.sharding.Mesh`, or an `AbstractMesh` where there are no devices.
-      rules: pairs of a regular expression and a `PartitionSpec`, which names for each dimension the axis of the mesh
-        that divides it, or None, or a tuple of axes. A spec may be shorter than the shape.
-      unmatched: what becomes of an array that no rule matches: `"replicate"` has it whole on every device, `"error"`
-        raises.
+      mesh: a `jax.sharding.Mesh`, or an `AbstractMesh` if there are no devices.
+      rules: pairs of a regular expression and a `PartitionSpec`. For each dimension, the spec names the mesh axis that
+        divides it, or None, or a tuple of axes. A spec may be shorter than the shape.
+      unmatched: what to do with an array that no rule matches: `"replicate"` keeps it whole on every device, `"error"`
+        raises an error.
 
     Returns:
-      A tree of `jax.sharding.NamedSharding` of the structure of `shapes`.
+      A tree of `jax.sharding.NamedSharding` with the structure of `shapes`.
 
     Raises:
-      ShardingRuleError: if a rule matches nothing, is no pair of a pattern and a spec, is longer than a shape, names an
-        axis that the mesh does not have or one twice, or does not divide a shape into equal parts; or if an array is
-        matched by no rule and `unmatched` is `"error"`.
+      ShardingRuleError: if a rule matches nothing, is not a pair of a pattern and a spec, is longer than a shape, names
+        an axis that the mesh does not have, or one axis twice, or does not divide a shape into equal parts; or if no
+        rule matches an array and `unmatched` is `"error"`.
 
     Example:
 
@@ -159,24 +159,24 @@ def _sizes(mesh: Mesh | AbstractMesh) -> str:
 
 
 class sharded_init(Generic[P, R]):
-    """An `init` that makes every array in its shards: no device, and not the host, ever holds a whole one.
+    """Returns an `init` that creates every array in its shards: no device, nor the host, ever holds a whole array.
 
-    The values are those of the unsharded `init`, bit for bit. One program is compiled for all devices, in which each
-    fills its own shards; with the default keys (Threefry), element i of a random array depends on the key and i alone.
-    What an initializer computes in another way than element by element (`hkx.initializers.Orthogonal`, a constant that
-    is a NumPy array) may be whole for a moment.
+    The values are bit for bit those of the unsharded `init`. One program is compiled for all devices, and each device
+    fills its own shards. With the default keys (Threefry), element i of a random array depends only on the key and i.
+    Arrays that an initializer does not compute element by element (`hkx.initializers.Orthogonal`, a constant that is a
+    NumPy array) may be whole for a moment.
 
     Args:
-      init: the `init` of a transformed function, or any function that calls one and returns arrays, such as one that
-        makes the state of an optimizer as well. Not yet compiled.
-      shardings: a tree of shardings of the structure of what `init` returns, as `hkx.sharding.shardings` gives.
+      init: the `init` of a transformed function, or any function that calls one and returns arrays, for example one
+        that also creates the state of an optimizer. It must not be compiled yet.
+      shardings: a tree of shardings with the structure of what `init` returns; see `hkx.sharding.shardings`.
 
     Returns:
-      A function of the arguments of `init`, which returns sharded arrays. Its method `lower` takes the same arguments
-      and returns the program (`jax.stages.Lowered`), to be looked at. On several processes all call it alike.
+      A function of the arguments of `init` that returns sharded arrays. Its method `lower` takes the same arguments,
+      and returns the program (`jax.stages.Lowered`) for inspection. If there are several processes, all must call it.
 
     Raises:
-      TypeError: if `init` is compiled already.
+      TypeError: if `init` is already compiled.
 
     Example:
 
@@ -203,7 +203,7 @@ class sharded_init(Generic[P, R]):
         return program(arrays)
 
     def lower(self, *args: P.args, **kwargs: P.kwargs) -> jax.stages.Lowered:
-        """The program that makes the arrays, not compiled yet; the arguments are those of `init`."""
+        """Returns the program that creates the arrays, not compiled yet; the arguments are those of `init`."""
         program, arrays = self._program(args, kwargs)
         return program.lower(arrays)
 
@@ -244,19 +244,19 @@ def _on_mesh(x: Any, mesh: Any) -> Any:
 
 
 def optimizer_shardings(opt_state: Any, params: Any, shardings: Any) -> Any:
-    """How the state of an optimizer is divided: where it holds an array for a parameter, as that parameter is.
+    """Returns how to divide the state of an optimizer: arrays that belong to a parameter are divided like it.
 
-    An array belongs to a parameter if its place in the tree ends with the parameter's and its shape is the same, as in
-    the moments of Adam, also where some parameters are left out (`optax.masked`). All other arrays, such as the number
-    of steps, are replicated.
+    An array belongs to a parameter if its path in the tree ends with the parameter's path and its shape is the same,
+    like the moments of Adam. This also works if some parameters are left out (`optax.masked`). All other arrays, such
+    as the number of steps, are replicated.
 
     Args:
       opt_state: the optimizer's state, or its shapes: `jax.eval_shape(optimizer.init, params)`.
       params: the parameters, or their shapes.
-      shardings: how the parameters are divided, as `hkx.sharding.shardings` gives.
+      shardings: how the parameters are divided, as returned by `hkx.sharding.shardings`.
 
     Returns:
-      A tree of `jax.sharding.NamedSharding` of the structure of `opt_state`.
+      A tree of `jax.sharding.NamedSharding` with the structure of `opt_state`.
 
     Raises:
       ValueError: if `params` and `shardings` differ in structure, or are empty.
@@ -299,14 +299,14 @@ def _texts(keys: _Keys) -> tuple[str, ...]:
 
 
 def replicate(tree: Tree, devices: Sequence[Any] | None = None) -> Tree:
-    """A copy of every array on each device, for `jax.pmap`.
+    """Copies every array to each device, for `jax.pmap`.
 
     Args:
-      tree: arrays of shape `[…]`, typed keys among them.
-      devices: where to; by default this process's devices, `jax.local_devices()`.
+      tree: arrays of shape `[…]`; typed keys are allowed.
+      devices: the devices; by default this process's devices, `jax.local_devices()`.
 
     Returns:
-      The tree with arrays of shape `[devices, …]`, of which each device has one.
+      The tree with arrays of shape `[devices, …]`; each device has one copy.
 
     Example:
 
@@ -327,7 +327,7 @@ def replicate(tree: Tree, devices: Sequence[Any] | None = None) -> Tree:
 
 
 def unreplicate(tree: Tree) -> Tree:
-    """The first of the copies that `hkx.sharding.replicate`, or a function of `jax.pmap`, gave.
+    """Returns the first of the copies that `hkx.sharding.replicate`, or a function under `jax.pmap`, returned.
 
     Args:
       tree: arrays of shape `[devices, …]`.
@@ -336,7 +336,7 @@ def unreplicate(tree: Tree) -> Tree:
       The tree with arrays of shape `[…]`, on the first of the devices.
 
     Raises:
-      ValueError: if there is something without a leading dimension.
+      ValueError: if an array has no leading dimension.
 
     Example:
 
@@ -355,17 +355,17 @@ def unreplicate(tree: Tree) -> Tree:
 
 
 def shard_batch(batch: Tree, devices: Sequence[Any] | None = None) -> Tree:
-    """A batch divided among devices, for `jax.pmap`: row `d` of the result goes to device `d`.
+    """Divides a batch among devices, for `jax.pmap`: row `d` of the result goes to device `d`.
 
     Args:
-      batch: arrays of shape `[B, …]`, with one B for all.
-      devices: where to; by default this process's devices, `jax.local_devices()`.
+      batch: arrays of shape `[B, …]`, with the same B for all.
+      devices: the devices; by default this process's devices, `jax.local_devices()`.
 
     Returns:
-      The tree with arrays of shape `[devices, B / devices, …]`, in the order that they came in.
+      The tree with arrays of shape `[devices, B / devices, …]`, in the same order.
 
     Raises:
-      UnevenBatchError: if the devices do not divide B, or the arrays do not have one B.
+      UnevenBatchError: if B is not divisible by the number of devices, or the arrays do not have the same B.
 
     Example:
 
@@ -385,20 +385,20 @@ def shard_batch(batch: Tree, devices: Sequence[Any] | None = None) -> Tree:
 
 
 def global_batch(batch: Tree, mesh: Mesh, axes: str | tuple[str, ...] = "data") -> Tree:
-    """A batch divided over a mesh, for `jax.jit`; of several processes, each gives its own part of it.
+    """Divides a batch over a mesh, for `jax.jit`; with several processes, each passes its own part of the batch.
 
     Args:
-      batch: arrays of shape `[B, …]`, with one B for all: the rows that this process has. Where processes share a part
-        of the mesh along `axes`, they give the same rows.
+      batch: arrays of shape `[B, …]`, with the same B for all: the rows of this process. Processes that share a part
+        of the mesh along `axes` pass the same rows.
       mesh: the mesh.
-      axes: the axis of the mesh that divides the batch, or several.
+      axes: the axis of the mesh that divides the batch, or several axes.
 
     Returns:
-      The tree with arrays of shape `[B × parts, …]`, where the parts are those that different processes give: `[B, …]`
-      on one process. The rows are in the order of the mesh's devices.
+      The tree with arrays of shape `[B × parts, …]`, where `parts` counts the parts from different processes: `[B, …]`
+      with one process. The rows are in the order of the mesh's devices.
 
     Raises:
-      UnevenBatchError: if this process's share of the mesh does not divide B, or the arrays do not have one B.
+      UnevenBatchError: if this process's share of the mesh does not divide B, or the arrays do not have the same B.
       ShardingRuleError: if the mesh does not have the axis.
 
     Example:
