@@ -1,6 +1,6 @@
 """Initializers: functions of `(shape, dtype)` that return the initial value of a parameter or a state.
 
-They draw their keys from the running transform, so they are called inside one, most often by `hkx.get_parameter`.
+They draw their keys from the running transform, so call them inside one. Usually `hkx.get_parameter` calls them.
 """
 
 from __future__ import annotations
@@ -117,13 +117,13 @@ class RandomNormal:
 
 
 class TruncatedNormal:
-    """Normally distributed and cut off: `mean + stddev * z`, where z is between `lower` and `upper`.
+    """Truncated normal distribution: `mean + stddev * z`, where z is between `lower` and `upper`.
 
     Args:
-      stddev: the standard deviation before cutting off.
-      mean: the mean before cutting off.
-      lower: the lower end, in standard deviations.
-      upper: the upper end, in standard deviations.
+      stddev: the standard deviation before truncation.
+      mean: the mean before truncation.
+      lower: the lower bound, in standard deviations.
+      upper: the upper bound, in standard deviations.
 
     Example:
 
@@ -144,11 +144,11 @@ class TruncatedNormal:
 
 
 class RandomUniform:
-    """Uniformly distributed between `minval`, included, and `maxval`, excluded.
+    """Uniformly distributed between `minval` (included) and `maxval` (excluded).
 
     Args:
-      minval: the lower end.
-      maxval: the upper end.
+      minval: the lower bound.
+      maxval: the upper bound.
 
     Example:
 
@@ -197,8 +197,8 @@ class VarianceScaling:
       scale: the factor of the variance, positive.
       mode: `"fan_in"`, `"fan_out"` or `"fan_avg"`.
       distribution: `"truncated_normal"` (at two standard deviations), `"normal"` or `"uniform"`.
-      fan_in_axes: the axes that count as inputs, of a shape of more than two dimensions; None takes all but the last.
-        A matrix has its inputs first.
+      fan_in_axes: for shapes with more than two dimensions, the axes that count as inputs; None means all but the last.
+        In a matrix, the inputs are the first axis.
 
     Raises:
       ValueError: if an argument is not one of these.
@@ -246,7 +246,7 @@ class VarianceScaling:
 
 
 class UniformScaling:
-    """Uniform in `±scale * sqrt(3 / n)`, where `n` is the number of inputs: the variance is `scale**2 / n`.
+    """Uniform in `±scale * sqrt(3 / n)`, where `n` is the number of inputs. The variance is `scale**2 / n`.
 
     Reference: Sussillo & Abbott (2014), "Random walk initialization for training very deep feedforward networks",
     arXiv:1412.6558.
@@ -272,17 +272,17 @@ class UniformScaling:
 
 
 class Orthogonal:
-    """An orthogonal matrix, uniformly distributed: the Q of the QR decomposition of a normal one, with signs fixed.
+    """A uniformly distributed orthogonal matrix: Q of the QR decomposition of a normal matrix, with fixed signs.
 
     Reference: Saxe et al. (2014), "Exact solutions to the nonlinear dynamics of learning in deep linear neural
     networks", arXiv:1312.6120.
 
     Args:
-      scale: what the matrix is multiplied by.
-      axis: the axis of the outputs; all others together are the inputs.
+      scale: a factor for the matrix.
+      axis: the axis of the outputs; all other axes together are the inputs.
 
     Raises:
-      ValueError: on a call with fewer than two dimensions, or without that axis.
+      ValueError: when called with a shape of fewer than two dimensions, or without that axis.
 
     Example:
 
@@ -315,13 +315,13 @@ class Orthogonal:
 
 
 class Identity:
-    """The identity matrix, repeated over leading dimensions where there are any.
+    """The identity matrix, repeated over leading dimensions if there are any.
 
     Args:
-      gain: what the matrix is multiplied by.
+      gain: a factor for the matrix.
 
     Raises:
-      ValueError: on a call with fewer than two dimensions.
+      ValueError: when called with a shape of fewer than two dimensions.
 
     Example:
 
@@ -342,16 +342,16 @@ class Identity:
 
 
 class Sparse:
-    """Uniform in `±1 / sqrt(fan_in)`, but for a share of the weights of each output, chosen by chance, which are zero.
+    """Uniform in `±1 / sqrt(fan_in)`, except that a random share of the weights of each output is zero.
 
-    Reference: Elsayed, Vasan & Mahmood (2024), "Streaming deep reinforcement learning finally works", arXiv:2410.14606,
-    in which nine weights of ten are zero, and biases start at zero.
+    Reference: Elsayed, Vasan & Mahmood (2024), "Streaming deep reinforcement learning finally works", arXiv:2410.14606.
+    There, nine weights out of ten are zero, and biases start at zero.
 
     Args:
       sparsity: the share of the weights of each output that are zero, in `[0, 1]`: `ceil(sparsity * fan_in)` of them.
 
     Raises:
-      ValueError: if `sparsity` is not between 0 and 1, and on a call with fewer than two dimensions.
+      ValueError: if `sparsity` is not between 0 and 1, or when called with a shape of fewer than two dimensions.
 
     Example:
 
@@ -378,19 +378,19 @@ class Sparse:
 
 
 class TorchUniform:
-    """What PyTorch's layers start from: uniform in `±1 / sqrt(fan_in)`, which has the variance `1 / (3 fan_in)`.
+    """The default of PyTorch's layers: uniform in `±1 / sqrt(fan_in)`, which has the variance `1 / (3 fan_in)`.
 
-    It is the default of `torch.nn.Linear` and of all convolutions, for weights and biases, and with the hidden size in
-    place of `fan_in`, of all parameters of `torch.nn.RNN`, `LSTM` and `GRU`. (For a transposed convolution PyTorch
-    counts the outputs, which are in the same place in its weights.) `torch.nn.Embedding` starts from `TorchEmbedding`,
-    the normalisation layers from ones and zeros.
+    It is the default of `torch.nn.Linear` and of all convolutions, for weights and biases. With the hidden size instead
+    of `fan_in`, it is the default of all parameters of `torch.nn.RNN`, `LSTM` and `GRU`. (In transposed convolutions,
+    PyTorch counts the outputs, which are in the same place in its weights.) `torch.nn.Embedding` starts from
+    `TorchEmbedding`, and the normalisation layers from ones and zeros.
 
     Args:
       fan_in: the number of inputs of an output. None computes it from the shape of a weight, as the product of all
-        sizes but the last; a bias does not tell it, so it has to be given for one.
+        sizes but the last. You have to give it for a bias, whose shape does not contain it.
 
     Raises:
-      ValueError: on a call with fewer than two dimensions and without `fan_in`.
+      ValueError: when called with a shape of fewer than two dimensions and without `fan_in`.
 
     Example:
 
@@ -419,7 +419,7 @@ class TorchUniform:
 
 
 class TorchEmbedding(RandomNormal):
-    """What `torch.nn.Embedding` starts from: a normal distribution of standard deviation 1.
+    """The default of `torch.nn.Embedding`: a normal distribution with standard deviation 1.
 
     Example:
 
