@@ -38,14 +38,14 @@ DO_NOT_STORE = DoNotStore()
 
 
 class GetterContext(NamedTuple):
-    """What a custom creator or getter is told about the value that is asked for.
+    """Information for a custom creator or getter about the requested value.
 
     Attributes:
-      full_name: the name of the module and of the value, `"mlp/~/linear_0/w"`.
-      module: the module that asks, or None outside of one.
-      original_dtype: the dtype that was asked for.
-      original_shape: the shape that was asked for.
-      original_init: the initializer that was given.
+      full_name: the names of the module and of the value, `"mlp/~/linear_0/w"`.
+      module: the module that requests it, or None outside of a module.
+      original_dtype: the requested dtype.
+      original_shape: the requested shape.
+      original_init: the initializer that was passed.
       lifted_prefix_name: the name under which the running transform was lifted into another one, if it was.
 
     Example:
@@ -80,13 +80,13 @@ class GetterContext(NamedTuple):
 
 
 class SetterContext(NamedTuple):
-    """What a custom setter is told about the state that is set.
+    """Information for a custom setter about the state that is set.
 
     Attributes:
       full_name: the full name of the state.
       module: the module that sets it, or None.
-      original_dtype: the dtype of the value; for a state that is a tree, a tree of dtypes.
-      original_shape: the shape of the value; for a state that is a tree, a tree of shapes.
+      original_dtype: the dtype of the value; if the state is a tree, a tree of dtypes.
+      original_shape: the shape of the value; if the state is a tree, a tree of shapes.
       lifted_prefix_name: the name under which the running transform was lifted into another one, if it was.
 
     Example:
@@ -113,7 +113,7 @@ class SetterContext(NamedTuple):
 
 
 class MethodContext(NamedTuple):
-    """What a method interceptor is told about the call.
+    """Information for a method interceptor about the call.
 
     Attributes:
       module: the module whose method is called.
@@ -198,10 +198,10 @@ def custom_creator(creator: Callable[..., Any], *, params: bool = True, state: b
     """Runs `creator` whenever a parameter (or a state) is created, until the `with` block ends.
 
     Args:
-      creator: called as `creator(next_creator, shape, dtype, init, context)`; it returns the initial value, most often
-        `next_creator(shape, dtype, init)` with something changed, or `hkx.DO_NOT_STORE`.
+      creator: called as `creator(next_creator, shape, dtype, init, context)`. It returns the initial value, usually a
+        modified `next_creator(shape, dtype, init)`, or `hkx.DO_NOT_STORE`.
       params: whether it runs for parameters.
-      state: whether it runs for the initial values that `get_state` makes.
+      state: whether it runs for the initial values that `get_state` creates.
 
     Returns:
       A context manager. Creators nest: the outer one runs first.
@@ -228,8 +228,8 @@ def custom_getter(getter: Callable[..., Any], *, params: bool = True, state: boo
     """Runs `getter` whenever a parameter (or a state) is read, until the `with` block ends.
 
     Args:
-      getter: called as `getter(next_getter, value, context)`; it returns the value that the module sees, most often
-        `next_getter(value)` with something changed. What is stored stays as it was.
+      getter: called as `getter(next_getter, value, context)`. It returns the value that the module sees, usually a
+        modified `next_getter(value)`. The stored value does not change.
       params: whether it runs for parameters.
       state: whether it runs for states.
 
@@ -261,8 +261,8 @@ def custom_setter(setter: Callable[..., Any]):
     """Runs `setter` whenever a state is set, until the `with` block ends.
 
     Args:
-      setter: called as `setter(next_setter, value, context)`; it returns the value to store, most often
-        `next_setter(value)` with something changed, or `hkx.DO_NOT_STORE` to leave the state as it is.
+      setter: called as `setter(next_setter, value, context)`. It returns the value to store, usually a modified
+        `next_setter(value)`, or `hkx.DO_NOT_STORE` to keep the state unchanged.
 
     Returns:
       A context manager. Setters nest: the outer one runs first.
@@ -288,11 +288,11 @@ def intercept_methods(interceptor: Callable[..., Any]):
     """Runs `interceptor` around every method call of every module, until the `with` block ends.
 
     Args:
-      interceptor: called as `interceptor(next_function, args, kwargs, context)` with a `hkx.MethodContext`; it returns
-        what the method call returns, most often `next_function(*args, **kwargs)` with something changed.
+      interceptor: called as `interceptor(next_function, args, kwargs, context)` with a `hkx.MethodContext`. It returns
+        the result of the method call, usually a modified `next_function(*args, **kwargs)`.
 
     Returns:
-      A context manager, usable inside and around a transformed function. The outer one runs first.
+      A context manager, for use inside or around a transformed function. The outer interceptor runs first.
 
     Example:
 
