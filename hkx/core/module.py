@@ -116,21 +116,21 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
 class Module(metaclass=ModuleMetaclass):
     """The base class of everything that holds parameters or state.
 
-    Modules are created and called inside a transformed function. A module asks for its parameters by name, with
-    `hkx.get_parameter`, in whichever method needs them. All calls of one object share its parameters; two objects
-    have parameters of their own. The full name of a module says where it was created: `parent/~/child` in `__init__`,
+    Create and call modules inside a transformed function. A module requests its parameters by name, with
+    `hkx.get_parameter`, in the method that needs them. All calls of one object share its parameters; different objects
+    have their own parameters. The full name of a module says where it was created: `parent/~/child` in `__init__`,
     `parent/child` in `__call__`, and `parent/~method/child` in another method. If the name is taken, a number is
     added.
 
-    A subclass has to call `super().__init__(name=name)` first. A `dataclasses.dataclass` need not, since the
-    `__init__` that is generated for it does.
+    A subclass must first call `super().__init__(name=name)`. A `dataclasses.dataclass` does not need this, because its
+    generated `__init__` does it.
 
     Attributes:
       name: the last part of the full name.
       module_name: the full name, under which the parameters are stored.
 
     Args:
-      name: an identifier, or `hkx.force_name("a/full/path")`; None takes the class's name in snake case.
+      name: an identifier, or `hkx.force_name("a/full/path")`; None uses the name of the class in snake case.
 
     Raises:
       NotInTransformError: if it is created outside of a transformed function.
@@ -185,11 +185,11 @@ class Module(metaclass=ModuleMetaclass):
         Module.__init__(self, name)
 
     def params_dict(self) -> Mapping[str, jax.Array]:
-        """The parameters of this module and of those in it, by full name: `{"mlp/~/linear_0/w": …}`."""
+        """The parameters of this module and of its submodules, by full name: `{"mlp/~/linear_0/w": …}`."""
         return owned(current_frame("hkx.Module.params_dict").params, self.module_name, self.hkx_names_below)
 
     def state_dict(self) -> Mapping[str, jax.Array]:
-        """The current state of this module and of those in it, by full name."""
+        """The current state of this module and of its submodules, by full name."""
         return owned(current_frame("hkx.Module.state_dict").state, self.module_name, self.hkx_names_below)
 
     @reprlib.recursive_repr()  # a module may hold the one that holds it
