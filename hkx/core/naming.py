@@ -104,12 +104,12 @@ class _NameScope(contextlib.AbstractContextManager[None]):
 
 
 def name_scope(name: str, *, method_name: str = "__call__") -> contextlib.AbstractContextManager[None]:
-    """Puts the modules and parameters of the `with` block under a name, as if a module of that name held them.
+    """Puts the modules and parameters of the `with` block under a name, as if a module with that name contained them.
 
     Args:
-      name: an identifier, several of them joined by `/`, or `hkx.force_name("a/full/path")`. It is made unique.
-      method_name: the method that the block counts as: modules are named `name/x` in `"__call__"`, `name/~/x` in
-        `"__init__"` and `name/~method/x` in any other, and so are the parts of a name with `/` in it.
+      name: an identifier, several identifiers joined by `/`, or `hkx.force_name("a/full/path")`. It is made unique.
+      method_name: the method that the block stands for. Modules are named `name/x` in `"__call__"`, `name/~/x` in
+        `"__init__"`, and `name/~method/x` in any other method. The same holds for the parts of a name with `/`.
 
     Returns:
       A context manager.
@@ -137,7 +137,7 @@ def name_scope(name: str, *, method_name: str = "__call__") -> contextlib.Abstra
 
 
 def current_name() -> str:
-    """The name of the innermost module or name scope, `"~"` outside of all of them.
+    """Returns the name of the innermost module or name scope, or `"~"` outside of all of them.
 
     Raises:
       NotInTransformError: outside of a transformed function.
@@ -155,13 +155,13 @@ def current_name() -> str:
 
 
 def force_name(name: str) -> str:
-    """Marks a full name, to be used as it stands, whatever modules are around it.
+    """Marks a full name that is used unchanged, whatever the surrounding modules are.
 
     Args:
-      name: the full name that a module or scope is to have. Two modules may have the same: they share parameters.
+      name: the full name for a module or scope. Modules with the same forced name share their parameters.
 
     Returns:
-      A string to pass as `name=` to a module or to `hkx.name_scope`.
+      A string that you pass as `name=` to a module or to `hkx.name_scope`.
 
     Example:
 
@@ -176,10 +176,10 @@ def force_name(name: str) -> str:
 
 
 def name_like(method_name: str) -> Callable[[F], F]:
-    """Decorates a method so that what it makes is named as if another method had made it.
+    """Decorates a method so that its modules and parameters are named as if another method had created them.
 
     Args:
-      method_name: that other method, most often `"__call__"`.
+      method_name: the other method, usually `"__call__"`.
 
     Returns:
       The decorator.
@@ -203,7 +203,7 @@ def name_like(method_name: str) -> Callable[[F], F]:
 
 
 def transparent(method: F) -> F:
-    """Decorates a method so that what it makes is named as if its caller had made it.
+    """Decorates a method so that its modules and parameters are named as if its caller had created them.
 
     Args:
       method: a method of a module.
