@@ -21,18 +21,18 @@ from hkx.errors.core import KeyInInnerTraceError, MissingRNGError
 
 
 class PRNGSequence:
-    """An iterator of random keys that are all different.
+    """An iterator over random keys that are all different.
 
-    The n-th key is the n-th that repeated `key, subkey = jax.random.split(key)` gives as `subkey`.
+    The n-th key is the n-th `subkey` of repeated `key, subkey = jax.random.split(key)`.
 
     Args:
-      key_or_seed: a typed key, a raw key, an int seed, or what `internal_state` of another sequence gave.
+      key_or_seed: a typed key, a raw key, an int seed, or the `internal_state` of another sequence.
 
     Raises:
       InvalidRNGError: if it is none of these.
-      InvalidSizeError: by `take` and `reserve`, if the number of keys is negative, or not a whole number.
-      KeyInInnerTraceError: on drawing, inside a JAX transform that the sequence was made outside of, where every
-        iteration would see the same key.
+      InvalidSizeError: in `take` and `reserve`, if the number of keys is negative, or not a whole number.
+      KeyInInnerTraceError: when a key is drawn inside a JAX transform, but the sequence was created outside of it:
+        every iteration would get the same key.
 
     Example:
 
@@ -54,11 +54,11 @@ class PRNGSequence:
 
     @property
     def internal_state(self) -> tuple[Array, tuple[Array, ...]]:
-        """The key that the next ones come from, and those already split off and not yet handed out."""
+        """The key from which the next ones are split, and the keys already split off but not yet returned."""
         return self._key, tuple(self._subkeys)
 
     def replace_internal_state(self, state: tuple[Array, Sequence[Array]]) -> None:
-        """Goes on from a state that `internal_state` gave, as it is seen from where this is called."""
+        """Continues from a state that `internal_state` returned, as seen from where this is called."""
         key, subkeys = state
         self._key = as_key(key, "`PRNGSequence.replace_internal_state`")
         self._subkeys = collections.deque(subkeys)
@@ -66,13 +66,13 @@ class PRNGSequence:
             self._mark = TraceMark()
 
     def split_with(self, split: Callable[[Array, int], Sequence[Array]]) -> PRNGSequence:
-        """Uses `split(key, num)` in place of `jax.random.split`; returns the sequence itself."""
+        """Uses `split(key, num)` instead of `jax.random.split`; returns the sequence itself."""
         self._split = split
         return self
 
     @property
     def drawable(self) -> bool:
-        """Whether keys may be drawn here: not inside a JAX loop, say, that the sequence was made outside of."""
+        """Whether keys may be drawn here: for example, not inside a JAX loop if the sequence was created outside."""
         return not self._mark.records
 
     def _check(self) -> None:
@@ -80,14 +80,14 @@ class PRNGSequence:
             raise KeyInInnerTraceError()
 
     def reserve(self, num: int) -> None:
-        """Splits off `num` keys in one operation, to be handed out later."""
+        """Splits off `num` keys in one operation, for later use."""
         if num := checked_integer(num, "num"):
             self._check()
             self._key, *new = self._split(self._key, num + 1)
             self._subkeys.extend(new)
 
     def reserve_up_to_full(self) -> None:
-        """Has exactly as many keys in reserve as `hkx.config` says."""
+        """Reserves exactly as many keys as `hkx.config` says."""
         missing = current_settings().rng_reserve_size - len(self._subkeys)
         self.reserve(max(missing, 0))
         for _ in range(-missing):
@@ -109,7 +109,7 @@ class PRNGSequence:
         return tuple(self._subkeys.popleft() for _ in range(num))
 
     def take_stacked(self, num: int) -> Array:
-        """The next `num` keys as one array, of size 0 for none."""
+        """The next `num` keys as one array, of size 0 if `num` is 0."""
         num = checked_integer(num, "num")
         if num > 1 and not self._subkeys and not has_custom_implementation(self._key):  # the same keys, never apart
             self._check()
@@ -134,16 +134,16 @@ def _sequence(name: str) -> PRNGSequence:
 
 
 def next_rng_key() -> Array:
-    """Returns a new random key, split from the key that was given to `init` or `apply`.
+    """Returns a new random key, split from the key that was passed to `init` or `apply`.
 
-    Each call returns a different key, and the same sequence of keys follows from the same first key.
+    Each call returns a different key. The same first key gives the same sequence of keys.
 
     Returns:
-      A key, of the kind that was given.
+      A key, of the same kind as the one that was passed.
 
     Raises:
       NotInTransformError: outside of a transformed function.
-      MissingRNGError: if `init` or `apply` was given None.
+      MissingRNGError: if None was passed to `init` or `apply`.
       KeyInInnerTraceError: inside a raw `jax.lax.scan`, `jax.jit` and the like.
 
     Example:
@@ -158,10 +158,10 @@ def next_rng_key() -> Array:
 
 
 def next_rng_keys(num: int) -> Array:
-    """The next `num` keys, stacked: shape `[num]` for typed keys, `[num, 2]` for raw ones.
+    """Returns the next `num` keys, stacked: shape `[num]` for typed keys, `[num, 2]` for raw ones.
 
     Args:
-      num: how many, at least 0.
+      num: the number of keys, at least 0.
 
     Raises:
       InvalidSizeError: if `num` is negative, or not a whole number.
@@ -177,7 +177,7 @@ def next_rng_keys(num: int) -> Array:
 
 
 def maybe_next_rng_key() -> Array | None:
-    """The next key, or None if `init` or `apply` was given none.
+    """Returns the next key, or None if no key was passed to `init` or `apply`.
 
     Raises:
       NotInTransformError: outside of a transformed function.
@@ -193,11 +193,11 @@ def maybe_next_rng_key() -> Array | None:
 
 
 def reserve_rng_keys(num: int) -> None:
-    """Splits off `num` keys in one operation, which later draws then use up.
+    """Splits off `num` keys in one operation; later draws use these keys.
 
     Args:
-      num: how many, at least 0. One split into many compiles to less than many splits into two. The keys differ from
-        those that would have been drawn without it.
+      num: the number of keys, at least 0. One split into many keys compiles to less code than many splits into two.
+        The keys differ from those that would be drawn without this call.
 
     Raises:
       InvalidSizeError: if `num` is negative, or not a whole number.
@@ -225,7 +225,7 @@ def _rng_pushed(key: Any) -> Iterator[None]:
 
 
 def with_rng(key: PRNGKey) -> contextlib.AbstractContextManager[None]:
-    """Draws keys from another key until the `with` block ends; the outer sequence is left where it was.
+    """Draws keys from another key until the `with` block ends; the outer sequence does not advance.
 
     Args:
       key: a typed key, a raw key or an int seed.
@@ -250,7 +250,7 @@ def with_rng(key: PRNGKey) -> contextlib.AbstractContextManager[None]:
 
 
 def maybe_get_rng_sequence_state() -> tuple[Array, tuple[Array, ...]] | None:
-    """Where the running key sequence stands, or None if there is none; see `replace_rng_sequence_state`.
+    """Returns the state of the running key sequence, or None if there is none; see `replace_rng_sequence_state`.
 
     Raises:
       NotInTransformError: outside of a transformed function.
@@ -266,7 +266,7 @@ def maybe_get_rng_sequence_state() -> tuple[Array, tuple[Array, ...]] | None:
 
 
 def replace_rng_sequence_state(state: tuple[Array, Sequence[Array]]) -> None:
-    """Makes the running key sequence go on from a state that `maybe_get_rng_sequence_state` gave.
+    """Makes the running key sequence continue from a state that `maybe_get_rng_sequence_state` returned.
 
     Args:
       state: the state.
