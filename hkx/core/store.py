@@ -62,15 +62,15 @@ def _context(frame: Frame, path: str, shape: Any, dtype: Any, init: Any) -> Gett
 
 
 def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Initializer | None = None) -> jax.Array:
-    """Returns the parameter `name` of the module that asks for it; `init` creates it, and `apply` looks it up.
+    """Returns the parameter `name` of the calling module; `init` creates it, and `apply` looks it up.
 
     Outside of a module, the parameter belongs to the enclosing name scope or transformed function.
 
     Args:
       name: the name, unique within the module; a second request for it returns the same parameter.
       shape: the shape, checked against the value in `apply`.
-      dtype: the dtype that the initializer is given. The value in `apply` keeps its own dtype.
-      init: a function of `(shape, dtype)` that returns the initial value, called only during `init`.
+      dtype: the dtype passed to the initializer. In `apply`, the value keeps its own dtype.
+      init: a function of `(shape, dtype)` that returns the initial value; it is called only during `init`.
 
     Returns:
       The array.
@@ -78,7 +78,7 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
     Raises:
       NotInTransformError: outside of a transformed function.
       MissingInitializerError: if the parameter has to be created and `init` is None.
-      MissingParameterError: in `apply`, if the given parameters do not hold it.
+      MissingParameterError: in `apply`, if the given parameters do not contain it.
       ShapeMismatchError: if the value has another shape.
       ParameterInInnerTraceError: if it would be created inside a raw `jax.jit`, `jax.lax.scan` and the like.
 
@@ -132,7 +132,7 @@ def _stand_in(frame: Frame, path: str, shape: Any, dtype: DType, init: Any) -> A
 
 
 def get_params() -> dict[str, dict[str, Any]]:
-    """A copy of the parameters as they are now: during `init`, those that have been created so far.
+    """Returns a copy of the current parameters; during `init`, of those created so far.
 
     Raises:
       NotInTransformError: outside of a transformed function.
@@ -150,7 +150,7 @@ def get_params() -> dict[str, dict[str, Any]]:
 
 
 def get_initial_state() -> dict[str, dict[str, Any]]:
-    """A copy of the state as it was when the function started, with what has been created since.
+    """Returns a copy of the state at the start of the function, together with what has been created since.
 
     Raises:
       NotInTransformError: outside of a transformed function.
@@ -165,7 +165,7 @@ def get_initial_state() -> dict[str, dict[str, Any]]:
 
 
 def get_current_state() -> dict[str, dict[str, Any]]:
-    """A copy of the state as it is now.
+    """Returns a copy of the current state.
 
     Raises:
       NotInTransformError: outside of a transformed function.
@@ -193,20 +193,20 @@ def get_state(
 def get_state(
     name: str, shape: Shape | None = None, dtype: DType = jnp.float32, init: Initializer | None = None
 ) -> Any:
-    """The current value of the state called `name` of the module (or scope, or function) that asks for it.
+    """Returns the current value of the state `name` of the calling module (or scope, or function).
 
     Args:
       name: the name, unique within the module.
-      shape: the shape that `init` is given.
-      dtype: the dtype that `init` is given.
-      init: a function of `(shape, dtype)` that returns the initial value where there is none yet.
+      shape: the shape passed to `init`.
+      dtype: the dtype passed to `init`.
+      init: a function of `(shape, dtype)` that returns the initial value if there is no value yet.
 
     Returns:
       The value: an array, or any tree that `set_state` stored.
 
     Raises:
       NotInTransformError: outside of a transformed function.
-      MissingStateError: if there is no value and none can be made.
+      MissingStateError: if there is no value and none can be created.
       StateInInnerTraceError: if it would be created inside a raw `jax.jit`, `jax.lax.scan` and the like.
 
     Example:
@@ -259,9 +259,9 @@ def _store_state(frame: Frame, bundle: str, name: str, value: Any) -> None:
 
 
 def set_state(name: str, value: Any) -> None:
-    """Sets the state called `name` of the module (or scope, or function) that calls it.
+    """Sets the state `name` of the calling module (or scope, or function).
 
-    The first value that a state is given during `init` is its initial value; later ones show in `get_state` only.
+    The first value set during `init` is the initial value of the state; later values are only visible to `get_state`.
 
     Args:
       name: the name, unique within the module.
