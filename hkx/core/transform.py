@@ -79,7 +79,7 @@ class TransformedWithState(NamedTuple, Generic[InitP, ApplyP, R]):
 
 
 def running_init() -> bool:
-    """Whether the running function is creating its parameters, in `init`, rather than using them, in `apply`.
+    """Whether the running function creates its parameters (in `init`) or uses them (in `apply`).
 
     Raises:
       NotInTransformError: outside of a transformed function.
@@ -94,19 +94,19 @@ def running_init() -> bool:
 
 
 def from_example(value: ArrayLike, otherwise: ArrayLike) -> jax.Array:
-    """For an initial value that comes from the example arguments of `init`, where those have values.
+    """Selects an initial value that comes from the example arguments of `init`, if these have values.
 
-    `init` runs only what an initial value depends on. Where a module's initial state is computed from what flows
-    through the model, as the first average of `hkx.BatchNorm` is, that is the forward pass up to there. `init` with
-    `jax.ShapeDtypeStruct` in place of arrays needs another value, and runs none of it.
+    `init` runs only what initial values depend on. If the initial state of a module is computed from activations, like
+    the first average of `hkx.BatchNorm`, this is the forward pass up to that point. If `init` gets
+    `jax.ShapeDtypeStruct` instead of arrays, it needs a different value, and runs none of the forward pass.
 
     Args:
       value: an array that depends on the arguments of `init`.
-      otherwise: one that does not, of a shape that can be broadcast to the shape of `value`, for example a number.
+      otherwise: an array that does not, with a shape that broadcasts to the shape of `value`, for example a number.
 
     Returns:
-      During `init`, `otherwise` if `init` was given a `jax.ShapeDtypeStruct`; else `value`. Where all such values of
-      the model together take more than 2**31 floating-point operations they are computed in one compiled program, and
+      During `init`, `otherwise` if `init` was given a `jax.ShapeDtypeStruct`; else `value`. If all such values of the
+      model together take more than 2**31 floating-point operations, they are computed in one compiled program, and
       may differ from those of an ordinary run by rounding. Outside of `init`, `value`.
 
     Raises:
