@@ -23,7 +23,7 @@ MutableState: TypeAlias = MutableMapping[str, MutableMapping[str, Array]]
 
 @runtime_checkable
 class ModuleProtocol(Protocol):
-    """What every module has, whatever class it is made from: for type annotations and `isinstance`.
+    """The interface of all modules, whatever their class, for type annotations and `isinstance`.
 
     Example:
 
@@ -50,11 +50,11 @@ class ModuleProtocol(Protocol):
             )
 
     def params_dict(self) -> Mapping[str, Array]:
-        """The parameters of the module and of those below it, by full name."""
+        """The parameters of the module and of its submodules, by full name."""
         ...
 
     def state_dict(self) -> Mapping[str, Array]:
-        """The state of the module and of those below it, by full name."""
+        """The state of the module and of its submodules, by full name."""
         ...
 
 
