@@ -45,31 +45,31 @@ def vmap(
     param_axes: Axes = None,
     state_axes: Axes = None,
 ) -> Callable[P, R]:
-    """`jax.vmap` of a function that may make modules, ask for parameters, set state and draw keys.
+    """`jax.vmap` of a function that may create modules, ask for parameters, set state and draw keys.
 
     Args:
       fun: the function.
       in_axes: the axis to map over in each argument: an int, None, or a tuple of these or of trees of these.
-      out_axes: where the mapped axis is in the results, likewise.
+      out_axes: the position of the mapped axis in the results, in the same form.
       axis_name: the name of the mapped axis, for `jax.lax.psum` and others.
       axis_size: the number of mapped calls, needed only if no argument is mapped.
-      split_rng: whether every mapped call draws keys of its own. Must be given.
+      split_rng: whether every mapped call draws its own keys. Required.
       spmd_axis_name: as in `jax.vmap`.
-      param_axes: None shares the parameters among the mapped calls. An int n gives each call its own, with initial
-        values of its own, stacked along axis n: an ensemble. A function of the module's name and the parameter's name
-        says so for each parameter.
+      param_axes: None shares the parameters among the mapped calls. An int n gives each call its own parameters, with
+        its own initial values, stacked along axis n: an ensemble. A function of the module's name and the parameter's
+        name chooses this for each parameter.
       state_axes: the same for states.
 
     Returns:
-      A function like `fun`, of arguments and results with the mapped axis.
+      A function like `fun`, whose arguments and results have the mapped axis.
 
-    Where all parameters and states are shared, the names of the modules that `fun` makes are free again afterwards, as
-    with Haiku: mapping `fun` twice uses the same parameters twice, without a word. Give the modules names of their own,
-    or map two modules that are made outside, for two sets of parameters. Where some are stacked, the names are taken.
+    If all parameters and states are shared, the names of the modules that `fun` creates are free again afterwards, as
+    in Haiku: mapping `fun` twice silently uses the same parameters twice. For two sets of parameters, give the modules
+    different names, or map two modules that you create outside. If some are stacked, the names stay taken.
 
     Raises:
       MissingSplitRNGError: if `split_rng` is not given.
-      NothingMappedError: if nothing is mapped over and there is no `axis_size`.
+      NothingMappedError: if nothing is mapped over, and `axis_size` is not given.
       BatchedValueError: if a shared parameter or state gets a value that differs between the mapped calls.
       MappedSizeError: if a parameter or state is stacked along an axis of another size.
 
