@@ -32,12 +32,12 @@ def cond(
     true_operand: Any = _NO_OPERAND,
     false_operand: Any = _NO_OPERAND,
 ) -> R:
-    """`jax.lax.cond` whose branches may make modules, ask for parameters, set state and draw keys.
+    """`jax.lax.cond` whose branches may create modules, ask for parameters, set state and draw keys.
 
-    Computes `true_fun(*operands) if pred else false_fun(*operands)`. State and keys are left as the branch that was
-    taken leaves them. During `init` both branches create their parameters, `true_fun` first. Where both ask for the
-    same parameters, names and shapes alike, they share them, as the branches of a Python `if` would; otherwise each has
-    its own, with the names that they would have if both were called in a row.
+    Computes `true_fun(*operands) if pred else false_fun(*operands)`. Afterwards, state and keys are as the branch that
+    was taken left them. During `init`, both branches create their parameters, `true_fun` first. If both ask for the
+    same parameters, with the same names and shapes, they share them, like the branches of a Python `if`. Otherwise each
+    has its own parameters, named as if both were called one after the other.
 
     Args:
       pred: a bool or a number of shape [].
@@ -45,15 +45,15 @@ def cond(
       false_fun: a function of the operands that returns the same structure, shapes and dtypes.
       *operands: the arguments of the branch.
       operand: one operand, by name.
-      true_operand: the argument of `true_fun` alone, together with `false_operand`, as in older programs for JAX.
-      false_operand: the argument of `false_fun`.
+      true_operand: the argument of `true_fun` only, used with `false_operand`, as in older JAX programs.
+      false_operand: the argument of `false_fun` only.
 
     Returns:
       What the branch returns.
 
     Raises:
-      ValueError: if operands are given in two of these ways, or one branch has an operand of its own, the other none.
-      BranchMismatchError: if the branches return, or leave as states, different structures, shapes or dtypes.
+      ValueError: if operands are given in two of these ways, or only one branch is given its own operand.
+      BranchMismatchError: if results or states after the branches have different structures, shapes or dtypes.
       StateInLoopError: if a state changes its shape or dtype in all of them, or is created in `apply`.
 
     Outside of a transformed function it is `jax.lax.cond`.
@@ -113,14 +113,14 @@ def _second(f: Callable[..., R]) -> Callable[..., R]:
 
 
 def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, operand: Any = _NO_OPERAND) -> R:
-    """`jax.lax.switch` whose branches may make modules, ask for parameters, set state and draw keys.
+    """`jax.lax.switch` whose branches may create modules, ask for parameters, set state and draw keys.
 
-    Computes `branches[clip(index, 0, len(branches) - 1)](*operands)`. State and keys are left as the branch that was
-    taken leaves them. During `init` all branches create their parameters, in order; which ones share them is as for
-    `hkx.cond`.
+    Computes `branches[clip(index, 0, len(branches) - 1)](*operands)`. Afterwards, state and keys are as the branch that
+    was taken left them. During `init`, all branches create their parameters, in order. They share parameters in the
+    same cases as the branches of `hkx.cond`.
 
     Args:
-      index: an integer of shape []; out of range, the nearest branch is taken.
+      index: an integer of shape []. If it is out of range, the nearest branch is taken.
       branches: functions of the operands that return the same structure, shapes and dtypes.
       *operands: the arguments of the branch.
       operand: one operand, by name.
@@ -130,7 +130,7 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
 
     Raises:
       ValueError: if there are no branches.
-      BranchMismatchError: if the branches return, or leave as states, different structures, shapes or dtypes.
+      BranchMismatchError: if results or states after the branches have different structures, shapes or dtypes.
       StateInLoopError: if a state changes its shape or dtype in all of them, or is created in `apply`.
 
     Outside of a transformed function it is `jax.lax.switch`.
