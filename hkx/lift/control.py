@@ -41,16 +41,16 @@ def scan(
     next. All iterations share their parameters, which `init` creates in the first one.
 
     Args:
-      f: a function of the carry and of one slice of `xs`, which returns the new carry and one output. The carry keeps
-        its structure, shapes and dtypes.
+      f: a function of the carry and of one slice of `xs`, which returns the new carry and one output. The carry must
+        keep its structure, shapes and dtypes.
       init: the first carry, any tree.
       xs: a tree of arrays with the leading axis `length`, or None.
-      length: the number of iterations, needed only if `xs` holds no array.
-      reverse: goes from the last slice to the first; `ys` stays in the order of `xs`.
-      unroll: how many iterations one step of the compiled loop holds.
-      param_axes: None shares the parameters among the iterations. An int n gives each iteration parameters of its
-        own, with initial values of their own, stacked along axis n, as in a stack of layers. A function of the
-        module's and the parameter's name decides for each parameter.
+      length: the number of iterations, needed only if `xs` contains no array.
+      reverse: runs from the last slice to the first; `ys` stays in the order of `xs`.
+      unroll: how many iterations one step of the compiled loop contains.
+      param_axes: None shares the parameters among the iterations. An int n gives each iteration its own parameters,
+        with their own initial values, stacked along axis n, as in a stack of layers. A function of the module's name
+        and the parameter's name decides for each parameter.
       state_axes: the same for states; shared states pass from each iteration to the next.
 
     Returns:
@@ -58,10 +58,10 @@ def scan(
 
     Raises:
       CarryMismatchError: if the carry changes its structure, shape or dtype.
-      StateInLoopError: if a state does so, or if one is created in `apply`.
+      StateInLoopError: if a state does so, or if a state is created in `apply`.
       LateParameterError: if a later iteration asks for a parameter that the first one does not ask for.
       ScanLengthError: if the lengths differ, or no length is given.
-      InvalidSizeError: if `length` is no whole number, or below 0.
+      InvalidSizeError: if `length` is negative, or not a whole number.
       MappedSizeError: if a parameter or state is stacked along an axis of another size than `length`.
 
     Outside of a transformed function it is `jax.lax.scan`.
@@ -82,7 +82,7 @@ def scan(
 
 
 def map(f: Callable[[X], Y], xs: X) -> Y:
-    """`jax.lax.map` whose function may make modules, ask for parameters, set state and draw keys.
+    """`jax.lax.map` whose function may create modules, ask for parameters, set state and draw keys.
 
     Computes `ys[t] = f(xs[t])`, one slice after the other.
 
@@ -156,17 +156,17 @@ def _first_iteration(
 def fori_loop(
     lower: Any, upper: Any, body_fun: Callable[[Any, C], C], init_val: C, *, unroll: int | bool | None = None
 ) -> C:
-    """`jax.lax.fori_loop` whose body may make modules, ask for parameters, set state and draw keys.
+    """`jax.lax.fori_loop` whose body may create modules, ask for parameters, set state and draw keys.
 
-    Computes `val = body_fun(i, val)` for `i = lower … upper - 1`. During `init` the body creates its parameters even
-    if it is not run once.
+    Computes `val = body_fun(i, val)` for `i = lower … upper - 1`. During `init`, the body creates its parameters even
+    if the loop runs zero times.
 
     Args:
       lower: the first index, an int or an integer array of shape [].
-      upper: one more than the last.
+      upper: one more than the last index.
       body_fun: a function of the index and of the value that returns the new value.
       init_val: the first value, any tree.
-      unroll: how many iterations one step of the compiled loop holds.
+      unroll: how many iterations one step of the compiled loop contains.
 
     Returns:
       The last value.
@@ -218,10 +218,10 @@ def fori_loop(
 
 
 def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_val: C) -> C:
-    """`jax.lax.while_loop` whose functions may make modules and ask for parameters; the body may set state, draw keys.
+    """`jax.lax.while_loop` whose functions may create modules and parameters; the body may set state and draw keys.
 
-    Computes `while cond_fun(val): val = body_fun(val)`. During `init` both functions create their parameters even if
-    the body is not run once.
+    Computes `while cond_fun(val): val = body_fun(val)`. During `init`, both functions create their parameters even if
+    the loop runs zero times.
 
     Args:
       cond_fun: a function of the value that returns a bool of shape [].
@@ -285,15 +285,15 @@ def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_va
 
 
 def associative_scan(fn: Callable[[X, X], X], elems: X, reverse: bool = False, axis: int = 0) -> X:
-    """`jax.lax.associative_scan` whose operator may make modules and ask for parameters.
+    """`jax.lax.associative_scan` whose operator may create modules and ask for parameters.
 
-    Computes `out[t] = fn(out[t - 1], elems[t])` in parallel, for an operator that is associative. It is called on
+    Computes `out[t] = fn(out[t - 1], elems[t])` in parallel, for an associative operator. The operator is called on
     several slices at a time, about `2 log2(length)` times, and asks for the same parameters each time.
 
     Args:
-      fn: an associative function of two trees of slices, with the scanned axis kept.
+      fn: an associative function of two trees of slices, which keep the scanned axis.
       elems: a tree of arrays with the same size along `axis`.
-      reverse: goes from the last element to the first.
+      reverse: runs from the last element to the first.
       axis: the axis to scan along.
 
     Returns:
