@@ -158,26 +158,26 @@ def _holds(value: Any, ids: Collection[int]) -> bool:
 
 
 class custom_vjp(_Custom[P, R]):
-    """`jax.custom_vjp` of a function that may make modules, ask for parameters, set state and draw keys.
+    """`jax.custom_vjp` of a function that may create modules, ask for parameters, set state and draw keys.
 
-    The rule says what the gradient by the arguments is. Parameters that the function asks for have the gradient that
-    they would have without it.
+    The rule defines the gradient with respect to the arguments. Parameters that the function asks for keep their
+    ordinary gradient.
 
     Args:
       fun: the function.
-      nondiff_argnums: the positions of arguments that are not differentiated by and need not be arrays; `bwd` is given
-        them first.
+      nondiff_argnums: the positions of arguments that are not differentiated, and need not be arrays; `bwd` gets them
+        first.
 
     Returns:
-      A function like `fun`. Give it its rule with `defvjp(fwd, bwd)` before it is called: `fwd(*args)` returns
+      A function like `fun`. Set its rule with `defvjp(fwd, bwd)` before you call it: `fwd(*args)` returns
       `(out, residuals)`, and `bwd(residuals, out_cotangent)` returns a tuple with one cotangent for each argument.
-      Modules are called in `fun` and `fwd`; `bwd` runs when the transformed function has ended, on the residuals.
+      `fun` and `fwd` may call modules; `bwd` runs after the transformed function has returned, and gets the residuals.
 
     Raises:
       MissingRuleError: when called, if there is no rule.
 
-    During `init` it is called as it is: a gradient that is taken inside of the function is then that of what it
-    computes.
+    During `init`, the function is called without the rule: a gradient that is computed inside it is then its ordinary
+    gradient.
 
     Outside of a transformed function it is `jax.custom_vjp`.
 
@@ -229,25 +229,25 @@ class custom_vjp(_Custom[P, R]):
 
 
 class custom_jvp(_Custom[P, R]):
-    """`jax.custom_jvp` of a function that may make modules, ask for parameters, set state and draw keys.
+    """`jax.custom_jvp` of a function that may create modules, ask for parameters, set state and draw keys.
 
-    The rule says what the derivative by the arguments is. Parameters that the function asks for have the derivative
-    that they would have without it.
+    The rule defines the derivative with respect to the arguments. Parameters that the function asks for keep their
+    ordinary derivative.
 
     Args:
       fun: the function.
-      nondiff_argnums: the positions of arguments that are not differentiated by and need not be arrays; the rule is
-        given them first.
+      nondiff_argnums: the positions of arguments that are not differentiated, and need not be arrays; the rule gets
+        them first.
 
     Returns:
-      A function like `fun`. Give it its rule with `defjvp(rule)` before it is called: `rule(primals, tangents)` takes
+      A function like `fun`. Set its rule with `defjvp(rule)` before you call it: `rule(primals, tangents)` takes
       two tuples and returns `(out, out_tangent)`.
 
     Raises:
       MissingRuleError: when called, if there is no rule.
 
-    During `init` it is called as it is: a gradient that is taken inside of the function is then that of what it
-    computes.
+    During `init`, the function is called without the rule: a gradient that is computed inside it is then its ordinary
+    gradient.
 
     Outside of a transformed function it is `jax.custom_jvp`.
 
