@@ -33,7 +33,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 @runtime_checkable
 class LayerStackTransparencyMapping(Protocol):
-    """How the modules of a transparent `layer_stack` are called, each layer by itself; to be subclassed.
+    """The names of the separate layers of a transparent `layer_stack`; subclass it to define them.
 
     Example:
 
@@ -54,11 +54,11 @@ class LayerStackTransparencyMapping(Protocol):
 
     @abc.abstractmethod
     def stacked_to_flat(self, stacked_module_name: str, scan_idx: int) -> str:
-        """The name of layer `scan_idx` of a module that is called `stacked_module_name` in the stack."""
+        """The name for layer `scan_idx` of the module that is called `stacked_module_name` in the stack."""
 
     @abc.abstractmethod
     def flat_to_stacked(self, unstacked_module_name: str) -> tuple[str, int] | None:
-        """The name in the stack and the layer, or None for a module that is not part of it."""
+        """The name in the stack and the index of the layer, or None for a module that is not part of the stack."""
 
 
 class Repeated(Protocol[R_co]):
@@ -80,30 +80,30 @@ def layer_stack(
     *,
     remat: bool | Callable[..., bool] = False,
 ) -> Callable[[Callable[..., R]], Repeated[R]]:
-    """Repeats a layer, with parameters, states and keys of its own each time; the layer is compiled once.
+    """Repeats a layer, each time with its own parameters, states and keys; the layer is compiled only once.
 
-    Computes `for i in range(num_layers): x = layer_i(x)`. The parameters of all layers are kept together, stacked along
-    a leading axis `[num_layers, ...]`, and each layer has initial values of its own.
+    Computes `for i in range(num_layers): x = layer_i(x)`. The parameters of all layers are stored together, stacked
+    along a leading axis `[num_layers, ...]`. Each layer has its own initial values.
 
     Args:
-      num_layers: how many times.
+      num_layers: the number of layers.
       with_per_layer_inputs: whether the layer is `x, z = layer(x, *ys)`, where each y is a slice of an input with the
         leading axis `num_layers`, and the z are returned stacked.
-      unroll: how many layers one step of the compiled loop holds.
-      pass_reverse_to_layer_fn: whether the layer takes the keyword argument `reverse` that the stack was called with.
-      transparent: whether the parameters are kept layer by layer, as a Python loop would keep them.
-      transparency_map: the names of the layers then.
-      name: the name under which the parameters are kept; by default `__layer_stack_no_per_layer` or
+      unroll: how many layers one step of the compiled loop contains.
+      pass_reverse_to_layer_fn: whether the layer gets the keyword argument `reverse` that the stack is called with.
+      transparent: whether the parameters are stored layer by layer, as with a Python loop.
+      transparency_map: if `transparent`, the names of the layers.
+      name: the name under which the parameters are stored; by default `__layer_stack_no_per_layer` or
         `__layer_stack_with_per_layer`.
       remat: True, or a policy of `jax.checkpoint_policies`, computes each layer again for the gradient.
 
     Returns:
-      A decorator. The decorated function takes the arguments of the layer, and `reverse=True` to go from the last layer
-      to the first.
+      A decorator. The decorated function takes the arguments of the layer, and `reverse=True` to run from the last
+      layer to the first.
 
     Raises:
-      LayerFunctionError: if the function takes `*args`, or if `transparent` comes without `transparency_map`.
-      CarryMismatchError: if the layer's result is not like its argument.
+      LayerFunctionError: if the function takes `*args`, or if `transparent` is used without `transparency_map`.
+      CarryMismatchError: if the structure, shapes or dtypes of the layer's result differ from those of its argument.
       LayerInputsError: if a per-layer input has another length.
 
     Example:
