@@ -106,21 +106,21 @@ def _no_prefix(function: str) -> str:
 
 
 def lift(init_fn: Callable[P, R], *, allow_reuse: bool = False, name: str = _DEFAULT) -> Callable[P, R | MutableParams]:
-    """Makes the parameters of a function that is transformed already part of the running one.
+    """Makes the parameters of an already transformed function part of the running function.
 
     Args:
-      init_fn: the `init` of the inner function, of `hkx.transform`.
+      init_fn: the `init` of the inner function, from `hkx.transform`.
       allow_reuse: whether parameters that exist under the same names are replaced.
-      name: the name under which they are kept, unique in the running module.
+      name: the name under which they are stored, unique in the running module.
 
     Returns:
-      A function of the arguments of `init_fn`. During `init` it calls `init_fn` and keeps the parameters; in `apply`
-      it returns them, without calling it. Pass them to the inner `apply`. Its key argument may be
-      `hkx.next_rng_key() if hkx.running_init() else None`.
+      A function of the arguments of `init_fn`. During `init` it calls `init_fn`, and stores the parameters. In `apply`
+      it returns the stored parameters without calling `init_fn`. Pass them to the inner `apply`. The key argument may
+      be `hkx.next_rng_key() if hkx.running_init() else None`.
 
     Raises:
       NotInTransformError: outside of a transformed function.
-      LiftReuseError: when called, if a parameter exists already.
+      LiftReuseError: when called, if a parameter already exists.
       LiftedStateError: when called, if the inner function has state.
 
     Example:
@@ -137,21 +137,21 @@ def lift(init_fn: Callable[P, R], *, allow_reuse: bool = False, name: str = _DEF
 
 
 def transparent_lift(init_fn: Callable[P, R], *, allow_reuse: bool = False) -> Callable[P, R | MutableParams]:
-    """`hkx.lift` without a name of its own: the parameters are kept as if the running module had made them.
+    """`hkx.lift` without its own name: the parameters are stored as if the running module had created them.
 
-    The name `lifted` counts as taken nevertheless.
+    The name `lifted` nevertheless counts as taken.
 
     Args:
       init_fn: the `init` of the inner function.
       allow_reuse: whether parameters that exist under the same names are replaced.
 
     Returns:
-      A function of the arguments of `init_fn`, as for `hkx.lift`. In `apply` it returns all the parameters that are
-      kept below the running module.
+      A function of the arguments of `init_fn`, as for `hkx.lift`. In `apply` it returns all parameters that are stored
+      below the running module.
 
     Raises:
       the same as `hkx.lift`.
-      ClosedOverModuleError: when called, if the inner function uses a module that was made outside of it.
+      ClosedOverModuleError: when called, if the inner function uses a module that was created outside of it.
 
     Example:
 
@@ -167,12 +167,12 @@ def transparent_lift(init_fn: Callable[P, R], *, allow_reuse: bool = False) -> C
 
 
 class LiftWithStateUpdater:
-    """Writes the state of a lifted function back into the running one; made by `hkx.lift_with_state`.
+    """Writes the state of a lifted function back into the running function; created by `hkx.lift_with_state`.
 
     It must be used exactly once before the running function returns.
 
     Args:
-      name: the full name under which the state is kept; `""` for none.
+      name: the full name under which the state is stored; `""` for none.
 
     Example:
 
@@ -190,7 +190,7 @@ class LiftWithStateUpdater:
         self._call.append(self.assert_used)
 
     def update(self, state: Any) -> None:
-        """Sets the state of the lifted function, as its `apply` returned it.
+        """Sets the state of the lifted function to what its `apply` returned.
 
         Raises:
           StateUpdaterError: if the updater was used before, or belongs to another call of `init` or `apply`.
@@ -199,7 +199,7 @@ class LiftWithStateUpdater:
         store_below(current_frame("hkx.LiftWithStateUpdater.update"), self._prefix, {}, state)
 
     def ignore_update(self) -> None:
-        """Leaves the state as it is.
+        """Leaves the state unchanged.
 
         Raises:
           StateUpdaterError: if the updater was used before, or belongs to another call of `init` or `apply`.
@@ -211,10 +211,10 @@ class LiftWithStateUpdater:
         self._used = True
 
     def assert_used(self) -> None:
-        """Checks that one of the two was called.
+        """Checks that `update` or `ignore_update` was called.
 
         Raises:
-          StateUpdaterError: if not.
+          StateUpdaterError: if neither was called.
         """
         if not self._used:
             raise StateUpdaterError("never")
@@ -223,12 +223,12 @@ class LiftWithStateUpdater:
 def lift_with_state(
     init_fn: Callable[P, tuple[R, S]], *, allow_reuse: bool = False, name: str = _DEFAULT
 ) -> tuple[Callable[P, tuple[R | MutableParams, S | MutableState]], LiftWithStateUpdater]:
-    """Makes the parameters and state of a function that is transformed already part of the running one.
+    """Makes the parameters and state of an already transformed function part of the running function.
 
     Args:
-      init_fn: the `init` of the inner function, of `hkx.transform_with_state`.
+      init_fn: the `init` of the inner function, from `hkx.transform_with_state`.
       allow_reuse: whether parameters that exist under the same names are replaced.
-      name: the name under which they are kept, unique in the running module.
+      name: the name under which they are stored, unique in the running module.
 
     Returns:
       A function of the arguments of `init_fn` that returns `(params, state)`, and a `LiftWithStateUpdater` whose
@@ -236,7 +236,7 @@ def lift_with_state(
 
     Raises:
       NotInTransformError: outside of a transformed function.
-      LiftReuseError: when called, if a parameter exists already.
+      LiftReuseError: when called, if a parameter already exists.
       StateUpdaterError: when the running function returns, if the updater was not used.
 
     Example:
@@ -261,7 +261,7 @@ def lift_with_state(
 def transparent_lift_with_state(
     init_fn: Callable[P, tuple[R, S]], *, allow_reuse: bool = False
 ) -> tuple[Callable[P, tuple[R | MutableParams, S | MutableState]], LiftWithStateUpdater]:
-    """`hkx.lift_with_state` without a name of its own.
+    """`hkx.lift_with_state` without its own name.
 
     Args:
       init_fn: the `init` of the inner function.
