@@ -19,8 +19,8 @@ _NAME = "hkx.purify"
 class Pure(Generic[P, R]):
     """A function of a carry: `out, carry = pure(carry, *args, **kwargs)`. Made by `hkx.purify`.
 
-    Modules made in it have the names that they would have had where `purify` was called, however many times JAX
-    calls it.
+    Modules created in it have the names that they would have had where `purify` was called, no matter how often JAX
+    calls the function.
 
     Example:
 
@@ -46,10 +46,10 @@ class Pure(Generic[P, R]):
         return out, _of_the_user(carry)
 
     def start(self, *args: P.args, **kwargs: P.kwargs) -> Carry:
-        """The carry to begin with. During `init`, the function is visited first, to create what it needs.
+        """Returns the first carry. During `init`, it first visits the function, to create what it needs.
 
         Args:
-          *args: arguments like those that the function will be called with; in `apply` they are not used.
+          *args: arguments like those with which the function will be called; not used in `apply`.
           **kwargs: likewise.
         """
         frame = current_frame(_NAME)
@@ -60,7 +60,7 @@ class Pure(Generic[P, R]):
         return _of_the_user(snapshot(frame))
 
     def finish(self, carry: Carry) -> None:
-        """Makes the carry that came out what the running function goes on with."""
+        """Writes the state and keys of the last carry back into the running function."""
         self._crossing.finish(changes(snapshot(current_frame(_NAME)), carry))
 
 
@@ -70,14 +70,14 @@ def _of_the_user(carry: Carry) -> Carry:
 
 
 def purify(fun: Callable[P, R]) -> Pure[P, R]:
-    """Turns a function that uses parameters, state and keys into a pure one over an explicit carry of them.
+    """Turns a function that uses parameters, state and keys into a pure function that carries them explicitly.
 
-    With it any transform of pure functions may be used inside a transformed function: a solver, a custom loop, a
-    sharded map. Three steps: `carry = pure.start(*args)`, then `out, carry = pure(carry, *args)` inside the transform
-    as often as it likes, then `pure.finish(carry)`. Leave the last one out to discard changes of state and keys.
+    With it you can use any transform of pure functions inside a transformed function: a solver, a custom loop, a
+    sharded map. There are three steps: `carry = pure.start(*args)`, then `out, carry = pure(carry, *args)` inside the
+    transform, any number of times, then `pure.finish(carry)`. Omit the last step to discard changes of state and keys.
 
     Args:
-      fun: a function of any arguments, which makes modules, asks for parameters, sets state or draws keys.
+      fun: a function of any arguments, which creates modules, asks for parameters, sets state or draws keys.
 
     Returns:
       A `Pure`: a function of a `Carry` and the arguments of `fun`, which returns the result of `fun` and the new
