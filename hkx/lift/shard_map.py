@@ -25,17 +25,17 @@ def shard_map(
     split_rng: bool = False,
     **options: Any,
 ) -> Callable[..., Any]:
-    """`jax.shard_map` of a function that may make modules, ask for parameters, set state and draw keys.
+    """`jax.shard_map` of a function that may create modules, ask for parameters, set state and draw keys.
 
     Parameters, state and keys are the same on all devices.
 
     Args:
-      f: the function of one device's parts of the arguments; without it, a decorator is returned.
+      f: the function, which gets one device's parts of the arguments; without it, a decorator is returned.
       out_specs: how the results are put together, a tree of `jax.sharding.PartitionSpec`.
-      in_specs: how the arguments are divided, likewise: one for each argument. None, on a mesh with explicit axes,
-        takes them as they are.
+      in_specs: how the arguments are divided, likewise: one for each argument. On a mesh with explicit axes, None
+        keeps the division of the arguments.
       mesh: the `jax.sharding.Mesh`; by default the one that is set.
-      split_rng: whether every device draws keys of its own in `apply`. During `init` all draw the same.
+      split_rng: whether every device draws its own keys in `apply`. During `init`, all devices draw the same keys.
       **options: further options of `jax.shard_map`.
 
     Returns:
