@@ -68,11 +68,11 @@ def unstack_params(
     Args:
       params: the parameters. States may be converted in the same way.
       name: the full name of the stack.
-      mapping: how the modules of the layers are called. By default as in `for _ in range(n): x = layer(x)`:
-        `linear`, `linear_1`, `linear_2` and so on, beside the stack.
+      mapping: the names of the modules in the layers. By default as in `for _ in range(n): x = layer(x)`:
+        `linear`, `linear_1`, `linear_2` and so on, next to the stack.
 
     Returns:
-      New parameters; arrays `[depth, ...]` of the stack have become `depth` arrays `[...]`, the others stay.
+      New parameters: each array `[depth, ...]` of the stack becomes `depth` arrays `[...]`; others are unchanged.
 
     Raises:
       StackError: if there is no such stack, or a name is taken.
@@ -112,12 +112,12 @@ def stack_params(
 
     Args:
       params: the parameters. States may be converted in the same way.
-      like: parameters of the model with the stack, or their shapes, as `jax.eval_shape(model.init, key, x)` gives.
+      like: parameters of the model with the stack, or their shapes, from `jax.eval_shape(model.init, key, x)`.
       name: the full name of the stack.
-      mapping: how the modules of the layers are called in `params`, as for `hkx.unstack_params`.
+      mapping: the names of the layers' modules in `params`, as for `hkx.unstack_params`.
 
     Returns:
-      New parameters; the arrays `[...]` of the layers have become arrays `[depth, ...]`, the others stay.
+      New parameters: the arrays `[...]` of the layers become one array `[depth, ...]`; others are unchanged.
 
     Raises:
       StackError: if there is no such stack in `like`, or a layer is missing.
