@@ -54,18 +54,18 @@ def value_and_grad(
     *,
     allow_int: bool = False,
 ) -> Callable[P, Any]:
-    """`jax.value_and_grad` of a function that may make modules, ask for parameters, set state and draw keys.
+    """`jax.value_and_grad` of a function that may create modules, ask for parameters, set state and draw keys.
 
     Args:
       fun: a function that returns a scalar, or with `has_aux` a pair of a scalar and anything else.
-      argnums: which argument to differentiate by, or which ones.
+      argnums: the argument, or arguments, to differentiate with respect to.
       has_aux: whether `fun` returns a pair.
       holomorphic: whether `fun` is a holomorphic function of complex numbers.
       allow_int: whether arguments may be integers; their gradient is of dtype `float0`.
 
     Returns:
       A function of the arguments of `fun` that returns `(value, gradient)`, or `((value, aux), gradient)`. The
-      gradient is by the arguments; parameters are held constant.
+      gradient is with respect to the arguments; parameters are held constant.
 
     Outside of a transformed function it is `jax.value_and_grad`.
 
@@ -105,11 +105,11 @@ def grad(
     *,
     allow_int: bool = False,
 ) -> Callable[P, Any]:
-    """`jax.grad` of a function that may make modules, ask for parameters, set state and draw keys.
+    """`jax.grad` of a function that may create modules, ask for parameters, set state and draw keys.
 
     Args:
       fun: a function that returns a scalar, or with `has_aux` a pair of a scalar and anything else.
-      argnums: which argument to differentiate by, or which ones.
+      argnums: the argument, or arguments, to differentiate with respect to.
       has_aux: whether `fun` returns a pair.
       holomorphic: whether `fun` is a holomorphic function of complex numbers.
       allow_int: whether arguments may be integers; their gradient is of dtype `float0`.
@@ -140,7 +140,7 @@ def grad(
 
 @typed(Jvp)
 def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = False) -> tuple[Any, ...]:
-    """`jax.jvp` of a function that may make modules, ask for parameters, set state and draw keys.
+    """`jax.jvp` of a function that may create modules, ask for parameters, set state and draw keys.
 
     Computes `y = f(x)` and `y' = (∂f/∂x) x'`, with the parameters held constant.
 
@@ -171,9 +171,9 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
 
 @typed(Vjp)
 def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
-    """`jax.vjp` of a function that may make modules, ask for parameters, set state and draw keys.
+    """`jax.vjp` of a function that may create modules, ask for parameters, set state and draw keys.
 
-    Computes `y = f(x)`, and gives the function of `y'` that computes `x' = (∂f/∂x)ᵀ y'`, with the parameters held
+    Computes `y = f(x)`, and returns the function of `y'` that computes `x' = (∂f/∂x)ᵀ y'`, with the parameters held
     constant.
 
     Args:
@@ -203,9 +203,9 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[
 
 @typed(Linearize)
 def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
-    """`jax.linearize` of a function that may make modules, ask for parameters, set state and draw keys.
+    """`jax.linearize` of a function that may create modules, ask for parameters, set state and draw keys.
 
-    Computes `y = f(x)`, and gives the function of `x'` that computes `y' = (∂f/∂x) x'`, with the parameters held
+    Computes `y = f(x)`, and returns the function of `x'` that computes `y' = (∂f/∂x) x'`, with the parameters held
     constant.
 
     Args:
@@ -235,15 +235,15 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
 
 @typed(EvalShape)
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """`jax.eval_shape` of a function that may make modules, ask for parameters, set state and draw keys.
+    """`jax.eval_shape` of a function that may create modules, ask for parameters, set state and draw keys.
 
     Args:
-      fun: the function. What it does to parameters, state and keys is discarded: during `init` it creates nothing.
-      *args: its arguments, or `jax.ShapeDtypeStruct` in their place.
+      fun: the function. Its changes to parameters, state and keys are discarded: during `init` it creates nothing.
+      *args: its arguments, or `jax.ShapeDtypeStruct` instead of arrays.
       **kwargs: likewise.
 
     Returns:
-      The result of `fun` with `jax.ShapeDtypeStruct` in place of arrays.
+      The result of `fun` with `jax.ShapeDtypeStruct` instead of arrays.
 
     Outside of a transformed function it is `jax.eval_shape`.
 
@@ -270,16 +270,16 @@ def remat(
     static_argnums: int | Sequence[int] = (),
     concrete: Any = False,
 ) -> Callable[P, R]:
-    """`jax.checkpoint` of a function that may make modules, ask for parameters, set state and draw keys.
+    """`jax.checkpoint` of a function that may create modules, ask for parameters, set state and draw keys.
 
-    What the function computes is computed again for the gradient rather than kept in memory.
+    The values inside the function are computed again for the gradient, instead of being stored in memory.
 
     Args:
       fun: the function.
-      prevent_cse: whether to stop the compiler from undoing it; not needed inside `scan`.
-      policy: which values to keep, from `jax.checkpoint_policies`.
+      prevent_cse: whether to stop the compiler from undoing this; not needed inside `scan`.
+      policy: which values to store, from `jax.checkpoint_policies`.
       static_argnums: arguments that are not arrays.
-      concrete: no longer of use; must be False.
+      concrete: no longer used; must be False.
 
     Returns:
       A function like `fun`.
@@ -349,11 +349,11 @@ def jit(
     inline: bool = False,
     **options: Any,
 ) -> Any:
-    """`jax.jit` of a function that may make modules, ask for parameters, set state and draw keys.
+    """`jax.jit` of a function that may create modules, ask for parameters, set state and draw keys.
 
-    The usual place for `jax.jit` is around `init` and `apply`. This one marks a part of a function as a program of its
-    own. It belongs to one run of `init` or `apply`, whose modules and names it uses: where `apply` itself is not
-    compiled, it is compiled in each.
+    Usually, `jax.jit` goes around `init` and `apply`. This function makes a part of a function a separate program. It
+    belongs to one run of `init` or `apply`, whose modules and names it uses. If `apply` itself is not compiled, it is
+    compiled again in each run.
 
     Args:
       fun: the function; without it, a decorator is returned.
