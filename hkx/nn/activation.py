@@ -12,14 +12,14 @@ from hkx.nn.inputs import array_of
 
 
 class PReLU(Module):
-    """`y = x` where x is positive, and `alpha * x` elsewhere, with a trained `alpha`.
+    """`y = x` where x is positive, and `alpha * x` elsewhere, with a trainable `alpha`.
 
     Reference: He et al. (2015), "Delving deep into rectifiers: surpassing human-level performance on ImageNet
     classification", arXiv:1502.01852.
 
     Args:
-      param_axis: the dimension for whose elements there is an `alpha` each, such as that of the channels; None makes
-        one number.
+      param_axis: the dimension along which each element has its own `alpha`, such as the channels; None uses a single
+        number.
       alpha_init: initializer of `alpha`; 0.25 by default.
       name: the module's name.
 
