@@ -14,14 +14,14 @@ from hkx.pad import per_dimension
 
 
 class AdaptiveAvgPool(Module):
-    """Averages over windows that divide the input as evenly as possible, so that the output has a given size.
+    """Averages over windows that divide the input as evenly as possible, for an output of a given size.
 
     Along a dimension of size n, output i of m is the mean of the inputs from `floor(i n / m)` to before
     `ceil((i + 1) n / m)`.
 
     Args:
       output_shape: the size of the output, one number or one for each spatial dimension. None keeps a dimension.
-      channel_axis: where the channels are. All dimensions but these and the first are spatial.
+      channel_axis: the axis of the channels. All dimensions except this and the first are spatial.
       name: the module's name.
 
     Example:
