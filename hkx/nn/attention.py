@@ -27,7 +27,7 @@ class MultiHeadAttention(Module):
       num_heads: the number of heads.
       key_size: the size of queries and keys in each head.
       w_init_scale: the scale of `hkx.initializers.VarianceScaling` for all weights; deprecated, write `w_init`.
-      w_init: initializer of all weights. One of the two is needed.
+      w_init: initializer of all weights. You need to give this or `w_init_scale`.
       with_bias: whether the projections have biases.
       b_init: initializer of all biases; zeros by default.
       value_size: the size of values in each head; `key_size` by default.
@@ -96,20 +96,20 @@ class MultiHeadAttention(Module):
 
         Args:
           query: `[..., T', D_q]`: one query for each of T' positions.
-          key: `[..., T, D_k]`: what the queries are compared with.
-          value: `[..., T, D_v]`: what is averaged, one value for each key.
-          mask: broadcasts to `[..., num_heads, T', T]`, with all its dimensions; a query attends to the keys where it
-            is not zero. Where it is zero for all keys, the query attends to all of them alike.
-          dropout_rate: the probability with which a weight, of one query for one key, is dropped and the others are
-            scaled up; where it is not zero, a key is drawn (`hkx.next_rng_key`).
+          key: `[..., T, D_k]`: the queries are compared with these.
+          value: `[..., T, D_v]`: these are averaged, one value for each key.
+          mask: broadcasts to `[..., num_heads, T', T]`, and has all its dimensions. A query attends to the keys where
+            the mask is not zero. If it is zero for all keys, the query attends to all of them equally.
+          dropout_rate: the probability of dropping each attention weight; the other weights are scaled up. If it is
+            not zero, a random key is drawn (`hkx.next_rng_key`).
 
         Returns:
           `[..., T', model_size]`.
 
         Raises:
-          InvalidRankError: if `query`, `key` or `value` has less than two dimensions.
-          LeadingDimensionsError: if their shapes do not fit each other.
-          ValueError: if the mask has another number of dimensions, or `dropout_rate` is not in `[0, 1)`.
+          InvalidRankError: if `query`, `key` or `value` has fewer than two dimensions.
+          LeadingDimensionsError: if their shapes do not match.
+          ValueError: if the mask has a wrong number of dimensions, or `dropout_rate` is not in `[0, 1)`.
         """
         (query, key, value), _ = sequences_of(self, query=query, key=key, value=value)
         if key.shape[-2] != value.shape[-2]:
