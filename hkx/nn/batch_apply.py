@@ -1,4 +1,4 @@
-"""Functions that work on arrays of one number of dimensions, applied to arrays of another."""
+"""Functions for arrays with one number of dimensions, applied to arrays with another."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from hkx.arguments import checked_function, checked_integer
 
 
 class BatchApply:
-    """Makes one dimension of the leading ones, applies a function, and gives the results these dimensions again.
+    """Merges the leading dimensions into one, applies a function, and splits this dimension of the results again.
 
     Args:
       f: a function or module.
-      num_dims: how many leading dimensions become one, at least 1.
+      num_dims: the number of leading dimensions to merge, at least 1.
 
     Raises:
-      InvalidSizeError: if `num_dims` is no whole number, or less than 1.
+      InvalidSizeError: if `num_dims` is not a whole number, or less than 1.
 
     Example:
 
@@ -39,14 +39,14 @@ class BatchApply:
         """Applies the function.
 
         Args:
-          *args: trees of arrays; those with fewer dimensions than `num_dims` are passed on as they are.
+          *args: trees of arrays; arrays with fewer dimensions than `num_dims` are passed on unchanged.
           **kwargs: likewise.
 
         Returns:
-          What the function returns, with the leading dimension of every array split up again.
+          The result of the function, with the leading dimension of every array split again.
 
         Raises:
-          ValueError: if no argument has `num_dims` dimensions, or a result has another leading dimension.
+          ValueError: if no argument has `num_dims` dimensions, or the leading dimension of a result has changed.
         """
         n = self.num_dims
         example = next((x for x in jax.tree.leaves((args, kwargs)) if jnp.ndim(x) >= n), None)
@@ -73,17 +73,17 @@ def _split(x: Any, leading: tuple[int, ...]) -> Any:
 
 
 def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
-    """Makes a function of batches work on single examples: adds a dimension, applies it, and takes that away again.
+    """Makes a function of batches work on single examples: adds a dimension, applies the function, and removes it.
 
     Args:
       f: a function or module.
-      axis: where the dimension of size 1 is: 0 or -1.
+      axis: the position of the added dimension of size 1: 0 or -1.
 
     Returns:
       A function of the same arguments.
 
     Raises:
-      ValueError: if `axis` is another one.
+      ValueError: if `axis` is neither 0 nor -1.
 
     Example:
 
