@@ -44,28 +44,28 @@ class ConvND(Convolution):
     """A convolution over `num_spatial_dims` dimensions.
 
     `y[n, i, o] = b[o] + sum_{k, c} x[n, stride * i + rate * k - before, c] w[k, c, o]`, where `i` and `k` run over all
-    spatial dimensions. As everywhere in the field, the kernel is not flipped.
+    spatial dimensions. As usual in deep learning, the kernel is not flipped.
 
     Args:
-      num_spatial_dims: how many spatial dimensions there are, at least 1.
+      num_spatial_dims: the number of spatial dimensions, at least 1.
       output_channels: the number of output channels.
       kernel_shape: the size of the kernel, one number or one for each dimension.
-      stride: the distance of the outputs, one number or one for each dimension.
-      rate: the distance of the kernel's elements (dilation), one number or one for each dimension.
+      stride: the step between outputs, one number or one for each dimension.
+      rate: the step between elements of the kernel (dilation), one number or one for each dimension.
       padding: `"SAME"`, `"VALID"` or `"SAME_LOWER"`; a pair `(before, after)`; a sequence of pairs; a function of
         `hkx.pad` such as `hkx.pad.causal`; or a sequence of functions. A sequence has one entry for each dimension,
         or one for all.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, input_channels / feature_group_count, output_channels]`; by
-        default a normal distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+        default a normal distribution with standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.
       b_init: initializer of `b`; zeros by default.
-      data_format: where the channels are, as `hkx.get_channel_index` takes it.
-      mask: an array of the shape of `w` that `w` is multiplied by.
-      feature_group_count: into how many groups the channels are divided; each is convolved by itself.
+      data_format: where the channels are; see `hkx.get_channel_index`.
+      mask: an array with the shape of `w`, by which `w` is multiplied.
+      feature_group_count: the number of groups of channels; each group is convolved separately.
       name: the module's name.
 
     Raises:
-      ValueError: if `num_spatial_dims` is not positive, or `data_format` has no channels in a known place.
+      ValueError: if `num_spatial_dims` is not positive, or `data_format` does not say where the channels are.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
 
@@ -107,18 +107,18 @@ class ConvND(Convolution):
         """Applies the convolution.
 
         Args:
-          inputs: `[N, *spatial, C]` or `[N, C, *spatial]`, by the data format; the batch dimension may be left out.
-            Of any floating dtype; the parameters are created in it.
-          precision: of the products, as `jax.lax.conv_general_dilated` takes it.
+          inputs: `[N, *spatial, C]` or `[N, C, *spatial]`, by the data format; the batch dimension is optional.
+            Any floating dtype; the parameters are created in this dtype.
+          precision: the precision of the products; see `jax.lax.conv_general_dilated`.
 
         Returns:
           An array of the same layout, with `output_channels` channels.
 
         Raises:
-          InvalidRankError: if `inputs` has another number of dimensions.
-          InputDTypeError: if `inputs` is of another dtype than the parameters.
-          ValueError: if the channels cannot be divided into groups.
-          MaskShapeError: if the mask has another shape than `w`.
+          InvalidRankError: if `inputs` has a wrong number of dimensions.
+          InputDTypeError: if the dtype of `inputs` is not that of the parameters.
+          ValueError: if the channels cannot be divided into equal groups.
+          MaskShapeError: if the shape of the mask is not that of `w`.
         """
         name = type(self).__name__
         inputs, unbatched = with_batch(inputs, self.num_spatial_dims, "ConvND")
@@ -147,27 +147,27 @@ class ConvND(Convolution):
 class Conv1D(ConvND):
     """`hkx.ConvND` over one dimension.
 
-    The inputs are `[N, W, C]`, or `[N, C, W]` with `data_format="NCW"`; the batch dimension may be left out.
+    The inputs are `[N, W, C]`, or `[N, C, W]` with `data_format="NCW"`; the batch dimension is optional.
 
     Args:
       output_channels: the number of output channels.
       kernel_shape: the size of the kernel, a number, or a sequence of one.
-      stride: the distance of the outputs, a number, or a sequence of one.
-      rate: the distance of the kernel's elements (dilation), a number, or a sequence of one.
+      stride: the step between outputs, a number, or a sequence of one.
+      rate: the step between elements of the kernel (dilation), a number, or a sequence of one.
       padding: `"SAME"`, `"VALID"` or `"SAME_LOWER"`; a pair `(before, after)`; a sequence of pairs; a function of
         `hkx.pad` such as `hkx.pad.causal`; or a sequence of functions. A sequence has one entry for each dimension,
         or one for all.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, input_channels / feature_group_count, output_channels]`; by
-        default a normal distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+        default a normal distribution with standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.
       b_init: initializer of `b`; zeros by default.
-      data_format: `"NWC"` or `"NCW"`, as `hkx.get_channel_index` takes it.
-      mask: an array of the shape of `w` that `w` is multiplied by.
-      feature_group_count: into how many groups the channels are divided; each is convolved by itself.
+      data_format: `"NWC"` or `"NCW"`; see `hkx.get_channel_index`.
+      mask: an array with the shape of `w`, by which `w` is multiplied.
+      feature_group_count: the number of groups of channels; each group is convolved separately.
       name: the module's name.
 
     Raises:
-      ValueError: if `data_format` has no channels in a known place.
+      ValueError: if `data_format` does not say where the channels are.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
 
@@ -215,27 +215,27 @@ class Conv1D(ConvND):
 class Conv2D(ConvND):
     """`hkx.ConvND` over two dimensions.
 
-    The inputs are `[N, H, W, C]`, or `[N, C, H, W]` with `data_format="NCHW"`; the batch dimension may be left out.
+    The inputs are `[N, H, W, C]`, or `[N, C, H, W]` with `data_format="NCHW"`; the batch dimension is optional.
 
     Args:
       output_channels: the number of output channels.
       kernel_shape: the size of the kernel, one number or one for each dimension.
-      stride: the distance of the outputs, one number or one for each dimension.
-      rate: the distance of the kernel's elements (dilation), one number or one for each dimension.
+      stride: the step between outputs, one number or one for each dimension.
+      rate: the step between elements of the kernel (dilation), one number or one for each dimension.
       padding: `"SAME"`, `"VALID"` or `"SAME_LOWER"`; a pair `(before, after)`; a sequence of pairs; a function of
         `hkx.pad` such as `hkx.pad.causal`; or a sequence of functions. A sequence has one entry for each dimension,
         or one for all.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, input_channels / feature_group_count, output_channels]`; by
-        default a normal distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+        default a normal distribution with standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.
       b_init: initializer of `b`; zeros by default.
-      data_format: `"NHWC"` or `"NCHW"`, as `hkx.get_channel_index` takes it.
-      mask: an array of the shape of `w` that `w` is multiplied by.
-      feature_group_count: into how many groups the channels are divided; each is convolved by itself.
+      data_format: `"NHWC"` or `"NCHW"`; see `hkx.get_channel_index`.
+      mask: an array with the shape of `w`, by which `w` is multiplied.
+      feature_group_count: the number of groups of channels; each group is convolved separately.
       name: the module's name.
 
     Raises:
-      ValueError: if `data_format` has no channels in a known place.
+      ValueError: if `data_format` does not say where the channels are.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
 
@@ -283,28 +283,28 @@ class Conv2D(ConvND):
 class Conv3D(ConvND):
     """`hkx.ConvND` over three dimensions.
 
-    The inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]` with `data_format="NCDHW"`; the batch dimension may be left
-    out.
+    The inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]` with `data_format="NCDHW"`; the batch dimension is
+    optional.
 
     Args:
       output_channels: the number of output channels.
       kernel_shape: the size of the kernel, one number or one for each dimension.
-      stride: the distance of the outputs, one number or one for each dimension.
-      rate: the distance of the kernel's elements (dilation), one number or one for each dimension.
+      stride: the step between outputs, one number or one for each dimension.
+      rate: the step between elements of the kernel (dilation), one number or one for each dimension.
       padding: `"SAME"`, `"VALID"` or `"SAME_LOWER"`; a pair `(before, after)`; a sequence of pairs; a function of
         `hkx.pad` such as `hkx.pad.causal`; or a sequence of functions. A sequence has one entry for each dimension,
         or one for all.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, input_channels / feature_group_count, output_channels]`; by
-        default a normal distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+        default a normal distribution with standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.
       b_init: initializer of `b`; zeros by default.
-      data_format: `"NDHWC"` or `"NCDHW"`, as `hkx.get_channel_index` takes it.
-      mask: an array of the shape of `w` that `w` is multiplied by.
-      feature_group_count: into how many groups the channels are divided; each is convolved by itself.
+      data_format: `"NDHWC"` or `"NCDHW"`; see `hkx.get_channel_index`.
+      mask: an array with the shape of `w`, by which `w` is multiplied.
+      feature_group_count: the number of groups of channels; each group is convolved separately.
       name: the module's name.
 
     Raises:
-      ValueError: if `data_format` has no channels in a known place.
+      ValueError: if `data_format` does not say where the channels are.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
 
