@@ -28,31 +28,31 @@ from hkx.nn.upsampled import transposed_convolution
 class ConvNDTranspose(Convolution):
     """A transposed convolution over `num_spatial_dims` dimensions: the gradient of a strided one, or upsampling.
 
-    The input is spread out with `stride - 1` zeros between its elements, padded, and convolved with the kernel. The
-    output has `stride` times the size of the input with padding `"SAME"`, and `max(kernel - stride, 0)` more with
-    `"VALID"`. As in the other convolutions, the kernel is not flipped.
+    The input is spread out with `stride - 1` zeros between its elements, padded, and convolved with the kernel. With
+    padding `"SAME"`, the output is `stride` times as large as the input; with `"VALID"`, it has
+    `max(kernel - stride, 0)` more elements. As in the other convolutions, the kernel is not flipped.
 
     Reference: Dumoulin & Visin (2016), "A guide to convolution arithmetic for deep learning", arXiv:1603.07285.
 
     Args:
-      num_spatial_dims: how many spatial dimensions there are, at least 1.
+      num_spatial_dims: the number of spatial dimensions, at least 1.
       output_channels: the number of output channels.
       kernel_shape: the size of the kernel, one number or one for each dimension.
-      stride: how far the inputs are spread out, one number or one for each dimension.
-      output_shape: the size of the output, one number or one for each dimension, where `"SAME"` or `"VALID"` leaves a
-        choice: the output of a convolution of stride s has the same size for s sizes of its input.
-      padding: `"SAME"`, `"VALID"`, or how much the spread out input is padded: a pair `(before, after)`, a sequence of
+      stride: the step between the spread-out inputs, one number or one for each dimension.
+      output_shape: the size of the output, one number or one for each dimension, if `"SAME"` or `"VALID"` allows
+        several sizes: in a convolution with stride s, s input sizes give the same output size.
+      padding: `"SAME"`, `"VALID"`, or the padding of the spread-out input: a pair `(before, after)`, a sequence of
         pairs, a function of `hkx.pad`, or a sequence of functions.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, output_channels, input_channels]`; by default a normal
-        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+        distribution of standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.
       b_init: initializer of `b`; zeros by default.
-      data_format: where the channels are, as `hkx.get_channel_index` takes it.
-      mask: an array of the shape of `w` that `w` is multiplied by.
+      data_format: where the channels are; see `hkx.get_channel_index`.
+      mask: an array with the shape of `w`, by which `w` is multiplied.
       name: the module's name.
 
     Raises:
-      ValueError: if `num_spatial_dims` is not positive, `data_format` has no channels in a known place, or
+      ValueError: if `num_spatial_dims` is not positive, `data_format` does not say where the channels are, or
         `output_shape` is given with another padding than `"SAME"` and `"VALID"`.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
@@ -106,18 +106,18 @@ class ConvNDTranspose(Convolution):
         """Applies the transposed convolution.
 
         Args:
-          inputs: `[N, *spatial, C]` or `[N, C, *spatial]`, by the data format; the batch dimension may be left out.
-            Of any floating dtype; the parameters are created in it.
-          precision: of the products, as `jax.lax.conv_general_dilated` takes it.
+          inputs: `[N, *spatial, C]` or `[N, C, *spatial]`, by the data format; the batch dimension is optional.
+            Any floating dtype; the parameters are created in this dtype.
+          precision: the precision of the products; see `jax.lax.conv_general_dilated`.
 
         Returns:
           An array of the same layout, with `output_channels` channels.
 
         Raises:
-          InvalidRankError: if `inputs` has another number of dimensions.
-          InputDTypeError: if `inputs` is of another dtype than the parameters.
-          MaskShapeError: if the mask has another shape than `w`.
-          ValueError: if no input of the given size gives `output_shape`.
+          InvalidRankError: if `inputs` has a wrong number of dimensions.
+          InputDTypeError: if the dtype of `inputs` is not that of the parameters.
+          MaskShapeError: if the shape of the mask is not that of `w`.
+          ValueError: if `output_shape` does not belong to an input of this size.
         """
         n = self.num_spatial_dims
         inputs, unbatched = with_batch(inputs, n, "ConvNDTranspose")
@@ -171,26 +171,26 @@ def _pad_to(output: int, size: int, kernel: int, stride: int, padding: str) -> t
 class Conv1DTranspose(ConvNDTranspose):
     """`hkx.ConvNDTranspose` over one dimension.
 
-    The inputs are `[N, W, C]`, or `[N, C, W]` with `data_format="NCW"`; the batch dimension may be left out.
+    The inputs are `[N, W, C]`, or `[N, C, W]` with `data_format="NCW"`; the batch dimension is optional.
 
     Args:
       output_channels: the number of output channels.
       kernel_shape: the size of the kernel, a number, or a sequence of one.
-      stride: how far the inputs are spread out, a number, or a sequence of one.
-      output_shape: the size of the output, a number, or a sequence of one, where `"SAME"` or `"VALID"` leaves a
-        choice: the output of a convolution of stride s has the same size for s sizes of its input.
-      padding: `"SAME"`, `"VALID"`, or how much the spread out input is padded: a pair `(before, after)`, a sequence of
+      stride: the step between the spread-out inputs, a number, or a sequence of one.
+      output_shape: the size of the output, a number, or a sequence of one, if `"SAME"` or `"VALID"` allows several
+        sizes: in a convolution with stride s, s input sizes give the same output size.
+      padding: `"SAME"`, `"VALID"`, or the padding of the spread-out input: a pair `(before, after)`, a sequence of
         pairs, a function of `hkx.pad`, or a sequence of functions.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, output_channels, input_channels]`; by default a normal
-        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+        distribution of standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.
       b_init: initializer of `b`; zeros by default.
-      data_format: `"NWC"` or `"NCW"`, as `hkx.get_channel_index` takes it.
-      mask: an array of the shape of `w` that `w` is multiplied by.
+      data_format: `"NWC"` or `"NCW"`; see `hkx.get_channel_index`.
+      mask: an array with the shape of `w`, by which `w` is multiplied.
       name: the module's name.
 
     Raises:
-      ValueError: if `data_format` has no channels in a known place, or `output_shape` is given with another
+      ValueError: if `data_format` does not say where the channels are, or `output_shape` is given with another
         padding than `"SAME"` and `"VALID"`.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
@@ -237,26 +237,26 @@ class Conv1DTranspose(ConvNDTranspose):
 class Conv2DTranspose(ConvNDTranspose):
     """`hkx.ConvNDTranspose` over two dimensions.
 
-    The inputs are `[N, H, W, C]`, or `[N, C, H, W]` with `data_format="NCHW"`; the batch dimension may be left out.
+    The inputs are `[N, H, W, C]`, or `[N, C, H, W]` with `data_format="NCHW"`; the batch dimension is optional.
 
     Args:
       output_channels: the number of output channels.
       kernel_shape: the size of the kernel, one number or one for each dimension.
-      stride: how far the inputs are spread out, one number or one for each dimension.
-      output_shape: the size of the output, one number or one for each dimension, where `"SAME"` or `"VALID"` leaves a
-        choice: the output of a convolution of stride s has the same size for s sizes of its input.
-      padding: `"SAME"`, `"VALID"`, or how much the spread out input is padded: a pair `(before, after)`, a sequence of
+      stride: the step between the spread-out inputs, one number or one for each dimension.
+      output_shape: the size of the output, one number or one for each dimension, if `"SAME"` or `"VALID"` allows
+        several sizes: in a convolution with stride s, s input sizes give the same output size.
+      padding: `"SAME"`, `"VALID"`, or the padding of the spread-out input: a pair `(before, after)`, a sequence of
         pairs, a function of `hkx.pad`, or a sequence of functions.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, output_channels, input_channels]`; by default a normal
-        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+        distribution of standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.
       b_init: initializer of `b`; zeros by default.
-      data_format: `"NHWC"` or `"NCHW"`, as `hkx.get_channel_index` takes it.
-      mask: an array of the shape of `w` that `w` is multiplied by.
+      data_format: `"NHWC"` or `"NCHW"`; see `hkx.get_channel_index`.
+      mask: an array with the shape of `w`, by which `w` is multiplied.
       name: the module's name.
 
     Raises:
-      ValueError: if `data_format` has no channels in a known place, or `output_shape` is given with another
+      ValueError: if `data_format` does not say where the channels are, or `output_shape` is given with another
         padding than `"SAME"` and `"VALID"`.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
@@ -303,27 +303,27 @@ class Conv2DTranspose(ConvNDTranspose):
 class Conv3DTranspose(ConvNDTranspose):
     """`hkx.ConvNDTranspose` over three dimensions.
 
-    The inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]` with `data_format="NCDHW"`; the batch dimension may be left
-    out.
+    The inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]` with `data_format="NCDHW"`; the batch dimension is
+    optional.
 
     Args:
       output_channels: the number of output channels.
       kernel_shape: the size of the kernel, one number or one for each dimension.
-      stride: how far the inputs are spread out, one number or one for each dimension.
-      output_shape: the size of the output, one number or one for each dimension, where `"SAME"` or `"VALID"` leaves a
-        choice: the output of a convolution of stride s has the same size for s sizes of its input.
-      padding: `"SAME"`, `"VALID"`, or how much the spread out input is padded: a pair `(before, after)`, a sequence of
+      stride: the step between the spread-out inputs, one number or one for each dimension.
+      output_shape: the size of the output, one number or one for each dimension, if `"SAME"` or `"VALID"` allows
+        several sizes: in a convolution with stride s, s input sizes give the same output size.
+      padding: `"SAME"`, `"VALID"`, or the padding of the spread-out input: a pair `(before, after)`, a sequence of
         pairs, a function of `hkx.pad`, or a sequence of functions.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, output_channels, input_channels]`; by default a normal
-        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+        distribution of standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.
       b_init: initializer of `b`; zeros by default.
-      data_format: `"NDHWC"` or `"NCDHW"`, as `hkx.get_channel_index` takes it.
-      mask: an array of the shape of `w` that `w` is multiplied by.
+      data_format: `"NDHWC"` or `"NCDHW"`; see `hkx.get_channel_index`.
+      mask: an array with the shape of `w`, by which `w` is multiplied.
       name: the module's name.
 
     Raises:
-      ValueError: if `data_format` has no channels in a known place, or `output_shape` is given with another
+      ValueError: if `data_format` does not say where the channels are, or `output_shape` is given with another
         padding than `"SAME"` and `"VALID"`.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
