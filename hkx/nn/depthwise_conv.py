@@ -1,4 +1,4 @@
-"""Depthwise convolutions: every channel by itself."""
+"""Depthwise convolutions: each channel separately."""
 
 from __future__ import annotations
 
@@ -24,27 +24,27 @@ from hkx.pad import per_dimension
 
 
 class DepthwiseConvND(Convolution):
-    """A convolution of every channel by itself, over `num_spatial_dims` dimensions.
+    """A convolution of each channel separately, over `num_spatial_dims` dimensions.
 
     `y[n, i, c * m + j] = b[c * m + j] + sum_k x[n, stride * i + rate * k - before, c] w[k, 0, c * m + j]`, where m is
     the channel multiplier.
 
     Args:
-      num_spatial_dims: how many spatial dimensions there are, at least 1.
-      channel_multiplier: how many outputs there are for each channel.
+      num_spatial_dims: the number of spatial dimensions, at least 1.
+      channel_multiplier: the number of outputs for each channel.
       kernel_shape: the size of the kernel, one number or one for each dimension.
-      stride: the distance of the outputs, one number or one for each dimension.
-      rate: the distance of the kernel's elements (dilation), one number or one for each dimension.
-      padding: as `hkx.ConvND` takes it.
+      stride: the step between outputs, one number or one for each dimension.
+      rate: the step between elements of the kernel (dilation), one number or one for each dimension.
+      padding: as for `hkx.ConvND`.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, 1, channel_multiplier * input_channels]`; by default a normal
-        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+        distribution of standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.
       b_init: initializer of `b`; zeros by default.
-      data_format: where the channels are, as `hkx.get_channel_index` takes it.
+      data_format: where the channels are; see `hkx.get_channel_index`.
       name: the module's name.
 
     Raises:
-      ValueError: if `data_format` has no channels in a known place.
+      ValueError: if `data_format` does not say where the channels are.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
 
@@ -82,16 +82,16 @@ class DepthwiseConvND(Convolution):
         """Applies the convolution.
 
         Args:
-          inputs: `[N, *spatial, C]` or `[N, C, *spatial]`, by the data format; the batch dimension may be left out.
-            Of any floating dtype; the parameters are created in it.
+          inputs: `[N, *spatial, C]` or `[N, C, *spatial]`, by the data format; the batch dimension is optional.
+            Any floating dtype; the parameters are created in this dtype.
 
         Returns:
           An array of the same layout, with `channel_multiplier * C` channels.
 
         Raises:
-          InvalidRankError: if `inputs` has another number of dimensions.
-          InputDTypeError: if `inputs` is of another dtype than the parameters.
-          ValueError: if there is no channel.
+          InvalidRankError: if `inputs` has a wrong number of dimensions.
+          InputDTypeError: if the dtype of `inputs` is not that of the parameters.
+          ValueError: if there are no channels.
         """
         name, n = type(self).__name__, self.num_spatial_dims
         inputs, unbatched = with_batch(inputs, n, name)
@@ -114,25 +114,25 @@ class DepthwiseConvND(Convolution):
 
 
 class DepthwiseConv1D(DepthwiseConvND):
-    """A convolution of every channel by itself, over one dimension.
+    """A convolution of each channel separately, over one dimension.
 
-    The inputs are `[N, W, C]`, or `[N, C, W]` with `data_format="NCW"`; the batch dimension may be left out.
+    The inputs are `[N, W, C]`, or `[N, C, W]` with `data_format="NCW"`; the batch dimension is optional.
 
     Args:
-      channel_multiplier: how many outputs there are for each channel.
+      channel_multiplier: the number of outputs for each channel.
       kernel_shape: the size of the kernel, a number, or a sequence of one.
-      stride: the distance of the outputs, a number, or a sequence of one.
-      rate: the distance of the kernel's elements (dilation), a number, or a sequence of one.
-      padding: as `hkx.ConvND` takes it.
+      stride: the step between outputs, a number, or a sequence of one.
+      rate: the step between elements of the kernel (dilation), a number, or a sequence of one.
+      padding: as for `hkx.ConvND`.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, 1, channel_multiplier * input_channels]`; by default a normal
-        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+        distribution of standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.
       b_init: initializer of `b`; zeros by default.
-      data_format: `"NWC"` or `"NCW"`, as `hkx.get_channel_index` takes it.
+      data_format: `"NWC"` or `"NCW"`; see `hkx.get_channel_index`.
       name: the module's name.
 
     Raises:
-      ValueError: if `data_format` has no channels in a known place.
+      ValueError: if `data_format` does not say where the channels are.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
 
@@ -173,25 +173,25 @@ class DepthwiseConv1D(DepthwiseConvND):
 
 
 class DepthwiseConv2D(DepthwiseConvND):
-    """A convolution of every channel by itself, over two dimensions.
+    """A convolution of each channel separately, over two dimensions.
 
-    The inputs are `[N, H, W, C]`, or `[N, C, H, W]` with `data_format="NCHW"`; the batch dimension may be left out.
+    The inputs are `[N, H, W, C]`, or `[N, C, H, W]` with `data_format="NCHW"`; the batch dimension is optional.
 
     Args:
-      channel_multiplier: how many outputs there are for each channel.
+      channel_multiplier: the number of outputs for each channel.
       kernel_shape: the size of the kernel, one number or one for each dimension.
-      stride: the distance of the outputs, one number or one for each dimension.
-      rate: the distance of the kernel's elements (dilation), one number or one for each dimension.
-      padding: as `hkx.ConvND` takes it.
+      stride: the step between outputs, one number or one for each dimension.
+      rate: the step between elements of the kernel (dilation), one number or one for each dimension.
+      padding: as for `hkx.ConvND`.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, 1, channel_multiplier * input_channels]`; by default a normal
-        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+        distribution of standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.
       b_init: initializer of `b`; zeros by default.
-      data_format: `"NHWC"` or `"NCHW"`, as `hkx.get_channel_index` takes it.
+      data_format: `"NHWC"` or `"NCHW"`; see `hkx.get_channel_index`.
       name: the module's name.
 
     Raises:
-      ValueError: if `data_format` has no channels in a known place.
+      ValueError: if `data_format` does not say where the channels are.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
 
@@ -232,26 +232,26 @@ class DepthwiseConv2D(DepthwiseConvND):
 
 
 class DepthwiseConv3D(DepthwiseConvND):
-    """A convolution of every channel by itself, over three dimensions.
+    """A convolution of each channel separately, over three dimensions.
 
-    The inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]` with `data_format="NCDHW"`; the batch dimension may be left
-    out.
+    The inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]` with `data_format="NCDHW"`; the batch dimension is
+    optional.
 
     Args:
-      channel_multiplier: how many outputs there are for each channel.
+      channel_multiplier: the number of outputs for each channel.
       kernel_shape: the size of the kernel, one number or one for each dimension.
-      stride: the distance of the outputs, one number or one for each dimension.
-      rate: the distance of the kernel's elements (dilation), one number or one for each dimension.
-      padding: as `hkx.ConvND` takes it.
+      stride: the step between outputs, one number or one for each dimension.
+      rate: the step between elements of the kernel (dilation), one number or one for each dimension.
+      padding: as for `hkx.ConvND`.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, 1, channel_multiplier * input_channels]`; by default a normal
-        distribution of standard deviation `1 / sqrt(fan_in)`, cut off at two standard deviations.
+        distribution of standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.
       b_init: initializer of `b`; zeros by default.
-      data_format: `"NDHWC"` or `"NCDHW"`, as `hkx.get_channel_index` takes it.
+      data_format: `"NDHWC"` or `"NCDHW"`; see `hkx.get_channel_index`.
       name: the module's name.
 
     Raises:
-      ValueError: if `data_format` has no channels in a known place.
+      ValueError: if `data_format` does not say where the channels are.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
 
@@ -294,15 +294,15 @@ class DepthwiseConv3D(DepthwiseConvND):
 class SeparableDepthwiseConv2D(Module):
     """A depthwise convolution whose kernel is the product of a column and a row: `[kernel, 1]`, then `[1, kernel]`.
 
-    The stride is that of the first of the two, and only the second has a bias.
+    Only the first convolution has the stride, and only the second has a bias.
 
     Args:
-      channel_multiplier: how many outputs there are for each channel.
+      channel_multiplier: the number of outputs for each channel.
       kernel_shape: the size of the kernel, one number or two.
-      stride: the distance of the outputs, one number or two.
-      padding: as `hkx.ConvND` takes it; used for both.
+      stride: the step between outputs, one number or two.
+      padding: as for `hkx.ConvND`; used for both.
       with_bias: whether a bias is added.
-      w_init: initializer of both kernels, as `hkx.DepthwiseConv2D` takes it.
+      w_init: initializer of both kernels, as for `hkx.DepthwiseConv2D`.
       b_init: initializer of the bias; zeros by default.
       data_format: `"NHWC"` or `"NCHW"`.
       name: the module's name.
