@@ -11,7 +11,7 @@ from hkx import Module, dropout, next_rng_key
 
 
 class Dropout(Module):
-    """Sets each element to zero with probability `rate` while training, and divides the others by `1 - rate`.
+    """During training, sets each element to zero with probability `rate`, and divides the others by `1 - rate`.
 
     Reference: Srivastava et al. (2014), "Dropout: a simple way to prevent neural networks from overfitting".
 
@@ -40,15 +40,15 @@ class Dropout(Module):
 
         Args:
           x: an array of any shape.
-          is_training: whether elements are dropped; if not, `x` is returned as it is.
-          rng: the key; None draws the next one of the running transform.
+          is_training: whether elements are dropped; if not, `x` is returned unchanged.
+          rng: the key; None draws the next key of the running transform.
 
         Returns:
           An array of the shape and dtype of `x`.
 
         Raises:
           ValueError: if `rate` is not in `[0, 1)`.
-          MissingRNGError: if a key is needed, and none was given to `apply`.
+          MissingRNGError: if a key is needed, and none was passed to `apply`.
         """
         if not is_training or (isinstance(self.rate, (int, float, np.generic)) and self.rate == 0):
             return x
