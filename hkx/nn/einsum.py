@@ -21,16 +21,16 @@ class Einsum(Module):
     """`y = einsum(equation, x, w) + b`.
 
     Args:
-      shape: the shape of `w`, one size for each letter of the second operand.
+      shape: the shape of `w`, with one size for each letter of the second operand.
       equation: an Einstein sum of the input and `w`, such as `"...d,dhk->...hk"`.
       with_bias: whether `b` is added. It has the dimensions of the output that come from `w`.
-      w_init: initializer of `w`; by default a normal distribution of standard deviation `1 / sqrt(n)`, cut off at two
-        standard deviations, where n is the number of terms in the sum.
+      w_init: initializer of `w`; by default a normal distribution with standard deviation `1 / sqrt(n)`, truncated at
+        two standard deviations, where n is the number of terms in the sum.
       b_init: initializer of `b`; zeros by default.
       name: the module's name.
 
     Raises:
-      ValueError: if the equation is not of two operands and one result, or has not one letter for each size of `shape`.
+      ValueError: if the equation does not have two operands and one result, or one letter for each size of `shape`.
 
     Example:
 
@@ -69,14 +69,14 @@ class Einsum(Module):
         """Applies the layer.
 
         Args:
-          x: the first operand, of any floating dtype; the parameters are created in it.
-          precision: of the products, as `jax.numpy.einsum` takes it.
+          x: the first operand, of any floating dtype; the parameters are created in this dtype.
+          precision: the precision of the products; see `jax.numpy.einsum`.
 
         Returns:
-          The result, of the shape that the equation says.
+          The result, with the shape that the equation gives.
 
         Raises:
-          InvalidRankError: if `x` has not as many dimensions as the equation says.
+          InvalidRankError: if `x` does not have the number of dimensions of the equation.
         """
         x = array_of(x, self, "x")
         letters = len(self._input.replace(".", ""))
