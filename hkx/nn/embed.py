@@ -32,21 +32,21 @@ class EmbedLookupStyle(enum.Enum):
 
 
 class Embed(Module):
-    """A vector for every integer: `y = E[i]`.
+    """A vector for each integer: `y = E[i]`.
 
     Args:
-      vocab_size: how many integers there are.
+      vocab_size: the number of integers.
       embed_dim: the size of a vector.
-      embedding_matrix: the initial value of the parameter `embeddings`, `[vocab_size, embed_dim]`, in place of a random
-        one; the two sizes follow from it.
-      w_init: initializer of `embeddings`; by default a normal distribution of standard deviation 1, cut off at two
+      embedding_matrix: the initial value of the parameter `embeddings`, `[vocab_size, embed_dim]`, instead of a random
+        one; it determines both sizes.
+      w_init: initializer of `embeddings`; by default a normal distribution with standard deviation 1, truncated at two
         standard deviations.
       lookup_style: `"ARRAY_INDEX"` or `"ONE_HOT"`, or a member of `hkx.EmbedLookupStyle`.
       name: the module's name.
-      precision: of the matrix product with one-hot vectors, as `jax.lax.dot` takes it.
+      precision: the precision of the matrix product with one-hot vectors; see `jax.lax.dot`.
 
     Raises:
-      ValueError: if there are neither a matrix nor both sizes, or they contradict each other.
+      ValueError: if neither a matrix nor both sizes are given, or they contradict each other.
       UnknownLookupStyleError: if there is no such style.
 
     Example:
@@ -101,10 +101,10 @@ class Embed(Module):
         """Looks vectors up.
 
         Args:
-          ids: integers of any shape, from 0 to `vocab_size - 1`. Others give the nearest vector (negative ones count
-            from the end) with `"ARRAY_INDEX"`, and zeros with `"ONE_HOT"`.
-          lookup_style: another style for this call.
-          precision: another precision for this call.
+          ids: integers of any shape, from 0 to `vocab_size - 1`. With `"ARRAY_INDEX"`, other integers give the nearest
+            vector (negative ones count from the end); with `"ONE_HOT"`, they give zeros.
+          lookup_style: a different style for this call.
+          precision: a different precision for this call.
 
         Returns:
           `[*ids.shape, embed_dim]`.
