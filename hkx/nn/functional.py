@@ -20,7 +20,7 @@ def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims:
     Reference: Srivastava et al. (2014), "Dropout: a simple way to prevent neural networks from overfitting".
 
     Args:
-      rng: a key, most often `hkx.next_rng_key()`, or a seed.
+      rng: a key, usually `hkx.next_rng_key()`, or a seed.
       rate: the probability, in `[0, 1)`; a traced number is not checked.
       x: the array.
       broadcast_dims: the dimensions along which elements are dropped together.
@@ -56,12 +56,12 @@ def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims:
 
 
 def one_hot(x: Any, num_classes: int, dtype: Any = jnp.float32) -> jax.Array:
-    """1 where the class is, 0 elsewhere.
+    """One-hot vectors: 1 at the class, 0 elsewhere.
 
     Args:
       x: integers of any shape.
-      num_classes: how many classes; what is not in `[0, num_classes)` gives zeros.
-      dtype: of the result.
+      num_classes: the number of classes; integers outside `[0, num_classes)` give zeros.
+      dtype: the dtype of the result.
 
     Returns:
       An array of shape `[*x.shape, num_classes]`.
@@ -79,16 +79,16 @@ def multinomial(rng: PRNGKey, logits: Any, num_samples: int) -> jax.Array:
     """Independent samples from a categorical distribution, drawn with replacement.
 
     Args:
-      rng: a key, most often `hkx.next_rng_key()`, or a seed.
+      rng: a key, usually `hkx.next_rng_key()`, or a seed.
       logits: `[..., C]`, the logarithms of the probabilities, up to a constant.
-      num_samples: how many samples.
+      num_samples: the number of samples.
 
     Returns:
       `int[..., num_samples]`, classes in `[0, C)`.
 
     Raises:
-      ValueError: if `logits` is a scalar, or not of a floating dtype, or there are no classes.
-      InvalidSizeError: if `num_samples` is no whole number.
+      ValueError: if `logits` is a scalar, has no floating dtype, or has no classes.
+      InvalidSizeError: if `num_samples` is not a whole number.
 
     Example:
 
