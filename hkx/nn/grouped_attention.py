@@ -23,7 +23,7 @@ class KeyValueCache(NamedTuple):
     Attributes:
       key: `[..., S, num_kv_heads, key_size]`.
       value: `[..., S, num_kv_heads, key_size]`.
-      length: `int32[]`, how many of the S tokens are there.
+      length: `int32[]`, the number of tokens stored so far, out of S.
 
     Example:
 
@@ -46,10 +46,10 @@ class KeyValueCache(NamedTuple):
 
 
 class GroupedQueryAttention(Module):
-    """Dot-product attention where groups of query heads share one head of keys and values.
+    """Dot-product attention in which groups of query heads share one head of keys and values.
 
-    `num_kv_heads == num_heads` is multi-head attention, `num_kv_heads == 1` multi-query attention. It is computed by
-    `jax.nn.dot_product_attention`; with `implementation="cudnn"`, by the fused kernel that NVIDIA's GPUs have for it.
+    `num_kv_heads == num_heads` is multi-head attention, and `num_kv_heads == 1` is multi-query attention. It is
+    computed by `jax.nn.dot_product_attention`; with `implementation="cudnn"`, by the fused kernel for NVIDIA GPUs.
 
     References: Ainslie et al. (2023), "GQA: training generalized multi-query transformer models from multi-head
     checkpoints", arXiv:2305.13245; Shazeer (2019), "Fast transformer decoding: one write-head is all you need",
@@ -57,15 +57,15 @@ class GroupedQueryAttention(Module):
 
     Args:
       num_heads: the number of query heads.
-      num_kv_heads: the number of heads of keys and values; it divides `num_heads`.
+      num_kv_heads: the number of heads for keys and values; it must divide `num_heads`.
       key_size: the size of each head.
-      w_init: initializer of all weights, as `hkx.Linear` takes it.
+      w_init: initializer of all weights, as for `hkx.Linear`.
       with_bias: whether the projections have biases.
       b_init: initializer of all biases; zeros by default.
       model_size: the size of the output; `num_heads * key_size` by default.
       rotary: rotates queries and keys by their positions; None for no position embedding.
-      implementation: `"xla"` or `"cudnn"`, as `jax.nn.dot_product_attention` takes it: None leaves it to JAX, which
-        takes `"xla"` today, on a GPU too. `"cudnn"` refuses the shapes and dtypes that it has no kernel for.
+      implementation: `"xla"` or `"cudnn"`; see `jax.nn.dot_product_attention`. None leaves the choice to JAX, which
+        today uses `"xla"`, also on a GPU. `"cudnn"` refuses shapes and dtypes for which it has no kernel.
       name: the module's name.
 
     Raises:
@@ -118,12 +118,12 @@ class GroupedQueryAttention(Module):
         """An empty cache.
 
         Args:
-          batch_size: the size of the batch; of several leading dimensions, all sizes; None for no batch.
-          max_length: for how many tokens there is room.
-          dtype: of the inputs.
+          batch_size: the size of the batch; with several leading dimensions, all their sizes; None for no batch.
+          max_length: the largest number of tokens that it can store.
+          dtype: the dtype of the inputs.
 
         Returns:
-          A `KeyValueCache`, to be passed to the first call.
+          A `KeyValueCache` for the first call.
         """
         leading = () if batch_size is None else batch_size if isinstance(batch_size, Sequence) else (batch_size,)
         shape = (*leading, max_length, self.num_kv_heads, self.key_size)
@@ -140,27 +140,26 @@ class GroupedQueryAttention(Module):
         lengths: jax.Array | None = None,
         cache: KeyValueCache | None = None,
     ) -> Any:
-        """Attends.
+        """Applies the layer.
 
         Args:
           query: `[..., T, D]`.
-          key_value: `[..., S, D']`, what keys and values are made from; `query` by default. Its leading dimensions and
-            those of `query` broadcast to each other.
-          mask: `bool[..., num_heads, T, S]`, or with size 1 in place of any of these: where a query may attend to a
-            key.
+          key_value: `[..., S, D']`, from which keys and values are computed; `query` by default. Its leading
+            dimensions and those of `query` broadcast to each other.
+          mask: `bool[..., num_heads, T, S]`, or with size 1 for any of these: where a query may attend to a key.
           is_causal: whether a query attends only to keys that do not come after it.
           window: a query attends only to itself and the `window - 1` keys before it; only with `is_causal` or a cache.
           lengths: `int[...]`: keys at and after the length are padding, to which no query attends.
-          cache: the tokens so far. The new ones are added to it, and the queries attend to all that do not come after
-            them. A mask then refers to the tokens of the cache, `[..., num_heads, T, max_length]`.
+          cache: the tokens so far. The new tokens are added to it, and a query attends to all tokens that do not come
+            after it. A mask then refers to the tokens of the cache, `[..., num_heads, T, max_length]`.
 
         Returns:
           `[..., T, model_size]`; with a cache, a pair of this and the new cache.
 
         Raises:
-          InvalidRankError: if `query` or `key_value` has less than two dimensions.
-          LeadingDimensionsError: if the leading dimensions of the arguments do not fit each other.
-          ValueError: if `window` is given without `is_causal`, or is less than 1, or the cache is too small, as far as
+          InvalidRankError: if `query` or `key_value` has fewer than two dimensions.
+          LeadingDimensionsError: if the leading dimensions of the arguments do not match.
+          ValueError: if `window` is less than 1, or given without `is_causal`; or if the cache is too small, as far as
             its length is known.
         """
         if window is not None and (window < 1 or not (is_causal or cache is not None)):
