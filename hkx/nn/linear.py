@@ -1,4 +1,4 @@
-"""Linear layers and what goes between them."""
+"""Linear layers, biases and sequences of layers."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Linear(Module):
       output_size: the size of the last dimension of the output.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[input_size, output_size]`; by default a normal distribution of standard
-        deviation `1 / sqrt(input_size)`, cut off at two standard deviations.
+        deviation `1 / sqrt(input_size)`, truncated at two standard deviations.
       b_init: initializer of `b`, shape `[output_size]`; zeros by default.
       name: the module's name.
 
     Raises:
-      NotABoolError: if the second argument is a number above 1, as in `Linear(784, 10)`: the input's size is not given.
+      NotABoolError: if the second argument is a number above 1, as in `Linear(784, 10)`: do not pass the input size.
 
     Example:
 
@@ -72,15 +72,15 @@ class Linear(Module):
         """Applies the layer.
 
         Args:
-          inputs: `[..., input_size]`, of any floating dtype; the parameters are created in it.
-          precision: of the matrix product, as `jax.lax.dot` takes it.
+          inputs: `[..., input_size]`, of any floating dtype; the parameters are created in this dtype.
+          precision: the precision of the matrix product; see `jax.lax.dot`.
 
         Returns:
           `[..., output_size]`.
 
         Raises:
           ScalarInputError: if `inputs` is a scalar.
-          InvalidInputError: if it is no array.
+          InvalidInputError: if it is not an array.
         """
         inputs = array_with_dimensions(inputs, self)
         input_size = self.input_size = inputs.shape[-1]
@@ -102,8 +102,8 @@ class Bias(Module):
 
     Args:
       output_size: the shape of the input without its batch dimension; checked if given.
-      bias_dims: the dimensions that `b` has an entry for each element of; the others have size 1, and those of size 1
-        that `b` would begin with are left out. None takes all but the first, an empty sequence makes a single number.
+      bias_dims: the dimensions along which `b` has one entry for each element. All other dimensions of `b` have size 1;
+        leading dimensions of size 1 are omitted. None means all but the first; an empty sequence gives a single number.
       b_init: initializer of `b`; zeros by default.
       name: the module's name.
 
@@ -139,7 +139,7 @@ class Bias(Module):
           An array of the shape of `inputs`.
 
         Raises:
-          ValueError: if the shape of `inputs` is not the one that was announced, or has less than two dimensions.
+          ValueError: if the shape of `inputs` does not agree with `output_size`, or has fewer than two dimensions.
         """
         inputs = array_of(inputs, self)
         shape = inputs.shape
@@ -181,14 +181,14 @@ def _bias_shape(shape: tuple[int, ...], bias_dims: Sequence[int] | None) -> tupl
 
 
 class Sequential(Module, Generic[R]):
-    """Calls one layer after the other, each on what the one before returned.
+    """Calls layers one after the other, each on the result of the previous one.
 
     Args:
       layers: modules or functions.
       name: the module's name.
 
     Raises:
-      NotAListError: if `layers` is one module or function.
+      NotAListError: if `layers` is a single module or function.
 
     Example:
 
@@ -209,7 +209,7 @@ class Sequential(Module, Generic[R]):
         self.layers = tuple(layers)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> R:
-        """Calls the first layer with all arguments, every other one with the result of the one before."""
+        """Calls the first layer with all arguments, and every other layer with the result of the previous one."""
         out = inputs
         for i, layer in enumerate(self.layers):
             checked_function(layer, "hkx.Sequential", "layers")
