@@ -14,19 +14,19 @@ from hkx.nn.inputs import array_with_dimensions
 class LoRALinear(Linear):
     """`y = x w + b + (alpha / rank) x A B`, where only A and B are meant to be trained.
 
-    B starts at zero, so that the layer starts as `hkx.Linear`, with the same parameters `w` and `b` beside `lora_a` and
-    `lora_b`. Which parameters are trained is the optimizer's business: split them with `hkx.data_structures.partition`.
+    B starts at zero, so the layer starts as `hkx.Linear`. It has the same parameters `w` and `b`, and also `lora_a` and
+    `lora_b`. To choose which parameters are trained, split them with `hkx.data_structures.partition`.
 
     Reference: Hu et al. (2021), "LoRA: low-rank adaptation of large language models", arXiv:2106.09685.
 
     Args:
       output_size: the size of the last dimension of the output.
-      rank: the rank of the change.
-      alpha: the scale of the change, times `rank`; `rank` by default, for a scale of 1.
+      rank: the rank of the added matrix.
+      alpha: the scale of the added matrix, times `rank`; `rank` by default, which gives a scale of 1.
       with_bias: whether `b` is added.
-      w_init: initializer of `w`, as `hkx.Linear` takes it.
+      w_init: initializer of `w`, as for `hkx.Linear`.
       b_init: initializer of `b`; zeros by default.
-      a_init: initializer of `lora_a`, shape `[input_size, rank]`; by default uniform of variance `2 / input_size`.
+      a_init: initializer of `lora_a`, shape `[input_size, rank]`; by default uniform with variance `2 / input_size`.
       name: the module's name.
 
     Example:
