@@ -58,19 +58,19 @@ def max_pool(
     """The largest value in each window.
 
     Args:
-      value: `[N, ..., C]`, or with the channels elsewhere; of any dtype that has an order.
-      window_shape: the size of the window. One number stands for every dimension but the first and the channels; a
-        sequence stands for the last dimensions, the channels included.
-      strides: the distance of the windows, in the same forms.
+      value: `[N, ..., C]`, or with the channels elsewhere; of any dtype with an order.
+      window_shape: the size of the window. A single number applies to every dimension except the first and the
+        channels; a sequence applies to the last dimensions, including the channels.
+      strides: the step between windows, in the same form.
       padding: `"SAME"`, which gives `ceil(size / stride)` outputs, or `"VALID"`, which uses only windows that lie in
         the array.
-      channel_axis: where the channels are, which one number does not stand for; None if there are none.
+      channel_axis: the axis of the channels, to which a single number does not apply; None if there are no channels.
 
     Returns:
       An array of the dtype of `value`.
 
     Raises:
-      ValueError: if `padding` is another one, or there is no dimension `channel_axis`.
+      ValueError: if `padding` is none of these, or there is no dimension `channel_axis`.
       InvalidWindowError: if `window_shape` or `strides` has more entries than `value` has dimensions.
 
     Example:
@@ -99,22 +99,22 @@ def avg_pool(
     padding: str,
     channel_axis: int | None = -1,
 ) -> jax.Array:
-    """The mean value in each window; what is padded does not count.
+    """The mean value in each window; padding does not count.
 
     Args:
       value: `[N, ..., C]`, or with the channels elsewhere; of any numeric dtype.
-      window_shape: the size of the window. One number stands for every dimension but the first and the channels; a
-        sequence stands for the last dimensions, the channels included.
-      strides: the distance of the windows, in the same forms.
+      window_shape: the size of the window. A single number applies to every dimension except the first and the
+        channels; a sequence applies to the last dimensions, including the channels.
+      strides: the step between windows, in the same form.
       padding: `"SAME"`, which gives `ceil(size / stride)` outputs, or `"VALID"`, which uses only windows that lie in
         the array.
-      channel_axis: where the channels are, which one number does not stand for; None if there are none.
+      channel_axis: the axis of the channels, to which a single number does not apply; None if there are no channels.
 
     Returns:
-      An array of the dtype of `value`, if that is a floating one.
+      An array of the dtype of `value`, if that is a floating dtype.
 
     Raises:
-      ValueError: if `padding` is another one, or there is no dimension `channel_axis`.
+      ValueError: if `padding` is none of these, or there is no dimension `channel_axis`.
       InvalidWindowError: if `window_shape` or `strides` has more entries than `value` has dimensions.
 
     Example:
