@@ -15,11 +15,11 @@ from hkx.nn.inputs import array_of
 
 
 class Reshape(Module):
-    """Reshapes all dimensions but the leading ones.
+    """Reshapes all dimensions except the leading ones.
 
     Args:
-      output_shape: the shape of the rest; one entry may be -1, for whatever is left.
-      preserve_dims: how many leading dimensions stay. If negative, so many less than all.
+      output_shape: the new shape of these dimensions; one entry may be -1, for the remaining size.
+      preserve_dims: how many leading dimensions to keep. A negative number counts from the last dimension.
       name: the module's name.
 
     Raises:
@@ -48,11 +48,11 @@ class Reshape(Module):
         self.preserve_dims = checked_integer(preserve_dims, "preserve_dims", None)
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
-        """Reshapes `inputs`; one that has no more than the dimensions to keep is returned as it is.
+        """Reshapes `inputs`; an array with no more dimensions than those to keep is returned unchanged.
 
         Raises:
-          InvalidReshapeError: if the shape does not fit the number of elements.
-          InvalidInputError: if `inputs` is no array.
+          InvalidReshapeError: if the shape does not match the number of elements.
+          InvalidInputError: if `inputs` is not an array.
         """
         array = array_of(inputs, self, keys=True)
         shape = array.shape
@@ -72,10 +72,10 @@ def _resolved(output_shape: tuple[int, ...], rest: tuple[int, ...]) -> tuple[int
 
 
 class Flatten(Reshape):
-    """Makes one dimension of all but the leading ones.
+    """Merges all dimensions except the leading ones into one.
 
     Args:
-      preserve_dims: how many leading dimensions stay. If negative, so many less than all.
+      preserve_dims: how many leading dimensions to keep. A negative number counts from the last dimension.
       name: the module's name.
 
     Example:
