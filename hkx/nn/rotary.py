@@ -12,7 +12,7 @@ from hkx.nn.inputs import array_of
 
 
 class RotaryEmbedding(Module):
-    """Rotates pairs of features by angles that grow with the position, so that products depend on distances only.
+    """Rotates pairs of features by angles that grow with the position, so that dot products depend only on distances.
 
     Feature i is paired with feature `i + D / 2`, and both are rotated by `position * theta**(-2 i / D)`.
 
@@ -35,17 +35,17 @@ class RotaryEmbedding(Module):
         self.theta = theta
 
     def __call__(self, x: jax.Array, positions: jax.Array | None = None) -> jax.Array:
-        """Rotates.
+        """Rotates queries or keys.
 
         Args:
-          x: `[..., T, N, D]`: queries or keys of N heads. D is even.
+          x: `[..., T, N, D]`: queries or keys of N heads. D must be even.
           positions: `int[T]`, or `int[..., T]` that broadcasts to `x`; `0 … T - 1` by default.
 
         Returns:
           An array of the shape and dtype of `x`; the angles are computed in float32.
 
         Raises:
-          InvalidRankError: if `x` has less than three dimensions.
+          InvalidRankError: if `x` has fewer than three dimensions.
           LeadingDimensionsError: if `positions` does not broadcast to `x`.
           ValueError: if D is odd.
         """
