@@ -21,15 +21,15 @@ _STRING_PADDINGS = ("SAME", "VALID", "SAME_LOWER")
 
 
 def get_channel_index(data_format: str) -> int:
-    """Where the channels are: 1 or -1.
+    """Returns the axis of the channels: 1 or -1.
 
     Args:
       data_format: `"channels_first"`; `"channels_last"`; letters for the dimensions, with `N` for the batch and `C` for
-        the channels (`"NCHW"`, `"NC..."`, `"NHWC"`); or letters with `B` and `T` first and `D` for the channels last
+        the channels (`"NCHW"`, `"NC..."`, `"NHWC"`); or letters with `B` and `T` first, and `D` for the channels last
         (`"BTD"`).
 
     Returns:
-      1 if the channels come right after the batch, -1 if they come last.
+      1 if the channels come directly after the batch, -1 if they come last.
 
     Raises:
       ValueError: if it is none of these.
