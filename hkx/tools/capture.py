@@ -63,28 +63,28 @@ def _capturing_with_state(apply: Callable[..., Any], chosen: Filter) -> Callable
 
 
 def capture_intermediates(f: Any, filter: Filter = _calls) -> Any:
-    """Returns what the modules in a function returned, next to what the function returns.
+    """Returns the outputs of the modules in a function together with the output of the function.
 
     Args:
-      f: a function that makes and calls modules; or what `hkx.transform`, `hkx.transform_with_state` or one of their
-        multi forms made of one.
-      filter: called as `filter(module, method_name)`; says whether what that method returns is kept. By default it is
-        true for `__call__`.
+      f: a function that creates and calls modules, or the result of `hkx.transform`, `hkx.transform_with_state` or one
+        of their multi forms.
+      filter: called as `filter(module, method_name)`; it says whether to keep what that method returns. By default, it
+        is true for `__call__`.
 
     Returns:
-      For a function, a function of the same arguments that returns `(out, intermediates)`, to be transformed. For a
-      transformed one, the same kind, whose `apply` returns `(out, intermediates)` where it returned `out`; `init` and
-      the parameters are the same. `intermediates` is `{module_name: {method_name: (first, second, …)}}` with one value
-      for each call, in the order of the returns. The names are those of the parameters.
+      For a function, a function of the same arguments that returns `(out, intermediates)`; transform it. For a
+      transformed function, the same kind, whose `apply` returns `(out, intermediates)` instead of `out`; `init` and
+      the parameters are the same. `intermediates` is `{module_name: {method_name: (first, second, …)}}`, with one value
+      for each call, in the order in which the calls return. The names are those of the parameters.
 
-      What is computed inside hkx's own transforms comes out of them: from `hkx.scan`, `hkx.map` and `hkx.layer_stack`
-      stacked, `[length, ...]`, whatever the direction; from `hkx.vmap` with the mapped axis in front; from `hkx.remat`,
-      `hkx.jit`, `hkx.grad`, `hkx.vjp` and the like as it is. From `hkx.eval_shape` nothing comes out.
+      Values computed inside hkx's own transforms are included. From `hkx.scan`, `hkx.map` and `hkx.layer_stack`, they
+      are stacked, `[length, ...]`, in either direction; from `hkx.vmap`, they have the mapped axis in front; from
+      `hkx.remat`, `hkx.jit`, `hkx.grad`, `hkx.vjp` and similar, they are unchanged. `hkx.eval_shape` gives no values.
 
     Raises:
       IntermediateInInnerTraceError: if a value has no meaning outside of the place where it is computed: a branch of
         `hkx.cond` or `hkx.switch`, `hkx.while_loop`, `hkx.fori_loop`, `hkx.shard_map`, a `hkx.custom_vjp` or
-        `hkx.custom_jvp`, or a transform that is JAX's own; or if what comes out of a transform is not an array.
+        `hkx.custom_jvp`, or one of JAX's own transforms; or if a value from a transform is not an array.
 
     Example:
 
