@@ -19,13 +19,13 @@ class KeysOnlyKeysView(KeysView[Any]):
 
 @jax.tree_util.register_pytree_with_keys_class
 class FrozenDict(Mapping[Any, Any]):
-    """A mapping that cannot be changed, and can be hashed where its values can.
+    """An immutable mapping that can be hashed if its values can.
 
-    It is a pytree whose keys are in sorted order, as those of a dict are. What is pickled or copied of it is a dict, so
-    that a checkpoint can be read where this class is unknown.
+    It is a pytree with sorted keys, like a dict. Pickling or copying it gives a dict, so that a checkpoint can be read
+    where this class is unknown.
 
     Args:
-      mapping: what it holds, as a mapping or as pairs; mappings inside are frozen too.
+      mapping: the contents, as a mapping or as pairs; mappings inside are frozen too.
 
     Example:
 
@@ -71,13 +71,13 @@ class FrozenDict(Mapping[Any, Any]):
         return dict, (_dicts(self),)
 
     def tree_flatten_with_keys(self) -> tuple[Iterable[tuple[Any, Any]], tuple[Any, ...]]:
-        """The entries in order of their keys, as `jax.tree_util` wants them."""
+        """The entries in the order of their keys, as `jax.tree_util` requires."""
         keys = tuple(sorted(self._entries))
         return [(jax.tree_util.DictKey(k), self._entries[k]) for k in keys], keys
 
     @classmethod
     def tree_unflatten(cls, keys: tuple[Any, ...], values: Iterable[Any]) -> FrozenDict:
-        """The opposite of `tree_flatten_with_keys`; what it is given is kept as it is."""
+        """The opposite of `tree_flatten_with_keys`; its arguments are stored unchanged."""
         new = cls()
         new._entries.update(zip(keys, values, strict=True))
         return new
@@ -88,7 +88,7 @@ def _dicts(structure: Any, value: Callable[[Any], Any] = lambda x: x) -> Any:
 
 
 def to_mutable_dict(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
-    """A copy in which every mapping, at any depth, is a dict.
+    """Returns a copy in which every mapping, at any depth, is a dict.
 
     Args:
       mapping: a mapping.
@@ -108,13 +108,13 @@ def to_mutable_dict(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def to_haiku_dict(structure: Mapping[Any, Any]) -> dict[Any, Any]:
-    """A copy in the form that `init` returns: every mapping, at any depth, is a dict.
+    """Returns a copy in the form that `init` returns: every mapping, at any depth, is a dict.
 
     Args:
       structure: a mapping.
 
     Returns:
-      The copy; lists and the like among the values are copied too, arrays are shared.
+      The copy; lists and similar values are copied too, arrays are shared.
 
     Example:
 
@@ -126,7 +126,7 @@ def to_haiku_dict(structure: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def to_immutable_dict(mapping: Mapping[Any, Any]) -> Mapping[Any, Any]:
-    """A copy that cannot be changed.
+    """Returns an immutable copy.
 
     Args:
       mapping: a mapping.
