@@ -1,4 +1,4 @@
-"""Functions on the two-level mappings `{module: {name: value}}` that parameters and state are kept in."""
+"""Functions on the two-level mappings `{module: {name: value}}` in which parameters and state are stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TwoLevel = Mapping[str, Mapping[str, T]]
 
 
 def traverse(structure: TwoLevel[T]) -> Iterator[tuple[str, str, T]]:
-    """Goes through all values in order of module name, then of name.
+    """Iterates over all values, ordered by module name, then by name.
 
     Args:
       structure: `{module: {name: value}}`.
@@ -56,10 +56,10 @@ def partition_n(
     Args:
       fn: called as `fn(module, name, value)`; it returns the number of the part, in `[0, n)`.
       structure: `{module: {name: value}}`.
-      n: how many parts.
+      n: the number of parts.
 
     Returns:
-      `n` structures; a module is in those parts only that hold one of its values.
+      `n` structures; a module is only in those parts that contain one of its values.
 
     Raises:
       AssertionError: if `fn` returns a number that is not in `[0, n)`.
@@ -119,7 +119,7 @@ def _partition(
 
 
 def filter(predicate: Callable[[str, str, T], bool], structure: TwoLevel[T]) -> dict[str, dict[str, T]]:
-    """The part of a structure for which a predicate is true.
+    """Returns the part of a structure for which a predicate is true.
 
     Args:
       predicate: called as `predicate(module, name, value)`.
@@ -139,7 +139,7 @@ def filter(predicate: Callable[[str, str, T], bool], structure: TwoLevel[T]) -> 
 
 
 def map(fn: Callable[[str, str, T], U], structure: TwoLevel[T]) -> dict[str, dict[str, U]]:
-    """A structure with every value replaced by `fn(module, name, value)`.
+    """Replaces every value of a structure by `fn(module, name, value)`.
 
     Args:
       fn: the function.
@@ -171,11 +171,11 @@ def _described(value: Any) -> str:
 
 
 def merge(*structures: TwoLevel[Any], check_duplicates: bool = False) -> dict[str, dict[str, Any]]:
-    """All structures in one; where several hold a value of the same name, the last one counts.
+    """Merges structures into one; if several contain a value with the same name, the last one is used.
 
     Args:
       *structures: mappings `{module: {name: value}}`.
-      check_duplicates: whether values of the same name must have the same shape and dtype.
+      check_duplicates: whether values with the same name must have the same shape and dtype.
 
     Returns:
       A structure.
@@ -204,14 +204,14 @@ def merge(*structures: TwoLevel[Any], check_duplicates: bool = False) -> dict[st
 
 
 def is_subset(*, subset: TwoLevel[Any], superset: TwoLevel[Any]) -> bool:
-    """Whether every name of one structure is in the other; values are not compared.
+    """Returns whether every name of one structure is in the other; values are not compared.
 
     Args:
       subset: `{module: {name: value}}`, the names to look for.
-      superset: `{module: {name: value}}`, where to look.
+      superset: `{module: {name: value}}`, where to look for them.
 
     Returns:
-      Whether all are there.
+      Whether all names are there.
 
     Example:
 
@@ -223,11 +223,11 @@ def is_subset(*, subset: TwoLevel[Any], superset: TwoLevel[Any]) -> bool:
 
 
 def tree_size(tree: Any) -> int:
-    """The number of elements of all arrays in a tree together.
+    """Returns the total number of elements of all arrays in a tree.
 
     Args:
-      tree: a tree of arrays, or of anything that has a shape and a dtype; a plain number counts as the array that JAX
-        makes of it.
+      tree: a tree of arrays, or of anything with a shape and a dtype; a plain number counts as the array to which JAX
+        converts it.
 
     Returns:
       The number.
@@ -242,7 +242,7 @@ def tree_size(tree: Any) -> int:
 
 
 def tree_bytes(tree: Any) -> int:
-    """The number of bytes that all arrays in a tree take.
+    """Returns the total number of bytes of all arrays in a tree.
 
     Args:
       tree: as for `tree_size`.
