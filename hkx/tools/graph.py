@@ -30,15 +30,15 @@ class _Node:
 
 
 def to_dot(fun: Callable[..., Any]) -> Callable[..., str]:
-    """Draws what a function computes.
+    """Draws the computation of a function.
 
     Args:
-      fun: a function; for one that makes modules, `apply` of what `hkx.transform` returns.
+      fun: a function; for one that creates modules, the `apply` that `hkx.transform` returns.
 
     Returns:
-      A function of the arguments of `fun` (arrays, or `jax.ShapeDtypeStruct` in their place) that returns the graph as
-      text in the DOT language: a node for each operation, with the shape of its result, and nested boxes for the calls
-      of modules, with the shapes of what goes in and out. The package `graphviz`, where it is installed, renders it:
+      A function of the arguments of `fun` (arrays, or `jax.ShapeDtypeStruct` instead) that returns the graph as text in
+      the DOT language. It has a node for each operation, with the shape of its result, and nested boxes for the calls
+      of modules, with the shapes of their inputs and outputs. The package `graphviz` can render it, if installed:
       `graphviz.Source(dot).render("model", format="svg")`. The function is not executed.
 
     Example:
@@ -62,13 +62,13 @@ def to_dot(fun: Callable[..., Any]) -> Callable[..., str]:
 
 
 def abstract_to_dot(fun: Callable[..., Any]) -> Callable[..., str]:
-    """Draws what a function computes; the same as `to_dot`, which does not execute the function either.
+    """Draws the computation of a function; the same as `to_dot`, which does not execute the function either.
 
     Args:
       fun: a function.
 
     Returns:
-      A function of the arguments of `fun`, or of `jax.ShapeDtypeStruct` in their place, that returns the graph in DOT.
+      A function of the arguments of `fun`, or of `jax.ShapeDtypeStruct` instead, that returns the graph in DOT.
 
     Example:
 
