@@ -24,11 +24,11 @@ def _amounts(module: Module) -> list[str]:
 
 
 def format_module(module: Module, depth: int = 0) -> str:
-    """The tree as indented text.
+    """Formats the tree as indented text.
 
     Args:
-      module: what `make_model_info` returned.
-      depth: how far to indent it, in steps of two spaces.
+      module: the result of `make_model_info`.
+      depth: the indentation, in steps of two spaces.
 
     Returns:
       One line for each module and each operation.
@@ -55,16 +55,16 @@ def _lines(module: Module, depth: int) -> Iterator[tuple[int, str]]:
 
 
 def as_html(module: Module, min_flop: int = 1000, outvars: str = "", last: bool = False) -> str:
-    """The tree as a piece of HTML, in which every module can be opened and closed.
+    """Formats the tree as a piece of HTML in which you can open and close every module.
 
     Args:
-      module: what `make_model_info` returned.
-      min_flop: operations with fewer floating-point operations are left out, where these were counted.
+      module: the result of `make_model_info`.
+      min_flop: operations with fewer floating-point operations are left out, if these were counted.
       outvars: the names of the results, shown before the name.
       last: whether it is the last of its siblings.
 
     Returns:
-      The HTML; it looks as intended with the style sheet `css()`.
+      The HTML; use it with the style sheet `css()`.
 
     Example:
 
@@ -102,14 +102,14 @@ def _item(e: Expression, min_flop: int, last: bool) -> str:
 
 
 def as_html_page(module: Module, min_flop: int = 1000) -> str:
-    """The tree as a whole HTML page.
+    """Formats the tree as a complete HTML page.
 
     Args:
-      module: what `make_model_info` returned.
+      module: the result of `make_model_info`.
       min_flop: as for `as_html`.
 
     Returns:
-      The page, to be saved in a file.
+      The page, for example to save in a file.
 
     Example:
 
