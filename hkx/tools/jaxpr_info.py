@@ -19,18 +19,18 @@ from hkx.tools.trace import ArraySpec, MethodInvocation, Trace, call_number, inn
 
 @dataclasses.dataclass
 class Expression:
-    """One operation, or what holds a program of its own.
+    """One operation, or something that contains its own program, such as a module.
 
     Attributes:
       primitive: the name of the operation; `"name_scope"` for a module or a named scope.
       invars: the names of its inputs, or how many there are.
       outvars: the names of its outputs.
-      flops: its floating-point operations, if they were asked for.
+      flops: its floating-point operations, if they were requested.
       details: the shapes of its inputs and outputs.
       params: its parameters, as text.
-      submodule: the program that it holds.
+      submodule: the program that it contains.
       first_outvar: the name of its first output.
-      name_stack: the names of the scopes that it is in.
+      name_stack: the names of the scopes that contain it.
 
     Example:
 
@@ -57,11 +57,11 @@ class Module:
 
     Attributes:
       name: its name.
-      flops: the floating-point operations of all it holds, if they were asked for.
-      expressions: what it holds, in order.
-      total_param_size: how many numbers the parameters of the module, and of those below it, hold.
+      flops: the floating-point operations of all its contents, if they were requested.
+      expressions: its contents, in order.
+      total_param_size: the number of elements of the parameters of the module and its submodules.
       param_info: their shapes by name; `./` stands for the module.
-      total_state_size: how many numbers the state of the module, and of those below it, holds.
+      total_state_size: the number of elements of the state of the module and its submodules.
       state_info: its shapes by name.
 
     Example:
@@ -93,18 +93,18 @@ def make_model_info(
     compute_flops: ComputeFlops | None = None,
     axis_env: Sequence[tuple[Any, int]] | None = None,
 ) -> Callable[..., Module]:
-    """Looks at the program of a function without running it.
+    """Analyses the program of a function without running it.
 
     Args:
-      f: a function, most often the `init` or `apply` of a transformed one.
-      name: what to call the whole; by default the name of `f`.
+      f: a function, usually the `init` or `apply` of a transformed function.
+      name: the name of the whole program; by default the name of `f`.
       include_module_info: whether the parameters and the state of modules are listed.
       compute_flops: called as `compute_flops(equation, expression)` for every operation; it returns its floating-point
         operations. `hkx.experimental.jaxpr_info.count_flops` is one. None leaves them out.
       axis_env: names and sizes of mapped axes that `f` uses, as in `jax.lax.psum(x, "i")`.
 
     Returns:
-      A function of the arguments of `f` (arrays, or `jax.ShapeDtypeStruct` in their place) that returns a `Module`.
+      A function of the arguments of `f` (arrays, or `jax.ShapeDtypeStruct` instead) that returns a `Module`.
       Operations on which no result depends are left out.
 
     Example:
