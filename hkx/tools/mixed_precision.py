@@ -1,9 +1,9 @@
-"""Mixed precision: which dtypes a module keeps, computes in and returns, said from outside of it.
+"""Mixed precision: the dtypes in which a module stores parameters, computes and returns, set from outside of it.
 
-A policy acts at the borders of a module's methods: their inputs are cast to the dtype to compute in, their outputs to
-the dtype to return. In between, parameters and state are read in the dtype to compute in, and parameters are created
-in the dtype to keep them in. Modules that are called in there, and have no policy of their own, read and create their
-parameters alike, and hand on what they compute as it is.
+A policy acts at the boundaries of a module's methods: inputs are cast to the compute dtype, and outputs to the output
+dtype. Inside a method, parameters and state are read in the compute dtype, and parameters are created in the parameter
+dtype. Modules that are called inside, and have no policy of their own, read and create their parameters in the same
+way, and return their results unchanged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from hkx.core.module import Module
 
 @runtime_checkable
 class SupportsCasts(Protocol):
-    """What a policy has to have: three functions from trees to trees.
+    """The interface of a policy: three functions from trees to trees.
 
     Example:
 
@@ -54,11 +54,11 @@ class SupportsCasts(Protocol):
         ...
 
     def cast_to_param(self, x: Any) -> Any:
-        """Casts to the dtype in which parameters are kept."""
+        """Casts to the dtype in which parameters are stored."""
         ...
 
     def cast_to_output(self, x: Any) -> Any:
-        """Casts what a method returns."""
+        """Casts the result of a method."""
         ...
 
 
@@ -89,16 +89,16 @@ def _cast(tree: Any, dtype: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """Three dtypes: to keep parameters in, to compute in, and to return.
+    """Three dtypes: for storing parameters, for computing, and for outputs.
 
-    Only arrays of a floating dtype are cast; everything else in a tree is left as it is.
+    Only arrays with a floating dtype are cast; everything else in a tree is unchanged.
 
     Reference: Micikevicius et al. (2018), "Mixed precision training", arXiv:1710.03740.
 
     Args:
-      param_dtype: in which parameters are created and kept.
-      compute_dtype: to which inputs, parameters and state are cast.
-      output_dtype: to which outputs are cast.
+      param_dtype: the dtype in which parameters are created and stored.
+      compute_dtype: the dtype to which inputs, parameters and state are cast.
+      output_dtype: the dtype to which outputs are cast.
 
     Example:
 
@@ -118,20 +118,20 @@ class Policy:
 
     @classmethod
     def parse(cls, text: str) -> Policy:
-        """A policy from a text.
+        """Parses a policy from a string.
 
         Args:
-          text: one dtype for all three, as in `"bfloat16"`, or several of `params=`, `compute=` and `output=` with
-            commas between, as in `"params=float32,compute=bfloat16"`. What is left out is float32 for the parameters
-            and, for the output, the dtype to compute in, which itself is that of the parameters where left out. The
-            keys may be cut short (`p=f32,c=bf16`); the dtypes are `full` (float32), `half` (bfloat16 on a TPU, else
-            float16), `float16`, `bfloat16`, `float32`, `float64`, or `f16`, `bf16`, `f32`, `f64`.
+          text: one dtype for all three, such as `"bfloat16"`, or several of `params=`, `compute=` and `output=`,
+            separated by commas, such as `"params=float32,compute=bfloat16"`. By default, the parameters are float32,
+            the compute dtype is that of the parameters, and the output dtype is the compute dtype. You may abbreviate
+            the keys (`p=f32,c=bf16`). The dtypes are `full` (float32), `half` (bfloat16 on a TPU, else float16),
+            `float16`, `bfloat16`, `float32`, `float64`, or `f16`, `bf16`, `f32`, `f64`.
 
         Returns:
           The policy.
 
         Raises:
-          ValueError: if the text has another form.
+          ValueError: if the string has another form.
 
         Example:
 
@@ -164,7 +164,7 @@ class Policy:
         return _cast(x, self.output_dtype)
 
     def with_output_dtype(self, output_dtype: Any) -> Policy:
-        """The same policy with another dtype to return."""
+        """Returns the same policy with a different output dtype."""
         return dataclasses.replace(self, output_dtype=output_dtype)
 
     def __str__(self) -> str:
@@ -206,7 +206,7 @@ def _checked_policy(policy: Any) -> Any:
 
 
 def current_policy() -> Any:
-    """The policy that is in force where this is called: that of the innermost running module that has one, or None.
+    """Returns the policy that applies at this point: that of the innermost running module that has one, or None.
 
     Example:
 
@@ -218,10 +218,10 @@ def current_policy() -> Any:
 
 
 def get_policy(cls: type[Module] | Module | str) -> Any:
-    """The policy that was set for a module class, a module or a pattern, or None.
+    """Returns the policy that was set for a module class, a module or a pattern, or None.
 
     Args:
-      cls: what was given to `set_policy`.
+      cls: the same as for `set_policy`.
 
     Raises:
       TypeError: if it is of another kind.
@@ -247,24 +247,24 @@ _NOT_INHERITED = (
 
 
 def set_policy(cls: type[Module] | Module | str, policy: Any) -> None:
-    """Sets the policy of a module class, of one module, or of all modules with a certain name, for this thread.
+    """Sets the policy for a module class, for one module, or for all modules whose names match, in this thread.
 
-    If several apply to a module, that of the module itself comes first, then that of the pattern set last, then that
-    of its class. A class's policy does not extend to its subclasses. Policies of modules and patterns act on all
-    methods but `__init__`, where the module has no name yet.
+    If several policies apply to a module, the policy of the module itself is used first, then that of the pattern that
+    was set last, then that of its class. The policy of a class does not apply to its subclasses. Policies of modules
+    and patterns apply to all methods except `__init__`, where the module has no name yet.
 
     Args:
       cls: a subclass of `hkx.Module`; or a module; or a regular expression that matches the whole of a module's full
         name, such as `"encoder/.*"`; `".*"` stands for all modules.
-      policy: a `Policy`, the text of one (see `Policy.parse`), or any object with the methods `cast_to_compute`,
+      policy: a `Policy`, a string (see `Policy.parse`), or any object with the methods `cast_to_compute`,
         `cast_to_param` and `cast_to_output`.
 
     Raises:
       TypeError: if one of the two is of another kind.
-      ValueError: if the text of the policy has another form.
+      ValueError: if the string of the policy has another form.
 
     Warns:
-      UserWarning: if `cls` is `hkx.Module` itself, whose policy would be without effect.
+      UserWarning: if `cls` is `hkx.Module` itself, whose policy would have no effect.
 
     Example:
 
@@ -295,7 +295,7 @@ def clear_policy(cls: type[Module] | Module | str) -> None:
     """Removes the policy of a module class, a module or a pattern, if it has one.
 
     Args:
-      cls: what was given to `set_policy`.
+      cls: the same as for `set_policy`.
 
     Raises:
       TypeError: if it is of another kind.
@@ -320,7 +320,7 @@ def clear_policy(cls: type[Module] | Module | str) -> None:
 
 @contextlib.contextmanager
 def push_policy(cls: type[Module] | Module | str, policy: Any) -> Iterator[None]:
-    """Sets a policy until the `with` block ends; afterwards it is what it was before.
+    """Sets a policy until the `with` block ends; then restores the previous one.
 
     Args:
       cls: as for `set_policy`.
@@ -330,7 +330,7 @@ def push_policy(cls: type[Module] | Module | str, policy: Any) -> Iterator[None]
       A context manager.
 
     Raises:
-      ValueError: inside a method of the very class (or module) whose policy is to change.
+      ValueError: inside a method of the same class (or module) whose policy would change.
       TypeError: as for `set_policy`.
 
     Example:
