@@ -36,16 +36,16 @@ def _draws(fun: Callable[..., Any], args: Any, kwargs: Any) -> int:
 
 
 def optimize_rng_use(fun: Callable[P, R]) -> Callable[P, R]:
-    """Splits off all keys that a function draws in one operation, which compiles to less than one for each.
+    """Splits off all keys that a function draws in one operation, which compiles to less code than one for each key.
 
-    The function is run twice: first abstractly, to count its calls of `hkx.next_rng_key`, then after
-    `hkx.reserve_rng_keys` of that many. So the keys differ from those that it would have drawn without this.
+    The function runs twice: first abstractly, to count its calls of `hkx.next_rng_key`, then after
+    `hkx.reserve_rng_keys` for that number. The keys therefore differ from those that it would draw without this.
 
     Args:
-      fun: a function that makes modules or draws keys.
+      fun: a function that creates modules or draws keys.
 
     Returns:
-      A function of the same arguments, to be used inside a transformed function or to be transformed.
+      A function of the same arguments. Use it inside a transformed function, or transform it.
 
     Example:
 
