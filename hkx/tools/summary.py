@@ -82,15 +82,15 @@ def _traced(f: Summarised, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tu
 
 
 def eval_summary(f: Summarised) -> Callable[..., list[MethodInvocation]]:
-    """Finds out, without running the model, which methods of which modules are called, on what, and what they return.
+    """Lists the calls of module methods, with their arguments and results, without running the model.
 
     Args:
-      f: a function that makes modules, or what `hkx.transform` or `hkx.transform_with_state` made of one: the pair, its
-        `init` or its `apply`. Or any function that calls such a thing, as the step of a training does; jitted or not.
+      f: a function that creates modules, or the result of `hkx.transform` or `hkx.transform_with_state`: the pair, its
+        `init` or its `apply`. Or any function that calls one of these, such as a training step, jitted or not.
 
     Returns:
-      A function of the arguments of `f` (of what was transformed; arrays, or `jax.ShapeDtypeStruct`) that returns the
-      calls, in the order in which they begin. `__init__` is not among them.
+      A function of the arguments of `f` (of the function that was transformed; arrays, or `jax.ShapeDtypeStruct`) that
+      returns the calls, in the order in which they begin. Calls of `__init__` are not included.
 
     Example:
 
@@ -185,25 +185,25 @@ def tabulate(
     """Makes a table of a model: one row for each call of a module's method, without running the model.
 
     Args:
-      f: a function that makes modules, or what `hkx.transform` or `hkx.transform_with_state` made of one: the pair, its
-        `init` or its `apply`. Or any function that calls such a thing, as the step of a training does; jitted or not.
-      columns: any of `"module"`, `"config"` (how the module was made), `"owned_params"`, `"input"`, `"output"`,
-        `"params_size"` (how many numbers its parameters and those below it hold), `"params_bytes"`, and `"flops"`
-        (floating-point operations of the call and of those below it, before anything is optimised: two for each
-        product of an input and a weight, zeros of a padding left out, one for any other result of arithmetic or of an
-        elementary function; a loop counts as often as it runs). None takes all of them.
-      filters: which calls are shown: `"has_output"` for those that return something, `"has_params"` for those of
-        modules with parameters. None takes the first of them, an empty sequence shows all calls.
+      f: a function that creates modules, or the result of `hkx.transform` or `hkx.transform_with_state`: the pair, its
+        `init` or its `apply`. Or any function that calls one of these, such as a training step, jitted or not.
+      columns: any of `"module"`, `"config"` (how the module was created), `"owned_params"`, `"input"`, `"output"`,
+        `"params_size"` (the number of elements of the parameters of the module and its submodules), `"params_bytes"`,
+        and `"flops"` (floating-point operations of the call and of calls inside it, before any optimisation: two for
+        each product of an input and a weight, without zeros of padding; one for any other result of arithmetic or of
+        an elementary function; loops count as often as they run). None means all of them.
+      filters: which calls to show: `"has_output"` for those that return something, `"has_params"` for those of
+        modules with parameters. None means the first of these; an empty sequence shows all calls.
       tabulate_kwargs: `{"tablefmt": …}` with `"grid"`, `"simple"`, `"plain"`, `"pipe"`, `"github"`, `"tsv"` or
-        `"html"`; anything else is left to the package `tabulate`, where it is installed.
+        `"html"`; anything else is passed to the package `tabulate`, if it is installed.
       total: whether a last row shows the parameters, bytes and operations of the whole model.
 
     Returns:
-      A function of the arguments of `f` (of what was transformed; arrays, or `jax.ShapeDtypeStruct`) that returns the
-      table, a str that a notebook shows as HTML.
+      A function of the arguments of `f` (of the function that was transformed; arrays, or `jax.ShapeDtypeStruct`) that
+      returns the table, a str that notebooks show as HTML.
 
     Raises:
-      ValueError: if a column, a filter or a table format is of another name.
+      ValueError: if the name of a column, a filter or a table format is unknown.
 
     Example:
 
