@@ -56,7 +56,7 @@ class ArraySpec:
 
     @classmethod
     def from_array(cls, array: Any) -> ArraySpec:
-        """The spec of anything that has a shape and a dtype."""
+        """The spec of anything with a shape and a dtype."""
         return cls(tuple(array.shape), array.dtype)
 
     @property
@@ -76,14 +76,14 @@ def specs(tree: Any) -> Any:
 
 @dataclasses.dataclass(frozen=True)
 class ModuleDetails:
-    """A module and a method of it, with what it owned after the call.
+    """A module and one of its methods, with the parameters and state that it had after the call.
 
     Attributes:
       module: the module.
       method_name: the name of the method.
-      params: the specs of the parameters of the module and of those below it, by full name.
-      state: the specs of the state of the module and of those below it, by full name.
-      prefix: what stands before the names of the module, its parameters and its state outside of a `hkx.layer_stack`.
+      params: the specs of the parameters of the module and its submodules, by full name.
+      state: the specs of the state of the module and its submodules, by full name.
+      prefix: the prefix of the names of the module, its parameters and its state outside of a `hkx.layer_stack`.
 
     Example:
 
@@ -128,8 +128,8 @@ class MethodInvocation:
       module_details: the module and the method.
       args_spec: the positional arguments, with an `ArraySpec` for every array.
       kwargs_spec: the keyword arguments, likewise.
-      output_spec: what was returned, likewise.
-      context: what an interceptor of the call is told.
+      output_spec: the result, likewise.
+      context: the context that an interceptor of the call gets.
       call_stack: the calls that were running, from this one to the outermost.
 
     Example:
