@@ -24,30 +24,30 @@ def transform_with_state(
 ) -> TransformedWithState[
     Concatenate[PRNGKey | None, P], Concatenate[Params | None, State | None, PRNGKey | None, P], R
 ]:
-    """Turns a function that makes modules, and uses state, into a pair of pure functions.
+    """Turns a function that uses modules and state into a pair of pure functions, `init` and `apply`.
 
     Args:
-      f: a function of any arguments. In it modules may be made, and parameters, state and keys asked for.
-      init: how `init` runs `f`: "traced" (on abstract values, as `jax.jit` does: see below), "eager" (on real ones,
-        forward pass included, as Haiku does) or "check" (both, and InitDependsOnTracingError where they differ). None
-        for the setting of `hkx.config.set`, which is "traced" by default.
+      f: a function of any arguments. It may create and call modules, and ask for parameters, state and random keys.
+      init: how `init` runs `f`: "traced" (on abstract values, as `jax.jit` does: see below), "eager" (on real values,
+        including the forward pass, as Haiku does) or "check" (both ways; InitDependsOnTracingError if they differ).
+        None uses the setting of `hkx.config.set`, which is "traced" by default.
 
     Returns:
       `init(rng, *args, **kwargs) -> (params, state)` and `apply(params, state, rng, *args, **kwargs) -> (out, state)`.
       `rng` is a typed key, a raw key, an int seed, or None if no key is needed. `params` and `state` are dicts of
-      dicts of arrays, by module and by name. `init` does not run the forward pass: it needs the shapes and dtypes of
-      the arguments only, and takes `jax.ShapeDtypeStruct` for an array.
+      dicts of arrays, by module and by name. `init` does not run the forward pass: it only needs the shapes and
+      dtypes of the arguments, and accepts `jax.ShapeDtypeStruct` instead of arrays.
 
-      The Python code of `f` may run twice in `init`: first on abstract values, with copies of the containers in its
-      arguments; and a second time on the arguments themselves if it asks for a value, or creates something from a
-      NumPy array that it may have refilled. An array that `f` keeps, in a list or an object for example, is replaced
-      there by its value. In the first run, code that checks whether a value is traced takes its traced branch, and what
-      a NumPy array held between two fillings may go unnoticed. If that matters, `init="eager"` runs `f` once, on real
-      values.
+      The Python code of `f` may run twice in `init`. The first run uses abstract values, and copies of the containers
+      in the arguments. If `f` asks for a value, or creates something from a NumPy array that it may have refilled, it
+      runs again on the arguments themselves. If `f` stores an array, for example in a list or an object, the array is
+      replaced there by its value. In the first run, code that checks whether a value is traced takes its traced branch,
+      and values that a NumPy array contained between two refills may go unnoticed. If this matters, use `init="eager"`:
+      it runs `f` once, on real values.
 
     Raises:
       JitInTransformError: if `f` is already compiled or mapped.
-      LeakedByInitError: in `init`, if `f` keeps an array where it cannot be replaced, as in a `functools.lru_cache`.
+      LeakedByInitError: in `init`, if `f` stores an array where it cannot be replaced, as in a `functools.lru_cache`.
 
     Example:
 
@@ -88,26 +88,26 @@ def transform(
     Args:
       f: a function of any arguments. It may create and call modules, and ask for parameters and random keys.
       apply_rng: False leaves the key out of `apply`, as `hkx.without_apply_rng` does.
-      init: how `init` runs `f`: "traced" (on abstract values, as `jax.jit` does: see below), "eager" (on real ones,
-        forward pass included, as Haiku does) or "check" (both, and InitDependsOnTracingError where they differ). None
-        for the setting of `hkx.config.set`, which is "traced" by default.
+      init: how `init` runs `f`: "traced" (on abstract values, as `jax.jit` does: see below), "eager" (on real values,
+        including the forward pass, as Haiku does) or "check" (both ways; InitDependsOnTracingError if they differ).
+        None uses the setting of `hkx.config.set`, which is "traced" by default.
 
     Returns:
       `init(rng, *args, **kwargs) -> params` and `apply(params, rng, *args, **kwargs) -> out`. `rng` is a typed key, a
       raw key, an int seed, or None if no key is needed. `params` is a dict of dicts of arrays, by module and by name.
-      `init` does not run the forward pass: it needs the shapes and dtypes of the arguments only, and takes
-      `jax.ShapeDtypeStruct` for an array.
+      `init` does not run the forward pass: it only needs the shapes and dtypes of the arguments, and accepts
+      `jax.ShapeDtypeStruct` instead of arrays.
 
-      The Python code of `f` may run twice in `init`: first on abstract values, with copies of the containers in its
-      arguments; and a second time on the arguments themselves if it asks for a value, or creates something from a
-      NumPy array that it may have refilled. An array that `f` keeps, in a list or an object for example, is replaced
-      there by its value. In the first run, code that checks whether a value is traced takes its traced branch, and what
-      a NumPy array held between two fillings may go unnoticed. If that matters, `init="eager"` runs `f` once, on real
-      values.
+      The Python code of `f` may run twice in `init`. The first run uses abstract values, and copies of the containers
+      in the arguments. If `f` asks for a value, or creates something from a NumPy array that it may have refilled, it
+      runs again on the arguments themselves. If `f` stores an array, for example in a list or an object, the array is
+      replaced there by its value. In the first run, code that checks whether a value is traced takes its traced branch,
+      and values that a NumPy array contained between two refills may go unnoticed. If this matters, use `init="eager"`:
+      it runs `f` once, on real values.
 
     Raises:
       JitInTransformError: if `f` is already compiled or mapped.
-      LeakedByInitError: in `init`, if `f` keeps an array where it cannot be replaced, as in a `functools.lru_cache`.
+      LeakedByInitError: in `init`, if `f` stores an array where it cannot be replaced, as in a `functools.lru_cache`.
       NonEmptyStateError: in `init` and `apply`, if `f` uses state.
 
     Example:
