@@ -34,14 +34,14 @@ from hkx.nn.replicas import over_replicas
 
 
 class BatchNorm(Module):
-    """Normalises each channel by the mean and the variance of the batch, or by moving averages of those.
+    """Normalises each channel by the mean and variance of the batch, or by their moving averages.
 
     `y = (x - E[x]) / sqrt(Var[x] + eps) * scale + offset`, with mean and variance over all dimensions but the channels
     (or over `axis`). As in Haiku, `Var[x] = E[x**2] - E[x]**2`; this loses precision if a mean is thousands of times as
     large as the standard deviation, so subtract a constant from such inputs first. The moving averages are the state
-    of two `hkx.ExponentialMovingAverage` in this module, `mean_ema` and `var_ema`. Until the first update they hold
-    the statistics of the example that `init` was given; if those are too costly for `init`, or there is no example,
-    they hold mean 0 and variance 1 (see `hkx.from_example`).
+    of two `hkx.ExponentialMovingAverage` in this module, `mean_ema` and `var_ema`. Until the first update they contain
+    the statistics of the example that was passed to `init`. If these are too costly for `init`, or there is no example,
+    they contain mean 0 and variance 1 (see `hkx.from_example`).
 
     Reference: Ioffe & Szegedy (2015), "Batch normalization: accelerating deep network training by reducing internal
     covariate shift", arXiv:1502.03167.
@@ -50,19 +50,19 @@ class BatchNorm(Module):
       create_scale: whether there is a parameter `scale`.
       create_offset: whether there is a parameter `offset`.
       decay_rate: the decay of the moving averages, such as 0.9.
-      eps: what is added to the variance.
+      eps: a constant that is added to the variance.
       scale_init: initializer of `scale`; ones by default.
       offset_init: initializer of `offset`; zeros by default.
-      axis: the dimensions over which the statistics are taken, counted from the front; None takes all but the channels.
-      cross_replica_axis: the name of a mapped axis (of `jax.vmap`, `jax.pmap` or `jax.shard_map`) over which the
-        statistics are averaged too; or several names. `init` may run without that axis: its example then counts alone.
-      cross_replica_axis_index_groups: groups of indices along that axis; the average is within each.
-      data_format: where the channels are, as `hkx.get_channel_index` takes it.
+      axis: the dimensions over which the statistics are computed, counted from the front; None: all but the channels.
+      cross_replica_axis: the name of a mapped axis (of `jax.vmap`, `jax.pmap` or `jax.shard_map`), or several names,
+        over which the statistics are averaged too. `init` may run without that axis; it then uses only its own example.
+      cross_replica_axis_index_groups: groups of indices along that axis; averages are computed within each group.
+      data_format: where the channels are; see `hkx.get_channel_index`.
       name: the module's name.
 
     Raises:
-      ValueError: if an initializer is given for a parameter that is not created, `data_format` has no channels in a
-        known place, or there are groups without an axis.
+      ValueError: if an initializer is given for a parameter that is not created, `data_format` does not say where the
+        channels are, or there are groups without an axis.
 
     Example:
 
@@ -128,16 +128,16 @@ class BatchNorm(Module):
           inputs: `[N, ..., C]` or `[N, C, ...]`, by the data format; of any floating dtype.
           is_training: whether the statistics of the batch are used, and the moving averages updated.
           test_local_stats: whether the statistics of the batch are used when `is_training` is false.
-          scale: what to multiply with, if `create_scale` is false; it broadcasts to `inputs`.
-          offset: what to add, if `create_offset` is false; it broadcasts to `inputs`.
+          scale: a factor, if `create_scale` is false; it broadcasts to `inputs`.
+          offset: a term to add, if `create_offset` is false; it broadcasts to `inputs`.
 
         Returns:
           An array of the shape of `inputs`.
 
         Raises:
-          ValueError: if a scale or an offset is passed that the layer has itself, or the batch is empty and its
+          ValueError: if a scale or an offset is passed, but the layer has its own, or the batch is empty and its
             statistics are asked for, other than in `init`, which takes mean 0 and variance 1 for those.
-          InvalidInputError: if `inputs` is no array.
+          InvalidInputError: if `inputs` is not an array.
           MissingAverageError: if the moving averages are asked for and nothing has been averaged yet.
           StateShapeError: if the moving averages are those of inputs with other channels.
           InputDTypeError: if `inputs` are integers and the moving averages are asked for.
@@ -233,7 +233,7 @@ class BatchRenorm(BatchNorm):
       create_scale: whether there is a parameter `scale`.
       create_offset: whether there is a parameter `offset`.
       decay_rate: the decay of the moving averages, such as 0.99.
-      eps: what is added to the variance.
+      eps: a constant that is added to the variance.
       r_max: how far the scale is corrected, 1 or more; it may be traced.
       d_max: how far the shift is corrected, 0 or more; it may be traced.
       **options: the other arguments of `hkx.BatchNorm`.
