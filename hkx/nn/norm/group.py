@@ -33,21 +33,21 @@ class GroupNorm(Module):
     Reference: Wu & He (2018), "Group normalization", arXiv:1803.08494.
 
     Args:
-      groups: into how many groups the channels are divided.
-      axis: the dimensions over which mean and variance are taken: one, several, or a slice of all. Along the channels
-        they are taken within the group.
+      groups: the number of groups into which the channels are divided.
+      axis: the dimensions over which mean and variance are computed: one, several, or a slice of all. Along the
+        channels they are computed within each group.
       create_scale: whether there is a parameter `scale`.
       create_offset: whether there is a parameter `offset`.
-      eps: what is added to the variance.
+      eps: a constant that is added to the variance.
       scale_init: initializer of `scale`; ones by default.
       offset_init: initializer of `offset`; zeros by default.
-      data_format: where the channels are, as `hkx.get_channel_index` takes it.
+      data_format: where the channels are; see `hkx.get_channel_index`.
       name: the module's name.
 
     Raises:
       InvalidSizeError: if `groups` is less than 1.
       ValueError: if an initializer is given for a parameter that is not created, `axis` is not
-        an int, a slice or a sequence of ints, or `data_format` has no channels in a known place.
+        an int, a slice or a sequence of ints, or `data_format` does not say where the channels are.
 
     Example:
 
@@ -87,16 +87,16 @@ class GroupNorm(Module):
 
         Args:
           x: `[N, ..., C]` or `[N, C, ...]`, by the data format; of any floating dtype.
-          scale: what to multiply with, if `create_scale` is false; it broadcasts to `x`.
-          offset: what to add, if `create_offset` is false; it broadcasts to `x`.
+          scale: a factor, if `create_scale` is false; it broadcasts to `x`.
+          offset: a term to add, if `create_offset` is false; it broadcasts to `x`.
 
         Returns:
           An array of the shape of `x`.
 
         Raises:
-          ValueError: if a scale or an offset is passed that the layer has itself, the channels cannot be divided into
+          ValueError: if a scale or an offset is passed, but the layer has its own, the channels cannot be divided into
             groups, or the rank of `x` is not that of the first call.
-          InvalidInputError: if `x` is no array.
+          InvalidInputError: if `x` is not an array.
           ScalarInputError: if it is a scalar.
         """
         check_given(self.create_scale, self.create_offset, scale, offset)
