@@ -31,17 +31,17 @@ class LayerNorm(Module):
     Reference: Ba, Kiros & Hinton (2016), "Layer normalization", arXiv:1607.06450.
 
     Args:
-      axis: the dimensions over which mean and variance are taken: one, several, or a slice of all.
+      axis: the dimensions over which mean and variance are computed: one, several, or a slice of all.
       create_scale: whether there is a parameter `scale`.
       create_offset: whether there is a parameter `offset`.
-      eps: what is added to the variance.
+      eps: a constant that is added to the variance.
       scale_init: initializer of `scale`; ones by default.
       offset_init: initializer of `offset`; zeros by default.
-      use_fast_variance: whether the variance is `E[x**2] - E[x]**2`, which reads the inputs once, in place of
-        `E[(x - E[x])**2]`, which is more exact.
+      use_fast_variance: whether the variance is `E[x**2] - E[x]**2`, which reads the inputs only once, instead of
+        `E[(x - E[x])**2]`, which is more accurate.
       name: the module's name.
-      param_axis: the dimensions for whose elements `scale` and `offset` have one entry each: one, several, or a slice
-        of all; by default the last.
+      param_axis: the dimensions along which `scale` and `offset` have one entry for each element: one, several, or a
+        slice of all; by default the last.
 
     Raises:
       ValueError: if an initializer is given for a parameter that is not created, or `axis` or `param_axis` is not an
@@ -87,15 +87,15 @@ class LayerNorm(Module):
 
         Args:
           inputs: an array of any shape and floating dtype.
-          scale: what to multiply with, if `create_scale` is false; it broadcasts to `inputs`.
-          offset: what to add, if `create_offset` is false; it broadcasts to `inputs`.
+          scale: a factor, if `create_scale` is false; it broadcasts to `inputs`.
+          offset: a term to add, if `create_offset` is false; it broadcasts to `inputs`.
 
         Returns:
           An array of the shape of `inputs`.
 
         Raises:
-          ValueError: if a scale or an offset is passed that the layer has itself.
-          InvalidInputError: if `inputs` is no array.
+          ValueError: if a scale or an offset is passed, but the layer has its own.
+          InvalidInputError: if `inputs` is not an array.
           ScalarInputError: if it is a scalar.
           IndexError: if `axis` is not one of its dimensions.
         """
@@ -113,7 +113,7 @@ class LayerNorm(Module):
 
 
 class InstanceNorm(LayerNorm):
-    """Normalises each channel of each example by its own mean and variance over space: `hkx.LayerNorm` over those.
+    """Normalises each channel of each example by its mean and variance over space: `hkx.LayerNorm` over these axes.
 
     Reference: Ulyanov, Vedaldi & Lempitsky (2016), "Instance normalization: the missing ingredient for fast
     stylization", arXiv:1607.08022.
@@ -121,15 +121,15 @@ class InstanceNorm(LayerNorm):
     Args:
       create_scale: whether there is a parameter `scale`, one number for each channel.
       create_offset: whether there is a parameter `offset`, one number for each channel.
-      eps: what is added to the variance.
+      eps: a constant that is added to the variance.
       scale_init: initializer of `scale`; ones by default.
       offset_init: initializer of `offset`; zeros by default.
-      data_format: where the channels are, as `hkx.get_channel_index` takes it.
+      data_format: where the channels are; see `hkx.get_channel_index`.
       name: the module's name.
 
     Raises:
-      ValueError: if an initializer is given for a parameter that is not created, or `data_format` has no channels in a
-        known place.
+      ValueError: if an initializer is given for a parameter that is not created, or `data_format` does not say where
+        the channels are.
 
     Example:
 
