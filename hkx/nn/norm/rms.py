@@ -64,7 +64,7 @@ class RMSNorm(Module):
         """Normalises `inputs`, an array of any shape and floating dtype.
 
         Raises:
-          InvalidInputError: if `inputs` is no array.
+          InvalidInputError: if `inputs` is not an array.
           ScalarInputError: if it is a scalar.
           IndexError: if `axis` is not one of its dimensions.
         """
