@@ -24,14 +24,14 @@ class ExponentialMovingAverage(Module):
     With `zero_debias`, the average is `hidden / (1 - decay**n)` after n values (Kingma & Ba, 2015, "Adam: a method for
     stochastic optimization", section 3), else it is `hidden`.
 
-    The state is `hidden`, `average` and `counter`, which counts the values from `-warmup_length` and stays at the
-    greatest integer of its dtype once it is there. `init` starts `average` at the average of its example, or at 0 where
-    that is too costly (see `hkx.from_example`); no later average depends on it.
+    The state is `hidden`, `average` and `counter`. The counter counts the values from `-warmup_length`, and stops at the
+    greatest integer of its dtype. `init` starts `average` at the average of its example, or at 0 if that is too costly
+    (see `hkx.from_example`); no later average depends on it.
 
     Args:
-      decay: how much of the average stays at each step, in `[0, 1]`: most often near 1.
-      zero_debias: whether the start from zero is corrected for.
-      warmup_length: for how many first values the decay is 0, so that the average is the last value.
+      decay: the factor of the old average at each step, in `[0, 1]`: usually near 1.
+      zero_debias: whether to correct for the start from zero.
+      warmup_length: the number of first values for which the decay is 0, so that the average is the last value.
       name: the module's name.
 
     Raises:
@@ -63,11 +63,11 @@ class ExponentialMovingAverage(Module):
         self.without_example = 0
 
     def initialize(self, shape: Any, dtype: DTypeLike = jnp.float32) -> None:
-        """Starts the average at zero, where it has not been started yet, so that it can be read before any value.
+        """Starts the average at zero, if it has not been started yet, so that you can read it before the first value.
 
         Args:
-          shape: of the values. An array of that shape and dtype is deprecated.
-          dtype: of the values.
+          shape: the shape of the values. Passing an array of that shape and dtype is deprecated.
+          dtype: the dtype of the values.
 
         Warns:
           DeprecationWarning: if `shape` is an array, as Haiku does.
@@ -87,10 +87,10 @@ class ExponentialMovingAverage(Module):
           update_stats: whether the state is updated.
 
         Returns:
-          The average with `value` included, of its shape.
+          The average that includes `value`, with its shape.
 
         Raises:
-          StateShapeError: if neither of `value` and the average so far broadcasts to the other.
+          StateShapeError: if neither `value` nor the average so far broadcasts to the other.
         """
         value = array_of(value, self, "value")
         wide, dtype = statistics_dtypes(value.dtype)  # in half precision, 0.999 is 1; among integers, 0.9 is 0
@@ -157,7 +157,7 @@ class EMAParamsTree(Module):
       zero_debias: see `hkx.ExponentialMovingAverage`.
       warmup_length: see `hkx.ExponentialMovingAverage`.
       ignore_regex: parameters whose path (`"mlp/~/linear_0/b"`) matches this regular expression at its start are
-        returned as they are.
+        returned unchanged.
       name: the module's name.
 
     Example:
@@ -192,7 +192,7 @@ class EMAParamsTree(Module):
           update_stats: whether the state is updated.
 
         Returns:
-          A tree of the same structure: the averages with `tree` included.
+          A tree of the same structure: the averages that include `tree`.
 
         Raises:
           TypeError: if `tree` is not a dict of dicts.
