@@ -21,12 +21,12 @@ class RMSNorm(Module):
     Reference: Zhang & Sennrich (2019), "Root mean square layer normalization", arXiv:1910.07467.
 
     Args:
-      axis: the dimensions over which the mean is taken: one, several, or a slice of all.
-      eps: what is added to the mean.
+      axis: the dimensions over which the mean is computed: one, several, or a slice of all.
+      eps: a constant that is added to the mean.
       scale_init: initializer of `scale`; ones by default.
       name: the module's name.
       create_scale: whether there is a parameter `scale`.
-      param_axis: the dimensions for whose elements `scale` has one entry each: one, several, or a slice of all; by
+      param_axis: the dimensions along which `scale` has one entry for each element: one, several, or a slice of all; by
         default the last.
 
     Raises:
