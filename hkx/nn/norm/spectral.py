@@ -20,7 +20,7 @@ def _unit(x: jax.Array, eps: Any) -> jax.Array:
 
 
 class SpectralNorm(Module):
-    """Divides a matrix by its largest singular value, which is found by power iteration.
+    """Divides a matrix by its largest singular value, which is estimated by power iteration.
 
     Each call does `n_steps` of `v = unit(u Wᵀ)`, `u = unit(v W)`, starting from the `u` of the last call, and estimates
     the singular value by `sigma = v W uᵀ`. Both are state: `u0`, of shape `[1, columns]`, random at first, and `sigma`.
@@ -28,7 +28,7 @@ class SpectralNorm(Module):
     Reference: Miyato et al. (2018), "Spectral normalization for generative adversarial networks", arXiv:1802.05957.
 
     Args:
-      eps: what is added to the squared norm of a vector before it is divided by the norm.
+      eps: a constant that is added to the squared norm of a vector before the vector is divided by the norm.
       n_steps: the number of power iterations of a call, at least 1.
       name: the module's name.
 
@@ -55,7 +55,7 @@ class SpectralNorm(Module):
         """Normalises `value`.
 
         Args:
-          value: a matrix. All dimensions but the last of an array with more count as one.
+          value: a matrix. In an array with more dimensions, all dimensions except the last count as one.
           update_stats: whether the state is updated.
           error_on_non_matrix: whether an array with more than two dimensions is an error.
 
@@ -108,8 +108,8 @@ class SNParamsTree(Module):
     Args:
       eps: see `hkx.SpectralNorm`.
       n_steps: see `hkx.SpectralNorm`.
-      ignore_regex: parameters whose path (`"mlp/~/linear_0/b"`) matches this regular expression at its start are left
-        as they are; they have to include the vectors.
+      ignore_regex: parameters whose path (`"mlp/~/linear_0/b"`) matches this regular expression at its start are not
+        changed; these must include all vectors.
       name: the module's name.
 
     Example:
