@@ -14,18 +14,18 @@ from hkx.nn.inputs import number
 
 
 class WeightNorm(Module):
-    """Gives the weights of a layer a length of their own: `w = g * v / ||v||`, for each output.
+    """Gives the weights of a layer a separate length: `w = g * v / ||v||`, for each output.
 
-    v is the layer's parameter as it is, and g a parameter beside it, whose name has `_scale` added.
+    v is the unchanged parameter of the layer, and g is an additional parameter, with `_scale` added to the name.
 
     Reference: Salimans & Kingma (2016), "Weight normalization: a simple reparameterization to accelerate training of
     deep neural networks", arXiv:1602.07868.
 
     Args:
       layer: a module, or a function that calls modules.
-      parameters: the names of the parameters that are normalised.
-      feature_axis: the dimension of the weights for whose elements there is one g each; the norm is over the others.
-      eps: what is added to the squared norm.
+      parameters: the names of the parameters to normalise.
+      feature_axis: the dimension of the weights along which each element has its own g; the norm is over the others.
+      eps: a constant that is added to the squared norm.
       scale_init: initializer of g; ones by default.
       name: the module's name.
 
