@@ -24,9 +24,9 @@ class ExponentialMovingAverage(Module):
     With `zero_debias`, the average is `hidden / (1 - decay**n)` after n values (Kingma & Ba, 2015, "Adam: a method for
     stochastic optimization", section 3), else it is `hidden`.
 
-    The state is `hidden`, `average` and `counter`. The counter counts the values from `-warmup_length`, and stops at the
-    greatest integer of its dtype. `init` starts `average` at the average of its example, or at 0 if that is too costly
-    (see `hkx.from_example`); no later average depends on it.
+    The state is `hidden`, `average` and `counter`. The counter counts the values from `-warmup_length`, and stops at
+    the greatest integer of its dtype. `init` starts `average` at the average of its example, or at 0 if that is too
+    costly (see `hkx.from_example`); no later average depends on it.
 
     Args:
       decay: the factor of the old average at each step, in `[0, 1]`: usually near 1.
