@@ -292,6 +292,8 @@ def _arguments_of(
     function = leaves_out_own_frames(function)
     function.__name__ = getattr(f, "__name__", function.__name__)
     function.__qualname__ = getattr(f, "__qualname__", function.__qualname__)
+    if hasattr(f, "_original_fn"):
+        function._original_fn = f._original_fn  # type: ignore[attr-defined]
     sign(function, f, change, out)
     return function
 

@@ -157,7 +157,7 @@ def sign_of_pair(function: Callable[..., Any], f: Callable[..., Any], leading: t
     `out` says what it returns, given what `f` does.
     """
     name = f"{function.__name__.partition('_')[0]}_fn"  # as with dm-haiku, for the names of compiled programs
-    function.hkx_made_of = f  # type: ignore[attr-defined]
+    function._original_fn = f  # type: ignore[attr-defined]  # as dm-haiku calls it, whose users read it
     function.__name__ = name
     function.__qualname__ = f"{getattr(f, '__qualname__', type(f).__name__)}.{name}"
     function.__doc__ = f"`{name}({', '.join((*leading, '*args', '**kwargs'))})` of `{getattr(f, '__name__', f)}`."

@@ -46,11 +46,12 @@ def _initial(init: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
 
 def _model(f: Summarised, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What is transformed already as it is, and a function transformed."""
+    """What is transformed already: its function, or as it is where that is not known. And a function transformed."""
     if isinstance(f, (Transformed, TransformedWithState)):
-        return f
+        original = getattr(f.apply, "_original_fn", None)
+        return f if original is None else transform_with_state(original)
     function = inspect.unwrap(f, stop=lambda g: not isinstance(g, jax.stages.Wrapped))
-    original = getattr(function, "hkx_made_of", None)
+    original = getattr(function, "_original_fn", None)
     if original is not None and (_takes(original, args, kwargs) or not _takes(function, args, kwargs)):
         return transform_with_state(original)
     return transform_with_state(lambda *args, **kwargs: f(*args, **kwargs))
@@ -112,7 +113,7 @@ def eval_summary(f: Summarised) -> Callable[..., list[MethodInvocation]]:
 
 def _wrapped(f: Any, taker: str) -> Callable[..., Any]:
     if isinstance(f, (Transformed, TransformedWithState)):
-        return getattr(f.apply, "hkx_made_of", f.apply)
+        return getattr(f.apply, "_original_fn", f.apply)
     return checked_function(f, taker, "f")
 
 

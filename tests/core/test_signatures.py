@@ -173,6 +173,15 @@ def test_compiled_programs_are_called_as_with_haiku():
     assert hkx.to_module(lambda x: x).__doc__ == haiku.to_module(lambda x: x).__doc__
 
 
+def test_pairs_tell_the_function_that_they_were_made_of():
+    model, with_state = hkx.transform(energy), hkx.transform_with_state(energy)
+    for f in (model, with_state):
+        for pair in (f, hkx.without_apply_rng(f)):
+            assert pair.init._original_fn is energy and pair.apply._original_fn is energy
+    for pair in (hkx.without_state(with_state), hkx.with_empty_state(model)):
+        assert pair.init._original_fn is energy and pair.apply._original_fn is energy
+
+
 def test_the_keys_of_immutable_dicts_are_shown_without_values():
     assert (
         repr(hkx.data_structures.to_immutable_dict({"a": {"w": 1}, "b": {}}).keys()) == "KeysOnlyKeysView(['a', 'b'])"

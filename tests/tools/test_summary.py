@@ -75,6 +75,9 @@ def test_eval_summary_lists_every_call():
         hkx.without_apply_rng(hkx.transform_with_state(lambda x: hkx.Linear(2)(x))),
         hkx.transform(lambda x: hkx.Linear(2)(x), apply_rng=False),
         hkx.transform(lambda x: hkx.Linear(2)(x)),
+        hkx.without_state(hkx.transform_with_state(lambda x: hkx.Linear(2)(x))),
+        hkx.with_empty_state(hkx.transform(lambda x: hkx.Linear(2)(x))),
+        hkx.without_apply_rng(hkx.transform(lambda x: hkx.Linear(2)(x))).apply,
     ],
 )
 def test_it_takes_what_transform_returns_and_shapes(f):
