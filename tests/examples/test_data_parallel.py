@@ -51,7 +51,7 @@ def test_eight_devices_learn_what_one_does(run, strategy):
 
 
 def test_files_hold_what_main_returned(run):
-    metrics, output = run(strategy="mesh", devices=8)
+    metrics, output = run(strategy="mesh", devices=8, epochs=2)
     assert {path.name for path in output.iterdir()} == {"checkpoints", "metrics.csv", "learning_curve.png"}
     assert (output / "learning_curve.png").read_bytes().startswith(b"\x89PNG")
     header, *rows = [line.split(",") for line in (output / "metrics.csv").read_text().splitlines()]
@@ -90,11 +90,11 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(run, tmp_path, monkey
 
 
 def test_a_complete_run_is_not_run_again(run, tmp_path, monkeypatch, capsys):
-    metrics, output = run(strategy="mesh", devices=8)
+    metrics, output = run(strategy="mesh", devices=8, epochs=2)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "runs" / "data_parallel").mkdir(parents=True)
     (tmp_path / "runs" / "data_parallel" / "mlp-mesh").symlink_to(output)  # where a run without --output is
-    again = data_parallel.main(dataclasses.replace(MLP, devices=1, output=""))
+    again = data_parallel.main(dataclasses.replace(MLP, devices=1, epochs=2, output=""))
     assert again["losses"] == metrics["losses"]
     assert "this run is complete: to train again, give another --output" in capsys.readouterr().out
 

@@ -334,8 +334,10 @@ def test_what_is_carried_to_the_width_of_a_pod_is_what_the_compiler_makes_of_it(
 @pytest.mark.slow
 @pytest.mark.unoptimised(False)
 def test_the_default_setting_learns_to_spell(tmp_path):
-    metrics = lm.main(dataclasses.replace(lm.Config(), devices=1, output=str(tmp_path), progress=False))
-    assert metrics["validation"][400] < 2.0  # one that knew only how often each character occurs would have 3.1
+    """In half of its steps already."""
+    config = lm.Config(steps=lm.SIZES["small"].steps // 2, devices=1, output=str(tmp_path), progress=False)
+    metrics = lm.main(config)
+    assert metrics["validation"][200] < 1.8  # one that knew only how often each character occurs would have 3.1
     words = set(re.findall(r"[a-z]+", lm.TEXT.read_text().lower()))
     written = re.findall(r"[a-z]+", metrics["sample"].lower())
     assert np.mean([word in words for word in written]) > 0.5
