@@ -20,6 +20,8 @@ pytest.importorskip("sklearn", reason="the example learns scikit-learn's digits:
 
 import data_parallel
 
+pytestmark = pytest.mark.unoptimised
+
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = ROOT / "examples" / "data_parallel.py"
 # The small network with all its default steps: two seconds. The default one takes minutes and is among the slow tests.
@@ -232,6 +234,7 @@ def test_the_residual_network_does_on_eight_devices_what_it_does_on_one(run, str
 
 
 @pytest.mark.slow
+@pytest.mark.unoptimised(False)
 def test_default_settings_read_97_of_100_digits(tmp_path):
     """On one device; that eight do the same is the test above, and costs twice as much."""
     metrics = data_parallel.main(data_parallel.Config(output=str(tmp_path), progress=False, devices=1))
