@@ -225,6 +225,7 @@ def test_two_processes_of_four_devices_do_what_one_of_eight_does(run, tmp_path, 
 
 
 @pytest.mark.slow
+@pytest.mark.unoptimised(False)  # convolutions run for long then
 @pytest.mark.parametrize("strategy", ["mesh", "pmap"])
 def test_the_residual_network_does_on_eight_devices_what_it_does_on_one(run, strategy):
     """On images as they are, of 8 x 8: the time goes into the convolutions."""
