@@ -18,6 +18,8 @@ import jax
 import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+# Which line each operation comes from: nobody reads it, and writing it down is a twentieth of what compiling takes.
+jax.config.update("jax_traceback_in_locations_limit", 0)
 
 # The workers of one run share what they compile: a folder that the first process makes and the others inherit. It is no
 # variable of JAX's own, which programs that a test starts, and kills, would write to as well.

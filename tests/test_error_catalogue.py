@@ -7,6 +7,8 @@ import pytest
 
 import hkx
 
+pytestmark = pytest.mark.unoptimised
+
 CODE = {name: (wrong, right) for name, wrong, right in error_catalogue.entries()}
 NEEDS = {"WeightMismatchError": "torch"}
 PAGE = error_catalogue.PAGE.read_text(encoding="utf-8")

@@ -10,6 +10,8 @@ from hkx.init.create import run_initialising
 from hkx.jaxprs import dependence
 from hkx.jaxprs.dependence import needed, needed_inputs, understood
 
+pytestmark = pytest.mark.unoptimised
+
 HUGE = 10**9  # rows of eight numbers in float32: 32 GB
 
 

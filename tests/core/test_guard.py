@@ -13,6 +13,8 @@ import hkx
 from hkx.errors import KeyInInnerTraceError, ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.jaxprs import traces
 
+pytestmark = pytest.mark.unoptimised
+
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
 
 

@@ -23,6 +23,8 @@ from hkx.init.blocks import for_each_key
 from hkx.init.recording import Recording
 from hkx.jaxprs.traces import variable_of
 
+pytestmark = pytest.mark.unoptimised
+
 X = jnp.ones(2)
 
 

@@ -71,13 +71,13 @@ def trace_apply(params, state):
 def interrupting(n):
     """Raises KeyboardInterrupt at the nth line of hkx, or of the model, that runs in the `with` block.
 
-    Yields a list, of the lines that have run.
+    Yields a list, of the lines that have run: a file and a number of each.
     """
     lines = []
 
     def on_line(frame, event, _):
         if event == "line":
-            lines.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+            lines.append((frame.f_code.co_filename, frame.f_lineno))
             if len(lines) == n:
                 raise KeyboardInterrupt
         return on_line
@@ -138,8 +138,8 @@ def critical_lines(file):
 
 
 def is_critical(line):
-    file, number = line.rsplit(":", 1)
-    return int(number) in critical_lines(file)
+    file, number = line
+    return number in critical_lines(file)
 
 
 def some(lines):

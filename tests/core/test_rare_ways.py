@@ -8,6 +8,8 @@ import pytest
 import hkx
 from hkx import errors
 
+pytestmark = pytest.mark.unoptimised
+
 X = jnp.ones([2, 3])
 
 

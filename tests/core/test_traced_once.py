@@ -10,6 +10,8 @@ import pytest
 
 import hkx
 
+pytestmark = pytest.mark.unoptimised
+
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 W = np.linspace(0.5, 2, 3, dtype=np.float32)
 

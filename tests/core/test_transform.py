@@ -16,6 +16,8 @@ from jax.sharding import PartitionSpec as P
 
 import hkx
 
+pytestmark = pytest.mark.unoptimised
+
 X = np.linspace(-1, 1, 24, dtype=np.float32).reshape(8, 3)
 
 

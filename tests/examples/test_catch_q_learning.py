@@ -19,6 +19,7 @@ from settings import BadSetting
 pytest.importorskip("bsuite", reason="the example plays bsuite's Catch: pip install '.[examples]'")
 
 import catch_q_learning as catch
+from fuzzing import SEEDS
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = ROOT / "examples" / "catch_q_learning.py"
@@ -253,7 +254,7 @@ def test_the_command_answers_a_bad_flag_with_one_line(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_default_settings_learn_and_stay_there(tmp_path, seed):
     metrics = catch.main(catch.Config(seed=seed, output=str(tmp_path), progress=False))
     assert list(metrics["evaluations"]) == list(range(50, 501, 50))

@@ -12,6 +12,7 @@ pytest.importorskip("sklearn", reason="the pictures come with scikit-learn: pip 
 
 import digits
 import digits_data
+from fuzzing import SEEDS
 
 LAST_LINE = re.compile(r"test accuracy: (0\.\d+) with the averaged parameters, (0\.\d+) with those of the last step")
 REDUCED = {"epochs": 15, "channels": 16, "progress": False}  # about a fifth of the work of the default settings
@@ -97,7 +98,7 @@ def test_the_judge_knows_digits_and_wants_the_right_ones():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_default_settings(tmp_path, seed):
     metrics = digits.main(digits.Config(seed=seed, output=str(tmp_path), progress=False))
     assert metrics["test_accuracy"] >= 0.97

@@ -270,16 +270,16 @@ def test_cart_pole_is_solved_by_every_seed(tmp_path):
 def test_what_was_shown_long_ago_is_known_with_a_memory_alone(tmp_path):
     for kind, low, high in ("none", -0.4, 0.4), ("lstm", 0.99, 1), ("gru", 0.99, 1):
         settings = {"env": "memory_chain", "memory": kind, "steps": 32_768, "progress": False}
-        returns = ppo.main(ppo.Config(**settings, agents=2, output=str(tmp_path / kind)))["final_return"]
-        assert low <= min(returns) <= max(returns) <= high, kind
+        final_return = ppo.main(ppo.Config(**settings, output=str(tmp_path / kind)))["final_return"]
+        assert low <= final_return <= high, kind
 
 
 @pytest.mark.slow
 def test_numbers_are_chosen_too(tmp_path):
     settings = {"env": "pendulum", "steps": 1_500_000, "rollout": 128, "layers": 2, "discount": (0.9,)}
     rates = {"learning_rate": (0.001,), "value_cost": (0.02,)}
-    config = ppo.Config(**settings, **rates, agents=2, seed=90, progress=False, output=str(tmp_path))
-    assert min(ppo.main(config)["final_return"]) >= -250
+    config = ppo.Config(**settings, **rates, seed=90, progress=False, output=str(tmp_path))
+    assert ppo.main(config)["final_return"] >= -250
 
 
 @pytest.mark.slow

@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import sums
 
+pytestmark = pytest.mark.unoptimised
+
 TINY = sums.Config(
     layers=1, width=8, heads=2, questions=2, group=3, batch_size=4, pretraining=2, updates=2, progress=False
 )

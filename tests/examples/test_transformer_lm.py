@@ -299,21 +299,23 @@ def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_of_four_devices_are_one_of_eight(tmp_path):
+def test_two_processes_of_four_devices_are_one_of_eight(tmp_path, capsys):
     flags = ["--steps", 6, "--mesh", "2x4", "--checkpoint-every", 3, "--sample", 20]
-    ended(start(tmp_path / "one", *flags, "--devices", 8))
+    settings = {"dropout": 0.1, "evaluate_every": lm.Config().evaluate_every}
+    one = lm.main(short(tmp_path / "one", devices=8, mesh="2x4", **settings))["losses"]
     with socket.create_server(("localhost", 0)) as server:
         port = server.getsockname()[1]
     several = ["--coordinator", f"localhost:{port}", "--num-processes", 2, "--devices", 4]
     both = [start(tmp_path / "two", *flags, *several, "--process-id", i) for i in range(2)]
     for process in both:
         ended(process)
-    np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=2e-5)
+    np.testing.assert_allclose(losses(tmp_path / "two"), one, rtol=2e-5)
     # what two processes saved, one reads, on a single device
     shutil.rmtree(tmp_path / "two" / "checkpoints" / "6")
-    output, _ = ended(start(tmp_path / "two", *flags[:2], "--sample", 20))
-    assert "going on from the checkpoint of step 3" in output
-    np.testing.assert_allclose(losses(tmp_path / "two"), losses(tmp_path / "one"), rtol=2e-5)
+    capsys.readouterr()
+    lm.main(short(tmp_path / "two", devices=1, **settings))
+    assert "going on from the checkpoint of step 3" in capsys.readouterr().out
+    np.testing.assert_allclose(losses(tmp_path / "two"), one, rtol=2e-5)
 
 
 @pytest.mark.slow
@@ -332,8 +334,10 @@ def test_what_is_carried_to_the_width_of_a_pod_is_what_the_compiler_makes_of_it(
 @pytest.mark.slow
 @pytest.mark.unoptimised(False)
 def test_the_default_setting_learns_to_spell(tmp_path):
-    metrics = lm.main(dataclasses.replace(lm.Config(), devices=1, output=str(tmp_path), progress=False))
-    assert metrics["validation"][400] < 2.0  # one that knew only how often each character occurs would have 3.1
+    """In half of its steps already."""
+    config = lm.Config(steps=lm.SIZES["small"].steps // 2, devices=1, output=str(tmp_path), progress=False)
+    metrics = lm.main(config)
+    assert metrics["validation"][200] < 1.8  # one that knew only how often each character occurs would have 3.1
     words = set(re.findall(r"[a-z]+", lm.TEXT.read_text().lower()))
     written = re.findall(r"[a-z]+", metrics["sample"].lower())
     assert np.mean([word in words for word in written]) > 0.5

@@ -13,6 +13,8 @@ import pytest
 
 import hkx
 
+pytestmark = pytest.mark.unoptimised
+
 KEY = jax.random.PRNGKey(5)
 X = jnp.arange(3.0) / 2
 Branch = Callable[[Any], Any]

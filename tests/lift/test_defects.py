@@ -12,6 +12,8 @@ import pytest
 
 import hkx
 
+pytestmark = pytest.mark.unoptimised
+
 KEY = jax.random.PRNGKey(7)
 X = jnp.arange(3.0) / 2
 

@@ -13,6 +13,8 @@ import pytest
 import hkx
 from hkx import errors
 
+pytestmark = pytest.mark.unoptimised
+
 KEY = jax.random.key(0)
 X = jnp.ones([3, 2])
 

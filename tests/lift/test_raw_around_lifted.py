@@ -13,6 +13,8 @@ import pytest
 import hkx
 from hkx.errors import KeyInInnerTraceError, ParameterInInnerTraceError, StateInInnerTraceError
 
+pytestmark = pytest.mark.unoptimised
+
 KEY = jax.random.PRNGKey(0)
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
 F = Callable[..., Any]

@@ -13,6 +13,8 @@ from jax import export
 
 import hkx
 
+pytestmark = pytest.mark.unoptimised
+
 KEY = jax.random.PRNGKey(0)
 
 

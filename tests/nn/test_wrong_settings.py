@@ -7,6 +7,8 @@ import pytest
 
 import hkx
 
+pytestmark = pytest.mark.unoptimised
+
 X = jnp.ones([2, 3])
 PICTURE = jnp.ones([1, 4, 4, 2])
 

@@ -16,10 +16,10 @@ def draw(case, seed, *steps):
 
 
 def cast(arguments, dtype):
-    """The arguments with floats of `dtype`."""
+    """The arguments with floats of `dtype`, which NumPy converts: JAX would compile a program for each shape."""
+    values = {name: np.asarray(value) for name, value in arguments.items()}
     return {
-        name: jnp.asarray(value, dtype if np.issubdtype(np.asarray(value).dtype, np.floating) else None)
-        for name, value in arguments.items()
+        name: jnp.asarray(x.astype(dtype) if np.issubdtype(x.dtype, np.floating) else x) for name, x in values.items()
     }
 
 

@@ -22,6 +22,8 @@ from rlx.core.arguments import require
 from rlx.core.operator import operator
 from rlx.core.types import Array, ArrayLike
 
+pytestmark = pytest.mark.unoptimised
+
 OPERATORS = {name: getattr(rlx, name) for name in rlx.__all__ if hasattr(getattr(rlx, name), "kernel")}
 BY_NAME = {case.name: case for case in CASES}
 ONE, THREE = jnp.ones(1), jnp.ones(3)

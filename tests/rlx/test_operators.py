@@ -114,7 +114,8 @@ def test_a_wrong_rank_names_the_argument(case):
         if name in case.free:
             continue
         with pytest.raises(rlx.RankError, match=f"{case.name}: argument `{name}` has rank {value.ndim + 4}"):
-            jax.eval_shape(lambda x: case.run({**arguments, name: x}), value[None, None, None, None])  # noqa: B023
+            more = jax.ShapeDtypeStruct((1, 1, 1, 1, *value.shape), value.dtype)
+            jax.eval_shape(lambda x: case.run({**arguments, name: x}), more)  # noqa: B023
 
 
 @every_case
@@ -130,7 +131,7 @@ def test_a_wrong_kind_of_number_names_the_argument(case):
             if case.name == "batched_index" and not is_index:  # which indexes into numbers of any kind
                 continue
             with pytest.raises(rlx.DTypeError, match=f"{case.name}: argument `{name}` has dtype {dtype.dtype}"):
-                case.run({**arguments, name: value.astype(dtype)})
+                case.run({**arguments, name: jnp.asarray(np.asarray(value).astype(dtype))})
 
 
 LENGTHS_OF_THEIR_OWN = {
@@ -192,7 +193,8 @@ def test_a_wrong_length_names_an_argument(case):
         if name in LENGTHS_OF_THEIR_OWN.get(case.name, ()):
             continue
         with pytest.raises(rlx.ShapeError, match=f"{case.name}: argument `"):
-            jax.eval_shape(lambda x: case.run({**arguments, name: x}), jnp.concatenate([value, value[:1]]))  # noqa: B023
+            longer = jax.ShapeDtypeStruct((len(value) + 1, *value.shape[1:]), value.dtype)
+            jax.eval_shape(lambda x: case.run({**arguments, name: x}), longer)  # noqa: B023
 
 
 @every_case

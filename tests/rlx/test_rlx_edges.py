@@ -11,6 +11,8 @@ import pytest
 import rlx
 from rlx.core import recurrence
 
+pytestmark = pytest.mark.unoptimised
+
 T = 7
 
 
@@ -78,6 +80,7 @@ def pieces(length, cuts):
     return [slice(a, b) for a, b in itertools.pairwise(edges) if a < b]
 
 
+@pytest.mark.unoptimised(False)  # differently compiled
 @pytest.mark.parametrize("cuts", [[2, 3], [6], [0, 1, 2, 3, 4, 5, 6]])  # others are drawn in test_operator_sequences
 def test_pieces_one_by_one_are_bit_for_bit_the_cut_sequence(data, cuts):
     rng = np.random.default_rng(1)

@@ -15,6 +15,8 @@ import hkx
 from hkx import sharding
 from hkx.errors import ShardingRuleError, UnevenBatchError
 
+pytestmark = pytest.mark.unoptimised
+
 MESH = AbstractMesh((2, 4), ("data", "model"))
 
 
@@ -154,6 +156,7 @@ def largest_array(program):
     return max(int(np.prod([int(n) for n in dimensions.split(",")])) for dimensions in found)
 
 
+@pytest.mark.unoptimised(False)
 def test_sharded_values_are_the_unsharded_ones_bit_for_bit_and_never_whole():
     init, tree = sharded(devices_mesh())
     compiled = init.lower(jax.random.key(3), X, is_training=True).compile()

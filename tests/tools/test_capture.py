@@ -8,6 +8,8 @@ import pytest
 import hkx
 from hkx.errors import IntermediateInInnerTraceError
 
+pytestmark = pytest.mark.unoptimised
+
 KEY = jax.random.key(0)
 X = jnp.asarray(np.random.RandomState(0).standard_normal((4, 3)), jnp.float32)
 MLP = hkx.transform(lambda x: hkx.nets.MLP([5, 2])(x))

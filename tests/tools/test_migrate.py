@@ -250,6 +250,7 @@ def test_programs_of_size_need_no_second_look(path):
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")  # of RLax's own
 @pytest.mark.peer
 @pytest.mark.slow
+@pytest.mark.unoptimised
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.stem)
 def test_programs_of_size_give_the_same_numbers(path):
     for library in ("haiku", "rlax", "optax"):

@@ -205,16 +205,12 @@ def test_compiled_functions_and_the_parts_of_a_pair():
     def step(params, x):
         return jax.grad(lambda p: model.apply(p, state, key, x)[0][0].sum())(params)
 
-    rows = table(net, X)
+    rows, keys = table(net, X), [key_of(c) for c in eval_summary(net)(X)]
     for f in (model, model.init, model.apply, jax.jit(model.init), jax.jit(model.apply), jax.jit(jax.jit(model.apply))):
-        assert table(f, X) == rows and [key_of(c) for c in eval_summary(f)(X)] == [
-            key_of(c) for c in eval_summary(net)(X)
-        ]
+        assert table(f, X) == rows and [key_of(c) for c in eval_summary(f)(X)] == keys
     # the arguments of `apply` itself are no arguments of `net`
-    assert [key_of(c) for c in eval_summary(model.apply)(params, state, key, X)] == [
-        key_of(c) for c in eval_summary(net)(X)
-    ]
-    assert [key_of(c) for c in eval_summary(step)(params, X)] == [key_of(c) for c in eval_summary(net)(X)]
+    assert [key_of(c) for c in eval_summary(model.apply)(params, state, key, X)] == keys
+    assert [key_of(c) for c in eval_summary(step)(params, X)] == keys
     over_devices = jax.pmap(lambda p, x: model.apply(p, state, key, x))
     shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct((1, *a.shape), a.dtype), (params, X))
     assert list(table(over_devices, *shapes)) == list(rows)
