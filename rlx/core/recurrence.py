@@ -11,7 +11,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
-from rlx.core.masking import weighted
+from rlx.core.masking import if_counted, weighted
 from rlx.core.tracing import in_slopes, traced_once
 from rlx.core.types import Array, wide_dtype
 
@@ -238,7 +238,7 @@ def _in_windows(equation: Equation, sequences: tuple[Array, ...], n: int) -> Arr
     continues_t, end, *_ = sequences
     # What ends no window has no slope in what it would be weighed with, whatever it holds.
     ends_one = ~continues_t | (jnp.arange(continues_t.shape[0]) >= n - 1)
-    end = jnp.where(ends_one.reshape(-1, *(1,) * (end.ndim - 1)), end, 0)
+    end = if_counted(ends_one, end)
     sequences = continues_t, end, *sequences[2:]
     last_t = equation(jnp.zeros_like(end), jnp.zeros_like(continues_t), *sequences[1:])
     solve = _windows_by_steps if n <= _WINDOW_UNROLLED else _windows_by_doubling
