@@ -125,8 +125,8 @@ class SquashedGaussian:
     `maximum`, as dm_env's bounded arrays do. `entropy` and the divergences are those of the Gaussian before tanh.
     """
 
-    sigma_min: Any = -4.0
-    sigma_max: Any = 0.0
+    sigma_min: Any
+    sigma_max: Any
     mu: Any = None
     sigma: Any = None
     action_spec: Any = None

@@ -230,5 +230,25 @@ def test_a_recurrence_of_several_columns_with_cuts_is_that_of_each():
     np.testing.assert_allclose(found(r_t, end), expected, rtol=1e-6)
 
 
+def test_windows_and_long_sequences_of_several_columns_are_those_of_each():
+    r_t, end = np.random.default_rng(1).normal(size=(2, 260, 2)).astype(np.float32)
+    continues_t = np.arange(260) % 37 != 0  # of which the last is one
+    ways = {2: "windows unrolled", 35: "windows by doubling", 260: "step by step, or by doubling elsewhere"}
+
+    @jax.jit
+    def found(r_t, end):
+        given = {"end": end, "continues_t": jnp.asarray(continues_t)}
+        return [backward(_halved, (r_t, 0.5), **given, steps=n) for n in ways]
+
+    for n, windows in zip(ways, found(r_t, end), strict=True):
+        expected = np.zeros([260, 2])
+        for t in range(260):
+            last = next(k for k in range(t, 260) if not continues_t[k] or k == t + n - 1)
+            expected[t] = end[last]
+            for k in reversed(range(t, last + 1)):
+                expected[t] = r_t[k] + 0.5 * expected[t]
+        np.testing.assert_allclose(windows, expected, rtol=1e-5, atol=1e-5, err_msg=ways[n])
+
+
 def _halved(g_t, r_t, discount_t):
     return r_t + discount_t * g_t
