@@ -265,6 +265,13 @@ def test_statistics_of_targets_in_half_precision_are_those_of_their_values():
     np.testing.assert_allclose(found.scale, [np.std(targets)], rtol=1e-2)
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32, jnp.int32])
+def test_a_layer_keeps_its_floats_under_other_statistics_and_whole_numbers_become_some(dtype):
+    layer = {"w": jnp.ones((3, 2), dtype), "b": jnp.ones(2, dtype)}
+    made = jax.eval_shape(lambda: rlx.pop(layer, POPART, POPART))
+    assert {x.dtype for x in made.values()} == {np.dtype(jnp.float32 if dtype == jnp.int32 else dtype)}
+
+
 def test_transformed_functions_take_arguments_as_the_functions_do():
     r_t, discount_t, v_t = jnp.array([1.0, 2.0]), jnp.array([0.5, 0.5]), jnp.array([4.0, 8.0])
     pair = rlx.SIGNED_HYPERBOLIC_PAIR
