@@ -204,6 +204,20 @@ def test_two_of_a_kind_are_named_by_their_own_names():
         rlx.greedy().kl(ONES, jnp.ones(4))
 
 
+@pytest.mark.parametrize("name", ["gaussian_diagonal", "squashed_gaussian"])
+def test_the_mean_of_a_gaussian_has_an_axis_of_events_in_every_method(name):
+    policy, more = getattr(rlx, name)(), (SPEC,) if name == "squashed_gaussian" else ()
+    for method, call in {
+        "sample": lambda mu: policy.sample(KEY, mu, 1.0, *more),
+        "logprob": lambda mu: policy.logprob(1.0, mu, 1.0, *more),
+        "entropy": lambda mu: policy.entropy(mu, 1.0),
+        "kl_to_standard_normal": lambda mu: policy.kl_to_standard_normal(mu, 1.0),
+        "kl": lambda mu: policy.kl(mu, 1.0, ONES, 1.0),
+    }.items():
+        with pytest.raises(rlx.RankError, match=rf"^{name}\.{method}: argument `mu\w*` has rank 0 .* \[\*E, D\]"):
+            call(1.0)
+
+
 @pytest.mark.parametrize(
     "call",
     [
