@@ -302,10 +302,10 @@ def test_the_largest_number_that_is_drawn_at_random_is_of_the_last_item(size, mo
     @jax.jit
     def drawn(masses):
         tree = sum_tree.put(sum_tree.empty_tree(size), size, jnp.arange(size), masses)
-        return sum_tree.draw(tree, size, jax.random.key(0), 1)
+        return sum_tree.draw(tree, size, jax.random.key(0), 3)
 
-    place, value = drawn(jnp.zeros(size).at[jnp.array([1, size - 3])].set(jnp.array([1.0, 3.0])))
-    assert place.tolist() == [size - 3] and value.tolist() == [3.0]
+    places, values = drawn(jnp.zeros(size).at[jnp.array([1, size - 3])].set(jnp.array([1.0, 3.0])))
+    assert places.tolist() == [size - 3] * 3 and values.tolist() == [3.0] * 3
 
 
 def test_places_outside_every_replay_are_all_different():
