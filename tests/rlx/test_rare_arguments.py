@@ -204,6 +204,13 @@ def test_the_normalizer_of_a_single_sampled_action_is_the_initial_one():
     np.testing.assert_allclose(loss, 1.5 * np.exp(0.5) / 2, rtol=1e-6)
 
 
+def test_targets_of_a_policy_weigh_one_or_nothing_by_default():
+    policy = rlx.softmax(logits=jnp.zeros(3))
+    for make, scale in ((rlx.constant_policy_targets, 1), (rlx.zero_policy_targets, 0)):
+        assert make(policy, 0, 2).weights.tolist() == [scale] * 2
+        assert make(policy, 0, 2, weights_scale=0.5).weights.tolist() == [0.5] * 2
+
+
 def test_statistics_of_other_items_are_not_merged():
     one, several = rlx.running_statistics.init(0.0), rlx.running_statistics.init(jnp.zeros(3))
     with pytest.raises(rlx.ShapeError, match=r"merge: argument `other` has axes in front"):
