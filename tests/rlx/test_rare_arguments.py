@@ -211,6 +211,23 @@ def test_targets_of_a_policy_weigh_one_or_nothing_by_default():
         assert make(policy, 0, 2, weights_scale=0.5).weights.tolist() == [0.5] * 2
 
 
+@pytest.mark.parametrize("shape", [(3,), (2, 4, 3)])
+def test_a_bound_for_each_dimension_is_over_the_last_axis_whatever_comes_before(shape):
+    kl, alpha = np.random.default_rng(6).uniform(size=shape).astype(np.float32), np.float32([1, 2, 3])
+    penalty = rlx.LagrangePenalty(alpha, 0.5, per_dimension=True)
+    loss, dual, _ = rlx.kl_constraint_loss(kl, penalty, lambda x: x)
+    np.testing.assert_allclose(loss, (alpha * kl).sum(-1), rtol=1e-5)
+    np.testing.assert_allclose(dual, (alpha * (0.5 - kl)).sum(-1), rtol=1e-5, atol=1e-6)
+
+
+def test_the_entropy_and_divergence_of_mostly_greedy_policies():
+    p, q = np.array([0.7, 0.1, 0.1, 0.1]), np.array([0.1, 0.7, 0.1, 0.1])  # ε = 0.4: 0.6 + 0.1, and 0.1 for the others
+    policy, preferences = rlx.epsilon_greedy(0.4), jnp.eye(4)
+    np.testing.assert_allclose(policy.entropy(preferences[0]), -np.sum(p * np.log(p)), rtol=1e-5)
+    np.testing.assert_allclose(policy.kl(preferences[0], preferences[1]), np.sum(p * np.log(p / q)), rtol=1e-5)
+    np.testing.assert_allclose(rlx.greedy().entropy(jnp.array([1.0, 1.0, 0.0])), np.log(2), rtol=1e-6)
+
+
 def test_statistics_of_other_items_are_not_merged():
     one, several = rlx.running_statistics.init(0.0), rlx.running_statistics.init(jnp.zeros(3))
     with pytest.raises(rlx.ShapeError, match=r"merge: argument `other` has axes in front"):
