@@ -21,6 +21,7 @@ import pathlib
 import random
 import signal
 import sys
+import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -85,8 +86,11 @@ def _with(node, **changes):
 
 
 def _is_for_types(node):
+    """Overloads, imports for type checkers, and names of types: `X & Y` in place of `X | Y` is an error at import."""
     if isinstance(node, ast.FunctionDef):
         return any(ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list)
+    if isinstance(node, ast.AnnAssign):
+        return ast.unparse(node.annotation).endswith("TypeAlias")
     return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
 
 
@@ -288,6 +292,8 @@ def run(only, sample, seed, minutes, limit):
     random.Random(seed).shuffle(drawn)
     done = {result["mutant"] for result in results()}
     without = {}  # what becomes of tests without a mutant
+    compiled = tempfile.TemporaryDirectory(prefix="compiled-by-tests-")  # by all mutants: a program's text is its name
+    os.environ["COMPILED_BY_TESTS"] = compiled.name
     for name, line in drawn[:sample]:
         if name in done or time.monotonic() > end:
             continue

@@ -103,7 +103,7 @@ class Softmax:
     `action_spec` is accepted, for a common interface with continuous policies, and not used.
     """
 
-    temperature: Any = 1.0
+    temperature: Any
     entropy_clip: Any = None
     logits: Any = None
 

@@ -220,7 +220,7 @@ def episodic_memory_intrinsic_rewards(
     state = intrinsic_reward_state
     if state is None:
         require(max_memory_size >= 1, "max_memory_size", max_memory_size, "a positive number")
-        memory = jnp.full((max_memory_size, embeddings.shape[-1]), jnp.inf, embeddings.dtype)
+        memory = jnp.full((max_memory_size, embeddings.shape[1]), jnp.inf, embeddings.dtype)
         # The origin stands in for the neighbours that an empty memory does not have.
         zero = jnp.zeros((), jnp.int32)
         state = IntrinsicRewardState(memory.at[:num_neighbors].set(0), zero, jnp.zeros((), memory.dtype), zero)

@@ -125,8 +125,8 @@ class SquashedGaussian:
     `maximum`, as dm_env's bounded arrays do. `entropy` and the divergences are those of the Gaussian before tanh.
     """
 
-    sigma_min: Any = -4.0
-    sigma_max: Any = 0.0
+    sigma_min: Any
+    sigma_max: Any
     mu: Any = None
     sigma: Any = None
     action_spec: Any = None
@@ -199,9 +199,11 @@ class SquashedGaussian:
         self, method: str, mu: ArrayLike | None, sigma: ArrayLike | None, which: str = ""
     ) -> tuple[Array, Array]:
         function, mu_name, sigma_name = f"squashed_gaussian.{method}", f"mu{which}", f"sigma{which}"
-        given = either(function, mu_name, mu, self.mu), either(function, sigma_name, sigma, self.sigma)
-        wanted = {name: (x, Float[Array, "*#E"]) for name, x in zip((mu_name, sigma_name), given, strict=True)}
-        mean, spread = as_arrays(function, **wanted)
+        given = {
+            mu_name: either(function, mu_name, mu, self.mu),
+            sigma_name: either(function, sigma_name, sigma, self.sigma),
+        }
+        mean, spread = as_arrays(function, **{name: (x, Float[Array, "*#E"]) for name, x in given.items()})
         require_events(function, **{mu_name: mean})
         log_sigma = self.sigma_min + 0.5 * (self.sigma_max - self.sigma_min) * (jnp.tanh(spread) + 1)
         return jnp.tanh(mean), jnp.exp(log_sigma)

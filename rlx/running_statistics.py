@@ -148,7 +148,7 @@ def update(
         return (one - mean) + (first + rest), jnp.maximum(average(jnp.square(off)) - jnp.square(rest), 0)
 
     means, structure = jax.tree.flatten(state.mean)
-    found = [moments(mean, x) for mean, x in zip(means, structure.flatten_up_to(batch), strict=True)]
+    found = list(map(moments, means, structure.flatten_up_to(batch)))
     deltas, variances = (structure.unflatten([pair[i] for pair in found]) for i in (0, 1))
     return jax.lax.stop_gradient(_together(state, count, deltas, variances))
 
@@ -271,7 +271,7 @@ def _below(statistic: Array, x: Any) -> Array:
 
 def _scale(variance: Array, epsilon: Any) -> Array:
     varies, epsilon = variance > 0, jnp.asarray(epsilon, variance.dtype)
-    return jnp.where(varies, jnp.sqrt(jnp.where(varies, variance + epsilon, 1)), 1)
+    return jnp.sqrt(jnp.where(varies, variance + epsilon, 1))
 
 
 def _leading_axes(function: str, argument: str, state: RunningStatistics, tree: PyTree) -> tuple[int, ...]:

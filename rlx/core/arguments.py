@@ -211,7 +211,7 @@ def as_switch(argument: str, value: Any, function: str = "", may_be_traced: bool
         return value
     is_number = isinstance(value, (int, float, np.generic, np.ndarray, jax.Array)) and np.ndim(value) == 0
     is_number = is_number and _is_of("Real", jnp.result_type(value))
-    traced = known(value) is None if is_number else False
+    traced = is_number and known(value) is None
     expected = "True or False" if may_be_traced else "True or False, known when Python runs"
     require(is_number and (may_be_traced or not traced), argument, value, expected, function)
     return jnp.asarray(value).astype(bool) if traced else bool(value)

@@ -160,18 +160,20 @@ def weighted_term(argument: str, x: Array, weight_argument: str, weight: ArrayLi
 
 def _fits_into(shape: tuple[int, ...], whole_shape: tuple[int, ...]) -> bool:
     """Whether an array of this shape broadcasts to the other one."""
-    behind = whole_shape[len(whole_shape) - len(shape) :]
-    return len(shape) <= len(whole_shape) and all(n in (1, m) for n, m in zip(shape, behind, strict=True))
+    try:
+        return jnp.broadcast_shapes(shape, whole_shape) == whole_shape
+    except ValueError:
+        return False
 
 
 def _append_axes(argument: str, source: Array, target: Array) -> Array:
-    leading = target.shape[: source.ndim]
-    if source.ndim > target.ndim or any(s not in (1, t) for s, t in zip(source.shape, leading, strict=True)):
+    shape = source.shape + (1,) * (target.ndim - source.ndim)
+    if not _fits_into(shape, target.shape):
         raise ShapeError(
             f"argument `{argument}` has shape {list(source.shape)}, expected a {argument} shape "
             f"whose lengths are those of the leading axes of {list(target.shape)}, or 1."
         )
-    return source.reshape(source.shape + (1,) * (target.ndim - source.ndim))
+    return source.reshape(shape)
 
 
 class AllSum:

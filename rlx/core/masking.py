@@ -149,7 +149,7 @@ def _added_up(weights: Array, x: Array) -> Array:
     # checked numbers out: added up one by one, nothing is written, and the rows are what is vectorised.
     wide = wide_dtype(x.dtype)
     columns = (lax.split(part, (1,) * x.shape[-1], axis=x.ndim - 1) for part in (weights, x))
-    products = (lax.convert_element_type(w * column, wide) for w, column in zip(*columns, strict=True))
+    products = (lax.convert_element_type(product, wide) for product in map(lax.mul, *columns))
     return lax.squeeze(functools.reduce(lax.add, products), [x.ndim - 1]).astype(x.dtype)
 
 

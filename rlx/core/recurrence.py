@@ -11,7 +11,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
-from rlx.core.masking import weighted
+from rlx.core.masking import if_counted, weighted
 from rlx.core.tracing import in_slopes, traced_once
 from rlx.core.types import Array, wide_dtype
 
@@ -111,6 +111,7 @@ def _solve(
 ) -> Array:
     equation = _with_numbers(equation, numbers)
     if continues_t is not None:
+        continues_t = lax.expand_dims(continues_t, range(1, end.ndim))  # the same for all columns
         equation, sequences = _in_pieces(equation), (continues_t, end, *sequences)
         if steps is not None:
             return _in_windows(equation, sequences, steps)
@@ -237,8 +238,8 @@ def _in_windows(equation: Equation, sequences: tuple[Array, ...], n: int) -> Arr
     """The recurrence cut off after `n` steps, fewer than there are; `continues_t` and an end come first."""
     continues_t, end, *_ = sequences
     # What ends no window has no slope in what it would be weighed with, whatever it holds.
-    ends_one = ~continues_t | (jnp.arange(continues_t.shape[0]) >= n - 1)
-    end = jnp.where(ends_one.reshape(-1, *(1,) * (end.ndim - 1)), end, 0)
+    ends_one = ~continues_t | (lax.broadcasted_iota(np.int32, continues_t.shape, 0) >= n - 1)
+    end = if_counted(ends_one, end)
     sequences = continues_t, end, *sequences[2:]
     last_t = equation(jnp.zeros_like(end), jnp.zeros_like(continues_t), *sequences[1:])
     solve = _windows_by_steps if n <= _WINDOW_UNROLLED else _windows_by_doubling

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rlx.core.annotations import Mask
 from rlx.core.arguments import as_arrays
@@ -9,7 +10,7 @@ from rlx.core.errors import ArgumentError
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import as_leaf
 
-NOWHERE = 2**31 - 1
+NOWHERE = np.iinfo(np.int32).max
 """A place outside every replay: what is put there is dropped."""
 
 

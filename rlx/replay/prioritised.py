@@ -121,4 +121,4 @@ def _update_priorities(
     most = jnp.finfo(jnp.float32).max / (2 * capacity)  # the sum of so many stays finite
     masses = jnp.where(priorities > 0, jnp.minimum(priorities ** jnp.asarray(exponent, jnp.float32), most), 0)
     tree = put(state.tree, capacity, jnp.where(counts, indices, NOWHERE), masses)
-    return PrioritisedState(state.ring, tree, jnp.maximum(state.highest, jnp.max(masses, where=counts, initial=0)))
+    return PrioritisedState(state.ring, tree, jnp.max(masses, where=counts, initial=state.highest))

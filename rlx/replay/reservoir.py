@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from rlx.core.arguments import whole
 from rlx.core.keys import as_key
@@ -13,7 +14,7 @@ from rlx.replay.contract import Replay, Sample, as_items, replay_of
 from rlx.replay.places import empty_places, length_of, nowhere, put_at, turns_of
 from rlx.replay.uniform import enough, keep_priorities, uniform_sample
 
-_MOST = 2**31 - 1  # int32
+_MOST = np.iinfo(np.int32).max
 
 
 class ReservoirState(NamedTuple):

@@ -204,6 +204,20 @@ def test_two_of_a_kind_are_named_by_their_own_names():
         rlx.greedy().kl(ONES, jnp.ones(4))
 
 
+@pytest.mark.parametrize("name", ["gaussian_diagonal", "squashed_gaussian"])
+def test_the_mean_of_a_gaussian_has_an_axis_of_events_in_every_method(name):
+    policy, more = getattr(rlx, name)(), (SPEC,) if name == "squashed_gaussian" else ()
+    for method, call in {
+        "sample": lambda mu: policy.sample(KEY, mu, 1.0, *more),
+        "logprob": lambda mu: policy.logprob(1.0, mu, 1.0, *more),
+        "entropy": lambda mu: policy.entropy(mu, 1.0),
+        "kl_to_standard_normal": lambda mu: policy.kl_to_standard_normal(mu, 1.0),
+        "kl": lambda mu: policy.kl(mu, 1.0, ONES, 1.0),
+    }.items():
+        with pytest.raises(rlx.RankError, match=rf"^{name}\.{method}: argument `mu\w*` has rank 0 .* \[\*E, D\]"):
+            call(1.0)
+
+
 @pytest.mark.parametrize(
     "call",
     [
@@ -263,6 +277,13 @@ def test_statistics_of_targets_in_half_precision_are_those_of_their_values():
     found = rlx.art(state, jnp.asarray(targets, jnp.bfloat16), jnp.zeros(4, int), 0.25, 1e-3, 1e3)
     np.testing.assert_allclose(found.second_moment, [np.mean(targets**2)], rtol=1e-7)
     np.testing.assert_allclose(found.scale, [np.std(targets)], rtol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16, jnp.float32, jnp.int32])
+def test_a_layer_keeps_its_floats_under_other_statistics_and_whole_numbers_become_some(dtype):
+    layer = {"w": jnp.ones((3, 2), dtype), "b": jnp.ones(2, dtype)}
+    made = jax.eval_shape(lambda: rlx.pop(layer, POPART, POPART))
+    assert {x.dtype for x in made.values()} == {np.dtype(jnp.float32 if dtype == jnp.int32 else dtype)}
 
 
 def test_transformed_functions_take_arguments_as_the_functions_do():

@@ -204,6 +204,30 @@ def test_the_normalizer_of_a_single_sampled_action_is_the_initial_one():
     np.testing.assert_allclose(loss, 1.5 * np.exp(0.5) / 2, rtol=1e-6)
 
 
+def test_targets_of_a_policy_weigh_one_or_nothing_by_default():
+    policy = rlx.softmax(logits=jnp.zeros(3))
+    for make, scale in ((rlx.constant_policy_targets, 1), (rlx.zero_policy_targets, 0)):
+        assert make(policy, 0, 2).weights.tolist() == [scale] * 2
+        assert make(policy, 0, 2, weights_scale=0.5).weights.tolist() == [0.5] * 2
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 4, 3)])
+def test_a_bound_for_each_dimension_is_over_the_last_axis_whatever_comes_before(shape):
+    kl, alpha = np.random.default_rng(6).uniform(size=shape).astype(np.float32), np.float32([1, 2, 3])
+    penalty = rlx.LagrangePenalty(alpha, 0.5, per_dimension=True)
+    loss, dual, _ = rlx.kl_constraint_loss(kl, penalty, lambda x: x)
+    np.testing.assert_allclose(loss, (alpha * kl).sum(-1), rtol=1e-5)
+    np.testing.assert_allclose(dual, (alpha * (0.5 - kl)).sum(-1), rtol=1e-5, atol=1e-6)
+
+
+def test_the_entropy_and_divergence_of_mostly_greedy_policies():
+    p, q = np.array([0.7, 0.1, 0.1, 0.1]), np.array([0.1, 0.7, 0.1, 0.1])  # ε = 0.4: 0.6 + 0.1, and 0.1 for the others
+    policy, preferences = rlx.epsilon_greedy(0.4), jnp.eye(4)
+    np.testing.assert_allclose(policy.entropy(preferences[0]), -np.sum(p * np.log(p)), rtol=1e-5)
+    np.testing.assert_allclose(policy.kl(preferences[0], preferences[1]), np.sum(p * np.log(p / q)), rtol=1e-5)
+    np.testing.assert_allclose(rlx.greedy().entropy(jnp.array([1.0, 1.0, 0.0])), np.log(2), rtol=1e-6)
+
+
 def test_statistics_of_other_items_are_not_merged():
     one, several = rlx.running_statistics.init(0.0), rlx.running_statistics.init(jnp.zeros(3))
     with pytest.raises(rlx.ShapeError, match=r"merge: argument `other` has axes in front"):
@@ -228,6 +252,26 @@ def test_a_recurrence_of_several_columns_with_cuts_is_that_of_each():
     for t in reversed(range(5)):
         expected[t] = r_t[t] + 0.5 * (expected[t + 1] if continues_t[t] else end[t])
     np.testing.assert_allclose(found(r_t, end), expected, rtol=1e-6)
+
+
+def test_windows_and_long_sequences_of_several_columns_are_those_of_each():
+    r_t, end = np.random.default_rng(1).normal(size=(2, 260, 2)).astype(np.float32)
+    continues_t = np.arange(260) % 37 != 0  # of which the last is one
+    ways = {2: "windows unrolled", 35: "windows by doubling", 260: "step by step, or by doubling elsewhere"}
+
+    @jax.jit
+    def found(r_t, end):
+        given = {"end": end, "continues_t": jnp.asarray(continues_t)}
+        return [backward(_halved, (r_t, 0.5), **given, steps=n) for n in ways]
+
+    for n, windows in zip(ways, found(r_t, end), strict=True):
+        expected = np.zeros([260, 2])
+        for t in range(260):
+            last = next(k for k in range(t, 260) if not continues_t[k] or k == t + n - 1)
+            expected[t] = end[last]
+            for k in reversed(range(t, last + 1)):
+                expected[t] = r_t[k] + 0.5 * expected[t]
+        np.testing.assert_allclose(windows, expected, rtol=1e-5, atol=1e-5, err_msg=ways[n])
 
 
 def _halved(g_t, r_t, discount_t):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import rlx
+from rlx.replay import places, sum_tree
 
 KINDS = {
     "uniform": rlx.replay.uniform,
@@ -148,6 +149,11 @@ def test_each_part_of_a_sample_is_spread_over_all_strata_and_each_place_sees_all
     assert (np.abs(samples.reshape(1000, 4, 16).mean(-1) - 31.5) < 4).all()
     assert (np.abs(samples.mean(0) - 31.5) < 5 * 18.5 / np.sqrt(1000)).all()
     assert (np.ptp(samples, axis=0) == 63).all()
+    # By the golden ratio the first few, a Fibonacci number of them, leave gaps of two lengths, one 1.6 times the other.
+    for part in (2, 3, 5, 8, 13, 21):
+        drawn = np.sort(samples[0, :part])
+        gaps = np.diff(np.append(drawn, drawn[0] + 64))
+        assert gaps.max() <= 2 * gaps.min()
 
 
 @pytest.mark.slow
@@ -243,6 +249,68 @@ def test_the_sum_of_huge_priorities_stays_finite():
     state = replay.update_priorities(state, jnp.arange(4), jnp.array([3e38, 3e38, 1.0, 3e38]))
     state = replay.add_batch(state, jnp.arange(4))
     np.testing.assert_allclose(shares(replay, state, 12), np.array([1, 1, 0, 1, 1, 1, 1, 1]) / 7, atol=1e-3)
+
+
+def test_a_huge_priority_counts_as_the_highest_of_which_twice_as_many_have_a_finite_sum():
+    replay = compiled("proportional", 8)
+    most = np.finfo(np.float32).max / 16
+    state = replay.add_batch(replay.init(0), jnp.arange(4))
+    state = replay.update_priorities(state, jnp.arange(4), jnp.array([most / 2, 3e38, most, 0.0], jnp.float32))
+    np.testing.assert_allclose(shares(replay, state, 13), np.array([1, 2, 2, 0, 0, 0, 0, 0]) / 5, atol=1e-3)
+
+
+@EACH
+@pytest.mark.parametrize("capacity", [1, 8])
+def test_of_one_item_every_draw_is_that_item(kind, capacity):
+    replay = compiled(kind, capacity)
+    state = replay.add(replay.init(0), 7)
+    items, indices, weights = replay.sample(state, jax.random.key(0), n=300)
+    assert (items == 7).all() and not indices.any() and (weights == 1).all()
+    assert replay.can_sample(state) and not replay.can_sample(state, n=2)
+    state = replay.add(state, 8)
+    assert set(replay.sample(state, jax.random.key(1), n=300).items.tolist()) == ({8} if capacity == 1 else {7, 8})
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def drawn_from(masses, n):
+    """Of numbers [5000] what is drawn: places, and the numbers there."""
+    tree = sum_tree.put(sum_tree.empty_tree(5000), 5000, jnp.arange(5000), masses)
+    return sum_tree.draw(tree, 5000, jax.random.key(3), n)
+
+
+@pytest.mark.unoptimised
+def test_below_four_levels_another_random_number_decides():
+    """There are 8⁴ nodes of eight numbers at most that one draw tells apart; strata are of these."""
+    masses = np.zeros(5000, np.float32)
+    pairs = np.array([8, 1234, 2345, 4095, 4992])  # places beside each other, in nodes of their own
+    masses[pairs], masses[pairs + 1] = [1, 2, 3, 4, 6], [3, 2, 1, 12, 6]
+    places, values = map(np.asarray, drawn_from(masses, 4000))
+    counts = np.bincount(places, minlength=5000)
+    np.testing.assert_array_equal(values, masses[places])
+    assert (np.abs(counts[pairs] + counts[pairs + 1] - 100 * np.array([4, 4, 4, 16, 12])) <= 1).all()
+    share = masses[pairs] / (masses[pairs] + masses[pairs + 1])
+    spread = np.sqrt((counts[pairs] + counts[pairs + 1]) * share * (1 - share))
+    assert (np.abs(counts[pairs] - (counts[pairs] + counts[pairs + 1]) * share) < 4 * spread).all()
+
+
+@pytest.mark.unoptimised
+@pytest.mark.parametrize("size", [8, 5000])
+def test_the_largest_number_that_is_drawn_at_random_is_of_the_last_item(size, monkeypatch):
+    """Rounded to 24 bits it would be the end of all, beyond which there is only what has no mass."""
+    monkeypatch.setattr(jax.random, "uniform", lambda key, shape, dtype: jnp.full(shape, 1 - 2**-24, dtype))
+
+    @jax.jit
+    def drawn(masses):
+        tree = sum_tree.put(sum_tree.empty_tree(size), size, jnp.arange(size), masses)
+        return sum_tree.draw(tree, size, jax.random.key(0), 3)
+
+    places, values = drawn(jnp.zeros(size).at[jnp.array([1, size - 3])].set(jnp.array([1.0, 3.0])))
+    assert places.tolist() == [size - 3] * 3 and values.tolist() == [3.0] * 3
+
+
+def test_places_outside_every_replay_are_all_different():
+    outside = np.asarray(places.nowhere(5), np.int64)
+    assert len(set(outside)) == 5 and (outside > 2**30).all()
 
 
 @pytest.mark.unoptimised

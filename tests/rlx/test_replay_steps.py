@@ -172,6 +172,49 @@ def test_n_step_by_single_steps_and_in_a_scan_is_the_same():
     jax.tree.map(np.testing.assert_array_equal, at_once, jax.jit(functools.partial(one_by_one, replay))(init, steps))
 
 
+@jax.jit
+def of_the_smallest(steps):
+    """What is drawn, 20 times each, from replays of as few places, steps and sequences as there can be."""
+    first, keys = jax.tree.map(lambda x: x[0], steps), jax.random.split(jax.random.key(5), 4)
+
+    def drawn(replay, state, key):
+        return replay.can_sample(state, 2), replay.sample(state, key, 20)
+
+    one_step = rlx.replay.n_step(rlx.replay.uniform(2), 1)
+    state = one_step.init(first)
+    before = one_step.can_sample(state)
+    state = one_step.add(state, first)
+    t = steps.s_tm1["te"][:, :1, 0]
+    single, shortest = rlx.replay.sequences(1, 1), rlx.replay.sequences(5, 3, 3)
+    of_one, of_three = single.add_batch(single.init(t[0]), t[:1]), shortest.init(t[0])
+    for i in range(3):
+        of_one, of_three = single.add(of_one, t[i]), shortest.add(of_three, t[i])
+    reservoir = rlx.replay.reservoir(1)
+    held = reservoir.add(reservoir.init(0, keys[3]), 7)
+    return (
+        before,
+        drawn(one_step, state, keys[0]),
+        drawn(single, of_one, keys[1]),
+        drawn(shortest, of_three, keys[2]),
+        drawn(shortest, shortest.add_batch(of_three, t[3:6]), keys[2]),
+        drawn(reservoir, held, keys[3]),
+    )
+
+
+def test_the_smallest_replays():
+    steps = random_steps(6, 2, seed=8)
+    before, (two, of_steps), *others = jax.tree.map(np.asarray, of_the_smallest(steps))
+    assert not before and two
+    e = of_steps.items.s_tm1["te"][:, 1]
+    assert set(e) == {0, 1} and (of_steps.items.s_tm1["te"][:, 0] == 0).all()
+    for name in ("r_t", "discount_t", "a_tm1"):
+        np.testing.assert_array_equal(getattr(of_steps.items, name), getattr(steps, name)[0][e])
+    np.testing.assert_array_equal(of_steps.items.s_t["x"], steps.s_t["x"][0][e])
+    for (two, sample), expected in zip(others, ([2], [0, 1, 2], [3, 4, 5], 7), strict=True):
+        assert not two and (sample.weights == 1).all()
+        np.testing.assert_array_equal(sample.items, np.broadcast_to(expected, sample.items.shape))
+
+
 @pytest.mark.parametrize("end", ["discount_t", "truncation_t"])
 def test_what_follows_an_episode_has_no_influence_on_it(end):
     steps = random_steps(4, 1, seed=4)

@@ -83,6 +83,26 @@ def test_what_has_no_weight_has_no_influence():
     seen(jitted(fresh, xs, weights / 32), xs, weights / 32)  # less than one item in all
 
 
+def test_few_items_that_hardly_count_far_from_zero_keep_their_digits():
+    xs, fresh = items(12, 2, 20, 2, mean=1e6), rs.init(jnp.zeros(2))
+    weights = np.random.default_rng(12).uniform(0.01, 0.04, size=[2, 20])  # less than one item in all
+    weights[:, 0], xs[:, 0] = 0, np.nan  # the first is not the one from which differences are taken
+
+    @jax.jit
+    def found(weights):
+        on_two = jax.vmap(lambda x, w: rs.update(fresh, x, w, "i"), axis_name="i")(xs, weights)
+        return on_two, rs.update(fresh, xs[0], weights[0]), rs.update(fresh, xs[0, 1:2])
+
+    on_two, alone, of_one = found(weights)
+    seen(alone, xs[0, 1:], weights[0, 1:])
+    seen(of_one, xs[0, 1:2])
+    for device in range(2):
+        seen(jax.tree.map(lambda x: x[device], on_two), xs[:, 1:].reshape(38, 2), weights[:, 1:].ravel())  # noqa: B023
+    weights[1] = 0  # a device without items
+    on_two, _, _ = found(weights)
+    seen(jax.tree.map(lambda x: x[1], on_two), xs[0, 1:], weights[0, 1:])
+
+
 def test_merging_is_seeing_both():
     xs, fresh = items(5, 9, 2, mean=5.0), rs.init(jnp.zeros(2))
     one, two = jitted(fresh, xs[:2]), jitted(fresh, xs[2:])

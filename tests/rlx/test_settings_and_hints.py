@@ -456,6 +456,90 @@ def test_advice_under_transforms_for_keys_and_where_nothing_fits():
         rlx.td_learning(1.0, 1.0, 1.0, 2)
 
 
+BATCH, COLUMNS, SQUARE = jnp.ones(3), jnp.ones([5, 2]), jnp.ones([3, 3])
+ADVICE = {  # the call, with the lines that follow what is wrong, or None for the general ones
+    "td_learning(v_tm1, r_t, 0.9, v_t)": (
+        lambda: rlx.td_learning(BATCH, BATCH, 0.9, BATCH),
+        ["Map over the batch:", "  jax.vmap(rlx.td_learning, in_axes=(0, 0, None, 0))(v_tm1, r_t, 0.9, v_t)"],
+    ),
+    "td_learning(v_tm1, r_t, 0.9, v_t=v_t)": (
+        lambda: rlx.td_learning(BATCH, BATCH, 0.9, v_t=BATCH),
+        ["Map over the batch:",
+         "  jax.vmap(lambda v_tm1, r_t, v_t: rlx.td_learning(v_tm1, r_t, 0.9, v_t=v_t))(v_tm1, r_t, v_t)"],
+    ),
+    "two axes too many": (lambda: rlx.td_learning(SQUARE, SQUARE, 0.9, SQUARE), None),
+    "either axis": (
+        lambda: rlx.discounted_returns(SQUARE, SQUARE, BATCH),
+        ["If axis 0 is the batch, map over it:",
+         "  jax.vmap(rlx.discounted_returns)(r_t, discount_t, v_t)",
+         "If axis 1 is the batch, map over it:",
+         "  jax.vmap(rlx.discounted_returns, in_axes=(1, 1, 0), out_axes=1)(r_t, discount_t, v_t)"],
+    ),
+    "results without the other axis": (
+        lambda: rlx.grpo_loss(COLUMNS, COLUMNS, 1.0, epsilon=INF),
+        ["If axis 0 is the batch, map over it:",
+         "  jax.vmap(lambda log_probs_t, old_log_probs_t: rlx.grpo_loss(log_probs_t, old_log_probs_t, 1.0, "
+         "epsilon=epsilon))(log_probs_t, old_log_probs_t)",
+         "If axis 1 is the batch, map over it:",
+         "  jax.vmap(lambda log_probs_t, old_log_probs_t: rlx.grpo_loss(log_probs_t, old_log_probs_t, 1.0, "
+         "epsilon=epsilon), in_axes=1)(log_probs_t, old_log_probs_t)"],
+    ),
+    "a number for each step": (
+        lambda: rlx.discounted_returns(BATCH, 0.9, 0.5),
+        ["Give it the shape that is expected:", "  rlx.discounted_returns(r_t, jnp.full_like(r_t, 0.9), 0.5)"],
+    ),
+    "a fraction beside whole numbers": (
+        lambda: rlx.discounted_returns(np.arange(3), 0.9, 0.5),
+        ["Give it the shape that is expected:", "  rlx.discounted_returns(r_t, jnp.full(r_t.shape, 0.9), 0.5)"],
+    ),
+    "an array of no axes beside others": (
+        lambda: rlx.discounted_returns(np.float32(1), BATCH, 0.5),
+        ["Give it the shape that is expected:",
+         "  rlx.discounted_returns(jnp.full_like(discount_t, r_t), discount_t, 0.5)"],
+    ),
+    "numbers alone": (
+        lambda: rlx.discounted_returns(1.0, 0.9, 0.5),
+        ["Give it the shape that is expected:",
+         "  rlx.discounted_returns(jnp.asarray(1.0)[None], jnp.asarray(0.9)[None], 0.5)"],
+    ),
+    "an axis too few": (
+        lambda: rlx.policy_gradient_loss(BATCH, jnp.array([0]), BATCH[:1], BATCH[:1]),
+        ["Give it the shape that is expected:", "  rlx.policy_gradient_loss(logits_t[None], a_t, adv_t, w_t)"],
+    ),
+    "a key, and a batch": (
+        lambda: rlx.smoothed_target_action(KEY, COLUMNS),
+        ["If axis 0 is the batch, map over it:",
+         "  jax.vmap(rlx.smoothed_target_action)(jax.random.split(key, a_t.shape[0]), a_t)",
+         "If axis 1 is the batch, map over it:",
+         "  jax.vmap(rlx.smoothed_target_action, in_axes=(0, 1), out_axes=1)"
+         "(jax.random.split(key, a_t.shape[1]), a_t)"],
+    ),
+    "a key, and a number": (
+        lambda: rlx.smoothed_target_action(KEY, 1.0),
+        ["Give it the shape that is expected:", "  rlx.smoothed_target_action(key, jnp.asarray(1.0)[None])"],
+    ),
+    "settings that are whole numbers": (
+        lambda: rlx.pixel_control_loss(
+            jnp.zeros([2, 2, 2, 2, 1]), jnp.zeros([2, 1], int), jnp.zeros([2, 2, 1, 1, 3]), 0.9, 2),
+        ["Map over the batch:",
+         "  jax.vmap(rlx.pixel_control_loss, in_axes=(0, 0, 0, None, None))"
+         "(observations, actions, action_values, 0.9, 2)"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", ADVICE)
+def test_the_lines_of_advice(what):
+    call, lines = ADVICE[what]
+    with pytest.raises(rlx.RankError) as raised:
+        call()
+    _, *advice = str(raised.value).splitlines()
+    assert advice == (lines or [
+        "For a batch, give each argument a batch axis and map over it with jax.vmap(rlx.td_learning); for one sequence "
+        "or step, index first."
+    ])  # fmt: skip
+
+
 # PopArt.
 
 
