@@ -222,7 +222,7 @@ def pqn_q_lambda(
     truncation_t: Mask[Array, "T"] | None = None,
     truncation_value_t: Float[Array, "T"] | None = None,
 ) -> Float[Array, "T"]:
-    """PQN's temporal-difference errors: λ-returns of the network's own greedy values, minus its values of the actions taken.
+    """PQN's temporal-difference errors: λ-returns of the network's own greedy values, minus its action values.
 
     G_{t-1} = r_t + γ_t (λ G_t + (1 - λ) max_a q_t[a]) with G_{T-1} = r_T + γ_T max_a q_T[a]; the errors are G_{t-1} -
     q_{t-1}[a_{t-1}]. A single forward pass over T + 1 observations gives both predictions and targets: with layer
