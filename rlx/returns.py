@@ -274,7 +274,7 @@ def upgo_advantages(
     truncation_t: Mask[Array, "T"] | None = None,
     truncation_value_t: Float[Array, "T"] | None = None,
 ) -> Float[Array, "T"]:
-    """Advantages for AlphaStar's upgoing policy gradient: min(ρ̄, ρ_{t-1}) (G_{t-1} - v_{t-1}), with `rlx.upgo_returns`.
+    """Advantages for AlphaStar's UPGO policy gradient: min(ρ̄, ρ_{t-1}) (G_{t-1} - v_{t-1}), with `rlx.upgo_returns`.
 
     From "Grandmaster level in StarCraft II using multi-agent reinforcement learning", Vinyals et al. 2019
     (https://www.nature.com/articles/s41586-019-1724-z). Use the result as the advantages of `rlx.policy_gradient_loss`.
