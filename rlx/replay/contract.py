@@ -1,4 +1,4 @@
-"""What every replay is, a tuple of functions, and what its items must look like."""
+"""The interface of every replay, a tuple of functions, and the requirements on its items."""
 
 import functools
 from collections.abc import Callable
@@ -15,26 +15,26 @@ from rlx.core.types import Array, ArrayLike, PyTree
 
 
 class Replay(NamedTuple):
-    """A replay: six pure functions, as `rlx.replay.uniform` and its like return them.
+    """A replay: six pure functions, as returned by `rlx.replay.uniform` and the other constructors.
 
-    The state is a tree of arrays that only these functions read. They work under `jax.jit`, `jax.vmap` (over replays)
-    and `jax.lax.scan`. A compiled function to which the state is donated (`jax.jit(..., donate_argnums=...)`), and the
-    body of a compiled loop, change it in place; anywhere else each `add` copies all of it.
+    The state is a tree of arrays to be read only by these functions. They work under `jax.jit`, `jax.vmap` (over
+    replays) and `jax.lax.scan`. A compiled function to which the state is donated (`jax.jit(..., donate_argnums=...)`),
+    and the body of a compiled loop, update it in place; elsewhere, each `add` copies the whole state.
 
     - `init(item)`: the state of an empty replay. `item` is any tree of arrays, or of `jax.ShapeDtypeStruct`, and gives
-      structure, shapes and dtypes of all items; its values are not kept.
-    - `add(state, item)`: the state with one more item, in place of the oldest once the replay is full.
-    - `add_batch(state, items, mask=None)`: the same for as many items as the new first axis of each leaf is long, in
-      that order. A mask [B] of booleans says which of them to add.
-    - `sample(state, key, n)`: n items, drawn with replacement, as a `Sample`. n is a Python integer. It cannot raise
-      where there is nothing to draw: the items are those of the first place then, with weights of 0.
-    - `can_sample(state, n=1)`: boolean [], whether n items are there, and one that can be drawn.
-    - `update_priorities(state, indices, priorities)`: the state with new priorities, [B] each, for items by the indices
-      of a `Sample`. It changes nothing where no priorities are kept. An index of no item changes nothing.
+      the structure, shapes and dtypes of all items; its values are not stored.
+    - `add(state, item)`: the state with one more item, which replaces the oldest once the replay is full.
+    - `add_batch(state, items, mask=None)`: the same for a batch of items, stacked along a new first axis of each leaf
+      and added in that order. A boolean mask [B] selects the items to add.
+    - `sample(state, key, n)`: n items, drawn with replacement, as a `Sample`. n is a Python integer. It cannot raise an
+      error when there is nothing to draw: it then returns the contents of the first slot, with weights of 0.
+    - `can_sample(state, n=1)`: boolean [], whether the replay holds n items, at least one of which can be drawn.
+    - `update_priorities(state, indices, priorities)`: the state with new priorities for the items at the given indices
+      of a `Sample`, [B] each. It has no effect on a replay without priorities, and ignores indices that hold no item.
 
-    So that XLA copies nothing in a compiled program: add before you sample in each step, and keep the state out of what
-    a `jax.lax.cond` returns, which `jax.vmap` makes a choice between two whole states. Its branches may read the state
-    and return indices, -1 where nothing was learnt, for `update_priorities` behind it; the second example does so.
+    To avoid copies by XLA in a compiled program, add before you sample in each step, and do not return the state from a
+    `jax.lax.cond`, which `jax.vmap` turns into a select between two whole states. Its branches may read the state and
+    return indices, -1 where nothing was learnt, for a later `update_priorities`; the second example does so.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -79,7 +79,7 @@ class Replay(NamedTuple):
 def replay_of(
     kind: type, init: Any, add: Any, add_batch: Any, sample: Any, can_sample: Any, update_priorities: Any
 ) -> Replay:
-    """A replay of functions on a state of this kind, which say so where they are given something else."""
+    """A replay of functions on a state of this type, which raise an error when given anything else."""
     functions = {
         "add": add,
         "add_batch": add_batch,
@@ -101,7 +101,7 @@ def _with_state(kind: Any, name: str, function: Callable[..., Any], state: Any, 
 
 
 class Sample(NamedTuple):
-    """What a replay's `sample` returns: n items and what is needed to learn from them.
+    """The output of a replay's `sample`: n items and what is needed to learn from them.
 
     Example:
       >>> import jax
