@@ -32,15 +32,15 @@ class Start(NamedTuple):
 def sequences(capacity: int, length: int, period: int = 1, make_replay: Callable[[int], Replay] = uniform) -> Replay:
     """A replay of sequences of consecutive steps, from many parallel environments.
 
-    In each environment, every `period`-th step starts a sequence of `length` steps, so sequences overlap if `period` <
-    `length`, as in "Recurrent Experience Replay in Distributed Reinforcement Learning" (R2D2), Kapturowski et al. 2019
-    (https://openreview.net/forum?id=r1lyTjAqYX), which uses lengths of 80 and periods of 40. A sequence can be drawn
-    from when its last step is added until its first step is replaced, so no sequence mixes old and new steps. The
-    replay holds the last (capacity - length + 1) // period sequences of each environment. Sequences continue past the
-    end of an episode, which the learner sees as a discount of 0 among the steps.
+    In each environment, every `period`-th step starts a sequence of `length` steps, so sequences overlap if `period` is
+    smaller than `length`, as in "Recurrent Experience Replay in Distributed Reinforcement Learning" (R2D2), Kapturowski
+    et al. 2019 (https://openreview.net/forum?id=r1lyTjAqYX), which uses lengths of 80 and periods of 40. A sequence can
+    be drawn from when its last step is added until its first step is replaced, so no sequence mixes old and new steps.
+    The replay holds the last (capacity - length + 1) // period sequences of each environment. Sequences continue past
+    the end of an episode, which the learner sees as a discount of 0 among the steps.
 
-    An item is one step of all E environments: each leaf has E as its first axis. `add_batch` takes several of them, [T,
-    E, ...], as stacked by `jax.lax.scan`, and takes no mask. The items of a `Sample` are [n, length, ...]; n counts
+    An item is one step of all E environments: each leaf has E as its first axis. `add_batch` takes several items,
+    [T, E, ...], as stacked by `jax.lax.scan`, and takes no mask. The items of a `Sample` are [n, length, ...]; n counts
     sequences, in `can_sample` too.
 
     Args:
