@@ -44,7 +44,7 @@ def overlong_penalty(
     max_length: Real[Array | float, "", "in (0, inf)"],
     buffer: Real[Array | float, "", "in (0, inf)"],
 ) -> Float[Array, "*E"]:
-    """DAPO's penalty for long answers: 0 up to max_length - buffer tokens, then decreasing linearly to -1 at max_length.
+    """DAPO's penalty for long answers: 0 up to max_length - buffer tokens, then decreasing to -1 at max_length.
 
     Add it to the rewards. It warns of the length limit before it is reached, and does not simply treat a truncated
     answer, which may be correct, as wrong. From "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", Yu
