@@ -14,7 +14,7 @@ from hkx.nn.inputs import array_with_dimensions
 
 
 class QMixer(Module):
-    """Mixes the values of agents into the value of their joint action, which is monotonic in each of them.
+    """Mixes the values of agents into the value of their joint action, which increases with each of them.
 
     `elu(q |W1(s)| + b1(s)) |w2(s)| + b2(s)`: weights and biases are outputs of hypernetworks of the state, and the
     weights are made non-negative, so that the best action for each agent is best for the team. The parameters, under
