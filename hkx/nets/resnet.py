@@ -30,7 +30,7 @@ class BlockV1(Module):
     """A block of the first version: convolutions, each followed by batch normalisation, and a shortcut around them.
 
     `y = relu(x' + f(x))`, where `x'` is `x`, or a 1×1 convolution of it with batch normalisation. In a bottleneck the
-    last scale of `f` is initialised to zero, so a new block without projection is the identity up to the `relu`.
+    last scale of `f` is initialised to zero, so a new block without projection passes its input through.
 
     Args:
       channels: the number of output channels.
