@@ -1,4 +1,4 @@
-"""rlx: the operators of reinforcement learning as pure functions, on JAX and NumPy alone.
+"""rlx: reinforcement learning operators as pure functions, with only JAX and NumPy as dependencies.
 
 Operators take a single sequence or transition (`[T]`, `[A]`, `[]`), check their arguments by name, and are meant to be
 used with `jax.vmap`. `_tm1` marks the source of a transition, `_t` its destination.
@@ -7,14 +7,14 @@ used with `jax.vmap`. `_tm1` marks the source of a transition, `_t` its destinat
     td_learning, q_learning, sarsa, retrace, ...         learning values
     categorical_td_learning, quantile_q_learning, ...    learning distributions of returns
     policy_gradient_loss, clipped_surrogate_pg_loss, ... learning policies
-    dpo_loss, grpo_loss, gspo_loss, ...                  learning from preferences and rewards of whole answers
+    dpo_loss, grpo_loss, gspo_loss, ...                  learning from preferences and sequence rewards
     softmax, epsilon_greedy, gaussian_diagonal, ...      distributions over actions
-    popart, running_statistics, periodic_update, ...     normalising, running statistics, target networks
+    popart, running_statistics, periodic_update, ...     normalisation, running statistics, target networks
     add_gaussian_noise, knn_query, ...                   exploring
     replay                                               experience replay: uniform, prioritised and others
-    spr_loss, latent_consistency_loss                    learning latents that predict themselves
-    vdn_joint_value                                      values of teams (`hkx.nets.QMixer` has QMIX's)
-    obgd                                                 learning from a stream, without replay
+    spr_loss, latent_consistency_loss                    self-predictive latents
+    vdn_joint_value                                      team values (QMIX's network: `hkx.nets.QMixer`)
+    obgd                                                 streaming learning, without replay
 
 See `help(rlx.q_learning)` and so on for details; `dir(rlx)` lists all names. In a signature, `Float[ArrayLike, "T A"]`
 is a floating-point array of shape [T, A]. Each file holds one algorithm or a family of them, and an operator's `kernel`
