@@ -34,7 +34,7 @@ def _linear(x: jax.Array, size: int, name: str) -> jax.Array:
 
 
 def _scaled(x: jax.Array, name: str, value: float, scale: float) -> jax.Array:
-    """`x` times a parameter that is learnt as if it were `scale` at first, and acts as if it were `value`."""
+    """`x` times a parameter that is learnt as if initialised to `scale`, and acts as if initialised to `value`."""
     parameter = get_parameter(name, x.shape[-1:], x.dtype, init=Constant(scale))
     return x * jnp.broadcast_to(parameter * (value / scale), x.shape)
 
