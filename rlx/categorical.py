@@ -47,9 +47,9 @@ def categorical_l2_project(
 
 @traced_once
 def _neighbourhood(z: Array) -> tuple[Array, Array, Array]:
-    """Of each of the increasing atoms [K] the gaps to the next higher and lower one, and how many equal it.
+    """For each of the increasing atoms [K], the gaps to the next higher and lower atom, and the number of equal atoms.
 
-    Beyond either end there is no gap and, after clipping, no mass.
+    There is no gap beyond either end and, after clipping, no mass.
     """
     rises, end, inf = z[1:] > z[:-1], jnp.ones(1, bool), jnp.full(1, jnp.inf, z.dtype)
     higher = jax.lax.cummin(jnp.concatenate([jnp.where(rises, z[1:], jnp.inf), inf]), reverse=True)
