@@ -199,7 +199,7 @@ def classification_q_learning(
 
 
 def _require_as_many(labels: Any, logits: Array) -> None:
-    """Raises an error unless the pair that made the labels has a bin for each logit."""
+    """Raises an error unless the pair that made the labels has one bin per logit."""
     if labels.shape[-1:] != logits.shape[-1:]:
         raise ShapeError(
             f"argument `tx_pair` has shape {list(labels.shape)}, expected shape [K] with K = {logits.shape[-1]}, one "
