@@ -109,7 +109,7 @@ class DiagonalGaussian:
 
 
 class _Bounds(NamedTuple):
-    """What is read of an `action_spec`, as a tree that goes through `jit`."""
+    """The bounds of an `action_spec`, as a tree that can be passed through `jit`."""
 
     minimum: Any
     maximum: Any
