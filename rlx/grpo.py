@@ -143,7 +143,7 @@ def grpo_loss(
     the first pass over new samples, its gradient is that of -A times the mean of the log-probabilities.
 
     Args:
-      log_probs_t: log-probabilities of the tokens under the learned policy.
+      log_probs_t: log-probabilities of the tokens under the current policy.
       old_log_probs_t: log-probabilities under the policy that sampled the tokens.
       adv_t: advantage of the answer, see `rlx.group_relative_advantages`; or one advantage per token.
       mask_t: false for tokens to ignore (prompt, padding), even if they contain NaN. By default all count.
@@ -192,7 +192,7 @@ def dr_grpo_loss(
     Its advantages come from `rlx.group_relative_advantages(rewards, scale_by_std=False)`.
 
     Args:
-      log_probs_t: log-probabilities of the tokens under the learned policy.
+      log_probs_t: log-probabilities of the tokens under the current policy.
       old_log_probs_t: log-probabilities under the policy that sampled the tokens.
       adv_t: advantage of the answer, or of each token.
       mask_t: false for tokens to ignore (prompt, padding), even if they contain NaN. By default all count.
@@ -236,7 +236,7 @@ def gspo_loss(
     al. 2025 (https://arxiv.org/abs/2507.18071). For a sequence of one token it is PPO's clipped surrogate.
 
     Args:
-      log_probs_t: log-probabilities of the tokens under the learned policy.
+      log_probs_t: log-probabilities of the tokens under the current policy.
       old_log_probs_t: log-probabilities under the policy that sampled the tokens.
       adv: advantage of the answer.
       mask_t: false for tokens to ignore (prompt, padding), even if they contain NaN. By default all count.
@@ -278,7 +278,7 @@ def dapo_loss(
     et al. 2025 (https://arxiv.org/abs/2503.14476).
 
     Args:
-      log_probs_t: log-probabilities of the tokens under the learned policy.
+      log_probs_t: log-probabilities of the tokens under the current policy.
       old_log_probs_t: log-probabilities under the policy that sampled the tokens.
       adv: advantages of the answers, see `rlx.group_relative_advantages`; or one advantage per token.
       mask_t: false for tokens to ignore, even if they contain NaN. By default all count.
@@ -321,7 +321,7 @@ def cispo_loss(
     (https://arxiv.org/abs/2506.13585), which uses no lower bound: ε_low = 1.
 
     Args:
-      log_probs_t: log-probabilities of the tokens under the learned policy.
+      log_probs_t: log-probabilities of the tokens under the current policy.
       old_log_probs_t: log-probabilities under the policy that sampled the tokens.
       adv: advantages of the answers, see `rlx.group_relative_advantages`; or one advantage per token.
       mask_t: false for tokens to ignore, even if they contain NaN. By default all count.
@@ -399,9 +399,9 @@ def _token_losses(
 
 
 def _gains(rewards: Array, mask: Array | None) -> tuple[Array, Array]:
-    """What each answer has more than the first one of the group, in float32 or wider, and the mask [G] of answers.
+    """The rewards relative to the first answer of the group, in float32 or wider, and the mask [G] of answers.
 
-    Means and variances are taken of these: of equal rewards they are exactly zero, and of large ones exact.
+    Means and variances are computed from these: they are exactly zero for equal rewards, and exact for large ones.
     """
     counts = counts_of(mask, rewards.shape)
     rewards = rewards.astype(wide_dtype(rewards.dtype))
