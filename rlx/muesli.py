@@ -57,7 +57,7 @@ def cmpo_loss(
     section 4.
 
     Args:
-      logits: logits of the learned policy.
+      logits: logits of the current policy.
       prior_logits: logits of the prior policy.
       adv: normalised advantages of all actions.
       clip_value: c ≥ 0.
@@ -92,7 +92,7 @@ def sampled_cmpo_loss(
     Improvements in Policy Optimization", Hessel et al. 2021 (https://arxiv.org/abs/2104.06159), section 4.
 
     Args:
-      sample_log_probs: log π(a_i) under the learned policy, of actions sampled from the prior policy.
+      sample_log_probs: log π(a_i) under the current policy, of actions sampled from the prior policy.
       sample_adv: normalised advantages of these actions.
       clip_value: c ≥ 0.
       initial_normalizer: z_init ≥ 0; an initial guess of the normaliser.
@@ -137,10 +137,10 @@ def muesli_policy_loss(
     et al. 2021 (https://arxiv.org/abs/2104.06159), section 4.
 
     Args:
-      logits_t: logits of the learned policy.
+      logits_t: logits of the current policy.
       a_t: actions taken.
       adv_t: A_t, normalised advantages of the actions taken, return minus value.
-      rho_t: ρ_t, importance ratios of the actions, learned policy over behaviour policy; gradients are stopped.
+      rho_t: ρ_t, importance ratios of the actions, current policy over behaviour policy; gradients are stopped.
       prior_logits_t: logits of the prior (target network) policy.
       q_adv_t: normalised advantages of all actions, from the model.
       kl_weight: λ ≥ 0.
@@ -300,13 +300,13 @@ def zero_policy_targets(
 
 
 def _log_cmpo(prior_logits: Array, adv: Array, clip_value: Array | float) -> Array:
-    """log π_CMPO [..., A]; the advantage of an action that the prior never takes may be anything."""
+    """log π_CMPO [..., A]; the advantage of an action of prior probability 0 may be anything."""
     adv = if_used(prior_logits > -jnp.inf, adv)
     return jax.nn.log_softmax(prior_logits + jnp.clip(adv, -clip_value, clip_value))
 
 
 def _if_used(weights: Array, actions: ArrayLike) -> Array:
-    """The actions [*W, ...], but 0 where their weight [*W] is 0 and they are no finite numbers."""
+    """The actions [*W, ...], with 0 in place of non-finite ones of weight [*W] 0."""
     actions = jnp.asarray(actions)
     if not jnp.issubdtype(actions.dtype, jnp.floating) or actions.shape[: weights.ndim] != weights.shape:
         return actions
