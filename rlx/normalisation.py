@@ -36,7 +36,7 @@ class PopArtState(NamedTuple):
 
 
 def as_popart_state(argument: str, state: Any, function: str, outputs: int | str = "N") -> PopArtState:
-    """The statistics as arrays, one number of each kind for each output, or for all of so many."""
+    """The statistics as arrays, each with one number per output, or one number for all of the given outputs."""
     require_parts(argument, state, PopArtState._fields, "a `rlx.PopArtState`", function)
     wanted = Real[Array, "N"] if outputs == "N" else Real[Array, f"{outputs}", "1"]
     given = {f"{argument}.{field}": (getattr(state, field), wanted) for field in PopArtState._fields}
@@ -207,7 +207,7 @@ def pop(params: Mapping[str, Any], old: PopArtState, new: PopArtState) -> dict[s
 
 
 def _in_dtype_of(parameter: Array, x: Array) -> Array:
-    """`x` in the dtype that a parameter has, which in half precision is to keep it."""
+    """`x` in the dtype of a parameter, so that a half-precision parameter keeps its dtype."""
     return x.astype(parameter.dtype) if jnp.issubdtype(parameter.dtype, jnp.floating) else x
 
 
@@ -312,7 +312,7 @@ class EmaState(Record):
     decay_product: Any  # decay to the power of the number of updates
 
     def debiased_moments(self) -> EmaMoments:
-        """Mean and variance of each leaf, without the bias towards the start; zeros before the first update."""
+        """Mean and variance of each leaf, without the bias towards the initial zeros; zeros before the first update."""
         weight = 1 - self.decay_product
         safe = jnp.where(weight > 0, weight, 1)
         mean = jax.tree.map(lambda mu: mu / safe, self.mu)
