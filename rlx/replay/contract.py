@@ -119,10 +119,10 @@ class Sample(NamedTuple):
 
 
 def as_items(function: str, argument: str, given: PyTree, held: PyTree, axes: tuple[str, ...]) -> PyTree:
-    """`given` as arrays, of which each leaf has `axes` before the shape that it has in `held` behind the first axis.
+    """`given` as arrays; each leaf has `axes` in front of its shape in `held` without the first axis.
 
     Raises:
-      ArgumentError, RankError, ShapeError, DTypeError: naming the leaf, what came and what `init` was given.
+      ArgumentError, RankError, ShapeError, DTypeError: naming the leaf, what was passed and what `init` was given.
     """
     wanted, structure = jax.tree_util.tree_flatten_with_path(held)
     came, came_structure = jax.tree_util.tree_flatten_with_path(given)
@@ -139,7 +139,7 @@ def as_items(function: str, argument: str, given: PyTree, held: PyTree, axes: tu
 
 
 def environments_of(item: PyTree) -> int:
-    """How many environments an item is of that holds one step of each: the length of the first axis of its leaves."""
+    """The number of environments in an item that holds one step of each: the length of the first axis of its leaves."""
     lengths: dict[str, tuple[int, str]] = {}
     for path, value in jax.tree_util.tree_flatten_with_path(item)[0]:
         place = f"argument `item`{jax.tree_util.keystr(path)}"
@@ -169,7 +169,7 @@ def as_priorities(indices: ArrayLike, priorities: ArrayLike) -> tuple[Array, Arr
 
 
 def as_leaf(function: str, place: str, value: Any) -> Any:
-    """One leaf of an item as a JAX array, or what stands for one."""
+    """One leaf of an item as a JAX array, or its stand-in."""
     try:
         return value if isinstance(value, (jax.Array, jax.ShapeDtypeStruct)) else jnp.asarray(value)
     except (TypeError, ValueError) as error:
@@ -206,7 +206,7 @@ def _check_dtype(function: str, place: str, value: Any, leaf: Array, like: Array
 def _check_shape(
     function: str, place: str, shape: tuple[int, ...], axes: tuple[str, ...], item: tuple[int, ...], lengths: dict
 ) -> None:
-    """Checks one leaf's shape; `lengths` holds the lengths of the axes before it, and who said so."""
+    """Checks one leaf's shape; `lengths` holds the lengths of the axes before it, and where they come from."""
     expected = _shown((*axes, *item)) + f", where an item is {_shown(item)} as given to `init`"
     if len(shape) != len(axes) + len(item):
         advice = "`add` takes one item, `add_batch` several: their leaves have one axis more."
