@@ -17,7 +17,7 @@ _MOST = 2**31 - 1  # int32
 
 
 class ReservoirState(NamedTuple):
-    """Items, how many there were so far, and the key of the decisions to come."""
+    """The items, how many there have been so far, and the key for future decisions."""
 
     items: PyTree  # each leaf [N, ...]
     seen: Array  # int32 []
@@ -87,7 +87,7 @@ def _push(state: ReservoirState, items: PyTree, mask: ArrayLike | None) -> Reser
 
 
 def _last_of_each(places: Array) -> Array:
-    """The places of which no two are alike: of those that were, all but the last lead nowhere."""
+    """The places made distinct: of equal ones, all but the last lead nowhere."""
     order = jnp.argsort(places, stable=True)
     ordered = places[order]
     last = jnp.append(ordered[1:] != ordered[:-1], True)
