@@ -101,7 +101,7 @@ class _Settings(NamedTuple):
     make_replay: Callable[[int], Replay]
 
     def of_each_environment(self) -> int:
-        """How many sequences are held: as many as a full ring always has."""
+        """The number of sequences held: the number that a full ring always has."""
         # The start that one more would keep is, at the latest, replaced together with the first of its steps.
         return (self.capacity - self.length + 1) // self.period
 
