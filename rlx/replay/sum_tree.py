@@ -73,9 +73,10 @@ def draw(tree: Array, size: int, key: Array, n: int) -> tuple[Array, Array]:
 
 
 def _spread(n: int) -> Array:
-    """The numbers below n in an order in which those of any part are as far apart as those of the whole.
+    """The numbers below n in an order in which any part is spread as evenly as the whole.
 
-    So a part of a batch is no part of the replay. With a random turn, no place in a batch has a stratum of its own.
+    So a part of a batch does not correspond to a part of the replay. With a random rotation, no place in a batch has
+    its own stratum.
     """
     return jnp.asarray(np.argsort(np.argsort(np.arange(n) * _GOLDEN % 1)), jnp.float32)
 
