@@ -67,13 +67,13 @@ def percentile_range(
 
 
 def _of_all(x: Array, axis_name: Any) -> Array:
-    """What all devices hold, on each of them: a sum, since `jax.shard_map` knows that sums are alike everywhere."""
+    """The data of all devices, gathered by a sum, since `jax.shard_map` knows that sums are equal everywhere."""
     places = jnp.zeros((jax.lax.psum(1, axis_name), *x.shape), x.dtype)
     return jax.lax.psum(places.at[jax.lax.axis_index(axis_name)].set(x), axis_name)
 
 
 def _percentile(ascending: Array, number: Array, percent: Array | float) -> Array:
-    """Of the first `number` entries."""
+    """The percentile of the first `number` entries."""
     last = jnp.maximum(number - 1, 0)
     wide = wide_dtype(ascending.dtype)
     place = jnp.asarray(percent, wide) / 100 * last.astype(wide)
