@@ -50,7 +50,7 @@ def rnd_loss(
     them: `mask_t = jax.random.bernoulli(key, 0.25, [T])`.
 
     Args:
-      predictions_t: f̂(s_t) of the learned network.
+      predictions_t: f̂(s_t) of the predictor network.
       targets_t: f(s_t) of the fixed network.
       stop_target_gradients: whether to stop gradients through the targets.
       mask_t: false for steps to ignore, even if they contain NaN. By default all count.
