@@ -129,7 +129,7 @@ def update(
     count, devices = of_all(own), jnp.maximum(of_all(is_any), 1)
 
     def one_of(x: Array, item: tuple[int, ...]) -> Array:
-        """An item that counts, the mean of one of each device: near all others, where the mean so far may not be."""
+        """The mean over devices of one unmasked item each: near all other items, which the running mean may not be."""
         one = x.reshape(-1, *item)[chosen]
         return of_all(is_any.astype(x.dtype) * one) / devices.astype(x.dtype)
 
@@ -250,7 +250,7 @@ def unnormalize(state: RunningStatistics, x: PyTree, epsilon: ArrayLike = 1e-8) 
 
 
 def _together(state: RunningStatistics, count: Array, deltas: PyTree, variances: PyTree) -> RunningStatistics:
-    """With `count` more items, whose means are `deltas` away from those of the state."""
+    """The state with `count` more items, whose means differ by `deltas` from those of the state."""
     everything = state.number + count
     share = count / jnp.where(everything > 0, everything, 1)
 
@@ -266,7 +266,7 @@ def _together(state: RunningStatistics, count: Array, deltas: PyTree, variances:
 
 
 def _below(statistic: Array, x: Any) -> Array:
-    """The statistic of an item [...], with the axes that items `x` [*E, ...] have in front."""
+    """The statistic of an item [...], with the leading axes of items `x` [*E, ...]."""
     return statistic.reshape((1,) * (jnp.ndim(x) - statistic.ndim) + statistic.shape)
 
 
@@ -276,7 +276,7 @@ def _scale(variance: Array, epsilon: Any) -> Array:
 
 
 def _leading_axes(function: str, argument: str, state: RunningStatistics, tree: PyTree) -> tuple[int, ...]:
-    """The axes that the leaves of a tree have in front of those of the state: the same for all of them."""
+    """The leading axes of the leaves of a tree, in front of those of the state: the same for all leaves."""
     name = f"running_statistics.{function}"
     require_parts("state", state, RunningStatistics._fields, "an `rlx.running_statistics.RunningStatistics`", name)
     require_real(argument, tree, name)
