@@ -26,7 +26,7 @@ def sapo_loss(
     Adaptive Policy Optimization", Gao et al. 2025 (https://arxiv.org/abs/2511.20347).
 
     Args:
-      log_probs_t: log-probabilities of the tokens under the learned policy.
+      log_probs_t: log-probabilities of the tokens under the current policy.
       old_log_probs_t: log-probabilities under the policy that sampled the tokens.
       adv_t: advantage of the answer, see `rlx.group_relative_advantages`; or one advantage per token.
       mask_t: false for tokens to ignore (prompt, padding), even if they contain NaN. By default all count.
