@@ -22,7 +22,7 @@ def sequential_monte_carlo_log_weights(
     temperature: Real[Array, "", "in (0, inf)"],
     log_ratios_tm1: Real[Array, "N"] | None = None,
 ) -> Float[Array, "N"]:
-    """One-step update of particle weights, as in SPO's search: w_t ∝ w_{t-1} ρ_{t-1} exp(A_{t-1} / η).
+    """One-step update of particle weights in SPO's search: w_t ∝ w_{t-1} ρ_{t-1} exp(A_{t-1} / η).
 
     A_{t-1} = r_t + γ_t v_t - v_{t-1} is the advantage of the action that a particle took, and ρ = π(a) / β(a) is the
     ratio of the action's probability under the policy to that under the proposal. Every few steps N particles are
