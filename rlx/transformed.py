@@ -67,7 +67,7 @@ def transform_values(build_targets: Callable[..., Array], *value_argnums: int) -
 
 
 def _names_of(function: Callable[..., Any]) -> list[str]:
-    """The arguments that may be given by position; of a function that does not say so, none."""
+    """The arguments that may be passed by position; none for a function without a readable signature."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
