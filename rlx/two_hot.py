@@ -217,7 +217,7 @@ def symexp_twohot_pair(min_value: float = -20.0, max_value: float = 20.0, num_bi
 
 
 def require_bins(min_value: Any, max_value: Any, num_bins: int, least: int, function: str = "") -> None:
-    """Requires ends in ascending order, and enough bins."""
+    """Requires ends in ascending order and enough bins."""
     require_ascending(function=function, min_value=min_value, max_value=max_value)
     require(num_bins >= least, "num_bins", num_bins, f"at least {least}", function)
 
@@ -233,7 +233,7 @@ def check_bins(function: str, min_value: Any, max_value: Any, num_bins: Any, lea
 def binned_pair(
     function: str, num_bins: int, apply: Callable[[Array], Array], apply_inv: Callable[[Array], Array]
 ) -> TxPair:
-    """A pair of kernels, which takes whatever can be read as values, or as probabilities of so many bins."""
+    """A pair of kernels, which takes anything convertible to values, or to probabilities of `num_bins` bins."""
     return TxPair(
         functools.partial(_apply, f"{function}.apply", apply),
         functools.partial(_apply_inv, f"{function}.apply_inv", num_bins, apply_inv),
@@ -241,7 +241,7 @@ def binned_pair(
 
 
 def one_by_one(pair: TxPair) -> TxPair:
-    """A pair that maps [] to [K] and back: RLax's treat a single value or vector as a row of one."""
+    """A pair that maps [] to [K] and back: RLax's treat a single value or vector as a batch of one."""
     return TxPair(functools.partial(_of_one, pair.apply), functools.partial(_of_one, pair.apply_inv))
 
 
