@@ -28,7 +28,7 @@ def transform_values(build_targets: Callable[..., Array], *value_argnums: int) -
     Args:
       build_targets: function of arrays that returns targets.
       *value_argnums: positions of the arguments that are values, counted from the end if negative; `truncation_value_t`
-        is always treated as one.
+        is treated as one too.
 
     Returns:
       A function (tx_pair, *args, **kwargs) that returns transformed targets.
