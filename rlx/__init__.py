@@ -1,35 +1,35 @@
-"""rlx: the operators of reinforcement learning as pure functions, on JAX and NumPy alone.
+"""rlx: reinforcement learning operators as pure functions, with only JAX and NumPy as dependencies.
 
-Operators take one sequence or one transition (`[T]`, `[A]`, `[]`), check their arguments by name, and are meant for
-`jax.vmap`. `_tm1` marks the source of a transition, `_t` its destination.
+Operators take a single sequence or transition (`[T]`, `[A]`, `[]`), check their arguments by name, and are meant to be
+used with `jax.vmap`. `_tm1` marks the source of a transition, `_t` its destination.
 
     lambda_returns, vtrace, upgo_returns, ...            returns and advantages of sequences
     td_learning, q_learning, sarsa, retrace, ...         learning values
     categorical_td_learning, quantile_q_learning, ...    learning distributions of returns
     policy_gradient_loss, clipped_surrogate_pg_loss, ... learning policies
-    dpo_loss, grpo_loss, gspo_loss, ...                  learning from preferences and rewards of whole answers
+    dpo_loss, grpo_loss, gspo_loss, ...                  learning from preferences and sequence rewards
     softmax, epsilon_greedy, gaussian_diagonal, ...      distributions over actions
-    popart, running_statistics, periodic_update, ...     normalising, running statistics, target networks
+    popart, running_statistics, periodic_update, ...     normalisation, running statistics, target networks
     add_gaussian_noise, knn_query, ...                   exploring
     replay                                               experience replay: uniform, prioritised and others
-    spr_loss, latent_consistency_loss                    learning latents that predict themselves
-    vdn_joint_value                                      values of teams (`hkx.nets.QMixer` has QMIX's)
-    obgd                                                 learning from a stream, without replay
+    spr_loss, latent_consistency_loss                    self-predictive latents
+    vdn_joint_value                                      team values (QMIX's network: `hkx.nets.QMixer`)
+    obgd                                                 streaming learning, without replay
 
-`help(rlx.q_learning)` and so on say more of each; `dir(rlx)` lists all names. In a signature `Float[ArrayLike, "T A"]`
-is an array of floating-point numbers of shape [T, A]. A file holds an algorithm or a family of them, and an operator's
-`kernel` is its equation alone: `rlx.q_learning.kernel` takes arrays, and checks nothing.
+See `help(rlx.q_learning)` and so on for details; `dir(rlx)` lists all names. In a signature, `Float[ArrayLike, "T A"]`
+is a floating-point array of shape [T, A]. Each file holds one algorithm or a family of them, and an operator's `kernel`
+is its equation alone: `rlx.q_learning.kernel` takes arrays and checks nothing.
 
-Masks and numbers. One rule holds in all operators:
+Masks and numerics. All operators follow the same rules:
 
-- What a mask leaves out, or a weight of exactly zero, has no influence on a value or on a gradient, whatever it holds:
-  any number, NaN or an infinity. Masks are the arguments called so and `truncation_t`. Weights are the arguments called
-  so, and discounts, λ and traces c_t, probabilities of actions, advantages as weights of log-probabilities, and the
-  coefficients of a loss's terms (label smoothing, penalties, temperatures of entropy bonuses). A discount of 0 ends an
-  episode: neither the next state nor what follows it in the array reaches the steps before.
-- Minus infinity as a logit, a log-probability or the value of one action among others means that it is impossible, and
-  it is as good as not there.
-- All else is IEEE's: a NaN that counts shows in the result, and 0 · ∞ of two numbers that both count is NaN.
+- An entry that is masked out, or has a weight of exactly zero, affects neither values nor gradients, even if it is NaN
+  or infinite. Masks are the arguments with that name and `truncation_t`. Weights are the arguments with that name, and
+  discounts, λ and traces c_t, action probabilities, advantages as weights of log-probabilities, and the coefficients of
+  loss terms (label smoothing, penalties, temperatures of entropy bonuses). A discount of 0 ends an episode: neither the
+  next state nor anything after it in the array affects earlier steps.
+- Minus infinity as a logit, a log-probability or the value of one of several actions means that the action is
+  impossible, and is treated as if it did not exist.
+- Everything else follows IEEE 754: an unmasked NaN appears in the result, and 0 · ∞ of two unmasked numbers is NaN.
 - Where a value is finite, its gradient is finite.
 
 Example:

@@ -1,4 +1,4 @@
-"""Around the loop of an agent: target networks, repaired sequences, subsequences, UNREAL's auxiliary tasks."""
+"""Agent loop utilities: target networks, repaired step types, subsequences, UNREAL's auxiliary tasks."""
 
 from typing import Annotated
 
@@ -21,12 +21,12 @@ _NUMBER = "a whole number of at least 0"
 
 @operator()
 def conditional_update(new_tensors: PyTree, old_tensors: PyTree, is_time: Mask[Array, "*E"]) -> PyTree:
-    """Chooses the new tree if it is time, else keeps the old one.
+    """Returns the new tree if it is time to update, otherwise the old one.
 
     Args:
       new_tensors: tree of arrays.
       old_tensors: tree of the same structure, shapes and dtypes.
-      is_time: whether it is, one for all or an array of the shape of every leaf.
+      is_time: whether to update, a scalar or an array of the shape of every leaf.
 
     Returns:
       A tree like `old_tensors`.
@@ -43,16 +43,16 @@ def conditional_update(new_tensors: PyTree, old_tensors: PyTree, is_time: Mask[A
 def periodic_update(
     new_tensors: PyTree, old_tensors: PyTree, steps: Number[Array, ""], update_period: Number[Array, "", "in (0, inf]"]
 ) -> PyTree:
-    """Chooses the new tree at every multiple of a period, else keeps the old one: target networks.
+    """Returns the new tree every `update_period` steps, otherwise the old one, as for target networks.
 
     Args:
-      new_tensors: tree of arrays, for instance the parameters that are learned.
-      old_tensors: tree of the same structure, shapes and dtypes, for instance those of the target network.
+      new_tensors: tree of arrays, such as the online parameters.
+      old_tensors: tree of the same structure, shapes and dtypes, such as the target network's parameters.
       steps: number of steps so far.
-      update_period: every how many steps to update, positive.
+      update_period: number of steps between updates, positive.
 
     Returns:
-      `new_tensors` if `steps` is a multiple of `update_period` (0 is one), else `old_tensors`.
+      `new_tensors` if `steps` is a multiple of `update_period` (including 0), otherwise `old_tensors`.
 
     Example:
       >>> import rlx
@@ -69,11 +69,11 @@ def embed_oar(
     reward: Real[Array, "B"],
     num_actions: Annotated[int, "a positive number"],
 ) -> Float[Array, "B E"]:
-    """Joins features of the observation, the last action as one-hot, and the last reward through tanh.
+    """Concatenates observation features, the one-hot encoded last action, and the tanh of the last reward.
 
     Args:
-      features: of the observations, a row for each example.
-      action: in [0, num_actions).
+      features: observation features, one row per example.
+      action: the last action, in [0, num_actions).
       reward: the last reward.
       num_actions: number of actions.
 
@@ -93,10 +93,11 @@ def embed_oar(
 
 @operator()
 def fix_step_type_on_interruptions(step_type: Int[Array, "T B", "T"]) -> Int[Array, "T *E"]:
-    """Marks a step as the last of its episode where the next step is the first of another.
+    """Marks a step as the last of its episode where the next step starts a new episode.
 
-    An environment that crashes or is reset leaves a middle step right before a first step; it becomes a last step.
-    Whether it terminated is not told by its type but by its discount, which is 0 for a termination alone.
+    An environment that crashes or is reset leaves a middle step right before a first step; it is changed to a last
+    step. Whether the episode terminated is given not by the step type but by the discount, which is 0 only on
+    termination.
 
     Args:
       step_type: dm_env step types (0 first, 1 middle, 2 last).
@@ -118,7 +119,7 @@ def fix_step_type_on_interruptions(step_type: Int[Array, "T B", "T"]) -> Int[Arr
 def pixel_control_rewards(
     observations: Float[Array, "T+1 H W C"], cell_size: Annotated[int, "a divisor of the height and the width"]
 ) -> Float[Array, "T Y X"]:
-    """Rewards for changing the image: the mean absolute change of the pixels in each square cell.
+    """Pixel control rewards: the mean absolute change of the pixels in each square cell of the image.
 
     From "Reinforcement Learning with Unsupervised Auxiliary Tasks", Jaderberg et al. 2016
     (https://arxiv.org/abs/1611.05397).
@@ -128,7 +129,7 @@ def pixel_control_rewards(
       cell_size: side of a cell in pixels, a Python integer.
 
     Returns:
-      The rewards of each cell, [T, H / cell_size, W / cell_size].
+      The rewards for each cell, [T, H / cell_size, W / cell_size].
 
     Example:
       >>> import jax.numpy as jnp
@@ -153,10 +154,10 @@ def pixel_control_loss(
     discount_factor: Real[Array, "", "T", "in [0, 1] if scalar"],
     cell_size: Annotated[int, "a divisor of the height and the width"],
 ) -> Float[Array, "T H W"]:
-    """Multi-step Q-learning loss of action values that predict `pixel_control_rewards`, for each cell.
+    """Multi-step Q-learning loss on `pixel_control_rewards`, for each cell.
 
-    ½ (G_{t-1} - q_{t-1}[a_{t-1}])² with G_{t-1} = r_t + γ_t G_t and G_T = max_a q_T[a]; targets are constants to
-    gradients. From "Reinforcement Learning with Unsupervised Auxiliary Tasks", Jaderberg et al. 2016
+    ½ (G_{t-1} - q_{t-1}[a_{t-1}])² with G_{t-1} = r_t + γ_t G_t and G_T = max_a q_T[a]; gradients are stopped through
+    targets. From "Reinforcement Learning with Unsupervised Auxiliary Tasks", Jaderberg et al. 2016
     (https://arxiv.org/abs/1611.05397).
 
     Args:
@@ -167,7 +168,7 @@ def pixel_control_loss(
       cell_size: side of a cell in pixels, a Python integer.
 
     Returns:
-      The loss of each step and cell.
+      The loss for each step and cell.
 
     Example:
       >>> import jax.numpy as jnp
@@ -198,7 +199,7 @@ def feature_control_rewards(
     cumulant_type: str = "absolute_change",
     discount: Real[Array, "", "D", "T D", "in [0, 1] if scalar"] | None = None,
 ) -> Float[Array, "T D"]:
-    """Rewards for features, or for their changes, one for each feature.
+    """Rewards for features or for changes in them, one per feature.
 
     For features φ, `feature` gives φ_t, `absolute_change` |φ_t - φ_{t-1}|, `increase` φ_t - φ_{t-1}, `decrease`
     φ_{t-1} - φ_t, and `potential` γ φ_t - φ_{t-1}. From "Reinforcement Learning with Unsupervised Auxiliary Tasks",
@@ -206,8 +207,8 @@ def feature_control_rewards(
 
     Args:
       features: φ at times [0, ..., T].
-      cumulant_type: which of the above.
-      discount: γ, for `potential` alone.
+      cumulant_type: one of the types above.
+      discount: γ, used only by `potential`.
 
     Returns:
       Rewards at times [1, ..., T].
@@ -241,18 +242,18 @@ def extract_subsequences(
     subsequence_len: Annotated[int, "a number of steps"] = 1,
     max_valid_start_idx: int | None = None,
 ) -> Num[Array, "{subsequence_len} B S *E"]:
-    """Extracts subsequences, which may overlap, from a batch of trajectories.
+    """Extracts (possibly overlapping) subsequences from a batch of trajectories.
 
     out[k, b, s] = trajectories[start_indices[b, s] + k, b]. An index past the end gives the last step.
 
     Args:
       trajectories: steps of the trajectories, time first.
-      start_indices: where the subsequences start.
-      subsequence_len: their length L, a Python integer.
-      max_valid_start_idx: the largest start index there can be, to check that the trajectories are long enough.
+      start_indices: start indices of the subsequences.
+      subsequence_len: length L of the subsequences, a Python integer.
+      max_valid_start_idx: the largest possible start index, to check that the trajectories are long enough.
 
     Returns:
-      The subsequences: time, trajectory, which of its subsequences, and what a step holds.
+      The subsequences, with axes for time, trajectory, subsequence, and then those of a step.
 
     Example:
       >>> import jax.numpy as jnp
@@ -281,13 +282,13 @@ def sample_start_indices(
     num_start_indices: Annotated[int, _NUMBER],
     max_valid_start_idx: Annotated[int, _NUMBER],
 ) -> Int[Array, "{batch_size} {num_start_indices}"]:
-    """Samples start indices for `extract_subsequences`, uniformly and for each trajectory without repetition.
+    """Samples start indices for `extract_subsequences`, uniformly without replacement for each trajectory.
 
     Args:
       rng_key: a key of `jax.random`.
       batch_size: B, number of trajectories.
-      num_start_indices: S, number of indices for each.
-      max_valid_start_idx: the largest index there can be.
+      num_start_indices: S, number of indices per trajectory.
+      max_valid_start_idx: the largest possible index.
 
     Returns:
       Integers [B, S] in [0, max_valid_start_idx].

@@ -1,4 +1,4 @@
-"""C51: learning distributions of values over a fixed row of atoms."""
+"""C51: learning value distributions over a fixed set of atoms."""
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +17,17 @@ def categorical_l2_project(
 ) -> Float[Array, "K"]:
     """Projects a distribution on atoms z_p onto atoms z_q: each atom's mass goes to its two neighbours.
 
-    The nearer neighbour gets the more, which minimises the L2 distance between the cumulative distribution functions
-    (the Cramér distance). Mass outside the range of `z_q` goes to its ends. From "A Distributional Perspective on
-    Reinforcement Learning", Bellemare et al. 2017 (https://arxiv.org/abs/1707.06887) and "An Analysis of Categorical
-    Distributional Reinforcement Learning", Rowland et al. 2018 (https://arxiv.org/abs/1802.08163).
+    The nearer neighbour gets the larger share, which minimises the L2 distance between the cumulative distribution
+    functions (the Cramér distance). Mass outside the range of `z_q` goes to the first or last atom. From "A
+    Distributional Perspective on Reinforcement Learning", Bellemare et al. 2017 (https://arxiv.org/abs/1707.06887) and
+    "An Analysis of Categorical Distributional Reinforcement Learning", Rowland et al. 2018
+    (https://arxiv.org/abs/1802.08163).
 
     Args:
-      z_p: atoms of the distribution, in any order.
-      probs: their probabilities.
-      z_q: atoms to project onto, increasing; they need not be evenly spaced, and equal ones share their mass. Of traced
-        atoms the order cannot be checked: if they are not in order the result is wrong.
+      z_p: atoms of the distribution to project, in any order.
+      probs: probabilities of the atoms `z_p`.
+      z_q: atoms to project onto, in increasing order; they need not be evenly spaced, and equal atoms share their mass.
+        The order of traced atoms cannot be checked: if they are out of order, the result is wrong.
 
     Returns:
       Probabilities of the atoms `z_q`.
@@ -46,9 +47,9 @@ def categorical_l2_project(
 
 @traced_once
 def _neighbourhood(z: Array) -> tuple[Array, Array, Array]:
-    """Of each of the increasing atoms [K] the gaps to the next higher and lower one, and how many equal it.
+    """For each of the increasing atoms [K], the gaps to the next higher and lower atom, and the number of equal atoms.
 
-    Beyond either end there is no gap and, after clipping, no mass.
+    There is no gap beyond either end and, after clipping, no mass.
     """
     rises, end, inf = z[1:] > z[:-1], jnp.ones(1, bool), jnp.full(1, jnp.inf, z.dtype)
     higher = jax.lax.cummin(jnp.concatenate([jnp.where(rises, z[1:], jnp.inf), inf]), reverse=True)
@@ -69,22 +70,22 @@ def categorical_td_learning(
     v_logits_t: Float[Array, "L"],
     stop_target_gradients: bool = True,
 ) -> Float[Array, ""]:
-    """Categorical TD-learning loss: cross entropy of the predicted value distribution against its Bellman target.
+    """Categorical TD-learning loss: cross entropy between the Bellman target and the predicted value distribution.
 
-    The target puts the probabilities softmax(v_logits_t) on the atoms r_t + γ_t z, projected onto `v_atoms_tm1`. From
+    The target has probabilities softmax(v_logits_t) on the atoms r_t + γ_t z, and is projected onto `v_atoms_tm1`. From
     "A Distributional Perspective on Reinforcement Learning", Bellemare et al. 2017 (https://arxiv.org/abs/1707.06887).
 
     Args:
-      v_atoms_tm1: atoms of the value distribution at time t-1, increasing; equal ones share their mass.
-      v_logits_tm1: logits of their probabilities.
+      v_atoms_tm1: atoms of the value distribution at time t-1, in increasing order; equal atoms share their mass.
+      v_logits_tm1: logits over these atoms.
       r_t: reward at time t.
       discount_t: discount at time t.
       v_atoms_t: atoms of the value distribution at time t.
-      v_logits_t: logits of their probabilities.
-      stop_target_gradients: whether the target is a constant to gradients.
+      v_logits_t: logits over these atoms.
+      stop_target_gradients: whether to stop gradients through the target.
 
     Returns:
-      The loss, at least the entropy of the target.
+      The loss, bounded below by the entropy of the target.
 
     Example:
       >>> import jax.numpy as jnp
@@ -111,19 +112,19 @@ def categorical_q_learning(
 ) -> Float[Array, ""]:
     """Categorical Q-learning loss (C51): the next action is the one whose distribution has the largest mean.
 
-    The predicted distribution of `a_tm1` is compared by cross entropy with that of the next action, moved to the atoms
+    The predicted distribution of `a_tm1` is trained by cross entropy on that of the next action, shifted to the atoms
     r_t + γ_t z and projected onto `q_atoms_tm1`. From "A Distributional Perspective on Reinforcement Learning",
     Bellemare et al. 2017 (https://arxiv.org/abs/1707.06887).
 
     Args:
-      q_atoms_tm1: atoms of the distributions at time t-1, increasing; equal ones share their mass.
-      q_logits_tm1: logits of their probabilities for each action.
+      q_atoms_tm1: atoms of the distributions at time t-1, in increasing order; equal atoms share their mass.
+      q_logits_tm1: logits over these atoms for each action.
       a_tm1: action at time t-1.
       r_t: reward at time t.
       discount_t: discount at time t.
       q_atoms_t: atoms of the distributions at time t.
-      q_logits_t: logits of their probabilities for each action.
-      stop_target_gradients: whether the target is a constant to gradients.
+      q_logits_t: logits over these atoms for each action.
+      stop_target_gradients: whether to stop gradients through the target.
 
     Returns:
       The loss.
@@ -153,22 +154,22 @@ def categorical_double_q_learning(
     q_t_selector: Float[Array, "A"],
     stop_target_gradients: bool = True,
 ) -> Float[Array, ""]:
-    """Categorical double Q-learning loss: as `categorical_q_learning`, with the next action chosen by other values.
+    """Categorical double Q-learning loss: `categorical_q_learning` with the next action selected by other values.
 
     From "A Distributional Perspective on Reinforcement Learning", Bellemare et al. 2017
     (https://arxiv.org/abs/1707.06887) and "Double Q-learning", van Hasselt 2010
     (https://papers.nips.cc/paper/3964-double-q-learning.pdf).
 
     Args:
-      q_atoms_tm1: atoms of the distributions at time t-1, increasing; equal ones share their mass.
-      q_logits_tm1: logits of their probabilities for each action.
+      q_atoms_tm1: atoms of the distributions at time t-1, in increasing order; equal atoms share their mass.
+      q_logits_tm1: logits over these atoms for each action.
       a_tm1: action at time t-1.
       r_t: reward at time t.
       discount_t: discount at time t.
       q_atoms_t: atoms of the distributions at time t.
-      q_logits_t: logits of their probabilities for each action.
+      q_logits_t: logits over these atoms for each action.
       q_t_selector: action values at time t whose maximum selects the next action.
-      stop_target_gradients: whether the target is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through the target.
 
     Returns:
       The loss.

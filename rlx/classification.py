@@ -1,4 +1,4 @@
-"""HL-Gauss: learning values by classification, over bins that a network predicts by their logits."""
+"""HL-Gauss: learning values by classification over bins, for which a network predicts logits."""
 
 import functools
 from typing import Annotated, Any
@@ -25,19 +25,19 @@ def transform_to_hl_gauss(
     num_bins: Annotated[int, "at least 1"],
     sigma: Real[Array | float, "", "in (0, inf)"] | None = None,
 ) -> Float[Array, "*E {num_bins}"]:
-    """Spreads values over bins by a Gaussian: p_i ∝ Φ((b_{i+1} - x) / σ) - Φ((b_i - x) / σ).
+    """Spreads values over bins with a Gaussian: p_i ∝ Φ((b_{i+1} - x) / σ) - Φ((b_i - x) / σ).
 
-    Φ is the normal distribution function and b_0 … b_n are the edges of bins of equal width between `min_value` and
-    `max_value`; the probabilities are normalised to sum to one. From "Stop Regressing: Training Value Functions via
-    Classification for Scalable Deep RL", Farebrother et al. 2024 (https://arxiv.org/abs/2403.03950), after Imani and
-    White 2018.
+    Φ is the standard normal distribution function and b_0 … b_n are the edges of bins of equal width between
+    `min_value` and `max_value`; the probabilities are normalised to sum to one. From "Stop Regressing: Training Value
+    Functions via Classification for Scalable Deep RL", Farebrother et al. 2024 (https://arxiv.org/abs/2403.03950),
+    after Imani and White 2018.
 
     Args:
       scalar: values, clipped to [min_value, max_value].
       min_value: lower edge of the first bin.
-      max_value: upper edge of the last bin, more than `min_value`.
+      max_value: upper edge of the last bin, greater than `min_value`.
       num_bins: number of bins, at least 1.
-      sigma: σ > 0, in the unit of the values; by default ¾ of the width of a bin, as the paper recommends.
+      sigma: σ > 0, in the units of the values; by default ¾ of the bin width, as the paper recommends.
 
     Returns:
       Probabilities of the bins, along a new last axis.
@@ -66,16 +66,16 @@ def transform_from_hl_gauss(
     max_value: Real[Array | float, "", "in (-inf, inf)"],
     num_bins: Annotated[int, "at least 1"],
 ) -> Float[Array, "*E"]:
-    """The mean of probabilities over bins, each standing for its centre: Σ_i p_i (b_i + b_{i+1}) / 2.
+    """The mean of a distribution over bins, with each bin at its centre: Σ_i p_i (b_i + b_{i+1}) / 2.
 
-    It inverts `rlx.transform_to_hl_gauss` for values some σ away from the ends; near an end, where part of the Gaussian
-    is cut off, the mean lies a little inward. From "Stop Regressing: Training Value Functions via Classification for
-    Scalable Deep RL", Farebrother et al. 2024 (https://arxiv.org/abs/2403.03950).
+    It inverts `rlx.transform_to_hl_gauss` for values several σ away from the ends; near an end, where part of the
+    Gaussian is cut off, the mean is biased slightly inwards. From "Stop Regressing: Training Value Functions via
+    Classification for Scalable Deep RL", Farebrother et al. 2024 (https://arxiv.org/abs/2403.03950).
 
     Args:
       probs: probabilities of the bins.
       min_value: lower edge of the first bin.
-      max_value: upper edge of the last bin, more than `min_value`.
+      max_value: upper edge of the last bin, greater than `min_value`.
       num_bins: number of bins.
 
     Returns:
@@ -96,15 +96,15 @@ def transform_from_hl_gauss(
 def hl_gauss_pair(min_value: float, max_value: float, num_bins: int, sigma: float | None = None) -> TxPair:
     """The pair of `rlx.transform_to_hl_gauss` and `rlx.transform_from_hl_gauss` for given bins.
 
-    With a transform before it, `rlx.compose_tx(tx, rlx.hl_gauss_pair(...))`, the bins lie in the transformed space. Use
+    With a transform in front, `rlx.compose_tx(tx, rlx.hl_gauss_pair(...))`, the bins lie in the transformed space. Use
     the pair with `rlx.classification_value_loss`. From "Stop Regressing: Training Value Functions via Classification
     for Scalable Deep RL", Farebrother et al. 2024 (https://arxiv.org/abs/2403.03950).
 
     Args:
       min_value: lower edge of the first bin.
-      max_value: upper edge of the last bin, more than `min_value`.
+      max_value: upper edge of the last bin, greater than `min_value`.
       num_bins: number of bins, at least 1.
-      sigma: σ > 0; by default ¾ of the width of a bin.
+      sigma: σ > 0; by default ¾ of the bin width.
 
     Returns:
       A pair between values [...] and probabilities [..., num_bins].
@@ -128,17 +128,17 @@ def hl_gauss_pair(min_value: float, max_value: float, num_bins: int, sigma: floa
 def classification_value_loss(
     value_logits: Float[Array, "K"], target: Real[Array, ""], tx_pair: TxPair, stop_target_gradients: bool = True
 ) -> Float[Array, ""]:
-    """Cross entropy of predicted bins against a target spread over them: -Σ_i p_i(target) log softmax(value_logits)_i.
+    """Cross entropy between a target spread over bins and the prediction: -Σ_i p_i(target) log softmax(value_logits)_i.
 
     From "Stop Regressing: Training Value Functions via Classification for Scalable Deep RL", Farebrother et al. 2024
     (https://arxiv.org/abs/2403.03950). The predicted value is tx_pair.apply_inv(softmax(value_logits)).
 
     Args:
-      value_logits: logits of the bins.
-      target: the value to learn.
-      tx_pair: pair between values and probabilities of K bins, for instance `rlx.hl_gauss_pair`, `rlx.twohot_pair`,
+      value_logits: predicted logits of the bins.
+      target: the target value.
+      tx_pair: pair between values and probabilities of K bins, such as `rlx.hl_gauss_pair`, `rlx.twohot_pair`,
         `rlx.symlog_twohot_pair` or `rlx.symexp_twohot_pair`.
-      stop_target_gradients: whether the target is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through the target.
 
     Returns:
       The loss.
@@ -178,8 +178,8 @@ def classification_q_learning(
       r_t: reward at time t.
       discount_t: discount at time t; 0 where the episode ended.
       q_logits_t: logits of the target network at time t.
-      tx_pair: pair between values and probabilities of K bins, for instance `rlx.hl_gauss_pair`.
-      stop_target_gradients: whether the target is a constant to gradients.
+      tx_pair: pair between values and probabilities of K bins, such as `rlx.hl_gauss_pair`.
+      stop_target_gradients: whether to stop gradients through the target.
 
     Returns:
       The loss.
@@ -199,7 +199,7 @@ def classification_q_learning(
 
 
 def _require_as_many(labels: Any, logits: Array) -> None:
-    """Raises an error unless the pair that made the labels has a bin for each logit."""
+    """Raises an error unless the pair that made the labels has one bin per logit."""
     if labels.shape[-1:] != logits.shape[-1:]:
         raise ShapeError(
             f"argument `tx_pair` has shape {list(labels.shape)}, expected shape [K] with K = {logits.shape[-1]}, one "

@@ -1,4 +1,4 @@
-"""Contrastive learning: representations of states, and critics of goals, that tell what belongs together (InfoNCE)."""
+"""Contrastive learning (InfoNCE) of state representations and goal-conditioned critics."""
 
 import jax
 import jax.numpy as jnp
@@ -16,20 +16,21 @@ def info_nce_loss(
     *,
     mask: Mask[Array, "", "B"] | None = None,
 ) -> Float[Array, ""]:
-    """InfoNCE's loss of a batch: mean_i of log Σ_j exp(f_ij) - f_ii + w (log Σ_j exp(f_ij))².
+    """The InfoNCE loss of a batch: mean_i of log Σ_j exp(f_ij) - f_ii + w (log Σ_j exp(f_ij))².
 
-    f_ij says how well i and j go together; the pairs (i, i) belong together, and all others of the batch stand for what
-    does not. From "Representation Learning with Contrastive Predictive Coding", van den Oord et al. 2018
-    (https://arxiv.org/abs/1807.03748). With two views of an observation, f bilinear, it is CURL's: "CURL: Contrastive
-    Unsupervised Representations for Reinforcement Learning", Laskin et al. 2020 (https://arxiv.org/abs/2004.04136).
-    With states and actions i and goals j that were reached later, f = -‖φ(s, a) - ψ(g)‖, it is the loss of a critic of
-    goals: "Accelerating Goal-Conditioned Reinforcement Learning Algorithms and Research", Bortkiewicz et al. 2024
-    (https://arxiv.org/abs/2408.11052), where w = 0.1. For the symmetric loss add that of `logits.T`.
+    f_ij scores how well i and j match; (i, i) are the positive pairs, and all other pairs of the batch are negatives.
+    From "Representation Learning with Contrastive Predictive Coding", van den Oord et al. 2018
+    (https://arxiv.org/abs/1807.03748). With two views of each observation and bilinear f, it is the loss of "CURL:
+    Contrastive Unsupervised Representations for Reinforcement Learning", Laskin et al. 2020
+    (https://arxiv.org/abs/2004.04136). With state-action pairs i, goals j that were reached later, and f = -‖φ(s, a) -
+    ψ(g)‖, it is the loss of the goal-conditioned critic of "Accelerating Goal-Conditioned Reinforcement Learning
+    Algorithms and Research", Bortkiewicz et al. 2024 (https://arxiv.org/abs/2408.11052), where w = 0.1. For the
+    symmetric loss, add the loss of `logits.T`.
 
     Args:
       logits: f.
-      logsumexp_weight: w ≥ 0; keeps the scale of f, which the first terms leave open.
-      mask: false for members of the batch that do not count, as i and as j, whatever they hold. By default all count.
+      logsumexp_weight: w ≥ 0; controls the scale of f, which the first terms do not determine.
+      mask: false for members of the batch to ignore, as i and as j, even if they contain NaN. By default all count.
 
     Returns:
       The loss; 0 if no member counts.

@@ -1,4 +1,4 @@
-"""D4PG: distributional critics of continuous actions, over n steps, and the policy that climbs their mean."""
+"""D4PG: n-step distributional critics for continuous actions, and the policy that maximises their mean."""
 
 import jax
 import jax.numpy as jnp
@@ -20,24 +20,24 @@ def d4pg_critic_loss(
     q_logits_t: Float[Array, "L"],
     stop_target_gradients: bool = True,
 ) -> Float[Array, ""]:
-    """D4PG's critic loss: cross entropy of the predicted return distribution against its target of n steps.
+    """D4PG's critic loss: cross entropy between the n-step target and the predicted return distribution.
 
-    The target has the atoms r_1 + γ_1 r_2 + … + γ_1⋯γ_{n-1} r_n + γ_1⋯γ_n z with the probabilities of the target
-    critic in the last state, and is projected onto `q_atoms_tm1` (`rlx.categorical_l2_project`). From "Distributed
-    Distributional Deterministic Policy Gradients", Barth-Maron et al. 2018 (https://arxiv.org/abs/1804.08617),
-    algorithm 1. The loss is the priority of a transition in replay; for one step it is `rlx.categorical_td_learning`.
+    The target has the atoms r_1 + γ_1 r_2 + … + γ_1⋯γ_{n-1} r_n + γ_1⋯γ_n z with the target critic's probabilities in
+    the last state, and is projected onto `q_atoms_tm1` (`rlx.categorical_l2_project`). From "Distributed Distributional
+    Deterministic Policy Gradients", Barth-Maron et al. 2018 (https://arxiv.org/abs/1804.08617), algorithm 1. The paper
+    uses the loss as the transition's replay priority. For one step it is `rlx.categorical_td_learning`.
 
     Args:
-      q_atoms_tm1: atoms of the critic at the first state and its action, increasing.
-      q_logits_tm1: logits of their probabilities.
+      q_atoms_tm1: atoms of the critic at the first state and its action, in increasing order.
+      q_logits_tm1: logits over these atoms.
       r_t: rewards of the n steps, n = T.
-      discount_t: discounts of the n steps; 0 where the episode ended, and nothing after it counts.
+      discount_t: discounts of the n steps; 0 where the episode ended; later steps are ignored.
       q_atoms_t: atoms of the target critic at the last state and the target policy's action there.
-      q_logits_t: logits of their probabilities.
-      stop_target_gradients: whether the target is a constant to gradients.
+      q_logits_t: logits over these atoms.
+      stop_target_gradients: whether to stop gradients through the target.
 
     Returns:
-      The loss, at least the entropy of the target.
+      The loss, bounded below by the entropy of the target.
 
     Example:
       >>> import jax.numpy as jnp
@@ -61,12 +61,12 @@ def d4pg_actor_loss(q_atoms_t: Float[Array, "K"], q_logits_t: Float[Array, "K"])
 
     Gradients reach the policy through the logits: keep them a function of the action, with the critic's own parameters
     held constant. From "Distributed Distributional Deterministic Policy Gradients", Barth-Maron et al. 2018
-    (https://arxiv.org/abs/1804.08617), algorithm 1. Where ∂q/∂a is to be clipped, take the gradient of the mean and
+    (https://arxiv.org/abs/1804.08617), algorithm 1. To clip ∂q/∂a, take the gradient of the mean and use
     `rlx.dpg_loss`.
 
     Args:
       q_atoms_t: atoms of the critic.
-      q_logits_t: logits of their probabilities at the action of the policy.
+      q_logits_t: logits over these atoms at the policy's action.
 
     Returns:
       The loss.

@@ -1,4 +1,4 @@
-"""Discovered and learnt policy optimisation (the DPO of 2022, not that of preferences; LPO): a drift for PPO's clip."""
+"""Discovered and learnt policy optimisation (DPO of 2022, not direct preference optimisation; LPO): drift functions."""
 
 import jax.numpy as jnp
 
@@ -20,19 +20,19 @@ def discovered_policy_loss(
 ) -> Float[Array, ""]:
     """The loss of discovered policy optimisation: mean_t of -(ρ_t A_t - f_t), with a drift f_t in place of PPO's clip.
 
-    f = max(0, (ρ - 1) A - α tanh((ρ - 1) A / α)) where A ≥ 0, and f = max(0, log(ρ) A - β tanh(log(ρ) A / β)) where
-    A < 0. A drift keeps the policy near the one that acted; this one is a closed form of what meta-learning over many
-    tasks arrived at (`learnt_policy_loss`). Of good actions the gain levels off at A + α and keeps a slope,
-    where PPO's has none; bad actions are pushed back up once they are much less likely than before. From "Discovered
-    Policy Optimisation", Lu et al. 2022 (https://arxiv.org/abs/2210.05639).
+    f = max(0, (ρ - 1) A - α tanh((ρ - 1) A / α)) where A ≥ 0, and f = max(0, log(ρ) A - β tanh(log(ρ) A / β)) where A <
+    0. A drift function keeps the policy near the behaviour policy; this one is a closed form of the drift found by
+    meta-learning over many tasks (`learnt_policy_loss`). For good actions the gain levels off at A + α but keeps a
+    slope, where PPO's has none; bad actions are pushed back up once they are much less likely than before. From
+    "Discovered Policy Optimisation", Lu et al. 2022 (https://arxiv.org/abs/2210.05639).
 
     Args:
       prob_ratios_t: ρ_t = π(a_t) / π_old(a_t).
-      adv_t: A_t, advantages of the actions; normalised over a batch in the paper, to which α and β belong.
+      adv_t: A_t, advantages of the actions; normalised over a batch in the paper, whose α and β assume it.
       alpha: α > 0.
       beta: β > 0.
-      stop_target_gradients: whether the advantages are constants to gradients.
-      mask_t: false for steps that do not count, whatever they hold. By default all count.
+      stop_target_gradients: whether to stop gradients through the advantages.
+      mask_t: false for steps to ignore, even if they contain NaN. By default all count.
 
     Returns:
       The loss; 0 if no step counts.
@@ -67,17 +67,17 @@ def learnt_policy_loss(
 
     With any drift max(0, f - ξ) that is 0 with slope 0 at ρ = 1, the policy improves at each step ("Mirror Learning: A
     Unifying Framework of Policy Optimisation", Kuba et al. 2022, https://arxiv.org/abs/2201.02373). A network without
-    biases, of the inputs that `learnt_drift_inputs` makes, gives one, and is itself learnt over many tasks: "Discovered
-    Policy Optimisation", Lu et al. 2022 (https://arxiv.org/abs/2210.05639). `discovered_policy_loss` is a closed form
-    of what it found.
+    biases, of the inputs that `learnt_drift_inputs` makes, gives such a drift, and is itself learnt over many tasks:
+    "Discovered Policy Optimisation", Lu et al. 2022 (https://arxiv.org/abs/2210.05639). `discovered_policy_loss` is a
+    closed form of the drift that it found.
 
     Args:
       prob_ratios_t: ρ_t = π(a_t) / π_old(a_t).
       adv_t: A_t, advantages of the actions.
       scores_t: f_t, the network's outputs: functions of ρ_t, through which gradients reach the policy.
       threshold: ξ ≥ 0.
-      stop_target_gradients: whether the advantages are constants to gradients.
-      mask_t: false for steps that do not count, whatever they hold. By default all count.
+      stop_target_gradients: whether to stop gradients through the advantages.
+      mask_t: false for steps to ignore, even if they contain NaN. By default all count.
 
     Returns:
       The loss; 0 if no step counts.
@@ -96,15 +96,15 @@ def learnt_policy_loss(
 def learnt_drift_inputs(
     prob_ratios_t: Float[Array, "T"], adv_t: Real[Array, "T"], *, mask_t: Mask[Array, "", "T"] | None = None
 ) -> Float[Array, "T 8"]:
-    """The inputs of the network of learnt policy optimisation: [x, x², l, l², x A, x² A, l A, l² A].
+    """The inputs of the drift network of learnt policy optimisation: [x, x², l, l², x A, x² A, l A, l² A].
 
-    x = ρ - 1 and l = log ρ, so that all are 0 where the policy is as it was, and so is a network without biases. From
-    "Discovered Policy Optimisation", Lu et al. 2022 (https://arxiv.org/abs/2210.05639).
+    x = ρ - 1 and l = log ρ, so all inputs, and the output of a network without biases, are 0 where the policy is
+    unchanged. From "Discovered Policy Optimisation", Lu et al. 2022 (https://arxiv.org/abs/2210.05639).
 
     Args:
       prob_ratios_t: ρ_t = π(a_t) / π_old(a_t).
       adv_t: A_t, advantages of the actions.
-      mask_t: false for steps that do not count, whatever they hold; their inputs are 0. By default all count.
+      mask_t: false for steps to ignore, even if they contain NaN; their inputs are 0. By default all count.
 
     Returns:
       Eight numbers for each step.

@@ -3,9 +3,9 @@
 The objects are frozen dataclasses registered with JAX, so they can be closed over, passed to and returned from `jit`,
 `vmap` and `scan`. Samples are bit-identical to `jax.random.categorical` with the same key.
 
-Parameters (logits, preferences, means) are given to each method, as in RLax, or once, when a policy is made: then it is
-a distribution like those of distrax, `sample(seed=key, sample_shape=(n,))` and `log_prob(actions)`, and can stand where
-an operator takes a `distribution`.
+Parameters (logits, preferences, means) are passed to each method, as in RLax, or once, when the policy is created. In
+that case it is a distribution like those of distrax, with `sample(seed=key, sample_shape=(n,))` and
+`log_prob(actions)`, and can be used wherever an operator takes a `distribution`.
 """
 
 import dataclasses
@@ -31,14 +31,14 @@ _ENTROPY_CLIP = Real[Array, "*C", "in [0, inf]"]
 class EpsilonGreedy:
     """The best action with probability 1 - ε, a uniformly random one with probability ε; see `rlx.epsilon_greedy`.
 
-    Actions that tie for the best share its probability. What a method is given takes the place of the field.
+    Tied best actions share the probability. An argument passed to a method overrides the field.
     """
 
     epsilon: Any = None
     preferences: Any = None
 
     def probs(self, preferences: ArrayLike | None = None, epsilon: ArrayLike | None = None) -> Array:
-        """Probabilities [..., A] of actions with preferences [..., A], for instance action values."""
+        """Probabilities [..., A] of actions with preferences [..., A], such as action values."""
         return self._probs("probs", "preferences", preferences, epsilon)
 
     def _probs(self, method: str, argument: str, preferences: ArrayLike | None, epsilon: ArrayLike | None) -> Array:
@@ -63,7 +63,7 @@ class EpsilonGreedy:
         seed: Array | int | None = None,
         sample_shape: Sequence[int] | int = (),
     ) -> Array:
-        """Actions, integers [*sample_shape, ...]; `seed` is another name of `key`."""
+        """Actions, integers [*sample_shape, ...]; `seed` is an alias of `key`."""
         key, shape = key_and_shape("epsilon_greedy.sample", key, seed, sample_shape)
         probs = self.probs(preferences, epsilon)
         return categorical_sample.kernel(key, jnp.broadcast_to(probs, shape + probs.shape))
@@ -82,7 +82,7 @@ class EpsilonGreedy:
         return -jnp.sum(probs * jnp.log(jnp.where(probs > 0, probs, 1)), axis=-1)
 
     def kl(self, p_preferences: ArrayLike, q_preferences: ArrayLike, epsilon: ArrayLike | None = None) -> Array:
-        """Kullback-Leibler divergences [...] between the policies of two preferences."""
+        """Kullback-Leibler divergences [...] between the policies given by two sets of preferences."""
         p = self._probs("kl", "p_preferences", p_preferences, epsilon)
         q = self._probs("kl", "q_preferences", q_preferences, epsilon)
         both = {"p_preferences": (p, Real[Array, "*#E A"]), "q_preferences": (q, Real[Array, "*#E A"])}
@@ -91,7 +91,7 @@ class EpsilonGreedy:
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The leading axes of the preferences that the policy was made with."""
+        """The leading axes of the preferences that the policy was created with."""
         return jnp.shape(either("epsilon_greedy.batch_shape", "preferences", None, self.preferences))[:-1]
 
 
@@ -100,7 +100,7 @@ class EpsilonGreedy:
 class Softmax:
     """Probabilities proportional to exp(logits / temperature); see `rlx.softmax` and `rlx.clipped_entropy_softmax`.
 
-    `action_spec` is accepted, for a common interface with continuous policies, and not used.
+    `action_spec` is accepted for a common interface with continuous policies, but not used.
     """
 
     temperature: Any
@@ -116,7 +116,7 @@ class Softmax:
         seed: Array | int | None = None,
         sample_shape: Sequence[int] | int = (),
     ) -> Array:
-        """Actions, integers [*sample_shape, ...], for logits [..., A]; `seed` is another name of `key`."""
+        """Actions, integers [*sample_shape, ...], for logits [..., A]; `seed` is an alias of `key`."""
         key, shape = key_and_shape("softmax.sample", key, seed, sample_shape)
         scaled = self._scaled("sample", logits)
         return jax.random.categorical(key, scaled, shape=shape + scaled.shape[:-1])
@@ -141,7 +141,7 @@ class Softmax:
         return jnp.minimum(entropy, entropy_clip * jnp.log(jnp.asarray(scaled.shape[-1], scaled.dtype)))
 
     def kl(self, p_logits: ArrayLike, q_logits: ArrayLike) -> Array:
-        """Kullback-Leibler divergences [...] between the policies of two logits."""
+        """Kullback-Leibler divergences [...] between the policies given by two sets of logits."""
         p_logits, q_logits, temperature = as_arrays(
             "softmax.kl",
             p_logits=(p_logits, Real[Array, "*#E A"]),
@@ -153,7 +153,7 @@ class Softmax:
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The leading axes of the logits that the policy was made with."""
+        """The leading axes of the logits that the policy was created with."""
         return jnp.shape(either("softmax.batch_shape", "logits", None, self.logits))[:-1]
 
     def _scaled(self, method: str, logits: ArrayLike | None) -> Array:
@@ -168,10 +168,10 @@ class Softmax:
 
 
 def greedy(preferences: ArrayLike | None = None) -> EpsilonGreedy:
-    """The policy that takes the best action; actions that tie for the best are equally likely.
+    """The policy that takes the best action; tied best actions are equally likely.
 
     Args:
-      preferences: values of the actions; may be left out here and given to each method instead.
+      preferences: values of the actions; may be omitted here and passed to each method instead.
 
     Returns:
       A distribution with methods `sample(key, preferences)`, `probs(preferences)`, `logprob(sample, preferences)`,
@@ -190,8 +190,8 @@ def epsilon_greedy(epsilon: ArrayLike | None = None, preferences: ArrayLike | No
     """The policy π(a) = (1 - ε) greedy(a) + ε / A: mostly the best action, sometimes a uniformly random one.
 
     Args:
-      epsilon: ε in [0, 1], a number or a traced scalar; may be left out here and given to each method instead.
-      preferences: values of the actions; may be left out here and given to each method instead.
+      epsilon: ε in [0, 1], a number or a traced scalar; may be omitted here and passed to each method instead.
+      preferences: values of the actions; may be omitted here and passed to each method instead.
 
     Returns:
       A distribution with methods `sample(key, preferences, epsilon)`, `probs(preferences, epsilon)`,
@@ -212,8 +212,8 @@ def softmax(temperature: ArrayLike = 1.0, logits: ArrayLike | None = None) -> So
     """The policy π(a) ∝ exp(logits_a / temperature).
 
     Args:
-      temperature: positive number; lower is greedier, and the limit of 0 is `rlx.greedy()`.
-      logits: unnormalised log-probabilities; may be left out here and given to each method instead.
+      temperature: positive number; lower is greedier; the limit at 0 is `rlx.greedy()`.
+      logits: unnormalised log-probabilities; may be omitted here and passed to each method instead.
 
     Returns:
       A distribution with methods `sample(key, logits)`, `probs(logits)`, `logprob(sample, logits)`,
@@ -235,14 +235,14 @@ def softmax(temperature: ArrayLike = 1.0, logits: ArrayLike | None = None) -> So
 def clipped_entropy_softmax(
     temperature: ArrayLike = 1.0, entropy_clip: ArrayLike = 1.0, logits: ArrayLike | None = None
 ) -> Softmax:
-    """A softmax policy whose entropy is clipped, so that an entropy bonus stops once a policy is random enough.
+    """A softmax policy with clipped entropy, so that an entropy bonus stops once the policy is random enough.
 
     H_clip = min(H, entropy_clip · log A)
 
     Args:
       temperature: positive number that divides the logits.
-      entropy_clip: fraction of the largest entropy, at least 0; 1 does not clip.
-      logits: unnormalised log-probabilities; may be left out here and given to each method instead.
+      entropy_clip: fraction of the maximum entropy, at least 0; 1 means no clipping.
+      logits: unnormalised log-probabilities; may be omitted here and passed to each method instead.
 
     Returns:
       A distribution with the methods of `rlx.softmax`.

@@ -1,4 +1,4 @@
-"""Plain functions of probabilities, logits and Gaussian parameters: sampling, cross entropy, divergences, ratios."""
+"""Functions of probabilities, logits and Gaussian parameters: sampling, cross entropy, divergences, ratios."""
 
 import jax
 import jax.numpy as jnp
@@ -19,11 +19,11 @@ def categorical_sample(key: Key, probs: Real[Array, "*E A"]) -> Int[Array, "*E"]
 
     Args:
       key: a key of `jax.random`, typed or raw.
-      probs: not negative; they need not sum to one.
+      probs: non-negative; they need not sum to one.
 
     Returns:
-      Indices in [0, A), of dtype int32, or -1 where `probs` is no distribution: where an entry is negative, NaN
-      or infinite, or all are zero.
+      Indices in [0, A), of dtype int32, or -1 where `probs` is not a distribution: where an entry is negative, NaN or
+      infinite, or all are zero.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -40,10 +40,10 @@ def categorical_sample(key: Key, probs: Real[Array, "*E A"]) -> Int[Array, "*E"]
 def categorical_cross_entropy(labels: Real[Array, "*#E A"], logits: Real[Array, "*#E A"]) -> Float[Array, "*E"]:
     """Cross entropy of a softmax against labels: -Σ_i p_i log softmax(logits)_i with p = labels / Σ_i labels_i.
 
-    A term whose label is 0 counts 0 even where its logit is -inf, and so do labels that are all 0.
+    A term whose label is 0 contributes 0 even if its logit is -inf; if all labels are 0, the cross entropy is 0.
 
     Args:
-      labels: not negative, for instance probabilities, or counts of visits.
+      labels: non-negative, such as probabilities or visit counts.
       logits: unnormalised log-probabilities.
 
     Returns:
@@ -71,10 +71,10 @@ def categorical_kl_divergence(
     Args:
       p_logits: unnormalised log-probabilities.
       q_logits: unnormalised log-probabilities.
-      temperature: divides both.
+      temperature: divisor of both logits.
 
     Returns:
-      The divergences, not negative.
+      The divergences, non-negative.
 
     Example:
       >>> import jax.numpy as jnp
@@ -95,10 +95,10 @@ def generalized_jensen_shannon_divergence(
 ) -> Float[Array, "*E"]:
     """β KL(p ‖ m) + (1 - β) KL(q ‖ m) of two softmaxes, with their mixture m = β p + (1 - β) q.
 
-    For distillation on answers that the student itself sampled, p is the teacher and q the student: "On-Policy
+    For on-policy distillation, on answers sampled by the student, p is the teacher and q the student: "On-Policy
     Distillation of Language Models: Learning from Self-Generated Mistakes", Agarwal et al. 2023
-    (https://arxiv.org/abs/2306.13649). Over β it goes to KL(p ‖ q) as β → 0, and over 1 - β to KL(q ‖ p) as β → 1:
-    for these see `rlx.categorical_kl_divergence`.
+    (https://arxiv.org/abs/2306.13649). Divided by β it tends to KL(p ‖ q) as β → 0, and divided by 1 - β to KL(q ‖ p)
+    as β → 1; for these limits see `rlx.categorical_kl_divergence`.
 
     Args:
       p_logits: unnormalised log-probabilities.
@@ -106,7 +106,7 @@ def generalized_jensen_shannon_divergence(
       beta: β, between 0 and 1; ½ is the Jensen-Shannon divergence.
 
     Returns:
-      The divergences, not negative.
+      The divergences, non-negative.
 
     Example:
       >>> import jax.numpy as jnp
@@ -166,7 +166,7 @@ def multivariate_normal_kl_divergence(
       sigma_1: standard deviations of the second, positive.
 
     Returns:
-      The divergences, not negative.
+      The divergences, non-negative.
 
     Example:
       >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Direct preference optimisation: losses that learn a sequence policy from preferences, DPO, IPO and KTO."""
+"""Direct preference optimisation: losses for learning a sequence policy from preferences (DPO, IPO and KTO)."""
 
 import jax
 import jax.numpy as jnp
@@ -30,20 +30,20 @@ def dpo_loss(
 ) -> Float[Array, ""]:
     """DPO's loss of one pair of answers: -log σ(β h).
 
-    h = log(π(y_w) / π_ref(y_w)) - log(π(y_l) / π_ref(y_l)) compares the answer that was preferred, y_w, with the other,
+    h = log(π(y_w) / π_ref(y_w)) - log(π(y_l) / π_ref(y_l)) compares the preferred answer y_w with the rejected answer
     y_l. From "Direct Preference Optimization: Your Language Model is Secretly a Reward Model", Rafailov et al. 2023
-    (https://arxiv.org/abs/2305.18290). With labels that are wrong with probability ε it is
-    -(1 - ε) log σ(β h) - ε log σ(-β h), conservative DPO (https://ericmitchell.ai/cdpo.pdf).
+    (https://arxiv.org/abs/2305.18290). With labels that are wrong with probability ε, the loss is -(1 - ε) log σ(β h) -
+    ε log σ(-β h), conservative DPO (https://ericmitchell.ai/cdpo.pdf).
 
     Args:
       chosen_log_probs_t: log-probabilities of the tokens of the preferred answer under the policy.
-      rejected_log_probs_t: those of the other answer.
+      rejected_log_probs_t: log-probabilities of the rejected answer.
       ref_chosen_log_probs_t: log-probabilities of the preferred answer under the reference policy.
-      ref_rejected_log_probs_t: those of the other answer.
+      ref_rejected_log_probs_t: log-probabilities of the rejected answer under the reference policy.
       beta: β > 0.
-      stop_target_gradients: whether the reference is a constant to gradients.
-      chosen_mask_t: false for tokens that do not count, whatever they hold. By default all count.
-      rejected_mask_t: likewise.
+      stop_target_gradients: whether to stop gradients through the reference.
+      chosen_mask_t: false for tokens to ignore, even if they contain NaN. By default all count.
+      rejected_mask_t: like `chosen_mask_t`, for the rejected answer.
       label_smoothing: ε in [0, ½].
 
     Returns:
@@ -77,19 +77,19 @@ def ipo_loss(
 ) -> Float[Array, ""]:
     """IPO's loss of one pair of answers: (h - 1 / (2 τ))², with h as in `rlx.dpo_loss`.
 
-    It drives the margin h to a finite goal, where DPO pushes on for ever on preferences that are certain. From "A
-    General Theoretical Paradigm to Understand Learning from Human Preferences", Azar et al. 2023
+    It drives the margin h to a finite target, whereas DPO increases it without bound on deterministic preferences. From
+    "A General Theoretical Paradigm to Understand Learning from Human Preferences", Azar et al. 2023
     (https://arxiv.org/abs/2310.12036), equation 17.
 
     Args:
       chosen_log_probs_t: log-probabilities of the tokens of the preferred answer under the policy.
-      rejected_log_probs_t: those of the other answer.
+      rejected_log_probs_t: log-probabilities of the rejected answer.
       ref_chosen_log_probs_t: log-probabilities of the preferred answer under the reference policy.
-      ref_rejected_log_probs_t: those of the other answer.
-      tau: τ > 0; how strongly the reference holds.
-      stop_target_gradients: whether the reference is a constant to gradients.
-      chosen_mask_t: false for tokens that do not count, whatever they hold. By default all count.
-      rejected_mask_t: likewise.
+      ref_rejected_log_probs_t: log-probabilities of the rejected answer under the reference policy.
+      tau: τ > 0; the strength of the regularisation towards the reference.
+      stop_target_gradients: whether to stop gradients through the reference.
+      chosen_mask_t: false for tokens to ignore, even if they contain NaN. By default all count.
+      rejected_mask_t: like `chosen_mask_t`, for the rejected answer.
 
     Returns:
       The loss. A sequence without tokens has log-ratio 0.
@@ -119,7 +119,7 @@ def kto_loss(
     desirable_weight: Real[Array | float, "", "in [0, inf)"] = 1.0,
     undesirable_weight: Real[Array | float, "", "in [0, inf)"] = 1.0,
 ) -> Float[Array, ""]:
-    """KTO's loss of one answer that was judged good or bad by itself, without a pair.
+    """KTO's loss of one answer judged good or bad on its own, without a pair.
 
     λ_D (1 - σ(β (h - z₀))) for a desirable answer and λ_U (1 - σ(β (z₀ - h))) for an undesirable one, where
     h = log(π(y) / π_ref(y)) and z₀ is the reference point. From "KTO: Model Alignment as Prospect Theoretic
@@ -127,12 +127,12 @@ def kto_loss(
 
     Args:
       log_probs_t: log-probabilities of the tokens of the answer under the policy.
-      ref_log_probs_t: those under the reference policy.
+      ref_log_probs_t: log-probabilities under the reference policy.
       desirable: whether the answer was judged good.
       reference_point: z₀ ≥ 0, one for a batch; see `rlx.kto_reference_point`.
       beta: β > 0.
-      stop_target_gradients: whether the reference policy and the reference point are constants to gradients.
-      mask_t: false for tokens that do not count, whatever they hold. By default all count.
+      stop_target_gradients: whether to stop gradients through the reference policy and the reference point.
+      mask_t: false for tokens to ignore, even if they contain NaN. By default all count.
       desirable_weight: λ_D ≥ 0.
       undesirable_weight: λ_U ≥ 0.
 
@@ -161,17 +161,17 @@ def kto_reference_point(
     mask_t: Mask[Array, "", "B T"] | None = None,
     stop_target_gradients: bool = True,
 ) -> Float[Array, ""]:
-    """KTO's reference point: an estimate of KL(π ‖ π_ref) from mismatched prompts and answers, never negative.
+    """KTO's reference point: an estimate of KL(π ‖ π_ref) from mismatched prompts and answers, clipped at 0.
 
-    z₀ = max(0, 1/N Σ_i log(π(y_i | x_j) / π_ref(y_i | x_j))), where each answer y_i is paired with another prompt, for
-    instance that of the next in the batch. From "KTO: Model Alignment as Prospect Theoretic Optimization", Ethayarajh
+    z₀ = max(0, 1/N Σ_i log(π(y_i | x_j) / π_ref(y_i | x_j))), where each answer y_i is paired with another prompt, such
+    as that of the next answer in the batch. From "KTO: Model Alignment as Prospect Theoretic Optimization", Ethayarajh
     et al. 2024 (https://arxiv.org/abs/2402.01306).
 
     Args:
       log_probs_t: log-probabilities of the tokens of the mismatched answers under the policy.
-      ref_log_probs_t: those under the reference policy.
-      mask_t: false for tokens that do not count, whatever they hold. By default all count.
-      stop_target_gradients: whether the result is a constant to gradients, as in the paper.
+      ref_log_probs_t: log-probabilities under the reference policy.
+      mask_t: false for tokens to ignore, even if they contain NaN. By default all count.
+      stop_target_gradients: whether to stop gradients through the result, as in the paper.
 
     Returns:
       z₀ in nats.

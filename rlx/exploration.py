@@ -1,4 +1,4 @@
-"""Exploring: noise on actions and policies, nearest neighbours in an episodic memory (NGU)."""
+"""Exploration: noise on actions and policies, and nearest neighbours in an episodic memory (NGU)."""
 
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -24,7 +24,7 @@ def add_gaussian_noise(
     Args:
       key: a key of `jax.random`.
       action: continuous action.
-      stddev: standard deviation; also one for each entry of a batch of actions [B, A], as [A] or [B, 1].
+      stddev: standard deviation; for a batch of actions [B, A] it may have shape [A] or [B, 1].
 
     Returns:
       The action with noise.
@@ -46,7 +46,7 @@ def add_ornstein_uhlenbeck_noise(
     damping: Real[Array, "", "*E", "in [0, 1]"],
     stddev: Real[Array, "", "*E", "in [0, inf)"],
 ) -> Float[Array, "*E"]:
-    """Adds noise that is correlated in time: a + (1 - damping) n_{t-1} + stddev · ε with ε ~ N(0, 1).
+    """Adds temporally correlated noise: a + (1 - damping) n_{t-1} + stddev · ε with ε ~ N(0, 1).
 
     From "On the Theory of the Brownian Motion", Uhlenbeck and Ornstein 1930
     (https://journals.aps.org/pr/abstract/10.1103/PhysRev.36.823).
@@ -54,12 +54,12 @@ def add_ornstein_uhlenbeck_noise(
     Args:
       key: a key of `jax.random`.
       action: continuous action.
-      noise_tm1: n_{t-1}, the noise of the step before.
-      damping: how fast noise decays; 1 is uncorrelated noise.
+      noise_tm1: n_{t-1}, the noise of the previous step.
+      damping: how fast the noise decays; 1 gives uncorrelated noise.
       stddev: standard deviation.
 
     Returns:
-      The action with noise; the difference to `action` is the noise n_t.
+      The action with noise; its difference from `action` is the noise n_t.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -120,7 +120,7 @@ class KNNQueryResult(Record):
 
 @record
 class IntrinsicRewardState(Record):
-    """What `episodic_memory_intrinsic_rewards` remembers between calls.
+    """The state that `episodic_memory_intrinsic_rewards` keeps between calls.
 
     Example:
       >>> import jax.numpy as jnp
@@ -151,10 +151,10 @@ def knn_query(
     """Finds the nearest neighbours of query points among data points.
 
     Args:
-      data: points to search.
-      query_points: points to find the neighbours of.
+      data: the points to search.
+      query_points: the points whose neighbours to find.
       num_neighbors: how many neighbours, a Python integer; at most N are returned.
-      metric: distance of two points [D], a function; the squared Euclidean distance by default.
+      metric: function giving the distance between two points [D]; the squared Euclidean distance by default.
 
     Returns:
       `KNNQueryResult(neighbors [Q, K, D], neighbor_indices [Q, K], neighbor_neg_distances [Q, K])`, nearest first, with
@@ -186,24 +186,24 @@ def episodic_memory_intrinsic_rewards(
     max_similarity: Real[Array | float, "", "in [0, inf]"] = 8.0,
     max_memory_size: Annotated[int, "a positive number"] = 30_000,
 ) -> tuple[Array, IntrinsicRewardState]:
-    """Exploration rewards that are larger the farther a state is from those seen in the episode.
+    """Exploration rewards that grow with a state's distance from the states seen in the episode.
 
-    With d_i the squared distances to the K nearest memories, d_m their running mean over all calls and
-    κ_i = ε / (max(d_i / (d_m + c) - ξ, 0) + ε), the reward is β / (√(Σ_i κ_i) + c), or 0 where that root plus c exceeds
-    `max_similarity`. RLax divides by d_m - c, so that where d_m is below c every state counts as seen; where it is far
-    above c both agree. From "Never Give Up: Learning Directed Exploration Strategies", Puigdomènech Badia et al. 2020
-    (https://arxiv.org/abs/2002.06038).
+    With d_i the squared distances to the K nearest memories, d_m their running mean over all calls and κ_i = ε /
+    (max(d_i / (d_m + c) - ξ, 0) + ε), the reward is β / (√(Σ_i κ_i) + c), or 0 where √(Σ_i κ_i) + c exceeds
+    `max_similarity`. RLax divides by d_m - c instead, so every state counts as seen where d_m is below c; the two agree
+    where d_m is far above c. From "Never Give Up: Learning Directed Exploration Strategies", Puigdomènech Badia et al.
+    2020 (https://arxiv.org/abs/2002.06038).
 
     Args:
       embeddings: embeddings of new states.
       num_neighbors: K, a Python integer.
       reward_scale: β.
-      intrinsic_reward_state: state of the call before, or None for the first of an episode.
-      constant: c, for stability.
+      intrinsic_reward_state: the state from the previous call, or None for the first call of an episode.
+      constant: c, for numerical stability.
       epsilon: ε of the kernel.
-      cluster_distance: ξ; neighbours nearer than this fraction of the mean distance count as the same.
-      max_similarity: above it there is no reward.
-      max_memory_size: number of embeddings that a new memory holds, the oldest are overwritten.
+      cluster_distance: ξ; neighbours closer than this fraction of the mean distance count as identical.
+      max_similarity: the similarity above which there is no reward.
+      max_memory_size: capacity of a new memory; the oldest embeddings are overwritten.
 
     Returns:
       (rewards [T], new state).

@@ -20,21 +20,21 @@ def fast_td3_critic_loss(
     q_logits_t: Float[Array, "M L"],
     stop_target_gradients: bool = True,
 ) -> Float[Array, ""]:
-    """FastTD3's critic loss: cross entropies of all critics against the target distribution with the least mean.
+    """FastTD3's critic loss: cross entropies of all critics against the target distribution with the smallest mean.
 
-    What is the minimum of two values in `rlx.clipped_double_q_learning` is here the distribution of the target critic
-    that expects the less, moved by r_t + γ_t z and projected (`rlx.categorical_td_learning`). From "FastTD3: Simple,
-    Fast, and Capable Reinforcement Learning for Humanoid Control", Seo et al. 2025 (https://arxiv.org/abs/2505.22642).
-    The policy climbs the mean of a critic: `rlx.d4pg_actor_loss`.
+    In place of the minimum of two values in `rlx.clipped_double_q_learning`, the target is the distribution of the
+    target critic with the smaller mean, shifted to r_t + γ_t z and projected (`rlx.categorical_td_learning`). From
+    "FastTD3: Simple, Fast, and Capable Reinforcement Learning for Humanoid Control", Seo et al. 2025
+    (https://arxiv.org/abs/2505.22642). The policy maximises the mean of a critic: `rlx.d4pg_actor_loss`.
 
     Args:
-      q_atoms_tm1: atoms of the critics at time t-1, increasing.
-      q_logits_tm1: logits of their probabilities for the action at time t-1, a row for each critic.
+      q_atoms_tm1: atoms of the critics at time t-1, in increasing order.
+      q_logits_tm1: logits over these atoms for the action at time t-1, one row per critic.
       r_t: reward at time t.
       discount_t: discount at time t; 0 where the episode ended.
       q_atoms_t: atoms of the target critics at time t.
-      q_logits_t: logits of their probabilities for the action at time t, a row for each target critic.
-      stop_target_gradients: whether the target is a constant to gradients.
+      q_logits_t: logits over these atoms for the action at time t, one row per target critic.
+      stop_target_gradients: whether to stop gradients through the target.
 
     Returns:
       The loss, summed over the critics.

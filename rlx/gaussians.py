@@ -23,7 +23,7 @@ _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 class DiagonalGaussian:
     """Independent Gaussians along the last axis; see `rlx.gaussian_diagonal`.
 
-    `sigma` broadcasts against `mu` [..., D]; the fields are used where a method is not given them.
+    `sigma` broadcasts against `mu` [..., D]; the fields are used where a method does not receive these arguments.
     """
 
     sigma: Any = None
@@ -38,7 +38,7 @@ class DiagonalGaussian:
         seed: Array | int | None = None,
         sample_shape: Sequence[int] | int = (),
     ) -> Array:
-        """Actions [*sample_shape, ..., D]; `seed` is another name of `key`."""
+        """Actions [*sample_shape, ..., D]; `seed` is an alias of `key`."""
         key, shape = key_and_shape("gaussian_diagonal.sample", key, seed, sample_shape)
         mu, sigma = jnp.broadcast_arrays(*self._parameters("sample", mu, sigma))
         noise = jax.random.normal(key, shape + mu.shape, mu.dtype)
@@ -90,7 +90,7 @@ class DiagonalGaussian:
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The leading axes of the means and standard deviations that the policy was made with."""
+        """The leading axes of the means and standard deviations that the policy was created with."""
         mu, sigma = self._parameters("batch_shape", None, None)
         return jnp.broadcast_shapes(mu.shape, sigma.shape)[:-1]
 
@@ -109,7 +109,7 @@ class DiagonalGaussian:
 
 
 class _Bounds(NamedTuple):
-    """What is read of an `action_spec`, as a tree that goes through `jit`."""
+    """The bounds of an `action_spec`, as a tree that can be passed through `jit`."""
 
     minimum: Any
     maximum: Any
@@ -120,9 +120,9 @@ class _Bounds(NamedTuple):
 class SquashedGaussian:
     """A Gaussian pushed through tanh into the bounds of an action; see `rlx.squashed_gaussian`.
 
-    `mu` and `sigma` [..., D] are unbounded network outputs: the Gaussian's mean is tanh(mu), its log standard deviation
-    moves from `sigma_min` to `sigma_max` with ½ (tanh(sigma) + 1). `action_spec` has the attributes `minimum` and
-    `maximum`, as dm_env's bounded arrays do. `entropy` and the divergences are those of the Gaussian before tanh.
+    `mu` and `sigma` [..., D] are unbounded network outputs: the Gaussian's mean is tanh(mu), and its log standard
+    deviation goes from `sigma_min` to `sigma_max` with ½ (tanh(sigma) + 1). `action_spec` has the attributes `minimum`
+    and `maximum`, as dm_env's bounded arrays do. `entropy` and the divergences are those of the Gaussian before tanh.
     """
 
     sigma_min: Any
@@ -141,7 +141,7 @@ class SquashedGaussian:
         seed: Array | int | None = None,
         sample_shape: Sequence[int] | int = (),
     ) -> Array:
-        """Actions [*sample_shape, ..., D] between the bounds of `action_spec`; `seed` is another name of `key`."""
+        """Actions [*sample_shape, ..., D] between the bounds of `action_spec`; `seed` is an alias of `key`."""
         key, shape = key_and_shape("squashed_gaussian.sample", key, seed, sample_shape)
         mu, sigma = self._gaussian("sample", mu, sigma)
         action = jnp.tanh(DiagonalGaussian().sample(key, mu, sigma, sample_shape=shape))
@@ -157,7 +157,7 @@ class SquashedGaussian:
     def logprob(
         self, sample: ArrayLike, mu: ArrayLike | None = None, sigma: ArrayLike | None = None, action_spec: Any = None
     ) -> Array:
-        """Log-densities [...] of the actions `sample` [..., D]; an action on its bound counts as just inside."""
+        """Log-densities [...] of the actions `sample` [..., D]; an action at a bound is treated as just inside it."""
         mu, sigma = self._gaussian("logprob", mu, sigma)
         sample, mu, sigma = as_arrays(
             "squashed_gaussian.logprob",
@@ -191,7 +191,7 @@ class SquashedGaussian:
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
-        """The leading axes of the network outputs that the policy was made with."""
+        """The leading axes of the network outputs that the policy was created with."""
         mu, sigma = self._gaussian("batch_shape", None, None)
         return jnp.broadcast_shapes(mu.shape, sigma.shape)[:-1]
 
@@ -230,13 +230,13 @@ def gaussian_diagonal(sigma: ArrayLike | None = None, mu: ArrayLike | None = Non
     """Gaussian policies with diagonal covariance: a ~ N(μ, diag(σ²)).
 
     Args:
-      sigma: standard deviations that broadcast against the means; may be left out here and given to each method.
-      mu: means, floats [..., D]; may be left out here and given to each method.
+      sigma: standard deviations that broadcast against the means; may be omitted here and passed to each method.
+      mu: means, floats [..., D]; may be omitted here and passed to each method.
 
     Returns:
       A distribution with methods `sample(key, mu, sigma)`, `prob(sample, mu, sigma)`, `logprob(sample, mu, sigma)`,
       `entropy(mu, sigma)`, `kl_to_standard_normal(mu, sigma)` and `kl(mu_0, sigma_0, mu_1, sigma_1)`, for means
-      [..., D]; the last axis is one event.
+      [..., D]; the last axis is the event axis.
 
     Example:
       >>> import jax.numpy as jnp
@@ -264,13 +264,13 @@ def squashed_gaussian(
     Args:
       sigma_min: lowest log standard deviation.
       sigma_max: highest log standard deviation, at least `sigma_min`.
-      mu: network outputs, floats [..., D]; may be left out here and given to each method.
-      sigma: network outputs, floats [..., D]; may be left out here and given to each method.
-      action_spec: the bounds; may be left out here and given to each method.
+      mu: network outputs, floats [..., D]; may be omitted here and passed to each method.
+      sigma: network outputs, floats [..., D]; may be omitted here and passed to each method.
+      action_spec: the bounds; may be omitted here and passed to each method.
 
     Returns:
       A distribution with methods `sample(key, mu, sigma, action_spec)`, `prob(sample, mu, sigma, action_spec)`,
-      `logprob(sample, mu, sigma, action_spec)`, and of the Gaussian before tanh `entropy(mu, sigma)`,
+      `logprob(sample, mu, sigma, action_spec)` and, for the Gaussian before tanh, `entropy(mu, sigma)`,
       `kl_to_standard_normal(mu, sigma)` and `kl(mu_0, sigma_0, mu_1, sigma_1)`, for network outputs [..., D].
       `action_spec` has the attributes `minimum` and `maximum`.
 

@@ -1,4 +1,4 @@
-"""GRPO and its kin (GSPO, CISPO, DAPO, RLOO): group-relative advantages and losses of whole answers."""
+"""GRPO and its variants (GSPO, CISPO, DAPO, RLOO): group-relative advantages and losses of whole answers."""
 
 import jax
 import jax.numpy as jnp
@@ -22,19 +22,21 @@ def group_relative_advantages(
     *,
     mask: Mask[Array, "", "G"] | None = None,
 ) -> Float[Array, "G"]:
-    """Advantages relative to a group of answers: (r_i - mean(r)) / (std(r) + ε), or r_i - mean(r) without the scale.
+    """Advantages relative to a group of answers: (r_i - mean(r)) / (std(r) + ε), or r_i - mean(r) if not scaled.
 
-    With the scale as in GRPO: "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
-    Shao et al. 2024 (https://arxiv.org/abs/2402.03300). Without it as in its unbiased form Dr. GRPO: "Understanding
-    R1-Zero-Like Training: A Critical Perspective", Liu et al. 2025 (https://arxiv.org/abs/2503.20783), which shows that
-    the division favours questions that are very easy or very hard. In a group of one, or of equal rewards, all are 0.
+    The scaled form is that of GRPO: "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language
+    Models", Shao et al. 2024 (https://arxiv.org/abs/2402.03300). The form without scaling is that of Dr. GRPO, its
+    unbiased version: "Understanding R1-Zero-Like Training: A Critical Perspective", Liu et al. 2025
+    (https://arxiv.org/abs/2503.20783), which shows that the division favours very easy and very hard questions. In a
+    group of one, or with equal rewards, all advantages are 0.
 
     Args:
       rewards: one reward for each answer in the group.
-      scale_by_std: whether to divide by the standard deviation of the group (that of the population, with 1/G).
+      scale_by_std: whether to divide by the standard deviation of the group (the population standard deviation, with
+        1/G).
       epsilon: ε ≥ 0; added to the standard deviation.
-      stop_target_gradients: whether the advantages are constants to gradients.
-      mask: false for places in the group that hold no answer: they enter no mean, and their advantage is 0.
+      stop_target_gradients: whether to stop gradients through the advantages.
+      mask: false for entries of the group without an answer: they are excluded from means, and their advantage is 0.
 
     Returns:
       Advantages.
@@ -65,13 +67,12 @@ def leave_one_out_advantages(
     The baseline does not depend on the answer itself, so the policy gradient stays unbiased. From "Back to Basics:
     Revisiting REINFORCE-Style Optimization for Learning from Human Feedback in LLMs", Ahmadian et al. 2024
     (https://arxiv.org/abs/2402.14740), after "Buy 4 REINFORCE Samples, Get a Baseline for Free!", Kool et al. 2019. It
-    is G/(G-1) times `group_relative_advantages(rewards, scale_by_std=False)`. With nobody to compare with (a group of
-    one) the baseline is 0.
+    is G/(G-1) times `group_relative_advantages(rewards, scale_by_std=False)`. In a group of one the baseline is 0.
 
     Args:
       rewards: one reward for each answer in the group.
-      stop_target_gradients: whether the advantages are constants to gradients.
-      mask: false for places in the group that hold no answer: they enter no mean, and their advantage is 0.
+      stop_target_gradients: whether to stop gradients through the advantages.
+      mask: false for entries of the group without an answer: they are excluded from means, and their advantage is 0.
 
     Returns:
       Advantages.
@@ -96,16 +97,16 @@ def sequence_policy_gradient_loss(
     mask_t: Mask[Array, "", "T"] | None = None,
     stop_target_gradients: bool = True,
 ) -> Float[Array, ""]:
-    """REINFORCE for a sequence: -Σ_t A_t log π(y_t | y_<t), summed over the tokens that count.
+    """REINFORCE for a sequence: -Σ_t A_t log π(y_t | y_<t), summed over unmasked tokens.
 
-    With one advantage A for the whole answer it is -A log π(y). With advantages from `rlx.leave_one_out_advantages` and
-    a mean over the group it is RLOO ("Back to Basics", Ahmadian et al. 2024, https://arxiv.org/abs/2402.14740).
+    With one advantage A for the whole answer, it is -A log π(y). With advantages from `rlx.leave_one_out_advantages`
+    and a mean over the group it is RLOO ("Back to Basics", Ahmadian et al. 2024, https://arxiv.org/abs/2402.14740).
 
     Args:
       log_probs_t: log-probabilities of the tokens under the policy.
       adv_t: advantage of the sequence, or of each token.
-      mask_t: false for tokens that do not count (prompt, padding), whatever they hold. By default all count.
-      stop_target_gradients: whether the advantages are constants to gradients.
+      mask_t: false for tokens to ignore (prompt, padding), even if they contain NaN. By default all count.
+      stop_target_gradients: whether to stop gradients through the advantages.
 
     Returns:
       The loss; 0 if no token counts.
@@ -142,13 +143,13 @@ def grpo_loss(
     the first pass over new samples, its gradient is that of -A times the mean of the log-probabilities.
 
     Args:
-      log_probs_t: log-probabilities of the tokens under the policy that learns.
-      old_log_probs_t: those under the policy that sampled them.
-      adv_t: advantage of the answer, see `rlx.group_relative_advantages`; or of each token.
-      mask_t: false for tokens that do not count (prompt, padding), whatever they hold. By default all count.
+      log_probs_t: log-probabilities of the tokens under the current policy.
+      old_log_probs_t: log-probabilities under the policy that sampled the tokens.
+      adv_t: advantage of the answer, see `rlx.group_relative_advantages`; or one advantage per token.
+      mask_t: false for tokens to ignore (prompt, padding), even if they contain NaN. By default all count.
       epsilon: ε ≥ 0.
-      stop_target_gradients: whether all but `log_probs_t` are constants to gradients.
-      ref_log_probs_t: log-probabilities under the reference policy; without it there is no penalty.
+      stop_target_gradients: whether to stop gradients through everything but `log_probs_t`.
+      ref_log_probs_t: log-probabilities under the reference policy; if omitted, there is no penalty.
       kl_weight: β ≥ 0.
 
     Returns:
@@ -186,19 +187,19 @@ def dr_grpo_loss(
 
     -1/L Σ_t [min(ρ_t A, clip(ρ_t, 1 - ε, 1 + ε) A) - β k3_t]
 
-    Dividing by each answer's own length makes wrong answers longer; one constant L for all answers does not. From
+    Dividing by each answer's own length encourages longer wrong answers; a constant L for all answers does not. From
     "Understanding R1-Zero-Like Training: A Critical Perspective", Liu et al. 2025 (https://arxiv.org/abs/2503.20783).
     Its advantages come from `rlx.group_relative_advantages(rewards, scale_by_std=False)`.
 
     Args:
-      log_probs_t: log-probabilities of the tokens under the policy that learns.
-      old_log_probs_t: those under the policy that sampled them.
+      log_probs_t: log-probabilities of the tokens under the current policy.
+      old_log_probs_t: log-probabilities under the policy that sampled the tokens.
       adv_t: advantage of the answer, or of each token.
-      mask_t: false for tokens that do not count (prompt, padding), whatever they hold. By default all count.
+      mask_t: false for tokens to ignore (prompt, padding), even if they contain NaN. By default all count.
       epsilon: ε ≥ 0.
-      stop_target_gradients: whether all but `log_probs_t` are constants to gradients.
+      stop_target_gradients: whether to stop gradients through everything but `log_probs_t`.
       max_length: L, a positive number of tokens, the same for all answers; by default T, counting masked tokens too.
-      ref_log_probs_t: log-probabilities under the reference policy; without it there is no penalty.
+      ref_log_probs_t: log-probabilities under the reference policy; if omitted, there is no penalty.
       kl_weight: β ≥ 0.
 
     Returns:
@@ -228,20 +229,20 @@ def gspo_loss(
     epsilon_high: Real[Array | float, "", "in [0, inf]"] = 4e-4,
     stop_target_gradients: bool = True,
 ) -> Float[Array, ""]:
-    """GSPO's loss of one answer, whose importance ratio is that of the whole sequence.
+    """GSPO's loss of one answer, with a sequence-level importance ratio.
 
     -min(s A, clip(s, 1 - ε_low, 1 + ε_high) A), where s = (π(y) / π_old(y))^(1/|y|) is the geometric mean of the ratios
     of the tokens. Average over the group for the paper's objective. From "Group Sequence Policy Optimization", Zheng et
     al. 2025 (https://arxiv.org/abs/2507.18071). For a sequence of one token it is PPO's clipped surrogate.
 
     Args:
-      log_probs_t: log-probabilities of the tokens under the policy that learns.
-      old_log_probs_t: those under the policy that sampled them.
+      log_probs_t: log-probabilities of the tokens under the current policy.
+      old_log_probs_t: log-probabilities under the policy that sampled the tokens.
       adv: advantage of the answer.
-      mask_t: false for tokens that do not count (prompt, padding), whatever they hold. By default all count.
+      mask_t: false for tokens to ignore (prompt, padding), even if they contain NaN. By default all count.
       epsilon_low: ε_low ≥ 0.
       epsilon_high: ε_high ≥ 0.
-      stop_target_gradients: whether all but `log_probs_t` are constants to gradients.
+      stop_target_gradients: whether to stop gradients through everything but `log_probs_t`.
 
     Returns:
       The loss; 0 if no token counts.
@@ -268,22 +269,22 @@ def dapo_loss(
     epsilon_high: Real[Array | float, "", "in [0, inf]"] = 0.28,
     stop_target_gradients: bool = True,
 ) -> Float[Array, ""]:
-    """DAPO's loss of a group: an asymmetric clip, and a mean over all tokens of the group.
+    """DAPO's loss of a group: asymmetric clipping, and a mean over all tokens of the group.
 
     -1/Σ_i|y_i| Σ_i Σ_t min(ρ_it A_i, clip(ρ_it, 1 - ε_low, 1 + ε_high) A_i), with ρ_it = π(y_it) / π_old(y_it)
 
-    The higher upper bound leaves room for unlikely tokens to grow; the mean over tokens gives each token of a long
-    answer the weight of one in a short answer. From "DAPO: An Open-Source LLM Reinforcement Learning System at Scale",
-    Yu et al. 2025 (https://arxiv.org/abs/2503.14476).
+    The higher upper bound leaves room for unlikely tokens to become more likely; the mean over tokens weights the
+    tokens of long and short answers equally. From "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", Yu
+    et al. 2025 (https://arxiv.org/abs/2503.14476).
 
     Args:
-      log_probs_t: log-probabilities of the tokens under the policy that learns.
-      old_log_probs_t: those under the policy that sampled them.
-      adv: advantages of the answers, see `rlx.group_relative_advantages`; or of each token.
-      mask_t: false for tokens that do not count, whatever they hold. By default all count.
+      log_probs_t: log-probabilities of the tokens under the current policy.
+      old_log_probs_t: log-probabilities under the policy that sampled the tokens.
+      adv: advantages of the answers, see `rlx.group_relative_advantages`; or one advantage per token.
+      mask_t: false for tokens to ignore, even if they contain NaN. By default all count.
       epsilon_low: ε_low ≥ 0.
       epsilon_high: ε_high ≥ 0.
-      stop_target_gradients: whether all but `log_probs_t` are constants to gradients.
+      stop_target_gradients: whether to stop gradients through everything but `log_probs_t`.
 
     Returns:
       The loss; 0 if no token counts.
@@ -317,16 +318,17 @@ def cispo_loss(
 
     -1/Σ_i|y_i| Σ_i Σ_t sg(clip(ρ_it, 1 - ε_low, 1 + ε_high)) A_i log π(y_it), with ρ_it = π(y_it) / π_old(y_it) and sg
     stopping gradients. From "MiniMax-M1: Scaling Test-Time Compute Efficiently with Lightning Attention", MiniMax 2025
-    (https://arxiv.org/abs/2506.13585), which sets no lower bound: ε_low = 1.
+    (https://arxiv.org/abs/2506.13585), which uses no lower bound: ε_low = 1.
 
     Args:
-      log_probs_t: log-probabilities of the tokens under the policy that learns.
-      old_log_probs_t: those under the policy that sampled them.
-      adv: advantages of the answers, see `rlx.group_relative_advantages`; or of each token.
-      mask_t: false for tokens that do not count, whatever they hold. By default all count.
+      log_probs_t: log-probabilities of the tokens under the current policy.
+      old_log_probs_t: log-probabilities under the policy that sampled the tokens.
+      adv: advantages of the answers, see `rlx.group_relative_advantages`; or one advantage per token.
+      mask_t: false for tokens to ignore, even if they contain NaN. By default all count.
       epsilon_low: ε_low ≥ 0.
       epsilon_high: ε_high ≥ 0.
-      stop_target_gradients: whether the advantages are constants to gradients; the weights always are.
+      stop_target_gradients: whether to stop gradients through the advantages; they are always stopped through the
+        weights.
 
     Returns:
       The loss; 0 if no token counts.
@@ -352,7 +354,7 @@ def rloo_loss(
     mask_t: Mask[Array, "", "G T"] | None = None,
     stop_target_gradients: bool = True,
 ) -> Float[Array, ""]:
-    """RLOO's loss of a group: REINFORCE, where the baseline of each answer is the mean reward of the others.
+    """RLOO's loss of a group: REINFORCE with the mean reward of the other answers as the baseline of each.
 
     -1/G Σ_i (r_i - 1/(G-1) Σ_{j≠i} r_j) Σ_t log π(y_it)
 
@@ -362,8 +364,8 @@ def rloo_loss(
     Args:
       log_probs_t: log-probabilities of the tokens under the policy.
       rewards: rewards of the answers.
-      mask_t: false for tokens that do not count, whatever they hold. By default all count.
-      stop_target_gradients: whether the rewards are constants to gradients.
+      mask_t: false for tokens to ignore, even if they contain NaN. By default all count.
+      stop_target_gradients: whether to stop gradients through the rewards.
 
     Returns:
       The loss; 0 if no token counts.
@@ -397,9 +399,9 @@ def _token_losses(
 
 
 def _gains(rewards: Array, mask: Array | None) -> tuple[Array, Array]:
-    """What each answer has more than the first one of the group, in float32 or wider, and the mask [G] of answers.
+    """The rewards relative to the first answer of the group, in float32 or wider, and the mask [G] of answers.
 
-    Means and variances are taken of these: of equal rewards they are exactly zero, and of large ones exact.
+    Means and variances are computed from these: they are exactly zero for equal rewards, and exact for large ones.
     """
     counts = counts_of(mask, rewards.shape)
     rewards = rewards.astype(wide_dtype(rewards.dtype))

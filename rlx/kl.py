@@ -1,4 +1,4 @@
-"""Estimators of the divergence between a policy and a reference, from log-probabilities of sampled actions alone."""
+"""Estimators of the KL divergence between a policy and a reference, from log-probabilities of sampled actions."""
 
 import jax.numpy as jnp
 
@@ -16,18 +16,18 @@ def kl_k1(
 ) -> Float[Array, "*E"]:
     """The estimator k1 of KL(π ‖ π_ref) from actions sampled from π: log π(a) - log π_ref(a).
 
-    Unbiased, of high variance, and negative for some actions. Its expected gradient is zero: use `kl_k2` or `kl_k3` in
-    a loss, or k1 as a penalty in the reward. From "Approximating KL Divergence", Schulman 2020
+    Unbiased, but of high variance and negative for some actions. Its expected gradient is zero: use `kl_k2` or `kl_k3`
+    in a loss, or k1 as a penalty in the reward. From "Approximating KL Divergence", Schulman 2020
     (http://joschu.net/blog/kl-approx.html).
 
     Args:
       log_probs_t: log π(a_t).
       ref_log_probs_t: log π_ref(a_t).
-      mask_t: false where an entry does not count: its estimate is 0, and what it holds (even NaN) reaches no
-        gradient. By default all count.
+      mask_t: false for entries to ignore: their estimates are 0, and their contents (even NaN) reach no gradient. By
+        default all count.
 
     Returns:
-      Estimates in nats, one of each entry.
+      Elementwise estimates in nats.
 
     Example:
       >>> import jax.numpy as jnp
@@ -53,11 +53,11 @@ def kl_k2(
     Args:
       log_probs_t: log π(a_t).
       ref_log_probs_t: log π_ref(a_t).
-      mask_t: false where an entry does not count: its estimate is 0, and what it holds (even NaN) reaches no
-        gradient. By default all count.
+      mask_t: false for entries to ignore: their estimates are 0, and their contents (even NaN) reach no gradient. By
+        default all count.
 
     Returns:
-      Estimates in nats, one of each entry.
+      Elementwise estimates in nats.
 
     Example:
       >>> import jax.numpy as jnp
@@ -76,18 +76,18 @@ def kl_k3(
 ) -> Float[Array, "*E"]:
     """The estimator k3 of KL(π ‖ π_ref) from actions sampled from π: ρ - 1 - log ρ with ρ = π_ref(a) / π(a).
 
-    Unbiased, of low variance and never negative: k1 plus the control variate ρ - 1. Its expected gradient is that of
-    KL(π_ref ‖ π). GRPO penalises it. From "Approximating KL Divergence", Schulman 2020
+    Unbiased, of low variance and never negative: it is k1 plus the control variate ρ - 1. Its expected gradient is that
+    of KL(π_ref ‖ π). GRPO uses it as a penalty. From "Approximating KL Divergence", Schulman 2020
     (http://joschu.net/blog/kl-approx.html).
 
     Args:
       log_probs_t: log π(a_t).
       ref_log_probs_t: log π_ref(a_t).
-      mask_t: false where an entry does not count: its estimate is 0, and what it holds (even NaN) reaches no
-        gradient. By default all count.
+      mask_t: false for entries to ignore: their estimates are 0, and their contents (even NaN) reach no gradient. By
+        default all count.
 
     Returns:
-      Estimates in nats, one of each entry.
+      Elementwise estimates in nats.
 
     Example:
       >>> import jax.numpy as jnp

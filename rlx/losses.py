@@ -1,4 +1,4 @@
-"""Elementary losses of predictions against targets, and gradient clipping."""
+"""Elementary losses between predictions and targets, and gradient clipping."""
 
 import jax
 import jax.numpy as jnp
@@ -13,16 +13,16 @@ from rlx.core.types import Array
 
 @operator()
 def l2_loss(predictions: Float[Array, "*#E"], targets: Float[Array, "*#E"] | None = None) -> Float[Array, "*E"]:
-    """Half the squared error, entry by entry: ½ (predictions - targets)².
+    """Half the squared error, elementwise: ½ (predictions - targets)².
 
     The arguments broadcast against each other: predictions [B] and targets [B, 1] give [B, B].
 
     Args:
-      predictions: predictions, or errors if there are no targets.
-      targets: the values that they should have; zeros by default.
+      predictions: predictions, or errors if no targets are given.
+      targets: target values; zeros by default.
 
     Returns:
-      The losses, one for each entry.
+      The elementwise losses.
 
     Example:
       >>> import rlx
@@ -43,8 +43,8 @@ def expectile_loss(
     (https://arxiv.org/abs/1902.08102). At τ = ½ it is `l2_loss`.
 
     Args:
-      predictions: what is predicted.
-      targets: what it should be.
+      predictions: predicted values.
+      targets: target values.
       expectile: τ in [0, 1].
 
     Returns:
@@ -61,7 +61,7 @@ def expectile_loss(
 
 @operator()
 def likelihood(predictions: Float[Array, "*#E"], targets: Float[Array, "*#E"]) -> Float[Array, "*E"]:
-    """Likelihood of binary targets under predicted probabilities: pᵗ (1 - p)¹⁻ᵗ, entry by entry.
+    """Likelihood of binary targets under predicted probabilities: pᵗ (1 - p)¹⁻ᵗ, elementwise.
 
     Args:
       predictions: p in [0, 1].
@@ -80,10 +80,10 @@ def likelihood(predictions: Float[Array, "*#E"], targets: Float[Array, "*#E"]) -
 
 @operator()
 def log_loss(predictions: Float[Array, "*#E"], targets: Float[Array, "*#E"]) -> Float[Array, "*E"]:
-    """Negative log-likelihood of binary targets: -(t log p + (1 - t) log(1 - p)), entry by entry.
+    """Negative log-likelihood of binary targets: -(t log p + (1 - t) log(1 - p)), elementwise.
 
-    Where t is 0 or 1 the term that it switches off is dropped, so a certain and right prediction costs 0 and has a
-    finite gradient.
+    Where t is 0 or 1, the term with zero weight is dropped, so a correct prediction with full certainty has loss 0 and
+    a finite gradient.
 
     Args:
       predictions: p in [0, 1].
@@ -128,10 +128,10 @@ def huber_loss(
 def clip_gradient(
     x: Float[Array, "*#E"], gradient_min: Number[Array, "*#E"], gradient_max: Number[Array, "*#E"]
 ) -> Float[Array, "*E"]:
-    """The identity, whose gradient is clipped to [gradient_min, gradient_max] on the way back.
+    """The identity function, with its gradient clipped to [gradient_min, gradient_max] in the backward pass.
 
     Args:
-      x: what is handed on.
+      x: the input, returned unchanged.
       gradient_min: lower bound of each entry of the gradient.
       gradient_max: upper bound of each entry of the gradient, at least `gradient_min`.
 
@@ -167,7 +167,7 @@ _clip_gradient.defvjp(_clip_gradient_forward, _clip_gradient_backward)
 
 @traced_once
 def _times_log(weight: Array, x: Array) -> Array:
-    """weight * log(x), and 0 with zero gradients where both are 0."""
+    """weight * log(x), or 0 with zero gradients where both are 0."""
     return weight * jnp.log(jnp.where((weight == 0) & (x == 0), 1, x))
 
 

@@ -1,4 +1,4 @@
-"""Maximum a posteriori policy optimisation: MPO and V-MPO, the E-step, the M-step and dual losses of each."""
+"""Maximum a posteriori policy optimisation: MPO and V-MPO, with their E-steps, M-steps and dual losses."""
 
 import functools
 import operator as operators
@@ -38,7 +38,7 @@ class LagrangePenalty(NamedTuple):
 
 
 class MpoOutputs(NamedTuple):
-    """The parts of the losses of `rlx.mpo_loss` and `rlx.vmpo_loss`, and the weights behind them.
+    """The components of the losses `rlx.mpo_loss` and `rlx.vmpo_loss`, and the E-step weights.
 
     Example:
       >>> import jax.numpy as jnp
@@ -71,25 +71,25 @@ def mpo_loss(
     sample_axis: Annotated[int, "an axis of `sample_q_values`"] = 0,
     use_stop_gradient: bool = True,
 ) -> tuple[Array, MpoOutputs]:
-    """MPO's loss: fit the policy to its own actions, reweighted by exp(q / η), within bounds on the KL divergence.
+    """MPO's loss: fit the policy to its own actions, reweighted by exp(q / η), with bounds on the KL divergence.
 
-    Policy loss -Σ_s w_s log π(a_s) with the weights of `mpo_compute_weights_and_temperature_loss`, plus that function's
-    temperature loss, plus the penalties and dual losses of `compute_parametric_kl_penalty_and_dual_loss`. From "Maximum
-    a Posteriori Policy Optimisation", Abdolmaleki et al. 2018 (https://arxiv.org/abs/1806.06920).
+    The sum of the policy loss -Σ_s w_s log π(a_s), with weights from `mpo_compute_weights_and_temperature_loss`, that
+    function's temperature loss, and the penalties and dual losses of `compute_parametric_kl_penalty_and_dual_loss`.
+    From "Maximum a Posteriori Policy Optimisation", Abdolmaleki et al. 2018 (https://arxiv.org/abs/1806.06920).
 
     Args:
-      sample_log_probs: log-probabilities of sampled actions, which the axis `sample_axis` runs over.
-      sample_q_values: their action values.
+      sample_log_probs: log-probabilities of sampled actions, which lie along the axis `sample_axis`.
+      sample_q_values: action values of the same actions.
       temperature_constraint: the temperature η as `alpha`, and the bound ε of the E-step's KL divergence.
       kl_constraints: (KL divergence of the old from the new policy, its penalty) for each constraint of the M-step;
         divergences are floats [*E], or [*E, D] for penalties per dimension. May be empty.
-      projection_operator: makes dual variables positive.
-      policy_loss_weight: weight, not negative, of the policy loss.
-      temperature_loss_weight: weight, not negative, of the temperature loss.
-      kl_loss_weight: weight, not negative, of the KL penalties.
-      alpha_loss_weight: weight, not negative, of their dual losses.
-      sample_axis: which axis runs over the sampled actions.
-      use_stop_gradient: whether weights, and each side of the penalties' dual problems, are constants to the other.
+      projection_operator: function that makes dual variables positive.
+      policy_loss_weight: non-negative weight of the policy loss.
+      temperature_loss_weight: non-negative weight of the temperature loss.
+      kl_loss_weight: non-negative weight of the KL penalties.
+      alpha_loss_weight: non-negative weight of the dual losses of the KL penalties.
+      sample_axis: the axis of the sampled actions.
+      use_stop_gradient: whether to stop gradients through the weights, and between the penalties and their dual losses.
 
     Returns:
       (loss [*E], `MpoOutputs` with its parts).
@@ -123,17 +123,17 @@ def mpo_compute_weights_and_temperature_loss(
     projection_operator: Projection,
     sample_axis: Annotated[int, "an axis of `sample_q_values`"] = 0,
 ) -> tuple[Array, Array, int]:
-    """MPO's E-step: weights of sampled actions, and the loss of the temperature that they depend on.
+    """MPO's E-step: weights of the sampled actions, and the loss for the temperature.
 
-    w_s ∝ exp(q_s / η); temperature loss η ε + η log(mean_s exp(q_s / η)), whose minimum over η bounds the KL divergence
-    of the weights from uniform by ε. From "Maximum a Posteriori Policy Optimisation", Abdolmaleki et al. 2018
-    (https://arxiv.org/abs/1806.06920).
+    The weights are w_s ∝ exp(q_s / η) and the temperature loss is η ε + η log(mean_s exp(q_s / η)), whose minimiser
+    bounds the KL divergence of the weights from uniform by ε. From "Maximum a Posteriori Policy Optimisation",
+    Abdolmaleki et al. 2018 (https://arxiv.org/abs/1806.06920).
 
     Args:
-      sample_q_values: action values of S sampled actions, which the axis `sample_axis` runs over.
+      sample_q_values: action values of S sampled actions, which lie along the axis `sample_axis`.
       temperature_constraint: η before projection as `alpha`, and the bound ε.
-      projection_operator: makes η positive.
-      sample_axis: which axis runs over the sampled actions.
+      projection_operator: function that makes η positive.
+      sample_axis: the axis of the sampled actions.
 
     Returns:
       (temperature loss [*E], weights that sum to one along the sample axis, number of samples S).
@@ -166,7 +166,7 @@ def compute_parametric_kl_penalty_and_dual_loss(
 
     Args:
       kl_constraints: (KL divergence [*E] or [*E, D], its `LagrangePenalty`) for each constraint; may be empty.
-      projection_operator: makes dual variables positive.
+      projection_operator: function that makes dual variables positive.
       use_stop_gradient: as in `kl_constraint_loss`.
 
     Returns:
@@ -190,16 +190,16 @@ def kl_constraint_loss(
     projection_operator: Projection,
     use_stop_gradient: bool = True,
 ) -> tuple[Array, Array, Array]:
-    """A hard bound on a KL divergence, as a penalty for the policy and a loss for its multiplier α.
+    """A hard constraint on a KL divergence, as a penalty for the policy and a loss for its multiplier α.
 
-    Penalty stop(α) KL and dual loss α (ε - stop(KL)): α grows while the divergence exceeds ε and shrinks below it. Per
-    dimension, both are summed over the last axis. From "Relative Entropy Regularized Policy Iteration", Abdolmaleki et
-    al. 2018 (https://arxiv.org/abs/1812.02256).
+    The penalty is stop(α) KL and the dual loss is α (ε - stop(KL)): α grows while the divergence exceeds ε and shrinks
+    while it is below. If per dimension, both are summed over the last axis. From "Relative Entropy Regularized Policy
+    Iteration", Abdolmaleki et al. 2018 (https://arxiv.org/abs/1812.02256).
 
     Args:
-      kl: divergences, with a last axis of dimensions for a penalty per dimension.
+      kl: KL divergences; for a penalty per dimension, the last axis holds the dimensions.
       penalty: α before projection ([] or [D]), ε, and whether it is per dimension.
-      projection_operator: makes α positive.
+      projection_operator: function that makes α positive.
       use_stop_gradient: whether α is a constant in the penalty and the divergence in the dual loss.
 
     Returns:
@@ -248,30 +248,30 @@ def vmpo_loss(
     axis_name: Any = None,
     use_stop_gradient: bool = True,
 ) -> tuple[Array, MpoOutputs]:
-    """V-MPO's loss: raise the log-probabilities of the best half of the actions, weighted by exp(A / η).
+    """V-MPO's loss: increase the log-probabilities of the best half of the actions, weighted by exp(A / η).
 
-    Policy loss -N w log π(a) for each of N examples, with the weights of `vmpo_compute_weights_and_temperature_loss`,
-    plus that function's temperature loss, plus the penalties and dual losses of
-    `compute_parametric_kl_penalty_and_dual_loss`; the mean of the loss over examples is the paper's. From "V-MPO:
-    On-Policy Maximum a Posteriori Policy Optimization for Discrete and Continuous Control", Song et al. 2019
+    The sum of the policy loss -N w log π(a) for each of N examples, with weights from
+    `vmpo_compute_weights_and_temperature_loss`, that function's temperature loss, and the penalties and dual losses of
+    `compute_parametric_kl_penalty_and_dual_loss`. Average over examples for the paper's loss. From "V-MPO: On-Policy
+    Maximum a Posteriori Policy Optimization for Discrete and Continuous Control", Song et al. 2019
     (https://arxiv.org/abs/1909.12238).
 
     Args:
       sample_log_probs: log-probabilities of the actions taken.
-      advantages: their advantages.
+      advantages: advantages of these actions.
       temperature_constraint: the temperature η as `alpha`, and the bound ε of the E-step.
       kl_constraints: (KL divergence of the old from the new policy, its penalty) for each constraint of the M-step;
         divergences are floats [*E], or [*E, D] for penalties per dimension. May be empty.
-      projection_operator: makes dual variables positive.
-      restarting_weights: 0 for steps that start an episode, which the agent could not influence, else 1.
+      projection_operator: function that makes dual variables positive.
+      restarting_weights: 0 for steps that start an episode, which the agent could not influence; otherwise 1.
       importance_weights: importance ratios.
-      top_k_fraction: fraction of the examples, those of largest advantage, to learn from, in (0, 1].
-      policy_loss_weight: weight, not negative, of the policy loss.
-      temperature_loss_weight: weight, not negative, of the temperature loss.
-      kl_loss_weight: weight, not negative, of the KL penalties.
-      alpha_loss_weight: weight, not negative, of their dual losses.
-      axis_name: name of an axis of `jax.pmap` or `jax.vmap` that holds further examples, or None.
-      use_stop_gradient: whether weights, and each side of the penalties' dual problems, are constants to the other.
+      top_k_fraction: fraction of the examples to learn from, those with the largest advantages, in (0, 1].
+      policy_loss_weight: non-negative weight of the policy loss.
+      temperature_loss_weight: non-negative weight of the temperature loss.
+      kl_loss_weight: non-negative weight of the KL penalties.
+      alpha_loss_weight: non-negative weight of the dual losses of the KL penalties.
+      axis_name: name of an axis of `jax.pmap` or `jax.vmap` over which the examples are also split, or None.
+      use_stop_gradient: whether to stop gradients through the weights, and between the penalties and their dual losses.
 
     Returns:
       (loss [*E], `MpoOutputs` with its parts).
@@ -319,20 +319,20 @@ def vmpo_compute_weights_and_temperature_loss(
     axis_name: Any = None,
     use_stop_gradient: bool = True,
 ) -> tuple[Array, Array, Array]:
-    """V-MPO's E-step: weights of examples, and the loss of the temperature that they depend on.
+    """V-MPO's E-step: weights of the examples, and the loss for the temperature.
 
-    Over the examples in the top fraction, w ∝ ρ exp(A / η); temperature loss η ε + η log(mean ρ exp(A / η)). From
-    "V-MPO", Song et al. 2019 (https://arxiv.org/abs/1909.12238).
+    Over the examples in the top fraction, the weights are w ∝ ρ exp(A / η) and the temperature loss is η ε + η log(mean
+    ρ exp(A / η)). From "V-MPO", Song et al. 2019 (https://arxiv.org/abs/1909.12238).
 
     Args:
       advantages: A.
-      restarting_weights: 0 for steps that start an episode, else 1; or None for ones.
-      importance_weights: ρ; or None for ones.
+      restarting_weights: 0 for steps that start an episode, otherwise 1; None means all ones.
+      importance_weights: ρ; None means all ones.
       temperature_constraint: η before projection as `alpha`, and the bound ε.
-      projection_operator: makes η positive.
+      projection_operator: function that makes η positive.
       top_k_fraction: fraction of the examples to learn from, in (0, 1].
-      axis_name: name of an axis of `jax.pmap` or `jax.vmap` that holds further examples, or None.
-      use_stop_gradient: whether the choice of examples and the importance weights are constants to gradients.
+      axis_name: name of an axis of `jax.pmap` or `jax.vmap` over which the examples are also split, or None.
+      use_stop_gradient: whether to stop gradients through the choice of examples and the importance weights.
 
     Returns:
       (temperature loss [], weights [*E] that sum to one over all examples, number of examples chosen []).
@@ -374,15 +374,15 @@ def get_top_k_weights(
     axis_name: Any = None,
     use_stop_gradient: bool = True,
 ) -> Real[Array, "*E"]:
-    """Keeps the weights of the examples with the largest advantages, and sets the others to zero.
+    """Keeps the weights of the examples with the largest advantages, and sets the rest to zero.
 
     Args:
       top_k_fraction: fraction of all examples to keep, in (0, 1]; examples tied with the last one are kept too.
-      restarting_weights: 0 for examples that are never kept, else 1.
+      restarting_weights: 0 for examples that are never kept, otherwise 1.
       scaled_advantages: A / η.
-      axis_name: name of an axis of `jax.pmap` or `jax.vmap` that holds further examples, or None.
-      use_stop_gradient: whether the result is a constant to the gradient of the advantages; it always is, since it is
-        piecewise constant in them.
+      axis_name: name of an axis of `jax.pmap` or `jax.vmap` over which the examples are also split, or None.
+      use_stop_gradient: whether to stop gradients from the result to the advantages. The result is piecewise constant
+        in them, so their gradient is zero either way.
 
     Returns:
       The weights.

@@ -1,4 +1,4 @@
-"""Muesli: clipped MPO targets (CMPO), the regulariser that pulls a policy towards them, and targets of samples."""
+"""Muesli: clipped MPO (CMPO) policies, the regulariser towards them, and sampled policy targets."""
 
 from typing import Annotated, Any, Protocol
 
@@ -23,7 +23,7 @@ def cmpo_policy(
 ) -> Float[Array, "A"]:
     """The clipped MPO policy: π_CMPO(a) ∝ π_prior(a) exp(clip(adv(a), -c, c)).
 
-    Whatever the scale of the advantages, no probability changes by more than a factor exp(2 c). From "Muesli: Combining
+    No probability changes by more than a factor exp(2 c), whatever the scale of the advantages. From "Muesli: Combining
     Improvements in Policy Optimization", Hessel et al. 2021 (https://arxiv.org/abs/2104.06159), section 4.
 
     Args:
@@ -57,11 +57,11 @@ def cmpo_loss(
     section 4.
 
     Args:
-      logits: logits of the policy that learns.
+      logits: logits of the current policy.
       prior_logits: logits of the prior policy.
       adv: normalised advantages of all actions.
       clip_value: c ≥ 0.
-      stop_target_gradients: whether the target policy is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through the target policy.
 
     Returns:
       The divergence in nats.
@@ -88,15 +88,15 @@ def sampled_cmpo_loss(
     """CMPO's regulariser from sampled actions: -1/N Σ_i exp(clip(adv_i, -c, c)) / z_i · log π(a_i).
 
     z_i = (z_init + Σ_{k≠i} exp(clip(adv_k, -c, c))) / N estimates the normaliser from the other samples, so that it
-    does not depend on a_i. In expectation it is, up to a constant, KL(π_CMPO ‖ π). From "Muesli: Combining Improvements
-    in Policy Optimization", Hessel et al. 2021 (https://arxiv.org/abs/2104.06159), section 4.
+    does not depend on a_i. In expectation the loss is KL(π_CMPO ‖ π) up to a constant. From "Muesli: Combining
+    Improvements in Policy Optimization", Hessel et al. 2021 (https://arxiv.org/abs/2104.06159), section 4.
 
     Args:
-      sample_log_probs: log π(a_i) of actions sampled from the prior policy, under the policy that learns.
-      sample_adv: their normalised advantages.
+      sample_log_probs: log π(a_i) under the current policy, of actions sampled from the prior policy.
+      sample_adv: normalised advantages of these actions.
       clip_value: c ≥ 0.
-      initial_normalizer: z_init ≥ 0; a guess of the normaliser.
-      stop_target_gradients: whether the advantages are constants to gradients.
+      initial_normalizer: z_init ≥ 0; an initial guess of the normaliser.
+      stop_target_gradients: whether to stop gradients through the advantages.
 
     Returns:
       The loss.
@@ -132,23 +132,22 @@ def muesli_policy_loss(
 ) -> Float[Array, ""]:
     """Muesli's policy loss: a policy gradient, regularised towards the clipped MPO policy.
 
-    mean_t of -min(ρ̄, ρ_t) A_t log π_t(a_t) + λ KL(π_CMPO,t ‖ π_t), with `rlx.cmpo_loss` over all actions; where there
-    are too many of them put `rlx.sampled_cmpo_loss` in its place. From "Muesli: Combining Improvements in Policy
-    Optimization", Hessel et al. 2021 (https://arxiv.org/abs/2104.06159), section 4.
+    mean_t of -min(ρ̄, ρ_t) A_t log π_t(a_t) + λ KL(π_CMPO,t ‖ π_t), with `rlx.cmpo_loss` over all actions; if there are
+    too many, use `rlx.sampled_cmpo_loss` instead. From "Muesli: Combining Improvements in Policy Optimization", Hessel
+    et al. 2021 (https://arxiv.org/abs/2104.06159), section 4.
 
     Args:
-      logits_t: logits of the policy that learns.
+      logits_t: logits of the current policy.
       a_t: actions taken.
       adv_t: A_t, normalised advantages of the actions taken, return minus value.
-      rho_t: ρ_t, importance ratios of the actions, of the policy that learns over the one that acted; constants
-        to gradients.
+      rho_t: ρ_t, importance ratios of the actions, current policy over behaviour policy; gradients are stopped.
       prior_logits_t: logits of the prior (target network) policy.
       q_adv_t: normalised advantages of all actions, from the model.
       kl_weight: λ ≥ 0.
       clip_value: c ≥ 0.
       clip_rho_threshold: ρ̄ ≥ 0.
-      stop_target_gradients: whether advantages, and the CMPO policy, are constants to gradients.
-      mask_t: false for steps that do not count, whatever they hold. By default all count.
+      stop_target_gradients: whether to stop gradients through the advantages and the CMPO policy.
+      mask_t: false for steps to ignore, even if they contain NaN. By default all count.
 
     Returns:
       The loss; 0 if no step counts.
@@ -169,7 +168,7 @@ def muesli_policy_loss(
 
 
 class ActionDistribution(Protocol):
-    """What a distribution over actions must offer; those of distrax and TensorFlow Probability do."""
+    """The interface of a distribution over actions, which those of distrax and TensorFlow Probability provide."""
 
     def log_prob(self, value: Any, /) -> Any:
         """Log-probabilities of actions."""
@@ -178,11 +177,11 @@ class ActionDistribution(Protocol):
 
 @record
 class PolicyTarget(Record):
-    """Actions, and how much each should be imitated.
+    """Actions, and the weight with which to imitate each.
 
     Args:
       actions: sampled actions [N, ...].
-      weights: their weights, floats [N, ...] of the shape of their log-probabilities.
+      weights: weights of the actions, floats [N, ...] of the shape of their log-probabilities.
 
     Example:
       >>> import jax.numpy as jnp
@@ -206,11 +205,11 @@ def sampled_policy_distillation_loss(
 
     Args:
       distribution: anything with a method `log_prob(actions)`.
-      policy_targets: what to imitate.
-      stop_target_gradients: whether actions and weights are constants to gradients.
+      policy_targets: the actions to imitate, with their weights.
+      stop_target_gradients: whether to stop gradients through the actions and weights.
 
     Returns:
-      The loss. A sample of weight 0 counts nothing, whatever it is.
+      The loss. A sample of weight 0 is ignored, even if it is NaN.
 
     Example:
       >>> import types
@@ -236,19 +235,19 @@ def constant_policy_targets(
     num_samples: Annotated[int, "a number of actions"],
     weights_scale: float = 1.0,
 ) -> PolicyTarget:
-    """Targets sampled from a distribution, all with one weight.
+    """Targets sampled from a distribution, all with the same weight.
 
-    Samples of a uniform distribution make a target that pulls a policy towards it, the more the larger the weight.
+    Samples from a uniform distribution regularise a policy towards it, more strongly for larger weights.
 
     Args:
       distribution: anything with methods `sample(seed=key, sample_shape=...)` and `log_prob(actions)`.
       rng_key: a key of `jax.random`.
-      num_samples: number N of actions to sample.
+      num_samples: N, the number of actions to sample.
       weights_scale: the weight.
 
     Returns:
       A `PolicyTarget` with actions [N, ...] and constant weights of the shape of their log-probabilities, in the dtype
-      of `weights_scale` or, of a Python number, JAX's default.
+      of `weights_scale`, or JAX's default if it is a Python number.
 
     Example:
       >>> import types
@@ -276,12 +275,12 @@ def zero_policy_targets(
     *,
     weights_scale: float = 0.0,
 ) -> PolicyTarget:
-    """Targets sampled from a distribution with zero weights, which teach nothing: placeholders of the right shapes.
+    """Targets sampled from a distribution with zero weights, which have no effect: placeholders of the right shapes.
 
     Args:
       distribution: anything with methods `sample(seed=key, sample_shape=...)` and `log_prob(actions)`.
       rng_key: a key of `jax.random`.
-      num_samples: number N of actions to sample.
+      num_samples: N, the number of actions to sample.
       weights_scale: the weight.
 
     Returns:
@@ -301,13 +300,13 @@ def zero_policy_targets(
 
 
 def _log_cmpo(prior_logits: Array, adv: Array, clip_value: Array | float) -> Array:
-    """log π_CMPO [..., A]; the advantage of an action that the prior never takes may be anything."""
+    """log π_CMPO [..., A]; the advantage of an action of prior probability 0 may be anything."""
     adv = if_used(prior_logits > -jnp.inf, adv)
     return jax.nn.log_softmax(prior_logits + jnp.clip(adv, -clip_value, clip_value))
 
 
 def _if_used(weights: Array, actions: ArrayLike) -> Array:
-    """The actions [*W, ...], but 0 where their weight [*W] is 0 and they are no finite numbers."""
+    """The actions [*W, ...], with 0 in place of non-finite ones of weight [*W] 0."""
     actions = jnp.asarray(actions)
     if not jnp.issubdtype(actions.dtype, jnp.floating) or actions.shape[: weights.ndim] != weights.shape:
         return actions

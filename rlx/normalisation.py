@@ -1,4 +1,4 @@
-"""Normalising: PopArt, which rescales targets and preserves outputs, and moving averages of moments."""
+"""Normalisation: PopArt, which rescales targets while preserving outputs, and moving averages of moments."""
 
 import functools
 from collections.abc import Callable, Mapping
@@ -36,7 +36,7 @@ class PopArtState(NamedTuple):
 
 
 def as_popart_state(argument: str, state: Any, function: str, outputs: int | str = "N") -> PopArtState:
-    """The statistics as arrays, one number of each kind for each output, or for all of so many."""
+    """The statistics as arrays, each with one number per output, or one number for all of the given outputs."""
     require_parts(argument, state, PopArtState._fields, "a `rlx.PopArtState`", function)
     wanted = Real[Array, "N"] if outputs == "N" else Real[Array, f"{outputs}", "1"]
     given = {f"{argument}.{field}": (getattr(state, field), wanted) for field in PopArtState._fields}
@@ -44,7 +44,7 @@ def as_popart_state(argument: str, state: Any, function: str, outputs: int | str
 
 
 class PopArtOutput(NamedTuple):
-    """What `rlx.unnormalize_linear` returns: one selected output, in both scales.
+    """The output of `rlx.unnormalize_linear`: the selected output, normalised and unnormalised.
 
     Example:
       >>> import jax.numpy as jnp
@@ -61,20 +61,20 @@ class PopArtOutput(NamedTuple):
 def popart(
     num_outputs: int, step_size: float | None, scale_lb: float, scale_ub: float, axis_name: Any = None
 ) -> tuple[Callable[[], PopArtState], Callable[..., tuple[Mapping[str, Any], PopArtState]]]:
-    """Makes the initial state and the update of PopArt for a linear layer.
+    """Creates the initial-state and update functions of PopArt for a linear layer.
 
     From "Learning values across many orders of magnitude", van Hasselt et al. 2016 (https://arxiv.org/abs/1602.07714)
     and "Multi-task Deep Reinforcement Learning with PopArt", Hessel et al. 2018 (https://arxiv.org/abs/1809.04474).
 
-    σ comes from the difference of the mean of squares and the squared mean. In float32 that has lost all digits where
-    |μ| is some thousand times σ: there subtract a constant near μ from the targets.
+    σ is computed from the difference of the mean square and the squared mean. In float32 this loses all precision if
+    |μ| is several thousand times σ: in that case subtract a constant near μ from the targets.
 
     Args:
       num_outputs: number of outputs of the layer.
       step_size: step size of the running statistics, in [0, 1]; None for an update that changes nothing.
       scale_lb: smallest scale, at least 0.
       scale_ub: largest scale, at least `scale_lb`.
-      axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` that hold further targets, or None.
+      axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` over which the targets are also split, or None.
 
     Returns:
       (initial_state() -> state, update(params, state, targets, indices) -> (new params, new state)), where the
@@ -133,19 +133,19 @@ def art(
     """Moves the running statistics of the selected outputs towards their targets.
 
     μ_i += β Σ (x - μ_i) and ν_i += β Σ (x² - ν_i) over the targets x with index i; σ_i = √(ν_i - μ_i²) within bounds.
-    See `popart` for the paper. Targets are constants to gradients.
+    See `popart` for the paper. Gradients are stopped through targets.
 
     Args:
-      state: statistics before.
+      state: statistics before the update.
       targets: unnormalised targets.
       indices: which output each target belongs to, integers that broadcast against `targets`.
       step_size: β.
       scale_lb: smallest scale.
       scale_ub: largest scale, at least `scale_lb`.
-      axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` that hold further targets, or None.
+      axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` over which the targets are also split, or None.
 
     Returns:
-      Statistics after.
+      The updated statistics.
 
     Example:
       >>> import jax.numpy as jnp
@@ -181,8 +181,8 @@ def pop(params: Mapping[str, Any], old: PopArtState, new: PopArtState) -> dict[s
 
     Args:
       params: mapping with "w" [..., num_outputs] and "b" [num_outputs].
-      old: statistics before.
-      new: statistics after.
+      old: statistics before the update.
+      new: statistics after the update.
 
     Returns:
       A dict with the new "w" and "b".
@@ -207,7 +207,7 @@ def pop(params: Mapping[str, Any], old: PopArtState, new: PopArtState) -> dict[s
 
 
 def _in_dtype_of(parameter: Array, x: Array) -> Array:
-    """`x` in the dtype that a parameter has, which in half precision is to keep it."""
+    """`x` in the dtype of a parameter, so that a half-precision parameter keeps its dtype."""
     return x.astype(parameter.dtype) if jnp.issubdtype(parameter.dtype, jnp.floating) else x
 
 
@@ -218,10 +218,10 @@ def normalize(state: PopArtState, unnormalized: Real[Array, "*#E"], indices: Int
     Args:
       state: statistics.
       unnormalized: values.
-      indices: which output each belongs to, integers that broadcast against `unnormalized`, one for all for instance.
+      indices: the output that each value belongs to, integers that broadcast against `unnormalized`, such as a scalar.
 
     Returns:
-      Floats of the shape of both together.
+      Floats of the broadcast shape of both arguments.
 
     Example:
       >>> import jax.numpy as jnp
@@ -236,15 +236,15 @@ def normalize(state: PopArtState, unnormalized: Real[Array, "*#E"], indices: Int
 
 @operator()
 def unnormalize(state: PopArtState, normalized: Real[Array, "*#E"], indices: Int[Array, "*#E"]) -> Float[Array, "*E"]:
-    """Undoes `normalize`: x σ_i + μ_i.
+    """The inverse of `normalize`: x σ_i + μ_i.
 
     Args:
       state: statistics.
       normalized: values.
-      indices: which output each belongs to, integers that broadcast against `normalized`, one for all for instance.
+      indices: the output that each value belongs to, integers that broadcast against `normalized`, such as a scalar.
 
     Returns:
-      Floats of the shape of both together.
+      Floats of the broadcast shape of both arguments.
 
     Example:
       >>> import jax.numpy as jnp
@@ -298,7 +298,7 @@ class EmaMoments(Record):
 
 @record
 class EmaState(Record):
-    """State of the moving averages: sums that start at zero, and how much of that start is left.
+    """State of the moving averages: sums that start at zero, and the remaining weight of that start.
 
     Example:
       >>> import rlx
@@ -312,7 +312,7 @@ class EmaState(Record):
     decay_product: Any  # decay to the power of the number of updates
 
     def debiased_moments(self) -> EmaMoments:
-        """Mean and variance of each leaf, without the bias towards the start; zeros before the first update."""
+        """Mean and variance of each leaf, without the bias towards the initial zeros; zeros before the first update."""
         weight = 1 - self.decay_product
         safe = jnp.where(weight > 0, weight, 1)
         mean = jax.tree.map(lambda mu: mu / safe, self.mu)
@@ -323,17 +323,17 @@ class EmaState(Record):
 def create_ema(
     decay: float = 0.999, pmean_axis_name: Any = None
 ) -> tuple[Callable[[PyTree], EmaState], Callable[[PyTree, EmaState], tuple[EmaMoments, EmaState]]]:
-    """Makes functions that track the mean and variance of each leaf of a tree, over its entries and over time.
+    """Creates functions that track the mean and variance of each leaf of a tree, over its entries and over time.
 
-    μ ← decay μ + (1 - decay) mean(x), ν ← decay ν + (1 - decay) mean(x²), with the bias of their start at zero removed
-    as in "Adam: A Method for Stochastic Optimization", Kingma and Ba 2014 (https://arxiv.org/abs/1412.6980).
+    μ ← decay μ + (1 - decay) mean(x), ν ← decay ν + (1 - decay) mean(x²), with the bias of the zero initialisation
+    removed as in "Adam: A Method for Stochastic Optimization", Kingma and Ba 2014 (https://arxiv.org/abs/1412.6980).
 
-    The variance is ν - μ². In float32 that has lost all digits where |μ| is some thousand times the standard deviation:
-    there subtract a constant near μ first.
+    The variance is ν - μ². In float32 this loses all precision if |μ| is several thousand times the standard deviation:
+    in that case subtract a constant near μ first.
 
     Args:
       decay: in [0, 1]; the learning rate is 1 - decay.
-      pmean_axis_name: name of an axis of `jax.pmap` or `jax.vmap` to average over too, or None.
+      pmean_axis_name: name of an axis of `jax.pmap` or `jax.vmap` to average over as well, or None.
 
     Returns:
       (initial_state(tree) -> `EmaState`, update(tree, state) -> (`EmaMoments`, new state)); moments have one number for

@@ -1,4 +1,4 @@
-"""Learning from data alone: conservative values (CQL), expectiles (IQL), imitation of what was good (AWR, AWAC)."""
+"""Offline RL: conservative values (CQL), expectile values (IQL), advantage-weighted imitation (AWR, AWAC)."""
 
 import jax
 import jax.numpy as jnp
@@ -20,10 +20,10 @@ def conservative_q_loss(
 ) -> Float[Array, ""]:
     """The conservative penalty: τ log Σ_a exp(q_tm1[a] / τ) - q_tm1[a_tm1].
 
-    It lowers the values of all actions in proportion to their softmax and raises that of the action in the data; it is
-    never negative. From "Conservative Q-Learning for Offline Reinforcement Learning", Kumar et al. 2020
-    (https://arxiv.org/abs/2006.04779), equation 4, CQL(H). For τ = 1 it is minus the log-likelihood of the action under
-    a softmax of the values.
+    It lowers the values of all actions in proportion to their softmax and raises the value of the action in the data;
+    it is never negative. From "Conservative Q-Learning for Offline Reinforcement Learning", Kumar et al. 2020
+    (https://arxiv.org/abs/2006.04779), equation 4, CQL(H). For τ = 1 it is the negative log-likelihood of the action
+    under a softmax of the values.
 
     Args:
       q_tm1: action values at time t-1; -inf for actions that do not exist.
@@ -31,7 +31,7 @@ def conservative_q_loss(
       temperature: τ > 0.
 
     Returns:
-      The penalty; add α times it to the loss of the temporal-difference error.
+      The penalty; add α times the penalty to the temporal-difference loss.
 
     Example:
       >>> import jax.numpy as jnp
@@ -88,7 +88,7 @@ def conservative_q_learning(
 
     δ = r_t + γ_t max_a q_t[a] - q_tm1[a_tm1] is the error of Q-learning, so this is the sum of α times
     `rlx.conservative_q_loss` and half the square of `rlx.q_learning`; for another error (double, multi-step,
-    distributional) add the parts by hand. From "Conservative Q-Learning for Offline Reinforcement Learning", Kumar et
+    distributional), add the parts yourself. From "Conservative Q-Learning for Offline Reinforcement Learning", Kumar et
     al. 2020 (https://arxiv.org/abs/2006.04779), equation 4.
 
     Args:
@@ -98,7 +98,7 @@ def conservative_q_learning(
       discount_t: discount at time t.
       q_t: action values of the target network at time t.
       conservative_weight: α ≥ 0.
-      stop_target_gradients: whether the target of the error is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through the target of the error.
 
     Returns:
       The loss.
@@ -122,18 +122,18 @@ def expectile_value_loss(
     expectile: Real[Array | float, "", "in [0, 1]"] = 0.7,
     stop_target_gradients: bool = True,
 ) -> Float[Array, ""]:
-    """IQL's value loss: |τ - 1{u < 0}| u² with u = Q(s, a) - V(s), for an action of the data.
+    """IQL's value loss: |τ - 1{u < 0}| u² with u = Q(s, a) - V(s), for an action in the data.
 
-    As τ → 1 the value tends to that of the best action that the data contains, without asking for the value of any
-    other. The other parts of IQL are `rlx.qv_learning` for the action values and `rlx.advantage_weighted_loss` for the
-    policy. From "Offline Reinforcement Learning with Implicit Q-Learning", Kostrikov et al. 2021
+    As τ → 1 the value tends to that of the best action in the data, without evaluating any action outside the data. The
+    other parts of IQL are `rlx.qv_learning` for the action values and `rlx.advantage_weighted_loss` for the policy.
+    From "Offline Reinforcement Learning with Implicit Q-Learning", Kostrikov et al. 2021
     (https://arxiv.org/abs/2110.06169), equation 5. At τ = ½ it is `rlx.l2_loss`.
 
     Args:
       v_tm1: value of the state at time t-1.
-      q_tm1: value of the action at time t-1 under the target network (the least of two critics).
+      q_tm1: value of the action at time t-1 under the target network (the minimum of two critics).
       expectile: τ in [0, 1].
-      stop_target_gradients: whether `q_tm1` is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through `q_tm1`.
 
     Returns:
       The loss.
@@ -162,15 +162,15 @@ def advantage_weighted_loss(
     From "Advantage-Weighted Regression: Simple and Scalable Off-Policy Reinforcement Learning", Peng et al. 2019
     (https://arxiv.org/abs/1910.00177), with w_max = 20, and "Offline Reinforcement Learning with Implicit Q-Learning",
     Kostrikov et al. 2021 (https://arxiv.org/abs/2110.06169), equation 7, with A = Q - V, w_max = 100 and the inverse
-    temperature 1/β. As β → ∞ it is behavioural cloning.
+    temperature 1/β. As β → ∞ it becomes behavioural cloning.
 
     Args:
       log_probs_t: log π(a_t | s_t) of the actions in the data.
-      adv_t: A_t, their advantages.
-      temperature: β > 0, in the unit of the advantages.
-      max_weight: w_max > 0; the largest weight of a step.
-      stop_target_gradients: whether the weights are constants to gradients.
-      mask_t: false for steps that do not count, whatever they hold. By default all count.
+      adv_t: A_t, advantages of these actions.
+      temperature: β > 0, in the units of the advantages.
+      max_weight: w_max > 0; the maximum weight of a step.
+      stop_target_gradients: whether to stop gradients through the weights.
+      mask_t: false for steps to ignore, even if they contain NaN. By default all count.
 
     Returns:
       The loss; 0 if no step counts.

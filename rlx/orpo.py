@@ -1,4 +1,4 @@
-"""Odds ratio preference optimisation: fine-tuning and preferences in one loss, ORPO."""
+"""Odds ratio preference optimisation: fine-tuning and preference learning in one loss (ORPO)."""
 
 import jax
 import jax.numpy as jnp
@@ -20,20 +20,20 @@ def orpo_loss(
 ) -> Float[Array, ""]:
     """ORPO's loss of one pair of answers: -log p_w - λ log σ(log odds(p_w) - log odds(p_l)).
 
-    p is the geometric mean of the probabilities of an answer's tokens, and odds(p) = p / (1 - p). The first term is
-    that of fine-tuning on the preferred answer; no reference policy is kept. From "ORPO: Monolithic Preference
+    p is the geometric mean of the probabilities of an answer's tokens, and odds(p) = p / (1 - p). The first term is the
+    fine-tuning loss on the preferred answer; no reference policy is needed. From "ORPO: Monolithic Preference
     Optimization without Reference Model", Hong et al. 2024 (https://arxiv.org/abs/2403.07691).
 
     Args:
       chosen_log_probs_t: log-probabilities of the tokens of the preferred answer under the policy.
-      rejected_log_probs_t: those of the other answer.
-      odds_weight: λ ≥ 0; 0 is fine-tuning alone.
-      chosen_mask_t: false for tokens that do not count, whatever they hold. By default all count.
-      rejected_mask_t: likewise.
+      rejected_log_probs_t: log-probabilities of the rejected answer.
+      odds_weight: λ ≥ 0; 0 gives fine-tuning alone.
+      chosen_mask_t: false for tokens to ignore, even if they contain NaN. By default all count.
+      rejected_mask_t: like `chosen_mask_t`, for the rejected answer.
 
     Returns:
-      The loss. A sequence without tokens has log-probability 0 and odds 1. The odds of a sequence that is certain are
-      infinite.
+      The loss. A sequence without tokens has log-probability 0 and odds 1. A sequence of probability 1 has infinite
+      odds.
 
     Example:
       >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Policy gradient losses of discrete actions: REINFORCE, A2C, and those of all actions."""
+"""Policy gradient losses for discrete actions: REINFORCE, A2C and all-actions losses."""
 
 import jax
 import jax.numpy as jnp
@@ -20,18 +20,18 @@ def policy_gradient_loss(
     w_t: Real[Array, "T"],
     use_stop_gradient: bool = True,
 ) -> Float[Array, ""]:
-    """Policy gradient loss: mean_t of -w_t A_t log π_t(a_t), whose gradient is that of REINFORCE.
+    """Policy gradient loss: mean_t of -w_t A_t log π_t(a_t), whose gradient is the REINFORCE gradient.
 
-    A step with w_t = 0 counts nothing, whatever it holds: a NaN there reaches neither the loss nor its gradient. From
-    "Simple Statistical Gradient-Following Algorithms for Connectionist Reinforcement Learning", Williams 1992
+    A step with w_t = 0 is ignored: even a NaN there reaches neither the loss nor its gradient. From "Simple Statistical
+    Gradient-Following Algorithms for Connectionist Reinforcement Learning", Williams 1992
     (https://link.springer.com/article/10.1007/BF00992696).
 
     Args:
       logits_t: logits of the policy.
-      a_t: actions sampled from it.
+      a_t: actions sampled from the policy.
       adv_t: advantages of the actions.
       w_t: weight of each step.
-      use_stop_gradient: whether the advantages are constants to gradients.
+      use_stop_gradient: whether to stop gradients through the advantages.
 
     Returns:
       The loss.
@@ -52,10 +52,11 @@ def entropy_loss(
     logits_t: Float[Array, "T A"],
     w_t: Real[Array, "T"],
 ) -> Float[Array, ""]:
-    """Entropy loss: mean_t of -w_t H(π_t), which keeps a policy random.
+    """Entropy loss: mean_t of -w_t H(π_t), which encourages the policy to explore.
 
-    A step with w_t = 0 counts nothing, whatever it holds. From "Function Optimization Using Connectionist Reinforcement
-    Learning Algorithms", Williams and Peng 1991 (https://www.tandfonline.com/doi/abs/10.1080/09540099108946587).
+    A step with w_t = 0 is ignored, even if it contains NaN. From "Function Optimization Using Connectionist
+    Reinforcement Learning Algorithms", Williams and Peng 1991
+    (https://www.tandfonline.com/doi/abs/10.1080/09540099108946587).
 
     Args:
       logits_t: logits of the policy.
@@ -86,11 +87,11 @@ def qpg_loss(
 
     Args:
       logits_t: logits of the policy.
-      q_t: action values; constants to gradients.
-      use_stop_gradient: whether the advantages, which depend on the policy, are constants to gradients too.
+      q_t: action values; gradients are stopped.
+      use_stop_gradient: whether to stop gradients also through the advantages, which depend on the policy.
 
     Returns:
-      The loss; zero up to rounding, only its gradient matters.
+      The loss. It is zero up to rounding; only its gradient matters.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -116,8 +117,8 @@ def rm_loss(
 
     Args:
       logits_t: logits of the policy.
-      q_t: action values; constants to gradients.
-      use_stop_gradient: whether the advantages, which depend on the policy, are constants to gradients too.
+      q_t: action values; gradients are stopped.
+      use_stop_gradient: whether to stop gradients also through the advantages, which depend on the policy.
 
     Returns:
       The loss.
@@ -147,7 +148,7 @@ def rpg_loss(
     Args:
       logits_t: logits of the policy.
       q_t: action values.
-      use_stop_gradient: whether `q_t` is a constant to gradients.
+      use_stop_gradient: whether to stop gradients through `q_t`.
 
     Returns:
       The loss.

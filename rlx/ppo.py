@@ -1,4 +1,4 @@
-"""PPO, proximal policy optimisation: clipped losses of the policy and of values, and the penalty that adapts."""
+"""PPO (proximal policy optimisation): clipped policy and value losses, and the adaptive KL penalty."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def clipped_surrogate_pg_loss(
       prob_ratios_t: r_t = π(a_t) / π_old(a_t).
       adv_t: advantages of the actions.
       epsilon: ε ≥ 0.
-      use_stop_gradient: whether the advantages are constants to gradients.
+      use_stop_gradient: whether to stop gradients through the advantages.
 
     Returns:
       The loss.
@@ -56,10 +56,10 @@ def dual_clipped_surrogate_pg_loss(
 ) -> Float[Array, ""]:
     """PPO's clipped surrogate loss with a second bound, for bad actions: mean_t of -max(PPO_t, c A_t) where A_t < 0.
 
-    PPO_t = min(ρ_t A_t, clip(ρ_t, 1 - ε_low, 1 + ε_high) A_t) has no lower bound where A_t < 0: an action that became
-    far more likely since it was taken would outweigh all others. From "Mastering Complex Control in MOBA Games with
-    Deep Reinforcement Learning", Ye et al. 2019 (https://arxiv.org/abs/1912.09729), equation 5; usual for language
-    models that learn from old samples. `max_ratio=jnp.inf` is PPO's loss, with a mask and two bounds.
+    PPO_t = min(ρ_t A_t, clip(ρ_t, 1 - ε_low, 1 + ε_high) A_t) has no lower bound where A_t < 0: an action that has
+    become far more likely since it was taken would dominate all others. From "Mastering Complex Control in MOBA Games
+    with Deep Reinforcement Learning", Ye et al. 2019 (https://arxiv.org/abs/1912.09729), equation 5; common for
+    language models trained on stale samples. `max_ratio=jnp.inf` gives PPO's loss with a mask and separate bounds.
 
     Args:
       prob_ratios_t: ρ_t = π(a_t) / π_old(a_t).
@@ -67,8 +67,8 @@ def dual_clipped_surrogate_pg_loss(
       epsilon_low: ε_low ≥ 0.
       epsilon_high: ε_high ≥ 0.
       max_ratio: c > 1.
-      stop_target_gradients: whether the advantages are constants to gradients.
-      mask_t: false for steps that do not count, whatever they hold. By default all count.
+      stop_target_gradients: whether to stop gradients through the advantages.
+      mask_t: false for steps to ignore, even if they contain NaN. By default all count.
 
     Returns:
       The loss; 0 if no step counts.
@@ -96,7 +96,7 @@ def clipped_value_loss(
 ) -> Float[Array, ""]:
     """PPO's clipped value loss: mean_t of ½ max((v_t - G_t)², (v°_t + clip(v_t - v°_t, -ε, ε) - G_t)²).
 
-    It takes away the gain from moving a value further than ε from the one it had when the data was collected. From the
+    It removes the incentive to move a value further than ε from its value when the data was collected. From the
     implementation that came with "Proximal Policy Optimization Algorithms", Schulman et al. 2017
     (https://arxiv.org/abs/1707.06347); studied in "Implementation Matters in Deep Policy Gradients", Engstrom et al.
     2020 (https://arxiv.org/abs/2005.12729), section 3.
@@ -104,10 +104,10 @@ def clipped_value_loss(
     Args:
       v_t: values under the current parameters.
       old_v_t: v°_t, values when the data was collected.
-      target_t: G_t, returns to learn.
-      epsilon: ε ≥ 0, in the unit of the values.
-      stop_target_gradients: whether `old_v_t` and `target_t` are constants to gradients.
-      mask_t: false for steps that do not count, whatever they hold. By default all count.
+      target_t: G_t, the target returns.
+      epsilon: ε ≥ 0, in the units of the values.
+      stop_target_gradients: whether to stop gradients through `old_v_t` and `target_t`.
+      mask_t: false for steps to ignore, even if they contain NaN. By default all count.
 
     Returns:
       The loss; 0 if no step counts.
@@ -134,7 +134,7 @@ def kl_penalty_pg_loss(
     *,
     mask_t: Mask[Array, "", "T"] | None = None,
 ) -> Float[Array, ""]:
-    """PPO's surrogate with a penalty in place of the clip: mean_t of -(ρ_t A_t - β KL_t).
+    """PPO's surrogate loss with a KL penalty in place of the clip: mean_t of -(ρ_t A_t - β KL_t).
 
     From "Proximal Policy Optimization Algorithms", Schulman et al. 2017 (https://arxiv.org/abs/1707.06347), equation 8.
     β is adapted by `rlx.adaptive_kl_weight`.
@@ -144,8 +144,8 @@ def kl_penalty_pg_loss(
       adv_t: A_t, advantages of the actions.
       kl_t: KL(π_old ‖ π) in each state, in nats.
       kl_weight: β ≥ 0.
-      stop_target_gradients: whether the advantages and β are constants to gradients.
-      mask_t: false for steps that do not count, whatever they hold. By default all count.
+      stop_target_gradients: whether to stop gradients through the advantages and β.
+      mask_t: false for steps to ignore, even if they contain NaN. By default all count.
 
     Returns:
       The loss; 0 if no step counts.
@@ -168,17 +168,17 @@ def adaptive_kl_weight(
     tolerance: Real[Array | float, "", "in [1, inf)"] = 1.5,
     factor: Real[Array | float, "", "in [1, inf)"] = 2.0,
 ) -> Float[Array, ""]:
-    """PPO's adaptive penalty: β / 2 if KL < KL_target / 1.5, 2 β if KL > 1.5 KL_target, else β.
+    """PPO's adaptive KL coefficient: β / 2 if KL < KL_target / 1.5, 2 β if KL > 1.5 KL_target, else β.
 
     From "Proximal Policy Optimization Algorithms", Schulman et al. 2017 (https://arxiv.org/abs/1707.06347), section 4.
     Call it once after each update of the policy.
 
     Args:
       kl_weight: β ≥ 0, the coefficient used in the last update.
-      kl: mean KL(π_old ‖ π) after it, in nats.
-      target_kl: the divergence that an update should have, ≥ 0.
-      tolerance: how far off the target, as a factor, the divergence may be, ≥ 1.
-      factor: what the coefficient is multiplied or divided by, ≥ 1.
+      kl: mean KL(π_old ‖ π) after that update, in nats.
+      target_kl: the target divergence of an update, ≥ 0.
+      tolerance: the factor by which the divergence may differ from the target, ≥ 1.
+      factor: the factor by which the coefficient is multiplied or divided, ≥ 1.
 
     Returns:
       The coefficient for the next update.
@@ -200,23 +200,23 @@ def normalized_advantages(
     mask: Mask[Array, "", "*E"] | None = None,
     axis_name: Any = None,
 ) -> Float[Array, "*E"]:
-    """Advantages over a batch with mean 0 and standard deviation 1: (A - mean(A)) / √(Var(A) + ε).
+    """Advantages normalised over a batch to mean 0 and standard deviation 1: (A - mean(A)) / √(Var(A) + ε).
 
-    As in the baselines that came with PPO; see "Implementation Matters in Deep Policy Gradients", Engstrom et al. 2020
-    (https://arxiv.org/abs/2005.12729). Over a whole batch, rather than over the answers to one question, it is also
-    REINFORCE++'s, "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization", Hu et
-    al. 2025 (https://arxiv.org/abs/2501.03262); its variant with baseline gives it, for A, rewards minus the mean of
-    their group (`rlx.group_relative_advantages(rewards, scale_by_std=False)`).
+    As in the reference implementation of PPO; see "Implementation Matters in Deep Policy Gradients", Engstrom et al.
+    2020 (https://arxiv.org/abs/2005.12729). Over a whole batch, rather than over the answers to one question, it is
+    also the normalisation of "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage
+    Normalization", Hu et al. 2025 (https://arxiv.org/abs/2501.03262); its variant with a baseline takes A to be the
+    rewards minus their group's mean (`rlx.group_relative_advantages(rewards, scale_by_std=False)`).
 
     Args:
-      adv: A, all those of a batch.
+      adv: A, all advantages of a batch.
       epsilon: ε ≥ 0.
-      mask: false for entries that do not count, whatever they hold; their result is 0. By default all count.
-      axis_name: name, or names, of axes of `jax.pmap`, `jax.shard_map` or `jax.vmap` that hold further advantages, or
-        None.
+      mask: false for entries to ignore, even if they contain NaN; their result is 0. By default all count.
+      axis_name: name, or names, of axes of `jax.pmap`, `jax.shard_map` or `jax.vmap` over which the batch is also
+        split, or None.
 
     Returns:
-      The advantages, constants to gradients; 0 where all are equal.
+      The normalised advantages, with gradients stopped; 0 if all are equal.
 
     Example:
       >>> import jax.numpy as jnp
@@ -232,7 +232,7 @@ def normalized_advantages(
 
 @traced_once
 def clipped_surrogate(ratio: Array, adv: Array, epsilon_low: Array | float, epsilon_high: Array | float) -> Array:
-    """PPO's objective, to be maximised: min(ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A), entry by entry.
+    """PPO's objective, to be maximised: min(ρ A, clip(ρ, 1 - ε_low, 1 + ε_high) A), elementwise.
 
     Example:
       >>> import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Q-learning in its forms: DQN, double DQN, Munchausen, Q(λ), PQN; the target takes the best action."""
+"""Q-learning and its variants: DQN, double DQN, Munchausen, Q(λ) and PQN; targets use the greedy action."""
 
 import jax
 import jax.numpy as jnp
@@ -31,7 +31,7 @@ def q_learning(
       r_t: reward at time t.
       discount_t: discount at time t; 0 where the episode ended.
       q_t: action values at time t.
-      stop_target_gradients: whether the target (all but `q_tm1`) is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through the target (all but `q_tm1`).
 
     Returns:
       The temporal-difference error.
@@ -67,9 +67,9 @@ def double_q_learning(
       a_tm1: action at time t-1.
       r_t: reward at time t.
       discount_t: discount at time t.
-      q_t_value: action values at time t that evaluate.
-      q_t_selector: action values at time t that select.
-      stop_target_gradients: whether the target (all but `q_tm1`) is a constant to gradients.
+      q_t_value: action values at time t that evaluate the selected action.
+      q_t_selector: action values at time t that select the next action.
+      stop_target_gradients: whether to stop gradients through the target (all but `q_tm1`).
 
     Returns:
       The temporal-difference error.
@@ -108,8 +108,8 @@ def persistent_q_learning(
       r_t: reward at time t.
       discount_t: discount at time t.
       q_t: action values at time t.
-      action_gap_scale: α in [0, 1]; 0 is Q-learning.
-      stop_target_gradients: whether the target (all but `q_tm1`) is a constant to gradients.
+      action_gap_scale: α in [0, 1]; 0 gives Q-learning.
+      stop_target_gradients: whether to stop gradients through the target (all but `q_tm1`).
 
     Returns:
       The temporal-difference error.
@@ -137,7 +137,7 @@ def dqn_reg_loss(
 ) -> Float[Array, ""]:
     """DQN-Reg's loss: w q_tm1[a_tm1] + δ², where δ is the error of `q_learning`.
 
-    A loss that was found by a search over programs. Its first term pushes values down, against the upward bias of the
+    This loss was found by a search over programs. Its first term pushes values down to counter the upward bias of the
     maximum. From "Evolving Reinforcement Learning Algorithms", Co-Reyes et al. 2021 (https://arxiv.org/abs/2101.03958).
 
     Args:
@@ -146,8 +146,8 @@ def dqn_reg_loss(
       r_t: reward at time t.
       discount_t: discount at time t; 0 where the episode ended.
       q_t: action values at time t, of the target network.
-      value_weight: w ≥ 0; 0 is the squared error alone.
-      stop_target_gradients: whether the target (all but `q_tm1`) is a constant to gradients.
+      value_weight: w ≥ 0; 0 gives the squared error alone.
+      stop_target_gradients: whether to stop gradients through the target (all but `q_tm1`).
 
     Returns:
       The loss.
@@ -177,8 +177,8 @@ def q_lambda(
 ) -> Float[Array, "T"]:
     """Q(λ) temporal-difference errors: λ-returns that bootstrap from max_a q_t[a], minus q_{t-1}[a_{t-1}].
 
-    A scalar λ is Peng's Q(λ); λ_t set to zero where the action a_t is not greedy is Watkins's. See Sutton and Barto,
-    "Reinforcement Learning: An Introduction", section 12.10.
+    A scalar λ gives Peng's Q(λ); setting λ_t to zero where the action a_t is not greedy gives Watkins's Q(λ). See
+    Sutton and Barto, "Reinforcement Learning: An Introduction", section 12.10.
 
     Args:
       q_tm1: action values at times [0, ..., T-1].
@@ -186,12 +186,12 @@ def q_lambda(
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       q_t: action values at times [1, ..., T].
-      lambda_: λ in [0, 1]; the last one has no effect.
-      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default max_a
-        q_t[a].
+      lambda_: λ in [0, 1]; the last entry has no effect.
+      stop_target_gradients: whether to stop gradients through the targets (all but the values at times [0, ..., T-1]).
+      truncation_t: true where the sequence was truncated at time t without terminating: the target of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; by default
+        max_a q_t[a].
 
     Returns:
       Errors at times [0, ..., T-1].
@@ -222,13 +222,13 @@ def pqn_q_lambda(
     truncation_t: Mask[Array, "T"] | None = None,
     truncation_value_t: Float[Array, "T"] | None = None,
 ) -> Float[Array, "T"]:
-    """PQN's temporal-difference errors: λ-returns of the network's own greedy values, minus those values.
+    """PQN's temporal-difference errors: λ-returns of the network's own greedy values, minus its action values.
 
-    G_{t-1} = r_t + γ_t (λ G_t + (1 - λ) max_a q_t[a]) with G_{T-1} = r_T + γ_T max_a q_T[a]; the errors are
-    G_{t-1} - q_{t-1}[a_{t-1}]. One pass of one network over T + 1 observations gives both predictions and targets: with
-    layer normalisation and many environments in parallel no target network is needed. From "Simplifying Deep Temporal
-    Difference Learning", Gallici et al. 2024 (https://arxiv.org/abs/2407.04811). It is `rlx.q_lambda` with `q[:-1]` as
-    the source and `q[1:]` as the destination.
+    G_{t-1} = r_t + γ_t (λ G_t + (1 - λ) max_a q_t[a]) with G_{T-1} = r_T + γ_T max_a q_T[a]; the errors are G_{t-1} -
+    q_{t-1}[a_{t-1}]. A single forward pass over T + 1 observations gives both predictions and targets: with layer
+    normalisation and many parallel environments, no target network is needed. From "Simplifying Deep Temporal
+    Difference Learning", Gallici et al. 2024 (https://arxiv.org/abs/2407.04811). Equivalent to `rlx.q_lambda` with
+    `q[:-1]` as the source and `q[1:]` as the destination.
 
     Args:
       q: action values of one network at times [0, ..., T].
@@ -236,11 +236,11 @@ def pqn_q_lambda(
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       lambda_: λ in [0, 1].
-      stop_target_gradients: whether the λ-returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default max_a
-        q_t[a].
+      stop_target_gradients: whether to stop gradients through the λ-returns.
+      truncation_t: true where the sequence was truncated at time t without terminating: the target of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; by default
+        max_a q_t[a].
 
     Returns:
       Errors at times [0, ..., T-1].
@@ -281,8 +281,9 @@ def munchausen_q_learning(
     """Munchausen Q-learning temporal-difference error.
 
     r_t + α max(l₀, τ log π(a_tm1 | s_tm1)) + γ_t Σ_a π(a | s_t) (q_t[a] - τ log π(a | s_t)) - q_tm1[a_tm1], where the
-    policy is π(· | s) = softmax(q(s, ·) / τ) of the target network. α = 0 is soft Q-learning, and with τ → 0 besides
-    Q-learning. From "Munchausen Reinforcement Learning", Vieillard et al. 2020 (https://arxiv.org/abs/2007.14430).
+    policy is π(· | s) = softmax(q(s, ·) / τ) of the target network. α = 0 gives soft Q-learning, and τ → 0 as well
+    gives Q-learning. From "Munchausen Reinforcement Learning", Vieillard et al. 2020
+    (https://arxiv.org/abs/2007.14430).
 
     Args:
       q_tm1: action values at time t-1.
@@ -291,10 +292,10 @@ def munchausen_q_learning(
       discount_t: discount at time t; 0 where the episode ended.
       q_t: action values of the target network at time t; -inf for actions that do not exist.
       target_q_tm1: action values of the target network at time t-1.
-      temperature: τ > 0, in the unit of the values.
+      temperature: τ > 0, in the units of the values.
       munchausen_scale: α in [0, 1].
-      clip_value_min: l₀ ≤ 0; the least that the scaled log-policy may be.
-      stop_target_gradients: whether the target (all but `q_tm1`) is a constant to gradients.
+      clip_value_min: l₀ ≤ 0; the lower bound of the scaled log-policy.
+      stop_target_gradients: whether to stop gradients through the target (all but `q_tm1`).
 
     Returns:
       The temporal-difference error.

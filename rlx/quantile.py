@@ -1,4 +1,4 @@
-"""QR-DQN and IQN: learning distributions of values by quantile regression, at fixed levels or sampled ones."""
+"""QR-DQN and IQN: learning value distributions by quantile regression, at fixed or sampled levels."""
 
 import jax.numpy as jnp
 
@@ -25,10 +25,10 @@ def quantile_regression_loss(
 
     Args:
       dist_src: predicted quantiles.
-      tau_src: their probability levels τ in [0, 1].
-      dist_target: samples or quantiles of the target.
-      huber_param: where the Huber loss turns linear; 0 for none.
-      stop_target_gradients: whether `dist_target` is a constant to gradients.
+      tau_src: probability levels τ in [0, 1] of the predicted quantiles.
+      dist_target: samples or quantiles of the target distribution.
+      huber_param: threshold where the Huber loss becomes linear; 0 for no Huber loss.
+      stop_target_gradients: whether to stop gradients through `dist_target`.
 
     Returns:
       The loss.
@@ -56,20 +56,20 @@ def quantile_q_learning(
 ) -> Float[Array, ""]:
     """Quantile Q-learning loss (QR-DQN): quantile regression against r_t + γ_t times the next action's quantiles.
 
-    The next action is the one with the largest mean over `dist_q_t_selector`; for the loss see
+    The next action is the one with the largest mean under `dist_q_t_selector`. For the loss see
     `quantile_regression_loss`. From "Distributional Reinforcement Learning with Quantile Regression", Dabney et al.
     2017 (https://arxiv.org/abs/1710.10044).
 
     Args:
       dist_q_tm1: quantiles at time t-1 for each action.
-      tau_q_tm1: their probability levels in [0, 1].
+      tau_q_tm1: probability levels of these quantiles, in [0, 1].
       a_tm1: action at time t-1.
       r_t: reward at time t.
       discount_t: discount at time t.
       dist_q_t_selector: quantiles at time t that select the next action.
-      dist_q_t: quantiles at time t that evaluate it.
-      huber_param: where the Huber loss turns linear; 0 for none.
-      stop_target_gradients: whether the target is a constant to gradients.
+      dist_q_t: quantiles at time t that evaluate the next action.
+      huber_param: threshold where the Huber loss becomes linear; 0 for no Huber loss.
+      stop_target_gradients: whether to stop gradients through the target.
 
     Returns:
       The loss.
@@ -98,21 +98,21 @@ def quantile_expected_sarsa(
     huber_param: Real[Array | float, "", "in [0, inf)"] = 0.0,
     stop_target_gradients: bool = True,
 ) -> Float[Array, ""]:
-    """Quantile expected SARSA loss: the mean over next actions of the quantile regression losses against each of them.
+    """Quantile expected SARSA loss: the expectation over next actions of the quantile regression loss against each.
 
-    The target is the mixture of the next actions' distributions with weights `probs_a_t`: loss
-    Σ_a π_t(a) Σ_i mean_j |τ_i - 1{u < 0}| L(u), u = r_t + γ_t q_t[j, a] - q_tm1[i, a_tm1]. See `quantile_q_learning`.
+    The target is the mixture of the next actions' distributions with weights `probs_a_t`. The loss is Σ_a π_t(a) Σ_i
+    mean_j |τ_i - 1{u < 0}| L(u), u = r_t + γ_t q_t[j, a] - q_tm1[i, a_tm1]. See `quantile_q_learning`.
 
     Args:
       dist_q_tm1: quantiles at time t-1 for each action.
-      tau_q_tm1: their probability levels in [0, 1].
+      tau_q_tm1: probability levels of these quantiles, in [0, 1].
       a_tm1: action at time t-1.
       r_t: reward at time t.
       discount_t: discount at time t.
       dist_q_t: quantiles at time t for each action.
       probs_a_t: π_t, probabilities of the actions at time t.
-      huber_param: where the Huber loss turns linear; 0 for none.
-      stop_target_gradients: whether the target, and `probs_a_t`, are constants to gradients.
+      huber_param: threshold where the Huber loss becomes linear; 0 for no Huber loss.
+      stop_target_gradients: whether to stop gradients through the target and `probs_a_t`.
 
     Returns:
       The loss.
@@ -144,22 +144,23 @@ def implicit_quantile_q_learning(
 ) -> Float[Array, ""]:
     """IQN's loss: Σ_i 1/M Σ_j |τ_i - 1{δ_ij < 0}| L_κ(δ_ij) / κ.
 
-    δ_ij = r_t + γ_t Z_{τ'_j}(s_t, a*) - Z_{τ_i}(s_tm1, a_tm1) for quantiles Z at levels τ and τ' drawn uniformly, L_κ
-    the Huber loss, and a* the action with the largest mean over the samples of `dist_q_t_selector`. From "Implicit
-    Quantile Networks for Distributional Reinforcement Learning", Dabney et al. 2018 (https://arxiv.org/abs/1806.06923),
-    equation 3. It is `rlx.quantile_q_learning` divided by κ, which makes κ → 0 the loss without a Huber part. For a
-    policy that minds risk, select with levels drawn from a distorted distribution.
+    δ_ij = r_t + γ_t Z_{τ'_j}(s_t, a*) - Z_{τ_i}(s_tm1, a_tm1) for quantiles Z at levels τ and τ' drawn uniformly, where
+    L_κ is the Huber loss and a* is the action with the largest mean over the samples of `dist_q_t_selector`. From
+    "Implicit Quantile Networks for Distributional Reinforcement Learning", Dabney et al. 2018
+    (https://arxiv.org/abs/1806.06923), equation 3. It equals `rlx.quantile_q_learning` divided by κ, so that κ → 0
+    gives the loss without the Huber part. For a risk-sensitive policy, select actions with levels drawn from a
+    distorted distribution.
 
     Args:
       dist_q_tm1: quantiles at time t-1 for each action.
-      tau_q_tm1: the levels τ in [0, 1] at which they were predicted.
+      tau_q_tm1: the levels τ in [0, 1] of these quantiles.
       a_tm1: action at time t-1.
       r_t: reward at time t.
       discount_t: discount at time t; 0 where the episode ended.
       dist_q_t_selector: quantiles at time t that select the next action.
-      dist_q_t: quantiles at time t that evaluate it, at their own levels τ'.
-      huber_param: κ; 0 for |δ| in place of L_κ(δ) / κ.
-      stop_target_gradients: whether the target is a constant to gradients.
+      dist_q_t: quantiles at time t that evaluate the next action, at their own levels τ'.
+      huber_param: κ; 0 uses |δ| in place of L_κ(δ) / κ.
+      stop_target_gradients: whether to stop gradients through the target.
 
     Returns:
       The loss.

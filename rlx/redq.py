@@ -1,4 +1,4 @@
-"""REDQ and DroQ: ensembles of critics that learn many times from each step."""
+"""REDQ and DroQ: critic ensembles with many updates per environment step."""
 
 import jax.numpy as jnp
 
@@ -22,21 +22,21 @@ def redq_critic_loss(
 ) -> Float[Array, ""]:
     """REDQ's critic loss: Σ_i ½ (r_t + γ_t (min_{j ∈ S} q_t[j] - α log π(a_t | s_t)) - q_tm1[i])², for all critics i.
 
-    The minimum is over a random subset S of the ensemble, two of ten in the paper, which is drawn anew for each update
-    and is the same for the whole batch. From "Randomized Ensembled Double Q-Learning: Learning Fast Without a Model",
-    Chen et al. 2021 (https://arxiv.org/abs/2101.05982), algorithm 1. With S all critics it is `rlx.sac_critic_loss`,
-    and that of DroQ, whose few critics have dropout and layer normalisation: "Dropout Q-Functions for Doubly Efficient
+    The minimum is over a random subset S of the ensemble, two of ten in the paper, which is resampled for each update
+    and shared by the whole batch. From "Randomized Ensembled Double Q-Learning: Learning Fast Without a Model", Chen et
+    al. 2021 (https://arxiv.org/abs/2101.05982), algorithm 1. With S all critics, it is `rlx.sac_critic_loss`, and the
+    loss of DroQ, whose few critics use dropout and layer normalisation: "Dropout Q-Functions for Doubly Efficient
     Reinforcement Learning", Hiraoka et al. 2021 (https://arxiv.org/abs/2110.02034).
 
     Args:
-      q_tm1: values of the action at time t-1, one of each critic.
+      q_tm1: values of the action at time t-1, one per critic.
       r_t: reward at time t.
       discount_t: discount at time t; 0 where the episode ended.
-      q_t: values of an action a_t sampled from the policy at time t, one of each target critic.
+      q_t: values of an action a_t sampled from the policy at time t, one per target critic.
       log_prob_t: log π(a_t | s_t) of that action.
       temperature: α ≥ 0.
-      subset: S, which target critics the minimum is of: `jax.random.choice(key, M, [2], replace=False)`.
-      stop_target_gradients: whether the target (all but `q_tm1`) is a constant to gradients.
+      subset: S, indices of the target critics for the minimum: `jax.random.choice(key, M, [2], replace=False)`.
+      stop_target_gradients: whether to stop gradients through the target (all but `q_tm1`).
 
     Returns:
       The loss.
@@ -60,15 +60,15 @@ def redq_actor_loss(
 ) -> Float[Array, ""]:
     """The policy loss of REDQ and DroQ: α log π(a_t | s_t) - mean_i q_t[i], over all critics.
 
-    It is `rlx.sac_actor_loss` with the mean of the critics in place of their minimum: the mean varies less, and the
-    targets are low enough. From "Randomized Ensembled Double Q-Learning: Learning Fast Without a Model", Chen et al.
-    2021 (https://arxiv.org/abs/2101.05982), algorithm 1.
+    It is `rlx.sac_actor_loss` with the mean of the critics in place of their minimum: the mean has lower variance, and
+    the targets already counter overestimation. From "Randomized Ensembled Double Q-Learning: Learning Fast Without a
+    Model", Chen et al. 2021 (https://arxiv.org/abs/2101.05982), algorithm 1.
 
     Args:
-      q_t: values of the action, one of each critic.
+      q_t: values of the action, one per critic.
       log_prob_t: log π(a_t | s_t).
       temperature: α ≥ 0.
-      stop_target_gradients: whether the temperature is a constant to gradients (it has a loss of its own).
+      stop_target_gradients: whether to stop gradients through the temperature (it has its own loss).
 
     Returns:
       The loss.

@@ -1,4 +1,4 @@
-"""Retrace and the off-policy returns that it is one of."""
+"""Retrace and general off-policy returns."""
 
 import jax.numpy as jnp
 
@@ -42,13 +42,13 @@ def retrace(
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       pi_t: probabilities of the target policy at times [1, ..., T].
       mu_t: probabilities with which the behaviour policy took the actions `a_t`.
-      lambda_: λ in [0, 1]; the last one has no effect.
-      eps: added to `mu_t` before dividing by it ≥ 0.
-      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default Σ_a
-        π_t(a) q_t[a].
+      lambda_: λ in [0, 1]; the last entry has no effect.
+      eps: ε ≥ 0, added to `mu_t` before dividing by it.
+      stop_target_gradients: whether to stop gradients through the targets (all but the values at times [0, ..., T-1]).
+      truncation_t: true where the sequence was truncated at time t without terminating: the target of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; by default
+        Σ_a π_t(a) q_t[a].
 
     Returns:
       Errors at times [0, ..., T-1].
@@ -82,7 +82,7 @@ def retrace_continuous(
     truncation_t: Mask[Array, "T"] | None = None,
     truncation_value_t: Float[Array, "T"] | None = None,
 ) -> Float[Array, "T"]:
-    """Retrace errors for actions of any kind, from values and log importance ratios of the actions taken.
+    """Retrace errors for any action space, from the values and log importance ratios of the actions taken.
 
     c_t = λ_t min(1, exp(log_rhos_t)) and G_{t-1} = r_t + γ_t (v_t - c_t q_t + c_t G_t), minus q_{t-1}. From "Safe and
     Efficient Off-Policy Reinforcement Learning", Munos et al. 2016 (https://arxiv.org/abs/1606.02647).
@@ -94,12 +94,12 @@ def retrace_continuous(
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       log_rhos: log π(a) - log μ(a) of the actions taken at times [1, ..., T-1].
-      lambda_: λ in [0, 1]; a last one has no effect.
-      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
-        is taken to hold them.
+      lambda_: λ in [0, 1]; an entry for time T has no effect.
+      stop_target_gradients: whether to stop gradients through the targets (all but the values at times [0, ..., T-1]).
+      truncation_t: true where the sequence was truncated at time t without terminating: the target of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; taken from
+        `v_t` by default.
 
     Returns:
       Errors at times [0, ..., T-1].
@@ -140,24 +140,24 @@ def general_off_policy_returns_from_action_values(
     truncation_t: Mask[Array, "T"] | None = None,
     truncation_value_t: Float[Array, "T"] | None = None,
 ) -> Float[Array, "T"]:
-    """Off-policy returns: G_{t-1} = r_t + γ_t (Σ_a π_t(a) q_t[a] - c_t q_t[a_t] + c_t G_t), where c_T counts as 0.
+    """Off-policy returns: G_{t-1} = r_t + γ_t (Σ_a π_t(a) q_t[a] - c_t q_t[a_t] + c_t G_t), where c_T is taken as 0.
 
-    The coefficients choose the algorithm: c = π(a) / μ(a) is importance sampling, c = λ Harutyunyan's Q(λ),
-    c = π(a) tree backup, c = λ min(1, π(a) / μ(a)) Retrace. From "Safe and Efficient Off-Policy Reinforcement
+    The coefficients determine the algorithm: c = π(a) / μ(a) gives importance sampling, c = λ Harutyunyan's Q(λ), c =
+    π(a) tree backup, and c = λ min(1, π(a) / μ(a)) Retrace. From "Safe and Efficient Off-Policy Reinforcement
     Learning", Munos et al. 2016 (https://arxiv.org/abs/1606.02647).
 
     Args:
       q_t: action values at times [1, ..., T].
-      a_t: actions at times [1, ..., T]; the last one has no effect.
+      a_t: actions at times [1, ..., T]; the last entry has no effect.
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
-      c_t: coefficients at times [1, ..., T]; the last one has no effect.
+      c_t: coefficients at times [1, ..., T]; the last entry has no effect.
       pi_t: probabilities of the target policy at times [1, ..., T].
-      stop_target_gradients: whether the returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default Σ_a
-        π_t(a) q_t[a].
+      stop_target_gradients: whether to stop gradients through the returns.
+      truncation_t: true where the sequence was truncated at time t without terminating: the return of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; by default
+        Σ_a π_t(a) q_t[a].
 
     Returns:
       Returns from times [0, ..., T-1].
@@ -191,9 +191,8 @@ def general_off_policy_returns_from_q_and_v(
     """Off-policy returns from values of states and of taken actions: G_{t-1} = r_t + γ_t (v_t - c_t q_t + c_t G_t).
 
     The last step bootstraps from v_T. For the meaning of the coefficients see
-    `general_off_policy_returns_from_action_values`; this form needs no sum over actions, so that they may be
-    continuous. From "Safe and Efficient Off-Policy Reinforcement Learning", Munos et al. 2016
-    (https://arxiv.org/abs/1606.02647).
+    `general_off_policy_returns_from_action_values`; this form needs no sum over actions, so actions may be continuous.
+    From "Safe and Efficient Off-Policy Reinforcement Learning", Munos et al. 2016 (https://arxiv.org/abs/1606.02647).
 
     Args:
       q_t: values of the actions taken at times [1, ..., T-1].
@@ -201,11 +200,11 @@ def general_off_policy_returns_from_q_and_v(
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       c_t: coefficients at times [1, ..., T-1].
-      stop_target_gradients: whether the returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
-        is taken to hold them.
+      stop_target_gradients: whether to stop gradients through the returns.
+      truncation_t: true where the sequence was truncated at time t without terminating: the return of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; taken from
+        `v_t` by default.
 
     Returns:
       Returns from times [0, ..., T-1].

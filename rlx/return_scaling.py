@@ -1,4 +1,4 @@
-"""Scales of returns: the range of their percentiles (DreamerV3), and rewards over the deviation of their return."""
+"""Return scaling: the percentile range of returns (DreamerV3), and rewards divided by the deviation of returns."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -29,22 +29,22 @@ def percentile_range(
 ) -> Float[Array, ""]:
     """Moving average of the range of returns between two percentiles: R ← η R + (1 - η) (Per(G, 95) - Per(G, 5)).
 
-    Divide advantages, or returns, by max(1, R): large ones are scaled down to about one, whatever the task's rewards,
-    and small ones, which may be noise, are not scaled up. A few returns far out do not matter. From "Mastering Diverse
-    Domains through World Models", Hafner et al. 2023 (https://arxiv.org/abs/2301.04104), DreamerV3.
+    Divide advantages or returns by max(1, R): large returns are scaled down to about one, independently of the task's
+    rewards, and small ones, which may be noise, are not scaled up. A few outliers have no effect. From "Mastering
+    Diverse Domains through World Models", Hafner et al. 2023 (https://arxiv.org/abs/2301.04104), DreamerV3.
 
     Args:
-      range_tm1: R before; 0 at the start.
-      returns: G, all those of a batch; constants to gradients.
+      range_tm1: the previous R; 0 initially.
+      returns: G, all returns of a batch; gradients are stopped.
       decay: η.
-      low: the lower percentile. Between two returns it is interpolated linearly.
+      low: the lower percentile, linearly interpolated between returns.
       high: the upper percentile, at least `low`.
-      mask: false for entries that do not count, whatever they hold. By default all count.
-      axis_name: name, or names, of axes of `jax.pmap`, `jax.shard_map` or `jax.vmap` that hold further returns, or
-        None.
+      mask: false for entries to ignore, even if they contain NaN. By default all count.
+      axis_name: name, or names, of axes of `jax.pmap`, `jax.shard_map` or `jax.vmap` over which the returns are also
+        split, or None.
 
     Returns:
-      R after; R as it was if no return counts.
+      The updated R; unchanged if no return counts.
 
     Example:
       >>> import jax.numpy as jnp
@@ -67,13 +67,13 @@ def percentile_range(
 
 
 def _of_all(x: Array, axis_name: Any) -> Array:
-    """What all devices hold, on each of them: a sum, since `jax.shard_map` knows that sums are alike everywhere."""
+    """The data of all devices, gathered by a sum, since `jax.shard_map` knows that sums are equal everywhere."""
     places = jnp.zeros((jax.lax.psum(1, axis_name), *x.shape), x.dtype)
     return jax.lax.psum(places.at[jax.lax.axis_index(axis_name)].set(x), axis_name)
 
 
 def _percentile(ascending: Array, number: Array, percent: Array | float) -> Array:
-    """Of the first `number` entries."""
+    """The percentile of the first `number` entries."""
     last = jnp.maximum(number - 1, 0)
     wide = wide_dtype(ascending.dtype)
     place = jnp.asarray(percent, wide) / 100 * last.astype(wide)
@@ -97,10 +97,10 @@ class RewardScale(NamedTuple):
 
 
 def initial_reward_scale(shape: Sequence[int] | int = ()) -> RewardScale:
-    """The state of `rlx.scale_rewards` before the first step.
+    """The initial state of `rlx.scale_rewards`.
 
     Args:
-      shape: [*E], of the environments that are stepped together; one number of them may stand alone.
+      shape: [*E], the shape of the batch of environments stepped together; may be a single integer.
 
     Returns:
       The state.
@@ -127,24 +127,24 @@ def scale_rewards(
     """Divides the rewards of one step by the standard deviation of the discounted returns so far.
 
     R_t = r_t + γ_tm1 R_tm1 for each environment, and r_t / √(Var(R) + ε) within ± max_abs, where the variance is over
-    all environments and steps, this one too. Rewards are not centred, so that their signs stay. The returns look back,
-    over rewards that were seen already. From "Implementation Matters in Deep Policy Gradients", Engstrom et al. 2020
+    all environments and steps, including this one. Rewards are not centred, so they keep their signs. These returns
+    look back, over past rewards. From "Implementation Matters in Deep Policy Gradients", Engstrom et al. 2020
     (https://arxiv.org/abs/2005.12729), section 3, and the baselines that came with PPO; Gymnasium's NormalizeReward.
-    While the variance is 0, rewards are not divided.
+    Rewards are not divided while the variance is 0.
 
     Args:
-      state: state before, see `rlx.initial_reward_scale`.
-      r_t: rewards at time t, one of each environment.
-      discount_t: γ_t, discounts at time t; 0 where the episode ended, or was cut, with this reward.
-      max_abs: the largest absolute value of a result; infinity for no limit.
+      state: the previous state, see `rlx.initial_reward_scale`.
+      r_t: rewards at time t, one per environment.
+      discount_t: γ_t, discounts at time t; 0 where the episode terminated or was truncated with this reward.
+      max_abs: the maximum absolute value of a result; infinity for no limit.
       epsilon: ε ≥ 0.
-      mask: false for environments that took no step, whatever they hold: their return goes on where it was, their
+      mask: false for environments that took no step, even if they contain NaN: their return is unchanged and their
         result is 0.
-      axis_name: name, or names, of axes of `jax.pmap`, `jax.shard_map` or `jax.vmap` that hold further environments, or
-        None. The statistics are the same in all of them.
+      axis_name: name, or names, of axes of `jax.pmap`, `jax.shard_map` or `jax.vmap` over which the environments are
+        also split, or None. The statistics are shared by all of them.
 
     Returns:
-      (scaled rewards [*E], state after), constants to gradients.
+      (scaled rewards [*E], new state), with gradients stopped.
 
     Example:
       >>> import jax.numpy as jnp

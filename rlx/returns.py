@@ -1,4 +1,4 @@
-"""Returns of sequences (discounted, λ-, n-step, UPGO's) and generalised advantage estimates (GAE)."""
+"""Returns of sequences (discounted, λ-, n-step and UPGO returns) and generalised advantage estimation (GAE)."""
 
 import jax.numpy as jnp
 
@@ -28,13 +28,13 @@ def discounted_returns(
     Args:
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
-      v_t: value of the state at time T, or values at times [1, ..., T]; of these only the last is used, and those where
-        `truncation_t` is true.
-      stop_target_gradients: whether the returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
-        is taken to hold them.
+      v_t: value of the state at time T, or values at times [1, ..., T]; only the last value and those where
+        `truncation_t` is true are used.
+      stop_target_gradients: whether to stop gradients through the returns.
+      truncation_t: true where the sequence was truncated at time t without terminating: the return of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; taken from
+        `v_t` by default.
 
     Returns:
       Returns from times [0, ..., T-1].
@@ -67,9 +67,9 @@ def lambda_returns(
 ) -> Float[Array, "T"]:
     """λ-returns: G_{t-1} = r_t + γ_t [(1 - λ_t) v_t + λ_t G_t], where the last step bootstraps from v_T.
 
-    λ = 0 gives one-step targets, λ = 1 the discounted return of the whole sequence. With `v_t` the values under the
-    policy these are the targets of TD(λ), with `v_t = max_a q_t` those of Peng's Q(λ), with `v_t = q_t[a_t]` those of
-    SARSA(λ). A `lambda_` for each step can carry importance ratios: λ_t = λ min(1, ρ_t).
+    λ = 0 gives one-step targets and λ = 1 the discounted return of the whole sequence. If `v_t` holds the values under
+    the policy, these are the targets of TD(λ); `v_t = max_a q_t` gives Peng's Q(λ) and `v_t = q_t[a_t]` gives SARSA(λ).
+    A per-step `lambda_` can include importance ratios: λ_t = λ min(1, ρ_t).
 
     See Sutton and Barto, "Reinforcement Learning: An Introduction", chapter 12.
 
@@ -77,12 +77,12 @@ def lambda_returns(
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       v_t: values of the states at times [1, ..., T].
-      lambda_: λ in [0, 1]; the last one has no effect.
-      stop_target_gradients: whether the returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
-        is taken to hold them.
+      lambda_: λ in [0, 1]; the last entry has no effect.
+      stop_target_gradients: whether to stop gradients through the returns.
+      truncation_t: true where the sequence was truncated at time t without terminating: the return of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; taken from
+        `v_t` by default.
 
     Returns:
       Returns from times [0, ..., T-1].
@@ -124,9 +124,9 @@ def n_step_bootstrapped_returns(
 ) -> Float[Array, "T"]:
     """n-step returns: λ-returns that look at most n steps ahead and then bootstrap.
 
-    G⁽¹⁾_{t-1} = r_t + γ_t v_t and G⁽ⁿ⁾_{t-1} = r_t + γ_t [(1 - λ_t) v_t + λ_t G⁽ⁿ⁻¹⁾_t]. With λ = 1, the default,
-    these are r_t + γ_t r_{t+1} + ... + γ_t ... γ_{t+n-1} v_{t+n-1}. Fewer than n steps from the end the return
-    bootstraps from the last value, so n larger than T gives the λ-returns of the whole sequence.
+    G⁽¹⁾_{t-1} = r_t + γ_t v_t and G⁽ⁿ⁾_{t-1} = r_t + γ_t [(1 - λ_t) v_t + λ_t G⁽ⁿ⁻¹⁾_t]. With λ = 1, the default, these
+    are r_t + γ_t r_{t+1} + ... + γ_t ... γ_{t+n-1} v_{t+n-1}. Fewer than n steps before the end, the return bootstraps
+    from the last value, so n larger than T gives the λ-returns of the whole sequence.
 
     See Sutton and Barto, "Reinforcement Learning: An Introduction", chapter 7.
 
@@ -136,11 +136,11 @@ def n_step_bootstrapped_returns(
       v_t: values of states, or of states and actions, at times [1, ..., T].
       n: number of steps, at least 1, a Python integer.
       lambda_t: λ at times [1, ..., T] or [1, ..., T-1]; the one at time T has no effect.
-      stop_target_gradients: whether the returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: no return looks past it. The results
-        are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
-        is taken to hold them.
+      stop_target_gradients: whether to stop gradients through the returns.
+      truncation_t: true where the sequence was truncated at time t without terminating: no return looks past it. The
+        result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; taken from
+        `v_t` by default.
 
     Returns:
       Returns from times [0, ..., T-1].
@@ -182,13 +182,13 @@ def truncated_generalized_advantage_estimation(
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       lambda_: λ in [0, 1].
-      values: values of the states at times [0, ..., T]: one more than there are rewards.
-      stop_target_gradients: whether the advantages are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the advantage of that step
-        bootstraps, and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true. With environments
-        that reset by themselves `values` holds the value of the first state of the next episode there, so give this; by
-        default `values` is taken to hold them.
+      values: values of the states at times [0, ..., T]: one more than the number of rewards.
+      stop_target_gradients: whether to stop gradients through the advantages.
+      truncation_t: true where the sequence was truncated at time t without terminating: the advantage of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true. With
+        auto-resetting environments, `values` holds the value of the next episode's first state there, so pass this
+        argument; taken from `values` by default.
 
     Returns:
       Advantages at times [0, ..., T-1].
@@ -222,20 +222,21 @@ def upgo_returns(
 ) -> Float[Array, "T"]:
     """Upgoing returns: G_{t-1} = r_t + γ_t G_t if r_{t+1} + γ_{t+1} v_{t+1} ≥ v_t, else r_t + γ_t v_t.
 
-    The condition compares a one-step estimate of the value of the action taken at time t with the value of the state: a
-    good continuation is followed, from a bad one the return is cut off at its value. The last step bootstraps from v_T.
-    From "Grandmaster level in StarCraft II using multi-agent reinforcement learning", Vinyals et al. 2019
-    (https://www.nature.com/articles/s41586-019-1724-z), AlphaStar. These are λ-returns whose λ_t is 0 or 1.
+    The condition compares a one-step estimate of the value of the action taken at time t with the value of the state:
+    the return follows a good continuation, and bootstraps from the value where the continuation is bad. The last step
+    bootstraps from v_T. From "Grandmaster level in StarCraft II using multi-agent reinforcement learning", Vinyals et
+    al. 2019 (https://www.nature.com/articles/s41586-019-1724-z), as in AlphaStar. These are λ-returns whose λ_t is 0 or
+    1.
 
     Args:
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       v_t: values of the states at times [1, ..., T].
-      stop_target_gradients: whether the returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
-        is taken to hold them.
+      stop_target_gradients: whether to stop gradients through the returns.
+      truncation_t: true where the sequence was truncated at time t without terminating: the return of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; taken from
+        `v_t` by default.
 
     Returns:
       Returns from times [0, ..., T-1].
@@ -273,7 +274,7 @@ def upgo_advantages(
     truncation_t: Mask[Array, "T"] | None = None,
     truncation_value_t: Float[Array, "T"] | None = None,
 ) -> Float[Array, "T"]:
-    """What weights AlphaStar's upgoing policy gradient: min(ρ̄, ρ_{t-1}) (G_{t-1} - v_{t-1}), with `rlx.upgo_returns`.
+    """Advantages for AlphaStar's UPGO policy gradient: min(ρ̄, ρ_{t-1}) (G_{t-1} - v_{t-1}), with `rlx.upgo_returns`.
 
     From "Grandmaster level in StarCraft II using multi-agent reinforcement learning", Vinyals et al. 2019
     (https://www.nature.com/articles/s41586-019-1724-z). Use the result as the advantages of `rlx.policy_gradient_loss`.
@@ -283,9 +284,9 @@ def upgo_advantages(
       v_t: values of the states at times [1, ..., T].
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
-      rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1].
+      rho_tm1: importance ratios ρ = π(a) / μ(a) of the actions at times [0, ..., T-1].
       clip_rho_threshold: ρ̄ ≥ 0.
-      stop_target_gradients: whether the advantages are constants to gradients.
+      stop_target_gradients: whether to stop gradients through the advantages.
       truncation_t: as in `rlx.upgo_returns`.
       truncation_value_t: as in `rlx.upgo_returns`.
 

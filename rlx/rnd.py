@@ -1,4 +1,4 @@
-"""RND, random network distillation: how badly a network predicts another, fixed one is how new a state is."""
+"""RND (random network distillation): the error in predicting a fixed random network measures novelty."""
 
 import jax.numpy as jnp
 
@@ -12,16 +12,15 @@ from rlx.core.types import Array
 def rnd_intrinsic_rewards(predictions_t: Float[Array, "T M"], targets_t: Float[Array, "T M"]) -> Float[Array, "T"]:
     """Rewards of random network distillation: ‖f̂(s_t) - f(s_t)‖² / M.
 
-    f is a network that keeps its random initial parameters, f̂ one that learns to predict it (`rlx.rnd_loss`), best
-    where it has been. The paper feeds both with observations that are whitened by running statistics and clipped to
-    [-5, 5], and divides the rewards by a running estimate of the standard deviation of their discounted sums, without
-    which neither stays on one scale; it then learns values of them apart from those of the other rewards, without
-    episodes. The paper has the plain norm, its authors' code the mean over features; the division by the standard
-    deviation removes the difference. From "Exploration by Random Network Distillation", Burda et al. 2018
-    (https://arxiv.org/abs/1810.12894).
+    f is a network with fixed random parameters, and f̂ a network that learns to predict it (`rlx.rnd_loss`), most
+    accurately in states it has visited. The paper whitens the observations of both by running statistics, clips them to
+    [-5, 5], and divides the rewards by a running estimate of the standard deviation of their discounted sums, to keep
+    both on a consistent scale; it learns separate, non-episodic values of these rewards. The paper uses the plain norm,
+    its authors' code the mean over features; dividing by the standard deviation removes the difference. From
+    "Exploration by Random Network Distillation", Burda et al. 2018 (https://arxiv.org/abs/1810.12894).
 
     Args:
-      predictions_t: f̂(s_t), of the state that was reached, as the predictor is before it learns from it.
+      predictions_t: f̂(s_t) of the state reached, before the predictor learns from it.
       targets_t: f(s_t).
 
     Returns:
@@ -44,17 +43,17 @@ def rnd_loss(
     *,
     mask_t: Mask[Array, "", "T"] | None = None,
 ) -> Float[Array, ""]:
-    """The loss of random network distillation's predictor: mean_t of ‖f̂(s_t) - f(s_t)‖² / M.
+    """The predictor loss of random network distillation: mean_t of ‖f̂(s_t) - f(s_t)‖² / M.
 
-    From "Exploration by Random Network Distillation", Burda et al. 2018 (https://arxiv.org/abs/1810.12894), which with
-    many environments lets a random part of the steps count, so that the predictor does not learn faster with more of
+    From "Exploration by Random Network Distillation", Burda et al. 2018 (https://arxiv.org/abs/1810.12894), which uses
+    only a random fraction of the steps with many environments, so that the predictor does not learn faster with more of
     them: `mask_t = jax.random.bernoulli(key, 0.25, [T])`.
 
     Args:
-      predictions_t: f̂(s_t), of the network that learns.
-      targets_t: f(s_t), of the fixed network.
-      stop_target_gradients: whether the targets are constants to gradients.
-      mask_t: false for steps that do not count, whatever they hold. By default all count.
+      predictions_t: f̂(s_t) of the predictor network.
+      targets_t: f(s_t) of the fixed network.
+      stop_target_gradients: whether to stop gradients through the targets.
+      mask_t: false for steps to ignore, even if they contain NaN. By default all count.
 
     Returns:
       The loss; 0 if no step counts.

@@ -1,13 +1,13 @@
-"""Running mean and variance, of observations for instance: over any tree of arrays, and over several devices.
+"""Running mean and variance, for example of observations, over any tree of arrays and several devices.
 
     state = running_statistics.init(observation)                 # of one item; nothing seen yet
     state = running_statistics.update(state, observations)       # leaves with any axes in front
     normalized = running_statistics.normalize(state, observations)
 
-All items seen so far have the same weight; for averages that forget see `rlx.create_ema`, for targets of a linear layer
-`rlx.popart`. What is averaged are differences from one of the items, so that a mean much larger than the standard
-deviation costs no digits of it; batches, and the parts on several devices, are put together as in "Algorithms for
-Computing the Sample Variance: Analysis and Recommendations", Chan, Golub and LeVeque 1983.
+All items seen so far have the same weight; for moving averages see `rlx.create_ema`, for the targets of a linear layer
+`rlx.popart`. Differences from one of the items are averaged, so that a mean much larger than the standard deviation
+costs no precision; batches and the parts on several devices are merged as in "Algorithms for Computing the Sample
+Variance: Analysis and Recommendations", Chan, Golub and LeVeque 1983.
 
 Example:
   >>> import jax.numpy as jnp
@@ -39,7 +39,7 @@ __all__ = ["RunningStatistics", "init", "merge", "normalize", "unnormalize", "up
 
 
 class RunningStatistics(NamedTuple):
-    """What was seen so far: its number, mean and variance.
+    """The number of items seen so far, with their mean and variance.
 
     Example:
       >>> import jax.numpy as jnp
@@ -54,14 +54,14 @@ class RunningStatistics(NamedTuple):
 
 
 def init(item: PyTree) -> RunningStatistics:
-    """The statistics of nothing yet.
+    """The initial statistics, before any items.
 
     Args:
-      item: a tree of arrays, or of what has a shape and a dtype, of one item: the shapes of the means. Statistics are
-        kept in float32, of float64 in float64.
+      item: one item, a tree of arrays or of objects with a shape and a dtype, which gives the shapes of the means.
+        Statistics are kept in float32, or in float64 for float64 leaves.
 
     Returns:
-      The state, zeros.
+      The state, all zeros.
 
     Example:
       >>> import jax
@@ -80,19 +80,19 @@ def update(
     """Adds a batch of items to the statistics.
 
     μ ← μ + s δ and σ² ← σ² + s (σ_B² - σ²) + s (1 - s) δ², with s = m / (n + m) for the m items of the batch and the n
-    before it, δ = μ_B - μ. Statistics are constants to gradients.
+    before it, δ = μ_B - μ. Gradients are stopped through the statistics.
 
     Args:
-      state: statistics before.
-      batch: a tree like that of `init`, whose leaves have further axes in front, the same ones for all; none for a
-        single item. From some 2²⁴ updates on, new items move float32 statistics no more.
-      weights: numbers ≥ 0 or a mask, of the shape of these axes: how often each item counts. What has weight 0 has no
-        influence, whatever it holds. By default each counts once.
-      axis_name: name, or names, of axes of `jax.pmap`, `jax.shard_map` or `jax.vmap` that hold further items, or None.
-        The state is the same in all of them, before and after.
+      state: the previous statistics.
+      batch: a tree like that of `init`, whose leaves have the same additional leading axes; none for a single item.
+        After about 2²⁴ updates, new items no longer change float32 statistics.
+      weights: numbers ≥ 0 or a mask, of the shape of these axes: how often each item counts. Items of weight 0 are
+        ignored, even if they contain NaN. By default each counts once.
+      axis_name: name, or names, of axes of `jax.pmap`, `jax.shard_map` or `jax.vmap` over which the items are also
+        split, or None. The state is the same on all of them, before and after.
 
     Returns:
-      Statistics after.
+      The updated statistics.
 
     Example:
       >>> import jax.numpy as jnp
@@ -129,7 +129,7 @@ def update(
     count, devices = of_all(own), jnp.maximum(of_all(is_any), 1)
 
     def one_of(x: Array, item: tuple[int, ...]) -> Array:
-        """An item that counts, the mean of one of each device: near all others, where the mean so far may not be."""
+        """The mean over devices of one unmasked item each: near all other items, which the running mean may not be."""
         one = x.reshape(-1, *item)[chosen]
         return of_all(is_any.astype(x.dtype) * one) / devices.astype(x.dtype)
 
@@ -154,14 +154,14 @@ def update(
 
 
 def merge(state: RunningStatistics, other: RunningStatistics) -> RunningStatistics:
-    """The statistics of what both have seen.
+    """Merges the statistics of two sets of items.
 
     Args:
       state: statistics of some items.
       other: statistics of other items, of the same shapes.
 
     Returns:
-      Statistics of all, as if one had seen them.
+      The statistics of all items together.
 
     Example:
       >>> import jax.numpy as jnp
@@ -185,13 +185,14 @@ def normalize(
 ) -> PyTree:
     """Normalises items: (x - μ) / √(σ² + ε), within ± max_abs.
 
-    What has not varied so far, with σ² = 0, is divided by 1: a constant input that changes one day is no catastrophe.
+    Entries that have not varied so far (σ² = 0) are divided by 1, so that a constant input that changes later does not
+    blow up.
 
     Args:
       state: statistics.
-      x: a tree like that of `init`, whose leaves may have further axes in front.
+      x: a tree like that of `init`, whose leaves may have additional leading axes.
       epsilon: ε ≥ 0.
-      max_abs: the largest absolute value, 10 for instance, or None for no limit.
+      max_abs: the maximum absolute value, such as 10, or None for no limit.
 
     Returns:
       The tree of floats; a leaf of floats keeps its dtype.
@@ -220,12 +221,12 @@ def normalize(
 
 
 def unnormalize(state: RunningStatistics, x: PyTree, epsilon: ArrayLike = 1e-8) -> PyTree:
-    """Undoes `normalize`, but for its limit: x √(σ² + ε) + μ.
+    """The inverse of `normalize`, except for its limit: x √(σ² + ε) + μ.
 
     Args:
       state: statistics.
-      x: a tree like that of `init`, of floats, whose leaves may have further axes in front.
-      epsilon: ε ≥ 0, that of `normalize`.
+      x: a tree like that of `init`, of floats, whose leaves may have additional leading axes.
+      epsilon: the ε ≥ 0 of `normalize`.
 
     Returns:
       The tree of floats, which keep their dtypes.
@@ -249,7 +250,7 @@ def unnormalize(state: RunningStatistics, x: PyTree, epsilon: ArrayLike = 1e-8) 
 
 
 def _together(state: RunningStatistics, count: Array, deltas: PyTree, variances: PyTree) -> RunningStatistics:
-    """With `count` more items, whose means are `deltas` away from those of the state."""
+    """The state with `count` more items, whose means differ by `deltas` from those of the state."""
     everything = state.number + count
     share = count / jnp.where(everything > 0, everything, 1)
 
@@ -265,7 +266,7 @@ def _together(state: RunningStatistics, count: Array, deltas: PyTree, variances:
 
 
 def _below(statistic: Array, x: Any) -> Array:
-    """The statistic of an item [...], with the axes that items `x` [*E, ...] have in front."""
+    """The statistic of an item [...], with the leading axes of items `x` [*E, ...]."""
     return statistic.reshape((1,) * (jnp.ndim(x) - statistic.ndim) + statistic.shape)
 
 
@@ -275,7 +276,7 @@ def _scale(variance: Array, epsilon: Any) -> Array:
 
 
 def _leading_axes(function: str, argument: str, state: RunningStatistics, tree: PyTree) -> tuple[int, ...]:
-    """The axes that the leaves of a tree have in front of those of the state: the same for all of them."""
+    """The leading axes of the leaves of a tree, in front of those of the state: the same for all leaves."""
     name = f"running_statistics.{function}"
     require_parts("state", state, RunningStatistics._fields, "an `rlx.running_statistics.RunningStatistics`", name)
     require_real(argument, tree, name)

@@ -23,18 +23,18 @@ def sac_critic_loss(
     """Soft actor-critic's critic loss: Σ_i ½ (r_t + γ_t (min_j q_t[j] - α log π(a_t | s_t)) - q_tm1[i])².
 
     From "Soft Actor-Critic Algorithms and Applications", Haarnoja et al. 2018 (https://arxiv.org/abs/1812.05905),
-    equation 5. α = 0 is TD3's. CrossQ (Bhatt et al. 2024, https://arxiv.org/abs/1902.05605) takes `q_t` from the
-    critics themselves, in one forward pass with `q_tm1`, so that what normalises over a batch sees both
+    equation 5. α = 0 gives the loss of TD3. CrossQ (Bhatt et al. 2024, https://arxiv.org/abs/1902.05605) takes `q_t`
+    from the critics themselves, in one forward pass with `q_tm1`, so that batch normalisation sees both
     (`hkx.BatchRenorm`).
 
     Args:
-      q_tm1: values of the action at time t-1, one of each critic.
+      q_tm1: values of the action at time t-1, one per critic.
       r_t: reward at time t.
       discount_t: discount at time t; 0 where the episode ended.
-      q_t: values of an action a_t sampled from the policy at time t, one of each target critic.
+      q_t: values of an action a_t sampled from the policy at time t, one per target critic.
       log_prob_t: log π(a_t | s_t) of that action.
       temperature: α ≥ 0.
-      stop_target_gradients: whether the target (all but `q_tm1`) is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through the target (all but `q_tm1`).
 
     Returns:
       The loss.
@@ -65,10 +65,10 @@ def sac_actor_loss(
     equation 7.
 
     Args:
-      q_t: values of the action, one of each critic.
+      q_t: values of the action, one per critic.
       log_prob_t: log π(a_t | s_t).
       temperature: α ≥ 0.
-      stop_target_gradients: whether the temperature is a constant to gradients (it has a loss of its own).
+      stop_target_gradients: whether to stop gradients through the temperature (it has its own loss).
 
     Returns:
       The loss.
@@ -95,10 +95,10 @@ def sac_temperature_loss(
     Algorithms and Applications", Haarnoja et al. 2018 (https://arxiv.org/abs/1812.05905), equation 18.
 
     Args:
-      temperature: α ≥ 0; pass exp of an unbounded parameter to keep it positive.
+      temperature: α ≥ 0; pass the exponential of an unconstrained parameter to keep it positive.
       log_prob_t: log π(a_t | s_t) of a sampled action.
-      target_entropy: H̄ in nats, finite; minus the number of action dimensions is usual.
-      stop_target_gradients: whether the log-probability is a constant to gradients.
+      target_entropy: H̄ in nats, finite; usually minus the number of action dimensions.
+      stop_target_gradients: whether to stop gradients through the log-probability.
 
     Returns:
       The loss.
@@ -124,19 +124,19 @@ def sac_discrete_critic_loss(
 ) -> Float[Array, ""]:
     """Discrete soft actor-critic's critic loss: Σ_i ½ (r_t + γ_t V_t - q_tm1[i, a_tm1])².
 
-    V_t = Σ_a π(a | s_t) (min_j q_t[j, a] - α log π(a | s_t)): where actions can be counted, the mean over them takes
-    the place of a sample. From "Soft Actor-Critic for Discrete Action Settings", Christodoulou 2019
+    V_t = Σ_a π(a | s_t) (min_j q_t[j, a] - α log π(a | s_t)): with discrete actions, the expectation over actions
+    replaces a sample. From "Soft Actor-Critic for Discrete Action Settings", Christodoulou 2019
     (https://arxiv.org/abs/1910.07207).
 
     Args:
-      q_tm1: action values at time t-1, a row for each critic.
+      q_tm1: action values at time t-1, one row per critic.
       a_tm1: action at time t-1.
       r_t: reward at time t.
       discount_t: discount at time t; 0 where the episode ended.
-      q_t: action values at time t, a row for each target critic.
+      q_t: action values at time t, one row per target critic.
       logits_t: logits of the policy π at time t.
       temperature: α ≥ 0.
-      stop_target_gradients: whether the target (all but `q_tm1`) is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through the target (all but `q_tm1`).
 
     Returns:
       The loss.
@@ -164,10 +164,10 @@ def sac_discrete_actor_loss(
     From "Soft Actor-Critic for Discrete Action Settings", Christodoulou 2019 (https://arxiv.org/abs/1910.07207).
 
     Args:
-      q_t: action values, a row for each critic.
+      q_t: action values, one row per critic.
       logits_t: logits of the policy π.
       temperature: α ≥ 0.
-      stop_target_gradients: whether the action values and the temperature are constants to gradients.
+      stop_target_gradients: whether to stop gradients through the action values and the temperature.
 
     Returns:
       The loss.

@@ -1,4 +1,4 @@
-"""Soft adaptive policy optimisation: a gate that closes slowly, in place of the clip of GRPO."""
+"""Soft adaptive policy optimisation: a soft gate in place of GRPO's clip."""
 
 import jax
 import jax.numpy as jnp
@@ -21,18 +21,19 @@ def sapo_loss(
 ) -> Float[Array, ""]:
     """SAPO's loss of one answer: -1/|y| Σ_t 4/τ σ(τ (ρ_t - 1)) A_t, with τ = τ₊ where A_t > 0 and τ₋ elsewhere.
 
-    ρ_t = π(y_t) / π_old(y_t). At ρ = 1 the slope is that of ρ A; away from it tokens count less and less, none is
-    dropped. The larger τ is, the sooner. Average over the group for the paper's objective. From "Soft Adaptive Policy
-    Optimization", Gao et al. 2025 (https://arxiv.org/abs/2511.20347).
+    ρ_t = π(y_t) / π_old(y_t). At ρ = 1 the slope is that of ρ A; away from it tokens count progressively less, but none
+    is dropped. A larger τ makes the gate narrower. Average over the group for the paper's objective. From "Soft
+    Adaptive Policy Optimization", Gao et al. 2025 (https://arxiv.org/abs/2511.20347).
 
     Args:
-      log_probs_t: log-probabilities of the tokens under the policy that learns.
-      old_log_probs_t: those under the policy that sampled them.
-      adv_t: advantage of the answer, see `rlx.group_relative_advantages`; or of each token.
-      mask_t: false for tokens that do not count (prompt, padding), whatever they hold. By default all count.
+      log_probs_t: log-probabilities of the tokens under the current policy.
+      old_log_probs_t: log-probabilities under the policy that sampled the tokens.
+      adv_t: advantage of the answer, see `rlx.group_relative_advantages`; or one advantage per token.
+      mask_t: false for tokens to ignore (prompt, padding), even if they contain NaN. By default all count.
       temperature_positive: τ₊ > 0.
-      temperature_negative: τ₋ > 0, larger than τ₊ in the paper: what is pushed down spreads to all other tokens.
-      stop_target_gradients: whether all but `log_probs_t` are constants to gradients.
+      temperature_negative: τ₋ > 0, larger than τ₊ in the paper, since lowering one token's probability raises that of
+        all others.
+      stop_target_gradients: whether to stop gradients through everything but `log_probs_t`.
 
     Returns:
       The loss; 0 if no token counts.

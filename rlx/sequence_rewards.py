@@ -1,4 +1,4 @@
-"""Rewards of whole answers: learning a reward model from preferences, and the penalty of answers that are too long."""
+"""Sequence rewards: learning a reward model from preferences, and a penalty for overlong answers."""
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +19,12 @@ def bradley_terry_loss(
 
     σ(r_w - r_l) is the probability that w is preferred to l: "Rank Analysis of Incomplete Block Designs", Bradley and
     Terry 1952; for language models "Training language models to follow instructions with human feedback", Ouyang et al.
-    2022 (https://arxiv.org/abs/2203.02155), equation 1. The margin, larger the clearer the preference, is that of
-    "Llama 2: Open Foundation and Fine-Tuned Chat Models", Touvron et al. 2023 (https://arxiv.org/abs/2307.09288).
+    2022 (https://arxiv.org/abs/2203.02155), equation 1. The margin, which grows with the strength of the preference, is
+    from "Llama 2: Open Foundation and Fine-Tuned Chat Models", Touvron et al. 2023 (https://arxiv.org/abs/2307.09288).
 
     Args:
       chosen_reward: r_w, reward of the preferred answer.
-      rejected_reward: r_l, reward of the other answer.
+      rejected_reward: r_l, reward of the rejected answer.
       margin: m ≥ 0.
 
     Returns:
@@ -44,16 +44,16 @@ def overlong_penalty(
     max_length: Real[Array | float, "", "in (0, inf)"],
     buffer: Real[Array | float, "", "in (0, inf)"],
 ) -> Float[Array, "*E"]:
-    """DAPO's penalty of long answers: 0 up to max_length - buffer tokens, from there falling to -1 at max_length.
+    """DAPO's penalty for long answers: 0 up to max_length - buffer tokens, then decreasing to -1 at max_length.
 
-    To be added to rewards: an answer that is cut off at the limit is not simply wrong, which it may not be, but told
-    beforehand. From "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", Yu et al. 2025
-    (https://arxiv.org/abs/2503.14476), equation 13.
+    Add it to the rewards. It warns of the length limit before it is reached, and does not simply treat a truncated
+    answer, which may be correct, as wrong. From "DAPO: An Open-Source LLM Reinforcement Learning System at Scale", Yu
+    et al. 2025 (https://arxiv.org/abs/2503.14476), equation 13.
 
     Args:
-      length: numbers of tokens of the answers.
-      max_length: the longest that is allowed.
-      buffer: over how many tokens below it the penalty grows, less than `max_length`.
+      length: numbers of tokens in the answers.
+      max_length: the maximum allowed length.
+      buffer: the number of tokens below `max_length` over which the penalty grows, less than `max_length`.
 
     Returns:
       The penalties, in [-1, 0].

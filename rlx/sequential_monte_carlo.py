@@ -1,6 +1,6 @@
-"""Sequential Monte Carlo policy optimisation, the SPO of Macfarlane et al.: plans of particles, and their weights.
+"""Sequential Monte Carlo policy optimisation, the SPO of Macfarlane et al.: weights of particles in a search.
 
-The SPO of Xie et al., a loss in the manner of PPO's, is in `rlx.simple_policy_optimization`.
+The SPO of Xie et al., a PPO-like loss, is in `rlx.simple_policy_optimization`.
 """
 
 import jax
@@ -22,24 +22,24 @@ def sequential_monte_carlo_log_weights(
     temperature: Real[Array, "", "in (0, inf)"],
     log_ratios_tm1: Real[Array, "N"] | None = None,
 ) -> Float[Array, "N"]:
-    """Weights of particles one step further, as SPO's search has them: w_t ∝ w_{t-1} ρ_{t-1} exp(A_{t-1} / η).
+    """One-step update of particle weights in SPO's search: w_t ∝ w_{t-1} ρ_{t-1} exp(A_{t-1} / η).
 
-    A_{t-1} = r_t + γ_t v_t - v_{t-1} is the advantage of the action that a particle took, ρ = π(a) / β(a) the ratio of
-    the policy's probability of it to that of the proposal from which it was drawn. After some steps N particles are
-    drawn anew from the weights, `jax.random.categorical(key, log_weights, shape=(N,))`, and start with equal ones. The
-    first actions of those that are left are the target of the policy (`rlx.mpo_loss` has both constraints of the
+    A_{t-1} = r_t + γ_t v_t - v_{t-1} is the advantage of the action that a particle took, and ρ = π(a) / β(a) is the
+    ratio of the action's probability under the policy to that under the proposal. Every few steps N particles are
+    resampled by their weights, `jax.random.categorical(key, log_weights, shape=(N,))`, and restart with equal weights.
+    The first actions of the remaining particles are the policy's target (`rlx.mpo_loss` has both constraints of the
     paper's two steps, and η's loss). From "SPO: Sequential Monte Carlo Policy Optimisation", Macfarlane et al. 2024
     (https://arxiv.org/abs/2402.07963).
 
     Args:
-      log_weights_tm1: log w_{t-1}, which need not be normalised: zeros where all are equal, -inf for a particle that is
-        out, whatever else is given for it.
-      r_t: rewards of the particles' steps in the model.
+      log_weights_tm1: log w_{t-1}, which need not be normalised: zeros for equal weights, -inf for a particle that is
+        excluded, whose other inputs are then ignored.
+      r_t: rewards of the particles' model steps.
       discount_t: discounts; 0 where the model's episode ended.
-      v_tm1: values of the states from which they stepped.
-      v_t: values of the states that they reached.
-      temperature: η > 0, in the unit of the values.
-      log_ratios_tm1: log ρ; by default 0, the proposal being the policy itself.
+      v_tm1: values of the states before the step.
+      v_t: values of the states after the step.
+      temperature: η > 0, in the units of the values.
+      log_ratios_tm1: log ρ; by default 0, which means that the proposal is the policy itself.
 
     Returns:
       log w_t, normalised so that Σ w_t = 1.

@@ -22,15 +22,15 @@ def simple_policy_optimization_loss(
 ) -> Float[Array, ""]:
     """The loss of simple policy optimization (SPO): mean_t of -(r_t A_t - |A_t| (r_t - 1)² / (2 ε)).
 
-    Its optimum is the ratio 1 ± ε at which PPO's clip lets go, but its gradient brings back a ratio that is already
-    beyond, where PPO's is zero. From "Simple Policy Optimization", Xie et al. 2024 (https://arxiv.org/abs/2401.16025).
+    Its optimum is the ratio 1 ± ε at which PPO clips, but its gradient pulls back ratios beyond that, where PPO's
+    gradient is zero. From "Simple Policy Optimization", Xie et al. 2024 (https://arxiv.org/abs/2401.16025).
 
     Args:
       prob_ratios_t: r_t = π(a_t) / π_old(a_t).
       adv_t: advantages of the actions.
-      epsilon: ε > 0; infinity takes the penalty away.
-      use_stop_gradient: whether the advantages are constants to gradients.
-      mask_t: false for steps that do not count, whatever they hold. By default all count.
+      epsilon: ε > 0; infinity removes the penalty.
+      use_stop_gradient: whether to stop gradients through the advantages.
+      mask_t: false for steps to ignore, even if they contain NaN. By default all count.
 
     Returns:
       The loss; 0 if no step counts.

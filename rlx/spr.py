@@ -1,4 +1,4 @@
-"""SPR, self-predictive representations: predict one's own future latents, compared by their direction."""
+"""SPR (self-predictive representations): predicting future latents, compared by cosine similarity."""
 
 import jax
 import jax.numpy as jnp
@@ -17,19 +17,19 @@ def spr_loss(
     *,
     mask_t: Mask[Array, "", "T"] | None = None,
 ) -> Float[Array, ""]:
-    """The loss of self-predictive representations: -Σ_t cos(ŷ_t, ỹ_t), over the T steps that are predicted.
+    """The loss of self-predictive representations: -Σ_t cos(ŷ_t, ỹ_t), over the T predicted steps.
 
-    The predictions start from the latent of one state and go on by the actions that were taken, through a transition
-    model, a projection and a predictor; the targets are projections of the states that were then reached, by an average
-    of the parameters (`rlx.periodic_update`). Compared by their cosines, latents of any length would do: those of zero
-    length have the cosine 0. From "Data-Efficient Reinforcement Learning with Self-Predictive Representations",
-    Schwarzer et al. 2021 (https://arxiv.org/abs/2007.05929).
+    The predictions start from the latent of one state and follow the actions taken, through a transition model, a
+    projection and a predictor; the targets are projections of the states reached, from averaged parameters
+    (`rlx.periodic_update`). Only the directions of the latents matter; the cosine with a zero vector is 0. From
+    "Data-Efficient Reinforcement Learning with Self-Predictive Representations", Schwarzer et al. 2021
+    (https://arxiv.org/abs/2007.05929).
 
     Args:
       predictions_t: ŷ_t, the predicted projections of the states 1, ..., T steps ahead.
       targets_t: ỹ_t, the projections of those states.
-      stop_target_gradients: whether the targets are constants to gradients.
-      mask_t: false for steps past the end of the episode, whatever they hold. By default all count.
+      stop_target_gradients: whether to stop gradients through the targets.
+      mask_t: false for steps past the end of the episode, even if they contain NaN. By default all count.
 
     Returns:
       The loss, between -T and T.

@@ -15,14 +15,14 @@ from rlx.core.types import Array, ArrayLike, PyTree, wide_dtype
 
 
 class Transformation(NamedTuple):
-    """Two functions, as Optax has them: `init(params)` and `update(updates, state, params)`."""
+    """A pair of functions, as in Optax: `init(params)` and `update(updates, state, params)`."""
 
     init: Callable[..., Any]
     update: Callable[..., tuple[Any, Any]]
 
 
 class ObGDState(NamedTuple):
-    """What `rlx.obgd` keeps between steps."""
+    """The state of `rlx.obgd` between steps."""
 
     trace: PyTree  # z, a tree as the parameters are
 
@@ -32,27 +32,27 @@ def obgd(
 ) -> Transformation:
     """Overshooting-bounded gradient descent with eligibility traces: z ← γ λ z + ∇v, θ ← θ + α' δ z.
 
-    The step size is bounded, α' = min(α, 1 / (κ max(|δ|, 1) ‖z‖₁)), so that the prediction does not move past its
-    target. With it one network learns from each transition once: `td_error` is δ = r_t + γ v(s_t) - v(s_tm1)
-    (`rlx.td_learning`), and `updates` the gradient of the prediction v(s_tm1) itself, not that of a loss. A policy
-    learns by ∇ log π(a_tm1), to which the paper adds sign(δ) τ times the gradient of the entropy, with κ = 3. The
-    paper's networks begin sparse (`hkx.initializers.Sparse`) and normalise each layer; observations and rewards are
+    The step size is bounded, α' = min(α, 1 / (κ max(|δ|, 1) ‖z‖₁)), so that the prediction does not overshoot its
+    target. It lets a single network learn from each transition once: `td_error` is δ = r_t + γ v(s_t) - v(s_tm1)
+    (`rlx.td_learning`), and `updates` is the gradient of the prediction v(s_tm1) itself, not of a loss. For a policy,
+    pass ∇ log π(a_tm1), to which the paper adds sign(δ) τ times the gradient of the entropy, with κ = 3. The paper's
+    networks are initialised sparse (`hkx.initializers.Sparse`) and normalise each layer; observations and rewards are
     scaled by running statistics. From "Streaming Deep Reinforcement Learning Finally Works", Elsayed, Vasan and Mahmood
     2024 (https://arxiv.org/abs/2410.14606), algorithm 3.
 
-    The result is a pair of functions of Optax's shape. Optax hands further arguments on to transformations of a class
-    of its own, so to chain it make one of the pair: `optax.GradientTransformationExtraArgs(*rlx.obgd())`.
+    The result is a pair of functions like Optax's transformations. Optax passes extra arguments only to its own class,
+    so to chain it, convert the pair: `optax.GradientTransformationExtraArgs(*rlx.obgd())`.
 
     - `init(params)`: the state.
-    - `update(updates, state, params=None, *, td_error, reset=False)`: what is to be added to the parameters, and the
-      new state. `td_error` is a number, `reset` whether the step was the last of its episode (or Q(λ) took an action
-      that is not greedy): the traces then begin anew.
+    - `update(updates, state, params=None, *, td_error, reset=False)`: the update to add to the parameters, and the new
+      state. `td_error` is a number; `reset` says whether the step was the last of its episode (or Q(λ) took a
+      non-greedy action), after which the traces are reset.
 
     Args:
       learning_rate: α > 0.
       discount: γ in [0, 1].
       lambda_: λ in [0, 1].
-      kappa: κ > 0; with more than 1 a step stays that much below the one that would overshoot.
+      kappa: κ > 0; a value above 1 keeps the step smaller by that factor than the one that would overshoot.
 
     Returns:
       The pair.

@@ -1,4 +1,4 @@
-"""Values of many goals at once: successor features and universal value functions."""
+"""Values for many goals at once: successor features and universal value functions."""
 
 import jax.numpy as jnp
 
@@ -17,17 +17,17 @@ def successor_feature_td(
     psi_t: Float[Array, "D"],
     stop_target_gradients: bool = True,
 ) -> Float[Array, "D"]:
-    """Temporal-difference errors of successor features: φ_t + γ_t ψ_t - ψ_tm1, one for each feature.
+    """Temporal-difference errors of successor features: φ_t + γ_t ψ_t - ψ_tm1, one per feature.
 
-    Where rewards are r_t = φ_t · w, ψ · w are their values, for every w at once. From "Successor Features for Transfer
-    in Reinforcement Learning", Barreto et al. 2017 (https://arxiv.org/abs/1606.05312), after Dayan 1993.
+    Where rewards are r_t = φ_t · w, ψ · w are the corresponding values, for every w at once. From "Successor Features
+    for Transfer in Reinforcement Learning", Barreto et al. 2017 (https://arxiv.org/abs/1606.05312), after Dayan 1993.
 
     Args:
       psi_tm1: successor features of the state (and action) at time t-1.
       phi_t: features of the transition to time t.
       discount_t: discount at time t, or one for each feature.
       psi_t: successor features of the state (and action) at time t.
-      stop_target_gradients: whether the target (all but `psi_tm1`) is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through the target (all but `psi_tm1`).
 
     Returns:
       The temporal-difference errors.
@@ -54,8 +54,9 @@ def successor_feature_q_learning(
 ) -> Float[Array, "D"]:
     """Temporal-difference errors of the successor features of a greedy policy: φ_t + γ_t ψ_t[a*] - ψ_tm1[a_tm1].
 
-    a* = argmax_a ψ_t[a] · w is the best action for the task w; the errors times w are those of Q-learning. From
-    "Successor Features for Transfer in Reinforcement Learning", Barreto et al. 2017 (https://arxiv.org/abs/1606.05312).
+    a* = argmax_a ψ_t[a] · w is the best action for the task w; the dot product of the errors with w is the Q-learning
+    error. From "Successor Features for Transfer in Reinforcement Learning", Barreto et al. 2017
+    (https://arxiv.org/abs/1606.05312).
 
     Args:
       psi_tm1: successor features of all actions at time t-1.
@@ -63,8 +64,8 @@ def successor_feature_q_learning(
       phi_t: features of the transition to time t.
       discount_t: discount at time t.
       psi_t: successor features of all actions at time t.
-      w: the task: how much each feature is worth.
-      stop_target_gradients: whether the target (all but `psi_tm1`) is a constant to gradients.
+      w: the task vector: the weight of each feature.
+      stop_target_gradients: whether to stop gradients through the target (all but `psi_tm1`).
 
     Returns:
       The temporal-difference errors.
@@ -89,7 +90,7 @@ def generalized_policy_improvement(psi_t: Float[Array, "N A D"], w: Real[Array, 
 
     Args:
       psi_t: successor features of all actions under each of N policies.
-      w: the task.
+      w: the task vector.
 
     Returns:
       Action values.
@@ -114,7 +115,7 @@ def uvfa_td_learning(
 ) -> Float[Array, "G"]:
     """Temporal-difference errors of the values of many goals: r_t[g] + γ_t[g] v_t[g] - v_tm1[g].
 
-    One transition teaches every goal g, each with its own pseudo-reward and pseudo-discount (0 where the goal is
+    Every goal g learns from each transition, each with its own pseudo-reward and pseudo-discount (0 where the goal is
     reached). From "Universal Value Function Approximators", Schaul et al. 2015
     (https://proceedings.mlr.press/v37/schaul15.html), after Horde, Sutton et al. 2011.
 
@@ -123,7 +124,7 @@ def uvfa_td_learning(
       r_t: reward at time t for each goal.
       discount_t: discount at time t, or one for each goal.
       v_t: value of the state at time t for each goal.
-      stop_target_gradients: whether the target (all but `v_tm1`) is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through the target (all but `v_tm1`).
 
     Returns:
       The temporal-difference errors.
@@ -149,9 +150,9 @@ def uvfa_q_learning(
 ) -> Float[Array, "G"]:
     """Q-learning errors of the action values of many goals: r_t[g] + γ_t[g] max_a q_t[g, a] - q_tm1[g, a_tm1].
 
-    From "Universal Value Function Approximators", Schaul et al. 2015
-    (https://proceedings.mlr.press/v37/schaul15.html), section 5.2. With goals relabelled afterwards it is also the
-    error of hindsight experience replay (https://arxiv.org/abs/1707.01495).
+    From "Universal Value Function Approximators", Schaul et al. 2015 (https://proceedings.mlr.press/v37/schaul15.html),
+    section 5.2. With goals relabelled in hindsight, it is also the error of hindsight experience replay
+    (https://arxiv.org/abs/1707.01495).
 
     Args:
       q_tm1: action values at time t-1 for each goal.
@@ -159,7 +160,7 @@ def uvfa_q_learning(
       r_t: reward at time t for each goal.
       discount_t: discount at time t, or one for each goal.
       q_t: action values at time t for each goal.
-      stop_target_gradients: whether the target (all but `q_tm1`) is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through the target (all but `q_tm1`).
 
     Returns:
       The temporal-difference errors.

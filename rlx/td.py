@@ -1,4 +1,4 @@
-"""TD(λ), SARSA and expected SARSA: errors of values of states, and of values of the actions taken."""
+"""TD(λ), SARSA and expected SARSA: temporal-difference errors of state values and of action values."""
 
 import jax.numpy as jnp
 
@@ -30,7 +30,7 @@ def td_learning(
       r_t: reward at time t.
       discount_t: discount at time t; 0 where the episode ended.
       v_t: value of the state at time t.
-      stop_target_gradients: whether the target (all but `v_tm1`) is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through the target (all but `v_tm1`).
 
     Returns:
       The temporal-difference error.
@@ -61,7 +61,7 @@ def qv_max(
       r_t: reward at time t.
       discount_t: discount at time t.
       q_t: action values at time t.
-      stop_target_gradients: whether the target (all but `v_tm1`) is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through the target (all but `v_tm1`).
 
     Returns:
       The temporal-difference error.
@@ -98,7 +98,7 @@ def sarsa(
       discount_t: discount at time t.
       q_t: action values at time t.
       a_t: action at time t.
-      stop_target_gradients: whether the target (all but `q_tm1`) is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through the target (all but `q_tm1`).
 
     Returns:
       The temporal-difference error.
@@ -135,7 +135,7 @@ def expected_sarsa(
       discount_t: discount at time t.
       q_t: action values at time t.
       probs_a_t: π_t, probabilities of the actions at time t.
-      stop_target_gradients: whether the target (all but `q_tm1`) is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through the target (all but `q_tm1`).
 
     Returns:
       The temporal-difference error.
@@ -170,7 +170,7 @@ def qv_learning(
       r_t: reward at time t.
       discount_t: discount at time t.
       v_t: value of the state at time t.
-      stop_target_gradients: whether the target (all but `q_tm1`) is a constant to gradients.
+      stop_target_gradients: whether to stop gradients through the target (all but `q_tm1`).
 
     Returns:
       The temporal-difference error.
@@ -206,12 +206,12 @@ def td_lambda(
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       v_t: values of the states at times [1, ..., T].
-      lambda_: λ in [0, 1]; the last one has no effect.
-      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
-        is taken to hold them.
+      lambda_: λ in [0, 1]; the last entry has no effect.
+      stop_target_gradients: whether to stop gradients through the targets (all but the values at times [0, ..., T-1]).
+      truncation_t: true where the sequence was truncated at time t without terminating: the target of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; taken from
+        `v_t` by default.
 
     Returns:
       Errors at times [0, ..., T-1].
@@ -254,11 +254,11 @@ def sarsa_lambda(
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       q_t: action values at times [1, ..., T].
       a_t: actions at times [1, ..., T].
-      lambda_: λ in [0, 1]; the last one has no effect.
-      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default
+      lambda_: λ in [0, 1]; the last entry has no effect.
+      stop_target_gradients: whether to stop gradients through the targets (all but the values at times [0, ..., T-1]).
+      truncation_t: true where the sequence was truncated at time t without terminating: the target of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; by default
         q_t[a_t].
 
     Returns:
@@ -300,15 +300,15 @@ def importance_corrected_td_errors(
     Args:
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
-      rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1].
-      lambda_: λ at times [1, ..., T]; the last one has no effect.
-      values: values of the states at times [0, ..., T]: one more than there are rewards.
-      stop_target_gradients: whether errors plus values, the targets, are constants to gradients; if so, an error's
-        gradient is -1 for its own value.
-      truncation_t: true where the sequence was cut at time t without terminating: the error of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default
-        `values` is taken to hold them.
+      rho_tm1: importance ratios ρ = π(a) / μ(a) of the actions at times [0, ..., T-1].
+      lambda_: λ at times [1, ..., T]; the last entry has no effect.
+      values: values of the states at times [0, ..., T]: one more than the number of rewards.
+      stop_target_gradients: whether to stop gradients through the targets (errors plus values); if so, the gradient of
+        an error with respect to its own value is -1.
+      truncation_t: true where the sequence was truncated at time t without terminating: the error of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; taken from
+        `values` by default.
 
     Returns:
       Errors at times [0, ..., T-1].

@@ -20,16 +20,16 @@ def clipped_double_q_learning(
 ) -> Float[Array, "N"]:
     """Temporal-difference errors of twin critics: r_t + γ_t min_j q_t[j] - q_tm1[i] for each critic i.
 
-    The least of two estimates counters the upward bias of values that a policy maximises. From "Addressing Function
+    The minimum of two estimates counters the upward bias of values that a policy maximises. From "Addressing Function
     Approximation Error in Actor-Critic Methods", Fujimoto et al. 2018 (https://arxiv.org/abs/1802.09477), TD3. The
     action at time t comes from `rlx.smoothed_target_action`.
 
     Args:
-      q_tm1: values of the action at time t-1, one of each critic.
+      q_tm1: values of the action at time t-1, one per critic.
       r_t: reward at time t.
       discount_t: discount at time t; 0 where the episode ended.
-      q_t: values of the action at time t, one of each target critic.
-      stop_target_gradients: whether the target (all but `q_tm1`) is a constant to gradients.
+      q_t: values of the action at time t, one per target critic.
+      stop_target_gradients: whether to stop gradients through the target (all but `q_tm1`).
 
     Returns:
       The temporal-difference errors.
@@ -61,10 +61,10 @@ def smoothed_target_action(
     Args:
       key: a key of `jax.random`, typed or raw.
       a_t: action of the target policy.
-      stddev: σ ≥ 0, in the unit of the actions.
+      stddev: σ ≥ 0, in the units of the actions.
       noise_clip: c ≥ 0.
-      min_action: least action.
-      max_action: greatest action, at least `min_action`.
+      min_action: minimum action.
+      max_action: maximum action, at least `min_action`.
 
     Returns:
       The smoothed action.
@@ -94,11 +94,11 @@ def dpg_loss(
     Args:
       a_t: action from the policy.
       dqda_t: gradient of the action value with respect to the action.
-      dqda_clipping: largest Euclidean norm of `dqda_t`, beyond which it is scaled down; None for no limit.
-      use_stop_gradient: whether the target a_t + ∂q/∂a is a constant to gradients.
+      dqda_clipping: maximum Euclidean norm of `dqda_t`, above which it is scaled down; None for no limit.
+      use_stop_gradient: whether to stop gradients through the target a_t + ∂q/∂a.
 
     Returns:
-      The loss of each action dimension.
+      The loss for each action dimension.
 
     Example:
       >>> import jax.numpy as jnp
@@ -124,17 +124,17 @@ def td3_bc_actor_loss(
 ) -> Float[Array, ""]:
     """TD3+BC's policy loss of a batch of recorded transitions: -λ mean(q) + mean((a - a_data)²), λ = α / mean|q|.
 
-    TD3 for learning from data alone, held near the actions in it; λ, a constant to gradients, makes α independent of
-    the scale of rewards. From "A Minimalist Approach to Offline Reinforcement Learning", Fujimoto and Gu 2021
-    (https://arxiv.org/abs/2106.06860).
+    TD3 for offline RL, with behavioural cloning to stay near the actions in the data; λ, through which gradients are
+    stopped, makes α independent of the reward scale. From "A Minimalist Approach to Offline Reinforcement Learning",
+    Fujimoto and Gu 2021 (https://arxiv.org/abs/2106.06860).
 
     Args:
       q_t: values of the policy's actions, by one critic: functions of the actions, with the critic's own parameters
-        held constant.
+        fixed.
       a_t: actions of the policy.
       data_a_t: actions in the data.
-      value_weight: α ≥ 0; 0 is behavioural cloning.
-      mask: false for transitions that do not count, whatever they hold. By default all count.
+      value_weight: α ≥ 0; 0 gives behavioural cloning.
+      mask: false for transitions to ignore, even if they contain NaN. By default all count.
 
     Returns:
       The loss, a mean over batch and action dimensions; 0 if no transition counts.

@@ -1,4 +1,4 @@
-"""TD-MPC2: latents that a model predicts are those that the encoder gives."""
+"""TD-MPC2: consistency between latents predicted by a model and those of the encoder."""
 
 import jax.numpy as jnp
 
@@ -17,19 +17,19 @@ def latent_consistency_loss(
     *,
     mask_t: Mask[Array, "", "T"] | None = None,
 ) -> Float[Array, ""]:
-    """TD-MPC2's consistency of latents: Σ_t ρ^t ‖z_t - z̃_t‖² / M, t = 0, ..., T - 1.
+    """TD-MPC2's latent consistency loss: Σ_t ρ^t ‖z_t - z̃_t‖² / M, t = 0, ..., T - 1.
 
-    z_t is what the dynamics predict from the latent before and an action, from the one that was encoded at the start
-    on; z̃_t is the encoded next state. The paper has the plain norm; its authors' code, to which its coefficients
-    belong, has the mean over features, and divides the loss by T besides. From "TD-MPC2: Scalable, Robust World Models
-    for Continuous Control", Hansen et al. 2024 (https://arxiv.org/abs/2310.16828), equation 3.
+    z_t is the latent that the dynamics model predicts from the previous latent and an action, starting from an encoded
+    state; z̃_t is the encoded next state. The paper uses the plain norm; its authors' code, to which its coefficients
+    apply, uses the mean over features and also divides the loss by T. From "TD-MPC2: Scalable, Robust World Models for
+    Continuous Control", Hansen et al. 2024 (https://arxiv.org/abs/2310.16828), equation 3.
 
     Args:
-      predictions_t: z_t, the latents that are predicted for the 1st, ..., Tth next state.
-      targets_t: z̃_t, the latents of those states.
-      rho: ρ, by which each further step counts less.
-      stop_target_gradients: whether the targets are constants to gradients.
-      mask_t: false for steps past the end of the episode, whatever they hold. By default all count.
+      predictions_t: z_t, the predicted latents of the 1st, ..., Tth next state.
+      targets_t: z̃_t, the encoded latents of those states.
+      rho: ρ, the decay of the weight of each further step.
+      stop_target_gradients: whether to stop gradients through the targets.
+      mask_t: false for steps past the end of the episode, even if they contain NaN. By default all count.
 
     Returns:
       The loss.

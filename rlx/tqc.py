@@ -1,4 +1,4 @@
-"""TQC, truncated quantile critics: a target without the largest quantiles of several distributional critics."""
+"""TQC (truncated quantile critics): targets without the largest quantiles of several distributional critics."""
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +13,14 @@ from rlx.quantile import quantile_regression_loss
 
 @operator()
 def truncated_quantiles(dist_q: Float[Array, "N K"], num_dropped: int = 2) -> Float[Array, "R"]:
-    """The quantiles of all critics together, in ascending order, without the largest `num_dropped` for each critic.
+    """The pooled quantiles of all critics, in ascending order, without the largest `num_dropped` per critic.
 
-    How many are dropped says, finer than a minimum of critics does, how strongly values are kept from rising. From
-    "Controlling Overestimation Bias with Truncated Mixture of Continuous Distributional Quantile Critics", Kuznetsov et
-    al. 2020 (https://arxiv.org/abs/2005.04269).
+    The number dropped controls overestimation more finely than a minimum over critics. From "Controlling Overestimation
+    Bias with Truncated Mixture of Continuous Distributional Quantile Critics", Kuznetsov et al. 2020
+    (https://arxiv.org/abs/2005.04269).
 
     Args:
-      dist_q: quantiles of an action's return, a row of K for each of the N critics, in any order.
+      dist_q: quantiles of an action's return, a row of K for each of N critics, in any order.
       num_dropped: d, at least 0 and less than K.
 
     Returns:
@@ -50,24 +50,24 @@ def tqc_critic_loss(
     huber_param: Real[Array | float, "", "in [0, inf)"] = 1.0,
     stop_target_gradients: bool = True,
 ) -> Float[Array, ""]:
-    """TQC's critic loss: quantile regression of every critic against one truncated mixture.
+    """TQC's critic loss: quantile regression of every critic against the same truncated mixture.
 
     Σ_n 1/K Σ_k mean_i |τ_k - 1{u < 0}| L(u) with u = r_t + γ_t (z_i - α log π(a_t | s_t)) - q_tm1[n, k], for the
     quantiles z_i of `truncated_quantiles`, levels τ_k = (2 k - 1) / (2 K), k from 1, and the Huber loss L. From
     "Controlling Overestimation Bias with Truncated Mixture of Continuous Distributional Quantile Critics", Kuznetsov et
-    al. 2020 (https://arxiv.org/abs/2005.04269). The policy is that of soft actor-critic, with the
-    mean of all quantiles: `rlx.sac_actor_loss(jnp.mean(dist_q)[None], log_prob, temperature)`.
+    al. 2020 (https://arxiv.org/abs/2005.04269). The policy loss is that of soft actor-critic, with the mean of all
+    quantiles: `rlx.sac_actor_loss(jnp.mean(dist_q)[None], log_prob, temperature)`.
 
     Args:
-      dist_q_tm1: quantiles of the action at time t-1, K of each of the N critics.
+      dist_q_tm1: quantiles of the action at time t-1, K for each of the N critics.
       r_t: reward at time t.
       discount_t: discount at time t; 0 where the episode ended.
-      dist_q_t: quantiles of an action a_t sampled from the policy at time t, a row for each target critic.
+      dist_q_t: quantiles of an action a_t sampled from the policy at time t, one row per target critic.
       log_prob_t: log π(a_t | s_t) of that action.
       temperature: α ≥ 0.
-      num_dropped: how many quantiles are dropped for each target critic, less than they have.
-      huber_param: where the Huber loss turns linear; 0 for the absolute value.
-      stop_target_gradients: whether the target (all but `dist_q_tm1`) is a constant to gradients.
+      num_dropped: number of quantiles to drop per target critic, less than its number of quantiles.
+      huber_param: threshold where the Huber loss becomes linear; 0 for the absolute value.
+      stop_target_gradients: whether to stop gradients through the target (all but `dist_q_tm1`).
 
     Returns:
       The loss.

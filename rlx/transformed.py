@@ -1,4 +1,4 @@
-"""Bellman equations of transformed values, as in R2D2: bootstrap in the space of rewards, learn in another."""
+"""Bellman equations for transformed values, as in R2D2: bootstrap in reward space, learn in transformed space."""
 
 import inspect
 from collections.abc import Callable
@@ -19,16 +19,16 @@ from rlx.value_transforms import IDENTITY_PAIR, TxPair, require_pair
 
 
 def transform_values(build_targets: Callable[..., Array], *value_argnums: int) -> Callable[..., Array]:
-    """Makes a function that builds targets from values into one that works on transformed values.
+    """Adapts a function that builds targets from values to work on transformed values.
 
-    The new function takes a `TxPair` before the arguments of the old one. It brings values back to the space of rewards
-    with the inverse transform, builds the targets there, and transforms them: h(build(..., h⁻¹(v), ...)). From "General
+    The new function takes a `TxPair` before the original arguments. It maps values back to reward space with the
+    inverse transform, builds the targets there, and transforms them: h(build(..., h⁻¹(v), ...)). From "General
     non-linear Bellman equations", van Hasselt et al. 2019 (https://arxiv.org/abs/1907.03687).
 
     Args:
       build_targets: function of arrays that returns targets.
-      *value_argnums: positions of those of its arguments that are values, counted from the end where negative;
-        `truncation_value_t` is one too.
+      *value_argnums: positions of the arguments that are values, counted from the end if negative; `truncation_value_t`
+        is treated as one too.
 
     Returns:
       A function (tx_pair, *args, **kwargs) that returns transformed targets.
@@ -67,7 +67,7 @@ def transform_values(build_targets: Callable[..., Array], *value_argnums: int) -
 
 
 def _names_of(function: Callable[..., Any]) -> list[str]:
-    """The arguments that may be given by position; of a function that does not say so, none."""
+    """The arguments that may be passed by position; none for a function without a readable signature."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -97,12 +97,12 @@ def transformed_lambda_returns(
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       v_t: transformed values of the states at times [1, ..., T].
-      lambda_: λ in [0, 1]; the last one has no effect.
-      stop_target_gradients: whether the returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: transformed values of the states at which it was cut, read where `truncation_t` is true; by
-        default `v_t` is taken to hold them.
+      lambda_: λ in [0, 1]; the last entry has no effect.
+      stop_target_gradients: whether to stop gradients through the returns.
+      truncation_t: true where the sequence was truncated at time t without terminating: the return of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: transformed values of the states at which it was truncated, used where `truncation_t` is true;
+        taken from `v_t` by default.
 
     Returns:
       Transformed returns from times [0, ..., T-1].
@@ -147,11 +147,11 @@ def transformed_n_step_returns(
       v_t: transformed values of states, or of states and actions, at times [1, ..., T].
       n: number of steps, at least 1, a Python integer.
       lambda_t: λ at times [1, ..., T] or [1, ..., T-1]; the one at time T has no effect.
-      stop_target_gradients: whether the returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: transformed values of the states at which it was cut, read where `truncation_t` is true; by
-        default `v_t` is taken to hold them.
+      stop_target_gradients: whether to stop gradients through the returns.
+      truncation_t: true where the sequence was truncated at time t without terminating: the return of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: transformed values of the states at which it was truncated, used where `truncation_t` is true;
+        taken from `v_t` by default.
 
     Returns:
       Transformed returns from times [0, ..., T-1].
@@ -192,16 +192,16 @@ def transformed_general_off_policy_returns_from_action_values(
     Args:
       tx_pair: the transform h and its inverse.
       q_t: transformed action values at times [1, ..., T].
-      a_t: actions at times [1, ..., T]; the last one has no effect.
+      a_t: actions at times [1, ..., T]; the last entry has no effect.
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
-      c_t: coefficients at times [1, ..., T]; the last one has no effect.
+      c_t: coefficients at times [1, ..., T]; the last entry has no effect.
       pi_t: probabilities of the target policy at times [1, ..., T].
-      stop_target_gradients: whether the returns are constants to gradients.
-      truncation_t: true where the sequence was cut at time t without terminating: the return of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: transformed values of the states at which it was cut, read where `truncation_t` is true; by
-        default h(Σ_a π_t(a) h⁻¹(q_t[a])).
+      stop_target_gradients: whether to stop gradients through the returns.
+      truncation_t: true where the sequence was truncated at time t without terminating: the return of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: transformed values of the states at which it was truncated, used where `truncation_t` is true;
+        by default h(Σ_a π_t(a) h⁻¹(q_t[a])).
 
     Returns:
       Transformed returns from times [0, ..., T-1].
@@ -245,13 +245,13 @@ def transformed_q_lambda(
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       q_t: transformed action values at times [1, ..., T].
-      lambda_: λ in [0, 1]; the last one has no effect.
-      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to gradients.
+      lambda_: λ in [0, 1]; the last entry has no effect.
+      stop_target_gradients: whether to stop gradients through the targets (all but the values at times [0, ..., T-1]).
       tx_pair: the transform of the values and its inverse.
-      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default max_a
-        q_t[a], in transformed space as all values here.
+      truncation_t: true where the sequence was truncated at time t without terminating: the target of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; by default
+        max_a q_t[a], in transformed space like all values here.
 
     Returns:
       Errors at times [0, ..., T-1].
@@ -294,7 +294,7 @@ def transformed_n_step_q_learning(
     """n-step Q-learning temporal-difference errors of transformed values.
 
     h(n-step returns that bootstrap from h⁻¹(target_q_t[a_t])) - q_{t-1}[a_{t-1}]. With a_t = argmax target_q_t this is
-    Q-learning, with a_t = argmax of the online values double Q-learning. From "Recurrent Experience Replay in
+    Q-learning; with a_t the argmax of the online values it is double Q-learning. From "Recurrent Experience Replay in
     Distributed Reinforcement Learning", Kapturowski et al. 2019 (https://openreview.net/pdf?id=r1lyTjAqYX).
 
     Args:
@@ -305,12 +305,12 @@ def transformed_n_step_q_learning(
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       n: number of steps, at least 1, a Python integer.
-      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to gradients.
+      stop_target_gradients: whether to stop gradients through the targets (all but the values at times [0, ..., T-1]).
       tx_pair: the transform of the values and its inverse.
-      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default
-        target_q_t[a_t], in transformed space as all values here.
+      truncation_t: true where the sequence was truncated at time t without terminating: the target of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; by default
+        target_q_t[a_t], in transformed space like all values here.
 
     Returns:
       Errors at times [0, ..., T-1].
@@ -367,14 +367,14 @@ def transformed_retrace(
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
       pi_t: probabilities of the target policy at times [1, ..., T].
       mu_t: probabilities with which the behaviour policy took the actions `a_t`.
-      lambda_: λ in [0, 1]; the last one has no effect.
-      eps: added to `mu_t` before dividing by it.
-      stop_target_gradients: whether the targets (all but the values at times [0, ..., T-1]) are constants to gradients.
+      lambda_: λ in [0, 1]; the last entry has no effect.
+      eps: ε, added to `mu_t` before dividing by it.
+      stop_target_gradients: whether to stop gradients through the targets (all but the values at times [0, ..., T-1]).
       tx_pair: the transform of the values and its inverse.
-      truncation_t: true where the sequence was cut at time t without terminating: the target of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default h(Σ_a
-        π_t(a) h⁻¹(q_t[a])), in transformed space as all values here.
+      truncation_t: true where the sequence was truncated at time t without terminating: the target of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; by default
+        h(Σ_a π_t(a) h⁻¹(q_t[a])), in transformed space like all values here.
 
     Returns:
       Errors at times [0, ..., T-1].
@@ -401,5 +401,5 @@ def _inverse(tx_pair: TxPair, value: Array | None) -> Any:
 
 
 def _constant_where_infinite(value: Array) -> Array:
-    """The value, through which no gradient flows where it is infinite: the slope of a transform there is no number."""
+    """The value, with gradients stopped where it is infinite, since the slope of a transform is undefined there."""
     return jnp.where(jnp.isfinite(value), value, jax.lax.stop_gradient(value))

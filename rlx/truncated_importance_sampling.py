@@ -1,4 +1,4 @@
-"""Truncated importance sampling: weights for answers that another program sampled with slightly other numbers."""
+"""Truncated importance sampling: weights for answers sampled by an engine with slightly different numerics."""
 
 import jax
 import jax.numpy as jnp
@@ -20,19 +20,19 @@ def truncated_importance_weights(
     """Weights of tokens, or actions: min(π(y_t) / μ(y_t), c).
 
     An inference engine samples with a policy μ that is not quite the π_old that the learner computes from the same
-    parameters (other kernels, lower precision). Multiplied with the advantages of each token, these weights put that
-    right, up to the bound c: `rlx.grpo_loss(log_probs_t, old_log_probs_t, weights * adv)`. From "Your Efficient RL
-    Framework Secretly Brings You Off-Policy RL Training", Yao et al. 2025 (https://fengyao.notion.site/off-policy-rl);
-    the bound is that of "Truncated Importance Sampling", Ionides 2008.
+    parameters (other kernels, lower precision). Multiplied with the advantages of each token, these weights correct for
+    the mismatch, up to the bound c: `rlx.grpo_loss(log_probs_t, old_log_probs_t, weights * adv)`. From "Your Efficient
+    RL Framework Secretly Brings You Off-Policy RL Training", Yao et al. 2025
+    (https://fengyao.notion.site/off-policy-rl); the bound is from "Truncated Importance Sampling", Ionides 2008.
 
     Args:
-      log_probs_t: log-probabilities under π, here the learner's at the time of sampling.
+      log_probs_t: log-probabilities under π, here the learner's policy at the time of sampling.
       behaviour_log_probs_t: log-probabilities under μ, as the sampler reported them.
       max_weight: c > 0.
-      mask_t: false for tokens that do not count, whatever they hold: their weight is 0. By default all count.
+      mask_t: false for tokens to ignore, even if they contain NaN: their weight is 0. By default all count.
 
     Returns:
-      The weights, constants to gradients.
+      The weights, with gradients stopped.
 
     Example:
       >>> import jax.numpy as jnp

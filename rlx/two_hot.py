@@ -1,4 +1,4 @@
-"""Values as probabilities over a row of bins: the two-hot encodings of MuZero and DreamerV3."""
+"""Values as probabilities over bins: the two-hot encodings of MuZero and DreamerV3."""
 
 import functools
 from collections.abc import Callable
@@ -28,12 +28,12 @@ def transform_to_2hot(
     max_value: Real[Array | float, "", "in (-inf, inf)"],
     num_bins: Annotated[int, "at least 2"],
 ) -> Float[Array, "*E {num_bins}"]:
-    """Spreads values over the two nearest of a row of evenly spaced bins, so that their mean is the value.
+    """Spreads each value over its two nearest evenly spaced bins, so that the mean equals the value.
 
     Args:
       scalar: values, clipped to [min_value, max_value].
       min_value: position of the first bin.
-      max_value: position of the last bin, more than `min_value`.
+      max_value: position of the last bin, greater than `min_value`.
       num_bins: number of bins, at least 2.
 
     Returns:
@@ -60,16 +60,16 @@ def transform_from_2hot(
     max_value: Real[Array | float, "", "in (-inf, inf)"],
     num_bins: Annotated[int, "at least 1"],
 ) -> Float[Array, "*E"]:
-    """The mean of probabilities over evenly spaced bins: Σ_i p_i (min_value + i · width).
+    """The mean of a distribution over evenly spaced bins: Σ_i p_i (min_value + i · width).
 
     Args:
       probs: probabilities of the bins.
       min_value: position of the first bin.
-      max_value: position of the last bin, more than `min_value`.
+      max_value: position of the last bin, greater than `min_value`.
       num_bins: number of bins.
 
     Returns:
-      The means; of a single vector [num_bins] as of a row of one, [1], which is what RLax does.
+      The means; a single vector [num_bins] is treated as a batch of one and gives [1], as in RLax.
 
     Example:
       >>> import jax.numpy as jnp
@@ -86,7 +86,7 @@ def twohot_pair(min_value: float, max_value: float, num_bins: int) -> TxPair:
 
     Args:
       min_value: position of the first bin.
-      max_value: position of the last bin, more than `min_value`.
+      max_value: position of the last bin, greater than `min_value`.
       num_bins: number of bins, at least 2.
 
     Returns:
@@ -110,9 +110,9 @@ def muzero_pair(min_value: float, max_value: float, num_bins: int, tx: TxPair) -
 
     Args:
       min_value: position of the first bin, in squashed space.
-      max_value: position of the last bin, in squashed space, more than `min_value`.
+      max_value: position of the last bin, in squashed space, greater than `min_value`.
       num_bins: number of bins, at least 2.
-      tx: the pair that squashes, for instance `rlx.SIGNED_HYPERBOLIC_PAIR`.
+      tx: the squashing pair, such as `rlx.SIGNED_HYPERBOLIC_PAIR`.
 
     Returns:
       A pair between values [...] and probabilities [..., num_bins]; a single vector of probabilities gives [1].
@@ -132,17 +132,17 @@ def muzero_pair(min_value: float, max_value: float, num_bins: int, tx: TxPair) -
 def unbiased_transform_pair(min_value: float, max_value: float, num_bins: int, tx: TxPair) -> TxPair:
     """A pair like `muzero_pair` that squashes the positions of the bins, not the values.
 
-    The mean of what `apply` gives is then the value itself, so averaging over targets stays unbiased.
+    The mean of the output of `apply` is then the value itself, so averaging over targets stays unbiased.
 
     Args:
       min_value: position of the first bin, in squashed space.
-      max_value: position of the last bin, in squashed space, more than `min_value`.
+      max_value: position of the last bin, in squashed space, greater than `min_value`.
       num_bins: number of bins, at least 2.
-      tx: the pair whose inverse spaces the bins, for instance `rlx.SIGNED_HYPERBOLIC_PAIR`.
+      tx: the pair whose inverse spaces the bins, such as `rlx.SIGNED_HYPERBOLIC_PAIR`.
 
     Returns:
-      A pair between values [...] and probabilities [..., num_bins]. A single value counts as a row of one, so it gives
-      [1, num_bins], and a single vector of probabilities gives [1].
+      A pair between values [...] and probabilities [..., num_bins]. A single value is treated as a batch of one and
+      gives [1, num_bins], and a single vector of probabilities gives [1].
 
     Example:
       >>> import rlx
@@ -164,15 +164,15 @@ def unbiased_transform_pair(min_value: float, max_value: float, num_bins: int, t
 
 
 def symlog_twohot_pair(min_value: float = -20.0, max_value: float = 20.0, num_bins: int = 255) -> TxPair:
-    """Squash a value with symlog, then spread it over the two nearest of evenly spaced bins.
+    """Squashes a value with symlog, then spreads it over its two nearest evenly spaced bins.
 
     `apply` is twohot(symlog(x)), symlog(x) = sign(x) log(|x| + 1), and `apply_inv` symexp(Σ_i p_i b_i): the mean is
-    taken of squashed values. From the first version of "Mastering Diverse Domains through World Models", Hafner et al.
-    2023 (https://arxiv.org/abs/2301.04104v1), DreamerV3.
+    taken over squashed values. From the first version of "Mastering Diverse Domains through World Models", Hafner et
+    al. 2023 (https://arxiv.org/abs/2301.04104v1), DreamerV3.
 
     Args:
-      min_value: position of the first bin, squashed.
-      max_value: position of the last bin, squashed, more than `min_value`.
+      min_value: position of the first bin, in squashed space.
+      max_value: position of the last bin, in squashed space, greater than `min_value`.
       num_bins: number of bins, at least 2.
 
     Returns:
@@ -189,16 +189,16 @@ def symlog_twohot_pair(min_value: float = -20.0, max_value: float = 20.0, num_bi
 
 
 def symexp_twohot_pair(min_value: float = -20.0, max_value: float = 20.0, num_bins: int = 255) -> TxPair:
-    """Spread a value over the two nearest of bins that are spaced exponentially: b_i = symexp(min + i · width).
+    """Spreads a value over its two nearest exponentially spaced bins: b_i = symexp(min + i · width).
 
-    Unlike in `rlx.symlog_twohot_pair` the mean is taken of the values themselves, Σ_i p_i b_i, so averages of targets
-    are learnt without bias. Bins of opposite sign are summed in pairs, so that a uniform prediction over symmetric bins
-    gives 0 although single bins reach 5·10⁸. From "Mastering Diverse Domains through World Models", Hafner et al. 2023
-    (https://arxiv.org/abs/2301.04104), DreamerV3, which uses these 255 bins for rewards and values.
+    Unlike in `rlx.symlog_twohot_pair`, the mean is taken over the values themselves, Σ_i p_i b_i, so averages of
+    targets are learnt without bias. Bins of opposite sign are summed in pairs, so that a uniform prediction over
+    symmetric bins gives 0 although single bins reach 5·10⁸. From "Mastering Diverse Domains through World Models",
+    Hafner et al. 2023 (https://arxiv.org/abs/2301.04104), DreamerV3, which uses these 255 bins for rewards and values.
 
     Args:
       min_value: position of the first bin, before symexp.
-      max_value: position of the last bin, before symexp, more than `min_value`.
+      max_value: position of the last bin, before symexp, greater than `min_value`.
       num_bins: number of bins, at least 2.
 
     Returns:
@@ -217,7 +217,7 @@ def symexp_twohot_pair(min_value: float = -20.0, max_value: float = 20.0, num_bi
 
 
 def require_bins(min_value: Any, max_value: Any, num_bins: int, least: int, function: str = "") -> None:
-    """Requires ends in ascending order, and enough bins."""
+    """Requires ends in ascending order and enough bins."""
     require_ascending(function=function, min_value=min_value, max_value=max_value)
     require(num_bins >= least, "num_bins", num_bins, f"at least {least}", function)
 
@@ -233,7 +233,7 @@ def check_bins(function: str, min_value: Any, max_value: Any, num_bins: Any, lea
 def binned_pair(
     function: str, num_bins: int, apply: Callable[[Array], Array], apply_inv: Callable[[Array], Array]
 ) -> TxPair:
-    """A pair of kernels, which takes whatever can be read as values, or as probabilities of so many bins."""
+    """A pair of kernels, which takes anything convertible to values, or to probabilities of `num_bins` bins."""
     return TxPair(
         functools.partial(_apply, f"{function}.apply", apply),
         functools.partial(_apply_inv, f"{function}.apply_inv", num_bins, apply_inv),
@@ -241,7 +241,7 @@ def binned_pair(
 
 
 def one_by_one(pair: TxPair) -> TxPair:
-    """A pair that maps [] to [K] and back: RLax's treat a single value or vector as a row of one."""
+    """A pair that maps [] to [K] and back: RLax's treat a single value or vector as a batch of one."""
     return TxPair(functools.partial(_of_one, pair.apply), functools.partial(_of_one, pair.apply_inv))
 
 

@@ -1,4 +1,4 @@
-"""Values of a team from those of its agents: VDN's sum. QMIX's network, which mixes them, is `hkx.nets.QMixer`."""
+"""Joint values of a team from the values of its agents: VDN's sum. QMIX's mixing network is `hkx.nets.QMixer`."""
 
 from rlx.core.annotations import Float, Mask
 from rlx.core.masking import masked_sum
@@ -10,16 +10,16 @@ from rlx.core.types import Array
 def vdn_joint_value(
     agent_values: Float[Array, "N"], *, agent_mask: Mask[Array, "", "N"] | None = None
 ) -> Float[Array, ""]:
-    """The value of a joint action as value decomposition networks have it: Σ_i q_i(o_i, a_i).
+    """The value of a joint action in value decomposition networks: Σ_i q_i(o_i, a_i).
 
-    What is largest for each agent is then largest for all, so that each may act on its own values while the team learns
-    from one reward: the temporal-difference error of joint values, VDN's sum or what QMIX mixes, is that of
-    `rlx.td_learning`, over several steps `rlx.td_lambda`. From "Value-Decomposition Networks For Cooperative
-    Multi-Agent Learning", Sunehag et al. 2017 (https://arxiv.org/abs/1706.05296).
+    The best action of each agent is then also best for the team, so each agent can act on its own values while the team
+    learns from one reward. For the temporal-difference error of joint values, from VDN or QMIX, use `rlx.td_learning`,
+    or `rlx.td_lambda` over several steps. From "Value-Decomposition Networks For Cooperative Multi-Agent Learning",
+    Sunehag et al. 2017 (https://arxiv.org/abs/1706.05296).
 
     Args:
-      agent_values: q_i, the value of each agent's action: the one it took, or at time t the best that it has.
-      agent_mask: false for agents that are not there, whatever they hold. By default all count.
+      agent_values: q_i, the value of each agent's action: the action it took, or at time t its best action.
+      agent_mask: false for absent agents, even if their entries contain NaN. By default all count.
 
     Returns:
       The joint value; 0 if there is no agent.

@@ -1,4 +1,4 @@
-"""Invertible transforms of values, alone and in pairs, for learning values in another space than that of rewards."""
+"""Invertible transforms of values, alone and in pairs, for learning values in a space other than that of rewards."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from rlx.core.types import Array
 
 
 class TxPair(NamedTuple):
-    """A transform of values, and its inverse.
+    """A transform of values and its inverse.
 
     Example:
       >>> import rlx
@@ -42,7 +42,7 @@ def identity(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
       x: values.
 
     Returns:
-      f(x), entry by entry.
+      f(x), elementwise.
 
     Example:
       >>> import rlx
@@ -60,7 +60,7 @@ def sigmoid(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
       x: values.
 
     Returns:
-      f(x), entry by entry.
+      f(x), elementwise.
 
     Example:
       >>> import rlx
@@ -78,7 +78,7 @@ def logit(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
       x: numbers in (0, 1).
 
     Returns:
-      f(x), entry by entry.
+      f(x), elementwise.
 
     Example:
       >>> import rlx
@@ -90,13 +90,13 @@ def logit(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
 
 @operator()
 def signed_logp1(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
-    """Signed logarithm, symmetric about zero: f(x) = sign(x) log(|x| + 1); DreamerV3 calls it symlog.
+    """Signed logarithm, symmetric about zero: f(x) = sign(x) log(|x| + 1), called symlog in DreamerV3.
 
     Args:
       x: values.
 
     Returns:
-      f(x), entry by entry.
+      f(x), elementwise.
 
     Example:
       >>> import rlx
@@ -115,7 +115,7 @@ def signed_expm1(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
       x: values.
 
     Returns:
-      f(x), entry by entry.
+      f(x), elementwise.
 
     Example:
       >>> import rlx
@@ -138,7 +138,7 @@ def signed_hyperbolic(x: Float[Array, "*E"], eps: Real[Array | float, "", "in [0
       eps: ε, which keeps the inverse Lipschitz.
 
     Returns:
-      f(x), entry by entry.
+      f(x), elementwise.
 
     Example:
       >>> import rlx
@@ -162,18 +162,18 @@ def _signed_hyperbolic(x: Array, eps: Array | float) -> Array:
 def signed_parabolic(x: Float[Array, "*E"], eps: Real[Array | float, "", "in [0, inf)"] = 1e-3) -> Float[Array, "*E"]:
     """Signed square: the inverse of `signed_hyperbolic`.
 
-    f(x) = sign(x) (((√(1 + 4 ε (|x| + 1 + ε)) - 1) / (2 ε))² - 1), evaluated in a form that keeps its precision near
-    zero and holds for ε = 0 too, where f(x) = sign(x) ((|x| + 1)² - 1).
+    f(x) = sign(x) (((√(1 + 4 ε (|x| + 1 + ε)) - 1) / (2 ε))² - 1), evaluated in a form that stays precise near zero and
+    also works for ε = 0, where f(x) = sign(x) ((|x| + 1)² - 1).
 
     From "Observe and Look Further: Achieving Consistent Performance on Atari", Pohlen et al. 2018
     (https://arxiv.org/abs/1805.11593).
 
     Args:
       x: values.
-      eps: ε, that of the transform to invert.
+      eps: the ε of the transform to invert.
 
     Returns:
-      f(x), entry by entry.
+      f(x), elementwise.
 
     Example:
       >>> import rlx
@@ -203,7 +203,7 @@ def power(x: Float[Array, "*E"], p: Real[Array | float, "", "in (0, inf)"]) -> F
       p: the exponent.
 
     Returns:
-      f(x), entry by entry.
+      f(x), elementwise.
 
     Example:
       >>> import rlx
@@ -223,7 +223,7 @@ def hyperbolic_sin(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
       x: values.
 
     Returns:
-      f(x), entry by entry.
+      f(x), elementwise.
 
     Example:
       >>> import rlx
@@ -241,7 +241,7 @@ def hyperbolic_arcsin(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
       x: values.
 
     Returns:
-      f(x), entry by entry.
+      f(x), elementwise.
 
     Example:
       >>> import rlx

@@ -1,4 +1,4 @@
-"""V-trace, IMPALA's, and leaky V-trace: off-policy corrections with clipped importance ratios."""
+"""V-trace (IMPALA) and leaky V-trace: off-policy corrections with clipped importance ratios."""
 
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ NOT_LEAKY = 1.0
 
 
 class VTraceOutput(NamedTuple):
-    """What the actor-critic form of V-trace returns.
+    """The output of the actor-critic form of V-trace.
 
     Example:
       >>> import jax.numpy as jnp
@@ -47,17 +47,17 @@ def leaky_vtrace(
     truncation_t: Mask[Array, "T"] | None = None,
     truncation_value_t: Float[Array, "T"] | None = None,
 ) -> Float[Array, "T"]:
-    """V-trace errors whose clipping leaks: each clipped ratio is α min(ρ̄, ρ) + (1 - α) ρ.
+    """Leaky V-trace errors: each clipped importance ratio becomes α min(ρ̄, ρ) + (1 - α) ρ.
 
-    α = 1 is V-trace, α = 0 plain importance sampling. From "A Self-Tuning Actor-Critic Algorithm", Zahavy et al. 2020
-    (https://arxiv.org/abs/2002.12928).
+    α = 1 gives V-trace and α = 0 plain importance sampling. From "A Self-Tuning Actor-Critic Algorithm", Zahavy et al.
+    2020 (https://arxiv.org/abs/2002.12928).
 
     Args:
       v_tm1: values of the states at times [0, ..., T-1].
       v_t: values of the states at times [1, ..., T].
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
-      rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1].
+      rho_tm1: importance ratios ρ = π(a) / μ(a) of the actions at times [0, ..., T-1].
       alpha_: α in [0, 1].
       lambda_: λ in [0, 1].
       clip_rho_threshold: ρ̄ ≥ 0.
@@ -114,7 +114,7 @@ def vtrace(
     truncation_t: Mask[Array, "T"] | None = None,
     truncation_value_t: Float[Array, "T"] | None = None,
 ) -> Float[Array, "T"]:
-    """V-trace errors, for learning the values of a policy from actions that another policy has chosen.
+    """V-trace errors, for learning the values of a policy from actions chosen by another policy.
 
     The error at time t-1 is E_{t-1} = min(ρ̄, ρ_{t-1}) δ_t + γ_t λ_t min(1, ρ_{t-1}) E_t, where
     δ_t = r_t + γ_t v_t - v_{t-1}; errors plus values are the V-trace targets. From "IMPALA: Scalable Distributed
@@ -126,17 +126,17 @@ def vtrace(
       v_t: values of the states at times [1, ..., T].
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
-      rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1].
+      rho_tm1: importance ratios ρ = π(a) / μ(a) of the actions at times [0, ..., T-1].
       lambda_: λ in [0, 1].
       clip_rho_threshold: ρ̄ ≥ 0.
-      stop_target_gradients: whether errors plus values, the targets, are constants to gradients; if so, an error's
-        gradient is -1 for its own value.
-      sample_mask: false for steps that are not learnable: they add no error and pass on the next one as it is. What
-        they hold (even NaN) reaches neither other steps nor gradients. By default all steps count.
-      truncation_t: true where the sequence was cut at time t without terminating: the error of that step bootstraps,
-        and the next step starts a new piece. The results are those of the pieces one by one.
-      truncation_value_t: values of the states at which it was cut, read where `truncation_t` is true; by default `v_t`
-        is taken to hold them.
+      stop_target_gradients: whether to stop gradients through the targets (errors plus values); if so, the gradient of
+        an error with respect to its own value is -1.
+      sample_mask: false for steps to exclude from learning: they add no error and pass the next step's error on
+        unchanged. Their contents (even NaN) reach neither other steps nor gradients. By default all steps count.
+      truncation_t: true where the sequence was truncated at time t without terminating: the error of that step
+        bootstraps, and the next step starts a new segment. The result equals that of each segment processed separately.
+      truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; taken from
+        `v_t` by default.
 
     Returns:
       Errors at times [0, ..., T-1].
@@ -181,22 +181,22 @@ def leaky_vtrace_td_error_and_advantage(
     truncation_t: Mask[Array, "T"] | None = None,
     truncation_value_t: Float[Array, "T"] | None = None,
 ) -> VTraceOutput:
-    """Leaky V-trace errors and the advantages that go with them.
+    """Leaky V-trace errors and the corresponding advantages.
 
-    As `vtrace_td_error_and_advantage`, with each clipped ratio leaking: α min(ρ̄, ρ) + (1 - α) ρ. From "A Self-Tuning
-    Actor-Critic Algorithm", Zahavy et al. 2020 (https://arxiv.org/abs/2002.12928).
+    Like `vtrace_td_error_and_advantage`, with each clipped ratio replaced by α min(ρ̄, ρ) + (1 - α) ρ. From "A
+    Self-Tuning Actor-Critic Algorithm", Zahavy et al. 2020 (https://arxiv.org/abs/2002.12928).
 
     Args:
       v_tm1: values of the states at times [0, ..., T-1].
       v_t: values of the states at times [1, ..., T].
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
-      rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1].
+      rho_tm1: importance ratios ρ = π(a) / μ(a) of the actions at times [0, ..., T-1].
       alpha: α in [0, 1].
       lambda_: λ in [0, 1].
       clip_rho_threshold: ρ̄ ≥ 0.
       clip_pg_rho_threshold: ρ̄_pg ≥ 0.
-      stop_target_gradients: whether the targets are constants to gradients, in all three outputs.
+      stop_target_gradients: whether to stop gradients through the targets in all three outputs.
       sample_mask: as in `vtrace`.
       truncation_t: as in `vtrace`.
       truncation_value_t: as in `vtrace`.
@@ -249,11 +249,11 @@ def vtrace_td_error_and_advantage(
     truncation_t: Mask[Array, "T"] | None = None,
     truncation_value_t: Float[Array, "T"] | None = None,
 ) -> VTraceOutput:
-    """V-trace errors and the advantages that go with them, as IMPALA's actor-critic uses them.
+    """V-trace errors and policy gradient advantages, as used by IMPALA's actor-critic.
 
-    With targets V_t = v_t + E_t (see `vtrace`), the value of the action taken at time t-1 is estimated as
-    q = r_t + γ_t [λ_t V_t + (1 - λ_t) v_t], its advantage as min(ρ̄_pg, ρ_{t-1}) (q - v_{t-1}). The last step, and each
-    step where the sequence was cut, uses v_t in place of the target. From "IMPALA", Espeholt et al. 2018
+    With targets V_t = v_t + E_t (see `vtrace`), the value of the action taken at time t-1 is estimated as q = r_t + γ_t
+    [λ_t V_t + (1 - λ_t) v_t], and its advantage as min(ρ̄_pg, ρ_{t-1}) (q - v_{t-1}). The last step, and each step
+    where the sequence was truncated, uses v_t in place of the target. From "IMPALA", Espeholt et al. 2018
     (https://arxiv.org/abs/1802.01561).
 
     Args:
@@ -261,11 +261,11 @@ def vtrace_td_error_and_advantage(
       v_t: values of the states at times [1, ..., T].
       r_t: rewards at times [1, ..., T].
       discount_t: discounts at times [1, ..., T]; 0 where an episode terminated.
-      rho_tm1: ρ = π(a) / μ(a), importance ratios of the actions at times [0, ..., T-1].
+      rho_tm1: importance ratios ρ = π(a) / μ(a) of the actions at times [0, ..., T-1].
       lambda_: λ in [0, 1].
       clip_rho_threshold: ρ̄ ≥ 0.
       clip_pg_rho_threshold: ρ̄_pg ≥ 0.
-      stop_target_gradients: whether the targets are constants to gradients, in all three outputs.
+      stop_target_gradients: whether to stop gradients through the targets in all three outputs.
       sample_mask: as in `vtrace`.
       truncation_t: as in `vtrace`.
       truncation_value_t: as in `vtrace`.

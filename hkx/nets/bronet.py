@@ -20,7 +20,7 @@ def _normalised(x: jax.Array, size: int, number: int) -> jax.Array:
 class BroNetBlock(Module):
     """BroNet's residual block: `x + norm(linear(relu(norm(linear(x)))))`.
 
-    Parameters: `linear_0`, `layer_norm_0`, `linear_1` and `layer_norm_1` below its name.
+    Parameters, under the module's name: `linear_0`, `layer_norm_0`, `linear_1` and `layer_norm_1`.
 
     Reference: Nauman et al. (2024), "Bigger, regularized, optimistic: scaling for compute and sample-efficient
     continuous control", arXiv:2405.16158.
@@ -55,16 +55,16 @@ class BroNetBlock(Module):
 
 
 class BroNet(Module):
-    """The network of BRO's critics and actors, without a last layer: blocks behind `relu(norm(linear(x)))`.
+    """The network of BRO's critics and actors, without an output layer: blocks after `relu(norm(linear(x)))`.
 
-    Parameters: `linear_0` and `layer_norm_0` below its name, and those of `hkx.nets.BroNetBlock` below `block_0`,
-    `block_1`, ….
+    Parameters, under the module's name: `linear_0` and `layer_norm_0`, and those of `hkx.nets.BroNetBlock` under
+    `block_0`, `block_1`, ….
 
     Reference: Nauman et al. (2024), "Bigger, regularized, optimistic: scaling for compute and sample-efficient
-    continuous control", arXiv:2405.16158, whose critic has 2 blocks of 512 units and its actor 1 of 256.
+    continuous control", arXiv:2405.16158, whose critic has 2 blocks of 512 units and whose actor has 1 of 256.
 
     Args:
-      hidden_size: the number of units of each layer.
+      hidden_size: the number of units per layer.
       num_blocks: the number of blocks.
       name: the module's name.
 

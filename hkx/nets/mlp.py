@@ -19,16 +19,16 @@ class MLP(Module):
     `h_0 = x`, `h_i = activation(w_i h_{i-1} + b_i)`, without the activation in the last layer (see `activate_final`).
 
     Args:
-      output_sizes: the output sizes of the layers, for example `[300, 100, 10]`.
-      w_init: initializer of the weights, as `hkx.Linear` takes it.
+      output_sizes: the output sizes of the layers, such as `[300, 100, 10]`.
+      w_init: initializer of the weights, as in `hkx.Linear`.
       b_init: initializer of the biases; only with `with_bias`.
-      with_bias: whether the layers have one.
-      activation: the function that is applied after each layer except the last.
-      activate_final: whether it is also applied after the last one.
+      with_bias: whether the layers have biases.
+      activation: the function to apply after each layer except the last.
+      activate_final: whether to apply it after the last layer as well.
       name: the module's name.
 
     Raises:
-      ValueError: if `b_init` is given and there are no biases.
+      ValueError: if `b_init` is given without biases.
       NotAListError: if `output_sizes` is a number.
 
     Example:
@@ -72,8 +72,8 @@ class MLP(Module):
 
         Args:
           inputs: `[..., input_size]`.
-          dropout_rate: the rate of dropout before each activation; None for no dropout.
-          rng: the key for dropout, needed if and only if there is a rate.
+          dropout_rate: the dropout rate before each activation; None for no dropout.
+          rng: the key for dropout, required if and only if a rate is given.
 
         Returns:
           `[..., output_sizes[-1]]`.
@@ -98,17 +98,17 @@ class MLP(Module):
         return out
 
     def reverse(self, activate_final: bool | None = None, name: str | None = None) -> MLP:
-        """A new network with the sizes of this one in reverse: from its outputs to its inputs.
+        """A new network with the layer sizes of this one in reverse, from outputs to inputs.
 
         Args:
-          activate_final: whether its last layer is followed by the activation; None takes this network's choice.
-          name: its name; None takes this network's with `_reversed` added.
+          activate_final: whether to apply the activation after its last layer; None uses this network's setting.
+          name: its name; None uses this network's name with `_reversed` appended.
 
         Returns:
-          An MLP with parameters of its own.
+          An MLP with its own parameters.
 
         Raises:
-          ValueError: if this network has not been called yet, and so does not know the size of its input.
+          ValueError: if this network has not been called yet, so that its input size is unknown.
         """
         sizes = [layer.input_size for layer in reversed(self.layers)]
         if any(size is None for size in sizes):

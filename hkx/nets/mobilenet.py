@@ -1,4 +1,4 @@
-"""A small network for images, of convolutions that are split in two."""
+"""A small image network of depthwise separable convolutions."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def _norm() -> BatchNorm:
 
 
 class MobileNetV1Block(Module):
-    """A 3×3 convolution of each channel for itself, then a 1×1 convolution of all channels.
+    """A depthwise 3×3 convolution, then a pointwise 1×1 convolution.
 
-    Each is followed by batch normalisation, if wanted, and a rectifier.
+    Each is followed by optional batch normalisation and a ReLU.
 
     Args:
-      channels: the channels of the output.
-      stride: of the first convolution.
-      use_bn: whether there is batch normalisation; without it the convolutions have biases.
+      channels: the number of output channels.
+      stride: the stride of the first convolution.
+      use_bn: whether to use batch normalisation; without it the convolutions have biases.
       name: the module's name.
 
     Example:
@@ -43,7 +43,7 @@ class MobileNetV1Block(Module):
         self.with_bias = not use_bn
 
     def __call__(self, inputs: jax.Array, is_training: bool) -> jax.Array:
-        """Applies the block to `inputs`, shape `[N, H, W, C]`; `is_training` is that of `hkx.BatchNorm`."""
+        """Applies the block to `inputs`, shape `[N, H, W, C]`; `is_training` is as in `hkx.BatchNorm`."""
         depthwise = DepthwiseConv2D(
             channel_multiplier=1,
             kernel_shape=3,
@@ -70,20 +70,20 @@ class MobileNetV1Block(Module):
 
 
 class MobileNetV1(Module):
-    """A network for classifying images that needs few operations.
+    """An efficient network for image classification.
 
     Reference: Howard et al. (2017), "MobileNets: efficient convolutional neural networks for mobile vision
     applications", arXiv:1704.04861.
 
     Args:
-      strides: of each block.
-      channels: of each block's output.
-      num_classes: how many logits.
-      use_bn: whether there is batch normalisation; without it the convolutions have biases.
+      strides: the stride of each block.
+      channels: the number of output channels of each block.
+      num_classes: the number of logits.
+      use_bn: whether to use batch normalisation; without it the convolutions have biases.
       name: the module's name.
 
     Raises:
-      ValueError: if `strides` and `channels` are of different lengths.
+      ValueError: if `strides` and `channels` have different lengths.
 
     Example:
 
@@ -121,7 +121,7 @@ class MobileNetV1(Module):
 
         Args:
           inputs: images, shape `[N, H, W, C]`.
-          is_training: whether batch normalisation uses the statistics of this batch, and averages them.
+          is_training: whether batch normalisation uses the statistics of this batch, and updates its averages.
 
         Returns:
           Logits, shape `[N, num_classes]`.

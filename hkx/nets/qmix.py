@@ -14,19 +14,20 @@ from hkx.nn.inputs import array_with_dimensions
 
 
 class QMixer(Module):
-    """Mixes the values of agents into that of their joint action, which grows with each of them.
+    """Mixes the values of agents into the value of their joint action, which increases with each of them.
 
-    `elu(q |W1(s)| + b1(s)) |w2(s)| + b2(s)`: weights and biases are outputs of networks of the state, the
-    hypernetworks, and the weights' absolute values are taken, so that what is best for each agent is best for all. Its
-    parameters are those of `hyper_w_1`, `hyper_b_1`, `hyper_w_2` and `hyper_b_2` below its name; `hyper_b_1` is a
-    linear layer, `hyper_b_2` has one hidden layer, and the weights' networks those of `hypernet_sizes`.
+    `elu(q |W1(s)| + b1(s)) |w2(s)| + b2(s)`: weights and biases are outputs of hypernetworks of the state, and the
+    weights are made non-negative, so that the best action for each agent is best for the team. The parameters, under
+    the module's name, are those of `hyper_w_1`, `hyper_b_1`, `hyper_w_2` and `hyper_b_2`; `hyper_b_1` is a linear
+    layer, `hyper_b_2` has one hidden layer, and the networks for the weights have the hidden layers of
+    `hypernet_sizes`.
 
     Reference: Rashid et al. (2018), "QMIX: Monotonic value function factorisation for deep multi-agent reinforcement
     learning", arXiv:1803.11485, in which `hypernet_sizes` is empty.
 
     Args:
       embed_size: the number of hidden units.
-      hypernet_sizes: the sizes of the hidden layers of the networks that give the weights.
+      hypernet_sizes: the sizes of the hidden layers of the hypernetworks for the weights.
       name: the module's name.
 
     Example:

@@ -27,16 +27,16 @@ def _shapes(channels: int, stride: int, bottleneck: bool) -> list[tuple[int, int
 
 
 class BlockV1(Module):
-    """A block of the first version: convolutions, each with batch normalisation after it, and a shortcut around them.
+    """A block of the first version: convolutions, each followed by batch normalisation, and a shortcut around them.
 
     `y = relu(x' + f(x))`, where `x'` is `x`, or a 1×1 convolution of it with batch normalisation. In a bottleneck the
-    last scale of `f` is zero at first, so that a new block without projection passes on what it is given.
+    last scale of `f` is initialised to zero, so a new block without projection passes its input through.
 
     Args:
-      channels: the channels of the output.
-      stride: of the block.
+      channels: the number of output channels.
+      stride: the stride of the block.
       use_projection: whether the shortcut has a convolution; needed where the stride is not 1 or the channels change.
-      bn_config: keyword arguments of every `hkx.BatchNorm`; it must say `create_scale`, `create_offset` and
+      bn_config: keyword arguments of every `hkx.BatchNorm`; it must include `create_scale`, `create_offset` and
         `decay_rate`.
       bottleneck: three convolutions (1×1, 3×3, 1×1) with a quarter of the channels inside, rather than two of 3×3.
       name: the module's name.
@@ -73,7 +73,7 @@ class BlockV1(Module):
         self.layers = tuple(layers)
 
     def __call__(self, inputs: jax.Array, is_training: bool, test_local_stats: bool) -> jax.Array:
-        """Applies the block to `inputs`, shape `[N, H, W, C]`; the other arguments are those of `hkx.BatchNorm`."""
+        """Applies the block to `inputs`, shape `[N, H, W, C]`; the other arguments are as in `hkx.BatchNorm`."""
         out = shortcut = inputs
         if self.use_projection:
             shortcut = self.proj_batchnorm(self.proj_conv(shortcut), is_training, test_local_stats)
@@ -87,11 +87,11 @@ class BlockV1(Module):
 class BlockV2(Module):
     """A block of the second version, with batch normalisation and activation before each convolution.
 
-    `y = x' + f(x)`, where `x'` is `x`, or a 1×1 convolution of what the first convolution is given.
+    `y = x' + f(x)`, where `x'` is `x`, or a 1×1 convolution of the input of the first convolution.
 
     Args:
-      channels: the channels of the output.
-      stride: of the block.
+      channels: the number of output channels.
+      stride: the stride of the block.
       use_projection: whether the shortcut has a convolution; needed where the stride is not 1 or the channels change.
       bn_config: as for `BlockV1`.
       bottleneck: as for `BlockV1`.
@@ -125,7 +125,7 @@ class BlockV2(Module):
         )
 
     def __call__(self, inputs: jax.Array, is_training: bool, test_local_stats: bool) -> jax.Array:
-        """Applies the block to `inputs`, shape `[N, H, W, C]`; the other arguments are those of `hkx.BatchNorm`."""
+        """Applies the block to `inputs`, shape `[N, H, W, C]`; the other arguments are as in `hkx.BatchNorm`."""
         out = shortcut = inputs
         for i, (convolution, norm) in enumerate(self.layers):
             out = jax.nn.relu(norm(out, is_training, test_local_stats))
@@ -136,12 +136,12 @@ class BlockV2(Module):
 
 
 class BlockGroup(Module):
-    """Several blocks, of which the first has the stride and the projection.
+    """Several blocks, the first of which has the stride and the projection.
 
     Args:
-      channels: the channels of the output.
-      num_blocks: how many blocks.
-      stride: of the first block.
+      channels: the number of output channels.
+      num_blocks: the number of blocks.
+      stride: the stride of the first block.
       bn_config: as for `BlockV1`.
       resnet_v2: whether the blocks are `BlockV2` rather than `BlockV1`.
       bottleneck: as for `BlockV1`.
@@ -184,7 +184,7 @@ class BlockGroup(Module):
         )
 
     def __call__(self, inputs: jax.Array, is_training: bool, test_local_stats: bool) -> jax.Array:
-        """Applies the blocks to `inputs`, shape `[N, H, W, C]`; the other arguments are those of `hkx.BatchNorm`."""
+        """Applies the blocks to `inputs`, shape `[N, H, W, C]`; the other arguments are as in `hkx.BatchNorm`."""
         out = inputs
         for block in self.blocks:
             out = block(out, is_training, test_local_stats)
@@ -202,29 +202,29 @@ _BLOCKS = {
 
 
 class ResNet(Module):
-    """A residual network: a convolution and a pooling, four groups of blocks, the mean over positions, a linear layer.
+    """A residual network: a convolution, pooling, four groups of blocks, the mean over positions, and a linear layer.
 
     References: He et al. (2015), "Deep residual learning for image recognition", arXiv:1512.03385; He et al. (2016),
     "Identity mappings in deep residual networks", arXiv:1603.05027, for the second version; Goyal et al. (2017),
-    arXiv:1706.02677, for the scales that are zero at first.
+    arXiv:1706.02677, for the zero-initialised scales.
 
     Args:
-      blocks_per_group: how many blocks each of the four groups has.
-      num_classes: how many logits.
-      bn_config: keyword arguments of every `hkx.BatchNorm`; by default a decay rate of 0.9, an epsilon of 1e-5, and a
-        scale and an offset.
-      resnet_v2: whether blocks are of the second version, with the activation before the convolution.
+      blocks_per_group: the number of blocks in each of the four groups.
+      num_classes: the number of logits.
+      bn_config: keyword arguments of every `hkx.BatchNorm`; by default a decay rate of 0.9, an epsilon of 1e-5, a scale
+        and an offset.
+      resnet_v2: whether to use blocks of the second version, with the activation before the convolution.
       bottleneck: whether blocks have three convolutions (1×1, 3×3, 1×1) rather than two of 3×3.
-      channels_per_group: the channels of each group's output.
+      channels_per_group: the number of output channels of each group.
       use_projection: for each group, whether the shortcut of its first block has a convolution.
-      logits_config: keyword arguments of the last `hkx.Linear`; by default its weights are zero at first.
+      logits_config: keyword arguments of the last `hkx.Linear`; by default its weights are initialised to zero.
       name: the module's name.
       initial_conv_config: keyword arguments of the first `hkx.Conv2D`; by default 64 channels, a kernel of 7 and a
         stride of 2.
-      strides: of each group.
+      strides: the stride of each group.
 
     Raises:
-      ValueError: if one of the sequences has not four members.
+      ValueError: if one of the sequences does not have four members.
 
     Example:
       >>> import hkx, jax, jax.numpy as jnp
@@ -304,8 +304,8 @@ class ResNet(Module):
 
         Args:
           inputs: images, shape `[N, H, W, C]`.
-          is_training: whether the statistics of this batch are used, and their moving averages updated.
-          test_local_stats: whether the statistics of this batch are used when not training, too.
+          is_training: whether to use the statistics of this batch and update their moving averages.
+          test_local_stats: whether to use the statistics of this batch even when not training.
 
         Returns:
           Logits, shape `[N, num_classes]`.

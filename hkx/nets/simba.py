@@ -1,4 +1,4 @@
-"""Simba: residual blocks that normalise first, and a normalisation at the end."""
+"""Simba: pre-normalised residual blocks and a final normalisation."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from hkx.nn.inputs import array_with_dimensions
 
 
 class SimbaBlock(Module):
-    """Simba's residual block: `x + linear(relu(linear(norm(x))))`, with more units inside.
+    """Simba's residual block: `x + linear(relu(linear(norm(x))))`, with a wider hidden layer.
 
-    Parameters: `layer_norm`, `linear_0` and `linear_1` below its name.
+    Parameters, under the module's name: `layer_norm`, `linear_0` and `linear_1`.
 
     Reference: Lee et al. (2024), "SimBa: simplicity bias for scaling up parameters in deep reinforcement learning",
     arXiv:2410.09754.
 
     Args:
-      expansion: how many times more units there are inside.
+      expansion: the ratio of hidden units to input size.
       name: the module's name.
 
     Example:
@@ -55,18 +55,18 @@ class SimbaBlock(Module):
 
 
 class Simba(Module):
-    """The network of Simba, without a last layer: a linear layer, blocks that normalise first, a normalisation.
+    """The network of Simba, without an output layer: a linear layer, pre-normalised blocks, and a normalisation.
 
-    The paper's observations are whitened by running statistics before. Parameters: `linear` and `layer_norm` below its
-    name, and those of `hkx.nets.SimbaBlock` below `block_0`, `block_1`, ….
+    The paper first whitens observations by running statistics. Parameters, under the module's name: `linear` and
+    `layer_norm`, and those of `hkx.nets.SimbaBlock` under `block_0`, `block_1`, ….
 
     Reference: Lee et al. (2024), "SimBa: simplicity bias for scaling up parameters in deep reinforcement learning",
-    arXiv:2410.09754, whose critic has 2 blocks of 512 units and its actor 1 of 128.
+    arXiv:2410.09754, whose critic has 2 blocks of 512 units and whose actor has 1 of 128.
 
     Args:
       hidden_size: the number of units between the blocks.
       num_blocks: the number of blocks.
-      expansion: how many times more units there are inside a block.
+      expansion: the ratio of hidden units in a block to `hidden_size`.
       name: the module's name.
 
     Example:

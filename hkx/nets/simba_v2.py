@@ -19,7 +19,7 @@ _LEAST_NORM = 1e-8
 
 
 def _on_sphere(x: jax.Array, axis: int = -1) -> jax.Array:
-    """x / ‖x‖; the zero vector stays."""
+    """x / ‖x‖, with the zero vector unchanged."""
     wide = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     squares = jnp.sum(jnp.square(wide), axis=axis, keepdims=True)
     return (wide * jax.lax.rsqrt(jnp.maximum(squares, _LEAST_NORM**2))).astype(x.dtype)
@@ -34,7 +34,7 @@ def _linear(x: jax.Array, size: int, name: str) -> jax.Array:
 
 
 def _scaled(x: jax.Array, name: str, value: float, scale: float) -> jax.Array:
-    """`x` times a parameter that is learnt as if it were `scale` at first, and acts as if it were `value`."""
+    """`x` times a parameter that is learnt as if initialised to `scale`, and acts as if initialised to `value`."""
     parameter = get_parameter(name, x.shape[-1:], x.dtype, init=Constant(scale))
     return x * jnp.broadcast_to(parameter * (value / scale), x.shape)
 
@@ -42,16 +42,16 @@ def _scaled(x: jax.Array, name: str, value: float, scale: float) -> jax.Array:
 class SimbaV2Block(Module):
     """SimbaV2's block: moves a point on the unit sphere towards another, `unit((1 - α) x + α unit(W2 relu(s W1 x)))`.
 
-    s and α are vectors that are learnt. Parameters: `unit_w_1`, `scaler`, `unit_w_2` and `alpha` of its name. The
-    columns of the matrices are of length 1 at first, and after each update once `hkx.nets.project_to_sphere` has been
+    s and α are learnt vectors. Parameters, under the module's name: `unit_w_1`, `scaler`, `unit_w_2` and `alpha`. The
+    columns of the matrices have length 1 initially, and after each update once `hkx.nets.project_to_sphere` has been
     applied.
 
     Reference: Lee et al. (2025), "Hyperspherical normalization for scalable deep reinforcement learning",
     arXiv:2502.15280.
 
     Args:
-      alpha_init: what α is at first; the paper has `1 / (num_blocks + 1)`.
-      expansion: how many times more units there are inside.
+      alpha_init: the initial value of α; `1 / (num_blocks + 1)` in the paper.
+      expansion: the ratio of hidden units to input size.
       name: the module's name.
 
     Example:
@@ -89,20 +89,21 @@ class SimbaV2Block(Module):
 
 
 class SimbaV2(Module):
-    """The network of SimbaV2, without a last layer: features and weights stay on the unit sphere.
+    """The network of SimbaV2, without an output layer: features and weights stay on the unit sphere.
 
-    The inputs, with a constant beside them that keeps their length, are put on the sphere, `unit(s W unit([x, c]))`,
-    where blocks move them. The paper's observations are whitened by running statistics before. Parameters: `unit_w` and
-    `scaler` of its name, and those of `hkx.nets.SimbaV2Block` of `block_0`, `block_1`, … below it.
+    The inputs are projected to the sphere, with an appended constant that preserves their length,
+    `unit(s W unit([x, c]))`, and moved along it by the blocks. The paper first whitens observations by running
+    statistics. Parameters, under the module's name: `unit_w` and `scaler`, and those of `hkx.nets.SimbaV2Block` under
+    `block_0`, `block_1`, ….
 
     Reference: Lee et al. (2025), "Hyperspherical normalization for scalable deep reinforcement learning",
-    arXiv:2502.15280, whose critic has 2 blocks of 512 units and its actor 1 of 128.
+    arXiv:2502.15280, whose critic has 2 blocks of 512 units and whose actor has 1 of 128.
 
     Args:
       hidden_size: the number of units between the blocks.
       num_blocks: the number of blocks.
-      expansion: how many times more units there are inside a block.
-      shift: c, the constant beside the inputs.
+      expansion: the ratio of hidden units in a block to `hidden_size`.
+      shift: c, the constant appended to the inputs.
       name: the module's name.
 
     Example:
@@ -154,13 +155,13 @@ class SimbaV2(Module):
 
 
 def project_to_sphere(params: Any) -> Any:
-    """Makes the columns of SimbaV2's matrices, all parameters whose name begins with `unit_w`, of length 1 again.
+    """Renormalises the columns of SimbaV2's matrices, all parameters whose names begin with `unit_w`, to length 1.
 
     Reference: Lee et al. (2025), "Hyperspherical normalization for scalable deep reinforcement learning",
     arXiv:2502.15280, which does so after each update.
 
     Args:
-      params: parameters of a function that uses `hkx.nets.SimbaV2`, and of anything else, which stays as it is.
+      params: parameters of a function that uses `hkx.nets.SimbaV2`, and of anything else, which is unchanged.
 
     Returns:
       The parameters.

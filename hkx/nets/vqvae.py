@@ -1,4 +1,4 @@
-"""Vector quantisation: each vector is replaced by the nearest of a few that are learnt."""
+"""Vector quantisation: each vector is replaced by its nearest learnt code vector."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ from hkx.nn.replicas import over_replicas
 
 
 class Quantized(TypedDict):
-    """What a vector quantiser returns.
+    """The output of a vector quantiser.
 
     Attributes:
-      quantize: the quantised vectors, shape of the input; their gradient is that of the input (straight through).
-      loss: to be added to the loss that is trained on; a scalar.
-      perplexity: how many of the vectors are in use, `exp(-Σ p log p)`; a scalar.
+      quantize: the quantised vectors, in the shape of the input; their gradient is that of the input
+        (straight through).
+      loss: a scalar to add to the training loss.
+      perplexity: the effective number of code vectors in use, `exp(-Σ p log p)`; a scalar.
       encodings: one-hot, `[N, num_embeddings]`, where N is the number of vectors in the input.
-      encoding_indices: the number of the vector that each was replaced by, the input's shape without the last axis.
+      encoding_indices: the index of the code vector that replaced each input, in the input's shape without the last
+        axis.
       distances: the squared distances, `[N, num_embeddings]`.
     """
 
@@ -38,7 +40,7 @@ class Quantized(TypedDict):
 
 
 class _Quantizer(Module):
-    """What both quantisers have in common."""
+    """The common base of both quantisers."""
 
     embedding_dim: int
     num_embeddings: int
@@ -49,12 +51,12 @@ class _Quantizer(Module):
         raise NotImplementedError
 
     def quantize(self, encoding_indices: jax.Array) -> jax.Array:
-        """The vectors with the given numbers: integers of any shape `[...]` to `[..., embedding_dim]`."""
+        """The code vectors at the given indices: integers of any shape `[...]` to `[..., embedding_dim]`."""
         return jnp.transpose(self.embeddings)[(encoding_indices,)]
 
     @transparent
     def nearest(self, inputs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-        """The input as rows, the squared distances, and the nearest vectors as one-hot rows and as numbers."""
+        """The input as rows, the squared distances, and the nearest vectors as one-hot rows and as indices."""
         if not inputs.ndim or inputs.shape[-1] != self.embedding_dim:
             raise FeatureSizeError(type(self).__name__, inputs.shape, "embedding_dim", self.embedding_dim)
         rows = jnp.reshape(inputs, [-1, self.embedding_dim])
@@ -87,20 +89,20 @@ def _sampled(shape: Any, dtype: DTypeLike) -> jax.Array:
 
 
 class VectorQuantizer(_Quantizer):
-    """Replaces each vector by the nearest of the columns of a table that is learnt by gradient descent.
+    """Replaces each vector by the nearest column of a table that is learnt by gradient descent.
 
-    With `q` the nearest to `x` and `sg` for no gradient, the loss is `|q - sg(x)|² + commitment_cost |sg(q) - x|²`, in
-    the mean over elements, and the result is `x + sg(q - x)`.
+    With `q` the nearest column to `x` and `sg` stopping gradients, the loss is `|q - sg(x)|² + commitment_cost |sg(q) -
+    x|²`, averaged over elements, and the result is `x + sg(q - x)`.
 
     Reference: van den Oord et al. (2017), "Neural discrete representation learning", arXiv:1711.00937.
 
     Args:
       embedding_dim: the size of the vectors.
-      num_embeddings: how many columns the table has.
+      num_embeddings: the number of columns of the table.
       commitment_cost: the weight of the second term; 0.25 in the paper.
-      dtype: of the table.
+      dtype: the dtype of the table.
       name: the module's name.
-      cross_replica_axis: the name of a mapped axis over which the perplexity is taken.
+      cross_replica_axis: the name of a mapped axis over which the perplexity is computed.
 
     Example:
 
@@ -138,14 +140,14 @@ class VectorQuantizer(_Quantizer):
 
         Args:
           inputs: `[..., embedding_dim]`.
-          is_training: not used; the quantiser with moving averages needs it.
+          is_training: unused; present for the same interface as the quantiser with moving averages.
 
         Returns:
           A dict; see `Quantized`.
 
         Raises:
-          FeatureSizeError: if the last axis of `inputs` is not of size `embedding_dim`.
-          InvalidInputError: if `inputs` is no array.
+          FeatureSizeError: if the last axis of `inputs` does not have size `embedding_dim`.
+          InvalidInputError: if `inputs` is not an array.
         """
         del is_training
         inputs = array_of(inputs, self)
@@ -164,22 +166,22 @@ class VectorQuantizer(_Quantizer):
 
 
 class VectorQuantizerEMA(_Quantizer):
-    """Replaces each vector by the nearest of the columns of a table that follows the vectors it replaces.
+    """Replaces each vector by the nearest column of a table that tracks the vectors by moving averages.
 
-    Column `i` is `m_i / n_i`, where `m_i` is a moving average of the sum of the vectors it has replaced and `n_i`
-    one of their number, smoothed by `epsilon`. The table is state, not a parameter. The loss is the commitment alone,
-    `commitment_cost |sg(q) - x|²` in the mean over elements.
+    Column `i` is `m_i / n_i`, where `m_i` is a moving average of the sum of the vectors it has replaced and `n_i` one
+    of their number, smoothed by `epsilon`. The table is state, not a parameter. The loss is the commitment term alone,
+    `commitment_cost |sg(q) - x|²` averaged over elements.
 
     Reference: van den Oord et al. (2017), "Neural discrete representation learning", arXiv:1711.00937, appendix A.1.
 
     Args:
       embedding_dim: the size of the vectors.
-      num_embeddings: how many columns the table has.
+      num_embeddings: the number of columns of the table.
       commitment_cost: the weight of the loss; 0.25 in the paper.
-      decay: of the moving averages, in `[0, 1]`; 0.99 in the paper.
-      epsilon: added to the numbers of replaced vectors, so that none is zero.
-      dtype: of the table and of the moving averages.
-      cross_replica_axis: the name of a mapped axis over which the table and the perplexity are taken.
+      decay: the decay of the moving averages, in `[0, 1]`; 0.99 in the paper.
+      epsilon: added to the counts of replaced vectors, so that none is zero.
+      dtype: the dtype of the table and of the moving averages.
+      cross_replica_axis: the name of a mapped axis over which the table and the perplexity are computed.
       name: the module's name.
 
     Raises:
@@ -243,15 +245,15 @@ class VectorQuantizerEMA(_Quantizer):
 
         Args:
           inputs: `[..., embedding_dim]`.
-          is_training: whether the table is moved afterwards.
+          is_training: whether to update the table afterwards.
 
         Returns:
           A dict; see `Quantized`.
 
         Raises:
-          FeatureSizeError: if the last axis of `inputs` is not of size `embedding_dim`.
-          InvalidInputError: if `inputs` is no array.
-          StateShapeError: if the state is a table of another size.
+          FeatureSizeError: if the last axis of `inputs` does not have size `embedding_dim`.
+          InvalidInputError: if `inputs` is not an array.
+          StateShapeError: if the state is a table of a different size.
         """
         inputs = array_of(inputs, self)
         rows, distances, encodings, numbers = self.nearest(inputs)

@@ -62,8 +62,8 @@ def batched_index(values: Num[Array, "*E D"], indices: Int[Array, "*E"], keepdim
     """Picks one entry along the last axis of `values` for each position: out[...] = values[..., indices[...]].
 
     Args:
-      values: what is picked from.
-      indices: places along the last axis; negative ones count from the end.
+      values: the array to pick from.
+      indices: indices along the last axis; negative ones count from the end.
       keepdims: keep the last axis, with length 1.
 
     Returns:
@@ -85,7 +85,7 @@ def lhs_broadcast(source: Num[Array, "*S"], target: Num[Array, "*E"]) -> Num[Arr
 
     Args:
       source: its lengths equal those of the leading axes of `target`, or are 1.
-      target: what it is to broadcast against.
+      target: the array to broadcast against.
 
     Returns:
       `source`, reshaped to the rank of `target`.
@@ -106,7 +106,7 @@ def replace_masked(
     """Replaces entries of `data` where the mask is true: out = where(mask, replacement, data).
 
     Args:
-      data: what is kept where the mask is false.
+      data: the values to keep where the mask is false.
       replacement: entries of the shape of `data`, or None for zeros.
       mask: its shape is a prefix of that of `data`.
 

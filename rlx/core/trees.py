@@ -21,10 +21,10 @@ from rlx.core.types import Array, PyTree
 
 @operator()
 def tree_select(pred: Mask[Array, "*E"], on_true: PyTree, on_false: PyTree) -> PyTree:
-    """Selects one of two trees: `on_true` where `pred` is true, else `on_false`.
+    """Selects between two trees: `on_true` where `pred` is true, otherwise `on_false`.
 
     Args:
-      pred: one for all, or an array of the shape of every leaf to select entry by entry.
+      pred: a scalar, or an array of the shape of every leaf to select elementwise.
       on_true: tree of arrays.
       on_false: tree of the same structure, shapes and dtypes.
 
@@ -124,7 +124,7 @@ def tree_fn(fn: Callable[..., Any], **unmapped_kwargs: Any) -> Callable[..., Any
 
     Args:
       fn: function of leaves.
-      **unmapped_kwargs: keyword arguments handed to `fn` as they are, not mapped over.
+      **unmapped_kwargs: keyword arguments passed to `fn` unchanged, not mapped over.
 
     Returns:
       A function of trees of one structure.
@@ -177,7 +177,7 @@ def tree_split_leaves(tree_like: PyTree, axis: int = 0, keepdim: bool = False) -
       keepdim: keep that axis, with length 1.
 
     Returns:
-      A tuple of as many trees as `axis` is long.
+      A tuple of trees, one for each index along `axis`.
 
     Raises:
       ArgumentError: if the leaves differ in length.

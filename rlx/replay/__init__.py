@@ -1,13 +1,13 @@
 """Experience replay as pure functions, for `jax.jit`, `jax.vmap`, `jax.lax.scan` and donation.
 
-    uniform        the last items, each as likely to be drawn as the others
-    prioritised    the last items, drawn in proportion to priorities (Schaul et al. 2016)
-    reservoir      a sample of all items so far (Vitter 1985)
-    n_step         makes transitions over n steps and adds them to one of these
-    sequences      sequences of steps with overlap (Kapturowski et al. 2019), drawn uniformly or by priorities
+    uniform        the most recent items, drawn uniformly
+    prioritised    the most recent items, drawn in proportion to priorities (Schaul et al. 2016)
+    reservoir      a uniform sample of all items so far (Vitter 1985)
+    n_step         builds n-step transitions and adds them to one of these
+    sequences      overlapping sequences of steps (Kapturowski et al. 2019), drawn uniformly or by priority
 
-Each makes a `Replay`, a tuple of functions on a state, which says what the functions take and when the state is
-changed in place. Items are trees of arrays of any kind.
+Each returns a `Replay`, a tuple of functions on a state, which documents the functions and when the state is updated
+in place. Items are arbitrary trees of arrays.
 
 Example:
   >>> import jax, jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""What every replay is, a tuple of functions, and what its items must look like."""
+"""The interface of every replay, a tuple of functions, and the requirements on its items."""
 
 import functools
 from collections.abc import Callable
@@ -15,26 +15,26 @@ from rlx.core.types import Array, ArrayLike, PyTree
 
 
 class Replay(NamedTuple):
-    """A replay: six pure functions, as `rlx.replay.uniform` and its like return them.
+    """A replay: six pure functions, as returned by `rlx.replay.uniform` and the other constructors.
 
-    The state is a tree of arrays that only these functions read. They work under `jax.jit`, `jax.vmap` (over replays)
-    and `jax.lax.scan`. A compiled function to which the state is donated (`jax.jit(..., donate_argnums=...)`), and the
-    body of a compiled loop, change it in place; anywhere else each `add` copies all of it.
+    The state is a tree of arrays to be read only by these functions. They work under `jax.jit`, `jax.vmap` (over
+    replays) and `jax.lax.scan`. A compiled function to which the state is donated (`jax.jit(..., donate_argnums=...)`),
+    and the body of a compiled loop, update it in place; elsewhere, each `add` copies the whole state.
 
     - `init(item)`: the state of an empty replay. `item` is any tree of arrays, or of `jax.ShapeDtypeStruct`, and gives
-      structure, shapes and dtypes of all items; its values are not kept.
-    - `add(state, item)`: the state with one more item, in place of the oldest once the replay is full.
-    - `add_batch(state, items, mask=None)`: the same for as many items as the new first axis of each leaf is long, in
-      that order. A mask [B] of booleans says which of them to add.
-    - `sample(state, key, n)`: n items, drawn with replacement, as a `Sample`. n is a Python integer. It cannot raise
-      where there is nothing to draw: the items are those of the first place then, with weights of 0.
-    - `can_sample(state, n=1)`: boolean [], whether n items are there, and one that can be drawn.
-    - `update_priorities(state, indices, priorities)`: the state with new priorities, [B] each, for items by the indices
-      of a `Sample`. It changes nothing where no priorities are kept. An index of no item changes nothing.
+      the structure, shapes and dtypes of all items; its values are not stored.
+    - `add(state, item)`: the state with one more item, which replaces the oldest once the replay is full.
+    - `add_batch(state, items, mask=None)`: the same for a batch of items, stacked along a new first axis of each leaf
+      and added in that order. A boolean mask [B] selects the items to add.
+    - `sample(state, key, n)`: n items, drawn with replacement, as a `Sample`. n is a Python integer. It cannot raise an
+      error when there is nothing to draw: it then returns the contents of the first slot, with weights of 0.
+    - `can_sample(state, n=1)`: boolean [], whether the replay holds n items, at least one of which can be drawn.
+    - `update_priorities(state, indices, priorities)`: the state with new priorities for the items at the given indices
+      of a `Sample`, [B] each. It has no effect on a replay without priorities, and ignores indices that hold no item.
 
-    So that XLA copies nothing in a compiled program: add before you sample in each step, and keep the state out of what
-    a `jax.lax.cond` returns, which `jax.vmap` makes a choice between two whole states. Its branches may read the state
-    and return indices, -1 where nothing was learnt, for `update_priorities` behind it; the second example does so.
+    To avoid copies by XLA in a compiled program, add before you sample in each step, and do not return the state from a
+    `jax.lax.cond`, which `jax.vmap` turns into a select between two whole states. Its branches may read the state and
+    return indices, -1 where nothing was learnt, for a later `update_priorities`; the second example does so.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -79,7 +79,7 @@ class Replay(NamedTuple):
 def replay_of(
     kind: type, init: Any, add: Any, add_batch: Any, sample: Any, can_sample: Any, update_priorities: Any
 ) -> Replay:
-    """A replay of functions on a state of this kind, which say so where they are given something else."""
+    """A replay of functions on a state of this type, which raise an error when given anything else."""
     functions = {
         "add": add,
         "add_batch": add_batch,
@@ -101,7 +101,7 @@ def _with_state(kind: Any, name: str, function: Callable[..., Any], state: Any, 
 
 
 class Sample(NamedTuple):
-    """What a replay's `sample` returns: n items and what is needed to learn from them.
+    """The output of a replay's `sample`: n items and what is needed to learn from them.
 
     Example:
       >>> import jax
@@ -119,10 +119,10 @@ class Sample(NamedTuple):
 
 
 def as_items(function: str, argument: str, given: PyTree, held: PyTree, axes: tuple[str, ...]) -> PyTree:
-    """`given` as arrays, of which each leaf has `axes` before the shape that it has in `held` behind the first axis.
+    """`given` as arrays; each leaf has `axes` in front of its shape in `held` without the first axis.
 
     Raises:
-      ArgumentError, RankError, ShapeError, DTypeError: naming the leaf, what came and what `init` was given.
+      ArgumentError, RankError, ShapeError, DTypeError: naming the leaf, what was passed and what `init` was given.
     """
     wanted, structure = jax.tree_util.tree_flatten_with_path(held)
     came, came_structure = jax.tree_util.tree_flatten_with_path(given)
@@ -139,7 +139,7 @@ def as_items(function: str, argument: str, given: PyTree, held: PyTree, axes: tu
 
 
 def environments_of(item: PyTree) -> int:
-    """How many environments an item is of that holds one step of each: the length of the first axis of its leaves."""
+    """The number of environments in an item that holds one step of each: the length of the first axis of its leaves."""
     lengths: dict[str, tuple[int, str]] = {}
     for path, value in jax.tree_util.tree_flatten_with_path(item)[0]:
         place = f"argument `item`{jax.tree_util.keystr(path)}"
@@ -169,7 +169,7 @@ def as_priorities(indices: ArrayLike, priorities: ArrayLike) -> tuple[Array, Arr
 
 
 def as_leaf(function: str, place: str, value: Any) -> Any:
-    """One leaf of an item as a JAX array, or what stands for one."""
+    """One leaf of an item as a JAX array, or its stand-in."""
     try:
         return value if isinstance(value, (jax.Array, jax.ShapeDtypeStruct)) else jnp.asarray(value)
     except (TypeError, ValueError) as error:
@@ -206,7 +206,7 @@ def _check_dtype(function: str, place: str, value: Any, leaf: Array, like: Array
 def _check_shape(
     function: str, place: str, shape: tuple[int, ...], axes: tuple[str, ...], item: tuple[int, ...], lengths: dict
 ) -> None:
-    """Checks one leaf's shape; `lengths` holds the lengths of the axes before it, and who said so."""
+    """Checks one leaf's shape; `lengths` holds the lengths of the axes before it, and where they come from."""
     expected = _shown((*axes, *item)) + f", where an item is {_shown(item)} as given to `init`"
     if len(shape) != len(axes) + len(item):
         advice = "`add` takes one item, `add_batch` several: their leaves have one axis more."

@@ -1,4 +1,4 @@
-"""Transitions over n steps, made of the steps of many environments and added to another replay."""
+"""n-step transitions, built from the steps of many environments and added to another replay."""
 
 import functools
 from typing import Any, NamedTuple
@@ -14,9 +14,9 @@ from rlx.replay.places import empty_places, length_of
 
 
 class Transition(NamedTuple):
-    """From a state and an action to a state later on: what `rlx.replay.n_step` takes and what comes out of it.
+    """A transition from a state and action to a later state: what `rlx.replay.n_step` takes and produces.
 
-    `s_tm1`, `a_tm1` and `s_t` are any trees of arrays. What else is known of the first state, such as the probability
+    `s_tm1`, `a_tm1` and `s_t` are any trees of arrays. Anything else known at the first state, such as the probability
     of the action, goes into `s_tm1`.
 
     Example:
@@ -38,7 +38,7 @@ class Transition(NamedTuple):
 
 
 class NStepState(NamedTuple):
-    """The last n-1 steps, how many of them there are so far, and the state of the replay of transitions."""
+    """The last n-1 steps, how many there are so far, and the state of the replay of transitions."""
 
     steps: Transition  # each leaf [n-1, E, ...]
     size: Array  # int32 []
@@ -46,27 +46,27 @@ class NStepState(NamedTuple):
 
 
 def n_step(replay: Replay, n: int) -> Replay:
-    """A replay that makes transitions over n steps of single ones, and adds them to another replay.
+    """A replay that builds n-step transitions from single steps, and adds them to another replay.
 
-    From s_{t-1} to s_{t+n-1}: the reward is r_t + γ_t r_{t+1} + ... + γ_t ... γ_{t+n-2} r_{t+n-1} and the discount is
-    γ_t ... γ_{t+n-1}. Where an episode ends before, at a discount of 0 or a `truncation_t`, they and `s_t` are those up
-    to this end; what follows it in the array has no influence. Each step begins one transition, added n-1 steps later.
-    The n-step returns of "Learning from delayed rewards", Watkins 1989, as in "Rainbow: Combining Improvements in Deep
-    Reinforcement Learning", Hessel et al. 2018 (https://arxiv.org/abs/1710.02298).
+    For the transition from s_{t-1} to s_{t+n-1}, the reward is r_t + γ_t r_{t+1} + ... + γ_t ... γ_{t+n-2} r_{t+n-1}
+    and the discount is γ_t ... γ_{t+n-1}. If the episode ends earlier, at a discount of 0 or a `truncation_t`, the
+    transition ends there too; later steps have no influence. Each step starts one transition, which is added n-1 steps
+    later. These are the n-step returns of "Learning from delayed rewards", Watkins 1989, as in "Rainbow: Combining
+    Improvements in Deep Reinforcement Learning", Hessel et al. 2018 (https://arxiv.org/abs/1710.02298).
 
     An item is a `Transition` of one step of all E environments: each leaf has E as its first axis. `add_batch` takes
-    several of them, [T, E, ...], as `jax.lax.scan` stacks them; it takes no mask. All else is that of `replay`, whose
-    items are transitions without `truncation_t`, of one environment each.
+    several of them, [T, E, ...], as stacked by `jax.lax.scan`, and takes no mask. Everything else behaves as in
+    `replay`, whose items are transitions without `truncation_t`, of one environment each.
 
     Args:
       replay: `rlx.replay.uniform(...)`, `prioritised(...)` or `reservoir(...)`, which holds the transitions.
-      n: how many steps, a positive Python integer.
+      n: the number of steps, a positive Python integer.
 
     Returns:
-      `Replay`, which says what its functions take; `init` takes what else that of `replay` does.
+      A `Replay`, which documents its functions; `init` takes the same further arguments as that of `replay`.
 
     Raises:
-      OptionError: if `n` is not a positive whole number, or `replay` is no `Replay`.
+      OptionError: if `n` is not a positive whole number, or `replay` is not a `Replay`.
 
     Example:
       >>> import jax, jax.numpy as jnp

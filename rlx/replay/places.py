@@ -1,4 +1,4 @@
-"""Places for items: arrays with one more axis in front, what is put there and what is taken from there."""
+"""Places for items: arrays with one more leading axis, and functions to write to and read from them."""
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ NOWHERE = np.iinfo(np.int32).max
 
 
 def empty_places(capacity: int, item: PyTree) -> PyTree:
-    """Places [N, ...] for items like this one, which hold zeros."""
+    """Places [N, ...] for items like this one, filled with zeros."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(item)
     if not leaves:
         raise ArgumentError(f"replay.init: argument `item` is {item!r}, expected a tree with at least one array.")
@@ -29,7 +29,7 @@ def length_of(tree: PyTree) -> int:
 
 
 def turns_of(items: PyTree, mask: ArrayLike | None) -> tuple[Array, Array]:
-    """Of items [B, ...] the how manyth to be added each one is, from 1 on, or 0 if it is not; how many are added."""
+    """For items [B, ...], the position of each among those to add, from 1, or 0 if not added; the number added."""
     number = length_of(items)
     if mask is None:
         return jnp.arange(1, number + 1, dtype=jnp.int32), jnp.full([], number, jnp.int32)
@@ -39,12 +39,12 @@ def turns_of(items: PyTree, mask: ArrayLike | None) -> tuple[Array, Array]:
 
 
 def nowhere(number: int) -> Array:
-    """As many places outside every replay, no two alike."""
+    """The given number of distinct places outside every replay."""
     return NOWHERE - jnp.arange(number, dtype=jnp.int32)
 
 
 def put_at(held: PyTree, places: Array, items: PyTree) -> PyTree:
-    """What is held, with items [B, ...] at places [B], of which no two are alike."""
+    """The held items with items [B, ...] written to distinct places [B]."""
     return jax.tree.map(lambda x, new: x.at[places].set(new, mode="drop", unique_indices=True), held, items)
 
 

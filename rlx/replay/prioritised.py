@@ -25,28 +25,29 @@ class PrioritisedState(NamedTuple):
 
 
 def prioritised(capacity: int, exponent: ArrayLike, beta: ArrayLike) -> Replay:
-    """A replay that draws items in proportion to a power of their priorities, and gives weights that make up for it.
+    """A replay that draws items in proportion to a power of their priorities, with importance weights.
 
-    P(i) = p_i^α / Σ_k p_k^α, and weights w_i = (N P(i))^-β / max_j w_j with the maximum over the sample, from
-    "Prioritized Experience Replay", Schaul et al. 2016 (https://arxiv.org/abs/1511.05952), the proportional variant.
+    Item i is drawn with probability P(i) = p_i^α / Σ_k p_k^α and has the weight w_i = (N P(i))^-β / max_j w_j, with the
+    maximum over the sample: the proportional variant of "Prioritized Experience Replay", Schaul et al. 2016
+    (https://arxiv.org/abs/1511.05952).
 
-    A new item has the highest priority so far, at first 1. An item of priority 0 is never drawn, whatever the exponent.
-    A priority that is negative, NaN or infinite is an error where its value is known; where it is traced, it changes
-    nothing. One so high that the sum of N of them overflows counts as the highest of which it does not. Of several
-    priorities for one item in one update the highest counts.
+    A new item gets the highest priority so far, initially 1. An item of priority 0 is never drawn, for any exponent. A
+    negative, NaN or infinite priority is an error if its value is known; if it is traced, it is ignored. Priorities are
+    capped so that the sum of N of them does not overflow. If one update gives an item several priorities, the highest
+    is used.
 
-    Draws are stratified: the sum of priorities is cut into n parts, and one item is drawn from each; any part of the
-    sample is spread over the replay as the whole is. Where nothing can be drawn, since the replay is empty or all
-    priorities are 0, weights are 0.
+    Draws are stratified: the sum of priorities is split into n parts, and one item is drawn from each; any part of the
+    sample is spread over the replay like the whole sample. If nothing can be drawn, because the replay is empty or all
+    priorities are 0, the weights are 0.
 
     Args:
-      capacity: how many items it holds, a positive Python integer.
-      exponent: α in [0, 1], number []; 0 draws all items alike.
-      beta: β in [0, 1], number []. It is used by `sample` alone: for a schedule, make the functions anew in each step,
-        with a β that may be traced, as below; the state is the same.
+      capacity: the maximum number of items, a positive Python integer.
+      exponent: α in [0, 1], number []; 0 draws items uniformly.
+      beta: β in [0, 1], number []. Only `sample` uses it: for a schedule, create the functions again in each step, with
+        a β that may be traced, as below; the state stays the same.
 
     Returns:
-      `Replay`, which says what its functions take.
+      A `Replay`, which documents its functions.
 
     Raises:
       OptionError: if `capacity` is not a positive whole number, or `exponent` or `beta` is out of range.

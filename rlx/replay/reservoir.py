@@ -1,4 +1,4 @@
-"""A reservoir: of all items so far, each is as likely to be held as the others."""
+"""Reservoir sampling: every item so far is equally likely to be in the replay."""
 
 import functools
 from typing import NamedTuple
@@ -18,7 +18,7 @@ _MOST = np.iinfo(np.int32).max
 
 
 class ReservoirState(NamedTuple):
-    """Items, how many there were so far, and the key of the decisions to come."""
+    """The items, how many there have been so far, and the key for future decisions."""
 
     items: PyTree  # each leaf [N, ...]
     seen: Array  # int32 []
@@ -26,21 +26,21 @@ class ReservoirState(NamedTuple):
 
 
 def reservoir(capacity: int) -> Replay:
-    """A replay that holds a sample of all items so far, of which each has the same probability to be held.
+    """A replay that holds a uniform random sample of all items added so far.
 
-    The t-th item goes to place t while t <= N, and then to a place drawn from 1 to t, if there is that place: algorithm
-    R of "Random sampling with a reservoir", Vitter 1985 (https://doi.org/10.1145/3147.3165), as for the average
-    policies of "Deep Reinforcement Learning from Self-Play in Imperfect-Information Games", Heinrich and Silver 2016
-    (https://arxiv.org/abs/1603.01121). What is held is drawn as by `rlx.replay.uniform`.
+    The t-th item goes to slot t while t <= N; after that, it goes to a slot drawn from 1 to t, or is dropped if there
+    is no such slot: algorithm R of "Random sampling with a reservoir", Vitter 1985 (https://doi.org/10.1145/3147.3165),
+    as for the average policies of "Deep Reinforcement Learning from Self-Play in Imperfect-Information Games", Heinrich
+    and Silver 2016 (https://arxiv.org/abs/1603.01121). Items are drawn as in `rlx.replay.uniform`.
 
-    Its `init(item, key)` takes a key of `jax.random` as well, since which items are held is random. A batch may be
-    larger than the capacity. It counts up to 2³¹ - 1 items, and treats each one after as it did the last of these.
+    Its `init(item, key)` also takes a key of `jax.random`, since the choice of items to keep is random. A batch may be
+    larger than the capacity. The count of items stops at 2³¹ - 1; later items are treated like the last one counted.
 
     Args:
-      capacity: how many items it holds, a positive Python integer.
+      capacity: the maximum number of items, a positive Python integer.
 
     Returns:
-      `Replay`, which says what its functions take. `update_priorities` changes nothing.
+      A `Replay`, which documents its functions. `update_priorities` has no effect.
 
     Raises:
       OptionError: if `capacity` is not a positive whole number.
@@ -88,7 +88,7 @@ def _push(state: ReservoirState, items: PyTree, mask: ArrayLike | None) -> Reser
 
 
 def _last_of_each(places: Array) -> Array:
-    """The places of which no two are alike: of those that were, all but the last lead nowhere."""
+    """The places made distinct: of equal ones, all but the last lead nowhere."""
     order = jnp.argsort(places, stable=True)
     ordered = places[order]
     last = jnp.append(ordered[1:] != ordered[:-1], True)

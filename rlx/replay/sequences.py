@@ -1,4 +1,4 @@
-"""Replay of sequences with overlap: a ring of the steps of many environments, and a replay of where sequences start."""
+"""Replay of overlapping sequences: a ring buffer of the steps of many environments, and a replay of sequence starts."""
 
 import functools
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from rlx.replay.uniform import Ring, empty_ring, push, uniform
 
 
 class SequencesState(NamedTuple):
-    """The steps, when the next sequence is complete, and the starts of those that are."""
+    """The steps, when the next sequence will be complete, and the starts of the complete ones."""
 
     ring: Ring  # each leaf [N, E, ...]
     wait: Array  # int32 [], steps still to come until the next sequence is complete, at least 1
@@ -23,39 +23,39 @@ class SequencesState(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where a sequence begins: what the replay of starts holds."""
+    """The start of a sequence: an item of the replay of starts."""
 
     place: Any  # int32, in [0, N)
     environment: Any  # int32, in [0, E)
 
 
 def sequences(capacity: int, length: int, period: int = 1, make_replay: Callable[[int], Replay] = uniform) -> Replay:
-    """A replay of sequences of consecutive steps, of many environments side by side.
+    """A replay of sequences of consecutive steps, from many parallel environments.
 
-    Of each environment every `period`-th step starts a sequence of `length` steps, so that sequences overlap if
-    `period` is smaller, as in "Recurrent Experience Replay in Distributed Reinforcement Learning" (R2D2), Kapturowski
-    et al. 2019 (https://openreview.net/forum?id=r1lyTjAqYX), which has 80 and 40. A sequence can be drawn once its last
-    step is there, and no more when its first one is replaced: none is a mixture of old and new. Of each environment the
-    last (capacity - length + 1) // period sequences are held. An episode's end does not end a sequence; for the learner
-    a discount of 0 among the steps does.
+    In each environment, every `period`-th step starts a sequence of `length` steps, so sequences overlap if `period` is
+    smaller than `length`, as in "Recurrent Experience Replay in Distributed Reinforcement Learning" (R2D2), Kapturowski
+    et al. 2019 (https://openreview.net/forum?id=r1lyTjAqYX), which uses lengths of 80 and periods of 40. A sequence can
+    be drawn from when its last step is added until its first step is replaced, so no sequence mixes old and new steps.
+    The replay holds the last (capacity - length + 1) // period sequences of each environment. Sequences continue past
+    the end of an episode, which the learner sees as a discount of 0 among the steps.
 
-    An item is one step of all E environments: each leaf has E as its first axis. `add_batch` takes several of them,
-    [T, E, ...], as `jax.lax.scan` stacks them; it takes no mask. The items of a `Sample` are [n, length, ...]; n is a
-    number of sequences, also for `can_sample`.
+    An item is one step of all E environments: each leaf has E as its first axis. `add_batch` takes several items,
+    [T, E, ...], as stacked by `jax.lax.scan`, and takes no mask. The items of a `Sample` are [n, length, ...]; n counts
+    sequences, in `can_sample` too.
 
     Args:
-      capacity: how many steps of each environment it holds, at least length + period - 1.
-      length: steps of a sequence, a positive Python integer.
-      period: steps from the start of one sequence to that of the next, a positive Python integer.
-      make_replay: a function of a capacity that makes the replay of starts, which says how sequences are drawn:
-        `rlx.replay.uniform`, or `functools.partial(rlx.replay.prioritised, exponent=0.9, beta=0.6)` with a priority
-        for each sequence.
+      capacity: the maximum number of steps per environment, at least length + period - 1.
+      length: number of steps in a sequence, a positive Python integer.
+      period: number of steps between the starts of consecutive sequences, a positive Python integer.
+      make_replay: a function that takes a capacity and returns the replay of starts, which determines how sequences are
+        drawn: `rlx.replay.uniform`, or `functools.partial(rlx.replay.prioritised, exponent=0.9, beta=0.6)` with a
+        priority for each sequence.
 
     Returns:
-      `Replay`, which says what its functions take.
+      A `Replay`, which documents its functions.
 
     Raises:
-      OptionError: if `capacity`, `length` or `period` is not a positive whole number, or `capacity` too small.
+      OptionError: if `capacity`, `length` or `period` is not a positive whole number, or `capacity` is too small.
 
     Example:
       >>> import functools, jax, jax.numpy as jnp
@@ -101,7 +101,7 @@ class _Settings(NamedTuple):
     make_replay: Callable[[int], Replay]
 
     def of_each_environment(self) -> int:
-        """How many sequences are held: as many as a full ring always has."""
+        """The number of sequences held: the number that a full ring always has."""
         # The start that one more would keep is, at the latest, replaced together with the first of its steps.
         return (self.capacity - self.length + 1) // self.period
 

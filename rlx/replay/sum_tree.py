@@ -1,4 +1,4 @@
-"""Sums of numbers at several levels: changing some and drawing in proportion cost the logarithm of their number.
+"""A sum tree: updating numbers and drawing in proportion to them take logarithmic time.
 
 A tree of N numbers is one array [R, F] that holds level after level: the numbers in ⌈N/F⌉ rows, their sums by rows in
 ⌈N/F²⌉ rows, and so on up to one row. What is left over at the end of a level is 0.
@@ -28,7 +28,7 @@ def _first_rows(size: int) -> tuple[int, ...]:
 
 
 def empty_tree(size: int) -> Array:
-    """A tree of so many zeros."""
+    """A tree of the given number of zeros."""
     return jnp.zeros([_first_rows(size)[-1], _FAN_OUT], jnp.float32)
 
 
@@ -73,9 +73,10 @@ def draw(tree: Array, size: int, key: Array, n: int) -> tuple[Array, Array]:
 
 
 def _spread(n: int) -> Array:
-    """The numbers below n in an order in which those of any part are as far apart as those of the whole.
+    """The numbers below n in an order in which any part is spread as evenly as the whole.
 
-    So a part of a batch is no part of the replay. With a random turn, no place in a batch has a stratum of its own.
+    So a part of a batch does not correspond to a part of the replay. With a random rotation, no place in a batch has
+    its own stratum.
     """
     return jnp.asarray(np.argsort(np.argsort(np.arange(n) * _GOLDEN % 1)), jnp.float32)
 

@@ -1,4 +1,4 @@
-"""Uniform replay: items in a ring, the newest in place of the oldest, of which each is as likely to be drawn."""
+"""Uniform replay: a ring buffer in which new items replace the oldest, sampled uniformly."""
 
 import functools
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from rlx.replay.places import empty_places, length_of, nowhere, put_at, take_at,
 
 
 class Ring(NamedTuple):
-    """Items, where the next one goes, and how many there are."""
+    """The items, where the next one goes, and how many there are."""
 
     items: PyTree  # each leaf [N, ...]
     head: Array  # int32 [], in [0, N)
@@ -23,16 +23,16 @@ class Ring(NamedTuple):
 
 
 def uniform(capacity: int) -> Replay:
-    """A replay that holds the last items and draws each of them with the same probability.
+    """A replay that holds the most recent items and samples them uniformly.
 
     From "Self-improving reactive agents based on reinforcement learning, planning and teaching", Lin 1992. Draws are
-    independent of each other, and all weights are 1.
+    independent, and all weights are 1.
 
     Args:
-      capacity: how many items it holds, a positive Python integer.
+      capacity: the maximum number of items, a positive Python integer.
 
     Returns:
-      `Replay`, which says what its functions take. `update_priorities` changes nothing.
+      A `Replay`, which documents its functions. `update_priorities` has no effect.
 
     Raises:
       OptionError: if `capacity` is not a positive whole number.
@@ -55,7 +55,7 @@ def uniform(capacity: int) -> Replay:
 
 
 def empty_ring(capacity: int, item: PyTree) -> Ring:
-    """A ring that holds no items yet, for items like this one."""
+    """An empty ring buffer for items like this one."""
     return Ring(empty_places(capacity, item), jnp.zeros([], jnp.int32), jnp.zeros([], jnp.int32))
 
 
@@ -74,7 +74,7 @@ def push(ring: Ring, items: PyTree, mask: ArrayLike | None = None) -> tuple[Ring
 
 
 def uniform_sample(items: PyTree, size: Array, key: Array, n: int) -> Sample:
-    """n of the items at the first `size` places, each as likely as the others."""
+    """n of the items at the first `size` places, drawn uniformly."""
     n, key = whole("n", n, "a positive number of items", "replay.sample", 1), as_key("key", key, "replay.sample")
     # All 32 bits: of the 24 of a float, one of a million items gets eight values and another nine.
     places = (jax.random.bits(key, [n], jnp.uint32) % jnp.maximum(size, 1).astype(jnp.uint32)).astype(jnp.int32)
@@ -82,7 +82,7 @@ def uniform_sample(items: PyTree, size: Array, key: Array, n: int) -> Sample:
 
 
 def enough(size: Array, n: int) -> Array:
-    """Whether n items are there."""
+    """Whether the replay holds n items."""
     return size >= whole("n", n, "a positive number of items", "replay.can_sample", 1)
 
 

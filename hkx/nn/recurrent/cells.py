@@ -1,4 +1,4 @@
-"""Recurrent cores: one step of a recurrent network each."""
+"""Recurrent cores, each of which is one step of a recurrent network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hkx.nn.inputs import array_of, broadcast
 
 
 def add_batch(tree: Any, batch_size: int | None) -> Any:
-    """The arrays of a tree, repeated along a new leading axis; as they are if `batch_size` is None."""
+    """The arrays of a tree, repeated along a new leading axis, or unchanged if `batch_size` is None."""
     if batch_size is None:
         return tree
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch_size, *jnp.shape(x))), tree)
@@ -26,7 +26,7 @@ def lstm_state(core: RNNCore, argument: str, state: Any) -> tuple[jax.Array, jax
     """The hidden state and the cell.
 
     Raises:
-      InvalidCoreStateError: if `state` is no pair of them.
+      InvalidCoreStateError: if `state` is not such a pair.
     """
     if not hasattr(state, "__len__") or len(state) != 2:
         raise InvalidCoreStateError(type(core).__name__, argument, state, "an `LSTMState`")
@@ -38,7 +38,7 @@ def array_state(core: RNNCore, argument: str, state: Any) -> jax.Array:
     """`state` as an array.
 
     Raises:
-      InvalidCoreStateError: if it is none.
+      InvalidCoreStateError: if it is not an array.
     """
     if state is not None:
         try:
@@ -65,8 +65,8 @@ def vector_of(core: RNNCore, inputs: Any) -> jax.Array:
     """`inputs` as an array, `[F]` or `[B, F]`.
 
     Raises:
-      InvalidInputError: if it is no array.
-      InvalidRankError: if it has another number of dimensions.
+      InvalidInputError: if it is not an array.
+      InvalidRankError: if it has the wrong number of dimensions.
     """
     inputs = array_of(inputs, core)
     if inputs.ndim not in (1, 2):
@@ -103,7 +103,7 @@ class RNNCore(Module):
 
         Args:
           inputs: a tree of arrays, `[B, ...]` or without the batch dimension.
-          prev_state: what `initial_state` or the step before returned.
+          prev_state: the state from `initial_state` or the previous step.
 
         Returns:
           The outputs and the new state.
@@ -126,7 +126,7 @@ class VanillaRNN(RNNCore):
 
     Args:
       hidden_size: the size of h.
-      double_bias: whether there is `b_h` besides `b_i`.
+      double_bias: whether to use `b_h` in addition to `b_i`.
       name: the module's name.
 
     Example:
@@ -147,7 +147,7 @@ class VanillaRNN(RNNCore):
         """One step from `[B, F]` or `[F]` inputs; state and output are `[B, hidden_size]` or `[hidden_size]`.
 
         Raises:
-          InvalidCoreStateError: if the state is no array, or one of another shape.
+          InvalidCoreStateError: if the state is not an array, or has the wrong shape.
         """
         inputs, prev_state = array_of(inputs, self), array_state(self, "prev_state", prev_state)
         check_state(leading_fit(prev_state, inputs), self, "prev_state", prev_state, inputs, self.hidden_size)
@@ -191,9 +191,9 @@ def lstm_step(gates: jax.Array, prev_cell: jax.Array) -> LSTMState:
 class LSTM(RNNCore):
     """Long short-term memory.
 
-    `i, g, f, o = split(W [x_t, h_{t-1}] + b)`, `c_t = sigmoid(f + 1) c_{t-1} + sigmoid(i) tanh(g)`,
-    `h_t = sigmoid(o) tanh(c_t)`; the output is h. The 1 that is added to the forget gate makes the cell remember at
-    first (Jozefowicz et al., 2015).
+    `i, g, f, o = split(W [x_t, h_{t-1}] + b)`, `c_t = sigmoid(f + 1) c_{t-1} + sigmoid(i) tanh(g)`, `h_t = sigmoid(o)
+    tanh(c_t)`; the output is h. Adding 1 to the forget gate makes the cell remember at the start of training
+    (Jozefowicz et al., 2015).
 
     References: Hochreiter & Schmidhuber (1997), "Long short-term memory"; Zaremba et al. (2014), "Recurrent neural
     network regularization", arXiv:1409.2329; Jozefowicz, Zaremba & Sutskever (2015), "An empirical exploration of
@@ -230,8 +230,9 @@ class LSTM(RNNCore):
           The output, `[B, hidden_size]` or `[hidden_size]`, and the new state.
 
         Raises:
-          InvalidCoreStateError: if the state is no pair of arrays, or they are of another shape.
-          InvalidRankError: if `inputs` has another number of dimensions, or the state another than `inputs`.
+          InvalidCoreStateError: if the state is not a pair of arrays, or they have the wrong shape.
+          InvalidRankError: if `inputs` has the wrong number of dimensions, or the state a different number from
+            `inputs`.
         """
         inputs = vector_of(self, inputs)
         hidden, cell = lstm_state(self, "prev_state", prev_state)
@@ -266,8 +267,10 @@ class GRU(RNNCore):
 
     Args:
       hidden_size: the size of h.
-      w_i_init: initializer of `w_i`, shape `[F, 3 * hidden_size]` in the order z, r, a; by default of variance `1 / F`.
-      w_h_init: initializer of `w_h`, shape `[hidden_size, 3 * hidden_size]`; by default of variance `1 / hidden_size`.
+      w_i_init: initializer of `w_i`, shape `[F, 3 * hidden_size]` in the order z, r, a; its variance is `1 / F` by
+        default.
+      w_h_init: initializer of `w_h`, shape `[hidden_size, 3 * hidden_size]`; its variance is `1 / hidden_size` by
+        default.
       b_init: initializer of `b`, shape `[3 * hidden_size]`; zeros by default.
       name: the module's name.
 
@@ -304,8 +307,8 @@ class GRU(RNNCore):
           The output, which is also the new state.
 
         Raises:
-          InvalidCoreStateError: if the state is no array, or one of another shape.
-          InvalidRankError: if `inputs` has another number of dimensions.
+          InvalidCoreStateError: if the state is not an array, or has the wrong shape.
+          InvalidRankError: if `inputs` has the wrong number of dimensions.
         """
         inputs, state = vector_of(self, inputs), array_state(self, "state", state)
         h, dtype = self.hidden_size, inputs.dtype

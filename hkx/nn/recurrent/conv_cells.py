@@ -16,7 +16,7 @@ from hkx.pad import per_dimension
 
 
 class ConvNDLSTM(RNNCore):
-    """`hkx.LSTM` with convolutions in place of the matrix products.
+    """`hkx.LSTM` with convolutions in place of matrix products.
 
     `i, g, f, o = split(W_i * x_t + W_h * h_{t-1} + b_i + b_h)`, where `*` is a convolution with padding `"SAME"`, and
     the rest is as in `hkx.LSTM`.
@@ -25,10 +25,10 @@ class ConvNDLSTM(RNNCore):
     nowcasting", arXiv:1506.04214.
 
     Args:
-      num_spatial_dims: how many spatial dimensions there are.
+      num_spatial_dims: the number of spatial dimensions.
       input_shape: the spatial shape of the inputs, without channels.
       output_channels: the number of channels of h and c.
-      kernel_shape: the size of the kernels, one number or one for each dimension.
+      kernel_shape: the size of the kernels, one number or one per dimension.
       name: the module's name.
 
     Example:
@@ -68,8 +68,8 @@ class ConvNDLSTM(RNNCore):
           The output, of the shape of the state's arrays, and the new state.
 
         Raises:
-          InvalidCoreStateError: if the state is no pair of arrays, or they are of another shape.
-          InvalidRankError: if `inputs` has another number of dimensions.
+          InvalidCoreStateError: if the state is not a pair of arrays, or they have the wrong shape.
+          InvalidRankError: if `inputs` has the wrong number of dimensions.
         """
         n = self.num_spatial_dims
         inputs = array_of(inputs, self)
@@ -94,7 +94,7 @@ class ConvNDLSTM(RNNCore):
 
 
 class Conv1DLSTM(ConvNDLSTM):
-    """`hkx.LSTM` with convolutions over one dimension in place of the matrix products.
+    """`hkx.LSTM` with one-dimensional convolutions in place of matrix products.
 
     The inputs are `[B, W, C]`.
 
@@ -104,7 +104,7 @@ class Conv1DLSTM(ConvNDLSTM):
     Args:
       input_shape: the spatial shape of the inputs, without channels.
       output_channels: the number of channels of the state and the output.
-      kernel_shape: the size of the kernels, one number or one for each dimension.
+      kernel_shape: the size of the kernels, one number or one per dimension.
       name: the module's name.
 
     Example:
@@ -129,7 +129,7 @@ class Conv1DLSTM(ConvNDLSTM):
 
 
 class Conv2DLSTM(ConvNDLSTM):
-    """`hkx.LSTM` with convolutions over two dimensions in place of the matrix products.
+    """`hkx.LSTM` with two-dimensional convolutions in place of matrix products.
 
     The inputs are `[B, H, W, C]`.
 
@@ -139,7 +139,7 @@ class Conv2DLSTM(ConvNDLSTM):
     Args:
       input_shape: the spatial shape of the inputs, without channels.
       output_channels: the number of channels of the state and the output.
-      kernel_shape: the size of the kernels, one number or one for each dimension.
+      kernel_shape: the size of the kernels, one number or one per dimension.
       name: the module's name.
 
     Example:
@@ -164,7 +164,7 @@ class Conv2DLSTM(ConvNDLSTM):
 
 
 class Conv3DLSTM(ConvNDLSTM):
-    """`hkx.LSTM` with convolutions over three dimensions in place of the matrix products.
+    """`hkx.LSTM` with three-dimensional convolutions in place of matrix products.
 
     The inputs are `[B, D, H, W, C]`.
 
@@ -174,7 +174,7 @@ class Conv3DLSTM(ConvNDLSTM):
     Args:
       input_shape: the spatial shape of the inputs, without channels.
       output_channels: the number of channels of the state and the output.
-      kernel_shape: the size of the kernels, one number or one for each dimension.
+      kernel_shape: the size of the kernels, one number or one per dimension.
       name: the module's name.
 
     Example:

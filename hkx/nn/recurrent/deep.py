@@ -1,4 +1,4 @@
-"""Cores that are made of others: stacks, and one that starts anew at the end of an episode."""
+"""Cores built from other cores: stacks, and a core that resets its state at the end of an episode."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hkx.nn.recurrent.cells import array_state
 
 
 class ResetCore(RNNCore):
-    """Puts the state of a core back to its initial one where a signal says so, before the step.
+    """Resets the state of a core to its initial state where a signal is true, before the step.
 
-    The inputs are a pair of the core's inputs and the signal, so that it can be unrolled over several episodes.
+    The inputs are a pair of the core's inputs and the reset signal, so the core can be unrolled over several episodes.
 
     Args:
       core: the core.
@@ -53,8 +53,8 @@ class ResetCore(RNNCore):
           The core's outputs and new state.
 
         Raises:
-          InvalidCoreStateError: if the state is none of the core's.
-          ValueError: if the shape of the signal is not that of the leading dimensions of the state.
+          InvalidCoreStateError: if the state does not belong to the core.
+          ValueError: if the shape of the signal does not match the leading dimensions of the state.
         """
         inputs, should_reset = inputs
         leaves, structure = jax.tree.flatten(state)
@@ -105,9 +105,9 @@ def _expanded(signal: Any, leaf: Any) -> jax.Array:
 
 
 class DeepRNN(RNNCore):
-    """Cores and functions, each on what the one before returned.
+    """A stack of cores and functions, each applied to the output of the previous one.
 
-    The state is a tuple of the states of the cores; what is not an `hkx.RNNCore` has none.
+    The state is a tuple of the states of the cores; layers that are not an `hkx.RNNCore` have no state.
 
     Args:
       layers: cores, and functions or modules of one argument.
@@ -155,7 +155,7 @@ def _check_states(layers: Sequence[Any], state: Any) -> None:
 
 
 class _SkippingRNN(DeepRNN):
-    """A deep network where every layer sees the inputs too, and all outputs are concatenated."""
+    """A deep network in which every layer also receives the inputs, and all outputs are concatenated."""
 
     def __call__(self, inputs: Any, state: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         _check_states(self.layers, state)
@@ -174,7 +174,7 @@ def _concatenated(*arrays: jax.Array) -> jax.Array:
 
 
 def deep_rnn_with_skip_connections(layers: Sequence[RNNCore], name: str | None = None) -> RNNCore:
-    """A stack of cores where each sees the inputs besides the outputs of the one below.
+    """A stack of cores in which each receives the inputs and the outputs of the core below.
 
     The outputs of all cores are concatenated.
 
@@ -185,10 +185,10 @@ def deep_rnn_with_skip_connections(layers: Sequence[RNNCore], name: str | None =
       name: the name of the module.
 
     Returns:
-      A core, whose state is a tuple of the states of all.
+      A core whose state is a tuple of the states of all layers.
 
     Raises:
-      ValueError: if a layer is not an `hkx.RNNCore`, or there is none.
+      ValueError: if a layer is not an `hkx.RNNCore`, or there are no layers.
 
     Example:
 

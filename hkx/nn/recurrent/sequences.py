@@ -1,4 +1,4 @@
-"""Sequences, with time as their first axis or their second."""
+"""Sequences, with time as the first or second axis."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def time_first(sequence: Any) -> Any:
 
 
 def arrays_of(sequence: Any) -> list[Any]:
-    """The leaves of a sequence, as they are.
+    """The leaves of a sequence, unchanged.
 
     Raises:
-      InvalidInputError: if one is no array.
+      InvalidInputError: if a leaf is not an array.
     """
     leaves = jax.tree.leaves(sequence)
     for leaf in leaves:

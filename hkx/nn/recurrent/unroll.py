@@ -28,26 +28,26 @@ def dynamic_unroll(
     *,
     sequence_lengths: jax.Array | None = None,
 ) -> tuple[Y, S]:
-    """Applies a core to a sequence, with `hkx.scan`: the compiled program has one copy of the core, in a loop.
+    """Applies a core to a sequence with `hkx.scan`, so the compiled program has one copy of the core, in a loop.
 
     Args:
       core: an `hkx.RNNCore`, or a function of inputs and state that returns outputs and state.
       input_sequence: a tree of arrays `[T, B, ...]` (or `[T, ...]`), or `[B, T, ...]` if not `time_major`.
       initial_state: the state before the first step.
-      time_major: whether time is the first axis of inputs and outputs, or the second.
-      reverse: whether to go from the last step to the first. The outputs are in the order of the inputs.
-      return_all_states: whether to return the state after every step in place of the final one.
-      unroll: how many steps one iteration of the compiled loop holds.
-      sequence_lengths: `int[B]` (or `int[]`), for sequences that are padded to T: steps at and after the length leave
-        the state as it is, and their outputs are zero. With `reverse`, the steps go from the last one within the
-        length to the first.
+      time_major: whether time is the first axis of inputs and outputs, rather than the second.
+      reverse: whether to process the sequence from the last step to the first. The outputs are in the order of the
+        inputs.
+      return_all_states: whether to return the state after every step instead of the final state.
+      unroll: the number of steps in one iteration of the compiled loop.
+      sequence_lengths: `int[B]` (or `int[]`), for sequences padded to T: steps at and after the length leave the state
+        unchanged, and their outputs are zero. With `reverse`, processing starts at the last step within the length.
 
     Returns:
       The sequence of outputs, in the layout of the inputs, and the final state, or the sequence of states.
 
     Raises:
-      CarryMismatchError: if the core changes structure, shape or dtype of the state.
-      LeadingDimensionsError: if there is not one of `sequence_lengths` for each sequence.
+      CarryMismatchError: if the core changes the structure, shape or dtype of the state.
+      LeadingDimensionsError: if `sequence_lengths` does not have one entry for each sequence.
 
     Example:
 
@@ -96,14 +96,14 @@ def _concatenated(forward: jax.Array, backward: jax.Array) -> jax.Array:
 
 
 class Bidirectional(Module):
-    """Applies one core to a sequence from its start and another from its end.
+    """Applies one core forwards and another backwards over a sequence.
 
     Reference: Schuster & Paliwal (1997), "Bidirectional recurrent neural networks".
 
     Args:
       forward: the core that goes from the first step to the last.
       backward: the core that goes from the last step to the first.
-      merge: a function of two output arrays that puts them together; by default it concatenates along the last axis.
+      merge: a function that merges two output arrays; by default it concatenates them along the last axis.
       name: the module's name.
 
     Example:
@@ -140,8 +140,9 @@ class Bidirectional(Module):
 
         Args:
           input_sequence: a tree of arrays `[T, B, ...]` (or `[T, F]`), or `[B, T, ...]` if not `time_major`.
-          initial_states: the initial states of both cores; None takes `initial_state(B)` of each, or that of no batch.
-          time_major: whether time is the first axis of inputs and outputs, or the second.
+          initial_states: the initial states of both cores; None uses `initial_state(B)` of each, or
+            `initial_state(None)` without a batch.
+          time_major: whether time is the first axis of inputs and outputs, rather than the second.
           sequence_lengths: see `hkx.dynamic_unroll`.
           unroll: see `hkx.dynamic_unroll`.
 
@@ -149,7 +150,7 @@ class Bidirectional(Module):
           The merged outputs, in the layout of the inputs, and the final states of both cores.
 
         Raises:
-          InvalidCoreStateError: if `initial_states` is no pair.
+          InvalidCoreStateError: if `initial_states` is not a pair.
         """
         if initial_states is None:
             length(input_sequence)
