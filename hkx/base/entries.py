@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from hkx.errors.arguments import NotAStructureError
 from hkx.errors.core import InvalidParamsError
 
 T = TypeVar("T")
@@ -26,6 +27,15 @@ def check_mappings(params: Any, state: Any) -> None:
     for bundle, entries in (state or {}).items():
         if not isinstance(entries, Mapping):
             raise InvalidParamsError(f"state[{bundle!r}]", entries)
+
+
+def check_structure(taker: str, structure: Any, argument: str = "structure") -> None:
+    """Raises where what `taker` was given, or got, as parameters or states is not `{module: {name: value}}`."""
+    if not isinstance(structure, Mapping):
+        raise NotAStructureError(taker, structure, argument=argument)
+    for module, entries in structure.items():
+        if not isinstance(entries, Mapping):
+            raise NotAStructureError(taker, entries, module, argument)
 
 
 def walk(tree: Given) -> Iterator[tuple[str, str, Any]]:

@@ -22,10 +22,10 @@ class NotAFunctionError(HkxError, TypeError):
 class NotAStructureError(HkxError, TypeError, AttributeError):
     """Something else was given where parameters or states are taken, or a part of them."""
 
-    def __init__(self, taker: str, value: object, module: object = None):
+    def __init__(self, taker: str, value: object, module: object = None, argument: str = "structure"):
         place = "" if module is None else f"[{module!r}]"
         super().__init__(
-            f"`structure{place}` of `{taker}` is {described(value)}, expected a mapping"
+            f"`{argument}{place}` of `{taker}` is {described(value)}, expected a mapping"
             f" {'{name: value}' if place else '{module: {name: value}}'}, as the parameters that `init` returns are."
         )
 

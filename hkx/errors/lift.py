@@ -37,13 +37,10 @@ class BranchListError(HkxError, TypeError):
 
 
 class BodyResultError(HkxError, TypeError, ValueError):
-    """A loop's body does not return a pair."""
+    """A loop's body, or a function with `has_aux=True`, does not return a pair, or returns what is no array."""
 
-    def __init__(self, function: str, result: object):
-        super().__init__(
-            f"The body of `{function}` must return a pair `(carry, y)`, and returned {result!r} of type "
-            f"{type(result).__name__}."
-        )
+    def __init__(self, function: str, result: object, wanted: str = "a pair `(carry, y)`"):
+        super().__init__(f"The function given to `{function}` must return {wanted}, and returned {described(result)}.")
 
 
 class StateInLoopError(HkxError, TypeError):

@@ -8,6 +8,7 @@ from typing import Any, ParamSpec, TypeVar
 import jax
 import numpy as np
 
+from hkx.arguments import checked_function
 from hkx.base.entries import walk
 from hkx.base.signatures import like, unannotated, unsaid
 from hkx.core.frame import Frame, Phase, current_frame, local
@@ -85,6 +86,7 @@ def vmap(
       >>> params["linear"]["w"].shape, ensemble.apply(params, None, jnp.ones(3)).shape
       ((10, 3, 2), (10, 2))
     """
+    checked_function(fun, "hkx.vmap", "fun")
     if split_rng is None and local.frames:
         if vmap.require_split_rng:  # type: ignore[attr-defined]
             raise MissingSplitRNGError()

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.arguments import checked_integer
-from hkx.errors.lift import BranchListError
+from hkx.errors.lift import BodyResultError, BranchListError
 from hkx.errors.nn import NotANumberError
 
 
@@ -47,6 +47,13 @@ def checked_length(length: Any) -> int:
 def checked_unroll(unroll: Any) -> int | bool:
     """How many iterations one step of a compiled loop holds, or whether it holds all of them."""
     return unroll if isinstance(unroll, bool) else checked_integer(unroll, "unroll")
+
+
+def checked_pair(name: str, result: Any, wanted: str = "a pair `(carry, y)`") -> tuple[Any, Any]:
+    """What a function of the user's returns on behalf of `name`, if it is a pair."""
+    if not isinstance(result, (tuple, list)) or len(result) != 2:
+        raise BodyResultError(name, result, wanted)
+    return result[0], result[1]
 
 
 def checked_branches(branches: Any) -> tuple[Callable[..., Any], ...]:

@@ -188,6 +188,9 @@ def fori_loop(
         return jax.lax.fori_loop(lower, upper, body_fun, init_val, unroll=unroll)
     name = "hkx.fori_loop"
     lower, upper = checked_number("lower", lower), checked_number("upper", upper)
+    for argument, bound in (("lower", lower), ("upper", upper)):
+        if jnp.ndim(bound) != 0:
+            raise TypeError(f"`{argument}` of `hkx.fori_loop` must be a scalar, got shape {jnp.shape(bound)}.")
     unroll = None if unroll is None else checked_unroll(unroll)
     frame = current_frame(name)
     pure: Crossing[..., Any] = Crossing(body_fun, name)

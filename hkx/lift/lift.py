@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
 from hkx.arguments import checked_function
-from hkx.base.entries import Tree, below, under
+from hkx.base.entries import Tree, below, check_structure, under
 from hkx.base.signatures import like
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.hooks import MethodContext, intercept_methods
@@ -15,6 +15,7 @@ from hkx.core.naming import note_below, unique_name
 from hkx.core.types import MutableParams, MutableState
 from hkx.errors.core import NotANameError
 from hkx.errors.lift import ClosedOverModuleError, LiftedStateError, LiftReuseError, StateUpdaterError
+from hkx.lift.checks import checked_pair
 from hkx.lift.crossing import Carry, absorb, creating
 
 P = ParamSpec("P")
@@ -74,9 +75,11 @@ def _lifted(
         if creating(frame) or (frame.phase is Phase.RUN and not allow_reuse):
             with lifted_under(prefix), _own_modules_only() if transparent else contextlib.nullcontext():
                 out = init_fn(*args, **kwargs)
-            params, state = out if stateful else (out, {})
+            params, state = checked_pair(name, out, "a pair `(params, state)`") if stateful else (out, {})
             if isinstance(params, tuple):
                 raise LiftedStateError()
+            for tree in (params, state):
+                check_structure(name, tree, "init_fn(…)")
             taken = () if allow_reuse else (b for b in under(prefix, params) if b in frame.params)
             for bundle in taken:
                 raise LiftReuseError(bundle)

@@ -12,7 +12,15 @@ from hkx.core.frame import Frame, Phase, current_frame, paths
 from hkx.errors.core import described
 from hkx.errors.lift import BodyResultError, CarryMismatchError, LateParameterError, ScanLengthError, StateInLoopError
 from hkx.lift.captured import Captured
-from hkx.lift.checks import as_arrays, checked_length, checked_unroll, difference, entry_name, is_value
+from hkx.lift.checks import (
+    as_arrays,
+    checked_length,
+    checked_pair,
+    checked_unroll,
+    difference,
+    entry_name,
+    is_value,
+)
 from hkx.lift.crossing import NOTHING, Carry, Crossing, absorb, both, changes, check_carried, fill_keys, moved, snapshot
 from hkx.lift.stacked import SHARED, Axes, Stacked, created_by
 
@@ -88,9 +96,11 @@ def check_carry(name: str, given: Any, returned: Any, what: str = "a carry") -> 
 
 
 def _pair(name: str, result: Any) -> tuple[Any, Any]:
-    if not isinstance(result, (tuple, list)) or len(result) != 2:
-        raise BodyResultError(name, result)
-    return result[0], result[1]
+    carry, y = checked_pair(name, result)
+    for leaf in jax.tree.leaves(y):
+        if not is_value(leaf):
+            raise BodyResultError(name, leaf, "arrays for `y`, which are stacked")
+    return carry, y
 
 
 def _length(name: str, xs: Any, length: int | None) -> int:

@@ -9,8 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hkx.base.entries import copied
-from hkx.errors.arguments import NotAStructureError
+from hkx.base.entries import check_structure, copied
 from hkx.errors.lift import StackError
 from hkx.lift.layer_stack import LayerStackTransparencyMapping, stack
 
@@ -40,8 +39,7 @@ class _Loop:
 
 
 def _find(params: Any, name: str, taker: str) -> tuple[str, dict[str, Any]]:
-    if not isinstance(params, Mapping):
-        raise NotAStructureError(taker, params)
+    check_structure(taker, params)
     found = {bundle: entries for bundle, entries in params.items() if bundle.startswith(f"{name}/")}
     if not found:
         stacks = sorted({b.partition("/")[0] for b in params})

@@ -16,7 +16,7 @@ import numpy as np
 
 from hkx.base.signatures import like, pair_with, second_of_pair
 from hkx.core.frame import current_frame, local
-from hkx.lift.checks import is_value
+from hkx.lift.checks import checked_pair, is_value
 from hkx.lift.crossing import Carry, Crossing, creating, snapshot
 from hkx.lift.typed import EvalShape, Grad, Jit, Jvp, Linearize, ValueAndGrad, Vjp, typed
 
@@ -37,7 +37,7 @@ def _differentiated(
 
     def function(*args: Any, **kwargs: Any) -> Any:
         out, new = crossing.call(before, args, kwargs, any_state=True)  # JAX hands on what it does not differentiate
-        out, aux = out if has_aux else (out, None)
+        out, aux = checked_pair(name, out, "a pair `(value, aux)` with `has_aux=True`") if has_aux else (out, None)
         return out, (aux, new)
 
     *out, (aux, new) = transform(function)
@@ -308,8 +308,11 @@ def remat(
             return jax.checkpoint(fun, static_argnums=nums, **options)(*args, **kwargs)
 
         def transform(crossing: Crossing[P, R], before: Carry) -> Any:
-            function = jax.checkpoint(lambda *a, **k: crossing.call(before, a, k), static_argnums=nums, **options)
-            return function(*args, **kwargs)
+            @functools.wraps(fun, updated=())  # JAX's errors name the user's function
+            def function(*args: Any, **kwargs: Any) -> tuple[Any, Carry]:
+                return crossing.call(before, args, kwargs)
+
+            return jax.checkpoint(function, static_argnums=nums, **options)(*args, **kwargs)
 
         return _recorded("hkx.remat", transform, fun, args, kwargs, {n % max(len(args), 1) for n in nums})
 
@@ -395,6 +398,7 @@ def jit(
                 i: x for i, x in enumerate(leaves) if _is_concrete(x)
             }  # else they would be written into the program
 
+            @functools.wraps(fun, updated=())
             def function(*args: Any, hkx_arrays: dict[int, Any], **kwargs: Any) -> tuple[Any, Carry]:
                 held = [hkx_arrays.get(i, x) for i, x in enumerate(leaves)]
                 return crossing.call(jax.tree.unflatten(structure, held), args, kwargs)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from hkx.arguments import checked_function
-from hkx.errors.arguments import NotAStructureError
+from hkx.base.entries import check_structure
 from hkx.tools.trace import ArraySpec
 
 T = TypeVar("T")
@@ -39,11 +39,8 @@ def _entries(taker: str, structure: TwoLevel[T], fn: object = abs) -> Iterator[t
     """The values of a structure; what `taker` was given in its place, or in place of its `fn`, is told."""
     taker = f"hkx.data_structures.{taker}"
     checked_function(fn, taker, "fn")
-    if not isinstance(structure, Mapping):
-        raise NotAStructureError(taker, structure)
+    check_structure(taker, structure)
     for module in sorted(structure):
-        if not isinstance(structure[module], Mapping):
-            raise NotAStructureError(taker, structure[module], module)
         for name in sorted(structure[module]):
             yield module, name, structure[module][name]
 

@@ -224,3 +224,56 @@ def test_modules_of_two_vmaps_that_do_not_fit_each_other_are_told_to_be_one() ->
 
     with pytest.raises(errors.ShapeMismatchError, match="under the same name are the same module"):
         hkx.transform(f).init(KEY, jnp.ones([2, 4]))
+
+
+RESULTS = {
+    "lift_a_number": (lambda x: hkx.lift(lambda: 3)(), errors.NotAStructureError, r"`init_fn\(…\)` of `hkx.lift` is 3"),
+    "lift_flat": (lambda x: hkx.lift(lambda: {"a": x})(), errors.NotAStructureError, r"\['a'\]` of `hkx.lift` is"),
+    "lift_no_pair": (
+        lambda x: hkx.lift_with_state(lambda: {"a": {"w": x}})[0](),
+        errors.BodyResultError,
+        r"hkx.lift_with_state.*pair `\(params, state\)`",
+    ),
+    "lift_no_state": (
+        lambda x: hkx.lift_with_state(lambda: ({"a": {"w": x}}, None))[0](),
+        errors.NotAStructureError,
+        "hkx.lift_with_state.*NoneType",
+    ),
+    "grad_no_pair": (lambda x: hkx.grad(jnp.sum, has_aux=True)(x), errors.BodyResultError, r"pair `\(value, aux\)`"),
+    "grad_two_rows": (lambda x: hkx.grad(lambda x: x[0, :2], has_aux=True)(x), errors.BodyResultError, "hkx.value"),
+    "jvp_two_rows": (lambda x: hkx.jvp(lambda x: x[:2], (x,), (x,), has_aux=True), errors.BodyResultError, "hkx.jvp"),
+    "vjp_dict": (lambda x: hkx.vjp(lambda x: {"a": x, "b": x}, x, has_aux=True), errors.BodyResultError, "hkx.vjp"),
+    "linearize_triple": (
+        lambda x: hkx.linearize(lambda x: (x, x, x), x, has_aux=True),
+        errors.BodyResultError,
+        "hkx.linearize",
+    ),
+    "scan_text": (lambda x: hkx.scan(lambda c, v: (c, "s"), x, x), errors.BodyResultError, "hkx.scan.*'s' of type str"),
+    "map_object": (lambda x: hkx.map(lambda v: (v, {1, 2}), x), errors.BodyResultError, "hkx.map.*type set"),
+    "vmap_none": (lambda x: hkx.vmap(None, split_rng=False)(x), errors.NotAFunctionError, "hkx.vmap.*`fun`"),
+    "fori_vector": (
+        lambda x: hkx.fori_loop(0, x[0], lambda i, v: v, x),
+        TypeError,
+        "`upper` of `hkx.fori_loop`.*scalar",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_what_a_function_returns_or_is_given_is_named(name: str) -> None:
+    program, error, words = RESULTS[name]
+    model = hkx.transform_with_state(program)
+    with pytest.raises(error, match=f"(?s){words}"):
+        model.init(KEY, X)
+    if not name.startswith("lift"):  # in `apply`, no `init` is called
+        with pytest.raises(error, match=f"(?s){words}"):
+            model.apply({}, {}, KEY, X)
+
+
+@pytest.mark.parametrize("lifted", [hkx.remat, hkx.jit])
+def test_errors_of_jax_name_the_function_of_the_user(lifted: Any) -> None:
+    def negated_if(x: Any, flag: Any) -> Any:
+        return -x if flag else x
+
+    with pytest.raises(jax.errors.TracerBoolConversionError, match=r"(?s)negated_if at .*argument flag"):
+        hkx.transform(lambda x: lifted(negated_if)(x, True)).apply({}, None, X)
