@@ -83,7 +83,7 @@ def _alike(x: Any, y: Any) -> bool:
         return True
     if jnp.issubdtype(a, jax.dtypes.prng_key) or jnp.issubdtype(b, jax.dtypes.prng_key):
         return False
-    return (_is_weak(x) and jnp.promote_types(a, b) == b) or (_is_weak(y) and jnp.promote_types(a, b) == a)
+    return _is_weak(x) and jnp.result_type(x, y) == b
 
 
 def same_type(x: Any, y: Any) -> bool:

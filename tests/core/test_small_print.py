@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
+import itertools
 import random
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -287,36 +289,44 @@ def test_a_difference_names_five_leaves_and_six_that_are_missing() -> None:
 WEAK, HALF, INT, BOOL, KEY = 1.0, jnp.bfloat16(1), jnp.int32(1), jnp.asarray(True), jax.random.key(0)
 
 
-def test_a_number_of_python_takes_the_dtype_of_what_it_becomes() -> None:
-    def alike(x: Any, y: Any) -> bool:
-        return difference(x, y) is None
+def loops_take(x: Any, y: Any) -> bool:
+    """Whether a loop of JAX's own that is given `x` may return `y`."""
+    try:
+        jax.eval_shape(lambda: jax.lax.scan(lambda carry, _: (y, None), x, None, length=2))
+    except (TypeError, ValueError):  # ValueError: for keys
+        return False
+    return True
 
-    for x, y in (
-        (WEAK, WEAK),
-        (WEAK, jnp.float32(1)),
-        (jnp.float32(1), WEAK),
-        (1, INT),
-        (INT, 1),
-        (1, HALF),
-        (HALF, 1),
-    ):
-        assert alike(x, y), (x, y)
-    assert alike(KEY, KEY) and alike(1, 1.0) and alike(1.0, 1)
-    for x, y in (
-        (jnp.float32(1), HALF),
-        (WEAK, HALF),
-        (HALF, WEAK),
-        (INT, jnp.float32(1)),
-        (INT, 1.0),
-        (KEY, INT),
-        (INT, KEY),
-        (BOOL, INT),
-    ):
-        assert not alike(x, y), (x, y)
-    assert not alike(jnp.ones(2), jnp.ones(3)) and not alike("a", "a") and not alike("a", 1) and not alike(1, "a")
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_a_number_of_python_takes_the_dtype_of_what_it_becomes(x64: bool) -> None:
+    with jax.enable_x64(x64):
+        numbers = 1, WEAK, True, INT, BOOL, HALF, jnp.float16(1), jnp.float32(1), jnp.int8(1), jnp.asarray(1.0), KEY
+        for x, y in itertools.product(numbers, repeat=2):
+            assert (difference(x, y) is None) == loops_take(x, y), (x, y)
+    for x, y in ((jnp.ones(2), jnp.ones(3)), ("a", "a"), ("a", 1), (1, "a")):
+        assert difference(x, y) is not None, (x, y)
     assert same_type(jnp.ones(2), np.ones(2, np.float32)) and same_type(1.0, jnp.float32(1))
     for x, y in ((1, 1.0), (jnp.ones(2), jnp.ones(1)), ("a", 1), (1, "a"), (HALF, 1.0)):
         assert not same_type(x, y), (x, y)
+
+
+HALF_LOOPS: dict[str, Callable[[Any], Any]] = {
+    "scan": lambda lax: lax.scan(lambda c, x: (c + x, c * x), 0.0, jnp.arange(4, dtype=jnp.bfloat16)),
+    "fori_loop": lambda lax: lax.fori_loop(0, 3, lambda i, c: jnp.float16(2) * c, 1.0),
+    "while_loop": lambda lax: lax.while_loop(lambda c: c < 5, lambda c: jnp.bfloat16(2) * c, 1),
+}
+
+
+@pytest.mark.parametrize("loop", HALF_LOOPS)
+def test_a_loop_in_half_precision_may_begin_with_a_number_of_python(loop: str) -> None:
+    program, seen = HALF_LOOPS[loop], list[Any]()
+    wanted, model = program(jax.lax), hkx.transform(lambda: program(hkx))
+    hkx.transform(lambda: seen.append(program(hkx)), init="eager").init(None)
+    for found in (model.apply({}, None), jax.jit(model.apply)({}, None), *seen):
+        jax.tree.map(np.testing.assert_array_equal, found, wanted)
+        assert jax.tree.map(lambda x: x.dtype, found) == jax.tree.map(lambda x: x.dtype, wanted)
+    assert not model.init(None)
 
 
 def stacked_along(axis: Any, **options: Any) -> Any:
