@@ -68,7 +68,8 @@ def as_arrays(tree: Any) -> Any:
     return jax.tree.map(lambda x: jnp.asarray(x) if is_value(x) and not isinstance(x, jax.Array) else x, tree)
 
 
-def _is_weak(x: Any) -> bool:
+def is_weak(x: Any) -> bool:
+    """Whether it began as a number of Python's, and takes the dtype of what it meets."""
     return getattr(jax.typeof(x), "weak_type", False)
 
 
@@ -83,7 +84,7 @@ def _alike(x: Any, y: Any) -> bool:
         return True
     if jnp.issubdtype(a, jax.dtypes.prng_key) or jnp.issubdtype(b, jax.dtypes.prng_key):
         return False
-    return _is_weak(x) and jnp.result_type(x, y) == b
+    return is_weak(x) and jnp.result_type(x, y) == b
 
 
 def same_type(x: Any, y: Any) -> bool:

@@ -20,6 +20,7 @@ from hkx.lift.checks import (
     difference,
     entry_name,
     is_value,
+    is_weak,
 )
 from hkx.lift.crossing import NOTHING, Carry, Crossing, absorb, both, changes, check_carried, fill_keys, moved, snapshot
 from hkx.lift.stacked import SHARED, Axes, Stacked, created_by
@@ -120,14 +121,19 @@ def _length(name: str, xs: Any, length: int | None) -> int:
     return sizes[0]
 
 
-def joined(before: Any, after: Any) -> Any:
-    """A carry with the dtypes that it has from now on, where it began as Python's numbers."""
+def joined(before: Any, after: Any, values: Any = None) -> Any:
+    """The carry `after`, or other values, with the dtypes that it has from now on, where it began as Python's numbers.
 
-    def join(a: Any, b: Any) -> Any:
+    JAX gives it the dtype of what it becomes; where that is a number of Python's too, one more may follow.
+    """
+
+    def join(a: Any, b: Any, value: Any) -> Any:
         dtype = jax.typeof(b).dtype
-        return jnp.asarray(b, dtype if jnp.issubdtype(dtype, jax.dtypes.prng_key) else jnp.result_type(a, b))
+        if is_weak(a) and is_weak(b) and jax.typeof(a).dtype == dtype:
+            return jnp.asarray(value)
+        return jnp.asarray(value, dtype if jnp.issubdtype(dtype, jax.dtypes.prng_key) else jnp.result_type(a, b))
 
-    return jax.tree.map(join, before, after)
+    return jax.tree.map(join, before, after, after if values is None else values)
 
 
 def scan(
@@ -166,7 +172,7 @@ def scan(
         carry, y = _pair(name, result)
         check_carry(name, init, carry)
         ys.append(jax.tree.map(lambda a: jnp.asarray(a)[None][:length], (y, left)))
-        init = joined(init, carry) if length else init
+        init = joined(init, carry, carry if length else init)
         slices, length = jax.tree.map(lambda a: jnp.asarray(a)[rest], slices), length - 1
     if length > 0 or not ys:
         loop = Loop(frame, name, Phase.RUN if stacked.nothing else Phase.OPEN, stacked)

@@ -329,6 +329,30 @@ def test_a_loop_in_half_precision_may_begin_with_a_number_of_python(loop: str) -
     assert not model.init(None)
 
 
+WEAK_LOOPS: dict[str, Callable[[Any, int], Any]] = {
+    "doubled": lambda lax, n: lax.scan(lambda c, _: (c * 2, None), 0.5, None, length=n)[0],
+    "halved": lambda lax, n: lax.scan(lambda c, _: (c * 0.5, None), 1, None, length=n)[0],
+    "cast": lambda lax, n: lax.scan(lambda c, _: (c * jnp.bfloat16(2), None), 0.5, None, length=n)[0],
+    "fori_loop": lambda lax, n: lax.fori_loop(0, n + 1, lambda i, c: c * 2, 0.5),
+}
+
+
+@pytest.mark.parametrize("loop", WEAK_LOOPS)
+@pytest.mark.parametrize("length", [0, 1, 3])
+def test_in_init_a_loop_leaves_a_number_of_python_as_jax_leaves_it(loop: str, length: int) -> None:
+    """So that a layer behind it has parameters of the same dtype there as in `apply`."""
+    program = WEAK_LOOPS[loop]
+    wanted, seen = program(jax.lax, length), list[Any]()
+
+    def forward(x: Any) -> Any:
+        seen.append(program(hkx, length))
+        return hkx.Linear(1)(x + seen[-1])
+
+    params = hkx.transform(forward, init="eager").init(KEY, jnp.ones(2, jnp.bfloat16))
+    assert (seen[0].dtype, seen[0].weak_type, float(seen[0])) == (wanted.dtype, wanted.weak_type, float(wanted))
+    assert params["linear"]["w"].dtype == (jnp.ones(2, jnp.bfloat16) + wanted).dtype
+
+
 def stacked_along(axis: Any, **options: Any) -> Any:
     def f(x: Any) -> Any:
         return hkx.vmap(lambda x: hkx.Linear(2)(x), param_axes=axis, split_rng=True, **options)(x)
