@@ -438,7 +438,7 @@ def _kl_losses(
     losses = [kl_constraint_loss.kernel(kl, penalty, projection, stop)[:2] for kl, penalty in pairs]
     if not losses:
         return jnp.zeros_like(like), jnp.zeros_like(like)
-    kl_losses, alpha_losses = ([both[i] for both in losses] for i in (0, 1))
+    kl_losses, alpha_losses = zip(*losses, strict=True)
     require_broadcast(**{f"kl_constraints[{i}]": loss for i, loss in enumerate(kl_losses)})
     return functools.reduce(operators.add, kl_losses), functools.reduce(operators.add, alpha_losses)
 

@@ -39,7 +39,7 @@ class BranchListError(HkxError, TypeError):
 class BodyResultError(HkxError, TypeError, ValueError):
     """A loop's body, or a function with `has_aux=True`, does not return a pair, or returns what is no array."""
 
-    def __init__(self, function: str, result: object, wanted: str = "a pair `(carry, y)`"):
+    def __init__(self, function: str, result: object, wanted: str):
         super().__init__(f"The function given to `{function}` must return {wanted}, and returned {described(result)}.")
 
 

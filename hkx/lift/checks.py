@@ -49,7 +49,7 @@ def checked_unroll(unroll: Any) -> int | bool:
     return unroll if isinstance(unroll, bool) else checked_integer(unroll, "unroll")
 
 
-def checked_pair(name: str, result: Any, wanted: str = "a pair `(carry, y)`") -> tuple[Any, Any]:
+def checked_pair(name: str, result: Any, wanted: str) -> tuple[Any, Any]:
     """What a function of the user's returns on behalf of `name`, if it is a pair."""
     if not isinstance(result, (tuple, list)) or len(result) != 2:
         raise BodyResultError(name, result, wanted)

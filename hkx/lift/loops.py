@@ -97,7 +97,7 @@ def check_carry(name: str, given: Any, returned: Any, what: str = "a carry") -> 
 
 
 def _pair(name: str, result: Any) -> tuple[Any, Any]:
-    carry, y = checked_pair(name, result)
+    carry, y = checked_pair(name, result, "a pair `(carry, y)`")
     for leaf in jax.tree.leaves(y):
         if not is_value(leaf):
             raise BodyResultError(name, leaf, "arrays for `y`, which are stacked")
@@ -124,7 +124,8 @@ def _length(name: str, xs: Any, length: int | None) -> int:
 def joined(before: Any, after: Any, values: Any = None) -> Any:
     """The carry `after`, or other values, with the dtypes that it has from now on, where it began as Python's numbers.
 
-    JAX gives it the dtype of what it becomes; where that is a number of Python's too, one more may follow.
+    JAX gives such a carry the dtype of what the body returns. Where that is a number of Python's of the same kind, it
+    stays one, and takes the dtype of what it meets later.
     """
 
     def join(a: Any, b: Any, value: Any) -> Any:
