@@ -1,1 +1,1 @@
-"""What the heart stands on and a reader of it need not know: nothing here knows of frames, modules or transforms."""
+"""Helpers of the core that know nothing of frames, modules or transforms, and that its readers can skip."""

@@ -1,4 +1,4 @@
-"""What initial values are drawn from: one array from a standard distribution."""
+"""Draws of random initial values from a standard distribution."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hkx.core.types import Array
 
 
 class Draw(NamedTuple):
-    """One array from a standard distribution.
+    """The description of one random array from a standard distribution.
 
-    `low` and `high` are the bounds of the uniform distribution, or where the normal one is cut off (in standard
-    deviations; infinite where it is not). A normal sample is multiplied by `scale`.
+    `low` and `high` are the bounds of a uniform distribution, or the truncation points of a normal one (in standard
+    deviations; infinite if it is not truncated). Normal samples are multiplied by `scale`.
     """
 
     kind: Literal["normal", "truncated_normal", "uniform"]
@@ -33,7 +33,7 @@ class Draw(NamedTuple):
 
 
 def sample(draw: Draw, key: Array) -> Array:
-    """One array by `jax.random`."""
+    """Samples the array with `jax.random`."""
     kind, shape, dtype, low, high, scale = draw
     if kind == "uniform":
         return jax.random.uniform(key, shape, dtype, low, high)

@@ -1,4 +1,4 @@
-"""What counts as a random key."""
+"""Checks and conversion of random keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hkx.errors.core import InvalidRNGError, described
 
 @functools.cache
 def _raw_key_shape(implementation: str) -> tuple[int, ...]:
-    del implementation  # the setting that the answer depends on
+    del implementation  # only the cache key: JAX reads this setting itself
     return jax.eval_shape(lambda: jax.random.PRNGKey(0)).shape
 
 
@@ -26,7 +26,7 @@ def is_typed_key(value: Any) -> Any:
 
 
 def has_custom_implementation(key: Any) -> bool:
-    """Whether a key is of a PRNG implementation that is not one of JAX's (`jax.extend.random.define_prng_impl`)."""
+    """Whether the key's PRNG implementation is not one of JAX's own (`jax.extend.random.define_prng_impl`)."""
     return is_typed_key(key) and jax.random.key_impl(key) not in ("threefry2x32", "rbg", "unsafe_rbg")
 
 
@@ -64,7 +64,7 @@ def as_key(value: PRNGKey, where: str = "`hkx.as_key`") -> Any:
         if value.shape == expected and value.dtype == np.uint32:
             return value
         problem = (
-            f"the key did not have expected shape and/or dtype: shape {value.shape} and dtype {value.dtype} in place "
+            f"the key did not have expected shape and/or dtype: shape {value.shape} and dtype {value.dtype} instead "
             f"of {expected} and uint32"
         )
     else:

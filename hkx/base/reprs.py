@@ -1,4 +1,4 @@
-"""What a module shows of itself: the call that made it, and the modules that it holds."""
+"""The `repr` of a module: the constructor call that created it, and its submodules."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 
 def _is_module(value: Any) -> bool:
-    """Whether it is an object of `hkx.Module`, which stands above this file; what stands for one (Deferred) is none."""
+    """Whether `value` is a `hkx.Module`, which this file cannot import; a Deferred, which stands for one, is not."""
     return "hkx_names_below" in getattr(value, "__dict__", ())
 
 
 def module_text(module: Any) -> str:
-    """The constructor call that made a module, and for one of the user's own classes a line for each that it holds."""
+    """The constructor call that created a module; for a class that is not of hkx, also its submodules, one per line."""
     line = _constructor_text(module)
     says_all = vars(module).get("hkx_made_with") is None or type(module).__module__.startswith("hkx.")
     return line if says_all else "\n".join([line, *_children_text(module)])
 
 
 def _constructor_text(module: Any) -> str:
-    """The constructor call that made a module, with the arguments that differ from their defaults."""
+    """The constructor call that created a module, with the arguments that differ from their defaults."""
     cls, made_with = type(module), vars(module).get("hkx_made_with")
     if made_with is None:
         return object.__repr__(module)
@@ -43,7 +43,7 @@ def _constructor_text(module: Any) -> str:
 
 
 def _equal(value: Any, default: Any) -> bool:
-    """Whether an argument is the default; arrays, whose `==` is no answer, are not."""
+    """Whether an argument equals its default; False if `==` gives no single truth value, as for arrays."""
     try:
         return value is default or bool(value == default)
     except Exception:
@@ -51,7 +51,7 @@ def _equal(value: Any, default: Any) -> bool:
 
 
 def _value_text(value: Any) -> str:
-    """The `repr` of an argument, in which a module is its constructor call and a function is its name."""
+    """The `repr` of an argument, with modules shown as constructor calls and functions by their names."""
     if _is_module(value):
         return _constructor_text(value)
     if type(value) is list:
@@ -66,7 +66,7 @@ def _value_text(value: Any) -> str:
 
 
 def _fields_text(value: Any) -> str:
-    """The `repr`; where that would be an address, the class and the attributes that are numbers or names."""
+    """The `repr`; instead of the default one with an address, the class and its numbers and strings."""
     if isinstance(value, functools.partial):
         fields = [_value_text(v) for v in (value.func, *value.args)]
         return f"partial({', '.join([*fields, *[f'{k}={_value_text(v)}' for k, v in value.keywords.items()]])})"
@@ -77,7 +77,7 @@ def _fields_text(value: Any) -> str:
 
 
 def _modules_in(label: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The modules in an attribute or an argument, or in the lists, tuples and dicts that it is made of."""
+    """The modules in a value, including those nested in lists, tuples and dicts, each with a label."""
     if _is_module(value):
         yield label, value
     elif isinstance(value, (list, tuple)):
@@ -89,7 +89,7 @@ def _modules_in(label: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _children_text(module: Any) -> list[str]:
-    """A line or more for each module that is held in an attribute, except for those that the constructor was given."""
+    """The lines for the modules in a module's attributes, except for those passed to its constructor."""
     given = {id(child) for _, child in _modules_in("", [*module.hkx_made_with[0], module.hkx_made_with[1]])}
     attributes = [(name, value) for name, value in vars(module).items() if name != "hkx_made_with"]
     lines = []

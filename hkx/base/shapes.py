@@ -1,4 +1,4 @@
-"""The name, the shape and the dtype that a parameter is asked for with: what they may be, said by name."""
+"""Checks of the name, shape and dtype with which a parameter or state is requested."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _CONSTANTS: dict[Any, int] = {jnp.zeros: 0, jnp.ones: 1}
 
 
 def path_of(bundle: str, name: Any, kind: type = str) -> str:
-    """The full name of an entry. Of a state, any key of a dict is a name, as in Haiku."""
+    """The full name of an entry, whose `name` must be of type `kind`."""
     if not isinstance(name, kind):
         raise InvalidEntryNameError(bundle, name)
     return f"{bundle}/{name}"
 
 
 def path_of_state(bundle: str, name: Any) -> str:
-    """The same of a state."""
+    """The full name of a state. Its name may be anything hashable, as in Haiku."""
     return path_of(bundle, name, Hashable)
 
 
 def sequence(path: str, shape: Any) -> Any:
-    """`shape`, if it is a sequence; an array of JAX's as a list, since what a trace takes out of it is traced."""
+    """Returns `shape` if it is a sequence; a JAX array as a list, because under a trace its elements are tracers."""
     if isinstance(shape, (tuple, list)):
         return shape
     if isinstance(shape, jax.Array) and not isinstance(shape, jax.core.Tracer) and shape.ndim == 1:
@@ -41,7 +41,7 @@ def sequence(path: str, shape: Any) -> Any:
 
 
 def checked(path: str, shape: Any, dtype: Any) -> Any:
-    """`shape`, if an array can have it and `dtype`; lengths that are JAX's arrays become ints, as in `jnp.zeros`."""
+    """Returns `shape` if it and `dtype` are valid for an array. Lengths that are JAX arrays become ints."""
     if not all(map(_is_length, shape)):
         raise InvalidShapeError(path, shape)
     if dtype is not None and not _is_dtype(dtype):
@@ -51,7 +51,7 @@ def checked(path: str, shape: Any, dtype: Any) -> Any:
 
 
 def constant_of(init: Any) -> int | None:
-    """The number that an initializer fills arrays with, if it is one of JAX's that do."""
+    """The number that an initializer fills arrays with, if it is `jnp.zeros` or `jnp.ones`."""
     try:
         return _CONSTANTS.get(init)
     except TypeError:  # an initializer that cannot be hashed
@@ -59,7 +59,10 @@ def constant_of(init: Any) -> int | None:
 
 
 def of_state(path: str, shape: Any, dtype: Any, init: Any) -> Any:
-    """The same of a state that is filled with one number, or has a length alone; else as its `init` takes it."""
+    """Checks the shape of a state if its initializer is `jnp.zeros` or `jnp.ones`, which also accept a single length.
+
+    For any other initializer, `shape` is whatever that accepts.
+    """
     if constant_of(init) is None:
         return shape
     alone = np.ndim(shape) == 0 and hasattr(shape, "__index__")
@@ -69,7 +72,7 @@ def of_state(path: str, shape: Any, dtype: Any, init: Any) -> Any:
 def _is_length(n: Any) -> bool:
     if type(n) is int or isinstance(n, np.integer):
         return 0 <= int(n) <= _LARGEST
-    if isinstance(n, jax.core.Tracer) or jax.export.is_symbolic_dim(n):  # of a tracer JAX says what it is
+    if isinstance(n, jax.core.Tracer) or jax.export.is_symbolic_dim(n):  # JAX raises its own error for a tracer
         return True
     try:
         return not isinstance(n, (bool, np.bool_)) and 0 <= int(operator.index(n)) <= _LARGEST

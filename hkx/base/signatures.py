@@ -1,4 +1,4 @@
-"""What a function that is made from another says of its arguments and its result, to editors, `help` and `inspect`."""
+"""Signatures of functions that are made from other functions, for editors, `help` and `inspect`."""
 
 from __future__ import annotations
 
@@ -19,36 +19,36 @@ Parameters = list[Parameter]
 
 
 def same(given: Any) -> Any:
-    """What the other function has."""
+    """Keeps the arguments or the result of the other function."""
     return given
 
 
 def returning(result: Any) -> Callable[[Any], Any]:
-    """The result is `result`, whatever the other function returns."""
+    """Replaces the result's annotation by `result`."""
     return lambda _: result
 
 
 unsaid = returning(Signature.empty)
-"""No annotation at all: that of the other function would not be true."""
+"""Removes the result's annotation, because that of the other function would be wrong."""
 
 
 def positional(parameters: Parameters) -> Parameters:
-    """The arguments of a function that takes none by name."""
+    """The arguments that can be passed by position, made positional-only."""
     fixed = Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD
     by_position = [p.replace(kind=Parameter.POSITIONAL_ONLY) for p in parameters if p.kind in fixed]
     return by_position + [p for p in parameters if p.kind is Parameter.VAR_POSITIONAL]
 
 
 def unannotated(parameters: Parameters) -> Parameters:
-    """The arguments without their types."""
+    """The arguments without their annotations."""
     return [p.replace(annotation=Parameter.empty) for p in parameters]
 
 
 def with_leading(leading: Mapping[str, Any], reserved: Collection[str] = ()) -> Callable[[Parameters], Parameters]:
-    """Puts arguments with the given names and annotations in front.
+    """Adds arguments with the given names and annotations at the front.
 
-    Where the other function has an argument of such a name, or of a reserved one, it can be given by position only, and
-    is shown with an underscore if it would be there twice; one that has to be given by name cannot be given at all.
+    If the other function has an argument of one of these names, or of a reserved name, that argument can only be passed
+    by position, and is shown with a trailing underscore if its name would occur twice. A keyword-only one is dropped.
     """
 
     def change(rest: Parameters) -> Parameters:
@@ -75,29 +75,29 @@ def _clashes(parameter: Parameter, names: Collection[str]) -> bool:
 
 
 def without(position: int) -> Callable[[Parameters], Parameters]:
-    """Leaves out the argument in one position."""
+    """Removes the argument at one position."""
     variable = Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD
     return lambda given: [p for n, p in enumerate(given) if n != position or p.kind in variable]
 
 
 def with_keyword(name: str, default: Any, annotation: Any) -> Callable[[Parameters], Parameters]:
-    """Takes arguments by position, and one by name."""
+    """Makes all arguments positional-only, and adds a keyword-only one."""
     own = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
     return lambda given: [*(p for p in positional(given) if p.name != name), own]
 
 
 def pair_with(second: Any) -> Callable[[Any], Any]:
-    """The result comes with a second one."""
+    """Makes the result a pair, with `second` as its second part."""
     return lambda result: tuple[Any if result is Signature.empty else result, second]
 
 
 def first_of_pair(result: Any) -> Any:
-    """The first of two results."""
+    """The annotation of the first result of a pair."""
     return typing.get_args(result)[0] if typing.get_origin(result) is tuple else result
 
 
 def second_of_pair(result: Any) -> Any:
-    """The second of two results; Any where it is not known."""
+    """The annotation of the second result of a pair; Any if it is unknown."""
     found = typing.get_args(result)
     return found[1] if typing.get_origin(result) is tuple and len(found) == 2 else Any
 
@@ -108,13 +108,13 @@ def sign(
     parameters: Callable[[Parameters], Parameters] = same,
     result: Callable[[Any], Any] = same,
 ) -> None:
-    """Gives `function`, made from `fun`, the signature of `fun` but for changes; none where that of `fun` is unknown.
+    """Gives `function` the changed signature of `fun`, from which it is made, if `fun` has a signature.
 
     Args:
       function: the function that is made.
       fun: the function that it is made from.
-      parameters: changes the arguments.
-      result: changes what is returned.
+      parameters: changes the list of arguments.
+      result: changes the annotation of the result.
     """
     with contextlib.suppress(TypeError, ValueError, IndexError):
         theirs = inspect.signature(fun)
@@ -131,13 +131,13 @@ def like(
     result: Callable[[Any], Any] = same,
     attributes: bool = True,
 ) -> Callable[[F], F]:
-    """`functools.wraps(fun)`, with a signature that says what is different.
+    """Like `functools.wraps(fun)`, with a changed signature.
 
     Args:
-      fun: the function that is wrapped.
+      fun: the wrapped function.
       parameters: as for `sign`.
       result: as for `sign`.
-      attributes: whether the attributes of `fun` are taken over too.
+      attributes: whether to copy the attributes of `fun` too.
     """
 
     def decorate(function: F) -> F:
@@ -152,12 +152,12 @@ _ANNOTATIONS: dict[str, Any] = {"rng": jax.Array | int | None, "params": Params 
 
 
 def sign_of_pair(function: Callable[..., Any], f: Callable[..., Any], leading: tuple[str, ...], out: Any) -> None:
-    """Gives `function`, the `init` or an `apply` of a pair, the name and the arguments of `f` after the leading ones.
+    """Gives `function`, the `init` or `apply` of a pair, a name, and the arguments of `f` after the leading ones.
 
-    `out` says what it returns, given what `f` does.
+    `out` maps the annotation of the result of `f` to that of `function`.
     """
-    name = f"{function.__name__.partition('_')[0]}_fn"  # as with dm-haiku, for the names of compiled programs
-    function._original_fn = f  # type: ignore[attr-defined]  # as dm-haiku calls it, whose users read it
+    name = f"{function.__name__.partition('_')[0]}_fn"  # as in dm-haiku: compiled programs are named after it
+    function._original_fn = f  # type: ignore[attr-defined]  # read by users of dm-haiku, which sets it too
     function.__name__ = name
     function.__qualname__ = f"{getattr(f, '__qualname__', type(f).__name__)}.{name}"
     function.__doc__ = f"`{name}({', '.join((*leading, '*args', '**kwargs'))})` of `{getattr(f, '__name__', f)}`."

@@ -1,4 +1,4 @@
-"""Tracebacks and warnings that show the user's program and not how hkx runs it."""
+"""Tracebacks and warnings that point to the user's code instead of hkx's own."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from hkx.errors.core import HkxError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_THIS = (lambda: None).__code__.co_filename  # as frames give it, which `__file__` is not where there are no sources
+_THIS = (lambda: None).__code__.co_filename  # as in frames; `__file__` differs if only bytecode is installed
 _HKX = os.path.dirname(os.path.dirname(_THIS)) + os.sep
-_LAYERS = tuple(_HKX + name for name in ("nn", "nets", "initializers"))  # their lines are equations
+_LAYERS = tuple(_HKX + name for name in ("nn", "nets", "initializers"))  # their lines are informative
 _JAX = os.path.dirname(jax.__file__) + os.sep
 _NOTE = "hkx has left its own frames out of this traceback: JAX_TRACEBACK_FILTERING=off shows them."
 _TRACED_FLAG = (
-    "A Python `if` asked for a value that JAX traces. A flag such as `is_training` is an argument that is not traced: "
-    '`jax.jit(model.apply, static_argnames="is_training")`, given by its name. By a value that is computed, '
-    "`hkx.cond` or `jnp.where` chooses."
+    "A Python `if` needs the value of an array that JAX traces. Make a flag such as `is_training` a static argument, "
+    '`jax.jit(model.apply, static_argnames="is_training")`, and pass it by name. To choose by a computed value, use '
+    "`hkx.cond` or `jnp.where`."
 )
 
 
 def leaves_out_own_frames(function: Callable[P, R]) -> Callable[P, R]:
-    """`function`, through which errors pass without the frames of hkx: their tracebacks end in the user's code.
+    """Wraps `function` so that the tracebacks of its errors leave out the frames of hkx.
 
-    Each frame that goes is one of this package, layers excepted; the one in which an error began stays, unless it is an
-    `HkxError`, whose text says more than our code. Nothing goes where `jax.config.jax_traceback_filtering` is "off".
+    Frames of layers stay. So does the frame that raised the error, unless it is an `HkxError`, whose text explains more
+    than our code. If `jax.config.jax_traceback_filtering` is "off", all frames stay.
     """
 
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -46,15 +46,15 @@ def leaves_out_own_frames(function: Callable[P, R]) -> Callable[P, R]:
             raise
 
     called.__name__, called.__qualname__ = function.__name__, function.__qualname__
-    called.hkx_calls = function  # type: ignore[attr-defined]  # `__wrapped__` would name programs that JAX compiles
+    called.hkx_calls = function  # type: ignore[attr-defined]  # not `__wrapped__`, which JAX uses to name compiled programs
     return called
 
 
 def level_of_the_user(*passed: str) -> int:
-    """The `stacklevel` by which a warning of the caller's names the user's line.
+    """The `stacklevel` with which a warning raised by the caller points to the user's line.
 
     Args:
-      passed: files besides those of hkx and JAX that are not the user's.
+      passed: prefixes of further files, besides those of hkx and JAX, that are not the user's.
     """
     level, frame = 0, inspect.currentframe()
     while frame is not None and frame.f_code.co_filename.startswith((_HKX, _JAX, *passed)):
@@ -75,11 +75,13 @@ def _leave_out(error: Exception) -> None:
         if not own or (i == began and not isinstance(error, HkxError)):
             rest = types.TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     error.with_traceback(rest)
-    if not any("JAX_TRACEBACK_FILTERING" in note for note in getattr(error, "__notes__", ())):  # JAX says it too
+    if not any(
+        "JAX_TRACEBACK_FILTERING" in note for note in getattr(error, "__notes__", ())
+    ):  # JAX adds such a note too
         _note_once(error, _NOTE)
 
 
 def _note_once(error: Exception, note: str) -> None:
     if note not in getattr(error, "__notes__", ()):
-        with contextlib.suppress(Exception):  # an error whose attributes cannot be set, a frozen dataclass say
+        with contextlib.suppress(Exception):  # errors whose attributes cannot be set, such as frozen dataclasses
             error.add_note(note)

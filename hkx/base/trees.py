@@ -1,4 +1,4 @@
-"""Trees in containers of their own, and arrays in memory of their own."""
+"""Copies of the containers of a tree, and of NumPy arrays."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 
 
 def own_tree(tree: Any, leaf: Callable[[Any], Any] = lambda x: x) -> Any:
-    """`tree` rebuilt of new containers, with `leaf` applied to its leaves, as JAX hands it to what it traces.
+    """Copies the containers of `tree`, and applies `leaf` to its leaves, as JAX does for functions that it traces.
 
-    What the function does to it (`d.pop("x")`) is not seen by other calls, nor by who made it. A dict keeps its order:
-    a function that is called directly sees its keys in that, and one that JAX calls sees them sorted.
+    Changes that the function makes to a container (`d.pop("x")`) then affect neither the caller nor other calls. Unlike
+    in JAX, whose functions see the keys of a dict sorted, the order of keys is preserved, as in a direct call.
     """
     if type(tree) in (dict, defaultdict):
         copy = tree.copy()
@@ -27,5 +27,5 @@ def own_tree(tree: Any, leaf: Callable[[Any], Any] = lambda x: x) -> Any:
 
 
 def unshared(x: Any) -> Any:
-    """`x`; of an array of NumPy's a copy, whose memory nobody fills anew while JAX refers to it."""
+    """Copies `x` if it is a writeable NumPy array, so that nobody overwrites it while JAX refers to it."""
     return x.copy() if type(x) is np.ndarray and x.flags.writeable else x

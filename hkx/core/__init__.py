@@ -1,4 +1,4 @@
-"""What a transform is: frames, names, keys, parameters, modules and the two pure functions.
+"""The core: frames, names, random keys, parameters, state, modules and `transform`.
 
-Read in this order: types, settings, frame, guard, naming, hooks, rng, making, store, module, transform.
+Read the files in this order: types, settings, frame, guard, naming, hooks, rng, making, store, module, transform.
 """

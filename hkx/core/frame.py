@@ -1,7 +1,7 @@
-"""The frame: everything that belongs to one running transform, and the one thread-local that finds it.
+"""The frame: everything that belongs to one running transform, and the thread-local that holds the running frames.
 
-A frame knows names as plain strings. What pushes scopes (modules, name scopes) and what reads values (parameters,
-state, keys) live above it.
+A frame knows names only as strings. The code that pushes scopes (modules, name scopes) and that reads values
+(parameters, state, keys) is in other files, which import this one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ ROOT = "~"
 
 
 class Scope:
-    """One entry of the name scope: a method of a module, a `name_scope`, or the root of the transformed function.
+    """One level of the name scope: a method of a module, a `name_scope`, or the root of the transformed function.
 
-    `bundle` is the name under which parameters are stored; None while a module's `__init__` runs that has not called
-    its super constructor yet.
+    `bundle` is the name under which parameters are stored. It is None while a module's `__init__` runs, until it calls
+    the super constructor.
     """
 
     __slots__ = ("bundle", "counts", "elsewhere", "method", "module", "taken")
@@ -34,23 +34,23 @@ class Scope:
         self.method = method
         self.module = module
         self.counts: dict[str, int] = {}
-        self.taken: set[Any] = set()  # names, as (stem, digits); in the outermost scope also name scopes once entered
-        self.elsewhere: dict[tuple[str | None, str], Scope] = {}  # left scopes that are entered again from this one
+        self.taken: set[Any] = set()  # names, as (stem, digits); the outermost scope also lists all name scopes entered
+        self.elsewhere: dict[tuple[str | None, str], Scope] = {}  # scopes re-entered from this one, by (bundle, method)
 
     def copy(self) -> Scope:
-        """An independent scope in the same condition."""
+        """An independent copy, with the same names taken."""
         new = Scope(self.bundle, self.method, self.module)
         new.counts, new.taken = dict(self.counts), set(self.taken)
         new.elsewhere = {place: scope.copy() for place, scope in self.elsewhere.items()}
         return new
 
     def reentered(self, left: Scope) -> Scope:
-        """A scope in the place of one that was left, whose names are counted anew while this one is the innermost."""
+        """A stand-in for a scope that has ended. It counts names afresh for each scope from which it is re-entered."""
         return self.elsewhere.setdefault((left.bundle, left.method), Scope(left.bundle, left.method, left.module))
 
     @property
     def prefix(self) -> str:
-        """What stands before the name of a module that is made in this scope."""
+        """The prefix of the names of modules that are created in this scope."""
         if self.bundle is None:
             raise MissingSuperInitError(type(self.module).__name__, too_late=True)
         if self.bundle == ROOT and self.module is None and self.method == ROOT:
@@ -63,16 +63,17 @@ class Scope:
 
 
 class Phase(enum.IntEnum):
-    """What the running code may ask for."""
+    """What the running code may create."""
 
-    OPEN = 0  # `init`: what does not exist is created
-    RUN = 1  # `init`, a loop after its first iteration: what it would create now is an error
-    MADE = 2  # `init`, what has been run to create everything already: as in `apply`
+    OPEN = 0  # `init`: parameters and state that do not exist are created
+    RUN = 1  # `init`, a loop after its first iteration: creating anything now is an error
+    MADE = 2  # `init`, code that has already run once to create everything: behaves as in `apply`
     CLOSED = 3  # `apply`
 
 
 Asked = Callable[[tuple[Any, ...], Any], None]
-"""Is told what the code asks for, a parameter with its shape, and with what shape and dtype it would make a state."""
+"""A callback for each request: `(bundle, name, shape)` of a parameter, and None; or `(bundle, name)` of a state, and
+the `(shape, dtype)` with which it would be created, or None."""
 
 
 class Frame:
@@ -109,18 +110,20 @@ class Frame:
         self.lifted_prefix: str | None = local.lifted_prefix
         self.exit_checks: list[Callable[[], None]] = []  # checks that run when the function has returned
         self.asked: Asked | None = None
-        self.captured: list[Any] | None = None  # what is to be handed out of the JAX transform that runs this
+        self.captured: list[Any] | None = (
+            None  # captured intermediates to pass out of the JAX transform around this code
+        )
         self.mark = TraceMark()
-        self.names_copied = False  # whether something goes on later from the names as they were
-        self.unshared: dict[int, dict[str, Any]] = {}  # the modules' dicts that nobody has kept, by identity
+        self.names_copied = False  # whether code will later resume from a copy of the scopes
+        self.unshared: dict[int, dict[str, Any]] = {}  # the modules' dicts that only this frame refers to, by id
 
     @property
     def running_init(self) -> bool:
-        """Whether this is a part of `init`."""
+        """Whether this frame belongs to `init`."""
         return self.phase < Phase.CLOSED
 
     def put(self, tree: Tree, bundle: str, name: str, value: Any) -> None:
-        """Puts an entry into one of the trees; a module's dict that somebody may have kept is copied before."""
+        """Stores an entry in one of the trees, copying the module's dict first if something else may refer to it."""
         entries = tree.get(bundle)
         if entries is None or id(entries) not in self.unshared:
             entries = tree[bundle] = dict(entries or {})
@@ -146,25 +149,25 @@ class _Local(threading.local):
         self.frames: list[Frame] = []
         self.hooks: Mapping[str, tuple[Callable[..., Any], ...]] = {}
         self.lifted_prefix: str | None = None
-        self.draws = 0  # how often `next_rng_key` was called, in order that calls can be counted
+        self.draws = 0  # the number of calls of `next_rng_key`
 
     def __reduce__(self) -> str:
-        return "local"  # every process has its own: a pickled method of a module finds it by its name
+        return "local"  # pickled by name, for pickled methods of modules: each process has its own
 
 
 local = _Local()
-"""The one thread-local: the frames that are running, innermost last, the hooks in force,
-the name under which a transform that starts now is lifted into the one around it, and how many keys were drawn."""
+"""The only thread-local of the core's running state: the frames, innermost last; the active hooks; the name under which
+a transform that starts now is lifted into the one around it; and the number of keys drawn."""
 
 
 def leave(frame: Frame) -> None:
-    """Takes away a frame, if it is there, with those above it that somebody entered and did not leave."""
+    """Removes a frame from the stack, if it is there, together with any frames left behind above it."""
     if frame in local.frames:
         del local.frames[local.frames.index(frame) :]
 
 
 def current_frame(name: str) -> Frame:
-    """The innermost running frame; `name` is the public function that asks for it."""
+    """The innermost running frame; `name` is the public function that needs it, for the error."""
     frames = local.frames
     if not frames:
         raise NotInTransformError(name)
@@ -172,17 +175,19 @@ def current_frame(name: str) -> Frame:
 
 
 def effectful_frame(name: str) -> Frame:
-    """The innermost running frame, for a function that creates, sets or draws.
+    """The innermost running frame, for a function that creates or sets values or draws keys.
 
-    With the setting `check_jax_usage` on, it may not be called inside any JAX transform opened since the frame began.
+    With the setting `check_jax_usage` on, it raises an error inside any JAX transform that started after the frame.
     """
-    frame = local.frames[-1] if local.frames else current_frame(name)  # a call less, for every parameter
+    frame = local.frames[-1] if local.frames else current_frame(name)  # saves a call per parameter
     if current_settings().check_jax_usage and not frame.mark.current:
         raise StrictUsageError(name)
     return frame
 
 
 def paths(tree: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
-    """The full names in a two-level mapping."""
-    flat = [bundle for bundle, entries in tree.items() if not isinstance(entries, Mapping)]  # a mistake, to be named
+    """The full names of all entries in a two-level mapping."""
+    flat = [
+        bundle for bundle, entries in tree.items() if not isinstance(entries, Mapping)
+    ]  # a user's mistake that the error should show
     return flat + [f"{b}/{name}" for b, entries in tree.items() if isinstance(entries, Mapping) for name in entries]

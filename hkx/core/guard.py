@@ -1,4 +1,4 @@
-"""Marks of JAX traces: is this value, is this effect, allowed to leave the function that JAX is tracing?"""
+"""Trace marks, which tell whether a value or a side effect would escape from a function that JAX is tracing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hkx.jaxprs.traces import holds_tracer_of, opened_within
 
 
 class TraceMark:
-    """Remembers the JAX trace that was running when it was made, without keeping that trace alive."""
+    """Remembers the JAX trace that was running when the mark was created, without keeping that trace alive."""
 
     __slots__ = ("_trace",)
 
@@ -19,32 +19,32 @@ class TraceMark:
         self._trace = weakref.ref(find_top_trace(()))
 
     def __reduce__(self) -> tuple[type[TraceMark], tuple[()]]:
-        return TraceMark, ()  # no other process has that trace: what is unpickled was made where it is unpickled
+        return TraceMark, ()  # the trace cannot be pickled: an unpickled mark refers to the trace that is running then
 
     def __deepcopy__(self, memo: Any) -> TraceMark:
-        return self  # but a copy has a meaning where the original has
+        return self  # a copy is valid where the original is
 
     @property
     def current(self) -> bool:
-        """Whether that trace is the one running now."""
+        """Whether the marked trace is the one running now."""
         return self._trace() is find_top_trace(())
 
     @property
     def records(self) -> bool:
-        """Whether operations on values of the marked trace are recorded by a trace opened since (jit, scan, cond …).
+        """Whether a trace that started later (jit, scan, cond …) records operations on values of the marked trace.
 
-        Under `vmap` and `grad` they are not: what does not depend on their inputs is handed on to the outer trace.
+        `vmap` and `grad` do not: they pass operations that do not depend on their inputs on to the outer trace.
         """
         return not self.current and opened_within(self._trace())[1]
 
     @property
     def runs_elsewhere(self) -> bool:
-        """Whether the running code may be run another number of times than once, where it stands: in a loop, say.
+        """Whether the running code may execute more or less than once where it is called: in a loop, for example.
 
-        As `records`, but a function with a derivative of its own is run once: JAX records it where it is called.
+        Like `records`, except that functions with a custom derivative do not count: their code executes once.
         """
         return not self.current and opened_within(self._trace(), through_custom=True)[1]
 
     def is_inner(self, value: Any) -> bool:
-        """Whether `value` holds a tracer that has a meaning only inside a trace opened since."""
+        """Whether `value` contains a tracer that is valid only inside a trace that started later."""
         return not self.current and holds_tracer_of(value, opened_within(self._trace(), through_custom=True)[0])

@@ -1,6 +1,6 @@
-"""One chain for every hook: custom creators, getters, setters and method interceptors.
+"""The chains of hooks: custom creators, getters, setters and method interceptors.
 
-A hook is a function of the next function in the chain. The one that was entered first runs first.
+A hook receives the next function in the chain. The hook that was entered first runs first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hkx.core.types import DType, Shape
 from hkx.errors.arguments import checked_hook
 
 Hooks: TypeAlias = Mapping[str, tuple[Callable[..., Any], ...]]
-"""The hooks in force, by kind."""
+"""The active hooks, by kind."""
 
 
 class DoNotStore:
@@ -34,7 +34,7 @@ class DoNotStore:
 
 
 DO_NOT_STORE = DoNotStore()
-"""What a custom creator or setter returns in order that nothing is stored."""
+"""Returned by a custom creator or setter to store nothing."""
 
 
 class GetterContext(NamedTuple):
@@ -142,7 +142,7 @@ class MethodContext(NamedTuple):
 
 
 class _Entered(functools.partial[Any]):
-    """A hook of one `with` block: another one is entered by another block, though it be the same function."""
+    """A hook of one `with` block, distinct from the same function entered by another block."""
 
 
 @contextlib.contextmanager
@@ -156,11 +156,11 @@ def pushed(hook: Callable[..., Any], *kinds: str) -> Iterator[None]:
         finally:
             uninstall(entered, *kinds)
     finally:
-        uninstall(entered, *kinds)  # again, for a Ctrl-C that came while that ran
+        uninstall(entered, *kinds)  # again, in case Ctrl-C interrupted the first call
 
 
 def leave_entered_since(before: Hooks) -> None:
-    """Takes away the hooks that were entered since, and not left; what was installed stays."""
+    """Removes hooks of `with` blocks that were entered after `before` and not left. Installed hooks stay."""
     if local.hooks is not before:
         local.hooks = {
             kind: tuple(h for h in hooks if not isinstance(h, _Entered) or h in before.get(kind, ()))
@@ -169,13 +169,13 @@ def leave_entered_since(before: Hooks) -> None:
 
 
 def install(hook: Callable[..., Any], kind: str) -> None:
-    """Puts a hook around all others of its kind, until `uninstall`, in this thread; twice is as good as once."""
+    """Adds a hook around all others of its kind, in this thread, until `uninstall`. Has no effect the second time."""
     others = tuple(h for h in local.hooks.get(kind, ()) if h is not hook)
     local.hooks = {**local.hooks, kind: (hook, *others)}
 
 
 def uninstall(hook: Callable[..., Any], *kinds: str) -> None:
-    """Takes away a hook, if it is there."""
+    """Removes a hook, if it is there."""
     local.hooks = {
         **local.hooks,
         **{kind: tuple(h for h in local.hooks.get(kind, ()) if h is not hook) for kind in kinds},
@@ -183,14 +183,14 @@ def uninstall(hook: Callable[..., Any], *kinds: str) -> None:
 
 
 def chained(kind: str, original: Callable[..., Any], bind: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
-    """`original` with the hooks of one kind around it; `bind(hook, next_function)` says how a hook is called."""
+    """Wraps the hooks of one kind around `original`; `bind(hook, next_function)` returns a call of one."""
     for hook in reversed(local.hooks.get(kind, ())):
         original = bind(hook, original)
     return original
 
 
 def with_context(context: Any) -> Callable[..., Callable[..., Any]]:
-    """How creators, getters and setters are called: the next function, its arguments, then the context."""
+    """The `bind` of creators, getters and setters: they take the next function, its arguments, and the context."""
     return lambda hook, next_function: lambda *args: hook(next_function, *args, context)
 
 

@@ -1,4 +1,4 @@
-"""The one door through which initial values are made, which `init` puts somebody else behind."""
+"""Makers, which create all initial values. `init` replaces the default one, to record the values or to skip them."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from hkx.core.types import Array, DType
 
 
 def split_key(key: Array, num: int) -> Sequence[Array]:
-    """`num` keys from one, as a sequence."""
+    """Splits a key into a sequence of `num` keys."""
     return tuple(jax.random.split(key, num))
 
 
 class Maker(Protocol):
-    """Makes what a running transform asks for.
+    """Creates the initial values and keys that a running transform requests.
 
     Attributes:
-      on_shapes: whether the arguments of `init` are shapes, so that no value can come from them.
+      on_shapes: whether `init` was given shapes instead of arrays, so that no value can depend on its arguments.
     """
 
     on_shapes: bool
 
     def draw(self, draw: Draw, key: Array) -> Array:
-        """An array from a standard distribution."""
+        """Samples an array from a standard distribution."""
         ...
 
     def fill(self, shape: Any, dtype: DType, value: int) -> Array:
-        """An array of one number."""
+        """An array filled with one number."""
         ...
 
     def split(self, key: Array, num: int) -> Sequence[Array]:
-        """Keys from a key."""
+        """Splits a key."""
         ...
 
     def example(self, value: Array, otherwise: Any) -> Array:
-        """An initial value that comes from the example arguments, or what stands for it where those are shapes."""
+        """An initial value computed from the example arguments, or `otherwise` if those are only shapes."""
         ...
 
     def initializing(self) -> contextlib.AbstractContextManager[Any]:
-        """Where any other initializer runs."""
+        """A context in which all other initializers run."""
         ...
 
 
 class Eager:
-    """Makes everything at once, as `jax.random` and `jax.numpy` do."""
+    """Creates values immediately, with `jax.random` and `jax.numpy`."""
 
     def __init__(self, on_shapes: bool = False):
         self.on_shapes = on_shapes
@@ -71,7 +71,7 @@ class Eager:
 
 
 class Shapes(Eager):
-    """Makes zeros of the right shape, where only shapes are asked for."""
+    """Creates zeros of the right shape, for when only shapes are needed."""
 
     def draw(self, draw: Draw, key: Array) -> Array:
         return jnp.zeros(draw.shape, jax.dtypes.canonicalize_dtype(draw.dtype))
@@ -81,7 +81,7 @@ class Shapes(Eager):
 
 
 def filled_like(value: Array, otherwise: Any) -> Array:
-    """`otherwise` in the shape and dtype of `value`."""
+    """`otherwise` with the shape and dtype of `value`."""
     return jnp.broadcast_to(jnp.asarray(otherwise, value.dtype), value.shape)
 
 

@@ -1,4 +1,4 @@
-"""Modules: objects whose methods have a place in the name scope and own the parameters that they ask for."""
+"""Modules: objects whose methods run in their own name scope and own the parameters that they request."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def _intercepted(method: Callable[..., Any], module: Module, name: str, cls: type) -> Callable[..., Any]:
-    """`method`, bound to `module`, with the interceptors in force around it."""
+    """`method`, bound to `module`, with the active interceptors around it."""
     bound = functools.partial(method, module)
     context = MethodContext(module, name, bound, cls)
 
@@ -35,7 +35,10 @@ def _intercepted(method: Callable[..., Any], module: Module, name: str, cls: typ
 
 
 def _wrap(name: str, method: Callable[..., Any], owner: list[type]) -> Callable[..., Any]:
-    """The method as users see it: it runs in its module's name scope, with the interceptors around it."""
+    """Wraps a method so that it runs in its module's name scope, with the interceptors around it.
+
+    `owner` holds the class once that exists.
+    """
     if getattr(method, "hkx_transparent", False):
         return method
     scope_name = getattr(method, "hkx_name_like", name)
@@ -68,7 +71,7 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
         owner: list[type] = []
         for key, value in namespace.items():
             if key == "module_name" or (key.startswith("__") and key != "__call__"):
-                continue  # `__add__` and the like make and read where they are used
+                continue  # special methods such as `__add__` run in the scope of their caller
             if isinstance(value, types.FunctionType):
                 namespace[key] = _wrap(key, value, owner)
             elif isinstance(value, property):
@@ -78,7 +81,7 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
         cls = super().__new__(mcs, name, bases, namespace, **kwargs)
         owner.append(cls)
         if bases and cls.__repr__ is Module.__repr__:
-            cls.__repr__ = cls.__repr__  # as the class's own: `dataclasses.dataclass` writes none over it
+            cls.__repr__ = cls.__repr__  # an own attribute, which `dataclasses.dataclass` does not replace
         if "forward" in namespace and not any("__call__" in vars(c) for c in cls.__mro__):
             cls.__call__ = refusing_call(cls, OF_MODULES["forward"])
         return cls
@@ -158,7 +161,7 @@ class Module(metaclass=ModuleMetaclass):
     module_name: str
     hkx_made_with: tuple[tuple[Any, ...], dict[str, Any]]
     hkx_names_below: set[str]
-    _is_protocol = False  # Python 3.11 reads it in `isinstance(x, Module)`, and sets it in subclasses only
+    _is_protocol = False  # read by `isinstance(x, Module)` in Python 3.11, which sets it only in subclasses
 
     def __init__(self, name: str | None = None):
         frame = current_frame("hkx.Module")
@@ -170,7 +173,7 @@ class Module(metaclass=ModuleMetaclass):
             error = InvalidNameError if isinstance(name, str) else NotANameError
             raise error(name, type(self).__name__)
         scopes = frame.scopes
-        own = len(scopes) - 1  # where this constructor's scope is: most often the innermost
+        own = len(scopes) - 1  # the index of this constructor's scope, usually the innermost
         while own > 0 and scopes[own].module is not self:
             own -= 1
         outer = scopes[:own] or scopes
@@ -181,7 +184,7 @@ class Module(metaclass=ModuleMetaclass):
         note_below(outer, self, self.module_name)
 
     def __post_init__(self, name: str | None = None) -> None:
-        # What a dataclass's generated __init__ calls.
+        # Called by the generated `__init__` of a dataclass.
         Module.__init__(self, name)
 
     def params_dict(self) -> Mapping[str, jax.Array]:
@@ -192,11 +195,11 @@ class Module(metaclass=ModuleMetaclass):
         """The current state of this module and of its submodules, by full name."""
         return owned(current_frame("hkx.Module.state_dict").state, self.module_name, self.hkx_names_below)
 
-    @reprlib.recursive_repr()  # a module may hold the one that holds it
+    @reprlib.recursive_repr()  # modules may refer to each other
     def __repr__(self) -> str:
         return module_text(self)
 
-    if not TYPE_CHECKING:  # a type checker would take it for leave to ask for any attribute
+    if not TYPE_CHECKING:  # with it, a type checker would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             return missing_attribute(self, name, OF_MODULES)

@@ -1,4 +1,4 @@
-"""Names: unique ones, forced ones, scopes, and methods that are transparent or named like another."""
+"""Names: unique and forced names, name scopes, and methods that are transparent or named like another."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ from hkx.errors.core import DuplicateNameError, InvalidNameError, NotANameError,
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NUMBERED = re.compile(r"(.*)_(0|[1-9]\d*)")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<!^)(?=[A-Z][a-z])")  # "_Stack" is "__stack", as a checkpoint has it
-_FORCE = "FORCE:"  # a full name that is used as it stands; so is one that a program puts together from it
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<!^)(?=[A-Z][a-z])")  # "_Stack" becomes "__stack", as in checkpoints
+_FORCE = "FORCE:"  # marks a full name that is used unchanged; users may also append to such a string
 _VALID = re.compile(r"[A-Za-z_]\w*|FORCE:(~|~?[A-Za-z_]\w*)(/(~|~?[A-Za-z_]\w*))*", re.ASCII)
 
 
-@functools.lru_cache  # many modules are of one class
+@functools.lru_cache
 def snake_case(name: str) -> str:
-    """`"MyResNet50"` to `"my_res_net50"`."""
+    """Converts `"MyResNet50"` to `"my_res_net50"`."""
     return _CAMEL.sub("_", name).lower()
 
 
 def valid_name(name: object) -> bool:
-    """Whether a module may be called so; each part of a forced name may begin with `~`, as those of methods do."""
+    """Whether a module may have this name. In a forced name, each part may begin with `~`, as for methods."""
     return isinstance(name, str) and _VALID.fullmatch(name) is not None
 
 
 def unique_name(scope: Scope, name: str) -> str:
-    """The full name of a new module called `name` in `scope`, with a number added where it is taken.
+    """The full name of a new module called `name` in `scope`, with a number appended if the name is taken.
 
-    A name that ends in a number is used as it is, and later ones count on from it.
+    A name that ends in a number is used unchanged, and later numbers continue from it.
     """
     forced, prefix = name.startswith(_FORCE), scope.prefix
     if forced:
         name = name[len(_FORCE) :]
         if not name.startswith(prefix) or "/" in name[len(prefix) :]:
             return name
-        name = name[len(prefix) :]  # a name in this scope: later ones count on from it
+        name = name[len(prefix) :]  # a name in this scope: later numbers continue from it
     numbered = _NUMBERED.fullmatch(name) if name[-1:].isdigit() else None
     if numbered:
         stem, digits = key = numbered.group(1), numbered.group(2)
@@ -60,7 +60,7 @@ def unique_name(scope: Scope, name: str) -> str:
 
 
 def note_below(scopes: Iterable[Scope], module: Any, bundle: str) -> None:
-    """Counts the parameters stored under `bundle` among those below the modules whose methods are running."""
+    """Records `bundle` as belonging to the modules whose methods are running, for their `params_dict`."""
     for scope in scopes:
         if scope.module is not None and scope.module is not module:
             scope.module.hkx_names_below.add(bundle)
@@ -77,10 +77,11 @@ def scope_pushed(frame: Frame, scope: Scope) -> Iterator[Scope]:
 
 
 class _NameScope(contextlib.AbstractContextManager[None]):
-    """A name scope, entered in whatever function runs then: it may have been made outside of a lifted one.
+    """A name scope. It is pushed onto the frame that runs on entry, which need not be the one in which it was created.
 
-    It cannot be entered twice: the second block would share the names of the first unasked. What counts is how often
-    the program enters it: a lifted function that is run again, to find out what it creates, begins as it did before.
+    It cannot be entered twice, because the second block would silently share the names of the first. Entries are
+    recorded in the outermost scope, so that code that hkx runs several times, starting from the same scopes each time,
+    may enter it each time.
     """
 
     def __init__(self, name: str, bundle: str, method: str):

@@ -1,4 +1,4 @@
-"""Random keys: the sequence that hands them out, and the functions that draw from the running one."""
+"""Random keys: the sequence that returns them, and the functions that draw from the running one."""
 
 from __future__ import annotations
 
@@ -62,7 +62,9 @@ class PRNGSequence:
         key, subkeys = state
         self._key = as_key(key, "`PRNGSequence.replace_internal_state`")
         self._subkeys = collections.deque(subkeys)
-        if self._mark.records or self._mark.is_inner(state):  # else they have a meaning where the sequence was made
+        if self._mark.records or self._mark.is_inner(
+            state
+        ):  # otherwise the keys are valid where the sequence was created
             self._mark = TraceMark()
 
     def split_with(self, split: Callable[[Array, int], Sequence[Array]]) -> PRNGSequence:
@@ -111,7 +113,9 @@ class PRNGSequence:
     def take_stacked(self, num: int) -> Array:
         """The next `num` keys as one array, of size 0 if `num` is 0."""
         num = checked_integer(num, "num")
-        if num > 1 and not self._subkeys and not has_custom_implementation(self._key):  # the same keys, never apart
+        if (
+            num > 1 and not self._subkeys and not has_custom_implementation(self._key)
+        ):  # the same keys, without unstacking and stacking them
             self._check()
             keys = jax.random.split(self._key, num + 1)
             self._key = keys[0]
@@ -216,7 +220,7 @@ def reserve_rng_keys(num: int) -> None:
 
 @contextlib.contextmanager
 def _rng_pushed(key: Any) -> Iterator[None]:
-    rngs = current_frame("hkx.with_rng").rngs  # of whatever runs now: it may be a lifted function
+    rngs = current_frame("hkx.with_rng").rngs  # looked up on entry: a lifted function may be running by then
     rngs.append(PRNGSequence(key))
     try:
         yield

@@ -1,4 +1,4 @@
-"""Settings that a program may change, one value per thread; a new thread begins with those of the main thread."""
+"""Settings that a program may change, separately for each thread. A new thread begins with those of the main thread."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ InitSetting: TypeAlias = Literal["traced", "eager", "check"]
 
 
 def init_setting(value: Any) -> InitSetting | None:
-    """`value`, where it says how `init` runs a function, or is None; else ValueError."""
+    """Returns `value` if it is a valid setting of `init`, or None; otherwise raises ValueError."""
     if value is not None and value not in typing.get_args(InitSetting):
         known = ", ".join(f'"{name}"' for name in typing.get_args(InitSetting))
         raise ValueError(f"`init` must be one of {known}, got {value!r}.")
@@ -24,7 +24,7 @@ def init_setting(value: Any) -> InitSetting | None:
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings in force; see `hkx.config.set` for what each one does."""
+    """The active settings; see `hkx.config.set` for what each one does."""
 
     check_jax_usage: bool = False
     init: InitSetting = "traced"
@@ -40,7 +40,7 @@ class Settings:
 
 
 class _Layers:
-    """The settings of one thread: what was set, and over it what each open context changes, the latest on top."""
+    """The settings of one thread: a base layer, and above it a layer of changes for each open context, newest last."""
 
     def __init__(self, settings: Settings):
         self._lowest: dict[str, Any] = dataclasses.asdict(settings)
@@ -48,31 +48,31 @@ class _Layers:
         self.in_force = settings
 
     def _layer_of(self, name: str) -> dict[str, Any]:
-        """The uppermost layer that says what a setting is."""
+        """The topmost layer that contains a setting."""
         return next((layer for layer in reversed(self._contexts) if name in layer), self._lowest)
 
     def _update(self) -> None:
         self.in_force = Settings(**{name: self._layer_of(name)[name] for name in self._lowest})
 
     def checked(self, changes: dict[str, Any]) -> dict[str, Any]:
-        """Those that change something; raises while nothing is changed yet."""
+        """The changes that are not None. Raises an error if one is invalid, before any is made."""
         changes = {name: value for name, value in changes.items() if value is not None}
         dataclasses.replace(self.in_force, **changes)
         return changes
 
     def replace(self, changes: dict[str, Any]) -> None:
-        """Changes settings until the contexts end that changed them before."""
+        """Changes each setting in the topmost layer that contains it, so until that layer's context ends."""
         for name, value in self.checked(changes).items():
             self._layer_of(name)[name] = value
         self._update()
 
     def open(self, layer: dict[str, Any]) -> None:
-        """Puts a layer on top, which `close` takes away again, and it alone: contexts may end in any order."""
+        """Adds a layer on top. `close` removes only this layer, so contexts may end in any order."""
         self._contexts.append(layer)
         self._update()
 
     def close(self, layer: dict[str, Any]) -> None:
-        """Takes away a layer."""
+        """Removes a layer."""
         self._contexts = [other for other in self._contexts if other is not layer]
         self._update()
 
@@ -95,7 +95,7 @@ def current_settings() -> Settings:
 
 
 def replace_settings(**changes: bool | int | str | None) -> Settings:
-    """Changes this thread's settings and returns those that were in force before; None leaves a setting as it is."""
+    """Changes this thread's settings and returns the previous ones; None leaves a setting unchanged."""
     before = current_settings()
     _local.layers.replace(changes)
     return before
@@ -103,7 +103,7 @@ def replace_settings(**changes: bool | int | str | None) -> Settings:
 
 @contextlib.contextmanager
 def settings_scope(**changes: bool | int | str | None) -> Iterator[None]:
-    """Changes settings of the thread that enters the `with` block until it ends, in whichever thread that is."""
+    """Changes settings of the thread that enters the `with` block until it ends, even if another thread ends it."""
     layers = _local.layers
     layer = layers.checked(changes)
     try:
@@ -113,4 +113,4 @@ def settings_scope(**changes: bool | int | str | None) -> Iterator[None]:
         finally:
             layers.close(layer)
     finally:
-        layers.close(layer)  # again, for a Ctrl-C that came while that ran
+        layers.close(layer)  # again, in case Ctrl-C interrupted the first call

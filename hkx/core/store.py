@@ -1,4 +1,4 @@
-"""Parameters and state: how a running function gets, creates and sets them."""
+"""Parameters and state: functions that create, get and set them in the running frame."""
 
 from __future__ import annotations
 
@@ -123,7 +123,10 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
 
 
 def _stand_in(frame: Frame, path: str, shape: Any, dtype: DType, init: Any) -> Any:
-    """What custom creators make, without the initializer, of a parameter that they did not store; else an error."""
+    """In `apply`, a missing parameter's value from custom creators that do not call the initializer; else an error.
+
+    Such a creator may have returned `DO_NOT_STORE` in `init`.
+    """
 
     def missing(shape: Any, dtype: DType, init: Any) -> Any:
         raise MissingParameterError(path, shape, np.dtype(dtype), paths(frame.params))
@@ -247,7 +250,7 @@ _ABSENT = object()
 
 
 def check_outward(frame: Frame, path: str, value: Any, error: Callable[[str], Exception]) -> None:
-    """Raises where a value that is stored inside a raw JAX transform would be lost, or a tracer, outside of it."""
+    """Raises an error if a value stored inside a raw JAX transform would be lost, or be an invalid tracer, outside."""
     if not frame.mark.current and (frame.mark.runs_elsewhere or frame.mark.is_inner(value)):
         raise error(path)
 
@@ -299,6 +302,6 @@ def set_state(name: str, value: Any) -> None:
 
 
 def owned(tree: Mapping[str, Mapping[str, Any]], name: str, below: set[str]) -> dict[str, Any]:
-    """The entries of the module called `name`, of all whose names begin with its own, and of those in `below`."""
+    """The entries of the module `name`, of modules whose names begin with its name, and of those in `below`."""
     mine = (b for b in tree if b in below or f"{b}/".startswith(f"{name}/"))
     return {f"{b}/{n}": v for b in mine for n, v in tree[b].items()}

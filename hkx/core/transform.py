@@ -1,4 +1,4 @@
-"""`transform`: a function that makes modules becomes a pair of pure functions."""
+"""`transform`: turns a function that creates modules into a pair of pure functions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ InitP = ParamSpec("InitP")
 ApplyP = ParamSpec("ApplyP")
 Created: TypeAlias = tuple[MutableParams, MutableState]
 Create: TypeAlias = Callable[[Callable[..., Any], Any, Any, Any], Created]
-"""A way to make what a function creates, given the function, a key or None, and its arguments."""
+"""Creates the parameters and state of a function, given the function, a key or None, its args and its kwargs."""
 
 
 def _no_such_attribute(pair: Any, name: str) -> Any:
@@ -129,7 +129,7 @@ def from_example(value: ArrayLike, otherwise: ArrayLike) -> jax.Array:
 
 
 def run(f: Callable[..., R], frame: Frame, args: Any, kwargs: Any) -> R:
-    """Calls `f` in a frame. Of what was entered meanwhile nothing stays, wherever a Ctrl-C or a generator broke off."""
+    """Calls `f` in a frame, and leaves everything entered meanwhile, even after Ctrl-C or an abandoned generator."""
     hooks, lifted_prefix = local.hooks, local.lifted_prefix
     try:
         try:
@@ -141,7 +141,7 @@ def run(f: Callable[..., R], frame: Frame, args: Any, kwargs: Any) -> R:
         finally:
             _leave(frame, hooks, lifted_prefix)
     finally:
-        _leave(frame, hooks, lifted_prefix)  # again, for a Ctrl-C that came while that ran
+        _leave(frame, hooks, lifted_prefix)  # again, in case Ctrl-C interrupted the first call
 
 
 def _leave(frame: Frame, hooks: Hooks, lifted_prefix: str | None) -> None:
@@ -151,7 +151,7 @@ def _leave(frame: Frame, hooks: Hooks, lifted_prefix: str | None) -> None:
 
 
 def run_open(f: Callable[..., Any], maker: Maker, key: Any, args: Any = (), kwargs: Any = None) -> Created:
-    """The parameters and the initial state that `f` creates, made by `maker`."""
+    """Runs `f` with `maker` creating the values; returns the parameters and the initial state that it creates."""
     rng = None if key is None else PRNGSequence(key).split_with(maker.split)
     frame = Frame({}, {}, rng, phase=Phase.OPEN, maker=maker)
     run(f, frame, args, kwargs or {})
@@ -169,7 +169,10 @@ def _key(rng: Any, where: str, signature: str) -> Any:
 
 
 def refuse_twice(name: str, kwargs: Mapping[str, Any]) -> None:
-    """Raises where what an `apply` fills in itself is given by name: an argument of the user's own can be called so."""
+    """Raises an error if an argument that this `apply` supplies itself was passed by keyword.
+
+    The user's function may have an argument of the same name.
+    """
     if name in kwargs:
         raise TypeError(
             f"`apply` got {name!r} by name. The transforms add the arguments `params`, `state` and `rng`: where the "
@@ -185,14 +188,14 @@ def _check_callable(f: Any) -> None:
         inner = inner.func
     if isinstance(inner, jax.stages.Wrapped):
         raise JitInTransformError("jit")
-    if inspect.isfunction(inner) and inspect.isfunction(getattr(inner, "lower", None)):  # of `hkx.jit` it is a method
+    if inspect.isfunction(inner) and inspect.isfunction(getattr(inner, "lower", None)):  # for `hkx.jit` it is a method
         raise JitInTransformError("pmap")
 
 
 def _apply(
     f: Callable[..., R], params: Params | None, state: State | None, rng: Any, signature: str, args: Any, kwargs: Any
 ) -> tuple[R, MutableState]:
-    check_mappings(params, state)  # before the key: where the two are swapped, this says so
+    check_mappings(params, state)  # before the key, so that swapped arguments give this error
     key = _key(rng, "Apply", signature)
     frame = Frame(params or {}, state or {}, None if key is None else PRNGSequence(key), phase=Phase.CLOSED)
     out = run(f, frame, args, kwargs)
@@ -204,7 +207,7 @@ def pair(
 ) -> TransformedWithState[
     Concatenate[PRNGKey | None, P], Concatenate[Params | None, State | None, PRNGKey | None, P], R
 ]:
-    """The pair of functions of `hkx.transform_with_state`, of which `init` makes what it returns by `create`."""
+    """The pair of functions of `hkx.transform_with_state`; its `init` calls `create`."""
     _check_callable(f)
 
     @leaves_out_own_frames
@@ -223,7 +226,7 @@ def pair(
 
 
 def pair_without_state(f: Callable[P, R], create: Create, apply_rng: bool) -> Transformed[..., ..., R]:
-    """The same for `hkx.transform`."""
+    """The pair of functions of `hkx.transform`; its `init` calls `create`."""
     _check_callable(f)
 
     @leaves_out_own_frames
@@ -249,7 +252,7 @@ def pair_without_state(f: Callable[P, R], create: Create, apply_rng: bool) -> Tr
 
 
 def stateless(out: Any, state: MutableState, instead: str = "transform_with_state") -> Any:
-    """`out`, where there is no state; else NonEmptyStateError, naming the function to use `instead`."""
+    """Returns `out` if there is no state; otherwise raises NonEmptyStateError, which names the transform to use."""
     if state:
         raise NonEmptyStateError(paths(state), instead)
     return out

@@ -1,4 +1,4 @@
-"""The types that the rest of hkx speaks in."""
+"""Type aliases and protocols used throughout hkx."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class ModuleProtocol(Protocol):
         if Protocol not in cls.__bases__:
             base = cls.__bases__[0].__name__
             raise TypeError(
-                f"{cls.__name__} is a Protocol, as `hkx.{base}` is, and should not be subclassed but for another: "
-                f"write `class {cls.__name__}({base}, Protocol)`, or subclass `hkx.Module` for a module."
+                f"{cls.__name__} subclasses `hkx.{base}`, which is a Protocol. Write "
+                f"`class {cls.__name__}({base}, Protocol)` for another protocol, or subclass `hkx.Module` for a module."
             )
 
     def params_dict(self) -> Mapping[str, Array]:

@@ -1,4 +1,4 @@
-"""What is said, beyond the error itself, to a program that does as with another library, or nearly right."""
+"""Advice added to errors, for code that is nearly right or uses the names of another library."""
 
 from __future__ import annotations
 
@@ -12,28 +12,32 @@ from hkx.errors.near import did_you_mean
 
 
 def missing_attribute(owner: Any, name: str, instead: Mapping[str, str]) -> Any:
-    """What asking for an attribute does that `owner` does not have, where a class gives this as its `__getattr__`.
+    """The implementation of a class's `__getattr__`: raises an AttributeError with advice.
 
     Args:
       owner: the object.
-      name: the attribute.
-      instead: what to write instead of it, by attributes that other libraries have.
+      name: the missing attribute.
+      instead: for attributes of other libraries, what to write instead.
     """
-    absent = not hasattr(type(owner), name)  # and no property that failed
+    absent = not hasattr(type(owner), name)  # otherwise it is a property that raised an AttributeError
     if absent and name in instead:
         raise NoSuchAttributeError(owner, name, instead[name])
     try:
-        return object.__getattribute__(owner, name)  # raises again what it raised before, in a property too
+        return object.__getattribute__(owner, name)  # raises the original error again
     except AttributeError as error:
         if absent and name != "name" and not name.startswith("_") and (meant := did_you_mean(name, dir(owner))):
-            error.args, error.name, error.obj = (f"{error}{meant}",), name, None  # given it, Python asks again
+            error.args, error.name, error.obj = (
+                (f"{error}{meant}",),
+                name,
+                None,
+            )  # given `obj`, Python adds its own suggestion
         if callable(getattr(type(owner), "setup", None)):
-            error.add_note("`setup` is not called by itself: create modules in `__init__`, or where they are used.")
+            error.add_note("hkx does not call `setup`: create modules in `__init__`, or where they are used.")
         raise
 
 
 def refusing_call(cls: type, advice: str) -> Callable[..., Any]:
-    """What calling a module does whose class has `forward` in place of `__call__`."""
+    """The `__call__` of a module class that defines `forward` instead: raises an error with advice."""
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         following = getattr(super(cls, self), "__call__", None)  # noqa: B004  # of a class mixed in after this one
@@ -45,7 +49,7 @@ def refusing_call(cls: type, advice: str) -> Callable[..., Any]:
 
 
 def note_arguments(error: Exception, cls: type, args: Any, kwargs: Any, has_fields: bool) -> None:
-    """Adds the arguments of the constructor to an error that is about them."""
+    """Adds a note about the constructor's arguments to an error that they caused."""
     if has_fields:
         error.add_note(f"For the fields of {cls.__name__} to be arguments, decorate it with `@dataclasses.dataclass`.")
         return
@@ -58,32 +62,30 @@ def note_arguments(error: Exception, cls: type, args: Any, kwargs: Any, has_fiel
 
 
 def note_initializer(error: TypeError, init: Any) -> None:
-    """Says what an initializer is, where the error comes from giving something else."""
+    """Adds a note to the TypeError of calling `init`, if it is not an initializer but looks like a common mistake."""
     if isinstance(init, type):
-        error.add_note(f"The initializer is a class: give an object of it, `{init.__name__}(…)`.")
+        error.add_note(f"The initializer is a class: pass an instance of it, `{init.__name__}(…)`.")
         return
     with contextlib.suppress(TypeError, ValueError):  # a function without a signature
         if next(iter(inspect.signature(init).parameters), None) in ("key", "rng"):
             error.add_note(
-                "An initializer is a function of (shape, dtype), and draws keys itself. One of JAX or Flax is given as "
-                "`lambda shape, dtype: f(hkx.next_rng_key(), shape, dtype)`."
+                "An initializer is a function of (shape, dtype) that draws keys itself. Wrap an initializer of JAX or "
+                "Flax as `lambda shape, dtype: f(hkx.next_rng_key(), shape, dtype)`."
             )
 
 
-# What to write instead: habits from PyTorch and Flax, by the attribute that a program asks for in vain.
-_LIST = "`print(module)` shows the modules that it holds, `hkx.tabulate(f)(x)` all that run"
+# What to write instead of attributes of PyTorch and Flax that hkx does not have.
+_LIST = "`print(module)` shows the modules that it holds, `hkx.tabulate(f)(x)` all modules that run"
 _PARAMETERS = (
-    "parameters are no attributes: they are what `init` returns, `params = model.init(key, x)`, a dict of dicts of "
-    "arrays, `params['linear']['w']`; in the transformed function, a module's own are `module.params_dict()`"
+    "parameters are not attributes: `init` returns them, `params = model.init(key, x)`, as a dict of dicts of arrays, "
+    "`params['linear']['w']`; inside the transformed function, `module.params_dict()` returns a module's own"
 )
-_MODE = (
-    "a module has no mode: give its `__call__` an argument `is_training`, and pass it on to the layers that ask for it"
-)
-_DEVICE = "parameters are arrays, on the device where JAX makes them: `params = jax.device_put(params, device)`"
-_DTYPE = "a layer takes the dtype of its input; `hkx.mixed_precision` sets another one for a class of modules"
-_FROZEN = "a parameter is frozen if `jax.grad` does not get it: `hkx.data_structures.partition` splits parameters"
+_MODE = "a module has no mode: give its `__call__` an argument `is_training`, and pass it on to the layers that need it"
+_DEVICE = "JAX creates parameters on its default device; to move them: `params = jax.device_put(params, device)`"
+_DTYPE = "a layer takes the dtype of its input; `hkx.mixed_precision` sets another dtype for a class of modules"
+_FROZEN = "to freeze parameters, do not pass them to `jax.grad`: `hkx.data_structures.partition` splits parameters"
 _CALL = "name the method that computes `__call__`, and call the module itself, `module(x)`"
-_PAIR = "`model = hkx.transform(f)` makes them: `params = model.init(key, x)` and `y = model.apply(params, key, x)`"
+_PAIR = "`model = hkx.transform(f)` has them: `params = model.init(key, x)` and `y = model.apply(params, key, x)`"
 
 OF_MODULES = {
     "forward": _CALL,
@@ -94,15 +96,15 @@ OF_MODULES = {
     **dict.fromkeys(("half", "float", "double", "bfloat16"), _DTYPE),
     **dict.fromkeys(("requires_grad", "requires_grad_"), _FROZEN),
     **dict.fromkeys(("init", "apply"), _PAIR),
-    "zero_grad": "there is nothing to reset: `jax.grad(loss)(params)` returns the gradients, new ones at each call",
+    "zero_grad": "there is nothing to reset: `jax.grad(loss)(params)` returns new gradients at each call",
     "load_state_dict": (
-        "parameters are passed to `apply`; `hkx.interop.torch.from_state_dict` makes them from PyTorch's weights"
+        "parameters are passed to `apply`; `hkx.interop.torch.from_state_dict` converts PyTorch's weights"
     ),
     "register_parameter": "`hkx.get_parameter(name, shape, init=…)` creates a parameter where it is used",
-    "register_buffer": "`hkx.get_state(name, shape, init=…)` and `hkx.set_state(name, value)` keep what is not learned",
-    "add_module": "no need to: a module belongs to the module whose method creates it",
+    "register_buffer": "`hkx.get_state(name, shape, init=…)` and `hkx.set_state(name, value)` store other values",
+    "add_module": "not needed: a module belongs to the module whose method creates it",
     "param": "`hkx.get_parameter(name, shape, dtype, init)` creates a parameter where it is used",
-    "make_rng": "`hkx.next_rng_key()` gives a new key at each call",
+    "make_rng": "`hkx.next_rng_key()` returns a new key at each call",
     **dict.fromkeys(("sow", "perturb"), "`hkx.set_state(name, value)` keeps a value, `hkx.capture_intermediates` all"),
     **dict.fromkeys(("variables", "params"), _PARAMETERS),
     "variable": "`hkx.get_state(name, shape, dtype, init)` creates a state where it is used",
@@ -117,14 +119,14 @@ OF_TRANSFORMED = {
     **dict.fromkeys(("forward", "predict"), f"{_MODEL}: `y = model.apply(params, key, x)`"),
     **dict.fromkeys(("weight", "bias", "params", "children", "modules"), f"{_MODEL}: `params = model.init(key, x)`"),
     **dict.fromkeys(("bind", "init_with_output"), f"{_MODEL}: `params = model.init(key, x)`"),
-    "tabulate": "`print(hkx.tabulate(f)(x))`, of the function that was transformed",
+    "tabulate": "`print(hkx.tabulate(f)(x))`, where `f` is the function before `hkx.transform`",
     **{name: OF_MODULES[name] for name in ("half", "float", "double", "requires_grad", "requires_grad_", "zero_grad")},
 }
 
-_ACTIVATION = "activations are functions of JAX: `jax.nn.relu`, `jax.nn.gelu`, `jnp.tanh`"
+_ACTIVATION = "activations are JAX functions: `jax.nn.relu`, `jax.nn.gelu`, `jnp.tanh`"
 _LIST_OF = "use a Python list or dict of modules"
-_NORM = "`hkx.BatchNorm`, of any number of dimensions"
-_LOSS = "losses are functions, of optax or of your own"
+_NORM = "`hkx.BatchNorm`, for any number of dimensions"
+_LOSS = "losses are functions, from optax or your own"
 OF_HKX = {
     **dict.fromkeys(("ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "LeakyReLU", "ELU"), _ACTIVATION),
     **dict.fromkeys(
@@ -133,26 +135,26 @@ OF_HKX = {
     **dict.fromkeys(("ModuleList", "ModuleDict"), _LIST_OF),
     **{f"Conv{n}d": f"`hkx.Conv{n}D(channels, kernel_shape)`, for `[N, …, C]`" for n in (1, 2, 3)},
     **{f"ConvTranspose{n}d": f"`hkx.Conv{n}DTranspose(channels, kernel_shape)`, for `[N, …, C]`" for n in (1, 2, 3)},
-    **dict.fromkeys(("MaxPool1d", "MaxPool2d", "MaxPool3d"), "`hkx.MaxPool`, of any number of dimensions"),
-    **dict.fromkeys(("AvgPool1d", "AvgPool2d", "AvgPool3d"), "`hkx.AvgPool`, of any number of dimensions"),
+    **dict.fromkeys(("MaxPool1d", "MaxPool2d", "MaxPool3d"), "`hkx.MaxPool`, for any number of dimensions"),
+    **dict.fromkeys(("AvgPool1d", "AvgPool2d", "AvgPool3d"), "`hkx.AvgPool`, for any number of dimensions"),
     **dict.fromkeys(("Dropout1d", "Dropout2d", "Dropout3d"), "`hkx.dropout(key, rate, x, broadcast_dims=…)`"),
     **dict.fromkeys(("tensor", "zeros", "ones", "arange"), "arrays are those of JAX: `jax.numpy`"),
     **dict.fromkeys(("rand", "randn", "randint", "manual_seed"), "random numbers take a key: `jax.random`"),
-    **dict.fromkeys(("save", "load"), "parameters are a tree of arrays, which `np.savez`, pickle or Orbax save"),
+    **dict.fromkeys(("save", "load"), "parameters are a tree of arrays: save them with `np.savez`, pickle or Orbax"),
     "summary": "`print(hkx.tabulate(f)(x))`",
     **dict.fromkeys(("BatchNorm1d", "BatchNorm2d", "BatchNorm3d"), _NORM),
     **dict.fromkeys(("CrossEntropyLoss", "MSELoss", "NLLLoss", "BCEWithLogitsLoss", "L1Loss"), _LOSS),
     **dict.fromkeys(("Parameter", "param"), OF_MODULES["register_parameter"]),
-    "no_grad": "nothing is recorded outside of `jax.grad`; within it, `jax.lax.stop_gradient(x)` stops a gradient",
-    "optim": "optimisers are functions of the parameters and gradients; `optax` has them",
+    "no_grad": "nothing is recorded outside of `jax.grad`; inside, `jax.lax.stop_gradient(x)` stops gradients",
+    "optim": "optimisers are functions of the parameters and gradients; `optax` provides them",
     "Dense": "`hkx.Linear`",
     "Conv": "`hkx.Conv1D`, `hkx.Conv2D`, `hkx.Conv3D`",
     "Embedding": "`hkx.Embed`",
-    **dict.fromkeys(("nn", "linen", "nnx"), "layers are names of `hkx` itself, `hkx.Linear`; `jax.nn` has functions"),
+    **dict.fromkeys(("nn", "linen", "nnx"), "layers are in `hkx` itself, `hkx.Linear`; `jax.nn` has functions"),
     **dict.fromkeys(("Variable", "variable"), OF_MODULES["register_buffer"]),
     **dict.fromkeys(("MultiHeadDotProductAttention", "MultiheadAttention"), "`hkx.MultiHeadAttention`"),
-    "TrainState": "parameters, the state of the optimiser and the key are arguments, or fields of a tuple of yours",
+    "TrainState": "pass parameters, optimiser state and key as arguments, or as fields of your own tuple",
     **dict.fromkeys(("freeze", "unfreeze"), "parameters are plain dicts"),
-    "compact": "every method may make modules: no decorator is needed",
+    "compact": "every method may create modules: no decorator is needed",
     "Rngs": "pass a key to `init` and `apply`, and draw from it with `hkx.next_rng_key()`",
 }

@@ -1,4 +1,4 @@
-"""What was given is of another kind than a function of hkx's takes, or than a parameter can be made with."""
+"""Arguments of the wrong kind: functions, structures, initializers, shapes, dtypes and names of entries."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from hkx.errors.core import HkxError, described
 
 
 class NotAFunctionError(HkxError, TypeError):
-    """Something else was given where a function is taken."""
+    """Something that is not callable was given where a function is expected."""
 
     def __init__(self, taker: str, value: object, argument: str = ""):
-        place = f"as `{argument}`, which is a function" if argument else "where it takes a function"
+        place = f"as `{argument}`, which must be a function" if argument else "where it takes a function"
         super().__init__(
             f"`{taker}` was given {described(value)} {place}: it is not callable. Pass "
             "the function itself, not what it returns."
@@ -20,28 +20,28 @@ class NotAFunctionError(HkxError, TypeError):
 
 
 class NotAStructureError(HkxError, TypeError, AttributeError):
-    """Something else was given where parameters or states are taken, or a part of them."""
+    """Something other than parameters or states was given, or an entry of them is not a mapping."""
 
     def __init__(self, taker: str, value: object, module: object = None, argument: str = "structure"):
         place = "" if module is None else f"[{module!r}]"
         super().__init__(
             f"`{argument}{place}` of `{taker}` is {described(value)}, expected a mapping"
-            f" {'{name: value}' if place else '{module: {name: value}}'}, as the parameters that `init` returns are."
+            f" {'{name: value}' if place else '{module: {name: value}}'}, like the parameters that `init` returns."
         )
 
 
 class InvalidInitializerError(HkxError, TypeError):
-    """What should make a parameter, or a state, is no function."""
+    """The initializer of a parameter or state is not callable."""
 
     def __init__(self, path: str, init: object):
         super().__init__(
             f"The initializer of {path!r} is not callable: it is {init!r}, and should be a function of (shape, dtype), "
-            "for example `jnp.zeros`. Does the layer get an argument too many?"
+            "for example `jnp.zeros`. Was one argument too many passed to the layer?"
         )
 
 
 class InvalidShapeError(HkxError, TypeError, ValueError):
-    """A parameter is asked for with what is no shape."""
+    """The requested shape of a parameter or state is not a shape."""
 
     def __init__(self, path: str, shape: object):
         wanted = f": [{shape}]" if isinstance(shape, int) else " of whole numbers, for example [2, 3]"
@@ -49,7 +49,7 @@ class InvalidShapeError(HkxError, TypeError, ValueError):
 
 
 class InvalidDTypeError(HkxError, TypeError, ValueError):
-    """A parameter is asked for with what is no dtype that JAX has."""
+    """The requested dtype of a parameter or state is not one that JAX has."""
 
     def __init__(self, path: str, dtype: object):
         super().__init__(
@@ -58,7 +58,7 @@ class InvalidDTypeError(HkxError, TypeError, ValueError):
 
 
 class InvalidEntryNameError(HkxError, TypeError):
-    """A parameter or a state is asked for by what is no name."""
+    """The requested name of a parameter or state is not a string."""
 
     def __init__(self, bundle: str, name: object):
         super().__init__(
@@ -71,7 +71,7 @@ _HOOKS = {"create": "creator", "get": "getter", "set": "setter"}
 
 
 def checked_hook(hook: Callable[..., Any], kinds: Sequence[str]) -> Callable[..., Any]:
-    """What is entered as a hook of these kinds, if it is a function."""
+    """Returns `hook`, which will be added to the chains of these kinds; raises an error if it is not callable."""
     if not callable(hook):
         argument = _HOOKS.get(kinds[0].partition("_")[0] if kinds else "", "interceptor")
         taker = "hkx.intercept_methods" if argument == "interceptor" else f"hkx.custom_{argument}"

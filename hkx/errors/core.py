@@ -1,6 +1,6 @@
-"""Every mistake that hkx can name, one exception each.
+"""The base of all named exceptions, and those of the core.
 
-All of them are subclasses of the built-in exception that a program written for Haiku expects there.
+Each is also a subclass of the built-in exception that a program written for Haiku expects in its place.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ class HkxError(Exception):
     """The base of every exception that hkx raises by name."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Python makes a copied or pickled exception again from its `args`, here the finished text, which is not what
-        # the constructors take. `__new__` alone puts the text back, and the state the rest: what is in the `__dict__`,
-        # notes too, and what built-in classes keep beside it, such as the `name` of an AttributeError. Its `obj` stays
-        # behind, as in Python's own pickles: it may be what cannot be pickled.
+        # Python rebuilds a copied or pickled exception from its `args`, which are here the finished text, and not what
+        # the constructors take. `__new__` alone restores the text, and the state restores the rest: the `__dict__`,
+        # which includes notes, and what built-in classes store outside of it, such as the `name` of an AttributeError.
+        # Its `obj` is left out, as in Python's own pickles, because it may not be picklable.
         names = {
             name
             for cls in type(self).__mro__
@@ -39,13 +39,13 @@ class HkxError(Exception):
 
 
 def shortened(value: object) -> str:
-    """The beginning of its `repr`."""
+    """The `repr` of a value, cut off after 200 characters."""
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}…"
 
 
 def described(value: object) -> str:
-    """The beginning of its `repr`, and what it is."""
+    """The shortened `repr` of a value, and its type."""
     return f"{shortened(value)} of type {type(value).__name__}"
 
 
@@ -90,32 +90,32 @@ class InvalidNameError(HkxError, ValueError):
         )
         if class_name and not isinstance(name, str):
             advice = (
-                f"`name` of `{class_name}` is of type {type(name).__name__}: is there an argument too many? A layer is "
-                "given the size of its output only, and reads that of its input from the input. "
+                f"`name` of `{class_name}` is of type {type(name).__name__}: was one argument too many passed? A layer "
+                "takes only the size of its output; it reads the size of its input from the input. "
                 "`hkx.Sequential` takes one list of layers. "
                 f"`hkx.transform` takes a function that makes the module and calls it: `lambda x: {class_name}(…)(x)`."
             )
         if isinstance(name, str) and name.startswith("/"):
-            advice = "Name scopes must not start with /: leave it off."
+            advice = "Name scopes must not start with /: remove it."
         super().__init__(f"{name!r} is not a valid module name (must be a valid Python identifier). {advice}")
 
 
 class NotANameError(InvalidNameError, TypeError, AttributeError):
-    """A module was given something else than a string as its name."""
+    """The name given to a module is not a string."""
 
 
 class NameExpectedError(HkxError, TypeError):
-    """A module that `to_module` made was given something else than a name when it was made."""
+    """A class made by `to_module` was constructed with something other than a name."""
 
     def __init__(self, function: str, given: object):
         super().__init__(
-            f"Expected a string name as the one argument when a module of {function!r} is made, got: {given}. What the "
-            f"function takes is for the call: `hkx.to_module({function})()(x)`."
+            f"Expected a string name as the only argument when a module is created from {function!r}, got: {given}. "
+            f"Pass the function's own arguments in the call: `hkx.to_module({function})()(x)`."
         )
 
 
 class NoSuchAttributeError(HkxError, AttributeError):
-    """An attribute that modules have in another library, and not here."""
+    """An attribute was read that exists in another library, but not in hkx."""
 
     def __init__(self, owner: object, name: str, advice: str):
         message = f"{type(owner).__name__!r} object has no attribute {name!r}: {advice}."
@@ -123,19 +123,19 @@ class NoSuchAttributeError(HkxError, AttributeError):
 
 
 class NotCallableError(HkxError, TypeError):
-    """Something was called that in another library can be called."""
+    """Something was called that is callable in another library, but not in hkx."""
 
     def __init__(self, what: str, advice: str):
         super().__init__(f"{what} is not callable: {advice}.")
 
 
 class DuplicateNameError(HkxError, ValueError):
-    """A name with a number at its end was asked for twice in one scope."""
+    """A name that ends in a number was requested twice in one scope."""
 
     def __init__(self, name: str):
         super().__init__(
-            f"Module name {name!r} is not unique: another module in the same scope has it already. Leave the "
-            "number off and a free one is added for you, or call the first module again to share its parameters."
+            f"Module name {name!r} is not unique: another module in the same scope already has it. Omit the "
+            "number to have a free one added, or call the first module again to share its parameters."
         )
 
 
@@ -144,22 +144,22 @@ class UsedScopeError(HkxError, ValueError):
 
     def __init__(self) -> None:
         super().__init__(
-            "A name_scope is not reusable: what the second block makes would share the names of what the first one "
-            "made. Write `with hkx.name_scope(name):` again, or make the modules in one block."
+            "A name_scope is not reusable: modules created in the second block would get the names of those in the "
+            "first. Write `with hkx.name_scope(name):` again, or create all modules in one block."
         )
 
 
 class MissingParameterError(HkxError, ValueError):
-    """`apply` asked for a parameter that the given parameters do not hold."""
+    """`apply` needs a parameter that is not among the given parameters."""
 
     def __init__(self, path: str, shape: object, dtype: object, known: Iterable[str]):
         known = list(known)
         module, _, name = path.rpartition("/")
-        advice = "Were the parameters made by `init` of this same function, and does `init` visit every branch of it?"
+        advice = "Were the parameters created by `init` of this same function, and does `init` run every branch of it?"
         if path in known:
-            advice = f"{path!r} is one key here, but module and name have to be two: {{{module!r}: {{{name!r}: …}}}}."
+            advice = f"{path!r} is a single key here, but module and name must be two: {{{module!r}: {{{name!r}: …}}}}."
         elif any(key.startswith("params/") for key in known):
-            advice = "There are no collections here: pass what is stored under 'params'."
+            advice = "hkx has no collections: pass what is stored under 'params'."
         super().__init__(
             f"Unable to retrieve parameter {path!r} (shape {tuple(shape)}, dtype {dtype}): "  # type: ignore[arg-type]
             f"all parameters must be created as part of `init`.\n{nearest(path, known, 'parameters')}\n{advice}"
@@ -167,7 +167,7 @@ class MissingParameterError(HkxError, ValueError):
 
 
 class MissingInitializerError(HkxError, ValueError):
-    """A parameter has to be created and no initializer was given."""
+    """A parameter has to be created, but no initializer was given."""
 
     def __init__(self, path: str):
         super().__init__(
@@ -177,7 +177,7 @@ class MissingInitializerError(HkxError, ValueError):
 
 
 class MissingStateError(HkxError, ValueError):
-    """`get_state` asked for a state that has no value yet, and cannot make one."""
+    """`get_state` was called for a state that has no value yet, without what it takes to create one."""
 
     def __init__(self, path: str, known: Iterable[str], needs_shape: bool = False):
         if needs_shape:
@@ -193,7 +193,7 @@ class MissingStateError(HkxError, ValueError):
 
 
 class ShapeMismatchError(HkxError, ValueError):
-    """A parameter's value has another shape than the one asked for."""
+    """A parameter's value does not have the requested shape."""
 
     def __init__(self, path: str, actual: object, expected: object, dtype: object, created: bool):
         source = (
@@ -203,19 +203,19 @@ class ShapeMismatchError(HkxError, ValueError):
             f"{path!r} with retrieved shape {actual} does not match shape={list(expected)} dtype={dtype}: "  # type: ignore[call-overload]
             f"the value comes from {source}. Do the parameters belong to inputs or a model of another size, or is a "
             "parameter of this name requested twice with different shapes?"
-            + " Modules that two calls of `hkx.vmap` or `hkx.grad` make under the same name are the same module."
+            + " Two calls of `hkx.vmap` or `hkx.grad` that create modules of the same name create the same module."
             * created
         )
 
 
 class NotAnArrayError(HkxError, TypeError, ValueError, AttributeError):
-    """A parameter's value has no shape."""
+    """The value of a parameter has no shape, so it is not an array."""
 
     def __init__(self, path: str, value: object):
         super().__init__(
             f"The value of {path!r} is of type {type(value).__name__}, which has no shape. "
             + (
-                f"It looks like an initializer: pass an object, `{type(value).__name__}()`, instead of the class."
+                f"It looks like an initializer: pass an instance, `{type(value).__name__}()`, instead of the class."
                 if callable(value)
                 else "Parameters are arrays: wrap it in `jnp.asarray`."
             )
@@ -223,7 +223,7 @@ class NotAnArrayError(HkxError, TypeError, ValueError, AttributeError):
 
 
 class NonEmptyStateError(HkxError, ValueError):
-    """State was used in a function that was transformed without state."""
+    """A function that was transformed without state uses state."""
 
     def __init__(self, names: Iterable[str] = (), transform: str = "transform_with_state"):
         listed = ", ".join(repr(n) for n in names)
@@ -237,7 +237,7 @@ class NonEmptyStateError(HkxError, ValueError):
 
 
 class MissingRNGError(HkxError, ValueError):
-    """A random key was asked for, and none was given to `init` or `apply`."""
+    """A random key was requested, but none was passed to `init` or `apply`."""
 
     def __init__(self, name: str = "next_rng_key"):
         super().__init__(
@@ -249,11 +249,11 @@ class MissingRNGError(HkxError, ValueError):
 
 
 class InvalidRNGError(HkxError, ValueError):
-    """Something that is not a key was given where a key is needed."""
+    """Something other than a random key was given where one is needed."""
 
 
 class InvalidSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
-    """Something else was given where a whole number is taken, or one that is too small."""
+    """An argument that must be an integer is something else, or is too small."""
 
     def __init__(self, argument: str, value: object, least: int | None):
         bound = "" if least is None else f", at least {least}"
@@ -261,7 +261,7 @@ class InvalidSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
 
 
 class InvalidParamsError(HkxError, TypeError):
-    """`apply` was given something else than a mapping for its parameters or its state."""
+    """The parameters or the state passed to `apply` are not a mapping."""
 
     def __init__(self, what: str, value: object):
         super().__init__(
@@ -274,12 +274,12 @@ class InvalidParamsError(HkxError, TypeError):
 
 def _how_to_come_by_params(value: object) -> str:
     if isinstance(value, tuple):
-        return "\n`init` of `hkx.transform_with_state` returns two: `params, state = model.init(key, x)`."
+        return "\n`init` of `hkx.transform_with_state` returns a pair: `params, state = model.init(key, x)`."
     return "\nParameters are what `init` returns: `params = model.init(key, x)`." if callable(value) else ""
 
 
 class JitInTransformError(HkxError, ValueError):
-    """A function that is already compiled or mapped was given to `transform`."""
+    """A function that is already compiled or mapped was passed to `transform`."""
 
     def __init__(self, kind: str):
         super().__init__(
@@ -296,7 +296,7 @@ class InvalidTemplateError(HkxError, TypeError):
     def __init__(self, returned: object):
         super().__init__(
             "`hkx.multi_transform` takes a function that returns a pair: a function that uses all modules, and a tree "
-            f"of functions. Instead of one of these, it returned {returned!r}.\n\n"
+            f"of functions. In place of the pair or of one of these functions, it returned {returned!r}.\n\n"
             "    def f():\n"
             "        encoder, decoder = hkx.Linear(2), hkx.Linear(5)\n"
             "        return lambda x: decoder(encoder(x)), (encoder, decoder)"
@@ -304,10 +304,10 @@ class InvalidTemplateError(HkxError, TypeError):
 
 
 class InvalidTransformedError(HkxError, ValueError, TypeError):
-    """Something else was given than a transformed function."""
+    """Something other than a transformed function was given."""
 
     def __init__(self, value: object, taker: str, *makers: str):
-        """`makers` are the functions whose results `taker` takes, the usual one first."""
+        """`makers` are the functions whose results `taker` accepts, the usual one first."""
         *others, last = (f"`hkx.{maker}`" for maker in makers)
         results = f"{', '.join(others)} or {last}" if others else last
         super().__init__(
@@ -319,23 +319,23 @@ class InvalidTransformedError(HkxError, ValueError, TypeError):
 class JaxUsageError(HkxError, ValueError, jax.errors.UnexpectedTracerError):
     """A JAX transform was used inside a transformed function in a way that gives a wrong result.
 
-    The three cases below are its subclasses. Each is detected where it happens, in every version of JAX, from the
-    trace that is running, and only where the result would be wrong.
+    Its subclasses below are raised where the mistake happens, which hkx recognises by the trace that is running.
+    Except for `StrictUsageError`, they are raised only where the result would be wrong.
     """
 
 
 class StrictUsageError(JaxUsageError):
-    """With `check_jax_usage` on: anything of hkx was used inside a raw JAX transform, be the result right or wrong."""
+    """With `check_jax_usage` on: hkx was used inside a raw JAX transform, whether or not the result would be right."""
 
     def __init__(self, name: str):
         super().__init__(
-            f"`{name}` is used inside a JAX transform within your transformed function, and `check_jax_usage` is on, "
-            f"which allows that nowhere.\n{_FIX}"
+            f"`{name}` is used inside a JAX transform within your transformed function, which the setting "
+            f"`check_jax_usage` forbids.\n{_FIX}"
         )
 
 
 class ParameterInInnerTraceError(JaxUsageError):
-    """A parameter was created inside a raw JAX transform, so its value would be a tracer without a meaning outside."""
+    """A parameter was created inside a raw JAX transform, so its value would be an invalid tracer outside."""
 
     def __init__(self, path: str):
         super().__init__(
@@ -346,7 +346,7 @@ class ParameterInInnerTraceError(JaxUsageError):
 
 
 class StateInInnerTraceError(JaxUsageError):
-    """State was created or set inside a raw JAX transform, so its value would be lost or be a tracer outside."""
+    """State was created or set inside a raw JAX transform, so its value would be lost, or be an invalid tracer."""
 
     def __init__(self, path: str):
         super().__init__(
@@ -361,8 +361,8 @@ class KeyInInnerTraceError(JaxUsageError):
     def __init__(self) -> None:
         super().__init__(
             "A random key is drawn inside a function that JAX is tracing (jax.jit, jax.lax.scan, jax.lax.cond, "
-            "jax.checkpoint …), from a sequence that was made outside of it: every iteration would get the same key, "
-            f"and the sequence would hold a tracer afterwards.\n{_FIX}\n"
+            "jax.checkpoint …), from a sequence that was created outside of it: every iteration would get the same "
+            f"key, and the sequence would hold a tracer afterwards.\n{_FIX}\n"
             "Or draw the keys first (`hkx.next_rng_keys(n)`) and pass them in."
         )
 
@@ -379,25 +379,24 @@ _FIX = (
 
 
 class IntermediateInInnerTraceError(JaxUsageError):
-    """A value to be captured has a meaning only inside a loop, a branch or another transform.
+    """An intermediate value to be captured is valid only inside a loop, a branch or another transform.
 
-    `function` is the function of hkx in which it is computed, None for one of JAX; `value` is what is not an array.
+    `function` is the function of hkx in which it is computed, or None for a raw JAX transform; `value` is the part
+    that is not an array, if there is one.
     """
 
     def __init__(self, module_name: str, method_name: str, function: str | None = None, value: object = None):
         if value is not None:
-            why = f"it holds {value!r} of type {type(value).__name__}, and only arrays get out of a JAX transform."
+            why = f"it holds {value!r} of type {type(value).__name__}, and only arrays can leave a JAX transform."
             advice = "Return arrays from the method"
         elif function is None:
-            why = (
-                "it is computed inside a JAX transform (jax.lax.scan, jax.vmap, jax.jit …), and has no meaning outside."
-            )
-            advice = "Use the function of the same name from hkx, which hands it out (hkx.scan, hkx.vmap, hkx.jit)"
+            why = "it is computed inside a JAX transform (jax.lax.scan, jax.vmap, jax.jit …), and is not valid outside."
+            advice = "Use the function of the same name from hkx, which passes it out (hkx.scan, hkx.vmap, hkx.jit)"
         else:
-            why = f"it is computed inside {function}, which has no value to give for it."
+            why = f"it is computed inside {function}, which cannot pass it out."
             advice = _CAPTURE_INSTEAD.get(function, "Compute it outside")
         super().__init__(
-            f"What `{method_name}` of module {module_name!r} returns cannot be captured: {why}\n{advice}; or leave it "
+            f"The result of `{method_name}` of module {module_name!r} cannot be captured: {why}\n{advice}; or leave it "
             "out:\n\n    hkx.capture_intermediates(f, filter=lambda module, method: method == '__call__' and "
             f"module.module_name != {module_name!r})"
         )
@@ -405,33 +404,33 @@ class IntermediateInInnerTraceError(JaxUsageError):
 
 _SELECT = "Compute all branches and choose with `jnp.where` or `jax.lax.select_n`"
 _CAPTURE_INSTEAD = {
-    "hkx.while_loop": "Its length is not known: use `hkx.scan`, which stacks the values of all iterations",
+    "hkx.while_loop": "Its number of iterations is unknown: use `hkx.scan`, which stacks the values of all iterations",
     "hkx.fori_loop": "Use `hkx.scan`, which stacks the values of all iterations",
     "hkx.cond": _SELECT,
     "hkx.switch": _SELECT,
-    "hkx.shard_map": "Return it from the mapped function, and say with `out_specs` how the parts are put together",
+    "hkx.shard_map": "Return it from the mapped function, and specify with `out_specs` how its parts are combined",
 }
 
 
 class ShardingRuleError(HkxError, ValueError):
-    """A rule that says how arrays are divided over a mesh cannot be used, or none was given where one is needed."""
+    """A rule for sharding arrays over a mesh cannot be used, or an array has none although it needs one."""
 
     @staticmethod
     def unused(rule: str, known: Iterable[str]) -> ShardingRuleError:
-        """A rule whose pattern matches no path."""
+        """For a rule whose pattern matches no path."""
         known = list(known)
         some = ", ".join(repr(path) for path in known[:6]) + (", …" if len(known) > 6 else "")
         return ShardingRuleError(
-            f"{rule} matches none of the {len(known)} arrays. A pattern is a regular expression that has to match the "
+            f"{rule} matches none of the {len(known)} arrays. A pattern is a regular expression that must match the "
             f"whole path 'module/name'. The paths are: {some}. Remove the rule, or change its pattern."
         )
 
     @staticmethod
     def unmatched(path: str, shape: tuple[int, ...]) -> ShardingRuleError:
-        """An array that no rule speaks of, where each has to have one."""
+        """For an array without a rule, where every array must have one."""
         return ShardingRuleError(
             f"No rule matches {path!r} of shape {shape}. Add a rule for it, such as ({path!r}, PartitionSpec()), which "
-            "has it whole on every device, or pass `unmatched='replicate'` for all arrays without a rule."
+            "replicates it on all devices, or pass `unmatched='replicate'` for all arrays without a rule."
         )
 
 

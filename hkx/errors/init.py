@@ -1,4 +1,4 @@
-"""What can be wrong about how `init` runs a function, one exception each."""
+"""What can go wrong when `init` runs a function on abstract values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hkx.errors.core import HkxError
 
 
 class AbstractInitError(HkxError, ValueError):
-    """An initial value depends on an argument of which `init` was told only the shape and dtype."""
+    """An initial value depends on the values of an argument of which `init` was given only the shape and dtype."""
 
     def __init__(self, setting: str = "traced") -> None:
         problem = "An initial value depends on the values of an argument that was given to `init`"
@@ -20,26 +20,26 @@ class AbstractInitError(HkxError, ValueError):
 
 
 class LeakedByInitError(HkxError, ValueError, jax.errors.UnexpectedTracerError):
-    """The function keeps a traced array of `init` where `init` cannot replace it by a real one."""
+    """The function keeps a traced array of `init` in a place where `init` cannot replace it with its value."""
 
     def __init__(self, place: str) -> None:
         super().__init__(
             f"A traced array of `init` is still held by {place}. `init` runs the function on abstract values, as "
-            "`jax.jit` does. An array that the function keeps in a list, a dict, a tuple, an attribute or a variable "
-            "is replaced there by its value afterwards, but not in other places, and not where an argument is a "
-            "`jax.ShapeDtypeStruct`. Return what is to be seen outside, or run `init` on real values only: "
+            "`jax.jit` does. It can replace an array that the function keeps in a list, a dict, a tuple, an attribute "
+            "or a variable with its value afterwards, but not one that is kept elsewhere, and none if an argument is a "
+            "`jax.ShapeDtypeStruct`. Return what is needed outside, or run `init` on real values only: "
             '`hkx.transform(f, init="eager")`, or `hkx.config.set(init="eager")`.'
         )
 
 
 class InitDependsOnTracingError(HkxError, ValueError):
-    """With `init="check"`: what `init` makes abstractly is not what it makes on real values."""
+    """With `init="check"`: `init` on abstract values does not create the same as `init` on real values."""
 
     def __init__(self, differences: Iterable[str]) -> None:
         lines = "".join(f"\n  {line}" for line in differences)
         super().__init__(
-            f"`init` on abstract values makes something else than on real ones:{lines}\n"
-            "The function notices that it is traced (`isinstance(x, jax.core.Tracer)`, a `try` around `float(x)`), or "
-            "uses what changes from one call to the next. Make it do the same in both, or use "
+            f"`init` on abstract values creates something different from `init` on real values:{lines}\n"
+            "The function detects that it is traced (`isinstance(x, jax.core.Tracer)`, a `try` around `float(x)`), or "
+            "depends on something that changes between calls. Make it do the same in both cases, or use "
             '`hkx.transform(f, init="eager")`.'
         )

@@ -1,4 +1,4 @@
-"""The mistakes that can be made when weights are exchanged with another library."""
+"""What can go wrong when weights are exchanged with another library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hkx.errors.core import HkxError
 
 
 class WeightMismatchError(HkxError, ValueError):
-    """The weights of one library do not fit the parameters of the other."""
+    """The weights from another library do not match the parameters of hkx, or the other way round."""
 
     def __init__(self, problem: str, paths: Iterable[str] = (), advice: str = ""):
         listed = "".join(f"\n  {path}" for path in paths)

@@ -1,4 +1,4 @@
-"""The mistakes that can be made with JAX transforms and control flow inside a transformed function."""
+"""What can go wrong with hkx's JAX transforms and control flow inside a transformed function."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from hkx.errors.core import HkxError, NonEmptyStateError, described, shortened
 
 
 class LateParameterError(HkxError, AssertionError):
-    """A loop's body, or a branch, creates a parameter that was not created when it was visited first."""
+    """A loop's body, or a branch, creates a parameter that it did not create when it was first traced."""
 
     def __init__(self, function: str, names: Iterable[str]):
         super().__init__(
             f"New parameters were created while `{function}` traced its body: {', '.join(repr(n) for n in names)}. "
-            "They do not exist yet when the first iteration is run. A body has to ask for the same parameters in every "
-            "iteration: make the modules that only some iterations need before the loop."
+            "They did not exist when the first iteration ran. The body must request the same parameters in every "
+            "iteration: create modules that only some iterations need before the loop."
         )
 
 
 class CarryMismatchError(HkxError, TypeError):
-    """A loop's body returns a carry of another structure, shape or dtype than it was given."""
+    """A loop's body returns a carry whose structure, shape or dtype differs from the one that it was given."""
 
     def __init__(self, function: str, what: str, difference: str):
         super().__init__(
@@ -30,38 +30,38 @@ class CarryMismatchError(HkxError, TypeError):
 
 
 class BranchListError(HkxError, TypeError):
-    """One function, or something else, was given where a switch takes a list of branches."""
+    """The branches given to `switch` are not a sequence: a single function, for example."""
 
     def __init__(self, branches: object):
         super().__init__(f"`branches` of `hkx.switch` must be a sequence of functions, got {shortened(branches)}.")
 
 
 class BodyResultError(HkxError, TypeError, ValueError):
-    """A loop's body, or a function with `has_aux=True`, does not return a pair, or returns what is no array."""
+    """A loop's body, or a function with `has_aux=True`, returns no pair, or something that is not an array."""
 
     def __init__(self, function: str, result: object, wanted: str):
-        super().__init__(f"The function given to `{function}` must return {wanted}, and returned {described(result)}.")
+        super().__init__(f"The function given to `{function}` must return {wanted}, but returned {described(result)}.")
 
 
 class StateInLoopError(HkxError, TypeError):
-    """State changes its structure, shape or dtype inside a loop or a branch, or is created there in `apply`."""
+    """A state changes its structure, shape or dtype inside a loop or a branch, or is created there during `apply`."""
 
     def __init__(self, function: str, difference: str):
         super().__init__(
             f"The state after the body of `{function}` is not like the state before it.\n{difference}\n"
-            "A state keeps its shape and dtype; and in `apply` the given state must hold all that the body sets: "
+            "A state must keep its shape and dtype, and in `apply` the given state must contain all that is set: "
             "`params, state = model.init(...)`, then `model.apply(params, state, ...)`."
         )
 
 
 class StateNotAnArrayError(HkxError, TypeError):
-    """A state that is no array, nor a tree of them, would have to pass through one of JAX's transforms."""
+    """A state that is neither an array nor a tree of arrays would have to pass through a JAX transform."""
 
     def __init__(self, path: str, value: object):
         super().__init__(
-            f"The state {path!r} holds {described(value)}: JAX carries arrays alone "
-            "through loops, branches and transforms. Set it outside of them, keep a number in its place, or pass what "
-            "does not change as an argument."
+            f"The state {path!r} holds {described(value)}: only arrays can pass "
+            "through JAX's loops, branches and transforms. Set it outside of them, store a number instead, or pass "
+            "a value that does not change as an argument."
         )
 
 
@@ -70,20 +70,20 @@ class ConditionEffectError(HkxError, ValueError):
 
     def __init__(self) -> None:
         super().__init__(
-            "`hkx.while_loop` does not support `hkx.set_state` or `hkx.next_rng_key` in `cond_fun`: what it changes "
-            "would be lost. Set state and draw keys in `body_fun`, and pass what the condition needs on in the value."
+            "`hkx.while_loop` does not support `hkx.set_state` or `hkx.next_rng_key` in `cond_fun`: its changes "
+            "would be lost. Set state and draw keys in `body_fun`, and pass what the condition needs in the value."
         )
 
 
 class BranchMismatchError(HkxError, TypeError):
-    """The branches of a `cond` or `switch` return, or leave as states, different structures, shapes or dtypes."""
+    """The branches of a `cond` or `switch` return values, or set states, of different structures, shapes or dtypes."""
 
     def __init__(self, function: str, branch: int, difference: str, first: int = 0, states: bool = False):
         must = "leave states of the same structure" if states else "return the same structure"
-        what = f"differs from branch {first}" if branch != first else "returns no array"
+        what = f"differs from branch {first}" if branch != first else "returns something that is not an array"
         advice = (
-            "\nIt is one state, of one name. Give each branch one of its own (another name, or a module made in the "
-            "branch), or convert the value (`x.astype(...)`, `jnp.asarray(0, x.dtype)`)."
+            "\nThe branches share this state, since its name is the same. Give each branch its own (another name, or a "
+            "module created in the branch), or convert the value (`x.astype(...)`, `jnp.asarray(0, x.dtype)`)."
         )
         super().__init__(
             f"The branches of `{function}` must {must}, shapes and dtypes. Branch {branch} {what}."
@@ -92,11 +92,11 @@ class BranchMismatchError(HkxError, TypeError):
 
 
 class ScanLengthError(HkxError, TypeError, ValueError, IndexError, AttributeError):
-    """The inputs of a `scan` or `map` have no length, or several."""
+    """The length of a `scan` or `map` is missing, or its inputs disagree on it."""
 
     def __init__(self, function: str, problem: str):
         super().__init__(
-            f"`{function}` got {problem}. All arrays in `xs` have one leading axis of the same size, which is "
+            f"`{function}` got {problem}. All arrays in `xs` must have a leading axis of the same size, "
             "`length`; without arrays in `xs`, pass `length=`."
         )
 
@@ -107,13 +107,13 @@ class MissingSplitRNGError(HkxError, TypeError):
     def __init__(self) -> None:
         super().__init__(
             "`hkx.vmap` requires the split_rng argument: `hkx.vmap(f, split_rng=True)` gives every mapped call its own "
-            "keys (for example for dropout), `split_rng=False` gives all of them the same. Code that cannot be changed "
-            "may set `hk.vmap.require_split_rng = False` (`import hkx as hk`)."
+            "keys (for example for dropout), `split_rng=False` gives all of them the same. For code that cannot be "
+            "changed, set `hk.vmap.require_split_rng = False` (`import hkx as hk`)."
         )
 
 
 class NothingMappedError(HkxError, ValueError):
-    """`vmap` has nothing to map over."""
+    """`vmap` was given nothing to map over."""
 
     def __init__(self, name: str):
         super().__init__(
@@ -123,31 +123,31 @@ class NothingMappedError(HkxError, ValueError):
 
 
 class BatchedValueError(HkxError, ValueError):
-    """Inside `vmap`, a shared parameter or state was given a value that differs between the mapped calls."""
+    """Inside `vmap`, a shared parameter or state was set to a value that differs between the mapped calls."""
 
     def __init__(self, kind: str, path: str):
         axes = "param_axes" if kind == "parameter" else "state_axes"
         super().__init__(
             f"The {kind} {path!r} is given a value inside `hkx.vmap` that differs between the mapped calls, but "
-            f"there is one {kind} for all of them.\n`hkx.vmap(f, split_rng=..., {axes}=0)` keeps one for each, stacked "
+            f"they all share one {kind}.\n`hkx.vmap(f, split_rng=..., {axes}=0)` keeps one for each, stacked "
             "along a leading axis; or reduce the value over the mapped axis first: `hkx.vmap(f, axis_name='i', ...)` "
             "and `jax.lax.pmean(value, 'i')`."
         )
 
 
 class LiftReuseError(HkxError, ValueError):
-    """A lifted function would store a parameter under a name that is taken."""
+    """A lifted function would store a parameter under a name that is already taken."""
 
     def __init__(self, path: str):
         super().__init__(
             f"Key {path!r} already exists in the destination params. To prevent accidental parameter re-use during "
-            "lift, a parameter already defined in the outer scope is not re-used. Pass `allow_reuse=True` if that is "
-            "meant, or another `name=`."
+            "lift, a parameter already defined in the outer scope is not re-used. Pass `allow_reuse=True` if you want "
+            "that, or another `name=`."
         )
 
 
 class LiftedStateError(NonEmptyStateError):
-    """The `init` that was lifted returns state as well."""
+    """The `init` passed to `lift` also returns state."""
 
     def __init__(self) -> None:
         ValueError.__init__(
@@ -158,18 +158,18 @@ class LiftedStateError(NonEmptyStateError):
 
 
 class ClosedOverModuleError(HkxError, ValueError):
-    """A function that is lifted without a name uses a module that was made outside of it."""
+    """A function lifted with `transparent_lift` uses a module that was created outside of it."""
 
     def __init__(self, name: str):
         super().__init__(
-            f"You close over a module, {name!r}, that was made outside of the function that is lifted with "
-            "`hkx.transparent_lift`: its parameters would be created a second time, under another name. Make the "
-            "module in the function, or pass in what it returns."
+            f"You close over a module, {name!r}, that was created outside of the function that is lifted with "
+            "`hkx.transparent_lift`: its parameters would be created a second time, under another name. Create the "
+            "module in the function, or pass its output to the function."
         )
 
 
 class StateUpdaterError(HkxError, ValueError):
-    """What `lift_with_state` returned for writing state back was used twice, not at all, or somewhere else."""
+    """The state updater that `lift_with_state` returned was used twice, not at all, or in another transform."""
 
     def __init__(self, when: str):
         texts = {
@@ -183,35 +183,35 @@ class StateUpdaterError(HkxError, ValueError):
 
 
 class LayerFunctionError(HkxError, ValueError):
-    """`layer_stack` was given a function, or inputs, that it cannot repeat."""
+    """`layer_stack` cannot repeat the function that it was given, or not on these inputs."""
 
 
 class LayerInputsError(HkxError, AssertionError):
-    """The per-layer inputs of a `layer_stack` have another length than there are layers."""
+    """The leading axis of the per-layer inputs of a `layer_stack` does not match the number of layers."""
 
     def __init__(self, shape: object, num_layers: int):
         super().__init__(
-            f"A per-layer input has shape {shape}, and there are {num_layers} layers: its leading axis holds one entry "
-            "for each layer."
+            f"A per-layer input has shape {shape}, but there are {num_layers} layers: its leading axis must have one "
+            "entry for each layer."
         )
 
 
 class MissingRuleError(HkxError, AttributeError):
-    """A function with a derivative of its own was called before it was given one."""
+    """A function with a custom derivative was called before its derivative rule was defined."""
 
     def __init__(self, kind: str, how: str):
-        super().__init__(f"No rule was given to this `hkx.{kind}` function: call its `{how}` first.")
+        super().__init__(f"No derivative rule is defined for this `hkx.{kind}` function: call its `{how}` first.")
 
 
 class StackError(HkxError, ValueError):
-    """Parameters cannot be stacked, or taken apart, as asked."""
+    """Parameters cannot be stacked or unstacked as requested."""
 
 
 class MappedSizeError(HkxError, ValueError):
-    """A stacked parameter or state has another size along its mapped axis than the inputs."""
+    """The size of a stacked parameter or state along its mapped axis does not match that of the inputs."""
 
     def __init__(self, kind: str, path: str, shape: object, axis: int, size: int):
         super().__init__(
             f"The {kind} {path!r} has shape {shape}, and is mapped along axis {axis}, which should be of size {size}. "
-            "Does it come from a model with another number of members or layers?"
+            "Does it come from a model with a different number of members or layers?"
         )

@@ -1,4 +1,4 @@
-"""Names that look like another: what may have been meant."""
+"""Suggestions for misspelled names."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ from collections.abc import Iterable
 
 
 def _alike(a: str, b: str) -> float:
-    """How alike two names are, in [0, 1], in whatever case they are written."""
+    """The similarity of two names, in [0, 1], ignoring case."""
     return difflib.SequenceMatcher(None, a.lower(), b.lower()).ratio()
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of an error's text that names the one of `known` that was meant, if one looks like it.
+    """The end of an error's text: the most similar name in `known`, or nothing if none is similar enough.
 
-    Python asks the same, but in what it prints itself alone: not in a log.
+    Python makes such suggestions itself, but only when it prints an uncaught error: they do not appear in logs.
     """
     likeness, near = max(((_alike(name, other), other) for other in known), default=(0.0, ""))
     return f". Did you mean: {near!r}?" if likeness >= 0.7 else ""
 
 
 def _nearness(path: str, other: str) -> float:
-    """How near a full name is to another, 0 if a person would not take one for the other.
+    """The similarity of two full names, or 0 if nobody would mistake one for the other.
 
-    The modules have to be alike, since many parameters are called `w`; or to be called the same in another module.
+    Many parameters are called `w`, so either the modules' names must be similar too, or the same module must have moved
+    into another one.
     """
     (module, _, name), (other_module, _, other_name) = path.rpartition("/"), other.rpartition("/")
     likeness = _alike(path, other)
@@ -32,7 +33,7 @@ def _nearness(path: str, other: str) -> float:
 
 
 def nearest(path: str, known: Iterable[str], what: str) -> str:
-    """One line that names those of `known` that look most like `path`, or says that none does."""
+    """A line that lists the names in `known` that are most similar to `path`, or says that there are none."""
     known = list(known)
     if not known:
         return f"There are no {what} at all."

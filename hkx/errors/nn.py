@@ -1,4 +1,4 @@
-"""The mistakes that can be made with layers."""
+"""What can go wrong with layers."""
 
 from __future__ import annotations
 
@@ -8,50 +8,50 @@ from hkx.errors.core import HkxError, MissingStateError, described, shortened
 
 
 class InvalidInputError(HkxError, TypeError, ValueError, AttributeError):
-    """A layer was called with something that is no array and cannot be made one."""
+    """A layer was called with something that is not an array and cannot be converted to one."""
 
     def __init__(self, module: str, argument: str, value: object):
         super().__init__(
             f"`{argument}` of `{module}` is not an array of numbers: {described(value)}. A "
-            "layer is called with an array, a number or nested lists of numbers of one shape; for a tree of arrays, "
+            "layer takes an array, a number or nested lists of numbers of equal length; for a tree of arrays, "
             "use `jax.tree.map`."
         )
 
 
 class InputDTypeError(HkxError, TypeError, ValueError):
-    """A layer was called with numbers of a dtype that it cannot compute with."""
+    """A layer was called with an array of a dtype that it cannot compute with."""
 
     def __init__(self, module: str, argument: str, dtype: object, expected: str):
         super().__init__(
-            f"`{argument}` of `{module}` is of dtype {dtype}, expected {expected}. Convert it before, "
-            f"`{argument}.astype(jnp.float32)`, or have a policy of `hkx.mixed_precision` cast parameters and inputs."
+            f"`{argument}` of `{module}` is of dtype {dtype}, expected {expected}. Convert it first, "
+            f"`{argument}.astype(jnp.float32)`, or let a policy of `hkx.mixed_precision` cast parameters and inputs."
         )
 
 
 class InvalidCoreStateError(HkxError, TypeError, ValueError, AttributeError, IndexError):
-    """A recurrent core was called with a state that is none of its own."""
+    """A recurrent core was called with a state that does not belong to it."""
 
     def __init__(self, core: str, argument: str, state: object, expected: str, shape: tuple[int, ...] | None = None):
         came = f"is {described(state)}" if shape is None else f"has shape {tuple(shape)}"
         super().__init__(
-            f"`{argument}`, the state of `{core}`, {came}, expected {expected}: what "
-            "`core.initial_state(batch_size)`, or the step before, returned."
+            f"`{argument}`, the state of `{core}`, {came}, expected {expected}, as "
+            "returned by `core.initial_state(batch_size)` or by the previous step."
         )
 
 
 class StateShapeError(HkxError, TypeError, ValueError, IndexError):
-    """A layer keeps a state of another shape than its input wants."""
+    """The state that a layer keeps does not have the shape that the input requires."""
 
     def __init__(self, path: str, actual: tuple[int, ...], expected: list[int], argument: str, shape: tuple[int, ...]):
         super().__init__(
             f"State {path!r} has shape {tuple(actual)}, expected {expected}, for `{argument}` of shape {tuple(shape)}. "
-            f"Call the layer with what it was called with in `init`, use one layer for each shape of `{argument}`, or "
-            "run `init` again if the state is that of a model of another size."
+            f"Call the layer with inputs shaped as in `init`, use one layer for each shape of `{argument}`, or "
+            "run `init` again if the state comes from a model of another size."
         )
 
 
 class ScalarInputError(HkxError, ValueError, AttributeError, IndexError, ZeroDivisionError):
-    """A layer that works along a dimension was called with a number."""
+    """A layer that works along a dimension was called with a scalar."""
 
     def __init__(self, module: str):
         super().__init__(
@@ -61,14 +61,14 @@ class ScalarInputError(HkxError, ValueError, AttributeError, IndexError, ZeroDiv
 
 
 class NotANumberError(HkxError, TypeError, ValueError):
-    """Something else was given where a layer takes a number."""
+    """An argument of a layer that must be a number is something else."""
 
     def __init__(self, argument: str, value: object):
         super().__init__(f"`{argument}` must be a number or a scalar array, got {described(value)}.")
 
 
 class OutOfRangeError(HkxError, ValueError):
-    """A number is too small, too large, or no number at all."""
+    """A number is too small, too large, or NaN."""
 
     def __init__(self, argument: str, value: object, low: float, high: float):
         bound = f"at least {low}" if high == float("inf") else f"in range [{low}, {high}]"
@@ -76,7 +76,7 @@ class OutOfRangeError(HkxError, ValueError):
 
 
 class InvalidLengthError(HkxError, TypeError, ValueError):
-    """A sequence has neither one entry nor one for each dimension."""
+    """The length of a sequence is neither one nor the number of dimensions."""
 
     def __init__(self, argument: str, value: object, length: int, n: int):
         super().__init__(
@@ -86,7 +86,7 @@ class InvalidLengthError(HkxError, TypeError, ValueError):
 
 
 class NotAParameterTreeError(HkxError, TypeError, AttributeError):
-    """A module that takes parameters was given something else."""
+    """A module that takes a parameter tree was given something else."""
 
     def __init__(self, value: object):
         super().__init__(
@@ -95,7 +95,7 @@ class NotAParameterTreeError(HkxError, TypeError, AttributeError):
 
 
 class MaskShapeError(HkxError, ValueError, AttributeError):
-    """The mask of a convolution has another shape than its kernel."""
+    """The mask of a convolution does not have the shape of its kernel."""
 
     def __init__(self, module: str, mask: tuple[int, ...], kernel: tuple[int, ...]):
         super().__init__(
@@ -104,7 +104,7 @@ class MaskShapeError(HkxError, ValueError, AttributeError):
 
 
 class FeatureSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
-    """The last dimension of an input has another size than the layer was told."""
+    """The last dimension of an input does not have the size that the layer was constructed for."""
 
     def __init__(self, module: str, shape: tuple[int, ...], argument: str, size: object):
         super().__init__(
@@ -114,7 +114,7 @@ class FeatureSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
 
 
 class InvalidReshapeError(HkxError, TypeError, ValueError, AttributeError):
-    """A shape was asked for that the input cannot be reshaped to, or that is no shape."""
+    """The requested output shape is not a shape, or the input cannot be reshaped to it."""
 
     def __init__(self, output_shape: object, rest: tuple[int, ...] | None = None, size: int = 0):
         problem = (
@@ -122,21 +122,21 @@ class InvalidReshapeError(HkxError, TypeError, ValueError, AttributeError):
             if rest is None
             else f"Dimensions of shape {rest} ({size} elements) cannot be reshaped to {output_shape}"
         )
-        super().__init__(f"{problem}. The leading dimensions, `preserve_dims` of them, are not a part of it.")
+        super().__init__(f"{problem}. The leading dimensions, `preserve_dims` of them, are not part of it.")
 
 
 class NotABoolError(HkxError, TypeError):
-    """A number was given for an argument that is True or False: most often the size of the output, as the second."""
+    """A number was given for an argument that must be True or False, often an output size as second argument."""
 
     def __init__(self, module: str, argument: str, value: object):
         super().__init__(
-            f"`{argument}` of `{module}` must be True or False, got {value!r} as the second argument. A layer is given "
-            f"the size of its output only, and reads that of its input from the input: `{module}({value!r})`."
+            f"`{argument}` of `{module}` must be True or False, got {value!r} as the second argument. A layer takes "
+            f"only the size of its output; it reads the size of its input from the input: `{module}({value!r})`."
         )
 
 
 class NotAListError(HkxError, TypeError):
-    """One layer was given where a list of them is taken."""
+    """A single layer was given where a list of layers is expected."""
 
     def __init__(self, module: str, argument: str, value: object):
         super().__init__(
@@ -146,14 +146,14 @@ class NotAListError(HkxError, TypeError):
 
 
 class InvalidPaddingError(HkxError, ValueError, RuntimeError, TypeError, AssertionError, IndexError):
-    """A convolution was given a padding that is none of the forms it takes."""
+    """The padding given to a convolution is not in one of the accepted forms."""
 
     def __init__(self, padding: object, problem: str | None = None):
         super().__init__(
             problem
-            or f"Unrecognized padding {padding!r}. It is one of: 'SAME', 'VALID' or 'SAME_LOWER'; a pair (before, "
+            or f"Unrecognized padding {padding!r}. It must be one of: 'SAME', 'VALID' or 'SAME_LOWER'; a pair (before, "
             "after); a sequence of such pairs; a function of `hkx.pad`; a sequence of such functions. A "
-            "sequence has one entry, or one for each spatial dimension."
+            "sequence must have one entry, or one for each spatial dimension."
         )
 
 
@@ -162,7 +162,7 @@ class InvalidRankError(HkxError, ValueError, TypeError, IndexError, AttributeErr
 
     def __init__(self, module: str, argument: str, shape: tuple[int, ...], expected: Iterable[int] | int):
         if isinstance(expected, int):
-            ranks, advice = f"at least {expected}", "Leading dimensions of size 1 may be added, `x[None]`."
+            ranks, advice = f"at least {expected}", "Add leading dimensions of size 1 if needed, `x[None]`."
         else:
             ranks = f"in {list(expected)}"
             advice = "To apply a layer over further leading dimensions, use `hkx.BatchApply` or `jax.vmap`."
@@ -173,7 +173,7 @@ class InvalidRankError(HkxError, ValueError, TypeError, IndexError, AttributeErr
 
 
 class LeadingDimensionsError(HkxError, ValueError, TypeError):
-    """Two arguments of a layer have leading dimensions that do not broadcast to each other."""
+    """The leading dimensions of two arguments of a layer do not match or broadcast."""
 
     def __init__(self, module: str, argument: str, shape: tuple[int, ...], expected: str):
         super().__init__(f"`{argument}` of `{module}` has shape {tuple(shape)}, expected {expected}.")
@@ -201,8 +201,8 @@ class MissingAverageError(MissingStateError):
 
 
 class UnknownLookupStyleError(HkxError, NotImplementedError, AttributeError, ValueError):
-    """An embedding was asked to look up in a way that does not exist."""
+    """The `lookup_style` of an embedding does not exist."""
 
     def __init__(self, style: object, styles: Iterable[str]):
         known = " or ".join(repr(s) for s in styles)
-        super().__init__(f"{style!r} is not supported by `hkx.Embed`: `lookup_style` is {known}.")
+        super().__init__(f"{style!r} is not supported by `hkx.Embed`: `lookup_style` must be {known}.")

@@ -1,1 +1,1 @@
-"""How `init` makes values without a forward pass."""
+"""How `init` creates values without running the forward pass."""

@@ -1,7 +1,7 @@
-"""Initial values from the standard distributions: one at a time, or all those of a model in one program.
+"""Random initial values from standard distributions: all those of a model in one program.
 
-With the partitionable form of Threefry, element i of a random array depends on the key and on i alone. So one compiled
-program that fills blocks of a fixed size serves arrays of every shape, with the same bits as `jax.random` gives.
+With partitionable Threefry, element i of a random array depends only on the key and on i. So one compiled program that
+fills blocks of a fixed size can generate arrays of any shape, with the same bits as `jax.random`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CALLS_AT_ONCE = min(8, os.cpu_count() or 1)
 
 
 def can_share_program(key: Any) -> bool:
-    """Whether the bits that `jax.random` draws from this key are those of the block program."""
+    """Whether `jax.random` draws the same bits from this key as the block program."""
     if not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
         return False
     if is_typed_key(key):
@@ -41,23 +41,23 @@ def can_share_program(key: Any) -> bool:
 
 
 def key_batch(keys: Any) -> tuple[int, ...]:
-    """The leading axes of an array of keys; () of one key."""
+    """The shape of an array of keys; () for a single key."""
     return keys.shape if is_typed_key(keys) else keys.shape[:-1]
 
 
 def for_each_key(f: Callable[[Array], Any], keys: Array) -> Any:
-    """`f` of each key of an array of them, along leading axes, with the bits that `f` gives for one alone."""
+    """Applies `f` to each key of an array, with the same bits as for a single key. The array's axes come first."""
     batch = key_batch(keys)
     if not batch:
         return f(keys)
     each = keys.reshape(-1, *keys.shape[len(batch) :])
-    # `vmap` changes what keys of other kinds draw.
+    # Under `vmap`, keys of other implementations draw other bits.
     out = jax.vmap(f)(each) if can_share_program(keys) and each.shape[0] else jax.lax.map(f, each)
     return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), out)
 
 
 def _unit(bits: Array) -> Array:
-    """Uniform numbers in [0, 1) from random bits, as `jax.random.uniform` makes them."""
+    """Uniform numbers in [0, 1) from random bits, computed as in `jax.random.uniform`."""
     mantissa = jax.lax.shift_right_logical(bits, np.uint32(9)) | np.uint32(0x3F800000)
     return jax.lax.bitcast_convert_type(mantissa, jnp.float32) - np.float32(1)
 
@@ -75,7 +75,7 @@ def _cut(normal: Array, low: Any, high: Any) -> Array:
 
 
 class _Blocks(NamedTuple):
-    """What the program is told of each block, along a leading axis of blocks."""
+    """The inputs of the program for some blocks, along a leading axis."""
 
     key: Any  # uint32[n, 2]
     start: Any  # uint32[n, 2], the index of the block's first element as two words
@@ -98,12 +98,12 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 def _threefry(key: tuple[Array, Array], index: tuple[Array, Array]) -> Array:
     """The bits of an element of a random array, by Threefry-2x32 in 20 rounds (Salmon et al., 2011).
 
-    The same as `jax.random.bits`. Written out, it becomes one loop over the elements with what follows it; JAX's own
-    operation becomes several loops, which take ten times as long to compile and need memory for what passes between.
+    The same as `jax.random.bits`. Written out like this, XLA fuses it with what follows into a single loop. JAX's own
+    operation becomes several loops, which take ten times as long to compile and need memory for intermediate results.
 
     Args:
-      key: its two words.
-      index: of the element, as two words.
+      key: the two words of the key.
+      index: the index of the element, as two words.
     """
     keys = *key, key[0] ^ key[1] ^ np.uint32(0x1BD11BDA)
     x0, x1 = index[0] + keys[0], index[1] + keys[1]
@@ -117,23 +117,23 @@ def _threefry(key: tuple[Array, Array], index: tuple[Array, Array]) -> Array:
 
 
 def _numbers(block: _Blocks, index: tuple[Any, Any]) -> Array:
-    """Elements of random arrays by their index, a word of it each; what tells of their block has the same axes.
+    """Elements of random arrays, by the two words of their index. The fields of `block` must broadcast to them.
 
-    XLA would make one factor of two between which nothing stands, and round otherwise: a normal distribution is cut off
-    at infinity, which it must not know when it compiles this.
+    Normal samples are clipped to bounds, which are infinite unless they are truncated. XLA must not know these when it
+    compiles: without the clip between them, it would merge the factors sqrt(2) and `scale`, which rounds differently.
     """
     is_uniform, is_normal = block.kind == 0, block.kind == 1
     cut_low, cut_high = jax.lax.erf(block.low / _ROOT2), jax.lax.erf(block.high / _ROOT2)
     low = jnp.where(is_uniform, block.low, jnp.where(is_normal, _ABOVE_MINUS_ONE, cut_low))
     high = jnp.where(is_uniform, block.high, cut_high)
     uniform = _between(_unit(_threefry((block.key[..., 0], block.key[..., 1]), index)), low, high)
-    # Both distributions are computed and one is kept: a conditional takes longer to compile than it saves.
+    # Computes both distributions and selects one: a conditional would take more time to compile than it saves.
     normal = _cut(_ROOT2 * jax.lax.erf_inv(uniform), block.low, block.high)
     return jnp.where(is_uniform, uniform, block.scale * normal + np.float32(0))
 
 
 def _fill_blocks(blocks: _Blocks, count: Any) -> Array:
-    """float32[n, BLOCK], of which the first `count` rows are filled; n is a multiple of BLOCKS_AT_ONCE."""
+    """float32[n, BLOCK], with the first `count` rows filled; n must be a multiple of BLOCKS_AT_ONCE."""
 
     def fill(i: Any, out: Array) -> Array:
         begin = i * BLOCKS_AT_ONCE
@@ -151,30 +151,30 @@ _fill_blocks_compiled = jax.jit(_fill_blocks)
 
 
 class _Plan:
-    """Which blocks some arrays consist of; an array for many keys consists of as many parts, one after the other.
+    """How arrays are divided into blocks. An array for several keys consists of one part for each key, in order.
 
     Attributes:
-      draws: of each array, what one of its parts is.
-      counts: of each array, how many parts it has.
-      per_part: of each array, how many blocks one of its parts has.
-      first: of each array, the number of its first block; and the number of all blocks.
+      draws: for each array, the draw of one of its parts.
+      counts: for each array, the number of its parts.
+      per_part: for each array, the number of blocks in one part.
+      first: for each array, the index of its first block; then the total number of blocks.
     """
 
     def __init__(self, draws: Sequence[Draw], counts: Sequence[int]):
         self.draws = draws
         self.counts = counts
         self.per_part = [-(-d.size // BLOCK) for d in draws]
-        array_of = np.repeat(np.arange(len(draws)), counts)  # of each part
+        array_of = np.repeat(np.arange(len(draws)), counts)  # for each part
         of_part = np.array(self.per_part, np.int64)[array_of]
         ends = np.cumsum(of_part)
-        self._part_of = np.repeat(np.arange(len(of_part)), of_part)  # of each block
+        self._part_of = np.repeat(np.arange(len(of_part)), of_part)  # for each block
         self._place_of = np.arange(len(self._part_of)) - np.repeat(ends - of_part, of_part)
         self.first = [0, *itertools.accumulate(b * n for b, n in zip(self.per_part, counts, strict=True))]
-        self._bounds = np.array([_bounds(d) for d in draws]).reshape(-1, 3)[array_of]  # of each part
+        self._bounds = np.array([_bounds(d) for d in draws]).reshape(-1, 3)[array_of]  # for each part
         self._kinds = np.array([_KINDS[d.kind] for d in draws], np.int32)[array_of]
 
     def describe(self, begin: int, count: int, size: int, keys: Any) -> _Blocks:
-        """What the program is told of `count` blocks from `begin`, up to `size`; `keys` are those of all parts."""
+        """The program's inputs for `count` blocks from `begin`, padded to `size`; `keys` are those of all parts."""
         padding = (0, size - count)
         part, place = (
             np.pad(a[begin : begin + count], padding, mode="edge").astype(np.uint64)
@@ -182,21 +182,21 @@ class _Plan:
         )
         first = place * np.uint64(BLOCK)
         start = np.stack([first >> np.uint64(32), first & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
-        low, high, scale = map(np.array, self._bounds[part].T)  # an `init` around this one sees that nobody has them
+        low, high, scale = map(np.array, self._bounds[part].T)  # copies: an outer `init` sees that they cannot change
         return _Blocks(keys[part], start, low, high, scale, self._kinds[part])
 
 
 def sample_all(draws: Sequence[Draw], batches: Sequence[tuple[int, ...]], keys: Any, like: Any) -> list[Array]:
-    """All arrays, with the bits that `sample` gives one by one; float32 only, and keys that can share a program.
+    """Samples all arrays, with the same bits as `sample`. Only for float32, and keys for which `can_share_program`.
 
     Args:
-      draws: the arrays; those for many keys are one array each, with leading axes.
-      batches: these leading axes, () for one key.
-      keys: uint32[n, 2], the data of all their keys, by NumPy or traced.
+      draws: the draws. One with several keys gives one array with leading axes.
+      batches: for each draw, these leading axes; () for a single key.
+      keys: uint32[n, 2], the data of all keys, as a NumPy array or traced.
       like: an array on whose device the results are placed.
     """
     counts = [math.prod(batch) for batch in batches]
-    some = [i for i, count in enumerate(counts) if count]  # of no key, of a stack of no layers, there is no array
+    some = [i for i, count in enumerate(counts) if count]  # there may be no keys, as for a stack of no layers
     draws_of_some, counts_of_some = [draws[i] for i in some], [counts[i] for i in some]
     shapes = [(*batch, *draw.shape) for batch, draw in zip(batches, draws, strict=True)]
     if not some:
@@ -211,10 +211,10 @@ def sample_all(draws: Sequence[Draw], batches: Sequence[tuple[int, ...]], keys: 
 
 
 def _sample_traced(draws: Sequence[Draw], counts: Sequence[int], keys: Any) -> list[Array]:
-    """In a program: small arrays together, which compiles to little, large ones each by itself, which holds little.
+    """Under a trace: samples small arrays together, to compile less, and large ones separately, to use less memory.
 
-    What is made together is whole for a moment, on every device of a program that is divided over several. It is held
-    below what three of the largest array's parts take, which is what `jax.random` needs for that array.
+    For a moment, each device of a sharded program holds all arrays that are sampled together. Their total size is kept
+    below three times the largest array's share per device, which is what `jax.random` needs for that array.
     """
     sizes = [d.size * n for d, n in zip(draws, counts, strict=True)]
     left, together = 3 * max(sizes) // jax.device_count(), set[int]()
@@ -233,7 +233,7 @@ def _sample_traced(draws: Sequence[Draw], counts: Sequence[int], keys: Any) -> l
         own = jax.lax.dynamic_slice(keys, (at, np.uint32(0)), (counts[i], 2))
         if draws[i].size <= 2**32:
             out[i] = _sample_alone(draws[i].kind, draws[i].shape, own, *bounds)
-        else:  # one word is not enough to count its elements
+        else:  # one word cannot index its elements
             out[i] = for_each_key(functools.partial(sample, draws[i]), jax.random.wrap_key_data(own, impl=THREEFRY))
     if some:
         keys = jnp.concatenate([keys[first[i] : first[i + 1]] for i in some])
@@ -251,7 +251,7 @@ def _sample_together(plan: _Plan, starts: Sequence[Array], keys: Any) -> Iterato
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _sample_alone(kind: str, shape: tuple[int, ...], keys: Array, low: Array, high: Array, scale: Array) -> Array:
-    """[n, *shape]: the arrays of n keys, in one loop over their elements that needs no memory beside them."""
+    """[n, *shape]: the arrays for n keys, in a single loop over their elements that needs no further memory."""
     index = jnp.zeros((len(keys), *shape), jnp.uint32)
     strides = np.cumprod([1, *shape[:0:-1]], dtype=np.uint64)[::-1]
     for axis, stride in enumerate(strides[: len(shape)], 1):
@@ -261,10 +261,10 @@ def _sample_alone(kind: str, shape: tuple[int, ...], keys: Array, low: Array, hi
 
 
 def _unforeseen(numbers: Any) -> Any:
-    """The same numbers, such that XLA does not know them before the program runs.
+    """The same numbers, hidden from XLA until the program runs.
 
-    It compiles what it knows a number of by itself, on a CPU a slice at a known place in 20 ms, an array from a known
-    key in 60. All slices of one shape at places that it is only told, all arrays of one shape, are one piece of code.
+    XLA compiles each operation with a known constant separately: on a CPU, a slice at a known index takes 20 ms, an
+    array from known bounds 60 ms. With unknown numbers, all operations of the same shape share their code.
     """
 
     def same() -> Any:
@@ -274,7 +274,7 @@ def _unforeseen(numbers: Any) -> Any:
 
 
 def _sample_concrete(plan: _Plan, shapes: Sequence[tuple[int, ...]], keys: np.ndarray, like: Any) -> list[Array]:
-    """Fills a fixed number of blocks a call: nothing is compiled twice, and little is held beside the results."""
+    """Fills a fixed number of blocks per call, so that it compiles only once and needs little additional memory."""
     out: list[Array] = []
     buffer = np.empty([0, 0], np.float32)
     for begin, rows in _filled_calls(plan, keys):
@@ -291,7 +291,7 @@ def _sample_concrete(plan: _Plan, shapes: Sequence[tuple[int, ...]], keys: np.nd
 
 
 def _copy_blocks(rows: np.ndarray, at: int, per_part: int, parts: np.ndarray) -> int:
-    """Copies blocks of an array, from number `at`, to where they belong in it, as many as in one go: how many."""
+    """Copies as many blocks as possible at once into an array, from its block `at` on; returns how many."""
     part, place = divmod(at, per_part)
     if place or len(rows) < per_part:
         rows, begin = rows[: per_part - place], place * BLOCK
@@ -305,7 +305,7 @@ def _copy_blocks(rows: np.ndarray, at: int, per_part: int, parts: np.ndarray) ->
 
 
 def _filled_calls(plan: _Plan, keys: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """The first block of each call and the values of its blocks, with a few calls under way at once."""
+    """The index of the first block of each call, and the values of its blocks. A few calls run at the same time."""
     waiting: collections.deque[tuple[int, int, Array]] = collections.deque()
     for begin in range(0, plan.first[-1], BLOCKS_PER_CALL):
         count = min(BLOCKS_PER_CALL, plan.first[-1] - begin)
@@ -319,12 +319,12 @@ def _filled_calls(plan: _Plan, keys: np.ndarray) -> Iterator[tuple[int, np.ndarr
 
 
 def placed(values: np.ndarray, key: Array) -> Array:
-    """On the device where the key is, if that was chosen, else on the default device."""
+    """An array on the key's device if the key is committed to one, else on the default device."""
     return jax.device_put(values, key.sharding) if getattr(key, "committed", False) else jax.device_put(values)
 
 
 def constant(aval: Any, value: Any, like: Any) -> Array:
-    """An array of one number, on the device of `like`."""
+    """An array filled with one number, on the device of `like`."""
     if like is not None and not isinstance(like, jax.core.Tracer):
         return placed(np.full(aval.shape, value, aval.dtype), like)
     return jnp.full(aval.shape, value, aval.dtype)
@@ -332,7 +332,7 @@ def constant(aval: Any, value: Any, like: Any) -> Array:
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def split_chain(key: Array, count: int, num: int) -> Array:
-    """`count` times `num` keys, where each split starts from the first key of the one before: [count, num, …]."""
+    """[count, num, …]: the keys of `count` splits, each of the first key of the split before."""
 
     def step(key: Array, _: None) -> tuple[Array, Array]:
         keys = jax.random.split(key, num)

@@ -1,4 +1,4 @@
-"""Arrays of NumPy's that a traced program refers to, and that may hold something else when it is carried out."""
+"""NumPy arrays that a traced program refers to, and whose contents may have changed when the program runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hkx.jaxprs.dependence import needed
 
 
 def _constants(variables: Iterable[Any], equations: Iterable[JaxprEqn], values: dict[Any, Any]) -> Iterable[Any]:
-    """The constants among some variables and among what equations read, those of the programs in them included."""
+    """The constants among some variables, and among the inputs of equations and of the programs inside them."""
     for v in variables:
         if isinstance(v, Literal):
             yield v.val
@@ -33,17 +33,18 @@ def _constants(variables: Iterable[Any], equations: Iterable[JaxprEqn], values: 
 
 
 def reads_what_may_change(closed: ClosedJaxpr, constant: Callable[[np.ndarray], bool], examples: Primitive) -> bool:
-    """Whether an output depends on an array of NumPy's that may have held something else when it was read.
+    """Whether an output depends on a NumPy array whose contents may have been different when it was read.
 
-    A program refers to such arrays: whoever else holds one may have filled it anew since. Of an array of 64 bits it has
-    a copy where JAX computes with 32, made when it was first read. What was read several times, nobody else need hold.
+    A program refers to NumPy arrays without copying them, so other code that refers to one may have overwritten it
+    since. An exception is a 64-bit array, if JAX computes with 32 bits: the program has a copy, made when the array was
+    first read. An array that was read several times may have changed in between, even if nothing else refers to it now.
 
     Args:
       closed: the program.
-      constant: whether an array holds what it held when the program was begun.
-      examples: an operation, which what stems from examples comes through. The whole forward pass stands behind it,
-        with tables such as the mean of all images: of the arrays there only those are looked at that are read several
-        times.
+      constant: whether an array still has the contents that it had when tracing began.
+      examples: the operation through which all initial values from example arguments pass. They depend on the forward
+        pass, which uses constants such as the mean of all images. Of the arrays read there, only those that are read
+        several times are checked.
     """
     shown = {v for eqn in closed.jaxpr.eqns if eqn.primitive is examples for v in eqn.outvars}
     equations = [eqn for eqn in closed.jaxpr.eqns if eqn.primitive is not examples]
@@ -63,19 +64,21 @@ def _is_numpys(value: Any) -> bool:
 
 
 def _may_change(value: Any, reads: Mapping[int, int], constant: Callable[[np.ndarray], bool]) -> bool:
-    # No variable may hold on to the array: the next constant may be the same one, and is then counted anew.
+    # No variable may keep a reference to the array, because it would be counted if the next constant is the same array.
     owner, references = _memory(value)
-    shared = owner.base is not None or references > _references_of_one()  # it may be a bytearray's memory, or a file's
+    shared = (
+        owner.base is not None or references > _references_of_one()
+    )  # the base may be a bytearray or a memory-mapped file
     several = owner.ndim > 0 and reads[id(owner)] > 1
     return owner.flags.writeable and (shared or several) and not constant(owner)
 
 
 def _memory(value: Any) -> tuple[np.ndarray, int]:
-    """The array that owns a constant's memory, and the most references that there are to it or to one view of it."""
-    # `np.asarray` of what JAX wraps an array in would pass over a view that the program's author holds.
+    """The array that owns a constant's memory, and the largest number of references to it or to one of its views."""
+    # `np.asarray` of a NumPy array could skip a view to which the user's code refers.
     array, references = value if isinstance(value, np.ndarray) else np.asarray(value), 0
     while True:
-        if array is not value or array.base is None:  # else it is the wrapper, which nobody else holds
+        if array is not value or array.base is None:  # otherwise it is a wrapper that nothing else refers to
             references = max(references, sys.getrefcount(array))
         if not isinstance(array.base, np.ndarray):
             return array, references
@@ -84,6 +87,6 @@ def _memory(value: Any) -> tuple[np.ndarray, int]:
 
 @functools.cache
 def _references_of_one() -> int:
-    """The references to an array that nobody but a program holds."""
+    """The reference count of an array to which only a program refers."""
     (value,) = jax.make_jaxpr(lambda: jnp.asarray(np.zeros(2, np.float32)))().consts
     return _memory(value)[1]

@@ -1,4 +1,4 @@
-"""How `init` runs a function: abstractly, with real values as `apply` does, or both to compare them."""
+"""The ways in which `init` runs a function: on abstract values, on real ones as `apply` does, or on both to compare."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from hkx.jaxprs.traces import recording
 
 
 def _on_shapes() -> bool:
-    """Whether this is part of an `init` that was given shapes."""
+    """Whether this runs inside an `init` that was given shapes instead of arrays."""
     return bool(local.frames) and local.frames[-1].maker.on_shapes
 
 
 def run_initialising(f: Callable[..., Any], key: Any, args: Any = (), kwargs: Any = None) -> Created:
-    """The parameters and the initial state, by running `f` as it is: its forward pass is executed, with real values."""
+    """Creates parameters and initial state by running `f` directly, on real values, including its forward pass."""
     return run_open(f, Eager(_on_shapes()), key, args, kwargs)
 
 
 def create(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, setting: InitSetting | None) -> Created:
-    """The parameters and the initial state, made as the setting `init` says, or the one given."""
+    """Creates parameters and initial state in the way that `setting` says; None uses the setting `init`."""
     how = setting or current_settings().init
     if how == "traced":
         return _traced(f, key, args, kwargs)
@@ -47,7 +47,7 @@ def create(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, setting: Ini
 
 
 def _eager(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
-    with settings_scope(init="eager"):  # also of transforms that `f` calls
+    with settings_scope(init="eager"):  # also for transforms inside `f`
         return run_initialising(f, key, args, kwargs)
 
 
@@ -66,7 +66,7 @@ def _checked(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created
 
 
 def _differences(what: str, abstract: Any, real: Any) -> Iterable[str]:
-    """A line for every entry of two two-level dicts in which they differ."""
+    """A line for each entry in which two two-level dicts differ."""
     mine, theirs = (
         {f"{b}/{n}": v for b, entries in tree.items() for n, v in entries.items()} for tree in (abstract, real)
     )
@@ -84,7 +84,7 @@ def _types(tree: Any) -> str:
 
 
 def _alike(mine: Any, theirs: Any) -> bool:
-    """Whether two trees of one structure hold the same numbers, to what compiling an operation changes."""
+    """Whether two trees of the same structure contain the same numbers, up to rounding differences from compilation."""
     for x, y in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
         if isinstance(x, jax.core.Tracer) or isinstance(y, jax.core.Tracer):
             continue  # under `jax.jit`
@@ -96,7 +96,7 @@ def _alike(mine: Any, theirs: Any) -> bool:
 
 
 def _is_of(array: np.ndarray, argument: np.ndarray) -> bool:
-    """Whether an array is what JAX makes of an argument of 64 bits."""
+    """Whether an array is what JAX converts a 64-bit argument to."""
     return (
         array.shape == argument.shape
         and array.dtype == jax.dtypes.canonicalize_dtype(argument.dtype)
@@ -111,11 +111,11 @@ _NOTE = (
 
 
 def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
-    """The parameters and the initial state, without the forward pass where that is possible."""
-    if jax.config.jax_disable_jit:  # type: ignore[attr-defined]  # the user wants to look at values
+    """Creates parameters and initial state, without the forward pass if possible."""
+    if jax.config.jax_disable_jit:  # type: ignore[attr-defined]  # the user wants to inspect values
         return run_initialising(f, key, args, kwargs)
     abstract = has_abstract((args, kwargs))
-    if not abstract and _recorded_around():  # that `init` leaves out what nothing created depends on
+    if not abstract and _recorded_around():  # the outer `init` drops what is not needed
         return run_open(f, Recording(key, _on_shapes()), key, args, kwargs)
     copies: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     created: list[Any] = []
@@ -159,7 +159,7 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
 
 
 def _recorded_around() -> bool:
-    """Whether this is called in the abstract run of another `init`, and is a part of what that writes down."""
+    """Whether this runs inside the abstract run of another `init`, and is recorded there."""
     return bool(local.frames) and isinstance(local.frames[-1].maker, Recording) and recording()
 
 
@@ -172,7 +172,7 @@ def _repeated(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, recorder:
 
 
 def _check_dead(recorder: Recording, cause: Exception | None = None) -> None:
-    """Raises if something still holds a traced array of the abstract run."""
+    """Raises an error if the user's program still holds a traced array of the abstract run."""
     place = holder(arrays_of(recorder.trace))
     if place is not None:
         raise LeakedByInitError(place) from cause

@@ -1,9 +1,9 @@
-"""The shape-only init: run the function abstractly, record what it creates, then make just that.
+"""Abstract `init`: trace the function, record what it creates, then compute only that.
 
-The function is traced by JAX with every standard initial value replaced by one operation, `draw`, that stands for
-it. Afterwards only what the parameters and the state depend on is carried out: the draws all together in one compiled
-program, the rest operation by operation, exactly as an ordinary run would have done, or in one program of its own where
-that is a costly forward pass. What nothing created depends on is neither compiled nor executed.
+JAX traces the function with a single operation, `draw`, in place of the computation of each standard random initial
+value. Afterwards, only what the parameters and the state depend on is computed: all draws together in one compiled
+program, and the rest operation by operation, as an ordinary run would do it, except that a costly forward pass is
+compiled as one program too. Nothing else is compiled or executed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from hkx.jaxprs.traces import refused_by_compiled_code, shows_tracer, variable_o
 
 Tree = dict[str, dict[str, Any]]
 
-MOST_WORK_ONE_BY_ONE = 2**31  # floating-point operations: a CPU does them in a fraction of a second
+MOST_WORK_ONE_BY_ONE = 2**31  # in floating-point operations: a fraction of a second on a CPU
 
 
 _MADE_ANYWAY = (draw_p, fill_p, split_p)
@@ -59,18 +59,18 @@ _NEEDS_VALUES = (
 
 
 class ValuesNeeded(Exception):
-    """The user's function cannot be run abstractly: most often it asks a traced array for its value."""
+    """The user's function cannot run on abstract values, usually because it needs the value of a traced array."""
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception, and those that it was raised in place of."""
+    """An exception, followed by its causes and contexts."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def asks_for_values(error: BaseException | None) -> bool:
-    """Whether an exception comes from code that asked a traced array for its value."""
+    """Whether an exception comes from code that needed the value of a traced array."""
     return any(
         isinstance(e, _NEEDS_VALUES) or (isinstance(e, AttributeError) and isinstance(e.obj, jax.core.Tracer))
         for e in _chain(error)
@@ -78,7 +78,10 @@ def asks_for_values(error: BaseException | None) -> bool:
 
 
 def needs_values(error: BaseException | None) -> bool:
-    """Whether an exception does, or names a traced array in its text: with values there would be none, or another."""
+    """Whether on real values an exception would not be raised, or have another text.
+
+    This is so if it comes from code that needed a value, or if its text mentions a traced array.
+    """
     texts = (x for e in _chain(error) for x in e.args if isinstance(x, str))
     return asks_for_values(error) or any(map(shows_tracer, texts))
 
@@ -86,19 +89,18 @@ def needs_values(error: BaseException | None) -> bool:
 def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: Callable[[np.ndarray], bool]) -> bool:
     """Runs `run` without its forward pass.
 
-    Traced arrays that it keeps are replaced by real ones where they are kept, and what they depend on is carried out.
+    Traced arrays that the function has stored somewhere are replaced there by their values, which are computed as well.
 
     Args:
-      run: given the key, it returns two-level dicts of what it created. Their traced values are replaced by real ones.
-      recorder: what `run` makes values with.
-      constant: whether an array of NumPy's holds what it held when the function began.
+      run: given the key, returns two-level dicts of what it created. Traced values in them are replaced by real ones.
+      recorder: the maker that `run` uses.
+      constant: whether a NumPy array still has the contents that it had when the function began.
 
     Returns:
-      Whether all that is kept has been replaced. If not, nothing has.
+      Whether all stored arrays have been replaced. If not, none has.
 
     Raises:
-      ValuesNeeded: if the function asks for a value, or creates something from an array of NumPy's that it may have
-        filled with other values since.
+      ValuesNeeded: if the function needs a value, or creates something from a NumPy array that it may have overwritten.
     """
     program, record = _recorded(run, recorder)
     if recorder.has_values and reads_what_may_change(program, constant, example_p):
@@ -114,34 +116,34 @@ def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: 
 
 
 def _recorded(run: Callable[[Any], Sequence[Tree]], recorder: Recording) -> tuple[ClosedJaxpr, dict[str, Any]]:
-    """The program that gives what `run` creates, and where that belongs. Nothing here refers to the trace any more."""
+    """The program that computes what `run` creates, and where its outputs belong. Neither refers to the trace."""
     record: dict[str, Any] = {}
 
     def traced(key: Array | None) -> list[Any]:
         recorder.trace = weakref.ref(find_top_trace(()))
         try:
             made = run(recorder.key if recorder.splits_at_once else key)
-        except Exception as error:  # before JAX leaves its frames out of the traceback
+        except Exception as error:  # checked here, before JAX filters the traceback
             record["refused"] = refused_by_compiled_code(error)
             raise
         record["slots"] = [(entries, name) for tree in made for entries in tree.values() for name in entries]
         leaves, record["tree"] = jax.tree.flatten([entries[name] for entries, name in record["slots"]])
         for entries, name in record["slots"]:
-            entries[name] = None  # keeps no tracer beyond the trace
+            entries[name] = None  # no tracer may outlive the trace
         record["static"] = [None if isinstance(x, jax.core.Tracer) else (x,) for x in leaves]
         return [x for x in leaves if isinstance(x, jax.core.Tracer)]
 
     try:
         return jax.make_jaxpr(traced)(recorder.key), record
     except Exception as error:
-        # JAX does not trace all that it traces here where values are at hand.
+        # Some of what is traced here would run directly on real values, and not fail there.
         if isinstance(error, JaxUsageError) or needs_values(error) or record.get("refused"):
             raise ValuesNeeded() from error
         raise
 
 
 def _without_rules(program: ClosedJaxpr) -> ClosedJaxpr:
-    """The same, without derivatives by custom rules: these refer to the trace, and all in it would seem to be kept."""
+    """The program without custom derivative rules, which refer to the trace, so that all its arrays would seem kept."""
     equations = [
         eqn.replace(primitive=closed_call_p, params={"call_jaxpr": eqn.params["call_jaxpr"]})
         if eqn.primitive in (custom_jvp_call_p, custom_vjp_call_p)
@@ -158,12 +160,12 @@ def _fill(
     recorder: Recording,
     constant: Callable[[np.ndarray], bool],
 ) -> bool:
-    """Puts values where traced arrays are kept; not if one is where it cannot be replaced, or nobody knows its value.
+    """Replaces stored traced arrays by their values. Returns False, changing nothing, if that is not possible for all.
 
     Args:
-      kept: the arrays.
-      program: what was recorded.
-      env: the values that were computed, by their variables.
+      kept: the traced arrays.
+      program: the recorded program.
+      env: the values computed so far, by variable.
       recorder, constant: as in `create`.
     """
     jaxpr, variables = program.jaxpr, [variable_of(x) for x in kept]
@@ -180,9 +182,9 @@ def _fill(
 
 
 def _costly_examples(equations: list[JaxprEqn]) -> list[JaxprEqn]:
-    """The equations that values from example arguments need, if those take long one by one; else none.
+    """The equations that compute initial values from example arguments, if running them one by one is slow; else none.
 
-    None of them is needed by a draw: those are made first.
+    Equations that a draw needs are excluded, because draws come first.
     """
     asked = [eqn.invars[0] for eqn in equations if eqn.primitive is example_p]
     if not asked:
@@ -195,20 +197,20 @@ def _costly_examples(equations: list[JaxprEqn]) -> list[JaxprEqn]:
 
 
 class _Taken(NamedTuple):
-    """One of an array of keys, not taken out of it before somebody needs it alone."""
+    """One key of an array of keys, extracted only if it is needed on its own."""
 
-    keys: Any  # [n, k] keys, traced, typed, or raw ones by NumPy
+    keys: Any  # [n, k] keys: traced, typed, or raw in a NumPy array
     place: tuple[int, int]
-    like: Any  # the key that all of them come from
+    like: Any  # the key from which all of them were split
 
     def array(self) -> Array:
-        """The key, on the device of that one."""
+        """The key, on the device of `like`."""
         key = self.keys[self.place]
         return placed(key, self.like) if isinstance(key, np.ndarray) else key
 
 
 def _key_data(keys: Sequence[Any]) -> Any:
-    """uint32[n, 2]: what some keys, and arrays of keys, consist of, by NumPy, or traced if one of them is."""
+    """uint32[n, 2]: the data of keys and arrays of keys, concatenated; a NumPy array, unless one of them is traced."""
     first = keys[0]
     if isinstance(first, _Taken) and all(isinstance(k, _Taken) and k.keys is first.keys for k in keys):
         data = jax.random.key_data(first.keys)
@@ -221,9 +223,10 @@ def _key_data(keys: Sequence[Any]) -> Any:
 
 
 def _evaluate(closed: ClosedJaxpr, key: Array | None, env: dict[Any, Any], more: bool = False) -> list[Any]:
-    """The outputs, with only what they depend on carried out.
+    """Computes the outputs of a program, and only what they depend on.
 
-    `env` has the values of variables afterwards; `more` says that those of an earlier call are in it, effects included.
+    Adds the values of variables to `env`. With `more`, `env` contains those of an earlier call, whose effects are not
+    repeated.
     """
     env.update(zip(closed.jaxpr.constvars, closed.consts, strict=True))
     env.update((v, key) for v in closed.jaxpr.invars)
@@ -253,7 +256,7 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None, env: dict[Any, Any], more:
     while pending or together:
         draws: list[JaxprEqn] = []
         later: list[JaxprEqn] = []
-        effects_wait = False  # their order is that of the program
+        effects_wait = False  # effects must keep their order
         for eqn in pending:
             if any(v not in env for v in inputs[id(eqn)]) or (eqn.effects and effects_wait):
                 later.append(eqn)
@@ -267,7 +270,7 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None, env: dict[Any, Any], more:
             keys = [v.val if isinstance(v, Literal) else env[v] for v in (eqn.invars[0] for eqn in draws)]
             arrays = _drawn([eqn.params["draw"] for eqn in draws], keys, key)
             env.update((eqn.outvars[0], a) for eqn, a in zip(draws, arrays, strict=True))
-        if together and len(later) == len(pending):  # what is left waits for it
+        if together and len(later) == len(pending):  # everything left depends on them
             env.update(_carry_out_together(together, used_by_others, env, closed.jaxpr.debug_info))
             together = []
         pending = later
@@ -279,7 +282,7 @@ def _drawn(draws: list[Draw], keys: list[Any], like: Any) -> list[Array]:
     batches = [() if isinstance(k, _Taken) else key_batch(k) for k in keys]
     data = _key_data(keys)
     maker = local.frames[-1].maker if local.frames else None
-    if isinstance(data, jax.core.Tracer) and isinstance(maker, Recording):  # an `init` around this one makes them
+    if isinstance(data, jax.core.Tracer) and isinstance(maker, Recording):  # the `init` around this one computes them
         keys = [k.array() if isinstance(k, _Taken) else k for k in keys]
         return [maker.draw(draw, key) for draw, key in zip(draws, keys, strict=True)]
     return sample_all(draws, batches, data, like)
@@ -288,7 +291,7 @@ def _drawn(draws: list[Draw], keys: list[Any], like: Any) -> list[Array]:
 def _carry_out_together(
     equations: list[JaxprEqn], used: set[Any], env: dict[Any, Any], debug_info: DebugInfo
 ) -> dict[Any, Any]:
-    """The outputs that are used of equations that are compiled as one program; `used` and `env` are of the others."""
+    """Compiles and runs equations as one program. Returns those outputs that other equations use, `used`."""
     made = {v for eqn in equations for v in eqn.outvars}
     read = dict.fromkeys(v for eqn in equations for v in eqn.invars if not isinstance(v, Literal) and v not in made)
     outvars = [v for v in dict.fromkeys(v for eqn in equations for v in eqn.outvars) if v in used]
@@ -302,9 +305,9 @@ def _carry_out_together(
 def _carry_out(
     eqn: JaxprEqn, inputs: list[Any], used: set[Any], key: Array | None, debug_info: DebugInfo
 ) -> Sequence[Any]:
-    """The outputs of one equation; of one that holds a program, only the outputs that are used are computed.
+    """The outputs of one equation. If it contains a program, only the used outputs are computed; the others are None.
 
-    Inputs that those do not depend on are None.
+    Inputs on which the used outputs do not depend are None.
     """
     if eqn.primitive is fill_p:
         aval = jax.ShapeDtypeStruct(eqn.params["shape"], eqn.params["dtype"])
@@ -334,17 +337,17 @@ def _carry_out(
 
 
 def _compiled(program: Jaxpr, inputs: list[Any]) -> Sequence[Any]:
-    """The outputs of a program, compiled without what they do not depend on; there zeros stand for inputs of None."""
+    """Compiles and runs a program. Inputs that are None, on which the outputs do not depend, are replaced by zeros."""
     given = tuple(x is not None for x in inputs)
     try:
         run = _compiled_before(_Program(program, given))
-    except TypeError:  # of more than one equation, or of one that cannot be compared
+    except TypeError:  # several equations, or one that cannot be hashed
         run = _run(program, given)
     return run(*(x for x in inputs if x is not None))
 
 
 class _Program:
-    """A program of one equation, and which of its inputs are given: equal to another that computes the same."""
+    """A cache key: a program of one equation, and which of its inputs are given. Equal if both compute the same."""
 
     def __init__(self, program: Jaxpr, given: tuple[bool, ...]):
         self.program, self.given = program, given
@@ -380,7 +383,7 @@ def _run(program: Jaxpr, given: tuple[bool, ...]) -> Callable[..., Sequence[Any]
 
 
 def _split_all(pending: list[JaxprEqn], env: dict[Any, Any]) -> None:
-    """Carries out the longest chain of splits from a key at hand in one program, and removes it from `pending`."""
+    """Runs a chain of splits, starting from a known key, as one program, and removes it from `pending`."""
     by_key = {eqn.invars[0]: eqn for eqn in pending if eqn.primitive is split_p and not key_batch(eqn.invars[0].aval)}
     start = next((v for v in by_key if isinstance(v, Literal) or v in env), None)
     if start is None:
@@ -388,7 +391,7 @@ def _split_all(pending: list[JaxprEqn], env: dict[Any, Any]) -> None:
     chain = [by_key[start]]
     while chain[-1].outvars[0] in by_key and by_key[chain[-1].outvars[0]].params == chain[0].params:
         chain.append(by_key[chain[-1].outvars[0]])
-    if len(chain) < 4:  # not worth a program of its own
+    if len(chain) < 4:  # not worth compiling
         return
     capacity = 1 << (len(chain) - 1).bit_length()
     keys = split_chain(env[start], capacity, chain[0].params["num"])

@@ -1,6 +1,7 @@
-"""What a function keeps of its abstract run, in a list of its own, say: found by the collector, and given its value.
+"""Traced arrays that a function has stored during its abstract run, in a list for example.
 
-So the function need not run again, and what it keeps is what an ordinary run would have left there.
+The garbage collector finds them, and their values replace them. So the function need not run again, and what it has
+stored is the same as after an ordinary run.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ _JAX = ("jax", "jaxlib")
 
 
 def arrays_of(trace: weakref.ref[Any] | None) -> list[Any]:
-    """The traced arrays of an abstract run that are still referred to, other than by a cycle that is garbage.
+    """The traced arrays of an abstract run that are still alive, after garbage cycles have been collected.
 
-    That the trace itself is alive says nothing: JAX's programs refer to theirs for derivatives by custom rules.
+    It is not enough to check whether the trace itself is alive, because programs with custom derivative rules refer to
+    their trace.
     """
     if trace is None:
         return []
@@ -30,7 +32,7 @@ def arrays_of(trace: weakref.ref[Any] | None) -> list[Any]:
     def found() -> list[Any]:
         return [] if trace() is None else [x for x in gc.get_referrers(trace()) if isinstance(x, jax.core.Tracer)]
 
-    for generation in range(2):  # what is young, which costs little
+    for generation in range(2):  # the young generations, which is fast
         if trace() is not None:
             gc.collect(generation)
     if found():
@@ -39,14 +41,14 @@ def arrays_of(trace: weakref.ref[Any] | None) -> list[Any]:
 
 
 class Places:
-    """Where some objects are held, each of which can be replaced there: in containers, attributes and variables."""
+    """The containers, attributes and variables that refer to some objects, where each can be replaced."""
 
     def __init__(self, containers: list[tuple[Any, _Replace]], tuples: dict[int, tuple[Any, ...]]):
         self._containers = containers
         self._tuples = tuples
 
     def fill(self, objects: Sequence[Any], values: Sequence[Any]) -> None:
-        """Puts values in the place of the objects; of tuples that hold one, others are made."""
+        """Replaces the objects by values. Tuples that contain one are replaced by new tuples."""
         new = dict(zip(map(id, objects), values, strict=True))
 
         def made(x: Any) -> Any:
@@ -60,9 +62,9 @@ class Places:
 
 
 def places_of(objects: Sequence[Any]) -> Places | None:
-    """Where some objects are held; None where that is nowhere, or something holds one that takes no other instead.
+    """The places that refer to some objects; None if there are none, or if an object cannot be replaced in one of them.
 
-    What JAX itself holds of an array that is kept, to know what that was computed from, goes with it.
+    References from JAX, which record how a stored array was computed, do not count: they disappear with the array.
     """
     containers: list[tuple[Any, _Replace]] = []
     tuples: dict[int, tuple[Any, ...]] = {}
@@ -97,7 +99,7 @@ def _is_of_search(holder: Any) -> bool:
 
 
 _Replace = Callable[[Any, Collection[int], Callable[[Any], Any]], None]
-"""Puts what a function makes of them in the place of all things in a container that have one of some identities."""
+"""`replace(container, ids, new)` replaces each `x` in a container whose `id(x)` is in `ids` by `new(x)`."""
 
 
 def _way_to_replace(holder: Any, held: Collection[int]) -> _Replace | None:
@@ -108,7 +110,7 @@ def _way_to_replace(holder: Any, held: Collection[int]) -> _Replace | None:
 
 
 def _in_list(holder: list[Any], held: Collection[int], made: Callable[[Any], Any]) -> None:
-    for i in range(list.__len__(holder)):  # whatever methods its class has instead
+    for i in range(list.__len__(holder)):  # bypasses methods that a subclass overrides
         x = list.__getitem__(holder, i)
         if id(x) in held:
             list.__setitem__(holder, i, made(x))
@@ -126,7 +128,7 @@ def _in_dict(holder: dict[Any, Any], held: Collection[int], made: Callable[[Any]
         if id(x) in held:
             if owner is None:
                 dict.__setitem__(holder, name, made(x))
-            else:  # which has to know what becomes of its attributes
+            else:  # the `__dict__` of a class can only be changed through the class
                 type.__setattr__(owner, name, made(x))
 
 
@@ -142,7 +144,7 @@ def _variables(holder: Any) -> dict[str, Any]:
 
 
 def _slots(holder: Any) -> Iterator[tuple[types.MemberDescriptorType, Any]]:
-    """The slots in which something is, and what."""
+    """The filled slots of an object, with their values."""
     for kind in type(holder).__mro__:
         if "__slots__" in vars(kind):
             for slot in vars(kind).values():
@@ -152,7 +154,7 @@ def _slots(holder: Any) -> Iterator[tuple[types.MemberDescriptorType, Any]]:
 
 
 def _has_attribute(holder: Any, held: Collection[int]) -> bool:
-    """Whether some thing is what an attribute or a slot of an object is."""
+    """Whether an attribute or a slot of an object refers to one of the objects with these ids."""
     return any(id(x) in held for x in (*_variables(holder).values(), *(x for _, x in _slots(holder))))
 
 

@@ -1,4 +1,4 @@
-"""Who still holds an object: for an error that has to say where a traced array was left."""
+"""Finds out what still refers to an object, for the error that says where a traced array is stored."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _variable(namespace: dict[str, Any], seen: set[int]) -> str:
 
 
 def _place(x: Any, seen: set[int]) -> str | None:
-    """What a user would call `x`, which holds one of the objects `seen`, if it belongs to a program."""
+    """A description of `x`, which refers to an object in `seen`, if it is part of the user's program."""
     if isinstance(x, dict):
         if _is_module(x) and _is_the_programs(x["__name__"]):
             return f"{_variable(x, seen)} of the module {x['__name__']!r}"
@@ -41,7 +41,7 @@ def _place(x: Any, seen: set[int]) -> str | None:
 
 
 def _container(x: Any) -> str:
-    """A word for what stands between the object and its place, or nothing."""
+    """A description of a container between the object and its place, or an empty string."""
     if isinstance(x, tuple) and any(isinstance(part, types.CellType) for part in x):
         return ""  # the variables of a function
     known = (list, dict, set, tuple)
@@ -51,7 +51,7 @@ def _container(x: Any) -> str:
 
 
 def holder(targets: list[Any]) -> str | None:
-    """Where one of some objects is held, in words; None where that is nowhere that belongs to a program's own code."""
+    """A description of what refers to one of the objects; None if nothing in the user's program does."""
     seen = set(map(id, targets))
     level: list[tuple[Any, str]] = [(x, "") for x in targets]
     for _ in range(_LEVELS if targets else 0):
@@ -71,7 +71,7 @@ def holder(targets: list[Any]) -> str | None:
 
 
 def _referrers(level: list[tuple[Any, str]]) -> list[tuple[Any, str]]:
-    """What refers to the objects of a level, but for this search itself: each with the words of such an object."""
+    """The objects that refer to those of a level, except this search itself, with the description of the referent."""
     objects = tuple(x for x, _ in level)
     words = {id(x): said for x, said in level}
     search = {id(objects), id(level), *map(id, level)}
@@ -85,7 +85,7 @@ def _referrers(level: list[tuple[Any, str]]) -> list[tuple[Any, str]]:
 
 
 def _is_module(x: Any) -> bool:
-    """Whether `x` is a module or its variables: whoever imports it holds nothing of what is in it, as with a class."""
+    """Whether `x` is a module or its namespace. The search stops there, because anything may import a module."""
     return isinstance(x, types.ModuleType) or (isinstance(x, dict) and "__spec__" in x)
 
 

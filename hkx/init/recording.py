@@ -1,4 +1,4 @@
-"""An abstract run writes down what it is asked for: one operation stands for each value, in whatever trace it is."""
+"""The maker of the abstract run of `init`: it records one operation for each requested value, in any JAX trace."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ split_p.def_abstract_eval(lambda keys, *, num: [keys] * num)
 fill_p.def_abstract_eval(lambda *, shape, dtype, value: _aval(shape, dtype))
 argument_p.def_abstract_eval(lambda *, shape, dtype: jax.core.ShapedArray(shape, dtype))
 example_p.def_abstract_eval(lambda value: _aval(value.shape, value.dtype))
-# They may stand in any program, of a loop say, that is then compiled as it is.
+# They may be part of any program, such as a loop's body, that is then compiled unchanged.
 for primitive, computed in ((draw_p, _draw), (split_p, split_keys), (fill_p, _fill), (example_p, lambda value: value)):
     primitive.def_impl(computed)
     mlir.register_lowering(primitive, mlir.lower_fun(computed, multiple_results=primitive.multiple_results))
-# Under `vmap` with a key for each call all draws are one, which takes as long to record for a thousand as for two.
+# Under `vmap` with one key per call, all draws become one operation: recording takes as long for 1000 calls as for 2.
 batching.primitive_batchers[draw_p] = lambda args, dims, *, draw: (
     draw_p.bind(_keys_to_the_front(args, dims), draw=draw),
     0,
@@ -79,14 +79,14 @@ ad.primitive_jvps[example_p] = lambda values, tangents: (example_p.bind(*values)
 
 
 class Recording:
-    """What an abstract run is given: it writes down what is asked for."""
+    """A maker that records what is requested."""
 
     def __init__(self, key: Array | None, on_shapes: bool = False):
         self.key = key
         self.on_shapes = on_shapes
-        self.trace: weakref.ref[Any] | None = None  # the abstract run's, while that lasts and where it stays alive
-        self.has_values = not recording()  # whether `init` itself is not being traced
-        # Whoever brings key types of their own may see their `split` run: as often as in an ordinary run, and at once.
+        self.trace: weakref.ref[Any] | None = None  # the trace of the abstract run
+        self.has_values = not recording()  # False if `init` itself is being traced
+        # The `split` of a user's own PRNG implementation is called immediately, and as often as in an ordinary run.
         self.splits_at_once = self.has_values and key is not None and has_custom_implementation(key)
 
     def draw(self, draw: Draw, key: Array) -> Array:
@@ -107,15 +107,15 @@ class Recording:
         return filled_like(value, otherwise) if self.on_shapes else example_p.bind(value)
 
     def initializing(self) -> contextlib.AbstractContextManager[Any]:
-        # What depends on no traced array is computed at once: an array of NumPy's may be filled anew later.
+        # Compute what depends on no traced array immediately, because NumPy arrays may be overwritten later.
         return jax.ensure_compile_time_eval() if self.has_values else contextlib.nullcontext()
 
 
 def abstract_argument(like: jax.ShapeDtypeStruct) -> Array:
-    """An array that has a shape and no value."""
+    """A traced array with a shape and dtype, but no value."""
     return argument_p.bind(shape=like.shape, dtype=like.dtype)
 
 
 def has_abstract(tree: Any) -> bool:
-    """Whether a `jax.ShapeDtypeStruct` is among the leaves."""
+    """Whether any leaf is a `jax.ShapeDtypeStruct`."""
     return any(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(tree))

@@ -1,4 +1,4 @@
-"""`hkx.transform`: a function that makes modules becomes a pair of pure functions."""
+"""`hkx.transform`, which turns a function that creates modules into a pair of pure functions."""
 
 from __future__ import annotations
 

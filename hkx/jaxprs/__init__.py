@@ -1,1 +1,1 @@
-"""What is known of a program that JAX traces or has traced."""
+"""Analysis of JAX's traces, and of the programs (jaxprs) that they record."""

@@ -1,9 +1,9 @@
-"""What an operation costs, counted from its equation.
+"""The cost of an operation, counted from its equation.
 
-The count is that of XLA: a product of matrices `[m, k] @ [k, n]` is `2 m n k`; a convolution is two for each product of
-an input and a weight, without the products with zeros of its padding and dilation; arithmetic and elementary functions
-are one per element, a sum is one per element that is summed, and a pooling is one less than its window per output.
-Moving and converting data is free, and so is arithmetic on integers.
+Operations are counted as in XLA: `2 m n k` for a matrix product `[m, k] @ [k, n]`; two for each product of an input and
+a weight in a convolution, except products with the zeros of padding and dilation; one per element for arithmetic and
+elementary functions; one per summed element for a sum; and one less than the window size per output for pooling. Moving
+and converting data is free, and so is integer arithmetic.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ def _size(variable: Any) -> int:
 
 
 def count_flops(eqn: JaxprEqn, expression: Any = None) -> int:
-    """The floating-point operations of one equation that holds no program.
+    """The number of floating-point operations of one equation, without those of programs inside it.
 
     Args:
       eqn: the equation.
-      expression: not used; with it, this serves as `compute_flops` of `make_model_info`.
+      expression: unused; it allows this function to be the `compute_flops` of `make_model_info`.
 
     Returns:
       The number.
@@ -73,7 +73,7 @@ def count_flops(eqn: JaxprEqn, expression: Any = None) -> int:
 
 
 def _convolution(eqn: JaxprEqn) -> int:
-    """Twice the products of an input and a weight; per image and pair of channels they factor over the dimensions."""
+    """Twice the number of products of an input and a weight, which is a product over the spatial dimensions."""
     numbers, given = eqn.params["dimension_numbers"], eqn.params
     shapes = _shape(eqn.invars[0]), _shape(eqn.invars[1]), _shape(eqn.outvars[0])
     inputs, weights, outputs = (
@@ -88,15 +88,15 @@ def _convolution(eqn: JaxprEqn) -> int:
 def _products(
     size: int, window: int, outputs: int, stride: int, padding: tuple[int, int], dilation: int, rate: int
 ) -> int:
-    """How many pairs of an output and a weight meet an input, along one dimension.
+    """The number of pairs of an output and a weight that read an input, along one dimension.
 
-    Output `o` and weight `k` meet input `i` where `o stride + k rate - padding = i dilation`. For each k those are
+    Output `o` and weight `k` read input `i` where `o stride + k rate - padding = i dilation`. For each k, these are
     every `dilation / gcd`-th output between two bounds.
     """
     common = math.gcd(stride, dilation)
     step, count = dilation // common, 0
     for k in range(window):
-        shift = padding[0] - k * rate  # o stride - shift has to be one of 0, dilation, …, (size - 1) dilation
+        shift = padding[0] - k * rate  # o stride - shift must be one of 0, dilation, …, (size - 1) dilation
         if shift % common or not size:
             continue
         first = max(-(-shift // stride), 0)
@@ -107,12 +107,12 @@ def _products(
 
 
 def times(eqn: JaxprEqn) -> int:
-    """How often the program in an equation runs; once for a `while`, whose number of steps is not known."""
+    """How often the program in an equation runs; taken as once for a `while`, whose number of iterations is unknown."""
     return eqn.params["length"] if eqn.primitive.name == "scan" else 1
 
 
 def work(equations: Iterable[JaxprEqn]) -> int:
-    """The floating-point operations of some equations, at least one for every number that they write."""
+    """The floating-point operations of equations, counting at least one for every element of their outputs."""
     total = 0
     for eqn in equations:
         inner = [work(program.eqns) for program in jaxprs_in_params(eqn.params)]

@@ -1,4 +1,4 @@
-"""Which equations, and which of their inputs, some outputs depend on; through loops, branches and calls."""
+"""Which equations, and which of their inputs, given outputs depend on, through loops, branches and calls."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_par
 
 
 def needed(equations: Sequence[JaxprEqn], outputs: Sequence[Any]) -> list[JaxprEqn]:
-    """The equations that some variables depend on, and those that have effects, in order."""
+    """The equations on which the outputs depend, and those with effects, in order."""
     return [eqn for eqn, _ in needed_inputs(equations, outputs)]
 
 
 def needed_inputs(
     equations: Sequence[JaxprEqn], outputs: Sequence[Any], effects: bool = True
 ) -> list[tuple[JaxprEqn, set[Any]]]:
-    """The same equations, each with those of its inputs that matter; without `effects` only for their outputs."""
+    """The needed equations, each with its needed inputs. Without `effects`, having effects does not make one needed."""
     wanted = {v for v in outputs if not isinstance(v, Literal)}
     kept = []
     for eqn in reversed(equations):
@@ -31,7 +31,7 @@ def needed_inputs(
 
 
 def without_effects_of(equations: Sequence[JaxprEqn], unknown: Collection[Any]) -> list[JaxprEqn]:
-    """The equations, but of those that have effects and depend on unknown variables: those lose their effects."""
+    """The equations, with the effects of those removed that depend on unknown variables."""
     unknown, kept = set(unknown), []
     for eqn in equations:
         if not unknown.isdisjoint(v for v in eqn.invars if not isinstance(v, Literal)):
@@ -44,15 +44,15 @@ def without_effects_of(equations: Sequence[JaxprEqn], unknown: Collection[Any]) 
 
 
 def without_effects(equations: Sequence[JaxprEqn]) -> list[JaxprEqn]:
-    """The equations, but of what they do beside computing their outputs."""
+    """The equations, with all effects removed."""
     return [_without_effects(eqn) if eqn.effects else eqn for eqn in equations if eqn.outvars or not eqn.effects]
 
 
 def _without_effects(eqn: JaxprEqn) -> JaxprEqn:
-    """An equation whose programs have lost what they do beside computing their outputs."""
+    """An equation, with the effects of the programs inside it removed."""
 
     def stripped(x: Any) -> Any:
-        if isinstance(x, ClosedJaxpr) and x.jaxpr is not x:  # since JAX 0.12 the two are one class
+        if isinstance(x, ClosedJaxpr) and x.jaxpr is not x:  # since JAX 0.12, the two are the same class
             return ClosedJaxpr(stripped(x.jaxpr), x.consts)
         if not isinstance(x, Jaxpr):
             return x
@@ -66,7 +66,7 @@ def _without_effects(eqn: JaxprEqn) -> JaxprEqn:
 
 
 def _inputs(eqn: JaxprEqn, wanted: Collection[Any]) -> set[Any]:
-    """The variables that the wanted outputs of an equation depend on."""
+    """The variables on which the wanted outputs of an equation depend."""
     outputs = [v in wanted for v in eqn.outvars]
     rule = None if eqn.effects or not understood(eqn) else _RULES[eqn.primitive.name]
     matters = [True] * len(eqn.invars) if rule is None else rule(eqn, outputs)
@@ -78,22 +78,22 @@ def _inputs(eqn: JaxprEqn, wanted: Collection[Any]) -> set[Any]:
 
 
 def understood(eqn: JaxprEqn) -> bool:
-    """Whether it is known what each output of an equation with programs in it depends on.
+    """Whether we know which inputs each output of an equation depends on, from the programs inside it.
 
-    What JAX calls such operations, and the parts of them, is nothing that it promises. Where it says otherwise than is
-    known here, each output is held to depend on all inputs: that is right too, and only takes longer.
+    JAX does not guarantee the names of such operations and of their parameters. If they are not as expected here, every
+    output is assumed to depend on all inputs, which is correct too, but less efficient.
     """
     return eqn.primitive.name in _RULES and set(_PARTS.get(eqn.primitive.name, ())) <= set(eqn.params)
 
 
 def _has_zeros(aval: Any) -> bool:
-    """Whether an array of zeros can stand for a value of this type: not for keys, nor where devices hold parts."""
+    """Whether `jnp.zeros` can replace a value of this type, which is not so for keys and explicitly sharded arrays."""
     plain = jax.core.ShapedArray(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
     return aval == plain and not jnp.issubdtype(aval.dtype, jax.dtypes.extended)
 
 
 def _of_program(program: Any, outputs: Sequence[bool]) -> list[bool]:
-    """Which inputs of a program its wanted outputs depend on."""
+    """Which inputs of a program the wanted outputs depend on."""
     program = getattr(program, "jaxpr", program)
     live = {v for v, w in zip(program.outvars, outputs, strict=True) if w and not isinstance(v, Literal)}
     for _, inputs in needed_inputs(program.eqns, list(live)):
@@ -102,7 +102,7 @@ def _of_program(program: Any, outputs: Sequence[bool]) -> list[bool]:
 
 
 def _of_loop(program: Any, consts: int, carry: list[bool], others: Sequence[bool]) -> tuple[list[bool], list[bool]]:
-    """The inputs of a loop's body that matter, and its carry, grown until no step asks for more."""
+    """The needed inputs of a loop's body, and the needed parts of its carry: a fixed point over the iterations."""
     while True:
         inputs = _of_program(program, [*carry, *others])
         asked = [a or b for a, b in zip(carry, inputs[consts : consts + len(carry)], strict=True)]

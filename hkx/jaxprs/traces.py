@@ -1,7 +1,7 @@
-"""What JAX does not say of its traces: which is around which, what each is for, and which one a tracer belongs to.
+"""What JAX has no public names for: which trace encloses which, what a trace is for, and to which one a tracer belongs.
 
-JAX has no public names for these. All that leans on how JAX does it today stands in this file, and is learnt by looking
-where that is possible; tests/core/test_guard.py says which of it a new JAX has changed.
+All code that depends on JAX's current implementation is in this file. Where possible, it finds out at run time what it
+needs to know. tests/core/test_guard.py shows what a new version of JAX has changed.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from jax.extend.core import Literal, find_top_trace
 
 
 def opened_within(outer: Any, through_custom: bool = False) -> tuple[list[Any], bool]:
-    """The traces opened within `outer`, and whether one of them records operations instead of passing them on.
+    """The traces started within `outer`, and whether one of them records operations on values of `outer`.
 
-    With `through_custom` those that record a function with a derivative of its own count as passing them on.
+    Other traces pass such operations on to the enclosing one. With `through_custom`, traces that record a function with
+    a custom derivative count among these.
     """
     trace = find_top_trace(())
-    around = set(map(id, _enclosing(outer)))  # what holds there holds in `outer`
+    around = set(map(id, _enclosing(outer)))  # these are not within `outer`
     inner = []
     while trace is not None and id(trace) not in around and not any(trace is t for t in inner):
         inner.append(trace)
@@ -41,9 +42,9 @@ def opened_within(outer: Any, through_custom: bool = False) -> tuple[list[Any], 
 
 
 def holds_tracer_of(value: Any, traces: list[Any]) -> bool:
-    """Whether one of the arrays in a tree is a tracer of one of the traces."""
+    """Whether a leaf of a tree is a tracer of one of the traces."""
     ids = {id(t) for t in traces}
-    # A tracer refers to the trace that made it; JAX has no public name for that reference, so ask the collector.
+    # JAX has no public name for a tracer's reference to its trace, so we ask the garbage collector.
     return any(
         isinstance(leaf, jax.core.Tracer) and not ids.isdisjoint(map(id, gc.get_referents(leaf)))
         for leaf in jax.tree.leaves(value)
@@ -51,20 +52,20 @@ def holds_tracer_of(value: Any, traces: list[Any]) -> bool:
 
 
 def _enclosing(trace: Any) -> Iterator[Any]:
-    """A trace, and those that enclose it."""
+    """A trace, followed by those that enclose it."""
     while trace is not None:
         yield trace
         trace = getattr(trace, "parent_trace", None)
 
 
 def _purpose(trace: Any) -> str | None:
-    """What kind of function a trace records, in JAX's words."""
+    """JAX's word for the kind of function that a trace records."""
     return getattr(getattr(getattr(trace, "frame", None), "debug_info", None), "traced_for", None)
 
 
 @functools.cache
 def _custom_purposes() -> frozenset[str | None]:
-    """What JAX calls functions with a derivative of their own, learnt by looking inside them."""
+    """JAX's words for functions with a custom derivative, found by tracing some."""
     seen: set[str | None] = set()
 
     def look(x: Any) -> Any:
@@ -88,12 +89,13 @@ def _purpose_of_a_program() -> str | None:
 
 
 def _opened_from(trace: Any) -> Any:
-    """The trace in which a function with a derivative of its own was called; None where that cannot be told.
+    """The trace in which a function with a custom derivative was called, or None if it cannot be found.
 
-    JAX forgets it in the trace that records the function, but holds it in a variable for as long as that is open.
+    The trace that records the function does not refer to it, but a local variable of JAX does, for as long as that
+    trace is active.
     """
     python, found = sys._getframe(1), False
-    while python is not None and python.f_globals is globals():  # what asks holds it too
+    while python is not None and python.f_globals is globals():  # the functions of this file have such variables too
         python = python.f_back
     while python is not None:
         held = [v for v in python.f_locals.values() if isinstance(v, jax.core.Trace)]
@@ -106,7 +108,7 @@ def _opened_from(trace: Any) -> Any:
 
 
 def without_trace(value: Any) -> Any:
-    """`value` with the numbers that a trace has written down (`jnp.ones(())`, say) as arrays that belong to none."""
+    """Replaces tracers in `value` that stand for known constants, such as `jnp.ones(())`, by concrete arrays."""
 
     def constant(leaf: Any) -> Any:
         literal = variable_of(leaf) if isinstance(leaf, jax.core.Tracer) else None
@@ -120,19 +122,19 @@ def without_trace(value: Any) -> Any:
 
 
 def variable_of(tracer: Any) -> Any:
-    """What stands for a traced array in the program that was recorded, a variable or a literal; None if unknown."""
+    """The variable or literal of the recorded program that a tracer stands for; None if unknown."""
     return getattr(tracer, "val", None)
 
 
 def shows_tracer(text: str) -> bool:
-    """Whether a text names an array that is being recorded: by its class, or in the words in which JAX shows one."""
+    """Whether a text mentions a tracer of `jit`: the name of its class, or the beginning of its `repr`."""
     return any(word in text for word in _words_for_a_tracer())
 
 
 def refused_by_compiled_code(error: BaseException) -> bool:
-    """Whether an exception comes from compiled code, NumPy's say, that was called where a traced array is at hand.
+    """Whether an exception comes from compiled code, such as NumPy's, called by code that has a tracer in a variable.
 
-    Such code refuses what it cannot read in words of its own. JAX says what it means, and is not meant here.
+    The error texts of such code need not mention tracers. Those of JAX do, so calls from JAX do not count.
     """
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
@@ -158,7 +160,10 @@ def _words_for_a_tracer() -> frozenset[str]:
 
 @functools.cache
 def _passing_traces() -> tuple[type, ...]:
-    """The classes of traces that hand on what does not depend on their inputs, learnt by looking inside them."""
+    """The classes of traces that pass operations that do not depend on their inputs on to the enclosing trace.
+
+    They are found at run time, by looking inside such traces.
+    """
     seen = []
 
     def look(x: Any) -> Any:
@@ -176,17 +181,17 @@ def _passing_traces() -> tuple[type, ...]:
 
 
 def recording() -> bool:
-    """Whether operations are not run one by one now, but recorded, by `jit`, `scan` and the like."""
+    """Whether operations are currently not executed, but recorded, by `jit`, `scan` and the like."""
     return not isinstance(_trace_that_acts(), _running_trace())
 
 
 def recording_program() -> bool:
-    """Whether operations are written into a program now: not under `jet`, say, which does what it wants with each."""
+    """Whether operations are currently recorded in a program. Under `jet`, for example, they are not."""
     return isinstance(_trace_that_acts(), _program_trace())
 
 
 def _trace_that_acts() -> Any:
-    """The innermost trace that does not hand on what does not depend on its inputs."""
+    """The innermost trace that does not pass operations on to the enclosing one."""
     trace = find_top_trace(())
     while isinstance(trace, _passing_traces()):
         trace = getattr(trace, "parent_trace", None)
@@ -195,7 +200,7 @@ def _trace_that_acts() -> Any:
 
 @functools.cache
 def _program_trace() -> type:
-    """The class of the trace that writes operations into a program, learnt by looking inside one."""
+    """The class of the traces that record operations in a program, found by looking inside one."""
     seen: list[type] = []
     with jax.ensure_compile_time_eval():
         jax.make_jaxpr(lambda: seen.append(type(find_top_trace(()))))()
@@ -204,7 +209,7 @@ def _program_trace() -> type:
 
 @functools.cache
 def _running_trace() -> type:
-    """The class of the trace that runs operations one by one: what a new thread begins with."""
+    """The class of the trace that executes operations immediately, which is the one in a new thread."""
     seen: list[type] = []
     thread = threading.Thread(target=lambda: seen.append(type(find_top_trace(()))))
     thread.start()

@@ -1,1 +1,1 @@
-"""JAX transforms and control flow that may be used inside a transformed function."""
+"""JAX transforms and control flow for use inside a transformed function."""

@@ -1,4 +1,4 @@
-"""`vmap`, with parameters and state shared or one for each of the mapped calls."""
+"""`vmap`, with parameters and state that are shared among the mapped calls, or separate for each."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from hkx.lift.stacked import SHARED, Axes, Stacked, created_by
 
 P = ParamSpec("P")
 R = TypeVar("R")
-# The axes of what a call hands out besides its result: of what is shared, and of what is captured.
+# The `out_axes` of the shared values that a call changes, and of captured intermediates.
 _COMMON: Any = Carry(None, None, None, None, 0)  # type: ignore[arg-type]
 
 
@@ -97,7 +97,7 @@ def vmap(
         raise NothingMappedError(getattr(fun, "__name__", type(fun).__name__))
     outside = jax.vmap(fun, in_axes, out_axes, **options)
 
-    @like(fun, unannotated, unsaid)  # its annotations are those of one call
+    @like(fun, unannotated, unsaid)  # the annotations of `fun` describe a single call
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
         if not local.frames:
             return outside(*args, **kwargs)
@@ -124,7 +124,7 @@ vmap.require_split_rng = True  # type: ignore[attr-defined]
 
 
 def _size(mapped: Any, look: Callable[[Any, Any], None]) -> int:
-    """The number of mapped calls; of one of them, `look` is given the arguments."""
+    """The number of mapped calls. `look` is called with the arguments of one of them."""
 
     def body(args: Any, kwargs: Any) -> Any:
         look(args, kwargs)
@@ -134,7 +134,7 @@ def _size(mapped: Any, look: Callable[[Any, Any], None]) -> int:
 
 
 def _found(frame: Frame, fun: Any, mapped: Any, param_axes: Axes, state_axes: Axes) -> tuple[Stacked, int]:
-    """Which parameters and states the function has, by name, found out by tracing it as in `init`; and the size."""
+    """Which parameters and states of the function are stacked, found by tracing it as in `init`; and the axis size."""
     before, created = snapshot(frame), NOTHING
 
     def look(args: Any, kwargs: Any) -> None:
@@ -147,7 +147,7 @@ def _found(frame: Frame, fun: Any, mapped: Any, param_axes: Axes, state_axes: Ax
 
 
 def _run(frame: Frame, fun: Any, mapped: Any, out_axes: Any, stacked: Stacked, size: int, split: bool) -> Any:
-    """The result; with `split`, every call draws keys of its own."""
+    """Runs the mapped function. With `split`, every call draws its own keys."""
     crossing: Crossing[..., Any] = Crossing(fun, "hkx.vmap", names=not stacked.nothing)
     mark, before = TraceMark(), snapshot(frame)
 
@@ -164,11 +164,11 @@ def _run(frame: Frame, fun: Any, mapped: Any, out_axes: Any, stacked: Stacked, s
 
     rng: Any = before.rng
     if split:
-        keys = frame.rngs[-1].take_stacked(size or 1)  # parameters are created where there is no call, too
+        keys = frame.rngs[-1].take_stacked(size or 1)  # with no calls, parameters are still created
         rng = keys[:size], ()
         if creating(frame) and stacked.shares_new(before):
-            # Where all is shared, with the key of the first call. Else with one of its own: with that of one call, it
-            # would be like what is not.
+            # If everything is shared, create it with the key of the first call. Otherwise use a separate key, because
+            # with a call's key, shared values would be correlated with that call's own.
             key = keys[0] if stacked.nothing else frame.rngs[-1].next()
             with only_looking():
                 absorb(frame, mapped(create, _COMMON, (None,), ((key, ()),)))
@@ -189,7 +189,7 @@ def _run(frame: Frame, fun: Any, mapped: Any, out_axes: Any, stacked: Stacked, s
 
 
 def _check_unbatched(mark: TraceMark, changed: Carry) -> None:
-    """Stops where a value would have to be stored that differs between mapped calls."""
+    """Raises an error if a shared value to be stored differs between the mapped calls."""
     for kind, tree in (("parameter", changed.params), ("state", changed.state)):
         for bundle, name, value in walk(tree):
             if mark.is_inner(value):

@@ -1,4 +1,4 @@
-"""Which modules the branches of a `cond` or `switch` share, and how those that do not are called."""
+"""The names of modules in the branches of a `cond` or `switch`: which branches share modules, and which do not."""
 
 from __future__ import annotations
 
@@ -14,11 +14,15 @@ R = TypeVar("R")
 
 
 class Unshared(BaseException):
-    """A branch asks for what no branch before it asks for."""
+    """A branch that was assumed to share its modules with an earlier branch does not."""
 
 
 class _Found(NamedTuple):
-    """Where the names of one branch start (with those of the first, or after the branches before), and why."""
+    """How the names of a branch begin, and what it requested.
+
+    They begin like those of the first branch ("shared"; "first" if it is not to be compared with other branches), or
+    continue those of the earlier branches ("after").
+    """
 
     start: Literal["shared", "after", "first"]
     asked: frozenset[Any] | None = None
@@ -27,28 +31,28 @@ class _Found(NamedTuple):
 
 _MOST_REMEMBERED = 1024
 _remembered: dict[Any, tuple[_Found, ...]] = {}
-"""What was found of the branches of one `cond` or `switch`, by the code of the branches and the names taken before.
+"""A cache of how branches were named, by the code of the branches and the names taken before.
 
-It spares a second call of a branch, to find out the same again: `apply` is told by `init`. It is a guess, that is held
-against what the branch then asks for, and never changes what comes out.
+It saves calling a branch twice to find this out again: `apply` can use what `init` found. An entry is only a guess,
+which is checked against what the branch requests, so it never changes the result.
 """
 
 
 def _code(f: Any) -> Any:
-    """Tells functions apart that ask for other parameters, most of the time."""
+    """A cache key for a function; functions that request different parameters usually have different keys."""
     inner = getattr(f, "func", None) or getattr(f, "__func__", None) or getattr(f, "__wrapped__", None)
     code = getattr(f, "__code__", None) or (type(f).__module__, type(f).__qualname__)
     return code if inner is None else (code, _code(inner))
 
 
 class BranchNames:
-    """What the modules of each branch are called.
+    """Decides how the modules of each branch are named.
 
-    A branch whose names start where those of the first do, and which then asks for exactly the parameters and state,
-    with their shapes, that an earlier branch asks for, shares them. Any other goes on from the names of those before.
+    If a branch, named like the first one, requests exactly the same parameters (of the same shapes) and states as an
+    earlier branch, the two share them. Otherwise its names continue those of the earlier branches.
 
     Attributes:
-      wanted: the shape and dtype with which the last branch that was called would create a state, by module and name.
+      wanted: the shape and dtype with which the branch that was called last would create a state, by module and name.
     """
 
     def __init__(self, frame: Frame, name: str, branches: Sequence[Callable[..., Any]]):
@@ -65,17 +69,17 @@ class BranchNames:
         frame.names_copied = True
 
     def crossing(self, i: int) -> Crossing[..., Any]:
-        """The function of a branch that was called before."""
+        """The function of a branch that has been called."""
         return Crossing(self._branches[i], self._name, after=self._starts[i])
 
     def shares(self, i: int) -> bool:
-        """Whether a branch that was called before shares what an earlier one has."""
+        """Whether a branch that has been called shares the entries of an earlier one."""
         return self._found[i].start == "shared"
 
     def call(self, i: int, run: Callable[[Crossing[..., Any]], R], guess: bool = False) -> R:
-        """What `run` returns for branch `i`; it may be called, and abandoned, before.
+        """Returns the result of `run` for branch `i`. It may be called more than once until the names are right.
 
-        With `guess` it is first called as it was found to be called before, if that was.
+        With `guess`, the names that the cache contains are tried first.
         """
         if i in self._starts:
             return run(self.crossing(i))
@@ -90,14 +94,14 @@ class BranchNames:
         return self._call(i, run, _Found("after"))
 
     def from_the_start(self, i: int, run: Callable[[Crossing[..., Any]], R]) -> R:
-        """Calls a branch as if it were the first."""
+        """Calls a branch with names that begin like those of the first branch, without comparing the two."""
         return self._call(i, run, _Found("first"))
 
     def _call(self, i: int, run: Callable[[Crossing[..., Any]], R], found: _Found) -> R:
-        """Calls a branch with its names starting in one way, and raises Unshared where that turns out to be wrong.
+        """Calls a branch with names that begin in one way; raises Unshared if that turns out to be wrong.
 
-        One that was to share and asks for something else goes on as if it were after the branches before, if it has
-        taken no name by then that they have.
+        If a branch that was assumed to share requests something new, but has not yet taken a name that an earlier
+        branch has too, it continues with names after those of the earlier branches.
         """
         start, last, depth = found.start, self._last, len(local.frames)
         known, requests = frozenset[Any]().union(*self._asked), dict[tuple[Any, ...], Any]()
@@ -106,7 +110,7 @@ class BranchNames:
 
         def ask(request: tuple[Any, ...], wanted: Any) -> None:
             nonlocal start, begun
-            if begun is None or begun() is not local.frames[depth]:  # it may be run again, for its values
+            if begun is None or begun() is not local.frames[depth]:  # a new run of the branch
                 begun, start = weakref.ref(local.frames[depth]), found.start
                 requests.clear()
             if start == "shared" and request not in known:
@@ -122,12 +126,12 @@ class BranchNames:
         except Exception:
             if found.asked is None:
                 raise
-            raise Unshared from None  # a wrong guess; if not, it is raised again
+            raise Unshared from None  # maybe due to a wrong guess; otherwise the next call raises it again
         finally:
-            crossing.asked = None  # which refers to the crossing itself
+            crossing.asked = None  # breaks a reference cycle
         asked = frozenset(requests)
         if not asked and not crossing.took_names and last is not None:
-            start = "after"  # of what asks for nothing and has no names, it is all the same
+            start = "after"  # without requests and names, both are the same
         if found.asked not in (None, asked) or (start == "shared" and asked not in self._asked):
             raise Unshared
         self.wanted = {request: wanted for request, wanted in requests.items() if wanted is not None}
@@ -145,14 +149,14 @@ class BranchNames:
         return frozenset(paths(self._frame.params))
 
     def _found_before(self, i: int) -> _Found | None:
-        """How a branch was called before, if all is now as it was then."""
+        """The cached entry of a branch, if the earlier branches and the parameters are as they were then."""
         known = _remembered.get(self._place, ())
         if len(known) <= i or tuple(self._found) != known[:i] or known[i].start == "shared":
             return None
         return known[i] if known[i].params in (None, self._params()) else None
 
     def finish(self) -> None:
-        """Counts the names of all branches as taken, and keeps what was found for the next call in the same place."""
+        """Marks the names of all branches as taken, and caches what was found."""
         assert self._last is not None
         self._last.finish(NOTHING)
         if len(self._branches) > 1:

@@ -1,4 +1,4 @@
-"""Branches: cond and switch."""
+"""Branches: `cond` and `switch`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def cond(
     if true_operand is not _NO_OPERAND or false_operand is not _NO_OPERAND:
         if operands or operand is not _NO_OPERAND or true_operand is _NO_OPERAND or false_operand is _NO_OPERAND:
             raise ValueError(
-                "With `true_operand=` goes `false_operand=`, and then `hkx.cond` takes no operands in other ways."
+                "`hkx.cond` takes `true_operand=` and `false_operand=` only together, and then no other operands."
             )
         operands, true_fun, false_fun = (true_operand, false_operand), _first(true_fun), _second(false_fun)
     elif not callable(true_fun) and len(operands) == 2 and callable(operands[1]) and callable(false_fun):
@@ -96,7 +96,7 @@ def cond(
 
 
 def _operands(name: str, operands: tuple[Any, ...], operand: Any) -> tuple[Any, ...]:
-    """What the branches are given, by position or by name."""
+    """The operands, passed by position or by name."""
     if operand is _NO_OPERAND:
         return operands
     if operands:
@@ -168,9 +168,9 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
 
 
 def _create(names: BranchNames, name: str, frame: Frame, count: int, operands: Any) -> Any:
-    """Creates what the branches need, one after the other; the keys to go on with if anything was created."""
+    """Creates what the branches need, in order. Returns the keys to continue with, if anything was created."""
     before = snapshot(frame)
-    makers: dict[tuple[str, str], int] = {}  # which branch made a state
+    makers: dict[tuple[str, str], int] = {}  # the branch that created each state
 
     for i in range(count):
         held = snapshot(frame)
@@ -187,7 +187,7 @@ def _create(names: BranchNames, name: str, frame: Frame, count: int, operands: A
 
 
 def _would_differ(frame: Frame, entry: tuple[Any, ...], wanted: tuple[Any, Any]) -> bool:
-    """Whether a branch may make another state than the one that an earlier branch has made."""
+    """Whether a branch might create a state of another type than an earlier branch has."""
     value, (shape, dtype) = frame.initial_state[entry[0]][entry[1]], wanted
     return shape is None or dtype is None or not same_type(value, jax.ShapeDtypeStruct(tuple(shape), dtype))
 
@@ -195,13 +195,13 @@ def _would_differ(frame: Frame, entry: tuple[Any, ...], wanted: tuple[Any, Any])
 def _check_made(
     name: str, frame: Frame, before: Carry, branch: Crossing[..., Any], operands: Any, i: int, makers: Any
 ) -> None:
-    """Stops where a branch alone would make another state than the branch that made it first."""
+    """Raises an error if a branch, run on its own, would create a state of another type than an earlier branch did."""
     held = snapshot(frame)
     alone = held._replace(state=before.state, initial_state=before.initial_state, rng=before.rng)
     try:
         with only_looking():
             made = jax.eval_shape(lambda *args: branch.run(alone, args)[1].initial_state, *operands)
-    except MissingStateError:  # it counts on the earlier branch
+    except MissingStateError:  # it relies on the earlier branch to create it
         return
     for (bundle, entry), maker in makers.items():
         if entry in made.get(bundle, ()):
@@ -213,11 +213,11 @@ def _check_made(
 
 
 def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callable[..., Any]], operands: Any) -> Any:
-    """The result of a branch, by way of `select`; of the one that is `taken`, where JAX would call that alone."""
+    """The result of the branch that `select` chooses. `taken` is its index if JAX would call only that branch."""
     frame = current_frame(name)
     operands = as_arrays(operands)
     firsts = [next(i for i, other in enumerate(branches) if other is branch) for branch in branches]
-    distinct = sorted(set(firsts))  # a function that is given twice is one branch, as it is for JAX
+    distinct = sorted(set(firsts))  # a function that is given twice counts as one branch, as in JAX
     places, branches = [distinct.index(n) for n in firsts], [branches[n] for n in distinct]
     names = BranchNames(frame, name, branches)
     keys = _create(names, name, frame, len(branches), operands) if creating(frame) else None
@@ -233,8 +233,8 @@ def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callab
             try:
                 result = names.call(i, step, guess=True)
             except MissingParameterError:
-                # `init` did not come here: a program written for Haiku made the parameters otherwise, and Haiku starts
-                # the names of all branches from the same place.
+                # `init` did not run this `cond`: programs written for Haiku create the parameters in another way, and
+                # in Haiku, the names of all branches begin alike.
                 if i == 0 or frame.running_init:
                     raise
                 result = names.from_the_start(i, step)
@@ -252,7 +252,7 @@ def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callab
         return run
 
     pure_branches = [pure_branch(i) for i in range(len(branches))]
-    if taken is not None:  # the others have names too
+    if taken is not None:  # the others are traced for the names that they take
         place = places[taken]
         runs = [
             branch(loop.start, *operands) if i == place else jax.eval_shape(branch, loop.start, *operands)
@@ -268,7 +268,7 @@ def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callab
 
 
 def _spec(x: Any) -> Any:
-    """What JAX compares between branches; holds no tracer."""
+    """What JAX compares between branches, without tracers."""
     try:
         aval = jax.typeof(x)
     except TypeError:

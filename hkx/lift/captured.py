@@ -1,9 +1,8 @@
-"""What `capture_intermediates` keeps, on its way out of the loops and transforms of this package.
+"""How the values of `capture_intermediates` pass out of the loops and transforms of this package.
 
-A value that is computed inside of one has no meaning outside. A purified function therefore collects in its own frame,
-and `Crossing.run` hands that out as one more part of the carry. Who called it says what becomes of it: the same value
-again (`grad`, `remat`, `jit`), a stack of them (`scan`, `vmap`, `layer_stack`), or an error where there is no value to
-give.
+A value that is computed inside a JAX transform is not valid outside of it. So a purified function collects values in
+its own frame, and `Crossing.run` returns them as a part of the carry. Its caller passes on the value itself (`grad`,
+`remat`, `jit`) or a stack of values (`scan`, `vmap`, `layer_stack`), or raises an error if neither exists.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ Values = dict[str, dict[str, tuple[Any, ...]]]
 
 
 class Destination:
-    """Where one call of a capturing function collects.
+    """Collects the values of one call of a capturing function.
 
     Attributes:
-      values: what has arrived: `{module_name: {method_name: (first, second, …)}}`.
-      frame: the innermost running function when the call began, if any.
-      mark: the trace that was running then.
+      values: the values so far: `{module_name: {method_name: (first, second, …)}}`.
+      frame: the frame that was innermost when the call began, if any.
+      mark: the mark of the trace that was running then.
     """
 
     def __init__(self) -> None:
@@ -36,13 +35,13 @@ class Destination:
         self.mark = TraceMark()
 
     def close(self) -> Values:
-        """Gives the values out. JAX remembers labels, as parts of tree structures, and they must hold no tracer."""
+        """Returns the values and drops them, because JAX caches labels, which must not keep tracers alive."""
         values, self.values, self.frame = self.values, {}, None
         return values
 
 
 class Label(NamedTuple):
-    """Which value it is."""
+    """Identifies a captured value."""
 
     destination: Destination
     module: str
@@ -51,7 +50,7 @@ class Label(NamedTuple):
 
 @jax.tree_util.register_pytree_node_class
 class Captured:
-    """Values and their labels, in the order of the returns; a tree of which the values are the leaves."""
+    """Captured values and their labels, in the order in which the methods returned. A pytree of the values."""
 
     __slots__ = ("_labels", "_values")
 
@@ -71,18 +70,18 @@ class Captured:
         return cls(zip(labels, values, strict=True))
 
     def hand_on(self) -> None:
-        """Passes them to whatever runs now."""
+        """Records the values in the function that is running now."""
         for label, value in self:
             record(label, value)
 
     def refuse(self, function: str) -> None:
-        """Raises if there are any: there is no value that `function` could give out."""
+        """Raises an error if there are any values, because `function` cannot return them."""
         for label, _ in self:
             raise IntermediateInInnerTraceError(label.module, label.method, function)
 
 
 def record(label: Label, value: Any) -> None:
-    """Keeps a value: in the innermost purified function since the capture began, or where it is to end up."""
+    """Stores a value in the innermost purified function that is part of the capture, or at its destination."""
     destination = label.destination
     for frame in reversed(local.frames):
         if frame is destination.frame:

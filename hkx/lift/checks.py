@@ -1,4 +1,4 @@
-"""Differences between two trees of arrays, in words: what JAX would complain about, with the leaf that it is about."""
+"""Checks of arguments, and descriptions of the differences between two trees of arrays, leaf by leaf."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hkx.errors.nn import NotANumberError
 
 
 def shape_and_dtype(x: Any) -> str:
-    """`float32[2,3]`."""
+    """A description such as `float32[2,3]`."""
     if not is_value(x):
         return f"{x!r} (not an array)"
     return f"{jnp.result_type(x).name}[{','.join(map(str, jnp.shape(x)))}]"
@@ -25,13 +25,13 @@ def is_value(x: Any) -> bool:
     """Whether JAX can carry a leaf through its loops and transforms."""
     try:
         jax.typeof(x)
-    except (TypeError, ValueError):  # ValueError: a masked array of NumPy's
+    except (TypeError, ValueError):  # ValueError: a NumPy masked array
         return False
     return True
 
 
 def checked_number(argument: str, value: Any) -> Any:
-    """What was given as a number or a scalar array, if it is one: JAX reads a string as the name of a dtype."""
+    """Returns `value` if it is a number or an array. JAX would take a string for the name of a dtype."""
     like_an_array = hasattr(value, "shape") or hasattr(value, "__jax_array__") or jax.export.is_symbolic_dim(value)
     if isinstance(value, (type, np.dtype)) or not (like_an_array or isinstance(value, (int, float, complex))):
         raise NotANumberError(argument, value)
@@ -39,42 +39,42 @@ def checked_number(argument: str, value: Any) -> Any:
 
 
 def checked_length(length: Any) -> int:
-    """How often a loop runs: of a float too that is a whole number, as for `jax.lax.scan`."""
+    """The number of iterations. As in `jax.lax.scan`, it may also be a float that is a whole number."""
     whole = isinstance(length, (float, np.floating)) and float(length).is_integer()
     return checked_integer(int(length) if whole else length, "length")
 
 
 def checked_unroll(unroll: Any) -> int | bool:
-    """How many iterations one step of a compiled loop holds, or whether it holds all of them."""
+    """The number of iterations to unroll per step of the compiled loop, or whether to unroll all."""
     return unroll if isinstance(unroll, bool) else checked_integer(unroll, "unroll")
 
 
 def checked_pair(name: str, result: Any, wanted: str) -> tuple[Any, Any]:
-    """What a function of the user's returns on behalf of `name`, if it is a pair."""
+    """Returns the result of a user's function if it is a pair; `name` is the hkx function that called it."""
     if not isinstance(result, (tuple, list)) or len(result) != 2:
         raise BodyResultError(name, result, wanted)
     return result[0], result[1]
 
 
 def checked_branches(branches: Any) -> tuple[Callable[..., Any], ...]:
-    """The branches of a switch, if they are a sequence."""
+    """Returns the branches of a `switch` as a tuple, if they are iterable."""
     if callable(branches) or not isinstance(branches, Iterable):
         raise BranchListError(branches)
     return tuple(branches)
 
 
 def as_arrays(tree: Any) -> Any:
-    """`tree` with numbers and NumPy arrays as JAX arrays, as a loop or branch sees them once JAX traces it."""
+    """Converts numbers and NumPy arrays in `tree` to JAX arrays, which is what a loop or branch sees when traced."""
     return jax.tree.map(lambda x: jnp.asarray(x) if is_value(x) and not isinstance(x, jax.Array) else x, tree)
 
 
 def is_weak(x: Any) -> bool:
-    """Whether it began as a number of Python's, and takes the dtype of what it meets."""
+    """Whether a value is weakly typed: it comes from a Python number, and adopts the dtype of other operands."""
     return getattr(jax.typeof(x), "weak_type", False)
 
 
 def _alike(x: Any, y: Any) -> bool:
-    """Whether a loop that was given `x` may return `y`; a Python number takes the dtype of what it becomes."""
+    """Whether a loop that was given `x` may return `y`. A weakly typed `x` may change its dtype."""
     if not is_value(x) or not is_value(y):
         return False
     if jnp.shape(x) != jnp.shape(y):
@@ -88,7 +88,7 @@ def _alike(x: Any, y: Any) -> bool:
 
 
 def same_type(x: Any, y: Any) -> bool:
-    """Whether two branches may return `x` and `y`: a Python number has a dtype of its own there."""
+    """Whether two branches may return `x` and `y`. Weak types are not promoted there."""
     if not is_value(x) or not is_value(y):
         return False
     return jnp.shape(x) == jnp.shape(y) and jax.typeof(x).dtype == jax.typeof(y).dtype
@@ -101,7 +101,7 @@ def difference(
     names: tuple[str, str] = ("given", "returned"),
     alike: Callable[[Any, Any], bool] = _alike,
 ) -> str | None:
-    """What is different between two trees, or None; `label` turns the path of a leaf into words."""
+    """A description of the differences between two trees, or None; `label` describes the path of a leaf."""
     if jax.tree.structure(given) == jax.tree.structure(returned):
         pairs = zip(jax.tree_util.tree_leaves_with_path(given), jax.tree.leaves(returned), strict=True)
         wrong = [(path, x, y) for (path, x), y in pairs if not alike(x, y)]
@@ -128,6 +128,6 @@ def _both(x: Any, y: Any, names: tuple[str, str]) -> str:
 
 
 def entry_name(path: Any) -> str:
-    """The path of a leaf in a two-level dict, as the full name of a parameter or state."""
+    """The path of a leaf in a two-level dict, as the full name of a parameter or state, and the path within that."""
     names = [str(getattr(k, "key", k)) for k in path[:2]]
     return repr("/".join(names)) + jax.tree_util.keystr(path[2:])

@@ -1,4 +1,4 @@
-"""Loops: scan, map, fori_loop, while_loop, associative_scan."""
+"""Loops: `scan`, `map`, `fori_loop`, `while_loop` and `associative_scan`."""
 
 from __future__ import annotations
 
@@ -117,9 +117,9 @@ def _known(value: Any) -> bool:
 
 
 def _bounds(lower: Any, upper: Any) -> tuple[Any, Any]:
-    """The bounds of a loop; as Python's numbers where both are known, which arrays are inside of a trace too.
+    """The bounds of a loop, as Python ints if both are known, which concrete arrays are inside a trace too.
 
-    JAX then gives the body a Python number's index as well, whatever array held it.
+    The index that JAX passes to the body is then weakly typed, as for Python ints.
     """
     if all(_known(b) and jnp.ndim(b) == 0 and jnp.issubdtype(jnp.result_type(b), jnp.integer) for b in (lower, upper)):
         return int(lower), int(upper)
@@ -136,7 +136,7 @@ def _select(pred: Any, on_true: Any, on_false: Any) -> Any:
 def _first_iteration(
     frame: Frame, pred: Any, body: Crossing[..., Any], args: tuple[Any, ...], init: Any, name: str
 ) -> Any:
-    """Creates what the body needs; its result, and its effect on the state, count only where `pred` holds."""
+    """Runs the first iteration, to create what the body needs. Its result and its changes of state count if `pred`."""
     if _known(pred) and not pred:
         body.visit(args)
         return init
@@ -202,7 +202,7 @@ def fori_loop(
         init_val = _first_iteration(frame, pred, pure, (as_arrays(lower), init_val), init_val, name)
         lower = lower + 1
         if known and lower >= upper:
-            if lower > upper:  # Haiku's loop of no rounds splits off keys, and its loop of one does not
+            if lower > upper:  # in Haiku, a loop of no iterations splits off keys, unlike a loop of one
                 fill_keys(frame)
             pure.finish(NOTHING)
             return init_val
@@ -213,7 +213,7 @@ def fori_loop(
         check_carry(name, value[0], out, "a value")
         return out, moving
 
-    if runs_eagerly():  # the body has names even if it is not called
+    if runs_eagerly():  # the body takes names even if it is not called
         jax.eval_shape(body, lower, (init_val, loop.start))
     out, moving = jax.lax.fori_loop(lower, upper, body, (init_val, loop.start), unroll=unroll)
     loop.finish(moving, pure)

@@ -1,7 +1,7 @@
-"""The one way into JAX's transforms: a function that uses parameters, state and keys becomes pure, of a carry.
+"""The only way into JAX's transforms: makes a function that uses parameters, state and keys a pure function of a carry.
 
-One that JAX runs once (`vmap`, `grad`, `jit` …) returns what it changed as one more output: `call`, then `finish`.
-One that JAX runs in a loop passes state and keys from one iteration to the next: see `loops.py`.
+A function that JAX runs once (`vmap`, `grad`, `jit` …) returns its changes as an additional output: `call`, then
+`finish`. A function that JAX runs in a loop passes state and keys on to the next iteration: see `loops.py`.
 """
 
 from __future__ import annotations
@@ -72,24 +72,24 @@ NOTHING = Carry({}, {}, {}, None)
 
 
 def each(change: Callable[..., Any], *carries: Carry) -> Carry:
-    """`change` of the parameters, of the states, and of the initial states of some carries; without keys."""
+    """Applies `change` to the parameters, the states and the initial states of carries; the result has no keys."""
     return Carry(*map(change, *(carry[:3] for carry in carries)), rng=None)
 
 
 def draws_keys(frame: Frame) -> bool:
-    """Whether there is a key sequence, and it may be drawn from here."""
+    """Whether there is a key sequence from which keys may be drawn here."""
     rng = frame.rngs[-1]
     return rng is not None and rng.drawable
 
 
 def fill_keys(frame: Frame) -> None:
-    """Splits off as many keys as a loop carries from one iteration to the next."""
+    """Splits off keys until there are as many in reserve as a loop carries, which must be a fixed number."""
     if draws_keys(frame):
         frame.rngs[-1].reserve_up_to_full()
 
 
 def snapshot(frame: Frame) -> Carry:
-    """What the running function holds now; keys only where some may be drawn."""
+    """The current contents of a frame; without keys if none may be drawn here."""
     keys = frame.rngs[-1].internal_state if draws_keys(frame) else None
     frame.unshared.clear()
     return Carry(kept(frame.params), kept(frame.state), kept(frame.initial_state), keys)
@@ -100,18 +100,18 @@ def _same_keys(a: Any, b: Any) -> bool:
 
 
 def changes(before: Carry, after: Carry) -> Carry:
-    """Only what is new or different in `after`; the keys are None where they are the same."""
+    """What is new or different in `after`. The keys are None if they are the same."""
     moved = before.rng is not None and after.rng is not None and not _same_keys(before.rng, after.rng)
     return each(changed, before, after)._replace(rng=after.rng if moved else None, captured=after.captured)
 
 
 def moved(before: Carry, moving: tuple[Tree, Any]) -> Carry:
-    """The changes, where a run of JAX's has left a state and keys."""
+    """The changes that a JAX transform made, given the state and keys that it returned."""
     return changes(before, before._replace(state=merged(before.state, moving[0]), rng=moving[1]))
 
 
 def check_carried(state: Tree) -> None:
-    """Raises where JAX cannot carry a state, since it is no array."""
+    """Raises an error if a state is not an array, so that JAX cannot carry it."""
     for bundle, name, value in walk(state):
         for leaf in jax.tree.leaves(value):
             if not is_value(leaf):
@@ -119,17 +119,17 @@ def check_carried(state: Tree) -> None:
 
 
 def created_between(before: Carry, after: Carry) -> bool:
-    """Whether there is a parameter or a state in `after` that was not there before."""
+    """Whether `after` contains a parameter or a state that `before` does not."""
     return any(has_new_names(b, a) for b, a in zip(before[:3], after[:3], strict=True))
 
 
 def both(a: Carry, b: Carry) -> Carry:
-    """The entries of two carries; the keys are those of the first."""
+    """The entries of two carries, with the keys of the first."""
     return a if b is NOTHING else each(merged, a, b)._replace(rng=a.rng)
 
 
 def absorb(frame: Frame, new: Carry) -> None:
-    """Writes what `changes` gave into a running function."""
+    """Writes the result of `changes` into a frame."""
     for tree, error in ((new.params, ParameterInInnerTraceError), (new.state, StateInInnerTraceError)):
         for bundle, name, value in walk(tree):
             check_outward(frame, f"{bundle}/{name}", value, error)
@@ -141,19 +141,19 @@ def absorb(frame: Frame, new: Carry) -> None:
 
 
 def draw_from(frame: Frame, keys: Any) -> None:
-    """Has the keys go on from where they stood, if there are any."""
+    """Makes the frame's key sequence continue from `keys`, unless they are None."""
     if keys is not None:
         frame.rngs[-1].replace_internal_state(keys)
 
 
 def creating(frame: Frame) -> bool:
-    """Whether the function is in `init` and may ask for what does not exist yet."""
+    """Whether this is `init`, and parameters and state may be created."""
     return frame.phase is Phase.OPEN
 
 
 @contextlib.contextmanager
 def only_looking() -> Iterator[None]:
-    """The keys that are drawn in the `with` block are not counted: what draws them there is still to be called."""
+    """Does not count the keys drawn in the `with` block, because the code in it will be called again."""
     draws = local.draws
     try:
         yield
@@ -162,14 +162,15 @@ def only_looking() -> Iterator[None]:
 
 
 class Crossing(Generic[P, R]):
-    """A function that is run in frames of its own: its names go on from where the running function was.
+    """A function that runs in its own frames.
 
-    Modules made in it have the names that they would have had where it was made, however many times JAX calls it.
+    Its names begin with the scopes at the time when this object is created, so that modules in it have the same names
+    in every call by JAX.
 
     Attributes:
       fun: the function.
-      phase: the earliest phase that it is run in.
-      asked: is called with the name and the shape of all that the function asks for.
+      phase: the earliest phase in which it runs.
+      asked: a callback for each parameter and state that the function requests.
     """
 
     def __init__(
@@ -184,13 +185,19 @@ class Crossing(Generic[P, R]):
         names: bool = True,
         maker: Maker | None = None,
     ):
-        """`name` is the public function on whose behalf this is made; names go on from those of `after`.
+        """Remembers the running frame's scopes, hooks and settings.
 
-        `phase` is by default that of the running function. `lifted_name` makes it a transform of its own, with names
-        that begin anew; it is the name under which that is lifted, or "". `as_given` are the arguments, by position or
-        name, that are no trees of arrays; of the others each call gets its own. `names` says whether the names that it
-        takes are taken for what is made afterwards; else they are free again. `maker` makes what is created, by default
-        that of the running function.
+        Args:
+          fun: the function.
+          name: the public function that creates this object.
+          after: another function, after whose names those of `fun` continue.
+          phase: the earliest phase; by default, that of the running frame.
+          lifted_name: if not None, the function is a separate transform, whose names begin afresh; this is the name
+            under which it is lifted, or "".
+          as_given: the arguments, by position or name, that are not trees of arrays. Each call gets copies of the
+            containers in the other ones.
+          names: whether the names that the function takes stay taken afterwards.
+          maker: creates the initial values; by default, the running frame's maker.
         """
         frame = current_frame(name)
         self.fun = checked_function(fun, name)
@@ -212,16 +219,16 @@ class Crossing(Generic[P, R]):
 
     @property
     def took_names(self) -> bool:
-        """Whether modules were made that are named by where they are made."""
+        """Whether the last call took names in the scopes from which it began."""
         return any(
             later.counts != scope.counts or later.taken != scope.taken or later.elsewhere
             for scope, later in zip(self._scopes, self._scopes_after, strict=False)
         )
 
     def _frame(self, carry: Carry, phase: Phase) -> Frame:
-        """A frame of the trace that is running now, which holds what is in the carry."""
+        """A frame in the current trace, with the contents of the carry."""
         outer = self._outer()
-        rng = None if outer is None or draws_keys(outer) else outer.rngs[-1]  # on drawing, it says why that is wrong
+        rng = None if outer is None or draws_keys(outer) else outer.rngs[-1]  # drawing from this one raises an error
         if carry.rng is not None:
             rng = PRNGSequence(carry.rng).split_with(self._maker.split)
         frame = Frame(dict(carry.params), {}, rng, phase=max(phase, self.phase), maker=self._maker)
@@ -243,7 +250,7 @@ class Crossing(Generic[P, R]):
             local.frames.append(frame)
             return self.fun(*args, **kwargs)  # type: ignore[call-arg]
         except BaseException:
-            del frame.exit_checks[checks:]  # whoever catches it runs the function again
+            del frame.exit_checks[checks:]  # a caller that catches this runs the function again
             raise
         finally:
             leave(frame)
@@ -253,10 +260,10 @@ class Crossing(Generic[P, R]):
     def run(
         self, carry: Carry, args: Any = (), kwargs: Any = None, *, phase: Phase = Phase.OPEN, full_keys: bool = False
     ) -> tuple[R, Carry]:
-        """Calls the function on a carry of the trace that is running.
+        """Calls the function on a carry, in the current trace. Returns the result and the new carry.
 
-        The phase is `phase`, or that of the running function, whichever is later; `full_keys` leaves as many keys in
-        reserve as a loop carries.
+        The phase is the later one of `phase` and `self.phase`. With `full_keys`, as many keys are left in reserve as a
+        loop carries.
         """
         frame = self._frame(carry, phase)
         out = self._run_in(frame, args, kwargs or {})
@@ -273,9 +280,9 @@ class Crossing(Generic[P, R]):
         *,
         any_state: bool = False,
     ) -> tuple[R, Carry]:
-        """The same, with what the function changed in place of all that it left.
+        """Like `run`, but returns only what the function changed.
 
-        With `any_state`, a state may be no array: where no transform of JAX's hands it on.
+        With `any_state`, states need not be arrays, because no JAX transform returns them.
         """
         out, after = self.run(before, args, kwargs, phase=phase)
         new = changes(before, after)
@@ -284,7 +291,7 @@ class Crossing(Generic[P, R]):
         return out, new
 
     def finish(self, new: Carry) -> None:
-        """Makes changes, and the names that the function took, those of the running function."""
+        """Writes changes, and the names that the function took, into the running frame."""
         absorb(current_frame(self._name), new)
         outer = self._outer()
         if outer is not None and self._takes_names:
@@ -297,9 +304,9 @@ class Crossing(Generic[P, R]):
                 scope.counts[stem] = max(scope.counts.get(stem, 0), count)
 
     def continue_after(self, other: Crossing[..., Any], frame: Frame) -> bool:
-        """While this runs in `frame`: has it go on as if it had begun with the names after those of `other`.
+        """While this function runs in `frame`, makes its names continue after those of `other`.
 
-        That is possible, and what this returns, where it has taken no name so far that would then be another.
+        Returns whether this is possible: it is not if the function has already taken a name that `other` has too.
         """
         if frame.names_copied:
             return False
@@ -313,16 +320,16 @@ class Crossing(Generic[P, R]):
         return True
 
     def inline(self, *args: Any, **kwargs: Any) -> R:
-        """Calls the function in the trace that is running, and finishes."""
+        """Calls the function in the current trace, and writes its changes into the running frame."""
         out, new = self.call(snapshot(current_frame(self._name)), args, kwargs, any_state=True)
         self.finish(new)
         return out
 
     def visit(self, args: Any, kwargs: Any = None, *, for_result: bool = False) -> R | None:
-        """Creates what the function creates when called so; of the rest, nothing is executed.
+        """Creates what the function would create if it was called with these arguments, without executing the rest.
 
-        States that are new have their initial values afterwards, others those that they had; keys have been drawn.
-        With `for_result`, what the result depends on is executed too. Where the code needs values, it is run as it is.
+        Afterwards, new states have their initial values, other states are unchanged, and keys have been drawn. With
+        `for_result`, the result is computed and returned too. If the code needs real values, it runs normally.
         """
         outer = current_frame(self._name)
         before = snapshot(outer)

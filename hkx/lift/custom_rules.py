@@ -1,4 +1,4 @@
-"""custom_vjp and custom_jvp: functions with a derivative of their own."""
+"""`custom_vjp` and `custom_jvp`: functions with custom derivatives."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ R = TypeVar("R")
 
 
 _AFTERWARDS = (
-    "This is in the `bwd` of an `hkx.custom_vjp`, which runs when the transformed function has ended. Call modules in "
-    "`fwd`, and hand on what `bwd` needs of them in the residuals: a value, or the pullback that `jax.vjp` returns."
+    "This is in the `bwd` of an `hkx.custom_vjp`, which runs after the transformed function has ended. Call modules in "
+    "`fwd`, and pass what `bwd` needs from them in the residuals: a value, or the pullback that `jax.vjp` returns."
 )
 
 
 class _Custom(Generic[P, R]):
-    """A function of which some arguments have a derivative that the user gives.
+    """The base of `custom_vjp` and `custom_jvp`.
 
     Attributes:
-      kind: what it is called.
-      setter: the call by which the user gives the rules.
+      kind: the name of the subclass.
+      setter: the method with which the user sets the rules, for the error.
     """
 
     kind = setter = ""
@@ -51,7 +51,7 @@ class _Custom(Generic[P, R]):
         return self._given
 
     def _bound(self, args: Any, kwargs: Any) -> tuple[Any, ...]:
-        """The arguments in order, those by name among them."""
+        """All arguments in order, including those passed by name."""
         if not kwargs:
             return args
         bound = inspect.signature(self._fun).bind(*args, **kwargs)
@@ -61,7 +61,7 @@ class _Custom(Generic[P, R]):
     def _with_fixed(
         self, args: tuple[Any, ...]
     ) -> tuple[Callable[..., tuple[Any, ...]], tuple[Any, ...], tuple[Any, ...]]:
-        """How to put the arguments together again; those to differentiate by; the others."""
+        """A function that merges the arguments again; the arguments to differentiate by; the fixed ones."""
         fixed = {n % len(args): args[n] for n in self._nondiff}
         varying = tuple(a for i, a in enumerate(args) if i not in fixed)
 
@@ -73,11 +73,11 @@ class _Custom(Generic[P, R]):
 
     @staticmethod
     def _ruled(function: Any, rules: Any, nondiff_argnums: Sequence[int] = ()) -> Any:
-        """JAX's function of this kind."""
+        """The corresponding JAX object, with its rules."""
         raise NotImplementedError
 
     def _rule(self, parts: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
-        """The function, of operands and arguments, with its derivative."""
+        """The function of operands and varying arguments, with its derivative rules."""
         raise NotImplementedError
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -100,10 +100,11 @@ class _Custom(Generic[P, R]):
 
 
 class _Parts:
-    """The function, and the rules that start with the same names; none of them keeps the running function alive.
+    """The function and its rules, whose names begin alike. They do not keep the running frame alive.
 
-    JAX wants all that is differentiated as an operand, parameters too. The function is traced once, and what it turns
-    out to read of the running function becomes one: if everything did, those of n such functions would grow with n².
+    JAX requires everything to differentiate by as an operand, including parameters. So the function is traced once, and
+    only the parameters and states that it reads become operands. With all of them, the operands of n such functions
+    would grow as n².
     """
 
     def __init__(
@@ -127,11 +128,11 @@ class _Parts:
         self._places = {id(leaf): i for i, leaf in enumerate(jax.tree.leaves(self.operands))}
 
     def rule(self, rule: Any, fixed_first: bool = False) -> Crossing[..., Any]:
-        """A rule; those of the arguments that are not differentiated by may be its first."""
+        """A rule; with `fixed_first`, the fixed arguments come first."""
         return Crossing(rule, self._name, as_given=range(len(self._fixed)) if fixed_first else self._fixed)
 
     def function(self, operands: Carry, *varying: Any) -> tuple[Any, Any]:
-        """The result, and the state and keys that are left."""
+        """The result of the function, and the state and keys afterwards."""
         given = jax.tree.leaves(operands)
         places = [self._places.get(id(const)) for const in self._program.consts]
         consts = [c if i is None else given[i] for c, i in zip(self._program.consts, places, strict=True)]
@@ -139,7 +140,7 @@ class _Parts:
         return jax.tree.unflatten(jax.tree.structure(self._shapes), program(*jax.tree.leaves(varying)))
 
     def call(self, rule: Crossing[..., Any], operands: Carry, args: Any) -> tuple[Any, Any]:
-        """The result of a rule, and the state and keys that are left."""
+        """The result of a rule, and the state and keys afterwards."""
         params, state = (merged(held, given) for held, given in zip(self._before[:2], operands[:2], strict=True))
         out, after = self._run(rule, self._before._replace(params=params, state=state, rng=operands.rng), args)
         return out, self._moving(after)

@@ -1,4 +1,4 @@
-"""`layer_stack`: one layer, repeated with parameters of its own each time, that is compiled once."""
+"""`layer_stack`: a layer that is repeated with separate parameters, and compiled once."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class LayerStackTransparencyMapping(Protocol):
 
 
 class Repeated(Protocol[R_co]):
-    """A layer that is repeated."""
+    """A repeated layer."""
 
     def __call__(self, *args: Any, reverse: bool = False) -> R_co:
-        """Goes through the layers, from the last to the first with `reverse`."""
+        """Applies the layers, from the last to the first with `reverse`."""
         ...
 
 
@@ -154,7 +154,7 @@ def _check_signature(f: Callable[..., Any]) -> None:
 
 
 class LayerStack(Module):
-    """Gives the stack its place in the name scope: the names of the modules in it go on from its own."""
+    """Gives the stack its name scope, which contains the modules of the layers."""
 
     def __init__(self, layer: _Layer, name: str):
         super().__init__(name)
@@ -165,12 +165,12 @@ class LayerStack(Module):
 
 
 def stack(trees: list[Any]) -> Any:
-    """Trees of the same structure as one, along a new leading axis."""
+    """Stacks trees of the same structure along a new leading axis."""
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *trees)
 
 
 def _held(params: Tree, state: Tree, key: Any) -> Carry:
-    """What a layer begins with."""
+    """The carry with which a layer begins."""
     return Carry(params, state, state, None if key is None else (key, ()))
 
 
@@ -179,7 +179,7 @@ def _next_key(frame: Frame) -> Any:
 
 
 def _layer_keys(key: Any, num: int) -> tuple[Any, Any]:
-    """For each layer, a key for its parameters and one for its first call, split off from what the one before left."""
+    """For each layer, a key for its parameters and one for its first call, in a chain of splits."""
     return (None, None) if key is None else jax.lax.scan(_split_off, key, None, length=num)[1]
 
 
@@ -202,8 +202,8 @@ def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
     draws = local.draws
     out, changed, captured = layer.scan((params, state), call_keys, carried, inputs, reverse)
     if creating(frame):
-        local.draws += local.draws - draws  # dm-haiku calls a layer once more, as it makes the next one's parameters
-        if changed and call_keys is not None:  # and keeps the states of that call, which draws with keys of its own
+        local.draws += local.draws - draws  # dm-haiku calls each layer again when it creates the next one
+        if changed and call_keys is not None:  # and keeps the states of that call, which has its own keys
             with only_looking():
                 changed = layer.scan((params, state), keys[1], carried, inputs, reverse)[1]
     for label, value in captured:
@@ -213,14 +213,14 @@ def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
     store_below(frame, prefix, {}, changed)
     note_all_below(frame, prefix)
     if creating(frame):
-        # What the layers were initialised with is replaced by what they left, as programs written for Haiku expect.
+        # As in Haiku, the initial states are those after the call.
         add(frame.initial_state, under(prefix, changed))
     return out
 
 
 @dataclasses.dataclass(repr=False, eq=False)
 class _Layer:
-    """The function that is repeated, and how; with a `mapping`, parameters are kept layer by layer under its names."""
+    """The repeated function and its options. With a `mapping`, parameters are stored layer by layer under its names."""
 
     f: Callable[..., Any]
     num_layers: int
@@ -234,7 +234,7 @@ class _Layer:
         return f"{getattr(self.f, '__name__', type(self.f).__name__)} × {self.num_layers}"
 
     def loaded(self, tree: Tree) -> Tree:
-        """What is kept, stacked."""
+        """Stacks the stored entries."""
         if self.mapping is None:
             return tree
         layers: dict[str, dict[int, Any]] = {}
@@ -245,7 +245,7 @@ class _Layer:
         return {name: stack([by_layer[i] for i in sorted(by_layer)]) for name, by_layer in layers.items()}
 
     def kept(self, tree: Tree) -> Tree:
-        """What is stacked, as it is kept."""
+        """Converts stacked entries to the form in which they are stored."""
         if self.mapping is None:
             return tree
         out: Tree = {}
@@ -255,13 +255,13 @@ class _Layer:
                 if flat in out:
                     raise LayerFunctionError(
                         f"Found conflicting unstacked module name for {name} at {flat}: `stacked_to_flat` gives "
-                        "several layers, or modules, one name. Is this a module from outside of the layer?"
+                        "several layers or modules the same name. Was this module created outside of the layer?"
                     )
                 out[flat] = jax.tree.map(lambda a, i=i: a[i], entries)
         return out
 
     def split(self, args: Any) -> tuple[Any, tuple[Any, ...]]:
-        """What passes from layer to layer, and the inputs of the single layers."""
+        """The values that pass from layer to layer, and the per-layer inputs."""
         if not self.with_inputs:
             return args, ()
         x, *inputs = args
@@ -271,13 +271,13 @@ class _Layer:
         return (x,), tuple(inputs)
 
     def __call__(self, carried: Any, inputs: Any, reverse: bool) -> tuple[Any, Any]:
-        """One layer: what it passes on, and what it returns besides."""
+        """Calls one layer. Returns what it passes on to the next layer, and its per-layer output."""
         out = self.f(*carried, *inputs, **({"reverse": reverse} if self.pass_reverse else {}))
         if not self.with_inputs:
             return (out if len(carried) > 1 else (out,)), None
         if not isinstance(out, (tuple, list)) or len(out) != 2:
             raise LayerFunctionError(
-                "With `with_per_layer_inputs=True` the layer returns a pair `(x, z)` (z may be None), and returned "
+                "With `with_per_layer_inputs=True` the layer must return a pair `(x, z)` (z may be None), but returned "
                 f"{type(out).__name__}: too many values to unpack (expected 2), or too few."
             )
         return (out[0],), out[1]
@@ -285,7 +285,7 @@ class _Layer:
     def create(
         self, frame: Frame, prefix: str, keys: tuple[Any, Any], carried: Any, inputs: Any, reverse: bool
     ) -> Carry:
-        """The parameters and states of all layers, each with initial values of its own, stacked."""
+        """Creates the parameters and states of all layers, stacked, with separate initial values."""
         lifted = (frame.lifted_prefix or "") + prefix
         crossing: Crossing[..., Any] = Crossing(self, "hkx.layer_stack", phase=Phase.OPEN, lifted_name=lifted)
 
@@ -298,19 +298,19 @@ class _Layer:
         program = Program(one, *first, carried)
         params_do = program.uses(2, lambda made: made.params)
         states_do = program.uses(2, lambda made: made.initial_state)
-        if params_do:  # whatever the direction, as in dm-haiku
+        if params_do:  # as in dm-haiku, the direction does not matter
             created = self._create_in_turn(program, keys, carried, inputs, reverse)
         else:
             make: Callable[..., Carry] = program
-            if isinstance(frame.maker, Eager):  # at once: an array of NumPy's may be filled anew later
-                make, local.draws = one, draws  # the call before was only to look
+            if isinstance(frame.maker, Eager):  # immediately, because NumPy arrays may change
+                make, local.draws = one, draws  # tracing the program does not count
                 if not states_do:
-                    del program  # while it is there, JAX takes its copies of arrays of 64 bits
+                    del program  # as long as it exists, JAX reuses its copies of 64-bit arrays
             each, slices = (lambda slices: make(*slices, carried)), (keys[0], inputs)
-            together = keys[0] is None or can_share_program(keys[0])  # `vmap` changes what keys of other kinds draw
+            together = keys[0] is None or can_share_program(keys[0])  # under `vmap`, other keys draw other bits
             created = jax.vmap(each, axis_size=self.num_layers)(slices) if together else jax.lax.map(each, slices)
         if states_do and (reverse or not params_do):
-            looked = program  # pyright: ignore[reportPossiblyUnboundVariable]  # it stays where states do so
+            looked = program  # pyright: ignore[reportPossiblyUnboundVariable]  # not deleted if `states_do`
             in_turn = self._create_in_turn(looked, keys, carried, inputs, reverse, created.params)
             created = created._replace(initial_state=in_turn.initial_state)
         return created
@@ -318,9 +318,10 @@ class _Layer:
     def _create_in_turn(
         self, program: Program[Carry], keys: Any, carried: Any, inputs: Any, reverse: bool, known: Any = None
     ) -> Carry:
-        """The same where an initial value depends on what comes into its layer, from the first to the last layer.
+        """Creates the layers one after the other, because initial values depend on the inputs of their layer.
 
-        Where the parameters are `known`, the layers compute with these, and in the direction of the stack.
+        If the parameters are `known`, the layers use these and run in the direction of the stack; otherwise they run
+        from the first to the last.
         """
         crossing: Crossing[..., Any] = Crossing(self, "hkx.layer_stack", phase=Phase.CLOSED, lifted_name="")
 
@@ -339,7 +340,7 @@ class _Layer:
     def scan(
         self, held: tuple[Tree, Tree], keys: Any, carried: Any, inputs: Any, reverse: bool
     ) -> tuple[Any, Tree, Captured]:
-        """Runs the layers: the result, the states that they changed, and what is captured."""
+        """Runs the layers. Returns the result, the states that they changed, and the captured intermediates."""
         crossing: Crossing[..., Any] | None = None
         if local.frames:
             crossing = Crossing(self, "hkx.layer_stack", phase=Phase.CLOSED, lifted_name="")

@@ -1,4 +1,4 @@
-"""`lift`: the parameters of a function that is transformed already become part of the one around it."""
+"""`lift`: the parameters of an already transformed function become part of those of the function around it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ S = TypeVar("S")
 
 @contextlib.contextmanager
 def lifted_under(prefix: str) -> Iterator[None]:
-    """Tells the hooks of the transforms that start in the `with` block where their parameters will be."""
+    """Sets the prefix that hooks see in transforms that start in the `with` block."""
     before = local.lifted_prefix
     try:
         local.lifted_prefix = (current_frame("hkx.lift").lifted_prefix or "") + prefix or None
@@ -35,20 +35,20 @@ def lifted_under(prefix: str) -> Iterator[None]:
 
 
 def store_below(frame: Frame, prefix: str, params: Tree, state: Tree) -> None:
-    """Adds parameters, and sets states, under a prefix; states that are new take this as their initial value."""
+    """Adds parameters and sets states under a prefix. For new states, this is the initial value."""
     state = under(prefix, state)
     absorb(frame, Carry(under(prefix, params), state, state, None))
 
 
 def note_all_below(frame: Frame, prefix: str) -> None:
-    """Counts what is kept under a prefix among what belongs to the modules whose methods are running."""
+    """Records the entries under a prefix as belonging to the modules whose methods are running."""
     for bundle in {*frame.params, *frame.state}:
         if bundle.startswith(prefix):
             note_below(frame.scopes, None, bundle)
 
 
 def _own_modules_only() -> contextlib.AbstractContextManager[None]:
-    """Raises where a module is called that was not made in the `with` block."""
+    """Raises an error if a module is called in the `with` block that was not created in it."""
     made: set[int] = set()
 
     def check(next_function: Any, args: Any, kwargs: Any, context: MethodContext) -> Any:
@@ -64,14 +64,14 @@ def _own_modules_only() -> contextlib.AbstractContextManager[None]:
 def _lifted(
     init_fn: Callable[..., Any], prefix: str, allow_reuse: bool, *, transparent: bool = False, stateful: bool = False
 ) -> Any:
-    """Calls a lifted `init` in `init`; in `apply` finds what it created."""
+    """In `init`, calls the lifted `init`; in `apply`, looks up what it created."""
     name = "hkx.lift_with_state" if stateful else "hkx.lift"
     checked_function(init_fn, name, "init_fn")
 
     @like(init_fn, attributes=False)
     def init(*args: Any, **kwargs: Any) -> Any:
         frame = current_frame(name)
-        # Also in the second round of a loop, to find that it would make the same again.
+        # Also called when a loop traces its body, where it raises LiftReuseError.
         if creating(frame) or (frame.phase is Phase.RUN and not allow_reuse):
             with lifted_under(prefix), _own_modules_only() if transparent else contextlib.nullcontext():
                 out = init_fn(*args, **kwargs)
@@ -104,7 +104,9 @@ def _prefix(name: str, function: str) -> str:
 
 def _no_prefix(function: str) -> str:
     scope = current_frame(f"hkx.{function}").scope
-    unique_name(scope, _DEFAULT)  # taken without being used: a later lift has the same name as with dm-haiku
+    unique_name(
+        scope, _DEFAULT
+    )  # takes the name without using it, so that later lifts have the same names as in dm-haiku
     return scope.prefix
 
 

@@ -1,4 +1,4 @@
-"""The engine of loops: state and keys pass on, parameters are shared, or each iteration has its own."""
+"""The engine of loops: passes state and keys from one iteration to the next. Parameters are shared, or one for each."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from hkx.lift.stacked import SHARED, Axes, Stacked, created_by
 
 
 def runs_eagerly() -> bool:
-    """Whether JAX calls bodies and branches as the values at hand ask for, rather than tracing each once."""
+    """Whether JAX executes loops and branches directly (`jax_disable_jit`), rather than tracing bodies and branches."""
     return bool(jax.config.jax_disable_jit)  # type: ignore[attr-defined]
 
 
 class Loop:
-    """What stays the same during a loop of JAX's, and what its body passes on.
+    """The values that are constant during a JAX loop, and the calls of its body.
 
     Attributes:
-      start: the state and the keys that the first iteration is given, beside the user's carry.
+      start: the state and keys for the first iteration, which are carried in addition to the user's carry.
     """
 
     def __init__(self, frame: Frame, name: str, phase: Phase = Phase.RUN, stacked: Stacked = SHARED):
-        """`name` is the public function on whose behalf this is made; for branches, `phase` is MADE."""
+        """`name` is the public function that creates this object; for branches, `phase` is MADE."""
         fill_keys(frame)
         self._frame = frame
         self._name = name
@@ -51,13 +51,13 @@ class Loop:
         self.start: tuple[Any, Any] = (self._shared.state, self._shared.rng)
 
     def step(self, body: Crossing[..., Any], moving: Any, *args: Any) -> tuple[Any, Any]:
-        """Calls a body in the trace of a loop: its result, and what the next iteration is given."""
+        """Calls a body in the trace of a loop. Returns its result, and the state and keys for the next iteration."""
         out, moving, left = self.step_with_own(body, moving, NOTHING, *args)
         left.captured.refuse(self._name)
         return out, moving
 
     def step_with_own(self, body: Crossing[..., Any], moving: Any, own: Carry, *args: Any) -> tuple[Any, Any, Carry]:
-        """The same where an iteration has something of its own; also what it leaves of that, and what is captured."""
+        """Like `step`, for an iteration with its own parameters and states. Also returns these, and captured values."""
         held = both(self._shared._replace(state=moving[0], rng=moving[1]), own)
         out, after = body.run(held, args, phase=self._phase, full_keys=True)
         new, left = _own(self._stacked, own, changes(held, after))
@@ -65,32 +65,32 @@ class Loop:
         if late:
             raise LateParameterError(self._name, late)
         state = self._stacked.divide(after)[0].state
-        # What branches do to a state is compared with one another first, by who calls this.
+        # For branches, the caller first compares their states with one another.
         if self._phase is not Phase.MADE or set(paths(moving[0])) != set(paths(state)):
             self.check(moving[0], state)
         return out, (state, after.rng), left
 
     def check(self, before: Any, after: Any) -> None:
-        """Raises where a state does not stay as it was, but for its value."""
+        """Raises an error if a state has changed its structure, shape or dtype."""
         problem = difference(before, after, entry_name, ("before", "after"))
         if problem:
             raise StateInLoopError(self._name, problem)
 
     def finish(self, moving: Any, *bodies: Crossing[..., Any]) -> None:
-        """Makes what came out, and the names that the bodies took, what the running function goes on with."""
+        """Writes the final state and keys, and the names that the bodies took, into the running frame."""
         absorb(self._frame, moved(self._before, moving))
         for body in bodies:
             body.finish(NOTHING)
 
 
 def _own(stacked: Stacked, own: Carry, new: Carry) -> tuple[Carry, Carry]:
-    """What an iteration changed of what is shared; and what it leaves of its own, its states even as they were."""
+    """Divides the changes of an iteration into shared and own entries. The latter include own states not changed."""
     shared, mine = stacked.divide(new._replace(captured=Captured()))
     return shared, mine._replace(state=merged(own.state, mine.state), rng=None, captured=new.captured)
 
 
 def check_carry(name: str, given: Any, returned: Any, what: str = "a carry") -> None:
-    """Raises where what a body returns is not like what it was given."""
+    """Raises an error if the carry that a body returns is not like the one that it was given."""
     problem = difference(given, returned)
     if problem:
         raise CarryMismatchError(name, what, problem)
@@ -122,10 +122,10 @@ def _length(name: str, xs: Any, length: int | None) -> int:
 
 
 def joined(before: Any, after: Any, values: Any = None) -> Any:
-    """The carry `after`, or other values, with the dtypes that it has from now on, where it began as Python's numbers.
+    """The carry `after` (or other `values`), with the dtypes that a carry that began as `before` has from now on.
 
-    JAX gives such a carry the dtype of what the body returns. Where that is a number of Python's of the same kind, it
-    stays one, and takes the dtype of what it meets later.
+    A weakly typed carry, from a Python number, takes the dtype that the body returns, as in JAX. If what the body
+    returns is weakly typed and of the same dtype, it stays weakly typed.
     """
 
     def join(a: Any, b: Any, value: Any) -> Any:
@@ -147,9 +147,9 @@ def scan(
     unroll: int | bool = 1,
     axes: tuple[Axes, Axes] = (None, None),
 ) -> tuple[Any, Any]:
-    """`hkx.scan` on behalf of the function `name`; `axes` says which parameters and states are stacked.
+    """The implementation of `hkx.scan`, for the public function `name`; `axes` are the axes of stacked entries.
 
-    During `init` the first iteration is run outside of JAX's loop: it creates, and draws keys that nothing else does.
+    In `init`, the first iteration runs outside of JAX's loop, because it creates parameters and state.
     """
     frame = current_frame(name)
     length, unroll = _length(name, xs, length), checked_unroll(unroll)
@@ -185,7 +185,7 @@ def scan(
             check_carry(name, given, carry)
             return (carry, moving), (y, left)
 
-        stated = None if jax.tree.leaves(slices) else length  # a size with a name, `jax.export`'s, is no `length`
+        stated = None if jax.tree.leaves(slices) else length  # JAX does not accept a symbolic dimension as `length`
         (init, moving), others = jax.lax.scan(step, (init, loop.start), slices, stated, reverse=reverse, unroll=unroll)
         loop.finish(moving)
         ys.insert(0 if reverse else 1, others)

@@ -1,4 +1,4 @@
-"""What a function would create: found out by tracing it once, and made without the rest of what it does."""
+"""Traces a function once to find out what it would create, and creates that without executing the rest."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ T = TypeVar("T")
 
 
 class Program(Generic[T]):
-    """What `create(*args)` computes, without its effects (`jax.debug.print` and the like): it only looks.
+    """The computation of `create(*args)`, without its effects (`jax.debug.print` and the like).
 
-    `create` is called once, on abstract values. Calling the program makes the tree that it returned in the trace that
-    is running, and carries out only what that depends on; it may be called in `vmap` or `scan`.
+    `create` is called once, on abstract values. Calling the program computes the tree that it returned, and only what
+    that depends on, in the current trace, which may be that of a `vmap` or `scan`.
     """
 
     def __init__(self, create: Callable[..., T], *args: Any):
@@ -39,7 +39,7 @@ class Program(Generic[T]):
         parts = needed_inputs(self._equations, whole.outvars, effects=False)
         made = {*whole.constvars, *whole.invars}.union(*(eqn.outvars for eqn, _ in parts))
         read = [v for eqn, _ in parts for v in eqn.invars if not isinstance(v, Literal)]
-        absent = list(dict.fromkeys(v for v in read if v not in made))  # nothing depends on them: zeros will do
+        absent = list(dict.fromkeys(v for v in read if v not in made))  # no output depends on these inputs: use zeros
         self._zeros: list[Any] = [v.aval for v in absent]
         equations = [eqn for eqn, _ in parts]
         names = whole.debug_info._replace(arg_names=("",) * (len(whole.invars) + len(absent)))
@@ -57,11 +57,11 @@ class Program(Generic[T]):
         return jax.tree.unflatten(self._structure, leaves)
 
     def reads_what_may_change(self) -> bool:
-        """Whether it depends on an array of NumPy's that the function may have filled anew."""
+        """Whether the result depends on a NumPy array that the function may have overwritten."""
         return reads_what_may_change(ClosedJaxpr(self._jaxpr, self._consts), lambda owner: False, example_p)
 
     def uses(self, argument: int, part: Callable[[T], Any] = lambda made: made) -> bool:
-        """Whether a part of what is created depends on an argument."""
+        """Whether `part` of the result depends on an argument, given by its position."""
         outputs = iter(self._jaxpr.outvars)
         variables = self._tree([None if static else (next(outputs),) for static in self._static])
         wanted = [v for (v,) in jax.tree.leaves(part(variables), is_leaf=lambda x: type(x) is tuple and len(x) == 1)]

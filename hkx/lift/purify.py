@@ -1,4 +1,4 @@
-"""`purify`: any transform of JAX's around a function that uses parameters, state and keys."""
+"""`purify`: allows any JAX transform around a function that uses parameters, state and keys."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Pure(Generic[P, R]):
 
 
 def _of_the_user(carry: Carry) -> Carry:
-    """A carry that the user may change in place."""
+    """A copy of a carry that the user may change in place."""
     return each(copied, carry)._replace(rng=carry.rng)
 
 

@@ -1,4 +1,4 @@
-"""shard_map: one program for each device of a mesh."""
+"""`shard_map`: runs a function on every device of a mesh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters and states of which every mapped call, or every iteration, has its own, stacked along an axis."""
+"""Parameters and states that are separate for each mapped call or iteration, stacked along an axis."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hkx.lift.captured import Captured
 from hkx.lift.crossing import NOTHING, Carry, Crossing, both, changes, each, only_looking
 
 Axes = int | None | Callable[[str, str], int | None]
-"""Along which axis they are stacked; None where they are shared; or a function of module and name that says so."""
+"""The axis along which entries are stacked, None if they are shared, or a function of module and name for this."""
 
 
 def created_by(fun: Any, name: str, before: Carry, own_states: bool, args: Any, kwargs: Any) -> Carry:
-    """The names of what a function creates when it is run as in `init`, in the trace that is running."""
+    """The names of the entries that a function creates when it runs as in `init`, in the current trace."""
     key = jax.random.PRNGKey(0) if before.rng is None else before.rng[0]
     empty = (NOTHING if own_states else before)._replace(params={}, rng=(key, ()))
     with only_looking():
@@ -30,10 +30,10 @@ def created_by(fun: Any, name: str, before: Carry, own_states: bool, args: Any, 
 
 
 class Stacked:
-    """Knows which parameters and states are stacked, and along which axis.
+    """Which parameters and states are stacked, and along which axis.
 
     Attributes:
-      nothing: whether all are shared, and nobody asked for anything else.
+      nothing: whether all entries are shared, and neither `param_axes` nor `state_axes` is an int.
     """
 
     def __init__(self, created: Carry, param_axes: Axes, state_axes: Axes):
@@ -55,16 +55,16 @@ class Stacked:
         return each(part, carry, self._axes)._replace(rng=None if stacked else carry.rng)
 
     def divide(self, carry: Carry) -> tuple[Carry, Carry]:
-        """What is shared (with the keys), and what is stacked."""
+        """Divides a carry into the shared entries, with the keys, and the stacked ones."""
         return (self._part(carry, False), self._part(carry, True)) if any(self._axes[:2]) else (carry, NOTHING)
 
     def shares_new(self, before: Carry) -> bool:
-        """Whether something that is shared has to be created."""
+        """Whether any shared entry has to be created."""
         shared, _ = self.divide(changes(before, both(self._created, before)))
         return self.nothing or bool(shared.params or shared.initial_state)
 
     def axes(self, own: Carry) -> Carry:
-        """The axis of each entry, in the place of the entry."""
+        """The axis of each entry, as a tree of the same structure."""
         return each(lambda tree, axes: mapped(lambda bundle, name, _: axes[bundle][name], tree), own, self._axes)
 
     def _move(self, own: Carry, move: Callable[[Any, int], Any]) -> Carry:
@@ -75,17 +75,17 @@ class Stacked:
         return jax.tree.map(moved, self.axes(own), entries)._replace(captured=own.captured)
 
     def moved(self, own: Carry) -> Carry:
-        """Entries that are stacked along the leading axis, stacked along their own."""
+        """Moves the leading axis of stacked entries to their own axis."""
         return self._move(own, lambda leaf, axis: jnp.moveaxis(leaf, 0, axis))
 
     def leading(self, carry: Carry, size: int) -> Carry:
-        """What is stacked along an axis of its own, of the given size, stacked along the leading one."""
+        """The stacked entries of a carry, with their axis, which must have the given size, moved to the front."""
         _, own = self.divide(carry)
         self.check_sizes(own, size)
         return self._move(own, lambda leaf, axis: jnp.moveaxis(leaf, axis, 0))
 
     def check_sizes(self, own: Carry, size: int) -> None:
-        """Stops where an entry is not stacked, or for another number of calls."""
+        """Raises an error if an entry does not have the given size along its axis."""
         for kind, tree, axes in zip(("parameter", "state"), own[:2], self._axes[:2], strict=True):
             for bundle, name, entry in walk(tree):
                 axis = axes[bundle][name]

@@ -1,4 +1,4 @@
-"""Between the parameters of a `layer_stack` and those of separate layers."""
+"""Conversion between the parameters of a `layer_stack` and those of separate layers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _stem(name: str) -> tuple[str, int]:
 
 
 class _Loop:
-    """The names that a Python loop over the layer gives: numbered on from layer to layer."""
+    """The names that a Python loop over the layer would give, with numbers that continue from layer to layer."""
 
     def __init__(self, modules: Any):
         self._per_layer: dict[str, int] = {}
@@ -43,7 +43,9 @@ def _find(params: Any, name: str, taker: str) -> tuple[str, dict[str, Any]]:
     found = {bundle: entries for bundle, entries in params.items() if bundle.startswith(f"{name}/")}
     if not found:
         stacks = sorted({b.partition("/")[0] for b in params})
-        raise StackError(f"There is no stack called {name!r} in these parameters. At the top there are: {stacks}.")
+        raise StackError(
+            f"There is no stack called {name!r} in these parameters. At the top level there are: {stacks}."
+        )
     parent = f"{name.rpartition('/')[0]}/" if "/" in name else ""
     return parent, {bundle[len(name) + 1 :]: entries for bundle, entries in found.items()}
 
@@ -92,8 +94,8 @@ def unstack_params(
             flat = parent + flat_name(module, layer)
             if flat in out:
                 raise StackError(
-                    f"Layer {layer} of {name!r} would be called {flat!r}, which exists. Pass `mapping=`, a "
-                    "`hkx.LayerStackTransparencyMapping` that says how the layers are called."
+                    f"Layer {layer} of {name!r} would be called {flat!r}, which already exists. Pass `mapping=`, "
+                    "a `hkx.LayerStackTransparencyMapping` that defines the names of the layers."
                 )
             out[flat] = jax.tree.map(lambda leaf, i=layer: leaf[i], dict(entries))
     return out
@@ -138,7 +140,7 @@ def stack_params(
         for layer in range(_depth(name, stacked)):
             flat = parent + flat_name(module, layer)
             if flat not in out:
-                raise StackError(f"Layer {layer} of {name!r} should be called {flat!r}, and there is no such module.")
+                raise StackError(f"Layer {layer} of {name!r} should be called {flat!r}, but there is no such module.")
             layers.append(out.pop(flat))
         out[f"{name}/{module}"] = stack(layers)
     return out

@@ -1,4 +1,4 @@
-"""The types of the wrappers, where what they return depends on their options: for type checkers alone."""
+"""Types of the wrappers whose return type depends on their options, for type checkers only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A = TypeVar("A")
 Aux = TypeVar("Aux")
 Axes = int | Sequence[int]
 Number = jax.Array | np.ndarray | np.number | complex
-"""What a function may be given that is written for numbers; its gradient is an array."""
+"""What may be passed to a function whose argument is annotated as float; its gradient is an array."""
 
 
 class Grad(Protocol):
@@ -224,6 +224,6 @@ class Jit(Protocol):
 
 
 def typed(kind: type[T]) -> Callable[[Any], T]:
-    """Says of a function that it is of a kind; at run time, it is the function itself."""
+    """Annotates a function as being of the type `kind`; returns the function itself at run time."""
     del kind
     return lambda function: function

@@ -1,6 +1,6 @@
-"""JAX's transforms that run a function once: grad, value_and_grad, jvp, vjp, linearize, remat, jit, eval_shape.
+"""JAX transforms that run a function once: grad, value_and_grad, jvp, vjp, linearize, remat, jit, eval_shape.
 
-Each passes the function's changes of parameters, state and keys out as one more output.
+Each passes the function's changes of parameters, state and keys out as an additional output.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ Axes = int | Sequence[int]
 def _differentiated(
     transform: Callable[..., tuple[Any, ...]], fun: Any, name: str, has_aux: bool, names: bool = True
 ) -> tuple[Any, ...]:
-    """What `transform` gives of a function that returns a pair, of which the second is not differentiated.
+    """Calls a transform with auxiliary output on `fun`, and passes the changes that `fun` makes out in this output.
 
-    It is the last of what `transform` returns; with `has_aux`, the second of what `fun` returns takes its place.
+    `transform` must return the auxiliary output of its function last. With `has_aux`, the result ends with the user's
+    auxiliary output.
     """
     crossing: Crossing[..., Any] = Crossing(fun, name, names=names)
     before = snapshot(current_frame(name))
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        out, new = crossing.call(before, args, kwargs, any_state=True)  # JAX hands on what it does not differentiate
+        out, new = crossing.call(before, args, kwargs, any_state=True)  # auxiliary outputs need not be arrays
         out, aux = checked_pair(name, out, "a pair `(value, aux)` with `has_aux=True`") if has_aux else (out, None)
         return out, (aux, new)
 
@@ -304,7 +305,7 @@ def remat(
 
     @functools.wraps(fun)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
-        if not local.frames:  # made here: cloudpickle refuses what `jax.checkpoint` returns
+        if not local.frames:  # created here, because cloudpickle cannot pickle the result of `jax.checkpoint`
             return jax.checkpoint(fun, static_argnums=nums, **options)(*args, **kwargs)
 
         def transform(crossing: Crossing[P, R], before: Carry) -> Any:
@@ -325,15 +326,15 @@ checkpoint = remat
 def _recorded(
     name: str, transform: Callable[..., Any], fun: Any, args: Any, kwargs: Any, static: Collection[int | str]
 ) -> Any:
-    """Calls a function through a transform that changes how it is run, but not what it computes.
+    """Calls a function through a transform that changes how it runs, but not what it computes.
 
-    During `init` it is called as it is. `transform` gives the result and the changes.
+    `transform` returns the result and the changes. In `init`, the function is called without it.
     """
     frame, crossing = current_frame(name), Crossing[..., Any](fun, name, as_given=static)
     before = snapshot(frame)
     if creating(frame):
         out, new = crossing.call(before, args, kwargs, any_state=True)
-        leaves, structure = jax.tree.flatten(new)  # in the order of names, as a transform of JAX's gives it back
+        leaves, structure = jax.tree.flatten(new)  # sorts the names, as a JAX transform would
         new = jax.tree.unflatten(structure, leaves)
     else:
         out, new = transform(crossing, before)
@@ -396,7 +397,7 @@ def jit(
             leaves, structure = jax.tree.flatten(before)
             arrays = {
                 i: x for i, x in enumerate(leaves) if _is_concrete(x)
-            }  # else they would be written into the program
+            }  # otherwise they would become constants of the program
 
             @functools.wraps(fun, updated=())
             def function(*args: Any, hkx_arrays: dict[int, Any], **kwargs: Any) -> tuple[Any, Carry]:
@@ -419,7 +420,7 @@ def _is_concrete(x: Any) -> bool:
 
 
 def _static(fun: Any, numbers: Any, names: Any, count: int) -> set[int | str]:
-    """The positions and names of the arguments that `jax.jit` takes as they are; one said in one way is in both."""
+    """The positions and the names of the static arguments, whichever way `jax.jit` was told of them."""
     numbers = () if numbers is None else (numbers,) if isinstance(numbers, int) else numbers
     static = {n if n >= 0 else n + count for n in numbers} | ({names} if isinstance(names, str) else set(names or ()))
     try:
@@ -430,7 +431,7 @@ def _static(fun: Any, numbers: Any, names: Any, count: int) -> set[int | str]:
 
 
 def _with_arrays(fun: Any) -> inspect.Signature:
-    """The signature of `fun` with the operands, by which `jax.jit` finds static arguments."""
+    """The signature of `fun` with the argument `hkx_arrays`; `jax.jit` finds static arguments by it."""
     kinds = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.VAR_KEYWORD
     try:
         theirs = list(inspect.signature(fun).parameters.values())

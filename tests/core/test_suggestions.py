@@ -97,13 +97,13 @@ def test_repr_shows_a_module_given_to_the_constructor_once():
 @pytest.mark.parametrize(
     ("use", "advice"),
     [
-        (lambda net: net.parameters(), "what `init` returns"),
+        (lambda net: net.parameters(), "`init` returns them"),
         (lambda net: net.first.weight, "params['linear']['w']"),
         (lambda net: net.to("cpu"), "jax.device_put"),
         (lambda net: net.train(), "an argument `is_training`"),
         (lambda net: net.eval(), "an argument `is_training`"),
         (lambda net: net.forward(X), "name the method that computes `__call__`"),
-        (lambda net: net.zero_grad(), "`jax.grad(loss)(params)` returns the gradients"),
+        (lambda net: net.zero_grad(), "`jax.grad(loss)(params)` returns new gradients"),
         (lambda net: net.load_state_dict({}), "hkx.interop.torch.from_state_dict"),
         (lambda net: net.register_buffer("mean", X), "hkx.get_state"),
         (lambda net: net.init(jax.random.key(0), X), "model = hkx.transform(f)"),
@@ -287,7 +287,7 @@ def test_sizes_in_the_place_of_something_else(layer, error, message):
 
 
 def test_names_of_other_libraries():
-    with pytest.raises(AttributeError, match="'hkx' has no attribute 'ReLU': activations are functions of JAX"):
+    with pytest.raises(AttributeError, match="'hkx' has no attribute 'ReLU': activations are JAX functions"):
         _ = hkx.ReLU
     with pytest.raises(AttributeError) as error:
         _ = hkx.Conv2d
@@ -300,7 +300,7 @@ def test_names_of_other_libraries():
     [
         (jax.nn.initializers.lecun_normal(), "`lambda shape, dtype: f(hkx.next_rng_key(), shape, dtype)`"),
         (jax.nn.initializers.zeros, "`lambda shape, dtype: f(hkx.next_rng_key(), shape, dtype)`"),
-        (hkx.initializers.VarianceScaling, "give an object of it, `VarianceScaling(…)`"),
+        (hkx.initializers.VarianceScaling, "pass an instance of it, `VarianceScaling(…)`"),
     ],
 )
 def test_initializers_of_another_kind(initializer, note):
@@ -316,7 +316,7 @@ def test_initializers_of_another_kind(initializer, note):
 
 
 def test_the_class_of_an_initializer_in_place_of_an_object():
-    with pytest.raises(TypeError, match=r"pass an object, `RandomNormal\(\)`, instead of the class"):
+    with pytest.raises(TypeError, match=r"pass an instance, `RandomNormal\(\)`, instead of the class"):
         hkx.transform(lambda: hkx.get_parameter("w", [3], init=hkx.initializers.RandomNormal)).init(0)
 
 
@@ -341,7 +341,7 @@ def test_a_class_in_the_style_of_flax():
         assert "decorate it with `@dataclasses.dataclass`" in error.value.__notes__[0]
     with pytest.raises(AttributeError, match="no attribute 'layer'") as error:
         within(lambda: Fields()(X))
-    assert "`setup` is not called by itself" in error.value.__notes__[0]
+    assert "hkx does not call `setup`" in error.value.__notes__[0]
 
 
 @pytest.mark.parametrize(

@@ -540,5 +540,5 @@ def test_each_branch_of_cond_is_given_its_own_operand_by_name(pred, expected):
     assert float(f()) == float(hkx.transform(f).apply({}, None)) == expected
     with pytest.raises(ValueError, match="goes `false_operand="):
         hkx.cond(pred, lambda x: x, lambda x: x, true_operand=2.0)
-    with pytest.raises(ValueError, match="takes no operands in other ways"):
+    with pytest.raises(ValueError, match="only together, and then no other operands"):
         f(operand=4.0)

@@ -43,17 +43,17 @@ REFUSED = {
         lambda: hkx.cond(True, lambda: _left(jnp.float32(1)), lambda: _left(jnp.int32(1)))
     ),
     "is not a callable object: `hkx.layer_stack\\(n\\)` takes a function": lambda: hkx.layer_stack(3)(3),
-    r"the layer returns a pair `\(x, z\)`.*, and returned .*Tracer": (
+    r"the layer returns a pair `\(x, z\)`.*, but returned .*Tracer": (
         lambda: hkx.layer_stack(2, with_per_layer_inputs=True)(lambda x, y: x)(X, jnp.ones([2, 3]))
     ),
     r"'stack' have the different leading sizes \[2, 3\]": lambda: hkx.unstack_params(UNEVEN, "stack"),
-    r"There is no stack called 'tower' in these parameters. At the top there are: \['stack'\]": (
+    r"There is no stack called 'tower' in these parameters. At the top level there are: \['stack'\]": (
         lambda: hkx.unstack_params(STACKED, "tower")
     ),
-    "would be called 'linear', which exists. Pass `mapping=`": (
+    "would be called 'linear', which already exists. Pass `mapping=`": (
         lambda: hkx.unstack_params({**STACKED, "linear": {"w": 1}}, "stack")
     ),
-    "should be called 'linear', and there is no such module": lambda: hkx.stack_params({}, STACKED, "stack"),
+    "should be called 'linear', but there is no such module": lambda: hkx.stack_params({}, STACKED, "stack"),
     "`concrete=True` is no longer possible": lambda: hkx.remat(abs, concrete=True),
 }
 

@@ -222,7 +222,7 @@ def test_modules_of_two_vmaps_that_do_not_fit_each_other_are_told_to_be_one() ->
             x = hkx.vmap(lambda row, size=size: hkx.Linear(size)(row), split_rng=False)(x)
         return x
 
-    with pytest.raises(errors.ShapeMismatchError, match="under the same name are the same module"):
+    with pytest.raises(errors.ShapeMismatchError, match="of the same name create the same module"):
         hkx.transform(f).init(KEY, jnp.ones([2, 4]))
 
 
