@@ -1,4 +1,4 @@
-"""Run where only the wheel is installed: both packages import, and nothing came along without need."""
+"""Checks an environment in which only the wheel is installed: both packages import, and nothing else was installed."""
 
 import importlib.metadata as metadata
 import pathlib
@@ -15,7 +15,7 @@ def normal(name: str) -> str:
 
 
 def needs(name: str) -> set[str]:
-    """What a distribution needs without any of its extras."""
+    """The requirements of a distribution without any extras."""
     wanted = [requirement for requirement in metadata.requires(name) or [] if "extra ==" not in requirement]
     return {normal(re.match(r"[A-Za-z0-9._-]+", requirement).group()) for requirement in wanted}
 
@@ -23,7 +23,7 @@ def needs(name: str) -> set[str]:
 for package in (hkx, rlx):
     home = pathlib.Path(package.__file__).parent
     assert "site-packages" in home.parts, f"{package.__name__} was imported from {home}, not from the wheel"
-    for name in package.__all__:  # public names are imported when they are first used
+    for name in package.__all__:  # public names are lazy, so this imports everything
         getattr(package, name)
     assert (home / "py.typed").is_file(), f"{package.__name__} ships no py.typed"
 

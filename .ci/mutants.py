@@ -1,11 +1,11 @@
 #!/usr/bin/env python
-"""Changes one thing in the sources at a time, and asks the tests that run that line whether they see it.
+"""Mutation testing: changes one thing in the sources at a time, and runs the tests that execute that line.
 
     python .ci/mutants.py map                                  # once: which test runs which line (needs coverage)
-    python .ci/mutants.py run --only hkx/core --sample 100     # random mutants; again: goes on where it stopped
-    python .ci/mutants.py report                               # killed of tried by package, and the survivors
+    python .ci/mutants.py run --only hkx/core --sample 100     # random mutants; a later run continues
+    python .ci/mutants.py report                               # the share killed in each package, and the survivors
 
-Sources stay as they are: a mutant lives in the memory of one process. All is kept in runs/mutants/.
+Files are not changed: a mutant exists only in the memory of one process. Results are stored in runs/mutants/.
 """
 
 import argparse
@@ -27,13 +27,13 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 STORE = ROOT / "runs" / "mutants"
 RESULTS, TIMES, COVERAGE, FAILED = (STORE / n for n in ("results.jsonl", "times.json", "coverage", "failed"))
-NEAREST = {  # sources: the tests beside them
+NEAREST = {  # by directory of sources, their tests
     "hkx/core": ["tests/core"],
     "hkx/init": ["tests/core"],
     "hkx/lift": ["tests/lift", "tests/core"],
     "rlx": ["tests/rlx"],
 }
-MOST_TESTS = 150  # of those that run a line, of as many functions as there are: variants of one see much the same
+MOST_TESTS = 150  # per mutant, from as many test functions as possible, because parametrised cases are similar
 SWAPS = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
@@ -60,7 +60,7 @@ SWAPS = {
 
 
 def mutations(node):
-    """The nodes that may stand in the place of one, each with a word for it."""
+    """The possible replacements of a node, each with a name for the mutation."""
     if isinstance(node, (ast.BinOp, ast.BoolOp)) and type(node.op) in SWAPS:
         yield "operator", _with(node, op=SWAPS[type(node.op)]())
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
@@ -86,7 +86,7 @@ def _with(node, **changes):
 
 
 def _is_for_types(node):
-    """Overloads, imports for type checkers, and names of types: `X & Y` in place of `X | Y` is an error at import."""
+    """Whether a node is an overload, an import for type checkers or a type alias, where mutants are pointless."""
     if isinstance(node, ast.FunctionDef):
         return any(ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list)
     if isinstance(node, ast.AnnAssign):
@@ -95,7 +95,7 @@ def _is_for_types(node):
 
 
 def places(tree):
-    """Each node that is run, with how to put another in its place."""
+    """Each node that is executed, with its parent, field and index, for replacing it."""
     todo = [tree]
     while todo:
         parent = todo.pop(0)
@@ -109,14 +109,14 @@ def places(tree):
 
 
 def mutants(file):
-    """Names of all mutants of a file, `path:line:column:word:number`, with its line."""
+    """The names of all mutants of a file, `path:line:column:word:number`, with their lines."""
     for number, (node, *_) in enumerate(places(ast.parse((ROOT / file).read_text()))):
         for word, _ in mutations(node):
             yield f"{file}:{node.lineno}:{node.col_offset}:{word}:{number}", node.lineno
 
 
 def mutated(name):
-    """The tree of a file with one mutant in it, and what was changed, in words."""
+    """The syntax tree of a file with one mutation, and a description of the change."""
     file, _, _, word, number = name.rsplit(":", 4)
     tree = ast.parse((ROOT / file).read_text())
     node, parent, field, i = list(places(tree))[int(number)]
@@ -151,7 +151,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 class Mapper:
-    """A plug-in of pytest's: which test runs which line, and how long it takes."""
+    """A pytest plug-in that records which test runs which line, and how long each test takes."""
 
     def __init__(self, coverage):
         self.coverage, self.times = coverage, {}
@@ -185,7 +185,7 @@ def make_map(tests):
 
 
 class FirstFailure:
-    """A plug-in of pytest's: writes down which test, or file that cannot be read, fails first."""
+    """A pytest plug-in that records the first test (or file, in collection) that fails."""
 
     def pytest_runtest_logreport(self, report):
         if report.failed and not FAILED.exists():
@@ -195,7 +195,7 @@ class FirstFailure:
 
 
 def verdict(name, tests, limit):
-    """What becomes of a mutant, or of none, in a process of its own: killed, survived, or timeout after the limit."""
+    """Runs tests with a mutant, or with none, in a separate process; returns killed, survived, or timeout."""
     import pytest
 
     FAILED.unlink(missing_ok=True)
@@ -220,7 +220,7 @@ def verdict(name, tests, limit):
 
 
 def spread(tests, times):
-    """The tests in an order in which no function's second one, by time, comes before another function's first."""
+    """Orders tests such that the fastest case of every test function comes first, then the second of each, and so on."""
     seen = collections.Counter()
     turns = {}
     for test in sorted(tests, key=times.get):
@@ -231,13 +231,13 @@ def spread(tests, times):
 
 
 def runs_at_import(file, line):
-    """Whether a line is in no function's body: a default, a class, a constant."""
+    """Whether a line is outside of all function bodies: a default, a class attribute, a constant."""
     functions = (n for n in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(n, ast.FunctionDef))
     return not any(node.body[0].lineno <= line <= node.end_lineno for node in functions)
 
 
 def lines_that_use(file, line):
-    """What shows a change in a line that runs at import alone: a body, of its defaults, or where a constant is read."""
+    """The lines that depend on one that only runs at import: the function of a default, or the uses of a constant."""
     tree = ast.parse((ROOT / file).read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.lineno <= line < node.body[0].lineno:
@@ -249,7 +249,7 @@ def lines_that_use(file, line):
 
 
 def nearest_tests(file, line, times):
-    """The tests that run a line, or what uses it, or else any line of the file; the first to try first."""
+    """The tests that run a line or lines that use it, or else any line of the file, in the order in which to try them."""
     import coverage
 
     data = coverage.CoverageData(basename=str(COVERAGE))
@@ -257,15 +257,16 @@ def nearest_tests(file, line, times):
     contexts = data.contexts_by_lineno(str(ROOT / file))
     lines = {n: {c for c in names if c in times} for n, names in contexts.items()}
     tests = lines.get(line, set())
-    if not tests or runs_at_import(file, line):  # in whichever test came first: modules are imported when they are used
+    if not tests or runs_at_import(file, line):  # recorded for whichever test imported the module first
         tests = tests.union(*(lines.get(n, ()) for n in lines_that_use(file, line)))
     return spread(tests or set().union(*lines.values()), times)[:MOST_TESTS]
 
 
 def tried(name, tests, times, limit, without):
-    """What becomes of a mutant by its nearest tests; if they do not see it, by all tests of the files they are in.
+    """The verdict of a mutant's nearest tests; if it survives them, of all tests in their files.
 
-    What a test has compiled or kept, another in its file uses, and does not run the line.
+    The latter are needed because a test may use what an earlier test in its file has compiled or cached, so that it does
+    not run the line itself.
     """
     files = [file for file, _ in collections.Counter(test.partition("::")[0] for test in tests).most_common(3)]
     for several in (tests, files):
@@ -273,14 +274,14 @@ def tried(name, tests, times, limit, without):
         became = verdict(name, several, most) if several else "no test"
         if became in ("killed", "timeout"):
             seen_by = (FAILED.read_text(),) if FAILED.exists() else tuple(several)
-            if seen_by not in without:  # an old map may name tests that are gone
+            if seen_by not in without:  # they may fail without the mutant: an old map may contain removed tests
                 without[seen_by] = verdict(None, seen_by, most)
             return became if without[seen_by] == "survived" else "not tried"
     return became
 
 
 def run(only, sample, seed, minutes, limit):
-    import jax  # what all processes need is loaded once, and no thread is started yet
+    import jax  # imported before forking, which starts no threads yet
     import pytest
 
     assert jax and pytest
@@ -291,8 +292,10 @@ def run(only, sample, seed, minutes, limit):
     drawn = [mutant for file in files for mutant in mutants(file)]
     random.Random(seed).shuffle(drawn)
     done = {result["mutant"] for result in results()}
-    without = {}  # what becomes of tests without a mutant
-    compiled = tempfile.TemporaryDirectory(prefix="compiled-by-tests-")  # by all mutants: a program's text is its name
+    without = {}  # the verdicts of tests without a mutant
+    compiled = tempfile.TemporaryDirectory(
+        prefix="compiled-by-tests-"
+    )  # shared by all mutants: its keys are the programs themselves
     os.environ["COMPILED_BY_TESTS"] = compiled.name
     for name, line in drawn[:sample]:
         if name in done or time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""Settings that every test runs under: eight CPU devices, no silent rank promotion, no program compiled twice."""
+"""Settings for all tests: eight CPU devices, no implicit rank promotion, and a shared compilation cache."""
 
 import gc
 import importlib.metadata
@@ -7,9 +7,9 @@ import tempfile
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Nearly all of the tests' time goes into compiling small programs that then run once, and with these flags that takes
-# half as long; the bits stay. XLA ends a process that names a flag which it lacks: only where it is known to have them.
-# TESTS_OPTIMISED=1 compiles as users do.
+# The tests spend most of their time compiling small programs that run only once. These flags halve that time, and do not
+# change results. XLA aborts on unknown flags, so they are set only for versions known to have them. TESTS_OPTIMISED=1
+# compiles with XLA's default settings.
 if importlib.metadata.version("jaxlib").startswith("0.10.") and not os.environ.get("TESTS_OPTIMISED"):
     os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
     os.environ["XLA_FLAGS"] += " --xla_cpu_parallel_codegen_split_count=1"
@@ -18,11 +18,11 @@ import jax
 import pytest
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
-# Which line each operation comes from: nobody reads it, and writing it down is a twentieth of what compiling takes.
+# Source locations of operations are not needed, and recording them takes a twentieth of the compilation time.
 jax.config.update("jax_traceback_in_locations_limit", 0)
 
-# The workers of one run share what they compile: a folder that the first process makes and the others inherit. It is no
-# variable of JAX's own, which programs that a test starts, and kills, would write to as well.
+# The workers of a run share a compilation cache, in a folder that the first process creates and the others inherit. It
+# is not passed in one of JAX's own variables, because programs that tests start, and kill, would write to it too.
 if "COMPILED_BY_TESTS" not in os.environ:
     _compiled = tempfile.TemporaryDirectory(prefix="compiled-by-tests-")
     os.environ["COMPILED_BY_TESTS"] = _compiled.name
@@ -33,27 +33,27 @@ if not jax.config.jax_compilation_cache_dir:
 
 
 def compiled_without_optimisation(item):
-    """Whether the test, or else its file, is marked `unoptimised`; `unoptimised(False)` says that it runs for long."""
+    """Whether the test or its file is marked `unoptimised`; a test that computes for long is `unoptimised(False)`."""
     marker = item.get_closest_marker("unoptimised")
     return marker is not None and marker.args != (False,) and not os.environ.get("TESTS_OPTIMISED")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
-    """Those whose programs are compiled alike follow each other."""
+    """Runs all unoptimised tests first, so that the setting changes only once."""
     items.sort(key=lambda item: not compiled_without_optimisation(item))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Those marked `unoptimised` have their programs compiled without optimisation, in half the time again."""
+    """Compiles the programs of tests marked `unoptimised` without optimisation, which halves the time again."""
     plain = compiled_without_optimisation(item)
     if plain != jax.config.read("jax_disable_most_optimizations"):
-        jax.clear_caches()  # bits are compared among programs that were compiled alike
+        jax.clear_caches()  # exact comparisons need programs compiled in the same way
         jax.config.update("jax_disable_most_optimizations", plain)
 
 
-FORGET_AFTER = 700  # programs: they take a gigabyte or two by then, and hardly any of them runs again
+FORGET_AFTER = 700  # compiled programs, which take a gigabyte or two, and are hardly used again
 _compiled_since = []
 jax.monitoring.register_event_duration_secs_listener(
     lambda event, seconds, **about: _compiled_since.append(1) if event.endswith("/backend_compile_duration") else None
@@ -62,7 +62,7 @@ jax.monitoring.register_event_duration_secs_listener(
 
 @pytest.fixture(autouse=True)
 def nothing_is_left_of_earlier_tests():
-    """The collector, and with it init's search for tracers that stayed behind, walks what this test makes alone."""
+    """Freezes existing objects, so that garbage collection, and `init`'s search for leaked tracers, skip them."""
     if len(_compiled_since) > FORGET_AFTER:
         _compiled_since.clear()
         jax.clear_caches()
@@ -73,7 +73,7 @@ def nothing_is_left_of_earlier_tests():
 
 @pytest.fixture
 def compiled():
-    """A function that says how many programs are compiled while another runs."""
+    """A function that counts the programs compiled while another function runs."""
 
     def count(run):
         before = len(_compiled_since)

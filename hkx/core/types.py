@@ -45,8 +45,8 @@ class ModuleProtocol(Protocol):
         if Protocol not in cls.__bases__:
             base = cls.__bases__[0].__name__
             raise TypeError(
-                f"{cls.__name__} subclasses `hkx.{base}`, which is a Protocol. Write "
-                f"`class {cls.__name__}({base}, Protocol)` for another protocol, or subclass `hkx.Module` for a module."
+                f"{cls.__name__} subclasses `hkx.{base}`, which is a Protocol. For another protocol, "
+                f"write `class {cls.__name__}({base}, Protocol)`, or subclass `hkx.Module` for a module."
             )
 
     def params_dict(self) -> Mapping[str, Array]:

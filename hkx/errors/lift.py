@@ -80,7 +80,7 @@ class BranchMismatchError(HkxError, TypeError):
 
     def __init__(self, function: str, branch: int, difference: str, first: int = 0, states: bool = False):
         must = "leave states of the same structure" if states else "return the same structure"
-        what = f"differs from branch {first}" if branch != first else "returns something that is not an array"
+        what = f"differs from branch {first}" if branch != first else "returns no array"
         advice = (
             "\nThe branches share this state, since its name is the same. Give each branch its own (another name, or a "
             "module created in the branch), or convert the value (`x.astype(...)`, `jnp.asarray(0, x.dtype)`)."

@@ -67,7 +67,7 @@ def _split(x: Any, leading: tuple[int, ...]) -> Any:
     if not shape or shape[0] != math.prod(leading):
         raise ValueError(
             f"BatchApply cannot reshape a result of shape {shape} to the leading dimensions {leading}: the function "
-            f"has to keep the leading dimension, which was {math.prod(leading)}."
+            f"must preserve the leading dimension, which was {math.prod(leading)}."
         )
     return jnp.reshape(x, leading + shape[1:])
 

@@ -95,11 +95,11 @@ class ConvNDTranspose(Convolution):
                     f"A transposed convolution takes 'SAME_LOWER' with a stride of 1 only, got {self.stride}: pass "
                     "'SAME', 'VALID', or pairs (before, after).",
                 )
-            self.padding = "SAME"  # of an odd number to add, this puts the larger half before
+            self.padding = "SAME"  # which puts the larger half of an odd total before
         if self.output_shape is not None and not isinstance(self.padding, str):
             raise ValueError(
-                f"`output_shape` goes with padding 'SAME' or 'VALID': with {padding!r}, the output has the one size "
-                "that follows from it."
+                f"`output_shape` requires padding 'SAME' or 'VALID': with {padding!r}, the padding determines the size "
+                "of the output."
             )
 
     def __call__(self, inputs: jax.Array, *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
@@ -141,7 +141,7 @@ class ConvNDTranspose(Convolution):
 
 
 def _pad(kernel: int, stride: int, padding: str) -> tuple[int, int]:
-    """How much to pad the spread out input, so that the output has the usual size."""
+    """The padding of the dilated input for an output of the usual size."""
     if padding == "SAME":
         total = kernel + stride - 2
         before = kernel - 1 if stride > kernel - 1 else -(-total // 2)
@@ -152,7 +152,7 @@ def _pad(kernel: int, stride: int, padding: str) -> tuple[int, int]:
 
 
 def _pad_to(output: int, size: int, kernel: int, stride: int, padding: str) -> tuple[int, int]:
-    """How much to pad the spread out input, so that the output has the size `output`."""
+    """The padding of the dilated input for an output of the size `output`."""
     if padding == "VALID":
         expected, before = (output - kernel + stride) // stride, 0
     else:
@@ -161,8 +161,8 @@ def _pad_to(output: int, size: int, kernel: int, stride: int, padding: str) -> t
     if size != expected:
         raise ValueError(
             f"The expected input size with the current set of input parameters is {expected} which doesn't match the "
-            f"actual input size {size}: `output_shape` {output} is not what kernel {kernel}, stride {stride} and "
-            f"padding {padding!r} make of it."
+            f"actual input size {size}: `output_shape` {output} does not match kernel {kernel}, stride {stride} and "
+            f"padding {padding!r}."
         )
     before = kernel - 1 - before
     return (before, output - 1 - (size - 1) * stride + kernel - 1 - before)

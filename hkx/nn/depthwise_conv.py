@@ -97,7 +97,7 @@ class DepthwiseConvND(Convolution):
         inputs, unbatched = with_batch(inputs, n, name)
         channels = inputs.shape[self.channel_index]
         if channels == 0:
-            raise ValueError(f"`inputs` of `{name}` has shape {inputs.shape}, without channels: it needs one at least.")
+            raise ValueError(f"`inputs` of `{name}` has shape {inputs.shape}, without channels: it needs at least one.")
         shape = (*self.kernel_shape, 1, self.channel_multiplier * channels)
         w = get_kernel(shape, inputs.dtype, int(np.prod(shape[:-1])), self.w_init, None, name)
         out = jax.lax.conv_general_dilated(

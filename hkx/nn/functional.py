@@ -1,4 +1,4 @@
-"""Small functions that layers are put together with."""
+"""Small functions that layers are built from."""
 
 from __future__ import annotations
 

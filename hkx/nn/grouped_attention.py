@@ -42,7 +42,7 @@ class KeyValueCache(NamedTuple):
 
     key: jax.Array  # [..., S, num_kv_heads, key_size]
     value: jax.Array  # [..., S, num_kv_heads, key_size]
-    length: jax.Array  # int32[], how many of the S tokens are there
+    length: jax.Array  # int32[], the number of tokens stored so far, out of S
 
 
 class GroupedQueryAttention(Module):
@@ -203,7 +203,7 @@ class GroupedQueryAttention(Module):
 def _fitting(
     argument: str, x: jax.Array, leading: tuple[int, ...], rest: str = "", broadcast: bool = True
 ) -> jax.Array:
-    """`x`, whose dimensions are `leading`, or 1 in place of each if they broadcast, and the rest."""
+    """Returns `x` if its dimensions are `leading` (or 1 instead, with `broadcast`), followed by those of `rest`."""
     n = len(rest.split(",")) if rest else 0
     given = x.shape[: x.ndim - n]
     fits = len(given) == len(leading) and x.ndim >= n
@@ -215,18 +215,18 @@ def _fitting(
 
 
 def _for_all(mask: jax.Array) -> bool:
-    """Whether a mask is the same for all leading dimensions, so that it need not be repeated."""
+    """Whether a mask is the same along all leading dimensions, so that it need not be repeated."""
     return all(size == 1 for size in mask.shape[:-3])
 
 
 def _with_one_batch(x: jax.Array, leading: tuple[int, ...], n: int) -> jax.Array:
-    """`x` with one dimension in place of the leading ones, and the last `n`."""
+    """`x` broadcast to `leading`, with the leading dimensions merged into one, followed by its last `n` dimensions."""
     rest = x.shape[x.ndim - n :]
     return jnp.reshape(jnp.broadcast_to(x, (*leading, *rest)), (math.prod(leading), *rest))
 
 
 def _attention(q: jax.Array, k: jax.Array, v: jax.Array, **options: Any) -> jax.Array:
-    """`jax.nn.dot_product_attention`; in float32 where a CPU cannot do float16."""
+    """`jax.nn.dot_product_attention`; for float16 on CPU, which does not support it, in float32."""
 
     def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
         return jax.nn.dot_product_attention(q, k, v, **options)
@@ -242,9 +242,9 @@ def _attention(q: jax.Array, k: jax.Array, v: jax.Array, **options: Any) -> jax.
 def _extended(
     cache: KeyValueCache, key: jax.Array, value: jax.Array, queries: int, window: int | None
 ) -> tuple[jax.Array, KeyValueCache]:
-    """Which tokens of the cache a query may attend to, `bool[T, S]`, and the cache with the new tokens in it."""
+    """The mask of tokens in the cache that a query may attend to, `bool[T, S]`, and the cache with the new tokens."""
     size, new = cache.key.shape[-3], key.shape[-3]
-    held = 0 if isinstance(cache.length, jax.core.Tracer) else int(cache.length)  # as few as that where it is not known
+    held = 0 if isinstance(cache.length, jax.core.Tracer) else int(cache.length)  # the minimum, if traced
     if held + new > size:
         raise ValueError(f"The cache has room for {size} tokens and holds {held}: {new} more do not fit.")
     key, value = (

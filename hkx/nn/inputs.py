@@ -1,4 +1,4 @@
-"""What layers make of their inputs."""
+"""Checks and conversions of the inputs of layers."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from hkx.errors import (
 
 
 def array_of(inputs: Any, layer: object, argument: str = "inputs", keys: bool = False) -> jax.Array:
-    """`inputs` as an array of JAX.
+    """Converts `inputs` to a JAX array.
 
     Args:
       inputs: an array, a number, or nested lists of numbers.
-      layer: the module that was called; the message names its class. A string stands for itself.
+      layer: the module that was called, whose class the error names, or a name.
       argument: the name of the argument.
-      keys: whether it may be random keys, which nothing can be computed from.
+      keys: whether typed random keys are allowed; no arithmetic is possible with them.
 
     Raises:
-      InvalidInputError: if it is something else.
+      InvalidInputError: if `inputs` is something else.
     """
     cause = None
     if not isinstance(inputs, jax.Array):
@@ -49,10 +49,10 @@ def array_of(inputs: Any, layer: object, argument: str = "inputs", keys: bool = 
 
 
 def array_with_dimensions(inputs: Any, layer: object) -> jax.Array:
-    """`array_of`, and not a scalar.
+    """Like `array_of`, for arrays with at least one dimension.
 
     Raises:
-      InvalidInputError: if it is no array.
+      InvalidInputError: if `inputs` is not an array.
       ScalarInputError: if it is a scalar.
     """
     inputs = array_of(inputs, layer)
@@ -62,11 +62,11 @@ def array_with_dimensions(inputs: Any, layer: object) -> jax.Array:
 
 
 def sequences_of(layer: object, **arguments: Any) -> tuple[list[jax.Array], tuple[int, ...]]:
-    """Arrays of sequences, `[..., T, D]` each, and what their leading dimensions broadcast to.
+    """Converts sequences, `[..., T, D]`, to arrays; also returns the shape that their leading dimensions broadcast to.
 
     Raises:
-      InvalidInputError: if one is no array.
-      InvalidRankError: if one has less than two dimensions.
+      InvalidInputError: if one is not an array.
+      InvalidRankError: if one has fewer than two dimensions.
       LeadingDimensionsError: if the leading dimensions do not broadcast.
     """
     name, arrays, leading = type(layer).__name__, [], None
@@ -85,7 +85,7 @@ def sequences_of(layer: object, **arguments: Any) -> tuple[list[jax.Array], tupl
 
 
 def broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The shape of what is computed from arrays of two shapes; None if they do not broadcast."""
+    """The shape that two shapes broadcast to; None if they do not."""
     if first == second:
         return first
     try:
@@ -95,30 +95,32 @@ def broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...
 
 
 def without_leading_ones(shape: Sequence[int]) -> tuple[int, ...]:
-    """A shape without the ones that it begins with: it broadcasts to what the whole does."""
+    """A shape without its leading ones."""
     first = next((i for i, n in enumerate(shape) if n != 1), len(shape))
     return tuple(shape[first:])
 
 
 def check_dtype(fits: bool, layer: object, argument: str, dtype: Any, expected: str) -> None:
-    """Raises InputDTypeError unless a layer can compute with the dtype of its argument."""
+    """Raises InputDTypeError, about the dtype of an argument of a layer, unless `fits`."""
     if not fits:
         raise InputDTypeError(layer if isinstance(layer, str) else type(layer).__name__, argument, dtype, expected)
 
 
 def check_state(fits: bool, layer: Any, name: str, state: Any, expected: Any, argument: str, inputs: Any) -> None:
-    """Raises StateShapeError unless the state of a layer that is called so fits the shape of its argument."""
+    """Raises StateShapeError, about the state `name` of a layer and the argument that it must match, unless `fits`."""
     if not fits:
         path = f"{layer.module_name}/{name}"
         raise StateShapeError(path, jnp.shape(state), list(expected), argument, jnp.shape(inputs))
 
 
 def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: float = math.inf) -> Any:
-    """A number as a NumPy scalar, for arithmetic on it to be done once; a traced one as an array. None keeps its dtype.
+    """Converts a number to a NumPy scalar, so that arithmetic with it is not traced. A traced number stays an array.
+
+    With None for `dtype`, the number keeps its dtype.
 
     Raises:
-      NotANumberError: if it is something else.
-      OutOfRangeError: if there are bounds and it is not between them; a traced one is not checked.
+      NotANumberError: if `value` is not a number or an array.
+      OutOfRangeError: if it is outside of the bounds, if there are any; a traced number is not checked.
     """
     if isinstance(value, jax.core.Tracer):
         return value if dtype is None else jax.lax.convert_element_type(value, dtype)
@@ -130,14 +132,14 @@ def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: 
 
 
 def _between(value: Any, low: float, high: float) -> bool:
-    if isinstance(value, (int, float)):  # each layer of a network asks: NumPy takes fifty times as long
+    if isinstance(value, (int, float)):  # called for every layer; with NumPy it would take fifty times as long
         return low <= value <= high
     array = np.asarray(value)
     return bool(np.all((low <= array) & (array <= high)))
 
 
 def cast(value: Any, dtype: Any) -> jax.Array:
-    """`value` as an array of a dtype; one that is, is handed on, which traces faster than `astype`."""
+    """Converts `value` to a dtype. An array that already has it is returned as it is, which is faster than `astype`."""
     if isinstance(value, jax.Array) and value.dtype == dtype and not value.weak_type:
         return value
     return jnp.asarray(value, dtype)
@@ -145,6 +147,6 @@ def cast(value: Any, dtype: Any) -> jax.Array:
 
 @functools.cache
 def statistics_dtypes(dtype: Any) -> tuple[Any, Any]:
-    """In which dtype the mean of an array of this one is taken, at least float32, and in which it is kept."""
+    """The dtype in which the mean of an array is computed (at least float32), and the dtype in which it is stored."""
     wide = jnp.promote_types(dtype, jnp.float32)
     return wide, dtype if jnp.issubdtype(dtype, jnp.inexact) else wide

@@ -19,7 +19,7 @@ from hkx.nn.inputs import array_of, array_with_dimensions, without_leading_ones
 R = TypeVar("R")
 
 
-@functools.lru_cache  # a layer is traced many times, and needs it in one of them
+@functools.lru_cache  # called whenever the layer runs, but only needed in `init`
 def _default_init(input_size: int) -> Initializer:
     return initializers.TruncatedNormal(stddev=1.0 / np.sqrt(max(input_size, 1)))
 
@@ -48,7 +48,8 @@ class Linear(Module):
     """
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Linear:
-        # Here, where it can be told from `with_bias=2`; 0 and 1 are flags in programs that were written for Haiku.
+        # Checked here, because `__init__` cannot tell a positional argument from `with_bias=2`. Programs written for
+        # Haiku may pass 0 and 1 as flags.
         if cls.__init__ is Linear.__init__ and len(args) > 1 and type(args[1]) is int and args[1] not in (0, 1):
             raise NotABoolError("hkx.Linear", "with_bias", args[1])
         return super().__new__(cls)
@@ -149,7 +150,7 @@ class Bias(Module):
             )
         if self.output_size is not None and _sequence(self.output_size, "output_size") != shape[1:]:
             raise ValueError(
-                f"Input shape must be {(-1, *self.output_size)}, -1 for the batch, and `inputs` has shape {shape}."
+                f"Input shape must be {(-1, *self.output_size)}, with -1 for the batch, but `inputs` has shape {shape}."
             )
         self.bias_shape = _bias_shape(shape, self.bias_dims)
         b = get_parameter("b", self.bias_shape, inputs.dtype, init=self.b_init)

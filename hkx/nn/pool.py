@@ -19,7 +19,7 @@ from hkx.nn.inputs import array_of, check_dtype
 def _full_shape(
     shape: tuple[int, ...], size: int | Sequence[int], channel_axis: int | None, argument: str
 ) -> tuple[int, ...]:
-    """`size` for every dimension: 1 for the batch, and for the channels if one number stands for all the others."""
+    """`size` for every dimension. A single number applies to all dimensions except for the batch and the channels."""
     channel_axis = None if channel_axis is None else checked_integer(channel_axis, "channel_axis", None)
     if channel_axis is not None and not 0 <= abs(channel_axis) < len(shape):
         raise ValueError(f"Invalid channel axis {channel_axis} (`channel_axis`) for inputs of shape {shape}.")
@@ -133,9 +133,9 @@ def avg_pool(
 
 
 def _counts(shape: Sequence[int], window: Sequence[int], strides: Sequence[int], pads: Any) -> Any:
-    """How many elements of the array are in each window; dimensions where that is always 1 have size 1."""
+    """The number of array elements in each window. Dimensions along which the window has size 1 have size 1."""
     sizes = [1 if w == 1 else n for n, w in zip(shape, window, strict=True)]
-    if not all(isinstance(n, int) for n in sizes):  # `jax.export` has sizes that are symbols
+    if not all(isinstance(n, int) for n in sizes):  # symbolic dimensions of `jax.export`
         return jax.lax.reduce_window(jnp.ones(sizes), 0.0, jax.lax.add, window, strides, pads)
     counts = []
     for size, w, stride, (before, after) in zip(sizes, window, strides, pads, strict=True):

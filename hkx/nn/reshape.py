@@ -63,10 +63,10 @@ class Reshape(Module):
 
 
 def _resolved(output_shape: tuple[int, ...], rest: tuple[int, ...]) -> tuple[int, ...]:
-    """`output_shape` with -1 replaced, checked against the number of elements that there are."""
+    """`output_shape` with -1 replaced, checked against the number of elements in `rest`."""
     size, known = math.prod(rest), math.prod(n for n in output_shape if n != -1)
     resolved = tuple((size // known if known else 0) if n == -1 else n for n in output_shape)
-    if isinstance(size, int) and math.prod(resolved) != size:  # `jax.export` has sizes that are symbols
+    if isinstance(size, int) and math.prod(resolved) != size:  # otherwise a symbolic dimension of `jax.export`
         raise InvalidReshapeError(output_shape, rest, size)
     return resolved
 

@@ -58,7 +58,7 @@ class RotaryEmbedding(Module):
         positions = jnp.arange(length) if positions is None else array_of(positions, self, "positions")
         places = zip(reversed(positions.shape), reversed([*leading, length]), strict=False)
         if not 1 <= positions.ndim < x.ndim - 1 or any(n not in (1, size) for n, size in places):
-            expected = f"what broadcasts to {(*leading, length)}, the shape of `x` without heads and features"
+            expected = f"one that broadcasts to {(*leading, length)}, the shape of `x` without heads and features"
             raise LeadingDimensionsError("RotaryEmbedding", "positions", positions.shape, expected)
         frequencies = (self.theta ** (-np.arange(0, size, 2) / size)).astype(np.float32)
         angles = jnp.expand_dims(

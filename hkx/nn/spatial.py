@@ -1,4 +1,4 @@
-"""What convolutions and pooling share: their arguments in each dimension, the place of the channels, the bias."""
+"""Shared code of convolutions and pooling: arguments for each dimension, the channel axis, kernels and biases."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _CHANNELS_LAST = re.compile("N[^C]*C|(BT|TB)[^D]*D")
 
 
 def kernel_layout(n: int, channel_index: int, transposed: bool = False) -> jax.lax.ConvDimensionNumbers:
-    """Where batch, channels and space are in the inputs, the kernel and the outputs of a convolution."""
+    """The positions of batch, channel and spatial dimensions in the inputs, kernel and outputs of a convolution."""
     space = tuple(range(1, n + 1))
     data = (0, n + 1, *space) if channel_index == -1 else (0, 1, *(i + 1 for i in space))
     kernel = (n, n + 1) if transposed else (n + 1, n)
@@ -66,10 +66,10 @@ def kernel_layout(n: int, channel_index: int, transposed: bool = False) -> jax.l
 
 
 def resolved_padding(padding: Any, kernel: Sequence[int], rate: Sequence[int], n: int) -> Any:
-    """What `jax.lax` takes: an upper-case string, or a pair for each dimension.
+    """Converts a padding to a form that `jax.lax` accepts: an upper-case string, or a pair for each dimension.
 
     Raises:
-      InvalidPaddingError: if `padding` is none of the forms that convolutions take.
+      InvalidPaddingError: if `padding` is not in one of the accepted forms.
     """
     if isinstance(padding, str):
         if padding.upper() not in _STRING_PADDINGS:
@@ -80,7 +80,7 @@ def resolved_padding(padding: Any, kernel: Sequence[int], rate: Sequence[int], n
         pairs = pad.create_from_padfn(padding, kernel, rate, n)
         if not all(map(_is_pair, pairs)):
             problem = (
-                f"A function of a kernel's size given as `padding` must return a pair (before, after), got {pairs!r}."
+                f"A function given as `padding` must return a pair (before, after) for a kernel's size, got {pairs!r}."
             )
             raise InvalidPaddingError(padding, problem)
         return tuple(map(tuple, pairs))
@@ -100,7 +100,7 @@ def _is_integer(value: Any) -> bool:
 
 
 class Convolution(Module):
-    """What all convolutions are told when they are made; `hkx.ConvND` says what the arguments mean."""
+    """The base class of convolutions, with their common arguments, which `hkx.ConvND` documents."""
 
     def __init__(
         self,
@@ -131,21 +131,21 @@ class Convolution(Module):
 
 
 def sizes_per_dimension(value: Any, n: int, argument: str) -> tuple[int, ...]:
-    """`per_dimension` of whole numbers, at least 1.
+    """Like `per_dimension`, for integers of at least 1.
 
     Raises:
-      InvalidLengthError: if it is a sequence of another length.
-      InvalidSizeError: if an entry is something else.
+      InvalidLengthError: if the length of a sequence is neither 1 nor `n`.
+      InvalidSizeError: if an entry is not such an integer.
     """
     return tuple(checked_integer(size, argument, 1) for size in per_dimension(value, n, argument))
 
 
 def with_batch(inputs: Any, n: int, module: str) -> tuple[jax.Array, bool]:
-    """`inputs` with a batch dimension, and whether it had none.
+    """Adds a batch dimension if `inputs` has none; returns the array, and whether this was done.
 
     Raises:
-      InvalidInputError: if it is no array.
-      InvalidRankError: if the rank is neither `n + 1` nor `n + 2`.
+      InvalidInputError: if `inputs` is not an array.
+      InvalidRankError: if its rank is neither `n + 1` nor `n + 2`.
     """
     inputs = array_of(inputs, module)
     if inputs.ndim not in (n + 1, n + 2):
@@ -162,7 +162,7 @@ def get_kernel(
 
     Raises:
       MaskShapeError: if the mask has another shape.
-      InputDTypeError: if the parameter is of another dtype than the inputs: JAX convolves no two dtypes.
+      InputDTypeError: if the dtypes of parameter and inputs differ, because JAX only convolves arrays of equal dtype.
     """
     if mask is not None and jnp.shape(mask) != tuple(shape):
         raise MaskShapeError(module, jnp.shape(mask), tuple(shape))
@@ -174,7 +174,7 @@ def get_kernel(
 
 
 def finished(layer: Convolution, out: jax.Array, channels: int, dtype: Any, unbatched: bool) -> jax.Array:
-    """`out` with the parameter `b`, one number for each channel, if the layer has it; without an added batch."""
+    """Adds the bias `b` to `out`, if the layer has one, and removes the batch dimension that `with_batch` added."""
     if layer.with_bias:
         shape = (channels,) if layer.channel_index == -1 else (channels,) + (1,) * layer.num_spatial_dims
         out = _biased(out, get_parameter("b", shape, dtype, init=layer.b_init))

@@ -1,4 +1,4 @@
-"""The transposed convolution as a function, with a derivative that is fast in the kernel, too."""
+"""The transposed convolution as a function, with a fast derivative with respect to the kernel."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ Pads = Sequence[tuple[int, int]]
 def transposed_convolution(
     x: jax.Array, w: jax.Array, stride: tuple[int, ...], pads: Pads, layout: Any, precision: Any
 ) -> jax.Array:
-    """The convolution of `x`, spread out with `stride - 1` zeros between its elements, with `w`.
+    """The convolution of `w` with a dilated `x`, which has `stride - 1` zeros between its elements.
 
-    Its derivative in `w` is computed from as many dense convolutions as there are phases of the output, one for each
-    remainder of its positions by the stride. That of the spread out form would walk through the zeros, and takes tens
-    of times as long on a CPU.
+    Its derivative with respect to `w` is computed by dense convolutions, one for each phase of the output, which is
+    the remainder of a position divided by the stride. The derivative of the dilated form would also process the zeros,
+    and take tens of times as long on a CPU.
 
     Args:
-      x: in the layout.
-      w: the kernel, in the layout.
-      stride: for each spatial dimension.
-      pads: how many zeros before and after the spread out input, for each spatial dimension.
+      x: the inputs, in the given layout.
+      w: the kernel, in the given layout.
+      stride: the stride for each spatial dimension.
+      pads: the padding before and after the dilated input, for each spatial dimension.
       layout: a `jax.lax.ConvDimensionNumbers`.
-      precision: as `jax.lax.conv_general_dilated` takes it.
+      precision: as in `jax.lax.conv_general_dilated`.
 
     Returns:
-      An array in the layout.
+      The outputs, in the given layout.
     """
     return _spread_out(x, w, stride, pads, layout, precision)
 
@@ -58,16 +58,16 @@ def _derivative(stride: Any, pads: Any, layout: Any, precision: Any, primals: An
 
 
 def _by_phases(x: Any, w: Any, stride: tuple[int, ...], pads: Pads, layout: Any, precision: Any) -> jax.Array:
-    """The same sums: at position `stride * q + phase` only every `stride`-th tap of the kernel meets an element."""
+    """The same result: at position `stride * q + phase`, only every `stride`-th kernel tap meets an element of `x`."""
     sizes = [
         (x.shape[a] - 1) * s + 1 + low + high - w.shape[b] + 1
         for a, b, s, (low, high) in zip(layout.lhs_spec[2:], layout.rhs_spec[2:], stride, pads, strict=True)
     ]
 
     def convolved(dim: int, taps: jax.Array, phase_pads: list[tuple[int, int]]) -> jax.Array | None:
-        """The phases of the dimensions from `dim` on, woven into each other; those before are chosen already.
+        """The interleaved phases of the dimensions from `dim` on, for one phase of each dimension before.
 
-        None where no tap of the kernel falls on a position.
+        None if no tap of the kernel falls on an element.
         """
         if dim == len(stride):
             ones = (1,) * dim
@@ -95,7 +95,10 @@ def _by_phases(x: Any, w: Any, stride: tuple[int, ...], pads: Pads, layout: Any,
 
 
 def _dealt(taps: jax.Array, axis: int, number: int) -> list[jax.Array]:
-    """Elements 0, n, 2n …, then 1, n + 1 … along an axis; the derivative of this is a concatenation."""
+    """Divides an axis into elements 0, n, 2n …, then 1, n + 1 …, and so on, without strided slices.
+
+    The derivative is then a concatenation.
+    """
     size = taps.shape[axis]
     longest = -(-size // number)
     padded = jnp.pad(taps, [(0, (longest * number - size) * (i == axis)) for i in range(taps.ndim)])
@@ -108,7 +111,7 @@ def _dealt(taps: jax.Array, axis: int, number: int) -> list[jax.Array]:
 
 
 def _woven(parts: list[jax.Array | None], axis: int, size: int) -> jax.Array | None:
-    """The arrays taken by turns along an axis, zeros for None; the last ones may be one shorter."""
+    """Interleaves arrays along an axis, with zeros for None. The last arrays may be shorter by one."""
     given = [part for part in parts if part is not None]
     if not given:
         return None

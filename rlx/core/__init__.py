@@ -1,1 +1,1 @@
-"""The ground that every operator stands on: types, errors, the argument checker, arrays, trees, the recurrence."""
+"""The basis of all operators: types, errors, argument checks, arrays, trees and the recurrence."""

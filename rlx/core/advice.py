@@ -1,11 +1,11 @@
-"""What to do about arguments of the wrong rank: the call that works.
+"""Advice on arguments of the wrong rank: the call that would work.
 
-Operators take one sequence or one step, so nearly all wrong ranks are batches, or numbers that stand for every step.
-Which axis is the batch is found by trying: of the calls that could have been meant, those are printed that pass all
-checks when they are evaluated abstractly. Nothing here runs unless an error is about to be raised.
+Operators take one sequence or one step, so nearly all wrong ranks are batches, or numbers meant for every step. The
+batch axis is found by trying: of the calls that may have been meant, we print those that pass all checks when they are
+evaluated abstractly. Nothing here runs unless an error is about to be raised.
 
-A check knows what is wrong (`WrongRank`), and the operator under which it ran knows how it was called: it catches the
-error and puts the advice at the end. In a method, which no operator runs, the general advice stays.
+A check knows what is wrong (`WrongRank`), and the operator knows how it was called, so the operator catches the error
+and appends the advice. Methods are not run by an operator, and give the general advice only.
 """
 
 import contextvars
@@ -24,7 +24,7 @@ _trying = contextvars.ContextVar("trying", default=False)
 
 
 class _Call(NamedTuple):
-    """A call of a public operator, as it was made."""
+    """A user's call of an operator."""
 
     operator: Callable[..., Any]
     positional: dict[str, Any]
@@ -35,7 +35,7 @@ class _Call(NamedTuple):
 
 
 class _Use(NamedTuple):
-    """How a call that works uses one argument: what it is replaced with, as text too, and the axis mapped over."""
+    """How a suggested call uses one argument: the replacement, as text and as a function, and the mapped axis."""
 
     text: str
     change: Callable[[Any], Any]
@@ -43,15 +43,15 @@ class _Use(NamedTuple):
 
 
 class WrongRank(NamedTuple):
-    """What a check knows of an argument of the wrong rank."""
+    """What a check knows about an argument of the wrong rank."""
 
     says: str  # the error's text, without advice
-    specs: dict[str, tuple[Dims, ...]]  # of the arguments that are arrays, by name, the shapes that they may have
+    specs: dict[str, tuple[Dims, ...]]  # for each array argument, the shapes that it may have
     too_many: bool  # whether the argument has more axes than it should
 
 
 def general_advice(function: str, too_many: bool) -> str:
-    """The last line of an error about a rank, where no call was found that works."""
+    """The last line of an error about a rank, if no working call was found."""
     if too_many:
         return (
             f"For a batch, give each argument a batch axis and map over it with jax.vmap(rlx.{function}); "
@@ -63,13 +63,13 @@ def general_advice(function: str, too_many: bool) -> str:
 def with_advice(
     wrong: WrongRank, operator: Callable[..., Any], positional: dict[str, Any], keywords: dict[str, Any]
 ) -> str:
-    """The text of an error about a rank, with advice on the call of an operator that it came from.
+    """The text of an error about a rank, with advice on how to call the operator.
 
     Args:
       wrong: what is wrong.
-      operator: what was called.
-      positional: its arguments, by name, those that were given by position.
-      keywords: and those that were given by keyword.
+      operator: the operator.
+      positional: the arguments that were passed by position, by name.
+      keywords: the arguments that were passed by keyword.
     """
     texts: list[str] = []
     if not _trying.get():
@@ -92,7 +92,7 @@ def _texts(call: _Call, specs: dict[str, tuple[Dims, ...]]) -> list[str]:
 
 
 def _first_that_works(call: _Call, specs: dict[str, tuple[Dims, ...]], axis: int | None) -> str | None:
-    """The text of a call that passes all checks and maps over `axis`, or over nothing if that is None."""
+    """The text of the first call that passes all checks and maps over `axis`, or does not map if that is None."""
     arrays = {name: value for name, value in call.named().items() if _is_array(value)}
     uses = [list(_uses(name, arrays, specs, axis)) for name in arrays]
     for chosen in itertools.islice(itertools.product(*uses), _MOST_TRIES):
@@ -106,7 +106,7 @@ def _first_that_works(call: _Call, specs: dict[str, tuple[Dims, ...]], axis: int
 
 
 def _uses(name: str, arrays: dict[str, Any], specs: dict[str, tuple[Dims, ...]], axis: int | None) -> Iterator[_Use]:
-    """The ways in which an argument could have been meant, likely ones first."""
+    """The ways in which an argument may have been meant, likely ones first."""
     value = arrays[name]
     rank, written = np.ndim(value), _written(name, value)
     keep = _Use(written, lambda x: x)
@@ -146,7 +146,7 @@ def _repeated(
     specs: dict[str, tuple[Dims, ...]],
     axis: int | None,
 ) -> Iterator[_Use]:
-    """A number in place of an array: repeated in the shape of an argument that has that shape."""
+    """Ways to repeat a number that was passed instead of an array, in the shape of another argument."""
     value, rank = arrays[name], len(dims) + (axis is not None)
     for other, model in arrays.items():
         if dims in specs.get(other, ()) and np.ndim(model) == rank:
@@ -159,7 +159,7 @@ def _repeated(
 
 
 def _try(call: _Call, arrays: dict[str, Any], plan: dict[str, _Use]) -> str | None:
-    """The text of the call with its arguments used as planned, or None where it does not pass."""
+    """The text of the call with its arguments used as planned, or None if that raises an error."""
     mapped = [name for name, use in plan.items() if use.axis is not None]
     axes = tuple(plan[name].axis for name in mapped)
 
@@ -174,7 +174,7 @@ def _try(call: _Call, arrays: dict[str, Any], plan: dict[str, _Use]) -> str | No
         return jax.vmap(operate, in_axes=axes)(*rows) if mapped else operate()
 
     try:
-        # Numbers stay what they are, so that settings are checked too.
+        # Numbers are not traced, so that settings are checked too.
         result = jax.eval_shape(run, {name: value for name, value in arrays.items() if np.ndim(value)})
     except Exception:
         return None
@@ -209,7 +209,7 @@ def _listed(call: _Call, texts: dict[str, str]) -> str:
 
 
 def _written(name: str, value: Any) -> str:
-    """A Python number as it is, all else by its name."""
+    """The value of a Python number, or the name of anything else."""
     return repr(value) if isinstance(value, (bool, int, float)) and np.isfinite(value) else name
 
 

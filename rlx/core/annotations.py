@@ -1,26 +1,26 @@
-"""What an operator's argument is: its kind of number, its shape and its range, written as the annotation itself.
+"""Annotations of operators' arguments, which give the kind of number, the shape and the range.
 
     q_tm1: Float[Array, "A"], a_tm1: Int[Array, ""], lambda_: Real[Array | float, "", "#T", "in [0, 1] if scalar"] = 1.0
 
-Shapes. `""` is a scalar, `"T A"` a matrix, `"T+1"` and `"T-1"` are lengths relative to `T`, `"3"` is a fixed length,
-`"{num_bins}"` the value of the whole-number setting of that name, `"*E"` any shape, `"*E A"` any leading axes and then
-one of length `A`, `"*#E A"` the same with leading axes that broadcast against those of the others (all then get one
-rank), `"#T"` the length T, or 1 for a number that stands for all. Several texts are alternatives. A name stands for one
-length throughout a call: the first argument that has it decides, later ones must agree. There may be no step `T`, but
-at least one action `A`, atom `K` or `L`, and `M` or `N` of what a mean or a minimum is taken.
+Shapes. `""` is a scalar, `"T A"` a matrix. `"T+1"` and `"T-1"` are lengths relative to `T`, `"3"` is a fixed length,
+and `"{num_bins}"` is the value of the integer setting of that name. `"*E"` is any shape, and `"*E A"` has any leading
+axes and then one of length `A`. In `"*#E A"`, the leading axes broadcast against those of other arguments, and all of
+these get the same rank. `"#T"` is the length T, or 1 for a number that applies to all steps. Several strings are
+alternatives. A name stands for the same length throughout a call: the first argument with the name determines it, and
+later ones must agree. `T` may be 0, but there must be at least one action `A`, one atom `K` or `L`, and one of the `M`
+or `N` elements over which a mean or minimum is taken.
 
-Kinds. `Float`: floating point, the outputs of networks. `Real`: any real number or boolean, and converted to the dtype
-that the `Float` arguments of the call have together (rewards, discounts, importance weights are often integers). `Int`:
-indices. `Mask`: any real number or boolean, left as it is; `Number` the same, where it is no mask. `Num`: any number,
-complex ones too.
+Kinds. `Float`: floating-point numbers, such as the outputs of networks. `Real`: any real numbers or booleans, which are
+converted to the common dtype of the call's floating-point arguments (rewards, discounts and importance weights are
+often integers). `Int`: indices. `Mask`: any real numbers or booleans, not converted; `Number`: the same, for arguments
+that are not masks. `Num`: any numbers, including complex ones.
 
-Ranges. `"in [0, 1]"`, `"in (0, inf)"`: round brackets leave out the end, NaN lies nowhere. `"in [0, 1] if scalar"` asks
-it of a scalar alone, where an array is data of the steps; `"increasing"` asks for atoms that do not fall. Only what is
-known when Python runs is looked at, numbers and concrete arrays; what is traced passes.
+Ranges. `"in [0, 1]"`, `"in (0, inf)"`: round brackets exclude the bound, and NaN is in no range. With `"in [0, 1] if
+scalar"`, only scalars are checked, because arrays are data; `"increasing"` requires that values, such as atoms, do not
+decrease. Only numbers and concrete arrays are checked; tracers always pass.
 
-`Real[Array | float, ""]` is an argument that stays a Python number where it was given as one, and
-`Mask[Array, "T"] | None` one that may be left out. To type checkers each kind is `typing.Annotated` by another name, so
-that they read the type alone.
+With `Real[Array | float, ""]`, a Python number stays one; with `Mask[Array, "T"] | None`, the argument may be omitted.
+To type checkers, each kind is an alias of `typing.Annotated`, so that they see only the type.
 """
 
 import dataclasses
@@ -38,7 +38,7 @@ from rlx.core.errors import ArgumentError
 from rlx.core.types import Array, ArrayLike
 
 Dims = tuple[tuple[str, int], ...]
-"""One shape that an argument may have: each axis a name or digits, and an offset."""
+"""One shape that an argument may have: for each axis, a name or digits, and an offset."""
 
 KINDS = {
     "Float": ("floating-point numbers", (jnp.floating,), "Pass floating-point values: jnp.asarray({}, jnp.float32)."),
@@ -48,7 +48,7 @@ KINDS = {
     "Number": ("real numbers", (jnp.floating, jnp.integer, jnp.bool_), "Convert `{}` first."),
     "Num": ("numbers", (jnp.number, jnp.bool_), "Convert `{}` first."),
 }
-"""What each kind is in words, the dtypes it takes, and what to do about another one."""
+"""For each kind: its description, the accepted dtypes, and advice for other dtypes."""
 
 _INTERVAL = re.compile(r"in ([\[(])\s*(\S+)\s*,\s*(\S+?)\s*([\])])( if scalar)?")
 _IN_WORDS = {
@@ -63,7 +63,7 @@ _IN_WORDS = {
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """Where known numbers must lie."""
+    """A condition on numbers that are known when Python runs, with its description."""
 
     holds: Callable[[np.ndarray], bool]
     words: str
@@ -72,7 +72,7 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Shaped:
-    """The annotation of an argument that is an array: `Float[Array, "T A"]`.
+    """The annotation of an array argument, such as `Float[Array, "T A"]`.
 
     Example:
       >>> from rlx.core.annotations import Float
@@ -87,7 +87,7 @@ class Shaped:
     type: Any
     words: tuple[str, ...]  # shapes and ranges, as written
     optional: bool = False
-    seen_by: str = ""  # callers see ArrayLike, as "callers"
+    seen_by: str = ""  # if "callers", the type is shown as ArrayLike
 
     @functools.cached_property
     def shapes(self) -> tuple[Dims, ...]:
@@ -99,12 +99,12 @@ class Shaped:
 
     @functools.cached_property
     def expected(self) -> str:
-        """The shapes in words: "[T] or [1]"."""
+        """A description of the shapes, such as "[T] or [1]"."""
         return " or ".join(f"[{', '.join(map(_axis_text, dims))}]" for dims in self.shapes)
 
     @functools.cached_property
     def or_one(self) -> str:
-        """The name of an only axis that may have length one, "T" of "#T": the kernel gets it as a number."""
+        """For a shape such as "#T", the name "T": if the length is one, the kernel gets a scalar."""
         return next((text[1:] for text in self.words if re.fullmatch(r"#\w+", text)), "")
 
     @functools.cached_property
@@ -113,7 +113,7 @@ class Shaped:
 
     @functools.cached_property
     def for_callers(self) -> "Shaped":
-        """The same as callers see it: any array or number is converted."""
+        """The annotation that callers see, with the type ArrayLike, because any array or number is converted."""
         return dataclasses.replace(self, type=ArrayLike, seen_by="callers")
 
     def __or__(self, other: Any) -> "Shaped":
@@ -128,11 +128,11 @@ class Shaped:
         return f"{self.kind}[{', '.join([name, *map(_quoted, self.words)])}]" + " | None" * self.optional
 
     def __call__(self) -> None:
-        raise TypeError(f"{self!r} is an annotation")  # `typing` takes for a type only what can be called
+        raise TypeError(f"{self!r} is an annotation")  # `typing` accepts only callables as types
 
 
 class Kind:
-    """A kind of number, which `Kind[Array, *shapes]` makes an annotation of."""
+    """A kind of number: `Kind[Array, *shapes]` is an annotation."""
 
     def __init__(self, name: str):
         self.name = name
@@ -168,7 +168,7 @@ def _is_range(text: str) -> bool:
 
 @functools.cache
 def _read_shape(text: str) -> tuple[Dims, ...]:
-    """`"T+1"` -> ((("T", 1),),); `"#T"` -> ((("T", 0),), (("1", 0),)): the shapes that it stands for."""
+    """The shapes that a text stands for: `"T+1"` -> ((("T", 1),),); `"#T"` -> ((("T", 0),), (("1", 0),))."""
     axes = []
     for token in text.split():
         match = re.fullmatch(r"(#?)(\*#?\w+|\w+|\{\w+\})([+-]\d+)?", token)
@@ -197,7 +197,7 @@ def _read_range(text: str) -> Range:
     below = operator.le if match[4] == "]" else operator.lt
 
     def inside(x: np.ndarray) -> bool:
-        number = x.item() if x.ndim == 0 else x  # a Python number is compared several times faster
+        number = x.item() if x.ndim == 0 else x  # Python numbers are compared several times faster
         return bool(np.all(above(number, low) & below(number, high)))
 
     span = text[3:].removesuffix(" if scalar")

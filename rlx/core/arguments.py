@@ -1,9 +1,9 @@
-"""The one check of arguments: kind of number, shape and range, by name, when Python runs.
+"""The check of arguments: kind of number, shape and range.
 
-What an argument must be is written in the notation of `rlx.core.annotations`. `rlx.core.operator` reads it off a
-signature; `as_arrays` takes it as it is, for methods. Shapes and dtypes are known of tracers too, so the checks work
-under `jit`, `vmap`, `grad` and `pmap`, and cost nothing at run time. Every failure is a subclass of
-`rlx.ArgumentError`, and of a batch it prints the call that maps over it.
+The requirements are annotations (`rlx.core.annotations`). `rlx.core.operator` reads them from a signature; methods pass
+them to `as_arrays`. Tracers have shapes and dtypes too, so the checks work under `jit`, `vmap`, `grad` and `pmap`, and
+cost nothing at run time. All errors are subclasses of `rlx.ArgumentError`. If an argument is a batch, the error shows
+the call that maps over it.
 """
 
 import contextlib
@@ -24,13 +24,13 @@ from rlx.core.errors import DTypeError, OptionError, RankError, ShapeError
 from rlx.core.types import Array
 
 Lengths = dict[str, tuple[Any, str]]
-"""What is known of the lengths in a call: of each name its value, and the argument that it is from."""
+"""The known lengths in a call: for each name, its value and the argument that determined it."""
 
 _NEVER_EMPTY = frozenset("AKLMN")
 
 
 def as_arrays(function: str, **arguments: tuple[Any, Any]) -> tuple[Array, ...]:
-    """Checks arguments and returns them, in order, as JAX arrays: for methods, which are no operators.
+    """Checks arguments and returns them, in order, as JAX arrays. This is for methods, which are not operators.
 
     Args:
       function: the name to put into errors.
@@ -51,13 +51,13 @@ def as_arrays(function: str, **arguments: tuple[Any, Any]) -> tuple[Array, ...]:
 
 
 def convert(function: str, annotations: Mapping[str, Shaped], values: dict[str, Any], lengths: Lengths) -> None:
-    """Checks `values`, and puts arrays in their place: those of a `Real` of one floating dtype with the others.
+    """Checks `values` and replaces them by arrays. Those of kind `Real` get the common dtype of floating arguments.
 
     Args:
-      function: the name to put into errors.
-      annotations: of the arguments that are arrays, by name.
-      values: what was given, by name; changed.
-      lengths: what is known already; changed.
+      function: the name of the function, for errors.
+      annotations: the annotations of the array arguments, by name.
+      values: the arguments, by name; updated in place.
+      lengths: the lengths known so far; updated in place.
     """
     promote = False
     for name, annotation in annotations.items():
@@ -86,7 +86,7 @@ def convert(function: str, annotations: Mapping[str, Shaped], values: dict[str, 
 
 
 def require(ok: Any, argument: str, arrived: Any, expected: str, function: str = "") -> None:
-    """Raises `OptionError` unless `ok`: for settings, in a kernel, whose operator puts its own name in front.
+    """Raises `OptionError` unless `ok`: for settings, inside a kernel, whose operator adds its own name in front.
 
     A method, which no operator runs, says by `function` what it is called.
 
@@ -103,7 +103,7 @@ def require(ok: Any, argument: str, arrived: Any, expected: str, function: str =
 
 
 def require_parts(argument: str, arrived: Any, parts: Sequence[str], expected: str, function: str = "") -> None:
-    """Requires that a structure has these attributes: one of another library with the same ones is as good.
+    """Requires that a structure has these attributes; it may come from another library.
 
     Example:
       >>> from rlx.core.arguments import require_parts
@@ -116,7 +116,7 @@ def require_parts(argument: str, arrived: Any, parts: Sequence[str], expected: s
 
 
 def require_ascending(strictly: bool = True, function: str = "", **bounds: Any) -> None:
-    """Requires that bounds, which are numbers by name, come in ascending order, each above the one before it.
+    """Requires that bounds, which are numbers by name, are in ascending order.
 
     Example:
       >>> from rlx.core.arguments import require_ascending
@@ -134,7 +134,7 @@ def require_ascending(strictly: bool = True, function: str = "", **bounds: Any) 
 
 
 def require_broadcast(**arrays: Any) -> None:
-    """Requires that arrays, by name, broadcast against each other: those of structures, which no annotation checks.
+    """Requires that arrays, by name, broadcast against each other. This is for fields of structures.
 
     Example:
       >>> import numpy as np
@@ -150,7 +150,7 @@ def require_broadcast(**arrays: Any) -> None:
 
 
 def require_for_each(argument: str, x: Any, of: str, rows: Any, function: str = "") -> None:
-    """Requires that `x` is one number for all rows, or one for each along axes that broadcast, the last of length 1.
+    """Requires that `x` is one number for all rows, or one for each row, with a last axis of length 1.
 
     Example:
       >>> import numpy as np
@@ -179,7 +179,7 @@ def _does_not_broadcast(name: str, shape: tuple[int, ...], before: tuple[int, ..
 
 
 def whole(argument: str, arrived: Any, expected: str, function: str = "", least: int | None = None) -> int:
-    """A setting that must be a whole number, of at least `least`, as a Python integer.
+    """Returns a setting that must be an integer of at least `least`, as a Python integer.
 
     Example:
       >>> import numpy as np
@@ -199,7 +199,7 @@ def whole(argument: str, arrived: Any, expected: str, function: str = "", least:
 
 
 def as_switch(argument: str, value: Any, function: str = "", may_be_traced: bool = False) -> Any:
-    """True or False, of whatever is one number; where it is traced and may be, an array of booleans of no axes.
+    """Converts a boolean or a number to True or False, or to a scalar boolean array if it is traced and may be.
 
     Example:
       >>> import numpy as np
@@ -218,7 +218,7 @@ def as_switch(argument: str, value: Any, function: str = "", may_be_traced: bool
 
 
 def known(value: Any) -> np.ndarray | None:
-    """The numbers that `value` holds, or None where they are not known when Python runs: where it is traced.
+    """The numbers in `value`, or None if they are not known when Python runs, because it is traced.
 
     Example:
       >>> import jax
@@ -229,13 +229,13 @@ def known(value: Any) -> np.ndarray | None:
     if isinstance(value, jax.core.Tracer):
         return None
     if isinstance(value, jax.Array):
-        # What is spread over several processes cannot be read by one of them.
+        # An array that is sharded over several processes cannot be read by one of them.
         return np.asarray(jax.device_get(value)) if value.is_fully_addressable else None
     return np.asarray(value)
 
 
 def shown(value: Any) -> str:
-    """A value in an error: a number as Python writes it, an array without its type, a tracer as such."""
+    """A value as shown in an error: numbers and concrete arrays without their types, otherwise the `repr`."""
     if isinstance(value, (jax.Array, np.ndarray, np.generic)) and not jnp.issubdtype(value.dtype, jax.dtypes.extended):
         numbers = known(value)
         if numbers is not None:
@@ -263,7 +263,7 @@ def _as_array(function: str, name: str, value: Any, kind: str) -> Array:
             more = f"\nPass an array, for instance jnp.asarray({name})." if isinstance(value, (list, tuple)) else ""
             raise DTypeError(f"{function}: argument `{name}` is {what}, expected an array of {expected}.{more}")
         try:
-            # A number stays known where JAX is tracing, so that its range can be checked.
+            # Under a trace, numbers stay concrete, so that their range can be checked.
             with jax.ensure_compile_time_eval() if np.ndim(value) == 0 else contextlib.nullcontext():
                 array = jnp.asarray(value)
         except (TypeError, ValueError, OverflowError) as error:
@@ -277,7 +277,7 @@ def _as_array(function: str, name: str, value: Any, kind: str) -> Array:
 
 
 def _fits(name: str, shape: tuple[int, ...], shapes: tuple[Dims, ...], lengths: Lengths) -> bool:
-    """Whether the shape is one of those that it may be; what it newly says of lengths is then known."""
+    """Whether the shape is one of the allowed ones. If so, adds the lengths that it determines to `lengths`."""
     for dims in shapes:
         found = _match(name, shape, dims, lengths) if _rank_fits(dims, len(shape)) else None
         if found is not None:
@@ -293,7 +293,7 @@ def _rank_fits(dims: Dims, rank: int) -> bool:
 
 
 def _match(name: str, shape: tuple[int, ...], dims: Dims, lengths: Lengths) -> Lengths | None:
-    """The lengths that this shape newly fixes, or None where it contradicts what is known."""
+    """The lengths that this shape newly determines, or None if it does not match `dims` or the known lengths."""
     new: Lengths = {}
     position = 0
     for token, offset in dims:
@@ -364,7 +364,7 @@ def _raise_shape(
 
 def _promote(annotations: Mapping[str, Shaped], values: dict[str, Any]) -> None:
     arrays = {name: values[name] for name in annotations if isinstance(values[name], jax.Array)}
-    # Of the arrays, not of their dtypes: a Python number among them takes the dtype of the others.
+    # Promotes arrays, not dtypes, because of weak types: a Python number adopts the dtype of the other arguments.
     dtype = jnp.result_type(*[x for x in arrays.values() if is_floating(x.dtype)] or [float])
     for name, x in arrays.items():
         if annotations[name].kind == "Real" and not is_floating(x.dtype):
@@ -372,7 +372,7 @@ def _promote(annotations: Mapping[str, Shaped], values: dict[str, Any]) -> None:
 
 
 def _make_ranks_equal(annotations: Mapping[str, Shaped], values: dict[str, Any], leading: str, rank: int) -> None:
-    """Gives arrays that broadcast one rank, so that a strict rank-promotion setting has nothing to say."""
+    """Gives arrays that broadcast the same rank, so that `jax_numpy_rank_promotion="raise"` is no problem."""
     for name, annotation in annotations.items():
         dims = annotation.shapes[0]
         x = values[name]

@@ -50,7 +50,7 @@ def _is_dtype(dtype: Any) -> bool:
 
 @functools.partial(traced_once, static_argnums=(1, 2))
 def _one_hot(indices: Array, num_classes: int, dtype: Any) -> Array:
-    # In a dtype that tells all classes apart, which eight bits, or a half precision, do not.
+    # Small dtypes, such as int8 or float16, cannot represent all classes.
     if indices.dtype.itemsize < 4:
         indices = indices.astype(np.float32 if jnp.issubdtype(indices.dtype, jnp.floating) else np.int32)
     classes = np.arange(num_classes).astype(indices.dtype).reshape((1,) * indices.ndim + (num_classes,))
@@ -129,31 +129,31 @@ def replace_masked(
 
 
 def pick(values: Array, indices: Array) -> Array:
-    """`values[..., indices[...]]` for arguments that are checked already; past the end it is the last entry."""
+    """`values[..., indices[...]]`, for arguments that have been checked; indices past the end give the last entry."""
     return jnp.take_along_axis(values, indices[..., None], axis=-1, mode="clip")[..., 0]
 
 
 @traced_once
 def scale_down(x: Array, temperature: ArrayLike) -> Array:
-    """`x / temperature`, where what is infinite stays so, and adds nothing to the gradient of the temperature."""
+    """`x / temperature`. Infinite entries stay unchanged, and add nothing to the gradient of the temperature."""
     finite = jnp.isfinite(x)
     return jnp.where(finite, jnp.where(finite, x, 0) / temperature, x)
 
 
 def scale_up(x: Array, factor: Array) -> Array:
-    """`x * factor`, where what is infinite adds nothing to the gradient of the factor."""
+    """`x * factor`. Infinite entries add nothing to the gradient of the factor."""
     finite = jnp.isfinite(x)
     return jnp.where(finite, jnp.where(finite, x, 0) * factor, x * jax.lax.stop_gradient(factor))
 
 
 def add_up(**terms: Array) -> Array:
-    """The sum of arrays that broadcast, each by the name of the argument that its shape is from."""
+    """The sum of arrays that broadcast. Each is passed by the name of the argument that determines its shape."""
     require_broadcast(**terms)
     return functools.reduce(operators.add, terms.values())
 
 
 def weighted_term(argument: str, x: Array, weight_argument: str, weight: ArrayLike) -> dict[str, Array]:
-    """`weight * x` for `add_up`, by the name of the argument that its shape is from."""
+    """`weight * x` as a term of `add_up`, by the name of the argument that determines its shape."""
     require_broadcast(**{argument: x, weight_argument: weight})
     return {weight_argument if np.ndim(weight) else argument: weighted(weight, x)}
 

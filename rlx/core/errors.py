@@ -36,7 +36,7 @@ class RankError(ArgumentError):
       discounted_returns: argument `r_t` has rank 2 (shape [4, 2]), expected shape [T].
     """
 
-    wrong_rank: Any = None  # what `rlx.core.operator` makes the advice of, where it is yet to be made
+    wrong_rank: Any = None  # a `WrongRank`, until `rlx.core.operator` has added the advice
 
 
 class ShapeError(ArgumentError):

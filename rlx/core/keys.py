@@ -1,4 +1,4 @@
-"""Keys of `jax.random`: the check that every function which draws at random begins with."""
+"""The check of random keys, for all functions that draw random numbers."""
 
 import functools
 from typing import Any
@@ -15,7 +15,7 @@ _EXPECTED = "a key of `jax.random`, as jax.random.key(0) makes one"
 
 
 def as_key(argument: str, value: Any, function: str = "") -> Array:
-    """One key of `jax.random`, typed or raw, as it is; of an integer the key that it seeds.
+    """Returns a single key of `jax.random`, typed or raw, unchanged; makes a key from an integer seed.
 
     Example:
       >>> import jax

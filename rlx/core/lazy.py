@@ -1,4 +1,4 @@
-"""Public names that are imported when they are first used, so that `import` costs a millisecond."""
+"""Lazy imports: public names are imported on first use, so that importing a package takes about a millisecond."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def lazy_exports(
 
     Args:
       package: the name of the package that calls this.
-      exports: by module, the names that it gives to the package, with spaces between them; by the package itself, those
-        of its submodules. Editors and type checkers read the same from the imports under `if TYPE_CHECKING:`.
-      instead: where a mapping is, `module:NAME`, that says by names which the package does not have what to write
-        instead; it is imported when one is asked for.
+      exports: for each module, the names that the package exports from it, separated by spaces; under the package's own
+        name, its public submodules. Editors and type checkers read the same from imports under `if TYPE_CHECKING:`.
+      instead: the location, `module:NAME`, of a mapping from names that the package does not have to advice on what to
+        write instead. It is imported when such a name is requested.
     """
     module = sys.modules[package]
     homes = {name: home for home, names in exports.items() for name in names.split()}
@@ -34,14 +34,14 @@ def lazy_exports(
             super().__setattr__(name, value)
 
         def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
-            return importlib.import_module, (package,)  # cloudpickle and dill know plain modules only
+            return importlib.import_module, (package,)  # cloudpickle and dill support only plain modules
 
     module.__class__ = Face
     for name in homes.keys() & vars(module).keys():  # imported already
         setattr(module, name, vars(module)[name])
 
     def load(name: str) -> Any:
-        if name == "__version__":  # asked for rarely, and the import costs some milliseconds
+        if name == "__version__":  # rarely needed, and the import takes some milliseconds
             metadata = importlib.import_module("importlib.metadata")
             try:
                 return metadata.version("hkx")
@@ -60,7 +60,7 @@ def lazy_exports(
 
 
 def _unknown_names(module: types.ModuleType) -> Callable[[str], Any]:
-    """The `__getattr__` of a public module that imports all of its names when it is imported itself."""
+    """The `__getattr__` of a public module whose names are not lazy, so that errors suggest similar names."""
 
     def load(name: str) -> Any:
         raise _no_attribute(module, name, vars(module).get("__all__", ()), None)
@@ -75,7 +75,7 @@ def _no_attribute(module: types.ModuleType, name: str, names: Iterable[str], ins
         lower = {known.lower(): known for known in names}
         near = importlib.import_module("difflib").get_close_matches(name.lower(), lower, n=1, cutoff=0.7)
         advice = f". Did you mean: {lower[near[0]]!r}?" if near else ""
-    # Given `obj`, Python itself asks the same, but only in what it prints itself, which a log is not.
+    # With `obj`, Python adds its own suggestion, but only when it prints an uncaught error, so not in logs.
     obj = None if advice.endswith("?") else module
     return AttributeError(f"module {module.__name__!r} has no attribute {name!r}{advice}", name=name, obj=obj)
 

@@ -1,4 +1,4 @@
-"""What trees of arrays must be: leaves that are arrays, and trees that are alike."""
+"""Checks of trees of arrays: that their leaves are arrays, and that trees are alike."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from rlx.core.types import Array, PyTree
 
 
 def as_arrays_of(argument: str, tree: PyTree, function: str = "") -> PyTree:
-    """The tree with arrays for leaves, of any dtype.
+    """Converts the leaves of a tree to arrays, of any dtype.
 
     Example:
       >>> from rlx.core.leaves import as_arrays_of
@@ -33,7 +33,7 @@ def as_arrays_of(argument: str, tree: PyTree, function: str = "") -> PyTree:
 
 
 def require_real(argument: str, tree: PyTree, function: str = "") -> None:
-    """Requires that all leaves are real numbers, or arrays or shapes of such."""
+    """Requires that all leaves are real numbers, or arrays or `jax.ShapeDtypeStruct`s of real numbers."""
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         dtype = _dtype(leaf)
         if dtype is None or not any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
@@ -42,7 +42,7 @@ def require_real(argument: str, tree: PyTree, function: str = "") -> None:
 
 
 def require_alike(argument: str, tree: PyTree, like_argument: str, like: PyTree, function: str = "") -> None:
-    """Requires that a tree has the structure, and of its leaves the shapes and dtypes, of another; both of arrays.
+    """Requires that two trees of arrays have the same structure, shapes and dtypes.
 
     Example:
       >>> import jax.numpy as jnp
@@ -65,7 +65,7 @@ def require_alike(argument: str, tree: PyTree, like_argument: str, like: PyTree,
 
 
 def require_structure(argument: str, tree: PyTree, like_argument: str, like: PyTree, function: str = "") -> None:
-    """Requires that a tree has the structure of another, a leaf for each leaf."""
+    """Requires that a tree has the same structure as another."""
     structure, given = jax.tree.structure(like), jax.tree.structure(tree)
     try:
         leaves = structure.flatten_up_to(tree)

@@ -1,7 +1,7 @@
-"""Masks and weights: what has no weight reaches neither values nor gradients, whatever it holds (NaN too).
+"""Masks and weights: entries with weight 0 affect neither values nor gradients, even if they are NaN.
 
-Arguments that a weight or a mask leaves out are declared (`@operator(masks=...)`); what a kernel computes and then
-weighs goes through `weighted`, `weighted_sum` and `masked_mean`.
+Arguments that a weight or a mask applies to are declared with `@operator(masks=...)`. For values that a kernel
+computes, there are `weighted`, `weighted_sum` and `masked_mean`.
 """
 
 import functools
@@ -17,12 +17,12 @@ from jax.custom_derivatives import SymbolicZero
 from rlx.core.tracing import in_slopes, traced_once
 from rlx.core.types import Array, ArrayLike, wide_dtype
 
-_SHORT_ROW = 32  # up to so many entries of a row are added up one by one
+_SHORT_ROW = 32  # rows of at most this length are added up entry by entry
 
 
 @traced_once
 def if_used(weights: Array, x: Array) -> Array:
-    """`x`, but 0 where what it is weighed with is 0 (or false) and `x` is infinite or NaN.
+    """`x`, but 0 where the weight is 0 (or false) and `x` is infinite or NaN.
 
     `weights` has the shape of `x`, or of its leading axes.
     """
@@ -31,9 +31,9 @@ def if_used(weights: Array, x: Array) -> Array:
 
 @traced_once
 def rows_if_used(weights: Array, x: Array) -> Array:
-    """The rows of `x`, but zeros for a row that is weighed with 0 and whose largest entry is no finite number.
+    """`x`, but 0 in rows whose weight is 0 and whose largest entry is not finite.
 
-    Minus infinity beside numbers stays: an action that is impossible is as good as not there.
+    Rows with some entries of minus infinity, for impossible actions, stay unchanged.
     """
     largest = jnp.max(x, axis=-1)
     used = _along(_used(weights), largest) | jnp.isfinite(largest)
@@ -42,7 +42,7 @@ def rows_if_used(weights: Array, x: Array) -> Array:
 
 @traced_once
 def if_counted(mask: Array, x: Array) -> Array:
-    """`x`, but 0 where the mask is false, whatever `x` holds; of fewer axes than the mask, where nothing counts."""
+    """`x`, but 0 where the mask is false. If `x` has fewer axes, 0 where the mask is false along all the others."""
     counts = _used(mask)
     if x.ndim < counts.ndim:
         counts = jnp.any(counts, axis=tuple(range(x.ndim, counts.ndim)))
@@ -51,13 +51,13 @@ def if_counted(mask: Array, x: Array) -> Array:
 
 @traced_once
 def slope_if_used(weights: Array, x: Array) -> Array:
-    """`x` as it is; no gradient flows through its entries or rows that are weighed with 0 (or false) and not finite."""
+    """`x`, without a gradient through its entries or rows whose weight is 0 (or false) and which are not finite."""
     return slopes_if_used(weights, [x])[0]
 
 
 @traced_once
 def slopes_if_used(weights: Array, arguments: list[Array]) -> list[Array]:
-    """The same of arguments that are multiplied with each other: none has a slope where one of them is not finite."""
+    """Like `slope_if_used`, for arguments that are multiplied: where one is not finite, none has a gradient."""
     used = _used(weights)
     rows = (jnp.all(jnp.isfinite(x), axis=tuple(range(used.ndim, x.ndim))) for x in arguments)
     passes = used | functools.reduce(jnp.logical_and, rows)
@@ -68,9 +68,9 @@ def slopes_if_used(weights: Array, arguments: list[Array]) -> list[Array]:
 def leave_out(
     hows: tuple[Callable[[Array, Array], Array], ...], weights: Any, arguments: list[Array | None]
 ) -> list[Array | None]:
-    """What one weight leaves out of several arguments, each in its way: one of the four above."""
+    """Applies a weight to several arguments, each with one of the four functions above."""
     used = _used(weights)
-    if slope_if_used in hows:  # of all: those declared together are multiplied with each other
+    if slope_if_used in hows:  # then of all: arguments declared together are multiplied
         return [*slopes_if_used(used, [x for x in arguments if x is not None])]
     return [None if x is None else how(used, x) for how, x in zip(hows, arguments, strict=True)]
 
@@ -112,12 +112,12 @@ def _alike(weights: ArrayLike, x: ArrayLike) -> tuple[Array, Array]:
 
 @jax.custom_jvp
 def _product(weights: Array, x: Array) -> Array:
-    # The shortest expression with this value; it has no slope in a weight of 0, for which there is the rule.
+    # The shortest expression with this value. Its derivative with respect to a weight of 0 is wrong, hence the rule.
     return weights * _where(weights != 0, x)
 
 
 def _counting(weights: Array, x: Array) -> Array:
-    """`x`, but 0 where it is infinite or NaN and weighed with 0, which is where 0 x is NaN."""
+    """`x`, but 0 where the weight is 0 and `x` is infinite or NaN, which is where 0 x is NaN."""
     return _where((weights != 0) | ~jnp.isnan(weights * x), x)
 
 
@@ -145,8 +145,8 @@ def _row_sum(weights: Array, x: Array) -> Array:
 
 
 def _added_up(weights: Array, x: Array) -> Array:
-    # A sum of XLA's is fast on a CPU where only a product comes before it. With the check between, it would write the
-    # checked numbers out: added up one by one, nothing is written, and the rows are what is vectorised.
+    # On a CPU, XLA's sum is only fast directly after a product. With the check in between, it would write the checked
+    # numbers to memory. Adding up entry by entry avoids this, and is vectorised over the rows.
     wide = wide_dtype(x.dtype)
     columns = (lax.split(part, (1,) * x.shape[-1], axis=x.ndim - 1) for part in (weights, x))
     products = (lax.convert_element_type(product, wide) for product in map(lax.mul, *columns))
@@ -154,7 +154,7 @@ def _added_up(weights: Array, x: Array) -> Array:
 
 
 def _slope_of_row_sum(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
-    # Another expression than `_row_sum`, whose plain derivative is right: the slope computes what counts anyway.
+    # Unlike that of `_row_sum`, the plain derivative of this expression is right. `_counting` is needed here anyway.
     weights, x = primals
     return _added_up(weights, _counting(weights, x)), jnp.sum(_slope_of_weighted(primals, tangents), axis=-1)
 
@@ -163,7 +163,7 @@ _row_sum.defjvp(_slope_of_row_sum, symbolic_zeros=True)
 
 
 def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Σ w x over `axis`, where what is weighed with 0 adds nothing, as in 0 log 0 = 0.
+    """Σ w x over `axis`, where entries with weight 0 add nothing, as in 0 log 0 = 0.
 
     Example:
       >>> import jax.numpy as jnp
@@ -184,11 +184,11 @@ def _weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] 
 
 
 def _is_short(size: Any) -> bool:
-    return isinstance(size, int) and 0 < size <= _SHORT_ROW  # a size with a name, `jax.export`'s, is of any length
+    return isinstance(size, int) and 0 < size <= _SHORT_ROW  # a symbolic dimension of `jax.export` may have any size
 
 
 def counts_of(mask: Array | None, shape: Sequence[int]) -> Array:
-    """Which entries of an array of that shape count, as booleans. Without a mask all do."""
+    """Which entries of an array of this shape count, as booleans: all of them if there is no mask."""
     return jnp.broadcast_to(jnp.array(True) if mask is None else mask.astype(bool), shape)
 
 
@@ -215,9 +215,9 @@ def masked_mean(x: Array, mask: Array | None = None, axis: int | None = None) ->
 
 
 def finite_exponent(x: Array) -> Array:
-    """`x`, held below the point where exp(x) overflows its dtype.
+    """`x`, limited so that exp(x) does not overflow its dtype.
 
-    An infinite probability ratio that a clip then discards would still put 0 · ∞ = NaN into the gradient.
+    The gradient of an infinite probability ratio would be 0 · ∞ = NaN, even if a clip discards the ratio.
     """
     return jnp.minimum(x, math.log(float(jnp.finfo(x.dtype).max)) - 1)
 
@@ -227,11 +227,11 @@ def _used(weights: Array) -> Array:
 
 
 def _along(chosen: Array, x: Array) -> Array:
-    """`chosen`, which has the leading axes of `x`, with axes of length one for the others; a scalar as it is."""
+    """Adds axes of length one to `chosen`, which has the leading axes of `x`; a scalar is returned unchanged."""
     missing = x.ndim - chosen.ndim if chosen.ndim else 0
     return chosen.reshape(chosen.shape + (1,) * missing) if missing else chosen
 
 
 def _where(chosen: Array, x: Array) -> Array:
-    """`x` where chosen, and 0 elsewhere; traced faster than `jnp.where`, which is a function of its own."""
+    """`x` where chosen, and 0 elsewhere. Unlike `jnp.where`, this is not a jitted function, so it traces faster."""
     return lax.select(jnp.broadcast_to(chosen, x.shape), x, lax.full_like(x, 0))

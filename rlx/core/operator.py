@@ -1,4 +1,4 @@
-"""`@operator()`: what makes a public operator of a kernel, from its signature alone.
+"""`@operator()`, which turns a kernel into a public operator by means of its signature.
 
     @operator(masks={"discount_t": ("q_t[:]",)})
     def q_learning(
@@ -12,34 +12,34 @@
         target = r_t + discount_t * jnp.max(q_t)
         return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]
 
-What is decorated is the kernel: arrays in, arrays out, the equation. The operator takes whatever can be read as the
-arrays that the annotations say (`rlx.core.annotations`), checks them by name, once a call, and hands them on.
-`q_learning.kernel` is the kernel, of which other kernels are made; `q_learning.contract` is what was read.
+The decorated function is the kernel: the equation, a function of arrays. The operator converts its arguments to the
+arrays that the annotations describe (`rlx.core.annotations`), checks them once per call, and passes them to the kernel.
+`q_learning.kernel` is the kernel, which other kernels call; `q_learning.contract` is what the decorator has read from
+the signature.
 
-Settings. A plain `n: int` becomes a Python integer, or is an error; `Annotated[int, "a number of classes"]` says in
-words what it is. `key: Key` is one key of `jax.random`. Where a setting must lie says the kernel,
-`require(n >= 1, "n", n, "a positive number of steps")`, and the error bears the operator's name. Anything that has
-another annotation is handed on as it is.
+Settings. `n: int` must be an integer, and becomes a Python integer; `Annotated[int, "a number of classes"]` adds a
+description for the error. `key: Key` is a single key of `jax.random`. The kernel checks the values of settings, with
+`require(n >= 1, "n", n, "a positive number of steps")`; the operator adds its name to the error. Arguments with other
+annotations are passed on unchanged.
 
-Where gradients stop. An operator that compares a prediction with a target has a flag that decides whether gradients
-flow into the target: `stop_target_gradients`, or `use_stop_gradient` where RLax calls it so. Either is accepted as a
-keyword, whichever the signature has, and it may be traced. Its default is True in every loss and temporal-difference
-error, whose target is meant as a constant, and False in every function that returns the target itself. These are
-RLax's defaults.
+Stopping gradients. An operator that compares a prediction with a target has a flag that decides whether gradients flow
+into the target: `stop_target_gradients`, or `use_stop_gradient` if RLax uses this name. Both names are accepted as a
+keyword, and the flag may be traced. As in RLax, its default is True in losses and temporal-difference errors, where the
+target is meant to be constant, and False in functions that return the target itself.
 
-Masks. `masks={"discount_t": ("v_t", "q_t[:]")}` says what has no influence where a weight or a mask is 0. There an
-entry of `v_t` that is no finite number becomes 0 before any arithmetic, so that neither a value nor a gradient meets
-it. Of `q_t[:]`, which has a row for each entry of the weight, it is the whole row that becomes 0, unless its largest
-entry is a finite number: minus infinity beside numbers is an action that is impossible, and stays so. What the kernel
-itself computes and weighs goes through `rlx.core.masking`.
+Masks. `masks={"discount_t": ("v_t", "q_t[:]")}` declares arguments that have no influence where a weight or a mask is
+0. There, entries of `v_t` that are not finite become 0 before any arithmetic, so that they affect neither values nor
+gradients. `q_t[:]` has a row for each entry of the weight: there, whole rows become 0, unless their largest entry is
+finite. Rows with some entries of minus infinity, for impossible actions, therefore stay unchanged. For values that the
+kernel itself computes and weights, use `rlx.core.masking`.
 
-`slopes={"discount_t": ("q_t",)}` says the same of arguments whose values the kernel weighs so itself: they come as they
-are, and only no gradient flows through any of them where the weight is 0 and one is no finite number. That costs a
-compiled program nothing but in a gradient, where zeros put into [T, A] action values are another pass over them.
+`slopes={"discount_t": ("q_t",)}` is for arguments to whose values the kernel applies the weight itself: they are passed
+unchanged, but where the weight is 0 and any of them is not finite, no gradient flows through them. This costs a
+compiled program nothing except in gradients, whereas putting zeros into action values [T, A] is another pass over them.
 
-`counts={"mask_t": ("v_t",)}` is for masks that say which steps or tokens count: where one does not, `v_t` becomes 0,
-finite or not, so that its exponential or square does not overflow. An argument of fewer axes than the mask, say the
-advantage of a whole sequence, stays where anything counts.
+`counts={"mask_t": ("v_t",)}` is for masks of the steps or tokens that count: for others, `v_t` becomes 0, finite or
+not, so that its exponential or square does not overflow. An argument with fewer axes than the mask, such as the
+advantage of a whole sequence, stays unchanged if any of its steps counts.
 """
 
 import functools
@@ -67,7 +67,7 @@ _NO_DEFAULT = inspect.Parameter.empty
 
 
 class Operator(Protocol[_P, _R_co]):
-    """What type checkers know of an operator."""
+    """The type of an operator, for type checkers."""
 
     __name__: str
     __qualname__: str
@@ -87,7 +87,7 @@ def operator(
     slopes: Mapping[str, Iterable[str]] | None = None,
     counts: Mapping[str, Iterable[str]] | None = None,
 ) -> Callable[[Callable[_P, _R]], Operator[_P, _R]]:
-    """Makes an operator of a kernel.
+    """Turns a kernel into an operator.
 
     Args:
       masks: weights and masks, each with the arguments that it leaves out where it is 0.
@@ -117,9 +117,7 @@ def operator(
                 if isinstance(error, RankError) and error.wrong_rank is not None:
                     positional = dict(zip(contract.names, args, strict=False))
                     error.args = (with_advice(error.wrong_rank, made, positional, kwargs),)
-                    error.wrong_rank = (
-                        None  # an operator further out, whose argument calls this one, has nothing to add
-                    )
+                    error.wrong_rank = None  # an outer operator must not add advice again
                 text = contract.in_own_name(str(error))
                 if text == str(error):
                     raise
@@ -130,14 +128,14 @@ def operator(
         made.__annotations__ = {p.name: p.annotation for p in contract.signature.parameters.values()}
         made.__annotations__["return"] = contract.signature.return_annotation
         made.kernel, made.contract = kernel, contract
-        kernel.__qualname__ = f"{kernel.__qualname__}.kernel"  # by which it is pickled
+        kernel.__qualname__ = f"{kernel.__qualname__}.kernel"  # for pickling
         return made
 
     return decorate
 
 
 class Contract:
-    """What the signature of one operator says of its arguments."""
+    """The requirements on the arguments of an operator, read from its signature."""
 
     def __init__(
         self,
@@ -158,12 +156,12 @@ class Contract:
 
     @functools.cached_property
     def arrays(self) -> dict[str, Shaped]:
-        """The arguments that are arrays."""
+        """The annotations of the array arguments."""
         return {name: a for name, a in self.annotations.items() if isinstance(a, Shaped)}
 
     @functools.cached_property
     def whole_numbers(self) -> dict[str, str]:
-        """The settings that are whole numbers, each in words."""
+        """The settings that are integers, with their descriptions."""
         return {name: words for name, a in self.annotations.items() if (words := _whole_number(a)) is not None}
 
     @functools.cached_property
@@ -173,22 +171,22 @@ class Contract:
 
     @functools.cached_property
     def switches(self) -> tuple[str, ...]:
-        """The settings that are true or false."""
+        """The boolean settings."""
         return tuple(name for name, a in self.annotations.items() if a is bool)
 
     @functools.cached_property
     def names(self) -> tuple[str, ...]:
-        """The arguments that may be given by position."""
+        """The arguments that may be passed by position."""
         kinds = {name: p.kind for name, p in self.signature.parameters.items()}
         return tuple(name for name, kind in kinds.items() if kind is not inspect.Parameter.KEYWORD_ONLY)
 
     @functools.cached_property
     def flag(self) -> tuple[str, str] | None:
-        """The stop-gradient flag as the signature spells it, and its other spelling."""
+        """The name of the stop-gradient flag in the signature, and its alternative name."""
         return next(((a, b) for a, b in (_FLAGS, _FLAGS[::-1]) if a in self.annotations), None)
 
     def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The kernel's arguments, by name, from what one call was given."""
+        """Checks and converts the arguments of a call; returns the kernel's arguments, by name."""
         values = self._bind(args, kwargs)
         lengths: dict[str, tuple[Any, str]] = {}
         for name, words in self.whole_numbers.items():
@@ -207,7 +205,7 @@ class Contract:
         return values
 
     def in_own_name(self, text: str) -> str:
-        """The text of an error with this operator's name in front, where it is about an argument of its own."""
+        """The text of an error, with this operator's name in front if it is about one of its arguments."""
         before, found, rest = text.partition("argument `")
         if not found or not (before == "" or (before.endswith(": ") and before[:-2].isidentifier())):
             return text
@@ -220,7 +218,7 @@ class Contract:
 
     @functools.cached_property
     def _masks(self) -> list[tuple[str, tuple[str, ...], tuple[_How, ...]]]:
-        """Each weight, the arguments that it leaves out, and how, in the order in which they are left out."""
+        """Each weight, the arguments that it applies to, and the functions that apply it, in order."""
         ways = [(self.counts, if_counted), (self.slopes, slope_if_used), (self.masks, if_used)]
         return [
             (
@@ -247,7 +245,9 @@ class Contract:
         unknown = len(args) > len(self.names) or len(values) > len(self._defaults)
         if twice or unknown or any(value is _NO_DEFAULT for value in values.values()):
             try:
-                for name in kwargs.keys() - self._defaults.keys():  # before what is missing: it may be the same one
+                for name in (
+                    kwargs.keys() - self._defaults.keys()
+                ):  # first, because it may be a misspelling of a missing one
                     raise TypeError(f"got an unexpected keyword argument {name!r}")
                 self.signature.bind(*args, **kwargs)
             except TypeError as error:
@@ -256,14 +256,14 @@ class Contract:
 
 
 def maybe_stop(x: Any, stop: bool | jax.Array) -> Any:
-    """`x` (an array or a tree), with its gradient stopped if `stop` is true, which may be traced."""
+    """`x` (an array or a tree), with its gradient stopped if `stop` is true. `stop` may be traced."""
     if isinstance(stop, jax.Array):
         return jax.tree.map(functools.partial(_stopped_where, stop), x)
     return jax.lax.stop_gradient(x) if stop else x
 
 
 def errors_of(values: Array, errors: Array, stop: bool | jax.Array) -> Array:
-    """Errors of values, of which errors plus values, the targets, are constants to gradients if `stop` is true."""
+    """`errors`, which are targets minus `values`, with the gradient through the targets stopped if `stop` is true."""
     if isinstance(stop, bool) and not stop:
         return errors
     constant = jax.lax.stop_gradient(errors + values) - values
@@ -271,7 +271,7 @@ def errors_of(values: Array, errors: Array, stop: bool | jax.Array) -> Array:
 
 
 def _stopped_where(stop: jax.Array, leaf: Any) -> Any:
-    is_traced_or_array = isinstance(leaf, jax.Array)  # through numbers no gradient flows
+    is_traced_or_array = isinstance(leaf, jax.Array)  # numbers have no gradients
     return jax.lax.select(stop, jax.lax.stop_gradient(leaf), leaf) if is_traced_or_array else leaf
 
 
@@ -280,7 +280,7 @@ def _for_callers(annotation: Any) -> Any:
 
 
 def _whole_number(annotation: Any) -> str | None:
-    """What a whole number of this annotation is in words, or None where it is none."""
+    """The description of an integer setting, or None if this is not the annotation of one."""
     if get_origin(annotation) is Annotated:
         plain, *words = get_args(annotation)
         return words[0] if plain is int else None

@@ -1,10 +1,11 @@
-"""Sequences that end in places: where a return may look ahead, and which value stands in for what it cannot see.
+"""Sequences with truncations: how far a return looks ahead, and the value from which it bootstraps there.
 
-An episode that terminated has discount 0, and needs no more. A sequence that was merely cut (a time limit, an
-interruption, the end of the data) goes on in truth, so its last return bootstraps from the value of the state in which
-it was cut. `truncation_t` marks such steps inside an array that holds several pieces one after the other, and
-`truncation_value_t` gives the values of the states there; the results are then exactly those of the pieces alone.
-The end of the array is such a cut too, which is why no function needs a case of its own for its last step.
+Where an episode terminates, the discount is 0, and nothing else is needed. A truncated sequence (by a time limit, an
+interruption, or the end of the data) would have continued, so its last return bootstraps from the value of the state in
+which it was truncated. `truncation_t` marks such steps in an array that contains several pieces in a row, and
+`truncation_value_t` has the values of these states. The results are exactly those of the separate pieces.
+
+The end of the array is a truncation too, so functions need no special case for the last step.
 """
 
 from typing import Any
@@ -22,11 +23,11 @@ def pieces(v_t: Array, truncation_t: Array | None, truncation_value_t: Array | N
 
     Args:
       v_t: values of the states at times [1, ..., T], floats [T].
-      truncation_t: mask [T], true where the sequence was cut at time t, or None.
-      truncation_value_t: floats [T], values of the states at which it was cut (read only there), or None for `v_t`.
+      truncation_t: mask [T], true where the sequence was truncated at time t, or None.
+      truncation_value_t: floats [T], values of the states where it was truncated (others are ignored); None for `v_t`.
 
     Returns:
-      (v_t with the values of the cut-off states put in [T], booleans [T] or None where only the end is a cut).
+      (`v_t` with the values of the truncated states [T], booleans [T], or None if only the end is a truncation).
     """
     if truncation_t is None:
         given = truncation_value_t is not None
@@ -39,11 +40,16 @@ def pieces(v_t: Array, truncation_t: Array | None, truncation_value_t: Array | N
 
 
 def within(continues_t: Array | None, x_t: Any, last_t: Any = 0) -> Any:
-    """`x_t` [T] with `last_t` ([] or [T]) where a piece ends, None being a single piece; a number as it is."""
+    """`x_t` [T], but `last_t` ([] or [T]) where a piece ends. None for `continues_t` is a single piece.
+
+    If `x_t` is a scalar, it is returned unchanged.
+    """
     if jnp.ndim(x_t) == 0:
         return x_t
     if continues_t is None:
-        from_end = lax.rev(lax.iota(np.int32, x_t.shape[0]), [0])  # counted from there, no length need be a number
+        from_end = lax.rev(
+            lax.iota(np.int32, x_t.shape[0]), [0]
+        )  # counted from the end, so that the length may be symbolic
         continues_t = lax.gt(from_end, np.int32(0))
     if isinstance(last_t, int):
         return lax.select(continues_t, x_t, lax.full_like(x_t, last_t))  # traced faster than `jnp.where`
@@ -51,5 +57,5 @@ def within(continues_t: Array | None, x_t: Any, last_t: Any = 0) -> Any:
 
 
 def following(x_t: Array) -> Array:
-    """x_{t+1} for each t, and 0 past the end, where nothing follows: floats [T]."""
+    """x_{t+1} for each t, and 0 at the end, where nothing follows: floats [T]."""
     return lax.pad(x_t, np.zeros((), x_t.dtype), [(-1, 1, 0)])

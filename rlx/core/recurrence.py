@@ -22,13 +22,13 @@ Shorter ones use a sequential scan everywhere. Lower it if short sequences are s
 """
 
 Equation = Callable[..., Array]
-"""What is at one step, from what is at the next one (affine in it) and the sequences there: elementwise."""
+"""The value at one step, given the value at the next step, in which it is affine, and the sequences; elementwise."""
 
 Times = Callable[[Array, Array], Array]
-"""A product of weights and what they weigh."""
+"""A product of weights and values."""
 
 _KEPT = "kept in a recurrence"
-_WINDOW_UNROLLED = 32  # windows of up to so many steps are unrolled into one pass over the sequence
+_WINDOW_UNROLLED = 32  # windows of at most this many steps are unrolled into one pass over the sequence
 
 
 def backward(
@@ -73,7 +73,7 @@ def backward(
     shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in sequences))
     windowed = steps is not None and steps < shape[0]
     if continues_t is None and not windowed:
-        end = end if jnp.ndim(end) < len(shape) else end[-1] if shape[0] else 0.0  # the only one that is read
+        end = end if jnp.ndim(end) < len(shape) else end[-1] if shape[0] else 0.0  # only the last one is used
         shape_of_end = shape[1:]
     else:
         continues_t = jnp.arange(shape[0]) < shape[0] - 1 if continues_t is None else continues_t
@@ -89,7 +89,7 @@ def backward(
 
 
 def kept(x: Array) -> Array:
-    """`x`, of which a gradient keeps what it was at each step; it computes what else is in an equation again.
+    """Marks `x`, inside an equation, as a value to store for the gradient, which recomputes all other values.
 
     Example:
       >>> import jax.numpy as jnp
@@ -124,13 +124,13 @@ def _solution(equation: Equation, sequences: tuple[Array, ...], end: Array) -> A
         sequences, end = _varying_alike(sequences, end)
     by_steps = functools.partial(scan, equation)
     steps = max(x.shape[0] for x in sequences if x.ndim)
-    if not isinstance(steps, int) or steps < DOUBLING_FROM:  # a length with a name, `jax.export`'s, is of any size
+    if not isinstance(steps, int) or steps < DOUBLING_FROM:  # a symbolic dimension of `jax.export` may have any size
         return by_steps(sequences, end)
     return lax.platform_dependent(sequences, end, cpu=by_steps, default=functools.partial(doubling, equation))
 
 
 def _with_numbers(equation: Equation, numbers: tuple[tuple[int, float], ...]) -> Equation:
-    """The equation of the arrays alone; numbers stay Python's, of which `weighted` knows whether they are 0."""
+    """The equation as a function of the arrays only. Numbers stay Python numbers, for `weighted` to compare with 0."""
 
     def of_arrays(after: Array, *arrays: Array) -> Array:
         given: list[Any] = list(arrays)
@@ -142,9 +142,12 @@ def _with_numbers(equation: Equation, numbers: tuple[tuple[int, float], ...]) ->
 
 
 def _varying_alike(sequences: tuple[Array, ...], end: Array) -> tuple[tuple[Array, ...], Array]:
-    """What differs between the devices of a `jax.shard_map` if anything does: a loop's carry may not begin to in it."""
+    """Makes everything vary between the devices of a `jax.shard_map` if anything does.
+
+    JAX requires this, because a loop's carry must not begin to vary inside the loop.
+    """
     given = [x.astype(end.dtype) for x in (*sequences, end)]
-    zero = jax.lax.stop_gradient(sum(jnp.sum(x.ravel()[:0]) for x in given))  # of no number, not even of one
+    zero = jax.lax.stop_gradient(sum(jnp.sum(x.ravel()[:0]) for x in given))  # a sum of no elements
     return tuple(x if x.dtype == bool else x + zero for x in sequences), end + zero
 
 
@@ -158,7 +161,7 @@ def _in_pieces(equation: Equation) -> Equation:
 def scan(equation: Equation, sequences: Sequence[Array], end: Array) -> Array:
     """`backward` step by step; sequences [T, ...] or [] and `end` [...] are of one dtype."""
 
-    # A gradient computes a step again, or the loop would write out what each product asks of its weight too.
+    # Gradients recompute each step. Otherwise the loop would also store the comparison of each weight with 0.
     @functools.partial(jax.checkpoint, prevent_cse=False, policy=jax.checkpoint_policies.save_only_these_names(_KEPT))
     def step(after: Array, at_step: list[Array]) -> tuple[Array, Array]:
         given = iter(at_step)
@@ -170,9 +173,9 @@ def scan(equation: Equation, sequences: Sequence[Array], end: Array) -> Array:
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def doubling(equation: Equation, sequences: Sequence[Array], end: Array) -> Array:
-    """The same in log2(T) steps, each of which doubles how far entries look.
+    """`backward` in log2(T) steps, each of which doubles how far ahead entries look.
 
-    They are one loop, which takes as long to trace for any T: a program for a CPU is traced with this branch in it too.
+    The steps are a loop, so that tracing takes equally long for any T: programs for a CPU trace this branch too.
     """
     return _doubled(equation, sequences, end)
 
@@ -197,9 +200,9 @@ def _doubled(equation: Equation, sequences: Sequence[Array], end: Array, times: 
 def _slope(
     equation: Equation, primals: tuple[tuple[Array, ...], Array], tangents: tuple[tuple[Any, ...], Any]
 ) -> tuple[Array, Array]:
-    """The slope of x_t is such a recurrence too: ∂x_t = w_t ∂x_{t+1} + the slope in the sequences, all of them at once.
+    """The tangent of x_t is such a recurrence too: ∂x_t = w_t ∂x_{t+1} + the tangent due to all the sequences.
 
-    Differentiated itself, the doubling would keep the maps of each of its steps.
+    Differentiating the doubling itself would store the maps of each of its steps.
     """
     (sequences, end), (sequences_dot, end_dot) = primals, tangents
     x_t = _doubling_in_slopes(equation, sequences, end)
@@ -214,8 +217,8 @@ def _slope(
     if vary:
         _, delta_t = jax.jvp(at_steps, tuple(sequences[i] for i in vary), tuple(sequences_dot[i] for i in vary))
     end_dot = jnp.zeros_like(end) if isinstance(end_dot, SymbolicZero) else end_dot
-    # Not by `doubling`: JAX cannot transpose a function with a slope of its own that computes with constants beside.
-    # Nor by `weighted`, which is not linear, and without its rule has no slope in a weight of 0.
+    # Not with `doubling`: JAX cannot transpose a function with a custom rule that also computes with constants. Nor
+    # with `weighted`, which is not linear, and without its rule has a wrong derivative at a weight of 0.
     return x_t, _doubled(_affine, (delta_t, _maps(equation, sequences)[1]), end_dot, lax.mul)
 
 
@@ -228,16 +231,16 @@ def _affine(after: Array, delta_t: Array, w_t: Array) -> Array:
 
 
 def _maps(equation: Equation, sequences: Sequence[Array]) -> tuple[Array, Array]:
-    """δ_t and w_t, where the equation is x -> δ + w x."""
+    """δ_t and w_t of the equation, which is an affine map x -> δ + w x."""
     shape = jnp.broadcast_shapes(*(x.shape for x in sequences))
     zero = jnp.zeros(shape, jnp.result_type(*(x for x in sequences if x.dtype != bool)))
     return jax.jvp(lambda after: equation(after, *sequences), (zero,), (jnp.ones_like(zero),))
 
 
 def _in_windows(equation: Equation, sequences: tuple[Array, ...], n: int) -> Array:
-    """The recurrence cut off after `n` steps, fewer than there are; `continues_t` and an end come first."""
+    """The recurrence truncated after `n` steps, fewer than there are; `sequences` begins with `continues_t` and `end`."""
     continues_t, end, *_ = sequences
-    # What ends no window has no slope in what it would be weighed with, whatever it holds.
+    # An end value that no window reads must not affect the gradient of its weight, even if it is not finite.
     ends_one = ~continues_t | (lax.broadcasted_iota(np.int32, continues_t.shape, 0) >= n - 1)
     end = if_counted(ends_one, end)
     sequences = continues_t, end, *sequences[2:]
@@ -248,7 +251,7 @@ def _in_windows(equation: Equation, sequences: tuple[Array, ...], n: int) -> Arr
 
 def _windows_by_steps(delta: Array, w: Array, last: Array, n: int) -> Array:
     steps = delta.shape[0]
-    # Computed once: a padding that is fused into what reads it keeps that from being vectorised.
+    # The barrier prevents XLA from fusing the padding into its consumers, which would then not be vectorised.
     delta, w, last = lax.optimization_barrier(tuple(_padded(x, 0, 0, n - 1) for x in (delta, w, last)))
     total = last[n - 1 :]
     for ahead in reversed(range(n - 1)):
@@ -257,7 +260,7 @@ def _windows_by_steps(delta: Array, w: Array, last: Array, n: int) -> Array:
 
 
 def _windows_by_doubling(delta: Array, w: Array, total: Array, n: int) -> Array:
-    # delta and w describe the composition of `length` successive maps; `total` has absorbed the low bits of n - 1.
+    # delta and w are the composition of `length` successive maps; `total` includes the low bits of n - 1.
     remaining, length = n - 1, 1
     while remaining:
         if remaining % 2:
@@ -272,8 +275,8 @@ def _windows_by_doubling(delta: Array, w: Array, total: Array, n: int) -> Array:
 def _compose_with_later(
     delta: Array, w: Array, ahead: Callable[[Array, int], Array], times: Times = weighted
 ) -> tuple[Array, Array]:
-    """The composition of each map x -> delta + w x with a later one; past the end is the identity."""
-    largest = np.finfo(w.dtype).max  # an overflow must stay finite, or a zero further on would make it NaN
+    """The composition of each map x -> delta + w x with a later one, which is the identity past the end."""
+    largest = np.finfo(w.dtype).max  # an overflow must stay finite, because 0 · ∞ is NaN
     product = lax.clamp(-largest, times(w, ahead(w, 1)), largest)
     return lax.add(delta, times(w, ahead(delta, 0))), product
 

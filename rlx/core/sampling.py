@@ -1,4 +1,4 @@
-"""What distributions share: parameters given to a method or to the policy, keys by two names, shapes of samples."""
+"""Shared code of distributions: parameters of a method or the policy, the two names of keys, shapes of samples."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from rlx.core.types import Array
 
 
 def either(function: str, argument: str, given: Any, field: Any) -> Any:
-    """What a method is given, or else what the policy was made with."""
+    """The argument of a method, or else the field of the policy."""
     value = field if given is None else given
     expected = "a value, here or when the policy is made (`sample` takes a key first)"
     require(value is not None, argument, None, expected, function)
@@ -21,7 +21,7 @@ def either(function: str, argument: str, given: Any, field: Any) -> Any:
 def key_and_shape(
     function: str, key: Array | int | None, seed: Array | int | None, sample_shape: Sequence[int] | int
 ) -> tuple[Array, tuple[int, ...]]:
-    """The key under either name, made of an integer where one is given, and the shape of a sample's new axes."""
+    """The key, passed under either name and possibly as an integer seed, and the shape of a sample's new axes."""
     require(key is None or seed is None, "seed", seed, "nothing beside `key`, which is the same", function)
     given: Any = seed if key is None else key
     require(given is not None, "key", None, "a random key or an integer seed", function)
@@ -29,7 +29,7 @@ def key_and_shape(
 
 
 def as_shape(argument: str, lengths: Sequence[int] | int, function: str = "") -> tuple[int, ...]:
-    """The lengths of axes, of which one may be given alone.
+    """The lengths of axes, as a tuple; a single length may be given as an integer.
 
     Example:
       >>> from rlx.core.sampling import as_shape

@@ -1,4 +1,4 @@
-"""Trees of arrays: selecting, splitting, mapping, and records (dataclasses that are trees and mappings at once)."""
+"""Trees of arrays: selecting, splitting, mapping, and records (dataclasses that are also pytrees and mappings)."""
 
 import dataclasses
 import functools
@@ -40,7 +40,7 @@ def tree_select(pred: Mask[Array, "*E"], on_true: PyTree, on_false: PyTree) -> P
 
 
 def selected(**arguments: Any) -> PyTree:
-    """One of two trees by a mask: three arguments by the names under which errors speak of them, the mask first.
+    """Selects between two trees by a mask. The three arguments, the mask first, are passed by their names in errors.
 
     Example:
       >>> import jax.numpy as jnp
@@ -253,7 +253,7 @@ def _moved(function: str, tree: PyTree, source: int, destination: int) -> PyTree
 
 
 class Record(Mapping[str, Any]):
-    """Base of the small state classes: fields by attribute, by key, as a tuple, and as a tree of arrays.
+    """Base of the small state classes, whose fields are attributes, keys, a tuple, and the children of a pytree.
 
     A subclass decorated with `@record` is a dataclass registered with JAX. `replace` returns a changed copy.
     """
@@ -289,7 +289,9 @@ class Record(Mapping[str, Any]):
 
 @dataclass_transform(eq_default=False)
 def record(cls: type) -> type:
-    """Makes a subclass of `Record` a dataclass and a tree whose children are its fields, ordered by name."""
+    """Makes a subclass of `Record` a dataclass and a pytree, whose children are its fields, ordered by name."""
     made = dataclasses.dataclass(eq=False)(cls)
-    names = sorted(field.name for field in dataclasses.fields(made))  # as in RLax, so that saved leaves fit
+    names = sorted(
+        field.name for field in dataclasses.fields(made)
+    )  # the order in RLax, so that saved leaves are compatible
     return jax.tree_util.register_dataclass(made, data_fields=names, meta_fields=[])

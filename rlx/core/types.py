@@ -1,4 +1,4 @@
-"""Names for the types that appear in the signatures of operators, and the dtype of sums."""
+"""Aliases for the types in the signatures of operators, and the dtype of sums."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, TypeAlias
@@ -8,26 +8,26 @@ import jax.numpy as jnp
 import numpy as np
 
 Array: TypeAlias = jax.Array
-"""A JAX array, concrete or traced: what every operator returns."""
+"""A JAX array, concrete or traced."""
 
 Key: TypeAlias = Annotated[jax.Array, "a key of jax.random"]
-"""One key of `jax.random`, typed or raw. An operator takes the integer that seeds it as well."""
+"""A single key of `jax.random`, typed or raw. Operators also accept an integer seed."""
 
 Scalar: TypeAlias = bool | int | float | np.bool_ | np.number
 """A Python or NumPy number."""
 
 ArrayLike: TypeAlias = jax.Array | np.ndarray | np.bool_ | np.number | bool | int | float
-"""What every operator accepts: a JAX array, a NumPy array, or a number."""
+"""What operators accept as an array: a JAX array, a NumPy array, or a number."""
 
 PyTree: TypeAlias = Any
-"""Any nest of tuples, lists, dicts and registered nodes with arrays as leaves."""
+"""Any pytree: nested tuples, lists, dicts and registered nodes, with arrays as leaves."""
 
 Projection: TypeAlias = Callable[[Array], Array]
 """A function that maps an array into some set, for instance the positive numbers."""
 
 
 def wide_dtype(*dtypes: Any) -> Any:
-    """The dtype in which sums are kept: float32, or the widest of the dtypes where that is wider.
+    """The dtype in which sums are computed: float32, or the widest of the dtypes if that is wider.
 
     Not `jnp.promote_types`, which forbids half precision to become wider where promotion is strict.
 

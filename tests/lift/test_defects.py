@@ -538,7 +538,7 @@ def test_each_branch_of_cond_is_given_its_own_operand_by_name(pred, expected):
         return hkx.cond(pred, **funs, **({"true_operand": 2.0, "false_operand": 3.0} | others))
 
     assert float(f()) == float(hkx.transform(f).apply({}, None)) == expected
-    with pytest.raises(ValueError, match="goes `false_operand="):
+    with pytest.raises(ValueError, match="and `false_operand="):
         hkx.cond(pred, lambda x: x, lambda x: x, true_operand=2.0)
     with pytest.raises(ValueError, match="only together, and then no other operands"):
         f(operand=4.0)

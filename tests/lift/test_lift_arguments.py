@@ -43,7 +43,7 @@ REFUSED = {
         lambda: hkx.cond(True, lambda: _left(jnp.float32(1)), lambda: _left(jnp.int32(1)))
     ),
     "is not a callable object: `hkx.layer_stack\\(n\\)` takes a function": lambda: hkx.layer_stack(3)(3),
-    r"the layer returns a pair `\(x, z\)`.*, but returned .*Tracer": (
+    r"the layer must return a pair `\(x, z\)`.*, but returned .*Tracer": (
         lambda: hkx.layer_stack(2, with_per_layer_inputs=True)(lambda x, y: x)(X, jnp.ones([2, 3]))
     ),
     r"'stack' have the different leading sizes \[2, 3\]": lambda: hkx.unstack_params(UNEVEN, "stack"),

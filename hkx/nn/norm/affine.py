@@ -1,4 +1,4 @@
-"""What all normalisation layers share: statistics, and the scale and offset that come after."""
+"""Shared code of normalisation layers: statistics, scale and offset."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_given(create_scale: bool, create_offset: bool, scale: Any, offset: Any
 def parameter_or_given(
     name: str, create: bool, given: Any, shape: Sequence[int], dtype: Any, init: Initializer
 ) -> jax.Array | None:
-    """The parameter `name` if the layer has one, else what was passed, else None."""
+    """The parameter `name` if the layer creates one; otherwise `given`, which may be None."""
     return get_parameter(name, shape, dtype, init=init) if create else given
 
 
@@ -55,7 +55,7 @@ def _normalized(inputs: Any, mean: Any, variance: Any, eps: Any, scale: Any, off
 
 @functools.partial(traced_once, static_argnames=("axis", "fast"))
 def moments(inputs: Any, *, axis: tuple[int, ...], fast: bool = False) -> tuple[jax.Array, jax.Array]:
-    """Mean and variance over `axis`; `fast` takes `E[x**2] - E[x]**2` for the variance, in one pass over the inputs."""
+    """Mean and variance over `axis`; with `fast`, the variance is `E[x**2] - E[x]**2`, in one pass over the inputs."""
     mean = jnp.mean(inputs, axis=axis, keepdims=True)
     if fast:
         return mean, nonnegative(jnp.mean(jnp.square(inputs), axis, keepdims=True) - jnp.square(mean))
@@ -63,7 +63,7 @@ def moments(inputs: Any, *, axis: tuple[int, ...], fast: bool = False) -> tuple[
 
 
 def nonnegative(variance: jax.Array) -> jax.Array:
-    """A difference of two means of squares, which rounding may make negative, is at least zero."""
+    """Sets a variance that rounding has made negative to zero."""
     return jnp.maximum(variance, np.zeros((), variance.dtype))
 
 
@@ -73,10 +73,10 @@ def _is_index(value: Any) -> bool:
 
 
 def given_axes(axis: Any, name: str) -> tuple[int, ...] | slice:
-    """The dimensions that an argument names, as a tuple or a slice.
+    """The argument `name`, an axis or several, as a tuple or a slice.
 
     Raises:
-      ValueError: if it is not an int, a slice or a sequence of ints.
+      ValueError: if it is not an int, a slice or an iterable of ints.
     """
     if isinstance(axis, slice):
         return axis
@@ -90,21 +90,21 @@ def given_axes(axis: Any, name: str) -> tuple[int, ...] | slice:
 
 
 def resolved_axes(axis: tuple[int, ...] | slice, rank: int) -> tuple[int, ...]:
-    """The dimensions of an array of this rank; those of a tuple are kept as they are."""
+    """Resolves a slice of the dimensions of an array with this rank to a tuple; returns a tuple unchanged."""
     return tuple(range(rank)[axis]) if isinstance(axis, slice) else axis
 
 
 def check_axes(axis: tuple[int, ...], shape: Sequence[int], module: str) -> None:
-    """Raises IndexError for a dimension that the input does not have: most often the number of features."""
+    """Raises IndexError if the input lacks a dimension, often because `axis` is the number of features by mistake."""
     if not all(-len(shape) <= i < len(shape) for i in axis):
         raise IndexError(
-            f"`axis` of `{module}` is out of range: {axis}, for inputs of shape {tuple(shape)}. It says over which "
-            "dimensions mean and variance are taken, -1 for the last; their sizes are read from the inputs."
+            f"`axis` of `{module}` is out of range: {axis}, for inputs of shape {tuple(shape)}. These are the "
+            "dimensions over which mean and variance are computed, such as -1 for the last, and not their sizes."
         )
 
 
 def parameter_shape(axis: tuple[int, ...] | slice, shape: Sequence[int]) -> tuple[int, ...]:
-    """The size along `axis` and 1 elsewhere; for the last dimension alone, only that."""
+    """The shape of parameters: the size along `axis`, and 1 elsewhere. For the last dimension alone, only its size."""
     chosen = {i % len(shape) for i in resolved_axes(axis, len(shape))}
     if chosen == {len(shape) - 1}:
         return (shape[-1],)

@@ -162,9 +162,9 @@ class BatchNorm(Module):
 
     @transparent
     def _moving(self, inputs: jax.Array, axis: tuple[int, ...], dtype: Any) -> tuple[jax.Array, jax.Array]:
-        """The moving averages, each number of which belongs to one channel of `inputs`."""
+        """The moving averages; raises an error unless their shape matches the channels of `inputs`."""
         floating = jnp.issubdtype(dtype, jnp.inexact)
-        check_dtype(floating, self, "inputs", dtype, "a floating dtype, where the moving averages are used")
+        check_dtype(floating, self, "inputs", dtype, "a floating dtype when the moving averages are used")
         over = [i % inputs.ndim for i in axis]
         wanted = [1 if i in over else n for i, n in enumerate(inputs.shape)]
         averages = []
@@ -179,7 +179,7 @@ class BatchNorm(Module):
     def _averaged(
         self, mean: jax.Array, variance: jax.Array, inputs: jax.Array, axis: tuple[int, ...]
     ) -> tuple[jax.Array, jax.Array]:
-        """Updates the moving averages, and returns what a training batch is normalised by."""
+        """Updates the moving averages; returns the mean and variance by which a training batch is normalised."""
         self.mean_ema(mean)
         self.var_ema(variance)
         return mean, variance
@@ -188,7 +188,7 @@ class BatchNorm(Module):
     def _statistics(self, inputs: Any, axis: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
         shape = inputs.shape
         if any(shape[i] == 0 for i in axis):
-            if running_init():  # programs give it an empty batch to save time
+            if running_init():  # programs may pass an empty batch to save time
                 kept = [1 if i in axis else n for i, n in enumerate(shape)]
                 return jnp.zeros(kept, inputs.dtype), jnp.ones(kept, inputs.dtype)
             raise ValueError(
@@ -277,7 +277,7 @@ class BatchRenorm(BatchNorm):
     def _averaged(
         self, mean: jax.Array, variance: jax.Array, inputs: jax.Array, axis: tuple[int, ...]
     ) -> tuple[jax.Array, jax.Array]:
-        if running_init():  # the averages start from this very batch
+        if running_init():  # the averages begin with this batch
             return super()._averaged(mean, variance, inputs, axis)
         eps = number(self.eps, variance.dtype, "eps", 0)
         old_mean, old_variance = self._moving(inputs, axis, mean.dtype)

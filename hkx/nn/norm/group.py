@@ -132,6 +132,6 @@ class GroupNorm(Module):
 
 
 def _to_rank(value: Any, rank: int) -> jax.Array:
-    """`value` with leading dimensions of size 1, so that it broadcasts to an array of this rank."""
+    """Adds leading dimensions of size 1 to `value`, up to this rank."""
     missing = rank - jnp.ndim(value)
     return jnp.expand_dims(value, tuple(range(missing))) if missing > 0 else value

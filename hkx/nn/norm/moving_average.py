@@ -93,7 +93,7 @@ class ExponentialMovingAverage(Module):
           StateShapeError: if neither `value` nor the average so far broadcasts to the other.
         """
         value = array_of(value, self, "value")
-        wide, dtype = statistics_dtypes(value.dtype)  # in half precision, 0.999 is 1; among integers, 0.9 is 0
+        wide, dtype = statistics_dtypes(value.dtype)  # in half precision, 0.999 rounds to 1; as an integer, 0.9 is 0
         one, decay = number(1, wide, "1"), number(self.decay, wide, "decay", 0, 1)
         counter = _next(jnp.asarray(get_state("counter", (), jnp.int32, init=self.init)))
         if self.warmup_length > 0:
@@ -107,7 +107,9 @@ class ExponentialMovingAverage(Module):
         dtype = dtype if hidden.dtype == dtype else jnp.promote_types(hidden.dtype, dtype)
         hidden = _moved(cast(hidden, wide), cast(value, wide), decay, one - decay)
         average = hidden
-        if self.zero_debias and (isinstance(decay, jax.Array) or np.any(decay != one)):  # 1 leaves nothing to correct
+        if self.zero_debias and (
+            isinstance(decay, jax.Array) or np.any(decay != one)
+        ):  # with a decay of 1 there is no bias
             average = _without_bias(average, decay, one, counter)
         if update_stats:
             set_state("counter", counter)
@@ -135,14 +137,14 @@ def _moved(average: Any, value: Any, decay: Any, rest: Any) -> jax.Array:
 
 @traced_once
 def _without_bias(average: Any, decay: Any, one: Any, counter: Any) -> jax.Array:
-    if not jnp.issubdtype(counter.dtype, jnp.integer):  # a getter cast it
+    if not jnp.issubdtype(counter.dtype, jnp.integer):  # a custom getter has cast it
         counter = cast(counter, average.dtype)
-    decay, counter = jnp.broadcast_arrays(decay, counter)  # many averages in one may count each for itself
+    decay, counter = jnp.broadcast_arrays(decay, counter)  # stacked averages may have separate counters
     return average / (one - jax.lax.pow(decay, counter))
 
 
 def _next(counter: jax.Array) -> jax.Array:
-    """One more, or the greatest integer of its dtype: the one after that is negative."""
+    """Increments the counter, without overflowing."""
     if not jnp.issubdtype(counter.dtype, jnp.integer):
         return counter + 1
     last = np.asarray(jnp.iinfo(counter.dtype).max, counter.dtype)

@@ -1,4 +1,4 @@
-"""A module of its own for every parameter of a tree."""
+"""Applies a function that creates a separate module to every parameter of a tree."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from hkx.errors import NotAParameterTreeError
 def map_params(
     tree: Mapping[str, Mapping[str, Any]], function: Callable[[str, Any], Any], ignore_regex: str, tilde: str
 ) -> dict[str, dict[str, Any]]:
-    """`function(name, value)` for every parameter, where `name` is its path made into a module's name.
+    """Replaces every parameter by `function(name, value)`, where `name` is a valid module name made from its path.
 
     Args:
-      tree: a dict of dicts of arrays, as `init` returns it.
-      function: returns what takes the place of the value.
-      ignore_regex: parameters whose path `module/name` matches this at its start stay as they are; "" matches none.
-      tilde: what stands in the name for a `~` of the path; two underscores stand for a slash.
+      tree: a dict of dicts of arrays, as returned by `init`.
+      function: returns the new value.
+      ignore_regex: parameters stay unchanged if the beginning of their path, `module/name`, matches this; "" matches
+        none.
+      tilde: replaces each `~` of the path in the name; two underscores replace each slash.
 
     Raises:
       NotAParameterTreeError: if `tree` is not a dict of dicts.
@@ -26,7 +27,7 @@ def map_params(
     if not isinstance(tree, Mapping) or not all(isinstance(entries, Mapping) for entries in tree.values()):
         raise NotAParameterTreeError(tree)
     if ignore_regex and not isinstance(ignore_regex, (str, re.Pattern)):
-        raise TypeError(f"`ignore_regex` must be a regular expression, as '.*/b', got {ignore_regex!r}.")
+        raise TypeError(f"`ignore_regex` must be a regular expression, such as '.*/b', got {ignore_regex!r}.")
 
     def replaced(module: str, name: str, value: Any) -> Any:
         path = f"{module}/{name}"

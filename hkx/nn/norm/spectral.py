@@ -64,7 +64,7 @@ class SpectralNorm(Module):
 
         Raises:
           ValueError: if `value` is a scalar or a vector, or has more than two dimensions when that is an error.
-          StateShapeError: if the state is of a matrix with another number of columns.
+          StateShapeError: if the state is that of a matrix with another number of columns.
         """
         value = array_of(value, self, "value")
         if value.ndim < 2:
@@ -93,7 +93,7 @@ class SpectralNorm(Module):
 
     @property
     def u0(self) -> jax.Array:
-        """The estimate of the left singular vector, shape `[1, columns]`."""
+        """The estimate of the right singular vector, shape `[1, columns]`."""
         return get_state("u0")
 
     @property

@@ -16,17 +16,17 @@ from hkx.nn.inputs import array_of, broadcast
 
 
 def add_batch(tree: Any, batch_size: int | None) -> Any:
-    """The arrays of a tree, repeated along a new leading axis, or unchanged if `batch_size` is None."""
+    """Repeats the arrays of a tree along a new leading axis, unless `batch_size` is None."""
     if batch_size is None:
         return tree
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch_size, *jnp.shape(x))), tree)
 
 
 def lstm_state(core: RNNCore, argument: str, state: Any) -> tuple[jax.Array, jax.Array]:
-    """The hidden state and the cell.
+    """The hidden state and the cell state, as arrays.
 
     Raises:
-      InvalidCoreStateError: if `state` is not such a pair.
+      InvalidCoreStateError: if `state` is not a pair of arrays.
     """
     if not hasattr(state, "__len__") or len(state) != 2:
         raise InvalidCoreStateError(type(core).__name__, argument, state, "an `LSTMState`")
@@ -49,7 +49,7 @@ def array_state(core: RNNCore, argument: str, state: Any) -> jax.Array:
 
 
 def check_state(fits: bool, core: RNNCore, argument: str, state: jax.Array, inputs: jax.Array, size: int) -> None:
-    """Raises InvalidCoreStateError unless an array of a state fits `inputs`."""
+    """Raises InvalidCoreStateError, about an array of the state that must match `inputs`, unless `fits`."""
     if not fits:
         wanted = ", ".join(map(str, (*inputs.shape[:-1], size)))
         expected = f"[{wanted}], for `inputs` of shape {inputs.shape}"
@@ -57,7 +57,7 @@ def check_state(fits: bool, core: RNNCore, argument: str, state: jax.Array, inpu
 
 
 def leading_fit(state: jax.Array, inputs: jax.Array) -> bool:
-    """Whether all dimensions but the last broadcast."""
+    """Whether all dimensions except the last broadcast."""
     return state.ndim > 0 and broadcast(state.shape[:-1], inputs.shape[:-1]) is not None
 
 
@@ -240,7 +240,7 @@ class LSTM(RNNCore):
             raise InvalidRankError("LSTM", "prev_state", hidden.shape, (inputs.ndim,))
         size = self.hidden_size
         check_state(leading_fit(hidden, inputs), self, "prev_state.hidden", hidden, inputs, size)
-        if hidden.shape[:-1] != inputs.shape[:-1]:  # one state for a batch, or the other way round
+        if hidden.shape[:-1] != inputs.shape[:-1]:  # a batch of inputs with one state, or the other way round
             leading = jnp.broadcast_shapes(hidden.shape[:-1], inputs.shape[:-1])
             inputs, hidden = (jnp.broadcast_to(x, (*leading, x.shape[-1])) for x in (inputs, hidden))
         fits = broadcast(cell.shape, (*inputs.shape[:-1], size)) is not None

@@ -94,7 +94,7 @@ class ResetCore(RNNCore):
 
 
 def _expanded(signal: Any, leaf: Any) -> jax.Array:
-    """`signal` with dimensions of size 1 behind it, up to the rank of `leaf`."""
+    """Adds trailing dimensions of size 1 to `signal`, up to the rank of `leaf`."""
     shape, expected = jnp.shape(signal), jnp.shape(leaf)
     if shape != expected[: len(shape)]:
         raise ValueError(
@@ -161,7 +161,7 @@ class _SkippingRNN(DeepRNN):
         _check_states(self.layers, state)
         outputs: list[Any] = []
         new = []
-        for layer, layer_state in zip(self.layers, state, strict=False):  # one may be given more, as in Haiku
+        for layer, layer_state in zip(self.layers, state, strict=False):  # as in Haiku, `state` may be longer
             seen = jax.tree.map(_concatenated, inputs, outputs[-1]) if outputs else inputs
             out, next_state = layer(seen, layer_state)
             outputs.append(out)

@@ -51,7 +51,7 @@ def length(sequence: Any) -> int:
 
 
 def check_lengths(lengths: Any, sequence: Any, state: Any) -> None:
-    """Raises LeadingDimensionsError unless there is a length for each of the sequences, `[T, B, ...]`."""
+    """Raises LeadingDimensionsError unless there is a length for each sequence of the batch, `[T, B, ...]`."""
     shape = jnp.shape(lengths)
     batches = [jnp.shape(x)[1:] for x in jax.tree.leaves(sequence)] + [jnp.shape(x) for x in jax.tree.leaves(state)]
     for batch in batches:
@@ -62,12 +62,14 @@ def check_lengths(lengths: Any, sequence: Any, state: Any) -> None:
 
 
 def varying_with(sequence: Any, state: Any) -> Any:
-    """`state`, which differs between the devices of a `jax.shard_map` if a sequence does: what a loop carries may not
-    begin to in it."""
+    """Marks `state` as varying between the devices of a `jax.shard_map` if the sequence does.
+
+    JAX requires this, because a loop's carry must not begin to vary inside the loop.
+    """
     if not jax.sharding.get_abstract_mesh().manual_axes:
         return state
     never = jnp.asarray(False)
     for leaf in jax.tree.leaves(sequence):
-        nothing = jnp.ravel(leaf)[:0]  # it varies with the whole, and there is nothing to compute
+        nothing = jnp.ravel(leaf)[:0]  # varies like `leaf`, at no cost
         never = never | jnp.any(nothing != nothing)
     return jax.tree.map(lambda x: jnp.where(never, x, x), state)
