@@ -220,7 +220,7 @@ def verdict(name, tests, limit):
 
 
 def spread(tests, times):
-    """Orders tests such that the fastest case of every test function comes first, then the second of each, and so on."""
+    """Orders tests such that the fastest case of each test function comes first, then the second of each, and so on."""
     seen = collections.Counter()
     turns = {}
     for test in sorted(tests, key=times.get):
@@ -237,7 +237,7 @@ def runs_at_import(file, line):
 
 
 def lines_that_use(file, line):
-    """The lines that depend on one that only runs at import: the function of a default, or the uses of a constant."""
+    """The lines that use what a line computes at import: the function of a default, or the uses of a constant."""
     tree = ast.parse((ROOT / file).read_text())
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.lineno <= line < node.body[0].lineno:
@@ -249,7 +249,7 @@ def lines_that_use(file, line):
 
 
 def nearest_tests(file, line, times):
-    """The tests that run a line or lines that use it, or else any line of the file, in the order in which to try them."""
+    """The tests that run a line or lines that use it, or else any line of the file, in the order to try them."""
     import coverage
 
     data = coverage.CoverageData(basename=str(COVERAGE))
@@ -265,8 +265,8 @@ def nearest_tests(file, line, times):
 def tried(name, tests, times, limit, without):
     """The verdict of a mutant's nearest tests; if it survives them, of all tests in their files.
 
-    The latter are needed because a test may use what an earlier test in its file has compiled or cached, so that it does
-    not run the line itself.
+    The latter are needed because a test may use what an earlier test in its file has compiled or cached, so that it
+    does not run the line itself.
     """
     files = [file for file, _ in collections.Counter(test.partition("::")[0] for test in tests).most_common(3)]
     for several in (tests, files):

@@ -7,9 +7,9 @@ import tempfile
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# The tests spend most of their time compiling small programs that run only once. These flags halve that time, and do not
-# change results. XLA aborts on unknown flags, so they are set only for versions known to have them. TESTS_OPTIMISED=1
-# compiles with XLA's default settings.
+# The tests spend most of their time compiling small programs that run only once. These flags halve that time, and do
+# not change results. XLA aborts on unknown flags, so they are set only for versions known to have them.
+# TESTS_OPTIMISED=1 compiles with XLA's default settings.
 if importlib.metadata.version("jaxlib").startswith("0.10.") and not os.environ.get("TESTS_OPTIMISED"):
     os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=1 --xla_cpu_use_fusion_emitters=false"
     os.environ["XLA_FLAGS"] += " --xla_cpu_parallel_codegen_split_count=1"

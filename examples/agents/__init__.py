@@ -1,4 +1,4 @@
-"""Agents, each in one file: `make(Config(), observation_spec, action_spec)` gives the functions of `agent.py`."""
+"""Agents, each in its own file: `make(Config(), observation_spec, action_spec)` returns an `Agent` (see `agent.py`)."""
 
 from types import ModuleType
 

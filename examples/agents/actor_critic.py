@@ -1,8 +1,8 @@
-"""Advantage actor-critic, feed-forward or with a memory: what A3C does, by one learner.
+"""Advantage actor-critic, feed-forward or recurrent: A3C with a single learner.
 
 Mnih et al., "Asynchronous Methods for Deep Reinforcement Learning", 2016 (https://arxiv.org/abs/1602.01783), with
-λ-returns (Sutton and Barto 2018, chapter 12). With `--memory lstm` or `gru` the network remembers what it has seen in
-an episode, and its gradient reaches back to the beginning of the steps that it learns from.
+λ-returns (Sutton and Barto 2018, chapter 12). With `--memory lstm` or `gru`, the network remembers earlier
+observations of an episode, and gradients are propagated back to the first of the steps that it learns from.
 """
 
 import dataclasses
@@ -24,34 +24,34 @@ class Config(Settings):
     """The settings of the agent."""
 
     memory: Literal["none", "gru", "lstm"] = "none"
-    """what remembers earlier observations of the episode"""
+    """recurrent core that remembers earlier observations of the episode"""
     unroll: Count = 32
-    """steps of each environment to learn from at once"""
+    """steps of each environment per update"""
     hidden: Sizes = (64, 64)
-    """units of the hidden layers; the memory has as many as the last layer"""
+    """sizes of the hidden layers; the memory has the size of the last one"""
     learning_rate: NotNegative = 3e-3
-    """step size of Adam"""
+    """learning rate of Adam"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
     lambda_: Share = 0.9
-    """how much a return trusts later steps"""
+    """λ of the returns: 0 bootstraps after one step, 1 only at the end"""
     entropy: NotNegative = 0.01
-    """weight of the entropy of the policy"""
+    """weight of the entropy bonus"""
     value: NotNegative = 0.5
-    """weight of the loss of the values"""
+    """weight of the value loss"""
     gradient_norm: NotNegative = 0.5
-    """largest norm of a gradient; longer ones are scaled down"""
+    """maximum norm of the gradient; larger ones are scaled down"""
 
 
 class State(NamedTuple):
-    """What learning changes."""
+    """The state of the agent, which `learn` updates."""
 
     params: hkx.Params
     opt_state: optax.OptState
 
 
 class Outputs(NamedTuple):
-    """What the network says of observations [E, ...]."""
+    """The outputs of the network for observations [E, ...]."""
 
     logits: jax.Array  # [E, A]
     value: jax.Array  # [E]
@@ -67,7 +67,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     @hkx.without_apply_rng
     @hkx.transform
     def network(observations: Any, memory: Any) -> tuple[Outputs, Any]:
-        """A step of E environments."""
+        """One step of E environments."""
         hidden = hkx.nets.MLP(config.hidden, activate_final=True)(hkx.vmap(features, split_rng=False)(observations))
         hidden, memory = core()(hidden, memory)
         value = hkx.Linear(1, name="value")(hidden)
@@ -93,7 +93,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return Choice(action, new, extras=memory)
 
     def over_time(params: hkx.Params, steps: Step) -> tuple[Outputs, jax.Array]:
-        """The outputs [T, E] with the memory carried from step to step, and the values of what came after each."""
+        """The outputs [T, E], carrying the memory along, and the values of the observation after each step."""
 
         def step(memory: Any, now: Step) -> tuple[Any, tuple[Outputs, Any]]:
             outputs, memory = network.apply(params, now.observation, memory)

@@ -1,13 +1,13 @@
-"""What an agent is here: pure functions over a state, which know nothing of environments, files or flags.
+"""The interface of agents: pure functions of a state, which know nothing of environments, files or flags.
 
     agent = dqn.make(dqn.Config(), environment.observation_spec(), environment.action_spec())
     state, memory = agent.init(key, environments=1), agent.memory(1)
-    choice = agent.act(state, memory, observations, key)       # for the observations [E, ...] of E environments
+    choice = agent.act(state, memory, observations, key)       # for observations [E, ...] of E environments
     state, metrics = agent.learn(state, steps)                 # from a `Step` with axes [T, E, ...], T = agent.unroll
 
-`act` answers one observation of each environment; `learn` takes the last `unroll` steps of all of them, in order and
-each once. Whoever calls the two decides how: `run.py` does so from Python for environments on the host, and in one
-compiled program for those in JAX.
+`act` chooses an action for one observation of each environment; `learn` takes the last `unroll` steps of all of them,
+in order and each once. The caller decides how to run the two: `run.py` calls them from Python for environments on the
+host, and in one compiled program for environments in JAX.
 """
 
 from collections.abc import Callable
@@ -23,19 +23,19 @@ import rlx
 
 
 class Step(NamedTuple):
-    """A step in each of E environments: leaves [E, ...], or [T, E, ...] for several one after the other."""
+    """A step in each of E environments, with leaves [E, ...], or several steps, with leaves [T, E, ...]."""
 
-    observation: Any  # what the action answers
+    observation: Any  # before the action
     action: Any
     reward: Any  # float32
     discount: Any  # float32, 0 where the episode terminated
-    last: Any  # bool, whether the episode ended with this step: terminated, or cut short
-    next_observation: Any  # what the action led to, of the same episode
-    extras: Any  # what `act` has to tell `learn`
+    last: Any  # bool, whether the episode ended with this step: terminated or truncated
+    next_observation: Any  # after the action, in the same episode
+    extras: Any  # passed from `act` to `learn`
 
 
 class Choice(NamedTuple):
-    """What `act` answers."""
+    """The result of `act`."""
 
     action: Any  # [E, ...]
     memory: Any  # for the next call
@@ -43,17 +43,17 @@ class Choice(NamedTuple):
 
 
 class Agent(NamedTuple):
-    """An agent. All four functions are pure, and made to be compiled."""
+    """An agent. All four functions are pure and can be compiled."""
 
     init: Callable[..., Any]  # (key, environments) -> state
     act: Callable[..., Choice]  # (state, memory, observations, key, greedy=False), greedy a Python bool
     learn: Callable[..., tuple[Any, dict[str, jax.Array]]]  # (state, steps) -> (state, metrics)
-    memory: Callable[[int], Any] = lambda environments: ()  # of `act` where an episode begins
-    unroll: int = 1  # the steps that `learn` takes
+    memory: Callable[[int], Any] = lambda environments: ()  # the memory of `act` at the beginning of an episode
+    unroll: int = 1  # the number of steps that `learn` takes
 
 
 def reset_where(last: jax.Array, memory: Any, first: Any) -> Any:
-    """The memory [E, ...] for the next observation: that of a beginning where an episode has ended."""
+    """The memory [E, ...] for the next observation, which is `first` where an episode has ended."""
     return jax.tree.map(lambda a, b: jnp.where(last.reshape(-1, *[1] * (a.ndim - 1)), a, b), first, memory)
 
 
@@ -62,19 +62,19 @@ def is_spec(x: Any) -> bool:
 
 
 def blank(spec: Any) -> Any:
-    """An observation or action of zeros, or a tree of them, as its specs say, in dtypes that JAX has."""
+    """An observation or action (or a tree of them) of zeros, by its specs, in dtypes that JAX supports."""
     return jax.tree.map(lambda x: np.zeros(x.shape, jax.dtypes.canonicalize_dtype(x.dtype)), spec, is_leaf=is_spec)
 
 
 def no_transition(observation: Any, action: Any, environments: int) -> rlx.replay.Transition:
-    """What a replay of transitions begins with: a step of zeros in each environment."""
+    """A step of zeros in each environment, from which a replay buffer is initialised."""
     zeros = jnp.zeros(environments)
     seen, done = jax.tree.map(lambda x: jnp.zeros((environments, *x.shape), x.dtype), (observation, action))
     return rlx.replay.Transition(seen, done, zeros, zeros, seen, zeros.astype(bool))
 
 
 def transitions(steps: Step, discount: float) -> rlx.replay.Transition:
-    """Steps [T, E, ...] as a replay takes them. Where an episode was only cut short, its last state keeps its value."""
+    """Converts steps [T, E, ...] to transitions for a replay buffer, in which truncations are marked."""
     truncated = steps.last & (steps.discount > 0)
     discounts = discount * steps.discount
     return rlx.replay.Transition(
@@ -83,14 +83,14 @@ def transitions(steps: Step, discount: float) -> rlx.replay.Transition:
 
 
 def number_of_actions(spec: Any) -> int:
-    """How many actions there are, for an agent that values each of them."""
+    """The number of actions, for an agent with discrete actions."""
     if not isinstance(spec, specs.DiscreteArray):
         raise ValueError(f"this agent chooses one of several actions, and those here are {spec}")
     return int(spec.num_values)
 
 
 def bounds(spec: Any) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the greatest action, for an agent whose actions are numbers."""
+    """The lower and upper bounds of actions, for an agent with continuous actions."""
     low, high = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
     if isinstance(spec, specs.DiscreteArray) or not np.all(np.isfinite([low, high])):
         raise ValueError(f"this agent's actions are numbers between bounds, and those here are {spec}")
@@ -98,10 +98,10 @@ def bounds(spec: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 class UnitActions(NamedTuple):
-    """Actions as vectors within [-1, 1], for an agent whose actions are numbers between bounds, or trees of them."""
+    """Conversion of bounded continuous actions, or trees of them, to and from vectors within [-1, 1]."""
 
     size: int
-    to_spec: Callable[[Any], Any]  # [E, size] -> [E, ...] between the bounds
+    to_spec: Callable[[Any], Any]  # [E, size] -> [E, ...], within the bounds
     from_spec: Callable[[Any], jax.Array]  # [T, E, ...] -> [T, E, size]
 
 
@@ -123,14 +123,14 @@ def unit_actions(spec: Any) -> UnitActions:
 
 
 def flat(observation: Any) -> jax.Array:
-    """All numbers of an observation, of whatever structure, as a vector; bytes are taken to be from 0 to 1."""
+    """All numbers in an observation of any structure, as a vector; uint8 values are scaled to [0, 1]."""
     parts = [x / np.float32(255) if x.dtype == np.uint8 else x for x in jax.tree.leaves(observation)]
     return jnp.concatenate([jnp.ravel(x).astype(jnp.float32) for x in parts])
 
 
 def features(observation: Any) -> jax.Array:
-    """As `flat`, but images of bytes [channels, height, width] pass the convolutions of "Human-level control through
-    deep reinforcement learning", Mnih et al. 2015. For use in a network."""
+    """Like `flat`, but uint8 images [channels, height, width] pass through the convolutions of Mnih et al. 2015,
+    "Human-level control through deep reinforcement learning". For use inside a network."""
 
     def seen(image: jax.Array) -> jax.Array:
         hidden = jnp.moveaxis(image, 0, -1) / np.float32(255)

@@ -1,9 +1,9 @@
-"""Bootstrapped DQN with randomised priors: an ensemble whose members disagree where little has been tried.
+"""Bootstrapped DQN with randomised priors: an ensemble whose members disagree on what has rarely been tried.
 
 Osband et al., "Deep Exploration via Bootstrapped DQN", 2016 (https://arxiv.org/abs/1602.04621), and "Randomized Prior
-Functions for Deep Reinforcement Learning", 2018 (https://arxiv.org/abs/1806.03335). In each episode one member of the
-ensemble decides; each learns from its own share of the steps, and to its values it adds those of a random network which
-is never trained.
+Functions for Deep Reinforcement Learning", 2018 (https://arxiv.org/abs/1806.03335). In each episode, one member of the
+ensemble chooses the actions. Each member learns from its own share of the steps, and adds to its values those of a
+random network that is never trained.
 """
 
 import dataclasses
@@ -29,43 +29,43 @@ class Config(ReplaySettings):
     prior_scale: NotNegative = 3.0
     """weight of the random networks"""
     share: Share = 0.5
-    """chance with which a member learns from a step"""
+    """probability that a member learns from a step"""
     noise: NotNegative = 0.0
-    """standard deviation of what is added to each member's rewards"""
+    """standard deviation of the noise added to each member's rewards"""
     capacity: Count = 10_000
-    """transitions to remember"""
+    """capacity of the replay buffer, in transitions"""
     warmup: Count = 128
     """transitions before the first update"""
     batch_size: Count = 128
-    """transitions to learn from at once"""
+    """transitions per batch"""
     period: Count = 1
-    """steps of each environment between two updates"""
+    """steps of each environment between updates"""
     target_period: Count = 4
-    """updates after which the target networks become the networks"""
+    """updates between copies of the networks to the target networks"""
     hidden: Sizes = (50, 50)
     """units of the hidden layers of a member"""
     learning_rate: NotNegative = 1e-3
-    """step size of Adam"""
+    """learning rate of Adam"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
 
 
 class State(NamedTuple):
-    """What learning changes. Parameters have a leading axis of members."""
+    """The state of the agent, which `learn` updates. Parameters have a leading axis of members."""
 
     params: hkx.Params
     target_params: hkx.Params
     prior_params: hkx.Params  # never trained
     opt_state: optax.OptState
-    replay: Any  # of rlx.replay.Transition, whose s_tm1 has beside the observation which members learn from it
+    replay: Any  # of rlx.replay.Transition; s_tm1 also contains which members learn from it
     key: jax.Array
     updates: jax.Array  # []
 
 
 class Memory(NamedTuple):
-    """Which member decides in each environment, until its episode ends."""
+    """The member that chooses the actions in each environment during an episode."""
 
-    member: jax.Array  # int32 [E]; -1 where an episode begins
+    member: jax.Array  # int32 [E]; -1 at the beginning of an episode
 
 
 def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
@@ -74,7 +74,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     @hkx.without_apply_rng
     @hkx.transform
     def network(observation: Any) -> jax.Array:
-        """The values of all actions, of one member."""
+        """The values of all actions, by one member."""
         return hkx.nets.MLP([*config.hidden, num_actions])(features(observation))
 
     def of_member(params: hkx.Params, prior_params: hkx.Params, observations: Any) -> jax.Array:

@@ -1,7 +1,7 @@
-"""Distributional DQN by categories: C51, with double Q-learning.
+"""Categorical distributional DQN: C51, with double Q-learning.
 
 Bellemare, Dabney and Munos, "A Distributional Perspective on Reinforcement Learning", 2017
-(https://arxiv.org/abs/1707.06887). The network gives the probability of each of a row of returns, for each action.
+(https://arxiv.org/abs/1707.06887). For each action, the network outputs the probabilities of a fixed set of returns.
 """
 
 import dataclasses
@@ -23,35 +23,35 @@ class Config(ReplaySettings):
     """The settings of the agent."""
 
     atoms: Annotated[int, Between(2)] = 51
-    """returns that are told apart"""
+    """number of atoms, the returns that have a probability"""
     least: float = -1.0
-    """the least of them"""
+    """the lowest atom"""
     greatest: float = 1.0
-    """the greatest of them"""
+    """the highest atom"""
     n_step: Count = 1
-    """steps that a transition spans"""
+    """number of steps in an n-step transition"""
     capacity: Count = 10_000
-    """transitions to remember"""
+    """capacity of the replay buffer, in transitions"""
     warmup: Count = 128
     """transitions before the first update"""
     batch_size: Count = 32
-    """transitions to learn from at once"""
+    """transitions per batch"""
     period: Count = 1
-    """steps of each environment between two updates"""
+    """steps of each environment between updates"""
     target_period: Count = 4
-    """updates after which the target network becomes the network"""
+    """updates between copies of the network to the target network"""
     hidden: Sizes = (64, 64)
-    """units of the hidden layers"""
+    """sizes of the hidden layers"""
     learning_rate: NotNegative = 1e-3
-    """step size of Adam"""
+    """learning rate of Adam"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
     epsilon: Share = 0.05
     """probability of a random action"""
 
 
 class State(NamedTuple):
-    """What learning changes."""
+    """The state of the agent, which `learn` updates."""
 
     params: hkx.Params
     target_params: hkx.Params
@@ -72,8 +72,8 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         sizes = [*config.hidden, num_actions * config.atoms]
         return hkx.nets.MLP(sizes)(features(observation)).reshape(num_actions, config.atoms)
 
-    logits = jax.vmap(network.apply, in_axes=(None, 0))  # of observations [B, ...]
-    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector: sooner than many small arrays
+    logits = jax.vmap(network.apply, in_axes=(None, 0))  # for observations [B, ...]
+    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector is faster than many small arrays
     replay = rlx.replay.n_step(rlx.replay.uniform(config.capacity), config.n_step)
 
     def init(key: jax.Array, environments: int) -> State:

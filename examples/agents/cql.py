@@ -1,7 +1,7 @@
-"""Conservative Q-learning, from a fixed data set: low values for actions that the data does not hold.
+"""Conservative Q-learning, from a fixed data set: low values for actions that are not in the data.
 
 Kumar et al., "Conservative Q-Learning for Offline Reinforcement Learning", 2020 (https://arxiv.org/abs/2006.04779), for
-actions to choose from. With `--conservative-weight 0` it is Q-learning, which believes in values that no data refutes.
+discrete actions. With `--conservative-weight 0`, this is Q-learning, which overestimates actions not in the data.
 """
 
 import dataclasses
@@ -22,19 +22,19 @@ class Config(Settings):
     """The settings of the agent."""
 
     conservative_weight: NotNegative = 1.0
-    """weight of the penalty on the values of actions that the data does not hold"""
+    """weight of the penalty on the values of actions that are not in the data"""
     tau: Share = 0.005
-    """how far the target network goes towards the network in an update"""
+    """fraction by which the target network moves towards the network in an update"""
     hidden: Sizes = (64, 64)
-    """units of the hidden layers"""
+    """sizes of the hidden layers"""
     learning_rate: NotNegative = 1e-3
-    """step size of Adam"""
+    """learning rate of Adam"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
 
 
 class State(NamedTuple):
-    """What learning changes."""
+    """The state of the agent, which `learn` updates."""
 
     params: hkx.Params
     target_params: hkx.Params
@@ -51,7 +51,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return hkx.nets.MLP([*config.hidden, num_actions])(flat(observation))
 
     values = jax.vmap(network.apply, in_axes=(None, 0))
-    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector: sooner than many small arrays
+    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector is faster than many small arrays
 
     def init(key: jax.Array, environments: int) -> State:
         params = network.init(key, observation)
@@ -68,7 +68,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return jnp.mean(losses), {"loss": jnp.mean(losses), "value": jnp.mean(jnp.max(q_tm1, axis=-1))}
 
     def learn(state: State, steps: Step) -> tuple[State, dict[str, jax.Array]]:
-        """From a batch: B steps that need not have followed each other, [1, B, ...]."""
+        """Learns from a batch of B steps, [1, B, ...], which need not be consecutive."""
         batch = jax.tree.map(lambda x: x[0], transitions(steps, config.discount))
         gradient, metrics = jax.grad(loss, has_aux=True)(state.params, state.target_params, batch)
         changes, opt_state = optimizer.update(gradient, state.opt_state)

@@ -1,4 +1,4 @@
-"""DQN, and most of Rainbow as settings: double, dueling, n-step, prioritised; Munchausen besides.
+"""DQN, with most of Rainbow (double, dueling, n-step, prioritised) and Munchausen as settings.
 
 Mnih et al., "Human-level control through deep reinforcement learning", 2015. The settings are those of
 "Deep Reinforcement Learning with Double Q-learning" (van Hasselt et al. 2016, https://arxiv.org/abs/1509.06461),
@@ -27,39 +27,39 @@ class Config(ReplaySettings):
     """The settings of the agent."""
 
     double: bool = True
-    """the network chooses the action that the target network values"""
+    """double Q-learning: the network chooses the action that the target network evaluates"""
     dueling: bool = False
-    """values are a state's value and the advantages of actions"""
+    """dueling network: values are the sum of a state's value and the actions' advantages"""
     prioritised: bool = False
-    """draw transitions by their last error"""
+    """prioritised replay: sample transitions by their last TD error"""
     munchausen: bool = False
-    """soft values, and the log-probability of the action as part of its reward; `double` has no meaning then"""
+    """Munchausen DQN: soft values, and the action's log-probability is added to its reward; ignores `double`"""
     n_step: Count = 1
-    """steps that a transition spans"""
+    """number of steps in an n-step transition"""
     capacity: Count = 10_000
-    """transitions to remember"""
+    """capacity of the replay buffer, in transitions"""
     warmup: Count = 128
     """transitions before the first update"""
     batch_size: Count = 32
-    """transitions to learn from at once"""
+    """transitions per batch"""
     period: Count = 1
-    """steps of each environment between two updates"""
+    """steps of each environment between updates"""
     target_period: Count = 4
-    """updates after which the target network becomes the network"""
+    """updates between copies of the network to the target network"""
     hidden: Sizes = (64, 64)
-    """units of the hidden layers"""
+    """sizes of the hidden layers"""
     learning_rate: NotNegative = 1e-3
-    """step size of Adam"""
+    """learning rate of Adam"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
     epsilon: Share = 0.01
     """final probability of a random action"""
     epsilon_updates: Annotated[int, Between(0)] = 500
-    """updates over which it falls from 1 to that; 0 keeps it constant"""
+    """updates over which it decreases from 1; 0 keeps it constant"""
 
 
 class State(NamedTuple):
-    """What learning changes."""
+    """The state of the agent, which `learn` updates."""
 
     params: hkx.Params
     target_params: hkx.Params
@@ -83,7 +83,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return hkx.Linear(1, name="value")(hidden) + advantages - jnp.mean(advantages)
 
     values = jax.vmap(network.apply, in_axes=(None, 0))
-    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector: sooner than many small arrays
+    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector is faster than many small arrays
     replay = rlx.replay.uniform(config.capacity)
     if config.prioritised:
         replay = rlx.replay.prioritised(config.capacity, exponent=0.6, beta=0.4)

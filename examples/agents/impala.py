@@ -1,9 +1,9 @@
-"""IMPALA: an actor-critic whose actors may lag behind its learner, feed-forward or with a memory.
+"""IMPALA: an actor-critic whose actors may lag behind its learner, feed-forward or recurrent.
 
 Espeholt et al., "IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner Architectures", 2018
-(https://arxiv.org/abs/1802.01561): V-trace corrects for what has been learnt since an action was chosen.
-`examples/impala.py` is what it is made for, many actors beside one learner. With `--popart` values are learnt at the
-scale that returns turn out to have: "Multi-task Deep Reinforcement Learning with PopArt", Hessel et al. 2018
+(https://arxiv.org/abs/1802.01561): V-trace corrects for changes of the policy since an action was chosen.
+`examples/impala.py` runs it with many actors and one learner. With `--popart`, values are normalised to the scale of
+the returns: "Multi-task Deep Reinforcement Learning with PopArt", Hessel et al. 2018
 (https://arxiv.org/abs/1809.04474).
 """
 
@@ -26,37 +26,37 @@ class Config(Settings):
     """The settings of the agent."""
 
     memory: Literal["none", "gru", "lstm"] = "none"
-    """what remembers earlier observations of the episode"""
+    """recurrent core that remembers earlier observations of the episode"""
     unroll: Count = 20
-    """steps of each environment to learn from at once"""
+    """steps of each environment per update"""
     hidden: Sizes = (64, 64)
-    """units of the hidden layers; the memory has as many as the last layer"""
+    """sizes of the hidden layers; the memory has the size of the last one"""
     learning_rate: NotNegative = 3e-3
-    """step size of Adam"""
+    """learning rate of Adam"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
     lambda_: Share = 0.95
-    """how much a target trusts later steps"""
+    """λ of the targets: 0 bootstraps after one step, 1 only at the end"""
     entropy: NotNegative = 0.01
-    """weight of the entropy of the policy"""
+    """weight of the entropy bonus"""
     value: NotNegative = 0.5
-    """weight of the loss of the values"""
+    """weight of the value loss"""
     gradient_norm: NotNegative = 0.5
-    """largest norm of a gradient; longer ones are scaled down"""
+    """maximum norm of the gradient; larger ones are scaled down"""
     popart: Share = 0.0
-    """how far the mean and scale of returns go towards those of the last steps; 0 leaves returns as they are"""
+    """step size of PopArt, by which the mean and scale of returns move per update; 0 turns normalisation off"""
 
 
 class State(NamedTuple):
-    """What learning changes."""
+    """The state of the agent, which `learn` updates."""
 
     params: hkx.Params
     opt_state: optax.OptState
-    scale: rlx.PopArtState  # mean and deviation of returns, which the layer "value" is relative to
+    scale: rlx.PopArtState  # mean and standard deviation of returns, by which the layer "value" is normalised
 
 
 class Outputs(NamedTuple):
-    """What the network says of observations [E, ...]."""
+    """The outputs of the network for observations [E, ...]."""
 
     logits: jax.Array  # [E, A]
     value: jax.Array  # [E], normalised
@@ -72,7 +72,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     @hkx.without_apply_rng
     @hkx.transform
     def network(observations: Any, memory: Any) -> tuple[Outputs, Any]:
-        """A step of E environments."""
+        """One step of E environments."""
         hidden = hkx.nets.MLP(config.hidden, activate_final=True)(hkx.vmap(features, split_rng=False)(observations))
         hidden, memory = core()(hidden, memory)
         value = hkx.Linear(1, w_init=jnp.zeros, name="value")(hidden)
@@ -98,7 +98,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return Choice(action, new, extras=(policy.logprob(action, outputs.logits), memory))
 
     def over_time(params: hkx.Params, steps: Step) -> tuple[Outputs, jax.Array]:
-        """The outputs [T, E] with the memory carried from step to step, and the values of what came after each."""
+        """The outputs [T, E], carrying the memory along, and the values of the observation after each step."""
 
         def step(memory: Any, now: Step) -> tuple[Any, tuple[Outputs, Any]]:
             outputs, memory = network.apply(params, now.observation, memory)
@@ -135,7 +135,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return total, (estimates.errors + v_tm1, metrics)
 
     def learn(state: State, steps: Step, axis_name: Any = ()) -> tuple[State, dict[str, jax.Array]]:
-        """Learns from steps [T, E, ...]. The axis of a mesh that it names holds further environments."""
+        """Learns from steps [T, E, ...]. With `axis_name`, further environments are along this axis of a mesh."""
         gradient, (targets, metrics) = jax.grad(loss, has_aux=True)(state.params, state.scale, steps, axis_name)
         changes, opt_state = optimizer.update(gradient, state.opt_state)
         params = optax.apply_updates(state.params, changes)

@@ -1,8 +1,8 @@
-"""Implicit Q-learning, from a fixed data set: values of the best that the data shows, and a policy that imitates it.
+"""Implicit Q-learning, from a fixed data set: values of the best actions in the data, and a policy that imitates them.
 
 Kostrikov et al., "Offline Reinforcement Learning with Implicit Q-Learning", 2021 (https://arxiv.org/abs/2110.06169),
-for actions to choose from. It asks for the value of no action that the data does not hold. With `--temperature inf`,
-its policy imitates all of the data alike: behavioural cloning.
+for discrete actions. It never evaluates actions that are not in the data. With `--temperature inf`, the policy imitates
+all actions equally, which is behavioural cloning.
 """
 
 import dataclasses
@@ -23,23 +23,23 @@ class Config(Settings):
     """The settings of the agent."""
 
     expectile: Share = 0.8
-    """how near a state's value is to that of its best action; 0.5 is the mean of all"""
+    """expectile of the action values that is a state's value: 0.5 is their mean, 1 their maximum"""
     temperature: NotNegative = 1.0
-    """advantages are divided by it: the lower, the more the policy keeps to the best actions"""
+    """of the weights exp(advantage / temperature): the lower, the more the policy imitates the best actions"""
     tau: Share = 0.005
-    """how far the target networks go towards the critics in an update"""
+    """fraction by which the target networks move towards the critics in an update"""
     hidden: Sizes = (64, 64)
-    """units of the hidden layers"""
+    """sizes of the hidden layers"""
     learning_rate: NotNegative = 1e-3
-    """step size of Adam"""
+    """learning rate of Adam"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
 
 
 class State(NamedTuple):
-    """What learning changes."""
+    """The state of the agent, which `learn` updates."""
 
-    params: dict[str, Any]  # of policy, value, critics (with a leading axis of two)
+    params: dict[str, Any]  # of policy, value and critics (with a leading axis of size 2)
     target_params: hkx.Params  # of the critics
     opt_state: optax.OptState
 
@@ -52,9 +52,12 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         made = hkx.without_apply_rng(hkx.transform(lambda seen: hkx.nets.MLP([*config.hidden, outputs])(flat(seen))))
         return made.init, jax.vmap(made.apply, in_axes=(None, 0))
 
-    (init_values, values), (init_value, value) = network(num_actions), network(1)  # the policy is like a critic
+    (init_values, values), (init_value, value) = (
+        network(num_actions),
+        network(1),
+    )  # the policy has the architecture of a critic
     critics = jax.vmap(values, in_axes=(0, None))  # [2, B, actions]
-    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector: sooner than many small arrays
+    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector is faster than many small arrays
 
     def init(key: jax.Array, environments: int) -> State:
         policy_key, value_key, *keys = jax.random.split(key, 4)
@@ -88,7 +91,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return metrics["value_loss"] + metrics["critic_loss"] + policy_loss, metrics
 
     def learn(state: State, steps: Step) -> tuple[State, dict[str, jax.Array]]:
-        """From a batch: B steps that need not have followed each other, [1, B, ...]."""
+        """Learns from a batch of B steps, [1, B, ...], which need not be consecutive."""
         batch = jax.tree.map(lambda x: x[0], transitions(steps, config.discount))
         gradient, metrics = jax.grad(loss, has_aux=True)(state.params, state.target_params, batch)
         changes, opt_state = optimizer.update(gradient, state.opt_state)

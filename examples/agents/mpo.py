@@ -1,9 +1,9 @@
-"""MPO: maximum a posteriori policy optimisation, for continuous actions between bounds.
+"""MPO: maximum a posteriori policy optimisation, for bounded continuous actions.
 
 Abdolmaleki et al., "Maximum a Posteriori Policy Optimisation", 2018 (https://arxiv.org/abs/1806.06920), with the
 constraints of "Relative Entropy Regularized Policy Iteration", Abdolmaleki et al. 2018
-(https://arxiv.org/abs/1812.02256): the policy is drawn to those of several sampled actions that the critic values, and
-its mean and its deviation may each move only so far from those of the target network. How far, multipliers learn.
+(https://arxiv.org/abs/1812.02256): the policy moves towards the sampled actions that the critic values most. KL
+constraints limit how far its mean and deviation may move from those of the target network, with learned multipliers.
 """
 
 import dataclasses
@@ -27,37 +27,37 @@ class Config(ReplaySettings):
     samples: Count = 20
     """actions to sample in each state"""
     epsilon: NotNegative = 0.1
-    """how far the weights of sampled actions may be from equal ones, as a KL divergence"""
+    """bound on the KL divergence of the weights of sampled actions from uniform ones"""
     epsilon_mean: NotNegative = 0.01
-    """how far the mean may move, as a KL divergence of each dimension"""
+    """bound on the KL divergence of each dimension due to the mean"""
     epsilon_deviation: NotNegative = 1e-4
-    """how far the deviation may move"""
+    """bound on the KL divergence of each dimension due to the deviation"""
     dual_learning_rate: NotNegative = 1e-2
-    """step size of Adam for the temperature and the multipliers of these bounds"""
+    """learning rate of Adam for the temperature and the multipliers of these bounds"""
     n_step: Count = 1
-    """steps that a transition spans"""
+    """number of steps in an n-step transition"""
     capacity: Count = 100_000
-    """transitions to remember"""
+    """capacity of the replay buffer, in transitions"""
     warmup: Count = 1_000
     """transitions before the first update; until then, actions are random"""
     batch_size: Count = 128
-    """transitions to learn from at once"""
+    """transitions per batch"""
     period: Count = 1
-    """steps of each environment between two updates"""
+    """steps of each environment between updates"""
     target_period: Count = 100
-    """updates after which the target networks become the networks"""
+    """updates between copies of the networks to the target networks"""
     hidden: Sizes = (64, 64)
-    """units of the hidden layers"""
+    """sizes of the hidden layers"""
     learning_rate: NotNegative = 1e-3
-    """step size of Adam"""
+    """learning rate of Adam"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
 
 
 class State(NamedTuple):
-    """What learning changes."""
+    """The state of the agent, which `learn` updates."""
 
-    params: dict[str, Any]  # of actor, critic, and duals: temperature, mean, deviation, before softplus
+    params: dict[str, Any]  # of actor, critic and duals (temperature, mean, deviation; before softplus)
     target_params: dict[str, Any]
     opt_state: optax.OptState
     replay: Any  # of rlx.replay.Transition; actions are within [-1, 1]
@@ -71,7 +71,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     @hkx.without_apply_rng
     @hkx.transform
     def actor(observation: Any) -> tuple[jax.Array, jax.Array]:
-        """Mean and deviation of the action, which is cut to [-1, 1]."""
+        """Mean and deviation of the action, before it is clipped to [-1, 1]."""
         mean, deviation = jnp.split(hkx.nets.MLP([*config.hidden, 2 * unit.size])(flat(observation)), 2)
         return jnp.tanh(mean), 0.5 * jax.nn.softplus(deviation) / np.log(2) + 1e-4
 
@@ -82,7 +82,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         inputs = jnp.concatenate([flat(observation), jnp.clip(action, -1, 1)])
         return hkx.nets.MLP([*config.hidden, 1])(inputs)[0]
 
-    policies = jax.vmap(actor.apply, in_axes=(None, 0))  # of observations [B, ...]
+    policies = jax.vmap(actor.apply, in_axes=(None, 0))  # for observations [B, ...]
     values = jax.vmap(critic.apply, in_axes=(None, 0, 0))
     values_of_samples = jax.vmap(values, in_axes=(None, None, 0))  # [samples, B]
     gaussian = rlx.gaussian_diagonal()
@@ -93,7 +93,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     replay = rlx.replay.n_step(rlx.replay.uniform(config.capacity), config.n_step)
 
     def kl(*gaussians: jax.Array) -> jax.Array:
-        """The divergence [B, size] of each dimension."""
+        """The KL divergence of each dimension, [B, size]."""
         return rlx.multivariate_normal_kl_divergence(*(x[..., None] for x in gaussians))
 
     def init(key: jax.Array, environments: int) -> State:
@@ -127,7 +127,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         q_tm1 = values(params["critic"], batch.s_tm1, batch.a_tm1)
         critic_loss = rlx.l2_loss(jax.vmap(rlx.td_learning)(q_tm1, batch.r_t, batch.discount_t, v_t))
 
-        # Mean and deviation learn one beside the other's old value, so that each has a bound of its own.
+        # Mean and deviation are each learned with the old value of the other, so that each has its own bound.
         old_mean, old_deviation = old = policies(target_actor, batch.s_tm1)
         mean, deviation = policies(params["actor"], batch.s_tm1)
         by_mean, by_deviation = (mean, old_deviation), (old_mean, deviation)

@@ -1,10 +1,10 @@
-"""Gumbel MuZero: plans in a model that it has learned, and learns to act as the plans say.
+"""Gumbel MuZero: plans with a learned model, and learns to act according to the plans.
 
 Danihelka et al., "Policy Improvement by Planning with Gumbel", 2022 (https://openreview.net/forum?id=bERaNdoegnO),
 after Schrittwieser et al., "Mastering Atari, Go, Chess and Shogi by Planning with a Learned Model", 2019
-(https://arxiv.org/abs/1911.08265). The search is that of mctx (`pip install mctx`). Values and rewards are two-hot over
-bins. Here the model also learns where an episode terminates, so that no plan goes on beyond; the values of what comes
-after a sequence are those of the network now, not those that were found when it was played.
+(https://arxiv.org/abs/1911.08265). The search is from mctx (`pip install mctx`). Values and rewards are two-hot over
+bins. Here, the model also learns where an episode terminates, so that plans do not continue past the end, and returns
+bootstrap from the values of the current network, not from those of the search when the sequence was played.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ from agents.agent import Agent, Choice, Step, blank, flat, number_of_actions
 
 try:
     import mctx
-except ImportError:  # the other agents do without
+except ImportError:  # the other agents do not need it
     mctx = None
 
 
@@ -31,57 +31,57 @@ class Config(Settings):
     """The settings of the agent."""
 
     simulations: Count = 16
-    """steps of the model in a search"""
+    """simulations per search"""
     model_steps: Count = 4
-    """steps that the model foresees in training"""
+    """steps that the model is unrolled in training"""
     length: Count = 10
-    """steps in a sequence, more than `model_steps`; the values of its first steps come from the others"""
+    """steps in a sequence, more than `model_steps`, whose value targets use the later steps"""
     capacity: Count = 50_000
-    """steps to remember"""
+    """capacity of the replay buffer, in steps"""
     warmup: Count = 128
     """sequences before the first update"""
     batch_size: Count = 128
-    """sequences to learn from at once"""
+    """sequences per batch"""
     unroll: Count = 4
-    """steps of each environment between two times of learning"""
+    """steps of each environment between calls of `learn`"""
     updates: Count = 2
-    """updates each time"""
+    """updates per call of `learn`"""
     hidden: Count = 64
-    """units of each hidden layer, and numbers in which the model thinks"""
+    """size of each hidden layer, and of the model's latent state"""
     bins: Count = 31
     """bins of values and of rewards"""
     limit: NotNegative = 5.0
-    """where the outer bins are, for values squashed as rlx.SIGNED_HYPERBOLIC_PAIR does"""
+    """position of the outermost bins, for values transformed by rlx.SIGNED_HYPERBOLIC_PAIR"""
     learning_rate: NotNegative = 2e-3
-    """step size of Adam"""
+    """learning rate of Adam"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
     lambda_: Share = 0.9
-    """how much a return trusts later steps"""
+    """λ of the returns: 0 bootstraps after one step, 1 only at the end"""
 
 
 class State(NamedTuple):
-    """What learning changes."""
+    """The state of the agent, which `learn` updates."""
 
     params: hkx.Params
     opt_state: optax.OptState
-    replay: Any  # of sequences of Step, whose extras are the plans: a policy [actions]
+    replay: Any  # of sequences of Step, whose extras are the search's policies [actions]
     key: jax.Array
 
 
 class Prediction(NamedTuple):
-    """What is known of a state that the model thinks of."""
+    """The model's prediction for a latent state."""
 
     policy: jax.Array  # logits [A]
     value: jax.Array  # logits [bins]
 
 
 class Foreseen(NamedTuple):
-    """What an action leads to."""
+    """The model's prediction of the outcome of an action."""
 
     thought: jax.Array  # [hidden]
     reward: jax.Array  # logits [bins]
-    goes_on: jax.Array  # logit []: whether the episode does not terminate
+    goes_on: jax.Array  # logit [] of the probability that the episode does not terminate
 
 
 class Functions(NamedTuple):
@@ -131,7 +131,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     optimizer = optax.chain(optax.clip_by_global_norm(5.0), optax.flatten(optax.adam(config.learning_rate)))
 
     def mean(logits: jax.Array) -> jax.Array:
-        """The number that logits [..., bins] stand for."""
+        """The number that logits [..., bins] represent."""
         return bins.apply_inv(jax.nn.softmax(logits))
 
     def init(key: jax.Array, environments: int) -> State:
@@ -172,7 +172,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
 
     @partial(jax.vmap, in_axes=(None, 0))
     def loss_of_sequence(params: hkx.Params, steps: Step) -> jax.Array:
-        """The losses of what the model foresees from the first step [...] on, beside what was [length, ...]."""
+        """The loss of the model's predictions from the first step on, compared with the actual steps [length, ...]."""
         after = mean(predict(params, represent(params, steps.next_observation)).value)
         discount_t = config.discount * steps.discount
         returns = rlx.lambda_returns(steps.reward, discount_t, after, config.lambda_, True, truncation_t=steps.last)
@@ -188,7 +188,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
             loss += rlx.categorical_cross_entropy(bins.apply(value), prediction.value)
             loss += rlx.categorical_cross_entropy(bins.apply(was.reward), foreseen.reward)
             loss += optax.sigmoid_binary_cross_entropy(foreseen.goes_on, was.discount)
-            half = (foreseen.thought + jax.lax.stop_gradient(foreseen.thought)) / 2  # as MuZero: half of its gradient
+            half = (foreseen.thought + jax.lax.stop_gradient(foreseen.thought)) / 2  # as in MuZero, halves its gradient
             return (half, same_episode & ~was.last), jnp.where(same_episode, loss, 0)
 
         start = network.apply.represent(params, jax.tree.map(lambda x: x[0], steps.observation)), jnp.bool_(True)

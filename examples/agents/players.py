@@ -1,9 +1,9 @@
-"""What plays: an agent and its environments, stepped from Python or in one compiled program.
+"""Players run an agent in its environments, stepped from Python or in one compiled program.
 
-Both have `state`, the agent's; `advance(updates)`, which plays on and learns so many times; `per_update`, the steps in
-all environments between two updates; `look`, the steps, at most, between two looks at Ctrl-C; `evaluate(episodes,
-key)`, the returns of greedy episodes apart from the training; `saved()`, `like(steps)` and `restore(saved)`, with which
-a run goes on as if it had never stopped; and `close()`.
+Both kinds have `state`, the agent's state; `advance(updates)`, which plays and learns for a number of updates;
+`per_update`, the steps in all environments per update; `look`, the maximum number of steps between checks for Ctrl-C;
+`evaluate(episodes, key)`, the returns of greedy episodes, separate from training; `saved()`, `like(steps)` and
+`restore(saved)`, with which a run resumes as if it had never stopped; and `close()`.
 """
 
 from collections.abc import Callable
@@ -17,28 +17,28 @@ from environments import Environment, auto_reset, on_host
 
 from .agent import Agent, Choice, Step, reset_where
 
-EVALUATION_LIMIT = 10_000  # steps; where an episode never ends, its return up to here counts
+EVALUATION_LIMIT = 10_000  # steps; for an episode that never ends, the return up to here counts
 
 
 class Played(NamedTuple):
-    """What has happened in a call of `advance`."""
+    """The result of a call of `advance`."""
 
     steps: int
     returns: np.ndarray  # of the episodes that ended, in order
     metrics: dict[str, float]
-    failure: Exception | None = None  # why it cannot go on
+    failure: Exception | None = None  # the reason why it cannot continue
 
 
 class Situation(NamedTuple):
-    """What an action on the host depends on, besides the state and the memory."""
+    """The inputs of `act` on the host, besides the state and the memory."""
 
     last: np.ndarray  # [E], whether an episode has ended
     observations: Any  # [E, ...]
-    key: np.ndarray  # the numbers of a key
+    key: np.ndarray  # the raw data of a key
 
 
 class Episodes:
-    """Environments in Python, in the midst of their episodes."""
+    """Environments in Python, with their current observations and the returns so far."""
 
     def __init__(self, environments: on_host.Environments):
         self.environments = environments
@@ -46,7 +46,7 @@ class Episodes:
         self.last, self.running = np.ones(environments.count, bool), np.zeros(environments.count)
 
     def step(self, actions: Any, extras: Any = ()) -> tuple[Step, list[float]]:
-        """The step, and the returns of the episodes that end with it."""
+        """Takes a step; returns it, and the returns of the episodes that end with it."""
         observations, outcome = self.observations, self.environments.step(actions)
         self.observations, self.last = outcome.observation, outcome.last
         self.running += outcome.reward
@@ -57,17 +57,17 @@ class Episodes:
 
 
 def stacked(steps: list[Step]) -> Step:
-    """Steps one after the other: [T, E, ...]."""
+    """Stacks steps along a new time axis: [T, E, ...]."""
     return jax.tree.map(lambda *x: np.stack(x), *steps)
 
 
 def at(t: int, tree: Any) -> Any:
-    """The step t of these, [T, ...]."""
+    """Entry t of a tree with leaves [T, ...]."""
     return jax.tree.map(lambda x: x[t], tree)
 
 
 def several(times: int, tree: Any) -> Any:
-    """The shapes of as many of these."""
+    """The shapes and dtypes of `times` such trees, stacked."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct((times, *x.shape), x.dtype), tree)
 
 
@@ -75,7 +75,7 @@ SMALL = 2**12  # bytes
 
 
 def without_keys(tree: Any) -> tuple[Any, list[Any]]:
-    """The tree with the numbers of its keys in place of these, and the kind of key that each leaf was, or None."""
+    """Replaces typed keys in a tree by their raw data; also returns each leaf's key implementation, or None."""
     leaves, structure = jax.tree.flatten(tree)
     keys = [jax.random.key_impl(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else None for x in leaves]
     numbers = [jax.random.key_data(x) if key else x for x, key in zip(leaves, keys, strict=True)]
@@ -83,17 +83,17 @@ def without_keys(tree: Any) -> tuple[Any, list[Any]]:
 
 
 def with_keys(tree: Any, keys: list[Any]) -> Any:
-    """What `without_keys` was given."""
+    """The inverse of `without_keys`."""
     leaves, structure = jax.tree.flatten(tree)
     made = [jax.random.wrap_key_data(x, impl=key) if key else x for x, key in zip(leaves, keys, strict=True)]
     return jax.tree.unflatten(structure, made)
 
 
 def packing(like: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Functions that join the small arrays of a tree into one vector for each dtype, and part them again.
+    """Functions that pack the small arrays of a tree into one vector for each dtype, and unpack them.
 
-    A compiled call takes a microsecond or two for each array that goes in and comes out, and there are dozens in a
-    state. Keys go as the numbers that they are made of.
+    A compiled call takes a microsecond or two for each input and output array, and a state contains dozens. Typed keys
+    are packed as raw data.
     """
     like, keys = without_keys(like)
     leaves, structure = jax.tree.flatten(like)
@@ -119,8 +119,9 @@ def packing(like: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
 
 
 def posting(like: Any) -> tuple[Callable[[list[Any]], Any], Callable[[Any], Any]]:
-    """Functions that join NumPy's small arrays of T trees, all like this one, into one of bytes, and part it again in a
-    compiled program: into one tree with leaves [T, ...].
+    """Functions that pack the small NumPy arrays of T trees, all like this one, into an array of bytes, and unpack it.
+
+    The second one runs in a compiled program, and returns one tree with leaves [T, ...].
     """
     leaves, structure = jax.tree.flatten(like)
     dtypes = [jax.dtypes.canonicalize_dtype(x.dtype) for x in leaves]
@@ -147,7 +148,7 @@ def posting(like: Any) -> tuple[Callable[[list[Any]], Any], Callable[[Any], Any]
 
 
 def host_returns(act: Any, state: Any, first: Any, playing: Episodes, episodes: int, key: jax.Array) -> list[float]:
-    """The returns of episodes that are played from Python; `first` is the memory where one begins."""
+    """The returns of episodes that are played from Python; `first` is the memory at the beginning of an episode."""
     count, memory = playing.environments.count, first
     returns: list[list[float]] = [[] for _ in range(count)]
     for t in range(EVALUATION_LIMIT):
@@ -158,12 +159,12 @@ def host_returns(act: Any, state: Any, first: Any, playing: Episodes, episodes: 
             returns[i].append(float(value))
         if min(map(len, returns)) * count >= episodes:
             break
-    each = -(-episodes // count)  # as many of each environment, so that short episodes do not count more often
+    each = -(-episodes // count)  # equally many from each environment, so that short episodes are not overrepresented
     return [value for i in range(count) for value in (returns[i] or [float(playing.running[i])])[:each]]
 
 
 class KeysInOrder:
-    """The keys `fold_in(key, t)` as NumPy's numbers, made many at a time, so that the program of a step need not."""
+    """The raw data of the keys `fold_in(key, t)`, computed in blocks, so that the step's program need not do it."""
 
     together = 2**10
 
@@ -186,9 +187,9 @@ class KeysInOrder:
 
 
 class OnHost:
-    """Steps environments in Python. A step is one call of a compiled program, which learns where it is time, and acts.
+    """Steps environments in Python. Each step is one call of a compiled program, which learns if it is time, and acts.
 
-    What a checkpoint holds of the environments are the actions, which lead there again.
+    Checkpoints store the actions, by which the environments are replayed to the same state.
     """
 
     look = 250
@@ -225,10 +226,12 @@ class OnHost:
         self.act, self.learn_and_act = jax.jit(act_packed), jax.jit(learn_and_act, donate_argnums=0)
         self.pack, self.unpack = jax.jit(pack), jax.jit(unpack)
         self.packed = self.pack(state)
-        self.unlearned: list[tuple[Step, Situation]] = []  # the last steps, and what came of them
+        self.unlearned: list[
+            tuple[Step, Situation]
+        ] = []  # the steps since the last update, and the situations after them
 
     def advance(self, updates: int) -> Played:
-        """Plays on, and learns so many times."""
+        """Plays and learns for this number of updates."""
         returns: list[float] = []
         for _ in range(updates * self.agent.unroll):
             choice = self.choose()
@@ -254,7 +257,7 @@ class OnHost:
         return Situation(self.playing.last, self.playing.observations, self.keys[len(self.actions)])
 
     def like_step(self) -> Step:
-        """The shapes of a step."""
+        """A step with the right shapes and dtypes."""
         observations, last = self.playing.observations, self.playing.last
         numbers = np.zeros(last.size, np.float32)
         return Step(observations, self.choice.action, numbers, numbers, last, observations, self.choice.extras)
@@ -271,7 +274,7 @@ class OnHost:
         return {"state": self.state, "memory": self.memory, "unlearned": unlearned, "actions": actions}
 
     def like(self, steps: int) -> Any:
-        """The shapes of what `saved` gave after so many steps."""
+        """The shapes and dtypes of the result of `saved` after this number of steps."""
         actions = several(steps // self.playing.environments.count, self.choice.action)
         unlearned = several(self.agent.unroll, self.like_step())
         return {"state": self.state, "memory": self.memory, "unlearned": unlearned, "actions": actions}
@@ -335,7 +338,7 @@ class OnDevice:
         return self.carry[0]
 
     def advance(self, updates: int) -> Played:
-        """Plays on, and learns so many times."""
+        """Plays and learns for this number of updates."""
         self.carry, returned, metrics = self.compiled(self.carry, updates)
         returned = np.asarray(returned).ravel()
         numbers = {name: float(value) for name, value in metrics.items()}
@@ -345,8 +348,8 @@ class OnDevice:
         return self.carry
 
     def like(self, steps: int) -> Any:
-        """The shapes of what `saved` gave."""
-        del steps  # the same at all times
+        """The shapes and dtypes of the result of `saved`."""
+        del steps  # always the same
         return self.carry
 
     def restore(self, saved: Any) -> None:
@@ -360,7 +363,7 @@ class OnDevice:
 
 
 def greedy_returns(agent: Agent, environment: Environment, state: Any, episodes: int, key: jax.Array) -> jax.Array:
-    """The returns of greedy episodes that are played side by side."""
+    """The returns of greedy episodes that are played in parallel."""
     reset, step = jax.vmap(environment.reset), jax.vmap(environment.step)
 
     def play(carry: Any) -> Any:

@@ -1,6 +1,6 @@
-"""PPO: proximal policy optimisation with the clipped surrogate, feed-forward.
+"""PPO: proximal policy optimisation with the clipped surrogate objective, feed-forward.
 
-Schulman et al., "Proximal Policy Optimization Algorithms", 2017 (https://arxiv.org/abs/1707.06347), with advantages of
+Schulman et al., "Proximal Policy Optimization Algorithms", 2017 (https://arxiv.org/abs/1707.06347), with advantages by
 "High-Dimensional Continuous Control Using Generalized Advantage Estimation", Schulman et al. 2015
 (https://arxiv.org/abs/1506.02438).
 """
@@ -24,31 +24,31 @@ class Config(Settings):
     """The settings of the agent."""
 
     unroll: Count = 64
-    """steps of each environment to learn from at once"""
+    """steps of each environment per update"""
     epochs: Count = 4
-    """times that they are gone through"""
+    """passes over these steps"""
     minibatches: Count = 4
-    """parts of a time; a divisor of the steps of all environments together"""
+    """minibatches per epoch; a divisor of the number of steps of all environments"""
     hidden: Sizes = (64, 64)
-    """units of the hidden layers"""
+    """sizes of the hidden layers"""
     learning_rate: NotNegative = 1e-3
-    """step size of Adam"""
+    """learning rate of Adam"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
     lambda_: Share = 0.95
-    """how much an advantage trusts later steps"""
+    """λ of the advantages: 0 bootstraps after one step, 1 only at the end"""
     clip: NotNegative = 0.2
-    """how far the probability of an action may move before its gradient ends"""
+    """clipping parameter ε: the range [1 - ε, 1 + ε] of the probability ratio"""
     entropy: NotNegative = 0.01
-    """weight of the entropy of the policy"""
+    """weight of the entropy bonus"""
     value: NotNegative = 0.5
-    """weight of the loss of the values"""
+    """weight of the value loss"""
     gradient_norm: NotNegative = 0.5
-    """largest norm of a gradient; longer ones are scaled down"""
+    """maximum norm of the gradient; larger ones are scaled down"""
 
 
 class State(NamedTuple):
-    """What learning changes."""
+    """The state of the agent, which `learn` updates."""
 
     params: hkx.Params
     opt_state: optax.OptState
@@ -56,11 +56,11 @@ class State(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What a gradient is made of: leaves [B, ...]."""
+    """Samples for a gradient, with leaves [B, ...]."""
 
     observation: Any
     action: jax.Array
-    log_prob: jax.Array  # when it was chosen
+    log_prob: jax.Array  # at the time when the action was chosen
     advantage: jax.Array
     returned: jax.Array
 
@@ -76,7 +76,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         logits = hkx.nets.MLP([*config.hidden, num_actions], activation=jnp.tanh, name="policy")(seen)
         return logits, hkx.nets.MLP([*config.hidden, 1], activation=jnp.tanh, name="value")(seen)[0]
 
-    outputs = jax.vmap(network.apply, in_axes=(None, 0))  # of observations [B, ...]
+    outputs = jax.vmap(network.apply, in_axes=(None, 0))  # for observations [B, ...]
     optimizer = optax.chain(optax.clip_by_global_norm(config.gradient_norm), optax.adam(config.learning_rate))
     policy = rlx.softmax()
 
@@ -95,7 +95,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return Choice(action, memory, extras=(policy.logprob(action, logits), value))
 
     def samples(params: hkx.Params, steps: Step) -> Sample:
-        """Steps [T, E, ...] with their advantages."""
+        """Steps [T, E, ...], with their advantages."""
         log_prob, value = steps.extras
         _, after = jax.vmap(outputs, in_axes=(None, 0))(params, steps.next_observation)
 

@@ -1,8 +1,8 @@
-"""Online Q(λ): Q-learning on what has just been played, with returns over several steps and no replay.
+"""Online Q(λ): Q-learning on the most recent steps, with multi-step returns and without a replay buffer.
 
 Watkins, "Learning from delayed rewards", 1989, and Peng and Williams, "Incremental multi-step Q-learning", 1994, whose
-returns go on through exploring actions; in many environments at once it is PQN, "Simplifying Deep Temporal Difference
-Learning", Gallici et al. 2024 (https://arxiv.org/abs/2407.04811), whose layer normalisation it has.
+returns are not cut at exploratory actions. With many environments this is PQN, "Simplifying Deep Temporal Difference
+Learning", Gallici et al. 2024 (https://arxiv.org/abs/2407.04811), whose layer normalisation it uses.
 """
 
 import dataclasses
@@ -24,23 +24,23 @@ class Config(Settings):
     """The settings of the agent."""
 
     unroll: Count = 8
-    """steps of each environment to learn from at once"""
+    """steps of each environment per update"""
     hidden: Sizes = (64, 64)
-    """units of the hidden layers"""
+    """sizes of the hidden layers"""
     learning_rate: NotNegative = 3e-3
-    """step size of Adam"""
+    """learning rate of Adam"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
     lambda_: Share = 0.7
-    """how much a return trusts later steps"""
+    """λ of the returns: 0 bootstraps after one step, 1 only at the end"""
     epsilon: Share = 0.05
     """probability of a random action"""
     gradient_norm: NotNegative = 10.0
-    """largest norm of a gradient; longer ones are scaled down"""
+    """maximum norm of the gradient; larger ones are scaled down"""
 
 
 class State(NamedTuple):
-    """What learning changes."""
+    """The state of the agent, which `learn` updates."""
 
     params: hkx.Params
     opt_state: optax.OptState
@@ -58,7 +58,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
             hidden = jax.nn.relu(hkx.LayerNorm(-1, True, True)(hkx.Linear(size)(hidden)))
         return hkx.Linear(num_actions)(hidden)
 
-    values = jax.vmap(network.apply, in_axes=(None, 0))  # of observations [E, ...]
+    values = jax.vmap(network.apply, in_axes=(None, 0))  # for observations [E, ...]
     optimizer = optax.chain(optax.clip_by_global_norm(config.gradient_norm), optax.adam(config.learning_rate))
 
     def init(key: jax.Array, environments: int) -> State:

@@ -1,9 +1,9 @@
-"""Distributional DQN by quantiles: QR-DQN, or implicit quantiles with `--implicit`.
+"""Distributional DQN with quantiles: QR-DQN, or implicit quantiles with `--implicit`.
 
 Dabney et al., "Distributional Reinforcement Learning with Quantile Regression", 2018
 (https://arxiv.org/abs/1710.10044), and "Implicit Quantile Networks for Distributional Reinforcement Learning", 2018
-(https://arxiv.org/abs/1806.06923). The network gives the quantiles of each action's return, at fixed levels, or at
-levels which it is told and which are drawn anew each time.
+(https://arxiv.org/abs/1806.06923). The network outputs quantiles of each action's return, at fixed levels, or at
+levels that are sampled anew each time and are an input of the network.
 """
 
 import dataclasses
@@ -25,35 +25,35 @@ class Config(ReplaySettings):
     """The settings of the agent."""
 
     implicit: bool = False
-    """levels are drawn, and the network is told which"""
+    """implicit quantile network: levels are sampled, and are an input of the network"""
     quantiles: Count = 32
     """quantiles of each action"""
     cosines: Count = 32
-    """cosines that tell the network a level, where they are drawn"""
+    """number of cosines that encode a sampled level"""
     huber: NotNegative = 1.0
-    """error beyond which the loss grows in a straight line"""
+    """error beyond which the Huber loss is linear"""
     capacity: Count = 10_000
-    """transitions to remember"""
+    """capacity of the replay buffer, in transitions"""
     warmup: Count = 128
     """transitions before the first update"""
     batch_size: Count = 32
-    """transitions to learn from at once"""
+    """transitions per batch"""
     period: Count = 1
-    """steps of each environment between two updates"""
+    """steps of each environment between updates"""
     target_period: Count = 4
-    """updates after which the target network becomes the network"""
+    """updates between copies of the network to the target network"""
     hidden: Sizes = (64, 64)
-    """units of the hidden layers"""
+    """sizes of the hidden layers"""
     learning_rate: NotNegative = 1e-3
-    """step size of Adam"""
+    """learning rate of Adam"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
     epsilon: Share = 0.05
     """probability of a random action"""
 
 
 class State(NamedTuple):
-    """What learning changes."""
+    """The state of the agent, which `learn` updates."""
 
     params: hkx.Params
     target_params: hkx.Params
@@ -79,7 +79,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return hkx.Linear(num_actions)(hidden * told)
 
     quantiles = jax.vmap(network.apply, in_axes=(None, 0, 0))  # of observations [B, ...] at levels [B, quantiles]
-    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector: sooner than many small arrays
+    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector is faster than many small arrays
     replay = rlx.replay.n_step(rlx.replay.uniform(config.capacity), 1)
 
     def levels(key: jax.Array, batch: int) -> jax.Array:
@@ -105,7 +105,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         dist_q_tm1 = quantiles(params, batch.s_tm1, tau_q_tm1)
         dist_q_t = quantiles(target_params, batch.s_t, levels(t_key, config.batch_size))
         losses = jax.vmap(rlx.quantile_q_learning, in_axes=(0, 0, 0, 0, 0, 0, 0, None))
-        # The mean of the target's quantiles chooses the action that they value.
+        # The target network both chooses the action, by the mean of its quantiles, and evaluates it.
         return jnp.mean(
             losses(
                 dist_q_tm1,

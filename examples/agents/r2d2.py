@@ -1,8 +1,8 @@
-"""R2D2: Q-learning with a memory, on sequences from a prioritised replay.
+"""R2D2: recurrent Q-learning, on sequences from a prioritised replay buffer.
 
 Kapturowski et al., "Recurrent Experience Replay in Distributed Reinforcement Learning", 2019
-(https://openreview.net/forum?id=r1lyTjAqYX). A sequence begins with the memory that the agent had there, and its first
-steps only bring that up to date; values are rescaled, so that rewards need no clipping.
+(https://openreview.net/forum?id=r1lyTjAqYX). A sequence starts with the memory that the agent had there, which the
+first steps only bring up to date (burn-in). Values are rescaled, so that rewards need no clipping.
 """
 
 import dataclasses
@@ -26,42 +26,42 @@ class Config(Settings):
     """The settings of the agent."""
 
     length: Count = 16
-    """steps of a sequence that are learnt from"""
+    """steps of a sequence to learn from"""
     burn_in: Annotated[int, Between(0)] = 4
-    """steps before them that only bring the memory up to date"""
+    """burn-in steps before them, which only bring the memory up to date"""
     overlap: Annotated[int, Between(0)] = 10
     """steps that a sequence shares with the next one"""
     n_step: Count = 3
-    """steps that a return spans"""
+    """number of steps n of the n-step returns"""
     capacity: Count = 10_000
-    """steps to remember, of all environments together"""
+    """capacity of the replay buffer, in steps of all environments"""
     warmup: Count = 8
     """sequences before the first update"""
     batch_size: Count = 16
-    """sequences to learn from at once"""
+    """sequences per batch"""
     unroll: Count = 4
-    """steps of each environment between two updates"""
+    """steps of each environment between updates"""
     target_period: Count = 50
-    """updates after which the target network becomes the network"""
+    """updates between copies of the network to the target network"""
     hidden: Count = 64
-    """units of the hidden layer and of the memory"""
+    """size of the hidden layer and of the memory"""
     learning_rate: NotNegative = 1e-3
-    """step size of Adam"""
+    """learning rate of Adam"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
     epsilon: Share = 0.05
     """probability of a random action"""
     priority_of_greatest: Share = 0.9
-    """share of the greatest error of a sequence in its priority; the rest is their mean"""
+    """weight of the maximum error of a sequence in its priority; the rest is the weight of the mean error"""
 
 
 class State(NamedTuple):
-    """What learning changes."""
+    """The state of the agent, which `learn` updates."""
 
     params: hkx.Params
     target_params: hkx.Params
     opt_state: optax.OptState
-    replay: Any  # of sequences of Step, whose extras are the memory before it
+    replay: Any  # of sequences of Step, whose extras are the memory before the step
     key: jax.Array
     updates: jax.Array  # []
 
@@ -72,7 +72,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     @hkx.without_apply_rng
     @hkx.transform
     def network(observations: Any, memory: Any) -> tuple[jax.Array, Any]:
-        """The rescaled values [E, actions] of a step of E environments."""
+        """The rescaled values [E, actions], for one step of E environments."""
         hidden = jax.nn.relu(hkx.Linear(config.hidden)(hkx.vmap(features, split_rng=False)(observations)))
         hidden, memory = hkx.GRU(config.hidden)(hidden, memory)
         return hkx.Linear(num_actions)(hidden), memory
@@ -80,7 +80,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     def memory(environments: int) -> jax.Array:
         return jnp.zeros((environments, config.hidden))
 
-    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector: sooner than many small arrays
+    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector is faster than many small arrays
 
     def replay_of(environments: int) -> rlx.replay.Replay:
         prioritised = functools.partial(rlx.replay.prioritised, exponent=0.9, beta=0.6)

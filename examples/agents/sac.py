@@ -1,8 +1,8 @@
-"""Soft actor-critic, for continuous actions between bounds.
+"""Soft actor-critic, for bounded continuous actions.
 
 Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018 (https://arxiv.org/abs/1812.05905), with twin
-critics and a learned temperature. With more critics, `--subset` of which give the target, and several updates a step it
-is REDQ, "Randomized Ensembled Double Q-Learning", Chen et al. 2021 (https://arxiv.org/abs/2101.05982); with
+critics and a learned temperature. With more critics, a random `--subset` for the target, and several updates per step,
+this is REDQ, "Randomized Ensembled Double Q-Learning", Chen et al. 2021 (https://arxiv.org/abs/2101.05982); with
 `--quantiles 25`, TQC, "Controlling Overestimation Bias with Truncated Mixture of Continuous Distributional Quantile
 Critics", Kuznetsov et al. 2020 (https://arxiv.org/abs/2005.04269).
 """
@@ -27,39 +27,39 @@ class Config(ReplaySettings):
     """The settings of the agent."""
 
     critics: Count = 2
-    """networks that value actions"""
+    """number of critic networks"""
     subset: Count = 2
-    """critics, drawn anew each time, the least of which gives the target"""
+    """critics, sampled anew each time, the minimum of which is the target"""
     quantiles: Count = 1
-    """quantiles of its return by which a critic values an action; with more than one, the target is TQC's"""
+    """quantiles of the return that a critic outputs; with more than one, the target is that of TQC"""
     dropped: Annotated[int, Between(0)] = 2
-    """greatest quantiles that TQC's target leaves out, for each critic"""
+    """highest quantiles that the target of TQC drops, per critic"""
     updates: Count = 1
-    """updates each time"""
+    """updates per call of `learn`"""
     capacity: Count = 100_000
-    """transitions to remember"""
+    """capacity of the replay buffer, in transitions"""
     warmup: Count = 1_000
     """transitions before the first update; until then, actions are random"""
     batch_size: Count = 128
-    """transitions to learn from at once"""
+    """transitions per batch"""
     period: Count = 1
-    """steps of each environment between two times of learning"""
+    """steps of each environment between calls of `learn`"""
     tau: Share = 0.005
-    """how far the target networks go towards the critics in an update"""
+    """fraction by which the target networks move towards the critics in an update"""
     hidden: Sizes = (64, 64)
-    """units of the hidden layers"""
+    """sizes of the hidden layers"""
     learning_rate: NotNegative = 1e-3
-    """step size of Adam"""
+    """learning rate of Adam"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
     entropy: float = -1.0
-    """what the temperature aims at, for each dimension of an action within [-1, 1]"""
+    """target entropy of the temperature, for each dimension of an action within [-1, 1]"""
 
 
 class State(NamedTuple):
-    """What learning changes."""
+    """The state of the agent, which `learn` updates."""
 
-    params: dict[str, Any]  # of actor, critics (with a leading axis), temperature
+    params: dict[str, Any]  # of actor, critics (with a leading axis) and temperature
     target_params: hkx.Params  # of the critics
     opt_state: optax.OptState
     replay: Any  # of rlx.replay.Transition; actions are within [-1, 1]
@@ -83,15 +83,15 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         out = hkx.nets.MLP([*config.hidden, config.quantiles])(jnp.concatenate([flat(observation), action]))
         return out if config.quantiles > 1 else out[0]
 
-    policies = jax.vmap(actor.apply, in_axes=(None, 0))  # of observations [B, ...]
+    policies = jax.vmap(actor.apply, in_axes=(None, 0))  # for observations [B, ...]
     values = jax.vmap(jax.vmap(critic.apply, in_axes=(0, None, None)), in_axes=(None, 0, 0))
     truncated = partial(rlx.tqc_critic_loss, num_dropped=config.dropped)
     critic_losses = truncated if config.quantiles > 1 else rlx.sac_critic_loss
-    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector: sooner than many small arrays
+    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector is faster than many small arrays
     replay = rlx.replay.n_step(rlx.replay.uniform(config.capacity), 1)
 
     def draw(key: jax.Array, params: hkx.Params, observations: Any) -> tuple[jax.Array, jax.Array]:
-        """An action within [-1, 1] for each observation, and the logarithm of its density."""
+        """Samples an action within [-1, 1] for each observation; also returns its log-density."""
         mean, deviation = policies(params, observations)
         before = mean + deviation * jax.random.normal(key, mean.shape)
         log_density = jax.scipy.stats.norm.logpdf(before, mean, deviation)
@@ -118,7 +118,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return Choice(unit.to_spec(action), memory)
 
     def loss(params: Any, target_params: hkx.Params, batch: Any, key: jax.Array) -> tuple[jax.Array, Any]:
-        """The losses of critics, actor and temperature, each with what is not its own held constant."""
+        """The sum of the losses of critics, actor and temperature, each with the parameters of the others constant."""
         t_key, tm1_key, subset_key = jax.random.split(key, 3)
         held, temperature = jax.lax.stop_gradient(params), jnp.exp(params["temperature"]["log"])
         a_t, log_prob_t = draw(t_key, held["actor"], batch.s_t)
@@ -132,7 +132,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
             held_temperature := jax.lax.stop_gradient(temperature),
         )
         a_tm1, log_prob_tm1 = draw(tm1_key, params["actor"], batch.s_tm1)
-        q_tm1 = values(held["critics"], batch.s_tm1, a_tm1)  # [B, critics], of which the least counts
+        q_tm1 = values(held["critics"], batch.s_tm1, a_tm1)  # [B, critics], of which the minimum counts
         if config.quantiles > 1:
             q_tm1 = jnp.mean(q_tm1, axis=(1, 2))[:, None]
         actor_loss = jax.vmap(rlx.sac_actor_loss, in_axes=(0, 0, None))(q_tm1, log_prob_tm1, held_temperature)

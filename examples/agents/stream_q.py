@@ -1,9 +1,9 @@
-"""Streaming Q(λ): one network learns from each step once, as it comes, without replay or target network.
+"""Streaming Q(λ): learns from each step once, as it arrives, without a replay buffer or a target network.
 
 Elsayed, Vasan and Mahmood, "Streaming Deep Reinforcement Learning Finally Works", 2024
-(https://arxiv.org/abs/2410.14606): eligibility traces, steps that cannot overshoot, layers that begin sparse and are
-normalised, observations and rewards scaled by what has been seen so far. Several environments are as many streams, each
-with its own trace, and the network moves by the mean of what they ask for.
+(https://arxiv.org/abs/2410.14606): eligibility traces, updates that cannot overshoot, sparsely initialised and
+normalised layers, and observations and rewards scaled by running statistics. Each of several environments is a stream
+with its own trace, and the network moves by the mean of their updates.
 """
 
 import dataclasses
@@ -24,31 +24,31 @@ class Config(Settings):
     """The settings of the agent."""
 
     hidden: Sizes = (64, 64)
-    """units of the hidden layers"""
+    """sizes of the hidden layers"""
     sparsity: Share = 0.5
-    """share of a layer's weights that begin at zero; 0.9 in the paper, whose layers are wider"""
+    """share of a layer's weights that are initialised to zero; 0.9 in the paper, whose layers are wider"""
     learning_rate: NotNegative = 1.0
-    """step size, where nothing overshoots"""
+    """step size, unless the update would overshoot"""
     kappa: NotNegative = 2.0
-    """how many times smaller a step is than the one that would overshoot"""
+    """factor by which an update is kept smaller than one that would overshoot"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
     lambda_: Share = 0.8
-    """how slowly a trace fades"""
+    """decay factor λ of the traces"""
     epsilon: Share = 0.01
-    """chance of a random action in the end"""
+    """final probability of a random action"""
     exploration: Count = 20_000
-    """steps over which that chance falls, from 1"""
+    """steps over which it decreases from 1"""
 
 
 class State(NamedTuple):
-    """What learning changes."""
+    """The state of the agent, which `learn` updates."""
 
     params: hkx.Params
-    trace: Any  # of the gradients of earlier values, [E, ...]
+    trace: Any  # eligibility traces, [E, ...]
     seen: Any  # mean and variance of observations
     rewards: rlx.RewardScale
-    steps: jax.Array  # [], in all environments
+    steps: jax.Array  # [], of all environments
 
 
 def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
@@ -65,7 +65,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
             hidden = jax.nn.leaky_relu(layer(hkx.Linear(size, w_init=sparse)(hidden)))
         return hkx.Linear(num_actions, w_init=sparse)(hidden)
 
-    values = jax.vmap(network.apply, in_axes=(None, 0))  # of observations [E, ...]
+    values = jax.vmap(network.apply, in_axes=(None, 0))  # for observations [E, ...]
     optimizer = rlx.obgd(config.learning_rate, config.discount, config.lambda_, config.kappa)
 
     def scaled(seen: Any, observations: Any) -> jax.Array:
@@ -87,7 +87,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return network.apply(params, observation)[action]
 
     def learn(state: State, steps: Step) -> tuple[State, dict[str, jax.Array]]:
-        now = jax.tree.map(lambda x: x[0], steps)  # one step is all there is
+        now = jax.tree.map(lambda x: x[0], steps)  # `unroll` is 1
         seen = rlx.running_statistics.update(state.seen, jax.vmap(flat)(now.next_observation))
         goes_on = config.discount * (1 - now.last)
         r_t, rewards = rlx.scale_rewards(state.rewards, now.reward, goes_on)

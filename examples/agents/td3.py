@@ -1,8 +1,8 @@
-"""TD3: a deterministic policy for continuous actions between bounds.
+"""TD3: a deterministic policy for bounded continuous actions.
 
 Fujimoto, van Hoof and Meger, "Addressing Function Approximation Error in Actor-Critic Methods", 2018
-(https://arxiv.org/abs/1802.09477): twin critics whose least value is the target, a smoothed target action, and a policy
-that learns more rarely than the critics do.
+(https://arxiv.org/abs/1802.09477): twin critics whose minimum is the target, a smoothed target action, and a policy
+that is updated less often than the critics.
 """
 
 import dataclasses
@@ -24,35 +24,35 @@ class Config(ReplaySettings):
     """The settings of the agent."""
 
     noise: NotNegative = 0.1
-    """standard deviation of what is added to an action, which is within [-1, 1]"""
+    """standard deviation of the noise added to an action, which is within [-1, 1]"""
     target_noise: NotNegative = 0.2
-    """standard deviation of what is added to the target's action"""
+    """standard deviation of the noise added to the target action"""
     target_clip: NotNegative = 0.5
-    """the most that is added to it"""
+    """bound on that noise"""
     policy_period: Count = 2
-    """updates of the critics to one of the policy and of the target networks"""
+    """updates of the critics per update of the policy and of the target networks"""
     capacity: Count = 100_000
-    """transitions to remember"""
+    """capacity of the replay buffer, in transitions"""
     warmup: Count = 1_000
     """transitions before the first update; until then, actions are random"""
     batch_size: Count = 128
-    """transitions to learn from at once"""
+    """transitions per batch"""
     period: Count = 1
-    """steps of each environment between two updates"""
+    """steps of each environment between updates"""
     tau: Share = 0.005
-    """how far the target networks go towards the networks in an update"""
+    """fraction by which the target networks move towards the networks in an update"""
     hidden: Sizes = (64, 64)
-    """units of the hidden layers"""
+    """sizes of the hidden layers"""
     learning_rate: NotNegative = 1e-3
-    """step size of Adam"""
+    """learning rate of Adam"""
     discount: Share = 0.99
-    """factor by which a reward counts less for each step of delay"""
+    """discount factor per step"""
 
 
 class State(NamedTuple):
-    """What learning changes."""
+    """The state of the agent, which `learn` updates."""
 
-    params: dict[str, hkx.Params]  # of actor and critics, these with a leading axis
+    params: dict[str, hkx.Params]  # of actor and critics (with a leading axis)
     target_params: dict[str, hkx.Params]
     opt_state: dict[str, optax.OptState]
     replay: Any  # of rlx.replay.Transition; actions are within [-1, 1]
@@ -75,9 +75,9 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         """The value of an action."""
         return hkx.nets.MLP([*config.hidden, 1])(jnp.concatenate([flat(observation), action]))[0]
 
-    actions = jax.vmap(actor.apply, in_axes=(None, 0))  # of observations [B, ...]
+    actions = jax.vmap(actor.apply, in_axes=(None, 0))  # for observations [B, ...]
     values = jax.vmap(jax.vmap(critic.apply, in_axes=(0, None, None)), in_axes=(None, 0, 0))  # [B, 2]
-    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector: sooner than many small arrays
+    optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector is faster than many small arrays
     replay = rlx.replay.n_step(rlx.replay.uniform(config.capacity), 1)
 
     def init(key: jax.Array, environments: int) -> State:

@@ -1,4 +1,4 @@
-"""Environments as pure functions in JAX: `make` finds one by its name."""
+"""Environments as pure functions in JAX: `make` creates one by its name."""
 
 import ast
 import math
@@ -35,10 +35,10 @@ FILES = {
 
 
 def _expected(default: Any, least: int, value: Any) -> str | None:
-    """What a setting should be, in words, where its value is something else."""
+    """A description of the values that a setting accepts, if its value is not one of these."""
     if isinstance(default, bool):
         return None if value in (0, 1) else "True or False"
-    if not isinstance(value, Real):  # a seed of None, of which bsuite makes a new mapping every time
+    if not isinstance(value, Real):  # including a seed of None, with which bsuite chooses a random mapping
         return "a number"
     if isinstance(default, int):
         return None if isinstance(value, Integral) and value >= least else f"a whole number, at least {least}"
@@ -54,11 +54,11 @@ def _setting(text: str) -> tuple[str, Any]:
 
 
 def make(name: str, **settings: Any) -> Environment:
-    """The environment of that name, for one episode at a time: `auto_reset` lets it run for ever.
+    """The environment of that name, for a single episode; see `auto_reset` for several.
 
-    The settings are those of its file, as `columns=7`, and may stand behind the name: `"catch,columns=7"`.
-    `gymnax:NAME` is gymnax's of that name, with the settings of its parameters. An UnknownEnvironment in one line where
-    there is no such environment or setting, or it makes no sense.
+    The settings are those of its file, such as `columns=7`, and may be part of the name: `"catch,columns=7"`.
+    `gymnax:NAME` is an environment of gymnax, whose settings are its parameters. Raises UnknownEnvironment, with a
+    message of one line, if there is no such environment or setting, or if a value is not valid.
     """
     name, *behind = name.split(",")
     settings |= dict(map(_setting, behind))

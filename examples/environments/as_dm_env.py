@@ -1,4 +1,4 @@
-"""One of our environments as a `dm_env.Environment`, for agents in Python, and for bsuite's logging and scores."""
+"""Wraps an environment of this folder as a `dm_env.Environment`, for agents in Python and for bsuite's scores."""
 
 from typing import Any
 
@@ -12,8 +12,9 @@ from .environment import Environment
 class DmEnv(dm_env.Environment):
     """Steps one environment in a compiled program, and returns NumPy arrays.
 
-    With `bsuite_num_episodes` and `bsuite_info` it is an environment of bsuite's too: what its scores read is made of
-    the episodes' returns. `optimal_return` is 1 in bsuite's bandit, catch and memory chain, and 0.99 in its deep sea.
+    With `bsuite_num_episodes` and `bsuite_info`, it also has the interface of bsuite's environments, which computes the
+    data for scores from the episodes' returns. `optimal_return` is 1 in bsuite's bandit, catch and memory chain, and
+    0.99 in its deep sea.
     """
 
     def __init__(
@@ -30,10 +31,10 @@ class DmEnv(dm_env.Environment):
         self._reset, self._step = jax.jit(reset), jax.jit(step)
         self._specs = environment.observation_spec(), environment.action_spec()
         self._key = jax.random.key(seed)
-        self._state = None  # between two episodes
+        self._state = None  # None between episodes
         self.bsuite_num_episodes = bsuite_num_episodes
         self._optimal_return = optimal_return
-        self._returns = [0.0]  # of the episodes, the last of which has not ended
+        self._returns = [0.0]  # the returns of the episodes; the last one has not ended
 
     def reset(self) -> dm_env.TimeStep:
         self._returns[-1] = 0.0

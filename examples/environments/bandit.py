@@ -1,4 +1,4 @@
-"""A bandit with eleven arms, which always pay the same: 0, 0.1, ... 1, in an order that is to be found out.
+"""A bandit with eleven arms, with deterministic rewards of 0, 0.1, ... 1 in an unknown order.
 
 Every episode is one action. bsuite's `bandit` (Osband et al., "Behaviour Suite for Reinforcement Learning", 2020).
 """
@@ -14,7 +14,7 @@ from .environment import Key, after, first
 
 
 class Settings(NamedTuple):
-    mapping_seed: int = 0  # of the order of the arms, the same as bsuite's of that seed
+    mapping_seed: int = 0  # seed of the order of the arms, which is the same as in bsuite
     num_actions: int = 11
 
 

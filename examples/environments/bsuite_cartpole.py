@@ -1,7 +1,8 @@
 """Cart-pole by the rules of bsuite's `cartpole` (Osband et al., "Behaviour Suite for Reinforcement Learning", 2020).
 
-The cart may be left alone too, a step is half as long as in `cartpole`, and it is +1 a step as long as the pole is high
-and the cart is in its place. The episode terminates where it is not, or after ten seconds, which the agent sees go by.
+There is also an action that does nothing, and a step is half as long as in `cartpole`. The reward is +1 per step while
+the pole is upright and the cart within bounds. Otherwise, or after ten seconds, the episode terminates. The observation
+includes the time.
 """
 
 from typing import NamedTuple
@@ -16,9 +17,9 @@ from .environment import Key, after, first
 
 
 class Settings(NamedTuple):
-    height_threshold: float = 0.8  # of the cosine of the pole's angle
+    height_threshold: float = 0.8  # for the cosine of the pole's angle
     x_threshold: float = 3.0
-    timescale: float = 0.01  # seconds a step
+    timescale: float = 0.01  # seconds per step
     max_time: float = 10.0  # seconds
     init_range: float = 0.05
 
@@ -37,7 +38,7 @@ def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
 
 
 def step(key: Key, state: State, action: jax.Array, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
-    """Action 0 pushes the cart to the left, 1 leaves it alone, 2 pushes it to the right."""
+    """Action 0 pushes the cart to the left, 1 does nothing, 2 pushes it to the right."""
     del key  # nothing is random after the first timestep
     motion = moved(state.motion, (action - 1) * FORCE, settings.timescale)
     state = State(motion, state.steps + 1)
@@ -48,7 +49,7 @@ def step(key: Key, state: State, action: jax.Array, *, settings: Settings = DEFA
 
 
 def steps_of_an_episode(settings: Settings) -> int:
-    """The step in which the time, summed up step by step in float64, first exceeds `max_time`: 1,001, not 1,000."""
+    """The first step at which the time exceeds `max_time`. By rounding in float64, it is 1,001 instead of 1,000."""
     time, steps = 0.0, 0
     while time <= settings.max_time:
         time, steps = time + settings.timescale, steps + 1

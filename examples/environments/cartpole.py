@@ -1,9 +1,9 @@
 """Cart-pole: push a cart to the left or to the right, so that the pole on it stays up. Gymnasium's `CartPole-v1`.
 
-+1 a step. The episode terminates where the pole leans more than 12 degrees or the cart is more than 2.4 from the
-middle, and is truncated after 500 steps. Barto, Sutton and Anderson, "Neuronlike adaptive elements that can solve
-difficult learning control problems", 1983; the equations of motion are Florian's, "Correct equations for the dynamics
-of the cart-pole system", 2005.
+The reward is +1 per step. The episode terminates when the pole leans more than 12 degrees or the cart is more than 2.4
+from the centre, and is truncated after 500 steps. Barto, Sutton and Anderson, "Neuronlike adaptive elements that can
+solve difficult learning control problems", 1983; the equations of motion are Florian's, "Correct equations for the
+dynamics of the cart-pole system", 2005.
 """
 
 from typing import NamedTuple
@@ -17,9 +17,9 @@ from .environment import Key, after, between, first, words
 
 GRAVITY = 9.8
 CART, POLE = 1.0, 0.1  # masses
-LENGTH = 0.5  # of half the pole
+LENGTH = 0.5  # half the length of the pole
 FORCE = 10.0
-SECONDS = 0.02  # a step
+SECONDS = 0.02  # per step
 MAX_X = 2.4
 MAX_ANGLE = np.deg2rad(12)
 MAX_START = 0.05
@@ -44,7 +44,7 @@ def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
 
 
 def start(key: Key, most: float) -> tuple:
-    """x, its velocity, the angle and its velocity: each 16 random bits, between -most and most."""
+    """x, its velocity, the angle and its velocity, each between -most and most, from 16 random bits."""
     halves = [half for word in words(key, 2) for half in (word >> 16 << 16, word << 16)]
     return tuple(between(half, -most, most) for half in halves)
 
@@ -60,7 +60,7 @@ def step(key: Key, state: State, action: jax.Array, *, settings: Settings = DEFA
 
 
 def moved(motion: tuple, force: jax.Array, seconds: float) -> tuple:
-    """x, its velocity, the angle and its velocity after one step of Euler's method."""
+    """x, its velocity, the angle and its velocity after one Euler step."""
     x, x_dot, angle, angle_dot = motion
     sin, cos = jnp.sin(angle), jnp.cos(angle)
     push = (force + POLE * LENGTH * angle_dot**2 * sin) / (CART + POLE)

@@ -1,7 +1,7 @@
-"""Catch: a ball falls down a screen of 10 x 5 pixels, one row a step; the paddle on the bottom row has to be under it.
+"""Catch: a ball falls down a screen of 10 x 5 pixels, one row per step; catch it with the paddle on the bottom row.
 
-+1 for a catch, -1 for a miss, and the episode ends, after nine actions. bsuite's `catch` (Osband et al., "Behaviour
-Suite for Reinforcement Learning", 2020).
+The reward is +1 for a catch and -1 for a miss. The episode ends after nine actions. bsuite's `catch` (Osband et al.,
+"Behaviour Suite for Reinforcement Learning", 2020).
 """
 
 from typing import NamedTuple
@@ -35,7 +35,7 @@ def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
 
 
 def step(key: Key, state: State, action: jax.Array, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
-    """Action 0 moves the paddle to the left, 1 leaves it, 2 moves it to the right."""
+    """Action 0 moves the paddle to the left, 1 does not move it, 2 moves it to the right."""
     del key  # nothing is random after the first timestep
     paddle = jnp.clip(state.paddle + action - 1, 0, settings.columns - 1)
     state = State(state.row + 1, state.column, paddle)

@@ -1,9 +1,9 @@
-"""Deep sea: dive from the top left of a sea, a row a step; the treasure lies at the bottom right.
+"""Deep sea: dive from the top left of a grid, one row per step, to the treasure at the bottom right.
 
-Only he who goes to the right in every step finds it, +1, and each of those steps costs a little: what looks best at
-first is to stay on the left. Which of the two actions is "right" differs from cell to cell. Where the sea is not
-deterministic, a step to the right fails once in `size` times, and there is normal noise on what the two lowest corners
-pay. bsuite's `deep_sea` (Osband et al., "Behaviour Suite for Reinforcement Learning", 2020).
+Only going right in every step reaches the treasure, which pays +1, but each of these steps has a small cost, so that
+going left looks better at first. Which of the two actions goes right differs between cells. In the stochastic version,
+a step to the right fails with probability 1 / `size`, and there is normal noise on the rewards in the two bottom
+corners. bsuite's `deep_sea` (Osband et al., "Behaviour Suite for Reinforcement Learning", 2020).
 """
 
 from typing import NamedTuple
@@ -19,9 +19,9 @@ from .environment import Key, after, first
 class Settings(NamedTuple):
     size: int = 10
     deterministic: bool = True
-    unscaled_move_cost: float = 0.01  # of the `size` steps to the treasure together
-    randomize_actions: bool = True  # else action 1 is "right" everywhere
-    mapping_seed: int = 42  # of what is "right" where, the same as bsuite's of that seed
+    unscaled_move_cost: float = 0.01  # total cost of the `size` steps to the treasure
+    randomize_actions: bool = True  # otherwise action 1 goes right everywhere
+    mapping_seed: int = 42  # seed of which action goes right in which cell, the same as in bsuite
 
 
 DEFAULT = Settings()
@@ -33,7 +33,7 @@ class State(NamedTuple):
 
 
 def rights(settings: Settings) -> np.ndarray:
-    """[size, size], the action that goes to the right"""
+    """[size, size], the action that goes right in each cell"""
     shape = (settings.size, settings.size)
     if not settings.randomize_actions:
         return np.ones(shape, np.int32)
@@ -63,7 +63,7 @@ def step(key: Key, state: State, action: jax.Array, *, settings: Settings = DEFA
 
 
 def observe(state: State, settings: Settings) -> jax.Array:
-    """[size, size], 1 where the diver is; all 0 once he is below the lowest row"""
+    """[size, size], 1 at the diver's position; all 0 below the bottom row"""
     cells = jnp.arange(settings.size**2).reshape(settings.size, settings.size)
     return (cells == state.row * settings.size + state.column).astype(jnp.float32)
 

@@ -1,7 +1,8 @@
-"""Discounting chain: the first action chooses how long the reward is to be waited for, 1, 3, 10, 30 or 100 steps.
+"""Discounting chain: the first action chooses whether the reward comes after 1, 3, 10, 30 or 100 steps.
 
-It is 1, and 1.1 for one of the five. The observation is the chosen chain (-1 before) and the share of the time that has
-gone by. bsuite's `discounting_chain` (Osband et al., "Behaviour Suite for Reinforcement Learning", 2020).
+The reward is 1, or 1.1 in one of the five chains. The observation is the chosen chain (-1 at first) and the share of
+the time that has passed. bsuite's `discounting_chain` (Osband et al., "Behaviour Suite for Reinforcement Learning",
+2020).
 """
 
 from typing import NamedTuple
@@ -14,11 +15,11 @@ from dm_env import TimeStep, specs
 from .environment import Key, after, first
 
 DELAYS = np.array([1, 3, 10, 30, 100])
-STEPS = 100  # of an episode
+STEPS = 100  # per episode
 
 
 class Settings(NamedTuple):
-    mapping_seed: int = 0  # the chain, modulo five, that pays 1.1
+    mapping_seed: int = 0  # modulo 5, the chain with a reward of 1.1
 
 
 DEFAULT = Settings()

@@ -1,4 +1,4 @@
-"""gymnax's environments as ours: `CartPole-v1`, `Breakout-MinAtar` and two dozen others (Lange, "gymnax", 2022)."""
+"""Wraps gymnax's environments: `CartPole-v1`, `Breakout-MinAtar` and two dozen others (Lange, "gymnax", 2022)."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from .environment import Environment, Key, UnknownEnvironment, after, first
 def from_gymnax(name: str, **settings: Any) -> Environment:
     """The environment of that name, without gymnax's own automatic reset.
 
-    The settings are fields of its `EnvParams`, as `max_steps_in_episode=200`. Where gymnax says that it terminated, the
-    discount is 0; where only the limit of its steps is reached, the episode is truncated, and the discount is 1.
+    The settings are fields of its `EnvParams`, such as `max_steps_in_episode=200`. The discount is 0 if the episode
+    terminates, and 1 if it is truncated because the limit on steps is reached.
     """
     try:
-        import gymnax  # here, since it takes seconds
+        import gymnax  # imported here, because it takes seconds
     except ImportError as error:
         raise UnknownEnvironment(
             f"gymnax:{name} needs gymnax 1.0 or later ({error}): pip install 'gymnax>=1'"
@@ -24,7 +24,7 @@ def from_gymnax(name: str, **settings: Any) -> Environment:
     if name not in gymnax.registered_envs:
         raise UnknownEnvironment(f"gymnax has no environment {name!r}; it has {', '.join(gymnax.registered_envs)}")
     environment, params = gymnax.make(name)
-    if not hasattr(environment, "is_truncated"):  # in earlier versions the limit counted as termination
+    if not hasattr(environment, "is_truncated"):  # earlier versions treat the step limit as termination
         raise UnknownEnvironment(f"gymnax:{name} needs gymnax 1.0 or later: pip install --upgrade 'gymnax>=1'")
     if unknown := sorted(settings.keys() - vars(params).keys()):
         raise UnknownEnvironment(f"gymnax:{name} has no setting {unknown[0]!r}; it has {', '.join(vars(params))}")
@@ -42,7 +42,7 @@ def from_gymnax(name: str, **settings: Any) -> Environment:
         space = environment.observation_space(params)
         if hasattr(space, "n"):
             return specs.DiscreteArray(space.n, np.int32, "observation")
-        # The space's bounds and dtype do not hold for what some of them return.
+        # The observations of some environments do not match the bounds and dtype of their space.
         _, timestep = jax.eval_shape(reset, jax.random.key(0))
         return specs.Array(timestep.observation.shape, timestep.observation.dtype, "observation")
 

@@ -1,9 +1,10 @@
-"""Memory chain: the context is shown at first; long after, the agent is asked for one of its bits.
+"""Memory chain: the first observation shows the context; much later, the agent has to recall one of its bits.
 
-+1 for the right bit as the last action, -1 for the other one; what is done before makes no difference. The observation
-is the share of the time that is left, the bit that is asked for (in the last observation before the answer), and the
-context, as -1 and +1 (before the answer, 0). bsuite's `memory_len` and `memory_size` (Osband et al., "Behaviour Suite
-for Reinforcement Learning", 2020), where a step shows what was before it: the first observation comes twice.
+The reward is +1 if the last action is the right bit, and -1 otherwise; earlier actions have no effect. The observation
+is the share of the time that is left, the index of the requested bit (only in the last one before the answer), and the
+context as -1 and +1 (only in the first observation). bsuite's `memory_len` and `memory_size` (Osband et al., "Behaviour
+Suite for Reinforcement Learning", 2020), where a step shows the state before it, so that the first observation comes
+twice.
 """
 
 from typing import NamedTuple
@@ -27,7 +28,7 @@ DEFAULT = Settings()
 class State(NamedTuple):
     steps: jax.Array  # [], since the episode began
     context: jax.Array  # [num_bits], 0 or 1
-    query: jax.Array  # [], the bit that is asked for
+    query: jax.Array  # [], the index of the requested bit
 
 
 def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:

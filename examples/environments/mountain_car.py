@@ -1,7 +1,8 @@
-"""Mountain car: its engine is too weak for the hill on the right, so that it must swing itself up. bsuite's rules.
+"""Mountain car: the engine is too weak for the hill on the right, so the car must build up momentum. bsuite's rules.
 
--1 a step, and the episode terminates on the hill or after 1,000 steps, which the agent sees go by. Moore, "Efficient
-memory-based learning for robot control", 1990; Osband et al., "Behaviour Suite for Reinforcement Learning", 2020.
+The reward is -1 per step. The episode terminates on the hill, or after 1,000 steps; the observation includes the time.
+Moore, "Efficient memory-based learning for robot control", 1990; Osband et al., "Behaviour Suite for Reinforcement
+Learning", 2020.
 """
 
 from typing import NamedTuple
@@ -39,7 +40,7 @@ def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
 
 
 def step(key: Key, state: State, action: jax.Array, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
-    """Action 0 drives to the left, 1 not at all, 2 to the right."""
+    """Action 0 accelerates to the left, 1 not at all, 2 to the right."""
     del key  # nothing is random after the first timestep
     velocity = state.velocity + (action - 1) * FORCE - GRAVITY * jnp.cos(3 * state.position)
     velocity = jnp.clip(velocity, -MAX_SPEED, MAX_SPEED)

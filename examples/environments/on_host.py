@@ -1,7 +1,7 @@
-"""Environments that run on the host, several side by side, in one form: `make("bsuite:catch/0", seed=0, count=1)`.
+"""Environments on the host, several in parallel, with a common interface: `make("bsuite:catch/0", seed=0, count=1)`.
 
-Each call of `step` answers for all of them, as `Outcome` says; an episode that ends is followed by the next one at
-once, so that no step is lost, and what an action led to is never of another episode.
+Each call of `step` steps all of them, and returns an `Outcome`. When an episode ends, the next one begins in the same
+step, so that no step is lost; `next_observation` is never from another episode.
 """
 
 import importlib
@@ -20,13 +20,13 @@ from .environment import Environment, UnknownEnvironment, auto_reset
 
 
 class Outcome(NamedTuple):
-    """What a step led to in each of E environments."""
+    """The outcome of a step in each of E environments."""
 
     reward: np.ndarray  # float32 [E]
     discount: np.ndarray  # float32 [E], 0 where the episode terminated
-    last: np.ndarray  # bool [E], whether it ended: terminated, or cut short
-    next_observation: Any  # [E, ...], what was seen after the action
-    observation: Any  # [E, ...], what the next action answers: that of a new episode where one has ended
+    last: np.ndarray  # bool [E], whether the episode ended: terminated or truncated
+    next_observation: Any  # [E, ...], after the action
+    observation: Any  # [E, ...], before the next action: of the new episode where one has ended
 
 
 class Environments(NamedTuple):
@@ -34,21 +34,21 @@ class Environments(NamedTuple):
 
     observation_spec: Any
     action_spec: Any
-    reset: Callable[[], Any]  # () -> observations [E, ...]; the same ones each time, where they can be seeded
+    reset: Callable[[], Any]  # () -> observations [E, ...]; the same each time, if the environments can be seeded
     step: Callable[[Any], Outcome]  # (actions [E, ...]) -> Outcome
     count: int
-    episodes: int | None = None  # how many an experiment takes, where it says so
+    episodes: int | None = None  # the number of episodes in an experiment, if defined
     close: Callable[[], None] = lambda: None
 
 
 def stacked(observations: Sequence[Any]) -> Any:
     if isinstance(observations[0], np.ndarray):
-        return np.array(observations)  # sooner than np.stack, where there are few
+        return np.array(observations)  # faster than np.stack for few environments
     return tree.map_structure(lambda *leaves: np.stack(leaves), *observations)
 
 
 def replaced(arrays: Any, at: np.ndarray, rows: Any) -> Any:
-    """The arrays [E, ...], with these rows at these places."""
+    """Copies of the arrays [E, ...], with the rows at these indices replaced."""
 
     def put(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         x = x.copy()
@@ -59,14 +59,14 @@ def replaced(arrays: Any, at: np.ndarray, rows: Any) -> Any:
 
 
 def apart(actions: Any, count: int, spec: Any) -> Sequence[Any]:
-    """Actions [E, ...] one by one."""
+    """Actions [E, ...] as a sequence of single actions."""
     if isinstance(spec, specs.DiscreteArray):
         return actions.tolist()
     return [tree.map_structure(lambda x, i=i: x[i], actions) for i in range(count)]
 
 
 def of_dm_env(environments: Sequence[dm_env.Environment], episodes: int | None = None) -> Environments:
-    """Environments of dm_env's interface, stepped one after the other."""
+    """Environments with dm_env's interface, stepped one after the other."""
     action_spec = environments[0].action_spec()
 
     def reset() -> Any:
@@ -92,7 +92,7 @@ def of_dm_env(environments: Sequence[dm_env.Environment], episodes: int | None =
 
 
 def of_pure(environment: Environment, seed: int, count: int) -> Environments:
-    """Environments in JAX, on a CPU. A step of all of them is one compiled call, and other threads run meanwhile."""
+    """Environments in JAX, on the CPU. A step of all of them is one compiled call, which releases the GIL."""
     running_on = auto_reset(environment)
     key = jax.device_put(jax.random.key(seed), jax.local_devices(backend="cpu")[0])
 
@@ -124,7 +124,7 @@ def of_pure(environment: Environment, seed: int, count: int) -> Environments:
 
 
 def spec_of(space: Any) -> Any:
-    """A space of Gymnasium's as a spec of dm_env's, or a tree of them."""
+    """Converts a Gymnasium space to a dm_env spec, or a tree of specs."""
     gymnasium = library("gymnasium")
     if isinstance(space, gymnasium.spaces.Dict):
         return {name: spec_of(part) for name, part in space.items()}
@@ -132,7 +132,7 @@ def spec_of(space: Any) -> Any:
         return tuple(spec_of(part) for part in space)
     if isinstance(space, gymnasium.spaces.Discrete):
         if space.start != 0:
-            raise UnknownEnvironment(f"actions are counted from {space.start}, and have to be from 0")
+            raise UnknownEnvironment(f"actions are counted from {space.start}, but must be counted from 0")
         return specs.DiscreteArray(int(space.n))
     if isinstance(space, gymnasium.spaces.Box):
         return specs.BoundedArray(space.shape, space.dtype, space.low, space.high)
@@ -142,12 +142,12 @@ def spec_of(space: Any) -> Any:
 
 
 def of_gymnasium(make: Callable[[], Any], seed: int, count: int) -> Environments:
-    """Gymnasium's, stepped by its own vector environment. What is truncated keeps its discount of 1."""
+    """Environments of Gymnasium, stepped by its vector environment. Truncated episodes keep their discount of 1."""
     gymnasium = library("gymnasium")
     same_step = gymnasium.vector.AutoresetMode.SAME_STEP
     try:
         vector = gymnasium.vector.SyncVectorEnv([make] * count, autoreset_mode=same_step, copy=True)
-    except (gymnasium.error.Error, ImportError) as error:  # none of that name, or a library that it needs
+    except (gymnasium.error.Error, ImportError) as error:  # unknown name, or a library that it needs is missing
         raise UnknownEnvironment(str(error).splitlines()[0]) from None
 
     def reset() -> Any:
@@ -166,14 +166,14 @@ def of_gymnasium(make: Callable[[], Any], seed: int, count: int) -> Environments
 
 
 def from_envpool(identity: str, seed: int, count: int) -> Environments:
-    """EnvPool's, which are stepped in C++ by threads of its own. What is truncated keeps its discount of 1."""
+    """Environments of EnvPool, stepped by its C++ threads. Truncated episodes keep their discount of 1."""
     envpool = library("envpool")
     if identity not in envpool.list_all_envs():
         raise UnknownEnvironment(f"EnvPool has no environment {identity!r}")
 
     def made() -> tuple[Any, Any, Any]:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # the bounds have more digits than the numbers
+            warnings.simplefilter("ignore", UserWarning)  # the bounds are more precise than the dtype
             pool = envpool.make_gymnasium(identity, num_envs=count, seed=seed)
             return pool, pool.single_observation_space, pool.single_action_space
 
@@ -182,7 +182,7 @@ def from_envpool(identity: str, seed: int, count: int) -> Environments:
     def reset() -> Any:
         nonlocal pool
         pool.close()
-        pool, *_ = made()  # which alone takes a seed
+        pool, *_ = made()  # only the constructor takes a seed
         return pool.reset()[0]
 
     def step(actions: Any) -> Outcome:
@@ -197,9 +197,10 @@ def from_envpool(identity: str, seed: int, count: int) -> Environments:
 
 
 def make(name: str, seed: int = 0, count: int = 1, record: str = "") -> Environments:
-    """The environments of that name: `bsuite:ID`, `gymnasium:ID`, `envpool:ID`, `ale:GAME`, or of `environments`.
+    """Environments by name: `bsuite:ID`, `gymnasium:ID`, `envpool:ID`, `ale:GAME`, or a name for `environments.make`.
 
-    `record` is a folder for bsuite's log of episodes. An UnknownEnvironment in one line where there is none so named.
+    `record` is a folder for bsuite's log of episodes. Raises UnknownEnvironment, with a message of one line, if there
+    is no environment of that name.
     """
     kind, _, rest = name.partition(":")
     if kind == "bsuite":
@@ -220,7 +221,7 @@ def make(name: str, seed: int = 0, count: int = 1, record: str = "") -> Environm
 
 
 def library(name: str) -> Any:
-    """A library that need not be there."""
+    """Imports an optional library."""
     try:
         return importlib.import_module(name)
     except ImportError:

@@ -1,6 +1,6 @@
-"""Pendulum: swing it up and hold it there, by a torque too weak to lift it at once. Gymnasium's `Pendulum-v1`.
+"""Pendulum: swing it up and balance it, with a torque too weak to lift it directly. Gymnasium's `Pendulum-v1`.
 
-The reward is -(angle² + 0.1 velocity² + 0.001 torque²), of the angle from upright and before the action moves it. The
+The reward is -(angle² + 0.1 velocity² + 0.001 torque²), with the angle from upright before the action takes effect. The
 observation is the cosine and the sine of the angle, and the velocity. The episode is truncated after 200 steps.
 """
 
@@ -14,7 +14,7 @@ from dm_env import TimeStep, specs
 from .environment import Key, after, between, first, words
 
 GRAVITY = 10.0
-SECONDS = 0.05  # a step
+SECONDS = 0.05  # per step
 MAX_SPEED, MAX_TORQUE = 8.0, 2.0
 
 
@@ -39,7 +39,7 @@ def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
 
 
 def step(key: Key, state: State, action: jax.Array, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
-    """The action is the torque, [1]: a larger one counts as the largest."""
+    """The action is the torque, [1], which is clipped to its bounds."""
     del key  # nothing is random after the first timestep
     torque = jnp.clip(action[0], -MAX_TORQUE, MAX_TORQUE)
     reward = -(state.angle**2 + 0.1 * state.velocity**2 + 0.001 * torque**2)

@@ -1,9 +1,9 @@
-"""DQN that runs whole on the device: environments, exploration, replay and learning in one compiled program.
+"""DQN that runs entirely on the device: environments, exploration, replay and learning in one compiled program.
 
 Mnih et al., "Human-level control through deep reinforcement learning", 2015, with double Q-learning (van Hasselt et
 al., 2016, https://arxiv.org/abs/1509.06461) and prioritised replay (Schaul et al., 2016,
-https://arxiv.org/abs/1511.05952) as flags. The replay is `rlx.replay`, changed in place; it is filled before the first
-update, so that no update has to ask whether it may learn already.
+https://arxiv.org/abs/1511.05952) as flags. The replay buffer is `rlx.replay`, updated in place. It is filled before
+the first update, so that updates need not check whether there is enough data.
 
     python examples/on_device/dqn.py                              # cart-pole
     python examples/on_device/dqn.py --prioritised --agents 4
@@ -35,45 +35,45 @@ class Config(RunSettings):
     """The settings of a run. Every field is a flag of the command line."""
 
     env: str = "cartpole"  # environment: a file of examples/environments, or gymnax:NAME
-    steps: Count = 300_000  # environment steps of an agent, those of all its environments together
-    environments: Count = 16  # environments of an agent, side by side
-    capacity: Count = 100_000  # transitions that the replay holds
+    steps: Count = 300_000  # environment steps per agent, in all its environments
+    environments: Count = 16  # parallel environments per agent
+    capacity: Count = 100_000  # capacity of the replay buffer, in transitions
     warmup: Count = 2_048  # transitions with random actions before the first update
-    batch_size: Count = 128  # transitions to learn from at once
-    gradient_steps: Count = 1  # batches to learn from after each step of the environments
-    target_period: Count = 50  # updates after which the target network becomes the network
-    double: bool = True  # the network chooses the action that the target network values
-    prioritised: bool = False  # draw transitions by their last error
-    hidden: Count = 64  # units in each hidden layer
-    layers: Count = 2  # hidden layers
-    learning_rate: Shares = (0.003,)  # step size of Adam at the start; it falls in a straight line to 0
-    discount: Shares = (0.99,)  # factor by which a reward counts less for each step of delay
-    epsilon_end: Shares = (0.05,)  # probability of a random move at the end; it falls from 1
-    exploration: Shares = (0.2,)  # share of the training over which that probability falls
-    output: str = "runs/on_device_dqn"  # folder for the metrics, the curve, the parameters, the checkpoint
+    batch_size: Count = 128  # transitions per batch
+    gradient_steps: Count = 1  # batches per step of the environments
+    target_period: Count = 50  # updates between copies of the network to the target network
+    double: bool = True  # double Q-learning: the network chooses the action that the target network evaluates
+    prioritised: bool = False  # sample transitions by their last TD error
+    hidden: Count = 64  # size of each hidden layer
+    layers: Count = 2  # number of hidden layers
+    learning_rate: Shares = (0.003,)  # initial learning rate of Adam, which decreases linearly to 0
+    discount: Shares = (0.99,)  # discount factor per step
+    epsilon_end: Shares = (0.05,)  # final probability of a random action, which decreases from 1
+    exploration: Shares = (0.2,)  # share of the training over which that probability decreases
+    output: str = "runs/on_device_dqn"  # folder for the metrics, the curve, the parameters and the checkpoint
 
 
 class State(NamedTuple):
-    """What an update changes, and the numbers that it reads."""
+    """The state of a learner, which updates change, and the settings that vary between agents."""
 
     params: hkx.Params
     target_params: hkx.Params
     opt_state: optax.OptState
     running: Running  # [environments, ...]
-    replay: Any  # of Transitions
+    replay: Any  # of `Transition`
     key: jax.Array
     updates: jax.Array  # []
-    numbers: dict[str, jax.Array]  # those settings that may differ between agents
+    numbers: dict[str, jax.Array]  # settings that may differ between agents
 
 
 class Transition(NamedTuple):
-    """A step of experience."""
+    """A transition."""
 
     observation_tm1: Any
     a_tm1: jax.Array
     r_t: jax.Array
     discount_t: jax.Array  # 0 where the episode terminated
-    observation_t: Any  # the last one of an episode where it ended
+    observation_t: Any  # the last observation of the episode, if it ended
 
 
 def make_learner(config: Config) -> Learner:
@@ -88,11 +88,11 @@ def make_learner(config: Config) -> Learner:
         return hkx.nets.MLP([config.hidden] * config.layers + [num_actions])(jnp.ravel(observation))
 
     network = hkx.without_apply_rng(hkx.transform(value_network))
-    values = jax.vmap(network.apply, in_axes=(None, 0))  # of a batch of observations
-    optimizer = optax.flatten(optax.scale_by_adam())  # one vector: compiled sooner than many small arrays
+    values = jax.vmap(network.apply, in_axes=(None, 0))  # for a batch of observations
+    optimizer = optax.flatten(optax.scale_by_adam())  # one vector compiles faster than many small arrays
 
     def play(running: Running, replay_state: Any, a_tm1: jax.Array, keys: jax.Array) -> tuple[Running, Any, Any]:
-        """A step in each environment, which is remembered."""
+        """Takes a step in each environment, and adds it to the replay buffer."""
         new, timestep = jax.vmap(environment.step)(keys, running, a_tm1)
         outcome = timestep.reward, timestep.discount, timestep.observation
         replay_state = replay.add_batch(replay_state, Transition(running.observation, a_tm1, *outcome))

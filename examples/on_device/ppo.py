@@ -1,8 +1,8 @@
-r"""PPO that runs whole on the device: environments, acting, advantages and learning in one compiled program.
+r"""PPO that runs entirely on the device: environments, acting, advantages and learning in one compiled program.
 
-Schulman et al., "Proximal Policy Optimization Algorithms", 2017 (https://arxiv.org/abs/1707.06347). The policy may have
-a memory (`--memory lstm`), which begins anew with each episode. A step that cuts an episode off bootstraps from the
-value of what was seen last; one that terminates it does not.
+Schulman et al., "Proximal Policy Optimization Algorithms", 2017 (https://arxiv.org/abs/1707.06347). The policy may be
+recurrent (`--memory lstm`), with a memory that is reset in each episode. A truncated episode bootstraps from the value
+of its last observation; a terminated one does not.
 
     python examples/on_device/ppo.py                                                 # cart-pole, in seconds
     python examples/on_device/ppo.py --agents 64 --learning-rate 0.001,0.002,0.005,0.01
@@ -43,7 +43,7 @@ import hkx
 import rlx
 
 CORES = {"none": None, "lstm": hkx.LSTM, "gru": hkx.GRU}
-NEARLY_ZERO = hkx.initializers.VarianceScaling(0.01)  # a policy begins with every action as likely as the others
+NEARLY_ZERO = hkx.initializers.VarianceScaling(0.01)  # so that the initial policy is nearly uniform
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,22 +51,22 @@ class Config(RunSettings):
     """The settings of a run. Every field is a flag of the command line."""
 
     env: str = "cartpole"  # environment: a file of examples/environments, or gymnax:NAME
-    steps: Count = 131_072  # environment steps of an agent, those of all its environments together
-    environments: Count = 32  # environments of an agent, side by side
-    rollout: Count = 32  # steps of each environment in one update
+    steps: Count = 131_072  # environment steps per agent, in all its environments
+    environments: Count = 32  # parallel environments per agent
+    rollout: Count = 32  # steps of each environment per update
     minibatches: Count = 4  # parts into which the environments are divided for learning
-    epochs: Count = 4  # times that each update learns from its steps
-    hidden: Count = 64  # units in each hidden layer, and in the memory
-    layers: Count = 1  # hidden layers
-    memory: Literal["none", "lstm", "gru"] = "none"  # memory of the policy
-    learning_rate: Shares = (0.005,)  # step size of Adam at the start; it falls in a straight line to 0
-    discount: Shares = (0.99,)  # factor by which a reward counts less for each step of delay
-    lambda_: Shares = (0.95,)  # λ of the advantages: 0 looks one step ahead, 1 to the end
+    epochs: Count = 4  # passes over the steps of each update
+    hidden: Count = 64  # size of each hidden layer, and of the memory
+    layers: Count = 1  # number of hidden layers
+    memory: Literal["none", "lstm", "gru"] = "none"  # recurrent core of the policy
+    learning_rate: Shares = (0.005,)  # initial learning rate of Adam, which decreases linearly to 0
+    discount: Shares = (0.99,)  # discount factor per step
+    lambda_: Shares = (0.95,)  # λ of the advantages: 0 bootstraps after one step, 1 only at the end
     clip: Annotated[Each, Between(0)] = (0.2,)
-    """ε: how far the probability of an action moves, relatively, before it stops to pay"""
-    value_cost: Annotated[Each, Between(0)] = (0.5,)  # weight of the values' loss
-    entropy_cost: Annotated[Each, Between(0)] = (0.01,)  # weight of the entropy that is wished for
-    max_gradient: Annotated[float, Between(0)] = 0.5  # norm beyond which a gradient is scaled down
+    """ε, the clipping parameter: the range [1 - ε, 1 + ε] of the probability ratio"""
+    value_cost: Annotated[Each, Between(0)] = (0.5,)  # weight of the value loss
+    entropy_cost: Annotated[Each, Between(0)] = (0.01,)  # weight of the entropy bonus
+    max_gradient: Annotated[float, Between(0)] = 0.5  # maximum norm of the gradient; larger ones are scaled down
     output: str = "runs/on_device_ppo"  # folder for the metrics, the curve, the parameters and the checkpoint
 
     def __post_init__(self) -> None:
@@ -75,20 +75,20 @@ class Config(RunSettings):
 
 
 class State(NamedTuple):
-    """What an update changes, and the numbers that it reads."""
+    """The state of a learner, which updates change, and the settings that vary between agents."""
 
     params: hkx.Params
     opt_state: optax.OptState
     running: Running  # [environments, ...]
-    begins: jax.Array  # [environments], whether an episode begins with what is seen now
-    memory: Any  # [environments, ...], of what was seen before
+    begins: jax.Array  # [environments], whether the current observation is the first of its episode
+    memory: Any  # [environments, ...], of the earlier observations
     key: jax.Array
     updates: jax.Array  # []
-    numbers: dict[str, jax.Array]  # those settings that differ between agents
+    numbers: dict[str, jax.Array]  # settings that may differ between agents
 
 
 class Transition(NamedTuple):
-    """Steps of experience, [time, environments, ...]."""
+    """Transitions, [time, environments, ...]."""
 
     observation_tm1: Any
     begins_tm1: jax.Array
@@ -97,9 +97,9 @@ class Transition(NamedTuple):
     v_tm1: jax.Array
     r_t: jax.Array
     discount_t: jax.Array  # 0 where the episode terminated
-    observation_t: Any  # the last one of an episode where it ended
+    observation_t: Any  # the last observation of the episode, if it ended
     last_t: jax.Array
-    memory_t: Any  # of what was seen before `observation_t`
+    memory_t: Any  # of the observations before `observation_t`
 
 
 def make_learner(config: Config) -> Learner:
@@ -114,7 +114,7 @@ def make_learner(config: Config) -> Learner:
         return hkx.ResetCore(CORES[config.memory](config.hidden))
 
     def actor_critic(observation: jax.Array, begins: jax.Array, memory: Any) -> tuple[Any, jax.Array, Any]:
-        """Of observations [T, B, ...]: what the policy is made of, the values [T, B], and the memory after them."""
+        """For observations [T, B, ...]: the parameters of the policy, the values [T, B], and the memory afterwards."""
         x = jnp.float32(observation).reshape(*begins.shape, -1)
         x = hkx.nets.MLP([config.hidden] * config.layers, activation=jnp.tanh, activate_final=True)(x)
         if config.memory != "none":
@@ -128,7 +128,7 @@ def make_learner(config: Config) -> Learner:
 
     network = hkx.without_apply_rng(hkx.transform(actor_critic))
     optimizer = optax.chain(optax.clip_by_global_norm(config.max_gradient), optax.scale_by_adam())
-    optimizer = optax.flatten(optimizer)  # one vector: compiled sooner than many small arrays
+    optimizer = optax.flatten(optimizer)  # one vector compiles faster than many small arrays
 
     def memory_of(count: int) -> Any:
         begin = hkx.without_apply_rng(hkx.transform(lambda: core().initial_state(count)))
@@ -139,7 +139,7 @@ def make_learner(config: Config) -> Learner:
 
     @jax.vmap
     def as_actions(a: jax.Array) -> jax.Array:
-        """What the environments are told: of a Gaussian, -1 and 1 are the bounds."""
+        """Converts the policy's actions to those of the environments; for a Gaussian, -1 and 1 map to the bounds."""
         return a if discrete else spec.minimum + (spec.maximum - spec.minimum) / 2 * (jnp.clip(a, -1, 1) + 1)
 
     def one_step(params: hkx.Params, observation: Any, begins: jax.Array, memory: Any) -> tuple[Any, jax.Array, Any]:
@@ -155,7 +155,7 @@ def make_learner(config: Config) -> Learner:
 
     def update(state: State, _: None) -> tuple[State, dict[str, jax.Array]]:
         params, opt_state, running, begins, memory, key, updates, numbers = state
-        # All keys in one draw: one by one, they would take longer to compile than the network.
+        # A single split for all keys: separate ones would take longer to compile than the network.
         keys = jax.random.split(key, config.rollout * (1 + config.environments) + 2)
         key, shuffle_key, keys = keys[0], keys[1], keys[2:].reshape(config.rollout, 1 + config.environments)
 
@@ -171,7 +171,7 @@ def make_learner(config: Config) -> Learner:
             return (new, timestep.last(), memory_t), (Transition(*before, *after), returned)
 
         (running, begins, memory_t), (steps, returned) = jax.lax.scan(step, (running, begins, memory), keys)
-        # The value of what was seen last, which after the end of an episode is not what is acted on next.
+        # Values of the observations after each step, which at the end of an episode is not the next one to act on.
         goes_on = jnp.zeros_like(begins)
         v_t = jax.vmap(lambda seen, memory: one_step(params, seen, goes_on, memory)[1])(
             steps.observation_t, steps.memory_t
@@ -220,10 +220,10 @@ def make_learner(config: Config) -> Learner:
 
 
 def minibatches(config: Config, key: jax.Array) -> jax.Array:
-    """The environments to learn from at once, each of them once an epoch: [epochs * minibatches, part].
+    """The environments of each minibatch, each of them once per epoch: [epochs * minibatches, part].
 
-    They are shuffled, and not the steps: so few numbers are sorted in no time, a memory sees its steps in their order,
-    and what is learned from at once is of episodes that have nothing to do with each other.
+    Environments are shuffled, and not steps. So the shuffle is fast, the memory sees the steps in order, and a
+    minibatch consists of independent episodes.
     """
     order = jnp.argsort(jax.random.bits(key, [config.epochs, config.environments]))
     return order.reshape(config.epochs * config.minibatches, -1)

@@ -1,8 +1,8 @@
-"""Q-learning that runs whole on the device: environments, exploration, returns and learning in one compiled program.
+"""Q-learning that runs entirely on the device: environments, exploration, returns and learning in one compiled program.
 
 This is PQN (Gallici et al., "Simplifying Deep Temporal Difference Learning", 2024, https://arxiv.org/abs/2407.04811):
-many environments in place of a replay memory, layer normalisation in place of a target network, λ-returns. The loss is
-`rlx.q_lambda`.
+many environments instead of a replay buffer, layer normalisation instead of a target network, and λ-returns. The loss
+is `rlx.q_lambda`.
 
     python examples/on_device/q_learning.py                                   # Catch, in seconds
     python examples/on_device/q_learning.py --agents 64 --learning-rate 0.001,0.002,0.005,0.01
@@ -44,17 +44,17 @@ import rlx
 class Config(RunSettings):
     """The settings of a run. Every field is a flag of the command line."""
 
-    rollout: Count = 9  # steps of each environment in one update
+    rollout: Count = 9  # steps of each environment per update
     minibatches: Count = 1  # parts into which the environments are divided for learning
-    epochs: Count = 1  # times that each update learns from its steps
-    hidden: Count = 32  # units in each hidden layer
-    layers: Count = 1  # hidden layers
-    learning_rate: Shares = (0.005,)  # step size of Adam at the start; it falls in a straight line to 0
-    discount: Shares = (0.99,)  # factor by which a reward counts less for each step of delay
-    lambda_: Shares = (0.9,)  # λ of the returns: 0 looks one step ahead, 1 to the end
-    epsilon_end: Shares = (0.02,)  # probability of a random move at the end; it falls from 1
-    exploration: Shares = (0.7,)  # share of the training over which that probability falls
-    output: str = "runs/on_device_q_learning"  # folder for the metrics, the curve, the parameters, the checkpoint
+    epochs: Count = 1  # passes over the steps of each update
+    hidden: Count = 32  # size of each hidden layer
+    layers: Count = 1  # number of hidden layers
+    learning_rate: Shares = (0.005,)  # initial learning rate of Adam, which decreases linearly to 0
+    discount: Shares = (0.99,)  # discount factor per step
+    lambda_: Shares = (0.9,)  # λ of the returns: 0 bootstraps after one step, 1 only at the end
+    epsilon_end: Shares = (0.02,)  # final probability of a random action, which decreases from 1
+    exploration: Shares = (0.7,)  # share of the training over which that probability decreases
+    output: str = "runs/on_device_q_learning"  # folder for the metrics, the curve, the parameters and the checkpoint
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,24 +62,24 @@ class Config(RunSettings):
 
 
 class State(NamedTuple):
-    """What an update changes, and the numbers that it reads."""
+    """The state of a learner, which updates change, and the settings that vary between agents."""
 
     params: hkx.Params
     opt_state: optax.OptState
     running: Running  # [environments, ...]
     key: jax.Array
     updates: jax.Array  # []
-    numbers: dict[str, jax.Array]  # those settings that may differ between agents
+    numbers: dict[str, jax.Array]  # settings that may differ between agents
 
 
 class Transition(NamedTuple):
-    """Steps of experience, [time, environments, ...]."""
+    """Transitions, [time, environments, ...]."""
 
     observation_tm1: Any
     a_tm1: jax.Array
     r_t: jax.Array
     discount_t: jax.Array  # 0 where the episode terminated
-    observation_t: Any  # the last one of an episode where it ended
+    observation_t: Any  # the last observation of the episode, if it ended
     last_t: jax.Array
 
 
@@ -96,8 +96,8 @@ def make_learner(config: Config) -> Learner:
         return hkx.Linear(num_actions)(x)
 
     network = hkx.without_apply_rng(hkx.transform(value_network))
-    values = jax.vmap(network.apply, in_axes=(None, 0))  # of a batch of observations
-    optimizer = optax.flatten(optax.scale_by_adam())  # one vector: compiled sooner than many small arrays
+    values = jax.vmap(network.apply, in_axes=(None, 0))  # for a batch of observations
+    optimizer = optax.flatten(optax.scale_by_adam())  # one vector compiles faster than many small arrays
 
     def init(key: jax.Array, numbers: dict[str, jax.Array]) -> State:
         keys = jax.random.split(key, 2 + config.environments)
@@ -107,7 +107,7 @@ def make_learner(config: Config) -> Learner:
 
     def update(state: State, _: None) -> tuple[State, dict[str, jax.Array]]:
         params, opt_state, running, key, updates, numbers = state
-        # All keys in one draw: one by one, they would take longer to compile than the network.
+        # A single split for all keys: separate ones would take longer to compile than the network.
         keys = jax.random.split(key, config.rollout * (1 + config.environments) + 1)
         key, keys = keys[-1], keys[:-1].reshape(config.rollout, 1 + config.environments)
         trained = updates / total
@@ -146,13 +146,13 @@ def make_learner(config: Config) -> Learner:
     def act(params: hkx.Params, observations: jax.Array, memory: tuple[()]) -> tuple[jax.Array, tuple[()]]:
         return jnp.argmax(values(params, observations), axis=-1), memory
 
-    # So few steps are done before a faster program for them is compiled.
+    # For few steps, compiling a faster program would take longer than it saves.
     options = LEAST_EFFORT if config.steps * config.agents <= 300_000 else LITTLE_EFFORT
     return Learner(init, update, act, lambda count: (), total, steps_per_update, options)
 
 
 def minibatches(config: Config, steps: Transition) -> Transition:
-    """Divides the environments among minibatches, which come once an epoch: [epochs * minibatches, time, part, ...]."""
+    """Divides the environments into minibatches, each once per epoch: [epochs * minibatches, time, part, ...]."""
 
     def divide(x: jax.Array) -> jax.Array:
         parts = jnp.moveaxis(x.reshape(config.rollout, config.minibatches, -1, *x.shape[2:]), 1, 0)

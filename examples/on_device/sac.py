@@ -1,8 +1,8 @@
-"""Soft actor-critic that runs whole on the device: environments, replay and learning in one compiled program.
+"""Soft actor-critic that runs entirely on the device: environments, replay and learning in one compiled program.
 
 Haarnoja et al., "Soft Actor-Critic Algorithms and Applications", 2018 (https://arxiv.org/abs/1812.05905): twin critics,
-a stochastic policy within the bounds of its actions, and a temperature that is learned. The replay is `rlx.replay`,
-changed in place; it is filled before the first update, so that no update has to ask whether it may learn already.
+a stochastic policy within the bounds of its actions, and a learned temperature. The replay buffer is `rlx.replay`,
+updated in place. It is filled before the first update, so that updates need not check whether there is enough data.
 
     python examples/on_device/sac.py                                          # the pendulum
     python examples/on_device/sac.py --agents 8 --learning-rate 0.001,0.003
@@ -46,42 +46,42 @@ class Config(RunSettings):
     """The settings of a run. Every field is a flag of the command line."""
 
     env: str = "pendulum"  # environment: a file of examples/environments, or gymnax:NAME
-    steps: Count = 32_768  # environment steps of an agent, those of all its environments together
-    environments: Count = 8  # environments of an agent, side by side
-    capacity: Count = 32_768  # transitions that the replay holds
+    steps: Count = 32_768  # environment steps per agent, in all its environments
+    environments: Count = 8  # parallel environments per agent
+    capacity: Count = 32_768  # capacity of the replay buffer, in transitions
     warmup: Count = 1_024  # transitions with random actions before the first update
-    batch_size: Count = 128  # transitions to learn from at once
-    gradient_steps: Count = 1  # batches to learn from after each step of the environments
-    hidden: Count = 64  # units in each hidden layer
-    layers: Count = 2  # hidden layers
-    learning_rate: Shares = (0.003,)  # step size of Adam
-    discount: Shares = (0.99,)  # factor by which a reward counts less for each step of delay
-    target_step: Shares = (0.02,)  # share by which the target critics move towards the critics
+    batch_size: Count = 128  # transitions per batch
+    gradient_steps: Count = 1  # batches per step of the environments
+    hidden: Count = 64  # size of each hidden layer
+    layers: Count = 2  # number of hidden layers
+    learning_rate: Shares = (0.003,)  # learning rate of Adam
+    discount: Shares = (0.99,)  # discount factor per step
+    target_step: Shares = (0.02,)  # fraction by which the target critics move towards the critics in an update
     entropy: Annotated[Each, Between(-math.inf)] = (-1.0,)
-    """entropy that the temperature keeps, in nats a number of an action in [-1, 1]"""
+    """target entropy of the temperature, in nats per dimension of an action in [-1, 1]"""
     output: str = "runs/on_device_sac"  # folder for the metrics, the curve, the parameters and the checkpoint
 
 
 class State(NamedTuple):
-    """What an update changes, and the numbers that it reads."""
+    """The state of a learner, which updates change, and the settings that vary between agents."""
 
-    params: hkx.Params  # of the actor, of both critics, and the temperature
+    params: hkx.Params  # of the actor, both critics and the temperature
     target_params: hkx.Params  # of both critics
     opt_state: optax.OptState
     running: Running  # [environments, ...]
-    replay: Any  # of Transitions
+    replay: Any  # of `Transition`
     key: jax.Array
-    numbers: dict[str, jax.Array]  # those settings that may differ between agents
+    numbers: dict[str, jax.Array]  # settings that may differ between agents
 
 
 class Transition(NamedTuple):
-    """A step of experience."""
+    """A transition."""
 
     observation_tm1: Any
     a_tm1: jax.Array
     r_t: jax.Array
     discount_t: jax.Array  # 0 where the episode terminated
-    observation_t: Any  # the last one of an episode where it ended
+    observation_t: Any  # the last observation of the episode, if it ended
 
 
 def make_learner(config: Config) -> Learner:
@@ -102,10 +102,10 @@ def make_learner(config: Config) -> Learner:
         return hkx.nets.MLP([config.hidden] * config.layers + [1], name="critic")(x)[0]
 
     actor, critic = (hkx.without_apply_rng(hkx.transform(network)) for network in (actor, critic))
-    mu_sigma = jax.vmap(actor.apply, in_axes=(None, 0))  # of a batch of observations
-    twins = jax.vmap(critic.apply, in_axes=(0, None, None))  # of parameters [2, ...]
+    mu_sigma = jax.vmap(actor.apply, in_axes=(None, 0))  # for a batch of observations
+    twins = jax.vmap(critic.apply, in_axes=(0, None, None))  # for parameters [2, ...]
     values = jax.vmap(twins, in_axes=(None, 0, 0))  # [B, 2]
-    optimizer = optax.flatten(optax.scale_by_adam())  # one vector: compiled sooner than many small arrays
+    optimizer = optax.flatten(optax.scale_by_adam())  # one vector compiles faster than many small arrays
 
     def init(key: jax.Array, numbers: dict[str, jax.Array]) -> State:
         keys = jax.random.split(key, 5 + config.environments)
@@ -125,7 +125,7 @@ def make_learner(config: Config) -> Learner:
         return State(params, critics, optimizer.init(params), running, replay_state, keys[4], numbers)
 
     def play(running: Running, replay_state: Any, a_tm1: jax.Array, keys: jax.Array) -> tuple[Running, Any, Any]:
-        """A step in each environment, which is remembered."""
+        """Takes a step in each environment, and adds it to the replay buffer."""
         new, timestep = jax.vmap(environment.step)(keys, running, a_tm1)
         outcome = timestep.reward, timestep.discount, timestep.observation
         replay_state = replay.add_batch(replay_state, Transition(running.observation, a_tm1, *outcome))
@@ -136,10 +136,10 @@ def make_learner(config: Config) -> Learner:
         keys = jax.random.split(key, 2 + 3 * config.gradient_steps + config.environments)
         a_tm1 = policy.sample(keys[1], *mu_sigma(params, running.observation))
         running, replay_state, metrics = play(running, replay_state, a_tm1, keys[-config.environments :])
-        wanted = jnp.sum(numbers["entropy"] + np.log(half_range))  # a wider range has room for more entropy
+        wanted = jnp.sum(numbers["entropy"] + np.log(half_range))  # the entropy grows with the range
 
         def loss(params: hkx.Params, target_params: hkx.Params, keys: jax.Array) -> tuple[jax.Array, Any]:
-            """The losses of critics, actor and temperature, each with what is not its own held constant."""
+            """The sum of the losses of critics, actor and temperature, in each of which the others are constant."""
             batch = replay.sample(replay_state, keys[0], config.batch_size).items
             held = jax.lax.stop_gradient(params)
             temperature = jnp.exp(params["temperature"]["log"])
@@ -178,7 +178,7 @@ def make_learner(config: Config) -> Learner:
 
     def act(params: hkx.Params, observations: jax.Array, memory: tuple[()]) -> tuple[jax.Array, tuple[()]]:
         mu, _ = mu_sigma(params, observations)
-        middle = jnp.tanh(jnp.tanh(mu))  # as `rlx.squashed_gaussian` has it
+        middle = jnp.tanh(jnp.tanh(mu))  # the mode of `rlx.squashed_gaussian`
         return jax.vmap(lambda x: spec.minimum + half_range * (x + 1))(middle), memory
 
     options = LITTLE_EFFORT if config.steps * config.agents <= 250_000 else None

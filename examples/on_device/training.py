@@ -1,9 +1,9 @@
-"""What the programs of this folder share: a compiled learner is run in chunks, watched, saved, resumed and evaluated.
+"""Shared code of the programs in this folder: runs a compiled learner in chunks, saves, resumes and evaluates it.
 
 A learner is a pair of pure functions for one agent, `init(key, numbers) -> state` and `update(state, _) -> (state,
-metrics)`. Here they become one compiled program: a `scan` of updates, under `vmap` for several agents, under
-`shard_map` for several devices, with its memory donated. Between two calls of it, Python looks: at Ctrl-C, at the clock
-(is it time for a checkpoint?), and at the progress bar.
+metrics)`. Here they become one compiled program: a `scan` of updates, under `vmap` for several agents and `shard_map`
+for several devices, with donated buffers. Between two calls of it, Python checks for Ctrl-C, saves a checkpoint if it
+is time, and updates the progress bar.
 """
 
 import dataclasses
@@ -28,14 +28,14 @@ from settings import Between, Count, Seed, Settings
 from tqdm import tqdm
 from tyro.constructors import PrimitiveConstructorSpec
 
-EVALUATION_LIMIT = 10_000  # steps; where an episode never ends, its return up to here counts
-CHUNK_LIMIT = 2**22  # environment steps of an agent
-# For a CPU: with XLA's own options compiling takes longer than learning Catch. The less effort, the slower the program.
+EVALUATION_LIMIT = 10_000  # steps; for an episode that never ends, the return up to here counts
+CHUNK_LIMIT = 2**22  # environment steps per agent and chunk
+# For CPUs: with XLA's default options, compiling takes longer than learning Catch. Less effort gives slower programs.
 LITTLE_EFFORT = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 LEAST_EFFORT = LITTLE_EFFORT | {"xla_backend_optimization_level": 0}
 
 
-# A number for every agent, or several that the agents take in turn: on the command line, `0.001` or `0.001,0.0003`.
+# One number for all agents, or several that the agents use in turn: on the command line, `0.001` or `0.001,0.0003`.
 Each = Annotated[
     tuple[float, ...],
     PrimitiveConstructorSpec(
@@ -51,17 +51,17 @@ Shares = Annotated[Each, Between(0, 1)]
 
 @dataclasses.dataclass(frozen=True)
 class RunSettings(Settings):
-    """The settings that every program here has. Every field is a flag of the command line."""
+    """The settings that all programs here have. Every field is a flag of the command line."""
 
     env: str = "catch"  # environment: a file of examples/environments, or gymnax:NAME
-    seed: Seed = 0  # seed of the first agent; the next one has the next seed
-    steps: Count = 43_200  # environment steps of an agent, those of all its environments together
-    environments: Count = 32  # environments of an agent, side by side
-    agents: Count = 1  # agents that learn side by side, each by itself
+    seed: Seed = 0  # seed of the first agent; the others have the following seeds
+    steps: Count = 43_200  # environment steps per agent, in all its environments
+    environments: Count = 32  # parallel environments per agent
+    agents: Count = 1  # independent agents that learn in parallel
     devices: Count = 1  # devices among which the agents are divided
-    evaluation_episodes: Count = 128  # greedy episodes in the evaluation at the end
+    evaluation_episodes: Count = 128  # greedy episodes in the final evaluation
     output: str = "runs/on_device"  # folder for the metrics, the curve, the parameters and the checkpoint
-    resume: bool = False  # go on from the checkpoint in --output, where there is one
+    resume: bool = False  # continue from the checkpoint in --output, if there is one
     progress: bool = True  # show a progress bar
 
     def __post_init__(self) -> None:
@@ -80,28 +80,26 @@ def find_environment(config: RunSettings) -> Environment:
 
 
 def number_of_actions(config: RunSettings, environment: Environment) -> int:
-    """How many actions there are to choose from, for a learner that values each of them."""
+    """The number of actions, for a learner with discrete actions."""
     spec = environment.action_spec()
     if not hasattr(spec, "num_values"):
-        raise BadFlag(f"argument --env: the actions of {config.env} are numbers, not choices; sac.py learns with such")
+        raise BadFlag(f"argument --env: the actions of {config.env} are continuous, not discrete; use sac.py")
     return spec.num_values
 
 
 def bounds_of_actions(config: RunSettings, environment: Environment) -> specs.BoundedArray:
-    """The spec of actions [D] between finite bounds, for a learner whose actions are numbers."""
+    """The spec of actions [D] with finite bounds, for a learner with continuous actions."""
     spec = environment.action_spec()
     if hasattr(spec, "num_values"):
-        raise BadFlag(f"argument --env: the actions of {config.env} are choices, not numbers; ppo.py learns with such")
+        raise BadFlag(f"argument --env: the actions of {config.env} are discrete, not continuous; use ppo.py")
     bounds = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
     if len(spec.shape) != 1 or not np.all(np.isfinite(bounds)):
-        raise BadFlag(
-            f"argument --env: an action has to be a row of numbers between bounds; that of {config.env} is {spec}"
-        )
+        raise BadFlag(f"argument --env: actions must be vectors of bounded numbers; those of {config.env} are {spec}")
     return spec
 
 
 def check_minibatches(config: Any) -> None:
-    """Whether the environments can be divided among the minibatches."""
+    """Raises BadFlag unless the environments can be divided equally into minibatches."""
     if config.environments % config.minibatches:
         wrong = f"{config.environments} environments cannot be divided into {config.minibatches} minibatches"
         raise BadFlag(f"argument --minibatches: {wrong}; give a divisor of {config.environments}")
@@ -111,24 +109,24 @@ AnySettings = TypeVar("AnySettings", bound=RunSettings)
 
 
 class Learner(NamedTuple):
-    """One agent as pure functions. Its state has a field `params`, two-level as `hkx.transform` makes them."""
+    """One agent as pure functions. Its state has a field `params`, a two-level dict as from `hkx.transform`."""
 
     init: Callable[[jax.Array, dict[str, jax.Array]], Any]  # (key, numbers) -> state
     update: Callable[[Any, None], tuple[Any, dict[str, jax.Array]]]  # (state, _) -> (state, metrics)
     act: Callable[[Any, Any, Any], tuple[Any, Any]]  # (params, observations [B], memory) -> (greedy actions, memory)
-    memory: Callable[[int], Any]  # of `act`, for so many episodes that begin; () for an agent without
-    updates: int  # in all
+    memory: Callable[[int], Any]  # the initial memory of `act`, for a number of episodes; () without memory
+    updates: int  # the total number of updates
     steps_per_update: int
-    compiler_options: dict[str, Any] | None = None  # of the updates, on a CPU; None for XLA's own
+    compiler_options: dict[str, Any] | None = None  # for the updates on a CPU; None for XLA's defaults
 
 
 def episodes(returns: jax.Array, ended: jax.Array) -> dict[str, jax.Array]:
-    """The part of an update's metrics that says how the episodes went which ended in it."""
+    """The metrics of the episodes that ended in an update."""
     return {"returns": jnp.sum(jnp.where(ended, returns, 0)), "episodes": jnp.sum(ended, dtype=jnp.float32)}
 
 
 def over_agents(config: RunSettings, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of one agent, as one of arrays with an axis of agents, which are divided among the devices."""
+    """Converts a function of one agent to one of arrays with an axis of agents, divided among the devices."""
 
     def of_one(*arrays: Any) -> Any:
         return jax.tree.map(
@@ -143,8 +141,8 @@ def over_agents(config: RunSettings, function: Callable[..., Any]) -> Callable[.
 
 
 def mesh(config: RunSettings) -> jax.sharding.Mesh:
-    with suppress(RuntimeError):  # the devices are there already
-        jax.config.update("jax_num_cpu_devices", config.devices)  # of a CPU, as many as are wanted
+    with suppress(RuntimeError):  # the devices exist already
+        jax.config.update("jax_num_cpu_devices", config.devices)  # only affects CPUs
     found = jax.devices()
     if len(found) < config.devices:
         raise BadFlag(f"argument --devices: {config.devices} are asked for, and there are {len(found)}")
@@ -152,7 +150,7 @@ def mesh(config: RunSettings) -> jax.sharding.Mesh:
 
 
 def divide(config: RunSettings, arrays: Any) -> Any:
-    """Puts arrays with an axis of agents where their agents are."""
+    """Places arrays with an axis of agents on the devices of these agents."""
     return jax.device_put(arrays, NamedSharding(mesh(config), PartitionSpec("agents")))
 
 
@@ -161,7 +159,7 @@ def seeds_of(config: RunSettings) -> np.ndarray:
 
 
 class Compiler:
-    """Compiles, and keeps the seconds that this took, by the clock and of the processors."""
+    """Compiles programs, and adds up the wall-clock and CPU seconds that this takes."""
 
     def __init__(self) -> None:
         self.seconds = self.cpu_seconds = 0.0
@@ -169,13 +167,13 @@ class Compiler:
     def __call__(
         self, function: Callable[..., Any], *arguments: Any, options: dict[str, Any] | None, donate: bool = False
     ) -> Any:
-        """A program for arguments like these; the options are for a CPU."""
+        """Compiles a program for arguments like these; the options only apply on a CPU."""
         begin, cpu_begin = time.perf_counter(), time.process_time()
         lowered = jax.jit(function, donate_argnums=range(len(arguments)) if donate else ()).lower(*arguments)
         options = options if jax.default_backend() == "cpu" else None
         try:
             program = lowered.compile(compiler_options=options)
-        except jax.errors.JaxRuntimeError:  # XLA's options come and go; without them it only takes longer
+        except jax.errors.JaxRuntimeError:  # XLA's options change between versions; without them, it only takes longer
             program = lowered.compile()
         self.seconds += time.perf_counter() - begin
         self.cpu_seconds += time.process_time() - cpu_begin
@@ -183,7 +181,7 @@ class Compiler:
 
 
 def chunks_of(updates: int, steps_per_update: int) -> tuple[int, int]:
-    """How many chunks, and the updates in each: at least 20 where there are so many updates, none of many seconds."""
+    """The number of chunks, and of updates in each: at least 20 chunks if possible, none of more than a few seconds."""
     fewest = max(20, updates * steps_per_update // CHUNK_LIMIT)
     count = min(range(fewest, 2 * fewest), key=lambda n: -(-updates // n) * n - updates)
     each = -(-updates // count)
@@ -192,15 +190,15 @@ def chunks_of(updates: int, steps_per_update: int) -> tuple[int, int]:
 
 @dataclasses.dataclass
 class Run:
-    """What a run has so far, and the files that hold it."""
+    """The state of a run, and its files."""
 
     config: RunSettings
     learner: Learner
     folder: pathlib.Path
-    state: Any  # the learner's, of all agents
-    history: list[dict[str, list[float]]]  # the metrics of each chunk, a number for each agent
-    seconds: float = 0.0  # spent in the compiled program, by the clock
-    cpu_seconds: float = 0.0  # and of the processors
+    state: Any  # the learner's state, for all agents
+    history: list[dict[str, list[float]]]  # the metrics of each chunk, with a number for each agent
+    seconds: float = 0.0  # wall-clock time in the compiled program
+    cpu_seconds: float = 0.0  # and CPU time
     saved_at: float = 0.0
     saving_took: float = 0.0
 
@@ -209,7 +207,7 @@ class Run:
         return self.folder / "checkpoint.npz"
 
     def settings(self) -> dict[str, Any]:
-        """What decides the numbers of a run: every flag but those that say where it runs and how it is shown."""
+        """The settings that determine the results: all flags except those for devices, output and evaluation."""
         apart = {"output", "resume", "progress", "devices", "evaluation_episodes"}
         return {name: value for name, value in vars(self.config).items() if name not in apart}
 
@@ -217,7 +215,7 @@ class Run:
         return {"seconds_to_run": self.seconds, "cpu_seconds_to_run": self.cpu_seconds}
 
     def save(self) -> None:
-        """Writes the checkpoint: the state, and how it came to be."""
+        """Writes the checkpoint: the state, the settings and the history."""
         begin = time.perf_counter()
         about = json.dumps({"settings": self.settings(), "history": self.history, **self.spent()})
         arrays = {name: np.asarray(x) for name, x in named_arrays(self.state).items()}
@@ -227,22 +225,22 @@ class Run:
         self.saving_took = self.saved_at - begin
 
     def try_to_save(self) -> BadFlag | None:
-        """Saves if the disk lets it: the learning outlives one that is full for a while."""
+        """Saves if possible, so that learning continues if the disk is full for a while."""
         try:
             self.save()
         except BadFlag as error:
             self.saved_at, self.saving_took = time.perf_counter(), 0.1
-            tqdm.write(f"{error}; what was saved before is whole", file=sys.stderr)
+            tqdm.write(f"{error}; the previous checkpoint is intact", file=sys.stderr)
             return error
         return None
 
     def save_now_and_then(self) -> None:
-        """Saves as often as a hundredth of the time allows."""
+        """Saves if it is time: saving may take up to a hundredth of the time."""
         if time.perf_counter() - self.saved_at > 100 * self.saving_took:
             self.try_to_save()
 
     def load(self, shapes: Any) -> None:
-        """Reads the checkpoint of a run with the same settings."""
+        """Reads the checkpoint, which must be from a run with the same settings."""
         try:
             with open(self.checkpoint, "rb") as opened, np.load(opened) as file:
                 arrays = dict(file)
@@ -266,13 +264,13 @@ class Run:
         self.state = divide(self.config, jax.tree.map_with_path(saved, shapes))
 
     def evaluate(self, compiled: Compiler) -> list[float]:
-        """The mean return of each agent over greedy episodes."""
+        """The mean return of each agent's greedy episodes."""
         play = over_agents(self.config, partial(greedy_return, self.config, self.learner))
         arguments = self.state.params, divide(self.config, seeds_of(self.config))
         return np.asarray(compiled(play, *arguments, options=LEAST_EFFORT)(*arguments)).tolist()
 
     def write(self, metrics: dict[str, Any]) -> None:
-        """Writes what a person wants of a run: its figures, its curve and its parameters."""
+        """Writes the results of a run: metrics, curve and parameters."""
         params = jax.tree.map(np.asarray, self.state.params)
         params = params if self.config.agents > 1 else jax.tree.map(lambda x: x[0], params)
         text = json.dumps(metrics, indent=1)
@@ -284,7 +282,7 @@ class Run:
 
 
 def named_arrays(tree: Any) -> dict[str, Any]:
-    """The arrays of a tree by their paths; of keys, their bits."""
+    """The arrays of a tree, by path; typed keys as raw data."""
     leaves = jax.tree.leaves_with_path(tree)
     return {jax.tree_util.keystr(path): jax.random.key_data(x) if is_key(x) else x for path, x in leaves}
 
@@ -294,9 +292,9 @@ def is_key(x: Any) -> bool:
 
 
 def greedy_return(config: RunSettings, learner: Learner, params: Any, seed: jax.Array) -> jax.Array:
-    """The mean return of one agent over episodes that are played side by side."""
+    """The mean return of one agent over episodes that are played in parallel."""
     environment, count = find_environment(config), config.evaluation_episodes
-    reset_key, key = jax.random.split(jax.random.key(seed + np.uint32(2**31)))  # not what any agent has learned with
+    reset_key, key = jax.random.split(jax.random.key(seed + np.uint32(2**31)))  # different from the keys of training
     state, timestep = jax.vmap(environment.reset)(jax.random.split(reset_key, count))
 
     def play(carry: Any) -> Any:
@@ -322,7 +320,7 @@ def mean_returns(history: list[dict[str, list[float]]]) -> np.ndarray:
 
 
 def curve(history: list[dict[str, list[float]]], chunk_steps: int) -> dict[str, list[Any]]:
-    """What is drawn, as columns with a row for each chunk and in it a number for each agent; None for no number."""
+    """The data of the curve, as columns: for each chunk, a list with a number for each agent, or None for NaN."""
     columns = {name: np.array([chunk[name] for chunk in history]) for name in (history or [{}])[0]}
     returns = {"return": mean_returns(history)} if history else {"return": np.zeros([0, 1])}
     rest = {name: column for name, column in columns.items() if name not in ("returns", "episodes")}
@@ -332,12 +330,14 @@ def curve(history: list[dict[str, list[float]]], chunk_steps: int) -> dict[str, 
 
 
 def save_curve(path: pathlib.Path, config: RunSettings, metrics: dict[str, Any]) -> None:
-    """Draws the return of training: the mean over agents, and between which values they lie."""
-    from matplotlib.figure import Figure  # imported here because nothing before the end of training needs it
+    """Plots the returns during training: the mean and the spread over agents."""
+    from matplotlib.figure import Figure  # imported here, because it is only needed at the end of training
 
     figure = Figure(figsize=(7.5, 4.5))
     axes = figure.subplots()
-    figure.subplots_adjust(left=0.1, right=0.97, top=0.93, bottom=0.2)  # a tenth of a second sooner than by itself
+    figure.subplots_adjust(
+        left=0.1, right=0.97, top=0.93, bottom=0.2
+    )  # saves a tenth of a second compared with automatic layout
     steps, returns = metrics["curve"]["environment_steps"], np.array(metrics["curve"]["return"], float)
     shown = ~np.isnan(returns).all(axis=1) if steps else []
     steps, returns = np.array(steps)[shown], returns.reshape(-1, config.agents)[shown]
@@ -357,8 +357,8 @@ def save_curve(path: pathlib.Path, config: RunSettings, metrics: dict[str, Any])
 
 
 def train(config: AnySettings, make_learner: Callable[[AnySettings], Learner]) -> dict[str, Any]:
-    """Trains, evaluates and saves. Returns what it wrote into metrics.json."""
-    mesh(config)  # first of all: the devices of a CPU can be counted out only before the first array
+    """Trains, evaluates and saves; returns the contents of metrics.json."""
+    mesh(config)  # first, because the number of CPU devices cannot change after the first array
     folder, compiled, learner = output_folder(config.output), Compiler(), make_learner(config)
     chunks, each = chunks_of(learner.updates, learner.steps_per_update)
     chunk_steps = each * learner.steps_per_update
@@ -418,7 +418,7 @@ def train(config: AnySettings, make_learner: Callable[[AnySettings], Learner]) -
     }
     try:
         run.write(metrics)
-    finally:  # the result is said even where it cannot be written
+    finally:  # print the result even if it cannot be written
         print(f"final return: {np.mean(final):.2f} over {config.evaluation_episodes} episodes", end="")
         print(f" of each of {config.agents} agents, from {min(final):.2f} to {max(final):.2f}" * (config.agents > 1))
         if interrupted.is_set():

@@ -82,8 +82,8 @@ class BranchMismatchError(HkxError, TypeError):
         must = "leave states of the same structure" if states else "return the same structure"
         what = f"differs from branch {first}" if branch != first else "returns no array"
         advice = (
-            "\nThe branches share this state, since its name is the same. Give each branch its own (another name, or a "
-            "module created in the branch), or convert the value (`x.astype(...)`, `jnp.asarray(0, x.dtype)`)."
+            "\nThe branches share this state, since its name is the same. Give each branch one of its own (another "
+            "name, or a module created in the branch), or convert the value (`x.astype(...)`, `jnp.asarray(0, x.dtype)`)."
         )
         super().__init__(
             f"The branches of `{function}` must {must}, shapes and dtypes. Branch {branch} {what}."

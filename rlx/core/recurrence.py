@@ -238,7 +238,7 @@ def _maps(equation: Equation, sequences: Sequence[Array]) -> tuple[Array, Array]
 
 
 def _in_windows(equation: Equation, sequences: tuple[Array, ...], n: int) -> Array:
-    """The recurrence truncated after `n` steps, fewer than there are; `sequences` begins with `continues_t` and `end`."""
+    """The recurrence truncated after `n` steps, fewer than there are; `sequences` is `(continues_t, end, …)`."""
     continues_t, end, *_ = sequences
     # An end value that no window reads must not affect the gradient of its weight, even if it is not finite.
     ends_one = ~continues_t | (lax.broadcasted_iota(np.int32, continues_t.shape, 0) >= n - 1)

@@ -38,7 +38,7 @@ INSIDE = {  # in a transformed function
     "`layers` of `hkx.Sequential` is not iterable: it is 3": [lambda: hkx.Sequential(3)],
     "`hkx.static_unroll` was given 3 of type int as `core`": [lambda: hkx.static_unroll(3, X, None)],
     "`hkx.dynamic_unroll` was given 3 of type int as `core`": [lambda: hkx.dynamic_unroll(3, X, None)],
-    "`prev_state`, the state of `LSTM`, is None of type NoneType, expected an `LSTMState`, as returned by `core.initial_state": [
+    "`prev_state`, the state of `LSTM`, is None of type NoneType, expected an `LSTMState`, as returned by": [
         lambda: hkx.LSTM(3)(X, None),
         lambda: hkx.DeepRNN([hkx.LSTM(3)])(X, [None]),
     ],

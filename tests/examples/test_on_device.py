@@ -158,7 +158,7 @@ def test_a_disk_that_is_full_for_a_while_stops_no_learning(one, tmp_path, monkey
     q_learning.main(small(tmp_path, seed=4))
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2
-    assert all("checkpoint.npz: No space left on device; what was saved before is whole" in line for line in said)
+    assert all("checkpoint.npz: No space left on device; the previous checkpoint is intact" in line for line in said)
     assert_same_arrays(arrays(tmp_path), arrays(one[0]))
 
 
@@ -176,7 +176,7 @@ def test_a_disk_that_stays_full_loses_no_result(tmp_path, monkeypatch, capsys):
     ("changes", "said"),
     [
         ({"env": "tetris"}, "argument --env: there is no environment 'tetris'; there are bandit, "),
-        ({"env": "pendulum"}, "argument --env: the actions of pendulum are numbers, not choices"),
+        ({"env": "pendulum"}, "argument --env: the actions of pendulum are continuous, not discrete"),
         ({"agents": 3, "devices": 2}, "argument --devices: 3 agents cannot be divided among 2 devices"),
         ({"agents": 10_000, "devices": 10_000}, "argument --devices: 10000 are asked for, and there are "),
         ({"learning_rate": (0.1, 2)}, "learning_rate must be between 0 and 1, not 2.0"),

@@ -256,7 +256,7 @@ def test_actions_without_bounds_are_refused(monkeypatch):
     unbounded = specs.BoundedArray([2], np.float32, -np.inf, np.inf)
     environment = four_steps(discrete=False)._replace(action_spec=lambda: unbounded)
     monkeypatch.setattr(ppo, "find_environment", lambda config: environment)
-    with pytest.raises(program.BadFlag, match=r"^argument --env: an action has to be a row of numbers between bounds;"):
+    with pytest.raises(program.BadFlag, match=r"^argument --env: actions must be vectors of bounded numbers;"):
         ppo.make_learner(small())
 
 

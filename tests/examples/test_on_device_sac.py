@@ -180,7 +180,7 @@ def test_agents_whose_episodes_outlast_the_run_have_a_curve_too(tmp_path):
 
 
 def test_choices_are_refused_in_one_line(tmp_path):
-    said = "argument --env: the actions of cartpole are choices, not numbers; ppo.py learns with such"
+    said = "argument --env: the actions of cartpole are discrete, not continuous; use ppo.py"
     with pytest.raises(program.BadFlag, match=f"^{said}$"):
         sac.main(small(tmp_path, env="cartpole"))
 

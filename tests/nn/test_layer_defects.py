@@ -310,7 +310,7 @@ NAMED = {
     "positions of another length": (
         lambda: hkx.RotaryEmbedding()(ones(5, 2, 4), np.arange(4)),
         errors.LeadingDimensionsError,
-        r"`positions` of `RotaryEmbedding` has shape \(4,\), expected what broadcasts to \(5,\)",
+        r"`positions` of `RotaryEmbedding` has shape \(4,\), expected one that broadcasts to \(5,\)",
     ),
     "positions of a batch": (
         lambda: hkx.RotaryEmbedding()(ones(5, 2, 4), np.ones([3, 5])),

@@ -49,7 +49,7 @@ REFUSED = {
     "padding must be a .* of length 1 or sequence of length 2, got": lambda: hkx.pad.create_from_tuple(
         [(1, 1), (1, 1), (1, 1)], 2
     ),
-    r"Input shape must be \(-1, 4\), -1 for the batch, and `inputs` has shape \(2, 3\)": lambda: hkx.Bias(
+    r"Input shape must be \(-1, 4\), with -1 for the batch, but `inputs` has shape \(2, 3\)": lambda: hkx.Bias(
         output_size=[4]
     )(X),
     "`preserve_dims` must be an integer, got 1.5": lambda: hkx.Flatten(1.5)(X),
@@ -69,13 +69,13 @@ REFUSED = {
     "`layers` of `hkx.DeepRNN` is not iterable": lambda: hkx.DeepRNN(hkx.LSTM(3)),
     "`hkx.ResetCore` was given 'lstm' of type str as `core`": lambda: hkx.ResetCore("lstm"),
     "`hkx.nets.MLP` was given 'relu' of type str as `activation`": lambda: hkx.nets.MLP([3, 2], activation="relu")(X),
-    r"`ignore_regex` must be a regular expression, as '.*/b', got \['b'\]": lambda: hkx.SNParamsTree(
+    r"`ignore_regex` must be a regular expression, such as '.*/b', got \['b'\]": lambda: hkx.SNParamsTree(
         ignore_regex=["b"]
     )({"linear": {"w": X}}),
     "`decay` must be a number or a scalar array": lambda: hkx.ExponentialMovingAverage(jnp.full([2], 0.5))(X),
     "`output_size` of `hkx.Bias` must be a sequence of whole numbers, got 3": lambda: hkx.Bias(3)(X),
     "`bias_dims` of `hkx.Bias` must be a sequence of whole numbers, got -1": lambda: hkx.Bias(bias_dims=-1)(X),
-    r"given as `padding` must return a pair \(before, after\), got \(3,\)": lambda: hkx.Conv1D(
+    r"given as `padding` must return a pair \(before, after\) for a kernel's size, got \(3,\)": lambda: hkx.Conv1D(
         2, 3, padding=lambda k: k
     ),
     r"`axis` should be an int, slice or iterable of ints, got \[None\]": lambda: hkx.BatchNorm(
