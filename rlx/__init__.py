@@ -43,7 +43,7 @@ Example:
 
 from rlx.core.lazy import lazy_exports
 
-# What is imported when its name is first asked for, by module; `__init__.pyi` says the same to type checkers.
+# Names that are imported on first use, by module; `__init__.pyi` has the same for type checkers.
 _EXPORTS = {
     # Errors.
     "rlx.core.errors": "ArgumentError DTypeError OptionError RankError ShapeError",

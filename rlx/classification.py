@@ -50,7 +50,7 @@ def transform_to_hl_gauss(
     require_bins(min_value, max_value, num_bins, 1)
     sigma = 0.75 * (max_value - min_value) / num_bins if sigma is None else sigma
     wide = wide_dtype(scalar.dtype)
-    # The mean of the Gaussian is clipped to the bins: far outside, all of them would get nothing, and 0 / 0.
+    # The mean of the Gaussian is clipped to the bins: far outside, all bins would have mass 0, and the result be 0 / 0.
     mean = jnp.clip(scalar, min_value, max_value).astype(wide)[..., None]
     edges = jnp.linspace(min_value, max_value, num_bins + 1, dtype=wide)
     edges = edges.reshape((1,) * scalar.ndim + edges.shape)
@@ -199,7 +199,7 @@ def classification_q_learning(
 
 
 def _require_as_many(labels: Any, logits: Array) -> None:
-    """Raises an error unless the pair that made the labels has one bin per logit."""
+    """Raises an error unless the pair that produced the labels has one bin per logit."""
     if labels.shape[-1:] != logits.shape[-1:]:
         raise ShapeError(
             f"argument `tx_pair` has shape {list(labels.shape)}, expected shape [K] with K = {logits.shape[-1]}, one "

@@ -46,7 +46,7 @@ def discovered_policy_loss(
     """
     adv_t = maybe_stop(adv_t, stop_target_gradients)
     gain = prob_ratios_t * adv_t
-    # ρ A - max(0, (ρ - 1) A - α tanh(…)), without the difference of large numbers.
+    # ρ A - max(0, (ρ - 1) A - α tanh(…)), without cancellation of large numbers.
     when_good = jnp.minimum(gain, adv_t + alpha * jnp.tanh((prob_ratios_t - 1) * adv_t / alpha))
     shift = adv_t * jnp.log(jnp.where(adv_t < 0, prob_ratios_t, 1))
     when_bad = gain - jnp.maximum(shift - beta * jnp.tanh(shift / beta), 0)

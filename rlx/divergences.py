@@ -117,7 +117,7 @@ def generalized_jensen_shannon_divergence(
     """
     log_p, log_q = jax.nn.log_softmax(p_logits), jax.nn.log_softmax(q_logits)
     mixture = beta * jnp.exp(log_p) + (1 - beta) * jnp.exp(log_q)
-    log_m = jnp.log(jnp.where(mixture > 0, mixture, 1))  # what is impossible in both has no part
+    log_m = jnp.log(jnp.where(mixture > 0, mixture, 1))  # outcomes impossible under both do not count
     return beta * categorical_kl(log_p, log_m) + (1 - beta) * categorical_kl(log_q, log_m)
 
 
@@ -203,6 +203,6 @@ def categorical_kl(log_p: Array, log_q: Array) -> Array:
 
 
 def scaled_log_policy(q: Array, temperature: ArrayLike) -> Array:
-    """τ log softmax(q / τ) of [A], with the largest value taken out first: neither small τ nor large q cost digits."""
+    """τ log softmax(q / τ) of [A]. Subtracts the largest value first, so that small τ and large q lose no precision."""
     gap = q - jax.lax.stop_gradient(jnp.max(q))
     return gap - temperature * jax.nn.logsumexp(scale_down(gap, temperature))

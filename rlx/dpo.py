@@ -150,7 +150,7 @@ def kto_loss(
     weight = jnp.where(good, desirable_weight, undesirable_weight)
     gain = if_used(weight, _log_ratio(log_probs_t, ref_log_probs_t) - reference_point)
     gain = scale_up(gain, jnp.asarray(beta))
-    # 1 - σ(x) = σ(-x), without the difference of near numbers.
+    # 1 - σ(x) = σ(-x), without cancellation.
     return weight * jax.nn.sigmoid(jnp.where(good, -gain, gain))
 
 

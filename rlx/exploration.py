@@ -98,7 +98,7 @@ def add_dirichlet_noise(
       [[0.5, 0.5]]
     """
     alphas = jnp.full(prior.shape[-1:], dirichlet_alpha, prior.dtype)
-    noise = jax.random.dirichlet(key, alphas, prior.shape[:-1]).astype(prior.dtype)  # which is drawn in JAX's default
+    noise = jax.random.dirichlet(key, alphas, prior.shape[:-1]).astype(prior.dtype)  # drawn in JAX's default dtype
     return weighted(1 - dirichlet_fraction, prior) + weighted(dirichlet_fraction, noise)
 
 
@@ -137,7 +137,7 @@ class IntrinsicRewardState(Record):
 
 
 def _squared_distance(x: Array, y: Array) -> Array:
-    difference = x - y  # a constant where nothing is stored: the slope of an infinite square is no number
+    difference = x - y  # made constant where nothing is stored, because the derivative of an infinite square is NaN
     return jnp.sum(jnp.square(jnp.where(jnp.isfinite(difference), difference, jax.lax.stop_gradient(difference))))
 
 
@@ -221,7 +221,7 @@ def episodic_memory_intrinsic_rewards(
     if state is None:
         require(max_memory_size >= 1, "max_memory_size", max_memory_size, "a positive number")
         memory = jnp.full((max_memory_size, embeddings.shape[1]), jnp.inf, embeddings.dtype)
-        # The origin stands in for the neighbours that an empty memory does not have.
+        # An empty memory has no neighbours: use the origin instead.
         zero = jnp.zeros((), jnp.int32)
         state = IntrinsicRewardState(memory.at[:num_neighbors].set(0), zero, jnp.zeros((), memory.dtype), zero)
     parts = IntrinsicRewardState._fields()
@@ -235,10 +235,10 @@ def episodic_memory_intrinsic_rewards(
     neg_distances = knn_query.kernel(memory, embeddings, num_neighbors).neighbor_neg_distances
     size, count = memory.shape[0], embeddings.shape[0]
     start = jnp.mod(jnp.asarray(state.next_memory_index, jnp.int32), size)
-    newest = embeddings[-size:]  # of more embeddings than fit, only the last stay
+    newest = embeddings[-size:]  # if there are more embeddings than fit, keep the last ones
     places = jnp.mod(start + max(count - size, 0) + jnp.arange(newest.shape[0]), size)
     memory = memory.at[places].set(newest)
-    # The mean stays what it is once no more can be counted, after two thousand million distances.
+    # Once the counter is at its maximum, after two thousand million distances, the mean no longer changes.
     room = state.distance_count <= jnp.iinfo(jnp.int32).max - neg_distances.size
     distance_sum = state.distance_sum + jnp.where(room, jnp.sum(neg_distances), 0)
     distance_count = state.distance_count + jnp.where(room, neg_distances.size, 0)

@@ -169,7 +169,7 @@ class SquashedGaussian:
         limit = 1 - jnp.finfo(sample.dtype).epsneg
         squashed = jnp.clip((sample - low) / half_range - 1, -limit, limit)
         log_slope = jnp.log1p(-jnp.square(squashed)) + jnp.log(half_range)
-        # A number that stands for all dimensions is as many as there are.
+        # A single number applies to all dimensions, so it counts once for each.
         log_slope = jnp.broadcast_to(log_slope, jnp.broadcast_shapes(log_slope.shape, mu.shape, sigma.shape))
         return _normal_logprob(jnp.arctanh(squashed), mu, sigma) - jnp.sum(log_slope, axis=-1)
 

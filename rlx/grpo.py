@@ -410,9 +410,9 @@ def _gains(rewards: Array, mask: Array | None) -> tuple[Array, Array]:
 
 
 def _root_mean_square(x: Array, counts: Array) -> Array:
-    """√(mean of x²), which neither overflows nor underflows, with slope 0 where all are 0."""
+    """√(mean of x²), without overflow and underflow, and with gradient 0 where all are 0."""
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), initial=0))
     scale = jnp.where(largest > 0, largest, 1)
     mean_square = masked_mean(jnp.square(x / scale), counts)
-    varies = mean_square > 0  # where all are equal the slope of the square root is infinite
+    varies = mean_square > 0  # if all are equal, the derivative of the square root is infinite
     return jnp.where(varies, scale * jnp.sqrt(jnp.where(varies, mean_square, 1)), 0)

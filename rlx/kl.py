@@ -96,5 +96,5 @@ def kl_k3(
       [0.1065, 0.7183]
     """
     log_ratio = finite_exponent(ref_log_probs_t - log_probs_t)
-    # expm1 keeps the digits of a difference near zero, where the estimate is about ½ log_ratio².
+    # expm1 preserves precision near zero, where the estimate is about ½ log_ratio².
     return jnp.expm1(log_ratio) - log_ratio

@@ -173,7 +173,7 @@ def _times_log(weight: Array, x: Array) -> Array:
 
 @traced_once
 def _power(base: Array, exponent: Array) -> Array:
-    """base ** exponent with the slopes over a base of 0 that it has where the exponent is 0 or 1."""
+    """base ** exponent, with the right derivatives at a base of 0 for exponents of 0 and 1."""
     edge = (base == 0) & ((exponent == 0) | (exponent == 1))
     return jnp.where(edge, jnp.where(exponent == 1, base, 1), jnp.power(jnp.where(edge, 1, base), exponent))
 
@@ -182,5 +182,5 @@ def _power(base: Array, exponent: Array) -> Array:
 def _huber(x: Array, delta: Array | float) -> Array:
     size = jnp.abs(x)
     quadratic = jnp.minimum(size, delta)
-    # Of no limit, an infinite δ, there is no linear part.
+    # An infinite δ is no limit: there is no linear part.
     return 0.5 * jnp.square(quadratic) + weighted(jnp.where(size < delta, 0, delta), size - quadratic)

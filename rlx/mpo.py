@@ -34,7 +34,7 @@ class LagrangePenalty(NamedTuple):
 
     alpha: Any  # [] or [D]: the multiplier, before projection to positive numbers
     epsilon: Any  # []: the bound of the constraint, not negative
-    per_dimension: bool = False  # whether the constraint is on each of the last axis' entries
+    per_dimension: bool = False  # whether there is a constraint for each entry of the last axis
 
 
 class MpoOutputs(NamedTuple):
@@ -352,7 +352,7 @@ def vmpo_compute_weights_and_temperature_loss(
     importance = ones if importance_weights is None else importance_weights
     scaled = scale_down(advantages, temperature)
     chosen = get_top_k_weights.kernel(top_k_fraction, restarting, scaled, axis_name, use_stop_gradient)
-    # Scale by the largest advantage among those chosen, so that none overflows and at least one counts fully.
+    # Scale by the largest selected advantage, so that none overflows and at least one has full weight.
     largest = jnp.max(jnp.where(chosen > 0, scaled, -jnp.inf))
     if axis_name is not None:
         largest = jax.lax.pmax(jax.lax.stop_gradient(largest), axis_name)
@@ -395,7 +395,7 @@ def get_top_k_weights(
     """
     fraction = known(top_k_fraction)
     if fraction is None or fraction.ndim or not jnp.issubdtype(fraction.dtype, jnp.number):
-        fraction = np.array(np.nan)  # which is not in the range
+        fraction = np.array(np.nan)  # fails the check of the range
     require(0 < fraction <= 1, "top_k_fraction", top_k_fraction, "a number in (0, 1]")
     valid = jax.lax.stop_gradient(jnp.where(restarting_weights > 0, scaled_advantages, -jnp.inf))
     everyone = valid.ravel() if axis_name is None else jax.lax.all_gather(valid, axis_name).ravel()
@@ -406,7 +406,7 @@ def get_top_k_weights(
 
 
 def _temperature(constraint: LagrangePenalty, projection: Projection, **scaled: Array) -> tuple[Array, Array]:
-    """η, made positive, and ε, which broadcast against what η scales."""
+    """η, projected to be positive, and ε; both must broadcast against the arrays that η scales."""
     _require_parts("temperature_constraint", constraint, projection)
     alpha, epsilon = as_arrays(
         "mpo_loss",
@@ -420,14 +420,16 @@ def _temperature(constraint: LagrangePenalty, projection: Projection, **scaled: 
 
 
 def _require_parts(argument: str, penalty: Any, projection: Any) -> None:
-    require_parts(argument, penalty, LagrangePenalty._fields, "a `rlx.LagrangePenalty`")  # RLax's are as good
+    require_parts(
+        argument, penalty, LagrangePenalty._fields, "a `rlx.LagrangePenalty`"
+    )  # those of RLax are accepted too
     require(callable(projection), "projection_operator", projection, "a function")
 
 
 def _kl_losses(
     kl_constraints: Sequence[tuple[Any, LagrangePenalty]], projection: Projection, stop: bool, like: Array
 ) -> tuple[Array, Array]:
-    """Penalties and dual losses, summed over the constraints; zeros of the shape of `like` where there are none."""
+    """Penalties and dual losses, summed over the constraints; zeros of the shape of `like` if there are none."""
     try:
         pairs = [(kl, penalty) for kl, penalty in kl_constraints]
     except (TypeError, ValueError):
@@ -444,5 +446,5 @@ def _kl_losses(
 
 
 def _of_rank(ndim: int, x: Array) -> Array:
-    """`x`, if it is no scalar with axes of length one in front, so that it has `ndim` of them."""
+    """Adds leading axes of length one to `x`, up to `ndim` axes; scalars stay unchanged."""
     return x if x.ndim in (0, ndim) else x.reshape((1,) * (ndim - x.ndim) + x.shape)

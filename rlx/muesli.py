@@ -300,13 +300,13 @@ def zero_policy_targets(
 
 
 def _log_cmpo(prior_logits: Array, adv: Array, clip_value: Array | float) -> Array:
-    """log π_CMPO [..., A]; the advantage of an action of prior probability 0 may be anything."""
+    """log π_CMPO [..., A]; advantages of actions with prior probability 0 are ignored."""
     adv = if_used(prior_logits > -jnp.inf, adv)
     return jax.nn.log_softmax(prior_logits + jnp.clip(adv, -clip_value, clip_value))
 
 
 def _if_used(weights: Array, actions: ArrayLike) -> Array:
-    """The actions [*W, ...], with 0 in place of non-finite ones of weight [*W] 0."""
+    """The actions [*W, ...], with 0 in place of non-finite ones whose weight [*W] is 0."""
     actions = jnp.asarray(actions)
     if not jnp.issubdtype(actions.dtype, jnp.floating) or actions.shape[: weights.ndim] != weights.shape:
         return actions

@@ -95,7 +95,7 @@ def popart(
         scales = {"scale_lb": (scale_lb, _SCALE_LB), "scale_ub": (scale_ub, _SCALE_UB)}
         as_arrays("popart", step_size=(step_size, _STEP_SIZE), **scales)
         require_ascending(strictly=False, function="popart", scale_lb=scale_lb, scale_ub=scale_ub)
-    # Parts of functions of this module can be pickled, functions made here could not.
+    # Partial applications of module-level functions can be pickled; local functions could not.
     update = functools.partial(_update_statistics, step_size, scale_lb, scale_ub, axis_name)
     return functools.partial(_initial_statistics, num_outputs), update
 
@@ -157,7 +157,7 @@ def art(
     require_ascending(strictly=False, scale_lb=scale_lb, scale_ub=scale_ub)
     old = as_popart_state("state", state, "art")
     targets, indices = jnp.broadcast_arrays(targets, indices)
-    # Squares of half precision would leave no digits of a variance.
+    # In half precision, squares would leave no precision for the variance.
     targets = jax.lax.stop_gradient(targets).astype(wide_dtype(targets.dtype, old.shift.dtype))
 
     def moved(mean: Array, samples: Array) -> Array:
@@ -349,7 +349,7 @@ def create_ema(
     """
 
     as_arrays("create_ema", decay=(decay, Real[Array, "*P", "in [0, 1]"]))
-    # Parts of functions of this module can be pickled, functions made here could not.
+    # Partial applications of module-level functions can be pickled; local functions could not.
     return _initial_averages, functools.partial(_update_averages, decay, pmean_axis_name)
 
 
@@ -361,7 +361,7 @@ def _initial_averages(template: PyTree) -> EmaState:
 
 def _update_averages(decay: Any, pmean_axis_name: Any, tree: PyTree, state: EmaState) -> tuple[EmaMoments, EmaState]:
     def averaged(old: Any, x: Any, power: int) -> Any:
-        # In the dtype of the average: squares of integers would wrap around, averages of half precision stand still.
+        # In the dtype of the average: squares of integers could overflow, and averages in half precision stop changing.
         mean = jnp.mean(jnp.asarray(x).astype(jnp.result_type(old)) ** power)
         if pmean_axis_name is not None:
             mean = jax.lax.pmean(mean, pmean_axis_name)

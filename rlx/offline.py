@@ -70,7 +70,7 @@ def sampled_conservative_q_loss(
       0.6931
     """
     log_count = jnp.log(jnp.asarray(sample_q_tm1.shape[0], sample_q_tm1.dtype))
-    # The difference of values first: of large ones only that keeps its digits.
+    # Subtract the values first: with large values, this loses no precision.
     return jax.nn.logsumexp(sample_q_tm1 - q_tm1 - sample_log_probs_tm1) - log_count
 
 
@@ -181,6 +181,6 @@ def advantage_weighted_loss(
       >>> float(rlx.advantage_weighted_loss(jnp.array([-1.0, -1.0]), jnp.array([0.0, 99.0])))
       10.5
     """
-    # The bound is put on the exponent: exp would overflow before it could be bounded.
+    # Bound the exponent, because exp could overflow before it is bounded.
     weights_t = jnp.exp(jnp.minimum(scale_down(adv_t, temperature), jnp.log(max_weight)))
     return -masked_mean(weighted(maybe_stop(weights_t, stop_target_gradients), log_probs_t), mask_t)

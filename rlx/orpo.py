@@ -53,7 +53,7 @@ def orpo_loss(
 
 
 def _log_odds(log_prob: Array, mask_t: Array | None, log_probs_t: Array) -> Array:
-    """log(p / (1 - p)) from log p; 0 of a sequence in which no token counts."""
+    """log(p / (1 - p)) from log p; 0 for a sequence in which no token counts."""
     is_any = jnp.any(counts_of(mask_t, log_probs_t.shape))
     log_prob = jnp.where(is_any, log_prob, -1)
     return jnp.where(is_any, log_prob - jnp.log(-jnp.expm1(log_prob)), 0)

@@ -166,7 +166,7 @@ def rpg_loss(
 @traced_once
 def _advantages(probs_t: Array, q_t: Array) -> Array:
     """A_t(a) = q_t(a) - Σ_b π_t(b) q_t(b)."""
-    # Differences first: of large values, and of equal ones, only they keep their digits.
+    # Subtract first: with large or equal values, this loses no precision.
     largest = jax.lax.stop_gradient(jnp.max(q_t, axis=-1, keepdims=True, where=probs_t > 0, initial=-jnp.inf))
     gap_t = q_t - jnp.where(jnp.isfinite(largest), largest, 0)
     return gap_t - weighted_sum(probs_t, gap_t, axis=-1)[..., None]

@@ -240,5 +240,5 @@ def clipped_surrogate(ratio: Array, adv: Array, epsilon_low: Array | float, epsi
       >>> clipped_surrogate(jnp.array([2.0, 2.0]), jnp.array([1.0, -1.0]), 0.5, 0.5).tolist()
       [1.5, -2.0]
     """
-    # The bound that matters is chosen before the product: an infinite ratio that it cuts off reaches no gradient of A.
+    # Select the active bound before multiplying, so that an infinite clipped ratio does not affect the gradient of A.
     return adv * jnp.where(adv < 0, jnp.maximum(ratio, 1 - epsilon_low), jnp.minimum(ratio, 1 + epsilon_high))

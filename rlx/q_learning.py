@@ -309,7 +309,7 @@ def munchausen_q_learning(
     """
     bonus = jnp.clip(scaled_log_policy(target_q_tm1, temperature)[a_tm1], clip_value_min, 0)
     probs_t, log_policy_t = jax.nn.softmax(scale_down(q_t, temperature)), scaled_log_policy(q_t, temperature)
-    # q - τ log π is one number, the soft value, for all actions that are possible.
+    # q - τ log π is the same for all possible actions: the soft value.
     bootstrap = weighted_sum(probs_t, q_t - log_policy_t)
     target = r_t + weighted(munchausen_scale, bonus) + weighted(discount_t, bootstrap)
     return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]

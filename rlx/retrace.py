@@ -114,7 +114,7 @@ def retrace_continuous(
     """
     if jnp.ndim(lambda_):
         lambda_ = lambda_[: log_rhos.shape[0]]
-    # The bound is put on the exponent: the slope of an infinite ratio is no number.
+    # Bound the exponent, because the derivative of an infinite ratio is NaN.
     c_t = lambda_ * jnp.exp(jnp.minimum(0.0, if_used(discount_t[:-1], log_rhos)))
     target = general_off_policy_returns_from_q_and_v.kernel(
         q_t, v_t, r_t, discount_t, c_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t

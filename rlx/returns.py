@@ -94,7 +94,7 @@ def lambda_returns(
       [3.5, 6.0]
     """
     v_t, continues_t = pieces(v_t, truncation_t, truncation_value_t)
-    # The loop of a gradient writes its results in this order. The discount's takes longest, and is best begun first.
+    # The loop of a gradient computes its results in this order. That of the discount takes longest, so it comes first.
     sequences = discount_t, v_t, r_t, within(continues_t, lambda_)
     equation = _return_of_one_lambda if isinstance(lambda_, float) else _lambda_return
     returns = backward(equation, sequences, end=v_t, continues_t=continues_t)
@@ -106,7 +106,7 @@ def _lambda_return(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda
 
 
 def _return_of_one_lambda(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda_: float) -> Array:
-    # λ is a number and has no slope: only the discount is asked whether it is 0, which makes gradients faster.
+    # λ is a number without a gradient: only the discount is compared with 0, which makes gradients faster.
     return r_t + weighted(discount_t, kept(weighted(1 - lambda_, v_t) + weighted(lambda_, g_t)))
 
 

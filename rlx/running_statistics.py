@@ -50,7 +50,7 @@ class RunningStatistics(NamedTuple):
 
     number: Array  # [], how many items, or the sum of their weights
     mean: PyTree  # of each entry of an item; 0 where nothing was seen
-    variance: PyTree  # that of the population, with 1/number; 0 where nothing was seen
+    variance: PyTree  # of the population (1/N); 0 where nothing was seen
 
 
 def init(item: PyTree) -> RunningStatistics:
@@ -129,7 +129,7 @@ def update(
     count, devices = of_all(own), jnp.maximum(of_all(is_any), 1)
 
     def one_of(x: Array, item: tuple[int, ...]) -> Array:
-        """The mean over devices of one unmasked item each: near all other items, which the running mean may not be."""
+        """The mean over devices of one unmasked item each. Unlike the running mean, it is close to the other items."""
         one = x.reshape(-1, *item)[chosen]
         return of_all(is_any.astype(x.dtype) * one) / devices.astype(x.dtype)
 
@@ -144,7 +144,7 @@ def update(
         off = x - _below(one, x)
         first = average(off)
         off = off - _below(first, x)
-        rest = average(off)  # what the sum of many numbers lost
+        rest = average(off)  # corrects the rounding error of the sum
         return (one - mean) + (first + rest), jnp.maximum(average(jnp.square(off)) - jnp.square(rest), 0)
 
     means, structure = jax.tree.flatten(state.mean)
@@ -266,7 +266,7 @@ def _together(state: RunningStatistics, count: Array, deltas: PyTree, variances:
 
 
 def _below(statistic: Array, x: Any) -> Array:
-    """The statistic of an item [...], with the leading axes of items `x` [*E, ...]."""
+    """The statistic of an item [...], with as many leading axes as the items `x` [*E, ...]."""
     return statistic.reshape((1,) * (jnp.ndim(x) - statistic.ndim) + statistic.shape)
 
 

@@ -46,8 +46,8 @@ def spr_loss(
 
 
 def _direction(x: Array) -> Array:
-    """x / ‖x‖, and 0 of 0."""
+    """x / ‖x‖, and 0 for 0."""
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=-1, keepdims=True, initial=0))
     is_zero = largest == 0
-    x = x / jnp.where(is_zero, 1, largest)  # so that squares neither overflow nor vanish
+    x = x / jnp.where(is_zero, 1, largest)  # so that squares neither overflow nor underflow
     return x * jax.lax.rsqrt(jnp.where(is_zero, 1, jnp.sum(jnp.square(x), axis=-1, keepdims=True)))

@@ -24,7 +24,7 @@ class Transformation(NamedTuple):
 class ObGDState(NamedTuple):
     """The state of `rlx.obgd` between steps."""
 
-    trace: PyTree  # z, a tree as the parameters are
+    trace: PyTree  # z, a tree like the parameters
 
 
 def obgd(
@@ -82,7 +82,7 @@ def obgd(
         lambda_=(lambda_, Real[Array, "", "in [0, 1]"]),
         kappa=(kappa, Real[Array, "", "in (0, inf)"]),
     )
-    # Parts of functions of this module can be pickled, functions made here could not.
+    # Partial applications of module-level functions can be pickled; local functions could not.
     return Transformation(_init, functools.partial(_update, learning_rate, discount, lambda_, kappa))
 
 
@@ -103,7 +103,7 @@ def _update(
     reset: ArrayLike = False,
     **others: Any,
 ) -> tuple[PyTree, ObGDState]:
-    del params, others  # which a chain hands on
+    del params, others  # passed by Optax chains
     if td_error is None:
         raise ArgumentError(
             "obgd: argument `td_error` is missing. Pass it to update(updates, state, td_error=...). A chain of Optax's "

@@ -176,6 +176,6 @@ def uvfa_q_learning(
 
 
 def _worth(psi: Array, w: Array) -> Array:
-    """The values [...] for the task w [D] of successor features [..., D]; a feature worth 0 may hold anything."""
+    """The values [...] of successor features [..., D] for the task w [D]; features of weight 0 are ignored."""
     w = jnp.broadcast_to(w, psi.shape)
     return jnp.sum(scale_up(if_used(w, psi), w), axis=-1)

@@ -108,7 +108,7 @@ def dpg_loss(
     """
     if dqda_clipping is not None:
         squared_norm = jnp.sum(jnp.square(dqda_t))
-        too_long = ~(squared_norm <= jnp.square(dqda_clipping))  # or not a number, and then no entry is one
+        too_long = ~(squared_norm <= jnp.square(dqda_clipping))  # also if it is NaN
         dqda_t = jnp.where(too_long, dqda_clipping / jnp.sqrt(jnp.where(too_long, squared_norm, 1)), 1) * dqda_t
     return 0.5 * jnp.square(maybe_stop(dqda_t + a_t, use_stop_gradient) - a_t)
 

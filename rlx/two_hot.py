@@ -45,7 +45,7 @@ def transform_to_2hot(
       [0.75, 0.25, 0.0]
     """
     require_bins(min_value, max_value, num_bins, 2)
-    wide = scalar.astype(wide_dtype(scalar.dtype))  # half precision would blur the position
+    wide = scalar.astype(wide_dtype(scalar.dtype))  # half precision would lose the position between bins
     width = (max_value - min_value) / (num_bins - 1)
     position = (jnp.clip(wide, min_value, max_value) - min_value) / width
     low, high = jnp.floor(position), jnp.ceil(position)
@@ -217,7 +217,7 @@ def symexp_twohot_pair(min_value: float = -20.0, max_value: float = 20.0, num_bi
 
 
 def require_bins(min_value: Any, max_value: Any, num_bins: int, least: int, function: str = "") -> None:
-    """Requires ends in ascending order and enough bins."""
+    """Requires the ends to be in ascending order, and enough bins."""
     require_ascending(function=function, min_value=min_value, max_value=max_value)
     require(num_bins >= least, "num_bins", num_bins, f"at least {least}", function)
 
@@ -241,7 +241,7 @@ def binned_pair(
 
 
 def one_by_one(pair: TxPair) -> TxPair:
-    """A pair that maps [] to [K] and back: RLax's treat a single value or vector as a batch of one."""
+    """A pair that maps [] to [K] and back, whereas RLax's pairs treat a single value or vector as a batch of one."""
     return TxPair(functools.partial(_of_one, pair.apply), functools.partial(_of_one, pair.apply_inv))
 
 
@@ -284,13 +284,13 @@ def _two_hot_pair(function: str, min_value: float, max_value: float, num_bins: i
 
 def _to_unbiased(min_value: float, max_value: float, num_bins: int, tx: TxPair, x: Array) -> Array:
     x = jnp.atleast_1d(x)
-    # In half precision neighbouring bins may round to one number.
+    # In half precision, neighbouring bins may round to the same number.
     wide = x.astype(wide_dtype(x.dtype))
     bins = tx.apply_inv(_bins(min_value, max_value, num_bins, wide))
     wide = jnp.clip(wide, bins[0], bins[-1])
     low = jnp.clip(jnp.searchsorted(bins, wide, side="right") - 1, 0, num_bins - 2)
     gap = bins[low + 1] - bins[low]
-    # Bins that the inverse squeezes into one number share its mass.
+    # Bins that the inverse transform maps to the same number share its mass.
     weight_low = jnp.where(gap > 0, (bins[low + 1] - wide) / jnp.where(gap > 0, gap, 1), jnp.where(gap == 0, 0.5, gap))
     return _two_hot(low, low + 1, weight_low, num_bins).astype(x.dtype)
 
@@ -319,5 +319,5 @@ def _two_hot(low: Array, high: Array, weight_low: Array, num_bins: int) -> Array
     classes = jnp.arange(num_bins, dtype=low.dtype).reshape((1,) * low.ndim + (num_bins,))
     weight_low = weight_low[..., None]
     is_low, is_high = (low[..., None] == classes), (high[..., None] == classes)
-    zero = jnp.where(jnp.isnan(weight_low), weight_low, 0)  # a NaN shows in all bins
+    zero = jnp.where(jnp.isnan(weight_low), weight_low, 0)  # NaN must appear in all bins
     return jnp.where(is_low, weight_low, zero) + jnp.where(is_high, 1 - weight_low, zero)

@@ -145,14 +145,14 @@ def signed_hyperbolic(x: Float[Array, "*E"], eps: Real[Array | float, "", "in [0
       >>> round(float(rlx.signed_hyperbolic(3.0, eps=0.0)), 4)
       1.0
     """
-    # sign(x) (√(|x| + 1) - 1) without the difference of near numbers, and with its true slope at zero.
+    # sign(x) (√(|x| + 1) - 1), without cancellation, and with the right derivative at zero.
     return _signed_hyperbolic(x, eps)
 
 
 @traced_once
 def _signed_hyperbolic(x: Array, eps: Array | float) -> Array:
-    # sign(x) (√(|x| + 1) - 1) without the difference of near numbers, and with its true slope at zero. Of what is
-    # infinite the largest number is taken, whose slope is a number.
+    # sign(x) (√(|x| + 1) - 1), without cancellation, and with the right derivative at zero. Infinite values are
+    # replaced by the largest finite number, so that the derivative is not NaN.
     most = jnp.finfo(jnp.result_type(x, float)).max
     finite = jnp.clip(x, -most, most)
     return finite / (jnp.sqrt(jnp.abs(finite) + 1) + 1) + eps * x
@@ -187,8 +187,8 @@ def signed_parabolic(x: Float[Array, "*E"], eps: Real[Array | float, "", "in [0,
 def _signed_parabolic(x: Array, eps: Array | float) -> Array:
     size = jnp.minimum(jnp.abs(x), jnp.finfo(jnp.result_type(x, float)).max)
     width = jnp.sqrt(1 + 4 * eps * (1 + eps + size)) + 1 + 2 * eps
-    # The slope is a division: the compiler computes its result once, where cheaper operations are fused into every use.
-    # It stays small, where a product with `x` before the division would be infinite from 1e25 on.
+    # The factor of x ends with a division, which XLA computes once, whereas it fuses cheaper operations into every use.
+    # The factor stays small; multiplying by `x` before dividing would overflow from 1e25 on.
     return x * (4 * (size / width + 1) / width)
 
 
@@ -253,7 +253,7 @@ def hyperbolic_arcsin(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
 
 @traced_once
 def _sign_and_size(x: Array) -> tuple[Array, Array]:
-    """±1 and |x|, where zero counts as positive, so that odd functions built on them have their true slope there."""
+    """±1 and |x|. Zero counts as positive, so that odd functions built on these have the right derivative there."""
     sign = jnp.where(x < 0, -1.0, 1.0)
     return sign, sign * x
 
@@ -275,7 +275,7 @@ def compose_tx(*tx_list: TxPair) -> TxPair:
     """
     for i, tx in enumerate(tx_list):
         require_pair(tx, f"tx_list[{i}]", "compose_tx")
-    # Parts of functions of this module, unlike functions made here, can be pickled: those of all pairs are such.
+    # Partial applications of module-level functions, which all pairs consist of, can be pickled; local functions not.
     forwards = tuple(tx.apply for tx in tx_list)
     backwards = tuple(tx.apply_inv for tx in reversed(tx_list))
     return TxPair(functools.partial(_in_turn, forwards), functools.partial(_in_turn, backwards))
@@ -295,7 +295,7 @@ def _discount_of_stretched(x: Array) -> Array:
     return -jnp.expm1(-x)
 
 
-# They hold kernels, so that an operator that is given a pair checks once.
+# They contain kernels, so that an operator with a pair checks arguments only once.
 IDENTITY_PAIR = TxPair(identity.kernel, identity.kernel)
 """Leaves values as they are."""
 

@@ -85,7 +85,7 @@ def transitions(steps: Step, discount: float) -> rlx.replay.Transition:
 def number_of_actions(spec: Any) -> int:
     """The number of actions, for an agent with discrete actions."""
     if not isinstance(spec, specs.DiscreteArray):
-        raise ValueError(f"this agent chooses one of several actions, and those here are {spec}")
+        raise ValueError(f"this agent needs discrete actions, got {spec}")
     return int(spec.num_values)
 
 
@@ -93,7 +93,7 @@ def bounds(spec: Any) -> tuple[np.ndarray, np.ndarray]:
     """The lower and upper bounds of actions, for an agent with continuous actions."""
     low, high = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
     if isinstance(spec, specs.DiscreteArray) or not np.all(np.isfinite([low, high])):
-        raise ValueError(f"this agent's actions are numbers between bounds, and those here are {spec}")
+        raise ValueError(f"this agent needs bounded continuous actions, got {spec}")
     return np.broadcast_to(low, spec.shape), np.broadcast_to(high, spec.shape)
 
 

@@ -422,7 +422,7 @@ def train(config: AnySettings, make_learner: Callable[[AnySettings], Learner]) -
         print(f"final return: {np.mean(final):.2f} over {config.evaluation_episodes} episodes", end="")
         print(f" of each of {config.agents} agents, from {min(final):.2f} to {max(final):.2f}" * (config.agents > 1))
         if interrupted.is_set():
-            print(f"interrupted after {steps} of {total} steps; the same command with --resume goes on")
+            print(f"interrupted after {steps} of {total} steps; the same command with --resume continues")
     if trouble:
         raise trouble
     return metrics

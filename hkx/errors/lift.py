@@ -83,7 +83,8 @@ class BranchMismatchError(HkxError, TypeError):
         what = f"differs from branch {first}" if branch != first else "returns no array"
         advice = (
             "\nThe branches share this state, since its name is the same. Give each branch one of its own (another "
-            "name, or a module created in the branch), or convert the value (`x.astype(...)`, `jnp.asarray(0, x.dtype)`)."
+            "name, or a module created in the branch), or convert the value "
+            "(`x.astype(...)`, `jnp.asarray(0, x.dtype)`)."
         )
         super().__init__(
             f"The branches of `{function}` must {must}, shapes and dtypes. Branch {branch} {what}."

@@ -87,7 +87,7 @@ def replay_of(
         "can_sample": can_sample,
         "update_priorities": update_priorities,
     }
-    # Parts of functions of this module can be pickled, functions made here could not.
+    # Partial applications of module-level functions can be pickled; local functions could not.
     return Replay(init, *(functools.partial(_with_state, kind, name, function) for name, function in functions.items()))
 
 
@@ -114,12 +114,12 @@ class Sample(NamedTuple):
     """
 
     items: PyTree  # each leaf [n, ...]
-    indices: Array  # [n], int32: what `update_priorities` knows the items by
+    indices: Array  # [n], int32: identify the items for `update_priorities`
     weights: Array  # [n], float32: importance weights for the losses, at most 1
 
 
 def as_items(function: str, argument: str, given: PyTree, held: PyTree, axes: tuple[str, ...]) -> PyTree:
-    """`given` as arrays; each leaf has `axes` in front of its shape in `held` without the first axis.
+    """Converts `given` to arrays; the shape of each leaf must be `axes`, then that of an item in `held`.
 
     Raises:
       ArgumentError, RankError, ShapeError, DTypeError: naming the leaf, what was passed and what `init` was given.
@@ -139,7 +139,7 @@ def as_items(function: str, argument: str, given: PyTree, held: PyTree, axes: tu
 
 
 def environments_of(item: PyTree) -> int:
-    """The number of environments in an item that holds one step of each: the length of the first axis of its leaves."""
+    """The number of environments, which is the length of the first axis of all leaves of an item."""
     lengths: dict[str, tuple[int, str]] = {}
     for path, value in jax.tree_util.tree_flatten_with_path(item)[0]:
         place = f"argument `item`{jax.tree_util.keystr(path)}"
@@ -193,7 +193,7 @@ def _other_tree(argument: str, wanted: Any, came: Any, structure: Any, came_stru
 
 
 def _check_dtype(function: str, place: str, value: Any, leaf: Array, like: Array) -> None:
-    # A Python number has no dtype of its own: 0 may stand for a float.
+    # A Python number is weakly typed: 0 is valid for a float.
     weak = isinstance(value, (bool, int, float)) or getattr(value, "weak_type", False)
     fits = jnp.result_type(value, like.dtype) == like.dtype if weak else leaf.dtype == like.dtype
     if not fits:
@@ -206,7 +206,7 @@ def _check_dtype(function: str, place: str, value: Any, leaf: Array, like: Array
 def _check_shape(
     function: str, place: str, shape: tuple[int, ...], axes: tuple[str, ...], item: tuple[int, ...], lengths: dict
 ) -> None:
-    """Checks one leaf's shape; `lengths` holds the lengths of the axes before it, and where they come from."""
+    """Checks one leaf's shape; `lengths` contains the known lengths of axes, and the leaves that determined them."""
     expected = _shown((*axes, *item)) + f", where an item is {_shown(item)} as given to `init`"
     if len(shape) != len(axes) + len(item):
         advice = "`add` takes one item, `add_batch` several: their leaves have one axis more."

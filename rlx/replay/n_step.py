@@ -33,7 +33,7 @@ class Transition(NamedTuple):
     a_tm1: PyTree
     r_t: Any
     discount_t: Any  # 0 where s_t ends an episode
-    s_t: PyTree  # of the same episode: not what an environment that resets itself shows next
+    s_t: PyTree  # in the same episode: not the first observation after an automatic reset
     truncation_t: Any = None  # true where an episode ends at s_t though the discount is not 0, as at a time limit
 
 
@@ -87,7 +87,7 @@ def n_step(replay: Replay, n: int) -> Replay:
     expected = "a Replay, for instance rlx.replay.uniform(capacity)"
     require(isinstance(replay, Replay), "replay", replay, expected, name)
     n = whole("n", n, "a positive number of steps", name, 1)
-    # Parts of functions of this module can be pickled, functions made here could not.
+    # Partial applications of module-level functions can be pickled; local functions could not.
     return replay_of(
         NStepState,
         functools.partial(_init, replay, n),
@@ -129,7 +129,7 @@ def _push(replay: Replay, state: NStepState, items: Transition) -> NStepState:
 
 
 def _join(steps: Transition, n: int) -> Transition:
-    """Of steps [T+n-1, E, ...] the T transitions over n of them, [T, E, ...]."""
+    """Joins steps [T+n-1, E, ...] to T n-step transitions, [T, E, ...]."""
     number, environments = steps.r_t.shape[0] - n + 1, steps.r_t.shape[1]
     dtype = jnp.result_type(steps.r_t, steps.discount_t, float)
     r_t, discount_t = steps.r_t.astype(dtype), steps.discount_t.astype(dtype)

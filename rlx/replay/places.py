@@ -1,4 +1,4 @@
-"""Places for items: arrays with one more leading axis, and functions to write to and read from them."""
+"""Places (slots) for items: arrays with an additional leading axis, and functions to write to and read from them."""
 
 import jax
 import jax.numpy as jnp
@@ -11,11 +11,11 @@ from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import as_leaf
 
 NOWHERE = np.iinfo(np.int32).max
-"""A place outside every replay: what is put there is dropped."""
+"""A place outside every replay: items written to it are dropped."""
 
 
 def empty_places(capacity: int, item: PyTree) -> PyTree:
-    """Places [N, ...] for items like this one, filled with zeros."""
+    """Empty places [N, ...] for items like this one, filled with zeros."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(item)
     if not leaves:
         raise ArgumentError(f"replay.init: argument `item` is {item!r}, expected a tree with at least one array.")
@@ -39,12 +39,12 @@ def turns_of(items: PyTree, mask: ArrayLike | None) -> tuple[Array, Array]:
 
 
 def nowhere(number: int) -> Array:
-    """The given number of distinct places outside every replay."""
+    """Distinct places outside every replay."""
     return NOWHERE - jnp.arange(number, dtype=jnp.int32)
 
 
 def put_at(held: PyTree, places: Array, items: PyTree) -> PyTree:
-    """The held items with items [B, ...] written to distinct places [B]."""
+    """Writes items [B, ...] to distinct places [B]."""
     return jax.tree.map(lambda x, new: x.at[places].set(new, mode="drop", unique_indices=True), held, items)
 
 

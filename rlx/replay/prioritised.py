@@ -20,7 +20,7 @@ class PrioritisedState(NamedTuple):
     """The items, the sums of p^α, and the highest p^α so far."""
 
     ring: Ring
-    tree: Array  # the masses p^α and their sums, as of `rlx.replay.sum_tree`
+    tree: Array  # the masses p^α and their sums; see `rlx.replay.sum_tree`
     highest: Array  # float32 []
 
 
@@ -74,7 +74,7 @@ def prioritised(capacity: int, exponent: ArrayLike, beta: ArrayLike) -> Replay:
     capacity = whole("capacity", capacity, "a positive number of items", "replay.prioritised", 1)
     exponents = {"exponent": (exponent, Real[Array, "*E", "in [0, 1]"]), "beta": (beta, Real[Array, "*B", "in [0, 1]"])}
     as_arrays("replay.prioritised", **exponents)
-    # Parts of functions of this module can be pickled, functions made here could not.
+    # Partial applications of module-level functions can be pickled; local functions could not.
     init, sample = functools.partial(_init, capacity), functools.partial(_sample, beta)
     return replay_of(
         PrioritisedState, init, _add, _add_batch, sample, _can_sample, functools.partial(_update_priorities, exponent)
@@ -119,7 +119,7 @@ def _update_priorities(
     indices, priorities = as_priorities(indices, priorities)
     priorities = priorities.astype(jnp.float32)
     counts = (indices >= 0) & (indices < state.ring.size) & (priorities >= 0) & (priorities < jnp.inf)
-    most = jnp.finfo(jnp.float32).max / (2 * capacity)  # the sum of so many stays finite
+    most = jnp.finfo(jnp.float32).max / (2 * capacity)  # so that the sum of all masses stays finite
     masses = jnp.where(priorities > 0, jnp.minimum(priorities ** jnp.asarray(exponent, jnp.float32), most), 0)
     tree = put(state.tree, capacity, jnp.where(counts, indices, NOWHERE), masses)
     return PrioritisedState(state.ring, tree, jnp.max(masses, where=counts, initial=state.highest))

@@ -56,7 +56,7 @@ def reservoir(capacity: int) -> Replay:
       (3, True)
     """
     capacity = whole("capacity", capacity, "a positive number of items", "replay.reservoir", 1)
-    # Parts of functions of this module can be pickled, functions made here could not.
+    # Partial applications of module-level functions can be pickled; local functions could not.
     return replay_of(
         ReservoirState, functools.partial(_init, capacity), _add, _add_batch, _sample, _can_sample, keep_priorities
     )
@@ -88,7 +88,7 @@ def _push(state: ReservoirState, items: PyTree, mask: ArrayLike | None) -> Reser
 
 
 def _last_of_each(places: Array) -> Array:
-    """The places made distinct: of equal ones, all but the last lead nowhere."""
+    """Makes places distinct: of equal places, all but the last are replaced by places outside the replay."""
     order = jnp.argsort(places, stable=True)
     ordered = places[order]
     last = jnp.append(ordered[1:] != ordered[:-1], True)

@@ -15,7 +15,7 @@ from rlx.replay.uniform import Ring, empty_ring, push, uniform
 
 
 class SequencesState(NamedTuple):
-    """The steps, when the next sequence will be complete, and the starts of the complete ones."""
+    """The steps, the number of steps until the next sequence is complete, and the starts of the complete ones."""
 
     ring: Ring  # each leaf [N, E, ...]
     wait: Array  # int32 [], steps still to come until the next sequence is complete, at least 1
@@ -82,7 +82,7 @@ def sequences(capacity: int, length: int, period: int = 1, make_replay: Callable
     expected = "a function of a capacity that makes a replay"
     require(callable(make_replay), "make_replay", make_replay, expected, name)
     settings = _Settings(capacity, length, period, make_replay)
-    # Parts of functions of this module can be pickled, functions made here could not.
+    # Partial applications of module-level functions can be pickled; local functions could not.
     return replay_of(
         SequencesState,
         functools.partial(_init, settings),
@@ -101,8 +101,8 @@ class _Settings(NamedTuple):
     make_replay: Callable[[int], Replay]
 
     def of_each_environment(self) -> int:
-        """The number of sequences held: the number that a full ring always has."""
-        # The start that one more would keep is, at the latest, replaced together with the first of its steps.
+        """The number of sequences stored per environment: as many as a full ring always contains."""
+        # So a start is replaced at the latest when the first of its steps is overwritten.
         return (self.capacity - self.length + 1) // self.period
 
     def replay_of_starts(self, environments: int) -> Replay:
@@ -133,7 +133,7 @@ def _push(settings: _Settings, state: SequencesState, items: PyTree) -> Sequence
     ring, _ = push(state.ring, items)
     steps = length_of(items)
     completed = jnp.maximum((steps - state.wait) // period + 1, 0)
-    # The last ones of those that so many steps may complete; the first are numbered below 0 where it is one less.
+    # The number of completed sequences varies by one, so the first `number` may be negative, which is masked below.
     most = min(-(-steps // period), settings.of_each_environment())
     number = completed - most + jnp.arange(most, dtype=jnp.int32)
     place = (state.ring.head + state.wait + number * period - length) % capacity

@@ -1,7 +1,7 @@
 """A sum tree: updating numbers and drawing in proportion to them take logarithmic time.
 
-A tree of N numbers is one array [R, F] that holds level after level: the numbers in ⌈N/F⌉ rows, their sums by rows in
-⌈N/F²⌉ rows, and so on up to one row. What is left over at the end of a level is 0.
+A tree of N numbers is one array [R, F] that contains one level after the other: the numbers in ⌈N/F⌉ rows, the sums of
+these rows in ⌈N/F²⌉ rows, and so on up to a single row. Unused entries at the end of a level are 0.
 """
 
 import itertools
@@ -15,11 +15,11 @@ from rlx.core.types import Array
 _FAN_OUT = 8
 _BELOW_ONE = 1 - 2**-24
 _GOLDEN = (5**0.5 - 1) / 2
-_LEVELS_OF_A_DRAW = 4  # 8⁴ nodes tell 12 of the 24 bits of a uniform draw apart; the other 12 are the position in one
+_LEVELS_OF_A_DRAW = 4  # 8⁴ nodes use 12 of the 24 bits of a uniform draw; the other 12 are the position in a node
 
 
 def _first_rows(size: int) -> tuple[int, ...]:
-    """Of each level of a tree of N numbers the first row, the numbers' own first; behind the last, R."""
+    """The first row of each level of a tree of N numbers, from the numbers up to the root; then R."""
     first_rows = [0]
     while size > 1 or len(first_rows) == 1:
         size = -(-size // _FAN_OUT)
@@ -38,14 +38,14 @@ def total(tree: Array) -> Array:
 
 
 def put(tree: Array, size: int, places: Array, values: Array) -> Array:
-    """The tree with values [B] at places [B], the largest one where a place occurs twice."""
+    """Writes values [B] at places [B]; if a place occurs several times, its largest value."""
     first_rows = _first_rows(size)[:-1]
     rows, columns = places // _FAN_OUT, places % _FAN_OUT
-    # In two steps, so that the result does not depend on an order, which scatters on GPUs do not have.
+    # In two steps, so that the result does not depend on the order of scatters, which is undefined on GPUs.
     tree = tree.at[rows, columns].set(0, mode="drop")
     tree = tree.at[rows, columns].max(values, mode="drop")
     for below, above in itertools.pairwise(first_rows):
-        # Sums are made anew from what they are of: adding differences would drift away.
+        # Sums are recomputed: adding differences would accumulate rounding errors.
         sums = jnp.sum(tree.at[below + rows].get(mode="clip"), axis=-1)
         rows, columns = rows // _FAN_OUT, rows % _FAN_OUT
         tree = tree.at[above + rows, columns].set(sums, mode="drop")
@@ -53,12 +53,12 @@ def put(tree: Array, size: int, places: Array, values: Array) -> Array:
 
 
 def draw(tree: Array, size: int, key: Array, n: int) -> tuple[Array, Array]:
-    """Places [n], drawn in proportion to the numbers there, and those numbers; places 0 if all numbers are.
+    """Places [n], drawn in proportion to their numbers, and these numbers; all places are 0 if all numbers are 0.
 
-    Draws are stratified: each is from another n-th of the total.
+    Draws are stratified: each is from a different n-th of the total.
     """
     first_rows = _first_rows(size)[-2::-1]
-    # The last number of each row is for no draw; the very last one turns the strata.
+    # The last number of each row is not used for a draw; that of the last row rotates the strata.
     uniform = jax.random.uniform(key, [-(-len(first_rows) // _LEVELS_OF_A_DRAW), n + 1], jnp.float32)
     stratum = (_spread(n) + jnp.floor(n * uniform[-1, n])) % n
     position = jnp.minimum((stratum + uniform[0, :n]) / n, _BELOW_ONE)
@@ -73,24 +73,24 @@ def draw(tree: Array, size: int, key: Array, n: int) -> tuple[Array, Array]:
 
 
 def _spread(n: int) -> Array:
-    """The numbers below n in an order in which any part is spread as evenly as the whole.
+    """The numbers below n, in an order in which any part is spread as evenly as the whole.
 
-    So a part of a batch does not correspond to a part of the replay. With a random rotation, no place in a batch has
-    its own stratum.
+    So a part of a batch does not correspond to a part of the replay. With a random rotation, positions in a batch are
+    not tied to strata.
     """
     return jnp.asarray(np.argsort(np.argsort(np.arange(n) * _GOLDEN % 1)), jnp.float32)
 
 
 def _choose(masses: Array, position: Array) -> tuple[Array, Array, Array]:
-    """One of F children for each of n positions in [0, 1) of the mass [n, F] that they have together.
+    """Selects one of F children, with masses [n, F], for each of n positions in [0, 1) of their total mass.
 
-    Returns its number, its mass, and the position in it. It is one without mass only where all are.
+    Returns its index, its mass, and the position within it. A child without mass is only selected if all have none.
     """
-    # Up to where each child reaches: one without mass up to where the one before it does, to the last bit, and so it
-    # cannot be chosen. Written out, this is one loop over the draws; cumsum would make several on a CPU.
+    # The end of each child. That of a child without mass equals the previous one exactly, so it is never selected.
+    # Written out, this compiles to one loop over the draws; cumsum would become several loops on a CPU.
     ends = list(itertools.accumulate(masses[:, j] for j in range(_FAN_OUT)))
     at = position * ends[-1]
-    # By sums, which XLA does not repeat in all that uses their results, as it does with cheaper operations.
+    # With sums, because XLA does not recompute them for every use, as it does with cheaper operations.
     child = jnp.sum(jnp.stack([at >= end for end in ends[:-1]], axis=-1), axis=-1, dtype=jnp.int32)
     children = jnp.arange(_FAN_OUT, dtype=jnp.int32)[None]
     start = jnp.sum(jnp.where(children < child[:, None], masses, 0), axis=-1)

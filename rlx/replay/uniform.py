@@ -15,7 +15,7 @@ from rlx.replay.places import empty_places, length_of, nowhere, put_at, take_at,
 
 
 class Ring(NamedTuple):
-    """The items, where the next one goes, and how many there are."""
+    """The items, the place of the next one, and the number of items."""
 
     items: PyTree  # each leaf [N, ...]
     head: Array  # int32 [], in [0, N)
@@ -49,7 +49,7 @@ def uniform(capacity: int) -> Replay:
       ([5, 6, 7], (100, 2))
     """
     capacity = whole("capacity", capacity, "a positive number of items", "replay.uniform", 1)
-    # Parts of functions of this module can be pickled, functions made here could not.
+    # Partial applications of module-level functions can be pickled; local functions could not.
     init = functools.partial(empty_ring, capacity)
     return replay_of(Ring, init, _add, _add_batch, _sample, _can_sample, keep_priorities)
 
@@ -60,7 +60,7 @@ def empty_ring(capacity: int, item: PyTree) -> Ring:
 
 
 def push(ring: Ring, items: PyTree, mask: ArrayLike | None = None) -> tuple[Ring, Array]:
-    """The ring with items [B, ...] in place of the oldest, and the places [B] that they have now, if any."""
+    """Replaces the oldest items by items [B, ...]; also returns their places [B]."""
     capacity, number = length_of(ring.items), length_of(items)
     if number > capacity:
         raise ShapeError(
@@ -76,7 +76,7 @@ def push(ring: Ring, items: PyTree, mask: ArrayLike | None = None) -> tuple[Ring
 def uniform_sample(items: PyTree, size: Array, key: Array, n: int) -> Sample:
     """n of the items at the first `size` places, drawn uniformly."""
     n, key = whole("n", n, "a positive number of items", "replay.sample", 1), as_key("key", key, "replay.sample")
-    # All 32 bits: of the 24 of a float, one of a million items gets eight values and another nine.
+    # Uses all 32 bits: with the 24 bits of a float, probabilities among a million items would differ by an eighth.
     places = (jax.random.bits(key, [n], jnp.uint32) % jnp.maximum(size, 1).astype(jnp.uint32)).astype(jnp.int32)
     return Sample(take_at(items, places), places, jnp.broadcast_to(jnp.where(size > 0, jnp.float32(1), 0), [n]))
 

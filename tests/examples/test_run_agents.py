@@ -123,7 +123,7 @@ def test_a_replay_that_is_never_warm_is_refused():
         (["--env", "gymnasium:CartPole-v7"], "gymnasium:CartPole-v7: "),  # or that Gymnasium is not there
         (["--env", "gymnasium:no_such_module:Own-v0"], "gymnasium:no_such_module:Own-v0: "),
         (["--env", "CartPole-v1"], "bsuite:ID, gymnasium:ID, envpool:ID and ale:GAME"),
-        (["--env", "device:pendulum"], "argument --agent: dqn on device:pendulum: this agent chooses one of several"),
+        (["--env", "device:pendulum"], "argument --agent: dqn on device:pendulum: this agent needs discrete actions"),
     ],
 )
 def test_a_bad_flag_is_one_line(arguments, message, tmp_path, monkeypatch, capsys):
