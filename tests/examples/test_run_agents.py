@@ -367,7 +367,7 @@ def test_trees_of_actions_come_back():
     np.testing.assert_allclose(between["b"], [5.0, 0.0])
     found = unit.from_spec(jax.tree.map(lambda x: x[None], between))
     np.testing.assert_allclose(found, actions[None])
-    with pytest.raises(ValueError, match=r"numbers between bounds, and those here are DiscreteArray"):
+    with pytest.raises(ValueError, match=r"bounded continuous actions, got DiscreteArray"):
         agent.unit_actions(spec | {"c": specs.DiscreteArray(3)})
 
 
