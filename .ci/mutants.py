@@ -293,9 +293,7 @@ def run(only, sample, seed, minutes, limit):
     random.Random(seed).shuffle(drawn)
     done = {result["mutant"] for result in results()}
     without = {}  # the verdicts of tests without a mutant
-    compiled = tempfile.TemporaryDirectory(
-        prefix="compiled-by-tests-"
-    )  # shared by all mutants: its keys are the programs themselves
+    compiled = tempfile.TemporaryDirectory(prefix="compiled-by-tests-")  # shared by all mutants: keyed by program text
     os.environ["COMPILED_BY_TESTS"] = compiled.name
     for name, line in drawn[:sample]:
         if name in done or time.monotonic() > end:

@@ -420,9 +420,7 @@ def _temperature(constraint: LagrangePenalty, projection: Projection, **scaled: 
 
 
 def _require_parts(argument: str, penalty: Any, projection: Any) -> None:
-    require_parts(
-        argument, penalty, LagrangePenalty._fields, "a `rlx.LagrangePenalty`"
-    )  # those of RLax are accepted too
+    require_parts(argument, penalty, LagrangePenalty._fields, "a `rlx.LagrangePenalty`")  # or that of RLax
     require(callable(projection), "projection_operator", projection, "a function")
 
 

@@ -43,9 +43,7 @@ def latent_consistency_loss(
     """
     steps = predictions_t.shape[0]
     wide = wide_dtype(predictions_t.dtype)
-    factors_t = jnp.where(
-        jnp.arange(steps) > 0, jnp.asarray(rho, wide), 1
-    )  # in some versions of JAX, the derivative of a power at 0 is NaN
+    factors_t = jnp.where(jnp.arange(steps) > 0, jnp.asarray(rho, wide), 1)  # rho**t may lack a derivative at 0
     weights_t = jnp.cumprod(factors_t).astype(predictions_t.dtype)
     differences_t = if_used(weights_t, predictions_t) - if_used(weights_t, maybe_stop(targets_t, stop_target_gradients))
     return masked_sum(weighted(weights_t, jnp.mean(jnp.square(differences_t), axis=-1)), mask_t)

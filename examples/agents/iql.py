@@ -52,10 +52,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         made = hkx.without_apply_rng(hkx.transform(lambda seen: hkx.nets.MLP([*config.hidden, outputs])(flat(seen))))
         return made.init, jax.vmap(made.apply, in_axes=(None, 0))
 
-    (init_values, values), (init_value, value) = (
-        network(num_actions),
-        network(1),
-    )  # the policy has the architecture of a critic
+    (init_values, values), (init_value, value) = network(num_actions), network(1)  # policy and critic are alike
     critics = jax.vmap(values, in_axes=(0, None))  # [2, B, actions]
     optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector is faster than many small arrays
 

@@ -226,9 +226,7 @@ class OnHost:
         self.act, self.learn_and_act = jax.jit(act_packed), jax.jit(learn_and_act, donate_argnums=0)
         self.pack, self.unpack = jax.jit(pack), jax.jit(unpack)
         self.packed = self.pack(state)
-        self.unlearned: list[
-            tuple[Step, Situation]
-        ] = []  # the steps since the last update, and the situations after them
+        self.unlearned: list[tuple[Step, Situation]] = []  # steps since the last update, with what followed
 
     def advance(self, updates: int) -> Played:
         """Plays and learns for this number of updates."""

@@ -75,9 +75,7 @@ def _leave_out(error: Exception) -> None:
         if not own or (i == began and not isinstance(error, HkxError)):
             rest = types.TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     error.with_traceback(rest)
-    if not any(
-        "JAX_TRACEBACK_FILTERING" in note for note in getattr(error, "__notes__", ())
-    ):  # JAX adds such a note too
+    if not any("JAX_TRACEBACK_FILTERING" in note for note in getattr(error, "__notes__", ())):  # JAX's own note
         _note_once(error, _NOTE)
 
 

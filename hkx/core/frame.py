@@ -110,9 +110,7 @@ class Frame:
         self.lifted_prefix: str | None = local.lifted_prefix
         self.exit_checks: list[Callable[[], None]] = []  # checks that run when the function has returned
         self.asked: Asked | None = None
-        self.captured: list[Any] | None = (
-            None  # captured intermediates to pass out of the JAX transform around this code
-        )
+        self.captured: list[Any] | None = None  # intermediates to pass out of the JAX transform that runs this
         self.mark = TraceMark()
         self.names_copied = False  # whether code will later resume from a copy of the scopes
         self.unshared: dict[int, dict[str, Any]] = {}  # the modules' dicts that only this frame refers to, by id
@@ -187,7 +185,5 @@ def effectful_frame(name: str) -> Frame:
 
 def paths(tree: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:
     """The full names of all entries in a two-level mapping."""
-    flat = [
-        bundle for bundle, entries in tree.items() if not isinstance(entries, Mapping)
-    ]  # a user's mistake that the error should show
+    flat = [bundle for bundle, entries in tree.items() if not isinstance(entries, Mapping)]  # mistakes, for errors
     return flat + [f"{b}/{name}" for b, entries in tree.items() if isinstance(entries, Mapping) for name in entries]

@@ -62,9 +62,7 @@ class PRNGSequence:
         key, subkeys = state
         self._key = as_key(key, "`PRNGSequence.replace_internal_state`")
         self._subkeys = collections.deque(subkeys)
-        if self._mark.records or self._mark.is_inner(
-            state
-        ):  # otherwise the keys are valid where the sequence was created
+        if self._mark.records or self._mark.is_inner(state):  # else the keys are valid where the sequence was created
             self._mark = TraceMark()
 
     def split_with(self, split: Callable[[Array, int], Sequence[Array]]) -> PRNGSequence:
@@ -113,9 +111,7 @@ class PRNGSequence:
     def take_stacked(self, num: int) -> Array:
         """The next `num` keys as one array, of size 0 if `num` is 0."""
         num = checked_integer(num, "num")
-        if (
-            num > 1 and not self._subkeys and not has_custom_implementation(self._key)
-        ):  # the same keys, without unstacking and stacking them
+        if num > 1 and not self._subkeys and not has_custom_implementation(self._key):  # the same keys, but faster
             self._check()
             keys = jax.random.split(self._key, num + 1)
             self._key = keys[0]

@@ -66,9 +66,7 @@ def _is_numpys(value: Any) -> bool:
 def _may_change(value: Any, reads: Mapping[int, int], constant: Callable[[np.ndarray], bool]) -> bool:
     # No variable may keep a reference to the array, because it would be counted if the next constant is the same array.
     owner, references = _memory(value)
-    shared = (
-        owner.base is not None or references > _references_of_one()
-    )  # the base may be a bytearray or a memory-mapped file
+    shared = owner.base is not None or references > _references_of_one()  # the base may be a bytearray or a file
     several = owner.ndim > 0 and reads[id(owner)] > 1
     return owner.flags.writeable and (shared or several) and not constant(owner)
 

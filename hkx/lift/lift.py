@@ -104,9 +104,7 @@ def _prefix(name: str, function: str) -> str:
 
 def _no_prefix(function: str) -> str:
     scope = current_frame(f"hkx.{function}").scope
-    unique_name(
-        scope, _DEFAULT
-    )  # takes the name without using it, so that later lifts have the same names as in dm-haiku
+    unique_name(scope, _DEFAULT)  # takes the name without using it: later lifts have the same names as in dm-haiku
     return scope.prefix
 
 

@@ -117,7 +117,9 @@ def operator(
                 if isinstance(error, RankError) and error.wrong_rank is not None:
                     positional = dict(zip(contract.names, args, strict=False))
                     error.args = (with_advice(error.wrong_rank, made, positional, kwargs),)
-                    error.wrong_rank = None  # an outer operator must not add advice again
+                    error.wrong_rank = (
+                        None  # an operator further out, whose argument calls this one, must not add advice again
+                    )
                 text = contract.in_own_name(str(error))
                 if text == str(error):
                     raise
@@ -245,9 +247,7 @@ class Contract:
         unknown = len(args) > len(self.names) or len(values) > len(self._defaults)
         if twice or unknown or any(value is _NO_DEFAULT for value in values.values()):
             try:
-                for name in (
-                    kwargs.keys() - self._defaults.keys()
-                ):  # first, because it may be a misspelling of a missing one
+                for name in kwargs.keys() - self._defaults.keys():  # first: it may be a misspelled missing argument
                     raise TypeError(f"got an unexpected keyword argument {name!r}")
                 self.signature.bind(*args, **kwargs)
             except TypeError as error:

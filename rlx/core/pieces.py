@@ -47,9 +47,7 @@ def within(continues_t: Array | None, x_t: Any, last_t: Any = 0) -> Any:
     if jnp.ndim(x_t) == 0:
         return x_t
     if continues_t is None:
-        from_end = lax.rev(
-            lax.iota(np.int32, x_t.shape[0]), [0]
-        )  # counted from the end, so that the length may be symbolic
+        from_end = lax.rev(lax.iota(np.int32, x_t.shape[0]), [0])  # counted like this, the length may be symbolic
         continues_t = lax.gt(from_end, np.int32(0))
     if isinstance(last_t, int):
         return lax.select(continues_t, x_t, lax.full_like(x_t, last_t))  # traced faster than `jnp.where`

@@ -291,7 +291,5 @@ class Record(Mapping[str, Any]):
 def record(cls: type) -> type:
     """Makes a subclass of `Record` a dataclass and a pytree, whose children are its fields, ordered by name."""
     made = dataclasses.dataclass(eq=False)(cls)
-    names = sorted(
-        field.name for field in dataclasses.fields(made)
-    )  # the order in RLax, so that saved leaves are compatible
+    names = sorted(field.name for field in dataclasses.fields(made))  # as in RLax: saved leaves are compatible
     return jax.tree_util.register_dataclass(made, data_fields=names, meta_fields=[])

@@ -107,9 +107,7 @@ class ExponentialMovingAverage(Module):
         dtype = dtype if hidden.dtype == dtype else jnp.promote_types(hidden.dtype, dtype)
         hidden = _moved(cast(hidden, wide), cast(value, wide), decay, one - decay)
         average = hidden
-        if self.zero_debias and (
-            isinstance(decay, jax.Array) or np.any(decay != one)
-        ):  # with a decay of 1 there is no bias
+        if self.zero_debias and (isinstance(decay, jax.Array) or np.any(decay != one)):  # for 1 there is no bias
             average = _without_bias(average, decay, one, counter)
         if update_stats:
             set_state("counter", counter)
