@@ -325,12 +325,14 @@ def report():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["map", "run", "report"])
-    parser.add_argument("tests", nargs="*", help="map: files of tests (default: those beside the sources)")
+    parser.add_argument("tests", nargs="*", help="map: files of tests (default: those of all sources)")
     parser.add_argument("--only", nargs="+", default=sorted(NEAREST), choices=sorted(NEAREST), help="sources")
-    parser.add_argument("--sample", type=int, help="so many mutants, drawn at random (default: all)")
+    parser.add_argument("--sample", type=int, help="number of mutants, drawn at random (default: all)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=1e6, help="stop after that; a later run goes on")
-    parser.add_argument("--limit", type=float, default=30, help="seconds for a mutant, beside what its tests take")
+    parser.add_argument("--minutes", type=float, default=1e6, help="stop after this time; a later run continues")
+    parser.add_argument(
+        "--limit", type=float, default=30, help="seconds for a mutant, in addition to the time of its tests"
+    )
     chosen = parser.parse_args()
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))

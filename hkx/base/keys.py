@@ -36,7 +36,7 @@ def as_key(value: PRNGKey, where: str = "`hkx.as_key`") -> Any:
     Args:
       value: a typed key (`jax.random.key`), a raw `uint32` key (`jax.random.PRNGKey`), or an int seed, which gives the
         raw key of `jax.random.PRNGKey(seed)`.
-      where: what the text of the error begins with: the argument and the function that it was given to.
+      where: the beginning of the error's text, which names the function and the argument.
 
     Returns:
       The key, for `jax.random`.

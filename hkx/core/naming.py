@@ -109,7 +109,7 @@ def name_scope(name: str, *, method_name: str = "__call__") -> contextlib.Abstra
 
     Args:
       name: an identifier, several identifiers joined by `/`, or `hkx.force_name("a/full/path")`. It is made unique.
-      method_name: the method that the block stands for. Modules are named `name/x` in `"__call__"`, `name/~/x` in
+      method_name: the method that the block represents. Modules are named `name/x` in `"__call__"`, `name/~/x` in
         `"__init__"`, and `name/~method/x` in any other method. The same holds for the parts of a name with `/`.
 
     Returns:

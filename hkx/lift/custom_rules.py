@@ -147,7 +147,7 @@ class _Parts:
 
     def _run(self, crossing: Crossing[..., Any], carry: Carry, args: Any) -> tuple[Any, Carry]:
         out, after = crossing.run(carry, args, phase=Phase.MADE, full_keys=True)
-        after.captured.refuse("a function with a derivative of its own")
+        after.captured.refuse("a function with a custom derivative")
         return out, after
 
     def _moving(self, after: Carry) -> tuple[Tree, Any]:

@@ -33,7 +33,7 @@ def as_arrays(function: str, **arguments: tuple[Any, Any]) -> tuple[Array, ...]:
     """Checks arguments and returns them, in order, as JAX arrays. This is for methods, which are not operators.
 
     Args:
-      function: the name to put into errors.
+      function: the name of the function, for errors.
       **arguments: for each argument, by its public name, (value, annotation).
 
     Example:
@@ -88,7 +88,7 @@ def convert(function: str, annotations: Mapping[str, Shaped], values: dict[str, 
 def require(ok: Any, argument: str, arrived: Any, expected: str, function: str = "") -> None:
     """Raises `OptionError` unless `ok`: for settings, inside a kernel, whose operator adds its own name in front.
 
-    A method, which no operator runs, says by `function` what it is called.
+    Methods, which are not run by an operator, pass their name as `function`.
 
     Example:
       >>> from rlx.core.arguments import require

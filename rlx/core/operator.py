@@ -90,9 +90,9 @@ def operator(
     """Turns a kernel into an operator.
 
     Args:
-      masks: weights and masks, each with the arguments that it leaves out where it is 0.
-      slopes: weights, each with the arguments that have no slope where it is 0.
-      counts: masks, each with the arguments that are 0 to the kernel where the mask is false.
+      masks: weights and masks, each with the arguments that have no influence where it is 0.
+      slopes: weights, each with the arguments through which no gradient flows where it is 0.
+      counts: masks, each with the arguments that become 0 where it is false.
 
     Example:
       >>> import jax.numpy as jnp

@@ -41,21 +41,21 @@ def backward(
 ) -> Array:
     """Solves x_t = equation(x_{t+1}, *sequences_t) backwards along the first axis.
 
-    Every return, λ-return, advantage estimate and trace-weighted error is such a recurrence. On a CPU it runs as it is
-    written, as a sequential reverse scan; on other platforms long sequences are solved in a logarithmic number of
-    parallel steps, since maps x -> δ + w x compose to such maps: δ is the equation at 0, w its derivative. The choice
-    is made where the program is lowered (`jax.lax.platform_dependent`), so one exported program serves several
-    platforms. Half-precision inputs are accumulated in float32 and the result is converted back, because a sum of many
+    Every return, λ-return, advantage estimate and trace-weighted error is such a recurrence. On a CPU, it runs as a
+    sequential reverse scan. On other platforms, long sequences are solved in a logarithmic number of parallel steps,
+    since affine maps x -> δ + w x, where δ is the equation at 0 and w its derivative, compose to affine maps. The
+    choice is made when the program is lowered (`jax.lax.platform_dependent`), so one exported program can serve several
+    platforms. Half-precision inputs are accumulated in float32, and the result is converted back, because a sum of many
     small terms stalls in bfloat16.
 
     Args:
-      equation: function of x_{t+1} and of what each sequence has at t, affine in x_{t+1}; a function of a module, not
-        made anew for each call. A weight that may be 0 before what is no number goes in with
-        `rlx.core.masking.weighted`.
-      sequences: floats [T, ...]; numbers are the same at every step.
-      end: what stands for x_{t+1} where nothing follows: a number, or floats [T, ...], of which only those are read.
-      continues_t: booleans [T], false where nothing follows, as at the last step; by default there alone.
-      steps: how many steps ahead x_t looks, where `end` then stands for what follows; by default all.
+      equation: a function of x_{t+1}, in which it is affine, and of the values of the sequences at t. It must not
+        be created anew for each call, because traces are cached by it. To multiply by a weight that may be 0 where the
+        other factor is not finite, use `rlx.core.masking.weighted`.
+      sequences: floats [T, ...]; numbers apply to every step.
+      end: replaces x_{t+1} where nothing follows: a number, or floats [T, ...], of which only those entries are used.
+      continues_t: booleans [T], false where nothing follows; by default, only at the last step.
+      steps: the number of steps that x_t looks ahead, after which it uses `end`; by default, all steps.
 
     Returns:
       x_t, floats [T, ...] of the promoted dtype of the inputs. For T = 0 it is empty.

@@ -88,11 +88,11 @@ def tree_replace_masked(tree_data: PyTree, tree_replacement: PyTree | None, mask
 
 
 def tree_map_zipped(fn: Callable[..., Any], nests: Sequence[PyTree]) -> PyTree:
-    """Maps a function over a list of trees: each leaf of the result is `fn` of the trees' leaves at that place.
+    """Maps a function over a list of trees: each leaf of the result is `fn` of the trees' corresponding leaves.
 
     Args:
       fn: function of len(nests) leaves.
-      nests: trees of one structure.
+      nests: trees of the same structure.
 
     Returns:
       A tree of that structure, or `nests` itself if it is empty.
@@ -127,7 +127,7 @@ def tree_fn(fn: Callable[..., Any], **unmapped_kwargs: Any) -> Callable[..., Any
       **unmapped_kwargs: keyword arguments passed to `fn` unchanged, not mapped over.
 
     Returns:
-      A function of trees of one structure.
+      A function of trees of the same structure.
 
     Example:
       >>> import rlx

@@ -29,7 +29,7 @@ Projection: TypeAlias = Callable[[Array], Array]
 def wide_dtype(*dtypes: Any) -> Any:
     """The dtype in which sums are computed: float32, or the widest of the dtypes if that is wider.
 
-    Not `jnp.promote_types`, which forbids half precision to become wider where promotion is strict.
+    This is not `jnp.promote_types`, which raises an error for half precision if dtype promotion is strict.
 
     Example:
       >>> import jax.numpy as jnp

@@ -262,7 +262,7 @@ SPEC = jax.sharding.PartitionSpec("i")
         ("hkx.while_loop", "hkx.scan", lambda x: hkx.while_loop(lambda y: dense(y).sum() > 9, lambda y: y, x)),
         ("hkx.fori_loop", "hkx.scan", lambda x: hkx.fori_loop(0, 2, lambda i, y: dense(y), x)),
         ("hkx.shard_map", "out_specs", lambda x: hkx.shard_map(dense, mesh=MESH, in_specs=(SPEC,), out_specs=SPEC)(x)),
-        ("a function with a derivative of its own", "outside", with_rule),
+        ("a function with a custom derivative", "outside", with_rule),
         ("a JAX transform", "hkx.scan", lambda x: hkx.scan(lambda c, r: (c, jax.vmap(dense)(r[None])), 0.0, x)[1]),
         ("a JAX transform", "hkx.vmap", lambda x: jax.lax.map(dense, x)),
     ],
