@@ -39,8 +39,9 @@ def checked_number(argument: str, value: Any) -> Any:
 
 
 def checked_length(length: Any) -> int:
-    """How often a loop runs: of a float too that is a whole number, as for `jax.lax.scan`."""
-    whole = isinstance(length, (float, np.floating)) and float(length).is_integer()
+    """How often a loop runs. A float that is a whole number will do, as for `jax.lax.scan`."""
+    scalar = is_value(length) and not isinstance(length, jax.core.Tracer) and jnp.ndim(length) == 0
+    whole = scalar and jnp.issubdtype(jnp.result_type(length), jnp.floating) and float(length).is_integer()
     return checked_integer(int(length) if whole else length, "length")
 
 
