@@ -158,32 +158,36 @@ CATALOGUE = {
         ),
         "LeakedByInitError": (
             """
-            import functools
+            def endless():
+                scale = jnp.sqrt(2.0)
+                while True:
+                    yield scale
 
 
-            @functools.lru_cache
-            def scale():
-                return jnp.sqrt(2.0)
+            scales = endless()
 
 
             def f(x):
-                return scale() * hkx.Linear(3)(x)
+                return next(scales) * hkx.Linear(3)(x)
 
 
             hkx.transform(f).init(key, x)
             """,
             """
-            import functools
             import math
 
 
-            @functools.lru_cache
-            def scale():
-                return math.sqrt(2.0)  # no array
+            def endless():
+                scale = math.sqrt(2.0)  # no array
+                while True:
+                    yield scale
+
+
+            scales = endless()
 
 
             def f(x):
-                return scale() * hkx.Linear(3)(x)
+                return next(scales) * hkx.Linear(3)(x)
 
 
             hkx.transform(f).init(key, x)

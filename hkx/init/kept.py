@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import gc
 import types
 import weakref
@@ -165,9 +166,19 @@ def _in_object(holder: Any, held: Collection[int], made: Callable[[Any], Any]) -
             slot.__set__(holder, made(x))
 
 
+def _in_partial(holder: functools.partial[Any], held: Collection[int], made: Callable[[Any], Any]) -> None:
+    holder.__setstate__((made(holder.func), made(holder.args), holder.keywords, holder.__dict__))
+
+
+def _in_cache(holder: Any, held: Collection[int], made: Callable[[Any], Any]) -> None:
+    holder.cache_clear()  # no entry can be replaced, and all can be computed again
+
+
 _IN: dict[type, _Replace] = {
     list: _in_list,
     dict: _in_dict,
     collections.deque: _in_deque,
     types.CellType: _in_cell,
+    functools.partial: _in_partial,
+    type(functools.lru_cache(lambda: None)): _in_cache,
 }

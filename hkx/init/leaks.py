@@ -33,6 +33,9 @@ def _place(x: Any, seen: set[int]) -> str | None:
     elif isinstance(x, types.FrameType):
         if _is_the_programs(x.f_globals.get("__name__")):
             return f"{_variable(x.f_locals, seen)} of the running function {x.f_code.co_name!r}"
+    elif isinstance(x, types.GeneratorType):
+        if x.gi_frame is not None and _is_the_programs(x.gi_frame.f_globals.get("__name__")):
+            return f"the generator {x.__qualname__!r}"
     elif isinstance(x, type):
         return f"the class {x.__qualname__!r}" if _is_the_programs(x.__module__) else None
     elif _is_the_programs(type(x).__module__) and type(x).__module__ != "builtins":
@@ -45,7 +48,7 @@ def _container(x: Any) -> str:
     if isinstance(x, tuple) and any(isinstance(part, types.CellType) for part in x):
         return ""  # the variables of a function
     known = (list, dict, set, tuple)
-    if isinstance(x, known) or type(x).__module__ in ("functools", "collections", "_queue", "queue"):
+    if isinstance(x, known) or type(x).__module__ in ("functools", "itertools", "collections", "_queue", "queue"):
         return f"a {type(x).__name__.strip('_')} in "
     return ""
 

@@ -40,7 +40,8 @@ def checked_number(argument: str, value: Any) -> Any:
 
 def checked_length(length: Any) -> int:
     """The number of iterations. As in `jax.lax.scan`, it may also be a float that is a whole number."""
-    whole = isinstance(length, (float, np.floating)) and float(length).is_integer()
+    scalar = is_value(length) and not isinstance(length, jax.core.Tracer) and jnp.ndim(length) == 0
+    whole = scalar and jnp.issubdtype(jnp.result_type(length), jnp.floating) and float(length).is_integer()
     return checked_integer(int(length) if whole else length, "length")
 
 

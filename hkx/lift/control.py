@@ -126,6 +126,14 @@ def _bounds(lower: Any, upper: Any) -> tuple[Any, Any]:
     return lower, upper
 
 
+def _check_bounds(lower: Any, upper: Any) -> None:
+    for argument, bound in (("lower", lower), ("upper", upper)):
+        if jnp.ndim(checked_number(argument, bound)) != 0:
+            raise TypeError(f"`{argument}` of `hkx.fori_loop` must be a scalar, got shape {jnp.shape(bound)}.")
+    if not (isinstance(lower, int) and isinstance(upper, int)):  # JAX says which dtypes go together
+        jax.eval_shape(lambda: jax.lax.fori_loop(lower, upper, lambda i, nothing: nothing, ()))
+
+
 def _select(pred: Any, on_true: Any, on_false: Any) -> Any:
     def choose(a: Any, b: Any) -> Any:
         return a if a is b else jnp.where(pred, a, b)
@@ -187,10 +195,7 @@ def fori_loop(
     if not local.frames:
         return jax.lax.fori_loop(lower, upper, body_fun, init_val, unroll=unroll)
     name = "hkx.fori_loop"
-    lower, upper = checked_number("lower", lower), checked_number("upper", upper)
-    for argument, bound in (("lower", lower), ("upper", upper)):
-        if jnp.ndim(bound) != 0:
-            raise TypeError(f"`{argument}` of `hkx.fori_loop` must be a scalar, got shape {jnp.shape(bound)}.")
+    _check_bounds(lower, upper)
     unroll = None if unroll is None else checked_unroll(unroll)
     frame = current_frame(name)
     pure: Crossing[..., Any] = Crossing(body_fun, name)

@@ -100,7 +100,7 @@ def _pair(name: str, result: Any) -> tuple[Any, Any]:
     carry, y = checked_pair(name, result, "a pair `(carry, y)`")
     for leaf in jax.tree.leaves(y):
         if not is_value(leaf):
-            raise BodyResultError(name, leaf, "arrays for `y`, which are stacked")
+            raise BodyResultError(name, leaf, "arrays as outputs, which are stacked")
     return carry, y
 
 
@@ -164,6 +164,7 @@ def scan(
         fill_keys(frame)
     slices = xs, stacked.leading(snapshot(frame), length)
     ys: list[Any] = []
+    open_dtypes = False
     if frame.running_init:
         first, rest = (-1, slice(None, -1)) if reverse else (0, slice(1, None))
         x, own = jax.tree.map(slice_of(first), slices)
@@ -174,8 +175,9 @@ def scan(
         check_carry(name, init, carry)
         ys.append(jax.tree.map(lambda a: jnp.asarray(a)[None][:length], (y, left)))
         init = joined(init, carry, carry if length else init)
-        slices, length = jax.tree.map(lambda a: jnp.asarray(a)[rest], slices), length - 1
-    if length > 0 or not ys:
+        slices, length = jax.tree.map(lambda a: jnp.asarray(a)[rest], slices), max(length - 1, 0)
+        open_dtypes = any(map(is_weak, jax.tree.leaves(y)))  # decided by what later iterations return, even if none do
+    if length > 0 or not ys or open_dtypes:
         loop = Loop(frame, name, Phase.RUN if stacked.nothing else Phase.OPEN, stacked)
 
         def step(carry: Any, slices: Any) -> Any:

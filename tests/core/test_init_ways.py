@@ -5,6 +5,7 @@ import collections
 import contextlib
 import functools
 import gc
+import itertools
 import mmap
 import queue
 import random
@@ -373,6 +374,9 @@ WAYS_TO_KEEP = {
     "an object": in_a_container(types.SimpleNamespace, lambda held, y: setattr(held, "y", y), lambda held: held.y),
     "slots": in_a_container(InSlots, InSlots.put, InSlots.get),
     "a cache without an end": of_a_cache,
+    "a partial function": in_a_container(
+        list, lambda held, y: held.append(functools.partial(max, ("h", y))), lambda held: held[0].args[0][1]
+    ),
     "a class": of_a_class,
     "a variable": in_a_variable,
 }
@@ -386,14 +390,35 @@ def remembers():
 
 class TestWhatIsKept:
     def test_a_cache(self):
-        table = functools.lru_cache(lambda n: jnp.arange(n))
+        """None of its entries can be replaced, so that it is emptied."""
+        table = functools.lru_cache(lambda n: (jnp.arange(n), [jnp.ones(n)]))
+        runs = []
 
         def f(x):
-            return hk.Linear(2)(x) + table(2)
+            runs.append(x)
+            return hk.Linear(2)(x) * table(2)[1][0] + table(2)[0]
 
-        with pytest.raises(hk.errors.LeakedByInitError, match=r"held by a lru_cache_wrapper in .*'table'"):
+        model = hk.transform(f)
+        params = model.init(0, X)
+        assert len(runs) == 1
+        expected = X @ params["linear"]["w"] + np.arange(2)
+        np.testing.assert_allclose(model.apply(params, None, X), expected, rtol=1e-6)
+        assert table.cache_info().currsize == 1
+
+    def test_a_generator(self):
+        def endless():
+            table = jnp.arange(2)
+            while True:
+                yield table
+
+        tables = endless()
+
+        def f(x):
+            return hk.Linear(2)(x) + next(tables)
+
+        with pytest.raises(hk.errors.LeakedByInitError, match=r"held by the generator '.*endless'"):
             hk.transform(f).init(0, X)
-        table.cache_clear()
+        tables = endless()
         model = hk.transform(f, init="eager")
         params = model.init(0, X)
         expected = X @ params["linear"]["w"] + np.arange(2)
@@ -474,25 +499,25 @@ class TestWhatIsKept:
 
     def test_all_or_nothing(self):
         """Where one of several cannot be replaced the run is repeated, and no list has a value twice in silence."""
-        kept, partials = [], {}
+        kept, repeats = [], {}
 
         def f(x):
             kept.append(hk.Linear(2)(x))
-            partials[len(partials)] = functools.partial(print, kept[-1])
+            repeats[len(repeats)] = itertools.repeat(kept[-1])
 
         with pytest.raises(hk.errors.LeakedByInitError, match=r"A traced array of `init` is still held by .*eager"):
             hk.transform(f).init(0, X)
         assert isinstance(kept[0], jax.core.Tracer)
-        partials.clear()
+        repeats.clear()
 
     def test_the_place_is_named(self):
         kept = []
         gc.unfreeze()  # tests/conftest.py hides what is older than the test: this module, for one
 
         def f(x):
-            kept.append(functools.partial(print, hk.Linear(2)(x)))
+            kept.append(itertools.repeat(hk.Linear(2)(x)))
 
-        words = "a partial in a list in the variable"
+        words = "a repeat in a list in the variable"
         with pytest.raises(hk.errors.LeakedByInitError, match=rf"{words} 'kept' of the function '.*f'"):
             hk.transform(f).init(0, X)
         with pytest.raises(hk.errors.LeakedByInitError, match=f"{words} 'KEPT' of the module"):
@@ -506,7 +531,7 @@ class TestWhatIsKept:
             pass
 
         def f(x):
-            setattr(Holder, f"kept_{len(vars(Holder))}", functools.partial(print, hk.Linear(2)(x)))
+            setattr(Holder, f"kept_{len(vars(Holder))}", itertools.repeat(hk.Linear(2)(x)))
 
         with pytest.raises(hk.errors.LeakedByInitError, match=r"held by .*the class '.*Holder'"):
             hk.transform(f).init(0, X)
@@ -536,7 +561,7 @@ KEPT = []
 
 
 def keep(x):
-    KEPT.append(functools.partial(print, hk.Linear(2)(x)))
+    KEPT.append(itertools.repeat(hk.Linear(2)(x)))
 
 
 def test_nothing_of_the_users_runs_that_the_function_does_not_call():

@@ -333,6 +333,7 @@ WEAK_LOOPS: dict[str, Callable[[Any, int], Any]] = {
     "doubled": lambda lax, n: lax.scan(lambda c, _: (c * 2, None), 0.5, None, length=n)[0],
     "halved": lambda lax, n: lax.scan(lambda c, _: (c * 0.5, None), 1, None, length=n)[0],
     "cast": lambda lax, n: lax.scan(lambda c, _: (c * jnp.bfloat16(2), None), 0.5, None, length=n)[0],
+    "output": lambda lax, n: lax.scan(lambda c, _: (c * jnp.bfloat16(2), c), 0.5, None, length=n)[1].sum(),
     "fori_loop": lambda lax, n: lax.fori_loop(0, n + 1, lambda i, c: c * 2, 0.5),
 }
 
@@ -397,6 +398,30 @@ SCANS = {
 def test_a_length_that_is_none_or_two_is_named(text: str) -> None:
     with pytest.raises(errors.ScanLengthError, match=text):
         hkx.transform(SCANS[text]).apply({}, None)
+
+
+@pytest.mark.parametrize("length", [3.0, np.float64(3), np.array(3.0), jnp.float32(3), jnp.int8(3)])
+def test_a_length_is_any_whole_number(length: Any) -> None:
+    model = hkx.transform(lambda: hkx.scan(lambda c, _: (c + 1, c), 0, None, length)[1].shape)
+    assert model.apply({}, None) == jax.lax.scan(lambda c, _: (c + 1, c), 0, None, length)[1].shape
+    assert not model.init(None)
+
+
+BOUNDS = (0, 3), (np.int8(0), 3), (0, jnp.uint8(3)), (np.int64(0), np.int32(3)), (np.int8(0), np.int32(3)), (0.0, 3)
+
+
+@pytest.mark.parametrize(("lower", "upper"), [*BOUNDS, (0.0, 3.0), (np.uint8(0), jnp.int8(3))])
+def test_bounds_are_those_that_jax_takes(lower: Any, upper: Any) -> None:
+    model = hkx.transform(lambda: hkx.fori_loop(lower, upper, lambda i, c: c + 1, 0))
+    try:
+        wanted = jax.lax.fori_loop(lower, upper, lambda i, c: c + 1, 0)
+    except TypeError:
+        for run in (model.init, lambda key: model.apply({}, key)):
+            with pytest.raises(TypeError, match="lower and upper"):
+                run(None)
+    else:
+        assert model.apply({}, None) == wanted
+        assert not model.init(None)
 
 
 @pytest.mark.parametrize("result", [None, 1, (1,), (1, 2, 3), {"a": 1, "b": 2}])
