@@ -171,7 +171,7 @@ def _in_partial(holder: functools.partial[Any], held: Collection[int], made: Cal
 
 
 def _in_cache(holder: Any, held: Collection[int], made: Callable[[Any], Any]) -> None:
-    holder.cache_clear()  # no entry can be replaced, and all can be computed again
+    holder.cache_clear()  # entries cannot be replaced, but they can be recomputed
 
 
 _IN: dict[type, _Replace] = {
