@@ -3,6 +3,5 @@
 
 def __getattr__(name: str) -> object:
     raise AttributeError(
-        f"module 'hkx.nn' has no attribute {name!r}: layers are names of `hkx` itself, `hkx.Linear`; `jax.nn` has "
-        "functions"
+        f"module 'hkx.nn' has no attribute {name!r}: layers are in `hkx` itself, `hkx.Linear`; `jax.nn` has functions"
     )

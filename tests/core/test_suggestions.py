@@ -358,5 +358,5 @@ def test_parameters_in_another_form(wrong, advice):
 
 
 def test_layers_are_not_asked_of_nn():
-    with pytest.raises(AttributeError, match=r"layers are names of `hkx` itself, `hkx\.Linear`"):
+    with pytest.raises(AttributeError, match=r"layers are in `hkx` itself, `hkx\.Linear`"):
         _ = hkx.nn.Dense
