@@ -26,11 +26,8 @@ def missing_attribute(owner: Any, name: str, instead: Mapping[str, str]) -> Any:
         return object.__getattribute__(owner, name)  # raises the original error again
     except AttributeError as error:
         if absent and name != "name" and not name.startswith("_") and (meant := did_you_mean(name, dir(owner))):
-            error.args, error.name, error.obj = (
-                (f"{error}{meant}",),
-                name,
-                None,
-            )  # given `obj`, Python adds its own suggestion
+            # Given `obj`, Python would add a suggestion of its own.
+            error.args, error.name, error.obj = (f"{error}{meant}",), name, None
         if callable(getattr(type(owner), "setup", None)):
             error.add_note("hkx does not call `setup`: create modules in `__init__`, or where they are used.")
         raise

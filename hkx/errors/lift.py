@@ -78,9 +78,10 @@ class ConditionEffectError(HkxError, ValueError):
 class BranchMismatchError(HkxError, TypeError):
     """The branches of a `cond` or `switch` return values, or set states, of different structures, shapes or dtypes."""
 
-    def __init__(self, function: str, branch: int, difference: str, first: int = 0, states: bool = False):
+    def __init__(self, function: str, branch: int, difference: str, first: int | None = 0, states: bool = False):
+        """`first` is the branch that this one differs from; None if it returns something that is not an array."""
         must = "leave states of the same structure" if states else "return the same structure"
-        what = f"differs from branch {first}" if branch != first else "returns no array"
+        what = "returns no array" if first is None else f"differs from branch {first}"
         advice = (
             "\nThe branches share this state, since its name is the same. Give each branch one of its own (another "
             "name, or a module created in the branch), or convert the value "

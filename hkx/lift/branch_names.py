@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -40,7 +41,8 @@ which is checked against what the branch requests, so it never changes the resul
 
 def _code(f: Any) -> Any:
     """A cache key for a function; functions that request different parameters usually have different keys."""
-    inner = getattr(f, "func", None) or getattr(f, "__func__", None) or getattr(f, "__wrapped__", None)
+    func = f.func if isinstance(f, functools.partial) else None  # a module would suggest other names
+    inner = func or getattr(f, "__func__", None) or getattr(f, "__wrapped__", None)
     code = getattr(f, "__code__", None) or (type(f).__module__, type(f).__qualname__)
     return code if inner is None else (code, _code(inner))
 

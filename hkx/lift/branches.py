@@ -239,12 +239,13 @@ def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callab
                     raise
                 result = names.from_the_start(i, step)
             outs[i], states[i] = jax.tree.map(_spec, (result[0], result[1][0]))
+            first = 0 if i > 0 else None  # what is no array is not like itself
             problem = difference(outs[0], outs[i], names=("branch 0 returns", f"branch {i} returns"), alike=same_type)
             if problem:
-                raise BranchMismatchError(name, i, problem)
+                raise BranchMismatchError(name, i, problem, first)
             problem = difference(states[0], states[i], entry_name, ("branch 0 leaves", f"branch {i} leaves"), same_type)
             if problem:
-                raise BranchMismatchError(name, i, problem, states=True)
+                raise BranchMismatchError(name, i, problem, first, states=True)
             if len(states) == len(branches):
                 loop.check(moving[0], states[i])
             return result

@@ -378,7 +378,7 @@ def _policy_of(module: Any) -> Any:
     own = getattr(module, _ATTRIBUTE, None)
     if own is not None:
         return own
-    name = getattr(module, "module_name", None)
+    name = vars(module).get("module_name")  # absent while `__init__` runs
     if name is not None:
         for pattern, policy in reversed(_local.by_pattern.items()):
             if re.fullmatch(pattern, name):
