@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import program
 import pytest
+from children import environment
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from program import BadFlag
@@ -359,13 +360,10 @@ def no_process_is_left():
 def walk(folder, *arguments, **variables):
     program = folder / "walk.py"
     program.write_text(WALK)
-    environment = (
-        os.environ | {"PYTHONPATH": f"{ROOT / 'examples'}{os.pathsep}{ROOT}", "PYTHONWARNINGS": "error"} | variables
-    )
-    environment.pop("XLA_FLAGS")
+    found = environment(PYTHONPATH=f"{ROOT / 'examples'}{os.pathsep}{ROOT}", PYTHONWARNINGS="error", **variables)
     flags = ["--output", folder / "checkpoints", "--devices", 2, "--checkpoint-every", 1, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    STARTED.append(subprocess.Popen([sys.executable, program, *map(str, flags)], env=environment, **pipes))
+    STARTED.append(subprocess.Popen([sys.executable, program, *map(str, flags)], env=found, **pipes))
     return STARTED[-1]
 
 
