@@ -249,6 +249,6 @@ def test_the_residual_network_does_on_eight_devices_what_it_does_on_one(run, few
 @pytest.mark.slow
 @pytest.mark.unoptimised(False)
 def test_default_settings_read_97_of_100_digits(tmp_path):
-    """On one device; that eight do the same is the test above, and costs twice as much."""
-    metrics = data_parallel.main(data_parallel.Config(output=str(tmp_path), progress=False, devices=1))
+    """In five of their eight epochs already, on one device: that eight do the same is the test above, for less."""
+    metrics = data_parallel.main(data_parallel.Config(epochs=5, output=str(tmp_path), progress=False, devices=1))
     assert metrics["test_accuracy"] >= 0.97
