@@ -75,7 +75,7 @@ def pytest_runtest_setup(item):
         jax.config.update("jax_disable_most_optimizations", plain)
 
 
-FORGET_AFTER = 700  # programs: they take a gigabyte or two by then, and hardly any of them runs again
+FORGET_AFTER = 1500  # programs: they take a gigabyte by then, and hardly any of them runs again
 _compiled_since = []
 jax.monitoring.register_event_duration_secs_listener(
     lambda event, seconds, **about: _compiled_since.append(1) if event.endswith("/backend_compile_duration") else None
