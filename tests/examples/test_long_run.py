@@ -390,17 +390,6 @@ def killed_until_it_ends(folder, rounds, seed, *arguments):
 
 
 @pytest.mark.slow
-def test_a_run_that_is_killed_ends_as_one_that_was_not(tmp_path):
-    never, often = tmp_path / "never", tmp_path / "often"
-    never.mkdir()
-    often.mkdir()
-    expected = ends_with(walk(never, "--checkpoint-every", 1000))
-    found, begun, _ = killed_until_it_ends(often, rounds=2, seed=0)
-    assert found == expected
-    assert begun == sorted(begun)
-
-
-@pytest.mark.slow
 def test_thirty_kills_lose_nothing(tmp_path):
     never, often = tmp_path / "never", tmp_path / "often"
     never.mkdir()
