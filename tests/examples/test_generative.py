@@ -142,7 +142,9 @@ def test_default_settings(tmp_path, seed):
     metrics = vae.main(vae.Config(seed=seed, output=str(tmp_path / "vae"), progress=False))
     assert metrics["test_bounds"][-1] > -24.2
     assert digits_data.recognised(labelled_reconstructions(metrics)) >= 0.9
-    assert gan.main(gan.Config(seed=seed, output=str(tmp_path / "gan"), progress=False))["recognised"] >= 0.9
+    half = gan.Config().epochs // 2  # is enough
+    metrics = gan.main(gan.Config(epochs=half, seed=seed, output=str(tmp_path / "gan"), progress=False))
+    assert metrics["recognised"] >= 0.9
     half = {"epochs": vqvae.Config().epochs // 2, "speller_epochs": vqvae.Config().speller_epochs // 2}  # is enough
     metrics = vqvae.main(vqvae.Config(**half, seed=seed, output=str(tmp_path / "vqvae"), progress=False))
     assert metrics["recognised"] >= 0.8

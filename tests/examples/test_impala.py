@@ -19,6 +19,7 @@ import impala
 import run
 from agents import impala as algorithm
 from agents.agent import Step
+from children import environment
 from dm_env import specs
 from environments import on_host
 from program import BadFlag
@@ -146,9 +147,9 @@ def test_popart_learns_rewards_of_another_scale(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_that_is_interrupted_goes_on(tmp_path):
-    command = [sys.executable, str(EXAMPLES / "impala.py"), "--env", "catch", "--steps", "30000", "--no-progress"]
-    command += ["--checkpoint-every", "1000", "--output", str(tmp_path)]
-    process = subprocess.Popen(command)
+    command = [sys.executable, str(EXAMPLES / "impala.py"), "--env", "catch", "--no-progress"]
+    command += ["--checkpoint-every", "1000", "--output", str(tmp_path), "--steps"]
+    process = subprocess.Popen([*command, "1000000"], env=environment())
     while not list((tmp_path / "checkpoints").glob("[0-9]*")):
         assert process.poll() is None
         with pytest.raises(subprocess.TimeoutExpired):
@@ -157,6 +158,8 @@ def test_a_run_that_is_interrupted_goes_on(tmp_path):
     assert process.wait(timeout=60) == 130
     stopped = json.loads((tmp_path / "metrics.json").read_text())
     assert stopped["interrupted"]
-    subprocess.run([*command, "--resume"], check=True, timeout=300)
+    assert stopped["steps"] < 1_000_000
+    goal = stopped["steps"] + 2_000
+    subprocess.run([*command, str(goal), "--resume"], env=environment(), check=True, timeout=300)
     ended = json.loads((tmp_path / "metrics.json").read_text())
-    assert stopped["steps"] < 30_000 <= ended["steps"]
+    assert goal <= ended["steps"] < 1_000_000

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import program
 import pytest
+from children import environment
 
 pytest.importorskip("dm_env", reason="the environments speak dm_env: pip install '.[examples]'")
 
@@ -232,14 +233,15 @@ def test_catch_is_learned_by_every_one_of_twenty(tmp_path):
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_parameters(tmp_path):
-    flags = ["--steps", "3000000", "--no-progress", "--output"]
+    flags = ["--steps", "1500000", "--no-progress", "--output"]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    subprocess.run([sys.executable, PROGRAM, *flags, whole], check=True)
-    process = subprocess.Popen([sys.executable, PROGRAM, *flags, killed])
+    variables = environment(tmp_path / "compiled", unoptimised=False)  # by the first run, which is not killed
+    subprocess.run([sys.executable, PROGRAM, *flags, whole], env=variables, check=True)
+    process = subprocess.Popen([sys.executable, PROGRAM, *flags, killed], env=variables)
     while not (killed / "checkpoint.npz").exists() and process.poll() is None:
         time.sleep(0.02)
     process.kill()
     assert process.wait() == -signal.SIGKILL
     assert {path.name for path in killed.iterdir()} <= {"checkpoint.npz", "checkpoint-unfinished.npz"}
-    subprocess.run([sys.executable, PROGRAM, *flags, killed, "--resume"], check=True)
+    subprocess.run([sys.executable, PROGRAM, *flags, killed, "--resume"], env=variables, check=True)
     assert_same_arrays(arrays(killed), arrays(whole))

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import program
 import pytest
+from children import environment
 
 pytest.importorskip("dm_env", reason="the environments speak dm_env: pip install '.[examples]'")
 
@@ -287,7 +288,8 @@ def test_devices_learn_the_same_as_one(tmp_path):
     flags = ["--agents", "8", "--steps", "4096", "--no-progress", "--learning-rate", "0.005,0.001,0.002"]
     for devices in "18":
         output = ["--output", tmp_path / devices]
-        subprocess.run([sys.executable, PROGRAM, *flags, "--devices", devices, *output], check=True)
+        command = [sys.executable, PROGRAM, *flags, "--devices", devices, *output]
+        subprocess.run(command, env=environment(), check=True)
     with np.load(tmp_path / "1/parameters.npz") as one, np.load(tmp_path / "8/parameters.npz") as eight:
         assert one.keys() == eight.keys()
         for name in one:

@@ -1,9 +1,5 @@
 """Soft actor-critic on the device: its updates beside NumPy's, agents beside each other, and that it learns."""
 
-import pathlib
-import subprocess
-import sys
-
 import jax
 import numpy as np
 import program
@@ -17,7 +13,6 @@ from environments.environment import Environment, after, first
 from jax.flatten_util import ravel_pytree
 from on_device import sac, training
 
-PROGRAM = pathlib.Path(__file__).parents[2] / "examples" / "on_device" / "sac.py"
 N, BATCH = 4, 6
 NUMBERS = {"discount": 0.9, "learning_rate": 0.01, "target_step": 0.25, "entropy": -1.5}
 LOW, HIGH = np.array([-1.0, 0.0]), np.array([1.0, 4.0])
@@ -191,12 +186,12 @@ def test_the_pendulum_is_held_up_by_every_seed(tmp_path):
     assert min(metrics["final_return"]) >= -200
 
 
+@pytest.mark.unoptimised
 @pytest.mark.slow
 def test_devices_learn_the_same_as_one(tmp_path):
-    flags = ["--agents", "8", "--steps", "80", "--no-progress", "--learning-rate", "0.005,0.001,0.002"]
-    for devices in "18":
-        output = ["--output", tmp_path / devices]
-        subprocess.run([sys.executable, PROGRAM, *flags, "--devices", devices, *output], check=True)
+    for devices in (1, 8):
+        settings = {"agents": 8, "steps": 80, "learning_rate": (0.005, 0.001, 0.002), "progress": False}
+        sac.main(sac.Config(**settings, devices=devices, output=str(tmp_path / str(devices))))
     with np.load(tmp_path / "1/parameters.npz") as one, np.load(tmp_path / "8/parameters.npz") as eight:
         assert one.keys() == eight.keys()
         for name in one:

@@ -1,7 +1,6 @@
 """The short programs: each prints what its docstring says it prints, and what it says is so, by another way."""
 
 import math
-import os
 import pathlib
 import re
 import subprocess
@@ -21,6 +20,7 @@ import random_and_control_flow
 import resnet_state
 import tyro
 import xor
+from children import environment
 
 import hkx
 
@@ -295,9 +295,9 @@ def test_ctrl_c_where_there_is_nothing_to_save_is_one_line(monkeypatch, capsys):
 @pytest.mark.parametrize("module", [*FAST, resnet_state], ids=lambda module: module.__name__)
 def test_the_command_prints_it_too(module, tmp_path):
     command = [sys.executable, ROOT / "examples" / f"{module.__name__}.py"]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error"}
+    variables = environment(unoptimised=module is not resnet_state, PYTHONPATH=ROOT, PYTHONWARNINGS="error")
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, text=True, encoding="utf-8", capture_output=True, timeout=300
+        command, cwd=tmp_path, env=variables, text=True, encoding="utf-8", capture_output=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
     assert comparable(done.stdout) == promised(module)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import os
 import pathlib
 import re
 import shutil
@@ -16,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tyro
+from children import environment
 from jax.sharding import AbstractMesh, AxisType
 from program import BadFlag
 
@@ -266,12 +266,11 @@ def test_every_setting_is_a_flag():
 
 
 def start(output, *arguments):
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "error"}
-    environment.pop("XLA_FLAGS")
     flags = ["--size", "tiny", "--precision", "float32", "--dropout", "0.1", "--output", output, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     program = ROOT / "examples" / "transformer_lm.py"
-    return subprocess.Popen([sys.executable, program, *map(str, flags)], env=environment, **pipes)
+    variables = environment(PYTHONPATH=ROOT, PYTHONUNBUFFERED=1, PYTHONWARNINGS="error")
+    return subprocess.Popen([sys.executable, program, *map(str, flags)], env=variables, **pipes)
 
 
 def ended(process):
