@@ -41,7 +41,7 @@ from hkx.init.kept import arrays_of, places_of
 from hkx.init.recording import Recording, argument_p, draw_p, example_p, fill_p, split_keys, split_p
 from hkx.jaxprs.cost import work
 from hkx.jaxprs.dependence import needed, needed_inputs, without_effects_of
-from hkx.jaxprs.traces import refused_by_compiled_code, shows_tracer, variable_of
+from hkx.jaxprs.traces import Where, refused_by_compiled_code, shows_tracer, variable_of, where
 
 Tree = dict[str, dict[str, Any]]
 
@@ -116,9 +116,11 @@ def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: 
 def _recorded(run: Callable[[Any], Sequence[Tree]], recorder: Recording) -> tuple[ClosedJaxpr, dict[str, Any]]:
     """The program that gives what `run` creates, and where that belongs. Nothing here refers to the trace any more."""
     record: dict[str, Any] = {}
+    inside: list[Where] = []
 
     def traced(key: Array | None) -> list[Any]:
         recorder.trace = weakref.ref(find_top_trace(()))
+        inside.append(where())
         try:
             made = run(recorder.key if recorder.splits_at_once else key)
         except Exception as error:  # before JAX leaves its frames out of the traceback
@@ -138,6 +140,9 @@ def _recorded(run: Callable[[Any], Sequence[Tree]], recorder: Recording) -> tupl
         if isinstance(error, JaxUsageError) or needs_values(error) or record.get("refused"):
             raise ValuesNeeded() from error
         raise
+    finally:
+        for place in inside:
+            place.left()
 
 
 def _without_rules(program: ClosedJaxpr) -> ClosedJaxpr:
