@@ -112,9 +112,9 @@ _NOTE = (
 
 def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
     """Creates parameters and initial state, without the forward pass if possible."""
-    if jax.config.jax_disable_jit:  # type: ignore[attr-defined]  # the user wants to look at values
-        return run_initialising(f, key, args, kwargs)
     abstract = has_abstract((args, kwargs))
+    if not abstract and jax.config.jax_disable_jit:  # type: ignore[attr-defined]  # the user wants to look at values
+        return run_initialising(f, key, args, kwargs)
     if not abstract and _recorded_around():  # the outer `init` drops what is not needed
         return run_open(f, Recording(key, _on_shapes()), key, args, kwargs)
     copies: dict[int, tuple[np.ndarray, np.ndarray]] = {}

@@ -41,7 +41,7 @@ from hkx.init.kept import arrays_of, places_of
 from hkx.init.recording import Recording, argument_p, draw_p, example_p, fill_p, split_keys, split_p
 from hkx.jaxprs.cost import work
 from hkx.jaxprs.dependence import needed, needed_inputs, without_effects_of
-from hkx.jaxprs.traces import refused_by_compiled_code, shows_tracer, variable_of
+from hkx.jaxprs.traces import Where, refused_by_compiled_code, shows_tracer, variable_of, where
 
 Tree = dict[str, dict[str, Any]]
 
@@ -118,9 +118,11 @@ def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: 
 def _recorded(run: Callable[[Any], Sequence[Tree]], recorder: Recording) -> tuple[ClosedJaxpr, dict[str, Any]]:
     """The program that computes what `run` creates, and where its outputs belong. Neither refers to the trace."""
     record: dict[str, Any] = {}
+    inside: list[Where] = []
 
     def traced(key: Array | None) -> list[Any]:
         recorder.trace = weakref.ref(find_top_trace(()))
+        inside.append(where())
         try:
             made = run(recorder.key if recorder.splits_at_once else key)
         except Exception as error:  # checked here, before JAX filters the traceback
@@ -140,6 +142,9 @@ def _recorded(run: Callable[[Any], Sequence[Tree]], recorder: Recording) -> tupl
         if isinstance(error, JaxUsageError) or needs_values(error) or record.get("refused"):
             raise ValuesNeeded() from error
         raise
+    finally:
+        for place in inside:
+            place.end()
 
 
 def _without_rules(program: ClosedJaxpr) -> ClosedJaxpr:

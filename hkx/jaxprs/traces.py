@@ -11,6 +11,7 @@ import gc
 import opcode
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +20,33 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal, find_top_trace
+
+
+class Where:
+    """A trace, without keeping it alive; after the trace has ended, the one around it."""
+
+    __slots__ = ("__weakref__", "_around", "_trace")
+
+    def __init__(self, trace: Any):
+        self._trace = weakref.ref(trace)
+        self._around: Where | None = None
+
+    @property
+    def trace(self) -> Any:
+        return self._trace() if self._around is None else self._around.trace
+
+    def end(self) -> None:
+        """Declares that the trace has ended: whatever refers to it now refers to the trace that is running."""
+        self._around = where()
+
+
+_known: weakref.WeakKeyDictionary[Any, Where] = weakref.WeakKeyDictionary()
+
+
+def where() -> Where:
+    """The trace that is running, as one object for everything that runs in it."""
+    trace = find_top_trace(())
+    return _known.get(trace) or _known.setdefault(trace, Where(trace))
 
 
 def opened_within(outer: Any, through_custom: bool = False) -> tuple[list[Any], bool]:
@@ -37,7 +65,7 @@ def opened_within(outer: Any, through_custom: bool = False) -> tuple[list[Any], 
         elif isinstance(trace, _passing_traces()):
             trace = getattr(trace, "parent_trace", None)
         else:
-            return inner, True
+            return inner, not isinstance(trace, _running_trace())
     return inner, trace is None
 
 

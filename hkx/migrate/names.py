@@ -8,6 +8,11 @@ import importlib.util
 import pathlib
 
 NEW = {"haiku": "hkx", "rlax": "rlx"}
+_DICTS = "hkx.Params in an annotation, collections.abc.Mapping in isinstance: parameters are plain dicts"
+_INSTEAD = {
+    "FlatMapping": _DICTS,
+    "FlatMap": _DICTS,
+}  # private names without a public one
 
 
 @functools.cache
@@ -66,7 +71,8 @@ def public_name(name: str, package: str) -> str | None:
 def why_left(path: str) -> str:
     """Why a path in Haiku or RLax cannot be translated, and what to write."""
     package = NEW[path.partition(".")[0]]
-    here = public_name(path.rpartition(".")[2], package)
+    name = path.rpartition(".")[2]
+    here = _INSTEAD.get(name) or public_name(name, package)
     advice = f"; write {here}" if here else ""
     if is_private(path):
         return f"{path} is private to {path.partition('.')[0]}{advice}"

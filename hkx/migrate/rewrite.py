@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import warnings
-from typing import NamedTuple, TypeVar, cast
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypeVar, cast
 
 import libcst as cst
 from libcst import metadata
@@ -57,7 +58,10 @@ def migrate(code: str) -> Result:
     rewriter = _Rewriter(code)
     with warnings.catch_warnings(action="ignore"):  # of escapes in strings that mean nothing, such as "\."
         new = wrapper.visit(rewriter)
-    return Result(new.code, sorted(set(rewriter.findings)))
+    if not rewriter.found:
+        return Result(new.code, [])
+    where = cast(Mapping[cst.CSTNode, metadata.CodeRange], wrapper.resolve(metadata.PositionProvider))
+    return Result(new.code, sorted({Finding(where[node].start.line, reason) for node, reason in rewriter.found}))
 
 
 def _imports(node: cst.Import | cst.ImportFrom) -> dict[str, str]:
@@ -86,11 +90,12 @@ def _stays(path: str) -> bool:
 
 
 class _Rewriter(cst.CSTTransformer):
-    METADATA_DEPENDENCIES = (metadata.ScopeProvider, metadata.PositionProvider, metadata.ParentNodeProvider)
+    METADATA_DEPENDENCIES = (metadata.ScopeProvider,)
 
     def __init__(self, code: str) -> None:
         super().__init__()
-        self.findings: list[Finding] = []
+        self.found: list[tuple[cst.CSTNode, str]] = []  # what a person has to look at, and why
+        self.around: list[cst.CSTNode] = []  # the nodes around the one that is visited, the innermost last
         self.inner: set[cst.CSTNode] = set()  # parts of a path that has been looked at as a whole
         self.left: set[str] = set()  # packages that are not to be touched in this file
         self.imported = False
@@ -98,14 +103,22 @@ class _Rewriter(cst.CSTTransformer):
         self.uses_mixed_precision = False
         self.code = code
 
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        deeper = super().on_visit(node)
+        self.around.append(node)
+        return deeper
+
+    def on_leave(self, original_node: cst.CSTNodeT, updated_node: cst.CSTNodeT) -> Any:
+        self.around.pop()
+        return super().on_leave(original_node, updated_node)
+
     def add(self, node: cst.CSTNode, reason: str) -> None:
-        where = cast(metadata.CodeRange, self.metadata[metadata.PositionProvider][node])
-        self.findings.append(Finding(where.start.line, reason))
+        self.found.append((node, reason))
 
     # What the file imports
 
     def visit_Module(self, node: cst.Module) -> None:
-        imports = _Imports()
+        imports = _Imports(names=any(re.search(rf"\b{new}\b", self.code) for new in NEW.values()))
         node.visit(imports)
         for old, new in NEW.items():
             public = [found for found in imports.found if found[1].partition(".")[0] == old and not _stays(found[1])]
@@ -208,9 +221,13 @@ class _Rewriter(cst.CSTTransformer):
                 self.add(node, why_left(path))
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
+        if original_node.attr.value not in NEW:
+            return updated_node
         return updated_node.with_changes(attr=original_node.attr)  # no name of its own, whatever it is called
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
+        if original_node.keyword is None or original_node.keyword.value not in NEW:
+            return updated_node
         return updated_node.with_changes(keyword=original_node.keyword)
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
@@ -237,9 +254,9 @@ class _Rewriter(cst.CSTTransformer):
         text = original_node.evaluated_value
         if not isinstance(text, str) or not re.search("haiku|rlax", text):
             return updated_node
-        if self.in_annotation(original_node):
+        if self.in_annotation():
             return updated_node.with_changes(value=self.with_roots(original_node, original_node.value))
-        if (_PATH.fullmatch(text) and not _stays(text)) or (text in NEW and self.names_module(original_node)):
+        if (_PATH.fullmatch(text) and not _stays(text)) or (text in NEW and self.names_module()):
             return updated_node.with_changes(
                 value=re.sub("haiku|rlax", lambda m: NEW[m[0]], original_node.value, count=1)
             )
@@ -247,7 +264,7 @@ class _Rewriter(cst.CSTTransformer):
             self.add(original_node, f"in a string: {why_left(text)}")
         elif self.imported and text in NEW:
             self.add(original_node, f"the string {text!r}: {NEW[text]!r} where it names the module")
-        elif _CODE.search(text) or (_MENTION.search(text) and not self.is_docstring(original_node)):
+        elif _CODE.search(text) or (_MENTION.search(text) and not isinstance(self.around[-1], cst.Expr)):
             self.add(original_node, "code or a path within a string: rewrite it by hand where it is run")
         return updated_node
 
@@ -263,30 +280,16 @@ class _Rewriter(cst.CSTTransformer):
 
     def scope_of(self, node: cst.CSTNode) -> metadata.Scope | None:
         """Where a node is read; comments, and the names after `global`, are where the statement around them is."""
-        scopes = (self.get_metadata(metadata.ScopeProvider, around, None) for around in (node, *self.parents(node)))
+        scopes = (self.get_metadata(metadata.ScopeProvider, n, None) for n in (node, *reversed(self.around)))
         return next((scope for scope in scopes if isinstance(scope, metadata.Scope)), None)
 
-    def parent(self, node: cst.CSTNode) -> cst.CSTNode:
-        return cast(cst.CSTNode, self.metadata[metadata.ParentNodeProvider][node])
+    def in_annotation(self) -> bool:
+        return any(isinstance(node, cst.Annotation) for node in self.around)
 
-    def parents(self, node: cst.CSTNode) -> list[cst.CSTNode]:
-        found = []
-        while not isinstance(node, cst.Module):
-            node = self.parent(node)
-            found.append(node)
-        return found
-
-    def in_annotation(self, node: cst.CSTNode) -> bool:
-        return any(isinstance(parent, cst.Annotation) for parent in self.parents(node))
-
-    def is_docstring(self, node: cst.CSTNode) -> bool:
-        return isinstance(self.parent(node), cst.Expr)
-
-    def names_module(self, node: cst.CSTNode) -> bool:
-        """Whether a string is what `import_module`, or `sys.modules[…]`, is given."""
-        arg, call = self.parents(node)[:2]
+    def names_module(self) -> bool:
+        """Whether the string that is visited is what `import_module`, or `sys.modules[…]`, is given."""
+        subscript, call, arg = self.around[-3:]
         if isinstance(arg, cst.Index):
-            subscript = self.parents(call)[0]
             return isinstance(subscript, cst.Subscript) and get_full_name_for_node(subscript.value) == "sys.modules"
         if not isinstance(arg, cst.Arg) or not isinstance(call, cst.Call) or call.args[0] is not arg:
             return False
@@ -294,11 +297,16 @@ class _Rewriter(cst.CSTTransformer):
 
 
 class _Imports(cst.CSTVisitor):
-    """What a file imports (statement, path, whether it binds the package itself), and its names but attributes."""
+    """The imports of a file (statement, path, whether it binds the package); its names but attributes, if asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: bool) -> None:
+        super().__init__()
         self.found: list[tuple[cst.CSTNode, str, bool]] = []
         self.names: set[str] = set()
+        self.every_name = names
+
+    def on_visit(self, node: cst.CSTNode) -> bool:
+        return (self.every_name or not isinstance(node, cst.BaseExpression)) and super().on_visit(node)
 
     def visit_Import(self, node: cst.Import) -> bool:
         self.found += [(node, alias.evaluated_name, alias.asname is None) for alias in node.names]

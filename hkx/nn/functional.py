@@ -52,7 +52,7 @@ def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims:
         shape[dim] = 1
     keep_rate = 1.0 - rate
     keep = jax.random.bernoulli(as_key(rng, "`rng` of `hkx.dropout`"), keep_rate, shape=shape)
-    return jnp.broadcast_to(keep, x.shape).astype(x.dtype) * x / keep_rate
+    return jnp.where(keep, x, 0) / keep_rate  # 0 where `x` is infinite, too
 
 
 def one_hot(x: Any, num_classes: int, dtype: Any = jnp.float32) -> jax.Array:

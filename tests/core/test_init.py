@@ -315,6 +315,19 @@ def test_with_jit_disabled_values_can_be_looked_at():
     assert len(seen) == 1 and not isinstance(seen[0], jax.core.Tracer)
 
 
+def test_shapes_are_enough_where_jit_is_disabled():
+    def f(x):
+        y, _ = hkx.scan(lambda c, x: (hkx.Linear(3)(c) + x, None), jnp.zeros(3), hkx.nets.MLP([2, 3])(x))
+        return hkx.cond(x.sum() > 0, lambda y: hkx.Linear(2)(y), lambda y: y[:2], y)
+
+    with jax.disable_jit():
+        wanted = hkx.transform(f).init(0, jnp.ones([2, 3]))
+        made = hkx.transform(f).init(0, jax.ShapeDtypeStruct([2, 3], jnp.float32))
+        jax.tree.map(np.testing.assert_array_equal, made, wanted)
+        with pytest.raises(hkx.errors.AbstractInitError, match="depends on the values of an argument"):
+            hkx.transform(lambda x: f(x) if x.sum() > 0 else x).init(0, jax.ShapeDtypeStruct([2, 3], jnp.float32))
+
+
 def test_result_on_the_device_of_the_key():
     device = jax.devices()[3]
 

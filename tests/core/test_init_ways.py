@@ -464,6 +464,29 @@ class TestWhatIsKept:
         for i in (0, 5):
             np.testing.assert_array_equal(*(jax.random.key_data(keys[i]) for keys in (kept_traced, kept)))
 
+    @pytest.mark.skipif(not remembers(), reason="this JAX forgets the variable of what nothing else is computed from")
+    @pytest.mark.parametrize("around", ["nothing", "jit", "init"])
+    def test_a_sequence_of_keys_goes_on_where_init_was_called(self, around):
+        def go(key):
+            kept = []
+
+            def f(x):
+                kept.append(hk.PRNGSequence(key))
+                kept[0].reserve(2)
+                return hk.Linear(2)(x) * jax.random.normal(next(kept[0]))
+
+            hk.transform(f).init(0, X)
+            return jnp.stack([next(kept[0]) for _ in range(3)])
+
+        key = jax.random.PRNGKey(5)
+        if around == "init":
+            keys = hk.transform_with_state(lambda: hk.set_state("keys", go(key))).init(0)[1]["~"]["keys"]
+        else:
+            keys = jax.jit(go)(key) if around == "jit" else go(key)
+        rest, _, reserved = jax.random.split(key, 3)
+        rest, second = jax.random.split(rest)
+        np.testing.assert_array_equal(keys, np.stack([reserved, second, jax.random.split(rest)[1]]))
+
     def test_the_other_result_of_an_operation(self):
         """Of which `init` computes what goes into a state alone."""
         kept = []

@@ -1,5 +1,7 @@
 """Parameters, state, keys and hooks as the running function sees them."""
 
+import gc
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -295,6 +297,16 @@ def test_sequence_from_the_state_of_another():
     first = hkx.PRNGSequence(5)
     first.reserve(2)
     np.testing.assert_array_equal(np.stack(hkx.PRNGSequence(first.internal_state).take(4)), np.stack(first.take(4)))
+
+
+def test_sequence_that_a_compiled_function_left_behind():
+    kept = []
+    key = jax.random.PRNGKey(5)
+    jax.jit(lambda: kept.append(hkx.PRNGSequence(key)))()
+    gc.collect()
+    with pytest.raises(hkx.errors.KeyInInnerTraceError):
+        jax.jit(lambda: next(kept[0]))()
+    np.testing.assert_array_equal(next(kept[0]), keys_by_hand(5, count=1)[0])
 
 
 def test_parameters_that_a_creator_does_not_store():

@@ -50,6 +50,17 @@ def test_dropout() -> None:
         run(lambda x: hkx.Dropout(0.25)(x, True), x, params={})
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_what_dropout_drops_is_zero_even_if_it_was_infinite(dtype: str) -> None:
+    key = jax.random.key(2)
+    x = np.resize(np.array([np.inf, -np.inf, np.nan, 3.0, -3.0], np.float32), (8, 5)).astype(jnp.dtype(dtype))
+    expected = np.where(jax.random.bernoulli(key, 0.5, x.shape), np.asarray(x, np.float32) / 0.5, 0)
+    for drop in (hkx.dropout, jax.jit(hkx.dropout, static_argnums=1)):
+        y = np.asarray(drop(key, 0.5, jnp.asarray(x)), np.float32)
+        np.testing.assert_array_equal(y, expected)
+        assert not np.signbit(y[expected == 0]).any()
+
+
 @pytest.mark.parametrize("zero", [0, 0.0, np.float32(0), np.int64(0)])
 def test_a_rate_of_zero_asks_for_no_key(zero: Any) -> None:
     attention = lambda: hkx.MultiHeadAttention(1, 2, w_init=jnp.ones)  # noqa: E731

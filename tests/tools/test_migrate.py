@@ -95,6 +95,7 @@ def test_rewrites(case):
 
 LISTED = {
     "import haiku as hk\n\nhk._src.base.foo": {3: "haiku._src.base.foo is private to haiku"},
+    "import haiku as hk\nx = hk._src.data_structures.FlatMap": {2: "write hkx.Params in an annotation"},
     "import haiku as hk\nhk.Missing(hk.nets.Nothing)": {2: "hkx.Missing does not exist", 2.5: "hkx.nets.Nothing"},
     "from haiku import Linear, Missing": {1: "hkx.Missing does not exist"},
     "import rlax\nx = rlax.nothing": {2: "rlx.nothing does not exist"},
@@ -119,6 +120,7 @@ def test_lists_what_is_to_be_looked_at(code):
 LEFT = {
     "from haiku._src.nets.resnet import ResNet50": "write hkx.nets.ResNet50",
     "import rlax._src.base\nrlax._src.base.f": "private to rlax",
+    "from haiku._src.data_structures import FlatMapping": "collections.abc.Mapping in isinstance",
     "from haiku.typing import Params": "write hkx.Params",
     "import haiku.typing": "hkx.typing does not exist",
     "from haiku import HaikuFinder": "hkx.HaikuFinder does not exist",
