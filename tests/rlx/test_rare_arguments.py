@@ -209,6 +209,14 @@ def test_targets_of_a_policy_weigh_one_or_nothing_by_default():
     for make, scale in ((rlx.constant_policy_targets, 1), (rlx.zero_policy_targets, 0)):
         assert make(policy, 0, 2).weights.tolist() == [scale] * 2
         assert make(policy, 0, 2, weights_scale=0.5).weights.tolist() == [0.5] * 2
+        assert make(policy, 0, 0).weights.shape == (0,)
+
+
+@pytest.mark.parametrize("cell_size", [0, -2, 3, 4])  # of an image of 4 by 6, which each side alone would allow
+def test_cells_cover_an_image(cell_size):
+    with pytest.raises(ValueError, match=r"`cell_size`.* height 4 and the width 6"):
+        rlx.pixel_control_rewards(jnp.zeros([3, 4, 6, 1]), cell_size)
+    assert rlx.pixel_control_rewards(jnp.zeros([3, 4, 6, 1]), 2).shape == (2, 2, 3)
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 4, 3)])
