@@ -167,7 +167,8 @@ def _in_object(holder: Any, held: Collection[int], made: Callable[[Any], Any]) -
 
 
 def _in_partial(holder: functools.partial[Any], held: Collection[int], made: Callable[[Any], Any]) -> None:
-    holder.__setstate__((made(holder.func), made(holder.args), holder.keywords, holder.__dict__))
+    state = made(holder.func), made(holder.args), holder.keywords, holder.__dict__
+    holder.__setstate__(state)  # type: ignore[attr-defined]  # as unpickling does
 
 
 def _in_cache(holder: Any, held: Collection[int], made: Callable[[Any], Any]) -> None:
