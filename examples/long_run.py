@@ -1,18 +1,18 @@
-"""What a run needs that lasts for days or spans machines: several processes, and checkpoints that survive any end.
+"""Support for runs that last for days or span machines: several processes, and checkpoints that survive a crash.
 
-devices = long_run.join(config)  # of this process and all others
+devices = long_run.join(config)  # those of all processes
 with long_run.Checkpoints(config, output / "checkpoints") as checkpoints:
-    step, tree = checkpoints.restore(tree)  # 0 and `tree` itself, where there is none yet
+    step, tree = checkpoints.restore(tree)  # 0 and `tree` itself, if there is no checkpoint yet
     ...
-    checkpoints.save(step, tree)  # goes on in the background
+    checkpoints.save(step, tree)  # continues in the background
 
-Where a process dies, the others would wait for its part of a sum for ever. JAX ends them: at once where process 0 died,
-which coordinates them, else after `--heartbeat` seconds. They abort (status 134 in a shell), and log which process it
-was and "Terminating process because the JAX distributed service detected fatal errors". Where one ends of itself, after
-an error, the others follow after twice that time. Starting all of them again goes on from the last checkpoint.
+If a process dies, the others would wait forever for its part of a collective operation. JAX ends them: at once if the
+coordinator, process 0, died, otherwise after `--heartbeat` seconds. They abort (status 134 in a shell), and log which
+process died and "Terminating process because the JAX distributed service detected fatal errors". If a process exits
+after an error, the others follow after twice that time. Starting all of them again continues from the last checkpoint.
 
-The checkpoints are Orbax's. Here is what it does not do: notice that a file holds other numbers than were saved, keep
-two runs from removing each other's checkpoints, refuse to go on under other settings than a run began with.
+The checkpoints are written by Orbax. This file adds what Orbax does not do: it detects files that have changed since
+they were saved, keeps two runs from removing each other's checkpoints, and refuses to continue with other settings.
 """
 
 import dataclasses
@@ -39,7 +39,7 @@ from settings import Between, Count, Settings
 
 @dataclasses.dataclass(frozen=True)
 class LongRun(Settings):
-    """Flags of a run over many devices, in one process or several. None of them changes what is computed."""
+    """Flags of a run on many devices, in one process or several. None of them changes the results."""
 
     coordinator: str = ""  # host:port of process 0 of several; auto asks SLURM, Kubernetes or MPI for all three
     num_processes: Count = 1  # how many processes train together
@@ -55,20 +55,20 @@ class LongRun(Settings):
 
 
 def identity(config: LongRun, free: Sequence[str] = ()) -> dict[str, Any]:
-    """The settings that decide what is computed: all but those of `LongRun`, and those named in `free`."""
+    """The settings that affect the results: all except those of `LongRun` and those named in `free`."""
     free = [*free, *(field.name for field in dataclasses.fields(LongRun))]
     return {name: value for name, value in dataclasses.asdict(config).items() if name not in free}
 
 
 def divide_cpu(devices: int) -> None:
-    """Makes a CPU several devices. It has to be told so before JAX first looks for devices."""
+    """Splits the CPU into several devices. This is possible only before JAX first looks for devices."""
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        with suppress(RuntimeError):  # it has looked already
+        with suppress(RuntimeError):  # JAX has already looked for devices
             jax.config.update("jax_num_cpu_devices", devices)
 
 
 def make_devices(config: LongRun) -> list[Any]:
-    """The devices to use, of all processes: `--devices` of each."""
+    """The devices to use: `--devices` of each process."""
     if config.devices:
         divide_cpu(config.devices)
     used = config.devices or jax.local_device_count()
@@ -81,7 +81,7 @@ def make_devices(config: LongRun) -> list[Any]:
 
 
 def join(config: LongRun) -> list[Any]:
-    """Connects this process with the others of the run, where there are any, and gives the devices of all."""
+    """Connects this process to the other processes of the run, if there are any. Returns the devices of all."""
     if config.coordinator and not jax.distributed.is_initialized():
         host, _, port = config.coordinator.rpartition(":")
         if config.coordinator != "auto" and not (host and port.isdecimal()):
@@ -105,13 +105,13 @@ def join(config: LongRun) -> list[Any]:
 
 
 def any_process(flag: bool) -> bool:
-    """Whether it is true in any process. All have to ask at the same step."""
+    """Whether `flag` is true in any process. All processes must call this at the same step."""
     return flag if jax.process_count() == 1 else bool(np.any(multihost_utils.process_allgather(np.array(flag))))
 
 
 @jax.jit
 def checksum(tree: Any) -> jax.Array:
-    """A sum over the bits of all arrays, `uint32[]`: the same however they are laid out over devices."""
+    """A checksum of the bits of all arrays, `uint32[]`, which does not depend on how they are sharded."""
     total = jnp.uint32(0)
     for i, x in enumerate(jax.tree.leaves(tree)):
         x = jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else jnp.asarray(x)
@@ -122,12 +122,12 @@ def checksum(tree: Any) -> jax.Array:
 
 
 class Checkpoints:
-    """The last few complete states of a run, each a folder that Orbax writes and names by the step.
+    """The last few complete states of a run, each in a folder that Orbax writes and names after the step.
 
-    A state is any tree of arrays: parameters, optimizer state, key, position in the data. Its folder gets its name only
-    when it is complete, so that a program that is killed while it writes leaves the one before as the last. A run goes
-    on only under the settings that it began with, but for those of `LongRun` and those named in `free`, and only where
-    no other run goes on in the same folder: each would remove what the other one keeps.
+    A state is any tree of arrays: parameters, optimizer state, key, position in the data. Its folder is renamed when it
+    is complete, so if the program is killed while writing, the previous one remains the newest. A run can be continued
+    only with the same settings, except for those of `LongRun` and those named in `free`, and only if no other run is
+    using the same folder, because each would remove the other's checkpoints.
     """
 
     def __init__(self, config: LongRun, folder: pathlib.Path, free: Sequence[str] = ()):
@@ -153,17 +153,17 @@ class Checkpoints:
 
     def __exit__(self, *_: Any) -> None:
         with self.lock, self.writing():
-            self.manager.close()  # waits for what is being written
+            self.manager.close()  # waits until everything has been written
         if not self.gave_up:
             sys.unraisablehook = self.usual_hook
 
     def ignore_late_answers(self, event: Any) -> None:
-        """Where one array cannot be read or written, Orbax gives up the others; what comes of those finds nobody."""
+        """Drops late errors from reads and writes that Orbax abandoned because those of another array failed."""
         if not (inspect.iscoroutine(event.object) or "Event loop is closed" in str(event.exc_value)):
             self.usual_hook(event)
 
     def save(self, step: int, tree: Any) -> None:
-        """Begins to write a state. It is copied before this returns, and written in the background."""
+        """Starts writing a state. The state is copied before this returns, and written in the background."""
         check = {"settings": self.settings, "checksum": int(checksum(tree))}
         parts = {"state": ocp.args.StandardSave(tree), "check": ocp.args.JsonSave(check | {"crc": crc(check)})}
         with self.writing():
@@ -171,7 +171,7 @@ class Checkpoints:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """What cannot be written is said in one line, by the save itself or by the one after, for it goes on behind."""
+        """Turns write errors into a one-line BadFlag. One in the background is raised by the next call."""
         try:
             yield
         except (OSError, ValueError) as error:
@@ -183,12 +183,12 @@ class Checkpoints:
     def restore(self, tree: Any) -> tuple[int, Any]:
         """Reads the newest complete state.
 
-        `tree` is the state that a new run would begin with, or only its shapes, dtypes and shardings: the arrays that
-        are read come to lie as those of `tree`, whatever devices had them when they were saved. Returns the step with
-        the state; 0 with `tree` where there is no checkpoint yet.
+        `tree` is the initial state of a new run, or only its shapes, dtypes and shardings. The arrays get the shardings
+        of `tree`, whatever they were when saved. Returns the step and the state, or 0 and `tree` if there is no
+        checkpoint yet.
 
-        A checkpoint that is damaged is set aside, with one line that says so, and the one before is read. Where none
-        can be read, or a run with other settings wrote them, that is a `BadFlag`, and the folder stays as it is.
+        A damaged checkpoint is set aside, with a one-line message, and the previous one is read. If none can be read,
+        or they were written with other settings, a `BadFlag` is raised, and the folder is left unchanged.
         """
         damaged: dict[int, str] = {}
         steps = sorted(self.manager.all_steps(), reverse=True)
@@ -241,13 +241,13 @@ class Checkpoints:
                     (self.folder / str(step)).rename(tempfile.mkdtemp(prefix=f"damaged-{step}-", dir=self.folder))
                 print(f"checkpoint {step} in {self.folder} is damaged ({problem}): going on from the one before")
         if damaged:
-            any_process(False)  # nobody looks at the folder again before all are aside
+            any_process(False)  # a barrier: no process reads the folder again before all have been moved
             self.manager.reload()
 
 
 @contextmanager
 def locked(folder: pathlib.Path) -> Iterator[None]:
-    """Refuses a folder that another run has. The lock is this process's, and ends with it, however it ends."""
+    """Raises BadFlag if another run uses the folder. The lock ends with this process, even if that crashes."""
     with ExitStack() as stack:
         taken = False
         if jax.process_index() == 0:

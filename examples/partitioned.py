@@ -1,4 +1,4 @@
-"""What the partitioner made of a program for many devices: the bytes of each device, and what they send each other."""
+"""Memory use and communication, per device, of a program that XLA has partitioned over many devices."""
 
 import collections
 import math
@@ -18,14 +18,14 @@ ARRAY = re.compile(r"\b(pred|[a-z]+(\d+)\w*)\[([\d,]*)\]")
 
 
 class Traffic(NamedTuple):
-    """What one kind of collective does in one run of a program."""
+    """The use of one kind of collective operation in one run of a program."""
 
     times: int
-    received: int  # bytes of its results, on one device
+    received: int  # bytes of the results, on one device
 
 
 def collectives(compiled: jax.stages.Compiled) -> dict[str, Traffic]:
-    """The collectives of a compiled program by kind; those of a loop count as often as it turns."""
+    """The collectives of a compiled program, by kind. Those in a loop are counted once per iteration."""
     found: dict[str, list[tuple[str, int]]] = collections.defaultdict(list)  # by computation: kind, bytes
     called: dict[str, list[tuple[str, int]]] = collections.defaultdict(list)  # by computation: callee, times
     entry = name = ""
@@ -53,7 +53,7 @@ def collectives(compiled: jax.stages.Compiled) -> dict[str, Traffic]:
 
 
 def bytes_of(result: str) -> int:
-    """Bytes of a result's type, as in `(f32[2,3]{1,0}, bf16[4])`."""
+    """The size in bytes of a type such as `(f32[2,3]{1,0}, bf16[4])`."""
     return sum(
         math.ceil(int(bits or 8) / 8) * math.prod(int(n) for n in shape.split(",") if n)
         for _, bits, shape in ARRAY.findall(result)
@@ -61,10 +61,10 @@ def bytes_of(result: str) -> int:
 
 
 def carried(values: Mapping[int, float], to: int) -> float:
-    """What a quantity is at width `to`, from three smaller widths.
+    """Extrapolates a quantity to the width `to` from its values at three smaller widths.
 
-    Every array of a transformer has at most two dimensions that grow with its width, so that bytes are
-    `a + b width + c width**2`, of which three widths give the three numbers. With one width there is nothing to carry.
+    Every array of a transformer has at most two dimensions that grow with its width, so sizes in bytes are
+    `a + b width + c width**2`, and three widths determine the three coefficients. A single value is returned unchanged.
     """
     if to in values:
         return values[to]
@@ -73,7 +73,7 @@ def carried(values: Mapping[int, float], to: int) -> float:
 
 
 def report(programs: Mapping[int, Any], width: int) -> tuple[list[str], dict[str, float]]:
-    """A table of bytes and collectives for each width that was compiled, and its last column for `width`."""
+    """A table of memory and collectives for each compiled width, and the values of its last column, for `width`."""
     rows: dict[str, dict[int, float]] = collections.defaultdict(dict)
     for compiled_width, compiled in programs.items():
         memory = compiled.memory_analysis()  # of one device: parameters, optimizer state, its part of the batch …

@@ -1,7 +1,7 @@
-"""What the programs of this folder share and no library does: flags of settings, whole files, an end after Ctrl-C.
+"""Helpers that the programs of this folder share: flags from a dataclass, atomic file writes, and handling of Ctrl-C.
 
-The flags of a program are the fields of a dataclass, which tyro reads, as in CleanRL: the comment beside a field is its
-help, and `Literal` its choices. Their limits, of which tyro knows nothing, are in settings.py.
+The flags of a program are the fields of a dataclass, which tyro parses, as in CleanRL. The comment beside a field is
+its help text, and `Literal` gives its choices. settings.py adds limits, which tyro does not support.
 """
 
 import csv
@@ -24,22 +24,22 @@ import hkx
 
 
 class BadFlag(BadSetting):
-    """A flag that cannot be used; the message says which, and why."""
+    """A flag has an invalid value; the message says which flag, and why."""
 
 
 def as_flag(name: str) -> str:
-    return f"--{name[:-1].replace('_', '-')}{name[-1]}"  # of `lambda_`, tyro makes `--lambda_`
+    return f"--{name[:-1].replace('_', '-')}{name[-1]}"  # tyro turns `lambda_` into `--lambda_`
 
 
 def start(settings: type[Any], main: Callable[[Any], Mapping[str, Any]], description: str | None) -> NoReturn:
-    """Runs `main` with the flags of the command line, and exits: 2 after a bad flag, 130 where it was interrupted."""
-    gc.freeze()  # what the imports made lasts as long as the program: to search it for garbage costs 0.1 s
+    """Runs `main` with the flags of the command line, and exits: with 2 after a bad flag, with 130 after Ctrl-C."""
+    gc.freeze()  # imported objects live as long as the program; without this, collecting garbage takes 0.1 s more
     try:
         metrics = main(tyro.cli(settings, description=description))
     except BadSetting as error:
         print(f"{pathlib.Path(sys.argv[0]).name}: {error} (--help lists every flag)", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:  # before there was anything to save, or a second time
+    except KeyboardInterrupt:  # before there was anything to save, or the second Ctrl-C
         print(f"\n{pathlib.Path(sys.argv[0]).name}: interrupted", file=sys.stderr)
         sys.exit(130)
     sys.exit(130 if metrics.get("interrupted") else 0)
@@ -47,7 +47,7 @@ def start(settings: type[Any], main: Callable[[Any], Mapping[str, Any]], descrip
 
 @contextmanager
 def noticing_interrupts() -> Iterator[threading.Event]:
-    """Ctrl-C sets the event, so that the work can end in good order; a second Ctrl-C acts as ever."""
+    """Ctrl-C sets the event, so that the program can save and stop; a second Ctrl-C stops it at once."""
     interrupted = threading.Event()
 
     def note(*_: Any) -> None:
@@ -62,7 +62,7 @@ def noticing_interrupts() -> Iterator[threading.Event]:
 
 
 def output_folder(path: str) -> pathlib.Path:
-    """Makes the folder that `--output` names, and tries it: better now than when there is something to lose."""
+    """Creates the folder given by `--output`, and checks that it is writeable before any work is done."""
     try:
         pathlib.Path(path).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
@@ -73,7 +73,7 @@ def output_folder(path: str) -> pathlib.Path:
 
 @contextmanager
 def whole_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Where to write a file, which then gets its name: whatever stops the program, that only ever names a whole one."""
+    """A temporary path to write a file to, which is then renamed, so that `path` never contains an incomplete file."""
     unfinished = path.with_stem(path.stem + "-unfinished")
     try:
         yield unfinished
@@ -85,23 +85,23 @@ def whole_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def save_table(path: pathlib.Path, columns: Mapping[str, Sequence[Any]]) -> None:
-    """Writes columns of one length as CSV; None stands for an empty field."""
+    """Writes columns of equal length as CSV; None becomes an empty field."""
     with whole_file(path) as unfinished, open(unfinished, "w", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([columns, *zip(*columns.values(), strict=True)])
 
 
 def save_parameters(path: pathlib.Path, params: hkx.Params) -> None:
-    """Writes parameters, or state, as NumPy's .npz: one array to `module/name`."""
+    """Writes parameters or state as a NumPy .npz file, with one array for each `module/name`."""
     with whole_file(path) as unfinished:
         np.savez(unfinished, **{f"{module}/{name}": x for module, name, x in hkx.data_structures.traverse(params)})
 
 
 def load_parameters(path: str, like: hkx.Params) -> hkx.Params:
-    """Reads what `save_parameters` wrote, and checks that it fits where `like` does."""
+    """Reads what `save_parameters` wrote, and checks that its names and shapes are those of `like`."""
     try:
         with open(path, "rb") as opened, np.load(opened) as file:
             found = dict(file)
-    except Exception as error:  # NumPy raises whatever it stumbles over
+    except Exception as error:  # NumPy raises errors of many kinds
         why = getattr(error, "strerror", None) or "it holds none"
         raise BadFlag(f"argument --parameters: cannot read saved parameters from {path}: {why}") from None
     for module, name, x in hkx.data_structures.traverse(like):

@@ -5,12 +5,13 @@
     python examples/run.py --agent actor_critic --env device:catch --environments 64 --steps 200000
     python examples/run.py --agent dqn --help                        # all flags, those of the agent among them
 
-On the host, environments of dm_env's interface or of Gymnasium's are stepped from Python, `--environments` of them side
-by side. With `device:`, one of `environments/` or `device:gymnax:NAME` is compiled into one program with the agent.
+On the host, environments with the interface of dm_env or Gymnasium are stepped from Python, `--environments` of them at
+a time. With `device:`, one of `environments/` or `device:gymnax:NAME` is compiled into one program with the agent.
 
-In `--output`: metrics.json, metrics.csv, curve.png, parameters.npz, and the last two checkpoints. After Ctrl-C, or when
-it is killed, the same command with `--resume` goes on from the newest, as if nothing had happened: on the host, the
-same actions lead the environments there again, but for those that nobody can seed (bsuite's catch/0 and cartpole/0).
+It writes metrics.json, metrics.csv, curve.png, parameters.npz and the last two checkpoints to `--output`. After Ctrl-C,
+or if the run is killed, the same command with `--resume` continues from the newest checkpoint and gives the same result
+as a run without the interruption. On the host it replays the actions to bring the environments to the same state; this
+is not possible for environments without a seed (bsuite's catch/0 and cartpole/0).
 """
 
 import contextlib
@@ -41,7 +42,7 @@ from tqdm import tqdm
 
 @dataclasses.dataclass(frozen=True)
 class Config(Settings):
-    """The settings of a run. Every field is a flag, and so is every field of the agent's own."""
+    """The settings of a run. Every field is a flag, and so is every field of the agent's settings."""
 
     agent: str = "dqn"
     """a file of examples/agents"""
@@ -69,7 +70,7 @@ class Config(Settings):
     progress: bool = True
     """show a progress bar"""
 
-    of_no_weight: ClassVar = {  # to what a checkpoint holds: a run that goes on may have others
+    of_no_weight: ClassVar = {  # settings that may change when a run is resumed
         "steps",
         "parts",
         "evaluation_episodes",
@@ -82,13 +83,13 @@ class Config(Settings):
 
 
 class Record:
-    """What happened in a run, in rows of a table."""
+    """The progress of a run, with the rows of metrics.csv."""
 
     def __init__(self) -> None:
         self.steps = self.episodes = 0
         self.rows: list[dict[str, Any]] = []
         self.returns: list[float] = []  # since the last row
-        self.seconds = self.cpu_seconds = 0.0  # of playing and learning
+        self.seconds = self.cpu_seconds = 0.0  # spent on acting and learning
         self.metrics: dict[str, float] = {}
 
     def add(self, played: Played, seconds: float, cpu_seconds: float) -> None:
@@ -100,7 +101,7 @@ class Record:
         self.metrics = played.metrics
 
     def row(self, evaluation: Sequence[float]) -> dict[str, Any]:
-        """A new row of the table."""
+        """Adds a row to the table, and returns it."""
         before = self.rows[-1] if self.rows else {"steps": 0, "seconds": 0.0}
         seconds = max(1e-9, self.seconds - before["seconds"])
         row = {
@@ -124,7 +125,7 @@ class Record:
 
 
 class Checkpoints:
-    """The last two complete states of a run, in folders that Orbax writes, with the settings that they belong to."""
+    """The last two complete states of a run, in folders written by Orbax, together with the settings of the run."""
 
     def __init__(self, folder: pathlib.Path, settings: dict[str, Any]):
         self.folder = folder.absolute()
@@ -141,13 +142,16 @@ class Checkpoints:
         self.manager.close()
 
     def remove_unfinished(self) -> None:
-        """Removes what a run that was killed left half-written. Orbax does so in a thread, which prints a traceback
-        where the program ends at once: so only when the run is known to begin."""
+        """Removes incomplete checkpoints that a killed run has left.
+
+        Orbax does this in a thread, which prints a traceback if the program ends immediately afterwards. So this is
+        called only once it is certain that the run will start.
+        """
         self.close()
         self.open(cleanup_tmp_directories=True)
 
     def read_record(self, resume: bool) -> None:
-        """Reads what the newest says of its run. A BadFlag where this one may not, or cannot, go on from it."""
+        """Reads the newest checkpoint's record. Raises BadFlag if this run may not, or cannot, continue from it."""
         if self.newest is not None and not resume:
             there = f"{self.manager.directory.parent} holds a run of {self.newest} steps"
             raise BadFlag(f"argument --output: {there}; --resume goes on with it, and another folder begins anew")
@@ -156,14 +160,14 @@ class Checkpoints:
             self.compare(self.record.pop("settings"))
 
     def compare(self, settings: dict[str, Any]) -> None:
-        """A BadFlag where those of the checkpoint are others."""
+        """Raises BadFlag if the settings of the checkpoint differ."""
         for name in sorted(self.settings.keys() | settings.keys()):
             if self.settings.get(name) != settings.get(name):
                 was = f"the checkpoint was made with {name} {settings.get(name)}, not {self.settings.get(name)}"
                 raise BadFlag(f"argument --resume: {was}; give the same, or another --output")
 
     def save(self, player: Any, record: Record) -> None:
-        leaves = [x for x in jax.tree.leaves(player.saved()) if np.size(x)]  # Orbax refuses arrays without an entry
+        leaves = [x for x in jax.tree.leaves(player.saved()) if np.size(x)]  # Orbax does not accept empty arrays
         parts = {"state": ocp.args.StandardSave(leaves)}
         parts["record"] = ocp.args.JsonSave({"settings": self.settings, **record.saved()})
         try:
@@ -173,7 +177,7 @@ class Checkpoints:
             raise BadFlag(f"argument --output: cannot write a checkpoint: {str(error).splitlines()[0]}") from None
 
     def restore(self, player: Any, record: Record) -> None:
-        """Puts the newest one back, where there is one."""
+        """Restores the newest checkpoint, if there is one."""
         if self.newest is None:
             return
         like, structure = jax.tree.flatten(player.like(self.newest))
@@ -185,7 +189,7 @@ class Checkpoints:
     def read(self, part: str, how: Any) -> Any:
         try:
             return self.manager.restore(self.newest, args=ocp.args.Composite(**{part: how}))[part]
-        except Exception as error:  # Orbax and its storage raise whatever they stumble over
+        except Exception as error:  # Orbax and its storage raise errors of many kinds
             folder, problem = self.manager.directory / str(self.newest), (str(error).splitlines() or [repr(error)])[0]
             raise BadFlag(
                 f"argument --resume: cannot read {folder}: {problem}; remove it to go on from the one before"
@@ -193,7 +197,7 @@ class Checkpoints:
 
 
 class Events:
-    """Writes rows of metrics for TensorBoard."""
+    """Writes metrics for TensorBoard."""
 
     def __init__(self, folder: pathlib.Path):
         try:
@@ -210,7 +214,7 @@ class Events:
 
 
 def make_player(config: Config, agent_config: Any, output: pathlib.Path) -> tuple[OnHost | OnDevice, int | None]:
-    """What plays, and how many episodes an experiment takes, where it says so."""
+    """The player, and the number of episodes of the experiment, if it defines one."""
     make_agent = functools.partial(FILES[config.agent].make, agent_config)
     where, _, name = config.env.partition(":")
     if where == "device":
@@ -224,7 +228,7 @@ def make_player(config: Config, agent_config: Any, output: pathlib.Path) -> tupl
 
 
 def save_arrays(path: pathlib.Path, tree: Any) -> None:
-    """Writes a tree of arrays as NumPy's .npz, each by its path."""
+    """Writes a tree of arrays as a NumPy .npz file, with the path of each array as its name."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     arrays = {jax.tree_util.keystr(where, simple=True, separator="/"): np.asarray(leaf) for where, leaf in leaves}
     with whole_file(path) as unfinished:
@@ -247,7 +251,7 @@ def save_curve(path: pathlib.Path, config: Config, rows: list[dict[str, Any]]) -
 
 
 def train(config: Config, agent_config: Any, make_player: Callable[..., Any] = make_player) -> dict[str, Any]:
-    """Trains, evaluates and saves. Returns what metrics.json holds."""
+    """Trains, evaluates and saves. Returns the contents of metrics.json."""
     run_name = f"{config.agent}-{config.env}-{config.seed}".replace(":", "-").replace("/", "-")
     output = output_folder(config.output or f"runs/{run_name}")
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in config.of_no_weight}
@@ -255,7 +259,7 @@ def train(config: Config, agent_config: Any, make_player: Callable[..., Any] = m
     with contextlib.ExitStack() as open_until_the_end:
         checkpoints = Checkpoints(output / "checkpoints", settings)
         open_until_the_end.callback(checkpoints.close)
-        checkpoints.read_record(config.resume)  # before anything there is changed
+        checkpoints.read_record(config.resume)  # before anything in the folder is changed
         events = Events(output) if config.tensorboard else None
         try:
             player, experiment = make_player(config, agent_config, output)
@@ -263,7 +267,7 @@ def train(config: Config, agent_config: Any, make_player: Callable[..., Any] = m
             raise
         except UnknownEnvironment as error:
             raise BadFlag(f"argument --env: {config.env}: {error}") from None
-        except ValueError as error:  # what an agent says of settings, or of an environment that is not for it
+        except ValueError as error:  # from an agent, about its settings or an environment that it does not support
             raise BadFlag(f"argument --agent: {config.agent} on {config.env}: {error}") from None
         open_until_the_end.callback(player.close)
         checkpoints.remove_unfinished()
@@ -281,7 +285,7 @@ def train_player(
     episodes = None if config.steps else experiment
     by_episodes, goal = episodes is not None, episodes or config.steps or 100_000
     a_part = -(-goal // (config.parts * player.per_update))  # updates
-    updates = -(-a_part // -(-a_part * player.per_update // player.look))  # between two looks
+    updates = -(-a_part // -(-a_part * player.per_update // player.look))  # between two checks for Ctrl-C
     last_step = -(-goal // (updates * player.per_update)) * updates * player.per_update
     record = Record()
     checkpoints.restore(player, record)
@@ -322,7 +326,7 @@ def train_player(
 def save_results(
     config: Config, output: pathlib.Path, player: Any, record: Record, interrupted: bool, failure: Exception | None
 ) -> dict[str, Any]:
-    """Writes curve, parameters and metrics.json, and returns what this holds."""
+    """Writes the curve, the parameters and metrics.json. Returns the contents of metrics.json."""
     if record.rows:
         save_curve(output / "curve.png", config, record.rows)
     save_arrays(output / "parameters.npz", player.state.params)
@@ -363,7 +367,8 @@ def main(
     agents: Mapping[str, ModuleType] = FILES,
     make_player: Callable[..., Any] = make_player,
 ) -> int:
-    jax.config.update("jax_cpu_enable_async_dispatch", False)  # each step waits for its action: skip the hand-over
+    # Each step waits for its action, so dispatching to another thread only costs time.
+    jax.config.update("jax_cpu_enable_async_dispatch", False)
     program = pathlib.Path(sys.argv[0]).name
     try:
         metrics = train(*read_flags(settings, agents), make_player)

@@ -1,7 +1,7 @@
-"""Settings as a dataclass, each within its limits: of an agent, and of a program, whose flags its fields are.
+"""Settings of an agent or a program as a dataclass, whose annotations say which values are allowed.
 
-The comment beside a field says what it is. What it may be stands in its annotation, and is checked wherever settings
-are made, in one sentence. Pydantic would check it too, but takes four lines to say what is wrong.
+The comment beside a field explains it. The limits in its annotation are checked whenever settings are created, and the
+error is a single sentence. Pydantic would check them too, but its errors take four lines.
 """
 
 import dataclasses
@@ -12,11 +12,11 @@ import numpy as np
 
 
 class BadSetting(ValueError):
-    """A setting that cannot be used; the message says which, and why."""
+    """A setting has an invalid value; the message says which setting, and why."""
 
 
 class Between(NamedTuple):
-    """What a setting may be: `Annotated[float, Between(0, 10)]`."""
+    """The limits of a setting: `Annotated[float, Between(0, 10)]`."""
 
     low: float
     high: float = math.inf
@@ -34,7 +34,7 @@ NotNegative = Annotated[float, Between(0)]
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """Settings, which are checked however they are given."""
+    """The base class of settings, which checks their limits."""
 
     def __post_init__(self) -> None:
         for name, hint in get_type_hints(type(self), include_extras=True).items():
@@ -45,7 +45,7 @@ class Settings:
 
 
 class ReplaySettings(Settings):
-    """Those of an agent that learns from a replay of transitions."""
+    """Settings of an agent that learns from a replay buffer of transitions."""
 
     capacity: Count
     warmup: Count
