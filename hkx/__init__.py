@@ -4,21 +4,21 @@ A function that makes and calls modules is turned into a pair of pure functions:
 computes with them.
 
     transform, transform_with_state, multi_transform     a function -> init and apply
-    Module, get_parameter, get_state, set_state          layers of your own
+    Module, get_parameter, get_state, set_state          your own layers
     Linear, Conv2D, BatchNorm, MultiHeadAttention, ...   layers; `hkx.nets` has networks
     next_rng_key, PRNGSequence, as_key, with_rng         random keys
     scan, cond, grad, remat, vmap, layer_stack, ...      JAX's transforms and control flow, where modules are called
-    tabulate, to_dot, capture_intermediates              looking into a model
+    tabulate, to_dot, capture_intermediates              inspecting a model
     custom_getter, intercept_methods, name_scope, ...    hooks and names
 
-    arguments          checks for layers of yours   config             settings
+    arguments          checks for your own layers   config             settings
     data_structures    splitting parameters         errors             all errors by name
-    experimental       names as Haiku has them      initializers       initial values of parameters
+    experimental       as in Haiku                  initializers       initial values of parameters
     interop            PyTorch's weights, Flax      mixed_precision    which dtypes modules compute in
     nets               MLP, ResNet, Simba, QMIX, …  pad                padding of convolutions
     sharding           models on many devices       testing            tests of modules
 
-`help(hkx.transform)` and so on say more of each; `dir(hkx)` lists all names.
+`help(hkx.transform)` and so on describe each name; `dir(hkx)` lists all of them.
 
 Example:
   >>> import hkx, jax, jax.numpy as jnp
@@ -202,7 +202,7 @@ if TYPE_CHECKING:
     from hkx.nn.rotary import RotaryEmbedding as RotaryEmbedding
     from hkx.nn.spatial import get_channel_index as get_channel_index
 
-    # Looking into a model
+    # Inspecting a model
     from hkx.tools.capture import capture_intermediates as capture_intermediates
     from hkx.tools.graph import abstract_to_dot as abstract_to_dot
     from hkx.tools.graph import to_dot as to_dot
@@ -223,7 +223,7 @@ if TYPE_CHECKING:
     from hkx import sharding as sharding
     from hkx import testing as testing
 
-# The same by module: what is imported when its name is first asked for.
+# The same names by module, which is imported when one of them is first used.
 _EXPORTS = {
     # The transforms
     "hkx.core.transform": "Transformed TransformedWithState running_init from_example",
@@ -296,7 +296,7 @@ _EXPORTS = {
     "hkx.nn.reshape": "Flatten Reshape",
     "hkx.nn.rotary": "RotaryEmbedding",
     "hkx.nn.spatial": "get_channel_index",
-    # Looking into a model
+    # Inspecting a model
     "hkx.tools.capture": "capture_intermediates",
     "hkx.tools.graph": "abstract_to_dot to_dot",
     "hkx.tools.summary": "eval_summary tabulate",

@@ -1,4 +1,4 @@
-"""Modules from functions: one that calls a function, and one that a function makes when it is first used."""
+"""Modules made from functions: one that calls a function, and one that a function creates on first use."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Deferred(Generic[T]):
 
     @property
     def target(self) -> T:
-        """The module; it is made here if it has not been yet."""
+        """The module, which is created on first use."""
         if self._target is None:
             if self._scope is None or not local.frames:
                 self.__dict__["_target"] = self._factory()
@@ -99,7 +99,7 @@ class Deferred(Generic[T]):
         return self._target  # type: ignore[return-value]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the module, which is made if it has not been yet."""
+        """Calls the module, which is created on first use."""
         return self.target(*args, **kwargs)  # type: ignore[operator]
 
     def __getattr__(self, name: str) -> Any:
@@ -131,7 +131,7 @@ class Deferred(Generic[T]):
 
 
 def _again(frame: Frame, scope: Scope) -> Scope:
-    """The scope to make a module in that was deferred in `scope`, which may have been left, or copied, since."""
+    """The scope for creating a module that was deferred in `scope`, which may have ended, or been copied, since."""
     place = scope.bundle, scope.method
     running = (s for s in reversed(frame.scopes) if (s.bundle, s.method) == place)
     return next(running, None) or frame.scope.reentered(scope)

@@ -1,7 +1,4 @@
-"""Checks of what a module or a function is given, for modules of your own; errors and warnings name the argument.
-
-The layers of hkx use the same ones.
-"""
+"""Checks of arguments, for your own modules; errors and warnings name the argument. The layers of hkx use them too."""
 
 from __future__ import annotations
 
@@ -80,7 +77,7 @@ def checked_integer(value: Any, argument: str, least: int | None = 0) -> int:
     try:
         number = operator.index(value)
     except TypeError as error:
-        if isinstance(error, jax.errors.JAXTypeError):  # traced: JAX says what to do
+        if isinstance(error, jax.errors.JAXTypeError):  # traced: JAX's error explains what to do
             raise
         if jax.export.is_symbolic_dim(value):
             return value  # pyright: ignore[reportReturnType]

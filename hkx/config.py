@@ -1,6 +1,6 @@
 """Settings, one value per thread: `hkx.config.set(…)` and `with hkx.config.context(…)`.
 
-A new thread begins with the settings that the main thread has when the thread first asks for one.
+A new thread starts with the settings that the main thread has when the new thread first needs one.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 
 
 class Context:
-    """A running transform, as `new_context` gives it: `with` runs code in it, the `collect_` methods read it."""
+    """A running transform, from `new_context`: `with` runs code in it, and the `collect_` methods read its results."""
 
     def __init__(self, frame: Frame):
         self._frame = frame
@@ -20,7 +20,7 @@ class Context:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._frame in local.frames:  # a transform that has returned has left what was entered in it
+        if self._frame in local.frames:  # a transform that returns leaves everything that was entered in it
             local.frames.remove(self._frame)
         if exception[:1] == (None,):
             for check in self._frame.exit_checks:
@@ -31,11 +31,11 @@ class Context:
         return copied(self._frame.params)  # type: ignore[return-value]
 
     def collect_initial_state(self) -> MutableState:
-        """The state as it was first set."""
+        """The initial state."""
         return copied(self._frame.initial_state)  # type: ignore[return-value]
 
     def collect_state(self) -> MutableState:
-        """The state as it is now."""
+        """The current state."""
         return copied(self._frame.state)  # type: ignore[return-value]
 
 

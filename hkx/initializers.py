@@ -45,7 +45,7 @@ def _drawn(draw: Draw) -> Array:
 
 
 def _plain(value: Any) -> bool:
-    """Whether a scale or a bound is an ordinary number."""
+    """Whether a scale or a bound is a plain number."""
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
@@ -68,7 +68,7 @@ def _normal(kind: Any, shape: Shape, dtype: DType, low: float, high: float, stdd
 
 
 def _number(argument: str, value: Any) -> Any:
-    """What was given as a number or an array, but for what JAX would take for something else, or fail on later."""
+    """Returns `value` if it is a number or an array, and not something that JAX would misread, or fail on later."""
     if value is None or isinstance(value, (str, bytes, Mapping)):
         raise NotANumberError(argument, value)
     return value
@@ -170,7 +170,7 @@ class RandomUniform:
 
 
 def _fans(shape: Shape, fan_in_axes: Sequence[int] | None = None) -> tuple[float, float]:
-    """How many inputs and outputs a weight of this shape connects; the last axis is the outputs."""
+    """The numbers of inputs and outputs of a weight of this shape; the last axis is the outputs."""
     if len(shape) < 1:
         return 1, 1
     if len(shape) == 1:
@@ -304,7 +304,7 @@ class Orthogonal:
         rows = shape[self.axis]
         columns = int(np.prod(shape)) // max(rows, 1)
         tall = (rows, columns) if rows > columns else (columns, rows)
-        # There is no decomposition in half precision.
+        # JAX has no QR decomposition in half precision.
         wide = jnp.promote_types(dtype, jnp.float32) if jnp.issubdtype(dtype, jnp.floating) else dtype
         q, r = jnp.linalg.qr(jax.random.normal(next_rng_key(), tall, wide))
         q *= jnp.sign(jnp.diag(r))[None]

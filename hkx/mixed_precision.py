@@ -1,4 +1,4 @@
-"""Mixed precision: policies that say in which dtypes modules keep parameters, compute and return."""
+"""Mixed precision: policies for the dtypes in which modules store parameters, compute and return results."""
 
 from hkx.tools.mixed_precision import Policy as Policy
 from hkx.tools.mixed_precision import SupportsCasts as SupportsCasts

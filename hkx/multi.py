@@ -1,4 +1,4 @@
-"""Functions between the kinds of transformed function."""
+"""Conversions between the kinds of transformed functions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ApplyWithState: TypeAlias = Callable[
 
 
 class _NamedFields(Protocol):
-    """A named tuple, whose fields are not known to type checkers when its members are changed."""
+    """A named tuple whose fields are unknown to type checkers."""
 
     @property
     def _fields(self) -> tuple[str, ...]: ...
@@ -265,7 +265,7 @@ def _pair(f: Callable[[], Any]) -> tuple[Any, Any]:
 
 
 def _look_at(f: Callable[[], Any]) -> tuple[Any, Any]:
-    """What `f` returns, by running it without computing anything."""
+    """The result of `f`, which is run without computing anything."""
     found: list[Any] = []
 
     def look() -> None:
@@ -288,7 +288,7 @@ def _arguments_of(
     change: Callable[[Parameters], Parameters] = same,
     out: Callable[[Any], Any] = same,
 ) -> Callable[..., Any]:
-    """`function` with the name of `f` and its signature, but for changes, for editors and `inspect.signature`."""
+    """`function` with the name and a changed signature of `f`, for editors and `inspect.signature`."""
     function = leaves_out_own_frames(function)
     function.__name__ = getattr(f, "__name__", function.__name__)
     function.__qualname__ = getattr(f, "__qualname__", function.__qualname__)
@@ -299,7 +299,7 @@ def _arguments_of(
 
 
 def _with_state(given: Parameters) -> Parameters:
-    """The arguments of an `apply`, with the state after the parameters."""
+    """The arguments of an `apply`, with the state inserted after the parameters."""
     leading = {given[0].name: given[0].annotation, "state": State | None}
     return with_leading(leading)(given[1:])
 
@@ -391,7 +391,7 @@ def without_state(
 
 
 def _without_state(f: Any, instead: str) -> tuple[Any, Any]:
-    """An `init`, and an `apply` or a tree of them, which raise where there is state, naming what to use `instead`."""
+    """An `init`, and an `apply` or a tree of them, which raise an error naming `instead` if there is state."""
 
     def init(*args: Any, **kwargs: Any) -> Any:
         return stateless(*f.init(*args, **kwargs), instead=instead)

@@ -30,7 +30,7 @@ PadFn: TypeAlias = Callable[[int], tuple[int, int]]
 
 
 def _added(effective_kernel_size: Any) -> Any:
-    """How many elements the outputs of a kernel of this size are fewer than the inputs, without padding."""
+    """By how many elements a kernel of this size shortens its input without padding."""
     return checked_integer(effective_kernel_size, "effective_kernel_size", 1) - 1
 
 

@@ -1,6 +1,6 @@
-"""Models on many devices: how arrays are divided, initial values created in place, copies and batches for `jax.pmap`.
+"""Models on many devices: shardings from rules, initial values created in shards, and helpers for `jax.pmap`.
 
-Arrays are divided over a mesh by their names. A rule is a pattern for `module/name` and a `jax.sharding.PartitionSpec`.
+Arrays are sharded over a mesh by name. A rule is a pattern for `module/name` and a `jax.sharding.PartitionSpec`.
 
     rules = [(r".*/linear.*/w", P(None, "model"))]
     shapes = jax.eval_shape(model.init, key, x)
@@ -35,14 +35,14 @@ _Keys: TypeAlias = tuple[Any, ...]
 
 
 class _Rule(NamedTuple):
-    """One rule, checked, and its text for messages."""
+    """One rule, checked, and its text for error messages."""
 
     pattern: re.Pattern[str]
     spec: PartitionSpec
     text: str
 
     def axes(self) -> list[tuple[str, ...]]:
-        """The names of the mesh's axes for each dimension."""
+        """The names of the mesh axes for each dimension."""
         return [() if entry is None else (entry,) if isinstance(entry, str) else tuple(entry) for entry in self.spec]
 
 
@@ -106,7 +106,7 @@ def shardings(
 
 
 def _path(keys: _Keys) -> str:
-    """`module/name`, and what is below; the places of tuples above the first mapping are left out."""
+    """The path of a leaf, `module/name/…`, without the indices of tuples above the first mapping."""
     first = next((i for i, key in enumerate(keys) if isinstance(key, jax.tree_util.DictKey)), len(keys))
     return jax.tree_util.keystr(keys[first:], simple=True, separator="/")
 
@@ -220,7 +220,7 @@ _functions: weakref.WeakKeyDictionary[Any, dict[Any, Callable[..., Any]]] = weak
 
 
 def _of_arrays(init: Any, structure: Any, others: tuple[tuple[Any] | None, ...]) -> Callable[[list[Any]], Any]:
-    """`init` as a function of its arrays alone; the same one for the same others, whose program JAX then knows."""
+    """`init` as a function of its arrays only; cached by its other arguments, so that JAX finds its program."""
     place = structure, others, tuple(type(other[0]) for other in others if other)  # True equals 1
     function: Callable[[], Any] = lambda: init  # noqa: E731
 
@@ -229,14 +229,14 @@ def _of_arrays(init: Any, structure: Any, others: tuple[tuple[Any] | None, ...])
         args, kwargs = jax.tree.unflatten(structure, [other[0] if other else next(given) for other in others])
         return function()(*args, **kwargs)
 
-    with suppress(TypeError):  # it cannot be hashed, or not be referred to weakly
+    with suppress(TypeError):  # not hashable, or without weak references
         known, function = _functions.setdefault(init, {}), weakref.ref(init)
         return known.setdefault(place, run)
     return run
 
 
 def _on_mesh(x: Any, mesh: Any) -> Any:
-    """`x`, copied to all devices of the mesh where it was put on others."""
+    """`x`, copied to all devices of the mesh if it was put on other devices."""
     if not isinstance(mesh, Mesh) or not getattr(x, "committed", False):
         return x
     everywhere = NamedSharding(mesh, PartitionSpec())
@@ -428,7 +428,7 @@ def _replicas(devices: Sequence[Any] | None) -> NamedSharding:
 
 
 def _check_batch(batch: Any, parts: int, which: str) -> None:
-    """Raises unless all arrays have one leading dimension, which `parts` divides."""
+    """Raises an error unless all arrays have the same leading size, divisible by `parts`."""
     sizes = {}
     for keys, x in jax.tree.leaves_with_path(batch):
         if np.ndim(x) == 0:

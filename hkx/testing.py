@@ -1,4 +1,4 @@
-"""Helpers for tests of code that is written with hkx."""
+"""Helpers for tests of code that uses hkx."""
 
 from __future__ import annotations
 

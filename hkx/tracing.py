@@ -1,4 +1,4 @@
-"""`traced_once`: the equation of a layer, which JAX traces once for each shape and not at each call."""
+"""`traced_once`: makes JAX trace the equation of a layer once for each shape, and not at each call."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def traced_once(function: Callable[P, R], static_argnames: str | Sequence[str] =
     """
 
     def alone(*arrays: P.args, **static: P.kwargs) -> R:
-        # A parameter that it read here would be a constant of what other calls, with other parameters, are given.
+        # A parameter read here would become a constant in the cached trace, which other calls use too.
         frames = local.frames
         try:
             local.frames = []
@@ -76,7 +76,7 @@ def traced_once(function: Callable[P, R], static_argnames: str | Sequence[str] =
 def _is_hashable(*values: Any) -> bool:
     try:
         hash(values)
-    except TypeError:  # a list, where a class of a user's has set one
+    except TypeError:  # a user's class may have set a list
         return False
     return True
 
@@ -86,6 +86,6 @@ _ALONE = (
     "give it what it needs of parameters, states and keys as arguments."
 )
 
-# JAX 0.10 inlines `True` when it traces, newer ones later, and have a name for this.
+# `True` makes JAX 0.10 inline during tracing; newer versions do that later, and have a name for this.
 _WHEN_TRACED: Any = getattr(jax, "Inline").JAX_EARLY if hasattr(jax, "Inline") else True  # noqa: B009
 _OPERANDS: tuple[Any, ...] = (jax.Array, np.ndarray, np.generic, type(None))

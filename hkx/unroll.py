@@ -1,4 +1,4 @@
-"""`static_unroll`: a core applied to a sequence, step by step in Python, or in a loop where nobody can see it."""
+"""`static_unroll`: applies a core to a sequence, step by step in Python, or in a loop if nobody can tell."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def static_unroll(
     return (stacked if time_major else swap_time_and_batch(stacked)), state
 
 
-_FEW_STEPS = 4  # fewer are compiled as quickly as a loop
+_FEW_STEPS = 4  # fewer steps compile as quickly as a loop
 _OWN_CELLS = (VanillaRNN, LSTM, GRU, IdentityCore, Conv1DLSTM, Conv2DLSTM, Conv3DLSTM, Linear)
 
 
@@ -89,7 +89,7 @@ def _step_of(core: Callable[[Any, Any], tuple[Any, Any]]) -> Callable[[Any, Any]
 
 
 def _loop_on_a_cpu(step: Callable[[Any, Any], tuple[Any, Any]], initial_state: Any, input_sequence: Any) -> Any:
-    """`jax.lax.scan`: in a program for a CPU a loop, in one for another platform a copy of the step for every entry."""
+    """`jax.lax.scan`, compiled as a loop for a CPU, and unrolled completely for other platforms."""
 
     def unrolled(state: Any, sequence: Any) -> tuple[Any, Any]:
         return jax.lax.scan(step, state, sequence, unroll=True)
@@ -101,7 +101,7 @@ def _loop_on_a_cpu(step: Callable[[Any, Any], tuple[Any, Any]], initial_state: A
 
 
 def _may_be_a_loop(core: Any, input_sequence: Any, initial_state: Any) -> bool:
-    """Whether the steps may be compiled as a loop, with nothing to be seen of it but the time that it saves."""
+    """Whether the steps may be compiled as a loop without a visible difference except in compile time."""
     if not (recording_program() and _has_no_python_of_a_user(core)):
         return False
     if running_init() or any(local.hooks.values()):
@@ -121,7 +121,7 @@ def _may_be_a_loop(core: Any, input_sequence: Any, initial_state: Any) -> bool:
 
 
 def _has_no_python_of_a_user(core: Any) -> bool:
-    """Whether calling the core runs this package's code and JAX's, and nothing that may count or keep its calls."""
+    """Whether calling the core runs only code of this package and of JAX, which cannot count or store its calls."""
     if type(core) in _OWN_CELLS:
         return True
     if type(core) is ResetCore:

@@ -1,1 +1,1 @@
-"""Ways to and from other libraries; each module here is imported only when it is asked for."""
+"""Conversion to and from other libraries; each module is imported on first use."""

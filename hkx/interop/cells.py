@@ -1,4 +1,4 @@
-"""Cores that compute what another library's do, where hkx's own do not."""
+"""Recurrent cores of other libraries that differ from those of hkx."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class ResetAfterGRU(RNNCore):
         """One step: `inputs` is `[B, F]` or `[F]`, `state` `[B, hidden_size]` or `[hidden_size]`.
 
         Raises:
-          InvalidCoreStateError: if the state is no array, or one of another shape.
+          InvalidCoreStateError: if the state is not an array, or has a different shape.
         """
         inputs, state = array_of(inputs, self), array_state(self, "state", state)
         h, dtype = self.hidden_size, inputs.dtype

@@ -1,6 +1,6 @@
 """Flax modules inside hkx, and hkx functions inside Flax. Needs the package `flax`.
 
-In hkx, the parameters of a Flax module are kept as those of other modules are: `{"name/Dense_0": {"kernel": …}}`, and
+In hkx, the parameters of a Flax module are stored like those of other modules: `{"name/Dense_0": {"kernel": …}}`, and
 its other variables as state. In Flax, the parameters of an hkx function are nested dicts, split at the slashes.
 """
 
@@ -60,7 +60,7 @@ def flatten_flax_to_haiku(collection: Mapping[str, Any]) -> Tree:
 
 
 def _nested(flat: Mapping[str, Mapping[str, Any]], top: str | None = None) -> dict[str, Any]:
-    """The opposite of `flatten_flax_to_haiku`; `top` is the module whose arrays stand at the top."""
+    """The inverse of `flatten_flax_to_haiku`; the arrays of the module `top` are placed at the top level."""
     out: dict[str, Any] = {}
     for module, entries in flat.items():
         inner = out
@@ -81,18 +81,18 @@ def _one_name(path: str) -> WeightMismatchError:
 
 
 class _AbsentError(Exception):
-    """A module found no value for one of its parameters; the argument is its path."""
+    """A module has no value for one of its parameters; the argument is its path."""
 
 
 class _Guest(Protocol):
-    """A foreign module as hkx sees it: two-level dicts of parameters and of state."""
+    """A Flax module with the interface that hkx needs: two-level dicts of parameters and state."""
 
     def create(self, next_key: Callable[[], Any], args: Any, kwargs: Any) -> tuple[Tree, Tree]:
-        """Initial parameters and state; `next_key` draws a key, if one is needed."""
+        """Creates the initial parameters and state; `next_key` draws a key if one is needed."""
         ...
 
     def run(self, params: Tree, state: Tree, args: Any, kwargs: Any) -> tuple[Any, Tree]:
-        """What the module returns, and its new state."""
+        """The result of the module, and its new state."""
         ...
 
 
@@ -253,7 +253,7 @@ def _giving(value: Any) -> Callable[[Any, Any], Any]:
 
 
 def _each(tree: Tree, prefix: str, do: Callable[[str, Any], Any]) -> Tree:
-    """`do(name, value)` for every entry, as the module that it belongs to would do it."""
+    """Calls `do(name, value)` for every entry, in the scope of the module to which it belongs."""
     frame = current_frame("hkx.experimental.flax.lift")
     out: Tree = {}
     for bundle, entries in tree.items():
@@ -263,7 +263,7 @@ def _each(tree: Tree, prefix: str, do: Callable[[str, Any], Any]) -> Tree:
 
 
 def _with_state(transformed: Transformed | TransformedWithState) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """`init -> (params, state)` and `apply -> (out, state)` of either kind."""
+    """Of either kind of transform, the `init` as returning `(params, state)`, the `apply` as `(out, state)`."""
     if isinstance(transformed, TransformedWithState):
         return transformed.init, transformed.apply
 
@@ -301,7 +301,7 @@ class Module(nn.Module):
 
     @classmethod
     def create(cls, hk_cls: Callable[..., Any], *init_args: Any, **init_kwargs: Any) -> Module:
-        """A Linen module that makes an hkx module and calls it: `Module.create(hkx.Linear, 10)`."""
+        """A Linen module that creates an hkx module and calls it: `Module.create(hkx.Linear, 10)`."""
         return cls(transform_with_state(lambda *a, **k: hk_cls(*init_args, **init_kwargs)(*a, **k)))
 
     @nn.compact
@@ -358,9 +358,9 @@ class NNXModule(nnx.Module):
         self.rngs = rngs
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the function, and keeps its new state."""
+        """Calls the function, and stores its new state."""
         old = self.state.get_value()
-        stream = getattr(self.rngs, "apply", None)  # there may be none, for a function that draws no keys
+        stream = getattr(self.rngs, "apply", None)  # the function may not need a key
         key = stream() if stream is not None else None
         out, new = self._apply(self.params.get_value(), old, key, *args, **kwargs)
         if jax.tree.leaves(new):

@@ -1,8 +1,8 @@
-"""The weights of PyTorch models as hkx parameters, and the other way. Needs the package `torch`.
+"""Converts the weights of PyTorch models to hkx parameters, and back. Needs the package `torch`.
 
-The layers are told apart by the names and shapes of their weights. Images are `[N, H, W, C]` in hkx and `[N, C, H, W]`
-in PyTorch; weights are converted, inputs are up to the caller, and so is the order in which a `Flatten` between a
-convolution and a linear layer sees them.
+Layers are recognised by the names and shapes of their weights. Images are `[N, H, W, C]` in hkx and `[N, C, H, W]` in
+PyTorch. Weights are converted accordingly; inputs are not, and neither is the order in which a `Flatten` between a
+convolution and a linear layer arranges its output.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def to_state_dict(
             path = f"{prefix}.{key}" if prefix else key
             fitted = _fitted(value, path, like[path])
             if jnp.issubdtype(fitted.dtype, jnp.inexact) and fitted.dtype.itemsize < 4:
-                fitted = fitted.astype(np.float32)  # torch does not know NumPy's extensions by bfloat16 and the like
+                fitted = fitted.astype(np.float32)  # torch does not support NumPy's extension types, such as bfloat16
             out[path] = torch.tensor(np.array(fitted), dtype=torch.as_tensor(state_dict[path]).dtype)
     if left := sorted(set(source) - used):
         raise WeightMismatchError("The PyTorch model has no place for these weights of the hkx model", left, ADVICE)
@@ -163,10 +163,10 @@ def _array(key: str, value: Any) -> np.ndarray:
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
     if value.is_floating_point() and value.dtype not in (torch.float16, torch.float32, torch.float64):
-        value = value.float()  # NumPy has no bfloat16; nothing is lost
+        value = value.float()  # NumPy has no bfloat16; the conversion is exact
     try:
         return value.detach().cpu().numpy()
-    except (NotImplementedError, RuntimeError, TypeError) as error:  # on the device "meta", sparse, quantised
+    except (NotImplementedError, RuntimeError, TypeError) as error:  # on the device "meta", or sparse, or quantised
         raise WeightMismatchError(f"The weight {key!r} of PyTorch has no values to convert", [str(error)]) from error
 
 
@@ -181,14 +181,14 @@ def _flat(params: Tree, state: Tree) -> dict[str, Any]:
 
 def _filled(tree: Tree, found: Weights, section: str) -> dict[str, dict[str, jax.Array]]:
     return {
-        # A copy: PyTorch changes its weights in place.
+        # A copy, because PyTorch changes its weights in place.
         m: {n: jnp.array(found[f"{section}:{m}/{n}"], leaf.dtype) for n, leaf in entries.items()}
         for m, entries in tree.items()
     }
 
 
 def _fitted(value: np.ndarray, path: str, like: Any) -> np.ndarray:
-    """`value` in the shape of `like`, which may have more or fewer axes, of size 1."""
+    """Reshapes `value` to the shape of `like`, from which it may differ by axes of size 1."""
     same = [s for s in value.shape if s != 1] == [s for s in like.shape if s != 1]
     if not same or (value.ndim == len(like.shape) and value.shape != tuple(like.shape)):
         raise WeightMismatchError(
@@ -200,7 +200,7 @@ def _fitted(value: np.ndarray, path: str, like: Any) -> np.ndarray:
 
 
 def _in_order(paths: Collection[str]) -> list[str]:
-    """The paths as they are or, where something has sorted them as texts, with numbers in the order of their values."""
+    """The paths, unchanged unless something has sorted them as strings: then numbers are sorted by value."""
     listed = list(paths)
     if listed != sorted(listed):
         return listed
@@ -208,7 +208,7 @@ def _in_order(paths: Collection[str]) -> list[str]:
 
 
 def _groups(state_dict: Weights) -> dict[str, Weights]:
-    """The weights of each PyTorch module, by its path and their own names."""
+    """The weights of each PyTorch module, by the module's path and the weight's name."""
     attention = {k.rpartition(".")[0] for k in state_dict if k.rpartition(".")[2].startswith(("in_proj_", "q_proj_"))}
     groups: dict[str, Weights] = {}
     for key, value in state_dict.items():
@@ -221,7 +221,7 @@ def _groups(state_dict: Weights) -> dict[str, Weights]:
 
 
 def _unit(target: Mapping[str, Any], module: str) -> dict[str, Any]:
-    """What belongs to one hkx module and to those below it, by path."""
+    """The entries of one hkx module and of its submodules, by path."""
     return {p: v for p, v in target.items() if p.partition(":")[2].startswith(f"{module}/")}
 
 
@@ -229,13 +229,13 @@ _AVERAGES = re.compile(r"state:(.*)/~/(mean|var)_ema/")
 
 
 def _without_weights(target: Mapping[str, Any]) -> list[str]:
-    """The hkx modules that hold moving averages and no weights."""
+    """The hkx modules that have moving averages but no weights."""
     found = dict.fromkeys(match.group(1) for path in target if (match := _AVERAGES.match(path)))
     return [module for module in _in_order(found) if not any(p.startswith(f"params:{module}/") for p in target)]
 
 
 def _units(target: Mapping[str, Any]) -> list[str]:
-    """The hkx modules that hold weights, in order; the parts of an attention count as one."""
+    """The hkx modules that have weights, in order; the parts of an attention layer count as one."""
     unordered = dict.fromkeys(p.partition(":")[2].rpartition("/")[0] for p in target if p.startswith("params:"))
     bundles, out = _in_order(unordered), {}
     for bundle in bundles:
@@ -248,11 +248,11 @@ def _units(target: Mapping[str, Any]) -> list[str]:
 def _paired(
     groups: dict[str, Weights], target: Mapping[str, Any], names: Names | None
 ) -> list[tuple[str, str, Weights]]:
-    """Which PyTorch module is which hkx module; a recurrent network of several layers is several modules."""
+    """Pairs each PyTorch module with an hkx module; a recurrent network of several layers is several modules."""
     split = {prefix: layers_of(prefix, local) for prefix, local in groups.items()}
     if names is None:
         theirs = [(prefix, local) for prefix, layers in split.items() for local in layers]
-        # Of the modules of hkx without weights the place among the others is not known, but the order is.
+        # For hkx modules without weights, the order is known, but not their position among the others.
         theirs.sort(key=lambda pair: set(pair[1]) <= {*averages_of(""), "num_batches_tracked"})
         ours = _units(target) + _without_weights(target)
         if len(ours) != len(theirs):

@@ -1,6 +1,6 @@
-"""What the weights of one layer are called in PyTorch and in hkx, and how the ones become the others.
+"""The names of the weights of each kind of layer in PyTorch and in hkx, and the conversions between them.
 
-Everything here is NumPy; a layer of PyTorch is a dict of its weights by their own names.
+All arrays are NumPy's. A PyTorch layer is represented by a dict of its weights.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _RECURRENT = re.compile(r"((?:weight|bias)_[ih]h)((?:_l\d+(?:_reverse)?)?)")
 
 
 def layers_of(prefix: str, local: Weights) -> list[Weights]:
-    """The layers of a recurrent network, which PyTorch keeps in one module; anything else is one layer.
+    """The layers of a recurrent network, which are one module in PyTorch; any other module is a single layer.
 
-    Two directions of a layer are two layers, of which the one that goes forward comes first.
+    The two directions of a bidirectional layer are two layers, the forward one first.
     """
     if not any(k.startswith("weight_ih") for k in local):
         return [local]
@@ -61,10 +61,10 @@ Rules = dict[str, tuple[str, tuple[Callable[..., np.ndarray], Callable[..., np.n
 
 
 def _rules(local: Weights, module: str, unit: Mapping[str, Any], flip: bool) -> Rules:
-    """For a layer whose weights correspond one to one: PyTorch's name to hkx's path and the two conversions."""
+    """For layers whose weights correspond one to one: from PyTorch's name to hkx's path and the two conversions."""
     own = f"params:{module}"
     ndim = local["weight"].ndim if "weight" in local else 1
-    if f"{own}/scale" in unit or f"{own}/offset" in unit:  # a normalisation, of any number of axes
+    if f"{own}/scale" in unit or f"{own}/offset" in unit:  # a normalisation, for any number of axes
         ndim = 1
     if f"{own}/alpha" in unit:
         return {"weight": (f"{own}/alpha", _UNCHANGED)}
@@ -82,7 +82,7 @@ def averages_of(module: str) -> dict[str, str]:
 
 
 def _recurrent(prefix: str, local: Weights) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The weights of one layer and its two biases, zero where there are none."""
+    """The weights of one layer and its two biases, which are zero if there are none."""
     by_kind = {_kind(k): v for k, v in local.items()}
     if absent := sorted({"weight_ih", "weight_hh"} - set(by_kind)):
         raise WeightMismatchError(f"The recurrent network {prefix!r} of the PyTorch model lacks a weight", absent)
@@ -92,18 +92,18 @@ def _recurrent(prefix: str, local: Weights) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def _kind(key: str) -> str:
-    """`"weight_ih"` of `"weight_ih_l0_reverse"`."""
+    """Shortens `"weight_ih_l0_reverse"` to `"weight_ih"`."""
     return key.partition("_l")[0]
 
 
 def _swapped(w: np.ndarray) -> np.ndarray:
-    """PyTorch's order of the gates of an LSTM along the first axis (i, f, g, o) to hkx's (i, g, f, o), or back."""
+    """Converts the gates of an LSTM along the first axis from PyTorch's order (i, f, g, o) to (i, g, f, o), or back."""
     i, second, third, o = np.split(w, 4)
     return np.concatenate([i, third, second, o])
 
 
 def _forget(size: int) -> np.ndarray:
-    """What `hkx.LSTM` adds to the bias of the forget gate, in PyTorch's order of gates."""
+    """The constant that `hkx.LSTM` adds to the bias of the forget gate, in PyTorch's order of gates."""
     return np.concatenate([np.zeros(size), np.ones(size), np.zeros(2 * size)])
 
 
@@ -129,7 +129,7 @@ def _check_gru(prefix: str, module: str, unit: Mapping[str, Any]) -> None:
 
 
 def weights_to_hkx(prefix: str, local: Weights, module: str, unit: Mapping[str, Any], flip: bool) -> Weights:
-    """The weights of one PyTorch layer by the paths of hkx."""
+    """Converts the weights of one PyTorch layer to those of an hkx module, by path."""
     own = f"params:{module}"
     if any(k.startswith("weight_ih") for k in local):
         w_i, w_h, b_i, b_h = _recurrent(prefix, local)
@@ -178,7 +178,7 @@ def _attention_to_hkx(prefix: str, local: Weights, own: str) -> Weights:
 
 
 def weights_to_torch(prefix: str, like: Weights, module: str, unit: Mapping[str, Any], flip: bool) -> Weights:
-    """The weights of one hkx module by the names that PyTorch gives them in its layer."""
+    """Converts the weights of one hkx module to those of a PyTorch layer, by name."""
     own = f"params:{module}"
 
     def get(path: str) -> np.ndarray:

@@ -1,14 +1,14 @@
-"""`python -m hkx.migrate PATH...`: turns programs written for Haiku and RLax into programs for hkx and rlx.
+"""`python -m hkx.migrate PATH...` converts programs written for Haiku and RLax to hkx and rlx.
 
-Imports, the names read from them, annotations in strings, and strings that are a path in one of the packages are
-rewritten by the syntax tree; comments, formatting, line ends, encodings and file modes stay. What a tool cannot decide
-is listed by path and line with the reason. It needs `pip install 'hkx[migrate]'`.
+It rewrites imports, the names that are read from them, annotations in strings, and strings that are a path in one of
+the packages, by means of the syntax tree. Comments, formatting, line endings, encodings and file modes are preserved.
+Whatever it cannot decide is listed by path and line, with the reason. It needs `pip install 'hkx[migrate]'`.
 
     PATH            a file (`.py`, `.pyi`, `.ipynb`, a list of requirements), or a folder that is searched for them
-    --check         changes nothing; ends with 1 where something would change
+    --check         changes nothing; exits with 1 if something would change
     --diff          changes nothing; prints what would change
 
-It ends with 0 when all is done, with 1 where `--check` finds something to change, and with 2 where it could not begin,
-or could not read or write a file. A file that is no valid Python is listed and left alone. In folders, symbolic links,
-hidden folders (`.git`, `.venv`), virtual environments and `node_modules` are left out.
+It exits with 0 if it succeeds, with 1 if `--check` finds something to change, and with 2 if it could not start, or
+could not read or write a file. A file that is not valid Python is listed and left unchanged. In folders, symbolic
+links, hidden folders (`.git`, `.venv`), virtual environments and `node_modules` are skipped.
 """

@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the tool, and returns its exit code: 0, 1 where `--check` finds something, 2 where a file failed."""
+    """Runs the tool, and returns its exit code: 0; 1 if `--check` finds something; 2 if a file failed."""
     parser = argparse.ArgumentParser(
         "python -m hkx.migrate", description=hkx.migrate.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""Files: which are looked at, how they are read, and how they are written back as they were."""
+"""Files: which ones are processed, how they are read, and how they are written back in the same format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
 
 class Migrated(NamedTuple):
-    """A file before and after, and what is left to do in it: where, and why."""
+    """A file before and after the migration, and what is left to do in it, with places and reasons."""
 
     path: pathlib.Path
     encoding: str
@@ -37,11 +37,11 @@ class Migrated(NamedTuple):
 
 
 def files_in(paths: Iterable[pathlib.Path]) -> Iterator[pathlib.Path]:
-    """The files that are named, and those of the named folders that may hold Haiku or RLax; each once."""
+    """The given files, and those in the given folders that may use Haiku or RLax; each once."""
     seen = set()
     for path in paths:
         for file in [path] if path.is_file() else _search(path):
-            real = file.resolve()  # a link that is named itself is followed, and what it points to is written
+            real = file.resolve()  # a link that is given explicitly is followed, and its target is written
             if real not in seen:
                 seen.add(real)
                 yield file
@@ -61,12 +61,12 @@ def _search(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def is_read(path: pathlib.Path) -> bool:
-    """Whether a file of this name is one that the tool reads."""
+    """Whether the tool processes files of this name."""
     return path.suffix in {*_PROGRAMS, ".ipynb"} or _REQUIREMENTS.fullmatch(path.name) is not None
 
 
 def migrate_file(path: pathlib.Path) -> Migrated:
-    """Reads one file and migrates what it holds; nothing is written."""
+    """Reads one file and migrates its contents, without writing it."""
     data = path.read_bytes()
     if not re.search(b"haiku|rlax", data):
         return Migrated(path, "utf-8", "", "", [])
@@ -90,7 +90,7 @@ def migrate_file(path: pathlib.Path) -> Migrated:
 
 def _encoding(path: pathlib.Path, data: bytes) -> str:
     if path.suffix in _PROGRAMS:
-        return tokenize.detect_encoding(io.BytesIO(data).readline)[0]  # its mark, or the comment that names it
+        return tokenize.detect_encoding(io.BytesIO(data).readline)[0]  # by byte order mark or comment
     return "utf-8-sig" if data.startswith(codecs.BOM_UTF8) else "utf-8"
 
 
@@ -104,7 +104,7 @@ def _required(path: pathlib.Path, text: str) -> Iterator[tuple[int, str]]:
 
 
 def write(file: Migrated) -> None:
-    """Puts the new text in the place of the old one, at once and under the same mode."""
+    """Replaces the contents atomically, and preserves the file mode."""
     target = file.path.resolve()
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     try:

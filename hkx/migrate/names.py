@@ -1,4 +1,4 @@
-"""Which names hkx and rlx have, read from their source: importing them would import JAX, which takes long."""
+"""The names that hkx and rlx have, read from their sources, because importing JAX would take long."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _DICTS = "hkx.Params in an annotation, collections.abc.Mapping in isinstance: pa
 _INSTEAD = {
     "FlatMapping": _DICTS,
     "FlatMap": _DICTS,
-}  # private names without a public one
+}  # private names without a public equivalent
 
 
 @functools.cache
 def _names_of(module: str) -> frozenset[str] | None:
-    """The public names of a module that lists them, or None where there is no such module."""
+    """The public names of a module, if it lists them; None if there is no such module."""
     root, *parts = module.split(".")
     spec = importlib.util.find_spec(root)
     if spec is None or spec.origin is None:
@@ -37,7 +37,7 @@ def _names_of(module: str) -> frozenset[str] | None:
 
 
 def translated(path: str) -> str:
-    """`haiku.nets.MLP` as `hkx.nets.MLP`."""
+    """Translates `haiku.nets.MLP` to `hkx.nets.MLP`."""
     root, dot, rest = path.partition(".")
     return NEW[root] + dot + rest
 
@@ -47,7 +47,7 @@ def is_private(path: str) -> bool:
 
 
 def missing(path: str) -> str | None:
-    """Of a dotted path in Haiku or RLax, the shortest beginning that hkx or rlx does not have, in the new spelling."""
+    """The shortest prefix of a dotted path in Haiku or RLax that hkx or rlx does not have, translated."""
     module, *parts = translated(path).split(".")
     for part in parts:
         if part.startswith("__"):
@@ -55,13 +55,13 @@ def missing(path: str) -> str | None:
         if part not in (_names_of(module) or ()):
             return f"{module}.{part}"
         module = f"{module}.{part}"
-        if _names_of(module) is None:  # a class or a function: what it holds is not known here
+        if _names_of(module) is None:  # a class or a function, whose attributes are not known here
             return None
     return None
 
 
 def public_name(name: str, package: str) -> str | None:
-    """Where `package` (or its networks, initializers, …) has a public name, the path to it."""
+    """The path of a public name in `package` (or in its networks, initializers, …), if it exists."""
     folders = [package]
     if package == "hkx":
         folders += [f"hkx.{folder}" for folder in ("nets", "initializers", "data_structures", "experimental")]
@@ -69,7 +69,7 @@ def public_name(name: str, package: str) -> str | None:
 
 
 def why_left(path: str) -> str:
-    """Why a path in Haiku or RLax cannot be translated, and what to write."""
+    """Why a path in Haiku or RLax cannot be translated, and what to write instead."""
     package = NEW[path.partition(".")[0]]
     name = path.rpartition(".")[2]
     here = _INSTEAD.get(name) or public_name(name, package)

@@ -1,4 +1,4 @@
-"""Notebooks: the code cells are one program, and all else in the file stays as it is, byte for byte."""
+"""Notebooks: the code cells are treated as one program, and everything else is preserved byte for byte."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HIDDEN = "pass  # hidden: "
 
 
 class CellFinding(NamedTuple):
-    """What a person has to look at, in which code cell (counted from 1) and line."""
+    """Something for the user to look at, with its code cell (counted from 1) and line."""
 
     cell: int
     line: int
@@ -28,7 +28,7 @@ class CellFinding(NamedTuple):
 def migrate_notebook(text: str) -> tuple[str, list[CellFinding]]:
     """Rewrites the code cells of a notebook, and lists what is left to do in them.
 
-    Raises `ValueError` for text that is no notebook.
+    Raises `ValueError` for text that is not a notebook.
     """
     tokens = list(_STRING.finditer(text))
     sources = _sources(json.loads(text), len(tokens))
@@ -60,7 +60,7 @@ def migrate_notebook(text: str) -> tuple[str, list[CellFinding]]:
 
 
 def _migrate_together(programs: dict[int, str]) -> tuple[dict[int, str], list[CellFinding]]:
-    """Cells share their names, and so they are rewritten as one program; no line is added or taken away."""
+    """Rewrites the cells as one program, because they share their names. No line is added or removed."""
     result = migrate("\n".join(programs.values()))
     lines, new, findings, begin = result.code.split("\n"), {}, [], 0
     for number, program in programs.items():
@@ -74,7 +74,7 @@ def _migrate_together(programs: dict[int, str]) -> tuple[dict[int, str], list[Ce
 
 
 def _sources(notebook: Any, n_tokens: int) -> list[list[int]]:
-    """For each code cell, which of the strings of the file, in their order, are its source."""
+    """For each code cell, the indices of the strings in the file that are its source."""
     if not isinstance(notebook, dict) or not isinstance(notebook.get("cells"), list):
         raise ValueError("no notebook: it has no list of cells")
     sources: dict[int, list[int]] = {}
@@ -103,7 +103,7 @@ def _sources(notebook: Any, n_tokens: int) -> list[list[int]]:
 
 
 def _with_strings(text: str, tokens: list[re.Match[str]], edits: dict[int, str]) -> str:
-    """The text of the file with some of its strings replaced, written as the ones that were there."""
+    """The text of the file with some of its strings replaced, in the same style of escapes."""
     parts, end = [], 0
     for place, new in sorted(edits.items()):
         token = tokens[place]

@@ -1,4 +1,4 @@
-"""The syntax tree of one program: what is renamed in it, and what is listed."""
+"""Rewrites the syntax tree of one program, and lists what is left to do."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hkx.migrate.names import NEW, is_private, missing, translated, why_left
 
 _Path = TypeVar("_Path", bound=cst.BaseExpression | None)
 
-_PATH = re.compile(r"(haiku|rlax)(\.[A-Za-z_]\w*)+")  # a string that is a path in one of the packages, as a whole
-_ROOT = re.compile(r"(?<![\w.])(haiku|rlax)(?=\.[A-Za-z_])")  # the beginning of a path within an annotation
+_PATH = re.compile(r"(haiku|rlax)(\.[A-Za-z_]\w*)+")  # a string that consists of a path in one of the packages
+_ROOT = re.compile(r"(?<![\w.])(haiku|rlax)(?=\.[A-Za-z_])")  # the beginning of a path in an annotation
 _CODE = re.compile(r"\b(import|from)\s+(haiku|rlax)\b")
 _MENTION = re.compile(r"(?<![\w./-])(haiku|rlax)\.[A-Za-z_]")
 _TAKES_MODULE = {"__import__", "import_module", "importorskip", "find_spec"}
@@ -30,24 +30,24 @@ _SIZES = (
 
 
 class Finding(NamedTuple):
-    """What a person has to look at."""
+    """Something for the user to look at."""
 
     line: int
     reason: str
 
 
 class Result(NamedTuple):
-    """A program after the migration, and what is left to do in it."""
+    """A migrated program, and what is left to do in it."""
 
     code: str
     findings: list[Finding]
 
 
 def migrate(code: str) -> Result:
-    """Rewrites the Haiku and RLax of one program.
+    """Rewrites the uses of Haiku and RLax in one program.
 
-    Raises `libcst.ParserSyntaxError`, or `SyntaxError` of a string in it, for text that is no Python, and `ValueError`
-    for what cannot be written back.
+    Raises `libcst.ParserSyntaxError`, or `SyntaxError` for a string in it, if the text is not Python, and `ValueError`
+    if the result cannot be written.
     """
     if not re.search("haiku|rlax", code):
         return Result(code, [])
@@ -56,7 +56,7 @@ def migrate(code: str) -> Result:
         raise ValueError("its text cannot be read and written back without a change")
     wrapper = metadata.MetadataWrapper(tree, unsafe_skip_copy=True)
     rewriter = _Rewriter(code)
-    with warnings.catch_warnings(action="ignore"):  # of escapes in strings that mean nothing, such as "\."
+    with warnings.catch_warnings(action="ignore"):  # warnings about invalid escapes in strings, such as "\."
         new = wrapper.visit(rewriter)
     if not rewriter.found:
         return Result(new.code, [])
@@ -65,7 +65,7 @@ def migrate(code: str) -> Result:
 
 
 def _imports(node: cst.Import | cst.ImportFrom) -> dict[str, str]:
-    """What each name stands for that an import binds, as a full path."""
+    """The full path that each name bound by an import refers to."""
     bound = {}
     base = ""
     if isinstance(node, cst.ImportFrom):
@@ -85,7 +85,7 @@ def _is_old(path: str) -> bool:
 
 
 def _stays(path: str) -> bool:
-    """Whether an imported module is left as it is, because there is none like it."""
+    """Whether the import of a module is left unchanged, because there is no equivalent."""
     return is_private(path) or missing(path) is not None
 
 
@@ -94,10 +94,10 @@ class _Rewriter(cst.CSTTransformer):
 
     def __init__(self, code: str) -> None:
         super().__init__()
-        self.found: list[tuple[cst.CSTNode, str]] = []  # what a person has to look at, and why
-        self.around: list[cst.CSTNode] = []  # the nodes around the one that is visited, the innermost last
-        self.inner: set[cst.CSTNode] = set()  # parts of a path that has been looked at as a whole
-        self.left: set[str] = set()  # packages that are not to be touched in this file
+        self.found: list[tuple[cst.CSTNode, str]] = []  # what the user has to look at, and why
+        self.around: list[cst.CSTNode] = []  # the nodes around the visited one, innermost last
+        self.inner: set[cst.CSTNode] = set()  # parts of a path that has been processed as a whole
+        self.left: set[str] = set()  # packages that must not be changed in this file
         self.imported = False
         self.jmp: cst.CSTNode | None = None
         self.uses_mixed_precision = False
@@ -139,7 +139,7 @@ class _Rewriter(cst.CSTTransformer):
         return updated_node
 
     def origin(self, node: cst.Name) -> tuple[str, bool] | None:
-        """The path in Haiku or RLax that a name stands for where it is read, and whether it is to be renamed."""
+        """The path in Haiku or RLax to which a name refers where it is read, and whether it is renamed."""
         scope = self.scope_of(node)
         if scope is None:
             return None
@@ -156,7 +156,7 @@ class _Rewriter(cst.CSTTransformer):
         return old[0], self.renamed(scope, node.value)
 
     def renamed(self, scope: metadata.Scope, name: str) -> bool:
-        """Whether `name` is bound by an `import haiku` without another name, that is rewritten itself."""
+        """Whether `name` is bound by an `import haiku` without `as`, which is itself rewritten."""
         return name not in self.left and any(
             alias.asname is None and alias.evaluated_name.partition(".")[0] == name and not _stays(alias.evaluated_name)
             for assignment in scope[name]
@@ -200,7 +200,7 @@ class _Rewriter(cst.CSTTransformer):
         for path in lacking:
             self.add(original_node, why_left(path))
         if _stays(module) or (paths and len(lacking) == len(paths)):
-            return updated_node  # another package of this name, or nothing that could be imported from the new one
+            return updated_node  # another package of this name, or something that cannot be imported from the new one
         return updated_node.with_changes(module=_with_root(updated_node.module))
 
     # Names that are read
@@ -223,7 +223,7 @@ class _Rewriter(cst.CSTTransformer):
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
         if original_node.attr.value not in NEW:
             return updated_node
-        return updated_node.with_changes(attr=original_node.attr)  # no name of its own, whatever it is called
+        return updated_node.with_changes(attr=original_node.attr)  # an attribute, not a name that is read
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
         if original_node.keyword is None or original_node.keyword.value not in NEW:
@@ -274,12 +274,12 @@ class _Rewriter(cst.CSTTransformer):
         return updated_node.with_changes(value=self.with_roots(original_node, original_node.value))
 
     def with_roots(self, node: cst.CSTNode, text: str) -> str:
-        """An annotation in a string or a comment, with the names renamed that are renamed in the code around."""
+        """An annotation in a string or a comment, with the same renamings as in the code around it."""
         scope = self.scope_of(node)
         return _ROOT.sub(lambda m: NEW[m[1]] if scope and self.renamed(scope, m[1]) else m[1], text)
 
     def scope_of(self, node: cst.CSTNode) -> metadata.Scope | None:
-        """Where a node is read; comments, and the names after `global`, are where the statement around them is."""
+        """The scope of a node; comments, and the names after `global`, belong to that of their statement."""
         scopes = (self.get_metadata(metadata.ScopeProvider, n, None) for n in (node, *reversed(self.around)))
         return next((scope for scope in scopes if isinstance(scope, metadata.Scope)), None)
 
@@ -287,7 +287,7 @@ class _Rewriter(cst.CSTTransformer):
         return any(isinstance(node, cst.Annotation) for node in self.around)
 
     def names_module(self) -> bool:
-        """Whether the string that is visited is what `import_module`, or `sys.modules[…]`, is given."""
+        """Whether the visited string is passed to `import_module`, or is the key of `sys.modules[…]`."""
         subscript, call, arg = self.around[-3:]
         if isinstance(arg, cst.Index):
             return isinstance(subscript, cst.Subscript) and get_full_name_for_node(subscript.value) == "sys.modules"
@@ -297,7 +297,7 @@ class _Rewriter(cst.CSTTransformer):
 
 
 class _Imports(cst.CSTVisitor):
-    """The imports of a file (statement, path, whether it binds the package); its names but attributes, if asked."""
+    """Collects the imports of a file (statement, path, whether it binds the package) and, if requested, its names."""
 
     def __init__(self, names: bool) -> None:
         super().__init__()
@@ -328,7 +328,7 @@ class _Imports(cst.CSTVisitor):
 
 
 def _with_root(path: _Path) -> _Path:
-    """A dotted path with its first name in the new spelling."""
+    """A dotted path with its first name translated."""
     if isinstance(path, cst.Attribute):
         return path.with_changes(value=_with_root(path.value))
     return path.with_changes(value=NEW[path.value]) if isinstance(path, cst.Name) else path

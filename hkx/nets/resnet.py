@@ -20,7 +20,7 @@ def _convolution(channels: int, kernel: int, stride: int, name: str) -> Conv2D:
 
 
 def _shapes(channels: int, stride: int, bottleneck: bool) -> list[tuple[int, int, int]]:
-    """Channels, kernel and stride of each convolution of a block."""
+    """The channels, kernel size and stride of each convolution of a block."""
     if bottleneck:
         return [(channels // 4, 1, 1), (channels // 4, 3, stride), (channels, 1, 1)]
     return [(channels, 3, stride), (channels, 3, 1)]
@@ -322,7 +322,7 @@ class ResNet(Module):
 
 
 class _OfDepth(ResNet):
-    """A residual network of one of the depths in the papers."""
+    """The base of residual networks with one of the depths in the papers."""
 
     depth: int
 

@@ -73,7 +73,7 @@ class _Quantizer(Module):
 
     @transparent
     def perplexity(self, encodings: jax.Array) -> jax.Array:
-        """`exp(-Σ p log p)` of how often each vector is used, over all replicas."""
+        """`exp(-Σ p log p)`, where p is how often each vector is used, over all replicas."""
         used = over_replicas(jax.lax.pmean, jnp.mean(encodings, 0), self.cross_replica_axis)
         return jnp.exp(-jnp.sum(used * jnp.log(used + 1e-10)))
 

@@ -1,1 +1,1 @@
-"""Looking into models, and changing them from outside."""
+"""Tools to inspect models, and to change them without editing their code."""

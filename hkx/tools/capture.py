@@ -1,4 +1,4 @@
-"""Intermediate values of a model, without a change to the model."""
+"""Captures the intermediate values of a model without changing its code."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _capturing(f: Callable[..., Any], chosen: Filter) -> Callable[..., Any]:
 
 
 def _with_values(result: Any) -> Any:
-    """The result of an `apply` with state, where the values that are captured come with the output."""
+    """The result of an `apply` with state, with the captured values added to the output."""
     return tuple[tuple[first_of_pair(result), Values], second_of_pair(result)]
 
 

@@ -1,4 +1,4 @@
-"""Mutable and immutable mappings of mappings, and the way between them."""
+"""Mutable and immutable nested mappings, and conversions between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hkx.base.trees import own_tree
 
 
 class KeysOnlyKeysView(KeysView[Any]):
-    """The keys of a `FrozenDict`, shown without its values."""
+    """The keys of a `FrozenDict`, whose `repr` does not show the values."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({list(self)!r})"
@@ -71,13 +71,13 @@ class FrozenDict(Mapping[Any, Any]):
         return dict, (_dicts(self),)
 
     def tree_flatten_with_keys(self) -> tuple[Iterable[tuple[Any, Any]], tuple[Any, ...]]:
-        """The entries in the order of their keys, as `jax.tree_util` requires."""
+        """The entries sorted by key, as `jax.tree_util` requires."""
         keys = tuple(sorted(self._entries))
         return [(jax.tree_util.DictKey(k), self._entries[k]) for k in keys], keys
 
     @classmethod
     def tree_unflatten(cls, keys: tuple[Any, ...], values: Iterable[Any]) -> FrozenDict:
-        """The opposite of `tree_flatten_with_keys`; its arguments are stored unchanged."""
+        """The inverse of `tree_flatten_with_keys`; its arguments are stored unchanged."""
         new = cls()
         new._entries.update(zip(keys, values, strict=True))
         return new

@@ -36,7 +36,7 @@ def traverse(structure: TwoLevel[T]) -> Iterator[tuple[str, str, T]]:
 
 
 def _entries(taker: str, structure: TwoLevel[T], fn: object = abs) -> Iterator[tuple[str, str, T]]:
-    """The values of a structure; what `taker` was given in its place, or in place of its `fn`, is told."""
+    """The entries of a structure. Raises an error if `taker` was given an invalid structure or an invalid `fn`."""
     taker = f"hkx.data_structures.{taker}"
     checked_function(fn, taker, "fn")
     check_structure(taker, structure)
@@ -163,7 +163,7 @@ def _spec(value: Any) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def _described(value: Any) -> str:
-    """`f32[2,3]`, or the repr of what is not an array."""
+    """A description such as `f32[2,3]`, or the `repr` of something that is not an array."""
     return repr(value) if isinstance(value, str) or value is None else repr(ArraySpec(*_spec(value)))
 
 

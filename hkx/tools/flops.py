@@ -12,10 +12,10 @@ from hkx.tools.trace import call_numbers, inner_programs
 
 
 def flops(program: Jaxpr, outer: tuple[int, ...] = (), inside: bool = False) -> collections.Counter[int | None]:
-    """The operations of each call of a module's method, what it calls included; `None` stands for the whole.
+    """The operations of each call of a module's method, including those that it calls; `None` is the whole program.
 
-    Of a condition the branch with the most operations counts, for all that is around the condition. What is in a loop
-    or a branch is not counted where no result depends on it: a body may have been traced twice.
+    Of the branches of a conditional, only the one with the most operations counts towards the calls around it.
+    Operations in a loop or branch count only if a result depends on them, because the body may have been traced twice.
     """
     total: collections.Counter[int | None] = collections.Counter({None: 0})
     for eqn in needed(program.eqns, program.outvars) if inside else program.eqns:

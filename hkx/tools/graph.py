@@ -1,4 +1,4 @@
-"""Draws the computation of a function as a graph in the DOT language, with a box around what each module does."""
+"""Draws the computation of a function as a graph in the DOT language, with a box for each module."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def abstract_to_dot(fun: Callable[..., Any]) -> Callable[..., str]:
 
 
 def equation_name(eqn: JaxprEqn) -> str:
-    """What an equation is called in drawings: its primitive, or the function that it wraps."""
+    """The name of an equation in drawings: its primitive, or the function that it calls."""
     inner = inner_programs(eqn)
     if "name" in eqn.params and inner:
         return str(eqn.params["name"])
@@ -111,7 +111,7 @@ class _Graph:
         self.drawn = [n for n in self.nodes if n.kind != "input" or n.used_in] or self.nodes
 
     def shorten(self, node: _Node, traced: Trace) -> None:
-        """Calls an input, or a state that is an output, what the module calls it in whose box it stands."""
+        """Labels an input, or a state that is an output, with its name in the module whose box contains it."""
         numbers = [int(key) for key in node.path if key.isdecimal()]
         if numbers and numbers[-1] in traced.calls:
             full_name = traced.calls[numbers[-1]].module_details.full_name
@@ -123,9 +123,9 @@ class _Graph:
                     node.lines[i] = "output: " + line.partition(of_output)[2].removesuffix("']")
 
     def orders(self) -> Iterable[tuple[int, int]]:
-        """Pairs of nodes of which the second is to be drawn below the first, so that boxes come one below the other.
+        """Pairs of nodes of which the second is drawn below the first, so that boxes are arranged from top to bottom.
 
-        The first feeds a box, the second is an input that stands in the box.
+        The first is computed outside of a box and used in it, and the second is an input drawn in that box.
         """
         feeds: dict[tuple[str, ...], int] = {}
         for a, b in self.edges:
@@ -146,7 +146,7 @@ class _Graph:
         return len(self.nodes) - 1
 
     def run(self, program: Jaxpr, env: dict[Any, int], path: tuple[str, ...]) -> None:
-        """Adds the equations of a program; `env` has the node of each variable that is known."""
+        """Adds the equations of a program; `env` contains the nodes of the variables so far."""
         for eqn in needed(program.eqns, program.outvars):
             here = (*path, *[str(n) for n in call_numbers(eqn) if str(n) not in path])
             programs, operands = _drawn_programs(eqn)
@@ -174,7 +174,7 @@ class _Graph:
     def inside(
         self, title: str, program: Jaxpr, operands: Sequence[Any], env: dict[Any, int], path: tuple[str, ...]
     ) -> list[int]:
-        """Adds a program in a box of its own; the nodes of its results."""
+        """Adds a program in a box of its own. Returns the nodes of its results."""
         here = (*path, self.new_box([title]))
         known = {b: env[a] for a, b in zip(operands, program.invars, strict=True) if _in(a, env)}
         known |= {v: self.add(["constant", _type(v)], "input", path) for v in program.constvars}
@@ -191,7 +191,7 @@ class _Graph:
                 continue
             if source is None:
                 self.add([name, _type(v)], "output", ())
-            else:  # an input that is handed on, most often a state that stays as it is
+            else:  # an input that is returned, most often a state that has not changed
                 self.nodes[source].lines.append("also returned")
 
     def text(self, name: str) -> str:
@@ -210,7 +210,7 @@ class _Graph:
         return "\n".join(out) + "\n"
 
     def box(self, path: tuple[str, ...], indent: str) -> Iterable[str]:
-        """The nodes in one box, and the boxes in it."""
+        """The nodes and boxes inside one box."""
         depth = len(path)
         for i, node in enumerate(self.nodes):
             if node.path == path and any(node is n for n in self.drawn):
@@ -226,7 +226,7 @@ class _Graph:
 
 
 def _drawn_programs(eqn: JaxprEqn) -> tuple[list[Jaxpr], Sequence[Any]]:
-    """The programs of an equation that are drawn in full, if modules are called in them, and what they are given."""
+    """The programs inside an equation that are drawn in full, if they call modules, and their inputs."""
     inner, operands = inner_programs(eqn), list(eqn.invars)
     if eqn.primitive.name == "cond":
         operands = operands[1:]

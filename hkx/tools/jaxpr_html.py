@@ -1,4 +1,4 @@
-"""The tree of a program as text and as HTML."""
+"""Shows the tree of a program as text and as HTML."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hkx.tools.jaxpr_info import Expression, Module
 
 
 def _amount(count: int, unit: str) -> str:
-    """`12345` flops as `12.35 kflops`."""
+    """Formats 12345 as `12.35 kflops`."""
     value = float(count)
     for prefix in ("", "k", "M", "G", "T"):
         if value <= 1000 or prefix == "T":

@@ -1,4 +1,4 @@
-"""The program of a function as a tree: modules, and the operations in them."""
+"""The program of a function as a tree of modules and their operations."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def make_model_info(
 
 
 def _mapped(f: Callable[..., Any], axes: Sequence[tuple[Any, int]]) -> Callable[..., Any]:
-    """`f` with the given axes bound."""
+    """`f`, with the given mapped axes bound."""
     if not axes:
         return f
     (axis_name, size), *rest = axes
@@ -148,21 +148,21 @@ def _mapped(f: Callable[..., Any], axes: Sequence[tuple[Any, int]]) -> Callable[
 
 
 def _with_stored_shapes(traced: Trace) -> dict[int, MethodInvocation]:
-    """The calls, with the shapes that parameters and state have where they are given: one of `hkx.vmap` are stacked."""
+    """The calls, with the shapes of the parameters and state that were passed in, which `hkx.vmap` may stack."""
     given: dict[str, dict[str, Any]] = {}
     for text, aval in zip(traced.inputs, traced.program.in_avals, strict=True):
         bundle, _, name = text.partition(": ")[2].rpartition("/")
         given.setdefault(bundle, {})[name] = aval
     return {
         number: dataclasses.replace(call, module_details=call.module_details.among(given, given))
-        if not call.module_details.prefix  # one step of a `hkx.layer_stack` is shown with the parameters of one layer
+        if not call.module_details.prefix  # a step of a `hkx.layer_stack` is shown with the parameters of one layer
         else call
         for number, call in traced.calls.items()
     }
 
 
 class _Reader:
-    """Turns programs into trees."""
+    """Converts programs to trees."""
 
     def __init__(self, calls: Mapping[int, MethodInvocation], compute_flops: ComputeFlops | None):
         self.calls = calls
@@ -232,7 +232,7 @@ class _Reader:
         parts = [self.read(p, f"{name} branch {i}") for i, p in enumerate(programs)]
         module = Module(name, None, [Expression("branch", "", "", p.flops, submodule=p) for p in parts])
         counts = [p.flops for p in parts if p.flops is not None]
-        module.flops = max(counts) if counts else None  # one of the branches runs
+        module.flops = max(counts) if counts else None  # only one of the branches runs
         return module
 
 
@@ -246,13 +246,13 @@ def _sum_flops(module: Module) -> None:
 
 
 def _segments(eqn: JaxprEqn) -> list[tuple[str, int | None]]:
-    """The scopes that an equation is in; those that are calls of modules have a number."""
+    """The scopes that contain an equation; those that are calls of modules have a number."""
     out: list[tuple[str, int | None]] = []
     for part in name_stack(eqn):
         number = call_number(part)
         if number is None:
             out.append((part, None))
-        else:  # it stands below the name of the module, and of the method where that is another than `__call__`
+        else:  # the parents are the module's name, and the method's unless it is `__call__`
             method = len(out) > 1 and out[-1][1] is None and out[-1][0].startswith("~")
             name = "/".join(s for s, _ in out[-2 if method else -1 :])
             del out[-2 if method else -1 :]
@@ -261,7 +261,7 @@ def _segments(eqn: JaxprEqn) -> list[tuple[str, int | None]]:
 
 
 def _relative(path: str, module_name: str) -> str:
-    """`mlp/~/linear_0/w` as `./linear_0/w`."""
+    """Shortens `mlp/~/linear_0/w` to `./linear_0/w`."""
     return "./" + path.removeprefix(f"{module_name}/").replace("/~/", "/").removeprefix("~/")
 
 

@@ -175,7 +175,7 @@ class _Local(threading.local):
     def __init__(self) -> None:
         self.by_class: dict[Any, Any] = {}
         self.by_pattern: dict[str, Any] = {}
-        self.modules: weakref.WeakValueDictionary[int, Module] = weakref.WeakValueDictionary()  # with one of their own
+        self.modules: weakref.WeakValueDictionary[int, Module] = weakref.WeakValueDictionary()  # with a policy
         self.current: Any = None
 
 
@@ -184,7 +184,7 @@ _ATTRIBUTE = "_hkx_policy"
 
 
 def _class_key(cls: Any) -> Any:
-    # By name, so that a class that was loaded anew has the policy of the old one; local classes share their names.
+    # By name, so that a reloaded class keeps its policy; local classes of the same name share one.
     return cls if "<locals>" in cls.__qualname__ else (cls.__module__, cls.__qualname__)
 
 
@@ -279,7 +279,7 @@ def set_policy(cls: type[Module] | Module | str, policy: Any) -> None:
     target, policy = _checked_target(cls), _checked_policy(policy)
     if target is Module:
         warnings.warn(_NOT_INHERITED, UserWarning, stacklevel=level_of_the_user(contextlib.__file__))
-    install(_cast_at_borders, "call")  # without a policy it does nothing
+    install(_cast_at_borders, "call")  # has no effect while there is no policy
     if isinstance(target, str):
         re.compile(target)
         _local.by_pattern.pop(target, None)
@@ -357,7 +357,7 @@ def push_policy(cls: type[Module] | Module | str, policy: Any) -> Iterator[None]
         finally:
             _put_back(cls, before)
     finally:
-        _put_back(cls, before)  # again, for a Ctrl-C that came while that ran
+        _put_back(cls, before)  # again, in case Ctrl-C interrupted the first call
 
 
 def _put_back(cls: Any, before: Any) -> None:
@@ -397,7 +397,7 @@ def _read_in_compute_dtype(next_getter: Any, value: Any, context: Any) -> Any:
 
 
 def _cast_at_borders(next_function: Any, args: Any, kwargs: Any, context: Any) -> Any:
-    """The interceptor that carries out the policies."""
+    """The interceptor that applies the policies."""
     policy = _policy_of(context.module)
     if policy is None:
         return next_function(*args, **kwargs)
@@ -414,5 +414,5 @@ def _cast_at_borders(next_function: Any, args: Any, kwargs: Any, context: Any) -
             _local.current = before
             hooks.close()
     finally:
-        _local.current = before  # again, for a Ctrl-C that came while that ran
+        _local.current = before  # again, in case Ctrl-C interrupted the first call
         hooks.close()

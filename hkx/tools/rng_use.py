@@ -1,4 +1,4 @@
-"""How many random keys a function draws, and drawing them in one operation."""
+"""Counts the random keys that a function draws, and draws them in a single operation."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _NAME = "hkx.experimental.optimize_rng_use"
 
 
 def _draws(fun: Callable[..., Any], args: Any, kwargs: Any) -> int:
-    """How often a function calls `next_rng_key`, wherever the keys come from.
+    """The number of times that a function calls `next_rng_key`, for any key sequence.
 
-    The numbers are those of dm-haiku if it is run as there: as a transform of its own, of the parameters that exist.
+    To get the same numbers as dm-haiku, the function is run as there: in its own transform, with the given parameters.
     """
     frame, before = current_frame(_NAME), local.draws
     held = snapshot(frame)
     own: Crossing[..., Any] = Crossing(fun, _NAME, phase=Phase.CLOSED if frame.params else Phase.OPEN, lifted_name="")
     try:
         jax.eval_shape(lambda *a, **k: own.run(held, a, k)[0], *args, **kwargs)
-    except MissingParameterError:  # it makes modules, and the running function has made some before: an error there
+    except MissingParameterError:  # creating further modules is an error there
         local.draws = before
         eval_shape(fun, *args, **kwargs)
     return local.draws - before

@@ -1,4 +1,4 @@
-"""What a model is made of: its modules, with their parameters, inputs, outputs, sizes and operations."""
+"""Summaries of a model: its modules, with their parameters, inputs, outputs, sizes and operations."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _initial(init: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
 
 def _model(f: Summarised, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """What is transformed already: its function, or as it is where that is not known. And a function transformed."""
+    """The function and the transformed pair of a model, which may be given as either. The function may be unknown."""
     if isinstance(f, (Transformed, TransformedWithState)):
         original = getattr(f.apply, "_original_fn", None)
         return f if original is None else transform_with_state(original)

@@ -1,4 +1,4 @@
-"""Tables of text, and the same as HTML."""
+"""Tables as text and as HTML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Rows = Sequence[Sequence[str]]
 
 
 class Table(str):
-    """A table: a str, which a notebook shows as HTML."""
+    """A table as a str, which notebooks show as HTML."""
 
     headers: Sequence[str]
     rows: Rows
@@ -19,7 +19,7 @@ class Table(str):
 
     @classmethod
     def of(cls, headers: Sequence[str], rows: Rows, numeric: Sequence[bool], options: Mapping[str, Any]) -> Table:
-        """A table of cells that may have several lines.
+        """Creates a table, whose cells may have several lines.
 
         Args:
           headers: the text above each column.
@@ -29,7 +29,7 @@ class Table(str):
             `"html"`. Any other, or any other option, is left to the package `tabulate`, if it is installed.
 
         Raises:
-          ValueError: if the format is of no known name and that package is not installed.
+          ValueError: if the format is unknown and that package is not installed.
         """
         table = cls(_text(headers, rows, numeric, dict(options)))
         table.headers, table.rows, table.numeric = headers, rows, numeric

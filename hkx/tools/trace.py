@@ -1,7 +1,7 @@
-"""Runs a function abstractly and keeps what happened: the program that JAX sees, and every method call of a module.
+"""Traces a function, and records its program and every call of a module's method.
 
-Each call is given a number, and what it computes carries that number in its name stack. So every equation of the
-program can be told apart by the calls that it belongs to. All tools that look into a model are built on this.
+Each call has a number, which is in the name stack of every equation that the call computes. So it is known to which
+calls an equation belongs. All tools that inspect models are built on this.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TAG = re.compile(r"hkx_call_(\d+)")
 
 
 def type_name(dtype: Any) -> str:
-    """`float32` as `f32`, `int8` as `s8`, `bool` as it is."""
+    """A short name for a dtype: `f32` for `float32`, `s8` for `int8`; `bool` is unchanged."""
     name = np.dtype(dtype).name if not jax.numpy.issubdtype(dtype, jax.dtypes.extended) else str(dtype)
     for long, short in (("bfloat", "bf"), ("float", "f"), ("complex", "c"), ("uint", "u"), ("int", "s")):
         if name.startswith(long):
@@ -56,7 +56,7 @@ class ArraySpec:
 
     @classmethod
     def from_array(cls, array: Any) -> ArraySpec:
-        """The spec of anything with a shape and a dtype."""
+        """The spec of an object with a shape and a dtype."""
         return cls(tuple(array.shape), array.dtype)
 
     @property
@@ -69,7 +69,7 @@ class ArraySpec:
 
 
 def specs(tree: Any) -> Any:
-    """`tree` with an `ArraySpec` for every array; other leaves stay."""
+    """Replaces every array in `tree` by an `ArraySpec`; other leaves are unchanged."""
     is_array = lambda x: hasattr(x, "shape") and hasattr(x, "dtype")  # noqa: E731
     return jax.tree.map(lambda x: ArraySpec.from_array(x) if is_array(x) else x, tree)
 
@@ -102,17 +102,17 @@ class ModuleDetails:
 
     @classmethod
     def of(cls, module: Any, method_name: str, prefix: str = "") -> ModuleDetails:
-        """The details as they are now; only inside a transformed function."""
+        """The current details; only inside a transformed function."""
         params, state = (dict(sorted(specs(dict(d)).items())) for d in (module.params_dict(), module.state_dict()))
         return cls(module, method_name, params, state, prefix)
 
     @property
     def full_name(self) -> str:
-        """The name of the module as it is in the parameters."""
+        """The name of the module in the parameters."""
         return f"{self.prefix}{self.module.module_name}"
 
     def among(self, params: Mapping[str, Any], state: Mapping[str, Any]) -> ModuleDetails:
-        """The details with the names, and the shapes, that `params` and `state` have: those of a stack are stacked."""
+        """The details, with the names and shapes as in `params` and `state`, where those of a stack are stacked."""
         return dataclasses.replace(self, params=self._found(self.params, params), state=self._found(self.state, state))
 
     def _found(self, own: Mapping[str, Any], tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -152,7 +152,7 @@ class MethodInvocation:
 
     @property
     def label(self) -> str:
-        """The module's own name, with the method where that is not `__call__`."""
+        """The module's own name, followed by the method unless that is `__call__`."""
         name, method = self.module_details.module.name, self.module_details.method_name
         return name if method == "__call__" else f"{name}/~{method}"
 
@@ -170,7 +170,7 @@ class _Call:
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """What an abstract run found.
+    """The result of `trace`.
 
     Attributes:
       program: the equations, with the number of the call each belongs to in its name stack.
@@ -212,7 +212,7 @@ class _Recorder:
         return out
 
     def invocations(self, program: ClosedJaxpr) -> dict[int, MethodInvocation]:
-        """The calls that returned, without those of runs that were only made to learn shapes."""
+        """The calls that returned, without those of runs that were made only to find out shapes."""
         found = {number for eqn, numbers in all_equations(program.jaxpr) for number in call_numbers(eqn, numbers)}
         keys = [(c.context.module.module_name, c.context.method_name) for c in self.calls]
         in_program = {keys[number] for number in found}
@@ -233,7 +233,7 @@ def _is_array(leaf: Any) -> bool:
 
 
 def _key_text(path: Sequence[Any], prefixes: Sequence[str]) -> str:
-    """`args[0]: mlp/~/linear_0/w`."""
+    """A label such as `args[0]: mlp/~/linear_0/w`."""
     names = [str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path]
     head = f"args[{names[1]}]" if names[0] == prefixes[0] else names[1]
     return head + (": " + "/".join(names[2:]) if names[2:] else "")
@@ -248,7 +248,7 @@ def trace(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any])
       kwargs: the keyword arguments, likewise.
 
     Returns:
-      What it did.
+      What was recorded.
     """
     with_paths, treedef = jax.tree_util.tree_flatten_with_path({"0": tuple(args), "1": dict(kwargs)})
     leaves = [leaf for _, leaf in with_paths]
@@ -264,13 +264,13 @@ def trace(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any])
         recorder.main = find_top_trace(())
         with intercept_methods(recorder):
             out = f(*arguments["0"], **arguments["1"])
-        # The tree of the result is not made anew with other leaves: a class in it may check what it is made of.
+        # The result is not rebuilt with other leaves, because a class in it may check its contents.
         flat, _ = jax.tree_util.tree_flatten_with_path(out)
         found = [(path, x) for path, x in flat if isinstance(x, (jax.Array, np.ndarray, np.generic))]
         outputs.append(["output" + jax.tree_util.keystr(path) for path, _ in found])
         return [x for _, x in found]
 
-    # A function that JAX has compiled already would not be run again: the label makes this another context.
+    # The unique label keeps JAX from using its cache, so that functions it has traced before run again.
     with set_xla_metadata(hkx_trace=str(next(_count))):
         program = jax.make_jaxpr(run)(*[leaves[i] for i in where])
     recorder.main = None
@@ -279,30 +279,30 @@ def trace(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any])
 
 
 def inner_programs(eqn: JaxprEqn) -> list[Jaxpr]:
-    """The programs that an equation holds: the body of a loop, the branches of a condition, a compiled function."""
+    """The programs inside an equation: the body of a loop, the branches of a conditional, a compiled function."""
     return [getattr(p, "jaxpr", p) for p in jaxprs_in_params(eqn.params)]  # type: ignore[misc]
 
 
 def name_stack(eqn: JaxprEqn) -> list[str]:
-    """The names in force where an equation was made, outermost first."""
+    """The names of the name stack of an equation, outermost first."""
     info = getattr(eqn, "source_info", None)
     return [part for part in str(getattr(info, "name_stack", "")).split("/") if part]
 
 
 def call_number(name: str) -> int | None:
-    """The number of a call, if that is what a name of the name stack says."""
+    """The number of a call, if a name of the name stack contains one."""
     match = _TAG.search(name)
     return int(match.group(1)) if match else None
 
 
 def call_numbers(eqn: JaxprEqn, outer: tuple[int, ...] = ()) -> tuple[int, ...]:
-    """The numbers of the calls that an equation belongs to, outermost first; `outer` are those around its program."""
+    """The numbers of the calls to which an equation belongs, outermost first; `outer` are those around its program."""
     numbers = [n for n in map(call_number, name_stack(eqn)) if n is not None]
     return tuple(dict.fromkeys((*outer, *numbers)))
 
 
 def all_equations(program: Jaxpr, outer: tuple[int, ...] = ()) -> Iterator[tuple[JaxprEqn, tuple[int, ...]]]:
-    """Every equation of a program and of those inside it, with the calls around its program."""
+    """All equations of a program and of the programs inside it, each with the calls around its program."""
     for eqn in program.eqns:
         yield eqn, outer
         for inner in inner_programs(eqn):
