@@ -1,13 +1,13 @@
-"""Agents against bsuite's own, on experiments of bsuite: in parallel processes, resumable, in one table.
+"""Compares agents with bsuite's own on bsuite's experiments: parallel, resumable, with the results in one table.
 
     python examples/bsuite_sweep.py --agents dqn bsuite:dqn --ids catch/0 bandit/0 --seeds 5
     python examples/bsuite_sweep.py --agents dqn actor_critic bsuite:dqn bsuite:actor_critic --ids all   # days of work
 
-An agent is a file of `agents/`, with settings where it has others than by default (`actor_critic,memory=gru`), or
-`bsuite:NAME`, one of bsuite's baselines in JAX, which need dm-haiku, rlax and optax. Every run takes the number of
-episodes that its experiment says, writes bsuite's log, and is not repeated where it has ended. In `--output`: table.md
-with score, mean return and regret (mean and standard deviation over seeds) and steps a second of CPU, which does not
-depend on what else the machine does; table.csv; and radar.png.
+An agent is a file of `agents/`, with settings that differ from the defaults (`actor_critic,memory=gru`), or
+`bsuite:NAME`, one of bsuite's baselines in JAX, which need dm-haiku, rlax and optax. Every run lasts for the number of
+episodes that its experiment defines, and writes bsuite's log; runs that have finished are not repeated. It writes
+table.md to `--output`, with score, mean return and regret (mean and standard deviation over seeds) and steps per CPU
+second, which hardly depends on other programs on the machine; and table.csv and radar.png.
 
 "Behaviour Suite for Reinforcement Learning", Osband et al. 2020 (https://arxiv.org/abs/1908.03568).
 """
@@ -40,17 +40,17 @@ class Config(Settings):
     """The settings of a sweep. Every field is a flag of the command line."""
 
     agents: tuple[str, ...] = ("dqn", "bsuite:dqn")
-    """files of examples/agents, as dqn or actor_critic,memory=gru, and bsuite:NAME for bsuite's own"""
+    """files of examples/agents, such as dqn or actor_critic,memory=gru, and bsuite:NAME for bsuite's own"""
     ids: tuple[str, ...] = ("catch/0",)
-    """experiments, as catch/0; all for bsuite's whole sweep"""
+    """experiments, such as catch/0; all for bsuite's whole sweep"""
     seeds: Count = 1
-    """agents of each kind on each experiment"""
+    """seeds for each agent on each experiment"""
     processes: Count = 1
-    """runs at once"""
+    """parallel processes"""
     output: str = "runs/bsuite"
     """folder for the runs, the table and the plot"""
     baseline: str = ""
-    """internal: what a process of the sweep runs"""
+    """internal: the run of a process of the sweep"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +67,7 @@ class Run:
 
 
 def do(run: Run, output: str) -> str:
-    """Runs it, unless that has been done. Returns what went wrong, or nothing."""
+    """Runs it, unless it has finished already. Returns a description of the failure, or an empty string."""
     folder = run.folder(output)
     if ended(run, output):
         return ""
@@ -80,8 +80,8 @@ def do(run: Run, output: str) -> str:
         command = [str(PROGRAM.with_name("run.py")), "--agent", agent, "--env", f"bsuite:{run.experiment}"]
         command += [f"--{setting}" for setting in settings]
         command += ["--seed", str(run.seed), "--output", str(folder), "--resume", "--no-progress"]
-        command += ["--parts", "2", "--evaluation-episodes", "1"]  # bsuite's log has all that is scored
-    one_thread = os.environ | {"PJRT_NPROC": "1"}  # of XLA's: small networks gain nothing by more, and take more CPU
+        command += ["--parts", "2", "--evaluation-episodes", "1"]  # bsuite's log has all data for the score
+    one_thread = os.environ | {"PJRT_NPROC": "1"}  # one XLA thread: more make small networks no faster
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=one_thread)
     if not done.returncode:
         return ""
@@ -89,13 +89,13 @@ def do(run: Run, output: str) -> str:
 
 
 def last_words(said: str) -> str:
-    """The line that says why a program ended: the last, but for tyro's boxes and what they end with."""
+    """The line that says why a program ended: the last one, except for tyro's boxes and their ends."""
     lines = [line.strip("╭╮╰╯│─ ") for line in said.splitlines()]
     return ([line for line in lines if line and not line.startswith("For full helptext")] or [""])[-1]
 
 
 def wrong_agent(name: str) -> str:
-    """Why there is no such agent, where there is none."""
+    """The reason why there is no such agent, if there is none."""
     agent, *settings = name.split(",")
     if agent.startswith("bsuite:"):
         known = [
@@ -112,11 +112,11 @@ def wrong_agent(name: str) -> str:
 
 
 def run_baseline(agent: str, experiment: str, seed: int, folder: pathlib.Path) -> None:
-    """What bsuite's own program for one of its agents does, and how many steps it took in how many seconds."""
+    """Does what bsuite's own program for one of its agents does. Returns the numbers of steps and seconds."""
     import bsuite
     from bsuite.baselines import experiment as loop
 
-    np.random.seed(seed)  # from which these agents explore
+    np.random.seed(seed)  # which these agents use to explore
     environment = bsuite.load_and_record_to_csv(experiment, str(folder / "bsuite"), overwrite=True)
     default_agent = importlib.import_module(f"bsuite.baselines.jax.{agent}").default_agent
     made = default_agent(environment.observation_spec(), environment.action_spec(), seed)
@@ -134,9 +134,9 @@ def last_rows(folder: pathlib.Path) -> dict[str, float]:
 
 
 def deep_sea_score(log: Any) -> float:
-    """Whether one episode in ten found the treasure, sooner than by chance; bsuite's own fails with today's pandas."""
+    """Whether one episode in ten found the treasure, sooner than by chance; bsuite's own fails with current pandas."""
     found = log[log.total_bad_episodes < 0.9 * log.episode]
-    return float((found.episode.min() < 2.0 ** log["size"] + 100).all())  # nothing is less than no minimum
+    return float((found.episode.min() < 2.0 ** log["size"] + 100).all())  # any value is at least an unknown minimum
 
 
 def scores(run: Run, output: str) -> dict[str, float]:
@@ -158,7 +158,7 @@ def scores(run: Run, output: str) -> dict[str, float]:
 
 
 def table(runs: list[Run], output: str) -> list[dict[str, Any]]:
-    """Mean and standard deviation over seeds of what has been run."""
+    """Means and standard deviations, over seeds, of the runs that have finished."""
     rows = []
     for agent, experiment in dict.fromkeys((run.agent, run.experiment) for run in runs):
         found = [scores(r, output) for r in runs if (r.agent, r.experiment) == (agent, experiment) and ended(r, output)]
@@ -171,7 +171,7 @@ def table(runs: list[Run], output: str) -> list[dict[str, Any]]:
 
 
 def ended(run: Run, output: str) -> bool:
-    """Whether it was run to its end: one that Ctrl-C has stopped says so, and goes on the next time."""
+    """Whether a run has finished; one that was stopped by Ctrl-C says so, and continues the next time."""
     metrics = run.folder(output) / "metrics.json"
     return metrics.exists() and not json.loads(metrics.read_text()).get("interrupted", False)
 
@@ -192,7 +192,7 @@ def save(rows: list[dict[str, Any]], output: pathlib.Path) -> None:
 
 
 def save_radar(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
-    """The mean score of each agent for each tag of bsuite's; bsuite's own plot fails with today's pandas."""
+    """The mean score of each agent for each of bsuite's tags; bsuite's own plot fails with current pandas."""
     from bsuite.experiments import summary_analysis
     from matplotlib import rc_context, rcParamsDefault
     from matplotlib.figure import Figure  # imported here because nothing before the end of a sweep needs it
@@ -200,14 +200,14 @@ def save_radar(rows: list[dict[str, Any]], path: pathlib.Path) -> None:
     tags = {row["experiment"]: summary_analysis.BSUITE_INFO[row["experiment"].partition("/")[0]].tags for row in rows}
     names = sorted({tag for each in tags.values() for tag in each})
     angles = 2 * np.pi * np.arange(len(names) + 1) / len(names)
-    with rc_context(rcParamsDefault):  # bsuite has set colours of its own
+    with rc_context(rcParamsDefault):  # bsuite has changed the colours
         figure = Figure(figsize=(6, 6))
         axes = figure.add_subplot(polar=True)
         for agent in dict.fromkeys(row["agent"] for row in rows):
             scores = {
                 tag: [r["score"] for r in rows if r["agent"] == agent and tag in tags[r["experiment"]]] for tag in names
             }
-            shown = [i for i, tag in enumerate(names) if scores[tag]]  # it has not been run on something of each kind
+            shown = [i for i, tag in enumerate(names) if scores[tag]]  # not run on an experiment of each tag
             corners = [*shown, shown[0]]
             values = [np.mean(scores[names[i]]) for i in corners]
             axes.plot(angles[corners], values, "o-", label=agent)

@@ -1,16 +1,17 @@
-"""IMPALA with actors and learner apart: threads play, and one learner on all devices learns from what they send.
+"""IMPALA with separate actors and learner: threads play, and one learner on all devices learns from their unrolls.
 
     python examples/impala.py                                  # catch, two threads of eight environments each
     python examples/impala.py --env gymnasium:CartPole-v1 --learning-rate 1e-3 --popart 0.05 --steps 1000000
     python examples/impala.py --help                           # all flags, those of agents/impala.py among them
 
 "Podracer architectures for scalable Reinforcement Learning", Hessel et al. 2021 (https://arxiv.org/abs/2104.06272),
-calls it Sebulba. Each actor has environments of its own, acts with the newest parameters on the first device, and puts
-`unroll` steps of them into a queue, where it waits while that is full. The learner divides the environments of an
-unroll among the devices. What it has learnt since an action was chosen, `lag` updates, V-trace corrects for.
+calls this architecture Sebulba. Each actor has its own environments, acts with the newest parameters on the first
+device, and puts unrolls of `unroll` steps into a queue; it waits while the queue is full. The learner divides the
+environments of an unroll among the devices. V-trace corrects for the `lag` updates that the learner has made since the
+actions were chosen.
 
-What a run leaves behind, and how it goes on, is as with run.py; but threads take turns as they like, so no two runs are
-the same. An actor that dies is begun anew once. When it dies again, the run ends with its error, and a checkpoint.
+Output files and resuming are as in run.py, but the order in which threads run is not deterministic, so no two runs are
+the same. An actor that dies is restarted once. If it dies again, the run ends with its error and a checkpoint.
 """
 
 import contextlib
@@ -36,25 +37,25 @@ from program import BadFlag
 from settings import Between, Count
 from tqdm import tqdm
 
-LIVES = 2  # of an actor
+LIVES = 2  # how often an actor may be started
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(run.Config):
-    """The settings of a run. Every field is a flag, and so is every field of the agent's own."""
+    """The settings of a run. Every field is a flag, and so is every field of the agent's settings."""
 
     agent: Literal["impala"] = "impala"
-    """the agent that corrects for actors which lag behind"""
+    """the agent, which corrects for the lag of the actors"""
     env: str = "catch"
     """bsuite:ID, gymnasium:ID, ale:GAME, or a file of examples/environments"""
     threads: Count = 2
-    """actors"""
+    """number of actors"""
     environments: Count = 8
-    """environments of each actor; the devices divide them"""
+    """environments of each actor; they are divided among the devices"""
     queue: Count = 2
-    """unrolls that wait for the learner at most"""
+    """largest number of unrolls that wait for the learner"""
     devices: Annotated[int, Between(0)] = 0
-    """devices that learn; 0 stands for all"""
+    """devices used for learning; 0 uses all"""
 
     of_no_weight: ClassVar = run.Config.of_no_weight | {"threads", "queue", "devices"}
 
@@ -69,15 +70,15 @@ class Config(run.Config):
 
 
 class Unroll(NamedTuple):
-    """What an actor sends."""
+    """What an actor sends to the learner."""
 
     steps: Step  # [T, E, ...]
     returns: list[float]  # of the episodes that ended
-    version: int  # updates before the parameters that it acted with
+    version: int  # number of updates that its parameters had
 
 
 def compiled_learner(agent: Agent, devices: Sequence[jax.Device]) -> tuple[Callable[..., Any], NamedSharding]:
-    """`agent.learn` with the environments divided among the devices, and the sharding of its state: whole on each."""
+    """`agent.learn` with the environments divided among devices, and the sharding of its state, which is replicated."""
     mesh = Mesh(np.array(devices), ("data",))
     whole, divided = PartitionSpec(), PartitionSpec(None, "data")
     learn = partial(agent.learn, axis_name="data")
@@ -86,12 +87,12 @@ def compiled_learner(agent: Agent, devices: Sequence[jax.Device]) -> tuple[Calla
 
 
 class ActorsAndLearner:
-    """A player as those of `agents/players.py` are. The learner is in the thread that calls `advance`."""
+    """A player like those of `agents/players.py`. The learner runs in the thread that calls `advance`."""
 
     look = 1_000
 
     def __init__(self, config: Config, agent: Agent, environments: Callable[[int], Any], apart: on_host.Environments):
-        """`environments` makes an actor's environments from a seed."""
+        """`environments` creates an actor's environments from a seed."""
         state = jax.jit(agent.init, static_argnums=1)(jax.random.key(config.seed), config.environments)
         self.first = agent.memory(config.environments)
 
@@ -108,7 +109,7 @@ class ActorsAndLearner:
         self.deaths, self.ended = 0, threading.Event()
 
     def advance(self, updates: int) -> Played:
-        """Learns so many times, from the unrolls that come first."""
+        """Makes the given number of updates, from unrolls in the order in which they arrive."""
         if not self.threads:
             self.threads = [threading.Thread(target=self.live, args=[i]) for i in range(self.config.threads)]
             for thread in self.threads:
@@ -132,10 +133,10 @@ class ActorsAndLearner:
 
     def publish(self, state: Any, updates: int) -> None:
         self.learner_state, self.updates = state, updates
-        self.published = updates, jax.tree.map(lambda x: x.addressable_data(0), state)  # one object: read at once
+        self.published = updates, jax.tree.map(lambda x: x.addressable_data(0), state)  # one object: read atomically
 
     def live(self, actor: int) -> None:
-        """An actor's thread."""
+        """The main function of an actor's thread."""
         for life in range(LIVES):
             try:
                 return self.play(np.random.default_rng([self.config.seed, self.updates, actor, life]))
@@ -161,7 +162,7 @@ class ActorsAndLearner:
                 self.send(Unroll(stacked(steps), returns, version))
 
     def send(self, unroll: Unroll | Exception) -> None:
-        """Waits until there is a place, or nobody who would take it."""
+        """Waits until there is room in the queue, or the run has ended."""
         while not self.ended.is_set():
             with contextlib.suppress(queue.Full):
                 return self.unrolls.put(unroll, timeout=0.1)
@@ -174,8 +175,8 @@ class ActorsAndLearner:
         return {"state": self.state, "updates": np.array(self.updates)}
 
     def like(self, steps: int) -> Any:
-        """The shapes of what `saved` gave."""
-        del steps  # the same at all times
+        """The shapes of what `saved` returned."""
+        del steps  # the shapes do not depend on it
         return self.saved()
 
     def restore(self, saved: Any) -> None:
@@ -193,8 +194,8 @@ class ActorsAndLearner:
 
 
 def make_player(config: Config, agent_config: Any, output: pathlib.Path) -> tuple[ActorsAndLearner, None]:
-    """What plays, for `run.train`."""
-    del output  # bsuite's log is of one environment
+    """The player, for `run.train`."""
+    del output  # bsuite logs one environment only
     apart = on_host.make(config.env, config.seed + 10**6, min(config.environments, config.evaluation_episodes))
     agent = FILES[config.agent].make(agent_config, apart.observation_spec, apart.action_spec)
     environments = partial(on_host.make, config.env, count=config.environments)

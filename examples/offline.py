@@ -1,14 +1,14 @@
-"""Learns from a fixed data set that another agent has made, without a step of its own: IQL or CQL.
+"""Offline reinforcement learning: IQL or CQL learns from a fixed data set that another agent has collected.
 
     python examples/offline.py --agent iql
     python examples/offline.py --agent iql --temperature inf         # imitates all of the data: behavioural cloning
     python examples/offline.py --agent cql
     python examples/offline.py --agent cql --conservative-weight 0   # plain Q-learning
 
-The data set is made where `--data` does not name one yet: transitions drawn from all that a DQN remembers of its first
-`--teacher-steps` steps. What it did is good and bad, and on the whole far from what can be done with it. The return of
-training, in metrics.csv and curve.png, is that of the episodes in the data. The rest is as in run.py, and so are
-evaluation, files and `--resume`; a step is a transition that is learned from.
+If the file `--data` does not exist, it is created: transitions sampled from the replay buffer of a DQN after its first
+`--teacher-steps` steps. They are of mixed quality, and on average far worse than what can be learned from them. The
+training return in metrics.csv and curve.png is that of the episodes in the data. Everything else, including evaluation,
+output files and `--resume`, is as in run.py; a step is a transition that is learned from.
 """
 
 import dataclasses
@@ -36,24 +36,24 @@ FILES = {"iql": iql, "cql": cql}
 
 @dataclasses.dataclass(frozen=True)
 class Config(run.Config):
-    """The settings of a run. Every field is a flag, and so is every field of the agent's own."""
+    """The settings of a run. Every field is a flag, and so is every field of the agent's settings."""
 
     agent: str = "iql"
     """iql or cql"""
     env: str = "cartpole"
     """a file of examples/environments, or gymnax:NAME"""
     steps: Count = 1_280_000
-    """transitions to learn from, each as often as it is drawn"""
+    """transitions to learn from, counting repetitions"""
     batch_size: Count = 256
-    """transitions in an update"""
+    """transitions per update"""
     data: str = ""
     """file with the data set; by default runs/offline/ENV.npz"""
     teacher_steps: Count = 50_000
-    """steps of the agent that makes the data set, where there is none; as many transitions are drawn from them"""
+    """steps of the agent that creates a missing data set; as many transitions are sampled from them"""
 
 
 def make_data(path: pathlib.Path, environment: Environment, config: Config) -> None:
-    """Trains a DQN, and writes what it remembers and the returns of its episodes."""
+    """Trains a DQN, and writes the contents of its replay buffer and the returns of its episodes."""
     teacher_config = dqn.Config(capacity=config.teacher_steps, epsilon=0.05, epsilon_updates=0)
     teacher = dqn.make(teacher_config, environment.observation_spec(), environment.action_spec())
     player = OnDevice(teacher, environment, 16, config.seed)
@@ -62,13 +62,13 @@ def make_data(path: pathlib.Path, environment: Environment, config: Config) -> N
     draw = jax.jit(replay.sample, static_argnums=2)
     drawn = draw(player.state.replay, jax.random.key(config.seed), config.teacher_steps).items
     arrays = {name: np.asarray(x) for name, x in drawn._asdict().items() if x is not None}
-    arrays["discount_t"] = arrays["discount_t"] / teacher_config.discount  # 0 where the episode terminated, else 1
+    arrays["discount_t"] = arrays["discount_t"] / teacher_config.discount  # 0 if the episode terminated, else 1
     with whole_file(path) as unfinished:
         np.savez(unfinished, returns=played.returns, env=config.env, **arrays)
 
 
 def read_data(path: pathlib.Path, config: Config) -> tuple[Step, np.ndarray]:
-    """Steps [N, ...] and the returns of the episodes that they are from."""
+    """Steps [N, ...], and the returns of the episodes from which they come."""
     try:
         with open(path, "rb") as opened, np.load(opened) as file:
             data = dict(file)
@@ -82,7 +82,7 @@ def read_data(path: pathlib.Path, config: Config) -> tuple[Step, np.ndarray]:
 
 
 class FromData:
-    """Learns from batches of a data set, and plays only to be evaluated: a player as those of agents/players.py."""
+    """A player like those of agents/players.py that learns from a data set, and plays only in evaluations."""
 
     look = 2**20
 
@@ -106,7 +106,7 @@ class FromData:
         self.state = jax.jit(agent.init, static_argnums=1)(init_key, 1)
 
     def advance(self, updates: int) -> Played:
-        """Learns so many times."""
+        """Makes the given number of updates."""
         (self.state, self.key), metrics = self.several((self.state, self.key), updates)
         numbers = {name: float(value) for name, value in metrics.items()}
         return Played(updates * self.per_update, self.returns, numbers)
@@ -118,7 +118,7 @@ class FromData:
         return {"state": self.state, "key": jax.random.key_data(self.key)}
 
     def like(self, steps: int) -> Any:
-        del steps  # the same at all times
+        del steps  # the shapes do not depend on it
         return self.saved()
 
     def restore(self, saved: Any) -> None:
@@ -129,7 +129,7 @@ class FromData:
 
 
 def make_player(config: Config, agent_config: Any, output: pathlib.Path) -> tuple[FromData, None]:
-    del output  # nothing is recorded but what run.py writes
+    del output  # nothing is recorded except what run.py writes
     environment = make_environment(config.env)
     agent = FILES[config.agent].make(agent_config, environment.observation_spec(), environment.action_spec())
     path = pathlib.Path(config.data or f"runs/offline/{config.env.replace(':', '-')}.npz")

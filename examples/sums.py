@@ -1,15 +1,15 @@
-"""A small transformer that learns to add two-digit numbers by reward alone, with GRPO; or from pairs, with DPO.
+"""A small transformer that learns to add two-digit numbers from reward alone, with GRPO; or from pairs, with DPO.
 
-At first it is shown a few sums, so few that it answers hardly one question in ten as it should. Then nobody tells it an
-answer. With GRPO it answers each question several times over, and an answer is worth 1 where all of its digits are
-right, and else nothing. With DPO it is given pairs of answers, the right one and a wrong one of its own. What counts is
-the share of right answers to the questions that it is never asked, a tenth of all. Answers are written from the units
-up, as one adds by hand: "37+58=590".
+First it imitates a few sums, so few that it answers hardly one question in ten correctly. After that it is not shown
+correct answers any more. With GRPO it answers each question several times, and the reward of an answer is 1 if all of
+its digits are right, and 0 otherwise. With DPO it learns from pairs of answers, a right one and a wrong one of its own.
+The test measures the share of right answers to questions that are never used for learning, a tenth of all. Answers are
+written from the lowest digit up, as in addition by hand: "37+58=590".
 
 Shao et al., "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models", 2024
 (https://arxiv.org/abs/2402.03300); Rafailov et al., "Direct Preference Optimization: Your Language Model is Secretly a
-Reward Model", 2023 (https://arxiv.org/abs/2305.18290). To ask, to answer (with a cache of keys and values), to judge
-and to learn is one compiled program. The same command again goes on from the last checkpoint in --output.
+Reward Model", 2023 (https://arxiv.org/abs/2305.18290). Asking, answering (with a cache of keys and values), judging and
+learning are one compiled program. The same command, run again, continues from the last checkpoint in --output.
 
     python examples/sums.py
     python examples/sums.py --method dpo --output runs/sums_dpo
@@ -44,14 +44,14 @@ class Config(Settings):
 
     method: Literal["grpo", "dpo"] = "grpo"  # what to learn from: rewards, or pairs of answers
     seed: Seed = 0  # seed of parameters, questions and answers
-    pretraining: Annotated[int, Between(0)] = 120  # updates that first imitate right answers
-    updates: Annotated[int, Between(0)] = 900  # updates by reward, or by pairs
-    questions: Count = 64  # different questions in an update by reward
+    pretraining: Annotated[int, Between(0)] = 120  # updates at the start, which imitate right answers
+    updates: Annotated[int, Between(0)] = 900  # updates from rewards, or from pairs
+    questions: Count = 64  # different questions in an update from rewards
     group: Count = 16  # answers to each of them
-    batch_size: Count = 256  # right answers that are imitated at once; pairs in an update by DPO
+    batch_size: Count = 256  # right answers per imitating update; pairs per update with DPO
     passes: Count = 2  # steps of Adam on the same answers
     kl_weight: Annotated[float, Between(0)] = 0.001  # weight of the divergence from the pretrained network, with GRPO
-    beta: Annotated[float, Between(1e-6)] = 0.1  # weight of the same, with DPO
+    beta: Annotated[float, Between(1e-6)] = 0.1  # the same with DPO
     layers: Count = 2  # layers of the transformer
     width: Count = 64  # size of the vector that represents a token
     heads: Count = 4  # attention heads
@@ -62,14 +62,14 @@ class Config(Settings):
 
 
 def all_sums() -> tuple[np.ndarray, np.ndarray]:
-    """All questions `int32[10_000, 6]`, and their answers `int32[10_000, 3]`."""
+    """All questions, `int32[10_000, 6]`, and their answers, `int32[10_000, 3]`."""
     lines = [f"{a:02}+{b:02}=" + f"{a + b:03}"[::-1] for a in range(100) for b in range(100)]
     tokens = np.array([[TOKENS.index(character) for character in line] for line in lines], np.int32)
     return tokens[:, :QUESTION], tokens[:, QUESTION:]
 
 
 class Transformer(hkx.Module):
-    """Predicts the token after each one, from this and those before."""
+    """Predicts each next token from the tokens so far."""
 
     def __init__(self, config: Config):
         super().__init__(name="transformer")
@@ -78,7 +78,7 @@ class Transformer(hkx.Module):
         self.attention = [attention(name=f"attention_{i}") for i in range(config.layers)]
 
     def __call__(self, tokens: jax.Array, caches: list[hkx.KeyValueCache]) -> tuple[jax.Array, list[hkx.KeyValueCache]]:
-        """Logits `[B, T, 12]` of what follows the tokens `int[B, T]`, which are added to the caches."""
+        """Logits `[B, T, 12]` of the next tokens after `int[B, T]`, which are added to the caches."""
         x, new = hkx.Embed(len(TOKENS), self.width)(tokens), []
         for attention, cache in zip(self.attention, caches, strict=True):
             y, cache = attention(hkx.RMSNorm(axis=-1)(x), cache=cache)
@@ -92,13 +92,13 @@ class Transformer(hkx.Module):
 
 
 def make_network(config: Config) -> hkx.MultiTransformed:
-    """Its pure functions: N answers to questions [B, 6], and the log-probabilities [N, 3] of answers."""
+    """The pure functions: N answers to questions [B, 6], and the log-probabilities [N, 3] of answers."""
 
     def network() -> tuple[Any, tuple[Any, Any]]:
         transformer = Transformer(config)
 
         def read(questions: jax.Array, answers: int) -> tuple[jax.Array, list[hkx.KeyValueCache]]:
-            """Logits and caches from which so many answers begin: a question is read once for all of its own."""
+            """Logits and caches from which answers begin; a question is read only once for all of its answers."""
             logits, caches = transformer(questions, transformer.empty_caches(len(questions)))
             times = answers // len(questions)
             caches = [hkx.KeyValueCache(*(jnp.repeat(x, times, axis=0) for x in c[:2]), c.length) for c in caches]
@@ -123,17 +123,17 @@ def make_network(config: Config) -> hkx.MultiTransformed:
 
 
 class State(NamedTuple):
-    """All that a run changes, and a checkpoint holds."""
+    """Everything that a run changes and a checkpoint contains."""
 
     params: hkx.Params
-    reference: hkx.Params  # the network as it was pretrained
+    reference: hkx.Params  # the pretrained network
     opt_state: optax.OptState
     key: jax.Array
-    history: jax.Array  # [parts, 3], the `COLUMNS` after each part, else nan
+    history: jax.Array  # [parts, 3], the `COLUMNS` after each finished part, else nan
 
 
 class Learner:
-    """What is compiled: the beginning of a run, and a part of it."""
+    """The compiled functions: the start of a run, and one part of it."""
 
     def __init__(self, config: Config):
         self.config, network = config, make_network(config)
@@ -152,17 +152,17 @@ class Learner:
         return State(params, params, self.optimizer.init(params), key, jnp.full([parts, 3], jnp.nan))
 
     def ask(self, key: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
-        """Questions [count, 6] that may be asked, and their answers [count, 3]."""
+        """Random training questions, [count, 6], and their answers, [count, 3]."""
         chosen = jax.random.randint(key, [count], 0, len(self.training[0]))
         return tuple(jnp.asarray(x)[chosen] for x in self.training)
 
     def pretrain(self, state: State, key: jax.Array) -> tuple[Any, Any]:
-        """A loss that imitates right answers; there are none of its own, of which a share could be right."""
+        """A loss that imitates right answers. The network gives none here, so their share is unknown."""
         questions, right = self.ask(key, self.config.batch_size)
         return lambda params: -jnp.mean(self.log_probs(params, None, questions, right)), jnp.nan
 
     def grpo(self, state: State, key: jax.Array) -> tuple[Any, jax.Array]:
-        """Answers each question several times; a loss that makes the better answers to it more likely."""
+        """Answers each question several times. Returns a loss that makes the better answers more likely."""
         config, (ask_key, answer_key) = self.config, jax.random.split(key)
         questions, right = self.ask(ask_key, config.questions)
         answers = self.answer(state.params, answer_key, questions, config.questions * config.group)
@@ -181,7 +181,7 @@ class Learner:
         return loss, jnp.mean(rewards)
 
     def dpo(self, state: State, key: jax.Array) -> tuple[Any, jax.Array]:
-        """A loss that prefers the right answer to one of its own; where its own is right, there is no pair."""
+        """A loss that prefers the right answer to one of the network's own; if that is right too, there is no pair."""
         config, (ask_key, answer_key) = self.config, jax.random.split(key)
         questions, right = self.ask(ask_key, config.batch_size)
         answers = self.answer(state.params, answer_key, questions, config.batch_size)
@@ -199,13 +199,13 @@ class Learner:
         return loss, 1 - jnp.mean(wrong)
 
     def exact(self, params: hkx.Params) -> jax.Array:
-        """The share of right answers to the questions that are never asked; each answer is the likeliest, by digits."""
+        """The share of right answers to the test questions. Each answer is decoded greedily."""
         questions, right = self.test
         return jnp.mean(jnp.all(self.answer(params, None, questions, len(questions), greedy=True) == right, axis=-1))
 
     @partial(jax.jit, static_argnums=(0, 2, 3))
     def advance(self, state: State, method: str, updates: int) -> tuple[State, jax.Array]:
-        """So many updates by a method, and a test; the share of right answers as it learned, and in the test."""
+        """Updates by one method, then a test. Returns the shares of right answers in both."""
 
         def update(state: State, key: jax.Array) -> tuple[State, jax.Array]:
             loss, right = getattr(self, method)(state, key)
