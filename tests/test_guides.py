@@ -91,3 +91,15 @@ def test_links_and_pictures_lead_to_files(path):
     targets = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
     missing = [target for target in targets if not (path.parent / target).exists()]
     assert not missing, f"{path.name} links to what is not there: {missing}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_sources_that_are_shown_are_found(path):
+    """The site fails to build where the first or the last line of what it shows is no longer in the file."""
+    for language, block in BLOCK.findall(path.read_text(encoding="utf-8")):
+        if "{literalinclude}" in language:
+            source = (path.parent / language.split()[-1]).read_text(encoding="utf-8")
+            missing = [
+                line for line in re.findall(r'^:(?:start|end)-\w+: "(.*)"$', block, re.MULTILINE) if line not in source
+            ]
+            assert not missing, f"{language} does not contain {missing}"
