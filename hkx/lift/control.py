@@ -130,8 +130,6 @@ def _check_bounds(lower: Any, upper: Any) -> None:
     for argument, bound in (("lower", lower), ("upper", upper)):
         if jnp.ndim(checked_number(argument, bound)) != 0:
             raise TypeError(f"`{argument}` of `hkx.fori_loop` must be a scalar, got shape {jnp.shape(bound)}.")
-    if not (isinstance(lower, int) and isinstance(upper, int)):  # JAX says which dtypes go together
-        jax.eval_shape(lambda: jax.lax.fori_loop(lower, upper, lambda i, nothing: nothing, ()))
 
 
 def _select(pred: Any, on_true: Any, on_false: Any) -> Any:
@@ -201,6 +199,8 @@ def fori_loop(
     pure: Crossing[..., Any] = Crossing(body_fun, name)
     init_val = as_arrays(init_val)
     if frame.running_init:
+        if not (isinstance(lower, int) and isinstance(upper, int)):  # JAX checks here what it checks in `apply`
+            jax.eval_shape(lambda: jax.lax.fori_loop(lower, upper, lambda i, nothing: nothing, ()))
         lower, upper = _bounds(lower, upper)
         known = isinstance(lower, int) and isinstance(upper, int)
         pred = bool(lower < upper) if known else jnp.asarray(lower < upper)

@@ -8,11 +8,11 @@ import importlib.util
 import pathlib
 
 NEW = {"haiku": "hkx", "rlax": "rlx"}
-_DICTS = "hkx.Params in an annotation, collections.abc.Mapping in isinstance: parameters are plain dicts"
-_INSTEAD = {
-    "FlatMapping": _DICTS,
-    "FlatMap": _DICTS,
-}  # private names without a public equivalent
+# Private names without a public equivalent, and what to write instead.
+_INSTEAD = dict.fromkeys(
+    ("FlatMapping", "FlatMap"),
+    "hkx.Params in an annotation, collections.abc.Mapping in isinstance: parameters are plain dicts",
+)
 
 
 @functools.cache
