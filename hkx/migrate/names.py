@@ -9,7 +9,7 @@ import pathlib
 
 NEW = {"haiku": "hkx", "rlax": "rlx"}
 # Private names without a public equivalent, and what to write instead.
-_INSTEAD = dict.fromkeys(
+_INSTEAD: dict[str, str] = dict.fromkeys(
     ("FlatMapping", "FlatMap"),
     "hkx.Params in an annotation, collections.abc.Mapping in isinstance: parameters are plain dicts",
 )
