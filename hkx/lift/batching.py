@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import jax
-import numpy as np
 
 from hkx.arguments import checked_function
 from hkx.base.entries import walk

@@ -541,7 +541,7 @@ class TestWhatIsKept:
             kept.append(hk.Linear(2)(x))
             return kept[-1] if float(kept[-1].sum()) > 0 else 0.0
 
-        with pytest.raises(hk.errors.LeakedByInitError, match="'kept'.*none if the function asks for the value"):
+        with pytest.raises(hk.errors.LeakedByInitError, match=r"'kept'.*none if the function asks for the value"):
             hk.transform(f).init(0, X)
         assert isinstance(kept[0], jax.core.Tracer)
 
