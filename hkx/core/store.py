@@ -103,7 +103,7 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
         raise InvalidParamsError(f"params[{bundle!r}]", frame.params[bundle]) from None
     if value is None:
         if not frame.running_init:
-            value = _stand_in(frame, path, shape, dtype, init)
+            value = _stand_in(frame, name, path, shape, dtype, init)
         elif init is None:
             raise MissingInitializerError(path)
         else:
@@ -122,13 +122,15 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
     return value
 
 
-def _stand_in(frame: Frame, path: str, shape: Any, dtype: DType, init: Any) -> Any:
+def _stand_in(frame: Frame, name: str, path: str, shape: Any, dtype: DType, init: Any) -> Any:
     """In `apply`, a missing parameter's value from custom creators that do not call the initializer; else an error.
 
     Such a creator may have returned `DO_NOT_STORE` in `init`.
     """
 
     def missing(shape: Any, dtype: DType, init: Any) -> Any:
+        if name in frame.params.get(frame.bundle, {}):
+            raise NotAnArrayError(path, None)
         raise MissingParameterError(path, shape, np.dtype(dtype), paths(frame.params))
 
     return chained("create_param", missing, with_context(_context(frame, path, shape, dtype, init)))(shape, dtype, init)

@@ -213,11 +213,11 @@ class NotAnArrayError(HkxError, TypeError, ValueError, AttributeError):
 
     def __init__(self, path: str, value: object):
         super().__init__(
-            f"The value of {path!r} is of type {type(value).__name__}, which has no shape. "
+            f"The value of {path!r} is {described(value)}, which has no shape. "
             + (
                 f"It looks like an initializer: pass an instance, `{type(value).__name__}()`, instead of the class."
                 if callable(value)
-                else "Parameters are arrays: wrap it in `jnp.asarray`."
+                else "Parameters are arrays: `jnp.asarray` makes one from a number or a list."
             )
         )
 

@@ -26,9 +26,10 @@ class LeakedByInitError(HkxError, ValueError, jax.errors.UnexpectedTracerError):
         super().__init__(
             f"A traced array of `init` is still held by {place}. `init` runs the function on abstract values, as "
             "`jax.jit` does. It can replace an array that the function keeps in a list, a dict, a tuple, an attribute "
-            "or a variable with its value afterwards, but not one that is kept elsewhere, and none if an argument is a "
-            "`jax.ShapeDtypeStruct`. Return what is needed outside, or run `init` on real values only: "
-            '`hkx.transform(f, init="eager")`, or `hkx.config.set(init="eager")`.'
+            "or a variable with its value afterwards, but not one that is kept elsewhere, and none if the function "
+            "asks for the value of an array, or if an argument is a `jax.ShapeDtypeStruct`. Return what is needed "
+            'outside, or run `init` on real values only: `hkx.transform(f, init="eager")`, or '
+            '`hkx.config.set(init="eager")`.'
         )
 
 

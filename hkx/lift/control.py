@@ -139,13 +139,18 @@ def _select(pred: Any, on_true: Any, on_false: Any) -> Any:
     return jax.tree.map(choose, on_true, on_false)
 
 
+def _unchanged(init: Any, out: Any, name: str) -> Any:
+    """What a loop of no iterations returns: the first value, with the dtypes of what the body returns."""
+    check_carry(name, init, out, "a value")
+    return joined(init, out, init)
+
+
 def _first_iteration(
     frame: Frame, pred: Any, body: Crossing[..., Any], args: tuple[Any, ...], init: Any, name: str
 ) -> Any:
     """Runs the first iteration, to create what the body needs. Its result and its changes of state count if `pred`."""
     if _known(pred) and not pred:
-        body.visit(args)
-        return init
+        return body.visit(args, part=lambda out: _unchanged(init, out, name))
     before = snapshot(frame)
     out, new = body.call(before, args, any_state=True)
     new.captured.refuse(name)
@@ -262,7 +267,7 @@ def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_va
     init_val = as_arrays(init_val)
     if creating(frame):
         before = snapshot(frame)
-        go = condition.visit((init_val,), for_result=True)
+        go = condition.visit((init_val,), part=lambda go: go)
         if not created_between(before, snapshot(frame)):
             draw_from(frame, before.rng)
         body: Crossing[..., Any] = Crossing(body_fun, name, after=condition)

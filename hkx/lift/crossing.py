@@ -325,18 +325,18 @@ class Crossing(Generic[P, R]):
         self.finish(new)
         return out
 
-    def visit(self, args: Any, kwargs: Any = None, *, for_result: bool = False) -> R | None:
+    def visit(self, args: Any, kwargs: Any = None, *, part: Callable[[R], Any] = lambda out: None) -> Any:
         """Creates what the function would create if it was called with these arguments, without executing the rest.
 
-        Afterwards, new states have their initial values, other states are unchanged, and keys have been drawn. With
-        `for_result`, the result is computed and returned too. If the code needs real values, it runs normally.
+        Afterwards, new states have their initial values, other states are unchanged, and keys have been drawn. Of the
+        result, `part` is computed and returned. If the code needs real values, it runs normally.
         """
         outer = current_frame(self._name)
         before = snapshot(outer)
 
-        def create() -> tuple[R | None, Carry]:
+        def create() -> tuple[Any, Carry]:
             out, new = self.call(before, args, kwargs)
-            return out if for_result else None, new._replace(state=new.initial_state, captured=Captured())
+            return part(out), new._replace(state=new.initial_state, captured=Captured())
 
         with only_looking():
             program = None if current_settings().init == "eager" else self._probed(outer, create)

@@ -46,6 +46,24 @@ def _differentiated(
     return (*out, aux) if has_aux else tuple(out)
 
 
+def _value_and_gradient(name: str, fun: Callable[..., Any], has_aux: bool, options: dict[str, Any]) -> Any:
+    """The implementation of `value_and_grad` and `grad`, for the public function `name`."""
+    outside = jax.value_and_grad(fun, has_aux=has_aux, **options)
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if not local.frames:
+            return outside(*args, **kwargs)
+
+        def transform(function: Any) -> tuple[Any, Any, Any]:
+            (value, aux), gradient = jax.value_and_grad(function, has_aux=True, **options)(*args, **kwargs)
+            return value, gradient, aux
+
+        value, gradient, *aux = _differentiated(transform, fun, name, has_aux, names=False)
+        return ((value, *aux) if has_aux else value), gradient
+
+    return wrapped
+
+
 @typed(ValueAndGrad)
 def value_and_grad(
     fun: Callable[P, Any],
@@ -80,21 +98,7 @@ def value_and_grad(
       (Array(2., dtype=float32), Array([1., 1.], dtype=float32))
     """
     options: dict[str, Any] = {"argnums": argnums, "holomorphic": holomorphic, "allow_int": allow_int}
-    outside = jax.value_and_grad(fun, has_aux=has_aux, **options)
-
-    @like(fun, result=pair_with(Any))
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
-        if not local.frames:
-            return outside(*args, **kwargs)
-
-        def transform(function: Any) -> tuple[Any, Any, Any]:
-            (value, aux), gradient = jax.value_and_grad(function, has_aux=True, **options)(*args, **kwargs)
-            return value, gradient, aux
-
-        value, gradient, *aux = _differentiated(transform, fun, "hkx.value_and_grad", has_aux, names=False)
-        return ((value, *aux) if has_aux else value), gradient
-
-    return wrapped
+    return like(fun, result=pair_with(Any))(_value_and_gradient("hkx.value_and_grad", fun, has_aux, options))
 
 
 @typed(Grad)
@@ -129,7 +133,8 @@ def grad(
       >>> print(model.apply(model.init(jax.random.key(0), jnp.ones(2)), None, jnp.ones(2)))
       [1. 1.]
     """
-    function = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int=allow_int)
+    options: dict[str, Any] = {"argnums": argnums, "holomorphic": holomorphic, "allow_int": allow_int}
+    function = _value_and_gradient("hkx.grad", fun, has_aux, options)
 
     @like(fun, result=lambda out: tuple[Any, second_of_pair(out)] if has_aux else Any)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:

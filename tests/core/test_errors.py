@@ -101,6 +101,12 @@ CASES = {
         (TypeError, AttributeError),
         ["linear/w", "list", "jnp.asarray"],
     ),
+    "None as a parameter": (
+        lambda: LINEAR.apply({"linear": {"w": None, "b": np.zeros(2)}}, None, X),
+        errors.NotAnArrayError,
+        ValueError,
+        ["linear/w", "is None"],
+    ),
     "no initializer": (
         lambda: hkx.transform(lambda: hkx.get_parameter("w", [])).init(None),
         errors.MissingInitializerError,

@@ -533,6 +533,18 @@ class TestWhatIsKept:
         assert isinstance(kept[0], jax.core.Tracer)
         repeats.clear()
 
+    def test_nor_where_the_function_asks_for_a_value(self):
+        """It has run in part only, and what it kept there may be kept once more when it runs again."""
+        kept = []
+
+        def f(x):
+            kept.append(hk.Linear(2)(x))
+            return kept[-1] if float(kept[-1].sum()) > 0 else 0.0
+
+        with pytest.raises(hk.errors.LeakedByInitError, match=r"'kept'.*none if the function asks for the value"):
+            hk.transform(f).init(0, X)
+        assert isinstance(kept[0], jax.core.Tracer)
+
     def test_the_place_is_named(self):
         kept = []
         gc.unfreeze()  # tests/conftest.py hides what is older than the test: this module, for one

@@ -171,5 +171,5 @@ def test_a_shape_is_what_the_initializer_of_a_state_takes():
 
 
 def test_an_initializer_that_returns_none():
-    with pytest.raises(ValueError, match="'~/w' is of type NoneType"):
+    with pytest.raises(ValueError, match="'~/w' is None of type NoneType"):
         hk.transform(lambda: hk.get_parameter("w", [], init=lambda *_: None)).init(None)

@@ -119,3 +119,18 @@ def test_a_number_that_a_loop_begins_with_has_the_dtype_that_it_becomes(start):
     else:
         out = hkx.transform(lambda: hkx.fori_loop(0, 3, body, start)).apply({}, None)
         assert out == jax.lax.fori_loop(0, 3, body, start) == start + 3 and out.dtype == jnp.float32
+
+
+@pytest.mark.parametrize("rounds", [-1, 0, 1, 3])
+@pytest.mark.parametrize("init", ["traced", "eager"])
+def test_that_dtype_is_the_same_in_init_and_apply_however_often_the_loop_runs(rounds, init):
+    def f():
+        half, one = jnp.float16(1), jnp.ones([], jnp.int32)
+        hkx.set_state("for", hkx.fori_loop(0, rounds, lambda i, x: x + half, 2))
+        hkx.set_state("while", hkx.while_loop(lambda x: x < 2 + rounds, lambda x: x + one, 2))
+
+    model = hkx.transform_with_state(f, init=init)
+    _, given = model.init(None)
+    _, left = model.apply({}, given, None)
+    assert jax.tree.map(jax.typeof, given) == jax.tree.map(jax.typeof, left)
+    assert given["~"]["for"].dtype == jnp.float16 and given["~"]["for"] == 2 + max(rounds, 0)

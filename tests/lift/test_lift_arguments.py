@@ -14,6 +14,10 @@ from hkx import errors
 X = jnp.ones([2, 3])
 
 
+def _weighted(x, weights):
+    return x * weights
+
+
 STACKED = {"stack/linear": {"w": np.ones([3, 3, 3]), "b": np.ones([3, 3])}}
 UNEVEN = {"stack/linear": {"w": np.ones([3, 3, 3]), "b": np.ones([2, 3])}}
 REFUSED = {
@@ -55,6 +59,10 @@ REFUSED = {
     ),
     "should be called 'linear', but there is no such module": lambda: hkx.stack_params({}, STACKED, "stack"),
     "`concrete=True` is no longer possible": lambda: hkx.remat(abs, concrete=True),
+    "The function given to `hkx.grad` must return a pair": lambda: hkx.grad(abs, has_aux=True)(1.0),
+    "The function given to `hkx.value_and_grad` must return": lambda: hkx.value_and_grad(abs, has_aux=True)(1.0),
+    r"argument x of(.|\n)*argument weights of": lambda: hkx.vmap(_weighted, split_rng=False)(X, jnp.ones([3, 3])),
+    "one axis had size 2: axis 0 of argument weights": lambda: hkx.vmap(_weighted, split_rng=True)(X.T, X),
 }
 
 

@@ -240,7 +240,7 @@ RESULTS = {
         "hkx.lift_with_state.*NoneType",
     ),
     "grad_no_pair": (lambda x: hkx.grad(jnp.sum, has_aux=True)(x), errors.BodyResultError, r"pair `\(value, aux\)`"),
-    "grad_two_rows": (lambda x: hkx.grad(lambda x: x[0, :2], has_aux=True)(x), errors.BodyResultError, "hkx.value"),
+    "grad_two_rows": (lambda x: hkx.grad(lambda x: x[0, :2], has_aux=True)(x), errors.BodyResultError, "`hkx.grad`"),
     "jvp_two_rows": (lambda x: hkx.jvp(lambda x: x[:2], (x,), (x,), has_aux=True), errors.BodyResultError, "hkx.jvp"),
     "vjp_dict": (lambda x: hkx.vjp(lambda x: {"a": x, "b": x}, x, has_aux=True), errors.BodyResultError, "hkx.vjp"),
     "linearize_triple": (
