@@ -97,7 +97,8 @@ def _with_state(kind: Any, name: str, function: Callable[..., Any], state: Any, 
             f"replay.{name}: argument `state` is a {type(state).__name__}, expected the {kind.__name__} that `init`, "
             "or a later call, of this replay returned."
         )
-    return function(state, *args, **kwargs)
+    # A state that was saved and loaded may be of NumPy's arrays, which have no `at`.
+    return function(jax.tree.map(jnp.asarray, state), *args, **kwargs)
 
 
 class Sample(NamedTuple):
