@@ -11,7 +11,7 @@ from rlx.core.arrays import pick
 from rlx.core.masking import if_used, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.trees import Record, record
-from rlx.core.types import Array, ArrayLike
+from rlx.core.types import Array, ArrayLike, in_one_dtype
 from rlx.divergences import categorical_kl
 
 
@@ -225,7 +225,7 @@ def sampled_policy_distillation_loss(
     policy_targets = maybe_stop(policy_targets, stop_target_gradients)
     weights = jnp.asarray(policy_targets.weights)
     actions = jax.tree.map(lambda x: _if_used(weights, x), policy_targets.actions)
-    return -jnp.mean(weighted(weights, distribution.log_prob(actions)))
+    return -jnp.mean(weighted(*in_one_dtype(weights, jnp.asarray(distribution.log_prob(actions)))))
 
 
 @operator()

@@ -214,7 +214,8 @@ def normalize(
         leaf = jnp.asarray(leaf)
         z = (leaf.astype(mean.dtype) - _below(mean, leaf)) / _below(_scale(variance, epsilon), leaf)
         if max_abs is not None:
-            z = jnp.clip(z, -jnp.asarray(max_abs), max_abs)
+            limit = jnp.asarray(max_abs, z.dtype)
+            z = jnp.clip(z, -limit, limit)
         return z.astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else z
 
     return jax.tree.map(normalized, state.mean, state.variance, x)
@@ -271,8 +272,7 @@ def _below(statistic: Array, x: Any) -> Array:
 
 
 def _scale(variance: Array, epsilon: Any) -> Array:
-    varies, epsilon = variance > 0, jnp.asarray(epsilon, variance.dtype)
-    return jnp.sqrt(jnp.where(varies, variance + epsilon, 1))
+    return jnp.sqrt(jnp.where(variance == 0, 1, variance + jnp.asarray(epsilon, variance.dtype)))
 
 
 def _leading_axes(function: str, argument: str, state: RunningStatistics, tree: PyTree) -> tuple[int, ...]:
