@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Int, Real
-from rlx.core.arguments import as_arrays, require_for_each
+from rlx.core.arguments import as_arrays, require_broadcast, require_for_each
 from rlx.core.arrays import pick, scale_down
 from rlx.core.sampling import either, key_and_shape
 from rlx.core.types import Array, ArrayLike
@@ -139,6 +139,7 @@ class Softmax:
         if self.entropy_clip is None:
             return entropy
         (entropy_clip,) = as_arrays("softmax.entropy", entropy_clip=(self.entropy_clip, _ENTROPY_CLIP))
+        require_broadcast(entropy=entropy, entropy_clip=entropy_clip)
         largest = jnp.log(_possible(scaled)[1][..., 0])
         return jnp.minimum(entropy, entropy_clip.astype(scaled.dtype) * largest)
 
@@ -272,6 +273,8 @@ def _possible(preferences: Array) -> tuple[Array, Array]:
 
 def _picked(function: str, sample: ArrayLike, of_actions: Array) -> Array:
     """The entries [...] of the actions `sample` in [..., A]."""
-    (sample,) = as_arrays(f"{function}.logprob", sample=(sample, Int[Array, "*S"]))
+    argument = "logits" if function == "softmax" else "preferences"
+    given = {argument: (of_actions, Real[Array, "*#E A"]), "sample": (sample, Int[Array, "*#E"])}
+    of_actions, sample = as_arrays(f"{function}.logprob", **given)
     shape = jnp.broadcast_shapes(sample.shape, of_actions.shape[:-1])
     return pick(jnp.broadcast_to(of_actions, shape + of_actions.shape[-1:]), jnp.broadcast_to(sample, shape))

@@ -178,3 +178,24 @@ def test_action_values_of_a_terminal_state_have_no_curvature(names):
 
     for found in jax.tree.leaves(jax.jit(jax.vmap(curvature))(jnp.array([0.5, NAN]))):
         np.testing.assert_allclose(found[1], found[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "call, named",
+    [
+        (lambda: rlx.softmax().logprob(jnp.array([0, 1]), jnp.ones([3, 4])), "softmax.logprob: argument `sample`"),
+        (lambda: rlx.epsilon_greedy(0.1).logprob(jnp.array([0, 1]), jnp.ones([3, 4])), "argument `sample`"),
+        (lambda: rlx.clipped_entropy_softmax(1.0, jnp.ones(3)).entropy(jnp.ones([2, 4])), "argument `entropy_clip`"),
+        (lambda: rlx.obgd().update(ONES, rlx.obgd().init(jnp.ones(3)), td_error=1.0), "obgd: argument `updates`"),
+        (lambda: _distilled(jnp.ones(3)), "argument `policy_targets.weights`"),
+        (lambda: _distilled(None), "argument `policy_targets.weights` is None"),
+    ],
+)
+def test_shapes_that_do_not_go_together_are_named(call, named):
+    with pytest.raises(rlx.ArgumentError, match=named):
+        call()
+
+
+def _distilled(weights):
+    target = rlx.PolicyTarget(actions=jnp.array([0, 1]), weights=weights)
+    return rlx.sampled_policy_distillation_loss(rlx.softmax(logits=ONES), target)
