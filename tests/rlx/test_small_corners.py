@@ -199,3 +199,19 @@ def test_shapes_that_do_not_go_together_are_named(call, named):
 def _distilled(weights):
     target = rlx.PolicyTarget(actions=jnp.array([0, 1]), weights=weights)
     return rlx.sampled_policy_distillation_loss(rlx.softmax(logits=ONES), target)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda state, x: rlx.running_statistics.update(state, x),
+        lambda state, x: rlx.running_statistics.merge(state, state),
+        lambda state, x: rlx.running_statistics.normalize(state, x),
+        lambda state, x: rlx.running_statistics.unnormalize(state, x),
+    ],
+)
+def test_running_statistics_that_were_loaded_as_numbers(call):
+    state = rlx.running_statistics.RunningStatistics(2.0, 1.0, 4.0)
+    loaded = jax.eval_shape(lambda: call(state, 3.0))
+    own = jax.eval_shape(call, jax.tree.map(jnp.asarray, state), 3.0)
+    assert jax.tree.map(lambda x: x.shape, loaded) == jax.tree.map(lambda x: x.shape, own)
