@@ -1,11 +1,11 @@
 """HL-Gauss: learning values by classification over bins, for which a network predicts logits."""
 
 import functools
+import math
 from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from rlx.core.annotations import Float, Int, Real
 from rlx.core.arguments import as_arrays
@@ -54,7 +54,7 @@ def transform_to_hl_gauss(
     mean = jnp.clip(scalar, min_value, max_value).astype(wide)[..., None]
     edges = jnp.linspace(min_value, max_value, num_bins + 1, dtype=wide)
     edges = edges.reshape((1,) * scalar.ndim + edges.shape)
-    below = jax.scipy.special.erf((edges - mean) / (np.sqrt(2.0) * sigma))
+    below = jax.scipy.special.erf((edges - mean) / (math.sqrt(2.0) * sigma))
     mass = jnp.diff(below, axis=-1)
     return (mass / (below[..., -1:] - below[..., :1])).astype(scalar.dtype)
 

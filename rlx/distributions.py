@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Int, Real
-from rlx.core.arguments import as_arrays, require_for_each
+from rlx.core.arguments import as_arrays, require_broadcast, require_for_each
 from rlx.core.arrays import pick, scale_down
 from rlx.core.sampling import either, key_and_shape
 from rlx.core.types import Array, ArrayLike
@@ -52,7 +52,8 @@ class EpsilonGreedy:
         epsilon = epsilon.astype(q.dtype)
         best = (q == jnp.max(q, axis=-1, keepdims=True)).astype(q.dtype)
         greedy = best / jnp.sum(best, axis=-1, keepdims=True)
-        return (1 - epsilon) * greedy + epsilon / q.shape[-1]
+        possible, number = _possible(q)
+        return (1 - epsilon) * greedy + jnp.where(possible, epsilon / number, 0)
 
     def sample(
         self,
@@ -138,7 +139,9 @@ class Softmax:
         if self.entropy_clip is None:
             return entropy
         (entropy_clip,) = as_arrays("softmax.entropy", entropy_clip=(self.entropy_clip, _ENTROPY_CLIP))
-        return jnp.minimum(entropy, entropy_clip * jnp.log(jnp.asarray(scaled.shape[-1], scaled.dtype)))
+        require_broadcast(entropy=entropy, entropy_clip=entropy_clip)
+        largest = jnp.log(_possible(scaled)[1][..., 0])
+        return jnp.minimum(entropy, entropy_clip.astype(scaled.dtype) * largest)
 
     def kl(self, p_logits: ArrayLike, q_logits: ArrayLike) -> Array:
         """Kullback-Leibler divergences [...] between the policies given by two sets of logits."""
@@ -149,7 +152,7 @@ class Softmax:
             temperature=(self.temperature, _TEMPERATURE),
         )
         require_for_each("temperature", temperature, "p_logits", p_logits, "softmax.kl")
-        return categorical_kl_divergence.kernel(p_logits, q_logits, temperature)
+        return categorical_kl_divergence.kernel(p_logits, q_logits, temperature.astype(p_logits.dtype))
 
     @property
     def batch_shape(self) -> tuple[int, ...]:
@@ -191,7 +194,8 @@ def epsilon_greedy(epsilon: ArrayLike | None = None, preferences: ArrayLike | No
 
     Args:
       epsilon: ε in [0, 1], a number or a traced scalar; may be omitted here and passed to each method instead.
-      preferences: values of the actions; may be omitted here and passed to each method instead.
+      preferences: values of the A actions; may be omitted here and passed to each method instead. Actions of value -inf
+        are impossible: they do not count and are not taken, unless all are.
 
     Returns:
       A distribution with methods `sample(key, preferences, epsilon)`, `probs(preferences, epsilon)`,
@@ -241,7 +245,8 @@ def clipped_entropy_softmax(
 
     Args:
       temperature: positive number that divides the logits.
-      entropy_clip: fraction of the maximum entropy, at least 0; 1 means no clipping.
+      entropy_clip: fraction of the maximum entropy, at least 0; 1 means no clipping. Of A actions, those of logit -inf
+        do not count.
       logits: unnormalised log-probabilities; may be omitted here and passed to each method instead.
 
     Returns:
@@ -259,8 +264,17 @@ def clipped_entropy_softmax(
     return Softmax(temperature, entropy_clip, logits)
 
 
+def _possible(preferences: Array) -> tuple[Array, Array]:
+    """Which actions are possible, those above -inf, or all if none is; and their number [..., 1], in the same dtype."""
+    possible = preferences > -jnp.inf
+    possible = possible | ~jnp.any(possible, axis=-1, keepdims=True)
+    return possible, jnp.sum(possible, axis=-1, keepdims=True).astype(preferences.dtype)
+
+
 def _picked(function: str, sample: ArrayLike, of_actions: Array) -> Array:
     """The entries [...] of the actions `sample` in [..., A]."""
-    (sample,) = as_arrays(f"{function}.logprob", sample=(sample, Int[Array, "*S"]))
+    argument = "logits" if function == "softmax" else "preferences"
+    given = {argument: (of_actions, Real[Array, "*#E A"]), "sample": (sample, Int[Array, "*#E"])}
+    of_actions, sample = as_arrays(f"{function}.logprob", **given)
     shape = jnp.broadcast_shapes(sample.shape, of_actions.shape[:-1])
     return pick(jnp.broadcast_to(of_actions, shape + of_actions.shape[-1:]), jnp.broadcast_to(sample, shape))

@@ -177,8 +177,9 @@ def multivariate_normal_kl_divergence(
     """
     require_events(mu_0=mu_0, mu_1=mu_1)
     spread = jnp.log(sigma_1) - jnp.log(sigma_0)
-    distance = (jnp.square(sigma_0) + jnp.square(mu_0 - mu_1)) / (2.0 * jnp.square(sigma_1))
-    return jnp.sum(spread + distance - 0.5, axis=-1)
+    # Divided before they are squared: the square of a small deviation would be 0.
+    distance = jnp.square(sigma_0 / sigma_1) + jnp.square((mu_0 - mu_1) / sigma_1)
+    return jnp.sum(spread + 0.5 * distance - 0.5, axis=-1)
 
 
 def require_events(function: str = "", **means: Array) -> None:

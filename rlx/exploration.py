@@ -12,7 +12,7 @@ from rlx.core.errors import ShapeError
 from rlx.core.masking import weighted
 from rlx.core.operator import operator
 from rlx.core.trees import Record, record
-from rlx.core.types import Array, Key
+from rlx.core.types import Array, Key, wide_dtype
 
 
 @operator()
@@ -99,7 +99,8 @@ def add_dirichlet_noise(
     """
     alphas = jnp.full(prior.shape[-1:], dirichlet_alpha, prior.dtype)
     noise = jax.random.dirichlet(key, alphas, prior.shape[:-1]).astype(prior.dtype)  # drawn in JAX's default dtype
-    return weighted(1 - dirichlet_fraction, prior) + weighted(dirichlet_fraction, noise)
+    fraction = dirichlet_fraction.astype(prior.dtype)
+    return weighted(1 - fraction, prior) + weighted(fraction, noise)
 
 
 @record
@@ -196,7 +197,7 @@ def episodic_memory_intrinsic_rewards(
 
     Args:
       embeddings: embeddings of new states.
-      num_neighbors: K, a Python integer.
+      num_neighbors: K, a Python integer; as many as there are if the memory holds fewer.
       reward_scale: β.
       intrinsic_reward_state: the state from the previous call, or None for the first call of an episode.
       constant: c, for numerical stability.
@@ -223,7 +224,7 @@ def episodic_memory_intrinsic_rewards(
         memory = jnp.full((max_memory_size, embeddings.shape[1]), jnp.inf, embeddings.dtype)
         # An empty memory has no neighbours: use the origin instead.
         zero = jnp.zeros((), jnp.int32)
-        state = IntrinsicRewardState(memory.at[:num_neighbors].set(0), zero, jnp.zeros((), memory.dtype), zero)
+        state = IntrinsicRewardState(memory.at[:num_neighbors].set(0), zero, 0.0, zero)
     parts = IntrinsicRewardState._fields()
     require_parts("intrinsic_reward_state", state, parts, "an `rlx.IntrinsicRewardState`, or None")
     memory = jnp.asarray(state.memory)
@@ -232,19 +233,24 @@ def episodic_memory_intrinsic_rewards(
             f"argument `intrinsic_reward_state.memory` has shape {list(memory.shape)}, expected shape [S, D] with "
             f"D = {embeddings.shape[1]} from `embeddings`."
         )
-    neg_distances = knn_query.kernel(memory, embeddings, num_neighbors).neighbor_neg_distances
+    wide = wide_dtype(embeddings.dtype)  # in half precision, the sum of the distances would stop growing
+    neg_distances = knn_query.kernel(memory, embeddings, num_neighbors).neighbor_neg_distances.astype(wide)
+    is_stored = ~jnp.isneginf(neg_distances)  # there may be fewer embeddings in the memory than neighbours asked for
+    neg_distances = jnp.where(is_stored, neg_distances, 0)
     size, count = memory.shape[0], embeddings.shape[0]
     start = jnp.mod(jnp.asarray(state.next_memory_index, jnp.int32), size)
     newest = embeddings[-size:]  # if there are more embeddings than fit, keep the last ones
-    places = jnp.mod(start + max(count - size, 0) + jnp.arange(newest.shape[0]), size)
+    places = jnp.mod(start + max(count - size, 0) + jnp.arange(newest.shape[0], dtype=jnp.int32), size)
     memory = memory.at[places].set(newest)
     # Once the counter is at its maximum, after two thousand million distances, the mean no longer changes.
     room = state.distance_count <= jnp.iinfo(jnp.int32).max - neg_distances.size
-    distance_sum = state.distance_sum + jnp.where(room, jnp.sum(neg_distances), 0)
-    distance_count = state.distance_count + jnp.where(room, neg_distances.size, 0)
-    mean_distance = -distance_sum / distance_count.astype(distance_sum.dtype)
+    distance_sum = jnp.asarray(state.distance_sum, wide) + jnp.where(room, jnp.sum(neg_distances), 0)
+    distance_count = state.distance_count + jnp.where(room, jnp.sum(is_stored, dtype=jnp.int32), 0)
+    mean_distance = -distance_sum / jnp.maximum(distance_count, 1).astype(wide)
     excess = jnp.maximum(-neg_distances / (mean_distance + constant) - cluster_distance, 0)
-    similarity = jnp.sqrt(jnp.sum(epsilon / (excess + epsilon), axis=-1)) + constant
+    total = jnp.sum(jnp.where(is_stored, epsilon / (excess + epsilon), 0), axis=-1)
+    is_alone = total == 0  # where the derivative of the root is infinite
+    similarity = jnp.where(is_alone, 0, jnp.sqrt(jnp.where(is_alone, 1, total))) + constant
     rewards = jnp.where(similarity > max_similarity, 0, reward_scale / similarity)
     new_state = IntrinsicRewardState(memory, jnp.mod(start + count, size), distance_sum, distance_count)
-    return rewards, new_state
+    return rewards.astype(embeddings.dtype), new_state

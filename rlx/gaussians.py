@@ -205,7 +205,8 @@ class SquashedGaussian:
         }
         mean, spread = as_arrays(function, **{name: (x, Float[Array, "*#E"]) for name, x in given.items()})
         require_events(function, **{mu_name: mean})
-        log_sigma = self.sigma_min + 0.5 * (self.sigma_max - self.sigma_min) * (jnp.tanh(spread) + 1)
+        lowest, highest = (jnp.asarray(bound, spread.dtype) for bound in (self.sigma_min, self.sigma_max))
+        log_sigma = lowest + 0.5 * (highest - lowest) * (jnp.tanh(spread) + 1)
         return jnp.tanh(mean), jnp.exp(log_sigma)
 
     def _bounds(self, method: str, like: Array, action_spec: Any) -> tuple[Array, Array]:

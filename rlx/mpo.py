@@ -296,9 +296,8 @@ def vmpo_loss(
     )
     num_examples = AllSum(axis_name)(jnp.ones_like(sample_log_probs))
     policy_loss = num_examples * weighted(maybe_stop(weights, use_stop_gradient), -sample_log_probs)
-    kl_loss, alpha_loss = compute_parametric_kl_penalty_and_dual_loss.kernel(
-        kl_constraints, projection_operator, use_stop_gradient
-    )
+    nothing = jnp.zeros((), sample_log_probs.dtype)
+    kl_loss, alpha_loss = _kl_losses(kl_constraints, projection_operator, use_stop_gradient, nothing)
     loss = add_up(
         **weighted_term("sample_log_probs", policy_loss, "policy_loss_weight", policy_loss_weight),
         **weighted_term("temperature_constraint", temperature_loss, "temperature_loss_weight", temperature_loss_weight),
@@ -402,7 +401,8 @@ def get_top_k_weights(
     k = int(fraction * everyone.size)
     require(k > 0, "top_k_fraction", top_k_fraction, f"at least 1 / {everyone.size}, one example")
     threshold = jax.lax.top_k(everyone, k)[0][-1]
-    return restarting_weights * (valid >= threshold).astype(restarting_weights.dtype)
+    # Not `valid >= threshold`, which would leave out NaN, and with it the sign that something is wrong.
+    return restarting_weights * (~(valid < threshold)).astype(restarting_weights.dtype)
 
 
 def _temperature(constraint: LagrangePenalty, projection: Projection, **scaled: Array) -> tuple[Array, Array]:

@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
-from rlx.core.arguments import require, require_parts
+from rlx.core.arguments import require, require_broadcast, require_parts
 from rlx.core.arrays import pick
 from rlx.core.masking import if_used, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.trees import Record, record
-from rlx.core.types import Array, ArrayLike
+from rlx.core.types import Array, ArrayLike, in_one_dtype
 from rlx.divergences import categorical_kl
 
 
@@ -223,9 +223,12 @@ def sampled_policy_distillation_loss(
     require_parts("policy_targets", policy_targets, PolicyTarget._fields(), "a `rlx.PolicyTarget`")
     require_parts("distribution", distribution, ["log_prob"], "a distribution, with a method `log_prob(actions)`")
     policy_targets = maybe_stop(policy_targets, stop_target_gradients)
+    require(policy_targets.weights is not None, "policy_targets.weights", None, "an array")
     weights = jnp.asarray(policy_targets.weights)
     actions = jax.tree.map(lambda x: _if_used(weights, x), policy_targets.actions)
-    return -jnp.mean(weighted(weights, distribution.log_prob(actions)))
+    log_probs = jnp.asarray(distribution.log_prob(actions))
+    require_broadcast(**{"policy_targets.actions": log_probs, "policy_targets.weights": weights})
+    return -jnp.mean(weighted(*in_one_dtype(weights, log_probs)))
 
 
 @operator()

@@ -13,7 +13,7 @@ from rlx.core.arrays import pick
 from rlx.core.leaves import require_real, require_structure
 from rlx.core.operator import operator
 from rlx.core.trees import Record, record
-from rlx.core.types import Array, PyTree, wide_dtype
+from rlx.core.types import Array, PyTree, in_one_dtype, wide_dtype
 
 _WEIGHTS, _BIASES = Real[Array, "*E N"], Real[Array, "N"]
 _STEP_SIZE = Real[Array, "*S", "in [0, 1]"]
@@ -230,8 +230,8 @@ def normalize(state: PopArtState, unnormalized: Real[Array, "*#E"], indices: Int
       >>> float(rlx.normalize(state, 5.0, 0))
       2.0
     """
-    state = as_popart_state("state", state, "normalize")
-    return (unnormalized - state.shift[indices]) / state.scale[indices]
+    unnormalized, shift, scale = _of_outputs("normalize", state, unnormalized, indices)
+    return (unnormalized - shift) / scale
 
 
 @operator()
@@ -253,8 +253,15 @@ def unnormalize(state: PopArtState, normalized: Real[Array, "*#E"], indices: Int
       >>> float(rlx.unnormalize(state, 2.0, 0))
       5.0
     """
-    state = as_popart_state("state", state, "unnormalize")
-    return state.scale[indices] * normalized + state.shift[indices]
+    normalized, shift, scale = _of_outputs("unnormalize", state, normalized, indices)
+    return scale * normalized + shift
+
+
+def _of_outputs(function: str, state: PopArtState, x: Array, indices: Array) -> tuple[Array, Array, Array]:
+    """The values, and the mean and scale of the output that each belongs to, in one dtype."""
+    state = as_popart_state("state", state, function)
+    x, shift, scale = in_one_dtype(x, state.shift[indices], state.scale[indices])
+    return x, shift, scale
 
 
 @operator()
@@ -315,8 +322,9 @@ class EmaState(Record):
         """Mean and variance of each leaf, without the bias towards the initial zeros; zeros before the first update."""
         weight = 1 - self.decay_product
         safe = jnp.where(weight > 0, weight, 1)
-        mean = jax.tree.map(lambda mu: mu / safe, self.mu)
-        second = jax.tree.map(lambda nu: nu / safe, self.nu)
+        mean, second = (
+            jax.tree.map(lambda x: x / safe.astype(wide_dtype(jnp.result_type(x))), m) for m in (self.mu, self.nu)
+        )
         return EmaMoments(mean, jax.tree.map(lambda m, s: jnp.maximum(s - jnp.square(m), 0), mean, second))
 
 

@@ -189,7 +189,8 @@ def adaptive_kl_weight(
       [0.5, 1.0, 2.0]
     """
     lowered = jnp.where(kl < target_kl / tolerance, kl_weight / factor, kl_weight)
-    return jnp.where(kl > target_kl * tolerance, kl_weight * factor, lowered)
+    adapted = jnp.where(kl > target_kl * tolerance, kl_weight * factor, lowered)
+    return jnp.where(jnp.isnan(kl), jnp.nan, adapted)  # which is neither larger nor smaller than the target
 
 
 @operator(counts={"mask": ("adv",)})

@@ -60,8 +60,10 @@ def percentile_range(
         returns, counts = _of_all(returns, axis_name), _of_all(counts.astype(jnp.int32), axis_name) != 0
     if returns.size == 0:
         return jnp.asarray(range_tm1, returns.dtype)
-    ascending, number = jnp.sort(jnp.where(counts, returns, jnp.inf).ravel()), jnp.sum(counts)
+    number = jnp.sum(counts, dtype=jnp.int32)
+    ascending = jnp.sort(jnp.where(counts, returns, jnp.inf).ravel())
     spread = _percentile(ascending, number, high) - _percentile(ascending, number, low)
+    spread = jnp.where(jnp.isnan(ascending[-1]), jnp.nan, spread)  # NaN is sorted last, where no percentile may be
     moved = decay * range_tm1 + (1 - decay) * spread
     return jax.lax.stop_gradient(jnp.where(number > 0, moved, range_tm1))
 

@@ -104,6 +104,7 @@ def update(
       (3.0, 3.0)
     """
     shape = _leading_axes("update", "batch", state, batch)
+    state = jax.tree.map(jnp.asarray, state)  # a state that was loaded may hold numbers
     if weights is not None:
         annotation = Real[Array, " ".join(map(str, shape)), "in [0, inf)"]
         (weights,) = as_arrays("running_statistics.update", weights=(weights, annotation))
@@ -176,6 +177,7 @@ def merge(state: RunningStatistics, other: RunningStatistics) -> RunningStatisti
     require_parts("other", other, RunningStatistics._fields, "an `rlx.running_statistics.RunningStatistics`", name)
     if _leading_axes("merge", "other", state, other.mean):
         raise ShapeError("running_statistics.merge: argument `other` has axes in front that `state` has not.")
+    state, other = jax.tree.map(jnp.asarray, (state, other))
     deltas = jax.tree.map(jnp.subtract, other.mean, state.mean)
     return _together(state, other.number, deltas, other.variance)
 
@@ -205,6 +207,7 @@ def normalize(
       [-1.0, 10.0]
     """
     _leading_axes("normalize", "x", state, x)
+    state = jax.tree.map(jnp.asarray, state)  # a state that was loaded may hold numbers
     settings = {"epsilon": (epsilon, Real[Array, "", "in [0, inf)"])}
     if max_abs is not None:
         settings["max_abs"] = max_abs, Real[Array, "", "in (0, inf]"]
@@ -214,7 +217,8 @@ def normalize(
         leaf = jnp.asarray(leaf)
         z = (leaf.astype(mean.dtype) - _below(mean, leaf)) / _below(_scale(variance, epsilon), leaf)
         if max_abs is not None:
-            z = jnp.clip(z, -jnp.asarray(max_abs), max_abs)
+            limit = jnp.asarray(max_abs, z.dtype)
+            z = jnp.clip(z, -limit, limit)
         return z.astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else z
 
     return jax.tree.map(normalized, state.mean, state.variance, x)
@@ -239,6 +243,7 @@ def unnormalize(state: RunningStatistics, x: PyTree, epsilon: ArrayLike = 1e-8) 
       [1.0, 7.0]
     """
     _leading_axes("unnormalize", "x", state, x)
+    state = jax.tree.map(jnp.asarray, state)  # a state that was loaded may hold numbers
     as_arrays("running_statistics.unnormalize", epsilon=(epsilon, Real[Array, "", "in [0, inf)"]))
 
     def unnormalized(mean: Array, variance: Array, leaf: Any) -> Array:
@@ -271,8 +276,7 @@ def _below(statistic: Array, x: Any) -> Array:
 
 
 def _scale(variance: Array, epsilon: Any) -> Array:
-    varies, epsilon = variance > 0, jnp.asarray(epsilon, variance.dtype)
-    return jnp.sqrt(jnp.where(varies, variance + epsilon, 1))
+    return jnp.sqrt(jnp.where(variance == 0, 1, variance + jnp.asarray(epsilon, variance.dtype)))
 
 
 def _leading_axes(function: str, argument: str, state: RunningStatistics, tree: PyTree) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require_ascending
 from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array, Key
+from rlx.core.types import Array, Key, wide_dtype
 
 
 @operator(masks={"discount_t": ("q_t",)})
@@ -107,9 +107,11 @@ def dpg_loss(
       [1.125, 2.0]
     """
     if dqda_clipping is not None:
-        squared_norm = jnp.sum(jnp.square(dqda_t))
-        too_long = ~(squared_norm <= jnp.square(dqda_clipping))  # also if it is NaN
-        dqda_t = jnp.where(too_long, dqda_clipping / jnp.sqrt(jnp.where(too_long, squared_norm, 1)), 1) * dqda_t
+        wide = wide_dtype(dqda_t.dtype)  # in half precision, squares overflow
+        squared_norm, longest = jnp.sum(jnp.square(dqda_t.astype(wide))), dqda_clipping.astype(wide)
+        too_long = ~(squared_norm <= jnp.square(longest))  # also if it is NaN
+        share = jnp.where(too_long, longest / jnp.sqrt(jnp.where(too_long, squared_norm, 1)), 1)
+        dqda_t = (share * dqda_t.astype(wide)).astype(dqda_t.dtype)
     return 0.5 * jnp.square(maybe_stop(dqda_t + a_t, use_stop_gradient) - a_t)
 
 

@@ -35,7 +35,9 @@ def truncated_quantiles(dist_q: Float[Array, "N K"], num_dropped: int = 2) -> Fl
     critics, quantiles = dist_q.shape
     expected = f"at least 0 and less than the number of quantiles, which is {quantiles}"
     require(0 <= num_dropped < quantiles, "num_dropped", num_dropped, expected)
-    return jnp.sort(dist_q.ravel())[: critics * (quantiles - num_dropped)]
+    ascending = jnp.sort(dist_q.ravel())
+    # NaN is sorted last, among the quantiles that are dropped.
+    return jnp.where(jnp.isnan(ascending[-1]), jnp.nan, ascending[: critics * (quantiles - num_dropped)])
 
 
 @operator(masks={"discount_t": ("dist_q_t", "log_prob_t")})

@@ -26,6 +26,24 @@ Projection: TypeAlias = Callable[[Array], Array]
 """A function that maps an array into some set, for instance the positive numbers."""
 
 
+def in_one_dtype(*arrays: jax.Array) -> tuple[jax.Array, ...]:
+    """Arrays, of which those of floats get the dtype that JAX promotes them to, also where promotion is strict.
+
+    This is for arrays that the caller did not make alike, such as half-precision values and the state of statistics.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.core.types import in_one_dtype
+      >>> [x.dtype.name for x in in_one_dtype(jnp.ones(2, jnp.bfloat16), jnp.ones(2, jnp.float32))]
+      ['float32', 'float32']
+    """
+    floats = {np.dtype(x.dtype) for x in arrays if jnp.issubdtype(x.dtype, jnp.floating)}
+    if len(floats) < 2:
+        return arrays
+    wide = wide_dtype(*floats)
+    return tuple(x.astype(wide) if np.dtype(x.dtype) in floats else x for x in arrays)
+
+
 def wide_dtype(*dtypes: Any) -> Any:
     """The dtype in which sums are computed: float32, or the widest of the dtypes if that is wider.
 

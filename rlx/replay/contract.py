@@ -97,6 +97,9 @@ def _with_state(kind: Any, name: str, function: Callable[..., Any], state: Any, 
             f"replay.{name}: argument `state` is a {type(state).__name__}, expected the {kind.__name__} that `init`, "
             "or a later call, of this replay returned."
         )
+    # A state that was saved and loaded may consist of NumPy arrays, which have no `at`.
+    if any(isinstance(leaf, (np.ndarray, np.generic)) for leaf in jax.tree.leaves(state)):
+        state = jax.tree.map(jnp.asarray, state)
     return function(state, *args, **kwargs)
 
 

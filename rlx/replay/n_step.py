@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Real
 from rlx.core.arguments import as_arrays, require, whole
-from rlx.core.types import Array, ArrayLike, PyTree
+from rlx.core.types import Array, ArrayLike, PyTree, in_one_dtype
 from rlx.replay.contract import Replay, Sample, as_items, environments_of, replay_of
 from rlx.replay.places import empty_places, length_of
 
@@ -123,7 +123,7 @@ def _push(replay: Replay, state: NStepState, items: Transition) -> NStepState:
     before = length_of(state.steps)
     steps = jax.tree.map(lambda old, new: jnp.concatenate([old, new]), state.steps, items)
     transitions = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), _join(steps, before + 1))
-    begun = jnp.arange(number) >= before - state.size  # the others would begin before the first step
+    begun = jnp.arange(number, dtype=jnp.int32) >= before - state.size  # the others would begin before the first step
     held = replay.add_batch(state.replay, transitions, jnp.repeat(begun, environments))
     return NStepState(jax.tree.map(lambda x: x[number:], steps), jnp.minimum(state.size + number, before), held)
 
@@ -131,8 +131,9 @@ def _push(replay: Replay, state: NStepState, items: Transition) -> NStepState:
 def _join(steps: Transition, n: int) -> Transition:
     """Joins steps [T+n-1, E, ...] to T n-step transitions, [T, E, ...]."""
     number, environments = steps.r_t.shape[0] - n + 1, steps.r_t.shape[1]
-    dtype = jnp.result_type(steps.r_t, steps.discount_t, float)
-    r_t, discount_t = steps.r_t.astype(dtype), steps.discount_t.astype(dtype)
+    r_t, discount_t = in_one_dtype(steps.r_t, steps.discount_t)
+    dtype = next((x.dtype for x in (r_t, discount_t) if jnp.issubdtype(x.dtype, jnp.floating)), float)
+    r_t, discount_t = r_t.astype(dtype), discount_t.astype(dtype)
     ends_t = discount_t == 0
     if steps.truncation_t is not None:
         ends_t = ends_t | steps.truncation_t.astype(bool)
@@ -143,7 +144,7 @@ def _join(steps: Transition, n: int) -> Transition:
         rewards = r + jnp.where(ends, 0, discount * rewards)
         discounts = jnp.where(ends, discount, discount * discounts)
         last = jnp.where(ends, k, last)
-    rows, columns = jnp.arange(number)[:, None] + last, jnp.arange(environments)[None]
+    rows, columns = jnp.arange(number, dtype=jnp.int32)[:, None] + last, jnp.arange(environments, dtype=jnp.int32)[None]
     s_t = jax.tree.map(lambda x: x[rows, columns], steps.s_t)
     s_tm1, a_tm1 = jax.tree.map(lambda x: x[:number], (steps.s_tm1, steps.a_tm1))
     return Transition(s_tm1, a_tm1, rewards, discounts, s_t)

@@ -521,3 +521,31 @@ def test_it_can_be_pickled(kind):
 @pytest.mark.parametrize("name", rlx.replay.__all__)
 def test_each_name_has_an_example(name):
     assert ">>>" in inspect.getdoc(getattr(rlx.replay, name))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        *KINDS.values(),
+        lambda capacity: rlx.replay.n_step(rlx.replay.uniform(capacity), n=2),
+        lambda capacity: rlx.replay.sequences(capacity, length=2),
+    ],
+    ids=[*KINDS, "n_step", "sequences"],
+)
+def test_a_state_that_was_loaded_as_arrays_of_numpy(make):
+    """As a checkpoint may be, also where a compiled function closes over it."""
+    replay, one = make(4), np.ones(2, np.float32)
+    item = rlx.replay.Transition(one, one, one, one, one)
+    several = jax.tree.map(lambda x: np.stack([x, x]), item)
+    state = jax.eval_shape(replay.init, item)
+    loaded = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), state)
+    for call in (
+        lambda: replay.add(loaded, item),
+        lambda: replay.add_batch(loaded, several),
+        lambda: replay.update_priorities(loaded, jnp.array([0, 1]), one),
+    ):
+        assert jax.tree.map(lambda x: (x.shape, x.dtype), jax.eval_shape(call)) == jax.tree.map(
+            lambda x: (x.shape, x.dtype), state
+        )
+    assert jax.eval_shape(lambda: replay.sample(loaded, jax.random.key(0), 3)).indices.shape == (3,)
+    assert jax.eval_shape(lambda: replay.can_sample(loaded, 2)).shape == ()
