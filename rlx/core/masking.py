@@ -61,7 +61,7 @@ def slopes_if_used(weights: Array, arguments: list[Array]) -> list[Array]:
     used = _used(weights)
     rows = (jnp.all(jnp.isfinite(x), axis=tuple(range(used.ndim, x.ndim))) for x in arguments)
     passes = used | functools.reduce(jnp.logical_and, rows)
-    return _with_slopes_of(list(arguments), used, passes)
+    return [_with_slope_of(x, _along(passes, x)) for x in arguments]
 
 
 @functools.partial(traced_once, static_argnums=0)
@@ -76,22 +76,13 @@ def leave_out(
 
 
 @jax.custom_jvp
-def _with_slopes_of(arguments: list[Array], used: Array, passes: Array) -> list[Array]:
-    return arguments
+def _with_slope_of(x: Array, used: Array) -> Array:
+    return x
 
 
-def _slopes_where_used(
-    primals: tuple[list[Array], Array, Array], tangents: tuple[list[Any], Any, Any]
-) -> tuple[list[Array], list[Any]]:
-    # In derivatives, rows whose largest entry is not finite are 0: those of second order multiply them with 0.
-    arguments, used, passes = primals
-    largest = (jnp.max(x, axis=tuple(range(used.ndim, x.ndim))) for x in arguments)
-    values = [_where(_along(used | jnp.isfinite(most), x), x) for x, most in zip(arguments, largest, strict=True)]
-    slopes = [x if isinstance(x, SymbolicZero) else _where(_along(passes, x), x) for x in tangents[0]]
-    return values, slopes
-
-
-_with_slopes_of.defjvp(_slopes_where_used, symbolic_zeros=True)
+@_with_slope_of.defjvp
+def _slope_where_used(primals: tuple[Array, Array], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
+    return primals[0], _where(primals[1], tangents[0])
 
 
 def weighted(weights: ArrayLike, x: ArrayLike) -> Array:
