@@ -224,7 +224,7 @@ def episodic_memory_intrinsic_rewards(
         memory = jnp.full((max_memory_size, embeddings.shape[1]), jnp.inf, embeddings.dtype)
         # An empty memory has no neighbours: use the origin instead.
         zero = jnp.zeros((), jnp.int32)
-        state = IntrinsicRewardState(memory.at[:num_neighbors].set(0), zero, 0.0, zero)
+        state = IntrinsicRewardState(memory.at[:num_neighbors].set(0), zero, jnp.zeros((), memory.dtype), zero)
     parts = IntrinsicRewardState._fields()
     require_parts("intrinsic_reward_state", state, parts, "an `rlx.IntrinsicRewardState`, or None")
     memory = jnp.asarray(state.memory)
@@ -233,7 +233,7 @@ def episodic_memory_intrinsic_rewards(
             f"argument `intrinsic_reward_state.memory` has shape {list(memory.shape)}, expected shape [S, D] with "
             f"D = {embeddings.shape[1]} from `embeddings`."
         )
-    wide = wide_dtype(embeddings.dtype)  # in half precision, the sum of the distances would stop growing
+    wide = wide_dtype(embeddings.dtype)
     neg_distances = knn_query.kernel(memory, embeddings, num_neighbors).neighbor_neg_distances.astype(wide)
     is_stored = ~jnp.isneginf(neg_distances)  # there may be fewer embeddings in the memory than neighbours asked for
     neg_distances = jnp.where(is_stored, neg_distances, 0)
@@ -252,5 +252,6 @@ def episodic_memory_intrinsic_rewards(
     is_alone = total == 0  # where the derivative of the root is infinite
     similarity = jnp.where(is_alone, 0, jnp.sqrt(jnp.where(is_alone, 1, total))) + constant
     rewards = jnp.where(similarity > max_similarity, 0, reward_scale / similarity)
+    distance_sum = distance_sum.astype(embeddings.dtype)
     new_state = IntrinsicRewardState(memory, jnp.mod(start + count, size), distance_sum, distance_count)
     return rewards.astype(embeddings.dtype), new_state
