@@ -73,7 +73,7 @@ class EpsilonGreedy:
         self, sample: ArrayLike, preferences: ArrayLike | None = None, epsilon: ArrayLike | None = None
     ) -> Array:
         """Log-probabilities [...] of the actions `sample`, integers [...]."""
-        return jnp.log(_picked("epsilon_greedy", sample, self.probs(preferences, epsilon)))
+        return jnp.log(_picked("epsilon_greedy", sample, preferences=self.probs(preferences, epsilon)))
 
     log_prob = logprob
 
@@ -128,7 +128,7 @@ class Softmax:
 
     def logprob(self, sample: ArrayLike, logits: ArrayLike | None = None, action_spec: Any = None) -> Array:
         """Log-probabilities [...] of the actions `sample`, integers [...]."""
-        return _picked("softmax", sample, jax.nn.log_softmax(self._scaled("logprob", logits)))
+        return _picked("softmax", sample, logits=jax.nn.log_softmax(self._scaled("logprob", logits)))
 
     log_prob = logprob
 
@@ -271,10 +271,9 @@ def _possible(preferences: Array) -> tuple[Array, Array]:
     return possible, jnp.sum(possible, axis=-1, keepdims=True).astype(preferences.dtype)
 
 
-def _picked(function: str, sample: ArrayLike, of_actions: Array) -> Array:
-    """The entries [...] of the actions `sample` in [..., A]."""
-    argument = "logits" if function == "softmax" else "preferences"
-    given = {argument: (of_actions, Real[Array, "*#E A"]), "sample": (sample, Int[Array, "*#E"])}
-    of_actions, sample = as_arrays(f"{function}.logprob", **given)
-    shape = jnp.broadcast_shapes(sample.shape, of_actions.shape[:-1])
-    return pick(jnp.broadcast_to(of_actions, shape + of_actions.shape[-1:]), jnp.broadcast_to(sample, shape))
+def _picked(function: str, sample: ArrayLike, **of_actions: Array) -> Array:
+    """The entries [...] of the actions `sample` in [..., A], which come from the argument of this name."""
+    given = {argument: (x, Real[Array, "*#E A"]) for argument, x in of_actions.items()}
+    values, sample = as_arrays(f"{function}.logprob", **given, sample=(sample, Int[Array, "*#E"]))
+    shape = jnp.broadcast_shapes(sample.shape, values.shape[:-1])
+    return pick(jnp.broadcast_to(values, shape + values.shape[-1:]), jnp.broadcast_to(sample, shape))

@@ -103,8 +103,7 @@ def update(
       >>> float(state.number), float(state.mean)
       (3.0, 3.0)
     """
-    shape = _leading_axes("update", "batch", state, batch)
-    state = jax.tree.map(jnp.asarray, state)  # a state that was loaded may hold numbers
+    state, shape = _arrays_and_axes("update", "batch", state, batch)
     if weights is not None:
         annotation = Real[Array, " ".join(map(str, shape)), "in [0, inf)"]
         (weights,) = as_arrays("running_statistics.update", weights=(weights, annotation))
@@ -175,9 +174,10 @@ def merge(state: RunningStatistics, other: RunningStatistics) -> RunningStatisti
     """
     name = "running_statistics.merge"
     require_parts("other", other, RunningStatistics._fields, "an `rlx.running_statistics.RunningStatistics`", name)
-    if _leading_axes("merge", "other", state, other.mean):
+    state, front = _arrays_and_axes("merge", "other", state, other.mean)
+    if front:
         raise ShapeError("running_statistics.merge: argument `other` has axes in front that `state` has not.")
-    state, other = jax.tree.map(jnp.asarray, (state, other))
+    other = jax.tree.map(jnp.asarray, other)
     deltas = jax.tree.map(jnp.subtract, other.mean, state.mean)
     return _together(state, other.number, deltas, other.variance)
 
@@ -206,8 +206,7 @@ def normalize(
       >>> running_statistics.normalize(state, jnp.array([1.0, 99.0]), max_abs=10.0).tolist()
       [-1.0, 10.0]
     """
-    _leading_axes("normalize", "x", state, x)
-    state = jax.tree.map(jnp.asarray, state)  # a state that was loaded may hold numbers
+    state, _ = _arrays_and_axes("normalize", "x", state, x)
     settings = {"epsilon": (epsilon, Real[Array, "", "in [0, inf)"])}
     if max_abs is not None:
         settings["max_abs"] = max_abs, Real[Array, "", "in (0, inf]"]
@@ -242,8 +241,7 @@ def unnormalize(state: RunningStatistics, x: PyTree, epsilon: ArrayLike = 1e-8) 
       >>> running_statistics.unnormalize(state, jnp.array([-1.0, 2.0])).tolist()
       [1.0, 7.0]
     """
-    _leading_axes("unnormalize", "x", state, x)
-    state = jax.tree.map(jnp.asarray, state)  # a state that was loaded may hold numbers
+    state, _ = _arrays_and_axes("unnormalize", "x", state, x)
     as_arrays("running_statistics.unnormalize", epsilon=(epsilon, Real[Array, "", "in [0, inf)"]))
 
     def unnormalized(mean: Array, variance: Array, leaf: Any) -> Array:
@@ -279,8 +277,13 @@ def _scale(variance: Array, epsilon: Any) -> Array:
     return jnp.sqrt(jnp.where(variance == 0, 1, variance + jnp.asarray(epsilon, variance.dtype)))
 
 
-def _leading_axes(function: str, argument: str, state: RunningStatistics, tree: PyTree) -> tuple[int, ...]:
-    """The leading axes of the leaves of a tree, in front of those of the state: the same for all leaves."""
+def _arrays_and_axes(
+    function: str, argument: str, state: RunningStatistics, tree: PyTree
+) -> tuple[RunningStatistics, tuple[int, ...]]:
+    """The state as arrays, because one that was loaded may hold numbers, and the axes in front of those of the state.
+
+    All leaves of the tree have the same axes in front.
+    """
     name = f"running_statistics.{function}"
     require_parts("state", state, RunningStatistics._fields, "an `rlx.running_statistics.RunningStatistics`", name)
     require_real(argument, tree, name)
@@ -302,4 +305,4 @@ def _leading_axes(function: str, argument: str, state: RunningStatistics, tree: 
                 f"running_statistics.{function}: argument `{argument}`{jax.tree_util.keystr(path)} has shape "
                 f"{list(shape)}, expected shape [{', '.join(map(str, wanted))}]."
             )
-    return leading or ()
+    return jax.tree.map(jnp.asarray, state), leading or ()

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import as_arrays, require_parts
-from rlx.core.errors import ArgumentError, ShapeError
-from rlx.core.leaves import as_arrays_of, require_structure
+from rlx.core.errors import ArgumentError
+from rlx.core.leaves import as_arrays_of, require_alike
 from rlx.core.types import Array, ArrayLike, PyTree, wide_dtype
 
 
@@ -112,15 +112,7 @@ def _update(
     delta, reset = as_arrays("obgd", td_error=(td_error, Float[Array, ""]), reset=(reset, Mask[Array, ""]))
     require_parts("state", state, ObGDState._fields, "the state that `init(params)` or `update` returned", "obgd")
     updates = as_arrays_of("updates", updates, "obgd")
-    require_structure("updates", updates, "state.trace", state.trace, "obgd")
-    for (path, x), z in zip(
-        jax.tree_util.tree_flatten_with_path(updates)[0], jax.tree.leaves(state.trace), strict=True
-    ):
-        if x.shape != jnp.shape(z):
-            place = f"argument `updates`{jax.tree_util.keystr(path)}"
-            raise ShapeError(
-                f"obgd: {place} has shape {list(x.shape)}, expected {list(jnp.shape(z))}, as in the state."
-            )
+    require_alike("updates", updates, "state.trace", state.trace, "obgd", dtypes=False)
     decay = jnp.multiply(discount, lambda_)
     trace = jax.tree.map(lambda z, gradient: (decay * z + gradient).astype(z.dtype), state.trace, updates)
     wide = wide_dtype(delta.dtype)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import jax
+import numpy as np
 
 from hkx.arguments import checked_function
 from hkx.base.entries import walk
@@ -104,15 +106,23 @@ def vmap(
             raise MissingSplitRNGError()
         frame = current_frame("hkx.vmap")
 
-        def mapped(body: Any, out: Any, axes: Any, extra: Any) -> Any:
-            return jax.vmap(body, (in_axes, 0, *axes), out, **options)(args, kwargs, *extra)
+        def mapped(body: Any, out: Any = 0, axes: Any = (), extra: Any = ()) -> Any:
+            if jax.tree.leaves(axes):
+                return jax.vmap(body, (in_axes, 0, *axes), out, **options)(args, kwargs, *extra)
 
-        def look(f: Callable[..., None], name: Any) -> None:
-            jax.vmap(f, in_axes, **(options | {"axis_name": name}))(*args, **kwargs)
+            @functools.wraps(fun, updated=())  # JAX's errors then name the arguments as the user does
+            def call(*args: Any, **kwargs: Any) -> Any:
+                return body(args, kwargs, *extra)
 
-        stacked, size = _found(frame, fun, look, "hkx.vmap" if axis_name is None else axis_name, param_axes, state_axes)
+            return jax.vmap(call, in_axes, out, **options)(*args, **kwargs)
+
+        stacked, size = SHARED, 0
+        if param_axes is not None or state_axes is not None:
+            stacked, size = _found(frame, fun, mapped, param_axes, state_axes)
         makes_own = not stacked.nothing and param_axes is not None and creating(frame)
         split = (split_rng or makes_own) and draws_keys(frame)
+        if split and stacked is SHARED:
+            size = _size(mapped, lambda args, kwargs: None)
         return _run(frame, fun, mapped, out_axes, stacked, size, split)
 
     return wrapped
@@ -121,23 +131,25 @@ def vmap(
 vmap.require_split_rng = True  # type: ignore[attr-defined]
 
 
-def _found(
-    frame: Frame, fun: Any, mapped: Callable[..., None], axis_name: Any, param_axes: Axes, state_axes: Axes
-) -> tuple[Stacked, int]:
-    """Which parameters and states of the function are stacked, found by tracing it as in `init`; and the axis size.
+def _size(mapped: Any, look: Callable[[Any, Any], None]) -> int:
+    """The number of mapped calls. `look` is called with the arguments of one of them."""
 
-    `mapped(f, axis_name)` maps `f` over the user's arguments alone, so that JAX's errors are about these.
-    """
-    before, created, size = snapshot(frame), NOTHING, 0
+    def body(args: Any, kwargs: Any) -> Any:
+        look(args, kwargs)
+        return np.zeros(())
 
-    @like(fun, attributes=False)  # JAX's errors name the arguments after this function
-    def look(*args: Any, **kwargs: Any) -> None:
-        nonlocal created, size
-        size = jax.lax.axis_size(axis_name)
-        if param_axes is not None or state_axes is not None:
-            created = jax.eval_shape(lambda: created_by(fun, "hkx.vmap", before, state_axes is not None, args, kwargs))
+    return jax.eval_shape(lambda: mapped(body)).shape[0]
 
-    mapped(look, axis_name)
+
+def _found(frame: Frame, fun: Any, mapped: Any, param_axes: Axes, state_axes: Axes) -> tuple[Stacked, int]:
+    """Which parameters and states of the function are stacked, found by tracing it as in `init`; and the axis size."""
+    before, created = snapshot(frame), NOTHING
+
+    def look(args: Any, kwargs: Any) -> None:
+        nonlocal created
+        created = created_by(fun, "hkx.vmap", before, state_axes is not None, args, kwargs)
+
+    size = _size(mapped, look)
     stacked = Stacked(created, param_axes, state_axes)
     return SHARED if stacked.nothing else stacked, size
 

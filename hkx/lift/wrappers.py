@@ -46,7 +46,7 @@ def _differentiated(
     return (*out, aux) if has_aux else tuple(out)
 
 
-def _value_and_gradient(name: str, fun: Callable[..., Any], has_aux: bool, options: dict[str, Any]) -> Any:
+def _value_and_gradient(name: str, fun: Callable[..., Any], has_aux: bool, **options: Any) -> Any:
     """The implementation of `value_and_grad` and `grad`, for the public function `name`."""
     outside = jax.value_and_grad(fun, has_aux=has_aux, **options)
 
@@ -97,8 +97,10 @@ def value_and_grad(
       >>> model.apply(model.init(jax.random.key(0), jnp.ones(2)), None, jnp.ones(2))
       (Array(2., dtype=float32), Array([1., 1.], dtype=float32))
     """
-    options: dict[str, Any] = {"argnums": argnums, "holomorphic": holomorphic, "allow_int": allow_int}
-    return like(fun, result=pair_with(Any))(_value_and_gradient("hkx.value_and_grad", fun, has_aux, options))
+    function = _value_and_gradient(
+        "hkx.value_and_grad", fun, has_aux, argnums=argnums, holomorphic=holomorphic, allow_int=allow_int
+    )
+    return like(fun, result=pair_with(Any))(function)
 
 
 @typed(Grad)
@@ -133,8 +135,9 @@ def grad(
       >>> print(model.apply(model.init(jax.random.key(0), jnp.ones(2)), None, jnp.ones(2)))
       [1. 1.]
     """
-    options: dict[str, Any] = {"argnums": argnums, "holomorphic": holomorphic, "allow_int": allow_int}
-    function = _value_and_gradient("hkx.grad", fun, has_aux, options)
+    function = _value_and_gradient(
+        "hkx.grad", fun, has_aux, argnums=argnums, holomorphic=holomorphic, allow_int=allow_int
+    )
 
     @like(fun, result=lambda out: tuple[Any, second_of_pair(out)] if has_aux else Any)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:

@@ -41,8 +41,10 @@ def require_real(argument: str, tree: PyTree, function: str = "") -> None:
             raise DTypeError(f"{_place(argument, path, function)} {what}, expected an array of real numbers.")
 
 
-def require_alike(argument: str, tree: PyTree, like_argument: str, like: PyTree, function: str = "") -> None:
-    """Requires that two trees of arrays have the same structure, shapes and dtypes.
+def require_alike(
+    argument: str, tree: PyTree, like_argument: str, like: PyTree, function: str = "", dtypes: bool = True
+) -> None:
+    """Requires that two trees of arrays have the same structure and shapes, and with `dtypes` the same dtypes.
 
     Example:
       >>> import jax.numpy as jnp
@@ -60,7 +62,7 @@ def require_alike(argument: str, tree: PyTree, like_argument: str, like: PyTree,
             raise ShapeError(
                 f"{place} has shape {list(x.shape)}, expected shape {list(wanted.shape)}, that in `{like_argument}`."
             )
-        if x.dtype != wanted.dtype:
+        if dtypes and x.dtype != wanted.dtype:
             raise DTypeError(f"{place} has dtype {x.dtype}, expected {wanted.dtype}, that in `{like_argument}`.")
 
 

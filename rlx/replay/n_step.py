@@ -131,9 +131,9 @@ def _push(replay: Replay, state: NStepState, items: Transition) -> NStepState:
 def _join(steps: Transition, n: int) -> Transition:
     """Joins steps [T+n-1, E, ...] to T n-step transitions, [T, E, ...]."""
     number, environments = steps.r_t.shape[0] - n + 1, steps.r_t.shape[1]
-    r_t, discount_t = in_one_dtype(steps.r_t, steps.discount_t)
-    dtype = next((x.dtype for x in (r_t, discount_t) if jnp.issubdtype(x.dtype, jnp.floating)), float)
-    r_t, discount_t = r_t.astype(dtype), discount_t.astype(dtype)
+    alike = in_one_dtype(steps.r_t, steps.discount_t)
+    dtype = next((x.dtype for x in alike if jnp.issubdtype(x.dtype, jnp.floating)), float)
+    r_t, discount_t = (x.astype(dtype) for x in alike)
     ends_t = discount_t == 0
     if steps.truncation_t is not None:
         ends_t = ends_t | steps.truncation_t.astype(bool)
