@@ -32,10 +32,10 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="a file for all the figures")
     parser.add_argument("--png", type=Path, help="a file for a picture of the ratios")
     parser.add_argument("--devices", choices=("cpu", "gpu"), help="where it all runs (default: where JAX would run it)")
-    parser.add_argument("--gpu", action="store_true", help="the tests and all benchmarks on a GPU, into report.md")
+    parser.add_argument("--gpu", action="store_true", help="tests and benchmarks on a GPU, into report.md")
     options = parser.parse_args()
     if options.gpu:
-        sys.exit(gpu.main(Path("report.md"), options.rounds))
+        sys.exit(gpu.main(Path("report.md"), options.rounds, options.only))
     if options.devices == "gpu" and not gpu.devices():
         parser.error(gpu.NO_GPU)
     if options.devices:
@@ -52,6 +52,7 @@ def main() -> None:
         print(f"{side} is left out: {harness.LIBRARIES[side]} is not installed.", file=sys.stderr)
     total = options.rounds * sum(map(harness.installed, sides))
     rows: list[dict[str, Any]] = []
+    failures: list[str] = []
     with tqdm(total=total, unit="run") as bar:
 
         def tick(what: str) -> None:
@@ -59,7 +60,7 @@ def main() -> None:
             bar.set_description(what)
 
         for module in modules:
-            rows += harness.run(module, options.rounds, tick)
+            rows += harness.run(module, options.rounds, tick, failures.append)
         bar.update()
     print(heading())
     print(table(rows))
@@ -67,6 +68,8 @@ def main() -> None:
         options.json.write_text(json.dumps({"machine": heading(), "rows": rows}, indent=1))
     if options.png:
         picture(rows, options.png)
+    if failures:
+        sys.exit("\n".join(["These are left out, since they failed:", *failures]))
 
 
 def _positive(text: str) -> int:

@@ -13,6 +13,7 @@ import json
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -43,15 +44,28 @@ def measure(module: str, side: str) -> dict[str, float]:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def run(module: str, rounds: int, tick: Callable[[str], Any]) -> list[dict[str, Any]]:
-    """Rows of the table: one for each figure and side, with the median, the ratio to the reference and its spread."""
+def clock() -> Callable[[], float]:
+    """Seconds of the processors where the device is a CPU, so that other programs disturb little; else of the clock."""
+    import jax
+
+    return time.process_time if jax.default_backend() == "cpu" else time.perf_counter
+
+
+def run(module: str, rounds: int, tick: Callable[[str], Any], failed: Callable[[str], Any]) -> list[dict[str, Any]]:
+    """Rows of the table: one for each figure and side, with the median, the ratio to the reference and its spread.
+
+    A side that fails is left out, and `failed` is told why.
+    """
     benchmark = importlib.import_module(module)
-    sides = [side for side in benchmark.SIDES if installed(side)]
-    results: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    results: dict[str, list[dict[str, float]]] = {side: [] for side in benchmark.SIDES if installed(side)}
     for _ in range(rounds):
-        for side in sides:
+        for side in tuple(results):
             tick(f"{module.rpartition('.')[2]}: {side}")
-            results[side].append(measure(module, side))
+            try:
+                results[side].append(measure(module, side))
+            except RuntimeError as error:
+                failed(str(error))
+                del results[side]
     return list(_rows(module, benchmark.REFERENCE, results))
 
 

@@ -1,4 +1,4 @@
-"""Replay of rlx against flashbax: CPU time of a step and memory, in one process, taken in turn.
+"""Replay of rlx against flashbax: time of a step and memory, in one process, taken in turn.
 
     python -m benchmarks.replay [--rounds 20]
 
@@ -6,7 +6,8 @@ A step adds one item of each environment, draws a batch and, where there are any
 from the batch is one sum over it. Either all steps are one compiled loop, or the three are compiled and called from
 Python, the state donated to them. Replays are full. Runs of the two alternate, and each is judged by its fastest one
 (other programs disturb it least); the ratio of medians stands beside that of the fastest (ours over flashbax's; below
-one is faster). Memory is that of the loop: the state and what it needs beside it.
+one is faster). On a CPU the time is that of the processors. Memory is that of the loop: the state and what it needs
+beside it.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 import argparse
 import functools
 import statistics
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 
 import rlx
+from benchmarks import harness
 
 EXPONENT, BETA = 0.6, 0.4
 SETTINGS = {  # environments, capacity, batch, numbers in an observation
@@ -112,13 +113,14 @@ def program(functions: Functions, environments: int, capacity: int, batch: int, 
 
 
 def compare(prioritised: bool, setting: str, rounds: int) -> dict[str, dict[str, list[float]]]:
-    """By library, CPU microseconds a step of the runs in turn, and megabytes."""
+    """By library, microseconds a step of the runs in turn, and megabytes."""
     environments, capacity, batch, width = SETTINGS[setting]
     programs = {
         name: program(make(prioritised, capacity, batch), environments, capacity, batch, width)
         for name, make in (("rlx", of_rlx), ("flashbax", of_flashbax))
     }
     found = {name: {"in a loop, µs": [], "calls, µs": [], "memory, MB": [p.megabytes]} for name, p in programs.items()}
+    clock = harness.clock()
     states = {name: p.state for name, p in programs.items()}
     for _ in range(rounds + 1):
         for name, p in programs.items():
@@ -126,9 +128,9 @@ def compare(prioritised: bool, setting: str, rounds: int) -> dict[str, dict[str,
                 ("in a loop, µs", p.loop, STEPS_OF_A_LOOP),
                 ("calls, µs", p.calls, STEPS_OF_CALLS),
             ):
-                start = time.process_time()
+                start = clock()
                 states[name], _ = jax.block_until_ready(run(states[name]))
-                found[name][what].append((time.process_time() - start) / steps * 1e6)
+                found[name][what].append((clock() - start) / steps * 1e6)
     for times in found.values():
         del times["in a loop, µs"][0], times["calls, µs"][0]  # the first calls compile
     return found

@@ -46,7 +46,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Compiles the programs of tests marked `unoptimised` without optimisation, which halves the time again."""
+    """Skips what needs more devices, and compiles tests marked `unoptimised` without optimisation (half the time)."""
+    if item.get_closest_marker("eight_devices") and jax.device_count() < 8:
+        pytest.skip(f"needs eight devices, and there are {jax.device_count()} ({jax.default_backend()})")
     plain = compiled_without_optimisation(item)
     if plain != jax.config.read("jax_disable_most_optimizations"):
         jax.clear_caches()  # exact comparisons need programs compiled in the same way

@@ -69,10 +69,25 @@ def test_medians_and_ratios(monkeypatch):
     benchmark = types.SimpleNamespace(SIDES=dict.fromkeys(values), REFERENCE="theirs")
     monkeypatch.setattr(harness.importlib, "import_module", lambda name: benchmark)
     monkeypatch.setattr(harness, "measure", lambda module, side: {"time": next(values[side])})
-    ours, theirs = harness.run("benchmarks.fake", 3, lambda what: None)
+    ours, theirs = harness.run("benchmarks.fake", 3, lambda what: None, pytest.fail)
     assert (ours["median"], ours["ratio"], ours["lowest"], ours["highest"]) == (6, 2, 2, 5)
     assert theirs["ratio"] == 1
     assert "| fake | time | ours | 6 | 2 (2 to 5) |" in command.table([ours, theirs])
+
+
+def test_a_side_that_fails_costs_only_itself(monkeypatch, capsys):
+    def measure(module, side):
+        if side == "equinox":
+            raise RuntimeError(f"{side}: no memory")
+        return {"call": 1.0}
+
+    monkeypatch.setattr(harness, "installed", lambda side: True)
+    monkeypatch.setattr(harness, "measure", measure)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "dispatch", "--rounds", "2"])
+    with pytest.raises(SystemExit, match="left out, since they failed:\nequinox: no memory"):
+        command.main()
+    out = capsys.readouterr().out
+    assert "| dispatch | call | hkx | 1 | 1 (1 to 1) |" in out and "| equinox |" not in out
 
 
 def test_a_side_whose_library_is_missing_is_left_out(monkeypatch):

@@ -328,6 +328,7 @@ def test_shapes_are_enough_where_jit_is_disabled():
             hkx.transform(lambda x: f(x) if x.sum() > 0 else x).init(0, jax.ShapeDtypeStruct([2, 3], jnp.float32))
 
 
+@pytest.mark.eight_devices
 def test_result_on_the_device_of_the_key():
     device = jax.devices()[3]
 

@@ -430,6 +430,7 @@ def test_a_body_returns_a_pair(result: Any) -> None:
         hkx.transform(lambda: hkx.scan(lambda c, x: result, 0.0, X)).apply({}, None)
 
 
+@pytest.mark.eight_devices
 def test_every_device_draws_keys_of_its_own_if_asked() -> None:
     mesh = jax.make_mesh((4, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
     out = jax.P(("a", "b"))
@@ -457,6 +458,7 @@ def test_every_device_draws_keys_of_its_own_if_asked() -> None:
     assert len(set(same.tolist())) == 1 and same[0] == jax.random.uniform(key)
 
 
+@pytest.mark.eight_devices
 def test_a_shape_in_explicit_axes_is_a_spec() -> None:
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,))
     with jax.set_mesh(mesh):

@@ -96,7 +96,7 @@ def test_python_runs_once_for_each_shape_dtype_and_setting():
     jax.jit(jax.grad(f))(X, X[:2])
     jax.jit(lambda x, y: f(2 * x, y))(X, X[:2])
     assert len(runs) == 4
-    with jax.default_matmul_precision("highest"):
+    with jax.default_matmul_precision("tensorfloat32"):
         jax.jit(lambda x: once(x, W))(X)
     assert len(runs) == 5
 

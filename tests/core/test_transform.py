@@ -77,7 +77,10 @@ TRANSFORMS = {
 }
 
 
-@pytest.mark.parametrize("name", TRANSFORMS)
+OF_DEVICES = [pytest.param(name, marks=pytest.mark.eight_devices) for name in ("pmap", "shard_map")]
+
+
+@pytest.mark.parametrize("name", [*sorted(TRANSFORMS.keys() - {"pmap", "shard_map"}), *OF_DEVICES])
 def test_jax_transforms_of_apply(name, params):
     wrap, undo = TRANSFORMS[name]
     out = wrap(PLAIN.apply)(params, X)

@@ -314,6 +314,7 @@ def test_what_is_differentiated_shares_its_names_with_what_comes_after(derivativ
     assert list(hkx.transform(f).init(0, X)) == ["linear"]
 
 
+@pytest.mark.eight_devices
 def test_shard_map_outside_of_a_transform_takes_its_specs():
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     rows = jax.P("data")

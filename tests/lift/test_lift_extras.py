@@ -279,6 +279,7 @@ def test_only_the_branch_that_is_taken_has_effects_at_init() -> None:
         assert seen == ["true", "b"]
 
 
+@pytest.mark.eight_devices
 def test_shard_map_on_a_mesh_with_explicit_axes() -> None:
     mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,))
 
@@ -294,6 +295,7 @@ def test_shard_map_on_a_mesh_with_explicit_axes() -> None:
     np.testing.assert_array_equal(out, np.full([4, 2], 3.0))
 
 
+@pytest.mark.eight_devices
 def test_shard_map() -> None:
     mesh = jax.make_mesh((3,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
     rows = PartitionSpec("rows")

@@ -17,7 +17,7 @@ import hkx
 pytestmark = pytest.mark.unoptimised
 
 X = jnp.arange(6.0).reshape(2, 3) / 7
-MESH = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+MESH = jax.make_mesh((jax.device_count(),), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
 ROWS, SPEC = jnp.arange(16.0).reshape(8, 2), jax.P("data")
 
 

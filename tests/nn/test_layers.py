@@ -226,6 +226,7 @@ def test_batch_norm_averages() -> None:
     assert state["batch_norm/~/mean_ema"]["counter"] == 3
 
 
+@pytest.mark.eight_devices
 @pytest.mark.parametrize("groups", [None, [[0, 1], [2, 3]]])
 def test_batch_norm_over_replicas(groups: Any) -> None:
     """Statistics over replicas are those of the joined batches."""

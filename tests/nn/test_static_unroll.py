@@ -173,6 +173,7 @@ def test_keys_and_names_after_it_are_those_of_the_steps():
     np.testing.assert_allclose(jax.jit(f(False).apply)(params, key, XS), expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.eight_devices
 def test_inside_shard_map_a_state_that_does_not_vary_yet_is_unrolled():
     mesh = jax.make_mesh((2,), ("batch",), axis_types=(jax.sharding.AxisType.Auto,))
     pair = unrolled(CORES["lstm"])

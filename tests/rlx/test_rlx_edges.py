@@ -182,6 +182,7 @@ def test_long_sums_in_half_precision_do_not_stall():
     assert float(returns[0]) == 1000.0
 
 
+@pytest.mark.eight_devices
 def test_actions_are_safe_under_every_transform(data):
     def error(q_tm1, a_tm1, r_t, discount_t, q_t):
         return rlx.q_learning(q_tm1, a_tm1, r_t, discount_t, q_t)

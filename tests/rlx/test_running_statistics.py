@@ -112,6 +112,7 @@ def test_merging_is_seeing_both():
         jax.tree.map(np.testing.assert_array_equal, both, one)
 
 
+@pytest.mark.eight_devices
 def test_devices_put_their_items_together():
     xs = items(6, 8, 3, 2, mean=100.0)
     mask = np.arange(24).reshape(8, 3) % 5 != 0

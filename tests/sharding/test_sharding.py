@@ -156,6 +156,7 @@ def largest_array(program):
     return max(int(np.prod([int(n) for n in dimensions.split(",")])) for dimensions in found)
 
 
+@pytest.mark.eight_devices
 @pytest.mark.unoptimised(False)
 def test_sharded_values_are_the_unsharded_ones_bit_for_bit_and_never_whole():
     init, tree = sharded(devices_mesh())
@@ -182,6 +183,7 @@ def small():
     return mesh, model, tree
 
 
+@pytest.mark.eight_devices
 def test_every_kind_of_key_and_argument_is_taken():
     mesh, model, tree = small()
     x = np.ones([2, 4], np.float32)
@@ -197,6 +199,7 @@ def test_every_kind_of_key_and_argument_is_taken():
     assert set(sharding.sharded_init(model.init, tree)(5, jnp.asarray(x), bias=False)["linear"]) == {"w"}
 
 
+@pytest.mark.eight_devices
 def test_a_function_that_makes_the_whole_training_state_is_taken():
     _, model, tree = small()
     optimizer, x = optax.adam(0.1), jnp.ones([2, 4])
@@ -212,12 +215,14 @@ def test_a_function_that_makes_the_whole_training_state_is_taken():
     assert not np.any(state[0].mu["linear"]["w"])
 
 
+@pytest.mark.eight_devices
 def test_a_compiled_init_is_refused():
     _, model, tree = small()
     with pytest.raises(TypeError, match="compiled already"):
         sharding.sharded_init(jax.jit(model.init), tree)
 
 
+@pytest.mark.eight_devices
 def test_an_init_in_shards_is_compiled_once_for_one_function_and_settings(compiled):
     model = hkx.transform(lambda x, bias: hkx.Linear(8, with_bias=bias)(x))
     key, x = jax.random.PRNGKey(0), np.ones([1, 4], np.float32)
@@ -231,6 +236,7 @@ def test_an_init_in_shards_is_compiled_once_for_one_function_and_settings(compil
         init(key, x, bias=True)
 
 
+@pytest.mark.eight_devices
 def test_an_init_that_cannot_be_remembered_is_compiled_each_time():
     class Init(list):  # neither hashed nor referred to weakly
         def __call__(self, key):
@@ -240,6 +246,7 @@ def test_an_init_that_cannot_be_remembered_is_compiled_each_time():
     assert sharding.sharded_init(Init(), tree)(jax.random.key(0))["w"].sharding == tree["w"]
 
 
+@pytest.mark.eight_devices
 @pytest.mark.parametrize("sharded", [False, True])
 def test_initial_values_need_no_memory_beside_them(sharded):
     """`jax.random` needs three times an array's share of memory for it, and so does a model without care for it."""
@@ -294,6 +301,7 @@ def test_shardings_of_other_parameters_are_refused():
 # Copies and batches for jax.pmap, and batches for a mesh
 
 
+@pytest.mark.eight_devices
 def test_copies_go_to_every_device_and_back():
     tree = {"w": np.arange(6.0).reshape(2, 3), "n": 3, "key": jax.random.key(1), "x": jnp.ones([4], jnp.bfloat16)}
     copies = sharding.replicate(tree)
@@ -311,6 +319,7 @@ def test_copies_go_to_every_device_and_back():
         sharding.unreplicate({"n": 3.0})
 
 
+@pytest.mark.eight_devices
 def test_a_batch_is_divided_in_its_order():
     batch = {"image": np.arange(24.0).reshape(12, 2), "label": jnp.arange(12)}
     some = jax.devices()[:4]
@@ -326,6 +335,7 @@ def test_a_batch_is_divided_in_its_order():
     assert {shard.data.shape for shard in both.addressable_shards} == {(2, 3)}
 
 
+@pytest.mark.eight_devices
 @pytest.mark.parametrize(
     ("batch", "says"),
     [
@@ -342,6 +352,7 @@ def test_a_batch_that_cannot_be_divided_is_refused(batch, says):
         assert [part for part in says if part not in str(caught.value)] == []
 
 
+@pytest.mark.eight_devices
 def test_a_batch_for_an_axis_that_is_not_there_is_refused():
     with pytest.raises(ShardingRuleError, match=r"'expert'.*'data' of size 2"):
         sharding.global_batch(np.ones([8]), devices_mesh(), "expert")

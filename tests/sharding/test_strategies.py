@@ -116,6 +116,7 @@ def by_shard_map():
     return two_steps(jax.jit(run), start, lambda batch: sharding.global_batch(batch, mesh))
 
 
+@pytest.mark.eight_devices
 @pytest.mark.parametrize("strategy", [by_pmap, by_mesh, by_shard_map])
 def test_eight_devices_do_what_one_does(strategy):
     for made, expected in zip(strategy(), on_one_device(), strict=True):
@@ -124,6 +125,7 @@ def test_eight_devices_do_what_one_does(strategy):
     assert state["batch_norm/~/mean_ema"]["counter"] == 2
 
 
+@pytest.mark.eight_devices
 def test_statistics_of_each_device_alone_would_be_noticed():
     run = jax.pmap(step_of(forward(None)))
     made = run(*sharding.replicate(beginning()), sharding.shard_batch(next(batches())))
