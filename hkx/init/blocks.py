@@ -28,6 +28,7 @@ THREEFRY = "threefry2x32"
 BLOCK = 512
 BLOCKS_AT_ONCE = 8
 BLOCKS_PER_CALL = 2048
+SMALL = 2**16  # elements of an array that is not worth a program of its own on an accelerator
 CALLS_AT_ONCE = min(8, os.cpu_count() or 1)
 
 
@@ -134,20 +135,30 @@ def _numbers(block: _Blocks, index: tuple[Any, Any]) -> Array:
 
 def _fill_blocks(blocks: _Blocks, count: Any) -> Array:
     """float32[n, BLOCK], with the first `count` rows filled; n must be a multiple of BLOCKS_AT_ONCE."""
+    # A loop compiles fast, and takes no further memory, on a CPU; an accelerator fills all rows at once.
+    return jax.lax.platform_dependent(blocks, count, cpu=_fill_in_turn, default=lambda blocks, count: _rows(blocks))
+
+
+def _rows(blocks: _Blocks) -> Array:
+    """float32[n, BLOCK]"""
+    column = _Blocks(*(jnp.asarray(field)[:, None] for field in blocks))
+    place = jax.lax.broadcasted_iota(jnp.uint32, [len(blocks.kind), BLOCK], 1)
+    return _numbers(column, (column.start[..., 0], column.start[..., 1] + place))
+
+
+def _fill_in_turn(blocks: _Blocks, count: Any) -> Array:
+    """One group of blocks after the other."""
 
     def fill(i: Any, out: Array) -> Array:
         begin = i * BLOCKS_AT_ONCE
         some = (jax.lax.dynamic_slice_in_dim(jnp.asarray(column), begin, BLOCKS_AT_ONCE) for column in blocks)
-        block = _Blocks(*(column[:, None] for column in some))
-        place = jax.lax.broadcasted_iota(jnp.uint32, [BLOCKS_AT_ONCE, BLOCK], 1)
-        rows = _numbers(block, (block.start[..., 0], block.start[..., 1] + place))
-        return jax.lax.dynamic_update_slice(out, rows, (begin, 0))
+        return jax.lax.dynamic_update_slice(out, _rows(_Blocks(*some)), (begin, 0))
 
     groups = (count + BLOCKS_AT_ONCE - 1) // BLOCKS_AT_ONCE
     return jax.lax.fori_loop(0, groups, fill, jnp.zeros([blocks.kind.shape[0], BLOCK], jnp.float32))
 
 
-_fill_blocks_compiled = jax.jit(_fill_blocks)
+_fill_blocks_compiled = jax.jit(_fill_in_turn)
 
 
 class _Plan:
@@ -156,6 +167,7 @@ class _Plan:
     Attributes:
       draws: for each array, the draw of one of its parts.
       counts: for each array, the number of its parts.
+      bounds: float32[n, 3], for each array low, high and scale; can be replaced by traced ones.
       per_part: for each array, the number of blocks in one part.
       first: for each array, the index of its first block; then the total number of blocks.
     """
@@ -170,7 +182,8 @@ class _Plan:
         self._part_of = np.repeat(np.arange(len(of_part)), of_part)  # for each block
         self._place_of = np.arange(len(self._part_of)) - np.repeat(ends - of_part, of_part)
         self.first = [0, *itertools.accumulate(b * n for b, n in zip(self.per_part, counts, strict=True))]
-        self._bounds = np.array([_bounds(d) for d in draws]).reshape(-1, 3)[array_of]  # for each part
+        self.bounds: Any = np.array([_bounds(d) for d in draws]).reshape(-1, 3)
+        self._array_of = array_of
         self._kinds = np.array([_KINDS[d.kind] for d in draws], np.int32)[array_of]
 
     def describe(self, begin: int, count: int, size: int, keys: Any) -> _Blocks:
@@ -182,7 +195,9 @@ class _Plan:
         )
         first = place * np.uint64(BLOCK)
         start = np.stack([first >> np.uint64(32), first & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
-        low, high, scale = map(np.array, self._bounds[part].T)  # copies: an outer `init` sees that they cannot change
+        bounds = self.bounds[self._array_of[part]].T
+        # An outer `init` sees that copies cannot change.
+        low, high, scale = map(np.array, bounds) if isinstance(bounds, np.ndarray) else bounds
         return _Blocks(keys[part], start, low, high, scale, self._kinds[part])
 
 
@@ -204,8 +219,10 @@ def sample_all(draws: Sequence[Draw], batches: Sequence[tuple[int, ...]], keys: 
     elif isinstance(keys, jax.core.Tracer):
         arrays = _sample_traced(draws_of_some, counts_of_some, keys)
         arrays = [array.reshape(shapes[i]) for i, array in zip(some, arrays, strict=True)]
-    else:
+    elif _on_cpu(like):
         arrays = _sample_concrete(_Plan(draws_of_some, counts_of_some), [shapes[i] for i in some], keys, like)
+    else:
+        arrays = _sample_on_accelerator(draws_of_some, counts_of_some, [shapes[i] for i in some], keys, like)
     made = dict(zip(some, arrays, strict=True))
     return [made[i] if i in made else jnp.zeros(shapes[i], draw.dtype) for i, draw in enumerate(draws)]
 
@@ -227,7 +244,7 @@ def _sample_traced(draws: Sequence[Draw], counts: Sequence[int], keys: Any) -> l
     first = [0, *itertools.accumulate(counts)]
     plan = _Plan([draws[i] for i in some], [counts[i] for i in some])
     told = [(np.uint32(first[i]), _bounds(draws[i])) for i in alone]
-    starts, told = _unforeseen((list(map(np.uint32, plan.first[:-1])), told))
+    starts, plan.bounds, told = _unforeseen((list(map(np.uint32, plan.first[:-1])), plan.bounds, told))
     out: dict[int, Array] = {}
     for i, (at, bounds) in zip(alone, told, strict=True):
         own = jax.lax.dynamic_slice(keys, (at, np.uint32(0)), (counts[i], 2))
@@ -318,16 +335,70 @@ def _filled_calls(plan: _Plan, keys: np.ndarray) -> Iterator[tuple[int, np.ndarr
         yield begin, np.asarray(rows)[:count]
 
 
-def placed(values: np.ndarray, key: Array) -> Array:
-    """An array on the key's device if the key is committed to one, else on the default device."""
-    return jax.device_put(values, key.sharding) if getattr(key, "committed", False) else jax.device_put(values)
+def _sample_on_accelerator(
+    draws: Sequence[Draw], counts: Sequence[int], shapes: Sequence[tuple[int, ...]], keys: np.ndarray, like: Any
+) -> list[Array]:
+    """Fills all arrays where they are to be, in one program, so that none passes through the host."""
+    if any(d.size > 2**32 for d in draws):  # one word cannot index its elements
+        return [placed(x, like) for x in _sample_traced(draws, counts, placed(keys, like))]
+    described = tuple((d.kind, n, shape) for d, n, shape in zip(draws, counts, shapes, strict=True))
+    ends = np.cumsum(counts)
+    of_each = [placed(k, like) for k in np.split(keys, ends[:-1])]
+    bounds = [np.array(_bounds(d)) for d in draws]
+    return [placed(array, like) for array in _sample_described(described, of_each, bounds)]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _sample_described(
+    described: tuple[tuple[Any, int, tuple[int, ...]], ...], keys: Sequence[Array], bounds: Sequence[Array]
+) -> list[Array]:
+    """The arrays, for each of which there are its kind of distribution, the number of its keys, and its whole shape.
+
+    Large arrays of the same size share their code, also if their shapes, bounds and keys differ. Small ones are filled
+    together.
+    """
+    sizes = [math.prod(shape) // n for _, n, shape in described]
+    small = [i for i, (_, n, _) in enumerate(described) if sizes[i] * n <= SMALL]
+    out = {
+        i: _sample_alone(kind, (size,), keys[i], *bounds[i])
+        for i, ((kind, n, _), size) in enumerate(zip(described, sizes, strict=True))
+        if size * n > SMALL
+    }
+    if small:
+        draws = [Draw(described[i][0], (sizes[i],), jnp.float32, 0, 0) for i in small]
+        plan = _Plan(draws, [described[i][1] for i in small])
+        plan.bounds = jnp.stack([bounds[i] for i in small])
+        count = plan.first[-1]
+        rows = _rows(plan.describe(0, count, count, jnp.concatenate([keys[i] for i in small])))
+        for at, i in enumerate(small):
+            part = rows[plan.first[at] : plan.first[at + 1]].reshape(described[i][1], -1)
+            out[i] = part[:, : sizes[i]]
+    return [out[i].reshape(shape) for i, (_, _, shape) in enumerate(described)]
+
+
+def _place(key: Any) -> Any:
+    """Where what is made from a key is placed: with the key if it is committed to devices, else on the default one."""
+    return key.sharding if getattr(key, "committed", False) else None
+
+
+def _on_cpu(key: Any) -> bool:
+    """Whether what is made from a key is placed on a CPU."""
+    sharding = _place(key) or jax.device_put(np.uint32(0)).sharding
+    return all(device.platform == "cpu" for device in sharding.device_set)
+
+
+def placed(values: Any, key: Array) -> Array:
+    """An array, or its values, in the place of what is made from `key`."""
+    return jax.device_put(values, _place(key))
 
 
 def constant(aval: Any, value: Any, like: Any) -> Array:
-    """An array filled with one number, on the device of `like`."""
-    if like is not None and not isinstance(like, jax.core.Tracer):
+    """An array filled with one number, in the place of what is made from `like`."""
+    if like is None or isinstance(like, jax.core.Tracer):
+        return jnp.full(aval.shape, value, aval.dtype)
+    if math.prod(aval.shape) <= SMALL or _on_cpu(like):  # nothing has to be compiled
         return placed(np.full(aval.shape, value, aval.dtype), like)
-    return jnp.full(aval.shape, value, aval.dtype)
+    return jnp.full(aval.shape, value, aval.dtype, device=_place(like))
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
