@@ -255,7 +255,10 @@ def unnormalize(state: RunningStatistics, x: PyTree, epsilon: ArrayLike = 1e-8) 
 def _together(state: RunningStatistics, count: Array, deltas: PyTree, variances: PyTree) -> RunningStatistics:
     """The state with `count` more items, whose means differ by `deltas` from those of the state."""
     everything = state.number + count
-    share = count / jnp.where(everything > 0, everything, 1)
+    # For the first items exactly 1: on a GPU x / x may not be, and then their mean would count as variance.
+    share = jnp.where(
+        state.number > 0, count / jnp.where(everything > 0, everything, 1), (count > 0).astype(count.dtype)
+    )
 
     def mean(old: Array, delta: Array) -> Array:
         return old + share.astype(old.dtype) * delta

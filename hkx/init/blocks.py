@@ -28,7 +28,8 @@ THREEFRY = "threefry2x32"
 BLOCK = 512
 BLOCKS_AT_ONCE = 8
 BLOCKS_PER_CALL = 2048
-SMALL = 2**16  # elements of an array that is not worth a program of its own on an accelerator
+BLOCKS_ON_ACCELERATOR = 8192
+SMALL = 2**16  # elements of a constant that is not worth a program of its own on an accelerator
 CALLS_AT_ONCE = min(8, os.cpu_count() or 1)
 
 
@@ -135,8 +136,7 @@ def _numbers(block: _Blocks, index: tuple[Any, Any]) -> Array:
 
 def _fill_blocks(blocks: _Blocks, count: Any) -> Array:
     """float32[n, BLOCK], with the first `count` rows filled; n must be a multiple of BLOCKS_AT_ONCE."""
-    # A loop compiles fast, and takes no further memory, on a CPU; an accelerator fills all rows at once.
-    return jax.lax.platform_dependent(blocks, count, cpu=_fill_in_turn, default=lambda blocks, count: _rows(blocks))
+    return jax.lax.platform_dependent(blocks, count, cpu=_fill_in_turn, default=_fill_at_once)
 
 
 def _rows(blocks: _Blocks) -> Array:
@@ -146,8 +146,13 @@ def _rows(blocks: _Blocks) -> Array:
     return _numbers(column, (column.start[..., 0], column.start[..., 1] + place))
 
 
+def _fill_at_once(blocks: _Blocks, count: Any) -> Array:
+    """As an accelerator does it. Without the barrier XLA would compute again what each array is cut from."""
+    return jax.lax.optimization_barrier(_rows(blocks))
+
+
 def _fill_in_turn(blocks: _Blocks, count: Any) -> Array:
-    """One group of blocks after the other."""
+    """One group of blocks after the other, as a CPU compiles it fastest, with no further memory."""
 
     def fill(i: Any, out: Array) -> Array:
         begin = i * BLOCKS_AT_ONCE
@@ -244,7 +249,7 @@ def _sample_traced(draws: Sequence[Draw], counts: Sequence[int], keys: Any) -> l
     first = [0, *itertools.accumulate(counts)]
     plan = _Plan([draws[i] for i in some], [counts[i] for i in some])
     told = [(np.uint32(first[i]), _bounds(draws[i])) for i in alone]
-    starts, plan.bounds, told = _unforeseen((list(map(np.uint32, plan.first[:-1])), plan.bounds, told))
+    starts, told = _unforeseen((list(map(np.uint32, plan.first[:-1])), told))
     out: dict[int, Array] = {}
     for i, (at, bounds) in zip(alone, told, strict=True):
         own = jax.lax.dynamic_slice(keys, (at, np.uint32(0)), (counts[i], 2))
@@ -338,42 +343,63 @@ def _filled_calls(plan: _Plan, keys: np.ndarray) -> Iterator[tuple[int, np.ndarr
 def _sample_on_accelerator(
     draws: Sequence[Draw], counts: Sequence[int], shapes: Sequence[tuple[int, ...]], keys: np.ndarray, like: Any
 ) -> list[Array]:
-    """Fills all arrays where they are to be, in one program, so that none passes through the host."""
-    if any(d.size > 2**32 for d in draws):  # one word cannot index its elements
-        return [placed(x, like) for x in _sample_traced(draws, counts, placed(keys, like))]
-    described = tuple((d.kind, n, shape) for d, n, shape in zip(draws, counts, shapes, strict=True))
-    ends = np.cumsum(counts)
-    of_each = [placed(k, like) for k in np.split(keys, ends[:-1])]
-    bounds = [np.array(_bounds(d)) for d in draws]
-    return [placed(array, like) for array in _sample_described(described, of_each, bounds)]
+    """Fills arrays where they are to be: none passes through the host.
 
-
-@functools.partial(jax.jit, static_argnums=0)
-def _sample_described(
-    described: tuple[tuple[Any, int, tuple[int, ...]], ...], keys: Sequence[Array], bounds: Sequence[Array]
-) -> list[Array]:
-    """The arrays, for each of which there are its kind of distribution, the number of its keys, and its whole shape.
-
-    Large arrays of the same size share their code, also if their shapes, bounds and keys differ. Small ones are filled
-    together.
+    A compiler for accelerators takes a third of a second for each place in a program where random bits are made. So one
+    program fills the blocks of several arrays, from which another cuts them for each shape; arrays that are larger have
+    a program for each shape.
     """
-    sizes = [math.prod(shape) // n for _, n, shape in described]
-    small = [i for i, (_, n, _) in enumerate(described) if sizes[i] * n <= SMALL]
-    out = {
-        i: _sample_alone(kind, (size,), keys[i], *bounds[i])
-        for i, ((kind, n, _), size) in enumerate(zip(described, sizes, strict=True))
-        if size * n > SMALL
-    }
-    if small:
-        draws = [Draw(described[i][0], (sizes[i],), jnp.float32, 0, 0) for i in small]
-        plan = _Plan(draws, [described[i][1] for i in small])
-        plan.bounds = jnp.stack([bounds[i] for i in small])
-        count = plan.first[-1]
-        rows = _rows(plan.describe(0, count, count, jnp.concatenate([keys[i] for i in small])))
-        for at, i in enumerate(small):
-            part = rows[plan.first[at] : plan.first[at + 1]].reshape(described[i][1], -1)
-            out[i] = part[:, : sizes[i]]
-    return [out[i].reshape(shape) for i, (_, _, shape) in enumerate(described)]
+    ends = np.cumsum(counts)
+    keys_of = [keys[end - n : end] for end, n in zip(ends, counts, strict=True)]
+    blocks = [-(-d.size // BLOCK) * n for d, n in zip(draws, counts, strict=True)]
+    out: dict[int, Array] = {}
+    for some in _in_calls(blocks):
+        if blocks[some[0]] > BLOCKS_ON_ACCELERATOR:
+            (i,) = some
+            what = draws[i].kind, draws[i].shape, shapes[i]
+            out[i] = _sample_one(*what, placed(keys_of[i], like), *_bounds(draws[i]))
+            continue
+        plan = _Plan([draws[i] for i in some], [counts[i] for i in some])
+        given = np.concatenate([keys_of[i] for i in some])
+        described = plan.describe(0, plan.first[-1], BLOCKS_ON_ACCELERATOR, given)
+        rows = _rows_compiled(_Blocks(*(placed(field, like) for field in described)))
+        for i, start in zip(some, plan.first[:-1], strict=True):
+            out[i] = _cut_out(rows, np.uint32(start), counts[i], draws[i].size, shapes[i])
+    return [placed(out[i], like) for i in range(len(draws))]
+
+
+def _in_calls(blocks: Sequence[int]) -> Iterator[list[int]]:
+    """The indices of arrays, of which there are the numbers of blocks, as they are filled in the same call."""
+    some, count = list[int](), 0
+    for i in sorted(range(len(blocks)), key=blocks.__getitem__):
+        if some and count + blocks[i] > BLOCKS_ON_ACCELERATOR:
+            yield some
+            some, count = [], 0
+        some.append(i)
+        count += blocks[i]
+    if some:
+        yield some
+
+
+_rows_compiled = jax.jit(_rows)
+
+
+@functools.partial(jax.jit, static_argnums=(2, 3, 4))
+def _cut_out(rows: Array, start: Array, parts: int, size: int, shape: tuple[int, ...]) -> Array:
+    """An array of so many parts, each of `size` elements, whose first block is the row `start`."""
+    own = jax.lax.dynamic_slice(rows, (start, np.uint32(0)), (parts * -(-size // BLOCK), BLOCK))
+    return own.reshape(parts, -1)[:, :size].reshape(shape)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _sample_one(
+    kind: Any, shape: tuple[int, ...], whole: tuple[int, ...], keys: Array, low: Array, high: Array, scale: Array
+) -> Array:
+    """The arrays of a shape for several keys, as one whole."""
+    if math.prod(shape) <= 2**32:
+        return _sample_alone(kind, shape, keys, low, high, scale).reshape(whole)
+    draw = functools.partial(sample, Draw(kind, shape, jnp.float32, low, high, scale))  # type: ignore[arg-type]
+    return for_each_key(draw, jax.random.wrap_key_data(keys, impl=THREEFRY)).reshape(whole)
 
 
 def _place(key: Any) -> Any:

@@ -64,11 +64,14 @@ def assert_close(actual: Any, desired: Any, tolerance: float) -> None:
 
 @each
 def test_initial_values(case: Case) -> None:
-    """Names, shapes, dtypes and bits are those that dm-haiku makes from the same seed; they were recorded."""
+    """Names, shapes, dtypes and bits are those that dm-haiku makes from the same seed; they were recorded, on a CPU."""
     if case.ours:
         pytest.skip("Haiku has no such module")
     params, state = initialised(case)
-    assert layer_golden.described(params) == GOLDEN[case.name]["params"]
+    found, golden = layer_golden.described(params), GOLDEN[case.name]["params"]
+    if jax.default_backend() != "cpu":  # the error function has other last bits
+        found, golden = ({name: facts[:2] for name, facts in some.items()} for some in (found, golden))
+    assert found == golden
     states = {name: facts[:2] for name, facts in layer_golden.described(state).items()}
     assert states == GOLDEN[case.name]["state"]
 

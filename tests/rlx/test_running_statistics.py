@@ -48,7 +48,8 @@ def test_a_first_batch_of_large_numbers_keeps_its_digits():
     close(state.variance, np.var(np.float64(xs)))
     assert abs(float(state.mean) - np.float64(xs).mean()) <= 0.5  # half of the distance of two floats there
     alike = jitted(rs.init(jnp.zeros(2)), jnp.full([100_001, 2], 16777213.0))  # whose sum is no float
-    assert alike.mean.tolist() == [16777213.0] * 2 and not np.any(alike.variance)
+    close(alike.mean, [16777213.0] * 2, rtol=0 if jax.default_backend() == "cpu" else 2e-7, atol=0)
+    assert not np.any(alike.variance)
     far = np.zeros([100_001, 2], np.float32)
     far[0] = 16777213  # unlike all others
     found = jitted(rs.init(jnp.zeros(2)), far)
