@@ -180,3 +180,28 @@ def test_a_model_of_numbers_in_a_program(kind):
     params = jax.jit(model.init)(key)["~"]
     np.testing.assert_allclose([params["a"], params["b"]], [draw(k) for k in keys], rtol=1e-6)
     assert jax.vmap(model.init)(jax.random.split(key, 3))["~"]["a"].shape == (3,)
+
+
+@pytest.mark.parametrize(
+    "key", [jax.random.key(3), jax.random.PRNGKey(4), jax.device_put(jax.random.key(5), jax.devices()[-1])]
+)
+def test_as_on_an_accelerator_the_bits_and_places_are_the_same(monkeypatch, key):
+    """Arrays larger than what is filled at once, those that fill it, and small ones, of one key and of several."""
+    cut, wide = hkx.initializers.TruncatedNormal(0.37, 1.5), hkx.initializers.RandomUniform(-2, 5)
+
+    def f():
+        for i, shape in enumerate([(90, 100), (16, 512), (3, 300), (), (0, 4), (2500,), (5, 7, 70)]):
+            hkx.get_parameter(f"cut_{i}", shape, init=cut)
+            hkx.get_parameter(f"uniform_{i}", shape, init=wide)
+        hkx.get_parameter("zeros", [300, 300], init=jnp.zeros)
+        for n in (3, 20):  # within one call, and more than it holds
+            hkx.layer_stack(n)(lambda x: x + hkx.get_parameter("w", [2], init=cut))(jnp.zeros(2))
+
+    expected = hkx.transform(f).init(key)
+    monkeypatch.setattr(blocks, "_on_cpu", lambda key: False)
+    monkeypatch.setattr(blocks, "BLOCKS_ON_ACCELERATOR", 16)
+    found = hkx.transform(f).init(key)
+    same_bits(found, expected)
+    assert jax.tree.map(lambda x: (x.sharding, x.committed), found) == jax.tree.map(
+        lambda x: (x.sharding, x.committed), expected
+    )
