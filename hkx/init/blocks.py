@@ -172,7 +172,6 @@ class _Plan:
     Attributes:
       draws: for each array, the draw of one of its parts.
       counts: for each array, the number of its parts.
-      bounds: float32[n, 3], for each array low, high and scale; can be replaced by traced ones.
       per_part: for each array, the number of blocks in one part.
       first: for each array, the index of its first block; then the total number of blocks.
     """
@@ -187,8 +186,7 @@ class _Plan:
         self._part_of = np.repeat(np.arange(len(of_part)), of_part)  # for each block
         self._place_of = np.arange(len(self._part_of)) - np.repeat(ends - of_part, of_part)
         self.first = [0, *itertools.accumulate(b * n for b, n in zip(self.per_part, counts, strict=True))]
-        self.bounds: Any = np.array([_bounds(d) for d in draws]).reshape(-1, 3)
-        self._array_of = array_of
+        self._bounds = np.array([_bounds(d) for d in draws]).reshape(-1, 3)[array_of]  # for each part
         self._kinds = np.array([_KINDS[d.kind] for d in draws], np.int32)[array_of]
 
     def describe(self, begin: int, count: int, size: int, keys: Any) -> _Blocks:
@@ -200,9 +198,7 @@ class _Plan:
         )
         first = place * np.uint64(BLOCK)
         start = np.stack([first >> np.uint64(32), first & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
-        bounds = self.bounds[self._array_of[part]].T
-        # An outer `init` sees that copies cannot change.
-        low, high, scale = map(np.array, bounds) if isinstance(bounds, np.ndarray) else bounds
+        low, high, scale = map(np.array, self._bounds[part].T)  # copies: an outer `init` sees that they cannot change
         return _Blocks(keys[part], start, low, high, scale, self._kinds[part])
 
 
@@ -253,10 +249,7 @@ def _sample_traced(draws: Sequence[Draw], counts: Sequence[int], keys: Any) -> l
     out: dict[int, Array] = {}
     for i, (at, bounds) in zip(alone, told, strict=True):
         own = jax.lax.dynamic_slice(keys, (at, np.uint32(0)), (counts[i], 2))
-        if draws[i].size <= 2**32:
-            out[i] = _sample_alone(draws[i].kind, draws[i].shape, own, *bounds)
-        else:  # one word cannot index its elements
-            out[i] = for_each_key(functools.partial(sample, draws[i]), jax.random.wrap_key_data(own, impl=THREEFRY))
+        out[i] = _sample_alone(draws[i].kind, draws[i].shape, own, *bounds)
     if some:
         keys = jnp.concatenate([keys[first[i] : first[i + 1]] for i in some])
         out.update(zip(some, _sample_together(plan, starts, keys), strict=True))
@@ -272,8 +265,11 @@ def _sample_together(plan: _Plan, starts: Sequence[Array], keys: Any) -> Iterato
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _sample_alone(kind: str, shape: tuple[int, ...], keys: Array, low: Array, high: Array, scale: Array) -> Array:
+def _sample_alone(kind: Any, shape: tuple[int, ...], keys: Array, low: Any, high: Any, scale: Any) -> Array:
     """[n, *shape]: the arrays for n keys, in a single loop over their elements that needs no further memory."""
+    if math.prod(shape) > 2**32:  # one word cannot index the elements
+        draw = functools.partial(sample, Draw(kind, shape, jnp.float32, low, high, scale))
+        return for_each_key(draw, jax.random.wrap_key_data(keys, impl=THREEFRY))
     index = jnp.zeros((len(keys), *shape), jnp.uint32)
     strides = np.cumprod([1, *shape[:0:-1]], dtype=np.uint64)[::-1]
     for axis, stride in enumerate(strides[: len(shape)], 1):
@@ -357,7 +353,7 @@ def _sample_on_accelerator(
         if blocks[some[0]] > BLOCKS_ON_ACCELERATOR:
             (i,) = some
             what = draws[i].kind, draws[i].shape, shapes[i]
-            out[i] = _sample_one(*what, placed(keys_of[i], like), *_bounds(draws[i]))
+            out[i] = _sample_whole(*what, placed(keys_of[i], like), *_bounds(draws[i]))
             continue
         plan = _Plan([draws[i] for i in some], [counts[i] for i in some])
         given = np.concatenate([keys_of[i] for i in some])
@@ -392,14 +388,9 @@ def _cut_out(rows: Array, start: Array, parts: int, size: int, shape: tuple[int,
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _sample_one(
-    kind: Any, shape: tuple[int, ...], whole: tuple[int, ...], keys: Array, low: Array, high: Array, scale: Array
-) -> Array:
-    """The arrays of a shape for several keys, as one whole."""
-    if math.prod(shape) <= 2**32:
-        return _sample_alone(kind, shape, keys, low, high, scale).reshape(whole)
-    draw = functools.partial(sample, Draw(kind, shape, jnp.float32, low, high, scale))  # type: ignore[arg-type]
-    return for_each_key(draw, jax.random.wrap_key_data(keys, impl=THREEFRY)).reshape(whole)
+def _sample_whole(kind: Any, shape: tuple[int, ...], whole: tuple[int, ...], keys: Array, *bounds: Any) -> Array:
+    """The arrays of a shape for several keys, as one."""
+    return _sample_alone(kind, shape, keys, *bounds).reshape(whole)
 
 
 def _place(key: Any) -> Any:
