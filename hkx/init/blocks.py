@@ -29,6 +29,7 @@ BLOCK = 512
 BLOCKS_AT_ONCE = 8
 BLOCKS_PER_CALL = 2048
 BLOCKS_ON_ACCELERATOR = 8192
+LARGEST_TOGETHER = 2**28
 SMALL = 2**16  # elements of a constant that is not worth a program of its own on an accelerator
 CALLS_AT_ONCE = min(8, os.cpu_count() or 1)
 
@@ -238,7 +239,7 @@ def _sample_traced(draws: Sequence[Draw], counts: Sequence[int], keys: Any) -> l
     left, together = 3 * max(sizes) // jax.device_count(), set[int]()
     for i in sorted(range(len(draws)), key=sizes.__getitem__):
         left -= -(-draws[i].size // BLOCK) * BLOCK * counts[i]
-        if left < 0:
+        if left < 0 or sizes[i] > LARGEST_TOGETHER:  # blocks are described one by one in the program
             break
         together.add(i)
     some, alone = ([i for i in range(len(draws)) if (i in together) is wanted] for wanted in (True, False))

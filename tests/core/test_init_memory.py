@@ -45,3 +45,11 @@ def test_no_program_runs_on_what_has_been_drawn(compiled):
     model.init(jax.random.PRNGKey(0), x)  # compiles what draws
     wider = hkx.transform(lambda x: hkx.Linear(19, b_init=hkx.initializers.RandomNormal())(hkx.Linear(89)(x)))
     assert compiled(lambda: wider.init(jax.random.PRNGKey(0), jax.ShapeDtypeStruct((2, 41), jnp.float32))) == 0
+
+
+def test_the_program_for_one_huge_array_is_small():
+    """More elements than one word can count."""
+    cut = hkx.initializers.TruncatedNormal(0.1)
+    init = hkx.transform(lambda: hkx.get_parameter("w", [2**17, 2**16], init=cut)).init
+    program = jax.jit(init).lower(jax.random.key(0))
+    assert len(program.as_text()) < 200_000
