@@ -35,6 +35,8 @@ def main() -> None:
     parser.add_argument("--gpu", action="store_true", help="tests and benchmarks on a GPU, into report.md")
     options = parser.parse_args()
     if options.gpu:
+        if not set(options.only) & set(gpu.BENCHMARKS):
+            parser.error(f"--gpu measures what depends on the device: --only takes {', '.join(gpu.BENCHMARKS)}")
         sys.exit(gpu.main(Path("report.md"), options.rounds, options.only))
     if options.devices == "gpu" and not gpu.devices():
         parser.error(gpu.NO_GPU)

@@ -30,26 +30,32 @@ def _seconds(function: Callable[..., Any], *arguments: Any) -> float:
     return clock() - start
 
 
-def _into_shards(side: str, init: Callable[..., Any]) -> Callable[..., Any]:
-    """`init` whose arrays are divided over all devices by their last axis, where that can be done."""
+def _into_shards(side: str, init: Callable[..., Any], key: Any) -> Any:
     import jax
-    from jax.sharding import NamedSharding, PartitionSpec
 
-    mesh = jax.make_mesh((jax.device_count(),), ("model",), axis_types=(jax.sharding.AxisType.Auto,))
+    from benchmarks import models
 
-    def sharding(leaf: Any) -> Any:
-        divided = leaf.ndim and leaf.shape[-1] % jax.device_count() == 0
-        return NamedSharding(mesh, PartitionSpec(*(None,) * (leaf.ndim - 1), "model") if divided else PartitionSpec())
+    shardings = models.divided(jax.eval_shape(init, key))
+    if side == "hkx":
+        import hkx
 
-    def run(key: jax.Array) -> Any:
-        tree = jax.tree.map(sharding, jax.eval_shape(init, key))
-        if side == "hkx":
-            import hkx
+        return hkx.sharding.sharded_init(init, shardings)(key)
+    return jax.jit(init, out_shardings=shardings)(key)
 
-            return hkx.sharding.sharded_init(init, tree)(key)
-        return jax.jit(init, out_shardings=tree)(key)
 
-    return run
+def _compiled(side: str, init: Callable[..., Any], key: Any, figure: str) -> dict[str, float]:
+    """Seconds under `jax.jit` and into shards, compiled anew; the names are `figure` with one of these filled in."""
+    import jax
+
+    figures = {}
+    for how, run in (
+        ("under jit", jax.jit(init)),
+        ("into shards", lambda key: _into_shards(side, init, key)),
+    ):
+        jax.clear_caches()
+        figures[figure.format(how)] = _seconds(run, key)
+    jax.clear_caches()
+    return figures
 
 
 def _init(side: str) -> Callable[[], dict[str, float]]:
@@ -64,26 +70,22 @@ def _init(side: str) -> Callable[[], dict[str, float]]:
         key, unit = jax.random.PRNGKey(0), "CPU s" if on_cpu else "s"
         _seconds(lambda: jax.random.normal(key, [8, 8]) @ jnp.ones([8, 8]))  # the libraries of the device are loaded
         figures: dict[str, float] = {}
-        # The larger model first: what the process takes at most is read once that is done.
+
+        # The transformer first, because it is larger: of memory, the most that the process has taken is known.
+        name, init = f"transformer of {count} parameters", large_models.transformer(side, size)
         before = _host_memory()
-        for name, init in (
-            (f"transformer of {count} parameters", large_models.transformer(side, size)),
-            ("ResNet-50", large_models.resnet(side)),
-        ):
-            figures[f"{name}, {unit}"] = _seconds(init, key)
-            if name != "ResNet-50":
-                shapes = jax.eval_shape(init, key)
-                parameters = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
-                if not on_cpu:
-                    at_most = jax.devices()[0].memory_stats()["peak_bytes_in_use"]
-                    figures[f"{name}, device memory in sizes of the parameters"] = at_most / parameters
-            jax.clear_caches()
-            figures[f"{name} under jit, {unit}"] = _seconds(jax.jit(init), key)
-            jax.clear_caches()
-            figures[f"{name} into shards, {unit}"] = _seconds(_into_shards(side, init), key)
-            jax.clear_caches()
-            if name != "ResNet-50" and not on_cpu:
-                figures[f"{name}, host memory in sizes of the parameters"] = (_host_memory() - before) / parameters
+        figures[f"{name}, {unit}"] = _seconds(init, key)
+        at_most = (jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use")
+        figures |= _compiled(side, init, key, f"{name} {{}}, {unit}")
+        if not on_cpu:
+            shapes = jax.tree.leaves(jax.eval_shape(init, key))
+            parameters = sum(leaf.size * leaf.dtype.itemsize for leaf in shapes)
+            figures[f"{name}, device memory in sizes of the parameters"] = at_most / parameters
+            figures[f"{name}, host memory in sizes of the parameters"] = (_host_memory() - before) / parameters
+
+        name, init = "ResNet-50", large_models.resnet(side)
+        figures[f"{name}, {unit}"] = _seconds(init, key)
+        figures |= _compiled(side, init, key, f"{name} {{}}, {unit}")
         return figures
 
     return measure

@@ -29,19 +29,13 @@ def _measured(side: str) -> Callable[[], dict[str, float]]:
         os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
         import jax
         import jax.numpy as jnp
-        from jax.sharding import NamedSharding, PartitionSpec
 
         from benchmarks import models
 
         library = models.library(side)
         key, x = jax.random.PRNGKey(0), jnp.ones([1, 1024])
         perceptron = library.transform(lambda x: library.nets.MLP([1024] * 8)(x))
-        mesh = jax.make_mesh((8,), ("model",), axis_types=(jax.sharding.AxisType.Auto,))
-
-        def sharding(leaf: Any) -> Any:
-            return NamedSharding(mesh, PartitionSpec(*(None,) * (leaf.ndim - 1), "model"))
-
-        divided = jax.tree.map(sharding, jax.eval_shape(perceptron.init, key, x))
+        divided = models.divided(jax.eval_shape(perceptron.init, key, x))
         resnet = library.transform_with_state(lambda x: library.nets.ResNet50(1000)(x, True))
         picture = jnp.ones([1, 224, 224, 3])
         cases = {

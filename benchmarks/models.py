@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from benchmarks import by_hand
 
@@ -71,6 +72,18 @@ def resnet(library: ModuleType | None, size: int = 64) -> Model:
         library.transform_with_state(lambda x: library.nets.ResNet50(10)(x, is_training=True))
     )
     return pair.apply, (*_zeros(jax.eval_shape(pair.init, jax.random.PRNGKey(0), x)), x)
+
+
+def divided(shapes: Any) -> Any:
+    """Shardings that divide arrays over all devices by their last axis, where that can be done."""
+    mesh = jax.make_mesh((jax.device_count(),), ("model",), axis_types=(AxisType.Auto,))
+
+    def sharding(leaf: Any) -> NamedSharding:
+        if leaf.ndim and leaf.shape[-1] % jax.device_count() == 0:
+            return NamedSharding(mesh, PartitionSpec(*(None,) * (leaf.ndim - 1), "model"))
+        return NamedSharding(mesh, PartitionSpec())
+
+    return jax.tree.map(sharding, shapes)
 
 
 def _zeros(shapes: Any) -> Any:

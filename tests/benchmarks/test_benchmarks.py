@@ -102,6 +102,7 @@ def test_a_side_whose_library_is_missing_is_left_out(monkeypatch):
         (["--rounds", "0"], "at least 1"),
         (["--only", "speed"], "invalid choice: 'speed'"),
         (["--json", "no/such/folder/all.json"], "in a folder that exists"),
+        (["--gpu", "--only", "tracing"], "--gpu measures what depends on the device: --only takes init"),
     ],
 )
 def test_a_mistake_is_named_before_anything_runs(monkeypatch, capsys, options, said):
