@@ -55,21 +55,27 @@ def main() -> None:
     total = options.rounds * sum(map(harness.installed, sides))
     rows: list[dict[str, Any]] = []
     failures: list[str] = []
+    interrupted = False
     with tqdm(total=total, unit="run") as bar:
 
         def tick(what: str) -> None:
             bar.update(1 if bar.desc else 0)  # the run before this one is done
             bar.set_description(what)
 
-        for module in modules:
-            rows += harness.run(module, options.rounds, tick, failures.append)
-        bar.update()
+        try:
+            for module in modules:
+                rows += harness.run(module, options.rounds, tick, failures.append)
+            bar.update()
+        except KeyboardInterrupt:  # of a run of hours, what has been measured is shown
+            interrupted = True
     print(heading())
     print(table(rows))
     if options.json:
         options.json.write_text(json.dumps({"machine": heading(), "rows": rows}, indent=1))
     if options.png:
         picture(rows, options.png)
+    if interrupted:
+        sys.exit(f"Interrupted: {len({row['benchmark'] for row in rows})} of {len(modules)} benchmarks were measured.")
     if failures:
         sys.exit("\n".join(["These are left out, since they failed:", *failures]))
 

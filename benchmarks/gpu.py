@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 # What does not depend on the device, as imports and tracing, or divides over several, is not measured there.
-BENCHMARKS = ("init", "dispatch", "compiled", "transposed", "unroll", "rlx_returns", "replay", "on_device")
+BENCHMARKS = ("dispatch", "transposed", "unroll", "replay", "on_device", "rlx_returns", "compiled", "init")
 SUITES = ("tests/core", "tests/lift", "tests/nn", "tests/nets", "tests/rlx", "tests/sharding", "tests/conformance")
 NO_GPU = "There is no GPU that JAX can use here: nothing was run. Install jax[cuda13] on a machine that has one."
 
@@ -31,24 +31,25 @@ def main(report: Path, rounds: int, only: Sequence[str] = BENCHMARKS) -> int:
         print(NO_GPU, file=sys.stderr)
         return 1
     environment = {**os.environ, "JAX_PLATFORMS": "cuda,cpu", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-    # The tests compare with NumPy to the precision of float32; by default JAX multiplies matrices in TF32 there.
-    precisely = {**environment, "JAX_DEFAULT_MATMUL_PRECISION": "highest"}
-    select = [name for name in BENCHMARKS if name in only]
+    # The tests compare with NumPy to the precision of float32; by default JAX multiplies matrices in TF32 there. They
+    # compile thousands of small programs, which would take longer if each were tuned.
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_autotune_level=0".strip()
+    for_tests = {**environment, "JAX_DEFAULT_MATMUL_PRECISION": "highest", "XLA_FLAGS": flags}
+    benchmark = ["-m", "benchmarks", "--devices", "gpu", "--rounds", str(rounds), "--only"]
+    commands = {"Tests": ["-m", "pytest", "-q", "-n", "auto", *SUITES]}
+    commands |= {f"Benchmark: {name}": [*benchmark, name] for name in BENCHMARKS if name in only}
     parts = [f"# On {', '.join(gpus)}\n\n{platform.platform()}, Python {platform.python_version()}\n"]
     failed = False
-    benchmarks = [sys.executable, "-m", "benchmarks", "--devices", "gpu", "--rounds", str(rounds), "--only", *select]
-    for title, command, variables in (
-        ("Tests", [sys.executable, "-m", "pytest", "-q", "-n", "auto", *SUITES], precisely),
-        ("Benchmarks", benchmarks, environment),
-    ):
+    for title, command in commands.items():
         begin = time.monotonic()
-        print(" ".join(command[1:]), flush=True)
-        ran = subprocess.run(command, cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True)
+        print(" ".join(command), flush=True)
+        variables = for_tests if title == "Tests" else environment
+        ran = subprocess.run([sys.executable, *command], cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True)
         failed = failed or ran.returncode != 0
         text = "\n".join(ran.stdout.splitlines()[-200:])
         took = f"status {ran.returncode}, {time.monotonic() - begin:.0f} s"
-        fence = "" if title == "Benchmarks" else "```\n"
-        parts.append(f"## {title}\n\n`{' '.join(command[1:])}`, {took}\n\n{fence}{text}\n{fence}")
+        fence = "```\n" if title == "Tests" else ""
+        parts.append(f"## {title}\n\n`{' '.join(command)}`, {took}\n\n{fence}{text}\n{fence}")
         report.write_text("\n".join(parts))  # what there is, though the next part should fail
     print(f"wrote {report}")
     return int(failed)

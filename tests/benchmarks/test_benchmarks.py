@@ -102,7 +102,7 @@ def test_a_side_whose_library_is_missing_is_left_out(monkeypatch):
         (["--rounds", "0"], "at least 1"),
         (["--only", "speed"], "invalid choice: 'speed'"),
         (["--json", "no/such/folder/all.json"], "in a folder that exists"),
-        (["--gpu", "--only", "tracing"], "--gpu measures what depends on the device: --only takes init"),
+        (["--gpu", "--only", "tracing"], "--gpu measures what depends on the device: --only takes dispatch"),
     ],
 )
 def test_a_mistake_is_named_before_anything_runs(monkeypatch, capsys, options, said):
@@ -121,6 +121,19 @@ def test_what_is_left_out_is_said(monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert "equinox is left out: equinox is not installed." in err
     assert "10/10" in err and "| dispatch | call | hkx | 1 | 1 (1 to 1) |" in out and "| equinox |" not in out
+
+
+def test_an_interrupted_run_shows_what_it_has_measured(monkeypatch, capsys):
+    def measure(module, side):
+        if module == "benchmarks.unroll":
+            raise KeyboardInterrupt
+        return {"call": 1.0}
+
+    monkeypatch.setattr(harness, "measure", measure)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "transposed", "unroll", "--rounds", "1"])
+    with pytest.raises(SystemExit, match="Interrupted: 1 of 2 benchmarks were measured"):
+        command.main()
+    assert "| transposed | call | hkx | 1 | 1 (1 to 1) |" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -155,11 +168,13 @@ def test_with_a_gpu_a_report_of_tests_and_benchmarks(monkeypatch, tmp_path):
     ran = []
 
     def run(command, **_):
+        assert not ran or f"last line of {ran[-1][2]}" in (tmp_path / "report.md").read_text()
         ran.append(command)
         return types.SimpleNamespace(returncode=int("pytest" in command), stdout=f"last line of {command[2]}\n")
 
     monkeypatch.setattr(gpu, "subprocess", types.SimpleNamespace(run=run, PIPE=subprocess.PIPE))
     assert gpu.main(tmp_path / "report.md", 3) == 1
     report = (tmp_path / "report.md").read_text()
-    assert [command[2] for command in ran] == ["pytest", "benchmarks"]
+    assert [command[2] for command in ran] == ["pytest"] + len(gpu.BENCHMARKS) * ["benchmarks"]
+    assert sorted(command[-1] for command in ran[1:]) == sorted(gpu.BENCHMARKS)
     assert all(words in report for words in ("# On A GPU", "last line of pytest", "status 1", "last line of benchm"))
