@@ -8,6 +8,7 @@ import importlib.util
 import json
 import os
 import platform
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     failures: list[str] = []
     interrupted = False
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # stopped by a time limit, as by Ctrl-C
     with tqdm(total=total, unit="run") as bar:
 
         def tick(what: str) -> None:

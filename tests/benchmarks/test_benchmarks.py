@@ -2,6 +2,7 @@
 
 import collections
 import json
+import signal
 import subprocess
 import sys
 import types
@@ -123,16 +124,21 @@ def test_what_is_left_out_is_said(monkeypatch, capsys):
     assert "10/10" in err and "| dispatch | call | hkx | 1 | 1 (1 to 1) |" in out and "| equinox |" not in out
 
 
-def test_an_interrupted_run_shows_what_it_has_measured(monkeypatch, capsys):
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_shows_what_it_has_measured(monkeypatch, capsys, by):
     def measure(module, side):
         if module == "benchmarks.unroll":
-            raise KeyboardInterrupt
+            signal.raise_signal(by)
         return {"call": 1.0}
 
     monkeypatch.setattr(harness, "measure", measure)
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "transposed", "unroll", "--rounds", "1"])
-    with pytest.raises(SystemExit, match="Interrupted: 1 of 2 benchmarks were measured"):
-        command.main()
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with pytest.raises(SystemExit, match="Interrupted: 1 of 2 benchmarks were measured"):
+            command.main()
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert "| transposed | call | hkx | 1 | 1 (1 to 1) |" in capsys.readouterr().out
 
 
