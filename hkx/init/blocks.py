@@ -11,154 +11,43 @@ import functools
 import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import jax
 import jax.core
-import jax.extend.random
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.base.draws import Draw, sample
-from hkx.base.keys import is_typed_key
+from hkx.base.draws import Draw
 from hkx.core.types import Array
+from hkx.init.numbers import BLOCK, KINDS, Blocks, bounds_of, rows_of, sample_alone
+from hkx.init.places import is_on_cpu, placed
 
-THREEFRY = "threefry2x32"
-BLOCK = 512
 BLOCKS_AT_ONCE = 8
 BLOCKS_PER_CALL = 2048
 BLOCKS_ON_ACCELERATOR = 8192
 LARGEST_TOGETHER = 2**28
-SMALL = 2**16  # elements of a constant that is not worth a program of its own on an accelerator
 CALLS_AT_ONCE = min(8, os.cpu_count() or 1)
 
 
-def can_share_program(key: Any) -> bool:
-    """Whether `jax.random` draws the same bits from this key as the block program."""
-    if not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
-        return False
-    if is_typed_key(key):
-        return str(jax.random.key_impl(key)) == "fry" or jax.random.key_impl(key) == THREEFRY
-    return jax.config.jax_default_prng_impl == THREEFRY  # type: ignore[attr-defined]
-
-
-def key_batch(keys: Any) -> tuple[int, ...]:
-    """The shape of an array of keys; () for a single key."""
-    return keys.shape if is_typed_key(keys) else keys.shape[:-1]
-
-
-def for_each_key(f: Callable[[Array], Any], keys: Array) -> Any:
-    """Applies `f` to each key of an array, with the same bits as for a single key. The array's axes come first."""
-    batch = key_batch(keys)
-    if not batch:
-        return f(keys)
-    each = keys.reshape(-1, *keys.shape[len(batch) :])
-    # Under `vmap`, keys of other implementations draw other bits.
-    out = jax.vmap(f)(each) if can_share_program(keys) and each.shape[0] else jax.lax.map(f, each)
-    return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), out)
-
-
-def _unit(bits: Array) -> Array:
-    """Uniform numbers in [0, 1) from random bits, computed as in `jax.random.uniform`."""
-    mantissa = jax.lax.shift_right_logical(bits, np.uint32(9)) | np.uint32(0x3F800000)
-    return jax.lax.bitcast_convert_type(mantissa, jnp.float32) - np.float32(1)
-
-
-def _between(unit: Array, low: Any, high: Any) -> Array:
-    return jnp.maximum(low, unit * (high - low) + low)
-
-
-_ROOT2 = np.float32(np.sqrt(2))
-_ABOVE_MINUS_ONE = np.nextafter(np.float32(-1), np.float32(0))
-
-
-def _cut(normal: Array, low: Any, high: Any) -> Array:
-    return jnp.clip(normal, jnp.nextafter(low, jnp.inf), jnp.nextafter(high, -jnp.inf))
-
-
-class _Blocks(NamedTuple):
-    """The inputs of the program for some blocks, along a leading axis."""
-
-    key: Any  # uint32[n, 2]
-    start: Any  # uint32[n, 2], the index of the block's first element as two words
-    low: Any  # float32[n]
-    high: Any  # float32[n]
-    scale: Any  # float32[n]
-    kind: Any  # int32[n], as in _KINDS
-
-
-_KINDS = {"uniform": 0, "normal": 1, "truncated_normal": 2}
-
-
-def _bounds(draw: Draw) -> tuple[np.float32, np.float32, np.float32]:
-    return np.float32(draw.low), np.float32(draw.high), np.float32(draw.scale)
-
-
-_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
-
-
-def _threefry(key: tuple[Array, Array], index: tuple[Array, Array]) -> Array:
-    """The bits of an element of a random array, by Threefry-2x32 in 20 rounds (Salmon et al., 2011).
-
-    The same as `jax.random.bits`. Written out like this, XLA fuses it with what follows into a single loop. JAX's own
-    operation becomes several loops, which take ten times as long to compile and need memory for intermediate results.
-
-    Args:
-      key: the two words of the key.
-      index: the index of the element, as two words.
-    """
-    keys = *key, key[0] ^ key[1] ^ np.uint32(0x1BD11BDA)
-    x0, x1 = index[0] + keys[0], index[1] + keys[1]
-    for block in range(5):
-        for turn in _ROTATIONS[block % 2]:
-            x0 = x0 + x1
-            x1 = x0 ^ ((x1 << np.uint32(turn)) | jax.lax.shift_right_logical(x1, np.uint32(32 - turn)))
-        x0 = x0 + keys[(block + 1) % 3]
-        x1 = x1 + keys[(block + 2) % 3] + np.uint32(block + 1)
-    return x0 ^ x1
-
-
-def _numbers(block: _Blocks, index: tuple[Any, Any]) -> Array:
-    """Elements of random arrays, by the two words of their index. The fields of `block` must broadcast to them.
-
-    Normal samples are clipped to bounds, which are infinite unless they are truncated. XLA must not know these when it
-    compiles: without the clip between them, it would merge the factors sqrt(2) and `scale`, which rounds differently.
-    """
-    is_uniform, is_normal = block.kind == 0, block.kind == 1
-    cut_low, cut_high = jax.lax.erf(block.low / _ROOT2), jax.lax.erf(block.high / _ROOT2)
-    low = jnp.where(is_uniform, block.low, jnp.where(is_normal, _ABOVE_MINUS_ONE, cut_low))
-    high = jnp.where(is_uniform, block.high, cut_high)
-    uniform = _between(_unit(_threefry((block.key[..., 0], block.key[..., 1]), index)), low, high)
-    # Computes both distributions and selects one: a conditional would take more time to compile than it saves.
-    normal = _cut(_ROOT2 * jax.lax.erf_inv(uniform), block.low, block.high)
-    return jnp.where(is_uniform, uniform, block.scale * normal + np.float32(0))
-
-
-def _fill_blocks(blocks: _Blocks, count: Any) -> Array:
+def _fill_blocks(blocks: Blocks, count: Any) -> Array:
     """float32[n, BLOCK], with the first `count` rows filled; n must be a multiple of BLOCKS_AT_ONCE."""
     return jax.lax.platform_dependent(blocks, count, cpu=_fill_in_turn, default=_fill_at_once)
 
 
-def _rows(blocks: _Blocks) -> Array:
-    """float32[n, BLOCK]"""
-    column = _Blocks(*(jnp.asarray(field)[:, None] for field in blocks))
-    place = jax.lax.broadcasted_iota(jnp.uint32, [len(blocks.kind), BLOCK], 1)
-    return _numbers(column, (column.start[..., 0], column.start[..., 1] + place))
-
-
-def _fill_at_once(blocks: _Blocks, count: Any) -> Array:
+def _fill_at_once(blocks: Blocks, count: Any) -> Array:
     """As an accelerator does it. Without the barrier XLA would compute again what each array is cut from."""
-    return jax.lax.optimization_barrier(_rows(blocks))
+    return jax.lax.optimization_barrier(rows_of(blocks))
 
 
-def _fill_in_turn(blocks: _Blocks, count: Any) -> Array:
+def _fill_in_turn(blocks: Blocks, count: Any) -> Array:
     """One group of blocks after the other, as a CPU compiles it fastest, with no further memory."""
 
     def fill(i: Any, out: Array) -> Array:
         begin = i * BLOCKS_AT_ONCE
         some = (jax.lax.dynamic_slice_in_dim(jnp.asarray(column), begin, BLOCKS_AT_ONCE) for column in blocks)
-        return jax.lax.dynamic_update_slice(out, _rows(_Blocks(*some)), (begin, 0))
+        return jax.lax.dynamic_update_slice(out, rows_of(Blocks(*some)), (begin, 0))
 
     groups = (count + BLOCKS_AT_ONCE - 1) // BLOCKS_AT_ONCE
     return jax.lax.fori_loop(0, groups, fill, jnp.zeros([blocks.kind.shape[0], BLOCK], jnp.float32))
@@ -187,10 +76,10 @@ class _Plan:
         self._part_of = np.repeat(np.arange(len(of_part)), of_part)  # for each block
         self._place_of = np.arange(len(self._part_of)) - np.repeat(ends - of_part, of_part)
         self.first = [0, *itertools.accumulate(b * n for b, n in zip(self.per_part, counts, strict=True))]
-        self._bounds = np.array([_bounds(d) for d in draws]).reshape(-1, 3)[array_of]  # for each part
-        self._kinds = np.array([_KINDS[d.kind] for d in draws], np.int32)[array_of]
+        self._bounds = np.array([bounds_of(d) for d in draws]).reshape(-1, 3)[array_of]  # for each part
+        self._kinds = np.array([KINDS[d.kind] for d in draws], np.int32)[array_of]
 
-    def describe(self, begin: int, count: int, size: int, keys: Any) -> _Blocks:
+    def describe(self, begin: int, count: int, size: int, keys: Any) -> Blocks:
         """The program's inputs for `count` blocks from `begin`, padded to `size`; `keys` are those of all parts."""
         padding = (0, size - count)
         part, place = (
@@ -200,7 +89,7 @@ class _Plan:
         first = place * np.uint64(BLOCK)
         start = np.stack([first >> np.uint64(32), first & np.uint64(0xFFFFFFFF)], axis=1).astype(np.uint32)
         low, high, scale = map(np.array, self._bounds[part].T)  # copies: an outer `init` sees that they cannot change
-        return _Blocks(keys[part], start, low, high, scale, self._kinds[part])
+        return Blocks(keys[part], start, low, high, scale, self._kinds[part])
 
 
 def sample_all(draws: Sequence[Draw], batches: Sequence[tuple[int, ...]], keys: Any, like: Any) -> list[Array]:
@@ -221,7 +110,7 @@ def sample_all(draws: Sequence[Draw], batches: Sequence[tuple[int, ...]], keys: 
     elif isinstance(keys, jax.core.Tracer):
         arrays = _sample_traced(draws_of_some, counts_of_some, keys)
         arrays = [array.reshape(shapes[i]) for i, array in zip(some, arrays, strict=True)]
-    elif _on_cpu(like):
+    elif is_on_cpu(like):
         arrays = _sample_concrete(_Plan(draws_of_some, counts_of_some), [shapes[i] for i in some], keys, like)
     else:
         arrays = _sample_on_accelerator(draws_of_some, counts_of_some, [shapes[i] for i in some], keys, like)
@@ -245,12 +134,12 @@ def _sample_traced(draws: Sequence[Draw], counts: Sequence[int], keys: Any) -> l
     some, alone = ([i for i in range(len(draws)) if (i in together) is wanted] for wanted in (True, False))
     first = [0, *itertools.accumulate(counts)]
     plan = _Plan([draws[i] for i in some], [counts[i] for i in some])
-    told = [(np.uint32(first[i]), _bounds(draws[i])) for i in alone]
+    told = [(np.uint32(first[i]), bounds_of(draws[i])) for i in alone]
     starts, told = _unforeseen((list(map(np.uint32, plan.first[:-1])), told))
     out: dict[int, Array] = {}
     for i, (at, bounds) in zip(alone, told, strict=True):
         own = jax.lax.dynamic_slice(keys, (at, np.uint32(0)), (counts[i], 2))
-        out[i] = _sample_alone(draws[i].kind, draws[i].shape, own, *bounds)
+        out[i] = sample_alone(draws[i].kind, draws[i].shape, own, *bounds)
     if some:
         keys = jnp.concatenate([keys[first[i] : first[i + 1]] for i in some])
         out.update(zip(some, _sample_together(plan, starts, keys), strict=True))
@@ -263,20 +152,6 @@ def _sample_together(plan: _Plan, starts: Sequence[Array], keys: Any) -> Iterato
     for draw, n, per_part, start in zip(plan.draws, plan.counts, plan.per_part, starts, strict=True):
         part = jax.lax.dynamic_slice(rows, (start, np.uint32(0)), (n * per_part, BLOCK))
         yield part.reshape(n, -1)[:, : draw.size].reshape(n, *draw.shape)
-
-
-@functools.partial(jax.jit, static_argnums=(0, 1))
-def _sample_alone(kind: Any, shape: tuple[int, ...], keys: Array, low: Any, high: Any, scale: Any) -> Array:
-    """[n, *shape]: the arrays for n keys, in a single loop over their elements that needs no further memory."""
-    if math.prod(shape) > 2**32:  # one word cannot index the elements
-        draw = functools.partial(sample, Draw(kind, shape, jnp.float32, low, high, scale))
-        return for_each_key(draw, jax.random.wrap_key_data(keys, impl=THREEFRY))
-    index = jnp.zeros((len(keys), *shape), jnp.uint32)
-    strides = np.cumprod([1, *shape[:0:-1]], dtype=np.uint64)[::-1]
-    for axis, stride in enumerate(strides[: len(shape)], 1):
-        index = index + jax.lax.broadcasted_iota(jnp.uint32, index.shape, axis) * np.uint32(stride)
-    keys = keys.reshape(-1, *(1,) * len(shape), 2)
-    return _numbers(_Blocks(keys, None, low, high, scale, np.int32(_KINDS[kind])), (np.uint32(0), index))
 
 
 def _unforeseen(numbers: Any) -> Any:
@@ -354,12 +229,12 @@ def _sample_on_accelerator(
         if blocks[some[0]] > BLOCKS_ON_ACCELERATOR:
             (i,) = some
             what = draws[i].kind, draws[i].shape, shapes[i]
-            out[i] = _sample_whole(*what, placed(keys_of[i], like), *_bounds(draws[i]))
+            out[i] = _sample_whole(*what, placed(keys_of[i], like), *bounds_of(draws[i]))
             continue
         plan = _Plan([draws[i] for i in some], [counts[i] for i in some])
         given = np.concatenate([keys_of[i] for i in some])
         described = plan.describe(0, plan.first[-1], BLOCKS_ON_ACCELERATOR, given)
-        rows = _rows_compiled(_Blocks(*(placed(field, like) for field in described)))
+        rows = _rows_compiled(Blocks(*(placed(field, like) for field in described)))
         for i, start in zip(some, plan.first[:-1], strict=True):
             out[i] = _cut_out(rows, np.uint32(start), counts[i], draws[i].size, shapes[i])
     return [placed(out[i], like) for i in range(len(draws))]
@@ -378,7 +253,7 @@ def _in_calls(blocks: Sequence[int]) -> Iterator[list[int]]:
         yield some
 
 
-_rows_compiled = jax.jit(_rows)
+_rows_compiled = jax.jit(rows_of)
 
 
 @functools.partial(jax.jit, static_argnums=(2, 3, 4))
@@ -391,40 +266,4 @@ def _cut_out(rows: Array, start: Array, parts: int, size: int, shape: tuple[int,
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
 def _sample_whole(kind: Any, shape: tuple[int, ...], whole: tuple[int, ...], keys: Array, *bounds: Any) -> Array:
     """The arrays of a shape for several keys, as one."""
-    return _sample_alone(kind, shape, keys, *bounds).reshape(whole)
-
-
-def _place(key: Any) -> Any:
-    """Where what is made from a key is placed: with the key if it is committed to devices, else on the default one."""
-    return key.sharding if getattr(key, "committed", False) else None
-
-
-def _on_cpu(key: Any) -> bool:
-    """Whether what is made from a key is placed on a CPU."""
-    sharding = _place(key) or jax.device_put(np.uint32(0)).sharding
-    return all(device.platform == "cpu" for device in sharding.device_set)
-
-
-def placed(values: Any, key: Array) -> Array:
-    """An array, or its values, in the place of what is made from `key`."""
-    return jax.device_put(values, _place(key))
-
-
-def constant(aval: Any, value: Any, like: Any) -> Array:
-    """An array filled with one number, in the place of what is made from `like`."""
-    if like is None or isinstance(like, jax.core.Tracer):
-        return jnp.full(aval.shape, value, aval.dtype)
-    if math.prod(aval.shape) <= SMALL or _on_cpu(like):  # nothing has to be compiled
-        return placed(np.full(aval.shape, value, aval.dtype), like)
-    return jnp.full(aval.shape, value, aval.dtype, device=_place(like))
-
-
-@functools.partial(jax.jit, static_argnums=(1, 2))
-def split_chain(key: Array, count: int, num: int) -> Array:
-    """[count, num, …]: the keys of `count` splits, each of the first key of the split before."""
-
-    def step(key: Array, _: None) -> tuple[Array, Array]:
-        keys = jax.random.split(key, num)
-        return keys[0], keys
-
-    return jax.lax.scan(step, key, None, length=count)[1]
+    return sample_alone(kind, shape, keys, *bounds).reshape(whole)

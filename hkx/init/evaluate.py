@@ -30,14 +30,16 @@ from jax.extend.core import (
 from jax.extend.core.primitives import closed_call_p, custom_jvp_call_p, custom_vjp_call_p
 
 from hkx.base.draws import Draw
+from hkx.base.key_arrays import key_batch, split_chain
 from hkx.base.keys import is_typed_key
 from hkx.core.frame import local
 from hkx.core.types import Array
 from hkx.errors.core import JaxUsageError
 from hkx.errors.init import AbstractInitError
-from hkx.init.blocks import constant, key_batch, placed, sample_all, split_chain
+from hkx.init.blocks import sample_all
 from hkx.init.buffers import reads_what_may_change
 from hkx.init.kept import arrays_of, places_of
+from hkx.init.places import constant, placed
 from hkx.init.recording import Recording, argument_p, draw_p, example_p, fill_p, split_keys, split_p
 from hkx.jaxprs.cost import work
 from hkx.jaxprs.dependence import needed, needed_inputs, without_effects_of

@@ -17,10 +17,10 @@ from jax.interpreters import ad, batching, mlir
 
 from hkx.arguments import checked_integer
 from hkx.base.draws import Draw, sample
+from hkx.base.key_arrays import for_each_key, is_partitionable, key_batch
 from hkx.base.keys import has_custom_implementation
 from hkx.core.making import filled_like, split_key
 from hkx.core.types import Array, DType
-from hkx.init.blocks import can_share_program, for_each_key, key_batch
 from hkx.jaxprs.traces import recording
 
 draw_p = Primitive("hkx_draw")
@@ -90,7 +90,7 @@ class Recording:
         self.splits_at_once = self.has_values and key is not None and has_custom_implementation(key)
 
     def draw(self, draw: Draw, key: Array) -> Array:
-        together = draw.dtype == np.float32 and draw.size > 0 and can_share_program(key)
+        together = draw.dtype == np.float32 and draw.size > 0 and is_partitionable(key)
         return draw_p.bind(key, draw=draw) if together else sample(draw, key)
 
     def fill(self, shape: Any, dtype: DType, value: int) -> Array:

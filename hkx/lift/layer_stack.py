@@ -13,13 +13,13 @@ import jax.numpy as jnp
 
 from hkx.arguments import checked_integer
 from hkx.base.entries import Tree, add, below, under, walk
+from hkx.base.key_arrays import is_partitionable
 from hkx.base.signatures import like, with_keyword
 from hkx.base.trees import own_tree
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.making import Eager
 from hkx.core.module import Module
 from hkx.errors.lift import LayerFunctionError, LayerInputsError
-from hkx.init.blocks import can_share_program
 from hkx.lift.captured import Captured, record
 from hkx.lift.checks import checked_unroll
 from hkx.lift.crossing import NOTHING, Carry, Crossing, creating, draws_keys, only_looking
@@ -307,7 +307,7 @@ class _Layer:
                 if not states_do:
                     del program  # as long as it exists, JAX reuses its copies of 64-bit arrays
             each, slices = (lambda slices: make(*slices, carried)), (keys[0], inputs)
-            together = keys[0] is None or can_share_program(keys[0])  # under `vmap`, other keys draw other bits
+            together = keys[0] is None or is_partitionable(keys[0])  # under `vmap`, other keys draw other bits
             created = jax.vmap(each, axis_size=self.num_layers)(slices) if together else jax.lax.map(each, slices)
         if states_do and (reverse or not params_do):
             looked = program  # pyright: ignore[reportPossiblyUnboundVariable]  # not deleted if `states_do`

@@ -21,7 +21,7 @@ from bits import same_but_for_rounding
 
 import hkx as hk
 from hkx.base.draws import Draw
-from hkx.init.blocks import for_each_key
+from hkx.base.key_arrays import for_each_key
 from hkx.init.recording import Recording
 from hkx.jaxprs.traces import variable_of
 

@@ -1,0 +1,40 @@
+"""Where initial values are placed: where their key is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.core
+import jax.numpy as jnp
+import numpy as np
+
+from hkx.core.types import Array
+
+SMALL = 2**16  # elements of a constant that is not worth a program of its own on an accelerator
+
+
+def is_on_cpu(key: Any) -> bool:
+    """Whether what is made from a key is placed on a CPU."""
+    sharding = _place(key) or jax.device_put(np.uint32(0)).sharding
+    return all(device.platform == "cpu" for device in sharding.device_set)
+
+
+def placed(values: Any, key: Array) -> Array:
+    """An array, or its values, in the place of what is made from `key`."""
+    return jax.device_put(values, _place(key))
+
+
+def constant(aval: Any, value: Any, like: Any) -> Array:
+    """An array filled with one number, in the place of what is made from `like`."""
+    if like is None or isinstance(like, jax.core.Tracer):
+        return jnp.full(aval.shape, value, aval.dtype)
+    if math.prod(aval.shape) <= SMALL or is_on_cpu(like):  # nothing has to be compiled
+        return placed(np.full(aval.shape, value, aval.dtype), like)
+    return jnp.full(aval.shape, value, aval.dtype, device=_place(like))
+
+
+def _place(key: Any) -> Any:
+    """Where what is made from a key is placed: with the key if it is committed to devices, else on the default one."""
+    return key.sharding if getattr(key, "committed", False) else None
