@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from hkx.lift.custom_rules import custom_jvp as custom_jvp
     from hkx.lift.custom_rules import custom_vjp as custom_vjp
     from hkx.lift.shard_map import shard_map as shard_map
-    from hkx.lift.stacks import stack_params as stack_params
-    from hkx.lift.stacks import unstack_params as unstack_params
+    from hkx.lift.stack_params import stack_params as stack_params
+    from hkx.lift.stack_params import unstack_params as unstack_params
     from hkx.lift.layer_stack import LayerStackTransparencyMapping as LayerStackTransparencyMapping
     from hkx.lift.layer_stack import layer_stack as layer_stack
     from hkx.lift.lift import LiftWithStateUpdater as LiftWithStateUpdater
@@ -241,7 +241,7 @@ _EXPORTS = {
     "hkx.lift.batching": "vmap",
     "hkx.lift.custom_rules": "custom_jvp custom_vjp",
     "hkx.lift.shard_map": "shard_map",
-    "hkx.lift.stacks": "stack_params unstack_params",
+    "hkx.lift.stack_params": "stack_params unstack_params",
     "hkx.lift.layer_stack": "LayerStackTransparencyMapping layer_stack",
     "hkx.lift.lift": "LiftWithStateUpdater lift lift_with_state transparent_lift transparent_lift_with_state",
     "hkx.lift.wrappers": "checkpoint eval_shape grad jit jvp linearize remat value_and_grad vjp",
