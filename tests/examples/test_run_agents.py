@@ -360,6 +360,31 @@ def test_actions_between_bounds_come_back():
     np.testing.assert_allclose(unit.from_spec(between[None]), actions[None])
 
 
+def test_actions_stay_within_bounds_that_rounding_would_exceed_or_that_leave_no_choice():
+    spec = specs.BoundedArray((3,), np.float64, [-1.4, 2.0, -2.1], [1.5, 2.0, 0.7])
+    unit = agent.unit_actions(spec)
+    actions = np.array([[1.0, 0.5, 1.0], [-1.0, -0.5, -1.0]], np.float32)
+    between = np.asarray(unit.to_spec(actions))
+    np.testing.assert_array_equal(between, np.float32([[1.5, 2.0, 0.7], [-1.4, 2.0, -2.1]]))
+    found = np.asarray(unit.from_spec(between[None]))[0]
+    np.testing.assert_allclose(found[:, [0, 2]], actions[:, [0, 2]], atol=1e-6)
+    np.testing.assert_array_equal(np.abs(found[:, 1]) <= 1, [True, True])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        specs.BoundedArray((2,), np.int32, 0, 3),
+        specs.BoundedArray((2,), np.float32, -3e38, 3e38),
+        specs.BoundedArray((2,), np.float32, -np.inf, 1.0),
+        specs.Array((2,), np.float32),
+    ],
+)
+def test_what_is_not_between_two_bounds_is_refused(spec):
+    with pytest.raises(ValueError, match=r"this agent needs bounded continuous actions, got (Bounded)?Array"):
+        agent.unit_actions(spec)
+
+
 def test_trees_of_actions_come_back():
     spec = {"b": specs.BoundedArray((), np.float32, 0.0, 10.0), "a": (specs.BoundedArray((2,), np.float32, -2.0, 2.0),)}
     unit = agent.unit_actions(spec)
