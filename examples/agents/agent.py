@@ -82,6 +82,12 @@ def transitions(steps: Step, discount: float) -> rlx.replay.Transition:
     )
 
 
+def require_room(warmup: int, most: int) -> None:
+    """Raises an error if a replay, which holds at most this many sequences, never holds `warmup` of them."""
+    if warmup > most:
+        raise ValueError(f"warmup: the replay never holds {warmup} sequences, but at most {most}; give more capacity")
+
+
 def number_of_actions(spec: Any) -> int:
     """The number of actions, for an agent with discrete actions."""
     if not isinstance(spec, specs.DiscreteArray):

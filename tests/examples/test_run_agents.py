@@ -117,6 +117,33 @@ def test_a_replay_that_is_never_warm_is_refused():
 
 
 @pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("c51", {"least": 1.0, "greatest": -1.0}, "least must be less than greatest, -1.0, not 1.0"),
+        ("sac", {"subset": 3}, "subset must be at most the number of critics, 2, not 3"),
+        ("sac", {"quantiles": 3, "dropped": 3}, "dropped must be less than the number of quantiles, 3, not 3"),
+        ("muzero", {"length": 4}, "length must be more than model_steps, 4, not 4"),
+        ("r2d2", {"overlap": 20}, "overlap must be less than the 20 steps of a sequence, not 20"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(name, settings, message):
+    with pytest.raises(BadSetting, match=f"^{message}$"):
+        FILES[name].Config(**settings)
+
+
+@pytest.mark.parametrize(("name", "most"), [("muzero", 91), ("r2d2", 8)])  # 100 - 10 + 1; (100 - 20 + 1) // 10
+def test_a_replay_that_never_holds_enough_sequences_is_refused(name, most):
+    if name == "muzero":
+        pytest.importorskip("mctx")
+    pure = make("catch")
+    made = FILES[name].make(
+        FILES[name].Config(capacity=100, warmup=most + 1), pure.observation_spec(), pure.action_spec()
+    )
+    with pytest.raises(ValueError, match=f"^warmup: the replay never holds {most + 1} sequences, but at most {most};"):
+        jax.eval_shape(functools.partial(made.init, environments=1), jax.random.key(0))
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--agent", "dqm"], "there is no agent 'dqm'; there are "),
