@@ -24,7 +24,7 @@ import run
 from agents import FILES, actor_critic, agent, dqn, muzero, players
 from children import environment
 from dm_env import specs
-from environments import make, on_host
+from environments import UnknownEnvironment, make, on_host
 from fuzzing import SEEDS
 from program import BadFlag
 from settings import BadSetting
@@ -245,6 +245,16 @@ def test_an_episode_is_followed_by_the_next(library):
         seen, ends = outcome.observation, ends + fallen
     assert (ends > 2).all()
     environments.close()
+
+
+def test_spaces_of_gymnasium_that_count_from_one():
+    spaces = pytest.importorskip("gymnasium").spaces
+    from_one, from_zero = spaces.Discrete(5, start=1), spaces.Discrete(3)
+    seen, done = on_host.specs_of(spaces.Dict(a=from_one, b=from_zero), from_zero)
+    assert (seen["a"].minimum, seen["a"].maximum, seen["b"].num_values, done.num_values) == (1, 5, 3, 3)
+    assert seen["a"].validate(np.int64(5)) == 5
+    with pytest.raises(UnknownEnvironment, match="actions are counted from 1, but must be counted from 0"):
+        on_host.specs_of(from_zero, from_one)
 
 
 def test_environments_in_jax_go_on_side_by_side():
