@@ -22,7 +22,16 @@ import optax
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # examples/, where the environments are
 
 from environments import Running, auto_reset
-from on_device.training import Learner, RunSettings, Shares, episodes, find_environment, number_of_actions, train
+from on_device.training import (
+    Learner,
+    RunSettings,
+    Shares,
+    episodes,
+    exploration,
+    find_environment,
+    number_of_actions,
+    train,
+)
 from program import start
 from settings import Count
 
@@ -118,7 +127,7 @@ def make_learner(config: Config) -> Learner:
         params, target_params, opt_state, running, replay_state, key, updates, numbers = state
         keys = jax.random.split(key, 2 + config.gradient_steps + config.environments)
         trained = updates / total
-        exploring = jnp.maximum(numbers["epsilon_end"], 1 - trained / numbers["exploration"])
+        exploring = exploration(numbers, trained)
         a_tm1 = rlx.epsilon_greedy(exploring).sample(keys[1], values(params, running.observation))
         running, replay_state, metrics = play(running, replay_state, a_tm1, keys[-config.environments :])
 

@@ -120,6 +120,13 @@ class Learner(NamedTuple):
     compiler_options: dict[str, Any] | None = None  # for the updates on a CPU; None for XLA's defaults
 
 
+def exploration(numbers: dict[str, jax.Array], trained: jax.Array) -> jax.Array:
+    """The probability of a random action after this share of the training: from 1 linearly to `epsilon_end`."""
+    over = numbers["exploration"]
+    left = jnp.where(over > 0, 1 - trained / jnp.where(over > 0, over, 1), 0)
+    return jnp.maximum(numbers["epsilon_end"], left)
+
+
 def episodes(returns: jax.Array, ended: jax.Array) -> dict[str, jax.Array]:
     """The metrics of the episodes that ended in an update."""
     return {"returns": jnp.sum(jnp.where(ended, returns, 0)), "episodes": jnp.sum(ended, dtype=jnp.float32)}

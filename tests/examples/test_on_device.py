@@ -201,6 +201,12 @@ def test_chunks_hold_all_updates_and_hardly_more(updates, steps_per_update):
     assert each == 1 or each * steps_per_update <= 2**22
 
 
+def test_exploration_decreases_in_its_share_of_the_training_which_may_be_none():
+    numbers = {"epsilon_end": np.float32(0.25), "exploration": np.array([0.0, 0.5, 1.0], np.float32)}
+    for trained, expected in (0.0, [0.25, 1, 1]), (0.25, [0.25, 0.5, 0.75]), (0.75, [0.25, 0.25, 0.25]):
+        np.testing.assert_array_equal(training.exploration(numbers, np.float32(trained)), expected)
+
+
 def test_dqn_learns_from_the_transitions_that_it_remembers(tmp_path):
     """The first update, beside the same made by NumPy from the replay's own transitions."""
     config = small(tmp_path, dqn, env="catch", capacity=64, warmup=32, batch_size=6, layers=1, double=False)

@@ -111,6 +111,13 @@ def test_settings_of_agents_have_limits(name):
             made(**{field.name: wrong})
 
 
+def test_what_would_fail_in_the_first_update_or_in_another_program_is_refused():
+    with pytest.raises(BadSetting, match=r"^temperature must be 1e-06 or more, not 0.0$"):
+        offline.FILES["iql"].Config(temperature=0.0)
+    with pytest.raises(BadSetting, match=r"^teacher_steps must be 128 or more, not 100$"):
+        offline.Config(teacher_steps=100)
+
+
 def test_a_replay_that_is_never_warm_is_refused():
     with pytest.raises(BadSetting, match="warmup must be at most the capacity, 100, not 128"):
         dqn.Config(capacity=100)
