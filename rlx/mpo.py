@@ -20,7 +20,7 @@ from rlx.core.types import Array, ArrayLike, Projection
 
 def clip_to_positive(x: Array) -> Array:
     """The default projection of dual variables: at least 1e-10."""
-    return jnp.maximum(x, jnp.asarray(1e-10, x.dtype))
+    return jnp.maximum(x, 1e-10)
 
 
 class LagrangePenalty(NamedTuple):
