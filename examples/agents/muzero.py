@@ -104,7 +104,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     bins = rlx.muzero_pair(-config.limit, config.limit, config.bins, rlx.SIGNED_HYPERBOLIC_PAIR)
 
     def replay_of(environments: int) -> rlx.replay.Replay:
-        each = max(config.capacity // environments, 2 * config.length)
+        each = max(config.capacity // environments, 2 * config.length, config.unroll)
         require_room(config.warmup, environments * (each - config.length + 1))
         return rlx.replay.sequences(each, config.length)
 

@@ -92,7 +92,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         prioritised = functools.partial(rlx.replay.prioritised, exponent=0.9, beta=0.6)
         length = config.burn_in + config.length
         period = length - config.overlap
-        each = max(config.capacity // environments, 2 * length)
+        each = max(config.capacity // environments, 2 * length, config.unroll)
         require_room(config.warmup, environments * ((each - length + 1) // period))
         return rlx.replay.sequences(each, length, period, prioritised)
 

@@ -26,6 +26,7 @@ from on_device.training import (
     Learner,
     RunSettings,
     Shares,
+    check_capacity,
     episodes,
     exploration,
     find_environment,
@@ -60,6 +61,10 @@ class Config(RunSettings):
     epsilon_end: Shares = (0.05,)  # final probability of a random action, which decreases from 1
     exploration: Shares = (0.2,)  # share of the training over which that probability decreases
     output: str = "runs/on_device_dqn"  # folder for the metrics, the curve, the parameters and the checkpoint
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_capacity(self)
 
 
 class State(NamedTuple):

@@ -105,6 +105,13 @@ def check_minibatches(config: Any) -> None:
         raise BadFlag(f"argument --minibatches: {wrong}; give a divisor of {config.environments}")
 
 
+def check_capacity(config: Any) -> None:
+    """Raises BadFlag unless the replay buffer has room for a step of all environments."""
+    if config.capacity < config.environments:
+        least = f"at least the number of environments, {config.environments}"
+        raise BadFlag(f"argument --capacity: must be {least}, not {config.capacity}")
+
+
 AnySettings = TypeVar("AnySettings", bound=RunSettings)
 
 

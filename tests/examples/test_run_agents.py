@@ -159,6 +159,7 @@ def test_a_replay_that_never_holds_enough_sequences_is_refused(name, most):
         (["--env", "gymnasium:CartPole-v7"], "gymnasium:CartPole-v7: "),  # or that Gymnasium is not there
         (["--env", "gymnasium:no_such_module:Own-v0"], "gymnasium:no_such_module:Own-v0: "),
         (["--env", "CartPole-v1"], "bsuite:ID, gymnasium:ID, envpool:ID and ale:GAME"),
+        (["--environments", "65", "--capacity", "129", "--period", "2"], "capacity must be at least 130, the trans"),
         (["--env", "device:pendulum"], "argument --agent: dqn on device:pendulum: this agent needs discrete actions"),
     ],
 )
