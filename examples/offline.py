@@ -109,7 +109,7 @@ class FromData:
         """Makes the given number of updates."""
         (self.state, self.key), metrics = self.several((self.state, self.key), updates)
         numbers = {name: float(value) for name, value in metrics.items()}
-        return Played(updates * self.per_update, self.returns, numbers)
+        return Played(updates * self.per_update, self.returns, numbers, episodes=0)
 
     def evaluate(self, episodes: int, key: jax.Array) -> list[float]:
         return np.asarray(self.greedy(self.state, episodes, key)).tolist()

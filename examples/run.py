@@ -96,7 +96,7 @@ class Record:
         self.steps += played.steps
         self.seconds += seconds
         self.cpu_seconds += cpu_seconds
-        self.episodes += len(played.returns)
+        self.episodes += len(played.returns) if played.episodes is None else played.episodes
         self.returns += played.returns.tolist()
         self.metrics = played.metrics
 
