@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import pathlib
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ from agents.players import OnDevice, Played, greedy_returns
 from environments import Environment
 from environments import make as make_environment
 from program import BadFlag, output_folder, whole_file
-from settings import Count
+from settings import Between, Count
 
 import rlx
 
@@ -48,7 +48,7 @@ class Config(run.Config):
     """transitions per update"""
     data: str = ""
     """file with the data set; by default runs/offline/ENV.npz"""
-    teacher_steps: Count = 50_000
+    teacher_steps: Annotated[int, Between(dqn.Config.warmup)] = 50_000
     """steps of the agent that creates a missing data set; as many transitions are sampled from them"""
 
 
@@ -109,7 +109,7 @@ class FromData:
         """Makes the given number of updates."""
         (self.state, self.key), metrics = self.several((self.state, self.key), updates)
         numbers = {name: float(value) for name, value in metrics.items()}
-        return Played(updates * self.per_update, self.returns, numbers)
+        return Played(updates * self.per_update, self.returns, numbers, episodes=0)
 
     def evaluate(self, episodes: int, key: jax.Array) -> list[float]:
         return np.asarray(self.greedy(self.state, episodes, key)).tolist()

@@ -36,7 +36,7 @@ from agents.players import OnDevice, OnHost, Played
 from environments import UnknownEnvironment, on_host
 from environments import make as make_pure
 from program import BadFlag, noticing_interrupts, output_folder, save_table, whole_file
-from settings import BadSetting, Between, Count, Seed, Settings
+from settings import BadSetting, Between, Count, ReplaySettings, Seed, Settings
 from tqdm import tqdm
 
 
@@ -96,7 +96,7 @@ class Record:
         self.steps += played.steps
         self.seconds += seconds
         self.cpu_seconds += cpu_seconds
-        self.episodes += len(played.returns)
+        self.episodes += len(played.returns) if played.episodes is None else played.episodes
         self.returns += played.returns.tolist()
         self.metrics = played.metrics
 
@@ -256,6 +256,8 @@ def train(config: Config, agent_config: Any, make_player: Callable[..., Any] = m
     output = output_folder(config.output or f"runs/{run_name}")
     settings = {name: value for name, value in dataclasses.asdict(config).items() if name not in config.of_no_weight}
     settings |= dataclasses.asdict(agent_config)
+    if isinstance(agent_config, ReplaySettings):
+        agent_config.check_environments(config.environments)
     with contextlib.ExitStack() as open_until_the_end:
         checkpoints = Checkpoints(output / "checkpoints", settings)
         open_until_the_end.callback(checkpoints.close)

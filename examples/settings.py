@@ -49,8 +49,15 @@ class ReplaySettings(Settings):
 
     capacity: Count
     warmup: Count
+    period: Count
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.warmup > self.capacity:
             raise BadSetting(f"warmup must be at most the capacity, {self.capacity}, not {self.warmup}")
+
+    def check_environments(self, environments: int) -> None:
+        """Raises BadSetting unless there is room for the transitions that this many environments add at once."""
+        at_once = self.period * environments
+        if at_once > self.capacity:
+            raise BadSetting(f"capacity must be at least {at_once}, the transitions added at once, not {self.capacity}")

@@ -20,7 +20,7 @@ from rlx.core.types import Array, ArrayLike, Projection
 
 def clip_to_positive(x: Array) -> Array:
     """The default projection of dual variables: at least 1e-10."""
-    return jnp.maximum(x, jnp.asarray(1e-10, x.dtype))
+    return jnp.maximum(x, 1e-10)
 
 
 class LagrangePenalty(NamedTuple):
@@ -270,7 +270,7 @@ def vmpo_loss(
       temperature_loss_weight: non-negative weight of the temperature loss.
       kl_loss_weight: non-negative weight of the KL penalties.
       alpha_loss_weight: non-negative weight of the dual losses of the KL penalties.
-      axis_name: name of an axis of `jax.pmap` or `jax.vmap` over which the examples are also split, or None.
+      axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` over which the examples are also split, or None.
       use_stop_gradient: whether to stop gradients through the weights, and between the penalties and their dual losses.
 
     Returns:
@@ -330,7 +330,7 @@ def vmpo_compute_weights_and_temperature_loss(
       temperature_constraint: η before projection as `alpha`, and the bound ε.
       projection_operator: function that makes η positive.
       top_k_fraction: fraction of the examples to learn from, in (0, 1].
-      axis_name: name of an axis of `jax.pmap` or `jax.vmap` over which the examples are also split, or None.
+      axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` over which the examples are also split, or None.
       use_stop_gradient: whether to stop gradients through the choice of examples and the importance weights.
 
     Returns:
@@ -379,7 +379,7 @@ def get_top_k_weights(
       top_k_fraction: fraction of all examples to keep, in (0, 1]; examples tied with the last one are kept too.
       restarting_weights: 0 for examples that are never kept, otherwise 1.
       scaled_advantages: A / η.
-      axis_name: name of an axis of `jax.pmap` or `jax.vmap` over which the examples are also split, or None.
+      axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` over which the examples are also split, or None.
       use_stop_gradient: whether to stop gradients from the result to the advantages. The result is piecewise constant
         in them, so their gradient is zero either way.
 
@@ -397,7 +397,8 @@ def get_top_k_weights(
         fraction = np.array(np.nan)  # fails the check of the range
     require(0 < fraction <= 1, "top_k_fraction", top_k_fraction, "a number in (0, 1]")
     valid = jax.lax.stop_gradient(jnp.where(restarting_weights > 0, scaled_advantages, -jnp.inf))
-    everyone = valid.ravel() if axis_name is None else jax.lax.all_gather(valid, axis_name).ravel()
+    names = axis_name if isinstance(axis_name, (tuple, list)) else [] if axis_name is None else [axis_name]
+    everyone = functools.reduce(jax.lax.all_gather, names, valid).ravel()  # `jax.vmap` gathers along one axis at a time
     k = int(fraction * everyone.size)
     require(k > 0, "top_k_fraction", top_k_fraction, f"at least 1 / {everyone.size}, one example")
     threshold = jax.lax.top_k(everyone, k)[0][-1]

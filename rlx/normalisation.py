@@ -341,7 +341,7 @@ def create_ema(
 
     Args:
       decay: in [0, 1]; the learning rate is 1 - decay.
-      pmean_axis_name: name of an axis of `jax.pmap` or `jax.vmap` to average over as well, or None.
+      pmean_axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` to average over as well, or None.
 
     Returns:
       (initial_state(tree) -> `EmaState`, update(tree, state) -> (`EmaMoments`, new state)); moments have one number for

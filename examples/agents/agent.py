@@ -82,6 +82,12 @@ def transitions(steps: Step, discount: float) -> rlx.replay.Transition:
     )
 
 
+def require_room(warmup: int, most: int) -> None:
+    """Raises an error if a replay, which holds at most this many sequences, never holds `warmup` of them."""
+    if warmup > most:
+        raise ValueError(f"warmup: the replay never holds {warmup} sequences, but at most {most}; give more capacity")
+
+
 def number_of_actions(spec: Any) -> int:
     """The number of actions, for an agent with discrete actions."""
     if not isinstance(spec, specs.DiscreteArray):
@@ -91,10 +97,14 @@ def number_of_actions(spec: Any) -> int:
 
 def bounds(spec: Any) -> tuple[np.ndarray, np.ndarray]:
     """The lower and upper bounds of actions, for an agent with continuous actions."""
-    low, high = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
-    if isinstance(spec, specs.DiscreteArray) or not np.all(np.isfinite([low, high])):
-        raise ValueError(f"this agent needs bounded continuous actions, got {spec}")
-    return np.broadcast_to(low, spec.shape), np.broadcast_to(high, spec.shape)
+    if np.issubdtype(spec.dtype, np.floating):
+        dtype = jax.dtypes.canonicalize_dtype(spec.dtype)
+        ends = getattr(spec, "minimum", -np.inf), getattr(spec, "maximum", np.inf)
+        low, high = (np.broadcast_to(np.asarray(end, dtype), spec.shape) for end in ends)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(high - low).all():
+                return low, high
+    raise ValueError(f"this agent needs bounded continuous actions, got {spec}")
 
 
 class UnitActions(NamedTuple):
@@ -112,12 +122,15 @@ def unit_actions(spec: Any) -> UnitActions:
 
     def to_spec(action: jax.Array) -> Any:
         parts = zip(jnp.split(action, ends[:-1]), limits, strict=True)
-        scaled = [(low + (high - low) * (x.reshape(low.shape) + 1) / 2).astype(low.dtype) for x, (low, high) in parts]
+        shares = ((low, high, (x.reshape(low.shape) + 1) / 2) for x, (low, high) in parts)
+        # Rounding may exceed the upper bound.
+        scaled = [jnp.clip(low + (high - low) * share, low, high).astype(low.dtype) for low, high, share in shares]
         return jax.tree.unflatten(structure, scaled)
 
     def from_spec(action: Any) -> jax.Array:
         parts = zip(jax.tree.leaves(action), limits, strict=True)
-        return flat([2 * (x - low) / (high - low) - 1 for x, (low, high) in parts])
+        # Where the bounds are equal, there is no choice, and any constant will do.
+        return flat([2 * (x - low) / np.where(high > low, high - low, 1) - 1 for x, (low, high) in parts])
 
     return UnitActions(int(ends[-1]), jax.vmap(to_spec), jax.vmap(jax.vmap(from_spec)))
 

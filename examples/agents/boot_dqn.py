@@ -129,7 +129,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     def learn(state: State, steps: Step) -> tuple[State, dict[str, jax.Array]]:
         mask_key, noise_key, key = jax.random.split(state.key, 3)
         shape = (*steps.reward.shape, config.members)
-        mask = jax.random.bernoulli(mask_key, config.share, shape).astype(jnp.float32)
+        mask = jax.random.bernoulli(mask_key, float(config.share), shape).astype(jnp.float32)
         experience = transitions(steps, config.discount)
         experience = experience._replace(s_tm1=remembered(experience.s_tm1, mask, jax.random.normal(noise_key, shape)))
         state = state._replace(replay=replay.add_batch(state.replay, experience), key=key)

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from settings import Between, Count, NotNegative, ReplaySettings, Share, Sizes
+from settings import BadSetting, Between, Count, NotNegative, ReplaySettings, Share, Sizes
 
 import hkx
 import rlx
@@ -48,6 +48,11 @@ class Config(ReplaySettings):
     """discount factor per step"""
     epsilon: Share = 0.05
     """probability of a random action"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not -np.inf < self.least < self.greatest < np.inf:
+            raise BadSetting(f"least must be less than greatest, {self.greatest}, not {self.least}")
 
 
 class State(NamedTuple):

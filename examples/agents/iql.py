@@ -6,12 +6,12 @@ all actions equally, which is behavioural cloning.
 """
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
-from settings import NotNegative, Settings, Share, Sizes
+from settings import Between, NotNegative, Settings, Share, Sizes
 
 import hkx
 import rlx
@@ -24,7 +24,7 @@ class Config(Settings):
 
     expectile: Share = 0.8
     """expectile of the action values that is a state's value: 0.5 is their mean, 1 their maximum"""
-    temperature: NotNegative = 1.0
+    temperature: Annotated[float, Between(1e-6)] = 1.0
     """of the weights exp(advantage / temperature): the lower, the more the policy imitates the best actions"""
     tau: Share = 0.005
     """fraction by which the target networks move towards the critics in an update"""

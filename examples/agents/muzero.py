@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from settings import Count, NotNegative, Settings, Share
+from settings import BadSetting, Count, NotNegative, Settings, Share
 
 import hkx
 import rlx
-from agents.agent import Agent, Choice, Step, blank, flat, number_of_actions
+from agents.agent import Agent, Choice, Step, blank, flat, number_of_actions, require_room
 
 try:
     import mctx
@@ -59,6 +59,11 @@ class Config(Settings):
     lambda_: Share = 0.9
     """λ of the returns: 0 bootstraps after one step, 1 only at the end"""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.length <= self.model_steps:
+            raise BadSetting(f"length must be more than model_steps, {self.model_steps}, not {self.length}")
+
 
 class State(NamedTuple):
     """The state of the agent, which `learn` updates."""
@@ -97,7 +102,11 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         raise ValueError("this agent searches with mctx, which is not installed: pip install mctx")
     num_actions, observation = number_of_actions(action_spec), blank(observation_spec)
     bins = rlx.muzero_pair(-config.limit, config.limit, config.bins, rlx.SIGNED_HYPERBOLIC_PAIR)
-    replay_of_sequences = partial(rlx.replay.sequences, length=config.length)
+
+    def replay_of(environments: int) -> rlx.replay.Replay:
+        each = max(config.capacity // environments, 2 * config.length, config.unroll)
+        require_room(config.warmup, environments * (each - config.length + 1))
+        return rlx.replay.sequences(each, config.length)
 
     def model() -> tuple[Any, Functions]:
         def thought(x: jax.Array, name: str) -> jax.Array:
@@ -140,8 +149,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         seen = jax.tree.map(lambda x: jnp.zeros((environments, *x.shape), x.dtype), observation)
         zeros, plan = jnp.zeros(environments), jnp.zeros((environments, num_actions))
         nothing = Step(seen, zeros.astype(int), zeros, zeros, zeros.astype(bool), seen, plan)
-        replay = replay_of_sequences(max(config.capacity // environments, 2 * config.length))
-        return State(params, optimizer.init(params), replay.init(nothing), key)
+        return State(params, optimizer.init(params), replay_of(environments).init(nothing), key)
 
     def act(state: State, memory: Any, observations: Any, key: jax.Array, greedy: bool = False) -> Choice:
         def imagine(params: Any, key: jax.Array, action: jax.Array, thought: jax.Array) -> tuple[Any, jax.Array]:
@@ -196,8 +204,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return jnp.mean(jax.lax.scan(step, start, targets)[1])
 
     def learn(state: State, steps: Step) -> tuple[State, dict[str, jax.Array]]:
-        environments = steps.reward.shape[1]
-        replay = replay_of_sequences(max(config.capacity // environments, 2 * config.length))
+        replay = replay_of(steps.reward.shape[1])
         held = replay.add_batch(state.replay, steps)
 
         def update(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from settings import Between, Count, NotNegative, Settings, Share
+from settings import BadSetting, Between, Count, NotNegative, Settings, Share
 
 import hkx
 import rlx
-from agents.agent import Agent, Choice, Step, blank, features, number_of_actions, reset_where
+from agents.agent import Agent, Choice, Step, blank, features, number_of_actions, require_room, reset_where
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +54,12 @@ class Config(Settings):
     priority_of_greatest: Share = 0.9
     """weight of the maximum error of a sequence in its priority; the rest is the weight of the mean error"""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        steps = self.burn_in + self.length
+        if self.overlap >= steps:
+            raise BadSetting(f"overlap must be less than the {steps} steps of a sequence, not {self.overlap}")
+
 
 class State(NamedTuple):
     """The state of the agent, which `learn` updates."""
@@ -85,8 +91,10 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     def replay_of(environments: int) -> rlx.replay.Replay:
         prioritised = functools.partial(rlx.replay.prioritised, exponent=0.9, beta=0.6)
         length = config.burn_in + config.length
-        each = max(config.capacity // environments, 2 * length)
-        return rlx.replay.sequences(each, length, length - config.overlap, prioritised)
+        period = length - config.overlap
+        each = max(config.capacity // environments, 2 * length, config.unroll)
+        require_room(config.warmup, environments * ((each - length + 1) // period))
+        return rlx.replay.sequences(each, length, period, prioritised)
 
     def init(key: jax.Array, environments: int) -> State:
         params_key, key = jax.random.split(key)

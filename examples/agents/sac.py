@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from settings import Between, Count, NotNegative, ReplaySettings, Share, Sizes
+from settings import BadSetting, Between, Count, NotNegative, ReplaySettings, Share, Sizes
 
 import hkx
 import rlx
@@ -54,6 +54,13 @@ class Config(ReplaySettings):
     """discount factor per step"""
     entropy: float = -1.0
     """target entropy of the temperature, for each dimension of an action within [-1, 1]"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.subset > self.critics:
+            raise BadSetting(f"subset must be at most the number of critics, {self.critics}, not {self.subset}")
+        if self.dropped >= self.quantiles > 1:
+            raise BadSetting(f"dropped must be less than the number of quantiles, {self.quantiles}, not {self.dropped}")
 
 
 class State(NamedTuple):

@@ -131,14 +131,22 @@ def spec_of(space: Any) -> Any:
     if isinstance(space, gymnasium.spaces.Tuple):
         return tuple(spec_of(part) for part in space)
     if isinstance(space, gymnasium.spaces.Discrete):
-        if space.start != 0:
-            raise UnknownEnvironment(f"actions are counted from {space.start}, but must be counted from 0")
+        if space.start != 0:  # a dm_env.specs.DiscreteArray counts from 0
+            return specs.BoundedArray((), space.dtype, space.start, space.start + space.n - 1)
         return specs.DiscreteArray(int(space.n))
     if isinstance(space, gymnasium.spaces.Box):
         return specs.BoundedArray(space.shape, space.dtype, space.low, space.high)
     if isinstance(space, gymnasium.spaces.MultiBinary | gymnasium.spaces.MultiDiscrete):
         return specs.Array(space.shape, space.dtype)
     raise UnknownEnvironment(f"there is no spec for the space {space}")
+
+
+def specs_of(observation_space: Any, action_space: Any) -> tuple[Any, Any]:
+    """The specs of observations and of actions, of which an agent counts discrete ones from 0."""
+    start = getattr(action_space, "start", 0)
+    if np.any(start):
+        raise UnknownEnvironment(f"actions are counted from {start}, but must be counted from 0")
+    return spec_of(observation_space), spec_of(action_space)
 
 
 def of_gymnasium(make: Callable[[], Any], seed: int, count: int) -> Environments:
@@ -162,7 +170,7 @@ def of_gymnasium(make: Callable[[], Any], seed: int, count: int) -> Environments
         return Outcome(np.float32(reward), np.float32(1) - np.float32(terminated), last, seen, observation)
 
     spaces = vector.single_observation_space, vector.single_action_space
-    return Environments(*map(spec_of, spaces), reset, step, count, close=vector.close)
+    return Environments(*specs_of(*spaces), reset, step, count, close=vector.close)
 
 
 def from_envpool(identity: str, seed: int, count: int) -> Environments:
@@ -193,7 +201,7 @@ def from_envpool(identity: str, seed: int, count: int) -> Environments:
             observation = replaced(seen, at, pool.reset(at)[0])
         return Outcome(np.float32(reward), np.float32(1) - np.float32(terminated), last, seen, observation)
 
-    return Environments(*map(spec_of, spaces), reset, step, count, close=lambda: pool.close())
+    return Environments(*specs_of(*spaces), reset, step, count, close=lambda: pool.close())
 
 
 def make(name: str, seed: int = 0, count: int = 1, record: str = "") -> Environments:

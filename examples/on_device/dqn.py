@@ -22,7 +22,17 @@ import optax
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))  # examples/, where the environments are
 
 from environments import Running, auto_reset
-from on_device.training import Learner, RunSettings, Shares, episodes, find_environment, number_of_actions, train
+from on_device.training import (
+    Learner,
+    RunSettings,
+    Shares,
+    check_capacity,
+    episodes,
+    exploration,
+    find_environment,
+    number_of_actions,
+    train,
+)
 from program import start
 from settings import Count
 
@@ -51,6 +61,10 @@ class Config(RunSettings):
     epsilon_end: Shares = (0.05,)  # final probability of a random action, which decreases from 1
     exploration: Shares = (0.2,)  # share of the training over which that probability decreases
     output: str = "runs/on_device_dqn"  # folder for the metrics, the curve, the parameters and the checkpoint
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_capacity(self)
 
 
 class State(NamedTuple):
@@ -118,7 +132,7 @@ def make_learner(config: Config) -> Learner:
         params, target_params, opt_state, running, replay_state, key, updates, numbers = state
         keys = jax.random.split(key, 2 + config.gradient_steps + config.environments)
         trained = updates / total
-        exploring = jnp.maximum(numbers["epsilon_end"], 1 - trained / numbers["exploration"])
+        exploring = exploration(numbers, trained)
         a_tm1 = rlx.epsilon_greedy(exploring).sample(keys[1], values(params, running.observation))
         running, replay_state, metrics = play(running, replay_state, a_tm1, keys[-config.environments :])
 

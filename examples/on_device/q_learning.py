@@ -29,6 +29,7 @@ from on_device.training import (
     Shares,
     check_minibatches,
     episodes,
+    exploration,
     find_environment,
     number_of_actions,
     train,
@@ -111,7 +112,7 @@ def make_learner(config: Config) -> Learner:
         keys = jax.random.split(key, config.rollout * (1 + config.environments) + 1)
         key, keys = keys[-1], keys[:-1].reshape(config.rollout, 1 + config.environments)
         trained = updates / total
-        exploring = jnp.maximum(numbers["epsilon_end"], 1 - trained / numbers["exploration"])
+        exploring = exploration(numbers, trained)
 
         def step(running: Running, keys: jax.Array) -> tuple[Running, tuple[Transition, jax.Array]]:
             q_tm1 = values(params, running.observation)

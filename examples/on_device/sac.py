@@ -30,6 +30,7 @@ from on_device.training import (
     RunSettings,
     Shares,
     bounds_of_actions,
+    check_capacity,
     episodes,
     find_environment,
     train,
@@ -60,6 +61,10 @@ class Config(RunSettings):
     entropy: Annotated[Each, Between(-math.inf)] = (-1.0,)
     """target entropy of the temperature, in nats per dimension of an action in [-1, 1]"""
     output: str = "runs/on_device_sac"  # folder for the metrics, the curve, the parameters and the checkpoint
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_capacity(self)
 
 
 class State(NamedTuple):

@@ -105,6 +105,13 @@ def check_minibatches(config: Any) -> None:
         raise BadFlag(f"argument --minibatches: {wrong}; give a divisor of {config.environments}")
 
 
+def check_capacity(config: Any) -> None:
+    """Raises BadFlag unless the replay buffer has room for a step of all environments."""
+    if config.capacity < config.environments:
+        least = f"at least the number of environments, {config.environments}"
+        raise BadFlag(f"argument --capacity: must be {least}, not {config.capacity}")
+
+
 AnySettings = TypeVar("AnySettings", bound=RunSettings)
 
 
@@ -118,6 +125,13 @@ class Learner(NamedTuple):
     updates: int  # the total number of updates
     steps_per_update: int
     compiler_options: dict[str, Any] | None = None  # for the updates on a CPU; None for XLA's defaults
+
+
+def exploration(numbers: dict[str, jax.Array], trained: jax.Array) -> jax.Array:
+    """The probability of a random action after this share of the training: from 1 linearly to `epsilon_end`."""
+    over = numbers["exploration"]
+    left = jnp.where(over > 0, 1 - trained / jnp.where(over > 0, over, 1), 0)
+    return jnp.maximum(numbers["epsilon_end"], left)
 
 
 def episodes(returns: jax.Array, ended: jax.Array) -> dict[str, jax.Array]:

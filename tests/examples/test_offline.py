@@ -1,6 +1,7 @@
 """Agents that learn from a fixed data set: what they make of it, and what the program says of files that hold none."""
 
 import sys
+import types
 
 import numpy as np
 import pytest
@@ -52,6 +53,16 @@ def test_a_value_is_the_lower_the_greater_the_weight(weight, value):
     learner.advance(1_000)
     assert learner.advance(1_000).metrics["value"] == pytest.approx(value, abs=0.02)
     assert int(made.act(learner.state, (), np.ones((1, 1)), jax.random.key(0), greedy=True).action[0]) == 1
+
+
+def test_episodes_of_the_data_are_not_counted_as_played():
+    learner = types.SimpleNamespace(
+        several=lambda carry, updates: (carry, {}), state=0, key=0, per_update=2, returns=np.array([0.5, 1.5])
+    )
+    record = run.Record()
+    for _ in range(3):
+        record.add(offline.FromData.advance(learner, 4), 0.0, 0.0)
+    assert (record.steps, record.episodes, np.mean(record.returns)) == (24, 0, 1.0)
 
 
 @pytest.mark.parametrize("file", ["iql", "cql"])

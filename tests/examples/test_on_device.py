@@ -17,7 +17,7 @@ from children import environment
 
 pytest.importorskip("dm_env", reason="the environments speak dm_env: pip install '.[examples]'")
 
-from on_device import dqn, q_learning, training
+from on_device import dqn, q_learning, sac, training
 from settings import BadSetting
 
 PROGRAM = pathlib.Path(__file__).parents[2] / "examples" / "on_device" / "q_learning.py"
@@ -199,6 +199,19 @@ def test_chunks_hold_all_updates_and_hardly_more(updates, steps_per_update):
     assert updates <= chunks * each <= updates * 1.05
     assert chunks >= min(updates, 20)
     assert each == 1 or each * steps_per_update <= 2**22
+
+
+@pytest.mark.parametrize("program_", [dqn, sac])
+def test_a_replay_without_room_for_a_step_of_all_environments_is_refused(program_):
+    message = "argument --capacity: must be at least the number of environments, 16, not 15"
+    with pytest.raises(BadSetting, match=f"^{message}$"):
+        program_.Config(environments=16, capacity=15)
+
+
+def test_exploration_decreases_in_its_share_of_the_training_which_may_be_none():
+    numbers = {"epsilon_end": np.float32(0.25), "exploration": np.array([0.0, 0.5, 1.0], np.float32)}
+    for trained, expected in (0.0, [0.25, 1, 1]), (0.25, [0.25, 0.5, 0.75]), (0.75, [0.25, 0.25, 0.25]):
+        np.testing.assert_array_equal(training.exploration(numbers, np.float32(trained)), expected)
 
 
 def test_dqn_learns_from_the_transitions_that_it_remembers(tmp_path):

@@ -24,7 +24,7 @@ import run
 from agents import FILES, actor_critic, agent, dqn, muzero, players
 from children import environment
 from dm_env import specs
-from environments import make, on_host
+from environments import UnknownEnvironment, make, on_host
 from fuzzing import SEEDS
 from program import BadFlag
 from settings import BadSetting
@@ -111,9 +111,43 @@ def test_settings_of_agents_have_limits(name):
             made(**{field.name: wrong})
 
 
+def test_what_would_fail_in_the_first_update_or_in_another_program_is_refused():
+    with pytest.raises(BadSetting, match=r"^temperature must be 1e-06 or more, not 0.0$"):
+        offline.FILES["iql"].Config(temperature=0.0)
+    with pytest.raises(BadSetting, match=r"^teacher_steps must be 128 or more, not 100$"):
+        offline.Config(teacher_steps=100)
+
+
 def test_a_replay_that_is_never_warm_is_refused():
     with pytest.raises(BadSetting, match="warmup must be at most the capacity, 100, not 128"):
         dqn.Config(capacity=100)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("c51", {"least": 1.0, "greatest": -1.0}, "least must be less than greatest, -1.0, not 1.0"),
+        ("sac", {"subset": 3}, "subset must be at most the number of critics, 2, not 3"),
+        ("sac", {"quantiles": 3, "dropped": 3}, "dropped must be less than the number of quantiles, 3, not 3"),
+        ("muzero", {"length": 4}, "length must be more than model_steps, 4, not 4"),
+        ("r2d2", {"overlap": 20}, "overlap must be less than the 20 steps of a sequence, not 20"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(name, settings, message):
+    with pytest.raises(BadSetting, match=f"^{message}$"):
+        FILES[name].Config(**settings)
+
+
+@pytest.mark.parametrize(("name", "most"), [("muzero", 91), ("r2d2", 8)])  # 100 - 10 + 1; (100 - 20 + 1) // 10
+def test_a_replay_that_never_holds_enough_sequences_is_refused(name, most):
+    if name == "muzero":
+        pytest.importorskip("mctx")
+    pure = make("catch")
+    made = FILES[name].make(
+        FILES[name].Config(capacity=100, warmup=most + 1), pure.observation_spec(), pure.action_spec()
+    )
+    with pytest.raises(ValueError, match=f"^warmup: the replay never holds {most + 1} sequences, but at most {most};"):
+        jax.eval_shape(functools.partial(made.init, environments=1), jax.random.key(0))
 
 
 @pytest.mark.parametrize(
@@ -125,6 +159,7 @@ def test_a_replay_that_is_never_warm_is_refused():
         (["--env", "gymnasium:CartPole-v7"], "gymnasium:CartPole-v7: "),  # or that Gymnasium is not there
         (["--env", "gymnasium:no_such_module:Own-v0"], "gymnasium:no_such_module:Own-v0: "),
         (["--env", "CartPole-v1"], "bsuite:ID, gymnasium:ID, envpool:ID and ale:GAME"),
+        (["--environments", "65", "--capacity", "129", "--period", "2"], "capacity must be at least 130, the trans"),
         (["--env", "device:pendulum"], "argument --agent: dqn on device:pendulum: this agent needs discrete actions"),
     ],
 )
@@ -218,6 +253,16 @@ def test_an_episode_is_followed_by_the_next(library):
         seen, ends = outcome.observation, ends + fallen
     assert (ends > 2).all()
     environments.close()
+
+
+def test_spaces_of_gymnasium_that_count_from_one():
+    spaces = pytest.importorskip("gymnasium").spaces
+    from_one, from_zero = spaces.Discrete(5, start=1), spaces.Discrete(3)
+    seen, done = on_host.specs_of(spaces.Dict(a=from_one, b=from_zero), from_zero)
+    assert (seen["a"].minimum, seen["a"].maximum, seen["b"].num_values, done.num_values) == (1, 5, 3, 3)
+    assert seen["a"].validate(np.int64(5)) == 5
+    with pytest.raises(UnknownEnvironment, match="actions are counted from 1, but must be counted from 0"):
+        on_host.specs_of(from_zero, from_one)
 
 
 def test_environments_in_jax_go_on_side_by_side():
@@ -358,6 +403,31 @@ def test_actions_between_bounds_come_back():
     between = unit.to_spec(actions)
     np.testing.assert_allclose(between, [[[-1.0], [10.0]], [[2.0], [5.0]]])
     np.testing.assert_allclose(unit.from_spec(between[None]), actions[None])
+
+
+def test_actions_stay_within_bounds_that_rounding_would_exceed_or_that_leave_no_choice():
+    spec = specs.BoundedArray((3,), np.float64, [-1.4, 2.0, -2.1], [1.5, 2.0, 0.7])
+    unit = agent.unit_actions(spec)
+    actions = np.array([[1.0, 0.5, 1.0], [-1.0, -0.5, -1.0]], np.float32)
+    between = np.asarray(unit.to_spec(actions))
+    np.testing.assert_array_equal(between, np.float32([[1.5, 2.0, 0.7], [-1.4, 2.0, -2.1]]))
+    found = np.asarray(unit.from_spec(between[None]))[0]
+    np.testing.assert_allclose(found[:, [0, 2]], actions[:, [0, 2]], atol=1e-6)
+    np.testing.assert_array_equal(np.abs(found[:, 1]) <= 1, [True, True])
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        specs.BoundedArray((2,), np.int32, 0, 3),
+        specs.BoundedArray((2,), np.float32, -3e38, 3e38),
+        specs.BoundedArray((2,), np.float32, -np.inf, 1.0),
+        specs.Array((2,), np.float32),
+    ],
+)
+def test_what_is_not_between_two_bounds_is_refused(spec):
+    with pytest.raises(ValueError, match=r"this agent needs bounded continuous actions, got (Bounded)?Array"):
+        agent.unit_actions(spec)
 
 
 def test_trees_of_actions_come_back():

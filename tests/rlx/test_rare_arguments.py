@@ -199,6 +199,21 @@ def test_an_example_that_restarts_does_not_overflow_beside_very_bad_ones():
     np.testing.assert_allclose(loss, 0.1 + np.log(np.mean(np.exp([0.0, -1.0]))) - 1000, rtol=1e-6)
 
 
+@pytest.mark.parametrize("names", [("i", "j"), ["j", "i"], ()])
+def test_the_best_of_examples_that_are_split_over_several_axes(names):
+    """The half above the median over all named axes is that of the whole; without a name, that of each part."""
+    advantages = np.random.default_rng(5).permutation(24).astype(np.float32).reshape(2, 3, 4)
+    constraint = rlx.LagrangePenalty(1.0, 0.1)
+
+    def weights_of(advantages):
+        return rlx.vmpo_loss(-advantages, advantages, constraint, [], axis_name=names)[1].normalized_weights
+
+    found = jax.vmap(jax.vmap(weights_of, axis_name="j"), axis_name="i")(advantages)
+    axes = (0, 1, 2) if names else -1
+    expected = np.where(advantages >= np.median(advantages, axis=axes, keepdims=True), np.exp(advantages), 0)
+    np.testing.assert_allclose(found, expected / expected.sum(axis=axes, keepdims=True), rtol=1e-5)
+
+
 def test_the_normalizer_of_a_single_sampled_action_is_the_initial_one():
     loss = rlx.sampled_cmpo_loss(jnp.array([-1.5]), jnp.array([0.5]), initial_normalizer=2.0)
     np.testing.assert_allclose(loss, 1.5 * np.exp(0.5) / 2, rtol=1e-6)

@@ -101,6 +101,7 @@ F32 = jnp.ones(2, jnp.float32)
 POPART = rlx.PopArtState(F32, F32, F32)
 SPEC = types.SimpleNamespace(minimum=np.float64(-1.0), maximum=np.float32(1.0))
 STEP = rlx.replay.Transition(F32, F32, jnp.ones(2, jnp.int32), jnp.ones(2, bool), F32)
+NUMBERS = rlx.LagrangePenalty(1.0, 0.5)
 HALF_AND_SETTINGS = {
     "popart": lambda: rlx.normalize(POPART, HALF, 0),
     "popart_linear": lambda: rlx.unnormalize_linear(POPART, HALF, 0).normalized,
@@ -115,6 +116,8 @@ HALF_AND_SETTINGS = {
         rlx.running_statistics.init(HALF), HALF, np.float32(1e-8), np.float16(10.0)
     ),
     "vmpo": lambda: rlx.vmpo_loss(-HALF, HALF, rlx.LagrangePenalty(HALF[0], HALF[0]), [])[0],
+    "vmpo of numbers": lambda: rlx.vmpo_loss(-HALF, HALF, NUMBERS, [(HALF, NUMBERS)])[0],
+    "mpo of numbers": lambda: rlx.mpo_loss(-HALF, HALF, NUMBERS, [(HALF[0], NUMBERS)])[0],
 }
 DOUBLE_ALLOWED = {
     "percentiles": lambda: rlx.percentile_range(F32[0], F32),
