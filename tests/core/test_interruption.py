@@ -1,14 +1,17 @@
 """What breaks off a transform, at whatever line, leaves nothing behind: the next one works as if it had not been."""
 
 import ast
+import collections
 import contextlib
 import functools
 import os
 import random
 import sys
 import threading
+import types
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,38 +70,57 @@ def trace_apply(params, state):
     return str(jax.make_jaxpr(lambda p, s: PAIR.apply(p, s, KEY, X))(params, state))
 
 
+class Line(NamedTuple):
+    """A line of hkx, or of the model, that runs: the function it is in, its number, and how often it has run before."""
+
+    code: types.CodeType
+    number: int
+    before: int
+
+
 @contextlib.contextmanager
-def interrupting(n):
-    """Raises KeyboardInterrupt at the nth line of hkx, or of the model, that runs in the `with` block.
-
-    Yields a list, of the lines that have run: a file and a number of each.
-    """
-    lines = []
-
-    def on_line(frame, event, _):
-        if event == "line":
-            lines.append((frame.f_code.co_filename, frame.f_lineno))
-            if len(lines) == n:
-                raise KeyboardInterrupt
-        return on_line
-
-    def on_call(frame, event, _):
-        file = frame.f_code.co_filename
-        return on_line if file.startswith(OURS) or frame.f_code.co_name == "model" else None
-
+def calls_seen_by(on_call):
     before = sys.gettrace()
     sys.settrace(on_call)
     try:
-        yield lines
+        yield
     finally:
         sys.settrace(before)
 
 
 def lines_of(action):
+    lines, times = [], collections.Counter()
+
+    def on_line(frame, event, _):
+        if event == "line":
+            place = frame.f_code, frame.f_lineno
+            lines.append(Line(*place, times[place]))
+            times[place] += 1
+        return on_line
+
+    def on_call(frame, event, _):
+        code = frame.f_code
+        return on_line if code.co_filename.startswith(OURS) or code.co_name == "model" else None
+
     action()
-    with interrupting(0) as lines:
+    with calls_seen_by(on_call):
         action()
     return lines
+
+
+def interrupting(line):
+    """Raises KeyboardInterrupt at a line. Only the function that it is in is traced line by line, which takes long."""
+    code, number, before = line
+
+    def on_line(frame, event, _):
+        nonlocal before
+        if event == "line" and frame.f_lineno == number:
+            before -= 1
+            if before < 0:
+                raise KeyboardInterrupt
+        return on_line
+
+    return calls_seen_by(lambda frame, event, _: on_line if frame.f_code is code else None)
 
 
 def left_behind():
@@ -116,16 +138,16 @@ def works():
     return list(params) == ["linear"] and np.array_equal(SMALL.apply(params, None, X), X.sum(1, keepdims=True))
 
 
-def broken_by(action, numbers):
+def broken_by(action, lines):
     """Breaks `action` off at each of some lines; those after which something is left, or does not work."""
     # CPython 3.11 counts a call that a trace function ends at a `yield from` as one that goes on, for good.
-    sys.setrecursionlimit(sys.getrecursionlimit() + len(numbers))
+    sys.setrecursionlimit(sys.getrecursionlimit() + len(lines))
     clean, broken = left_behind(), []
-    for n in numbers:
-        with interrupting(n) as lines, contextlib.suppress(KeyboardInterrupt):
+    for line in lines:
+        with interrupting(line), contextlib.suppress(KeyboardInterrupt):
             action()
         if left_behind() != clean or not works():
-            broken.append(f"line {n}, {lines[:n][-1]}: {left_behind()}")
+            broken.append(f"{line}: {left_behind()}")
             local.__init__()  # in order that the next one begins as it should
     return broken
 
@@ -138,30 +160,30 @@ def critical_lines(file):
 
 
 def is_critical(line):
-    file, number = line
-    return number in critical_lines(file)
+    return line.number in critical_lines(line.code.co_filename)
+
+
+def last_of_each(lines):
+    return {(line.code.co_filename, line.number): line for line in lines}
 
 
 def some(lines):
     """Where a line that matters most runs last."""
-    last = {line: n for n, line in enumerate(lines, 1) if is_critical(line)}
-    return random.Random(0).sample(sorted(last.values()), 10)
+    return random.Random(0).sample([line for line in last_of_each(lines).values() if is_critical(line)], 10)
 
 
 def all_of_a_run(lines):
     """Every one with INTERRUPTIONS=all; else the first and the last time that each line of the sources runs."""
     if os.environ.get("INTERRUPTIONS") == "all":
-        return range(1, len(lines) + 1)
-    last = {line: n for n, line in enumerate(lines, 1)}
-    first = {line: n for n, line in reversed(list(enumerate(lines, 1)))}
-    return sorted({*first.values(), *last.values()})
+        return lines
+    return list(dict.fromkeys([*last_of_each(reversed(lines)).values(), *last_of_each(lines).values()]))
 
 
-def check(name, numbers):
+def check(name, chosen):
     params, state = init()
     action = {"init": init, "apply": lambda: trace_apply(params, state)}[name]
     expected = action()
-    assert broken_by(action, numbers(lines_of(action))) == []
+    assert broken_by(action, chosen(lines_of(action))) == []
     again = action()
     assert jax.tree.structure(again) == jax.tree.structure(expected)
     assert all(jax.tree.leaves(jax.tree.map(np.array_equal, again, expected)))
@@ -282,7 +304,7 @@ def test_a_thread_that_dies_leaves_nothing():
             died.append(error)
 
     clean = left_behind()
-    with interrupting(0):  # a tracer of this thread is none of the other's
+    with calls_seen_by(lambda *_: None):  # a tracer of this thread is none of the other's
         thread = threading.Thread(target=dies)
         thread.start()
         thread.join()

@@ -142,10 +142,10 @@ def test_default_settings(tmp_path, seed):
     metrics = vae.main(vae.Config(seed=seed, output=str(tmp_path / "vae"), progress=False))
     assert metrics["test_bounds"][-1] > -24.2
     assert digits_data.recognised(labelled_reconstructions(metrics)) >= 0.9
-    half = gan.Config().epochs // 2  # is enough
-    metrics = gan.main(gan.Config(epochs=half, seed=seed, output=str(tmp_path / "gan"), progress=False))
+    quarter = gan.Config().epochs // 4  # is enough
+    metrics = gan.main(gan.Config(epochs=quarter, seed=seed, output=str(tmp_path / "gan"), progress=False))
     assert metrics["recognised"] >= 0.9
-    half = {"epochs": vqvae.Config().epochs // 2, "speller_epochs": vqvae.Config().speller_epochs // 2}  # is enough
-    metrics = vqvae.main(vqvae.Config(**half, seed=seed, output=str(tmp_path / "vqvae"), progress=False))
+    enough = {"epochs": vqvae.Config().epochs // 3, "speller_epochs": vqvae.Config().speller_epochs // 4}
+    metrics = vqvae.main(vqvae.Config(**enough, seed=seed, output=str(tmp_path / "vqvae"), progress=False))
     assert metrics["recognised"] >= 0.8
     assert metrics["error"] < 0.01
