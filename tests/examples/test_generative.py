@@ -145,7 +145,7 @@ def test_default_settings(tmp_path, seed):
     quarter = gan.Config().epochs // 4  # is enough
     metrics = gan.main(gan.Config(epochs=quarter, seed=seed, output=str(tmp_path / "gan"), progress=False))
     assert metrics["recognised"] >= 0.9
-    enough = {"epochs": vqvae.Config().epochs // 3, "speller_epochs": vqvae.Config().speller_epochs // 4}
+    enough = {"epochs": vqvae.Config().epochs // 2, "speller_epochs": vqvae.Config().speller_epochs // 4}
     metrics = vqvae.main(vqvae.Config(**enough, seed=seed, output=str(tmp_path / "vqvae"), progress=False))
     assert metrics["recognised"] >= 0.8
     assert metrics["error"] < 0.01
