@@ -33,7 +33,7 @@ class Dropout(Module):
     def __init__(self, rate: float, broadcast_dims: Sequence[int] = (), name: str | None = None):
         super().__init__(name=name)
         self.rate = rate
-        self.broadcast_dims = tuple(broadcast_dims)
+        self.broadcast_dims = broadcast_dims
 
     def __call__(self, x: jax.Array, is_training: bool, rng: jax.Array | None = None) -> jax.Array:
         """Drops elements.
