@@ -359,3 +359,10 @@ def test_a_normal_distribution_may_have_truncation_points_of_its_own_for_each_el
     unit = jax.random.truncated_normal(jax.random.split(jax.random.PRNGKey(0))[1], lower, upper, size, jnp.float32)
     expected = 2.0 * (unit[0] + 1j * unit[1] if len(size) == 3 else unit) + 1.0
     np.testing.assert_allclose(w, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [-2, -1])
+def test_a_negative_axis_of_group_norm_is_one_of_the_input(axis):  # in Haiku, one of the array with groups
+    x = np.random.default_rng(0).normal(size=[2, 4, 3, 5]).astype(np.float32)
+    y = value(lambda: hkx.GroupNorm(2, axis, False, False, data_format="NCHW")(x))
+    np.testing.assert_allclose(y, (x - x.mean(axis, keepdims=True)) / np.sqrt(x.var(axis, keepdims=True) + 1e-5), 1e-4)
