@@ -29,7 +29,7 @@ INITS = [
         np.zeros,
         lambda s, d: jnp.zeros(s, "int8"),
         hkx.initializers.Orthogonal(),
-        hkx.initializers.Constant(np.array("a")),
+        hkx.initializers.Constant(["a"]),
     ),
 ]
 
