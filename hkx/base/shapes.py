@@ -81,9 +81,8 @@ def _is_length(n: Any) -> bool:
 
 
 def _is_dtype(dtype: Any) -> bool:
-    if not isinstance(dtype, Hashable):  # an array; and NumPy takes [] and {} for structures without fields
-        return False
     try:
+        hash(dtype)  # an array, [] or {}: NumPy takes the latter for structures without fields
         return bool(jnp.issubdtype(dtype, jax.dtypes.extended)) or np.dtype(dtype).kind not in "OUSMm"
     except (TypeError, ValueError):
         return False

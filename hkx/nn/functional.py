@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -14,7 +14,7 @@ from hkx.arguments import checked_integer
 from hkx.nn.inputs import array_of, dimension_of, number
 
 
-def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims: Sequence[int] = ()) -> jax.Array:
+def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims: Iterable[int] = ()) -> jax.Array:
     """Sets each element to zero with probability `rate`, and divides the others by `1 - rate`.
 
     Reference: Srivastava et al. (2014), "Dropout: a simple way to prevent neural networks from overfitting".
