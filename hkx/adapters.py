@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from hkx.arguments import checked_function
 from hkx.base.signatures import sign, with_leading
 from hkx.core.frame import Frame, Scope, local
 from hkx.core.module import Module
@@ -33,6 +34,7 @@ def to_module(f: Callable[..., Any]) -> type[Module]:
       >>> list(hkx.transform(lambda x: Head()(x)).init(jax.random.key(0), jnp.ones([1, 1])))
       ['head/linear']
     """
+    checked_function(f, "hkx.to_module", "f")
     default_name = getattr(f, "__name__", None) or snake_case(type(f).__name__)
 
     class FunctionModule(Module):
@@ -61,7 +63,7 @@ class Deferred(Generic[T]):
 
     Args:
       factory: a function that returns the module.
-      call_methods: the methods that, besides `target`, make the module.
+      call_methods: the methods, or the one, that besides `target` make the module.
 
     Example:
 
@@ -79,9 +81,10 @@ class Deferred(Generic[T]):
     _target: T | None
     _scope: Any
 
-    def __init__(self, factory: Callable[[], T], call_methods: Sequence[str] = ("__call__",)):
+    def __init__(self, factory: Callable[[], T], call_methods: Sequence[str] | str = ("__call__",)):
+        checked_function(factory, "hkx.Deferred", "factory")
         self.__dict__.update(_factory=factory, _target=None, _scope=local.frames[-1].scope if local.frames else None)
-        for method in call_methods:
+        for method in (call_methods,) if isinstance(call_methods, str) else call_methods:
             if method != "__call__":
                 self.__dict__[method] = lambda *args, _method=method, **kwargs: getattr(self.target, _method)(
                     *args, **kwargs

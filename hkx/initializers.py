@@ -5,14 +5,14 @@ They draw their keys from the running transform, so call them inside one. Usuall
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.base.draws import Draw
+from hkx.base.draws import Draw, sample
 from hkx.base.trees import unshared
 from hkx.core.frame import current_frame
 from hkx.core.rng import next_rng_key
@@ -49,27 +49,34 @@ def _plain(value: Any) -> bool:
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
-def _check_dtype(dtype: DType) -> None:
-    if not jnp.issubdtype(dtype, jnp.inexact):
+def _check_dtype(dtype: DType, allowed: Any = jnp.inexact) -> None:
+    if not jnp.issubdtype(dtype, allowed):
         raise ValueError(
             f"Random initial values need a floating dtype, not {np.dtype(dtype).name}. Most layers make their "
             "parameters in the dtype of their inputs: convert those first, as in `inputs.astype(jnp.float32)`."
         )
 
 
-def _normal(kind: Any, shape: Shape, dtype: DType, low: float, high: float, stddev: Any, mean: Any) -> jax.Array:
+def _normal(kind: Any, shape: Shape, dtype: DType, low: Any, high: Any, stddev: Any, mean: Any) -> jax.Array:
     _check_dtype(dtype)
     shape, dtype = tuple(shape), np.dtype(dtype)
-    if _plain(stddev) and _plain(mean) and mean == 0 and stddev != 0:
+    bounds = _plain(low) and _plain(high)
+    if bounds and _plain(stddev) and _plain(mean) and mean == 0 and stddev != 0:
         return _drawn(Draw(kind, shape, dtype, float(low), float(high), float(stddev)))
-    unit = _drawn(Draw(kind, shape, dtype, float(low), float(high)))
+    if bounds:
+        unit = _drawn(Draw(kind, shape, dtype, float(low), float(high)))
+    else:
+        unit = sample(Draw(kind, shape, dtype, low, high), next_rng_key())
     scale, shift = (jax.lax.convert_element_type(v, unit.dtype) for v in (stddev, mean))
     return scale * unit + shift
 
 
 def _number(argument: str, value: Any) -> Any:
     """Returns `value` if it is a number or an array, and not something that JAX would misread, or fail on later."""
-    if value is None or isinstance(value, (str, bytes, Mapping)):
+    dtype = getattr(value, "dtype", None)
+    numeric = dtype is not None and (jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_))
+    like_an_array = numeric or hasattr(value, "__jax_array__")
+    if isinstance(value, type) or not (like_an_array or isinstance(value, (int, float, complex))):
         raise NotANumberError(argument, value)
     return value
 
@@ -78,7 +85,7 @@ class Constant:
     """Every element has the same value.
 
     Args:
-      constant: a number, or an array that broadcasts to the shape.
+      constant: a number, or an array or nested lists of numbers that broadcast to the shape.
 
     Example:
 
@@ -88,7 +95,7 @@ class Constant:
     """
 
     def __init__(self, constant: Any):
-        self.constant = _number("constant", constant)
+        self.constant = constant if isinstance(constant, (list, tuple, range)) else _number("constant", constant)
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         return jnp.broadcast_to(jnp.asarray(unshared(self.constant)), shape).astype(dtype)
@@ -122,8 +129,8 @@ class TruncatedNormal:
     Args:
       stddev: the standard deviation before truncation.
       mean: the mean before truncation.
-      lower: the lower bound, in standard deviations.
-      upper: the upper bound, in standard deviations.
+      lower: the lower bound, in standard deviations: a number, or an array that broadcasts to the shape.
+      upper: the upper bound, likewise.
 
     Example:
 
@@ -133,7 +140,7 @@ class TruncatedNormal:
       True
     """
 
-    def __init__(self, stddev: Any = 1.0, mean: Any = 0.0, lower: float = -2.0, upper: float = 2.0):
+    def __init__(self, stddev: Any = 1.0, mean: Any = 0.0, lower: Any = -2.0, upper: Any = 2.0):
         self.stddev = _number("stddev", stddev)
         self.mean = _number("mean", mean)
         self.lower = _number("lower", lower)
@@ -165,7 +172,7 @@ class RandomUniform:
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         if _plain(self.minval) and _plain(self.maxval) and np.issubdtype(np.dtype(dtype), np.floating):
             return _drawn(Draw("uniform", tuple(shape), np.dtype(dtype), float(self.minval), float(self.maxval)))
-        _check_dtype(dtype)
+        _check_dtype(dtype, jnp.floating)
         return jax.random.uniform(next_rng_key(), shape, dtype, self.minval, self.maxval)
 
 
@@ -301,6 +308,7 @@ class Orthogonal:
             raise ValueError(f"Orthogonal initializer requires at least a 2D shape. Got {tuple(shape)}.")
         if self.axis not in range(-len(shape), len(shape)):
             raise ValueError(f"`axis` of Orthogonal is {self.axis!r}, expected an axis of the shape {tuple(shape)}.")
+        _check_dtype(dtype)
         rows = shape[self.axis]
         columns = int(np.prod(shape)) // max(rows, 1)
         tall = (rows, columns) if rows > columns else (columns, rows)
@@ -362,7 +370,7 @@ class Sparse:
     """
 
     def __init__(self, sparsity: float = 0.9):
-        if not 0 <= sparsity <= 1:
+        if not 0 <= _number("sparsity", sparsity) <= 1:
             raise ValueError(f"`sparsity` is the share of weights that are zero, between 0 and 1, got {sparsity}.")
         self.sparsity = sparsity
 
@@ -404,7 +412,7 @@ class TorchUniform:
     """
 
     def __init__(self, fan_in: int | None = None):
-        self.fan_in = fan_in
+        self.fan_in = None if fan_in is None else _number("fan_in", fan_in)
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         fan_in = self.fan_in

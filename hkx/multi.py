@@ -344,8 +344,8 @@ def without_apply_rng(f: Any) -> Any:
     raise InvalidTransformedError(f, "without_apply_rng", *makers)
 
 
-def _check_pair(f: Any, taker: str, maker: str) -> None:
-    if not (hasattr(f, "init") and hasattr(f, "apply")):
+def _check_pair(f: Any, taker: str, maker: str, other: tuple[type, ...] = ()) -> None:
+    if isinstance(f, other) or not (hasattr(f, "init") and hasattr(f, "apply")):
         raise InvalidTransformedError(f, taker, maker)
 
 
@@ -386,7 +386,7 @@ def without_state(
       >>> model.apply(model.init(None, 1), None, 1)
       2
     """
-    _check_pair(f, "without_state", "transform_with_state")
+    _check_pair(f, "without_state", "transform_with_state", (Transformed, MultiTransformed))
     return Transformed(*_without_state(f, "transform_with_state"))
 
 
@@ -425,7 +425,7 @@ def with_empty_state(
       >>> model.apply(params, state, None, 1)
       (2, {})
     """
-    _check_pair(f, "with_empty_state", "transform")
+    _check_pair(f, "with_empty_state", "transform", (TransformedWithState, MultiTransformedWithState))
 
     def init(*args: InitP.args, **kwargs: InitP.kwargs) -> Any:
         return f.init(*args, **kwargs), {}

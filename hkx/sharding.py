@@ -13,14 +13,16 @@ from __future__ import annotations
 import math
 import re
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Generic, Literal, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeAlias, TypeVar
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding
 
+from hkx.arguments import checked_function
+from hkx.base.rules import check_divides, check_mesh, checked_rule, sizes_of
 from hkx.errors.core import ShardingRuleError, UnevenBatchError
 
 __all__ = ["Rules", "global_batch", "optimizer_shardings", "replicate", "shard_batch", "sharded_init", "shardings",
@@ -32,18 +34,6 @@ Tree = TypeVar("Tree")
 Rules: TypeAlias = Sequence[tuple["str | re.Pattern[str]", PartitionSpec]]
 """Pairs of a regular expression and the spec of the arrays whose path it matches as a whole."""
 _Keys: TypeAlias = tuple[Any, ...]
-
-
-class _Rule(NamedTuple):
-    """One rule, checked, and its text for error messages."""
-
-    pattern: re.Pattern[str]
-    spec: PartitionSpec
-    text: str
-
-    def axes(self) -> list[tuple[str, ...]]:
-        """The names of the mesh axes for each dimension."""
-        return [() if entry is None else (entry,) if isinstance(entry, str) else tuple(entry) for entry in self.spec]
 
 
 def shardings(
@@ -84,11 +74,13 @@ def shardings(
       >>> tree["mlp/~/linear_1"]["w"].is_fully_replicated
       True
     """
-    if not isinstance(mesh, (Mesh, AbstractMesh)):
-        raise ShardingRuleError(f"`mesh` must be a jax.sharding.Mesh, got {mesh!r}: make one with `jax.make_mesh`.")
+    check_mesh(mesh)
     if unmatched not in ("replicate", "error"):
         raise ShardingRuleError(f"`unmatched` must be 'replicate' or 'error', got {unmatched!r}.")
-    checked = [_checked(rule, mesh, i) for i, rule in enumerate(rules.items() if isinstance(rules, Mapping) else rules)]
+    pairs = rules.items() if isinstance(rules, Mapping) else rules
+    if not isinstance(pairs, Iterable):
+        raise ShardingRuleError(f"`rules` must be a list of pairs (pattern, PartitionSpec), got {rules!r}.")
+    checked = [checked_rule(rule, mesh, i) for i, rule in enumerate(pairs)]
     leaves, structure = jax.tree.flatten_with_path(shapes)
     paths = [_path(keys) for keys, _ in leaves]
     for rule in checked:
@@ -96,11 +88,16 @@ def shardings(
             raise ShardingRuleError.unused(rule.text, paths)
     out = []
     for path, (_, leaf) in zip(paths, leaves, strict=True):
+        if not hasattr(leaf, "shape") and not isinstance(leaf, (int, float, complex)):
+            raise ShardingRuleError(
+                f"`shapes` must be a tree of arrays, and {path or 'it'!r} is {leaf!r}. Pass the parameters, or their "
+                "shapes: `jax.eval_shape(model.init, key, x)`."
+            )
         rule = next((rule for rule in checked if rule.pattern.fullmatch(path)), None)
         if rule is None and unmatched == "error":
             raise ShardingRuleError.unmatched(path, np.shape(leaf))
         if rule is not None:
-            _check_divides(rule, path, np.shape(leaf), mesh)
+            check_divides(rule, path, np.shape(leaf), mesh)
         out.append(NamedSharding(mesh, PartitionSpec() if rule is None else rule.spec))
     return jax.tree.unflatten(structure, out)
 
@@ -111,51 +108,9 @@ def _path(keys: _Keys) -> str:
     return jax.tree_util.keystr(keys[first:], simple=True, separator="/")
 
 
-def _checked(rule: Any, mesh: Mesh | AbstractMesh, place: int) -> _Rule:
-    if not isinstance(rule, (tuple, list)) or len(rule) != 2:
-        raise ShardingRuleError(f"`rules[{place}]` must be a pair (pattern, PartitionSpec), got {rule!r}.")
-    pattern, spec = rule
-    if not isinstance(spec, PartitionSpec) or not isinstance(pattern, (str, re.Pattern)):
-        raise ShardingRuleError(
-            f"`rules[{place}]` must be a pair (pattern, PartitionSpec), got {type(pattern).__name__} and "
-            f"{type(spec).__name__} in {rule!r}. To have an array whole on every device, give PartitionSpec()."
-        )
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise ShardingRuleError(f"`rules[{place}]`: {pattern!r} is not a regular expression: {error}.") from None
-    text = f"The rule ({compiled.pattern!r}, {spec})"
-    if any(entry is PartitionSpec.UNCONSTRAINED for entry in spec):
-        raise ShardingRuleError(f"{text} leaves a dimension unconstrained: give an axis of the mesh, or None.")
-    checked = _Rule(compiled, spec, text)
-    named = [axis for axes in checked.axes() for axis in axes]
-    for axis in named:
-        if axis not in mesh.shape:
-            raise ShardingRuleError(f"{text} names the axis {axis!r}, and the mesh has {_sizes(mesh)}.")
-        if named.count(axis) > 1:
-            raise ShardingRuleError(f"{text} names the axis {axis!r} more than once: an axis divides one dimension.")
-    return checked
-
-
-def _check_divides(rule: _Rule, path: str, shape: tuple[int, ...], mesh: Mesh | AbstractMesh) -> None:
-    if len(rule.spec) > len(shape):
-        raise ShardingRuleError(
-            f"{rule.text} has {len(rule.spec)} entries, and {path!r} of shape {shape} has {len(shape)} dimensions. "
-            "Shorten the spec, or put a rule for this path before it."
-        )
-    for dimension, axes in enumerate(rule.axes()):
-        parts = math.prod(mesh.shape[axis] for axis in axes)
-        if shape[dimension] % parts:
-            which = " × ".join(f"{axis!r}" for axis in axes)
-            raise ShardingRuleError(
-                f"{rule.text} does not divide {path!r} of shape {shape}: dimension {dimension} of size "
-                f"{shape[dimension]} would be cut into {parts} parts by the axis {which} of the mesh ({_sizes(mesh)}). "
-                "Change the size or the mesh, or put a rule for this path before it."
-            )
-
-
-def _sizes(mesh: Mesh | AbstractMesh) -> str:
-    return ", ".join(f"{name!r} of size {size}" for name, size in mesh.shape.items()) or "no axes"
+def _is_sharding(x: Any) -> bool:
+    """Whether `x` says where an array is: a `jax.experimental.layout.Format` does, too."""
+    return isinstance(x, (Sharding, PartitionSpec)) or (hasattr(x, "sharding") and not isinstance(x, jax.Array))
 
 
 class sharded_init(Generic[P, R]):
@@ -176,7 +131,7 @@ class sharded_init(Generic[P, R]):
       and returns the program (`jax.stages.Lowered`) for inspection. If there are several processes, all must call it.
 
     Raises:
-      TypeError: if `init` is already compiled.
+      TypeError: if `init` is already compiled, or not a function, or something in `shardings` is not a sharding.
 
     Example:
 
@@ -195,7 +150,10 @@ class sharded_init(Generic[P, R]):
     def __init__(self, init: Callable[P, R], shardings: Any):
         if isinstance(init, jax.stages.Wrapped):
             raise TypeError("`init` is compiled already: pass the function itself, it is compiled for the mesh here.")
-        self._init = init
+        wrong = [leaf for leaf in jax.tree.leaves(shardings) if not _is_sharding(leaf)]
+        if wrong:
+            raise TypeError(f"`shardings` must be a tree of shardings, see `hkx.sharding.shardings`, got {wrong[0]!r}.")
+        self._init = checked_function(init, "hkx.sharding.sharded_init", "init")
         self._shardings = shardings
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -399,7 +357,7 @@ def global_batch(batch: Tree, mesh: Mesh, axes: str | tuple[str, ...] = "data") 
 
     Raises:
       UnevenBatchError: if this process's share of the mesh does not divide B, or the arrays do not have the same B.
-      ShardingRuleError: if the mesh does not have the axis.
+      ShardingRuleError: if `mesh` is not a mesh, or does not have the axis.
 
     Example:
 
@@ -408,10 +366,11 @@ def global_batch(batch: Tree, mesh: Mesh, axes: str | tuple[str, ...] = "data") 
       >>> hkx.sharding.global_batch({"image": np.zeros([6, 8, 8])}, mesh)["image"].shape
       (6, 8, 8)
     """
-    names = (axes,) if isinstance(axes, str) else tuple(axes)
+    check_mesh(mesh, (Mesh,))
+    names = tuple(axes) if isinstance(axes, (tuple, list)) else (axes,)
     for name in names:
         if name not in mesh.shape:
-            raise ShardingRuleError(f"`axes` names the axis {name!r}, and the mesh has {_sizes(mesh)}.")
+            raise ShardingRuleError(f"`axes` names the axis {name!r}, and the mesh has {sizes_of(mesh)}.")
     sharding = NamedSharding(mesh, PartitionSpec(axes))
     parts = math.prod(mesh.shape[name] for name in names)
     here = {index[0].indices(parts) for index in sharding.addressable_devices_indices_map((parts,)).values() if index}

@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from hkx.arguments import checked_function, checked_integer
 from hkx.base.tracebacks import leaves_out_own_frames
 from hkx.init.create import run_initialising
 from hkx.init.transform import transform_with_state
@@ -49,6 +50,9 @@ def transform_and_run(
         return functools.partial(
             transform_and_run, seed=seed, run_apply=run_apply, jax_transform=jax_transform, map_rng=map_rng
         )
+    checked_function(f, "hkx.testing.transform_and_run", "f")
+    if seed is not None:
+        seed = checked_integer(seed, "seed", None)
 
     @functools.wraps(f)
     @leaves_out_own_frames

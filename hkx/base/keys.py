@@ -51,8 +51,11 @@ def as_key(value: PRNGKey, where: str = "`hkx.as_key`") -> Any:
       Array(True, dtype=bool)
     """
     if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_)):
-        return jax.random.PRNGKey(value)
-    if is_typed_key(value):
+        try:
+            return jax.random.PRNGKey(value)
+        except OverflowError:
+            problem = f"the seed {value} does not fit into 64 bits"
+    elif is_typed_key(value):
         shape = np.shape(value)
         if shape == ():
             return value

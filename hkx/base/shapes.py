@@ -82,6 +82,7 @@ def _is_length(n: Any) -> bool:
 
 def _is_dtype(dtype: Any) -> bool:
     try:
+        hash(dtype)  # an array, [] or {}: NumPy takes the latter for structures without fields
         return bool(jnp.issubdtype(dtype, jax.dtypes.extended)) or np.dtype(dtype).kind not in "OUSMm"
     except (TypeError, ValueError):
         return False

@@ -173,6 +173,8 @@ def force_name(name: str) -> str:
       >>> list(hkx.transform(f).init(jax.random.key(0), jnp.ones([1, 1])))
       ['shared/linear']
     """
+    if not isinstance(name, str):
+        raise NotANameError(name)
     return f"{_FORCE}{name}"
 
 

@@ -17,7 +17,7 @@ from hkx.core.guard import TraceMark
 from hkx.core.making import split_key
 from hkx.core.settings import current_settings
 from hkx.core.types import Array, PRNGKey
-from hkx.errors.core import KeyInInnerTraceError, MissingRNGError
+from hkx.errors.core import InvalidRNGError, KeyInInnerTraceError, MissingRNGError, described
 
 
 class PRNGSequence:
@@ -44,11 +44,8 @@ class PRNGSequence:
     """
 
     def __init__(self, key_or_seed: PRNGKey | tuple[Array, Sequence[Array]]):
-        subkeys: Sequence[Array] = ()
-        if isinstance(key_or_seed, tuple):
-            key_or_seed, subkeys = key_or_seed
-        self._key = as_key(key_or_seed, "`hkx.PRNGSequence`")
-        self._subkeys: collections.deque[Array] = collections.deque(subkeys)
+        state = key_or_seed if isinstance(key_or_seed, tuple) else (key_or_seed, ())
+        self._key, self._subkeys = _checked_state(state, "`hkx.PRNGSequence`")
         self._mark = TraceMark()
         self._split: Callable[[Array, int], Sequence[Array]] = split_key
 
@@ -59,9 +56,7 @@ class PRNGSequence:
 
     def replace_internal_state(self, state: tuple[Array, Sequence[Array]]) -> None:
         """Continues from a state that `internal_state` returned, as seen from where this is called."""
-        key, subkeys = state
-        self._key = as_key(key, "`PRNGSequence.replace_internal_state`")
-        self._subkeys = collections.deque(subkeys)
+        self._key, self._subkeys = _checked_state(state, "`PRNGSequence.replace_internal_state`")
         if self._mark.records or self._mark.is_inner(state):  # else the keys are valid where the sequence was created
             self._mark = TraceMark()
 
@@ -124,6 +119,19 @@ class PRNGSequence:
 
     def __next__(self) -> Array:
         return self.next()
+
+
+def _checked_state(state: Any, where: str) -> tuple[Array, collections.deque[Array]]:
+    """The key, and the keys already split off, of an `internal_state`."""
+    try:
+        key, subkeys = state
+        subkeys = tuple(subkeys)
+    except (TypeError, ValueError):
+        raise InvalidRNGError(
+            f"{where}: {described(state)} is not the state of a sequence of keys. That is a pair, a key and the keys "
+            "that are already split off, as `PRNGSequence.internal_state` is."
+        ) from None
+    return as_key(key, where), collections.deque(as_key(subkey, where) for subkey in subkeys)
 
 
 def _sequence(name: str) -> PRNGSequence:
@@ -274,6 +282,7 @@ def replace_rng_sequence_state(state: tuple[Array, Sequence[Array]]) -> None:
     Raises:
       NotInTransformError: outside of a transformed function.
       MissingRNGError: if there is no running sequence.
+      InvalidRNGError: if `state` is not such a state.
 
     Example:
 

@@ -9,7 +9,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
-from hkx.arguments import checked_function
+from hkx.arguments import checked_function, checked_integer
 from hkx.base.entries import mapped, merged
 from hkx.core.frame import Frame, current_frame, local
 from hkx.errors.lift import ConditionEffectError
@@ -312,6 +312,9 @@ def associative_scan(fn: Callable[[X, X], X], elems: X, reverse: bool = False, a
     Returns:
       A tree like `elems`.
 
+    Raises:
+      IndexError: if there are no arrays, or one lacks the axis.
+
     Outside of a transformed function it is `jax.lax.associative_scan`.
 
     Example:
@@ -327,8 +330,14 @@ def associative_scan(fn: Callable[[X, X], X], elems: X, reverse: bool = False, a
     """
     if not local.frames:
         return jax.lax.associative_scan(fn, elems, reverse=reverse, axis=axis)
+    axis, shapes = checked_integer(axis, "axis", None), [jnp.shape(leaf) for leaf in jax.tree.leaves(elems)]
+    if not shapes or not all(-len(shape) <= axis < len(shape) for shape in shapes):
+        raise IndexError(
+            f"`elems` of `hkx.associative_scan` must be arrays with the dimension {axis} (`axis`), and their shapes "
+            f"are {shapes}."
+        )
     pure: Crossing[..., Any] = Crossing(fn, "hkx.associative_scan")
-    if creating(current_frame("hkx.associative_scan")) and all(jnp.shape(a)[axis] < 2 for a in jax.tree.leaves(elems)):
+    if creating(current_frame("hkx.associative_scan")) and all(shape[axis] < 2 for shape in shapes):
         pure.inline(elems, elems)
     return jax.lax.associative_scan(pure.inline, elems, reverse=reverse, axis=axis)
 

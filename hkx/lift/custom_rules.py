@@ -17,6 +17,7 @@ from hkx.base.trees import own_tree
 from hkx.core.frame import Phase, current_frame, local
 from hkx.errors.core import NotInTransformError
 from hkx.errors.lift import MissingRuleError
+from hkx.lift.checks import checked_positions
 from hkx.lift.crossing import Carry, Crossing, changes, check_carried, creating, fill_keys, moved, snapshot
 
 P = ParamSpec("P")
@@ -42,7 +43,7 @@ class _Custom(Generic[P, R]):
     def __init__(self, fun: Callable[P, R], nondiff_argnums: Sequence[int] = ()):
         functools.update_wrapper(self, fun)
         self._fun = fun
-        self._nondiff = tuple(nondiff_argnums)
+        self._nondiff = checked_positions(nondiff_argnums, "nondiff_argnums")
         self._given: tuple[Callable[..., Any], ...] = ()
 
     def _rules(self) -> tuple[Callable[..., Any], ...]:
@@ -86,7 +87,11 @@ class _Custom(Generic[P, R]):
         name = f"hkx.{self.kind}"
         frame = current_frame(name)
         bound = self._bound(args, kwargs)
-        numbers = {n % max(len(bound), 1) for n in self._nondiff}
+        if not all(-len(bound) <= n < len(bound) for n in self._nondiff):
+            raise ValueError(
+                f"`nondiff_argnums` of `{name}` are {self._nondiff}, and it is given {len(bound)} arguments."
+            )
+        numbers = {n % len(bound) for n in self._nondiff}
         crossing: Crossing[..., Any] = Crossing(self._fun, name, as_given=numbers)
         if creating(frame):
             return crossing.inline(*bound)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from hkx.base.entries import copied
 from hkx.base.signatures import pair_with, sign, with_leading
@@ -41,7 +41,7 @@ class Pure(Generic[P, R]):
         current_frame(_NAME).names_copied = True
 
     def __call__(self, carry: Carry, /, *args: P.args, **kwargs: P.kwargs) -> tuple[R, Carry]:
-        out, carry = self._crossing.run(carry, args, kwargs, full_keys=True)
+        out, carry = self._crossing.run(_checked(carry), args, kwargs, full_keys=True)
         carry.captured.hand_on()
         return out, _of_the_user(carry)
 
@@ -61,7 +61,16 @@ class Pure(Generic[P, R]):
 
     def finish(self, carry: Carry) -> None:
         """Writes the state and keys of the last carry back into the running function."""
-        self._crossing.finish(changes(snapshot(current_frame(_NAME)), carry))
+        self._crossing.finish(changes(snapshot(current_frame(_NAME)), _checked(carry)))
+
+
+def _checked(carry: Any) -> Carry:
+    if not isinstance(carry, Carry):
+        raise TypeError(
+            f"The first argument of what `hkx.purify` returns, and of its `finish`, is a carry, got {carry!r}. "
+            "The first one is `pure.start(...)`, and `out, carry = pure(carry, ...)` returns the next."
+        )
+    return carry
 
 
 def _of_the_user(carry: Carry) -> Carry:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from hkx.arguments import checked_integer
 from hkx.base.entries import Tree, mapped, selected, walk
 from hkx.core.frame import Phase, current_frame
 from hkx.core.making import Shapes
@@ -39,11 +40,16 @@ class Stacked:
     def __init__(self, created: Carry, param_axes: Axes, state_axes: Axes):
         self._created = created
 
-        def said(spec: Axes, tree: Tree) -> Tree:
-            axes = mapped(lambda bundle, name, _: spec(bundle, name) if callable(spec) else spec, tree)
+        def said(argument: str, spec: Axes, tree: Tree) -> Tree:
+            def axis_of(bundle: str, name: str, _: Any) -> int | None:
+                axis = spec(bundle, name) if callable(spec) else spec
+                return None if axis is None else checked_integer(axis, argument, None)
+
+            axes = mapped(axis_of, tree)
             return selected(axes, lambda bundle, name, axis: axis is not None)
 
-        params, state = said(param_axes, created.params), said(state_axes, created.initial_state)
+        params = said("param_axes", param_axes, created.params)
+        state = said("state_axes", state_axes, created.initial_state)
         self._axes = Carry(params, state, state, None)
         asked_for = any(isinstance(spec, int) for spec in (param_axes, state_axes))
         self.nothing = not (params or state or asked_for)
@@ -75,7 +81,15 @@ class Stacked:
         return jax.tree.map(moved, self.axes(own), entries)._replace(captured=own.captured)
 
     def moved(self, own: Carry) -> Carry:
-        """Moves the leading axis of stacked entries to their own axis."""
+        """Moves the leading axis of stacked entries to their own axis, if they have it."""
+        for argument, tree, axes in zip(("param_axes", "state_axes"), own[:2], self._axes[:2], strict=True):
+            for bundle, name, entry in walk(tree):
+                axis, shapes = axes[bundle][name], [jnp.shape(leaf) for leaf in jax.tree.leaves(entry)]
+                if not all(-len(shape) <= axis < len(shape) for shape in shapes):
+                    raise IndexError(
+                        f"`{argument}` is {axis} for {f'{bundle}/{name}'!r}, which has no such dimension: it is of "
+                        f"shape {shapes[0]}, with the stacked one in front."
+                    )
         return self._move(own, lambda leaf, axis: jnp.moveaxis(leaf, 0, axis))
 
     def leading(self, carry: Carry, size: int) -> Carry:

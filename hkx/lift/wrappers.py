@@ -16,7 +16,8 @@ import numpy as np
 
 from hkx.base.signatures import like, pair_with, second_of_pair
 from hkx.core.frame import current_frame, local
-from hkx.lift.checks import checked_pair, is_value
+from hkx.errors.core import InvalidSizeError
+from hkx.lift.checks import checked_pair, checked_positions, is_value, static_arguments
 from hkx.lift.crossing import Carry, Crossing, creating, snapshot
 from hkx.lift.typed import EvalShape, Grad, Jit, Jvp, Linearize, ValueAndGrad, Vjp, typed
 
@@ -48,6 +49,8 @@ def _differentiated(
 
 def _value_and_gradient(name: str, fun: Callable[..., Any], has_aux: bool, **options: Any) -> Any:
     """The implementation of `value_and_grad` and `grad`, for the public function `name`."""
+    if not checked_positions(options["argnums"], "argnums"):
+        raise InvalidSizeError("argnums", options["argnums"], None)
     outside = jax.value_and_grad(fun, has_aux=has_aux, **options)
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -309,7 +312,7 @@ def remat(
     if concrete is True:
         raise ValueError("`concrete=True` is no longer possible; mark arguments that are not arrays `static_argnums`.")
     options: dict[str, Any] = {"prevent_cse": prevent_cse, "policy": policy}
-    nums = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+    nums = checked_positions(static_argnums, "static_argnums")
 
     @functools.wraps(fun)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> Any:
@@ -394,6 +397,8 @@ def jit(
     options.update(inline=inline, static_argnames=static_argnames)
     if fun is None:
         return functools.partial(jit, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)
+    donate_argnums = None if donate_argnums is None else checked_positions(donate_argnums, "donate_argnums")
+    static_argnums = None if static_argnums is None else checked_positions(static_argnums, "static_argnums")
     outside = jax.jit(fun, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)
 
     @functools.wraps(fun)
@@ -416,7 +421,7 @@ def jit(
             program = jax.jit(function, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)
             return program(*args, **kwargs, hkx_arrays=arrays)
 
-        static = _static(fun, static_argnums, static_argnames, len(args))
+        static = static_arguments(fun, static_argnums, static_argnames, len(args))
         return _recorded("hkx.jit", transform, fun, args, kwargs, static)
 
     wrapped.lower = outside.lower  # type: ignore[attr-defined]
@@ -425,17 +430,6 @@ def jit(
 
 def _is_concrete(x: Any) -> bool:
     return isinstance(x, (jax.Array, np.ndarray)) and not isinstance(x, jax.core.Tracer) and is_value(x)
-
-
-def _static(fun: Any, numbers: Any, names: Any, count: int) -> set[int | str]:
-    """The positions and the names of the static arguments, whichever way `jax.jit` was told of them."""
-    numbers = () if numbers is None else (numbers,) if isinstance(numbers, int) else numbers
-    static = {n if n >= 0 else n + count for n in numbers} | ({names} if isinstance(names, str) else set(names or ()))
-    try:
-        order = list(inspect.signature(fun).parameters)
-    except (TypeError, ValueError):
-        order = []
-    return static | {i for i, n in enumerate(order) if n in static} | {n for i, n in enumerate(order) if i in static}
 
 
 def _with_arrays(fun: Any) -> inspect.Signature:

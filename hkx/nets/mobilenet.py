@@ -105,6 +105,9 @@ class MobileNetV1(Module):
         name: str | None = None,
     ):
         super().__init__(name=name)
+        for argument, given in (("strides", strides), ("channels", channels)):
+            if not hasattr(given, "__len__"):
+                raise TypeError(f"`{argument}` must be a sequence of numbers, one for each block, got {given!r}.")
         if len(strides) != len(channels):
             raise ValueError(
                 "`strides` and `channels` must have the same length, one entry for each block: got "

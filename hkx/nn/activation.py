@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Module, get_parameter, initializers
+from hkx.arguments import checked_integer
 from hkx.errors import InvalidRankError
 from hkx.initializers import Initializer
 from hkx.nn.inputs import array_of
@@ -46,8 +47,9 @@ class PReLU(Module):
         x = array_of(x, self, "x")
         shape, axes = x.shape, ()
         if self.param_axis is not None:
-            if not -len(shape) <= self.param_axis < len(shape):
-                raise InvalidRankError("PReLU", "x", shape, max(self.param_axis + 1, -self.param_axis))
-            axes = (self.param_axis % len(shape),)
+            axis = checked_integer(self.param_axis, "param_axis", None)
+            if not -len(shape) <= axis < len(shape):
+                raise InvalidRankError("PReLU", "x", shape, max(axis + 1, -axis))
+            axes = (axis % len(shape),)
         alpha = get_parameter("alpha", [shape[i] for i in axes], x.dtype, init=self.alpha_init)
         return jnp.where(x >= 0, x, jax.lax.broadcast_in_dim(alpha, shape, axes) * x)

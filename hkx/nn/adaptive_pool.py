@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module
-from hkx.nn.inputs import array_with_dimensions
+from hkx.arguments import checked_integer
+from hkx.nn.inputs import array_with_dimensions, dimension_of
 from hkx.pad import per_dimension
 
 
@@ -42,14 +43,16 @@ class AdaptiveAvgPool(Module):
 
         Raises:
           ScalarInputError: if `value` is a scalar.
-          TypeError: if `output_shape` has neither one entry nor one for each spatial dimension.
+          TypeError: if `output_shape` has neither one entry nor one for each spatial dimension, or one is no size.
+          IndexError: if `value` has no dimension `channel_axis`.
         """
         value = array_with_dimensions(value, self)
         rank = value.ndim
-        spatial = [i for i in range(1, rank) if i != self.channel_axis % rank]
+        channel = dimension_of(self.channel_axis, value.shape, "hkx.AdaptiveAvgPool", "channel_axis")
+        spatial = [i for i in range(1, rank) if i != channel]
         for axis, size in zip(spatial, per_dimension(self.output_shape, len(spatial), "output_shape"), strict=True):
-            if size is not None and size != value.shape[axis]:
-                value = _averaged(value, axis, size)
+            if size is not None and checked_integer(size, "output_shape", 1) != value.shape[axis]:
+                value = _averaged(value, axis, int(size))
         return value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import jax
 import numpy as np
@@ -30,10 +30,10 @@ class Dropout(Module):
       [0.0, 2.0]
     """
 
-    def __init__(self, rate: float, broadcast_dims: Sequence[int] = (), name: str | None = None):
+    def __init__(self, rate: float, broadcast_dims: Iterable[int] = (), name: str | None = None):
         super().__init__(name=name)
         self.rate = rate
-        self.broadcast_dims = tuple(broadcast_dims)
+        self.broadcast_dims = tuple(broadcast_dims) if isinstance(broadcast_dims, Iterable) else broadcast_dims
 
     def __call__(self, x: jax.Array, is_training: bool, rng: jax.Array | None = None) -> jax.Array:
         """Drops elements.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, initializers
+from hkx.arguments import checked_integer
 from hkx.errors import InvalidRankError
 from hkx.initializers import Initializer
 from hkx.nn.inputs import array_of
@@ -57,9 +58,10 @@ class Einsum(Module):
                 f"`equation` must be like '...d,dh->...h', without dots in the second operand; got {equation!r}."
             )
         self._input, self._kernel, self._output = match.groups()
-        if len(self._kernel) != len(shape):
-            raise ValueError(f"`shape` {tuple(shape)} must have one size for each letter of {self._kernel!r}.")
-        self.shape = tuple(shape)
+        sizes = shape if isinstance(shape, Iterable) and not isinstance(shape, str) else (shape,)
+        self.shape = tuple(checked_integer(size, "shape") for size in sizes)
+        if len(self._kernel) != len(self.shape):
+            raise ValueError(f"`shape` {self.shape} must have one size for each letter of {self._kernel!r}.")
         self.equation = equation
         self.with_bias = with_bias
         self.w_init = w_init

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -11,10 +11,10 @@ import jax.numpy as jnp
 
 from hkx import PRNGKey, as_key
 from hkx.arguments import checked_integer
-from hkx.nn.inputs import array_of, number
+from hkx.nn.inputs import array_of, dimension_of, number
 
 
-def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims: Sequence[int] = ()) -> jax.Array:
+def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims: Iterable[int] = ()) -> jax.Array:
     """Sets each element to zero with probability `rate`, and divides the others by `1 - rate`.
 
     Reference: Srivastava et al. (2014), "Dropout: a simple way to prevent neural networks from overfitting".
@@ -44,12 +44,10 @@ def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims:
         if rate == 0.0:
             return x
     shape = list(x.shape)
-    if not isinstance(broadcast_dims, Sequence) or isinstance(broadcast_dims, str):
+    if not isinstance(broadcast_dims, Iterable) or isinstance(broadcast_dims, str):
         raise TypeError(f"`broadcast_dims` must be a sequence of dimensions, got {broadcast_dims!r}.")
     for dim in broadcast_dims:
-        if not -len(shape) <= dim < len(shape):
-            raise IndexError(f"`broadcast_dims` {broadcast_dims} are out of range for `x` of shape {x.shape}.")
-        shape[dim] = 1
+        shape[dimension_of(dim, x.shape, "hkx.dropout", "broadcast_dims")] = 1
     keep_rate = 1.0 - rate
     keep = jax.random.bernoulli(as_key(rng, "`rng` of `hkx.dropout`"), keep_rate, shape=shape)
     return jnp.where(keep, x, 0) / keep_rate  # 0 where `x` is infinite, too

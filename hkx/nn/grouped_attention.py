@@ -11,7 +11,7 @@ import jax.core
 import jax.numpy as jnp
 
 from hkx import Linear, Module, RotaryEmbedding, transparent
-from hkx.arguments import checked_integer
+from hkx.arguments import checked_function, checked_integer
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
 from hkx.nn.inputs import sequences_of
@@ -104,12 +104,13 @@ class GroupedQueryAttention(Module):
             raise ValueError(f"`num_kv_heads` {num_kv_heads} must divide `num_heads` {num_heads}.")
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
-        self.key_size = key_size
+        self.key_size = checked_integer(key_size, "key_size", 1)
         self.w_init = w_init
         self.with_bias = with_bias
         self.b_init = b_init
-        self.model_size = num_heads * key_size if model_size is None else model_size
-        self.rotary = rotary
+        model_size = num_heads * self.key_size if model_size is None else model_size
+        self.model_size = checked_integer(model_size, "model_size", 1)
+        self.rotary = None if rotary is None else checked_function(rotary, "hkx.GroupedQueryAttention", "rotary")
         self.implementation = implementation
 
     def initial_cache(
@@ -126,7 +127,8 @@ class GroupedQueryAttention(Module):
           A `KeyValueCache` for the first call.
         """
         leading = () if batch_size is None else batch_size if isinstance(batch_size, Sequence) else (batch_size,)
-        shape = (*leading, max_length, self.num_kv_heads, self.key_size)
+        sizes = (*(checked_integer(n, "batch_size") for n in leading), checked_integer(max_length, "max_length"))
+        shape = (*sizes, self.num_kv_heads, self.key_size)
         return KeyValueCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), jnp.zeros((), jnp.int32))
 
     def __call__(

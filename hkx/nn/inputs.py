@@ -12,6 +12,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
+from hkx.arguments import checked_integer
 from hkx.errors import (
     InputDTypeError,
     InvalidInputError,
@@ -98,6 +99,22 @@ def without_leading_ones(shape: Sequence[int]) -> tuple[int, ...]:
     """A shape without its leading ones."""
     first = next((i for i, n in enumerate(shape) if n != 1), len(shape))
     return tuple(shape[first:])
+
+
+def dimension_of(value: Any, shape: Sequence[int], layer: str, argument: str) -> int:
+    """The dimension of an array of this shape that is given as `argument`, counted from the start.
+
+    Raises:
+      InvalidSizeError: if it is not a whole number.
+      IndexError: if the array does not have it.
+    """
+    dimension = checked_integer(value, argument, None)
+    if not -len(shape) <= dimension < len(shape):
+        raise IndexError(
+            f"`{argument}` of `{layer}` is out of range: {dimension}, for an array of shape {tuple(shape)}. It is the "
+            "number of a dimension, such as -1 for the last, and not its size."
+        )
+    return dimension % len(shape)
 
 
 def check_dtype(fits: bool, layer: object, argument: str, dtype: Any, expected: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hkx import Module
 from hkx.errors import InvalidRankError, LeadingDimensionsError
-from hkx.nn.inputs import array_of
+from hkx.nn.inputs import array_of, number
 
 
 class RotaryEmbedding(Module):
@@ -60,7 +60,8 @@ class RotaryEmbedding(Module):
         if not 1 <= positions.ndim < x.ndim - 1 or any(n not in (1, size) for n, size in places):
             expected = f"one that broadcasts to {(*leading, length)}, the shape of `x` without heads and features"
             raise LeadingDimensionsError("RotaryEmbedding", "positions", positions.shape, expected)
-        frequencies = (self.theta ** (-np.arange(0, size, 2) / size)).astype(np.float32)
+        theta = number(self.theta, None, "theta", 0)
+        frequencies = (theta ** (-np.arange(0, size, 2) / size)).astype(np.float32)
         angles = jnp.expand_dims(
             positions.astype(jnp.float32)[..., None] * _to_rank(frequencies, positions.ndim + 1), -2
         )

@@ -96,6 +96,7 @@ def capture_intermediates(f: Any, filter: Filter = _calls) -> Any:
       >>> jax.tree.map(jnp.shape, values["blocks/linear"])
       {'__call__': ((6, 5, 2),)}
     """
+    checked_function(filter, "hkx.capture_intermediates", "filter")
     if isinstance(f, (Transformed, MultiTransformed)):
         return type(f)(f.init, jax.tree.map(lambda apply: _capturing(apply, filter), f.apply))
     if isinstance(f, (TransformedWithState, MultiTransformedWithState)):

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 from jax.extend.core import Jaxpr, JaxprEqn, Literal
 
+from hkx.arguments import checked_function
 from hkx.base.signatures import like, returning
 from hkx.base.tracebacks import leaves_out_own_frames
 from hkx.jaxprs.cost import times
@@ -122,6 +123,7 @@ def make_model_info(
           add in f32[5,1], f32[5,1], out f32[5,1]
       <BLANKLINE>
     """
+    checked_function(f, "hkx.experimental.jaxpr_info.make_model_info", "f")
     label = name or getattr(f, "__name__", type(f).__name__)
 
     @like(f, result=returning(Module))

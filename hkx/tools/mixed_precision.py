@@ -114,7 +114,14 @@ class Policy:
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, jnp.dtype(getattr(self, field.name)))
+            given = getattr(self, field.name)
+            try:
+                dtype = None if given is None else jnp.dtype(given)  # NumPy takes None for float64
+            except TypeError:
+                dtype = None
+            if dtype is None or not jnp.issubdtype(dtype, jnp.floating):
+                raise ValueError(f"`{field.name}` of a policy must be a floating dtype, got {given!r}.")
+            object.__setattr__(self, field.name, dtype)
 
     @classmethod
     def parse(cls, text: str) -> Policy:

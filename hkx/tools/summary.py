@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -168,6 +168,8 @@ _SHOWN = ("has_output",)
 
 
 def _chosen(what: str, given: Sequence[str] | None, known: Mapping[str, Any]) -> list[str]:
+    if isinstance(given, str) or not isinstance(given, Iterable | None):
+        raise ValueError(f"The {what} must be a list of names, got {given!r}; the names are {list(known)}.")
     names = list(known if given is None else given)
     unknown = [name for name in names if name not in known]
     if unknown:
@@ -222,8 +224,10 @@ def tabulate(
       Total                             13    125
     """
     names = _chosen("column(s)", columns, _COLUMNS)
+    if not names:
+        raise ValueError(f"`columns` is empty: leave it out for all of {list(_COLUMNS)}.")
     kept = _chosen("filter(s)", _SHOWN if filters is None else filters, _FILTERS)
-    headers, numeric, cells = zip(*[_COLUMNS[name] for name in names], strict=True) if names else ((), (), ())
+    headers, numeric, cells = zip(*[_COLUMNS[name] for name in names], strict=True)
 
     @like(_wrapped(f, "hkx.tabulate"), result=returning(Table), attributes=False)
     @leaves_out_own_frames

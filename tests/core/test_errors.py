@@ -171,6 +171,30 @@ CASES = {
         ["(2, 2)"],
     ),
     "not a key for a sequence": (lambda: hkx.PRNGSequence(None), errors.InvalidRNGError, ValueError, ["None"]),
+    "a seed of too many bits": (
+        lambda: LINEAR.init(2**70, X),
+        errors.InvalidRNGError,
+        ValueError,
+        ["init(rng, *a, **k)", "1180591620717411303424", "64 bits"],
+    ),
+    "half a state for a sequence": (
+        lambda: hkx.PRNGSequence((1,)),
+        errors.InvalidRNGError,
+        ValueError,
+        ["`hkx.PRNGSequence`: (1,)", "internal_state"],
+    ),
+    "no state to go back to": (
+        lambda: hkx.transform(lambda: hkx.replace_rng_sequence_state(None)).apply({}, 0),
+        errors.InvalidRNGError,
+        ValueError,
+        ["None of type NoneType", "internal_state"],
+    ),
+    "a state with keys that are none": (
+        lambda: hkx.PRNGSequence(0).replace_internal_state((jax.random.PRNGKey(0), ["key"])),
+        errors.InvalidRNGError,
+        ValueError,
+        ["`PRNGSequence.replace_internal_state`: 'key' of type str"],
+    ),
     "params of a wrong type": (
         lambda: LINEAR.apply(X, None, X),
         errors.InvalidParamsError,

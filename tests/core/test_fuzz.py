@@ -29,7 +29,7 @@ INITS = [
         np.zeros,
         lambda s, d: jnp.zeros(s, "int8"),
         hkx.initializers.Orthogonal(),
-        hkx.initializers.Constant(np.array("a")),
+        hkx.initializers.Constant(["a"]),
     ),
 ]
 
@@ -138,7 +138,7 @@ def test_what_is_no_shape(shape):
         hkx.transform(lambda: hkx.get_parameter("w", shape, init=jnp.ones)).init(None)
 
 
-@pytest.mark.parametrize("dtype", ["flaot32", 3, object, "U3", np.ones(2)])
+@pytest.mark.parametrize("dtype", ["flaot32", 3, object, "U3", np.ones(2), jnp.float32(2), [], {}])
 def test_what_is_no_dtype(dtype):
     with pytest.raises(hkx.errors.InvalidDTypeError, match=r"The dtype of '~/w' is .* `jnp.float32`"):
         hkx.transform(lambda: hkx.get_parameter("w", [2], dtype, init=jnp.ones)).init(None)

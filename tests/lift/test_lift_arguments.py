@@ -327,3 +327,67 @@ def test_a_branch_that_is_known_is_not_the_only_one_that_creates():
         return hkx.cond(True, lambda x: hkx.Linear(2)(x), lambda x: hkx.Linear(2, name="other")(x), x)
 
     assert list(hkx.transform(f).init(0, X)) == ["linear", "other"]
+
+
+def linear(x):
+    return hkx.Linear(3)(x)
+
+
+def stacked(**axes):
+    return lambda: hkx.vmap(linear, split_rng=True, **axes)(X)
+
+
+OF_ANOTHER_KIND = {
+    "`argnums` must be an integer, got None": lambda: hkx.grad(linear, argnums=None)(X),
+    "`argnums` must be an integer, got []": lambda: hkx.value_and_grad(linear, argnums=[])(X),
+    "`argnums` must be an integer, got 'x'": lambda: hkx.grad(linear, argnums="x")(X),
+    "`static_argnums` must be an integer, got 0.5": lambda: hkx.remat(linear, static_argnums=0.5)(X),
+    "`static_argnums` must be an integer, got 'y'": lambda: hkx.jit(linear, static_argnums="y")(X),
+    "`donate_argnums` must be an integer, got None": lambda: hkx.jit(linear, donate_argnums=(0, None))(X),
+    "`nondiff_argnums` must be an integer, got 'x'": lambda: hkx.custom_vjp(linear, nondiff_argnums="x"),
+    "`nondiff_argnums` of `hkx.custom_jvp` are (1,), and it is given 1 arguments": (
+        lambda: hkx.custom_jvp(linear, nondiff_argnums=(1,))(X)
+    ),
+    "`param_axes` must be an integer, got 'x'": stacked(param_axes="x"),
+    "`param_axes` must be an integer, got [0]": stacked(param_axes=lambda module, name: [0]),
+    "`param_axes` is 2 for 'linear/b', which has no such dimension: it is of shape (2, 3)": stacked(param_axes=2),
+    "must be arrays with the dimension 2 (`axis`), and their shapes are [(2, 3)]": (
+        lambda: hkx.associative_scan(jnp.add, X, axis=2)
+    ),
+    "must be arrays with the dimension 0 (`axis`), and their shapes are []": lambda: hkx.associative_scan(jnp.add, {}),
+    "is a carry, got None. The first one is `pure.start(...)`": lambda: hkx.purify(linear)(None, X),
+    "is a carry, got 3. The first one is": lambda: hkx.purify(linear).finish(3),
+    "`hkx.Deferred` was given 3 of type int as `factory`": lambda: hkx.Deferred(3),
+    "`hkx.to_module` was given 3 of type int as `f`": lambda: hkx.to_module(3),
+    "`hkx.testing.transform_and_run` was given 3 of type int as `f`": lambda: hkx.testing.transform_and_run(3),
+    "`seed` must be an integer, got 'x'": lambda: hkx.testing.transform_and_run(linear, seed="x"),
+    "was given 3 of type int as `filter`": lambda: hkx.capture_intermediates(linear, filter=3),
+    "`hkx.without_state(hkx.transform_with_state(f))`": lambda: hkx.without_state(hkx.transform(linear)),
+    "`hkx.with_empty_state(hkx.transform(f))`": (lambda: hkx.with_empty_state(hkx.transform_with_state(linear))),
+    "3 is not a valid module name": lambda: hkx.force_name(3),
+}
+
+
+@pytest.mark.parametrize("text", OF_ANOTHER_KIND)
+def test_an_argument_of_another_kind_is_named(text):
+    with pytest.raises((TypeError, ValueError, IndexError)) as info:
+        hkx.transform(OF_ANOTHER_KIND[text]).init(0)
+    assert text in str(info.value)
+
+
+def test_positions_of_arguments_may_be_numpy_integers():
+    def f(x, factor):
+        doubled = hkx.remat(lambda x, factor: factor * hkx.Linear(3)(x), static_argnums=np.int64(1))
+        return doubled(x, factor), hkx.jit(lambda x, factor: factor * x, static_argnums=np.int64(1))(x, factor)
+
+    _, tripled = hkx.transform(f).apply({"linear": {"w": X[0][:, None] * X[:1], "b": X[0]}}, None, X, 3)
+    np.testing.assert_array_equal(tripled, 3 * X)
+
+
+def test_a_deferred_module_with_one_method_that_makes_it():
+    class Tower(hkx.Module):
+        def twice(self, x):
+            return 2 * x
+
+    tower = hkx.transform(lambda x: hkx.Deferred(Tower, "twice").twice(x))
+    np.testing.assert_array_equal(tower.apply({}, None, X), 2 * X)

@@ -263,7 +263,7 @@ def test_other_arguments_that_are_named() -> None:
     raised("`commitment_cost` must be a number", lambda: hkx.nets.VectorQuantizer(4, 2, "1")(X, True))
     raised("`epsilon` must be at least 0", lambda: hkx.nets.VectorQuantizerEMA(4, 2, 0.1, 0.9, -1.0)(X, True))
     raised("`broadcast_dims` must be a sequence", lambda: hkx.dropout(KEY, 0.5, X, 0))
-    raised("`broadcast_dims` .* out of range for `x`", lambda: hkx.dropout(KEY, 0.5, X, (2,)))
+    raised("`broadcast_dims` of `hkx.dropout` is out of range: 2", lambda: hkx.dropout(KEY, 0.5, X, (2,)))
     raised("`channel_axis` must be an integer, got 2.5", lambda: hkx.max_pool(IMAGE, 2, 1, "SAME", 2.5))
     raised("`rng` of `hkx.dropout`", lambda: hkx.dropout("key", 0.5, X))
     raised("`rng` of `hkx.multinomial`", lambda: hkx.multinomial(None, X, 2))

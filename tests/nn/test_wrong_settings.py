@@ -276,3 +276,94 @@ def test_a_dimension_may_be_an_array_of_one_integer(axis):
     out = hkx.transform(lambda: hkx.LayerNorm(axis, False, False, eps=0.0)(x)).apply({}, None)
     expected = (x - x.mean(-1, keepdims=True)) / x.std(-1, keepdims=True)
     np.testing.assert_allclose(out, expected, rtol=1e-4)
+
+
+OUT_OF_RANGE = {
+    "`channel_axis` of `hkx.AdaptiveAvgPool` is out of range: 7, for an array of shape (1, 4, 4, 2)": (
+        lambda: hkx.AdaptiveAvgPool(2, channel_axis=7)(PICTURE)
+    ),
+    "`param_axis` of `hkx.LayerNorm` is out of range: 5, for an array of shape (2, 3)": (
+        lambda: hkx.LayerNorm(-1, True, True, param_axis=(0, 5))(X)
+    ),
+    "`param_axis` of `hkx.RMSNorm` is out of range: -3": lambda: hkx.RMSNorm(-1, param_axis=-3)(X),
+    "`feature_axis` of `hkx.WeightNorm` is out of range: 2, for an array of shape (3, 2)": (
+        lambda: hkx.WeightNorm(hkx.Linear(2), feature_axis=2)(X)
+    ),
+    "`broadcast_dims` of `hkx.dropout` is out of range: 2": lambda: hkx.Dropout(0.5, [2])(X, True),
+}
+OF_ANOTHER_KIND = {
+    "`channel_axis` must be an integer, got '1'": lambda: hkx.AdaptiveAvgPool(2, channel_axis="1")(PICTURE),
+    "`output_shape` must be an integer, at least 1, got 0": lambda: hkx.AdaptiveAvgPool(0)(PICTURE),
+    "`param_axis` must be an integer, got 1.5": lambda: hkx.PReLU(1.5)(X),
+    "`broadcast_dims` must be an integer, got [0]": lambda: hkx.Dropout(0.5, [[0]])(X, True),
+    "`broadcast_dims` must be a sequence of dimensions, got 0": lambda: hkx.Dropout(0.5, 0)(X, True),
+    "`shape` must be an integer, at least 0, got None": lambda: hkx.Einsum(None, "a,ab->b"),
+    "`shape` (3,) must have one size for each letter of 'ab'": lambda: hkx.Einsum(3, "a,ab->b"),
+    "`batch_size` must be an integer, at least 0, got -1": lambda: hkx.LSTM(3).initial_state(-1),
+    "`input_shape` must be an integer, at least 0, got 'ab'": lambda: hkx.Conv2DLSTM("ab", 2, 3),
+    "`key_size` must be an integer, at least 1, got 2.5": lambda: hkx.GroupedQueryAttention(2, 1, 2.5),
+    "`max_length` must be an integer, at least 0, got None": (
+        lambda: hkx.GroupedQueryAttention(2, 1, 2).initial_cache(1, None)
+    ),
+    "was given 3 of type int as `rotary`": lambda: hkx.GroupedQueryAttention(2, 1, 2, rotary=3),
+    "was given None of type NoneType as `layer`": lambda: hkx.WeightNorm(None),
+    "`theta` must be a number or a scalar array, got 'x'": lambda: hkx.RotaryEmbedding("x")(jnp.ones([1, 1, 2])),
+    "`alpha` must be a number or a scalar array, got 'x'": lambda: hkx.LoRALinear(2, 1, "x"),
+    "`scale` of `BatchNorm` is not an array": lambda: hkx.BatchNorm(False, True, 0.9)(X, True, scale="x"),
+    "`offset` of `LayerNorm` is not an array": lambda: hkx.LayerNorm(-1, True, False)(X, offset={}),
+    "`strides` must be a sequence of length 4": lambda: hkx.nets.ResNet18(2, strides=2),
+    "`bn_config` must be keyword arguments": lambda: hkx.nets.ResNet18(2, bn_config=0.9),
+    "`channels` must be a sequence of numbers": lambda: hkx.nets.MobileNetV1((1, 2), 8),
+    "`stddev` must be a number or a scalar array, got [1.0]": lambda: hkx.initializers.RandomNormal([1.0]),
+    "`lower` must be a number or a scalar array, got <object": lambda: hkx.initializers.TruncatedNormal(lower=object()),
+    "`constant` must be a number or a scalar array, got <class": lambda: hkx.initializers.Constant(jnp.float32),
+    "need a floating dtype, not int32": lambda: hkx.initializers.Orthogonal()([2, 2], jnp.int32),
+    "need a floating dtype, not complex64": lambda: hkx.initializers.RandomUniform()([2, 2], jnp.complex64),
+}
+
+
+@pytest.mark.parametrize("text", [*OUT_OF_RANGE, *OF_ANOTHER_KIND])
+def test_an_argument_is_named(text):
+    call = {**OUT_OF_RANGE, **OF_ANOTHER_KIND}[text]
+    kind = IndexError if text in OUT_OF_RANGE else (hkx.errors.HkxError, TypeError, ValueError)
+    with pytest.raises(kind) as info:
+        hkx.transform_with_state(call).init(0)
+    assert text in str(info.value)
+
+
+def test_one_name_of_a_parameter_is_not_a_list_of_letters():
+    class Layer(hkx.Module):
+        def __call__(self, x):
+            return x @ hkx.get_parameter("kernel", [3, 2], init=jnp.ones)
+
+    params = hkx.transform(lambda x: hkx.WeightNorm(Layer(), "kernel")(x)).init(0, X)
+    assert list(params["layer"]) == ["kernel", "kernel_scale"]
+
+
+def test_dropout_takes_dimensions_in_any_iterable():
+    assert value(lambda: hkx.Dropout(0.5, iter([0])).broadcast_dims) == (0,)  # it may be called twice
+    key = jax.random.PRNGKey(0)
+    alike = [hkx.dropout(key, 0.5, jnp.ones([8, 8]), dims) for dims in ([0], np.array([0]), {0}, iter([0]))]
+    assert all(np.array_equal(alike[0], other) for other in alike) and len(np.unique(alike[0], axis=0)) == 1
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.complex64])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_normal_distribution_may_have_truncation_points_of_its_own_for_each_element(dtype, compiled):
+    def init(lower, upper):
+        initializer = hkx.initializers.TruncatedNormal(2.0, 1.0, lower, upper)
+        return hkx.transform(lambda: hkx.get_parameter("w", [3, 2], dtype, initializer)).init(0)["~"]["w"]
+
+    size = [2, 3, 2] if dtype == jnp.complex64 else [3, 2]
+    lower, upper = np.arange(2.0, dtype=np.float32).reshape([1] * (len(size) - 1) + [2]), 2.0
+    w = (jax.jit(init) if compiled else init)(lower, upper)
+    unit = jax.random.truncated_normal(jax.random.split(jax.random.PRNGKey(0))[1], lower, upper, size, jnp.float32)
+    expected = 2.0 * (unit[0] + 1j * unit[1] if len(size) == 3 else unit) + 1.0
+    np.testing.assert_allclose(w, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("axis", [-2, -1])
+def test_a_negative_axis_of_group_norm_is_one_of_the_input(axis):  # in Haiku, one of the array with groups
+    x = np.random.default_rng(0).normal(size=[2, 4, 3, 5]).astype(np.float32)
+    y = value(lambda: hkx.GroupNorm(2, axis, False, False, data_format="NCHW")(x))
+    np.testing.assert_allclose(y, (x - x.mean(axis, keepdims=True)) / np.sqrt(x.var(axis, keepdims=True) + 1e-5), 1e-4)

@@ -361,3 +361,30 @@ def test_a_batch_for_an_axis_that_is_not_there_is_refused():
 def test_no_device_to_replicate_to_is_named():
     with pytest.raises(ValueError, match="`devices` is empty"):
         hkx.sharding.replicate({"w": np.ones(3)}, [])
+
+
+MISTAKEN = {
+    "`rules` must be a list of pairs (pattern, PartitionSpec), got 3": lambda: sharding.shardings(PARAMS, MESH, 3),
+    "has the entry 3: give an axis of the mesh": lambda: sharding.shardings(PARAMS, MESH, [(".*", P(3))]),
+    "`shapes` must be a tree of arrays, and 'a/w' is 'text'": lambda: sharding.shardings(
+        {"a": {"w": "text"}}, MESH, []
+    ),
+    "Pass the parameters, or their shapes": lambda: sharding.shardings(hkx.transform(lambda: 1), MESH, []),
+    "`hkx.sharding.sharded_init` was given None of type NoneType as `init`": lambda: sharding.sharded_init(None, None),
+    "must be a tree of shardings, see `hkx.sharding.shardings`, got 'x'": lambda: sharding.sharded_init(
+        max, {"a": "x"}
+    ),
+    "must be a tree of shardings, see `hkx.sharding.shardings`, got Array": (
+        lambda: sharding.sharded_init(max, {"a": jnp.ones(2)})
+    ),
+    "`mesh` must be a jax.sharding.Mesh, got None": lambda: sharding.global_batch(np.ones(2), None),
+    "`axes` names the axis None, and the mesh has 'data' of size 1": (
+        lambda: sharding.global_batch(np.ones(2), jax.make_mesh((1,), ("data",)), None)
+    ),
+}
+
+
+@pytest.mark.parametrize("text", MISTAKEN)
+def test_an_argument_that_is_something_else_is_named(text):
+    with pytest.raises((ValueError, TypeError), match=re.escape(text)):
+        MISTAKEN[text]()

@@ -289,3 +289,9 @@ def test_nothing_is_left_of_a_policy_that_is_cleared(of):
 
     hkx.transform(f).init(0, jnp.ones([1, 2]))
     assert seen == [1, 0]
+
+
+@pytest.mark.parametrize("dtype", [None, "flaot32", jnp.int32, 3])
+def test_a_dtype_of_a_policy_that_holds_no_fractions_is_refused(dtype):
+    with pytest.raises(ValueError, match="`compute_dtype` of a policy must be a floating dtype, got"):
+        Policy(jnp.float32, dtype, jnp.float32)

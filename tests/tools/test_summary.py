@@ -1,6 +1,7 @@
 """tabulate, eval_summary and the count of operations. Expected numbers are worked out from the layers' equations."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
@@ -318,3 +319,17 @@ def test_a_result_that_checks_what_it_holds_is_not_made_anew():
     (call,) = eval_summary(step)(*arguments)
     assert repr(call.output_spec) == "f32[4,2]" and "linear" in table(step, *arguments)
     assert "output[1]" in hkx.to_dot(step)(*arguments)
+
+
+MISTAKEN = {
+    "The column(s) must be a list of names, got 'module'": lambda: hkx.tabulate(net, columns="module"),
+    "The filter(s) must be a list of names, got 3": lambda: hkx.tabulate(net, filters=3),
+    "`columns` is empty: leave it out for all of": lambda: hkx.tabulate(net, columns=[]),
+    "`hkx.experimental.jaxpr_info.make_model_info` was given 3": lambda: hkx.experimental.jaxpr_info.make_model_info(3),
+}
+
+
+@pytest.mark.parametrize("text", MISTAKEN)
+def test_an_argument_that_is_something_else_is_named(text):
+    with pytest.raises((ValueError, TypeError), match=re.escape(text)):
+        MISTAKEN[text]()

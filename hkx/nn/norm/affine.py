@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx import get_parameter, traced_once
+from hkx import Module, get_parameter, traced_once
 from hkx.initializers import Initializer
-from hkx.nn.inputs import number
+from hkx.nn.inputs import array_of, dimension_of, number
 
 
 def check_inits(
@@ -33,10 +33,14 @@ def check_given(create_scale: bool, create_offset: bool, scale: Any, offset: Any
 
 
 def parameter_or_given(
-    name: str, create: bool, given: Any, shape: Sequence[int], dtype: Any, init: Initializer
+    layer: Module, name: str, create: bool, given: Any, shape: Sequence[int], dtype: Any, init: Initializer
 ) -> jax.Array | None:
-    """The parameter `name` if the layer creates one; otherwise `given`, which may be None."""
-    return get_parameter(name, shape, dtype, init=init) if create else given
+    """The parameter `name` if the layer creates one; otherwise `given`, an array or a number, or None."""
+    if create:
+        return get_parameter(name, shape, dtype, init=init)
+    if given is not None:
+        array_of(given, layer, name)
+    return given
 
 
 def normalized(inputs: Any, mean: Any, variance: jax.Array, eps: Any, scale: Any, offset: Any) -> jax.Array:
@@ -103,9 +107,13 @@ def check_axes(axis: tuple[int, ...], shape: Sequence[int], module: str) -> None
         )
 
 
-def parameter_shape(axis: tuple[int, ...] | slice, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape of parameters: the size along `axis`, and 1 elsewhere. For the last dimension alone, only its size."""
-    chosen = {i % len(shape) for i in resolved_axes(axis, len(shape))}
+def parameter_shape(axis: tuple[int, ...] | slice, shape: Sequence[int], module: str) -> tuple[int, ...]:
+    """The shape of parameters: the size along `axis`, and 1 elsewhere. For the last dimension alone, only its size.
+
+    Raises:
+      IndexError: if the input lacks a dimension of `axis`, the module's `param_axis`.
+    """
+    chosen = {dimension_of(i, shape, module, "param_axis") for i in resolved_axes(axis, len(shape))}
     if chosen == {len(shape) - 1}:
         return (shape[-1],)
     return tuple(size if i in chosen else 1 for i, size in enumerate(shape))

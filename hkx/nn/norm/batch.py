@@ -155,9 +155,9 @@ class BatchNorm(Module):
         if is_training:
             number(self.mean_ema.decay, np.float32, "decay_rate", 0, 1)
             mean, variance = self._averaged(mean, variance, inputs, axis)
-        parameter_shape = [1 if i in axis else size for i, size in enumerate(shape)]
-        scale = parameter_or_given("scale", self.create_scale, scale, parameter_shape, dtype, self.scale_init)
-        offset = parameter_or_given("offset", self.create_offset, offset, parameter_shape, dtype, self.offset_init)
+        own = [1 if i in axis else size for i, size in enumerate(shape)]
+        scale = parameter_or_given(self, "scale", self.create_scale, scale, own, dtype, self.scale_init)
+        offset = parameter_or_given(self, "offset", self.create_offset, offset, own, dtype, self.offset_init)
         return normalized(inputs, mean, variance, self.eps, scale, offset)
 
     @transparent

@@ -123,9 +123,9 @@ class GroupNorm(Module):
         grouped = jnp.reshape(x, (*shape[:channel], self.groups, size, *shape[channel + 1 :]))
         mean, variance = moments(grouped, axis=axis)
         out = jnp.reshape(normalized(grouped, mean, variance, self.eps, None, None), shape)
-        parameter_shape = (shape[channel],) + (1,) * (rank - 1 - channel)
-        scale = parameter_or_given("scale", self.create_scale, scale, parameter_shape, dtype, self.scale_init)
-        offset = parameter_or_given("offset", self.create_offset, offset, parameter_shape, dtype, self.offset_init)
+        own = (shape[channel],) + (1,) * (rank - 1 - channel)
+        scale = parameter_or_given(self, "scale", self.create_scale, scale, own, dtype, self.scale_init)
+        offset = parameter_or_given(self, "offset", self.create_offset, offset, own, dtype, self.offset_init)
         if scale is not None:
             out = out * _to_rank(scale, rank)
         return out if offset is None else out + _to_rank(offset, rank)

@@ -97,17 +97,17 @@ class LayerNorm(Module):
           ValueError: if a scale or an offset is passed, but the layer has its own.
           InvalidInputError: if `inputs` is not an array.
           ScalarInputError: if it is a scalar.
-          IndexError: if `axis` is not one of its dimensions.
+          IndexError: if `axis` or `param_axis` is not one of its dimensions.
         """
         check_given(self.create_scale, self.create_offset, scale, offset)
         inputs = array_with_dimensions(inputs, self)
         full, dtype = inputs.shape, inputs.dtype
         axis = resolved_axes(self.axis, len(full))
         check_axes(axis, full, "hkx.LayerNorm")
-        shape = parameter_shape(self.param_axis, full)
+        shape = parameter_shape(self.param_axis, full, "hkx.LayerNorm")
         mean, variance = moments(inputs, axis=axis, fast=bool(self.use_fast_variance))
-        scale = parameter_or_given("scale", self.create_scale, scale, shape, dtype, self.scale_init)
-        offset = parameter_or_given("offset", self.create_offset, offset, shape, dtype, self.offset_init)
+        scale = parameter_or_given(self, "scale", self.create_scale, scale, shape, dtype, self.scale_init)
+        offset = parameter_or_given(self, "offset", self.create_offset, offset, shape, dtype, self.offset_init)
         scale, offset = (None if v is None else jnp.broadcast_to(v, full) for v in (scale, offset))
         return normalized(inputs, mean, variance, self.eps, scale, offset)
 

@@ -66,7 +66,7 @@ class RMSNorm(Module):
         Raises:
           InvalidInputError: if `inputs` is not an array.
           ScalarInputError: if it is a scalar.
-          IndexError: if `axis` is not one of its dimensions.
+          IndexError: if `axis` or `param_axis` is not one of its dimensions.
         """
         inputs = array_with_dimensions(inputs, self)
         shape, dtype = inputs.shape, inputs.dtype
@@ -75,7 +75,8 @@ class RMSNorm(Module):
         squares = _mean_of_squares(inputs, axis=axis)
         eps, scale = number(self.eps, squares.dtype, "eps", 0), None
         if self.create_scale:
-            scale = get_parameter("scale", parameter_shape(self.param_axis, shape), dtype, init=self.scale_init)
+            own = parameter_shape(self.param_axis, shape, "hkx.RMSNorm")
+            scale = get_parameter("scale", own, dtype, init=self.scale_init)
         return _divided_by_root(inputs, squares, eps, scale)
 
 

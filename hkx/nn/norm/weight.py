@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from hkx import GetterContext, Module, custom_getter, get_parameter, transparent
+from hkx.arguments import checked_function
 from hkx.initializers import Initializer
-from hkx.nn.inputs import number
+from hkx.nn.inputs import dimension_of, number
 
 
 class WeightNorm(Module):
@@ -23,7 +24,7 @@ class WeightNorm(Module):
 
     Args:
       layer: a module, or a function that calls modules.
-      parameters: the names of the parameters to normalise.
+      parameters: the names of the parameters to normalise, or a single name.
       feature_axis: the dimension of the weights along which each element has its own g; the norm is over the others.
       eps: a constant that is added to the squared norm.
       scale_init: initializer of g; ones by default.
@@ -40,15 +41,15 @@ class WeightNorm(Module):
     def __init__(
         self,
         layer: Callable[..., Any],
-        parameters: Sequence[str] = ("w",),
+        parameters: Sequence[str] | str = ("w",),
         feature_axis: int = -1,
         eps: float = 1e-12,
         scale_init: Initializer | None = None,
         name: str | None = None,
     ):
         super().__init__(name=name)
-        self.layer = layer
-        self.parameters = tuple(parameters)
+        self.layer = checked_function(layer, "hkx.WeightNorm", "layer")
+        self.parameters = (parameters,) if isinstance(parameters, str) else tuple(parameters)
         self.feature_axis = feature_axis
         self.eps = eps
         self.scale_init = scale_init or jnp.ones
@@ -63,7 +64,7 @@ class WeightNorm(Module):
         value = next_getter(value)
         if context.name not in self.parameters:
             return value
-        axis = self.feature_axis % value.ndim
+        axis = dimension_of(self.feature_axis, value.shape, "hkx.WeightNorm", "feature_axis")
         scale = get_parameter(f"{context.name}_scale", [value.shape[axis]], value.dtype, init=self.scale_init)
         others = tuple(i for i in range(value.ndim) if i != axis)
         squares = jnp.sum(jnp.square(value), axis=others) + number(self.eps, value.dtype, "eps", 0)

@@ -19,7 +19,8 @@ def add_batch(tree: Any, batch_size: int | None) -> Any:
     """Repeats the arrays of a tree along a new leading axis, unless `batch_size` is None."""
     if batch_size is None:
         return tree
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch_size, *jnp.shape(x))), tree)
+    size = checked_integer(batch_size, "batch_size")
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (size, *jnp.shape(x))), tree)
 
 
 def lstm_state(core: RNNCore, argument: str, state: Any) -> tuple[jax.Array, jax.Array]:

@@ -53,7 +53,8 @@ class ConvNDLSTM(RNNCore):
     ):
         super().__init__(name=name)
         self.num_spatial_dims = num_spatial_dims
-        self.input_shape = per_dimension(input_shape, num_spatial_dims, "input_shape")
+        sizes = per_dimension(input_shape, num_spatial_dims, "input_shape")
+        self.input_shape = tuple(checked_integer(size, "input_shape") for size in sizes)
         self.output_channels = checked_integer(output_channels, "output_channels")
         self.kernel_shape = kernel_shape
 
