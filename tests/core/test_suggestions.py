@@ -316,7 +316,16 @@ def test_initializers_of_another_kind(initializer, note):
 
 
 def test_the_class_of_an_initializer_in_place_of_an_object():
-    with pytest.raises(TypeError, match=r"pass an instance, `RandomNormal\(\)`, instead of the class"):
+    class Ones:
+        def __init__(self, low=1, high=1):
+            pass
+
+        def __call__(self, shape, dtype):
+            return jnp.ones(shape, dtype)
+
+    with pytest.raises(TypeError, match=r"pass an instance, `Ones\(\)`, instead of the class"):
+        hkx.transform(lambda: hkx.get_parameter("w", [3], init=Ones)).init(0)
+    with pytest.raises(TypeError, match=r"pass an instance of it, `RandomNormal\(…\)`"):  # which refuses a shape
         hkx.transform(lambda: hkx.get_parameter("w", [3], init=hkx.initializers.RandomNormal)).init(0)
 
 
