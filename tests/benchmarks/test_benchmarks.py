@@ -133,12 +133,14 @@ def test_an_interrupted_run_shows_what_it_has_measured(monkeypatch, capsys, by):
 
     monkeypatch.setattr(harness, "measure", measure)
     monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "transposed", "unroll", "--rounds", "1"])
-    before = signal.getsignal(signal.SIGTERM)
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background process ignores
     try:
         with pytest.raises(SystemExit, match="Interrupted: 1 of 2 benchmarks were measured"):
             command.main()
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
     assert "| transposed | call | hkx | 1 |" in capsys.readouterr().out
 
 
