@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from inspect import Parameter, Signature
 from typing import Any, TypeVar
 
@@ -169,3 +169,14 @@ def sign_of_pair(function: Callable[..., Any], f: Callable[..., Any], leading: t
         with_leading(arguments, reserved),
         lambda result: out(Any if result is Signature.empty else result),
     )
+
+
+def static_arguments(fun: Any, numbers: Sequence[int] | None, names: Any, count: int) -> set[int | str]:
+    """The positions and the names of the static arguments, whichever way `jax.jit` was told of them."""
+    static: set[int | str] = {n if n >= 0 else n + count for n in numbers or ()}
+    static |= {names} if isinstance(names, str) else set(names or ())
+    try:
+        order = list(inspect.signature(fun).parameters)
+    except (TypeError, ValueError):
+        order = []
+    return static | {i for i, n in enumerate(order) if n in static} | {n for i, n in enumerate(order) if i in static}

@@ -15,11 +15,11 @@ from hkx.base.key_arrays import THREEFRY, for_each_key
 from hkx.core.types import Array
 
 BLOCK = 512
+KINDS = {"uniform": 0, "normal": 1, "truncated_normal": 2}
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _ROOT2 = np.float32(np.sqrt(2))
 _ABOVE_MINUS_ONE = np.nextafter(np.float32(-1), np.float32(0))
-KINDS = {"uniform": 0, "normal": 1, "truncated_normal": 2}
 
 
 class Blocks(NamedTuple):

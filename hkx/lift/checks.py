@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
@@ -58,17 +57,6 @@ def checked_positions(positions: Any, argument: str) -> tuple[int, ...]:
     if isinstance(positions, str) or not several:
         positions = () if positions is None else (positions,)
     return tuple(checked_integer(n, argument, None) for n in positions)
-
-
-def static_arguments(fun: Any, numbers: Sequence[int] | None, names: Any, count: int) -> set[int | str]:
-    """The positions and the names of the static arguments, whichever way `jax.jit` was told of them."""
-    static: set[int | str] = {n if n >= 0 else n + count for n in numbers or ()}
-    static |= {names} if isinstance(names, str) else set(names or ())
-    try:
-        order = list(inspect.signature(fun).parameters)
-    except (TypeError, ValueError):
-        order = []
-    return static | {i for i, n in enumerate(order) if n in static} | {n for i, n in enumerate(order) if i in static}
 
 
 def checked_pair(name: str, result: Any, wanted: str) -> tuple[Any, Any]:

@@ -14,10 +14,10 @@ import jax
 import jax.core
 import numpy as np
 
-from hkx.base.signatures import like, pair_with, second_of_pair
+from hkx.base.signatures import like, pair_with, second_of_pair, static_arguments
 from hkx.core.frame import current_frame, local
 from hkx.errors.core import InvalidSizeError
-from hkx.lift.checks import checked_pair, checked_positions, is_value, static_arguments
+from hkx.lift.checks import checked_pair, checked_positions, is_value
 from hkx.lift.crossing import Carry, Crossing, creating, snapshot
 from hkx.lift.typed import EvalShape, Grad, Jit, Jvp, Linearize, ValueAndGrad, Vjp, typed
 
