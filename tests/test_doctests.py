@@ -24,6 +24,7 @@ def modules():
                 yield info.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(modules()))
 def test_examples(name):
     if name.startswith("hkx.migrate."):

@@ -31,10 +31,10 @@ NEEDS = {
 
 
 def page(path):
-    """Slow are the pages that run another library too, and compile all twice, and those by task, which are many.
+    """Slow are the pages that run another library too, and all others but the README and the first steps.
     Those that speak of bits are compiled as all else that compares them."""
     marks = [pytest.mark.peer, pytest.mark.slow] if path.name in NEEDS else []
-    marks += [pytest.mark.slow] if path.parent.name in ("tasks", "rlx") else []
+    marks += [pytest.mark.slow] if path.parent not in (ROOT, DOCS / "start") else []
     marks += [] if re.search(r"\bbits?\b", path.read_text(encoding="utf-8")) else [pytest.mark.unoptimised]
     return pytest.param(path, marks=marks, id=path.relative_to(ROOT).as_posix())
 

@@ -254,6 +254,7 @@ def without_sources(folder: pathlib.Path) -> None:
             py_compile.compile(str(source), str(target), doraise=True)
 
 
+@pytest.mark.slow
 def test_what_a_script_defines_runs_in_another_process_without_sources(tmp_path):
     cloudpickle = pytest.importorskip("cloudpickle")
     main = {"__name__": "__main__"}  # cloudpickle writes what it holds by value

@@ -21,6 +21,7 @@ from hkx.init import evaluate
 from hkx.init.kept import arrays_of
 from hkx.init.leaks import holder
 from hkx.init.recording import Recording, abstract_argument, has_abstract
+from hkx.init.values import ValuesNeeded, asks_for_values
 from hkx.jaxprs.traces import recording
 
 
@@ -140,10 +141,10 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
     try:
         if evaluate.create(trace, recorder, (lambda _: True) if abstract else unchanged):
             return created[0], created[1]
-    except evaluate.ValuesNeeded as error:
+    except ValuesNeeded as error:
         if abstract:
             cause = error.__cause__
-            if cause is None or (evaluate.asks_for_values(cause) and not isinstance(cause, HkxError)):
+            if cause is None or (asks_for_values(cause) and not isinstance(cause, HkxError)):
                 raise AbstractInitError() from cause
             raise cause from cause.__cause__
     except HkxError:

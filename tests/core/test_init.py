@@ -43,6 +43,7 @@ def test_no_ordinary_run_where_none_is_needed(monkeypatch):
         init(jax.random.key(0), jnp.ones([2, 3]))
 
 
+@pytest.mark.slow
 def test_no_ordinary_run_because_jax_uses_a_number_of_its_own_twice(monkeypatch):
     """`jax.random.truncated_normal` and others refer to one array of NumPy's, that they hold, in several places."""
 
@@ -305,6 +306,7 @@ def test_effects_are_kept():
     assert seen == [6.0]
 
 
+@pytest.mark.slow
 def test_with_jit_disabled_values_can_be_looked_at():
     seen = []
 
@@ -317,6 +319,7 @@ def test_with_jit_disabled_values_can_be_looked_at():
     assert len(seen) == 1 and not isinstance(seen[0], jax.core.Tracer)
 
 
+@pytest.mark.slow
 def test_shapes_are_enough_where_jit_is_disabled():
     def f(x):
         y, _ = hkx.scan(lambda c, x: (hkx.Linear(3)(c) + x, None), jnp.zeros(3), hkx.nets.MLP([2, 3])(x))
@@ -424,8 +427,8 @@ def test_averages_start_with_the_example_where_that_is_costly(way, monkeypatch):
     # Above the limit, the forward pass is compiled as one program.
     monkeypatch.setattr("hkx.init.evaluate.MOST_WORK_ONE_BY_ONE", 100)
     seen = []
-    together = initialise._carry_out_together
-    monkeypatch.setattr(initialise, "_carry_out_together", lambda *a: seen.append(1) or together(*a))
+    together = initialise.carry_out_together
+    monkeypatch.setattr(initialise, "carry_out_together", lambda *a: seen.append(1) or together(*a))
     wraps = {"remat": hkx.remat, "grad": lambda f: lambda x: hkx.value_and_grad(lambda x: f(x).sum())(x)[0]}
     model = normalised(3, wrap=wraps.get(way, lambda f: f))
     init, lead = (jax.vmap(model.init, in_axes=(None, 0)), (1,)) if way == "vmap outside" else (model.init, ())

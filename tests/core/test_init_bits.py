@@ -39,7 +39,7 @@ def everything(shapes=SHAPES, dtype=jnp.float32, kinds=INITIALIZERS):
             hkx.get_parameter(f"{kind} {shape}", shape, dtype, init=init)
 
 
-@pytest.mark.parametrize("key", ["typed", "raw"])
+@pytest.mark.parametrize("key", [pytest.param("typed", marks=pytest.mark.slow), "raw"])
 def test_same_bits_as_the_ordinary_run(key):
     key = jax.random.key(3) if key == "typed" else jax.random.PRNGKey(3)
     params = hkx.transform(everything).init(key)
@@ -85,6 +85,7 @@ def test_parts_of_arrays_that_begin_and_end_within_calls(monkeypatch):
         same_bits(list(array), [sample(draw, key) for key in keys[first : first + count]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_same_bits_in_half_precision(dtype):
     def f():
@@ -93,6 +94,7 @@ def test_same_bits_in_half_precision(dtype):
     same_bits(hkx.transform(f).init(1), run_initialising(f, jax.random.PRNGKey(1))[0])
 
 
+@pytest.mark.slow
 def test_same_bits_in_double_precision():
     def f():
         everything([(3, 5)], jnp.float64)
@@ -183,7 +185,12 @@ def test_a_model_of_numbers_in_a_program(kind):
 
 
 @pytest.mark.parametrize(
-    "key", [jax.random.key(3), jax.random.PRNGKey(4), jax.device_put(jax.random.key(5), jax.devices()[-1])]
+    "key",
+    [
+        pytest.param(jax.random.key(3), marks=pytest.mark.slow),
+        pytest.param(jax.random.PRNGKey(4), marks=pytest.mark.slow),
+        jax.device_put(jax.random.key(5), jax.devices()[-1]),
+    ],
 )
 def test_as_on_an_accelerator_the_bits_and_places_are_the_same(monkeypatch, key):
     """Arrays larger than what is filled at once, those that fill it, and small ones, of one key and of several."""

@@ -730,6 +730,7 @@ def test_a_value_may_be_computed_from_an_argument_and_used(use):
         hk.transform(f).init(0, jax.ShapeDtypeStruct(x.shape, x.dtype))
 
 
+@pytest.mark.slow
 def test_bodies_and_branches_may_need_values_where_jax_runs_them_step_by_step():
     def f(x):
         y, _ = hk.scan(lambda c, _: (hk.Linear(int(c.sum()))(c), None), x, None, length=1)

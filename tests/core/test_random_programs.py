@@ -70,6 +70,7 @@ def made_by(hk):
     return lambda program: hk.transform_with_state(lambda x: random_programs.run(hk, program, x)).init(KEY, X)
 
 
+@pytest.mark.slow
 def test_init_makes_what_an_ordinary_run_makes():
     def ordinary(program):
         return run_initialising(lambda x: random_programs.run(hkx, program, x), KEY, (X,))

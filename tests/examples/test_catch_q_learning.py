@@ -243,6 +243,7 @@ def test_ctrl_c_saves_what_was_learned(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == FILES
 
 
+@pytest.mark.slow
 def test_the_command_answers_a_bad_flag_with_one_line(tmp_path):
     process = start("--parameters", tmp_path / "none.npz", "--output", tmp_path)
     output, errors = process.communicate(timeout=60)

@@ -54,6 +54,7 @@ def test_eight_devices_learn_what_one_does(run, strategy):
     assert eight["test_accuracy"] >= 0.97
 
 
+@pytest.mark.slow
 def test_files_hold_what_main_returned(run):
     metrics, output = run(strategy="mesh", devices=8, epochs=2)
     assert {path.name for path in output.iterdir()} == {"checkpoints", "metrics.csv", "learning_curve.png"}
@@ -166,6 +167,7 @@ def traced_for(strategy):
     return jax.jit(by.compile(functions.step)).trace(learner, batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["mesh", "pmap"])
 def test_the_training_step_lowers_for_tpu_and_gpu(strategy):
     traced = traced_for(strategy)

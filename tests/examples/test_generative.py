@@ -46,6 +46,7 @@ def test_reduced_vae(tmp_path):
     assert [float(row["test_bound"]) for row in rows(tmp_path / "metrics.csv")] == metrics["test_bounds"]
 
 
+@pytest.mark.slow
 def test_reduced_gan(tmp_path):
     metrics = gan.main(
         gan.Config(epochs=25, hidden=128, decay=0.98, learning_rate=2e-3, output=str(tmp_path), progress=False)

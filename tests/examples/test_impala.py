@@ -78,6 +78,7 @@ def train(folder: pathlib.Path, agent=SMALL, **settings):
     return run.train(impala.Config(output=str(folder), progress=False, **settings), agent, impala.make_player)
 
 
+@pytest.mark.slow
 def test_actors_that_die_are_begun_anew_once(environments, tmp_path, monkeypatch, capsys):
     environments(8, 4)  # both have whole unrolls of four steps before they break
     flags = "--devices 1 --environments 2 --steps 1000 --threads 1 --hidden 8 --unroll 4 --no-progress --output"

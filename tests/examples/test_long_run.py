@@ -1,5 +1,6 @@
 """Long runs: what a checkpoint gives back and what it refuses, kills at any moment, and the death of a process."""
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import os
@@ -136,6 +137,7 @@ def change(path):
 
 
 # Where one array cannot be read, Orbax gives up the others, and what comes of those then finds nobody.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("damage", [truncate, change, pathlib.Path.unlink])
 def test_whatever_is_damaged_no_wrong_state_comes_back(copy, capsys, damage):
@@ -444,25 +446,37 @@ def test_a_third_process_is_refused_and_when_one_of_two_dies_the_other_ends_and_
 
 @pytest.mark.slow
 def test_kills_of_one_of_two_lose_nothing(tmp_path):
-    never, often = tmp_path / "never", tmp_path / "often"
-    never.mkdir()
-    often.mkdir()
+    """Two runs of two processes each, side by side, because they wait for heartbeats most of the time."""
     settings = ["--steps", 100, "--heartbeat", 3]
-    expected = {ends_with(process) for process in walk_as_two(never, *settings, "--checkpoint-every", 1000)}
-    chance, begun = random.Random(2), []
-    for _ in range(8):
-        both = walk_as_two(often, *settings)
-        while not (line := both[0].stdout.readline()).startswith("begins at"):  # Gloo writes a few lines too
-            pass
-        begun.append(int(line.removeprefix("begins at ")))
-        wait_for_a_checkpoint(often, after=begun[-1])
-        time.sleep(chance.uniform(0, 1))
-        victim = chance.randint(0, 1)
-        both[victim].kill()
-        check_that_jax_ended(both[1 - victim], seconds=20)
-    assert {ends_with(process) for process in walk_as_two(often, *settings)} == expected
-    assert begun == sorted(set(begun))  # every round got on
-    print(f"8 of 8: begun at {begun}")
+
+    def to_the_end(folder, *arguments):
+        (found,) = {ends_with(process) for process in walk_as_two(folder, *settings, *arguments)}
+        return found
+
+    def killed_four_times(folder, seed):
+        chance, begun = random.Random(seed), []
+        for _ in range(4):
+            both = walk_as_two(folder, *settings)
+            while not (line := both[0].stdout.readline()).startswith("begins at"):  # Gloo writes a few lines too
+                pass
+            begun.append(int(line.removeprefix("begins at ")))
+            wait_for_a_checkpoint(folder, after=begun[-1])
+            time.sleep(chance.uniform(0, 1))
+            victim = chance.randint(0, 1)
+            both[victim].kill()
+            check_that_jax_ended(both[1 - victim], seconds=20)
+        return to_the_end(folder), begun
+
+    folders = never, *often = [tmp_path / name for name in ("never", "often", "as often")]
+    for folder in folders:
+        folder.mkdir()
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        runs = list(pool.map(killed_four_times, often, (2, 3)))
+    expected = to_the_end(never, "--checkpoint-every", 1000)
+    for found, begun in runs:
+        assert found == expected
+        assert begun == sorted(set(begun))  # every round got on
+        print(f"4 of 4: begun at {begun}")
 
 
 def wait_for_a_checkpoint(folder, after=0):

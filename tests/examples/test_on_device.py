@@ -75,6 +75,7 @@ def test_the_curve_is_of_returns_that_the_game_can_have(one):
     assert np.ptp(curve["return"]) > 0
 
 
+@pytest.mark.slow
 def test_agents_learn_as_each_would_alone(eight, tmp_path):
     output, metrics = eight
     assert len(metrics["final_return"]) == 8
@@ -116,6 +117,7 @@ class InterruptingBar:
         pass
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_parameters(one, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(training, "tqdm", InterruptingBar)
     InterruptingBar.calls = 0
@@ -214,6 +216,7 @@ def test_exploration_decreases_in_its_share_of_the_training_which_may_be_none():
         np.testing.assert_array_equal(training.exploration(numbers, np.float32(trained)), expected)
 
 
+@pytest.mark.slow
 def test_dqn_learns_from_the_transitions_that_it_remembers(tmp_path):
     """The first update, beside the same made by NumPy from the replay's own transitions."""
     config = small(tmp_path, dqn, env="catch", capacity=64, warmup=32, batch_size=6, layers=1, double=False)

@@ -78,6 +78,7 @@ def losses(params, held, batch, noise_t, noise_tm1):
 
 
 @pytest.mark.unoptimised
+@pytest.mark.slow
 def test_an_update_is_that_of_the_equations(monkeypatch):
     monkeypatch.setattr(sac, "find_environment", lambda config: four_steps())
     learner = sac.make_learner(small())

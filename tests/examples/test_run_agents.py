@@ -46,9 +46,8 @@ def small(name: str):
     }[name]
 
 
-@pytest.mark.parametrize(
-    ("name", "env"), [pytest.param("actor_critic", "catch", marks=pytest.mark.slow), ("dqn", "device:catch")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "env"), [("actor_critic", "catch"), ("dqn", "device:catch")])
 def test_a_run_that_stops_and_goes_on_learns_the_same(name, env, tmp_path):
     settings = {"agent": name, "env": env, "environments": 2, "parts": 2}
     whole = run.train(config(tmp_path / "whole", steps=140, **settings), small(name))
@@ -171,6 +170,7 @@ def test_a_bad_flag_is_one_line(arguments, message, tmp_path, monkeypatch, capsy
     assert printed.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_what_a_killed_run_left_is_removed_when_a_run_begins_and_not_by_a_bad_flag(tmp_path, monkeypatch, capsys):
     """Orbax removes it in a thread, which prints a traceback where the program ends at once."""
     original, removes = run.ocp.CheckpointManager, []
@@ -286,6 +286,7 @@ def test_environments_in_jax_go_on_side_by_side():
             np.testing.assert_array_equal(outcome.observation, outcome.next_observation)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["record", "state"])
 def test_a_checkpoint_that_cannot_be_read_is_one_line(part, tmp_path):
     run.train(config(tmp_path, agent="dqn", env="device:catch", steps=20, parts=1), small("dqn"))
@@ -332,6 +333,7 @@ def test_a_state_is_the_same_after_packing():
         assert (one == other).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_step", "discount", "value"), [(1, 1.0, 2.0), (3, 1.0, 2.0), (1, 0.0, 1.6)])
 def test_dqn_tells_a_limit_of_time_from_an_end(n_step, discount, value):
     """With γ = 1/2 a reward of 1 for ever is worth 2; where one step of four ends for good, 1 / (1 - 3/4 γ) = 1.6."""

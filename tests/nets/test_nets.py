@@ -68,6 +68,7 @@ def numpy_quantise(x, table):
 X = np.random.RandomState(0).standard_normal((4, 3, 6)).astype(np.float32)
 
 
+@pytest.mark.slow
 def test_vector_quantizer():
     model = hkx.transform(lambda x: hkx.nets.VectorQuantizer(6, 5, 0.25)(x, is_training=True))
     params = model.init(KEY, X)
@@ -120,6 +121,7 @@ def test_vector_quantizer_with_moving_averages():
         hkx.transform_with_state(lambda: hkx.nets.VectorQuantizerEMA(6, 5, 0.25, decay=1.5)).init(KEY)
 
 
+@pytest.mark.slow
 def test_replicas_share_the_averages():
     def f(axis):
         def quantise(x):

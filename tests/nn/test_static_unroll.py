@@ -56,7 +56,10 @@ def is_loop(f, *args, platform="cpu"):
     return "stablehlo.while" in jax.jit(f).trace(*args).lower(lowering_platforms=(platform,)).as_text()
 
 
-@pytest.mark.parametrize("core", CORES.values(), ids=CORES)
+@pytest.mark.parametrize(
+    "core",
+    [pytest.param(core, marks=pytest.mark.slow if name != "vanilla" else (), id=name) for name, core in CORES.items()],
+)
 def test_own_cells_are_a_loop_with_the_values_and_gradients_of_the_steps(core):
     ours, by_hand = unrolled(core), unrolled(core, by_hand=True)
     params = ours.init(jax.random.key(0), XS)

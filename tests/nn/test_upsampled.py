@@ -68,12 +68,14 @@ def test_two_dimensions(channels_last):
     )
 
 
+@pytest.mark.slow
 def test_an_output_shape_and_given_pads():
     compare(lambda: hkx.Conv1DTranspose(2, 3, 2, output_shape=9, with_bias=False, name="layer"), [5])
     compare(lambda: hkx.Conv1DTranspose(2, 3, 2, padding=[(4, 1)], with_bias=False, name="layer"), [5])
     compare(lambda: hkx.Conv1DTranspose(2, 4, 3, padding=[(0, 0)], with_bias=False, name="layer"), [5])
 
 
+@pytest.mark.slow
 def test_second_derivatives_and_vmap():
     ours, theirs, x, w = compare(lambda: hkx.Conv1DTranspose(2, 3, 2, with_bias=False, name="layer"), [4])
 

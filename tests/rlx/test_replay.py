@@ -126,6 +126,7 @@ def test_a_million_uniform_draws_are_alike():
 SAMPLE_OF_700 = rlx.replay.prioritised(700, 1.0, 0.0).sample  # α is in the state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exponent", [0.0, 0.6, 1.0])
 def test_a_million_draws_follow_the_priorities(exponent):
     priorities = np.exp(np.random.default_rng(2).normal(0, 2, 700)).astype(np.float32)
@@ -313,6 +314,7 @@ def test_places_outside_every_replay_are_all_different():
     assert len(set(outside)) == 5 and (outside > 2**30).all()
 
 
+@pytest.mark.slow
 @pytest.mark.unoptimised
 def test_sums_do_not_drift_over_many_updates():
     replay = rlx.replay.prioritised(1000, exponent=1.0, beta=0.0)
@@ -342,8 +344,9 @@ def learning(replay, state, x):
     return replay.update_priorities(state, sample.indices, 1.0 + sample.items["i"] % 7), sample
 
 
+@pytest.mark.slow
 @pytest.mark.unoptimised
-@pytest.mark.parametrize("kind", [pytest.param("uniform", marks=pytest.mark.slow), "prioritised"])
+@pytest.mark.parametrize("kind", ["uniform", "prioritised"])
 def test_jit_is_eager_scan_is_a_loop_and_vmap_is_one_replay_at_a_time(kind):
     step = functools.partial(learning, KINDS[kind](7))
     init = KINDS[kind](7).init({"i": 0})
@@ -405,17 +408,18 @@ def agent(kind, order):
     return (lambda carry, key: (steps(*carry, key), None)), (state, jax.ShapeDtypeStruct([8], jnp.float32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind, order",
     [
         ("uniform", "act_and_learn"),
         ("prioritised", "act_and_learn"),
-        pytest.param("prioritised", "learn_and_act", marks=pytest.mark.slow),
+        ("prioritised", "learn_and_act"),
         ("prioritised", "learn_in_a_cond"),
-        pytest.param("prioritised", "draw_in_a_cond", marks=pytest.mark.slow),
+        ("prioritised", "draw_in_a_cond"),
     ],
 )
-@pytest.mark.parametrize("steps", [pytest.param(1, marks=pytest.mark.slow), 10])
+@pytest.mark.parametrize("steps", [1, 10])
 @pytest.mark.unoptimised
 def test_a_million_items_are_changed_in_place(kind, order, steps):
     step, carry = agent(kind, order)

@@ -32,7 +32,7 @@ def sequences_held(steps, capacity, length, period):
 @pytest.mark.parametrize(
     "make_replay, capacity, length, period, batch",
     [
-        (rlx.replay.uniform, 8, 3, 1, 1),
+        pytest.param(rlx.replay.uniform, 8, 3, 1, 1, marks=pytest.mark.slow),
         (R2D2, 10, 4, 2, 3),
         pytest.param(rlx.replay.uniform, 9, 4, 3, 9, marks=pytest.mark.slow),
         pytest.param(rlx.replay.uniform, 7, 2, 5, 1, marks=pytest.mark.slow),
@@ -84,6 +84,7 @@ def test_sequences_by_batches_of_any_size_are_those_by_single_steps():
             assert {row.tobytes() for row in np.asarray(x)} == {row.tobytes() for row in np.asarray(y)}
 
 
+@pytest.mark.slow
 def test_sequences_are_drawn_by_their_priorities():
     replay = rlx.replay.sequences(14, 4, 2, R2D2)
     sample, update = jax.jit(replay.sample, static_argnames="n"), jax.jit(replay.update_priorities)
@@ -138,7 +139,7 @@ def random_steps(times, environments, seed, truncated=True):
     "n, batches, truncated",
     [
         (3, (1, 1, 1, 1, 5), True),
-        (4, (9,), False),
+        pytest.param(4, (9,), False, marks=pytest.mark.slow),
         pytest.param(1, (2, 2), True, marks=pytest.mark.slow),
         pytest.param(5, (3, 3, 9), True, marks=pytest.mark.slow),
     ],
@@ -252,7 +253,8 @@ def held_often(make_state, runs, items, capacity):
     return held.sum(0), held.T @ held
 
 
-@pytest.mark.parametrize("batches", [[2, 7, 3], pytest.param([5, 0, 7], marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("batches", [[2, 7, 3], [5, 0, 7]])
 def test_each_item_is_held_by_a_reservoir_with_the_same_probability(batches):
     replay = rlx.replay.reservoir(4)
 

@@ -744,6 +744,7 @@ def test_policies_can_be_pickled_and_copied(name):
         np.testing.assert_array_equal(other, first)
 
 
+@pytest.mark.slow
 def test_records_and_pairs_of_functions_can_be_pickled_and_copied():
     moments, state = rlx.create_ema(0.9)[1](Q, rlx.create_ema(0.9)[0](Q))
     memory = rlx.episodic_memory_intrinsic_rewards(Q[None], 1, 1.0, max_memory_size=2)[1]

@@ -198,6 +198,7 @@ def test_filters_are_none_by_default_but_the_one_for_outputs():
     assert list(table(f, filters=["has_params"])) == ["linear", "Total"]
 
 
+@pytest.mark.slow
 def test_compiled_functions_and_the_parts_of_a_pair():
     model, key = hkx.transform_with_state(net), jax.random.PRNGKey(0)
     params, state = model.init(key, X)
