@@ -9,12 +9,14 @@ from typing import Any
 
 import jax
 import jax.export
+import jax.numpy as jnp
+import numpy as np
 
 from hkx.base.tracebacks import level_of_the_user
-from hkx.errors.arguments import NotAFunctionError
+from hkx.errors.arguments import NotAFunctionError, NotANumberError
 from hkx.errors.core import InvalidSizeError
 
-__all__ = ["checked_function", "checked_integer", "deprecated_argument"]
+__all__ = ["checked_function", "checked_integer", "checked_number", "deprecated_argument"]
 
 
 def checked_function(f: Any, taker: str, argument: str = "") -> Any:
@@ -85,6 +87,44 @@ def checked_integer(value: Any, argument: str, least: int | None = 0) -> int:
     if least is not None and number < least:
         raise InvalidSizeError(argument, value, least)
     return number
+
+
+def checked_number(value: Any, argument: str) -> Any:
+    """What was given as a number, or as an array of numbers.
+
+    Without this check, JAX takes a string for the name of a dtype, and fails on other objects where it uses them.
+
+    Args:
+      value: a Python number or bool, an array of them, traced or not, or a size with a name, as `jax.export` has them.
+      argument: the name of the argument.
+
+    Returns:
+      `value`.
+
+    Raises:
+      NotANumberError: if it is something else.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.arguments.checked_number(0.5, "scale")
+      0.5
+      >>> try:
+      ...     hkx.arguments.checked_number("half", "scale")
+      ... except hkx.errors.NotANumberError as error:
+      ...     print(error)
+      `scale` must be a number or a scalar array, got 'half' of type str.
+    """
+    if isinstance(value, type) or not _is_number(value):
+        raise NotANumberError(argument, value)
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, (int, float, complex)) or hasattr(value, "__jax_array__") or jax.export.is_symbolic_dim(value):
+        return True
+    dtype = getattr(value, "dtype", None)
+    return dtype is not None and (jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_))
 
 
 def deprecated_argument(argument: str, taker: str, instead: str) -> None:

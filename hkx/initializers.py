@@ -12,13 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from hkx.arguments import checked_number
 from hkx.base.draws import Draw, sample
 from hkx.base.trees import unshared
 from hkx.core.frame import current_frame
 from hkx.core.rng import next_rng_key
 from hkx.core.types import Array, DType, Shape
 from hkx.core.types import Initializer as Initializer
-from hkx.errors.nn import NotANumberError
 
 __all__ = [
     "Constant",
@@ -71,16 +71,6 @@ def _normal(kind: Any, shape: Shape, dtype: DType, low: Any, high: Any, stddev: 
     return scale * unit + shift
 
 
-def _number(argument: str, value: Any) -> Any:
-    """Returns `value` if it is a number or an array, and not something that JAX would misread, or fail on later."""
-    dtype = getattr(value, "dtype", None)
-    numeric = dtype is not None and (jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_))
-    like_an_array = numeric or hasattr(value, "__jax_array__")
-    if isinstance(value, type) or not (like_an_array or isinstance(value, (int, float, complex))):
-        raise NotANumberError(argument, value)
-    return value
-
-
 class Constant:
     """Every element has the same value.
 
@@ -95,7 +85,7 @@ class Constant:
     """
 
     def __init__(self, constant: Any):
-        self.constant = constant if isinstance(constant, (list, tuple, range)) else _number("constant", constant)
+        self.constant = constant if isinstance(constant, (list, tuple, range)) else checked_number(constant, "constant")
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         return jnp.broadcast_to(jnp.asarray(unshared(self.constant)), shape).astype(dtype)
@@ -116,8 +106,8 @@ class RandomNormal:
     """
 
     def __init__(self, stddev: Any = 1.0, mean: Any = 0.0):
-        self.stddev = _number("stddev", stddev)
-        self.mean = _number("mean", mean)
+        self.stddev = checked_number(stddev, "stddev")
+        self.mean = checked_number(mean, "mean")
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         return _normal("normal", shape, dtype, -np.inf, np.inf, self.stddev, self.mean)
@@ -141,10 +131,10 @@ class TruncatedNormal:
     """
 
     def __init__(self, stddev: Any = 1.0, mean: Any = 0.0, lower: Any = -2.0, upper: Any = 2.0):
-        self.stddev = _number("stddev", stddev)
-        self.mean = _number("mean", mean)
-        self.lower = _number("lower", lower)
-        self.upper = _number("upper", upper)
+        self.stddev = checked_number(stddev, "stddev")
+        self.mean = checked_number(mean, "mean")
+        self.lower = checked_number(lower, "lower")
+        self.upper = checked_number(upper, "upper")
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         return _normal("truncated_normal", shape, dtype, self.lower, self.upper, self.stddev, self.mean)
@@ -166,8 +156,8 @@ class RandomUniform:
     """
 
     def __init__(self, minval: Any = 0.0, maxval: Any = 1.0):
-        self.minval = _number("minval", minval)
-        self.maxval = _number("maxval", maxval)
+        self.minval = checked_number(minval, "minval")
+        self.maxval = checked_number(maxval, "maxval")
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         if _plain(self.minval) and _plain(self.maxval) and np.issubdtype(np.dtype(dtype), np.floating):
@@ -225,7 +215,7 @@ class VarianceScaling:
         distribution: str = "truncated_normal",
         fan_in_axes: Sequence[int] | None = None,
     ):
-        if _number("scale", scale) < 0.0:
+        if checked_number(scale, "scale") < 0.0:
             raise ValueError(f"`scale` must be a positive float, got {scale}.")
         if mode not in ("fan_in", "fan_out", "fan_avg"):
             raise ValueError(f"Invalid `mode` argument {mode!r}: it must be 'fan_in', 'fan_out' or 'fan_avg'.")
@@ -270,7 +260,7 @@ class UniformScaling:
     """
 
     def __init__(self, scale: float = 1.0):
-        self.scale = _number("scale", scale)
+        self.scale = checked_number(scale, "scale")
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         inputs = np.prod(shape[:-1])
@@ -300,7 +290,7 @@ class Orthogonal:
     """
 
     def __init__(self, scale: float = 1.0, axis: int = -1):
-        self.scale = _number("scale", scale)
+        self.scale = checked_number(scale, "scale")
         self.axis = axis
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
@@ -340,7 +330,7 @@ class Identity:
     """
 
     def __init__(self, gain: Any = 1.0):
-        self.gain = _number("gain", gain)
+        self.gain = checked_number(gain, "gain")
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         if len(shape) < 2:
@@ -370,7 +360,7 @@ class Sparse:
     """
 
     def __init__(self, sparsity: float = 0.9):
-        if not 0 <= _number("sparsity", sparsity) <= 1:
+        if not 0 <= checked_number(sparsity, "sparsity") <= 1:
             raise ValueError(f"`sparsity` is the share of weights that are zero, between 0 and 1, got {sparsity}.")
         self.sparsity = sparsity
 
@@ -412,7 +402,7 @@ class TorchUniform:
     """
 
     def __init__(self, fan_in: int | None = None):
-        self.fan_in = None if fan_in is None else _number("fan_in", fan_in)
+        self.fan_in = None if fan_in is None else checked_number(fan_in, "fan_in")
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         fan_in = self.fan_in

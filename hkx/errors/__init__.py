@@ -5,6 +5,7 @@ from hkx.errors.arguments import InvalidEntryNameError as InvalidEntryNameError
 from hkx.errors.arguments import InvalidInitializerError as InvalidInitializerError
 from hkx.errors.arguments import InvalidShapeError as InvalidShapeError
 from hkx.errors.arguments import NotAFunctionError as NotAFunctionError
+from hkx.errors.arguments import NotANumberError as NotANumberError
 from hkx.errors.arguments import NotAStructureError as NotAStructureError
 from hkx.errors.core import DuplicateNameError as DuplicateNameError
 from hkx.errors.core import HkxError as HkxError
@@ -76,7 +77,6 @@ from hkx.errors.nn import MaskShapeError as MaskShapeError
 from hkx.errors.nn import MissingAverageError as MissingAverageError
 from hkx.errors.nn import NotABoolError as NotABoolError
 from hkx.errors.nn import NotAListError as NotAListError
-from hkx.errors.nn import NotANumberError as NotANumberError
 from hkx.errors.nn import NotAParameterTreeError as NotAParameterTreeError
 from hkx.errors.nn import OutOfRangeError as OutOfRangeError
 from hkx.errors.nn import ScalarInputError as ScalarInputError

@@ -77,3 +77,10 @@ def checked_hook(hook: Callable[..., Any], kinds: Sequence[str]) -> Callable[...
         taker = "hkx.intercept_methods" if argument == "interceptor" else f"hkx.custom_{argument}"
         raise NotAFunctionError(taker, hook, argument)
     return hook
+
+
+class NotANumberError(HkxError, TypeError, ValueError):
+    """An argument that must be a number is something else."""
+
+    def __init__(self, argument: str, value: object):
+        super().__init__(f"`{argument}` must be a number or a scalar array, got {described(value)}.")

@@ -60,13 +60,6 @@ class ScalarInputError(HkxError, ValueError, AttributeError, IndexError, ZeroDiv
         )
 
 
-class NotANumberError(HkxError, TypeError, ValueError):
-    """An argument of a layer that must be a number is something else."""
-
-    def __init__(self, argument: str, value: object):
-        super().__init__(f"`{argument}` must be a number or a scalar array, got {described(value)}.")
-
-
 class OutOfRangeError(HkxError, ValueError):
     """A number is too small, too large, or NaN."""
 

@@ -9,12 +9,13 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
+from hkx.arguments import checked_number
 from hkx.base.entries import changed, walk
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.errors.core import MissingParameterError, MissingStateError
 from hkx.errors.lift import BranchMismatchError
 from hkx.lift.branch_names import BranchNames
-from hkx.lift.checks import as_arrays, checked_branches, checked_number, difference, entry_name, same_type
+from hkx.lift.checks import as_arrays, checked_branches, difference, entry_name, same_type
 from hkx.lift.crossing import Carry, Crossing, created_between, creating, draw_from, only_looking, snapshot
 from hkx.lift.loops import Loop, runs_eagerly
 
@@ -81,7 +82,7 @@ def cond(
     operands = _operands("hkx.cond", operands, operand)
     if not local.frames:
         return jax.lax.cond(pred, true_fun, false_fun, *operands)
-    if jnp.ndim(checked_number("pred", pred)) != 0:
+    if jnp.ndim(checked_number(pred, "pred")) != 0:
         raise TypeError(f"The predicate of `hkx.cond` must be a scalar, got shape {jnp.shape(pred)}.")
     if isinstance(pred, (bool, int, float)):
         pred = bool(pred)
@@ -152,7 +153,7 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
     branches = checked_branches(branches)
     if not branches:
         raise ValueError("Empty branch sequence: `hkx.switch` needs at least one branch.")
-    if jnp.ndim(checked_number("index", index)) != 0 or not jnp.issubdtype(jnp.result_type(index), jnp.integer):
+    if jnp.ndim(checked_number(index, "index")) != 0 or not jnp.issubdtype(jnp.result_type(index), jnp.integer):
         raise TypeError(
             f"The index of `hkx.switch` must be an integer of shape [], got {jnp.result_type(index)} of shape "
             f"{jnp.shape(index)}."

@@ -8,11 +8,9 @@ from typing import Any
 import jax
 import jax.core
 import jax.numpy as jnp
-import numpy as np
 
 from hkx.arguments import checked_integer
 from hkx.errors.lift import BodyResultError, BranchListError
-from hkx.errors.nn import NotANumberError
 
 
 def shape_and_dtype(x: Any) -> str:
@@ -29,14 +27,6 @@ def is_value(x: Any) -> bool:
     except (TypeError, ValueError):  # ValueError: a NumPy masked array
         return False
     return True
-
-
-def checked_number(argument: str, value: Any) -> Any:
-    """Returns `value` if it is a number or an array. JAX would take a string for the name of a dtype."""
-    like_an_array = hasattr(value, "shape") or hasattr(value, "__jax_array__") or jax.export.is_symbolic_dim(value)
-    if isinstance(value, (type, np.dtype)) or not (like_an_array or isinstance(value, (int, float, complex))):
-        raise NotANumberError(argument, value)
-    return value
 
 
 def checked_length(length: Any) -> int:

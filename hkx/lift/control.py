@@ -9,12 +9,12 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
-from hkx.arguments import checked_function, checked_integer
+from hkx.arguments import checked_function, checked_integer, checked_number
 from hkx.base.entries import mapped, merged
 from hkx.core.frame import Frame, current_frame, local
 from hkx.errors.lift import ConditionEffectError
 from hkx.lift import loops
-from hkx.lift.checks import as_arrays, checked_number, checked_unroll
+from hkx.lift.checks import as_arrays, checked_unroll
 from hkx.lift.crossing import NOTHING, Carry, Crossing, created_between, creating, draw_from, fill_keys, moved, snapshot
 from hkx.lift.loops import Loop, check_carry, joined, runs_eagerly
 from hkx.lift.stacked import Axes
@@ -128,7 +128,7 @@ def _bounds(lower: Any, upper: Any) -> tuple[Any, Any]:
 
 def _check_bounds(lower: Any, upper: Any) -> None:
     for argument, bound in (("lower", lower), ("upper", upper)):
-        if jnp.ndim(checked_number(argument, bound)) != 0:
+        if jnp.ndim(checked_number(bound, argument)) != 0:
             raise TypeError(f"`{argument}` of `hkx.fori_loop` must be a scalar, got shape {jnp.shape(bound)}.")
 
 

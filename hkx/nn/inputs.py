@@ -12,7 +12,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.arguments import checked_integer
+from hkx.arguments import checked_integer, checked_number
 from hkx.errors import (
     InputDTypeError,
     InvalidInputError,
@@ -141,7 +141,7 @@ def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: 
     """
     if isinstance(value, jax.core.Tracer):
         return value if dtype is None else jax.lax.convert_element_type(value, dtype)
-    if not isinstance(value, (int, float, np.generic, np.ndarray, jax.Array)) or isinstance(value, np.character):
+    if isinstance(checked_number(value, argument), complex):
         raise NotANumberError(argument, value)
     if low > -math.inf and not _between(value, low, high):
         raise OutOfRangeError(argument, value, low, high)
