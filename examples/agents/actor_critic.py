@@ -25,7 +25,7 @@ class Config(Settings):
 
     memory: Literal["none", "gru", "lstm"] = "none"
     """recurrent core that remembers earlier observations of the episode"""
-    unroll: Count = 32
+    unroll: Count = 16
     """steps of each environment per update"""
     hidden: Sizes = (64, 64)
     """sizes of the hidden layers; the memory has the size of the last one"""
@@ -39,7 +39,7 @@ class Config(Settings):
     """weight of the entropy bonus"""
     value: NotNegative = 0.5
     """weight of the value loss"""
-    gradient_norm: NotNegative = 0.5
+    gradient_norm: NotNegative = 5
     """maximum norm of the gradient; larger ones are scaled down"""
 
 
