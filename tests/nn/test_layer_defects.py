@@ -107,6 +107,19 @@ def test_counters_count_up_to_there():
     assert counts == [-1, 0, 1, 2]
 
 
+def test_powers_of_the_decay_are_products_where_operations_run_one_by_one():
+    """They have the bits of `jnp.power` of a known whole number. Those of a logarithm differ from n = 3 on."""
+    pair = hkx.transform_with_state(lambda x: hkx.ExponentialMovingAverage(0.99)(x))
+    _, state = pair.init(None, 1.0)
+    one, decay, hidden = np.float32(1), np.float32(0.99), np.float32(0)
+    powers = (decay, decay * decay, decay * decay * decay, decay * decay * (decay * decay))
+    for power in powers:
+        with jax.numpy_dtype_promotion("strict"):  # in which `jnp.power` takes no float and whole number
+            average, state = pair.apply({}, state, None, 1.0)
+        hidden = hidden * decay + one * (one - decay)
+        assert average == hidden / (one - power)
+
+
 def test_an_average_goes_on_where_a_getter_casts_its_whole_state():
     def f(value):
         with hkx.custom_getter(lambda next_getter, value, _: next_getter(value.astype(jnp.bfloat16)), state=True):
