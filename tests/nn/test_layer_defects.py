@@ -383,3 +383,17 @@ class Cached(hkx.GroupedQueryAttention):
 def test_what_does_not_fit_is_named(use, error, text):
     with pytest.raises(error, match=text):
         hkx.transform(use).init(0)
+
+
+def test_attributes_by_which_programs_find_their_way():
+    def f():
+        group, bias, resnet = hkx.GroupNorm(2, data_format="channels_first"), hkx.Bias(), hkx.nets.ResNet18(2)
+        cores = [hkx.LSTM(2)]
+        bias(jnp.ones([4, 3, 2]))
+        found = group.data_format, bias.input_size
+        found += (hkx.DeepRNN(cores).skip_connections, hkx.deep_rnn_with_skip_connections(cores).skip_connections)
+        del resnet.block_groups[2:], resnet.block_groups[0].blocks[1:]  # lists, which a program may change
+        return *found, [len(group.blocks) for group in resnet.block_groups]
+
+    found = hkx.transform_with_state(f).apply({"bias": {"b": jnp.ones([3, 2])}}, {}, None)[0]
+    assert found == ("channels_first", (3, 2), False, True, [1, 2])
