@@ -171,7 +171,7 @@ class BlockGroup(Module):
     ):
         super().__init__(name=name)
         block = BlockV2 if resnet_v2 else BlockV1
-        self.blocks = tuple(
+        self.blocks = [
             block(
                 channels=channels,
                 stride=1 if i else stride,
@@ -181,7 +181,7 @@ class BlockGroup(Module):
                 name=f"block_{i}",
             )
             for i in range(num_blocks)
-        )
+        ]
 
     def __call__(self, inputs: jax.Array, is_training: bool, test_local_stats: bool) -> jax.Array:
         """Applies the blocks to `inputs`, shape `[N, H, W, C]`; the other arguments are as in `hkx.BatchNorm`."""
@@ -283,7 +283,7 @@ class ResNet(Module):
         self.initial_conv = Conv2D(**{**first, "name": "initial_conv", **(initial_conv_config or {})})  # type: ignore[arg-type]
         if not resnet_v2:
             self.initial_batchnorm = BatchNorm(name="initial_batchnorm", **norm)
-        self.block_groups = tuple(
+        self.block_groups = [
             BlockGroup(
                 channels=channels_per_group[i],
                 num_blocks=blocks_per_group[i],
@@ -295,7 +295,7 @@ class ResNet(Module):
                 name=f"block_group_{i}",
             )
             for i in range(4)
-        )
+        ]
         if resnet_v2:
             self.final_batchnorm = BatchNorm(name="final_batchnorm", **norm)
         self.logits = Linear(num_classes, **{"w_init": jnp.zeros, "name": "logits", **(logits_config or {})})

@@ -128,6 +128,7 @@ class Bias(Module):
         self.bias_dims = bias_dims
         self.b_init = b_init or jnp.zeros
         self.bias_shape: tuple[int, ...] | None = None
+        self.input_size: tuple[int, ...] | None = None
 
     def __call__(self, inputs: jax.Array, multiplier: float | jax.Array | None = None) -> jax.Array:
         """Applies the layer.
@@ -152,6 +153,7 @@ class Bias(Module):
             raise ValueError(
                 f"Input shape must be {(-1, *self.output_size)}, with -1 for the batch, but `inputs` has shape {shape}."
             )
+        self.input_size = shape[1:]
         self.bias_shape = _bias_shape(shape, self.bias_dims)
         b = get_parameter("b", self.bias_shape, inputs.dtype, init=self.b_init)
         b = jnp.broadcast_to(b, shape)

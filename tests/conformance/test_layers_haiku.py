@@ -138,3 +138,31 @@ def test_cost(case: Case) -> None:
     statistics = sum(np.size(x) for x in jax.tree.leaves(run(hkx, case, np.float32)["new"]))
     clips = 4 * max(statistics, 2 * 4 * 30) if case.loose > 1 else 0
     assert ours <= theirs * (2 if "transpose" in case.name else 1.001) + clips
+
+
+_STEPS = {"first_input_shape", "group_shape", "dn"}  # Haiku keeps these steps of a computation as attributes
+
+
+def _modules(lib: Any, case: Case) -> dict[str, Any]:
+    """The modules of a case by their names, once they have been called."""
+    modules = []
+
+    def seen(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        modules.append(context.module)
+        return call(*args, **kwargs)
+
+    def call(*args: Any) -> Any:
+        with lib.intercept_methods(seen):
+            return case.call(lib, *args)
+
+    with hkx.config.context(init="eager"):
+        jax.eval_shape(lib.transform_with_state(call).init, KEY, *case.arrays(np.float32))
+    return {module.module_name: module for module in modules}
+
+
+@each
+def test_public_attributes(case: Case) -> None:
+    ours = _modules(hkx, case)
+    for name, module in _modules(haiku, case).items():
+        public = {attribute for attribute in vars(module) if not attribute.startswith("_")} - _STEPS
+        assert [attribute for attribute in public if not hasattr(ours[name], attribute)] == []

@@ -107,6 +107,19 @@ def test_counters_count_up_to_there():
     assert counts == [-1, 0, 1, 2]
 
 
+def test_powers_of_the_decay_are_products_where_operations_run_one_by_one():
+    """They have the bits of `jnp.power` of a known whole number. Those of a logarithm differ from n = 3 on."""
+    pair = hkx.transform_with_state(lambda x: hkx.ExponentialMovingAverage(0.99)(x))
+    _, state = pair.init(None, 1.0)
+    one, decay, hidden = np.float32(1), np.float32(0.99), np.float32(0)
+    powers = (decay, decay * decay, decay * decay * decay, decay * decay * (decay * decay))
+    for power in powers:
+        with jax.numpy_dtype_promotion("strict"):  # in which `jnp.power` takes no float and whole number
+            average, state = pair.apply({}, state, None, 1.0)
+        hidden = hidden * decay + one * (one - decay)
+        assert average == hidden / (one - power)
+
+
 def test_an_average_goes_on_where_a_getter_casts_its_whole_state():
     def f(value):
         with hkx.custom_getter(lambda next_getter, value, _: next_getter(value.astype(jnp.bfloat16)), state=True):
@@ -370,3 +383,17 @@ class Cached(hkx.GroupedQueryAttention):
 def test_what_does_not_fit_is_named(use, error, text):
     with pytest.raises(error, match=text):
         hkx.transform(use).init(0)
+
+
+def test_attributes_by_which_programs_find_their_way():
+    def f():
+        group, bias, resnet = hkx.GroupNorm(2, data_format="channels_first"), hkx.Bias(), hkx.nets.ResNet18(2)
+        cores = [hkx.LSTM(2)]
+        bias(jnp.ones([4, 3, 2]))
+        found = group.data_format, bias.input_size
+        found += (hkx.DeepRNN(cores).skip_connections, hkx.deep_rnn_with_skip_connections(cores).skip_connections)
+        del resnet.block_groups[2:], resnet.block_groups[0].blocks[1:]  # lists, which a program may change
+        return *found, [len(group.blocks) for group in resnet.block_groups]
+
+    found = hkx.transform_with_state(f).apply({"bias": {"b": jnp.ones([3, 2])}}, {}, None)[0]
+    assert found == ("channels_first", (3, 2), False, True, [1, 2])

@@ -80,6 +80,7 @@ class GroupNorm(Module):
         self.eps = eps
         self.scale_init = scale_init or jnp.ones
         self.offset_init = offset_init or jnp.zeros
+        self.data_format = data_format
         self.channel_index = get_channel_index(data_format)
 
     def __call__(self, x: jax.Array, scale: jax.Array | None = None, offset: jax.Array | None = None) -> jax.Array:

@@ -137,6 +137,8 @@ def _moved(average: Any, value: Any, decay: Any, rest: Any) -> jax.Array:
 def _without_bias(average: Any, decay: Any, one: Any, counter: Any) -> jax.Array:
     if not jnp.issubdtype(counter.dtype, jnp.integer):  # a custom getter has cast it
         counter = cast(counter, average.dtype)
+    elif not counter.ndim and not isinstance(counter, jax.core.Tracer):  # a known number: products, as in `jnp.power`
+        return average / (one - jax.lax.integer_pow(decay, int(counter)))
     decay, counter = jnp.broadcast_arrays(decay, counter)  # stacked averages may have separate counters
     return average / (one - jax.lax.pow(decay, counter))
 

@@ -125,6 +125,8 @@ class DeepRNN(RNNCore):
       ((2, 3), 2)
     """
 
+    skip_connections = False
+
     def __init__(self, layers: Sequence[Callable[..., Any]], name: str | None = None):
         super().__init__(name=name)
         if not isinstance(layers, Iterable):
@@ -156,6 +158,8 @@ def _check_states(layers: Sequence[Any], state: Any) -> None:
 
 class _SkippingRNN(DeepRNN):
     """A deep network in which every layer also receives the inputs, and all outputs are concatenated."""
+
+    skip_connections = True
 
     def __call__(self, inputs: Any, state: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         _check_states(self.layers, state)
