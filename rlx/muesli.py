@@ -222,10 +222,11 @@ def sampled_policy_distillation_loss(
     """
     require_parts("policy_targets", policy_targets, PolicyTarget._fields(), "a `rlx.PolicyTarget`")
     require_parts("distribution", distribution, ["log_prob"], "a distribution, with a method `log_prob(actions)`")
-    policy_targets = maybe_stop(policy_targets, stop_target_gradients)
-    require(policy_targets.weights is not None, "policy_targets.weights", None, "an array")
-    weights = jnp.asarray(policy_targets.weights)
-    actions = jax.tree.map(lambda x: _if_used(weights, x), policy_targets.actions)
+    given = policy_targets.actions, policy_targets.weights
+    actions, weights = maybe_stop(given, stop_target_gradients)
+    require(weights is not None, "policy_targets.weights", None, "an array")
+    weights = jnp.asarray(weights)
+    actions = jax.tree.map(lambda x: _if_used(weights, x), actions)
     log_probs = jnp.asarray(distribution.log_prob(actions))
     require_broadcast(**{"policy_targets.actions": log_probs, "policy_targets.weights": weights})
     return -jnp.mean(weighted(*in_one_dtype(weights, log_probs)))
