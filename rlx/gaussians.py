@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from rlx.core.annotations import Float, Real
-from rlx.core.arguments import as_arrays, known, require, require_ascending, require_parts
+from rlx.core.annotations import Float, Number, Real
+from rlx.core.arguments import as_arrays, require, require_ascending, require_parts
 from rlx.core.sampling import either, key_and_shape
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import log_deviation, multivariate_normal_kl_divergence, require_events
@@ -213,20 +212,13 @@ class SquashedGaussian:
 
     def _bounds(self, method: str, like: Array, action_spec: Any) -> tuple[Array, Array]:
         function = f"squashed_gaussian.{method}"
-        given = self.action_spec if action_spec is None else action_spec
-        spec = _Bounds() if given is None else _require_spec(given, function)
-        for name, bound in ("minimum", known(spec.minimum)), ("maximum", known(spec.maximum)):
-            finite = bound is None or np.all(np.isfinite(bound))
-            require(bool(finite), f"action_spec.{name}", bound, "finite numbers", function)
+        chosen = self.action_spec if action_spec is None else action_spec
+        spec = _Bounds() if chosen is None else _require_spec(chosen, function)
         bounds = {"action_spec.minimum": spec.minimum, "action_spec.maximum": spec.maximum}
+        given = {name: (bound, Number[Array, "*#E", "in (-inf, inf)"]) for name, bound in bounds.items()}
+        _, low, high = as_arrays(function, action=(like, Float[Array, "*#E"]), **given)
         require_ascending(strictly=False, function=function, **bounds)
-        low, high = (jnp.asarray(bound, like.dtype) for bound in bounds.values())
-        _, low, high = as_arrays(
-            function,
-            action=(like, Float[Array, "*#E"]),
-            minimum=(low, Float[Array, "*#E"]),
-            maximum=(high, Float[Array, "*#E"]),
-        )
+        low, high = low.astype(like.dtype), high.astype(like.dtype)
         return low, 0.5 * (high - low)
 
 

@@ -168,6 +168,15 @@ def test_several_layers_keep_their_outputs_when_statistics_change():
     np.testing.assert_allclose(after, (x @ w + b) * old.scale + old.shift, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("scale, dtype", [
+    (2, np.float32), (np.array(2), np.float32), (jnp.bfloat16(2), jnp.bfloat16), (np.full([3, 1], 2.0), np.float32),
+])  # fmt: skip
+def test_weights_of_targets_have_the_dtype_of_their_scale(scale, dtype):
+    found = rlx.constant_policy_targets(rlx.softmax(logits=jnp.zeros([2, 4])), jax.random.key(0), 3, scale).weights
+    np.testing.assert_array_equal(found, np.full([3, 2], 2.0))
+    assert found.dtype == dtype
+
+
 def test_targets_of_a_policy_may_be_anything_with_actions_and_weights():
     policy = rlx.softmax(logits=jnp.array([[0.0, 1.0], [2.0, 0.0]]))
     parts = {"actions": np.array([[0, 1]]), "weights": np.array([[1.0, 0.5]])}
