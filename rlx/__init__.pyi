@@ -827,7 +827,7 @@ def constant_policy_targets(
     distribution: Any,
     rng_key: Array,
     num_samples: int,
-    weights_scale: float = 1.0,
+    weights_scale: ArrayLike = 1.0,
 ) -> PolicyTarget: ...
 @operator()
 def muesli_policy_loss(
@@ -869,7 +869,7 @@ def zero_policy_targets(
     rng_key: Array,
     num_samples: int,
     *,
-    weights_scale: float = 0.0,
+    weights_scale: ArrayLike = 0.0,
 ) -> PolicyTarget: ...
 @operator()
 def categorical_cross_entropy(labels: ArrayLike, logits: ArrayLike) -> Array: ...
@@ -889,7 +889,7 @@ def multivariate_normal_kl_divergence(
     sigma_1: ArrayLike,
 ) -> Array: ...
 @operator()
-def clip_gradient(x: ArrayLike, gradient_min: ArrayLike, gradient_max: ArrayLike) -> Array: ...
+def clip_gradient(x: PyTree, gradient_min: ArrayLike, gradient_max: ArrayLike) -> PyTree: ...
 @operator()
 def expectile_loss(predictions: ArrayLike, targets: ArrayLike, expectile: ArrayLike) -> Array: ...
 @operator()

@@ -197,7 +197,7 @@ def pixel_control_loss(
 def feature_control_rewards(
     features: Float[Array, "T+1 D"],
     cumulant_type: str = "absolute_change",
-    discount: Real[Array, "", "D", "T D", "in [0, 1] if scalar"] | None = None,
+    discount: Real[Array, "", "D", "T #D", "in [0, 1] if scalar"] | None = None,
 ) -> Float[Array, "T D"]:
     """Rewards for features or for changes in them, one per feature.
 
@@ -208,7 +208,7 @@ def feature_control_rewards(
     Args:
       features: φ at times [0, ..., T].
       cumulant_type: one of the types above.
-      discount: γ, used only by `potential`.
+      discount: γ, used only by `potential`: one number, or one for each feature, or [T, 1] for each step.
 
     Returns:
       Rewards at times [1, ..., T].
@@ -244,7 +244,8 @@ def extract_subsequences(
 ) -> Num[Array, "{subsequence_len} B S *E"]:
     """Extracts (possibly overlapping) subsequences from a batch of trajectories.
 
-    out[k, b, s] = trajectories[start_indices[b, s] + k, b]. An index past the end gives the last step.
+    out[k, b, s] = trajectories[start_indices[b, s] + k, b]. An index past the end gives the last step, and a negative
+    one counts from the end.
 
     Args:
       trajectories: steps of the trajectories, time first.
@@ -271,8 +272,7 @@ def extract_subsequences(
                 f"length {subsequence_len} that start as late as at step {max_valid_start_idx}."
             )
     times = start_indices[None].astype(jnp.int32) + jnp.arange(subsequence_len, dtype=jnp.int32)[:, None, None]
-    times = jnp.clip(times, 0, trajectories.shape[0] - 1)
-    return trajectories[times, jnp.arange(start_indices.shape[0])[None, :, None]]
+    return trajectories.at[times, jnp.arange(start_indices.shape[0])[None, :, None]].get(mode="clip")
 
 
 @operator()

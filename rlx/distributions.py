@@ -117,10 +117,14 @@ class Softmax:
         seed: Array | int | None = None,
         sample_shape: Sequence[int] | int = (),
     ) -> Array:
-        """Actions, integers [*sample_shape, ...], for logits [..., A]; `seed` is an alias of `key`."""
+        """Actions, integers [*sample_shape, ...], for logits [..., A]; `seed` is an alias of `key`.
+
+        The action is -1 where logits are no distribution: where one is NaN or infinite, or all are -inf.
+        """
         key, shape = key_and_shape("softmax.sample", key, seed, sample_shape)
         scaled = self._scaled("sample", logits)
-        return jax.random.categorical(key, scaled, shape=shape + scaled.shape[:-1])
+        actions = jax.random.categorical(key, scaled, shape=shape + scaled.shape[:-1])
+        return jnp.where(jnp.isfinite(jnp.max(scaled, axis=-1)), actions, -1)
 
     def probs(self, logits: ArrayLike | None = None, action_spec: Any = None) -> Array:
         """Probabilities [..., A]."""

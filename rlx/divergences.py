@@ -161,9 +161,9 @@ def multivariate_normal_kl_divergence(
 
     Args:
       mu_0: mean of the first.
-      sigma_0: standard deviations of the first, positive.
+      sigma_0: standard deviations of the first; their sign does not count.
       mu_1: mean of the second.
-      sigma_1: standard deviations of the second, positive.
+      sigma_1: standard deviations of the second; their sign does not count.
 
     Returns:
       The divergences, non-negative.
@@ -176,7 +176,7 @@ def multivariate_normal_kl_divergence(
       1.0
     """
     require_events(mu_0=mu_0, mu_1=mu_1)
-    spread = jnp.log(sigma_1) - jnp.log(sigma_0)
+    spread = log_deviation(sigma_1) - log_deviation(sigma_0)
     # Divided before they are squared: the square of a small deviation would be 0.
     distance = jnp.square(sigma_0 / sigma_1) + jnp.square((mu_0 - mu_1) / sigma_1)
     return jnp.sum(spread + 0.5 * distance - 0.5, axis=-1)
@@ -188,6 +188,11 @@ def require_events(function: str = "", **means: Array) -> None:
         if mean.ndim == 0:
             before = f"{function}: " if function else ""
             raise RankError(f"{before}argument `{name}` has rank 0 (shape []), expected shape [*E, D].")
+
+
+def log_deviation(sigma: Array) -> Array:
+    """log |σ|: a network without a bound may return negative deviations, and the Gaussian is the same."""
+    return jnp.log(jnp.where(sigma < 0, -sigma, sigma))
 
 
 def categorical_entropy(log_probs: Array) -> Array:

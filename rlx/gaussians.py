@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from rlx.core.annotations import Float, Real
-from rlx.core.arguments import as_arrays, known, require, require_ascending, require_parts
+from rlx.core.annotations import Float, Number, Real
+from rlx.core.arguments import as_arrays, require, require_ascending, require_parts
 from rlx.core.sampling import either, key_and_shape
 from rlx.core.types import Array, ArrayLike
-from rlx.divergences import multivariate_normal_kl_divergence, require_events
+from rlx.divergences import log_deviation, multivariate_normal_kl_divergence, require_events
 
 _HALF_LOG_TAU = 0.5 * math.log(2 * math.pi)
 
@@ -67,7 +66,8 @@ class DiagonalGaussian:
         """Differential entropies [...] in nats: Σ_i [½ + ½ log 2π + log σ_i]."""
         mu, sigma = self._parameters("entropy", mu, sigma)
         return jnp.sum(
-            0.5 + _HALF_LOG_TAU + jnp.log(jnp.broadcast_to(sigma, jnp.broadcast_shapes(mu.shape, sigma.shape))), axis=-1
+            0.5 + _HALF_LOG_TAU + log_deviation(jnp.broadcast_to(sigma, jnp.broadcast_shapes(mu.shape, sigma.shape))),
+            axis=-1,
         )
 
     def kl_to_standard_normal(self, mu: ArrayLike | None = None, sigma: ArrayLike | None = None) -> Array:
@@ -111,8 +111,8 @@ class DiagonalGaussian:
 class _Bounds(NamedTuple):
     """The bounds of an `action_spec`, as a tree that can be passed through `jit`."""
 
-    minimum: Any
-    maximum: Any
+    minimum: Any = -1.0
+    maximum: Any = 1.0
 
 
 @jax.tree_util.register_dataclass
@@ -122,7 +122,8 @@ class SquashedGaussian:
 
     `mu` and `sigma` [..., D] are unbounded network outputs: the Gaussian's mean is tanh(mu), and its log standard
     deviation goes from `sigma_min` to `sigma_max` with ½ (tanh(sigma) + 1). `action_spec` has the attributes `minimum`
-    and `maximum`, as dm_env's bounded arrays do. `entropy` and the divergences are those of the Gaussian before tanh.
+    and `maximum`, as dm_env's bounded arrays do; without one, the bounds are -1 and 1. `entropy` and the divergences
+    are those of the Gaussian before tanh.
     """
 
     sigma_min: Any
@@ -211,19 +212,13 @@ class SquashedGaussian:
 
     def _bounds(self, method: str, like: Array, action_spec: Any) -> tuple[Array, Array]:
         function = f"squashed_gaussian.{method}"
-        spec = _require_spec(either(function, "action_spec", action_spec, self.action_spec), function)
-        for name, bound in ("minimum", known(spec.minimum)), ("maximum", known(spec.maximum)):
-            finite = bound is None or np.all(np.isfinite(bound))
-            require(bool(finite), f"action_spec.{name}", bound, "finite numbers", function)
+        chosen = self.action_spec if action_spec is None else action_spec
+        spec = _Bounds() if chosen is None else _require_spec(chosen, function)
         bounds = {"action_spec.minimum": spec.minimum, "action_spec.maximum": spec.maximum}
+        given = {name: (bound, Number[Array, "*#E", "in (-inf, inf)"]) for name, bound in bounds.items()}
+        _, low, high = as_arrays(function, action=(like, Float[Array, "*#E"]), **given)
         require_ascending(strictly=False, function=function, **bounds)
-        low, high = (jnp.asarray(bound, like.dtype) for bound in bounds.values())
-        _, low, high = as_arrays(
-            function,
-            action=(like, Float[Array, "*#E"]),
-            minimum=(low, Float[Array, "*#E"]),
-            maximum=(high, Float[Array, "*#E"]),
-        )
+        low, high = low.astype(like.dtype), high.astype(like.dtype)
         return low, 0.5 * (high - low)
 
 
@@ -231,7 +226,8 @@ def gaussian_diagonal(sigma: ArrayLike | None = None, mu: ArrayLike | None = Non
     """Gaussian policies with diagonal covariance: a ~ N(μ, diag(σ²)).
 
     Args:
-      sigma: standard deviations that broadcast against the means; may be omitted here and passed to each method.
+      sigma: standard deviations that broadcast against the means; may be omitted here and passed to each method, where
+        the sign of arrays does not count.
       mu: means, floats [..., D]; may be omitted here and passed to each method.
 
     Returns:
@@ -267,7 +263,7 @@ def squashed_gaussian(
       sigma_max: highest log standard deviation, at least `sigma_min`.
       mu: network outputs, floats [..., D]; may be omitted here and passed to each method.
       sigma: network outputs, floats [..., D]; may be omitted here and passed to each method.
-      action_spec: the bounds; may be omitted here and passed to each method.
+      action_spec: the bounds; may be omitted here and passed to each method. Without one, they are -1 and 1.
 
     Returns:
       A distribution with methods `sample(key, mu, sigma, action_spec)`, `prob(sample, mu, sigma, action_spec)`,
@@ -305,5 +301,5 @@ def _require_spec(action_spec: Any, function: str) -> Any:
 
 def _normal_logprob(sample: Array, mu: Array, sigma: Array) -> Array:
     scaled = (sample - mu) / sigma
-    log_sigma = jnp.broadcast_to(jnp.log(sigma), scaled.shape)
+    log_sigma = jnp.broadcast_to(log_deviation(sigma), scaled.shape)
     return jnp.sum(-0.5 * jnp.square(scaled) - log_sigma - _HALF_LOG_TAU, axis=-1)

@@ -1,14 +1,16 @@
 """Elementary losses between predictions and targets, and gradient clipping."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Number, Real
-from rlx.core.arguments import require_ascending
+from rlx.core.arguments import as_arrays, require_ascending, require_broadcast
 from rlx.core.masking import weighted
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array
+from rlx.core.types import Array, PyTree
 
 
 @operator()
@@ -125,13 +127,11 @@ def huber_loss(
 
 
 @operator()
-def clip_gradient(
-    x: Float[Array, "*#E"], gradient_min: Number[Array, "*#E"], gradient_max: Number[Array, "*#E"]
-) -> Float[Array, "*E"]:
+def clip_gradient(x: PyTree, gradient_min: Number[Array, "*#E"], gradient_max: Number[Array, "*#E"]) -> PyTree:
     """The identity function, with its gradient clipped to [gradient_min, gradient_max] in the backward pass.
 
     Args:
-      x: the input, returned unchanged.
+      x: an array of floats, or a tree of them, returned unchanged.
       gradient_min: lower bound of each entry of the gradient.
       gradient_max: upper bound of each entry of the gradient, at least `gradient_min`.
 
@@ -145,7 +145,14 @@ def clip_gradient(
       1.0
     """
     require_ascending(strictly=False, gradient_min=gradient_min, gradient_max=gradient_max)
-    return _clip_gradient(x, gradient_min.astype(x.dtype), gradient_max.astype(x.dtype))
+
+    def clip(path: Any, leaf: Any) -> Array:
+        place = f"x{jax.tree_util.keystr(path)}"
+        (leaf,) = as_arrays("clip_gradient", **{place: (leaf, Float[Array, "*E"])})
+        require_broadcast(**{place: leaf, "gradient_min": gradient_min, "gradient_max": gradient_max})
+        return _clip_gradient(leaf, gradient_min.astype(leaf.dtype), gradient_max.astype(leaf.dtype))
+
+    return jax.tree_util.tree_map_with_path(clip, x, is_leaf=lambda leaf: leaf is None)
 
 
 @jax.custom_vjp
@@ -159,7 +166,8 @@ def _clip_gradient_forward(x: Array, low: Array, high: Array) -> tuple[Array, tu
 
 def _clip_gradient_backward(bounds: tuple[Array, Array], gradient: Array) -> tuple[Array, Array, Array]:
     low, high = bounds
-    return jnp.clip(gradient, low, high).astype(gradient.dtype), jnp.zeros_like(low), jnp.zeros_like(high)
+    clipped = jnp.clip(gradient, *(jnp.broadcast_to(bound, gradient.shape) for bound in bounds))
+    return clipped.astype(gradient.dtype), jnp.zeros_like(low), jnp.zeros_like(high)
 
 
 _clip_gradient.defvjp(_clip_gradient_forward, _clip_gradient_backward)

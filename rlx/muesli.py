@@ -5,7 +5,7 @@ from typing import Annotated, Any, Protocol
 import jax
 import jax.numpy as jnp
 
-from rlx.core.annotations import Float, Int, Mask, Real
+from rlx.core.annotations import Float, Int, Mask, Number, Real
 from rlx.core.arguments import require, require_broadcast, require_parts
 from rlx.core.arrays import pick
 from rlx.core.masking import if_used, masked_mean, weighted
@@ -222,10 +222,11 @@ def sampled_policy_distillation_loss(
     """
     require_parts("policy_targets", policy_targets, PolicyTarget._fields(), "a `rlx.PolicyTarget`")
     require_parts("distribution", distribution, ["log_prob"], "a distribution, with a method `log_prob(actions)`")
-    policy_targets = maybe_stop(policy_targets, stop_target_gradients)
-    require(policy_targets.weights is not None, "policy_targets.weights", None, "an array")
-    weights = jnp.asarray(policy_targets.weights)
-    actions = jax.tree.map(lambda x: _if_used(weights, x), policy_targets.actions)
+    given = policy_targets.actions, policy_targets.weights
+    actions, weights = maybe_stop(given, stop_target_gradients)
+    require(weights is not None, "policy_targets.weights", None, "an array")
+    weights = jnp.asarray(weights)
+    actions = jax.tree.map(lambda x: _if_used(weights, x), actions)
     log_probs = jnp.asarray(distribution.log_prob(actions))
     require_broadcast(**{"policy_targets.actions": log_probs, "policy_targets.weights": weights})
     return -jnp.mean(weighted(*in_one_dtype(weights, log_probs)))
@@ -236,7 +237,7 @@ def constant_policy_targets(
     distribution: Any,
     rng_key: Array,
     num_samples: Annotated[int, "a number of actions"],
-    weights_scale: float = 1.0,
+    weights_scale: Number[Array | float, "", "*W"] = 1.0,
 ) -> PolicyTarget:
     """Targets sampled from a distribution, all with the same weight.
 
@@ -267,7 +268,10 @@ def constant_policy_targets(
     require(num_samples >= 0, "num_samples", num_samples, "a number of actions")
     actions = distribution.sample(seed=rng_key, sample_shape=(num_samples,))
     log_probs = distribution.log_prob(actions)
-    return PolicyTarget(actions, weights_scale * jnp.ones(jnp.shape(log_probs)))
+    require_broadcast(log_probs=log_probs, weights_scale=weights_scale)
+    dtype = jnp.result_type(weights_scale) if isinstance(weights_scale, jax.Array) else float
+    ones = jnp.ones(jnp.shape(log_probs), dtype if jnp.issubdtype(dtype, jnp.floating) else float)
+    return PolicyTarget(actions, weights_scale * ones)
 
 
 @operator()
@@ -276,7 +280,7 @@ def zero_policy_targets(
     rng_key: Array,
     num_samples: Annotated[int, "a number of actions"],
     *,
-    weights_scale: float = 0.0,
+    weights_scale: Number[Array | float, "", "*W"] = 0.0,
 ) -> PolicyTarget:
     """Targets sampled from a distribution with zero weights, which have no effect: placeholders of the right shapes.
 

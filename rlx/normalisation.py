@@ -15,7 +15,7 @@ from rlx.core.operator import operator
 from rlx.core.trees import Record, record
 from rlx.core.types import Array, PyTree, in_one_dtype, wide_dtype
 
-_WEIGHTS, _BIASES = Real[Array, "*E N"], Real[Array, "N"]
+_WEIGHTS, _BIASES = Real[Array, "*E N"], Real[Array, "*F N"]
 _STEP_SIZE = Real[Array, "*S", "in [0, 1]"]
 _SCALE_LB, _SCALE_UB = Real[Array, "*L", "in [0, inf)"], Real[Array, "*U", "in (0, inf]"]
 
@@ -78,7 +78,7 @@ def popart(
 
     Returns:
       (initial_state() -> state, update(params, state, targets, indices) -> (new params, new state)), where the
-      parameters of the layer are a mapping with "w" [..., num_outputs] and "b" [num_outputs].
+      parameters of the layer are a mapping with "w" and "b", both [..., num_outputs].
 
     Example:
       >>> import jax.numpy as jnp
@@ -180,7 +180,7 @@ def pop(params: Mapping[str, Any], old: PopArtState, new: PopArtState) -> dict[s
     w' = w σ / σ' and b' = (b σ + μ - μ') / σ'. See `popart` for the paper.
 
     Args:
-      params: mapping with "w" [..., num_outputs] and "b" [num_outputs].
+      params: mapping with "w" and "b", both [..., num_outputs].
       old: statistics before the update.
       new: statistics after the update.
 
@@ -202,7 +202,10 @@ def pop(params: Mapping[str, Any], old: PopArtState, new: PopArtState) -> dict[s
     wide = wide_dtype(w.dtype, b.dtype, old.scale.dtype)
     old, new = (PopArtState(*(x.astype(wide) for x in state)) for state in (old, new))
     new_w = w.astype(wide) * jnp.broadcast_to(old.scale / new.scale, w.shape)
-    new_b = (b.astype(wide) * old.scale + old.shift - new.shift) / new.scale
+    scale, shift, new_scale, new_shift = (
+        jnp.broadcast_to(x, b.shape) for x in (old.scale, old.shift, new.scale, new.shift)
+    )
+    new_b = (b.astype(wide) * scale + shift - new_shift) / new_scale
     return {"w": _in_dtype_of(w, new_w), "b": _in_dtype_of(b, new_b)}
 
 

@@ -1,6 +1,7 @@
 """Odds ratio preference optimisation: fine-tuning and preference learning in one loss (ORPO)."""
 
-import jax
+import math
+
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
@@ -33,7 +34,7 @@ def orpo_loss(
 
     Returns:
       The loss. A sequence without tokens has log-probability 0 and odds 1. A sequence of probability 1 has infinite
-      odds.
+      odds; if it is the preferred answer, its gradient is finite.
 
     Example:
       >>> import jax.numpy as jnp
@@ -42,18 +43,28 @@ def orpo_loss(
       >>> round(float(rlx.orpo_loss(one, two, odds_weight=1.0)), 4)
       1.6931
     """
-    chosen, rejected = (
-        masked_mean(chosen_log_probs_t, chosen_mask_t),
-        masked_mean(rejected_log_probs_t, rejected_mask_t),
+    chosen = masked_mean(chosen_log_probs_t, chosen_mask_t)
+    rejected = masked_mean(rejected_log_probs_t, rejected_mask_t)
+    preference = _preference_loss(
+        _or_odds_of_one(chosen, chosen_mask_t, chosen_log_probs_t),
+        _or_odds_of_one(rejected, rejected_mask_t, rejected_log_probs_t),
     )
-    gain = _log_odds(chosen, chosen_mask_t, chosen_log_probs_t) - _log_odds(
-        rejected, rejected_mask_t, rejected_log_probs_t
-    )
-    return weighted(odds_weight, jax.nn.softplus(-gain)) - chosen
+    return weighted(odds_weight, preference) - chosen
 
 
-def _log_odds(log_prob: Array, mask_t: Array | None, log_probs_t: Array) -> Array:
-    """log(p / (1 - p)) from log p; 0 for a sequence in which no token counts."""
-    is_any = jnp.any(counts_of(mask_t, log_probs_t.shape))
-    log_prob = jnp.where(is_any, log_prob, -1)
-    return jnp.where(is_any, log_prob - jnp.log(-jnp.expm1(log_prob)), 0)
+def _or_odds_of_one(log_prob: Array, mask_t: Array | None, log_probs_t: Array) -> Array:
+    """The log-probability, or log ½ for a sequence in which no token counts."""
+    return jnp.where(jnp.any(counts_of(mask_t, log_probs_t.shape)), log_prob, -math.log(2))
+
+
+def _preference_loss(log_p: Array, log_q: Array) -> Array:
+    """-log σ(log odds(p) - log odds(q)), from log p and log q.
+
+    This is log(1 + r) plus what the worse answer lacks, where r ≤ 1 is the ratio of the odds. If p = 1, r is 0 and has
+    a finite slope, whereas the logarithm of infinite odds has none.
+    """
+    fine = log_p >= log_q
+    high, low = jnp.where(fine, log_p, log_q), jnp.where(fine, log_q, log_p)
+    ratio = jnp.exp(low - high) * jnp.expm1(high) / jnp.expm1(low)
+    worse, better = jnp.where(fine, -1, log_p), jnp.where(fine, -1, log_q)  # no difference if it is fine
+    return jnp.log1p(ratio) + better - worse + jnp.log(-jnp.expm1(worse)) - jnp.log(-jnp.expm1(better))

@@ -27,6 +27,7 @@ Lengths = dict[str, tuple[Any, str]]
 """The known lengths in a call: for each name, its value and the argument that determined it."""
 
 _NEVER_EMPTY = frozenset("AKLMN")
+_TOO_LARGE = 2**63  # for a length of an array
 
 
 def as_arrays(function: str, **arguments: tuple[Any, Any]) -> tuple[Array, ...]:
@@ -65,7 +66,10 @@ def convert(function: str, annotations: Mapping[str, Shaped], values: dict[str, 
             continue
         value = values[name]
         if annotation.stays_a_number and type(value) in (float, int, bool) and () in annotation.shapes:
-            values[name] = float(value)
+            try:
+                values[name] = float(value)
+            except OverflowError:
+                _as_array(function, name, value, annotation.kind)  # whose error names it
         else:
             array = values[name] = _as_array(function, name, value, annotation.kind)
             if not _fits(name, array.shape, annotation.shapes, lengths):
@@ -194,7 +198,7 @@ def whole(argument: str, arrived: Any, expected: str, function: str = "", least:
         raise OptionError(
             f"{before}argument `{argument}` is {arrived!r}, expected {expected}, a Python integer."
         ) from None
-    require(least is None or number >= least, argument, number, expected, function)
+    require((least is None or number >= least) and number < _TOO_LARGE, argument, number, expected, function)
     return number
 
 

@@ -43,7 +43,7 @@ def one_hot(
 
 def _is_dtype(dtype: Any) -> bool:
     try:
-        return isinstance(hash(dtype), int) and isinstance(np.dtype(dtype), np.dtype)
+        return isinstance(hash(dtype), int) and any(jnp.issubdtype(dtype, kind) for kind in (jnp.number, jnp.bool_))
     except TypeError:
         return False
 

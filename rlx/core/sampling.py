@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from rlx.core.arguments import require, whole
@@ -36,5 +37,6 @@ def as_shape(argument: str, lengths: Sequence[int] | int, function: str = "") ->
       >>> as_shape("sample_shape", 3), as_shape("sample_shape", [2, 3])
       ((3,), (2, 3))
     """
-    several: Any = lengths if isinstance(lengths, (list, tuple)) or np.ndim(lengths) else (lengths,)
+    is_array = isinstance(lengths, (np.ndarray, jax.Array)) and lengths.ndim > 0
+    several: Any = lengths if is_array or isinstance(lengths, (list, tuple)) else (lengths,)
     return tuple(whole(argument, n, "whole numbers of at least 0", function, 0) for n in several)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.annotations import Mask
-from rlx.core.arguments import require, whole
+from rlx.core.arguments import as_switch, require, whole
 from rlx.core.arrays import replace_masked
 from rlx.core.errors import ArgumentError, RankError, ShapeError
 from rlx.core.keys import as_key
@@ -177,7 +177,7 @@ def tree_split_leaves(tree_like: PyTree, axis: int = 0, keepdim: bool = False) -
       keepdim: keep that axis, with length 1.
 
     Returns:
-      A tuple of trees, one for each index along `axis`.
+      A tuple of trees, one for each index along `axis`, or `tree_like` itself if it is empty.
 
     Raises:
       ArgumentError: if the leaves differ in length.
@@ -189,7 +189,10 @@ def tree_split_leaves(tree_like: PyTree, axis: int = 0, keepdim: bool = False) -
       [1, 2]
     """
     leaves, structure = jax.tree.flatten(tree_like)
+    if not leaves and not tree_like:
+        return tree_like
     axis = whole("axis", axis, "an axis that all leaves have", "tree_split_leaves")
+    keepdim = as_switch("keepdim", keepdim, "tree_split_leaves")
     fewest = min((np.ndim(leaf) for leaf in leaves), default=0)
     require(-fewest <= axis < fewest, "axis", axis, "an axis that all leaves of `tree_like` have", "tree_split_leaves")
     lengths = {np.shape(leaf)[axis] for leaf in leaves}

@@ -126,6 +126,31 @@ def test_axes_of_trees():
             move({"a": 1.0})
 
 
+UNUSUAL = {
+    "gspo_loss: argument `epsilon_low` is 1000": lambda: rlx.gspo_loss(ONES, ONES, 1.0, epsilon_low=10**400),
+    "one_hot: argument `num_classes` is 118": lambda: rlx.one_hot(0, 2**70),
+    "softmax.sample: argument `sample_shape` is <class": lambda: rlx.softmax().sample(KEY, ONES, sample_shape=np.int32),
+    "softmax.sample: argument `sample_shape` is 118": lambda: rlx.softmax().sample(KEY, ONES, sample_shape=2**70),
+    "one_hot: argument `dtype` is 'str'": lambda: rlx.one_hot(0, 2, "str"),
+    "tree_split_leaves: argument `keepdim`": lambda: rlx.tree_split_leaves([ONES], keepdim=ONES),
+    "constant_policy_targets: argument `weights_scale` is None": lambda: rlx.constant_policy_targets(
+        rlx.softmax(logits=ONES), KEY, 2, None
+    ),
+    r"constant_policy_targets: argument `weights_scale` has shape \[7\]": lambda: rlx.constant_policy_targets(
+        rlx.softmax(logits=ONES), KEY, 2, jnp.ones(7)
+    ),
+    "squashed_gaussian.sample: argument `action_spec.minimum` is None": lambda: rlx.squashed_gaussian().sample(
+        KEY, ONES, ONES, types.SimpleNamespace(minimum=None, maximum="a")
+    ),
+}
+
+
+@pytest.mark.parametrize("named", UNUSUAL)
+def test_unusual_settings_are_named(named):
+    with pytest.raises(rlx.ArgumentError, match=f"^{named}"):
+        UNUSUAL[named]()
+
+
 STATES = {
     "art: argument `state`": lambda x: rlx.art(x, ONES, 0, 0.1, 0.1, 10.0),
     "normalize: argument `state`": lambda x: rlx.normalize(x, ONES, 0),

@@ -38,6 +38,17 @@ def test_a_loss_of_pixels_with_values_of_other_cells():
         rlx.pixel_control_loss(jnp.zeros([2, 2, 2, 1]), jnp.array([0]), jnp.zeros([2, 2, 1, 3]), 0.9, 2)
 
 
+def test_rewards_of_features_with_a_discount_for_each_step():
+    features, discount = np.arange(6.0).reshape(3, 2), np.array([[0.5], [0.25]])
+    found = rlx.feature_control_rewards(features, "potential", discount)
+    np.testing.assert_allclose(found, [[0.5 * 2 - 0, 0.5 * 3 - 1], [0.25 * 4 - 2, 0.25 * 5 - 3]])
+
+
+def test_subsequences_that_start_before_the_end():
+    found = rlx.extract_subsequences(jnp.arange(5)[:, None], jnp.array([[-3, 4]]), 2)
+    assert found[:, 0].tolist() == [[2, 4], [3, 4]]
+
+
 def test_subsequences_that_start_too_late():
     with pytest.raises(rlx.ShapeError, match=r"has length 5\. Expected len >= 6"):
         rlx.extract_subsequences(jnp.arange(5)[:, None], jnp.array([[0]]), 3, max_valid_start_idx=3)
@@ -49,7 +60,7 @@ def test_subsequences_that_start_too_late():
 
 
 def test_trees_that_do_not_go_together():
-    assert rlx.tree_map_zipped(lambda x, y: x + y, []) == []
+    assert rlx.tree_map_zipped(lambda x, y: x + y, []) == rlx.tree_split_leaves([]) == []
     with pytest.raises(rlx.ArgumentError, match=r"nests\[1\] is .* expected .* as in nests\[0\]"):
         rlx.tree_map_zipped(lambda x, y: x, [{"a": 1}, {"b": 1}])
     with pytest.raises(rlx.ArgumentError, match=r"leaves of lengths \[2, 3\] along axis 0"):
@@ -109,6 +120,68 @@ def test_the_density_of_a_gaussian_is_over_the_last_axis_whatever_comes_before()
     found = rlx.gaussian_diagonal().logprob(*arrays)
     np.testing.assert_allclose(found, np.log(densities).sum(-1), rtol=1e-4)
     np.testing.assert_allclose(rlx.gaussian_diagonal().logprob(*(x[0, 0] for x in arrays)), found[0, 0], rtol=1e-6)
+
+
+def test_the_sign_of_a_deviation_does_not_count():
+    mean, deviation, sample = jnp.array([[0.5, -1.0]]), jnp.array([[-0.5, 2.0]]), jnp.array([[0.1, 0.2]])
+    policy, parameters = rlx.gaussian_diagonal(), ((mean, deviation), (mean, jnp.abs(deviation)))
+    for call in (
+        lambda mu, sigma: policy.logprob(sample, mu, sigma),
+        policy.entropy,
+        policy.kl_to_standard_normal,
+        lambda mu, sigma: policy.kl(mu, sigma, mu, -sigma),
+        lambda mu, sigma: rlx.multivariate_normal_kl_divergence(mu, sigma, 2 * mu, sigma),
+    ):
+        either, positive = (call(*x) for x in parameters)
+        np.testing.assert_allclose(either, positive, rtol=1e-6)
+    slopes = [jax.grad(lambda mu, sigma: policy.logprob(sample, mu, sigma).sum(), 1)(*x) for x in parameters]
+    np.testing.assert_allclose(slopes[0], np.sign(deviation) * slopes[1], rtol=1e-6)
+
+
+def test_actions_without_a_specification_are_between_minus_one_and_one():
+    spec = types.SimpleNamespace(minimum=-np.ones(2), maximum=np.ones(2))
+    mu, sigma, action = jnp.array([0.3, 2.0]), jnp.zeros(2), jnp.array([0.5, -0.25])
+    for policy in (rlx.squashed_gaussian(), rlx.squashed_gaussian(mu=mu, sigma=sigma)):
+        sampled, wanted = (policy.sample(jax.random.key(0), mu, sigma, x) for x in (None, spec))
+        np.testing.assert_allclose(sampled, wanted, rtol=1e-6)
+        np.testing.assert_allclose(policy.logprob(action, mu, sigma), policy.logprob(action, mu, sigma, spec), 1e-6)
+
+
+def test_the_gradient_of_a_tree_is_clipped_leaf_by_leaf():
+    def loss(tree):
+        return sum(jnp.sum(x * x) for x in jax.tree.leaves(rlx.clip_gradient(tree, -1.0, jnp.array([1.0, 2.0]))))
+
+    grads = jax.grad(loss)({"a": jnp.array([3.0, 0.25]), "b": (jnp.array([[-3.0, 3.0]]),)})
+    assert jax.tree.map(np.ndarray.tolist, jax.tree.map(np.asarray, grads)) == {"a": [1.0, 0.5], "b": ([[-1.0, 2.0]],)}
+    for wrong, what in (({"a": 1}, r"`x\['a'\]` has dtype int32"), ((1.0, None), r"`x\[1\]` is None")):
+        with pytest.raises(rlx.DTypeError, match=rf"^clip_gradient: argument {what}"):
+            rlx.clip_gradient(wrong, -1.0, 1.0)
+
+
+def test_several_layers_keep_their_outputs_when_statistics_change():
+    rng = np.random.default_rng(3)
+    w, b = rng.normal(size=[5, 4, 2]), rng.normal(size=[5, 1, 2])
+    old, new = (rlx.PopArtState(*rng.uniform(1, 2, [3, 2])) for _ in range(2))
+    x = rng.normal(size=[5, 3, 4])
+    changed = rlx.pop({"w": w, "b": b}, old, new)
+    after = (x @ np.asarray(changed["w"]) + np.asarray(changed["b"])) * new.scale + new.shift
+    np.testing.assert_allclose(after, (x @ w + b) * old.scale + old.shift, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("scale, dtype", [
+    (2, np.float32), (np.array(2), np.float32), (jnp.bfloat16(2), jnp.bfloat16), (np.full([3, 1], 2.0), np.float32),
+])  # fmt: skip
+def test_weights_of_targets_have_the_dtype_of_their_scale(scale, dtype):
+    found = rlx.constant_policy_targets(rlx.softmax(logits=jnp.zeros([2, 4])), jax.random.key(0), 3, scale).weights
+    np.testing.assert_array_equal(found, np.full([3, 2], 2.0))
+    assert found.dtype == dtype
+
+
+def test_targets_of_a_policy_may_be_anything_with_actions_and_weights():
+    policy = rlx.softmax(logits=jnp.array([[0.0, 1.0], [2.0, 0.0]]))
+    parts = {"actions": np.array([[0, 1]]), "weights": np.array([[1.0, 0.5]])}
+    kinds = (types.SimpleNamespace, rlx.PolicyTarget)
+    np.testing.assert_array_equal(*(rlx.sampled_policy_distillation_loss(policy, kind(**parts)) for kind in kinds))
 
 
 @pytest.mark.parametrize("replay, key", [

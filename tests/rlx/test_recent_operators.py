@@ -206,6 +206,13 @@ def test_sapo_is_a_policy_gradient_at_first_and_then_closes_slowly():
     assert np.all(np.isfinite(slopes(jnp.zeros(3), -jnp.array([1.0, 1e3, 1e3]), adv_t)))
 
 
+def test_an_answer_of_probability_one_has_a_finite_gradient_in_orpo():
+    """With p the preferred answer's probability: log(1 + odds(q) (1 - p) / p) - log p, at log p = 0."""
+    loss, (slope, _) = jax.value_and_grad(rlx.orpo_loss, (0, 1))(jnp.zeros(2), jnp.array([-1.0]), 1.0)
+    assert float(loss) == 0
+    np.testing.assert_allclose(slope, np.full(2, -(1 + 1 / (np.e - 1)) / 2), rtol=1e-6)
+
+
 def test_losses_of_pairs_without_a_reference():
     chosen, rejected = -jnp.abs(array(19, 3)) - 0.1, -jnp.abs(array(20, 2)) - 0.1
     mean_chosen, mean_rejected = float(jnp.mean(chosen)), float(jnp.mean(rejected))

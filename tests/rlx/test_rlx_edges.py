@@ -215,6 +215,13 @@ def test_what_is_no_distribution_has_no_sample(probs):
     assert rlx.categorical_sample(jax.random.key(0), rows).tolist() == [-1, 1]
 
 
+@pytest.mark.parametrize("logits", [[1.0, 2.0, np.nan], [-np.inf, -np.inf, -np.inf], [1.0, np.inf, 0.0]])
+def test_logits_of_no_distribution_have_no_sample(logits):
+    rows = jnp.array([logits, [-np.inf, 0.0, -np.inf]])
+    for policy in (rlx.softmax(), rlx.clipped_entropy_softmax()):
+        assert policy.sample(jax.random.key(0), rows, sample_shape=2).tolist() == [[-1, 1], [-1, 1]]
+
+
 def test_two_hot_shows_a_nan_and_keeps_the_shapes_of_rlax():
     pair = rlx.twohot_pair(-1.0, 1.0, 3)
     assert np.all(np.isnan(pair.apply(jnp.array([jnp.nan]))))
