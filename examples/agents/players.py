@@ -187,6 +187,25 @@ class KeysInOrder:
         return jax.random.wrap_key_data(numbers, impl=self.impl)
 
 
+class Actions:
+    """All actions so far, in arrays that double when they are full: an array for each step would take a kilobyte."""
+
+    def __init__(self, like: Any):
+        leaves, self.structure = jax.tree.flatten(like)
+        self.count, self.arrays = 0, [np.zeros((2**10, *x.shape), x.dtype) for x in leaves]
+
+    def append(self, actions: Any) -> None:
+        if self.count == len(self.arrays[0]):
+            self.arrays = [np.concatenate([x, np.zeros_like(x)]) for x in self.arrays]
+        for array, action in zip(self.arrays, jax.tree.leaves(actions), strict=True):
+            array[self.count] = action
+        self.count += 1
+
+    def stacked(self) -> Any:
+        """The actions [T, E, ...]."""
+        return jax.tree.unflatten(self.structure, [x[: self.count] for x in self.arrays])
+
+
 class OnHost:
     """Steps environments in Python. Each step is one call of a compiled program, which learns if it is time, and acts.
 
@@ -207,10 +226,11 @@ class OnHost:
             return agent.act(state, memory, situation.observations, self.keys.key(situation.key))
 
         self.agent, self.playing, self.apart = agent, Episodes(environments), apart
-        self.memory, self.actions, self.metrics = first, [], {}
+        self.memory, self.metrics = first, {}
         self.keys = KeysInOrder(key)
-        self.now = self.situation()
+        self.now = self.situation(0)
         self.choice = jax.eval_shape(act, state, first, self.now)
+        self.actions = Actions(self.choice.action)
         self.post, read = posting(self.now)
         self.post_steps, read_steps = posting((self.like_step(), self.now))
 
@@ -252,8 +272,8 @@ class OnHost:
         self.packed, self.metrics, choice = self.learn_and_act(self.packed, self.memory, posted)
         return choice
 
-    def situation(self) -> Situation:
-        return Situation(self.playing.last, self.playing.observations, self.keys[len(self.actions)])
+    def situation(self, t: int) -> Situation:
+        return Situation(self.playing.last, self.playing.observations, self.keys[t])
 
     def like_step(self) -> Step:
         """A step with the right shapes and dtypes."""
@@ -264,13 +284,12 @@ class OnHost:
     def step(self, actions: Any, extras: Any = ()) -> tuple[Step, list[float]]:
         self.actions.append(actions)
         done = self.playing.step(actions, extras)
-        self.now = self.situation()
+        self.now = self.situation(self.actions.count)
         return done
 
     def saved(self) -> Any:
-        actions = jax.tree.map(lambda *x: np.stack(x), *self.actions)
         unlearned = stacked([step for step, _ in self.unlearned])
-        return {"state": self.state, "memory": self.memory, "unlearned": unlearned, "actions": actions}
+        return {"state": self.state, "memory": self.memory, "unlearned": unlearned, "actions": self.actions.stacked()}
 
     def like(self, steps: int) -> Any:
         """The shapes and dtypes of the result of `saved` after this number of steps."""

@@ -76,6 +76,18 @@ def test_what_a_run_leaves_behind(tmp_path):
         assert [int(row["episode"]) for row in csv.DictReader(file)][-1] == 10
 
 
+def test_a_long_run_keeps_no_array_of_jax_for_each_step():
+    environments = on_host.make("catch", 0, 1)
+    made = dqn.make(small("dqn"), environments.observation_spec, environments.action_spec)
+    player = players.OnHost(made, environments, environments, 0)
+    player.advance(20)
+    before = len(jax.live_arrays())
+    player.advance(1500)
+    assert len(jax.live_arrays()) < before + 20
+    steps = len(jax.tree.leaves(player.saved()["actions"])[0])
+    assert steps == 1520 * player.per_update == jax.tree.leaves(player.like(steps)["actions"])[0].shape[0]
+
+
 def test_a_resumed_run_needs_the_same_settings(tmp_path):
     run.train(config(tmp_path, agent="dqn", env="device:catch", steps=20, parts=1), small("dqn"))
     other = dqn.Config(hidden=(8,), warmup=8, batch_size=5, capacity=64)
