@@ -25,7 +25,7 @@ class Config(Settings):
 
     memory: Literal["none", "gru", "lstm"] = "none"
     """recurrent core that remembers earlier observations of the episode"""
-    unroll: Count = 16
+    unroll: Count = 32
     """steps of each environment per update"""
     hidden: Sizes = (64, 64)
     """sizes of the hidden layers; the memory has the size of the last one"""
