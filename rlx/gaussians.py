@@ -51,14 +51,13 @@ class DiagonalGaussian:
     def logprob(self, sample: ArrayLike, mu: ArrayLike | None = None, sigma: ArrayLike | None = None) -> Array:
         """Log-densities [...] of the actions `sample` [..., D]."""
         mu, sigma = self._parameters("logprob", mu, sigma)
-        return _normal_logprob(
-            *as_arrays(
-                "gaussian_diagonal.logprob",
-                sample=(sample, Real[Array, "*#E"]),
-                mu=(mu, Float[Array, "*#E"]),
-                sigma=(sigma, Float[Array, "*#E"]),
-            )
+        sample, mu, sigma = as_arrays(
+            "gaussian_diagonal.logprob",
+            sample=(sample, Real[Array, "*#E"]),
+            mu=(mu, Float[Array, "*#E"]),
+            sigma=(sigma, Float[Array, "*#E"]),
         )
+        return _normal_logprob(sample, mu, sigma, log_deviation(sigma))
 
     log_prob = logprob
 
@@ -172,7 +171,7 @@ class SquashedGaussian:
         log_slope = jnp.log1p(-jnp.square(squashed)) + jnp.log(half_range)
         # A single number applies to all dimensions, so it counts once for each.
         log_slope = jnp.broadcast_to(log_slope, jnp.broadcast_shapes(log_slope.shape, mu.shape, sigma.shape))
-        return _normal_logprob(jnp.arctanh(squashed), mu, sigma) - jnp.sum(log_slope, axis=-1)
+        return _normal_logprob(jnp.arctanh(squashed), mu, sigma, jnp.log(sigma)) - jnp.sum(log_slope, axis=-1)
 
     log_prob = logprob
 
@@ -216,9 +215,9 @@ class SquashedGaussian:
         spec = _Bounds() if chosen is None else _require_spec(chosen, function)
         bounds = {"action_spec.minimum": spec.minimum, "action_spec.maximum": spec.maximum}
         given = {name: (bound, Number[Array, "*#E", "in (-inf, inf)"]) for name, bound in bounds.items()}
-        _, low, high = as_arrays(function, action=(like, Float[Array, "*#E"]), **given)
+        as_arrays(function, action=(like, Float[Array, "*#E"]), **given)
         require_ascending(strictly=False, function=function, **bounds)
-        low, high = low.astype(like.dtype), high.astype(like.dtype)
+        low, high = (jnp.asarray(bound, like.dtype) for bound in bounds.values())
         return low, 0.5 * (high - low)
 
 
@@ -299,7 +298,7 @@ def _require_spec(action_spec: Any, function: str) -> Any:
     return action_spec
 
 
-def _normal_logprob(sample: Array, mu: Array, sigma: Array) -> Array:
+def _normal_logprob(sample: Array, mu: Array, sigma: Array, log_sigma: Array) -> Array:
     scaled = (sample - mu) / sigma
-    log_sigma = jnp.broadcast_to(log_deviation(sigma), scaled.shape)
+    log_sigma = jnp.broadcast_to(log_sigma, scaled.shape)
     return jnp.sum(-0.5 * jnp.square(scaled) - log_sigma - _HALF_LOG_TAU, axis=-1)
