@@ -217,7 +217,8 @@ class SquashedGaussian:
         given = {name: (bound, Number[Array, "*#E", "in (-inf, inf)"]) for name, bound in bounds.items()}
         as_arrays(function, action=(like, Float[Array, "*#E"]), **given)
         require_ascending(strictly=False, function=function, **bounds)
-        low, high = (jnp.asarray(bound, like.dtype) for bound in bounds.values())
+        converted = {name: (jnp.asarray(x, like.dtype), Float[Array, "*#E"]) for name, x in bounds.items()}
+        _, low, high = as_arrays(function, action=(like, Float[Array, "*#E"]), **converted)
         return low, 0.5 * (high - low)
 
 

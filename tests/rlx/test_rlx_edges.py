@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dm_env import specs
 
 import rlx
 from rlx.core import recurrence
@@ -403,3 +404,12 @@ def test_noise_is_as_wide_as_each_entry_of_a_batch_of_actions_wants(stddev):
     noisy = rlx.add_gaussian_noise(key, actions, stddev)
     assert noisy.dtype == actions.dtype
     np.testing.assert_allclose(noisy - actions, stddev * np.asarray(jax.random.normal(key, [2, 3])), atol=1e-5)
+
+
+def test_bounds_of_each_dimension_count_for_a_batch():
+    spec = specs.BoundedArray((2,), np.float32, [-2.0, 0.0], [2.0, 6.0])
+    policy = rlx.squashed_gaussian(sigma_min=-1, sigma_max=1, action_spec=spec)
+    mu, sigma = jnp.zeros([4, 2]), jnp.zeros([4, 2])
+    # In the middle, tanh has slope 1, and the density of the standard normal is divided by half the range of each.
+    expected = -2 * 0.5 * np.log(2 * np.pi) - np.log(2) - np.log(3)
+    np.testing.assert_allclose(policy.log_prob(jnp.tile(jnp.array([0.0, 3.0]), [4, 1]), mu, sigma), expected, rtol=1e-6)
