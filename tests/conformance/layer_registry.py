@@ -268,7 +268,7 @@ CASES = [
     Case("weight_norm", lambda lib, x: lib.WeightNorm(lib.Conv2D(3, 2))(x), (IMAGE,), ours=True, loose=2, main=True),
     Case("adaptive_avg_pool", lambda lib, x: lib.AdaptiveAvgPool(4)(x), (IMAGE,), ours=True),
     Case("rotary_embedding", lambda lib, x: lib.RotaryEmbedding()(x), (F(2, 5, 2, 4),), ours=True),
-    Case("grouped_query_attention", grouped, (F(2, 5, 4),), ours=True, main=True),
+    Case("grouped_query_attention", grouped, (F(2, 5, 4),), ours=True),
     Case("bidirectional", lambda lib, x: lib.Bidirectional(lib.LSTM(3), lib.GRU(2))(x), (XS,), ours=True),
     Case("batch_renorm", lambda lib, x: lib.BatchRenorm(True, True, 0.9)(x, True), (IMAGE,), ours=True, loose=4),
     Case("q_mixer", lambda lib, q, s: lib.nets.QMixer(4, [5])(q, s), (F(2, 3), F(2, 4)), ours=True),

@@ -16,6 +16,7 @@ from hkx.init import evaluate as initialise
 from hkx.init.create import run_initialising
 
 
+@pytest.mark.slow
 def test_under_jit_and_vmap():
     rtol = 1e-6 if jax.default_backend() == "cpu" else 1e-5  # other compilers round a compiled `init` otherwise
     model = hkx.transform(lambda x: hkx.nets.MLP([70, 3])(x))

@@ -274,6 +274,7 @@ class TestCheck:
             hk.transform_with_state(f, init="check").init(0, X)
         assert all(word in str(error.value) for word in [*words, 'init="eager"'])
 
+    @pytest.mark.slow
     def test_says_nothing_of_functions_that_are_pure(self):
         def f(batch):
             x = batch.pop("x")

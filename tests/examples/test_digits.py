@@ -46,6 +46,7 @@ def test_what_is_saved_is_what_was_measured(run, tmp_path, capsys):
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_the_averages_are_the_exponential_averages():
     config = digits.Config(channels=1, decay=0.9, learning_rate=0.1)
     training = digits.Training(config)

@@ -145,9 +145,8 @@ def loss_of(params, episodes, before, kind):
 
 
 @pytest.mark.unoptimised
-@pytest.mark.parametrize(
-    ("kind", "discrete"), [CASES[0], *(pytest.param(*case, marks=pytest.mark.slow) for case in CASES[1:])]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "discrete"), CASES)
 def test_an_update_is_that_of_the_equations(monkeypatch, kind, discrete):
     environment = four_steps(discrete)
     monkeypatch.setattr(ppo, "find_environment", lambda config: environment)

@@ -88,6 +88,7 @@ def test_a_long_run_keeps_no_array_of_jax_for_each_step():
     assert steps == 1520 * player.per_update == jax.tree.leaves(player.like(steps)["actions"])[0].shape[0]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_needs_the_same_settings(tmp_path):
     run.train(config(tmp_path, agent="dqn", env="device:catch", steps=20, parts=1), small("dqn"))
     other = dqn.Config(hidden=(8,), warmup=8, batch_size=5, capacity=64)

@@ -380,6 +380,7 @@ def test_outside_a_transform_each_is_the_function_of_jax() -> None:
     assert hkx.layer_stack(3)(lambda x: x + 1)(0) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pred", [True, False])
 def test_names_are_the_same_without_jit(pred: bool) -> None:
     def f(pred: Any, x: Any) -> Any:

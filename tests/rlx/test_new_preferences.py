@@ -86,6 +86,7 @@ def test_rloo_is_reinforce_with_the_mean_of_the_others_as_its_baseline():
     same(rlx.leave_one_out_advantages(rewards), unscaled * G / (G - 1))
 
 
+@pytest.mark.slow
 def test_on_answers_of_one_length_grpo_dr_grpo_and_dapo_are_one():
     old, adv = -jnp.abs(array(10, G, T)), array(11, G)
     log_probs = old + 0.5 * array(12, G, T)
@@ -207,6 +208,7 @@ def test_a_masked_kl_estimate_is_zero():
         assert np.isfinite(gradient[0]) and gradient[1] == 0
 
 
+@pytest.mark.slow
 def test_groups_without_contrast_and_without_company():
     for rewards in (jnp.array([2.0, 2.0, 2.0]), jnp.array([5.0])):
         assert not np.any(rlx.group_relative_advantages(rewards))

@@ -310,6 +310,7 @@ def test_a_uniform_prediction_over_symexp_bins_is_exactly_zero(num_bins):
     assert centered.tolist() == [0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_classification_learns_the_value():
     pair, target = rlx.symexp_twohot_pair(-5.0, 5.0, 21), 12.5
     step = jax.jit(jax.grad(lambda logits: rlx.classification_value_loss(logits, target, pair)))

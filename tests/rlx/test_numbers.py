@@ -504,6 +504,7 @@ def test_gradients_in_a_loop_have_a_slope_in_a_weight_of_0_whatever_it_weighs(so
     np.testing.assert_allclose(slopes, [[[0.0, 0.0], [0.3, 0.0]], [[2.0, 0.0], [0.5, 0.0]]], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_what_an_example_that_counts_for_nothing_would_teach():
     """Learning to reweight examples (Ren et al., 2018) asks for the slope of a gradient in weights of 0."""
     logits, actions = jnp.array([[0.0, 0.0], [0.0, 0.0]]), jnp.array([0, 1])

@@ -290,6 +290,7 @@ def test_settings_are_checked():
         rlx.overlong_penalty(5, 10, 20)
 
 
+@pytest.mark.slow
 def test_info_nce_of_those_that_count():
     """As rows and as columns: what remains is the loss of the smaller batch, whatever the others hold."""
     logits, mask = array(26, 5, 5), np.array([1, 0, 1, 1, 0], bool)

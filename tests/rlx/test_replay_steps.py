@@ -165,6 +165,7 @@ def test_n_step_transitions_are_those_of_a_loop(n, batches, truncated):
     np.testing.assert_array_equal(items.a_tm1, [steps.a_tm1[te] for te in where])
 
 
+@pytest.mark.slow
 def test_n_step_by_single_steps_and_in_a_scan_is_the_same():
     steps = random_steps(9, 2, seed=3)
     replay = rlx.replay.n_step(rlx.replay.prioritised(30, 0.6, 0.4), 3)

@@ -247,6 +247,7 @@ def test_atoms_out_of_order_are_named_where_they_are_known():
     assert jax.jit(lambda z: rlx.categorical_l2_project(*two, z))(jnp.array(wrong)).shape == (3,)
 
 
+@pytest.mark.slow
 def test_unbiased_bins_that_coincide_or_fall():
     """A transform that squeezes bins into one number shares its mass; one that turns them round is named."""
     step = rlx.TxPair(jnp.floor, jnp.floor)  # bins 0, 0, 1, 1, 2, 2 of 0, 0.5, 1, 1.5, 2, 2.5
@@ -816,6 +817,7 @@ def test_a_memory_of_other_embeddings_is_named():
         rlx.episodic_memory_intrinsic_rewards(Q[None], 1, 1.0, state)
 
 
+@pytest.mark.slow
 def test_one_start_and_one_sequence():
     starts = rlx.sample_start_indices(KEY, 1, 1, 0)
     assert starts.tolist() == [[0]]

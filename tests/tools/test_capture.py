@@ -121,6 +121,7 @@ def test_intermediates_come_out_of_transforms(name):
     same(inside.apply(params, KEY, X)[1], values)
 
 
+@pytest.mark.slow
 def test_intermediates_of_a_layer_stack():
     def block(x):
         y = hkx.Linear(3, with_bias=False)(jnp.tanh(x))
