@@ -141,7 +141,7 @@ def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: 
     """
     if isinstance(value, jax.core.Tracer):
         return value if dtype is None else jax.lax.convert_element_type(value, dtype)
-    if isinstance(checked_number(value, argument), complex):
+    if not isinstance(checked_number(value, argument), (int, float, np.generic, np.ndarray, jax.Array)):
         raise NotANumberError(argument, value)
     if low > -math.inf and not _between(value, low, high):
         raise OutOfRangeError(argument, value, low, high)

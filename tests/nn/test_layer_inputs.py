@@ -119,7 +119,14 @@ def test_batch_norm_of_large_numbers_in_half_precision() -> None:
         np.testing.assert_allclose(np.asarray(out, np.float64), expected, atol=0.07)
 
 
-@pytest.mark.parametrize("wrong", [None, "1e-5", (1e-5,)])
+class Convertible:
+    """What JAX converts to an array, and NumPy does not."""
+
+    def __jax_array__(self) -> jax.Array:
+        return jnp.float32(1e-5)
+
+
+@pytest.mark.parametrize("wrong", [None, "1e-5", (1e-5,), 1j, Convertible()])
 @pytest.mark.parametrize(
     "f",
     [
