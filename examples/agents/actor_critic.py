@@ -39,7 +39,7 @@ class Config(Settings):
     """weight of the entropy bonus"""
     value: NotNegative = 0.5
     """weight of the value loss"""
-    gradient_norm: NotNegative = 5
+    gradient_norm: NotNegative = 0.5
     """maximum norm of the gradient; larger ones are scaled down"""
 
 
