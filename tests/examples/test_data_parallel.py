@@ -252,6 +252,9 @@ def test_the_residual_network_does_on_eight_devices_what_it_does_on_one(run, few
 @pytest.mark.slow
 @pytest.mark.unoptimised(False)
 def test_default_settings_read_97_of_100_digits(tmp_path):
-    """In five of their eight epochs already, on one device: that eight do the same is the test above, for less."""
-    metrics = data_parallel.main(data_parallel.Config(epochs=5, output=str(tmp_path), progress=False, devices=1))
+    """In six of their eight epochs already, on one device: that eight do the same is the test above, for less.
+
+    After five, a program that rounds otherwise was at 0.961.
+    """
+    metrics = data_parallel.main(data_parallel.Config(epochs=6, output=str(tmp_path), progress=False, devices=1))
     assert metrics["test_accuracy"] >= 0.97
