@@ -44,7 +44,7 @@ def test_no_operation_more_than_the_program_written_by_hand(name):
     assert not found - expected
 
 
-@pytest.mark.parametrize("name", ["perceptron", "transformer"])
+@pytest.mark.parametrize("name", ["perceptron", pytest.param("transformer", marks=pytest.mark.slow)])
 def test_the_program_written_by_hand_computes_the_same(name):
     (by_hand, _), (ours, arguments) = MODELS[name](None), MODELS[name](hkx)
     random = np.random.default_rng(0)

@@ -230,6 +230,7 @@ def start(*arguments):
     )
 
 
+@pytest.mark.slow
 def test_ctrl_c_saves_what_was_learned(tmp_path):
     process = start("--episodes", 1_000_000, "--evaluate-every", 5, "--evaluation-episodes", 4, "--output", tmp_path)
     assert process.stdout.readline().startswith("episode 5: greedy return")  # training is under way

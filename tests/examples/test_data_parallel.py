@@ -94,6 +94,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(run, tmp_path, monkey
         np.testing.assert_allclose(again[name], whole[name], rtol=tolerance)
 
 
+@pytest.mark.slow
 def test_a_complete_run_is_not_run_again(run, tmp_path, monkeypatch, capsys):
     metrics, output = run(strategy="mesh", devices=8, epochs=2)
     monkeypatch.chdir(tmp_path)

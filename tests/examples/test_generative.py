@@ -36,6 +36,7 @@ def labelled_reconstructions(metrics):
 # Reduced runs: a few seconds each. The thresholds lie between an untrained network and the default settings.
 
 
+@pytest.mark.slow
 def test_reduced_vae(tmp_path):
     metrics = vae.main(vae.Config(epochs=15, hidden=128, learning_rate=3e-3, output=str(tmp_path), progress=False))
     assert metrics["bounds"][0] < -30 < -27 < metrics["test_bounds"][-1]
@@ -97,6 +98,7 @@ def test_the_bound_is_that_of_the_paper():
     np.testing.assert_allclose(got, likelihood - divergence, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_round_of_the_game_moves_both_players_and_the_average():
     config = gan.Config(hidden=8, decay=0.75, batch_size=4)
     training = gan.Training(config)

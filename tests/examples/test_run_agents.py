@@ -76,6 +76,7 @@ def test_what_a_run_leaves_behind(tmp_path):
         assert [int(row["episode"]) for row in csv.DictReader(file)][-1] == 10
 
 
+@pytest.mark.slow
 def test_a_long_run_keeps_no_array_of_jax_for_each_step():
     environments = on_host.make("catch", 0, 1)
     made = dqn.make(small("dqn"), environments.observation_spec, environments.action_spec)
@@ -482,6 +483,7 @@ class Nested(dm_env.Environment):
         return dm_env.truncation(1.0, self.look()) if self.t == 3 else dm_env.transition(1.0, self.look())
 
 
+@pytest.mark.slow
 def test_trees_of_observations_and_actions_are_played():
     environments = on_host.of_dm_env([Nested(), Nested()])
     settings = FILES["td3"].Config(hidden=(4,), warmup=4, batch_size=4, capacity=64)

@@ -167,6 +167,7 @@ def test_operations_of_convolutions_are_those_that_xla_counts(name, gradient):
     assert counted == cost["flops"]
 
 
+@pytest.mark.slow
 def test_columns_filters_and_formats():
     rows = table(net, X, columns=("module", "owned_params", "input", "params_size", "params_bytes"), filters=())
     assert rows["block"][0] == "own: f32[3]" and rows["mlp/~/linear_1"][2:] == ["8", "32.00 B"]
