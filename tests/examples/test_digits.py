@@ -24,6 +24,7 @@ def run(tmp_path_factory):
     return output, digits.main(digits.Config(**REDUCED, output=str(output)))
 
 
+@pytest.mark.slow
 def test_reduced_settings_read_most_digits(run):
     _, metrics = run
     assert metrics["test_accuracy"] >= 0.97
@@ -32,6 +33,7 @@ def test_reduced_settings_read_most_digits(run):
     assert not metrics["interrupted"]
 
 
+@pytest.mark.slow
 def test_what_is_saved_is_what_was_measured(run, tmp_path, capsys):
     output, metrics = run
     assert {path.name for path in output.iterdir()} == {"parameters.npz", "metrics.csv", "learning_curve.png"}
@@ -68,6 +70,7 @@ def test_bad_settings_are_named(refusal):
     assert "batch_size must be between 1 and 1437, not 1438" in refusal(digits.Config, "--batch-size 1438")
 
 
+@pytest.mark.slow
 def test_parameters_of_another_size_are_refused(run):
     saved = str(run[0] / "parameters.npz")
     with pytest.raises(program.BadFlag, match=r"has \(16,\) for conv2_d/b, and the network needs \(8,\)"):

@@ -78,6 +78,7 @@ def resumed(run, output, **changes):
     return lm.main(short(output, sample=0, **changes))
 
 
+@pytest.mark.slow
 def test_a_resumed_run_ends_bit_for_bit_as_the_first(run, tmp_path):
     again = resumed(run, tmp_path / "again", devices=1)
     assert again["begun"] == 3
@@ -94,6 +95,7 @@ def test_eight_devices_go_on_with_the_run_of_one_to_the_same_losses(run, tmp_pat
     assert again["validation"] == pytest.approx(run[1]["validation"], rel=2e-5)
 
 
+@pytest.mark.slow
 def test_main_returns_losses_and_evaluations_and_writes_them(run):
     output, metrics = run
     assert metrics["begun"] == 0
@@ -254,6 +256,7 @@ def test_a_setting_that_does_not_fit_is_named(tmp_path, changes, message):
         lm.main(short(tmp_path, **changes))
 
 
+@pytest.mark.slow
 def test_another_seed_does_not_go_on_with_a_run(run):
     with pytest.raises(BadFlag, match=re.escape("are of another run (--seed 0, now --seed 1)")):
         lm.main(short(run[0], devices=1, seed=1))
