@@ -136,12 +136,15 @@ def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: 
     With None for `dtype`, the number keeps its dtype.
 
     Raises:
-      NotANumberError: if `value` is not a number or an array.
+      NotANumberError: if `value` is not a number or an array, or complex.
       OutOfRangeError: if it is outside of the bounds, if there are any; a traced number is not checked.
     """
     if isinstance(value, jax.core.Tracer):
         return value if dtype is None else jax.lax.convert_element_type(value, dtype)
-    if not isinstance(checked_number(value, argument), (int, float, np.generic, np.ndarray, jax.Array)):
+    real = isinstance(checked_number(value, argument), (int, float)) or (
+        isinstance(value, (np.generic, np.ndarray, jax.Array)) and not np.iscomplexobj(value)
+    )
+    if not real:
         raise NotANumberError(argument, value)
     if low > -math.inf and not _between(value, low, high):
         raise OutOfRangeError(argument, value, low, high)

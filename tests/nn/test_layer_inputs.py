@@ -126,7 +126,7 @@ class Convertible:
         return jnp.float32(1e-5)
 
 
-@pytest.mark.parametrize("wrong", [None, "1e-5", (1e-5,), 1j, Convertible()])
+@pytest.mark.parametrize("wrong", [None, "1e-5", (1e-5,), 1j, np.complex128(1j), np.complex64(1), Convertible()])
 @pytest.mark.parametrize(
     "f",
     [
