@@ -108,7 +108,11 @@ def test_counters_count_up_to_there():
 
 
 def test_powers_of_the_decay_are_products_where_operations_run_one_by_one():
-    """They have the bits of `jnp.power` of a known whole number. Those of a logarithm differ from n = 3 on."""
+    """They have the bits of `jnp.power` of a known whole number. Those of a logarithm differ from n = 3 on.
+
+    An accelerator takes the logarithm, because the host would have to wait for the number: 1 - 0.99 loses two digits.
+    """
+    rounding = 0 if jax.default_backend() == "cpu" else 1e-4
     pair = hkx.transform_with_state(lambda x: hkx.ExponentialMovingAverage(0.99)(x))
     _, state = pair.init(None, 1.0)
     one, decay, hidden = np.float32(1), np.float32(0.99), np.float32(0)
@@ -117,7 +121,7 @@ def test_powers_of_the_decay_are_products_where_operations_run_one_by_one():
         with jax.numpy_dtype_promotion("strict"):  # in which `jnp.power` takes no float and whole number
             average, state = pair.apply({}, state, None, 1.0)
         hidden = hidden * decay + one * (one - decay)
-        assert average == hidden / (one - power)
+        np.testing.assert_allclose(average, hidden / (one - power), rtol=rounding)
 
 
 def test_an_average_goes_on_where_a_getter_casts_its_whole_state():

@@ -137,10 +137,15 @@ def _moved(average: Any, value: Any, decay: Any, rest: Any) -> jax.Array:
 def _without_bias(average: Any, decay: Any, one: Any, counter: Any) -> jax.Array:
     if not jnp.issubdtype(counter.dtype, jnp.integer):  # a custom getter has cast it
         counter = cast(counter, average.dtype)
-    elif not counter.ndim and not isinstance(counter, jax.core.Tracer):  # a known number: products, as in `jnp.power`
+    elif not counter.ndim and _on_host(counter):  # a known number: products, as in `jnp.power`
         return average / (one - jax.lax.integer_pow(decay, int(counter)))
     decay, counter = jnp.broadcast_arrays(decay, counter)  # stacked averages may have separate counters
     return average / (one - jax.lax.pow(decay, counter))
+
+
+def _on_host(x: jax.Array) -> bool:
+    """Whether the values of `x` can be read without waiting for an accelerator."""
+    return not isinstance(x, jax.core.Tracer) and all(device.platform == "cpu" for device in x.devices())
 
 
 def _next(counter: jax.Array) -> jax.Array:
