@@ -15,10 +15,11 @@ from rlx.core.masking import if_counted, weighted
 from rlx.core.tracing import in_slopes, traced_once
 from rlx.core.types import Array, wide_dtype
 
-DOUBLING_FROM = 256
-"""Sequences of at least this length are solved by doubling where that is the faster algorithm (not on a CPU).
+CHOICE_FROM = 256
+"""From this length on, programs traced where JAX's default device is a CPU contain the accelerators' algorithm too.
 
-Shorter ones use a sequential scan everywhere. Lower it if short sequences are slow on your accelerator.
+Shorter sequences are traced with the sequential scan alone, because tracing two algorithms takes longer, and few such
+programs are exported to an accelerator.
 """
 
 Equation = Callable[..., Array]
@@ -42,11 +43,11 @@ def backward(
     """Solves x_t = equation(x_{t+1}, *sequences_t) backwards along the first axis.
 
     Every return, λ-return, advantage estimate and trace-weighted error is such a recurrence. On a CPU, it runs as a
-    sequential reverse scan. On other platforms, long sequences are solved in a logarithmic number of parallel steps,
-    since affine maps x -> δ + w x, where δ is the equation at 0 and w its derivative, compose to affine maps. The
-    choice is made when the program is lowered (`jax.lax.platform_dependent`), so one exported program can serve several
-    platforms. Half-precision inputs are accumulated in float32, and the result is converted back, because a sum of many
-    small terms stalls in bfloat16.
+    sequential reverse scan. An accelerator would start several kernels for each step of a scan. There, sequences are
+    solved in a logarithmic number of parallel steps, since affine maps x -> δ + w x, where δ is the equation at 0 and w
+    its derivative, compose to affine maps. The choice is made when the program is lowered
+    (`jax.lax.platform_dependent`), so one exported program can serve several platforms. Half-precision inputs are
+    accumulated in float32, and the result is converted back, because a sum of many small terms stalls in bfloat16.
 
     Args:
       equation: a function of x_{t+1}, in which it is affine, and of the values of the sequences at t. It must not
@@ -124,7 +125,9 @@ def _solution(equation: Equation, sequences: tuple[Array, ...], end: Array) -> A
         sequences, end = _varying_alike(sequences, end)
     by_steps = functools.partial(scan, equation)
     steps = max(x.shape[0] for x in sequences if x.ndim)
-    if not isinstance(steps, int) or steps < DOUBLING_FROM:  # a symbolic dimension of `jax.export` may have any size
+    if not isinstance(steps, int):  # a symbolic dimension of `jax.export` may have any size
+        return by_steps(sequences, end)
+    if steps < CHOICE_FROM and jax.default_backend() == "cpu":
         return by_steps(sequences, end)
     return lax.platform_dependent(sequences, end, cpu=by_steps, default=functools.partial(doubling, equation))
 
@@ -175,7 +178,8 @@ def scan(equation: Equation, sequences: Sequence[Array], end: Array) -> Array:
 def doubling(equation: Equation, sequences: Sequence[Array], end: Array) -> Array:
     """`backward` in log2(T) steps, each of which doubles how far ahead entries look.
 
-    The steps are a loop, so that tracing takes equally long for any T: programs for a CPU trace this branch too.
+    The steps are a scan, so that tracing takes equally long for any T: programs for a CPU trace this branch too. It is
+    unrolled when it is lowered, because on a GPU each turn of a loop takes longer than the step itself.
     """
     return _doubled(equation, sequences, end)
 
@@ -193,7 +197,7 @@ def _doubled(equation: Equation, sequences: Sequence[Array], end: Array, times: 
         return _compose_with_later(*maps, ahead, times), None
 
     if lengths.size:
-        (delta_t, w_t), _ = lax.scan(double, (delta_t, w_t), jnp.asarray(lengths))
+        (delta_t, w_t), _ = lax.scan(double, (delta_t, w_t), jnp.asarray(lengths), unroll=True)
     return lax.add(delta_t, times(w_t, jnp.broadcast_to(end, delta_t.shape)))
 
 

@@ -12,6 +12,7 @@ from operator_registry import CASES
 from other_operators import OTHERS
 
 import rlx
+from rlx.core import recurrence
 
 pytestmark = pytest.mark.unoptimised
 
@@ -19,6 +20,16 @@ ITEMS = [*CASES, *OTHERS]
 slow_each = pytest.mark.parametrize("item", [pytest.param(i, id=i.name, marks=pytest.mark.slow) for i in ITEMS])
 # What is no operator: records, pairs of transforms, errors, and modules, which have tests of their own.
 NO_OPERATORS = {name for name in rlx.__all__ if not inspect.isfunction(getattr(rlx, name))}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_as_on_an_accelerator():
+    """They hold the accelerators' algorithm for short sequences too, which a CPU leaves out."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recurrence, "CHOICE_FROM", 0)
+        jax.clear_caches()
+        yield
+    jax.clear_caches()
 
 
 def arguments_of(item, seed=0, dtype=jnp.float32):

@@ -353,18 +353,49 @@ def test_derivatives_of_both_algorithms_of_the_recurrence_agree():
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
 
 
-def test_long_sequences_choose_their_algorithm_where_they_are_lowered():
-    long, loops = jnp.ones(recurrence.DOUBLING_FROM), {}
+@pytest.mark.parametrize(("default_device", "steps"), [("cpu", recurrence.CHOICE_FROM), ("gpu", 3)])
+def test_sequences_choose_their_algorithm_where_they_are_lowered(default_device, steps, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: default_device)
+    sequence, loops = jnp.ones(steps), {}
 
-    def solve(*sequences):
-        return recurrence.backward(affine, sequences)
+    def equation(after, delta, w):  # of this test, since traces are cached by it
+        return affine(after, delta, w)
 
     for platforms in (("cpu",), ("cuda",), ("tpu",), ("cpu", "cuda")):
-        module = jax.export.export(jax.jit(solve), platforms=platforms)(long, long).mlir_module()
-        loops[platforms] = [name for name, steps in (("scan", 256), ("doubling", 8)) if f"dense<{steps}> " in module]
-        assert module.count("stablehlo.while") == len(loops[platforms])
-    assert loops == {("cpu",): ["scan"], ("cuda",): ["doubling"], ("tpu",): ["doubling"],
-                     ("cpu", "cuda"): ["scan", "doubling"]}  # fmt: skip
+        solve = jax.jit(lambda *sequences: recurrence.backward(equation, sequences))
+        module = jax.export.export(solve, platforms=platforms)(sequence, sequence).mlir_module()
+        loops[platforms] = module.count("stablehlo.while")
+    assert loops == {("cpu",): 1, ("cuda",): 0, ("tpu",): 0, ("cpu", "cuda"): 1}
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5, 20])
+def test_short_sequences_have_the_same_solution_on_an_accelerator(steps, monkeypatch):
+    """Solved by doubling, beside the equation in NumPy, as are their gradients beside those of the scan."""
+    delta, w = np.random.default_rng(0).normal(size=[2, steps, 3]).astype(np.float32)
+    end = np.float32(0.3)
+    expected, after = [], np.full(3, end)
+    for t in reversed(range(steps)):
+        after = delta[t] + w[t] * after
+        expected.append(after)
+
+    def total(delta, w, end):
+        return jnp.sum(jnp.sin(recurrence.backward(affine, (delta, w), end=end)))
+
+    slopes = jax.grad(total, (0, 1, 2))(delta, w, end)
+    # `platform_dependent` takes the branch of the CPU here: the test sees to it that it is the accelerators'.
+    monkeypatch.setattr(recurrence, "scan", recurrence.doubling)
+
+    def equation(after, delta, w):
+        return affine(after, delta, w)
+
+    found = recurrence.backward(equation, (delta, w), end=end)
+    np.testing.assert_allclose(found, expected[::-1], rtol=1e-5, atol=1e-6)
+
+    def doubled(delta, w, end):
+        return jnp.sum(jnp.sin(recurrence.backward(equation, (delta, w), end=end)))
+
+    for one, other in zip(jax.grad(doubled, (0, 1, 2))(delta, w, end), slopes, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("call", [

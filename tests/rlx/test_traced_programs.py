@@ -13,6 +13,7 @@ from rlx.core.masking import weighted_sum
 from rlx.replay import sum_tree
 
 pytestmark = pytest.mark.unoptimised
+on_a_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="programs hold two algorithms elsewhere")
 
 
 def traced(function, *arguments):
@@ -24,7 +25,8 @@ def lengths_of_loops(program):
     return [int(n) for n in re.findall(r"\blength=(\d+)", program)]
 
 
-def test_sequences_are_solved_by_doubling_from_the_length_that_is_said_on():
+@on_a_cpu
+def test_sequences_have_a_choice_from_the_length_that_is_said_on():
     for steps, has_a_choice in ((255, False), (256, True)):
         program = traced(rlx.discounted_returns, [steps], [steps], [])
         assert ("platform_index" in program) is has_a_choice
@@ -41,6 +43,7 @@ def _affine(after, delta, w):
     return delta + w * after
 
 
+@on_a_cpu
 @pytest.mark.parametrize(("n", "way"), [(31, "unrolled"), (32, "unrolled"), (33, "doubling"), (39, "doubling"),
                                         (40, "loop"), (41, "loop")])  # fmt: skip
 def test_windows_are_unrolled_up_to_a_length_and_are_no_windows_where_they_hold_all_steps(n, way):
@@ -61,6 +64,7 @@ def test_short_rows_are_added_up_one_by_one(shape, axis, one_by_one):
     assert "reduce_sum" in whole
 
 
+@on_a_cpu
 def test_a_gradient_computes_a_step_of_a_loop_again_and_no_barrier_keeps_it_from_being_fused():
     def total(*x):
         return rlx.lambda_returns(*x, 0.5).sum()
