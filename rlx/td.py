@@ -6,7 +6,7 @@ from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import pick
 from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import errors_of, maybe_stop, operator
-from rlx.core.pieces import following, pieces
+from rlx.core.pieces import following, pieces, within
 from rlx.core.recurrence import backward
 from rlx.core.types import Array
 from rlx.returns import lambda_returns
@@ -322,7 +322,8 @@ def importance_corrected_td_errors(
     """
     v_tm1, (v_t, continues_t) = values[:-1], pieces(values[1:], truncation_t, truncation_value_t)
     delta_t = r_t + weighted(discount_t, v_t) - v_tm1
-    errors = rho_tm1 * backward(_error, (delta_t, discount_t, following(rho_tm1) * lambda_), continues_t=continues_t)
+    c_t = within(continues_t, following(rho_tm1)) * within(continues_t, lambda_)
+    errors = rho_tm1 * backward(_error, (delta_t, discount_t, c_t), continues_t=continues_t)
     return errors_of(v_tm1, errors, stop_target_gradients)
 
 

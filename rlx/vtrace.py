@@ -228,7 +228,10 @@ def leaky_vtrace_td_error_and_advantage(
         truncation_value_t=truncation_value_t,
     )
     v_t, continues_t = pieces(v_t, truncation_t, truncation_value_t)
-    bootstrap_t = within(continues_t, following(v_tm1) + weighted(lambda_, following(errors)), v_t)
+    ahead_t = following(errors)
+    if continues_t is not None:  # no derivative of a product may take NaN from one piece to another
+        lambda_, ahead_t = within(continues_t, lambda_), within(continues_t, ahead_t)
+    bootstrap_t = within(continues_t, following(v_tm1) + weighted(lambda_, ahead_t), v_t)
     q_estimate = r_t + weighted(discount_t, bootstrap_t)
     return VTraceOutput(errors, _clipped(rho_tm1, clip_pg_rho_threshold, alpha) * (q_estimate - v_tm1), q_estimate)
 

@@ -61,7 +61,7 @@ def slopes_if_used(weights: Array, arguments: list[Array]) -> list[Array]:
     used = _used(weights)
     rows = (jnp.all(jnp.isfinite(x), axis=tuple(range(used.ndim, x.ndim))) for x in arguments)
     passes = used | functools.reduce(jnp.logical_and, rows)
-    return [_with_slope_of(x, _along(passes, x)) for x in arguments]
+    return [slope_where(_along(passes, x), x) for x in arguments]
 
 
 @functools.partial(traced_once, static_argnums=0)
@@ -76,13 +76,14 @@ def leave_out(
 
 
 @jax.custom_jvp
-def _with_slope_of(x: Array, used: Array) -> Array:
+def slope_where(used: Array, x: Array) -> Array:
+    """`x`, without a gradient through its entries that are not used; the shape of `used` broadcasts to that of `x`."""
     return x
 
 
-@_with_slope_of.defjvp
-def _slope_where_used(primals: tuple[Array, Array], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
-    return primals[0], _where(primals[1], tangents[0])
+@slope_where.defjvp
+def _slope_where_used(primals: tuple[Array, Array], tangents: tuple[Any, Array]) -> tuple[Array, Array]:
+    return slope_where(*primals), _where(primals[0], tangents[1])  # second derivatives need the rule again
 
 
 def weighted(weights: ArrayLike, x: ArrayLike) -> Array:

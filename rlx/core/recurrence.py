@@ -11,7 +11,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
-from rlx.core.masking import if_counted, weighted
+from rlx.core.masking import if_counted, slope_where, weighted
 from rlx.core.tracing import in_slopes, traced_once
 from rlx.core.types import Array, wide_dtype
 
@@ -27,6 +27,8 @@ Equation = Callable[..., Array]
 
 Times = Callable[[Array, Array], Array]
 """A product of weights and values."""
+
+_Maps = tuple[Array, Array, Array | None]  # maps x -> δ + w x, and, if sequences are cut, where w is not 0 for a cut
 
 _KEPT = "kept in a recurrence"
 _WINDOW_UNROLLED = 32  # windows of at most this many steps are unrolled into one pass over the sequence
@@ -77,7 +79,6 @@ def backward(
         end = end if jnp.ndim(end) < len(shape) else end[-1] if shape[0] else 0.0  # only the last one is used
         shape_of_end = shape[1:]
     else:
-        continues_t = jnp.arange(shape[0]) < shape[0] - 1 if continues_t is None else continues_t
         shape_of_end = shape
     numbers = tuple((i, x) for i, x in enumerate(sequences) if isinstance(x, float))
     arrays = tuple(
@@ -111,11 +112,13 @@ def _solve(
     steps: int | None,
 ) -> Array:
     equation = _with_numbers(equation, numbers)
-    if continues_t is not None:
+    is_cut = continues_t is not None
+    if is_cut or steps is not None:
+        continues_t = continues_t if is_cut else jnp.arange(end.shape[0]) < end.shape[0] - 1
         continues_t = lax.expand_dims(continues_t, range(1, end.ndim))  # the same for all columns
         equation, sequences = _in_pieces(equation), (continues_t, end, *sequences)
         if steps is not None:
-            return _in_windows(equation, sequences, steps)
+            return _in_windows(equation, sequences, steps, continues_t if is_cut else None)
         end = jnp.zeros(end.shape[1:], end.dtype)
     return _solution(equation, sequences, end)
 
@@ -181,15 +184,16 @@ def doubling(equation: Equation, sequences: Sequence[Array], end: Array) -> Arra
     The steps are a scan, so that tracing takes equally long for any T: programs for a CPU trace this branch too. It is
     unrolled when it is lowered, because on a GPU each turn of a loop takes longer than the step itself.
     """
-    return _doubled(equation, sequences, end)
+    return _doubled(*_maps(equation, sequences), end)
 
 
-def _doubled(equation: Equation, sequences: Sequence[Array], end: Array, times: Times = weighted) -> Array:
-    delta_t, w_t = _maps(equation, sequences)
+def _doubled(
+    delta_t: Array, w_t: Array, end: Array, times: Times = weighted, continues_t: Array | None = None
+) -> Array:
     steps = delta_t.shape[0]
     lengths = 2 ** np.arange(max(steps - 1, 0).bit_length())
 
-    def double(maps: tuple[Array, Array], length: Array) -> tuple[tuple[Array, Array], None]:
+    def double(maps: _Maps, length: Array) -> tuple[_Maps, None]:
         def ahead(x: Array, beyond: int) -> Array:
             padded = _padded(x, beyond, 0, int(lengths[-1]))
             return lax.dynamic_slice_in_dim(padded, length, steps, allow_negative_indices=False)
@@ -197,7 +201,8 @@ def _doubled(equation: Equation, sequences: Sequence[Array], end: Array, times: 
         return _compose_with_later(*maps, ahead, times), None
 
     if lengths.size:
-        (delta_t, w_t), _ = lax.scan(double, (delta_t, w_t), jnp.asarray(lengths), unroll=True)
+        maps = delta_t, w_t, continues_t
+        (delta_t, w_t, _), _ = lax.scan(double, maps, jnp.asarray(lengths), unroll=True)
     return lax.add(delta_t, times(w_t, jnp.broadcast_to(end, delta_t.shape)))
 
 
@@ -223,26 +228,43 @@ def _slope(
     end_dot = jnp.zeros_like(end) if isinstance(end_dot, SymbolicZero) else end_dot
     # Not with `doubling`: JAX cannot transpose a function with a custom rule that also computes with constants. Nor
     # with `weighted`, which is not linear, and without its rule has a wrong derivative at a weight of 0.
-    return x_t, _doubled(_affine, (delta_t, _maps(equation, sequences)[1]), end_dot, lax.mul)
+    return x_t, _doubled(delta_t, _maps(equation, sequences)[1], end_dot, lax.mul, _continues(sequences))
 
 
 doubling.defjvp(_slope, symbolic_zeros=True)
 _doubling_in_slopes = in_slopes(doubling, _slope, nondiff_argnums=(0,))
 
 
-def _affine(after: Array, delta_t: Array, w_t: Array) -> Array:
-    return delta_t + w_t * after
-
-
 def _maps(equation: Equation, sequences: Sequence[Array]) -> tuple[Array, Array]:
     """δ_t and w_t of the equation, which is an affine map x -> δ + w x."""
     shape = jnp.broadcast_shapes(*(x.shape for x in sequences))
     zero = jnp.zeros(shape, jnp.result_type(*(x for x in sequences if x.dtype != bool)))
-    return jax.jvp(lambda after: equation(after, *sequences), (zero,), (jnp.ones_like(zero),))
+    delta_t, w_t = jax.jvp(lambda after: equation(after, *sequences), (zero,), (jnp.ones_like(zero),))
+    return delta_t, _joined(_continues(sequences), w_t)  # 0 where nothing follows, and not 0 · NaN
 
 
-def _in_windows(equation: Equation, sequences: tuple[Array, ...], n: int) -> Array:
-    """The recurrence truncated after `n` steps, fewer than there are; `sequences` is `(continues_t, end, …)`."""
+def _continues(sequences: Sequence[Array]) -> Array | None:
+    """Where something follows, if this is one of the sequences: see `_in_pieces`."""
+    return next((x for x in sequences if x.dtype == bool), None)
+
+
+def _joined(continues_t: Array | None, x: Array) -> Array:
+    """`x`, but 0 where nothing follows, so that derivatives do not take NaN from one piece to another as 0 · NaN."""
+    if continues_t is None:
+        return x
+    return lax.select(jnp.broadcast_to(continues_t, x.shape), x, lax.full_like(x, 0))
+
+
+def _weighted_within(joined: Array | None, w: Array, x: Array) -> Array:
+    """`weighted(w, x)`, where w is 0 where nothing follows, and so that derivatives take nothing from there either."""
+    return weighted(w, x) if joined is None else slope_where(joined, weighted(w, x))
+
+
+def _in_windows(equation: Equation, sequences: tuple[Array, ...], n: int, cuts: Array | None) -> Array:
+    """The recurrence truncated after `n` steps, fewer than there are; `sequences` is `(continues_t, end, …)`.
+
+    `cuts` is `continues_t`, or None if only the end is one: nothing follows it from which derivatives could be NaN.
+    """
     continues_t, end, *_ = sequences
     # An end value that no window reads must not affect the gradient of its weight, even if it is not finite.
     ends_one = ~continues_t | (lax.broadcasted_iota(np.int32, continues_t.shape, 0) >= n - 1)
@@ -250,39 +272,42 @@ def _in_windows(equation: Equation, sequences: tuple[Array, ...], n: int) -> Arr
     sequences = continues_t, end, *sequences[2:]
     last_t = equation(jnp.zeros_like(end), jnp.zeros_like(continues_t), *sequences[1:])
     solve = _windows_by_steps if n <= _WINDOW_UNROLLED else _windows_by_doubling
-    return solve(*_maps(equation, sequences), last_t, n)
+    return solve(*_maps(equation, sequences), last_t, n, cuts)
 
 
-def _windows_by_steps(delta: Array, w: Array, last: Array, n: int) -> Array:
+def _windows_by_steps(delta: Array, w: Array, last: Array, n: int, continues: Array | None) -> Array:
     steps = delta.shape[0]
     # The barrier prevents XLA from fusing the padding into its consumers, which would then not be vectorised.
-    delta, w, last = lax.optimization_barrier(tuple(_padded(x, 0, 0, n - 1) for x in (delta, w, last)))
+    padded = [None if x is None else _padded(x, 0, 0, n - 1) for x in (delta, w, last, continues)]
+    delta, w, last, joined = lax.optimization_barrier(padded)
     total = last[n - 1 :]
     for ahead in reversed(range(n - 1)):
-        total = delta[ahead : ahead + steps] + weighted(w[ahead : ahead + steps], total)
+        now = slice(ahead, ahead + steps)
+        total = delta[now] + _weighted_within(None if joined is None else joined[now], w[now], total)
     return total
 
 
-def _windows_by_doubling(delta: Array, w: Array, total: Array, n: int) -> Array:
+def _windows_by_doubling(delta: Array, w: Array, total: Array, n: int, joined: Array | None) -> Array:
     # delta and w are the composition of `length` successive maps; `total` includes the low bits of n - 1.
     remaining, length = n - 1, 1
     while remaining:
         if remaining % 2:
-            total = delta + weighted(w, _ahead(length, total, 0))
+            total = delta + _weighted_within(joined, w, _ahead(length, total, 0))
         remaining //= 2
         if remaining:
-            delta, w = _compose_with_later(delta, w, functools.partial(_ahead, length))
+            delta, w, joined = _compose_with_later(delta, w, joined, functools.partial(_ahead, length))
             length *= 2
     return total
 
 
 def _compose_with_later(
-    delta: Array, w: Array, ahead: Callable[[Array, int], Array], times: Times = weighted
-) -> tuple[Array, Array]:
+    delta: Array, w: Array, joined: Array | None, ahead: Callable[[Array, int], Array], times: Times = weighted
+) -> _Maps:
     """The composition of each map x -> delta + w x with a later one, which is the identity past the end."""
+    both = None if joined is None else joined & ahead(joined, True)
     largest = np.finfo(w.dtype).max  # an overflow must stay finite, because 0 · ∞ is NaN
-    product = lax.clamp(-largest, times(w, ahead(w, 1)), largest)
-    return lax.add(delta, times(w, ahead(delta, 0))), product
+    product = lax.clamp(-largest, _joined(both, times(w, ahead(w, 1))), largest)
+    return lax.add(delta, _joined(joined, times(w, ahead(delta, 0)))), product, both
 
 
 def _ahead(steps: int, x: Array, beyond: int) -> Array:
