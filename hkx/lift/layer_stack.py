@@ -102,7 +102,8 @@ def layer_stack(
       layer to the first.
 
     Raises:
-      LayerFunctionError: if the function takes `*args`, or if `transparent` is used without `transparency_map`.
+      LayerFunctionError: if the function's first argument is `*args` (without per-layer inputs), or if `transparent`
+        is used without `transparency_map`.
       CarryMismatchError: if the structure, shapes or dtypes of the layer's result differ from those of its argument.
       LayerInputsError: if a per-layer input has another length.
 
@@ -124,7 +125,8 @@ def layer_stack(
     def decorate(f: Callable[..., R]) -> Repeated[R]:
         if not callable(f):
             raise TypeError(f"{f} is not a callable object: `hkx.layer_stack(n)` takes a function.")
-        _check_signature(f)
+        if not with_per_layer_inputs:
+            _check_signature(f)
         mapping = transparency_map if transparent else None
         layer = _Layer(f, num_layers, with_per_layer_inputs, rounds, pass_reverse_to_layer_fn, remat, mapping)
 
@@ -143,10 +145,11 @@ def layer_stack(
 
 def _check_signature(f: Callable[..., Any]) -> None:
     try:
-        parameters = inspect.signature(f).parameters.values()
+        parameters = list(inspect.signature(f).parameters.values())
     except (TypeError, ValueError):
         return
-    if any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters):
+    # `*args` may follow a named argument, as in `hkx.Sequential`.
+    if parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL:
         raise LayerFunctionError(
             "The function `f` should not have any `varargs` (that is *args) argument. Instead, it should only use "
             "explicit positional arguments."

@@ -150,6 +150,10 @@ PROGRAMS = {
     "stack_of_what_comes_in": lambda hk, h, x: hk.layer_stack(3)(
         lambda x: h.noisy(x) + 2 * x + hk.get_parameter("m", [1, 2], init=lambda *_: x[:1] + h.u())
     )(x),
+    "stack_sequential": lambda hk, h, x: hk.layer_stack(2)(hk.Sequential([hk.Linear(2), jnp.tanh, hk.Linear(2)]))(x),
+    "stack_inputs_varargs": lambda hk, h, x: hk.layer_stack(3, with_per_layer_inputs=True)(
+        lambda *args: (hk.Linear(2)(args[0]) * args[1], args[1])
+    )(x, jnp.arange(3.0)),
     "stack_empty": lambda hk, h, x: hk.layer_stack(0)(h.noisy)(x),
     "stack_state": lambda hk, h, x: hk.layer_stack(3)(
         lambda a: (a + h.n() + hk.get_state("z", [], init=jnp.ones), hk.set_state("s", a.sum()))[0]
