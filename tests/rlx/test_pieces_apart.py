@@ -16,6 +16,7 @@ from rlx.core import recurrence
 pytestmark = pytest.mark.unoptimised
 
 CUT = 2  # the first piece has the steps up to this one
+FEW = ("lambda_returns", "n_step_bootstrapped_returns", "vtrace")  # by default; the others are slow tests
 
 
 @pytest.fixture(scope="module", params=["by steps", "by doubling"], autouse=True)
@@ -56,7 +57,10 @@ def everything_of(run):
     return everything
 
 
-@pytest.mark.parametrize("case", MULTI_STEP + NEW_RETURNS, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", [
+    pytest.param(case, id=case.name, marks=() if case.name in FEW else pytest.mark.slow)
+    for case in MULTI_STEP + NEW_RETURNS
+])  # fmt: skip
 def test_no_derivative_takes_nan_from_one_piece_to_another(case):
     arguments = {**draw(case, 1), "truncation_value_t": np.random.default_rng(1).normal(size=STEPS)}
     numbers = {name: x for name, x in arguments.items() if np.issubdtype(x.dtype, np.floating)}
