@@ -26,7 +26,7 @@ from agents.agent import Agent, Choice, Step, blank, features, no_transition, nu
 class Config(ReplaySettings):
     """The settings of the agent."""
 
-    double: bool = True
+    double: bool = False
     """double Q-learning: the network chooses the action that the target network evaluates"""
     dueling: bool = False
     """dueling network: values are the sum of a state's value and the actions' advantages"""

@@ -63,7 +63,7 @@ def test_what_cannot_be_run_is_one_line(arguments, message, tmp_path, capsys):
 
 
 def test_settings_are_flags_of_the_agent():
-    for agent in "dqn", "dqn,n_step=3", "dqn,n-step=3,no-double", "actor_critic,memory=gru", "bsuite:actor_critic_rnn":
+    for agent in "dqn", "dqn,n_step=3", "dqn,n-step=3,double", "actor_critic,memory=gru", "bsuite:actor_critic_rnn":
         assert bsuite_sweep.wrong_agent(agent) == ""
 
 

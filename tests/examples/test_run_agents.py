@@ -378,7 +378,11 @@ def test_muzero_says_what_it_needs(monkeypatch):
         muzero.make(muzero.Config(), environment.observation_spec(), environment.action_spec())
 
 
-@pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in FILES), ("sac", {"quantiles": 5})])
+RAINBOW = {"double": True, "dueling": True, "prioritised": True, "n_step": 3}
+MORE = [("sac", {"quantiles": 5}), ("dqn", RAINBOW), ("dqn", {"munchausen": True})]
+
+
+@pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in FILES), *MORE])
 def test_an_agent_learns_from_what_it_did(name, settings):
     """Its functions fit together: the state that `learn` returns is like the one it was given, and so is the memory."""
     need_what_it_needs(name)
@@ -508,6 +512,15 @@ def test_agents_learn_catch(name, seed, tmp_path):
         settings |= {"environments": 1}
     found = run.train(run.Config(output=str(tmp_path), progress=False, parts=2, **settings), FILES[name].Config())
     assert found["final_return"] >= 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.unoptimised(False)
+@pytest.mark.parametrize(("settings", "steps"), [(RAINBOW, 100_000), ({"munchausen": True}, 300_000)])
+def test_dqn_learns_catch_with_other_settings(settings, steps, tmp_path):
+    asked = {"agent": "dqn", "env": "device:catch", "environments": 64, "steps": steps}
+    asked |= {"output": str(tmp_path), "progress": False, "parts": 2}
+    assert run.train(run.Config(**asked), FILES["dqn"].Config(**settings))["final_return"] >= 0.9
 
 
 @pytest.mark.slow

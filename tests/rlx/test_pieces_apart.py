@@ -16,7 +16,7 @@ from rlx.core import recurrence
 pytestmark = pytest.mark.unoptimised
 
 CUT = 2  # the first piece has the steps up to this one
-FEW = ("lambda_returns", "n_step_bootstrapped_returns", "vtrace")  # by default; the others are slow tests
+FEW = ("lambda_returns", "n_step_bootstrapped_returns")  # by default; the others are slow tests
 
 
 @pytest.fixture(scope="module", params=["by steps", "by doubling"], autouse=True)
