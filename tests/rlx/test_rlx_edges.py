@@ -358,10 +358,7 @@ def test_derivatives_of_both_algorithms_of_the_recurrence_agree():
 def test_sequences_choose_their_algorithm_where_they_are_lowered(default_device, steps, monkeypatch):
     monkeypatch.setattr(jax, "default_backend", lambda: default_device)
     sequence, loops = jnp.ones(steps), {}
-
-    def equation(after, delta, w):  # of this test, since traces are cached by it
-        return affine(after, delta, w)
-
+    equation = functools.partial(affine)  # a new one, since traces are cached by it
     for platforms in (("cpu",), ("cuda",), ("tpu",), ("cpu", "cuda")):
         solve = jax.jit(lambda *sequences: recurrence.backward(equation, sequences))
         module = jax.export.export(solve, platforms=platforms)(sequence, sequence).mlir_module()
@@ -379,23 +376,19 @@ def test_short_sequences_have_the_same_solution_on_an_accelerator(steps, monkeyp
         after = delta[t] + w[t] * after
         expected.append(after)
 
-    def total(delta, w, end):
-        return jnp.sum(jnp.sin(recurrence.backward(affine, (delta, w), end=end)))
+    def slopes_of(equation):
+        def total(delta, w, end):
+            return jnp.sum(jnp.sin(recurrence.backward(equation, (delta, w), end=end)))
 
-    slopes = jax.grad(total, (0, 1, 2))(delta, w, end)
+        return jax.grad(total, (0, 1, 2))(delta, w, end)
+
+    slopes = slopes_of(affine)
     # `platform_dependent` takes the branch of the CPU here: the test sees to it that it is the accelerators'.
     monkeypatch.setattr(recurrence, "scan", recurrence.doubling)
-
-    def equation(after, delta, w):
-        return affine(after, delta, w)
-
+    equation = functools.partial(affine)  # a new one, since traces are cached by it
     found = recurrence.backward(equation, (delta, w), end=end)
     np.testing.assert_allclose(found, expected[::-1], rtol=1e-5, atol=1e-6)
-
-    def doubled(delta, w, end):
-        return jnp.sum(jnp.sin(recurrence.backward(equation, (delta, w), end=end)))
-
-    for one, other in zip(jax.grad(doubled, (0, 1, 2))(delta, w, end), slopes, strict=True):
+    for one, other in zip(slopes_of(equation), slopes, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
