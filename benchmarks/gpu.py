@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -39,17 +41,33 @@ def main(report: Path, rounds: int, only: Sequence[str] = BENCHMARKS) -> int:
     commands = {"Tests": ["-m", "pytest", "-q", "-n", "auto", *SUITES]}
     commands |= {f"Benchmark: {name}": [*benchmark, name] for name in BENCHMARKS if name in only}
     parts = [f"# On {', '.join(gpus)}\n\n{platform.platform()}, Python {platform.python_version()}\n"]
-    failed = False
+    failed = interrupted = False
     for title, command in commands.items():
         begin = time.monotonic()
         print(" ".join(command), flush=True)
-        variables = for_tests if title == "Tests" else environment
-        ran = subprocess.run([sys.executable, *command], cwd=ROOT, env=variables, stdout=subprocess.PIPE, text=True)
-        failed = failed or ran.returncode != 0
-        text = "\n".join(ran.stdout.splitlines()[-200:])
-        took = f"status {ran.returncode}, {time.monotonic() - begin:.0f} s"
+        status, text, interrupted = run(command, for_tests if title == "Tests" else environment)
+        failed = failed or status != 0
+        took = f"{'interrupted' if interrupted else f'status {status}'}, {time.monotonic() - begin:.0f} s"
         fence = "```\n" if title == "Tests" else ""
         parts.append(f"## {title}\n\n`{' '.join(command)}`, {took}\n\n{fence}{text}\n{fence}")
         report.write_text("\n".join(parts))  # what there is, though the next part should fail
+        if interrupted:
+            break
     print(f"wrote {report}")
-    return int(failed)
+    return 130 if interrupted else int(failed)
+
+
+def run(command: Sequence[str], variables: Mapping[str, str]) -> tuple[int, str, bool]:
+    """Runs Python; returns its status, its last 200 lines, and whether it was interrupted, when it ends by itself."""
+    with tempfile.TemporaryFile("w+") as printed:
+        python = [sys.executable, *command]
+        process = subprocess.Popen(python, cwd=ROOT, env=variables, stdout=printed, start_new_session=True)
+        try:
+            process.wait()
+            interrupted = False
+        except KeyboardInterrupt:
+            os.killpg(process.pid, signal.SIGINT)
+            process.wait()
+            interrupted = True
+        printed.seek(0)
+        return process.returncode, "\n".join(printed.read().splitlines()[-200:]), interrupted

@@ -51,22 +51,26 @@ def clock() -> Callable[[], float]:
     return time.process_time if jax.default_backend() == "cpu" else time.perf_counter
 
 
-def run(module: str, rounds: int, tick: Callable[[str], Any], failed: Callable[[str], Any]) -> list[dict[str, Any]]:
-    """Rows of the table: one for each figure and side, with the median, the ratio to the reference and its spread.
+def run(
+    module: str, rounds: int, rows: list[dict[str, Any]], tick: Callable[[str], Any], failed: Callable[[str], Any]
+) -> None:
+    """Adds to `rows` one for each figure and side, with the median, the ratio to the reference and its spread.
 
-    A side that fails is left out, and `failed` is told why.
+    A side that fails is left out, and `failed` is told why. When interrupted, it adds what has been measured.
     """
     benchmark = importlib.import_module(module)
     results: dict[str, list[dict[str, float]]] = {side: [] for side in benchmark.SIDES if installed(side)}
-    for _ in range(rounds):
-        for side in tuple(results):
-            tick(f"{module.rpartition('.')[2]}: {side}")
-            try:
-                results[side].append(measure(module, side))
-            except RuntimeError as error:
-                failed(str(error))
-                del results[side]
-    return list(_rows(module, benchmark.REFERENCE, results))
+    try:
+        for _ in range(rounds):
+            for side in tuple(results):
+                tick(f"{module.rpartition('.')[2]}: {side}")
+                try:
+                    results[side].append(measure(module, side))
+                except RuntimeError as error:
+                    failed(str(error))
+                    del results[side]
+    finally:
+        rows += _rows(module, benchmark.REFERENCE, {side: values for side, values in results.items() if values})
 
 
 def _rows(module: str, reference: str, results: dict[str, list[dict[str, float]]]) -> Iterable[dict[str, Any]]:
@@ -84,7 +88,7 @@ def _rows(module: str, reference: str, results: dict[str, list[dict[str, float]]
             }
             against = results.get(reference, [])
             if against and figure in against[0]:
-                ratios = [v / r[figure] for v, r in zip(values, against, strict=True) if r[figure]]
+                ratios = [v / r[figure] for v, r in zip(values, against, strict=False) if r[figure]]  # of whole rounds
                 if ratios:
                     row.update(ratio=statistics.median(ratios), lowest=min(ratios), highest=max(ratios))
             yield row

@@ -70,7 +70,8 @@ def test_medians_and_ratios(monkeypatch):
     benchmark = types.SimpleNamespace(SIDES=dict.fromkeys(values), REFERENCE="theirs")
     monkeypatch.setattr(harness.importlib, "import_module", lambda name: benchmark)
     monkeypatch.setattr(harness, "measure", lambda module, side: {"time": next(values[side])})
-    ours, theirs = harness.run("benchmarks.fake", 3, lambda what: None, pytest.fail)
+    harness.run("benchmarks.fake", 3, rows := [], lambda what: None, pytest.fail)
+    ours, theirs = rows
     assert (ours["median"], ours["ratio"], ours["lowest"], ours["highest"]) == (6, 2, 2, 5)
     assert theirs["ratio"] == 1
     assert "| fake | time | ours | 6 | 2 (2 to 5) |" in command.table([ours, theirs])
@@ -124,24 +125,36 @@ def test_what_is_left_out_is_said(monkeypatch, capsys):
     assert "10/10" in err and "| dispatch | call | hkx | 1 | 1 (1 to 1) |" in out and "| equinox |" not in out
 
 
-@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_shows_what_it_has_measured(monkeypatch, capsys, by):
-    def measure(module, side):
-        if module == "benchmarks.unroll":
-            signal.raise_signal(by)
-        return {"call": 1.0}
-
-    monkeypatch.setattr(harness, "measure", measure)
-    monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "transposed", "unroll", "--rounds", "1"])
+@pytest.fixture
+def signals():
+    """SIGINT interrupts, which a shell's background process ignores; all is as it was afterwards."""
     before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background process ignores
-    try:
-        with pytest.raises(SystemExit, match="Interrupted: 1 of 2 benchmarks were measured"):
-            command.main()
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-    assert "| transposed | call | hkx | 1 |" in capsys.readouterr().out
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    for one, handler in before.items():
+        signal.signal(one, handler)
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_shows_what_it_has_measured(monkeypatch, capsys, signals, by):
+    """Of the benchmark that is interrupted in its second round, too, after 1 and 3 for one side and 4 for the other."""
+    times = iter([1.0, 4.0, 3.0])
+
+    def measure(module, side):
+        if module == "benchmarks.transposed":
+            return {"call": 1.0}
+        if (value := next(times, None)) is None:
+            signal.raise_signal(by)
+        return {"call": value}
+
+    monkeypatch.setattr(harness, "installed", lambda side: side != "haiku")
+    monkeypatch.setattr(harness, "measure", measure)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", "--only", "transposed", "unroll", "--rounds", "3"])
+    with pytest.raises(SystemExit, match="Interrupted: 1 of 2 benchmarks were measured to the end"):
+        command.main()
+    printed = capsys.readouterr().out
+    assert "| transposed | call | hkx | 1 |" in printed
+    assert "| unroll | call | hkx | 2 |" in printed and "| unroll | call | hkx, dynamic_unroll | 4 |" in printed
 
 
 @pytest.mark.slow
@@ -175,14 +188,26 @@ def test_with_a_gpu_a_report_of_tests_and_benchmarks(monkeypatch, tmp_path):
     monkeypatch.setattr(gpu, "devices", lambda: ["A GPU"])
     ran = []
 
-    def run(command, **_):
-        assert not ran or f"last line of {ran[-1][2]}" in (tmp_path / "report.md").read_text()
+    def run(command, variables):
+        assert not ran or f"last line of {ran[-1][1]}" in (tmp_path / "report.md").read_text()
         ran.append(command)
-        return types.SimpleNamespace(returncode=int("pytest" in command), stdout=f"last line of {command[2]}\n")
+        return int("pytest" in command), f"last line of {command[1]}", False
 
-    monkeypatch.setattr(gpu, "subprocess", types.SimpleNamespace(run=run, PIPE=subprocess.PIPE))
+    monkeypatch.setattr(gpu, "run", run)
     assert gpu.main(tmp_path / "report.md", 3) == 1
     report = (tmp_path / "report.md").read_text()
-    assert [command[2] for command in ran] == ["pytest"] + len(gpu.BENCHMARKS) * ["benchmarks"]
+    assert [command[1] for command in ran] == ["pytest"] + len(gpu.BENCHMARKS) * ["benchmarks"]
     assert sorted(command[-1] for command in ran[1:]) == sorted(gpu.BENCHMARKS)
     assert all(words in report for words in ("# On A GPU", "last line of pytest", "status 1", "last line of benchm"))
+
+
+def test_an_interrupted_part_ends_by_itself(monkeypatch, tmp_path, signals):
+    """What it prints then is in the report, and the parts after it are left out."""
+    program = "import os, signal, time\ntry:\n    os.kill(os.getppid(), signal.SIGINT)\n    time.sleep(60)\n"
+    program += "except KeyboardInterrupt:\n    print('what there is')\n"
+    run = gpu.run
+    monkeypatch.setattr(gpu, "devices", lambda: ["A GPU"])
+    monkeypatch.setattr(gpu, "run", lambda command, variables: run(["-c", program], variables))
+    assert gpu.main(tmp_path / "report.md", 1) == 130
+    report = (tmp_path / "report.md").read_text()
+    assert "interrupted" in report and "what there is" in report and "Benchmark" not in report
