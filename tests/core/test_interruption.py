@@ -43,31 +43,48 @@ def doubled(next_getter, value, context):
     return next_getter(value) * 2
 
 
-def model(x):
-    """State, keys, names, hooks, settings, a policy, and each kind of lifted function."""
+def modules(x):
+    """State, keys, names, hooks, settings and a policy."""
     core = Block()
     with hkx.name_scope("scope"), hkx.custom_getter(doubled), hkx.config.context(check_jax_usage=False):
         x = core(x)
     with hkx.mixed_precision.push_policy(Block, "params=float32,compute=float32"):
-        x = Block()(x)
+        return Block()(x)
+
+
+def loops(x):
+    core = Block()
     x = hkx.scan(lambda x, _: (core(x), None), x, None, length=2)[0]
-    x = hkx.cond(x.sum() > 0, core, hkx.Linear(3), x)
+    return hkx.cond(x.sum() > 0, core, hkx.Linear(3), x)
+
+
+def stacks(x):
     x = hkx.layer_stack(2)(lambda x: hkx.Linear(3)(x))(x)
-    x = hkx.remat(core)(x) + hkx.vmap(hkx.Linear(3), split_rng=False)(x)
+    return hkx.remat(Block())(x) + hkx.vmap(hkx.Linear(3), split_rng=False)(x)
+
+
+def lifted(x):
     inner = hkx.transform(lambda x: hkx.Linear(3)(x))
     return inner.apply(hkx.lift(inner.init, name="lifted")(hkx.next_rng_key(), x), None, x)
 
 
-PAIR = hkx.transform_with_state(model)
+PARTS = modules, loops, stacks, lifted
 
 
-def init():
-    return PAIR.init(KEY, X)
+def model(x):
+    for part in PARTS:
+        x = part(x)
+    return x
 
 
-def trace_apply(params, state):
-    """Traced, and not run: hkx does nothing while a compiled program runs."""
-    return str(jax.make_jaxpr(lambda p, s: PAIR.apply(p, s, KEY, X))(params, state))
+def actions(function):
+    """`init`, and a trace of `apply`, which is not run: hkx does nothing while a compiled program runs."""
+    pair = hkx.transform_with_state(function)
+    params, state = pair.init(KEY, X)
+    return {
+        "init": lambda: pair.init(KEY, X),
+        "apply": lambda: str(jax.make_jaxpr(lambda p, s: pair.apply(p, s, KEY, X))(params, state)),
+    }
 
 
 class Line(NamedTuple):
@@ -90,6 +107,7 @@ def calls_seen_by(on_call):
 
 def lines_of(action):
     lines, times = [], collections.Counter()
+    programs = {program.__code__ for program in (model, *PARTS)}
 
     def on_line(frame, event, _):
         if event == "line":
@@ -100,7 +118,7 @@ def lines_of(action):
 
     def on_call(frame, event, _):
         code = frame.f_code
-        return on_line if code.co_filename.startswith(OURS) or code.co_name == "model" else None
+        return on_line if code.co_filename.startswith(OURS) or code in programs else None
 
     action()
     with calls_seen_by(on_call):
@@ -172,18 +190,22 @@ def some(lines):
     return random.Random(0).sample([line for line in last_of_each(lines).values() if is_critical(line)], 10)
 
 
-def all_of_a_run(lines):
-    """Every one with INTERRUPTIONS=all; else the first and the last time that each line of the sources runs."""
+def first_and_last(runs):
+    """The lines to break off in each of several runs: where a line of the sources runs first, and where it runs last.
+
+    With INTERRUPTIONS=all, every line of every run.
+    """
     if os.environ.get("INTERRUPTIONS") == "all":
-        return lines
-    return list(dict.fromkeys([*last_of_each(reversed(lines)).values(), *last_of_each(lines).values()]))
+        return runs
+    every = [(run, line) for run, lines in enumerate(runs) for line in lines]
+    place = lambda item: (item[1].code.co_filename, item[1].number)  # noqa: E731
+    ends = {*{place(item): item for item in reversed(every)}.values(), *{place(item): item for item in every}.values()}
+    return [[line for line in lines if (run, line) in ends] for run, lines in enumerate(runs)]
 
 
-def check(name, chosen):
-    params, state = init()
-    action = {"init": init, "apply": lambda: trace_apply(params, state)}[name]
+def check(action, chosen):
     expected = action()
-    assert broken_by(action, chosen(lines_of(action))) == []
+    assert broken_by(action, chosen) == []
     again = action()
     assert jax.tree.structure(again) == jax.tree.structure(expected)
     assert all(jax.tree.leaves(jax.tree.map(np.array_equal, again, expected)))
@@ -196,14 +218,18 @@ ends_in_the_collector = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisa
 @ends_in_the_collector
 @pytest.mark.parametrize("name", ["init", "apply"])
 def test_an_interrupt_at_some_lines_leaves_nothing(name):
-    check(name, some)
+    action = actions(model)[name]
+    check(action, some(lines_of(action)))
 
 
 @pytest.mark.slow
 @ends_in_the_collector
 @pytest.mark.parametrize("name", ["init", "apply"])
 def test_an_interrupt_at_any_line_leaves_nothing(name):
-    check(name, all_of_a_run)
+    """In the parts of the model one by one: each run of one takes a fraction of the time of a run of all."""
+    runs = [actions(part)[name] for part in PARTS]
+    for action, chosen in zip(runs, first_and_last([lines_of(action) for action in runs]), strict=True):
+        check(action, chosen)
 
 
 def test_an_error_in_the_function_leaves_nothing():
