@@ -12,7 +12,7 @@ import numpy as np
 from rlx.core.annotations import Float, Real
 from rlx.core.arguments import as_arrays, known, require, require_broadcast, require_parts
 from rlx.core.arrays import AllSum, add_up, scale_down, weighted_term
-from rlx.core.errors import OptionError, ShapeError
+from rlx.core.errors import OptionError
 from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array, ArrayLike, Projection
@@ -150,11 +150,7 @@ def mpo_compute_weights_and_temperature_loss(
     require(-ndim <= sample_axis < ndim, "sample_axis", sample_axis, "an axis of `sample_q_values`")
     temperature, epsilon = _temperature(temperature_constraint, projection_operator, sample_q_values=sample_q_values)
     num_samples = sample_q_values.shape[sample_axis]
-    if num_samples == 0:
-        raise ShapeError(
-            f"argument `sample_q_values` has shape {list(sample_q_values.shape)}, expected at least one sample along "
-            f"axis {sample_axis}.\nPass `sample_axis` if the sampled actions lie along another axis."
-        )
+    require(num_samples != 0, "sample_axis", sample_axis, f"one of at least one sample in {sample_q_values.shape}")
     scaled = scale_down(sample_q_values, temperature)
     log_mean = jax.nn.logsumexp(scaled, axis=sample_axis) - jnp.log(jnp.asarray(num_samples, scaled.dtype))
     temperature_loss = temperature * epsilon + temperature * log_mean
