@@ -100,7 +100,9 @@ MPO_SHAPES = {
 
 
 def test_mpo_without_samples_is_an_error():
-    with pytest.raises(rlx.OptionError, match=r"mpo_loss: argument `sample_axis` is 1, expected one of at least one sample in \(2, 0\)"):
+    with pytest.raises(
+        rlx.OptionError, match=r"mpo_loss: argument `sample_axis` is 1, .* at least one sample in \(2, 0\)"
+    ):
         rlx.mpo_loss(jnp.ones([2, 0]), jnp.ones([2, 0]), ONE, [], sample_axis=1)
     assert rlx.mpo_loss(jnp.ones([2, 0]), jnp.ones([2, 0]), ONE, [])[0].shape == (0,)  # an empty batch is none
 
