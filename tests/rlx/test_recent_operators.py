@@ -228,6 +228,9 @@ def test_an_answer_of_probability_one_has_a_finite_gradient_in_orpo():
     loss, (slope, _) = jax.value_and_grad(rlx.orpo_loss, (0, 1))(jnp.zeros(2), jnp.array([-1.0]), 1.0)
     assert float(loss) == 0
     np.testing.assert_allclose(slope, np.full(2, -(1 + 1 / (np.e - 1)) / 2), rtol=1e-6)
+    loss, slopes = jax.value_and_grad(rlx.orpo_loss, (0, 1))(jnp.zeros(2), jnp.zeros(1), 1.0)
+    np.testing.assert_allclose(loss, np.log(2), rtol=1e-6)  # -log σ(0): as for any other two of the same odds
+    np.testing.assert_array_equal(np.concatenate(slopes), [-0.5, -0.5, 0])  # of -log p alone
 
 
 def test_losses_of_pairs_without_a_reference():
