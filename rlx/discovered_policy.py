@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.masking import if_counted, masked_mean
+from rlx.core.masking import finite_log, if_counted, masked_mean
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 
@@ -27,7 +27,8 @@ def discovered_policy_loss(
     "Discovered Policy Optimisation", Lu et al. 2022 (https://arxiv.org/abs/2210.05639).
 
     Args:
-      prob_ratios_t: ρ_t = π(a_t) / π_old(a_t).
+      prob_ratios_t: ρ_t = π(a_t) / π_old(a_t); in log(ρ), a ratio of 0, as after underflow, counts as the smallest
+        normal number of its dtype, so that the loss and its gradient stay finite.
       adv_t: A_t, advantages of the actions; normalised over a batch in the paper, whose α and β assume it.
       alpha: α > 0.
       beta: β > 0.
@@ -48,7 +49,7 @@ def discovered_policy_loss(
     gain = prob_ratios_t * adv_t
     # ρ A - max(0, (ρ - 1) A - α tanh(…)), without cancellation of large numbers.
     when_good = jnp.minimum(gain, adv_t + alpha * jnp.tanh((prob_ratios_t - 1) * adv_t / alpha))
-    shift = adv_t * jnp.log(jnp.where(adv_t < 0, prob_ratios_t, 1))
+    shift = adv_t * finite_log(jnp.where(adv_t < 0, prob_ratios_t, 1))
     when_bad = gain - jnp.maximum(shift - beta * jnp.tanh(shift / beta), 0)
     return -masked_mean(jnp.where(adv_t < 0, when_bad, when_good), mask_t)
 
@@ -102,7 +103,8 @@ def learnt_drift_inputs(
     unchanged. From "Discovered Policy Optimisation", Lu et al. 2022 (https://arxiv.org/abs/2210.05639).
 
     Args:
-      prob_ratios_t: ρ_t = π(a_t) / π_old(a_t).
+      prob_ratios_t: ρ_t = π(a_t) / π_old(a_t); in l, a ratio of 0, as after underflow, counts as the smallest normal
+        number of its dtype, so that all inputs are finite.
       adv_t: A_t, advantages of the actions.
       mask_t: false for steps to ignore, even if they contain NaN; their inputs are 0. By default all count.
 
@@ -117,6 +119,6 @@ def learnt_drift_inputs(
     """
     if mask_t is not None:
         prob_ratios_t, adv_t = 1 + if_counted(mask_t, prob_ratios_t - 1), if_counted(mask_t, adv_t)
-    x, l = prob_ratios_t - 1, jnp.log(prob_ratios_t)
+    x, l = prob_ratios_t - 1, finite_log(prob_ratios_t)
     inputs = jnp.stack([x, jnp.square(x), l, jnp.square(l)], axis=-1)
     return jnp.concatenate([inputs, adv_t[:, None] * inputs], axis=-1)

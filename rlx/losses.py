@@ -37,7 +37,7 @@ def l2_loss(predictions: Float[Array, "*#E"], targets: Float[Array, "*#E"] | Non
 
 @operator()
 def expectile_loss(
-    predictions: Real[Array, "*#E"], targets: Real[Array, "*#E"], expectile: Real[Array, "*#E", "in [0, 1]"]
+    predictions: Real[Array, "*E"], targets: Real[Array, "*E"], expectile: Real[Array, "*P", "in [0, 1]"]
 ) -> Float[Array, "*E"]:
     """Asymmetric squared error whose minimiser is an expectile: |τ - 1{u < 0}| u² with u = targets - predictions.
 
@@ -47,7 +47,7 @@ def expectile_loss(
     Args:
       predictions: predicted values.
       targets: target values.
-      expectile: τ in [0, 1].
+      expectile: τ in [0, 1], of a shape that broadcasts against theirs.
 
     Returns:
       The losses.
@@ -57,7 +57,8 @@ def expectile_loss(
       >>> round(float(rlx.expectile_loss(0.0, 2.0, 0.25)), 6)
       1.0
     """
-    error = targets - predictions
+    require_broadcast(targets=targets, expectile=expectile)
+    error, expectile = jnp.broadcast_arrays(targets - predictions, expectile)
     return jnp.abs(expectile - (error < 0).astype(error.dtype)) * jnp.square(error)
 
 

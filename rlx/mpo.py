@@ -150,6 +150,7 @@ def mpo_compute_weights_and_temperature_loss(
     require(-ndim <= sample_axis < ndim, "sample_axis", sample_axis, "an axis of `sample_q_values`")
     temperature, epsilon = _temperature(temperature_constraint, projection_operator, sample_q_values=sample_q_values)
     num_samples = sample_q_values.shape[sample_axis]
+    require(num_samples != 0, "sample_axis", sample_axis, f"one of at least one sample in {sample_q_values.shape}")
     scaled = scale_down(sample_q_values, temperature)
     log_mean = jax.nn.logsumexp(scaled, axis=sample_axis) - jnp.log(jnp.asarray(num_samples, scaled.dtype))
     temperature_loss = temperature * epsilon + temperature * log_mean

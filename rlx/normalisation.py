@@ -13,7 +13,7 @@ from rlx.core.arrays import pick
 from rlx.core.leaves import require_real, require_structure
 from rlx.core.operator import operator
 from rlx.core.trees import Record, record
-from rlx.core.types import Array, PyTree, in_one_dtype, wide_dtype
+from rlx.core.types import Array, PyTree, in_one_dtype, settings_in, wide_dtype
 
 _WEIGHTS, _BIASES = Real[Array, "*E N"], Real[Array, "*F N"]
 _STEP_SIZE = Real[Array, "*S", "in [0, 1]"]
@@ -170,7 +170,7 @@ def art(
 
     shift, second_moment = moved(old.shift, targets), moved(old.second_moment, jnp.square(targets))
     variance = jnp.maximum(second_moment - jnp.square(shift), 0)
-    scale = jnp.clip(jnp.sqrt(variance), scale_lb, scale_ub)
+    scale = jnp.clip(jnp.sqrt(variance), *settings_in(variance.dtype, scale_lb, scale_ub))
     return PopArtState(*(jax.lax.stop_gradient(x) for x in (shift, scale, second_moment)))
 
 
@@ -376,12 +376,13 @@ def _update_averages(decay: Any, pmean_axis_name: Any, tree: PyTree, state: EmaS
         mean = jnp.mean(jnp.asarray(x).astype(jnp.result_type(old)) ** power)
         if pmean_axis_name is not None:
             mean = jax.lax.pmean(mean, pmean_axis_name)
-        return decay * old + (1 - decay) * mean
+        (rate,) = settings_in(mean.dtype, decay)
+        return rate * old + (1 - rate) * mean
 
     require_parts("state", state, EmaState._fields(), "a `rlx.EmaState`", "create_ema")
     require_structure("tree", tree, "state.mu", state.mu, "create_ema")
     require_real("tree", tree, "create_ema")
     mu = jax.tree.map(lambda old, x: averaged(old, x, 1), state.mu, tree)
     nu = jax.tree.map(lambda old, x: averaged(old, x, 2), state.nu, tree)
-    new_state = EmaState(mu, nu, state.decay_product * decay)
+    new_state = EmaState(mu, nu, state.decay_product * jnp.asarray(decay, state.decay_product.dtype))
     return new_state.debiased_moments(), new_state

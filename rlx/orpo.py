@@ -34,7 +34,7 @@ def orpo_loss(
 
     Returns:
       The loss. A sequence without tokens has log-probability 0 and odds 1. A sequence of probability 1 has infinite
-      odds; if it is the preferred answer, its gradient is finite.
+      odds; if it is the preferred answer, its gradient is finite. If both have probability 1, their odds are the same.
 
     Example:
       >>> import jax.numpy as jnp
@@ -65,6 +65,8 @@ def _preference_loss(log_p: Array, log_q: Array) -> Array:
     """
     fine = log_p >= log_q
     high, low = jnp.where(fine, log_p, log_q), jnp.where(fine, log_q, log_p)
-    ratio = jnp.exp(low - high) * jnp.expm1(high) / jnp.expm1(low)
+    certain = low == 0  # both have probability 1, and so the same odds
+    ratio = jnp.exp(low - high) * jnp.expm1(high) / jnp.expm1(jnp.where(certain, -1, low))
+    ratio = jnp.where(certain, 1, ratio)
     worse, better = jnp.where(fine, -1, log_p), jnp.where(fine, -1, log_q)  # no difference if it is fine
     return jnp.log1p(ratio) + better - worse + jnp.log(-jnp.expm1(worse)) - jnp.log(-jnp.expm1(better))

@@ -308,7 +308,8 @@ def munchausen_q_learning(
       0.7227
     """
     bonus = jnp.clip(scaled_log_policy(target_q_tm1, temperature)[a_tm1], clip_value_min, 0)
-    probs_t, log_policy_t = jax.nn.softmax(scale_down(q_t, temperature)), scaled_log_policy(q_t, temperature)
+    log_policy_t = scaled_log_policy(q_t, temperature)
+    probs_t = jax.nn.softmax(scale_down(log_policy_t, temperature))  # not of q / τ: in half precision it may overflow
     # q - τ log π is the same for all possible actions: the soft value.
     bootstrap = weighted_sum(probs_t, q_t - log_policy_t)
     target = r_t + weighted(munchausen_scale, bonus) + weighted(discount_t, bootstrap)

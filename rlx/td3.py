@@ -147,7 +147,8 @@ def td3_bc_actor_loss(
       >>> float(rlx.td3_bc_actor_loss(jnp.array([2.0, 4.0]), jnp.zeros([2, 1]), jnp.ones([2, 1]), 2.0))
       -1.0
     """
-    size = jax.lax.stop_gradient(masked_mean(jnp.abs(q_t), mask))
-    weight = value_weight / jnp.where(size > 0, size, 1)
+    wide_q_t = q_t.astype(wide_dtype(q_t.dtype))  # in half precision, λ overflows if values are small
+    size = jax.lax.stop_gradient(masked_mean(jnp.abs(wide_q_t), mask))
+    weight = jnp.asarray(value_weight, size.dtype) / jnp.where(size > 0, size, 1)
     cloning = masked_mean(jnp.mean(jnp.square(a_t - data_a_t), axis=-1), mask)
-    return cloning - weighted(weight, masked_mean(q_t, mask))
+    return cloning - weighted(weight, masked_mean(wide_q_t, mask)).astype(q_t.dtype)

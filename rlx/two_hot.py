@@ -12,7 +12,7 @@ from rlx.core.annotations import Float, Real
 from rlx.core.arguments import as_arrays, known, require, require_ascending, whole
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array, ArrayLike, wide_dtype
+from rlx.core.types import Array, ArrayLike, settings_in, wide_dtype
 from rlx.value_transforms import SIGNED_LOGP1_PAIR, TxPair, compose_tx, require_pair
 
 # Values between two bins share their mass in proportion to distance / (bin width + guard), as RLax's do, so that the
@@ -46,6 +46,7 @@ def transform_to_2hot(
     """
     require_bins(min_value, max_value, num_bins, 2)
     wide = scalar.astype(wide_dtype(scalar.dtype))  # half precision would lose the position between bins
+    min_value, max_value = settings_in(wide.dtype, min_value, max_value)
     width = (max_value - min_value) / (num_bins - 1)
     position = (jnp.clip(wide, min_value, max_value) - min_value) / width
     low, high = jnp.floor(position), jnp.ceil(position)

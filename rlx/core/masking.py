@@ -223,6 +223,15 @@ def finite_exponent(x: Array) -> Array:
     return jnp.minimum(x, math.log(float(jnp.finfo(x.dtype).max)) - 1)
 
 
+def finite_log(x: Array) -> Array:
+    """log x, where numbers from 0 up to the smallest normal number count as that number, with slope 0.
+
+    The gradient of the logarithm of a probability ratio that has underflowed to 0 would be ∞ · 0 = NaN.
+    """
+    tiny = float(jnp.finfo(x.dtype).tiny)
+    return jnp.log(jnp.where((x >= 0) & (x < tiny), tiny, x))
+
+
 def _used(weights: Array) -> Array:
     return weights if weights.dtype == bool else weights != 0
 

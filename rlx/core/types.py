@@ -44,6 +44,21 @@ def in_one_dtype(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     return tuple(x.astype(wide) if np.dtype(x.dtype) in floats else x for x in arrays)
 
 
+def settings_in(dtype: Any, *settings: Any) -> tuple[Any, ...]:
+    """Settings, of which arrays get this dtype, also where promotion is strict. Python numbers stay what they are.
+
+    This is for settings in half precision of what is computed in a wider dtype.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.core.types import settings_in
+      >>> number, array = settings_in(jnp.float32, 0.5, jnp.ones([], jnp.bfloat16))
+      >>> number, array.dtype
+      (0.5, dtype('float32'))
+    """
+    return tuple(x.astype(dtype) if isinstance(x, (jax.Array, np.ndarray, np.generic)) else x for x in settings)
+
+
 def wide_dtype(*dtypes: Any) -> Any:
     """The dtype in which sums are computed: float32, or the widest of the dtypes if that is wider.
 

@@ -99,6 +99,23 @@ MPO_SHAPES = {
 }
 
 
+@pytest.mark.parametrize("shape", [[3, 1], [1], []])
+def test_an_expectile_loss_does_not_spread_its_targets(shape):
+    """[3, 1] and [3] would give [3, 3]; RLax asserts equal shapes too."""
+    with pytest.raises(rlx.ShapeError, match=r"expectile_loss: argument `targets` has shape \[3\]"):
+        rlx.expectile_loss(jnp.ones(shape), jnp.ones(3), 0.5)
+    spread = rlx.expectile_loss(jnp.zeros(2), jnp.array([2.0, -2.0]), jnp.array([[0.25], [0.5]]))
+    np.testing.assert_array_equal(spread, [[1.0, 3.0], [2.0, 2.0]])
+
+
+def test_mpo_without_samples_is_an_error():
+    with pytest.raises(
+        rlx.OptionError, match=r"mpo_loss: argument `sample_axis` is 1, .* at least one sample in \(2, 0\)"
+    ):
+        rlx.mpo_loss(jnp.ones([2, 0]), jnp.ones([2, 0]), ONE, [], sample_axis=1)
+    assert rlx.mpo_loss(jnp.ones([2, 0]), jnp.ones([2, 0]), ONE, [])[0].shape == (0,)  # an empty batch is none
+
+
 @pytest.mark.parametrize("text", MPO_SHAPES)
 def test_shapes_inside_of_structures_are_named(text):
     with pytest.raises(rlx.ShapeError, match=text):

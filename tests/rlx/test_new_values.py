@@ -73,6 +73,14 @@ def test_munchausen_leaves_out_actions_that_do_not_exist():
     assert all(np.all(np.isfinite(gradient)) for gradient in gradients)
 
 
+def test_munchausen_of_large_values_in_half_precision():
+    """q / τ overflows, and the policy is greedy: the error is r + α l₀ + γ max q - q[a]."""
+    q = jnp.array([3000.0, 2000.0, -3000.0], jnp.float16)
+    found, slope = jax.value_and_grad(rlx.munchausen_q_learning, 4)(q, 1, 8.0, 0.5, q, -q, stop_target_gradients=False)
+    np.testing.assert_allclose(found, 8 - 0.9 + 1500 - 2000, rtol=1e-3)
+    np.testing.assert_allclose(slope, [0.5, 0, 0], atol=1e-3)
+
+
 @equalities
 def test_iqn_is_quantile_q_learning_divided_by_kappa():
     arguments = array(3, 4, 3), jnp.array([0.1, 0.3, 0.6, 0.9]), 1, 0.5, 0.9, array(4, 6, 3), array(5, 2, 3)

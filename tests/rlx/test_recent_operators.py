@@ -33,7 +33,8 @@ def test_discovered_policy_optimisation_begins_as_a_policy_gradient_and_levels_o
     same(good[1], [-1, -1, 0, 0])
     # At 0.05 the way back: d/dρ of -(ρ A - |log ρ| + 0.6 tanh(|log ρ| / 0.6)).
     x = -np.log(0.05)
-    same(bad[0], [np.inf, 0.05 + x - 0.6 * np.tanh(x / 0.6), 1e4, 1e30])
+    least = -np.log(np.finfo(np.float32).tiny)  # a ratio of 0 counts as the smallest normal number
+    same(bad[0], [least - 0.6, 0.05 + x - 0.6 * np.tanh(x / 0.6), 1e4, 1e30])
     same(bad[1][1:], [1 - np.tanh(x / 0.6) ** 2 / 0.05, 1, 1])
     assert bad[1][1] < 0
 
@@ -44,6 +45,20 @@ def test_what_has_no_advantage_has_no_part():
         value, slope = found(jnp.array([2.0, ratio]), jnp.array([1.0, 0.0]))
         same(value, -(1 + 2 * np.tanh(0.5)) / 2)
         assert np.all(np.isfinite(slope)) and slope[1] == 0
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_an_underflown_ratio_has_a_finite_loss_gradient_and_drift(dtype):
+    """max(0, log(ρ) A - β tanh(log(ρ) A / β)) of a probability that exp makes 0, with log(ρ) at its least."""
+    log_ratios, adv_t = jnp.array([-200.0, -200.0, 0.0], dtype), jnp.array([-2.0, 0.0, 1.0], dtype)
+    value, slopes = jax.value_and_grad(lambda x: rlx.discovered_policy_loss(jnp.exp(x), adv_t))(log_ratios)
+    least = float(np.log(np.finfo(np.float32).tiny))  # bfloat16 has the same range
+    np.testing.assert_allclose(float(value), (-2 * least - 0.6 - 1) / 3, rtol=1e-2)
+    np.testing.assert_allclose(np.asarray(slopes, np.float32), [0, 0, -1 / 3], rtol=1e-2)
+    found = np.asarray(rlx.learnt_drift_inputs(jnp.exp(log_ratios), adv_t), np.float32)
+    row = np.array([-1, 1, least, least**2])
+    np.testing.assert_allclose(found[:2], [[*row, *-2 * row], [*row, *0 * row]], rtol=1e-2)
+    assert np.all(np.isnan(rlx.learnt_drift_inputs(jnp.array([-0.5]), jnp.ones(1))[:, 2]))  # not a ratio
 
 
 def test_a_learnt_drift():
@@ -168,6 +183,8 @@ def test_td3_bc_does_not_know_the_scale_of_values():
     nothing, slopes = found(0 * q_t, a_t, data_a_t)
     same(nothing, np.mean((a_t - data_a_t) ** 2))
     assert all(map(np.all, map(np.isfinite, slopes)))
+    small = jnp.array([3e-5, 2e-5], jnp.float16)  # α / mean|q| is larger than any half-precision number
+    same(rlx.td3_bc_actor_loss(small, jnp.zeros([2, 1], jnp.float16), jnp.ones([2, 1], jnp.float16)), 1 - 2.5)
 
 
 @pytest.mark.slow
@@ -211,6 +228,9 @@ def test_an_answer_of_probability_one_has_a_finite_gradient_in_orpo():
     loss, (slope, _) = jax.value_and_grad(rlx.orpo_loss, (0, 1))(jnp.zeros(2), jnp.array([-1.0]), 1.0)
     assert float(loss) == 0
     np.testing.assert_allclose(slope, np.full(2, -(1 + 1 / (np.e - 1)) / 2), rtol=1e-6)
+    loss, slopes = jax.value_and_grad(rlx.orpo_loss, (0, 1))(jnp.zeros(2), jnp.zeros(1), 1.0)
+    np.testing.assert_allclose(loss, np.log(2), rtol=1e-6)  # -log σ(0): as for any other two of the same odds
+    np.testing.assert_array_equal(np.concatenate(slopes), [-0.5, -0.5, 0])  # of -log p alone
 
 
 def test_losses_of_pairs_without_a_reference():

@@ -1,5 +1,6 @@
 """What a second reading of the operators found: NaN that counts, impossible actions, small squares, odd dtypes."""
 
+import functools
 import types
 
 import jax
@@ -143,6 +144,26 @@ def test_half_precision_with_statistics_and_settings_of_single(name):
     with jax.numpy_dtype_promotion("strict"):
         dtype = jax.eval_shape(HALF_AND_SETTINGS[name]).dtype
     assert dtype == (jnp.float32 if name in ("popart", "distillation") else jnp.bfloat16)
+
+
+BFLOAT = functools.partial(jnp.asarray, dtype=jnp.bfloat16)
+SETTINGS_IN_HALF = {  # by a function that is given a way to make settings, exact in half precision
+    "two_hot": lambda of: rlx.transform_to_2hot(HALF / 4, of(-2.0), of(2.0), 5),
+    "hl_gauss": lambda of: rlx.transform_to_hl_gauss(HALF / 4, of(-2.0), of(2.0), 5, of(0.5)),
+    "art": lambda of: rlx.art(POPART, 3 * HALF, jnp.array([0, 1]), of(0.5), of(0.25), of(0.5)),
+    "ema": lambda of: rlx.create_ema(of(0.5))[1](HALF, rlx.create_ema(of(0.5))[0](HALF)),
+    "classes": lambda of: rlx.classification_value_loss(BFLOAT(np.arange(5)), of(1.5), rlx.hl_gauss_pair(-2.0, 2.0, 5)),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS_IN_HALF)
+def test_settings_in_half_precision_are_as_numbers(name):
+    """What is computed in single precision takes them where JAX does not promote too, and returns the same dtypes."""
+    with jax.numpy_dtype_promotion("strict"):
+        found, expected = (SETTINGS_IN_HALF[name](of) for of in (BFLOAT, float))
+    for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert x.dtype == y.dtype
+        np.testing.assert_array_equal(x, y)
 
 
 @pytest.mark.parametrize("name", DOUBLE_ALLOWED)
