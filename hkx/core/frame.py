@@ -23,14 +23,13 @@ ROOT = "~"
 class Scope:
     """One level of the name scope: a method of a module, a `name_scope`, or the root of the transformed function.
 
-    `bundle` is the name under which parameters are stored. It is None while a module's `__init__` runs, until it calls
-    the super constructor.
+    A scope without a module has a name of its own, `named`.
     """
 
-    __slots__ = ("bundle", "counts", "elsewhere", "method", "module", "taken")
+    __slots__ = ("counts", "elsewhere", "method", "module", "named", "taken")
 
-    def __init__(self, bundle: str | None, method: str, module: Any = None):
-        self.bundle = bundle
+    def __init__(self, named: str | None, method: str, module: Any = None):
+        self.named = named
         self.method = method
         self.module = module
         self.counts: dict[str, int] = {}
@@ -39,27 +38,36 @@ class Scope:
 
     def copy(self) -> Scope:
         """An independent copy, with the same names taken."""
-        new = Scope(self.bundle, self.method, self.module)
+        new = Scope(self.named, self.method, self.module)
         new.counts, new.taken = dict(self.counts), set(self.taken)
         new.elsewhere = {place: scope.copy() for place, scope in self.elsewhere.items()}
         return new
 
     def reentered(self, left: Scope) -> Scope:
         """A stand-in for a scope that has ended. It counts names afresh for each scope from which it is re-entered."""
-        return self.elsewhere.setdefault((left.bundle, left.method), Scope(left.bundle, left.method, left.module))
+        return self.elsewhere.setdefault((left.bundle, left.method), Scope(left.named, left.method, left.module))
+
+    @property
+    def bundle(self) -> str | None:
+        """The name under which parameters are stored. A module's is that of the moment, since the module may change it.
+
+        It is None while a module's `__init__` runs, until it calls the super constructor.
+        """
+        return self.named if self.module is None else getattr(self.module, "module_name", None)
 
     @property
     def prefix(self) -> str:
         """The prefix of the names of modules that are created in this scope."""
-        if self.bundle is None:
+        bundle = self.bundle
+        if bundle is None:
             raise MissingSuperInitError(type(self.module).__name__, too_late=True)
-        if self.bundle == ROOT and self.module is None and self.method == ROOT:
+        if bundle == ROOT and self.module is None and self.method == ROOT:
             return ""
         if self.method == "__call__":
-            return f"{self.bundle}/"
+            return f"{bundle}/"
         if self.method == "__init__":
-            return f"{self.bundle}/~/"
-        return f"{self.bundle}/~{self.method}/"
+            return f"{bundle}/~/"
+        return f"{bundle}/~{self.method}/"
 
 
 class Phase(enum.IntEnum):
@@ -136,10 +144,10 @@ class Frame:
     @property
     def bundle(self) -> str:
         """The name under which a parameter of the innermost scope is stored."""
-        scope = self.scopes[-1]
-        if scope.bundle is None:
-            raise MissingSuperInitError(type(scope.module).__name__, too_late=True)
-        return scope.bundle
+        bundle = self.scopes[-1].bundle
+        if bundle is None:
+            raise MissingSuperInitError(type(self.scope.module).__name__, too_late=True)
+        return bundle
 
 
 class _Local(threading.local):

@@ -52,7 +52,7 @@ def _wrap(name: str, method: Callable[..., Any], owner: list[type]) -> Callable[
         if bundle is not None:
             note_below(scopes, self, bundle)
         function = _intercepted(method, self, name, owner[0]) if local.hooks.get("call") else method.__get__(self)
-        scopes.append(Scope(bundle, scope_name, self))
+        scopes.append(Scope(None, scope_name, self))
         try:
             if bundle is None:
                 return function(*args, **kwargs)
@@ -179,8 +179,6 @@ class Module(metaclass=ModuleMetaclass):
         outer = scopes[:own] or scopes
         self.module_name = unique_name(outer[-1], name)
         self.name = self.module_name.rpartition("/")[2]
-        if outer is not scopes:
-            scopes[own].bundle = self.module_name
         note_below(outer, self, self.module_name)
 
     def __post_init__(self, name: str | None = None) -> None:

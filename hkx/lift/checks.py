@@ -64,7 +64,7 @@ def checked_branches(branches: Any) -> tuple[Callable[..., Any], ...]:
 
 
 def as_arrays(tree: Any) -> Any:
-    """Converts numbers and NumPy arrays in `tree` to JAX arrays, which is what a loop or branch sees when traced."""
+    """Converts numbers and NumPy arrays to JAX arrays, and sorts dicts, as JAX does for a function that it traces."""
     return jax.tree.map(lambda x: jnp.asarray(x) if is_value(x) and not isinstance(x, jax.Array) else x, tree)
 
 

@@ -25,7 +25,7 @@ from hkx.errors.core import JaxUsageError, ParameterInInnerTraceError, StateInIn
 from hkx.errors.lift import StateNotAnArrayError
 from hkx.init.values import needs_values
 from hkx.lift.captured import Captured
-from hkx.lift.checks import is_value
+from hkx.lift.checks import as_arrays, is_value
 from hkx.lift.probe import Program
 
 P = ParamSpec("P")
@@ -320,10 +320,16 @@ class Crossing(Generic[P, R]):
         return True
 
     def inline(self, *args: Any, **kwargs: Any) -> R:
-        """Calls the function in the current trace, and writes its changes into the running frame."""
+        """Calls the function in the current trace, and writes its changes into the running frame.
+
+        It gets and returns what it would if JAX traced it, here arrays with their values: JAX replaces numbers by
+        arrays, and sorts dicts, those of new parameters and states too.
+        """
+        args = tuple(a if i in self._as_given else as_arrays(a) for i, a in enumerate(args))
+        kwargs = {k: a if k in self._as_given else as_arrays(a) for k, a in sorted(kwargs.items())}
         out, new = self.call(snapshot(current_frame(self._name)), args, kwargs, any_state=True)
-        self.finish(new)
-        return out
+        self.finish(jax.tree.map(lambda x: x, new))
+        return as_arrays(out)
 
     def visit(self, args: Any, kwargs: Any = None, *, part: Callable[[R], Any] = lambda out: None) -> Any:
         """Creates what the function would create if it was called with these arguments, without executing the rest.

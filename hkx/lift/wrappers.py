@@ -342,13 +342,9 @@ def _recorded(
     `transform` returns the result and the changes. In `init`, the function is called without it.
     """
     frame, crossing = current_frame(name), Crossing[..., Any](fun, name, as_given=static)
-    before = snapshot(frame)
     if creating(frame):
-        out, new = crossing.call(before, args, kwargs, any_state=True)
-        leaves, structure = jax.tree.flatten(new)  # sorts the names, as a JAX transform would
-        new = jax.tree.unflatten(structure, leaves)
-    else:
-        out, new = transform(crossing, before)
+        return crossing.inline(*args, **kwargs)
+    out, new = transform(crossing, snapshot(frame))
     crossing.finish(new)
     return out
 

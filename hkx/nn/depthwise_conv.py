@@ -77,6 +77,7 @@ class DepthwiseConvND(Convolution):
         self.lhs_dilation = (1,) * n
         self.rhs_dilation = sizes_per_dimension(rate, n, "rate")
         self.padding = resolved_padding(padding, self.kernel_shape, self.rhs_dilation, n)
+        self.dn = kernel_layout(n, self.channel_index)  # the dimension numbers; subclasses know them by Haiku's name
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Applies the convolution.
@@ -107,7 +108,7 @@ class DepthwiseConvND(Convolution):
             padding=self.padding,
             lhs_dilation=self.lhs_dilation,
             rhs_dilation=self.rhs_dilation,
-            dimension_numbers=kernel_layout(n, self.channel_index),
+            dimension_numbers=self.dn,
             feature_group_count=channels,
         )
         return finished(self, out, shape[-1], w.dtype, unbatched)

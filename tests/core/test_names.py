@@ -304,6 +304,37 @@ def test_names_that_are_properties_or_come_from_another_object():
     assert names(f) == ["always:w", "renamed_mine:w", "inner:w", "inner_1/leaf:w"]
 
 
+def test_a_module_may_change_its_full_name():
+    class Moved(Leaf):
+        def __init__(self):
+            super().__init__()
+            self.module_name = f"net/{self.module_name}"
+            self.part = Leaf()
+            hkx.get_parameter("early", [1], init=jnp.zeros)
+
+        def __call__(self):
+            self.part()
+            Leaf()()
+            self.module_name = "late"
+            with hkx.name_scope("scope"):
+                Leaf()()
+            super().__call__()
+            return hkx.current_name(), sorted(self.params_dict())
+
+    created = [
+        "net/moved:early",
+        "net/moved/~/leaf:w",
+        "net/moved/leaf:w",
+        "late/scope/leaf:w",
+        "late:w",
+        "leaf:w",
+    ]
+    assert names(lambda: (Moved()(), Leaf()())) == created
+    model = hkx.transform(lambda: Moved()())
+    mine = ["late/scope/leaf/w", "late/w", "net/moved/leaf/w", "net/moved/~/leaf/w"]
+    assert model.apply(model.init(None), None) == ("late", mine)
+
+
 def test_params_dict_has_in_apply_what_is_made_later():
     class Outer(hkx.Module):
         def __call__(self):

@@ -542,3 +542,44 @@ def test_each_branch_of_cond_is_given_its_own_operand_by_name(pred, expected):
         hkx.cond(pred, lambda x: x, lambda x: x, true_operand=2.0)
     with pytest.raises(ValueError, match="only together, and then no other operands"):
         f(operand=4.0)
+
+
+def _custom_vjp(f: Callable[..., Any]) -> Callable[..., Any]:
+    ruled = hkx.custom_vjp(f)
+    ruled.defvjp(lambda tree: (f(tree), tree), lambda tree, _: (tree,))
+    return ruled
+
+
+def _custom_jvp(f: Callable[..., Any]) -> Callable[..., Any]:
+    ruled = hkx.custom_jvp(f)
+    ruled.defjvp(lambda primals, tangents: (f(*primals), f(*tangents)))
+    return ruled
+
+
+@pytest.mark.parametrize("wrap", [hkx.remat, hkx.jit, _custom_vjp, _custom_jvp])
+@pytest.mark.parametrize("init", ["traced", "eager"])
+def test_what_jax_runs_once_gets_arrays_and_sorted_dicts_in_init_too(wrap, init):
+    def inside(tree):
+        assert isinstance(tree["n"], jax.Array)
+        out = {name: hkx.Linear(1, name=f"{name}{i}")(x) for i, (name, x) in enumerate(tree.items()) if x.ndim}
+        return {"z": 3, **dict(reversed(out.items()))}
+
+    def f(x):
+        out = wrap(inside)({"b": x, "n": 2, "a": x})
+        assert list(out) == ["a", "b", "z"]
+        assert jnp.shape(out["z"]) == () and out["z"].dtype == jnp.int32
+        return out
+
+    model = hkx.transform(f, init=init)
+    params = model.init(KEY, X)
+    assert list(params) == ["a0", "b1"]  # the names that Haiku's `remat` gives
+    model.apply(params, None, X)
+
+
+def test_remat_and_jit_pass_new_keyword_arguments_in_the_order_of_their_names():
+    def inside(**arrays):
+        return [hkx.Linear(1, name=f"{name}{i}")(x) for i, (name, x) in enumerate(arrays.items())]
+
+    for wrap in (hkx.remat, hkx.jit):
+        model = hkx.transform(lambda x, wrap=wrap: wrap(inside)(b=x, a=x))
+        model.apply(model.init(KEY, X), None, X)

@@ -401,3 +401,29 @@ def test_attributes_by_which_programs_find_their_way():
 
     found = hkx.transform_with_state(f).apply({"bias": {"b": jnp.ones([3, 2])}}, {}, None)[0]
     assert found == ("channels_first", (3, 2), False, True, [1, 2])
+
+
+def test_reset_core_passes_arrays_in_sorted_dicts_as_an_unroll_does():
+    class Core(hkx.RNNCore):
+        def __call__(self, inputs, state):
+            assert all(isinstance(x, jax.Array) for x in inputs.values())
+            return [hkx.Linear(1, name=f"{name}{i}")(x) for i, (name, x) in enumerate(inputs.items())], state
+
+        def initial_state(self, batch_size):
+            return jnp.zeros([batch_size, 1])
+
+    def step(x):
+        core = hkx.ResetCore(Core())
+        return core(({"b": x, "a": x}, np.array([True, False])), core.initial_state(2))
+
+    params = hkx.transform(step).init(0, np.ones([2, 3], np.float32))
+    assert list(params) == ["core/a0", "core/b1"]  # the names that Haiku gives
+
+
+def test_a_subclass_of_a_depthwise_convolution_finds_its_dimension_numbers():
+    def numbers(layer, **settings):
+        return hkx.transform(lambda: layer(1, 2, **settings).dn).apply({}, None)
+
+    assert numbers(hkx.DepthwiseConv1D) == jax.lax.ConvDimensionNumbers((0, 2, 1), (2, 1, 0), (0, 2, 1))
+    nchw = jax.lax.ConvDimensionNumbers((0, 1, 2, 3), (3, 2, 0, 1), (0, 1, 2, 3))
+    assert numbers(hkx.DepthwiseConv2D, data_format="NCHW") == nchw

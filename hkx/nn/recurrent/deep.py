@@ -57,6 +57,7 @@ class ResetCore(RNNCore):
           ValueError: if the shape of the signal does not match the leading dimensions of the state.
         """
         inputs, should_reset = inputs
+        inputs = jax.tree.map(jnp.asarray, inputs)  # sorts dicts, as `hkx.dynamic_unroll` does
         leaves, structure = jax.tree.flatten(state)
         leaves = [array_state(self, "state", leaf) for leaf in leaves]
         initial = self._initial_like(leaves)
