@@ -1,7 +1,6 @@
 """Maximum a posteriori policy optimisation: MPO and V-MPO, with their E-steps, M-steps and dual losses."""
 
 import functools
-import operator as operators
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple
 
@@ -12,7 +11,7 @@ import numpy as np
 from rlx.core.annotations import Float, Real
 from rlx.core.arguments import as_arrays, known, require, require_broadcast, require_parts
 from rlx.core.arrays import AllSum, add_up, scale_down, weighted_term
-from rlx.core.errors import OptionError
+from rlx.core.errors import OptionError, ShapeError
 from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array, ArrayLike, Projection
@@ -107,13 +106,8 @@ def mpo_loss(
     )
     policy_loss = -weighted_sum(maybe_stop(weights, use_stop_gradient), sample_log_probs, axis=sample_axis)
     kl_loss, alpha_loss = _kl_losses(kl_constraints, projection_operator, use_stop_gradient, policy_loss)
-    loss = add_up(
-        **weighted_term("sample_log_probs", policy_loss, "policy_loss_weight", policy_loss_weight),
-        **weighted_term("temperature_constraint", temperature_loss, "temperature_loss_weight", temperature_loss_weight),
-        **weighted_term("kl_constraints", kl_loss, "kl_loss_weight", kl_loss_weight),
-        **weighted_term("alphas", alpha_loss, "alpha_loss_weight", alpha_loss_weight),
-    )
-    return loss, MpoOutputs(temperature_loss, policy_loss, kl_loss, alpha_loss, weights, num_samples)
+    parts = MpoOutputs(temperature_loss, policy_loss, kl_loss, alpha_loss, weights, num_samples)
+    return _loss(parts, policy_loss_weight, temperature_loss_weight, kl_loss_weight, alpha_loss_weight), parts
 
 
 @operator()
@@ -297,15 +291,9 @@ def vmpo_loss(
     )
     num_examples = AllSum(axis_name)(jnp.ones_like(sample_log_probs))
     policy_loss = num_examples * weighted(maybe_stop(weights, use_stop_gradient), -sample_log_probs)
-    nothing = jnp.zeros((), sample_log_probs.dtype)
-    kl_loss, alpha_loss = _kl_losses(kl_constraints, projection_operator, use_stop_gradient, nothing)
-    loss = add_up(
-        **weighted_term("sample_log_probs", policy_loss, "policy_loss_weight", policy_loss_weight),
-        **weighted_term("temperature_constraint", temperature_loss, "temperature_loss_weight", temperature_loss_weight),
-        **weighted_term("kl_constraints", kl_loss, "kl_loss_weight", kl_loss_weight),
-        **weighted_term("alphas", alpha_loss, "alpha_loss_weight", alpha_loss_weight),
-    )
-    return loss, MpoOutputs(temperature_loss, policy_loss, kl_loss, alpha_loss, weights, num_samples)
+    kl_loss, alpha_loss = _kl_losses(kl_constraints, projection_operator, use_stop_gradient, num_examples)
+    parts = MpoOutputs(temperature_loss, policy_loss, kl_loss, alpha_loss, weights, num_samples)
+    return _loss(parts, policy_loss_weight, temperature_loss_weight, kl_loss_weight, alpha_loss_weight), parts
 
 
 @operator(counts={"restarting_weights": ("advantages", "importance_weights")})
@@ -440,9 +428,21 @@ def _kl_losses(
     losses = [kl_constraint_loss.kernel(kl, penalty, projection, stop)[:2] for kl, penalty in pairs]
     if not losses:
         return jnp.zeros_like(like), jnp.zeros_like(like)
-    kl_losses, alpha_losses = zip(*losses, strict=True)
-    require_broadcast(**{f"kl_constraints[{i}]": loss for i, loss in enumerate(kl_losses)})
-    return functools.reduce(operators.add, kl_losses), functools.reduce(operators.add, alpha_losses)
+    named = [{f"kl_constraints[{i}]": x for i, x in enumerate(each)} for each in zip(*losses, strict=True)]
+    return add_up(**named[0]), add_up(**named[1])
+
+
+def _loss(parts: MpoOutputs, policy: Array, temperature: Array, kl: Array, alpha: Array) -> Array:
+    """The sum of the weighted parts."""
+    shape, all_ = list(parts.kl_loss.shape), list(parts.policy_loss.shape)
+    if len(shape) > len(all_):
+        raise ShapeError(f"argument `kl_constraints` gives losses of shape {shape}, expected no more axes than {all_}.")
+    return add_up(
+        **weighted_term("sample_log_probs", parts.policy_loss, "policy_loss_weight", policy),
+        **weighted_term("temperature_constraint", parts.temperature_loss, "temperature_loss_weight", temperature),
+        **weighted_term("kl_constraints", parts.kl_loss, "kl_loss_weight", kl),
+        **weighted_term("alphas", parts.alpha_loss, "alpha_loss_weight", alpha),
+    )
 
 
 def _of_rank(ndim: int, x: Array) -> Array:

@@ -96,6 +96,12 @@ MPO_SHAPES = {
     r"vmpo_loss: argument `kl_constraints` has shape \[5\].* against \[3\]": lambda: rlx.vmpo_loss(
         jnp.ones(3), jnp.ones(3), ONE, [(jnp.ones(5), ONE)]
     ),
+    r"mpo_loss: argument `kl_constraints` gives losses of shape \[3, 1\].* than \[3\]": lambda: rlx.mpo_loss(
+        jnp.ones([2, 3]), jnp.ones([2, 3]), ONE, [(jnp.ones([3, 1]), ONE)]
+    ),
+    r"vmpo_loss: argument `kl_constraints` gives losses of shape \[3, 1\].* than \[3\]": lambda: rlx.vmpo_loss(
+        jnp.ones(3), jnp.ones(3), ONE, [(jnp.ones([3, 1]), ONE)]
+    ),
 }
 
 
