@@ -163,8 +163,14 @@ def _spec(value: Any) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def _described(value: Any) -> str:
-    """A description such as `f32[2,3]`, or the `repr` of something that is not an array."""
-    return repr(value) if isinstance(value, str) or value is None else repr(ArraySpec(*_spec(value)))
+    """A description such as `f32[2,3]`, or the `repr` of something that is not an array, such as a dict of arrays."""
+    is_array = hasattr(value, "shape") or isinstance(value, int | float | complex)
+    return repr(ArraySpec(*_spec(value))) if is_array else repr(value)
+
+
+def _differ(a: Any, b: Any) -> bool:
+    """Whether one of two values is an array, and the other has another shape or dtype, or is not an array."""
+    return any(hasattr(x, "shape") and hasattr(x, "dtype") for x in (a, b)) and _described(a) != _described(b)
 
 
 def merge(*structures: TwoLevel[Any], check_duplicates: bool = False) -> dict[str, dict[str, Any]]:
@@ -172,7 +178,7 @@ def merge(*structures: TwoLevel[Any], check_duplicates: bool = False) -> dict[st
 
     Args:
       *structures: mappings `{module: {name: value}}`.
-      check_duplicates: whether values with the same name must have the same shape and dtype.
+      check_duplicates: whether arrays with the same name must have the same shape and dtype.
 
     Returns:
       A structure.
@@ -190,7 +196,7 @@ def merge(*structures: TwoLevel[Any], check_duplicates: bool = False) -> dict[st
     for structure in structures:
         for module, name, value in _entries("merge", structure):
             entries = out.setdefault(module, {})
-            if check_duplicates and name in entries and _described(entries[name]) != _described(value):
+            if check_duplicates and name in entries and _differ(entries[name], value):
                 raise ValueError(
                     f"Duplicate array found with a different shape/dtype: {f'{module}/{name}'!r} is "
                     f"{_described(entries[name])} vs {_described(value)}. Rename one of them, or leave "

@@ -43,6 +43,11 @@ def test_merge():
     for other in (np.ones(3, np.float32), np.ones(2, np.int32)):
         with pytest.raises(ValueError, match="different shape/dtype: 'a/w' is"):
             ds.merge(first, {"a": {"w": other}}, check_duplicates=True)
+    for old, new in [(None, {"x": np.ones(2)}), ({"x": 1, "y": [2]}, 3), ((1, 2), "text"), (2, 2.5)]:  # no arrays
+        assert ds.merge({"a": {"w": old}}, {"a": {"w": new}}, check_duplicates=True) == {"a": {"w": new}}
+        for pair in [(first, {"a": {"w": old}}), ({"a": {"w": old}}, first)]:
+            with pytest.raises(ValueError, match="different shape/dtype: 'a/w' is"):
+                ds.merge(*pair, check_duplicates=True)
     given = {"a": {"w": 1}}
     ds.merge(given)["a"]["w"] = 2
     assert given == {"a": {"w": 1}}
