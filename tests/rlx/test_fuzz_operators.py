@@ -121,8 +121,8 @@ EVENTS = {
     r"gaussian_diagonal.sample: argument `sigma` has shape \[1, 3\].* length 1,": lambda wide, one: (
         rlx.gaussian_diagonal(wide).sample(0, wide[:, None])
     ),
-    r"gaussian_diagonal.kl: argument `mu_1` has shape \[1\].* length 3,": lambda wide, one: (
-        rlx.gaussian_diagonal().kl(wide, wide, one, one)
+    r"gaussian_diagonal.kl: argument `mu_1` has shape \[1\].* length 3,": lambda wide, one: rlx.gaussian_diagonal().kl(
+        wide, wide, one, one
     ),
     r"squashed_gaussian.entropy: argument `sigma` has shape \[3\].* length 1,": lambda wide, one: (
         rlx.squashed_gaussian().entropy(one, wide)
