@@ -163,7 +163,7 @@ def _scale_row_down(x: Array, temperature: ArrayLike, axis: int | None, axis_nam
     largest = jnp.max(jnp.where(finite, constant, -jnp.inf), axis=axis, keepdims=axis is not None, initial=-jnp.inf)
     if axis_name is not None:
         rows, largest = jax.lax.pmax((rows.astype(jnp.int32), largest), axis_name)
-    shift = jnp.where(rows != 0, largest, 0)
+    shift = jnp.where(rows.astype(bool), largest, 0)
     return scale_down(x - shift, temperature), shift
 
 
