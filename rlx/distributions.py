@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Int, Real
 from rlx.core.arguments import as_arrays, require_broadcast, require_for_each
-from rlx.core.arrays import pick, scale_down
+from rlx.core.arrays import pick, scale_row_down
 from rlx.core.sampling import either, key_and_shape
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import categorical_entropy, categorical_kl_divergence, categorical_sample
@@ -171,7 +171,7 @@ class Softmax:
             temperature=(self.temperature, _TEMPERATURE),
         )
         require_for_each("temperature", temperature, "logits", logits, function)
-        return scale_down(logits, temperature.astype(logits.dtype))
+        return scale_row_down(logits, temperature.astype(logits.dtype))[0]
 
 
 def greedy(preferences: ArrayLike | None = None) -> EpsilonGreedy:

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
 from rlx.core.arguments import require_for_each
-from rlx.core.arrays import pick, scale_down
-from rlx.core.errors import RankError
+from rlx.core.arrays import pick, scale_down, scale_row_down
+from rlx.core.errors import RankError, ShapeError
 from rlx.core.masking import weighted_sum
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
@@ -83,7 +83,7 @@ def categorical_kl_divergence(
       0.0
     """
     require_for_each("temperature", temperature, "p_logits", p_logits)
-    log_p, log_q = (jax.nn.log_softmax(scale_down(x, temperature)) for x in (p_logits, q_logits))
+    log_p, log_q = (jax.nn.log_softmax(scale_row_down(x, temperature)[0]) for x in (p_logits, q_logits))
     return categorical_kl(log_p, log_q)
 
 
@@ -175,19 +175,29 @@ def multivariate_normal_kl_divergence(
       >>> float(rlx.multivariate_normal_kl_divergence(0 * one, one, one, one))
       1.0
     """
-    require_events(mu_0=mu_0, mu_1=mu_1)
+    require_events({"mu_0": mu_0, "mu_1": mu_1}, {"sigma_0": sigma_0, "sigma_1": sigma_1})
     spread = log_deviation(sigma_1) - log_deviation(sigma_0)
     # Divided before they are squared: the square of a small deviation would be 0.
     distance = jnp.square(sigma_0 / sigma_1) + jnp.square((mu_0 - mu_1) / sigma_1)
     return jnp.sum(spread + 0.5 * distance - 0.5, axis=-1)
 
 
-def require_events(function: str = "", **means: Array) -> None:
-    """Requires that means, which are arrays by name, have an axis along which a Gaussian's event lies."""
-    for name, mean in means.items():
-        if mean.ndim == 0:
-            before = f"{function}: " if function else ""
+def require_events(means: dict[str, Array], deviations: dict[str, Array], function: str = "") -> None:
+    """Requires that Gaussians have an event axis, the last, which has one length: that of the means.
+
+    Deviations may have the length 1 there. Means may not, for they would be spread to events that nobody asked for.
+    """
+    before = f"{function}: " if function else ""
+    for name, x in means.items():
+        if x.ndim == 0:
             raise RankError(f"{before}argument `{name}` has rank 0 (shape []), expected shape [*E, D].")
+    first, length = next((name, mean.shape[-1]) for name, mean in means.items())
+    for name, x in {**means, **deviations}.items():
+        if x.ndim and x.shape[-1] != length and (name in means or x.shape[-1] != 1):
+            raise ShapeError(
+                f"{before}argument `{name}` has shape {list(x.shape)}, expected a last axis of length {length}, that "
+                f"of `{first}`, along which the Gaussian's dimensions lie."
+            )
 
 
 def log_deviation(sigma: Array) -> Array:

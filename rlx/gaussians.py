@@ -85,6 +85,7 @@ class DiagonalGaussian:
             mu_1=(mu_1, Float[Array, "*#E"]),
             sigma_1=(sigma_1, Real[Array, "*#E"]),
         )
+        require_events({"mu_0": mu_0, "mu_1": mu_1}, {}, "gaussian_diagonal.kl")
         return multivariate_normal_kl_divergence.kernel(mu_0, sigma_0, mu_1, sigma_1)
 
     @property
@@ -103,7 +104,7 @@ class DiagonalGaussian:
         require(sigma is not None, sigma_name, None, expected, function)
         wanted = {mu_name: (mu, Float[Array, "*#E"]), sigma_name: (sigma, Real[Array, "*#E", "in [0, inf) if scalar"])}
         mean, deviation = as_arrays(function, **wanted)
-        require_events(function, **{mu_name: mean})
+        require_events({mu_name: mean}, {sigma_name: deviation}, function)
         return mean, deviation
 
 
@@ -204,7 +205,7 @@ class SquashedGaussian:
             sigma_name: either(function, sigma_name, sigma, self.sigma),
         }
         mean, spread = as_arrays(function, **{name: (x, Float[Array, "*#E"]) for name, x in given.items()})
-        require_events(function, **{mu_name: mean})
+        require_events({mu_name: mean}, {sigma_name: spread}, function)
         lowest, highest = (jnp.asarray(bound, spread.dtype) for bound in (self.sigma_min, self.sigma_max))
         log_sigma = lowest + 0.5 * (highest - lowest) * (jnp.tanh(spread) + 1)
         return jnp.tanh(mean), jnp.exp(log_sigma)

@@ -11,7 +11,7 @@ from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import as_arrays, require_parts
 from rlx.core.errors import ArgumentError
 from rlx.core.leaves import as_arrays_of, require_alike
-from rlx.core.types import Array, ArrayLike, PyTree, wide_dtype
+from rlx.core.types import Array, ArrayLike, PyTree, settings_in, wide_dtype
 
 
 class Transformation(NamedTuple):
@@ -113,9 +113,10 @@ def _update(
     require_parts("state", state, ObGDState._fields, "the state that `init(params)` or `update` returned", "obgd")
     updates = as_arrays_of("updates", updates, "obgd")
     require_alike("updates", updates, "state.trace", state.trace, "obgd", dtypes=False)
+    wide = wide_dtype(delta.dtype)
+    learning_rate, kappa, discount, lambda_ = settings_in(wide, learning_rate, kappa, discount, lambda_)
     decay = jnp.multiply(discount, lambda_)
     trace = jax.tree.map(lambda z, gradient: (decay * z + gradient).astype(z.dtype), state.trace, updates)
-    wide = wide_dtype(delta.dtype)
     delta = delta.astype(wide)
     length = sum(jnp.sum(jnp.abs(z.astype(wide))) for z in jax.tree.leaves(trace))
     overshoot = learning_rate * kappa * jnp.maximum(jnp.abs(delta), 1) * length

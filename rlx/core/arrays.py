@@ -140,6 +140,33 @@ def scale_down(x: Array, temperature: ArrayLike) -> Array:
     return jnp.where(finite, jnp.where(finite, x, 0) / temperature, x)
 
 
+def scale_row_down(
+    x: Array, temperature: ArrayLike, axis: int | None = -1, axis_name: Any = None
+) -> tuple[Array, Array]:
+    """(`(x - shift) / temperature`, shift), for a softmax along `axis`, to which the shift makes no difference.
+
+    In half precision, the shift is the largest finite entry if a quotient of finite numbers overflows, for two infinite
+    entries have no softmax. Otherwise it is 0.
+    """
+    if x.dtype.itemsize > 2 or (isinstance(temperature, (int, float)) and temperature >= 1):  # nothing overflows
+        shape = () if axis is None else tuple(1 if i == axis % x.ndim else n for i, n in enumerate(x.shape))
+        return scale_down(x, temperature), jnp.zeros(shape, x.dtype)
+    return _scale_row_down(x, temperature, axis, axis_name)
+
+
+@functools.partial(traced_once, static_argnums=(2, 3))
+def _scale_row_down(x: Array, temperature: ArrayLike, axis: int | None, axis_name: Any) -> tuple[Array, Array]:
+    constant = jax.lax.stop_gradient(x)
+    finite = jnp.isfinite(constant)
+    too_large = finite & jnp.isinf(jax.lax.stop_gradient(scale_down(constant, temperature)))
+    rows = jnp.any(too_large, axis=axis, keepdims=axis is not None)
+    largest = jnp.max(jnp.where(finite, constant, -jnp.inf), axis=axis, keepdims=axis is not None, initial=-jnp.inf)
+    if axis_name is not None:
+        rows, largest = jax.lax.pmax((rows.astype(jnp.int32), largest), axis_name)
+    shift = jnp.where(rows.astype(bool), largest, 0)
+    return scale_down(x - shift, temperature), shift
+
+
 def scale_up(x: Array, factor: Array) -> Array:
     """`x * factor`. Infinite entries add nothing to the gradient of the factor."""
     finite = jnp.isfinite(x)

@@ -108,7 +108,9 @@ def _weighted(weights: ArrayLike, x: ArrayLike) -> Array:
 def _alike(weights: ArrayLike, x: ArrayLike) -> tuple[Array, Array]:
     weights, x = jnp.broadcast_arrays(weights, x)
     dtype = jnp.result_type(weights, x)
-    return weights.astype(dtype), x.astype(dtype)
+    # A conversion would make an array of a Python number one of float32, to which half precision gives way.
+    as_both = lambda y: y if y.dtype == dtype else y.astype(dtype)  # noqa: E731
+    return as_both(weights), as_both(x)
 
 
 @jax.custom_jvp

@@ -114,6 +114,32 @@ def test_an_expectile_loss_does_not_spread_its_targets(shape):
     np.testing.assert_array_equal(spread, [[1.0, 3.0], [2.0, 2.0]])
 
 
+EVENTS = {
+    r"gaussian_diagonal.logprob: argument `sigma` has shape \[3\].* length 1,": lambda wide, one: (
+        rlx.gaussian_diagonal().logprob(wide, one, wide)
+    ),
+    r"gaussian_diagonal.sample: argument `sigma` has shape \[1, 3\].* length 1,": lambda wide, one: (
+        rlx.gaussian_diagonal(wide).sample(0, wide[:, None])
+    ),
+    r"gaussian_diagonal.kl: argument `mu_1` has shape \[1\].* length 3,": lambda wide, one: rlx.gaussian_diagonal().kl(
+        wide, wide, one, one
+    ),
+    r"squashed_gaussian.entropy: argument `sigma` has shape \[3\].* length 1,": lambda wide, one: (
+        rlx.squashed_gaussian().entropy(one, wide)
+    ),
+    r"multivariate_normal_kl_divergence: argument `mu_1` has shape \[3, 1\].* length 3,": lambda wide, one: (
+        rlx.multivariate_normal_kl_divergence(wide, wide, wide[:, None], wide)
+    ),
+}
+
+
+@pytest.mark.parametrize("message", EVENTS)
+def test_gaussians_do_not_spread_their_means(message):
+    """A mean of one dimension, [B, 1] or [1], and three deviations made a Gaussian of three; RLax raises too."""
+    with pytest.raises(rlx.ShapeError, match=message):
+        EVENTS[message](jnp.ones(3), jnp.ones(1))
+
+
 def test_mpo_without_samples_is_an_error():
     with pytest.raises(
         rlx.OptionError, match=r"mpo_loss: argument `sample_axis` is 1, .* at least one sample in \(2, 0\)"

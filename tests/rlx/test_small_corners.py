@@ -224,3 +224,31 @@ def test_running_statistics_that_were_loaded_as_numbers(call):
     loaded = jax.eval_shape(lambda: call(state, 3.0))
     own = jax.eval_shape(call, jax.tree.map(jnp.asarray, state), 3.0)
     assert jax.tree.map(lambda x: x.shape, loaded) == jax.tree.map(lambda x: x.shape, own)
+
+
+def test_quotients_of_logits_that_overflow_in_half_precision():
+    """60000 / 0.01 and 59000 / 0.01 are both infinite in float16, and a softmax of two infinities is NaN."""
+    logits = jnp.array([60000.0, 59000.0, -60000.0], jnp.float16)
+    np.testing.assert_array_equal(rlx.softmax(0.01).logprob(jnp.array(0), logits), 0.0)
+    np.testing.assert_array_equal(rlx.categorical_kl_divergence(logits, logits, 0.01), 0.0)
+    penalty = rlx.LagrangePenalty(jnp.array(0.01, jnp.float16), 0.0)
+    _, weights, _ = rlx.mpo_compute_weights_and_temperature_loss(logits, penalty, lambda x: x)
+    np.testing.assert_array_equal(weights, [1.0, 0.0, 0.0])
+    loss, weights, _ = rlx.vmpo_compute_weights_and_temperature_loss(logits, None, None, penalty, lambda x: x, 1.0)
+    np.testing.assert_array_equal(weights, [1.0, 0.0, 0.0])
+    np.testing.assert_allclose(loss, 60000.0, rtol=1e-3)
+
+
+def test_soft_actor_critic_of_numbers_keeps_half_precision():
+    q = jnp.ones(2, jnp.bfloat16)
+    for temperature in (0.0, 0.5):
+        assert rlx.sac_actor_loss(q, -1.0, temperature).dtype == jnp.bfloat16
+
+
+def test_obgd_of_half_precision_settings_where_promotion_is_strict():
+    half = jnp.array(0.5, jnp.bfloat16)
+    with jax.numpy_dtype_promotion("strict"):
+        optimizer = rlx.obgd(half, half, half, half)
+        gradient = {"w": jnp.ones(2)}
+        updates, _ = optimizer.update(gradient, optimizer.init(gradient), td_error=jnp.array(1.0))
+    np.testing.assert_allclose(updates["w"], 0.5)  # 0.5 / max(0.5 * 0.5 * 1 * 2, 1)
