@@ -432,7 +432,7 @@ def _kl_losses(
     return add_up(**named[0]), add_up(**named[1])
 
 
-def _loss(parts: MpoOutputs, policy: Array, temperature: Array, kl: Array, alpha: Array) -> Array:
+def _loss(parts: MpoOutputs, policy: ArrayLike, temperature: ArrayLike, kl: ArrayLike, alpha: ArrayLike) -> Array:
     """The sum of the weighted parts."""
     shape, all_ = list(parts.kl_loss.shape), list(parts.policy_loss.shape)
     if len(shape) > len(all_):

@@ -109,8 +109,8 @@ def _alike(weights: ArrayLike, x: ArrayLike) -> tuple[Array, Array]:
     weights, x = jnp.broadcast_arrays(weights, x)
     dtype = jnp.result_type(weights, x)
     # A conversion would make an array of a Python number one of float32, to which half precision gives way.
-    as_both = lambda y: y if y.dtype == dtype else y.astype(dtype)  # noqa: E731
-    return as_both(weights), as_both(x)
+    weights, x = (y if y.dtype == dtype else y.astype(dtype) for y in (weights, x))
+    return weights, x
 
 
 @jax.custom_jvp

@@ -197,9 +197,8 @@ def first_and_last(runs):
     """
     if os.environ.get("INTERRUPTIONS") == "all":
         return runs
-    every = [(run, line) for run, lines in enumerate(runs) for line in lines]
-    place = lambda item: (item[1].code.co_filename, item[1].number)  # noqa: E731
-    ends = {*{place(item): item for item in reversed(every)}.values(), *{place(item): item for item in every}.values()}
+    every = [((line.code.co_filename, line.number), (run, line)) for run, lines in enumerate(runs) for line in lines]
+    ends = {*dict(reversed(every)).values(), *dict(every).values()}
     return [[line for line in lines if (run, line) in ends] for run, lines in enumerate(runs)]
 
 
