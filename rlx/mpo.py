@@ -147,7 +147,7 @@ def mpo_compute_weights_and_temperature_loss(
     require(num_samples != 0, "sample_axis", sample_axis, f"one of at least one sample in {sample_q_values.shape}")
     scaled, shift = scale_row_down(sample_q_values, temperature, sample_axis)
     log_mean = jax.nn.logsumexp(scaled, axis=sample_axis) - jnp.log(jnp.asarray(num_samples, scaled.dtype))
-    temperature_loss = temperature * epsilon + temperature * log_mean + jnp.squeeze(shift, sample_axis)
+    temperature_loss = temperature * epsilon + temperature * log_mean + shift
     return temperature_loss, jax.nn.softmax(scaled, axis=sample_axis), num_samples
 
 
@@ -434,9 +434,9 @@ def _kl_losses(
 
 def _loss(parts: MpoOutputs, policy: ArrayLike, temperature: ArrayLike, kl: ArrayLike, alpha: ArrayLike) -> Array:
     """The sum of the weighted parts."""
-    shape, all_ = list(parts.kl_loss.shape), list(parts.policy_loss.shape)
-    if len(shape) > len(all_):
-        raise ShapeError(f"argument `kl_constraints` gives losses of shape {shape}, expected no more axes than {all_}.")
+    shape, most = list(parts.kl_loss.shape), list(parts.policy_loss.shape)
+    if len(shape) > len(most):
+        raise ShapeError(f"argument `kl_constraints` gives losses of shape {shape}, expected no more axes than {most}.")
     return add_up(
         **weighted_term("sample_log_probs", parts.policy_loss, "policy_loss_weight", policy),
         **weighted_term("temperature_constraint", parts.temperature_loss, "temperature_loss_weight", temperature),

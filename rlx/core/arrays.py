@@ -145,12 +145,11 @@ def scale_row_down(
 ) -> tuple[Array, Array]:
     """(`(x - shift) / temperature`, shift), for a softmax along `axis`, to which the shift makes no difference.
 
-    In half precision, the shift is the largest finite entry if a quotient of finite numbers overflows, for two infinite
-    entries have no softmax. Otherwise it is 0.
+    In half precision, the shift of a row is its largest finite entry if a quotient of finite numbers overflows, for two
+    infinite entries have no softmax. Otherwise it is 0. It has the axes of `x` but for `axis`, or none if all are 0.
     """
     if x.dtype.itemsize > 2 or (isinstance(temperature, (int, float)) and temperature >= 1):  # nothing overflows
-        shape = () if axis is None else tuple(1 if i == axis % x.ndim else n for i, n in enumerate(x.shape))
-        return scale_down(x, temperature), jnp.zeros(shape, x.dtype)
+        return scale_down(x, temperature), jnp.zeros((), x.dtype)
     return _scale_row_down(x, temperature, axis, axis_name)
 
 
@@ -164,7 +163,7 @@ def _scale_row_down(x: Array, temperature: ArrayLike, axis: int | None, axis_nam
     if axis_name is not None:
         rows, largest = jax.lax.pmax((rows.astype(jnp.int32), largest), axis_name)
     shift = jnp.where(rows.astype(bool), largest, 0)
-    return scale_down(x - shift, temperature), shift
+    return scale_down(x - shift, temperature), jnp.squeeze(shift, () if axis is None else axis)
 
 
 def scale_up(x: Array, factor: Array) -> Array:

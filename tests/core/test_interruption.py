@@ -94,6 +94,10 @@ class Line(NamedTuple):
     number: int
     before: int
 
+    @property
+    def place(self):
+        return self.code.co_filename, self.number
+
 
 @contextlib.contextmanager
 def calls_seen_by(on_call):
@@ -181,13 +185,10 @@ def is_critical(line):
     return line.number in critical_lines(line.code.co_filename)
 
 
-def last_of_each(lines):
-    return {(line.code.co_filename, line.number): line for line in lines}
-
-
 def some(lines):
     """Where a line that matters most runs last."""
-    return random.Random(0).sample([line for line in last_of_each(lines).values() if is_critical(line)], 10)
+    last = {line.place: line for line in lines}
+    return random.Random(0).sample([line for line in last.values() if is_critical(line)], 10)
 
 
 def first_and_last(runs):
@@ -197,7 +198,7 @@ def first_and_last(runs):
     """
     if os.environ.get("INTERRUPTIONS") == "all":
         return runs
-    every = [((line.code.co_filename, line.number), (run, line)) for run, lines in enumerate(runs) for line in lines]
+    every = [(line.place, (run, line)) for run, lines in enumerate(runs) for line in lines]
     ends = {*dict(reversed(every)).values(), *dict(every).values()}
     return [[line for line in lines if (run, line) in ends] for run, lines in enumerate(runs)]
 
