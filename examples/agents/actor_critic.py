@@ -57,6 +57,15 @@ class Outputs(NamedTuple):
     value: jax.Array  # [E]
 
 
+class Parts(NamedTuple):
+    """The parts of the network, and one step of all of them, for E environments."""
+
+    embed: Any  # (params, observations) -> hidden
+    remember: Any  # (params, hidden, memory) -> hidden, memory
+    decide: Any  # (params, hidden) -> Outputs
+    one_step: Any  # (params, observations, memory) -> Outputs, memory
+
+
 def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     num_actions = number_of_actions(action_spec)
 
@@ -64,14 +73,24 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         kinds = {"none": hkx.IdentityCore, "gru": hkx.GRU, "lstm": hkx.LSTM}
         return kinds[config.memory](*([] if config.memory == "none" else [config.hidden[-1]]))
 
-    @hkx.without_apply_rng
-    @hkx.transform
-    def network(observations: Any, memory: Any) -> tuple[Outputs, Any]:
-        """One step of E environments."""
-        hidden = hkx.nets.MLP(config.hidden, activate_final=True)(hkx.vmap(features, split_rng=False)(observations))
-        hidden, memory = core()(hidden, memory)
-        value = hkx.Linear(1, name="value")(hidden)
-        return Outputs(hkx.Linear(num_actions, name="policy")(hidden), value[:, 0]), memory
+    def model() -> tuple[Any, Parts]:
+        def embed(observations: Any) -> jax.Array:
+            return hkx.nets.MLP(config.hidden, activate_final=True)(hkx.vmap(features, split_rng=False)(observations))
+
+        def remember(hidden: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
+            return core()(hidden, memory)
+
+        def decide(hidden: jax.Array) -> Outputs:
+            value = hkx.Linear(1, name="value")(hidden)
+            return Outputs(hkx.Linear(num_actions, name="policy")(hidden), value[..., 0])
+
+        def one_step(observations: Any, memory: Any) -> tuple[Outputs, Any]:
+            hidden, memory = remember(embed(observations), memory)
+            return decide(hidden), memory
+
+        return one_step, Parts(embed, remember, decide, one_step)
+
+    network = hkx.without_apply_rng(hkx.multi_transform(model))
 
     def memory(environments: int) -> Any:
         if config.memory == "none":
@@ -87,7 +106,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return State(params, optimizer.init(params))
 
     def act(state: State, memory: Any, observations: Any, key: jax.Array, greedy: bool = False) -> Choice:
-        outputs, new = network.apply(state.params, observations, memory)
+        outputs, new = network.apply.one_step(state.params, observations, memory)
         logits = outputs.logits
         action = jnp.argmax(logits, axis=-1) if greedy else jax.random.categorical(key, logits)
         return Choice(action, new, extras=memory)
@@ -95,13 +114,17 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     def over_time(params: hkx.Params, steps: Step) -> tuple[Outputs, jax.Array]:
         """The outputs [T, E], carrying the memory along, and the values of the observation after each step."""
 
-        def step(memory: Any, now: Step) -> tuple[Any, tuple[Outputs, Any]]:
-            outputs, memory = network.apply(params, now.observation, memory)
+        def step(memory: Any, now: tuple[jax.Array, jax.Array]) -> tuple[Any, tuple[jax.Array, Any]]:
+            hidden, memory = network.apply.remember(params, now[0], memory)
             first = jax.tree.map(jnp.zeros_like, memory)
-            return reset_where(now.last, memory, first), (outputs, memory)
+            return reset_where(now[1], memory, first), (hidden, memory)
 
-        _, (outputs, memories) = jax.lax.scan(step, jax.tree.map(lambda x: x[0], steps.extras), steps)
-        after, _ = jax.vmap(partial(network.apply, params))(steps.next_observation, memories)
+        # Only the memory needs one step after the other.
+        embedded = jax.vmap(partial(network.apply.embed, params))(steps.observation)
+        begin = jax.tree.map(lambda x: x[0], steps.extras)
+        _, (hidden, memories) = jax.lax.scan(step, begin, (embedded, steps.last))
+        outputs = network.apply.decide(params, hidden)
+        after, _ = jax.vmap(partial(network.apply.one_step, params))(steps.next_observation, memories)
         return outputs, after.value
 
     def loss(params: hkx.Params, steps: Step) -> tuple[jax.Array, dict[str, jax.Array]]:

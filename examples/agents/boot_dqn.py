@@ -28,8 +28,8 @@ class Config(ReplaySettings):
     """networks in the ensemble"""
     prior_scale: NotNegative = 3.0
     """weight of the random networks"""
-    share: Share = 0.5
-    """probability that a member learns from a step"""
+    share: Share = 1.0
+    """probability that a member learns from a step; below 1, members also differ in what they have seen"""
     noise: NotNegative = 0.0
     """standard deviation of the noise added to each member's rewards"""
     capacity: Count = 10_000
