@@ -19,9 +19,9 @@ from benchmarks import gpu, harness
 
 BENCHMARKS = (
     *("imports", "init", "jitted_init", "growth", "tracing", "dispatch", "compiled", "layer_stack"),
-    *("transposed", "unroll", "parallel", "rlx_returns", "replay", "on_device"),
+    *("transposed", "unroll", "parallel", "rlx_returns", "replay", "on_device", "bsuite_steps"),
 )
-VERSIONS = ("jax", "jaxlib", "numpy", "dm-haiku", "rlax", "flax", "equinox", "flashbax", "rejax", "gymnax")
+VERSIONS = ("jax", "jaxlib", "numpy", "dm-haiku", "rlax", "flax", "equinox", "flashbax", "rejax", "gymnax", "bsuite")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Agents of examples/agents beside bsuite's own, in bsuite's experiments: steps a second, as many runs at once as cores.
+"""Agents of examples/agents beside those of bsuite, in its experiments: steps a second of as many runs as there are cores.
 
 Each side runs as its own program runs it: ours as `examples/run.py`, bsuite's as its `run.py`, both with bsuite's log
 and one thread of XLA (`PJRT_NPROC=1`), as `examples/bsuite_sweep.py` starts them. A figure is the sum over the runs.
@@ -33,17 +33,13 @@ WARM = 1_000  # steps before those that are measured
 
 def our_run(environment: Any, name: str, settings: dict[str, Any]) -> Callable[[int], Any]:
     """A function that plays a number of steps and learns from them."""
-    import jax
-
-    jax.config.update("jax_cpu_enable_async_dispatch", False)  # as run.py does
     sys.path.insert(0, str(EXAMPLES))
     from agents import FILES, players  # pyright: ignore[reportMissingImports]
     from environments import on_host  # pyright: ignore[reportMissingImports]
 
     environments = on_host.of_dm_env([environment])
-    made = FILES[name].make(
-        FILES[name].Config(**settings), environments.observation_spec, environments.action_spec
-    )
+    config = FILES[name].Config(**settings)
+    made = FILES[name].make(config, environments.observation_spec, environments.action_spec)
     player = players.OnHost(made, environments, environments, 0)
     return lambda steps: player.advance(steps // made.unroll)
 
@@ -70,7 +66,10 @@ def run_of_bsuite(environment: Any, name: str) -> Callable[[int], Any]:
 def worker(side: str, agent: str, experiment: str) -> None:
     """Plays when it is told to, and prints the steps a second."""
     import bsuite
+    import jax
 
+    if side == "ours":
+        jax.config.update("jax_cpu_enable_async_dispatch", False)  # as run.py does
     name, settings, baseline, steps = SETTINGS[agent]
     with tempfile.TemporaryDirectory() as folder:
         environment = bsuite.load_and_record_to_csv(experiment, folder, overwrite=True)

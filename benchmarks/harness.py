@@ -27,6 +27,7 @@ LIBRARIES = {
     "rlx over flashbax": "flashbax",
     "rejax": "rejax",
     "gymnax, random actions": "gymnax",
+    "bsuite": "haiku",
 }
 
 

@@ -14,7 +14,7 @@ from jax.extend.core import jaxprs_in_params
 
 import hkx
 from benchmarks import __main__ as command
-from benchmarks import gpu, harness, models
+from benchmarks import bsuite_steps, gpu, harness, models
 
 MODELS = {
     "perceptron": lambda library: models.perceptron(library, 3),
@@ -155,6 +155,24 @@ def test_an_interrupted_run_shows_what_it_has_measured(monkeypatch, capsys, sign
     printed = capsys.readouterr().out
     assert "| transposed | call | hkx | 1 |" in printed
     assert "| unroll | call | hkx | 2 |" in printed and "| unroll | call | hkx, dynamic_unroll | 4 |" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.peer
+@pytest.mark.filterwarnings("ignore")  # of RLax and Haiku
+@pytest.mark.parametrize("side", ["ours", "bsuite"])
+def test_both_sides_take_the_steps_that_are_counted(side):
+    bsuite, _ = pytest.importorskip("bsuite"), pytest.importorskip("haiku")
+    name, settings, baseline, _ = bsuite_steps.SETTINGS["actor_critic"]
+    environment = bsuite.load_from_id("catch/0")
+    taken, step = [], environment.step
+    environment.step = lambda action: taken.append(action) or step(action)
+    ours, theirs = bsuite_steps.our_run, bsuite_steps.run_of_bsuite
+    run = ours(environment, name, settings) if side == "ours" else theirs(environment, baseline)
+    run(64)
+    run(32)
+    assert len(taken) == 96
+    assert {int(action) for action in taken} == {0, 1, 2}
 
 
 @pytest.mark.slow
