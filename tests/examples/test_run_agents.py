@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import offline
 import run
-from agents import FILES, actor_critic, agent, dqn, muzero, players
+from agents import FILES, actor_critic, agent, boot_dqn, dqn, muzero, players
 from children import environment
 from dm_env import specs
 from environments import UnknownEnvironment, make, on_host
@@ -403,6 +403,25 @@ def test_an_agent_learns_from_what_it_did(name, settings):
     learned, metrics = jax.eval_shape(made.learn, state, steps)
     assert jax.tree.map(lambda x: (x.shape, x.dtype), learned) == jax.tree.map(lambda x: (x.shape, x.dtype), state)
     assert all(value.shape == () for value in metrics.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("share", "least", "most"), [(0.0, 0, 0), (0.5, 8, 24), (1.0, 32, 32)])
+def test_a_member_learns_from_its_share_of_the_steps(share, least, most):
+    """Of four members, with eight seeds, from the only step in the replay."""
+    settings = boot_dqn.Config(members=4, share=share, hidden=(4,), capacity=4, warmup=1, batch_size=2)
+    made = boot_dqn.make(settings, specs.Array((2,), np.float32), specs.DiscreteArray(2))
+    seen, one = np.ones((1, 1, 2), np.float32), np.ones((1, 1), np.float32)
+    step = agent.Step(seen, np.zeros((1, 1), np.int32), 9 * one, 0 * one, one > 0, seen, ())
+
+    @jax.vmap
+    def learned(key):
+        before = made.init(key, 1)
+        after, _ = made.learn(before, step)
+        moved = jax.tree.map(lambda x, y: (x != y).reshape(4, -1).any(1), before.params, after.params)
+        return jnp.stack(jax.tree.leaves(moved)).any(0)
+
+    assert least <= jnp.sum(jax.jit(learned)(jax.random.split(jax.random.key(0), 8))) <= most
 
 
 @pytest.mark.parametrize("name", ["actor_critic", "dqn"])  # whose networks see one observation, or all
