@@ -1,4 +1,4 @@
-"""Agents of examples/agents beside those of bsuite, in its experiments: steps a second of as many runs as there are cores.
+"""Agents of examples/agents beside those of bsuite in its experiments: steps a second, as many runs at once as cores.
 
 Each side runs as its own program runs it: ours as `examples/run.py`, bsuite's as its `run.py`, both with bsuite's log
 and one thread of XLA (`PJRT_NPROC=1`), as `examples/bsuite_sweep.py` starts them. A figure is the sum over the runs.

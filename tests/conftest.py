@@ -7,7 +7,7 @@ import tempfile
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-# Workers that run side by side divide the processors: with more threads of XLA than those, learning takes a tenth longer.
+# Workers that run side by side divide the processors: with more threads of XLA, learning takes a tenth longer.
 if (workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))) > 1:
     os.environ.setdefault("PJRT_NPROC", str(max(1, (os.cpu_count() or 1) // workers)))
 # The tests spend most of their time compiling small programs that run only once. These flags take a third to a half off
