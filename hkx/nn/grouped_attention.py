@@ -13,7 +13,6 @@ import jax.numpy as jnp
 from hkx import Linear, Module, RotaryEmbedding, transparent
 from hkx.arguments import checked_function, checked_integer
 from hkx.errors import LeadingDimensionsError
-from hkx.errors.core import described
 from hkx.initializers import Initializer
 from hkx.nn.inputs import array_of, check_dtype, sequences_of
 
@@ -245,8 +244,8 @@ def _fitting(
 
 def _not_a_cache(argument: str, value: Any, expected: str) -> TypeError:
     return TypeError(
-        f"`{argument}` of `GroupedQueryAttention` must be {expected}, got {described(value)}. It comes from "
-        "`layer.initial_cache(batch_size, max_length)` or from the previous call."
+        f"`{argument}` of `GroupedQueryAttention` must be {expected}, got {value!r:.80} of type "
+        f"{type(value).__name__}. It comes from `layer.initial_cache(batch_size, max_length)` or the previous call."
     )
 
 

@@ -62,7 +62,7 @@ class RotaryEmbedding(Module):
         if not 1 <= positions.ndim < x.ndim - 1 or any(n not in (1, size) for n, size in places):
             expected = f"one that broadcasts to {(*leading, length)}, the shape of `x` without heads and features"
             raise LeadingDimensionsError("RotaryEmbedding", "positions", positions.shape, expected)
-        theta = number(self.theta, None, "theta", np.finfo(np.float32).tiny)
+        theta = number(self.theta, None, "theta", float(np.finfo(np.float32).tiny))
         frequencies = (theta ** (-np.arange(0, size, 2) / size)).astype(np.float32)
         angles = jnp.expand_dims(
             positions.astype(jnp.float32)[..., None] * _to_rank(frequencies, positions.ndim + 1), -2
