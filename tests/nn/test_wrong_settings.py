@@ -317,6 +317,9 @@ OF_ANOTHER_KIND = {
     "was given None of type NoneType as `layer`": lambda: hkx.WeightNorm(None),
     "was given 'sum' of type str as `merge`": lambda: hkx.Bidirectional(hkx.GRU(2), hkx.GRU(2), merge="sum"),
     "as `backward.initial_state`, which must be a function": lambda: hkx.Bidirectional(hkx.GRU(2), hkx.Linear(2))(X),
+    "`sequence_lengths` of `hkx.dynamic_unroll` is not an array of numbers: 'two'": (
+        lambda: hkx.Bidirectional(hkx.GRU(2), hkx.GRU(2))(X, sequence_lengths="two")
+    ),
     "`window` must be an integer, at least 1, got 1.5": lambda: attended(is_causal=True, window=1.5),
     "`window` must be an integer, at least 1, got 0": lambda: attended(is_causal=True, window=0),
     "`mask` of `GroupedQueryAttention` is of dtype float32, expected bool": lambda: attended(mask=jnp.zeros([1, 1, 1])),
