@@ -21,10 +21,11 @@ class InvalidInputError(HkxError, TypeError, ValueError, AttributeError):
 class InputDTypeError(HkxError, TypeError, ValueError):
     """A layer was called with an array of a dtype that it cannot compute with."""
 
-    def __init__(self, module: str, argument: str, dtype: object, expected: str):
+    def __init__(self, module: str, argument: str, dtype: object, expected: str, converted: str | None = None):
+        cast = f"`{argument}.astype(jnp.float32)`, or let a policy of `hkx.mixed_precision` cast parameters and inputs"
         super().__init__(
             f"`{argument}` of `{module}` is of dtype {dtype}, expected {expected}. Convert it first, "
-            f"`{argument}.astype(jnp.float32)`, or let a policy of `hkx.mixed_precision` cast parameters and inputs."
+            f"{converted or cast}."
         )
 
 

@@ -9,7 +9,7 @@ from hkx import Module, get_parameter, initializers
 from hkx.arguments import checked_integer
 from hkx.errors import InvalidRankError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of
+from hkx.nn.inputs import array_of, check_dtype
 
 
 class PReLU(Module):
@@ -42,9 +42,11 @@ class PReLU(Module):
         """Applies the activation to an array of any shape and floating dtype.
 
         Raises:
+          InputDTypeError: if it is of integers, which `alpha` would be, too.
           InvalidRankError: if it has no dimension `param_axis`.
         """
         x = array_of(x, self, "x")
+        check_dtype(jnp.issubdtype(x.dtype, jnp.inexact), self, "x", x.dtype, "a floating dtype")
         shape, axes = x.shape, ()
         if self.param_axis is not None:
             axis = checked_integer(self.param_axis, "param_axis", None)

@@ -14,7 +14,7 @@ from hkx import Linear, Module, RotaryEmbedding, transparent
 from hkx.arguments import checked_function, checked_integer
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import sequences_of
+from hkx.nn.inputs import array_of, check_dtype, sequences_of
 
 
 class KeyValueCache(NamedTuple):
@@ -121,7 +121,8 @@ class GroupedQueryAttention(Module):
         Args:
           batch_size: the size of the batch; with several leading dimensions, all their sizes; None for no batch.
           max_length: the largest number of tokens that it can store.
-          dtype: the dtype of the inputs.
+          dtype: a floating dtype, in which keys and values are stored. What is computed with them has the dtype of
+            the inputs.
 
         Returns:
           A `KeyValueCache` for the first call.
@@ -153,45 +154,56 @@ class GroupedQueryAttention(Module):
           window: a query attends only to itself and the `window - 1` keys before it; only with `is_causal` or a cache.
           lengths: `int[...]`: keys at and after the length are padding, to which no query attends.
           cache: the tokens so far. The new tokens are added to it, and a query attends to all tokens that do not come
-            after it. A mask then refers to the tokens of the cache, `[..., num_heads, T, max_length]`.
+            after it. A mask then refers to the tokens of the cache, `[..., num_heads, T, max_length]`. Where its
+            length is traced, so that no error can be raised, tokens for which there is no room give NaN.
 
         Returns:
           `[..., T, model_size]`; with a cache, a pair of this and the new cache.
 
         Raises:
           InvalidRankError: if `query` or `key_value` has fewer than two dimensions.
-          LeadingDimensionsError: if the leading dimensions of the arguments do not match.
-          ValueError: if `window` is less than 1, or given without `is_causal`; or if the cache is too small, as far as
-            its length is known.
+          LeadingDimensionsError: if the dimensions of the arguments do not match.
+          InputDTypeError: if `mask` is of floats, which may mean that it is added, or `lengths` are not integers.
+          TypeError: if `cache` is not one of this kind of layer, of a floating dtype, with one length for all.
+          InvalidSizeError: if `window` is not a whole number, at least 1.
+          ValueError: if `window` is given without `is_causal`; or if the cache is too small, as far as its length is
+            known.
         """
-        if window is not None and (window < 1 or not (is_causal or cache is not None)):
-            raise ValueError(f"`window` must be at least 1, and goes with `is_causal=True` or a cache; got {window}.")
+        if window is not None:
+            window = checked_integer(window, "window", 1)
+            if not (is_causal or cache is not None):
+                raise ValueError(f"`window` goes with `is_causal=True` or a cache; got {window} without them.")
         key_value = query if key_value is None else key_value
         (query, key_value), leading = sequences_of(self, query=query, key_value=key_value)
         q = self._heads(query, self.num_heads, "query")
         k = self._heads(key_value, self.num_kv_heads, "key")
         v = self._heads(key_value, self.num_kv_heads, "value")
+        dtype = jnp.result_type(q, k)
+        cache = None if cache is None else _checked(cache, self, leading)
         start = 0 if cache is None else cache.length
         if self.rotary is not None:
             q = self.rotary(q, start + jnp.arange(q.shape[-3]))
             k = self.rotary(k, start + jnp.arange(k.shape[-3]))
-        mask = None if mask is None else _fitting("mask", jnp.asarray(mask, bool), leading, "num_heads, T, S")
-        lengths = None if lengths is None else _fitting("lengths", jnp.asarray(lengths, jnp.int32), leading)
+        keys = k.shape[-3] if cache is None else cache.key.shape[-3]
+        mask = None if mask is None else _mask(mask, self, leading, (self.num_heads, q.shape[-3], keys))
+        lengths = None if lengths is None else _lengths(lengths, self, leading)
+        held, room = start, keys - k.shape[-3]
         if cache is not None:
-            _fitting("cache", cache.key, leading, "max_length, num_kv_heads, key_size", broadcast=False)
             k, v = (jnp.broadcast_to(x, (*leading, *x.shape[-3:])) for x in (k, v))
             allowed, cache = _extended(cache, k, v, q.shape[-3], window)
             allowed = jnp.expand_dims(allowed, range(len(leading) + 1))
             mask = allowed if mask is None else jnp.logical_and(mask, allowed)
             k, v, is_causal, window = cache.key, cache.value, False, None
         attended = _attention(
-            *(_with_one_batch(x, leading, 3) for x in (q, k, v)),
+            *(_with_one_batch(x.astype(dtype), leading, 3) for x in (q, k, v)),
             mask=None if mask is None else _with_one_batch(mask, mask.shape[:-3] if _for_all(mask) else leading, 3),
             is_causal=is_causal,
             key_value_seq_lengths=None if lengths is None else _with_one_batch(lengths, leading, 0),
             local_window_size=None if window is None else (window - 1, 0),
             implementation=self.implementation,
         )
+        if isinstance(held, jax.core.Tracer):
+            attended = jnp.where(held <= room, attended, jnp.nan)
         attended = jnp.reshape(attended, (*leading, attended.shape[1], self.num_heads * self.key_size))
         out = Linear(self.model_size, self.with_bias, self.w_init, self.b_init, name="output")(attended)
         return out if cache is None else (out, cache)
@@ -202,18 +214,62 @@ class GroupedQueryAttention(Module):
         return jnp.reshape(y, (*y.shape[:-1], num_heads, self.key_size))
 
 
+def _mask(mask: Any, layer: object, leading: tuple[int, ...], sizes: tuple[int, ...]) -> jax.Array:
+    mask = array_of(mask, layer, "mask")
+    whole = jnp.issubdtype(mask.dtype, jnp.integer) or mask.dtype == bool
+    instead = "`mask > 0.5` if it is of ones and zeros, `mask == 0` if it was to be added"
+    check_dtype(whole, layer, "mask", mask.dtype, "bool, True where a query may attend to a key", instead)
+    return _fitting("mask", mask.astype(bool), leading, "num_heads, T, S", sizes)
+
+
+def _lengths(lengths: Any, layer: object, leading: tuple[int, ...]) -> jax.Array:
+    lengths = array_of(lengths, layer, "lengths")
+    whole = jnp.issubdtype(lengths.dtype, jnp.integer)
+    check_dtype(whole, layer, "lengths", lengths.dtype, "one of integers", "`lengths.astype(jnp.int32)`")
+    return _fitting("lengths", lengths.astype(jnp.int32), leading)
+
+
 def _fitting(
-    argument: str, x: jax.Array, leading: tuple[int, ...], rest: str = "", broadcast: bool = True
+    argument: str, x: jax.Array, leading: tuple[int, ...], rest: str = "", sizes: tuple[int, ...] = ()
 ) -> jax.Array:
-    """Returns `x` if its dimensions are `leading` (or 1 instead, with `broadcast`), followed by those of `rest`."""
-    n = len(rest.split(",")) if rest else 0
-    given = x.shape[: x.ndim - n]
-    fits = len(given) == len(leading) and x.ndim >= n
-    if not fits or any(a != b and not (broadcast and a == 1) for a, b in zip(given, leading, strict=True)):
+    """Returns `x` if its dimensions are `leading` followed by `sizes`, which `rest` names, or 1 in place of each."""
+    wanted = (*leading, *sizes)
+    if x.ndim != len(wanted) or any(a not in (b, 1) for a, b in zip(x.shape, wanted, strict=True)):
         dimensions = ", ".join([*map(str, leading), rest]).strip(", ")
-        expected = f"[{dimensions}], as `query` and `key_value` say{', or 1 in place of each' if broadcast else ''}"
+        meaning = f" with {rest} = {', '.join(map(str, sizes))}" if rest else ""
+        expected = f"[{dimensions}]{meaning}, as `query` and `key_value` say, or 1 in place of each"
         raise LeadingDimensionsError("GroupedQueryAttention", argument, x.shape, expected)
     return x
+
+
+def _not_a_cache(argument: str, value: Any, expected: str) -> TypeError:
+    return TypeError(
+        f"`{argument}` of `GroupedQueryAttention` must be {expected}, got {value!r:.80} of type "
+        f"{type(value).__name__}. It comes from `layer.initial_cache(batch_size, max_length)` or the previous call."
+    )
+
+
+def _checked(cache: Any, layer: GroupedQueryAttention, leading: tuple[int, ...]) -> KeyValueCache:
+    """Returns `cache` if a layer of these sizes can have made it."""
+    heads = (layer.num_kv_heads, layer.key_size)
+    expected = f"[{', '.join(map(str, (*leading, 'max_length', *heads)))}]"
+    if not isinstance(cache, KeyValueCache):
+        raise _not_a_cache("cache", cache, "a `hkx.KeyValueCache`")
+    for name, x in (("cache.key", cache.key), ("cache.value", cache.value)):
+        shape = jnp.shape(x)
+        if len(shape) != len(leading) + 3 or (*shape[:-3], *shape[-2:]) != (*leading, *heads):
+            raise LeadingDimensionsError(
+                "GroupedQueryAttention", name, shape, f"{expected}, as `query` and the layer say"
+            )
+        if not jnp.issubdtype(jnp.result_type(x), jnp.inexact):
+            raise _not_a_cache(name, jnp.result_type(x), "of a floating dtype")
+    if cache.key.shape != cache.value.shape:
+        raise _not_a_cache("cache.value", cache.value.shape, f"of the shape of `cache.key`, {cache.key.shape}")
+    length = cache.length
+    fits = not jnp.ndim(length) and jnp.issubdtype(jnp.result_type(length), jnp.integer)
+    if not fits or (not isinstance(length, jax.core.Tracer) and length < 0):
+        raise _not_a_cache("cache.length", length, "one integer, at least 0, for the whole batch")
+    return cache
 
 
 def _for_all(mask: jax.Array) -> bool:

@@ -117,10 +117,13 @@ def dimension_of(value: Any, shape: Sequence[int], layer: str, argument: str) ->
     return dimension % len(shape)
 
 
-def check_dtype(fits: bool, layer: object, argument: str, dtype: Any, expected: str) -> None:
+def check_dtype(
+    fits: bool, layer: object, argument: str, dtype: Any, expected: str, converted: str | None = None
+) -> None:
     """Raises InputDTypeError, about the dtype of an argument of a layer, unless `fits`."""
     if not fits:
-        raise InputDTypeError(layer if isinstance(layer, str) else type(layer).__name__, argument, dtype, expected)
+        name = layer if isinstance(layer, str) else type(layer).__name__
+        raise InputDTypeError(name, argument, dtype, expected, converted)
 
 
 def check_state(fits: bool, layer: Any, name: str, state: Any, expected: Any, argument: str, inputs: Any) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hkx import Module
 from hkx.errors import InvalidRankError, LeadingDimensionsError
-from hkx.nn.inputs import array_of, number
+from hkx.nn.inputs import array_of, check_dtype, number
 
 
 class RotaryEmbedding(Module):
@@ -47,9 +47,11 @@ class RotaryEmbedding(Module):
         Raises:
           InvalidRankError: if `x` has fewer than three dimensions.
           LeadingDimensionsError: if `positions` does not broadcast to `x`.
-          ValueError: if D is odd.
+          InputDTypeError: if `x` is of integers.
+          ValueError: if D is odd, or `theta` is not positive.
         """
         x = array_of(x, self, "x")
+        check_dtype(jnp.issubdtype(x.dtype, jnp.inexact), self, "x", x.dtype, "a floating dtype")
         if x.ndim < 3:
             raise InvalidRankError("RotaryEmbedding", "x", x.shape, 3)
         *leading, length, _, size = x.shape
@@ -60,7 +62,7 @@ class RotaryEmbedding(Module):
         if not 1 <= positions.ndim < x.ndim - 1 or any(n not in (1, size) for n, size in places):
             expected = f"one that broadcasts to {(*leading, length)}, the shape of `x` without heads and features"
             raise LeadingDimensionsError("RotaryEmbedding", "positions", positions.shape, expected)
-        theta = number(self.theta, None, "theta", 0)
+        theta = number(self.theta, None, "theta", float(np.finfo(np.float32).tiny))
         frequencies = (theta ** (-np.arange(0, size, 2) / size)).astype(np.float32)
         angles = jnp.expand_dims(
             positions.astype(jnp.float32)[..., None] * _to_rank(frequencies, positions.ndim + 1), -2

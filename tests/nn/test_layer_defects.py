@@ -309,7 +309,7 @@ NAMED = {
         "`value`.* T = 6",
     ),
     "a mask without heads": (
-        lambda: grouped()(ones(2, 5, 4), mask=ones(2, 5, 5)),
+        lambda: grouped()(ones(2, 5, 4), mask=ones(2, 5, 5) > 0),
         errors.LeadingDimensionsError,
         r"`mask` of .* \[2, num_heads, T, S\]",
     ),
@@ -321,7 +321,7 @@ NAMED = {
     "a cache of another batch": (
         lambda: batched(lambda layer, x, cache: layer(x, cache=cache), Cached, ones(5, 4), 2),
         errors.LeadingDimensionsError,
-        r"`cache` of .* expected \[max_length",
+        r"`cache.key` of .* expected \[max_length",
     ),
     "no heads to rotate": (lambda: hkx.RotaryEmbedding()(ones(5, 4)), errors.InvalidRankError, "rank at least 3"),
     "positions of another length": (

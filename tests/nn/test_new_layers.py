@@ -233,6 +233,42 @@ def test_grouped_query_attention_rejects() -> None:
         hkx.testing.transform_and_run(overfull)(x)
 
 
+@pytest.mark.parametrize("stored,given", [("bfloat16", "float32"), ("float32", "bfloat16"), ("float16", "bfloat16")])
+def test_a_cache_of_another_dtype(stored: str, given: str) -> None:
+    x = normal(2, 4, 5).astype(given)
+
+    def decode(x: Any, dtype: Any) -> Any:
+        layer = hkx.GroupedQueryAttention(4, 2, 4)
+        return layer(x, cache=layer.initial_cache(2, 8, dtype))
+
+    (y, cache), params = run(lambda x: decode(x, stored), x)
+    (expected, _), _ = run(lambda x: decode(x, given), x, params=params)
+    assert y.dtype == given and cache.key.dtype == cache.value.dtype == stored
+    close(y.astype("float32"), expected.astype("float32"), 0.05)
+
+
+def test_queries_and_keys_of_different_dtypes() -> None:
+    x, others = normal(2, 4, 5), normal(2, 3, 5).astype("bfloat16")
+    y, params = run(lambda x, others: hkx.GroupedQueryAttention(4, 2, 4)(x, others), x, others)
+    expected, _ = run(lambda x, o: hkx.GroupedQueryAttention(4, 2, 4)(x, o.astype("float32")), x, others, params=params)
+    assert y.dtype == "float32"
+    close(y, expected, 0.05)
+
+
+def test_tokens_for_which_a_cache_of_traced_length_has_no_room_are_nan() -> None:
+    def decode(x: Any) -> Any:
+        layer = hkx.GroupedQueryAttention(4, 2, 4)
+
+        def step(cache: Any, token: Any) -> Any:
+            y, cache = layer(token[:, None], cache=cache)
+            return cache, y[:, 0]
+
+        return hkx.scan(step, layer.initial_cache(2, 3), jnp.swapaxes(x, 0, 1))[1]
+
+    ys, _ = run(decode, normal(2, 5, 4))
+    assert np.isfinite(ys[:3]).all() and np.isnan(ys[3:]).all()
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_sequence_lengths(reverse: bool) -> None:
     """A padded sequence is unrolled as its part within the length."""

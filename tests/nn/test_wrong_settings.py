@@ -17,6 +17,14 @@ def made(initializer, shape):
     return lambda: hkx.get_parameter("w", shape, init=initializer())
 
 
+def attended(**options):
+    return hkx.GroupedQueryAttention(4, 2, 3)(X, **options)
+
+
+def cache(**replaced):
+    return hkx.GroupedQueryAttention(4, 2, 3).initial_cache(None, 5)._replace(**replaced)
+
+
 REFUSED = {
     "`scale` must be a positive float, got -1": lambda: hkx.initializers.VarianceScaling(-1),
     "Invalid `mode` argument 'fan': it must be 'fan_in', 'fan_out' or 'fan_avg'": (
@@ -307,6 +315,45 @@ OF_ANOTHER_KIND = {
     ),
     "was given 3 of type int as `rotary`": lambda: hkx.GroupedQueryAttention(2, 1, 2, rotary=3),
     "was given None of type NoneType as `layer`": lambda: hkx.WeightNorm(None),
+    "was given 'sum' of type str as `merge`": lambda: hkx.Bidirectional(hkx.GRU(2), hkx.GRU(2), merge="sum"),
+    "as `backward.initial_state`, which must be a function": lambda: hkx.Bidirectional(hkx.GRU(2), hkx.Linear(2))(X),
+    "`sequence_lengths` of `hkx.dynamic_unroll` is not an array of numbers: 'two'": (
+        lambda: hkx.Bidirectional(hkx.GRU(2), hkx.GRU(2))(X, sequence_lengths="two")
+    ),
+    "`window` must be an integer, at least 1, got 1.5": lambda: attended(is_causal=True, window=1.5),
+    "`window` must be an integer, at least 1, got 0": lambda: attended(is_causal=True, window=0),
+    "`mask` of `GroupedQueryAttention` is of dtype float32, expected bool": lambda: attended(mask=jnp.zeros([1, 1, 1])),
+    "`mask` of `GroupedQueryAttention` has shape (1, 2, 3), expected [num_heads, T, S] with num_heads, T, S": (
+        lambda: attended(mask=jnp.ones([1, 2, 3], bool))
+    ),
+    "`mask` of `GroupedQueryAttention` has shape (2, 2, 2)": lambda: attended(mask=jnp.ones([2, 2, 2], bool)),
+    "`mask` of `GroupedQueryAttention` is not an array": lambda: attended(mask="causal"),
+    "`lengths` of `GroupedQueryAttention` is of dtype float32, expected one of integers": (
+        lambda: attended(lengths=jnp.asarray(1.5))
+    ),
+    "`cache.key` of `GroupedQueryAttention` has shape (5, 4, 3), expected [max_length, 2, 3]": (
+        lambda: attended(cache=hkx.GroupedQueryAttention(4, 4, 3).initial_cache(None, 5))
+    ),
+    "`cache.value` of `GroupedQueryAttention` has shape (5, 2, 1), expected [max_length, 2, 3]": (
+        lambda: attended(cache=cache(value=jnp.zeros([5, 2, 1])))
+    ),
+    "`cache.value` of `GroupedQueryAttention` must be of the shape of `cache.key`, (5, 2, 3)": (
+        lambda: attended(cache=cache(value=jnp.zeros([6, 2, 3])))
+    ),
+    "`cache.key` of `GroupedQueryAttention` must be of a floating dtype": (
+        lambda: attended(cache=cache(key=jnp.zeros([5, 2, 3], int)))
+    ),
+    "`cache` of `GroupedQueryAttention` must be a `hkx.KeyValueCache`, got {}": lambda: attended(cache={}),
+    "`cache.length` of `GroupedQueryAttention` must be one integer, at least 0": (
+        lambda: attended(cache=cache(length=jnp.zeros(2, int)))
+    ),
+    "for the whole batch, got -1": lambda: attended(cache=cache(length=-1)),
+    "for the whole batch, got 1.0": lambda: attended(cache=cache(length=1.0)),
+    "`theta` must be at least 1.17": lambda: hkx.RotaryEmbedding(0)(jnp.ones([1, 1, 4])),
+    "`x` of `RotaryEmbedding` is of dtype int32, expected a floating dtype": (
+        lambda: hkx.RotaryEmbedding()(jnp.ones([1, 1, 2], int))
+    ),
+    "`x` of `PReLU` is of dtype int32, expected a floating dtype": lambda: hkx.PReLU()(jnp.ones(2, int)),
     "`theta` must be a number or a scalar array, got 'x'": lambda: hkx.RotaryEmbedding("x")(jnp.ones([1, 1, 2])),
     "`alpha` must be a number or a scalar array, got 'x'": lambda: hkx.LoRALinear(2, 1, "x"),
     "`scale` of `BatchNorm` is not an array": lambda: hkx.BatchNorm(False, True, 0.9)(X, True, scale="x"),

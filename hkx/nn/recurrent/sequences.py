@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx.errors import InvalidInputError, LeadingDimensionsError
-from hkx.nn.inputs import broadcast
+from hkx.nn.inputs import array_of, broadcast
 
 
 def swap_time_and_batch(tree: Any) -> Any:
@@ -52,7 +52,7 @@ def length(sequence: Any) -> int:
 
 def check_lengths(lengths: Any, sequence: Any, state: Any) -> None:
     """Raises LeadingDimensionsError unless there is a length for each sequence of the batch, `[T, B, ...]`."""
-    shape = jnp.shape(lengths)
+    shape = array_of(lengths, "hkx.dynamic_unroll", "sequence_lengths").shape
     batches = [jnp.shape(x)[1:] for x in jax.tree.leaves(sequence)] + [jnp.shape(x) for x in jax.tree.leaves(state)]
     for batch in batches:
         batch = batch[: len(shape)]

@@ -123,9 +123,9 @@ class Bidirectional(Module):
         name: str | None = None,
     ):
         super().__init__(name=name)
-        self.forward = forward
-        self.backward = backward
-        self.merge = merge
+        self.forward = checked_function(forward, "hkx.Bidirectional", "forward")
+        self.backward = checked_function(backward, "hkx.Bidirectional", "backward")
+        self.merge = checked_function(merge, "hkx.Bidirectional", "merge")
 
     def __call__(
         self,
@@ -157,7 +157,12 @@ class Bidirectional(Module):
             shape = jnp.shape(jax.tree.leaves(input_sequence)[0])
             unbatched = time_major and len(shape) < 3  # [T, F]
             batch_size = None if unbatched else shape[1 if time_major else 0]
-            initial_states = self.forward.initial_state(batch_size), self.backward.initial_state(batch_size)
+            initial_states = tuple(
+                checked_function(getattr(core, "initial_state", None), "hkx.Bidirectional", f"{name}.initial_state")(
+                    batch_size
+                )
+                for name, core in (("forward", self.forward), ("backward", self.backward))
+            )
         if not hasattr(initial_states, "__len__") or len(initial_states) != 2:
             expected = "a pair of states, of `forward` and of `backward`"
             raise InvalidCoreStateError("Bidirectional", "initial_states", initial_states, expected)
