@@ -373,7 +373,7 @@ def _initial_averages(template: PyTree) -> EmaState:
 def _update_averages(decay: Any, pmean_axis_name: Any, tree: PyTree, state: EmaState) -> tuple[EmaMoments, EmaState]:
     def averaged(old: Any, x: Any, power: int) -> Any:
         # In the dtype of the average: squares of integers could overflow, and averages in half precision stop changing.
-        mean = jnp.mean(jnp.asarray(x).astype(jnp.result_type(old)) ** power)
+        mean = jnp.mean(jnp.asarray(x).astype(wide_dtype(jnp.result_type(old))) ** power)
         if pmean_axis_name is not None:
             mean = jax.lax.pmean(mean, pmean_axis_name)
         (rate,) = settings_in(mean.dtype, decay)
@@ -384,5 +384,7 @@ def _update_averages(decay: Any, pmean_axis_name: Any, tree: PyTree, state: EmaS
     require_real("tree", tree, "create_ema")
     mu = jax.tree.map(lambda old, x: averaged(old, x, 1), state.mu, tree)
     nu = jax.tree.map(lambda old, x: averaged(old, x, 2), state.nu, tree)
-    new_state = EmaState(mu, nu, state.decay_product * jnp.asarray(decay, state.decay_product.dtype))
+    decay_product = jnp.asarray(state.decay_product)  # a number in a state that was made by hand
+    wide = wide_dtype(decay_product.dtype)
+    new_state = EmaState(mu, nu, decay_product.astype(wide) * jnp.asarray(decay, wide))
     return new_state.debiased_moments(), new_state
