@@ -133,7 +133,7 @@ class IntrinsicRewardState(Record):
 
     memory: Array  # [max_memory_size, D], infinite where nothing is stored yet
     next_memory_index: Any = 0  # [] where the next embeddings go
-    distance_sum: Any = 0  # [] sum of all minus squared distances so far
+    distance_sum: Any = 0  # [] sum of all minus squared distances so far; of half-precision embeddings in float32
     distance_count: Any = 0  # [] how many there were
 
 
