@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 import tyro
 from agents import FILES
+from program import BadFlag, output_folder, whole_file
 from settings import Count, Settings
 from tqdm import tqdm
 
@@ -123,7 +124,8 @@ def run_baseline(agent: str, experiment: str, seed: int, folder: pathlib.Path) -
     began, worked = time.perf_counter(), time.process_time()
     loop.run(made, environment, num_episodes=environment.bsuite_num_episodes)
     took = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - worked}
-    (folder / "metrics.json").write_text(json.dumps({"steps": int(last_rows(folder)["steps"])} | took))
+    with whole_file(folder / "metrics.json") as unfinished:
+        unfinished.write_text(json.dumps({"steps": int(last_rows(folder)["steps"])} | took))
 
 
 def last_rows(folder: pathlib.Path) -> dict[str, float]:
@@ -173,7 +175,10 @@ def table(runs: list[Run], output: str) -> list[dict[str, Any]]:
 def ended(run: Run, output: str) -> bool:
     """Whether a run has finished; one that was stopped by Ctrl-C says so, and continues the next time."""
     metrics = run.folder(output) / "metrics.json"
-    return metrics.exists() and not json.loads(metrics.read_text()).get("interrupted", False)
+    try:
+        return metrics.exists() and not json.loads(metrics.read_text()).get("interrupted", False)
+    except ValueError:  # damaged, so the run is repeated
+        return False
 
 
 def save(rows: list[dict[str, Any]], output: pathlib.Path) -> None:
@@ -231,14 +236,18 @@ def main(config: Config) -> int:
     for flag, why in wrong[:1]:
         print(f"bsuite_sweep.py: argument {flag}: {why}", file=sys.stderr)
         return 2
-    runs = [Run(a, i, s) for s in range(config.seeds) for i in ids for a in config.agents]
-    output = pathlib.Path(config.output)
-    output.mkdir(parents=True, exist_ok=True)
+    # Each of them once: two runs must not write into one folder.
+    runs = list(dict.fromkeys(Run(a, i, s) for s in range(config.seeds) for i in ids for a in config.agents))
+    output = output_folder(config.output)
     with concurrent.futures.ThreadPoolExecutor(config.processes) as pool:
         waiting = [pool.submit(do, run, config.output) for run in runs]
-        for future in tqdm(concurrent.futures.as_completed(waiting), total=len(runs), unit=" runs"):
-            if problem := future.result():
-                tqdm.write(problem)
+        try:
+            for future in tqdm(concurrent.futures.as_completed(waiting), total=len(runs), unit=" runs"):
+                if problem := future.result():
+                    tqdm.write(problem)
+        except KeyboardInterrupt:  # the runs get it too, and write checkpoints
+            pool.shutdown(cancel_futures=True)
+            raise
     if rows := table(runs, config.output):
         save(rows, output)
         save_radar(rows, output / "radar.png")
@@ -246,4 +255,11 @@ def main(config: Config) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(tyro.cli(Config, description=(__doc__ or "").partition("\n")[0])))
+    try:
+        sys.exit(main(tyro.cli(Config, description=(__doc__ or "").partition("\n")[0])))
+    except BadFlag as error:
+        print(f"bsuite_sweep.py: {error} (--help lists every flag)", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("\nbsuite_sweep.py: interrupted; the same command goes on", file=sys.stderr)
+        sys.exit(130)

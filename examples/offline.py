@@ -63,21 +63,25 @@ def make_data(path: pathlib.Path, environment: Environment, config: Config) -> N
     drawn = draw(player.state.replay, jax.random.key(config.seed), config.teacher_steps).items
     arrays = {name: np.asarray(x) for name, x in drawn._asdict().items() if x is not None}
     arrays["discount_t"] = arrays["discount_t"] / teacher_config.discount  # 0 if the episode terminated, else 1
-    with whole_file(path) as unfinished:
+    with whole_file(path, "--data") as unfinished:
         np.savez(unfinished, returns=played.returns, env=config.env, **arrays)
 
 
-def read_data(path: pathlib.Path, config: Config) -> tuple[Step, np.ndarray]:
+def read_data(path: pathlib.Path, environment: Environment, config: Config) -> tuple[Step, np.ndarray]:
     """Steps [N, ...], and the returns of the episodes from which they come."""
     try:
         with open(path, "rb") as opened, np.load(opened) as file:
             data = dict(file)
         done = data["s_tm1"], data["a_tm1"], data["r_t"], data["discount_t"]
         steps, returns, env = Step(*done, data["discount_t"] == 0, data["s_t"], ()), data["returns"], str(data["env"])
-    except (OSError, EOFError, KeyError, TypeError, ValueError):
+    except Exception:  # NumPy raises errors of many kinds
         raise BadFlag(f"argument --data: {path} holds no data set of this program") from None
     if env != config.env:
         raise BadFlag(f"argument --data: {path} is of the environment {env}, not of {config.env}")
+    shape, number = environment.observation_spec().shape, np.size(data["r_t"])
+    of_each = {"s_tm1": shape, "a_tm1": (), "r_t": (), "discount_t": (), "s_t": shape}
+    if not number or any(data[name].shape != (number, *one) for name, one in of_each.items()):
+        raise BadFlag(f"argument --data: {path} holds no transitions with observations of shape {list(shape)}")
     return steps, returns
 
 
@@ -134,10 +138,10 @@ def make_player(config: Config, agent_config: Any, output: pathlib.Path) -> tupl
     agent = FILES[config.agent].make(agent_config, environment.observation_spec(), environment.action_spec())
     path = pathlib.Path(config.data or f"runs/offline/{config.env.replace(':', '-')}.npz")
     if not path.exists():
-        output_folder(str(path.parent))
+        output_folder(str(path.parent), "--data")
         make_data(path, environment, config)
         print(f"wrote {path}", file=sys.stderr)
-    data, returns = read_data(path, config)
+    data, returns = read_data(path, environment, config)
     return FromData(agent, environment, data, returns, config), None
 
 

@@ -61,18 +61,18 @@ def noticing_interrupts() -> Iterator[threading.Event]:
         signal.signal(signal.SIGINT, usual)
 
 
-def output_folder(path: str) -> pathlib.Path:
-    """Creates the folder given by `--output`, and checks that it is writeable before any work is done."""
+def output_folder(path: str, flag: str = "--output") -> pathlib.Path:
+    """Creates the folder given by a flag, and checks that it is writeable before any work is done."""
     try:
         pathlib.Path(path).mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=path).close()
     except OSError as error:
-        raise BadFlag(f"argument --output: cannot write into the folder {path}: {error.strerror}") from None
+        raise BadFlag(f"argument {flag}: cannot write into the folder {path}: {error.strerror}") from None
     return pathlib.Path(path)
 
 
 @contextmanager
-def whole_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
+def whole_file(path: pathlib.Path, flag: str = "--output") -> Iterator[pathlib.Path]:
     """A temporary path to write a file to, which is then renamed, so that `path` never contains an incomplete file."""
     unfinished = path.with_stem(path.stem + "-unfinished")
     try:
@@ -81,7 +81,7 @@ def whole_file(path: pathlib.Path) -> Iterator[pathlib.Path]:
     except OSError as error:
         with suppress(OSError):
             unfinished.unlink()
-        raise BadFlag(f"argument --output: cannot write {path}: {error.strerror or error}") from None
+        raise BadFlag(f"argument {flag}: cannot write {path}: {error.strerror or error}") from None
 
 
 def save_table(path: pathlib.Path, columns: Mapping[str, Sequence[Any]]) -> None:

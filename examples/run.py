@@ -157,6 +157,9 @@ class Checkpoints:
             raise BadFlag(f"argument --output: {there}; --resume goes on with it, and another folder begins anew")
         if self.newest is not None:
             self.record = self.read("record", ocp.args.JsonRestore())
+            for name, like in (Record().saved() | {"settings": {}}).items():
+                if not isinstance(self.record, dict) or not isinstance(self.record.get(name), type(like)):
+                    raise self.unreadable(f"its record has no {name}")
             self.compare(self.record.pop("settings"))
 
     def compare(self, settings: dict[str, Any]) -> None:
@@ -190,10 +193,11 @@ class Checkpoints:
         try:
             return self.manager.restore(self.newest, args=ocp.args.Composite(**{part: how}))[part]
         except Exception as error:  # Orbax and its storage raise errors of many kinds
-            folder, problem = self.manager.directory / str(self.newest), (str(error).splitlines() or [repr(error)])[0]
-            raise BadFlag(
-                f"argument --resume: cannot read {folder}: {problem}; remove it to go on from the one before"
-            ) from None
+            raise self.unreadable((str(error).splitlines() or [repr(error)])[0]) from None
+
+    def unreadable(self, problem: str) -> BadFlag:
+        folder = self.manager.directory / str(self.newest)
+        return BadFlag(f"argument --resume: cannot read {folder}: {problem}; remove it to go on from the one before")
 
 
 class Events:

@@ -26,7 +26,7 @@ import long_run
 import numpy as np
 import optax
 import program
-from settings import Between, Count, Seed, Settings
+from settings import BadSetting, Between, Count, Seed, Settings
 from tqdm import tqdm
 
 import hkx
@@ -59,6 +59,11 @@ class Config(Settings):
     keep_checkpoints: Count = 2  # how many of the latest checkpoints to keep
     output: str = "runs/sums"  # folder for metrics, curve, parameters and checkpoints
     progress: bool = True  # show a progress bar
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.width % (2 * self.heads):  # each head rotates pairs of numbers
+            raise BadSetting(f"width must be a multiple of {2 * self.heads}, twice the heads, not {self.width}")
 
 
 def all_sums() -> tuple[np.ndarray, np.ndarray]:

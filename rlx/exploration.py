@@ -133,7 +133,7 @@ class IntrinsicRewardState(Record):
 
     memory: Array  # [max_memory_size, D], infinite where nothing is stored yet
     next_memory_index: Any = 0  # [] where the next embeddings go
-    distance_sum: Any = 0  # [] sum of all minus squared distances so far
+    distance_sum: Any = 0  # [] sum of all minus squared distances so far; of half-precision embeddings in float32
     distance_count: Any = 0  # [] how many there were
 
 
@@ -223,8 +223,8 @@ def episodic_memory_intrinsic_rewards(
         require(max_memory_size >= 1, "max_memory_size", max_memory_size, "a positive number")
         memory = jnp.full((max_memory_size, embeddings.shape[1]), jnp.inf, embeddings.dtype)
         # An empty memory has no neighbours: use the origin instead.
-        zero = jnp.zeros((), jnp.int32)
-        state = IntrinsicRewardState(memory.at[:num_neighbors].set(0), zero, jnp.zeros((), memory.dtype), zero)
+        zero, zero_sum = jnp.zeros((), jnp.int32), jnp.zeros((), wide_dtype(embeddings.dtype))
+        state = IntrinsicRewardState(memory.at[:num_neighbors].set(0), zero, zero_sum, zero)
     parts = IntrinsicRewardState._fields()
     require_parts("intrinsic_reward_state", state, parts, "an `rlx.IntrinsicRewardState`, or None")
     memory = jnp.asarray(state.memory)
@@ -252,6 +252,8 @@ def episodic_memory_intrinsic_rewards(
     is_alone = total == 0  # where the derivative of the root is infinite
     similarity = jnp.where(is_alone, 0, jnp.sqrt(jnp.where(is_alone, 1, total))) + constant
     rewards = jnp.where(similarity > max_similarity, 0, reward_scale / similarity)
-    distance_sum = distance_sum.astype(embeddings.dtype)
+    dtype = getattr(state.distance_sum, "dtype", wide)
+    if jnp.issubdtype(dtype, jnp.floating):  # as the carry of a loop, it keeps its dtype
+        distance_sum = distance_sum.astype(dtype)
     new_state = IntrinsicRewardState(memory, jnp.mod(start + count, size), distance_sum, distance_count)
     return rewards.astype(embeddings.dtype), new_state

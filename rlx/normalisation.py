@@ -125,9 +125,9 @@ def art(
     state: PopArtState,
     targets: Real[Array, "*#E"],
     indices: Int[Array, "*#E"],
-    step_size: Real[Array | float, "", "in [0, 1]"],
-    scale_lb: Real[Array | float, "", "in [0, inf)"],
-    scale_ub: Real[Array | float, "", "in (0, inf]"],
+    step_size: Real[Array | float, "", "N", "in [0, 1]"],
+    scale_lb: Real[Array | float, "", "N", "in [0, inf)"],
+    scale_ub: Real[Array | float, "", "N", "in (0, inf]"],
     axis_name: Any = None,
 ) -> PopArtState:
     """Moves the running statistics of the selected outputs towards their targets.
@@ -139,7 +139,7 @@ def art(
       state: statistics before the update.
       targets: unnormalised targets.
       indices: which output each target belongs to, integers that broadcast against `targets`.
-      step_size: β.
+      step_size: β, one number, or one for each output, as may be the bounds.
       scale_lb: smallest scale.
       scale_ub: largest scale, at least `scale_lb`.
       axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` over which the targets are also split, or None.
@@ -156,6 +156,9 @@ def art(
     """
     require_ascending(strictly=False, scale_lb=scale_lb, scale_ub=scale_ub)
     old = as_popart_state("state", state, "art")
+    for name, x in {"step_size": step_size, "scale_lb": scale_lb, "scale_ub": scale_ub}.items():
+        if jnp.ndim(x):
+            as_arrays("art", **{"state.shift": (old.shift, Real[Array, "N"]), name: (x, Real[Array, "N"])})
     targets, indices = jnp.broadcast_arrays(targets, indices)
     # In half precision, squares would leave no precision for the variance.
     targets = jax.lax.stop_gradient(targets).astype(wide_dtype(targets.dtype, old.shift.dtype))
@@ -373,7 +376,7 @@ def _initial_averages(template: PyTree) -> EmaState:
 def _update_averages(decay: Any, pmean_axis_name: Any, tree: PyTree, state: EmaState) -> tuple[EmaMoments, EmaState]:
     def averaged(old: Any, x: Any, power: int) -> Any:
         # In the dtype of the average: squares of integers could overflow, and averages in half precision stop changing.
-        mean = jnp.mean(jnp.asarray(x).astype(jnp.result_type(old)) ** power)
+        mean = jnp.mean(jnp.asarray(x).astype(wide_dtype(jnp.result_type(old))) ** power)
         if pmean_axis_name is not None:
             mean = jax.lax.pmean(mean, pmean_axis_name)
         (rate,) = settings_in(mean.dtype, decay)
@@ -384,5 +387,7 @@ def _update_averages(decay: Any, pmean_axis_name: Any, tree: PyTree, state: EmaS
     require_real("tree", tree, "create_ema")
     mu = jax.tree.map(lambda old, x: averaged(old, x, 1), state.mu, tree)
     nu = jax.tree.map(lambda old, x: averaged(old, x, 2), state.nu, tree)
-    new_state = EmaState(mu, nu, state.decay_product * jnp.asarray(decay, state.decay_product.dtype))
+    decay_product = jnp.asarray(state.decay_product)  # a number in a state that was made by hand
+    wide = wide_dtype(decay_product.dtype)
+    new_state = EmaState(mu, nu, decay_product.astype(wide) * jnp.asarray(decay, wide))
     return new_state.debiased_moments(), new_state

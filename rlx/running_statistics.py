@@ -130,7 +130,7 @@ def update(
 
     def one_of(x: Array, item: tuple[int, ...]) -> Array:
         """The mean over devices of one unmasked item each. Unlike the running mean, it is close to the other items."""
-        one = x.reshape(-1, *item)[chosen]
+        one = x.reshape(math.prod(shape), *item)[chosen]
         return of_all(is_any.astype(x.dtype) * one) / devices.astype(x.dtype)
 
     def average(x: Array) -> Array:
@@ -177,7 +177,7 @@ def merge(state: RunningStatistics, other: RunningStatistics) -> RunningStatisti
     state, front = _arrays_and_axes("merge", "other", state, other.mean)
     if front:
         raise ShapeError("running_statistics.merge: argument `other` has axes in front that `state` has not.")
-    other = jax.tree.map(jnp.asarray, other)
+    other = _as_floats(other)
     deltas = jax.tree.map(jnp.subtract, other.mean, state.mean)
     return _together(state, other.number, deltas, other.variance)
 
@@ -283,10 +283,7 @@ def _scale(variance: Array, epsilon: Any) -> Array:
 def _arrays_and_axes(
     function: str, argument: str, state: RunningStatistics, tree: PyTree
 ) -> tuple[RunningStatistics, tuple[int, ...]]:
-    """The state as arrays, because one that was loaded may hold numbers, and the axes in front of those of the state.
-
-    All leaves of the tree have the same axes in front.
-    """
+    """The state as arrays of floats, and the axes in front of those of the state, the same in all leaves of a tree."""
     name = f"running_statistics.{function}"
     require_parts("state", state, RunningStatistics._fields, "an `rlx.running_statistics.RunningStatistics`", name)
     require_real(argument, tree, name)
@@ -308,4 +305,14 @@ def _arrays_and_axes(
                 f"running_statistics.{function}: argument `{argument}`{jax.tree_util.keystr(path)} has shape "
                 f"{list(shape)}, expected shape [{', '.join(map(str, wanted))}]."
             )
-    return jax.tree.map(jnp.asarray, state), leading or ()
+    return _as_floats(state), leading or ()
+
+
+def _as_floats(state: RunningStatistics) -> RunningStatistics:
+    """The state as arrays of floats, because one that was loaded may hold numbers, also whole ones."""
+
+    def as_float(x: ArrayLike) -> Array:
+        array = jnp.asarray(x)
+        return array if jnp.issubdtype(array.dtype, jnp.floating) else array.astype(wide_dtype(array.dtype))
+
+    return RunningStatistics(*jax.tree.map(as_float, tuple(state)))

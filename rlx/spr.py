@@ -49,5 +49,7 @@ def _direction(x: Array) -> Array:
     """x / ‖x‖, and 0 for 0."""
     largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=-1, keepdims=True, initial=0))
     is_zero = largest == 0
-    x = x / jnp.where(is_zero, 1, largest)  # so that squares neither overflow nor underflow
+    # So that squares neither overflow nor underflow. Nor may the reciprocal, by which XLA multiplies.
+    tiny = float(jnp.finfo(x.dtype).tiny)
+    x = x / jnp.where(is_zero, 1, jnp.clip(largest, tiny, 0.5 / tiny))
     return x * jax.lax.rsqrt(jnp.where(is_zero, 1, jnp.sum(jnp.square(x), axis=-1, keepdims=True)))

@@ -26,8 +26,7 @@ def as_arrays_of(argument: str, tree: PyTree, function: str = "") -> PyTree:
         try:
             return jnp.asarray(leaf)
         except (TypeError, ValueError, OverflowError):
-            says = f"{_place(argument, path, function)} is a {type(leaf).__name__}, expected an array."
-            raise DTypeError(says) from None
+            raise DTypeError(f"{_place(argument, path, function)} is {_what(leaf)}, expected an array.") from None
 
     return jax.tree_util.tree_map_with_path(as_array, tree)
 
@@ -37,7 +36,7 @@ def require_real(argument: str, tree: PyTree, function: str = "") -> None:
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         dtype = _dtype(leaf)
         if dtype is None or not any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
-            what = f"is a {type(leaf).__name__}" if dtype is None else f"has dtype {dtype}"
+            what = f"is {_what(leaf)}" if dtype is None else f"has dtype {dtype}"
             raise DTypeError(f"{_place(argument, path, function)} {what}, expected an array of real numbers.")
 
 
@@ -84,8 +83,13 @@ def _place(argument: str, path: Any, function: str) -> str:
     return (f"{function}: " if function else "") + f"argument `{argument}`{jax.tree_util.keystr(path)}"
 
 
+def _what(leaf: Any) -> str:
+    return f"{leaf}, too large a number" if isinstance(leaf, int) else f"a {type(leaf).__name__}"
+
+
 def _dtype(leaf: Any) -> Any:
     try:
-        return jnp.result_type(leaf)
+        # For a whole number, `result_type` does not ask whether it fits.
+        return jnp.asarray(leaf).dtype if isinstance(leaf, int) else jnp.result_type(leaf)
     except (TypeError, ValueError, OverflowError):
         return None

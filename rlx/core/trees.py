@@ -203,8 +203,8 @@ def tree_split_leaves(tree_like: PyTree, axis: int = 0, keepdim: bool = False) -
         )
 
     def pick(leaf: Any, index: int) -> Any:
-        where: list[Any] = [slice(None)] * np.ndim(leaf)
-        where[axis] = slice(index, index + 1) if keepdim else index
+        where: list[Any] = [*[slice(None)] * np.ndim(leaf), ...]  # with the ellipsis, a single number is a view too
+        where[axis % np.ndim(leaf)] = slice(index, index + 1) if keepdim else index
         return leaf[tuple(where)]
 
     return tuple(jax.tree.unflatten(structure, [pick(leaf, i) for leaf in leaves]) for i in range(lengths.pop()))

@@ -1,6 +1,7 @@
 """The interface of every replay, a tuple of functions, and the requirements on its items."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -88,10 +89,26 @@ def replay_of(
         "update_priorities": update_priorities,
     }
     # Partial applications of module-level functions can be pickled; local functions could not.
-    return Replay(init, *(functools.partial(_with_state, kind, name, function) for name, function in functions.items()))
+    with_state = (functools.partial(_with_state, kind, name, function) for name, function in functions.items())
+    return Replay(functools.partial(_called, "init", init), *with_state)
 
 
-def _with_state(kind: Any, name: str, function: Callable[..., Any], state: Any, *args: Any, **kwargs: Any) -> Any:
+def _called(name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Calls a function of a replay; an error about its arguments has the name that the caller knows it by."""
+    try:
+        return function(*args, **kwargs)
+    except TypeError:
+        signature = inspect.signature(function)
+        try:
+            signature.bind(*args, **kwargs)
+        except TypeError as wrong:
+            raise ArgumentError(f"replay.{name}: {wrong}. It takes {', '.join(signature.parameters)}.") from None
+        raise
+
+
+def _with_state(
+    kind: Any, name: str, function: Callable[..., Any], state: Any = None, *args: Any, **kwargs: Any
+) -> Any:
     if not all(hasattr(state, field) for field in kind._fields):
         raise OptionError(
             f"replay.{name}: argument `state` is a {type(state).__name__}, expected the {kind.__name__} that `init`, "
@@ -100,7 +117,7 @@ def _with_state(kind: Any, name: str, function: Callable[..., Any], state: Any, 
     # A state that was saved and loaded may consist of NumPy arrays, which have no `at`.
     if any(isinstance(leaf, (np.ndarray, np.generic)) for leaf in jax.tree.leaves(state)):
         state = jax.tree.map(jnp.asarray, state)
-    return function(state, *args, **kwargs)
+    return _called(name, function, state, *args, **kwargs)
 
 
 class Sample(NamedTuple):
@@ -134,7 +151,7 @@ def as_items(function: str, argument: str, given: PyTree, held: PyTree, axes: tu
     leaves, lengths = [], {}
     for (path, value), (_, like) in zip(came, wanted, strict=True):
         place = f"argument `{argument}`" + jax.tree_util.keystr(path)
-        leaf = as_leaf(function, place, value)
+        leaf = as_leaf(function, place, value, may_be_abstract=False)
         _check_dtype(function, place, value, leaf, like)
         _check_shape(function, place, leaf.shape, axes, like.shape[1:], lengths)
         leaves.append(leaf if leaf.dtype == like.dtype else leaf.astype(like.dtype))
@@ -142,7 +159,7 @@ def as_items(function: str, argument: str, given: PyTree, held: PyTree, axes: tu
 
 
 def environments_of(item: PyTree) -> int:
-    """The number of environments, which is the length of the first axis of all leaves of an item."""
+    """The number of environments, at least 1, which is the length of the first axis of all leaves of an item."""
     lengths: dict[str, tuple[int, str]] = {}
     for path, value in jax.tree_util.tree_flatten_with_path(item)[0]:
         place = f"argument `item`{jax.tree_util.keystr(path)}"
@@ -153,9 +170,10 @@ def environments_of(item: PyTree) -> int:
                 "Give it a first axis, also for one environment."
             )
         length, who = lengths.setdefault("E", (shape[0], place))
-        if length != shape[0]:
+        if length != shape[0] or not length:
+            more = f"E = {length} from {who}" if length else "E at least 1"
             raise ShapeError(
-                f"replay.init: {place} has shape {_shown(shape)}, expected [E, ...] with E = {length} from {who}.\n"
+                f"replay.init: {place} has shape {_shown(shape)}, expected [E, ...] with {more}.\n"
                 "Pass leaves of as many environments each."
             )
     return lengths["E"][0]
@@ -171,14 +189,15 @@ def as_priorities(indices: ArrayLike, priorities: ArrayLike) -> tuple[Array, Arr
     return indices.astype(jnp.int32), priorities
 
 
-def as_leaf(function: str, place: str, value: Any) -> Any:
-    """One leaf of an item as a JAX array, or its stand-in."""
+def as_leaf(function: str, place: str, value: Any, may_be_abstract: bool = True) -> Any:
+    """One leaf of an item as a JAX array, or its stand-in if it may be one."""
+    if isinstance(value, jax.Array) or (may_be_abstract and isinstance(value, jax.ShapeDtypeStruct)):
+        return value
     try:
-        return value if isinstance(value, (jax.Array, jax.ShapeDtypeStruct)) else jnp.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise DTypeError(
-            f"{function}: {place} is a {type(value).__name__}, expected an array.\nItems are trees of arrays."
-        ) from error
+        return jnp.asarray(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        what = f"{value}, too large a number" if isinstance(error, OverflowError) else f"a {type(value).__name__}"
+        raise DTypeError(f"{function}: {place} is {what}, expected an array.\nItems are trees of arrays.") from error
 
 
 def _other_tree(argument: str, wanted: Any, came: Any, structure: Any, came_structure: Any) -> str:
@@ -204,6 +223,13 @@ def _check_dtype(function: str, place: str, value: Any, leaf: Array, like: Array
             f"{function}: {place} has dtype {leaf.dtype}, expected {like.dtype} as in the item given to `init`.\n"
             "Convert it, or give `init` an item of this dtype."
         )
+    if isinstance(value, int) and jnp.issubdtype(like.dtype, jnp.integer):
+        limits = jnp.iinfo(like.dtype)
+        if not limits.min <= value <= limits.max:
+            raise DTypeError(
+                f"{function}: {place} is {value}, expected a number from {limits.min} to {limits.max}: the item given "
+                f"to `init` has dtype {like.dtype}."
+            )
 
 
 def _check_shape(

@@ -103,7 +103,9 @@ def _init(replay: Replay, n: int, item: Transition, *more: Any) -> NStepState:
     require(isinstance(item, Transition), "item", item, "an rlx.replay.Transition", "replay.init")
     environments_of(item)
     rows = ("r_t", "discount_t") if item.truncation_t is None else ("r_t", "discount_t", "truncation_t")
-    as_arrays("replay.init", **{row: (jnp.zeros_like(getattr(item, row)), Real[Array, "E"]) for row in rows})
+    given = {row: getattr(item, row) for row in rows}  # may be stand-ins for arrays
+    zeros = {row: None if x is None else jnp.zeros_like(x) for row, x in given.items()}
+    as_arrays("replay.init", **{f"item.{row}": (x, Real[Array, "E"]) for row, x in zeros.items()})
     joined = jax.eval_shape(lambda: _join(empty_places(n, item), n))
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), joined)
     return NStepState(empty_places(n - 1, item), jnp.zeros([], jnp.int32), replay.init(one, *more))

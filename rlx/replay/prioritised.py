@@ -72,7 +72,7 @@ def prioritised(capacity: int, exponent: ArrayLike, beta: ArrayLike) -> Replay:
       1.0
     """
     capacity = whole("capacity", capacity, "a positive number of items", "replay.prioritised", 1)
-    exponents = {"exponent": (exponent, Real[Array, "*E", "in [0, 1]"]), "beta": (beta, Real[Array, "*B", "in [0, 1]"])}
+    exponents = {"exponent": (exponent, Real[Array, "", "in [0, 1]"]), "beta": (beta, Real[Array, "", "in [0, 1]"])}
     as_arrays("replay.prioritised", **exponents)
     # Partial applications of module-level functions can be pickled; local functions could not.
     init, sample = functools.partial(_init, capacity), functools.partial(_sample, beta)

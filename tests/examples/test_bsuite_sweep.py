@@ -1,5 +1,7 @@
 """The sweep over bsuite: what it says of a run's log."""
 
+import time
+
 import pytest
 
 pytest.importorskip("pandas")
@@ -60,6 +62,48 @@ def test_what_cannot_be_run_is_one_line(arguments, message, tmp_path, capsys):
     assert message in said
     assert said.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_whose_metrics_are_damaged_is_done_again(tmp_path):
+    run = bsuite_sweep.Run("dqn", "catch/0", 0)
+    metrics = run.folder(str(tmp_path)) / "metrics.json"
+    metrics.parent.mkdir(parents=True)
+    for text, ended in [('{"steps": 1}', True), ('{"interrupted": true}', False), ('{"ste', False), ("", False)]:
+        metrics.write_text(text)
+        assert bsuite_sweep.ended(run, str(tmp_path)) is ended
+
+
+def test_a_run_that_is_named_twice_is_done_once(tmp_path, monkeypatch):
+    did = []
+    monkeypatch.setattr(bsuite_sweep, "do", lambda run, output: did.append(run) or "")
+    config = bsuite_sweep.Config(agents=("dqn", "dqn"), ids=("catch/0", "catch/0"), output=str(tmp_path))
+    assert bsuite_sweep.main(config) == 1 and did == [bsuite_sweep.Run("dqn", "catch/0", 0)]
+
+
+def test_ctrl_c_begins_no_further_run(tmp_path, monkeypatch):
+    did = []
+
+    def interrupted(futures):
+        first, *_ = futures
+        first.result()
+        raise KeyboardInterrupt
+
+    def do(run, output):
+        time.sleep(0.1)  # while it runs, the interrupt comes
+        did.append(run)
+        return ""
+
+    monkeypatch.setattr(bsuite_sweep, "do", do)
+    monkeypatch.setattr(bsuite_sweep.concurrent.futures, "as_completed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        bsuite_sweep.main(bsuite_sweep.Config(agents=("dqn",), seeds=9, output=str(tmp_path)))
+    assert len(did) <= 2
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(bsuite_sweep.BadFlag, match="argument --output: cannot write into the folder"):
+        bsuite_sweep.main(bsuite_sweep.Config(output=str(tmp_path / "file" / "out")))
 
 
 def test_settings_are_flags_of_the_agent():

@@ -75,6 +75,20 @@ def test_an_agent_learns_from_a_batch(file):
     assert all(value.shape == () for value in metrics.values())
 
 
+def data_set(number, size):
+    observations, numbers = np.zeros([number, size], np.float32), np.zeros(number, np.float32)
+    steps = {"s_tm1": observations, "a_tm1": numbers.astype(int), "r_t": numbers, "discount_t": numbers}
+    return steps | {"s_t": observations, "returns": np.zeros(2), "env": "cartpole"}
+
+
+def test_a_data_set_that_cannot_be_written_is_named(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("")
+    path = tmp_path / "file" / "data.npz"
+    monkeypatch.setattr(sys, "argv", ["offline.py", "--data", str(path), "--output", str(tmp_path / "out")])
+    assert run.main(offline.Config, offline.FILES, offline.make_player) == 2
+    assert f"argument --data: cannot write into the folder {path.parent}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("contents", "message"),
     [
@@ -84,11 +98,17 @@ def test_an_agent_learns_from_a_batch(file):
         ),
         ({"env": "cartpole"}, "holds no data set of this program"),
         (None, "holds no data set of this program"),
+        ({}, "holds no data set of this program"),
+        (data_set(9, 3), "holds no transitions with observations of shape [4]"),
+        (data_set(0, 4), "holds no transitions with observations of shape [4]"),
     ],
 )
 def test_a_file_without_the_data_is_one_line(contents, message, tmp_path, monkeypatch, capsys):
     path = tmp_path / "data.npz"
     path.write_text("nothing") if contents is None else np.savez(path, **contents)
+    if contents == {}:  # half of a data set
+        np.savez(path, s_tm1=np.zeros([9, 4]), env="cartpole")
+        path.write_bytes(path.read_bytes()[:-100])
     monkeypatch.setattr(sys, "argv", ["offline.py", "--data", str(path), "--output", str(tmp_path / "out")])
     assert run.main(offline.Config, offline.FILES, offline.make_player) == 2
     printed = capsys.readouterr().err

@@ -312,6 +312,16 @@ def test_a_checkpoint_that_cannot_be_read_is_one_line(part, tmp_path):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "text, missing", [("[1]", "steps"), ('{"steps": 20}', "episodes"), ('{"steps": "20"}', "steps")]
+)
+def test_a_record_of_something_else_is_one_line(text, missing, tmp_path):
+    run.train(config(tmp_path, agent="dqn", env="device:catch", steps=20, parts=1), small("dqn"))
+    (tmp_path / "checkpoints" / "20" / "record" / "metadata").write_text(text)
+    with pytest.raises(BadFlag, match=rf"cannot read .*checkpoints/20: its record has no {missing}; remove it to go"):
+        run.train(config(tmp_path, agent="dqn", env="device:catch", steps=40, parts=1, resume=True), small("dqn"))
+
+
 def test_what_is_posted_is_read_as_it_was():
     tree = {"bits": np.array([[True], [False]]), "bytes": np.arange(7, dtype=np.uint8), "t": np.int32(-5)}
     tree |= {"numbers": np.array([[1.5, -np.inf, 1e-40]], np.float32), "large": np.ones((3, 2**12), np.float32)}

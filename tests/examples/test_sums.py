@@ -20,6 +20,12 @@ TINY = sums.Config(
 )
 
 
+@pytest.mark.parametrize(("width", "heads"), [(9, 2), (64, 3), (2, 4), (6, 6)])
+def test_heads_of_no_or_an_odd_size_are_named(width, heads):
+    with pytest.raises(ValueError, match=f"width must be a multiple of {2 * heads}, twice the heads, not {width}"):
+        sums.Config(width=width, heads=heads)
+
+
 def written(tokens: np.ndarray) -> str:
     return "".join(sums.TOKENS[token] for token in tokens)
 

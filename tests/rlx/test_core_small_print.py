@@ -263,6 +263,8 @@ def test_trees_by_axis_and_records():
     assert [c["a"].tolist() for c in columns] == [[0, 3], [1, 4], [2, 5]] and columns[1]["b"].tolist() == [1]
     rows = rlx.tree_split_leaves({"a": tree["a"]}, keepdim=True)
     assert [r["a"].shape for r in rows] == [(1, 3)] * 2 and np.shares_memory(rows[0]["a"], tree["a"])
+    numbers = rlx.tree_split_leaves(tree["b"][0])
+    assert all(isinstance(n, np.ndarray) and np.shares_memory(n, tree["b"]) for n in numbers)  # as RLax's
     with pytest.raises(rlx.ArgumentError, match=r"lengths \[1, 2\] along axis 0, expected one length"):
         rlx.tree_split_leaves(tree)
     with pytest.raises(rlx.ArgumentError, match=r"nests\[1\] is PyTreeDef\(\[\*\]\)"):

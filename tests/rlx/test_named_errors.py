@@ -209,6 +209,8 @@ def test_statistics_of_other_shapes_are_named():
         rlx.create_ema(0.9)[1]({"a": ONES}, rlx.create_ema(0.9)[0](ONES))
     with pytest.raises(rlx.DTypeError, match="create_ema: argument `template` is a str"):
         rlx.create_ema(0.9)[0]("template")
+    with pytest.raises(rlx.DTypeError, match=f"create_ema: argument `tree` is {2**40}, too large a number"):
+        rlx.create_ema(0.9)[1](2**40, rlx.create_ema(0.9)[0](0))
     optimizer = rlx.obgd()
     with pytest.raises(rlx.ArgumentError, match="obgd: argument `updates` is the tree"):
         optimizer.update({"v": ONES}, optimizer.init({"w": ONES}), td_error=1.0)

@@ -24,6 +24,14 @@ def test_directions_of_zero_tiny_and_huge_latents():
     assert float(loss) == 0 and np.all(np.isfinite(slope))
 
 
+@pytest.mark.parametrize("dtype, size", [(jnp.float32, 6e37), (jnp.float16, 1e-6), (jnp.float16, 1.6e4)])
+def test_the_direction_of_latents_whose_reciprocal_is_out_of_range(dtype, size):
+    latents = jnp.asarray(np.float32(size) * np.float32([[3.0, 4.0]]), dtype)
+    cosine = float(latents[0, 1]) / np.hypot(*np.float64(latents[0]))  # of what the dtype holds
+    loss = jax.jit(rlx.spr_loss)(latents, jnp.asarray([[0.0, 1.0]], dtype))
+    np.testing.assert_allclose(np.float32(loss), -cosine, rtol=2e-3)
+
+
 def test_spo_pulls_back_a_ratio_that_is_past_its_optimum():
     """Where PPO's clip has no slope: the optimum of the quadratic is 1 + ε · sign(A)."""
     ratios, adv = np.float32([1.0, 1.25, 1.5, 0.75, 0.5]), np.float32([2.0, 2.0, 2.0, -2.0, -2.0])

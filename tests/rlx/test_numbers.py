@@ -336,6 +336,24 @@ def test_the_episodic_bonus_is_its_equation():
         np.testing.assert_allclose(rewards, [bonus(d, total, count, 0.5) for d in near], rtol=2e-4)
 
 
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_the_episodic_bonus_of_half_precision_over_many_calls(dtype):
+    """The sum of all distances so far, about 2 · 10⁵, is more than float16 holds, and stalls in bfloat16."""
+    points, state = np.random.default_rng(0).normal(scale=16.0, size=(60, 10, 2)), None
+    call = jax.jit(rlx.episodic_memory_intrinsic_rewards, static_argnums=1, static_argnames="max_memory_size")
+    for new in points:
+        rewards, state = call(jnp.asarray(new, dtype), 3, 1.0, state, max_memory_size=10)
+    total, count, memory = 0.0, 0, np.zeros([3, 2])
+    for new in points:
+        near = np.sort(np.sum((new[:, None] - memory) ** 2, axis=-1), axis=-1)[:, :3]
+        total, count, memory = total + near.sum(), count + near.size, new
+    assert rewards.dtype == dtype and total > 2**17
+    np.testing.assert_allclose(np.float32(rewards), [bonus(d, total, count) for d in near], rtol=0.1)
+    np.testing.assert_allclose(state.distance_sum, -total, rtol=0.01)
+    half = state.replace(distance_sum=jnp.zeros([], dtype))  # as the carry of a loop keeps it
+    assert call(jnp.asarray(points[0], dtype), 3, 1.0, half)[1].distance_sum.dtype == dtype
+
+
 def test_the_episodic_bonus_at_its_edges():
     settings = {"static_argnames": ("num_neighbors", "max_memory_size")}
     call = jax.jit(rlx.episodic_memory_intrinsic_rewards, **settings)
@@ -358,6 +376,36 @@ def test_the_top_bin_of_unbiased_pairs():
         both = rlx.unbiased_transform_pair(-2.0, 2.0, 5, pair)
         for x, place in ((1e3, -1), (float(pair.apply_inv(jnp.array(2.0))), -1), (-1e3, 0)):
             np.testing.assert_allclose(both.apply(x), np.eye(5)[place][None], atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16])
+def test_transformed_values_of_half_precision_whose_returns_overflow_it(dtype):
+    """h⁻¹(352) is 7.6 · 10⁴, more than float16 holds, though the transformed return fits."""
+
+    def h(x):
+        return np.sign(x) * (np.sqrt(abs(x) + 1) - 1) + 1e-3 * x
+
+    def inverse(y):
+        return np.sign(y) * (((np.sqrt(1 + 4e-3 * (abs(y) + 1 + 1e-3)) - 1) / 2e-3) ** 2 - 1)
+
+    def half(*x):
+        return jnp.asarray(x, dtype)
+
+    r, discount, v, one = half(1.0, 2.0), half(0.5, 0.5), half(352.0, 384.0), half(1.0, 1.0)
+    last = 2 + 0.5 * inverse(384)
+    returns = [h(1 + 0.5 * last), h(last)]
+    pair, zeros, q = rlx.SIGNED_HYPERBOLIC_PAIR, jnp.zeros(2, jnp.int32), v[:, None]
+    for name, found in {
+        "lambda": rlx.transformed_lambda_returns(pair, r, discount, v),
+        "n-step": rlx.transformed_n_step_returns(pair, r, discount, v, 2),
+        "off-policy": rlx.transformed_general_off_policy_returns_from_action_values(
+            pair, q, zeros, r, discount, one, jnp.ones([2, 1], dtype)
+        ),
+    }.items():
+        assert found.dtype == dtype
+        np.testing.assert_allclose(np.float32(found), returns, rtol=5e-3, err_msg=name)
+    cut = rlx.transformed_lambda_returns(pair, r, discount, v, truncation_t=jnp.array([True, False]))
+    np.testing.assert_allclose(np.float32(cut), [h(1 + 0.5 * inverse(352)), h(last)], rtol=5e-3)
 
 
 def test_two_hot_encodings_keep_the_guard_of_rlax():

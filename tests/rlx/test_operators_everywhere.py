@@ -155,7 +155,7 @@ def test_strict_promotion_of_dtypes_in_gradients(item):
 # of no distribution's.
 IN_FLOAT32 = {
     *("popart", "create_ema", "scale_rewards", "initial_reward_scale", "one_hot"),
-    *("constant_policy_targets", "zero_policy_targets"),
+    *("constant_policy_targets", "zero_policy_targets", "episodic_memory_intrinsic_rewards"),
 }
 
 

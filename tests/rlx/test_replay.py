@@ -441,6 +441,10 @@ WRONG = [
     (lambda: rlx.replay.prioritised(4, 1.5, 1), r"argument `exponent` is 1.5, expected .* \[0, 1\]"),
     (lambda: rlx.replay.prioritised(4, 1, -0.5), r"argument `beta` is -0.5, expected .* \[0, 1\]"),
     (lambda: rlx.replay.prioritised(4, 1, np.nan), "argument `beta` is nan, expected"),
+]
+ONE_FOR_EACH = [
+    (lambda: rlx.replay.prioritised(4, np.ones(3), 1), "replay.prioritised: argument `exponent` has rank 1"),
+    (lambda: rlx.replay.prioritised(4, 1, np.ones(3)), "replay.prioritised: argument `beta` has rank 1"),
 ]  # fmt: skip
 
 
@@ -450,11 +454,22 @@ def test_a_setting_out_of_range_is_named(call, text):
         call()
 
 
+@pytest.mark.parametrize("call, text", ONE_FOR_EACH)
+def test_exponents_are_single_numbers(call, text):
+    with pytest.raises(rlx.RankError, match=text):
+        call()
+
+
 ITEM = {"s": {"x": np.zeros([2, 3], np.float32), "y": np.int8(0)}, "r": 0.0}
 ITEMS = {"s": {"x": np.zeros([9, 2, 3], np.float32), "y": np.zeros(9, np.int8)}, "r": np.ones(9, np.float32)}
 WRONG_ITEMS = [
     ("add", {"s": ITEM["s"]}, "ArgumentError", r"replay.add: argument `item` has another .*: it lacks \['r'\]\."),
     ("add", {**ITEM, "q": 1}, "ArgumentError", r"it has \['q'\] in addition\.\nIt is PyTreeDef.*, expected PyTreeDef"),
+    ("add", {**ITEM, "s": {**ITEM["s"], "y": 128}}, "DTypeError",
+     r"`item`\['s'\]\['y'\] is 128, expected a number from -128 to 127: the item given to `init` has dtype int8"),
+    ("add", {**ITEM, "s": {**ITEM["s"], "y": -129}}, "DTypeError", r"\['y'\] is -129, expected a number from -128"),
+    ("add", {**ITEM, "s": {**ITEM["s"], "y": 2**40}}, "DTypeError", rf"\['y'\] is {2**40}, too large a number"),
+    ("add", {**ITEM, "r": jax.ShapeDtypeStruct([], "float32")}, "DTypeError", r"\['r'\] is a ShapeDtypeStruct, exp"),
     ("add", [1.0], "ArgumentError", r"it lacks \['r'\], \['s'\]\['x'\], \['s'\]\['y'\] and has \[0\] in addition"),
     ("add", {**ITEM, "r": "reward"}, "DTypeError", r"replay.add: argument `item`\['r'\] is a str, expected an array"),
     ("add", {**ITEM, "r": np.int32(1)}, "DTypeError", r"`item`\['r'\] has dtype int32, expected float32 as in"),
@@ -487,7 +502,17 @@ def test_other_mistakes_are_named(kind):
         replay.init({})
     with pytest.raises(rlx.DTypeError, match=r"replay.init: argument `item`\['x'\] is a str, expected an array"):
         replay.init({"x": "a word"})
+    with pytest.raises(rlx.DTypeError, match=rf"replay.init: argument `item` is {2**70}, too large a number, expect"):
+        replay.init(2**70)
+    with pytest.raises(rlx.ArgumentError, match=r"replay.init: missing a required argument: 'item'. It takes item."):
+        replay.init()
     state = replay.init(0.0)
+    with pytest.raises(rlx.ArgumentError, match=r"replay.add: missing a required argument: 'item'. It takes state, i"):
+        replay.add(state)
+    with pytest.raises(
+        rlx.ArgumentError, match=r"replay.sample: got an unexpected keyword argument 'size'. It takes st"
+    ):
+        replay.sample(state, jax.random.key(0), 1, size=1)
     for wrong in (0, -1, 2.0, None):
         with pytest.raises(rlx.OptionError, match=rf"replay.sample: argument `n` is {wrong}, expected a positive num"):
             replay.sample(state, jax.random.key(0), wrong)

@@ -405,13 +405,27 @@ def test_items_without_an_axis_of_environments_are_named():
         replay.add_batch(state, {"r": jnp.zeros([10, 3])})
     step = Transition(jnp.zeros([2, 4]), jnp.zeros(2), jnp.zeros([2, 1]), jnp.zeros(2), jnp.zeros([2, 4]))
     with pytest.raises(
-        rlx.RankError, match=r"replay.init: argument `r_t` has rank 2 \(shape \[2, 1\]\), expected shape \[E\]"
+        rlx.RankError, match=r"replay.init: argument `item.r_t` has rank 2 \(shape \[2, 1\]\), expected shape \[E\]"
     ):
         rlx.replay.n_step(rlx.replay.uniform(4), 2).init(step)
+    with pytest.raises(rlx.DTypeError, match=r"replay.init: argument `item.r_t` is None, expected an array of real"):
+        rlx.replay.n_step(rlx.replay.uniform(4), 2).init(step._replace(r_t=None))
+    with pytest.raises(rlx.ShapeError, match=r"replay.init: argument `item` has shape \[0\], .* with E at least 1\."):
+        replay.init(jnp.zeros(0))
     replay = rlx.replay.n_step(rlx.replay.uniform(4), 2)
     state = jax.eval_shape(replay.init, step._replace(r_t=jnp.zeros(2)))
     with pytest.raises(rlx.ArgumentError, match=r"`item` has another structure .*: it has \.truncation_t in addition"):
         replay.add(state, step._replace(r_t=jnp.zeros(2), truncation_t=jnp.zeros(2)))
+
+
+def test_arguments_that_a_replay_does_not_take_are_named():
+    step = Transition(*[jnp.zeros(2)] * 5)
+    for replay, item in ((rlx.replay.sequences(9, 3), step.r_t), (rlx.replay.n_step(rlx.replay.uniform(4), 2), step)):
+        items = jax.tree.map(lambda x: x[None], item)
+        with pytest.raises(rlx.ArgumentError, match=r"replay.add_batch: .*argument.* It takes state, items."):
+            replay.add_batch(replay.init(item), items, mask=jnp.ones(1))
+    with pytest.raises(rlx.ArgumentError, match=r"replay.init: missing a required argument: 'key'. It takes item, key"):
+        rlx.replay.reservoir(4).init(0.0)
 
 
 @pytest.mark.parametrize("kind", STEPS)

@@ -257,3 +257,28 @@ def test_the_range_of_percentiles():
 def test_items_of_another_shape_are_named(function):
     with pytest.raises(ValueError, match="argument `x`"):
         function(rs.init(np.zeros(3, np.float32)), np.zeros([5, 2], np.float32))
+
+
+def test_statistics_that_were_written_as_whole_numbers():
+    """Means of 0 over one item and of 2 over another are 1 together, and the variance is that of 0 and 2."""
+    both = rs.merge(rs.RunningStatistics(1, 0, 0), rs.RunningStatistics(1, 2, 0))
+    assert [float(x) for x in both] == [2.0, 1.0, 1.0]
+    state = rs.update(rs.RunningStatistics(1, 0, 0), jnp.array([3.0]))
+    assert [float(x) for x in state] == [2.0, 1.5, 2.25]
+
+
+@pytest.mark.parametrize("weights", [None, np.ones(3)])
+def test_items_without_entries(weights):
+    state = rs.update(rs.init(np.zeros([2, 0], np.float32)), np.zeros([3, 2, 0], np.float32), weights)
+    assert float(state.number) == 3 and state.mean.shape == state.variance.shape == (2, 0)
+
+
+def test_a_number_that_no_dtype_holds_is_named():
+    with pytest.raises(rlx.DTypeError, match=f"running_statistics.update: argument `batch` is {2**40}, too large a n"):
+        rs.update(rs.init(0), 2**40)
+
+
+def test_averages_that_were_written_as_whole_numbers():
+    """½ · 0 + ½ · 3 and ½ · 0 + ½ · 10, of which ½ is the weight."""
+    moments, state = rlx.create_ema(0.5)[1](jnp.array([2.0, 4.0]), rlx.EmaState(mu=0, nu=0, decay_product=1))
+    assert [float(x) for x in (moments.mean, moments.variance, state.decay_product)] == [3.0, 1.0, 0.5]

@@ -575,6 +575,19 @@ def test_popart_selects_by_indices_that_broadcast_and_names_those_that_do_not():
             call(state, inputs, jnp.array([0, 1]))
 
 
+def test_popart_with_settings_for_each_output():  # as in RLax
+    initial_state, update = rlx.popart(2, np.float32([0.5, 0.25]), np.float32([0.1, 3.0]), np.float32([9.0, 9.0]))
+    layer = {"w": jnp.ones([1, 2]), "b": jnp.zeros(2)}
+    _, state = update(layer, initial_state(), jnp.array([2.0, 4.0]), jnp.array([0, 1]))
+    np.testing.assert_allclose(state.shift, [1.0, 1.0])
+    np.testing.assert_allclose(state.second_moment, [2.5, 4.75])
+    np.testing.assert_allclose(state.scale, [1.5**0.5, 3.0], rtol=1e-6)  # √3.75 is below the bound
+    with pytest.raises(
+        rlx.ShapeError, match=r"art: argument `step_size` has shape \[3\], .* with N = 2 from `state.sh"
+    ):
+        rlx.art(rlx.PopArtState(*jnp.ones([3, 2])), 1.0, 0, np.full(3, 0.5, np.float32), 0.1, 9.0)
+
+
 def test_popart_without_a_step_size_changes_nothing():  # as RLax's
     initial_state, update = rlx.popart(1, None, 1e-3, 1e3)
     params, state = {"w": ONES[:, None], "b": ONES[:1]}, initial_state()
