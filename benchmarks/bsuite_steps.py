@@ -1,34 +1,41 @@
 """Agents of examples/agents beside those of bsuite in its experiments: steps a second, as many runs at once as cores.
 
+    python -m benchmarks.bsuite_steps --rounds 10
+
 Each side runs as its own program runs it: ours as `examples/run.py`, bsuite's as its `run.py`, both with bsuite's log
-and one thread of XLA (`PJRT_NPROC=1`), as `examples/bsuite_sweep.py` starts them. A figure is the sum over the runs.
+and one thread of XLA (`PJRT_NPROC=1`), as `examples/bsuite_sweep.py` starts them. The runs of both sides are alive at
+once and take turns of a second or two, so that a machine whose speed changes is as fast for both. A figure is the sum
+over the runs of a side.
 """
 
+import argparse
 import importlib
-import json
+import itertools
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-REFERENCE = "bsuite"
+from benchmarks.__main__ import heading
+
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
-SETTINGS = {  # an agent of ours, its settings, that of bsuite's, and the steps of a run
-    "dqn": ("dqn", {}, "dqn", 5_000),
-    "actor_critic": ("actor_critic", {}, "actor_critic", 5_000),
-    "actor_critic, LSTM of 256": ("actor_critic", {"memory": "lstm", "hidden": (256, 256)}, "actor_critic_rnn", 2_500),
-    "boot_dqn": ("boot_dqn", {}, "boot_dqn", 500),
+SETTINGS = {  # an agent of ours, its settings, that of bsuite's, and the steps of a turn
+    "dqn": ("dqn", {}, "dqn", 3_200),
+    "actor_critic": ("actor_critic", {}, "actor_critic", 6_400),
+    "actor_critic, LSTM of 256": ("actor_critic", {"memory": "lstm", "hidden": (256, 256)}, "actor_critic_rnn", 1_600),
+    "boot_dqn": ("boot_dqn", {}, "boot_dqn", 160),
 }
 EXPERIMENTS = [
     *(("dqn", name) for name in ("catch/0", "cartpole/0", "discounting_chain/0", "deep_sea/0", "mountain_car/0")),
     *((agent, "catch/0") for agent in ("actor_critic", "actor_critic, LSTM of 256", "boot_dqn")),
 ]
-WARM = 1_000  # steps before those that are measured
+SIDES = ("ours", "bsuite's")
+WARM = 960  # steps before those that are measured
 
 
 def our_run(environment: Any, name: str, settings: dict[str, Any]) -> Callable[[int], Any]:
@@ -64,7 +71,7 @@ def run_of_bsuite(environment: Any, name: str) -> Callable[[int], Any]:
 
 
 def worker(side: str, agent: str, experiment: str) -> None:
-    """Plays when it is told to, and prints the steps a second."""
+    """Prints the steps a second of one turn for each line that it reads."""
     import bsuite
     import jax
 
@@ -76,32 +83,61 @@ def worker(side: str, agent: str, experiment: str) -> None:
         run = our_run(environment, name, settings) if side == "ours" else run_of_bsuite(environment, baseline)
         run(WARM)
         print("ready", flush=True)
-        sys.stdin.readline()
-        begin = time.perf_counter()
-        run(steps)
-        print(json.dumps(steps / (time.perf_counter() - begin)))
+        for _ in sys.stdin:
+            begin = time.perf_counter()
+            run(steps)
+            print(steps / (time.perf_counter() - begin), flush=True)
 
 
-def rate(side: str, agent: str, experiment: str) -> float:
-    """Steps a second of as many runs as there are cores."""
-    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.bsuite_steps", side, agent, experiment]
+def started(side: str, agent: str, experiment: str) -> list[Any]:
+    """As many runs as there are cores."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.bsuite_steps", "--run", side, agent, experiment]
     environment = os.environ | {"PJRT_NPROC": "1", "JAX_PLATFORMS": "cpu"}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    runs = [subprocess.Popen(command, env=environment, **pipes) for _ in range(os.cpu_count() or 1)]
-    for run in runs:
-        while (line := run.stdout.readline()) != "ready\n":  # bsuite says where it logs
-            assert line, f"{side}, {agent} on {experiment} ended with {run.wait()}"
+    return [subprocess.Popen(command, env=environment, **pipes) for _ in range(os.cpu_count() or 1)]
+
+
+def turn(runs: list[Any]) -> float:
+    """Steps a second of one turn of all runs of a side."""
     for run in runs:
         run.stdin.write("\n")
         run.stdin.flush()
-    return sum(json.loads(run.communicate()[0].splitlines()[-1]) for run in runs)
+    return sum(float(run.stdout.readline()) for run in runs)
 
 
-def rates(side: str) -> dict[str, float]:
-    return {f"{agent} on {name}, steps a second": rate(side, agent, name) for agent, name in EXPERIMENTS}
+def rates(agent: str, experiment: str, rounds: int) -> list[tuple[float, ...]]:
+    """Steps a second of both sides, in each round."""
+    sides = [started(side, agent, experiment) for side in SIDES]
+    try:
+        for run in itertools.chain(*sides):
+            while (line := run.stdout.readline()) != "ready\n":  # bsuite says where it logs
+                if not line:
+                    raise RuntimeError(f"{agent} on {experiment}: a run ended with exit status {run.wait()}")
+        return [tuple(turn(runs) for runs in sides) for _ in range(rounds)]
+    finally:
+        for run in itertools.chain(*sides):
+            run.kill()
 
 
-SIDES = {side: partial(rates, side) for side in ("ours", "bsuite")}
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bsuite_steps", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10, help="turns of each side (default: 10)")
+    parser.add_argument("--run", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.run:
+        worker(*options.run)
+        return
+    if options.rounds < 1:
+        parser.error("argument --rounds: must be at least 1")
+    print(heading())
+    print("| agent | experiment | ours | bsuite's | ratio (lowest to highest) |\n|---|---|---|---|---|")
+    for agent, experiment in EXPERIMENTS:
+        found = rates(agent, experiment, options.rounds)
+        ours, theirs = (statistics.median(side) for side in zip(*found, strict=True))
+        ratios = [one / other for one, other in found]
+        spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+        print(f"| {agent} | {experiment} | {ours:,.0f} | {theirs:,.0f} | {spread} |", flush=True)
+
 
 if __name__ == "__main__":
-    worker(*sys.argv[1:])
+    main()

@@ -27,7 +27,6 @@ LIBRARIES = {
     "rlx over flashbax": "flashbax",
     "rejax": "rejax",
     "gymnax, random actions": "gymnax",
-    "bsuite": "haiku",
 }
 
 
