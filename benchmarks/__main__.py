@@ -29,7 +29,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     names = ", ".join(BENCHMARKS)
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS, default=BENCHMARKS, metavar="NAME", help=names)
-    parser.add_argument("--rounds", type=_positive, default=5, help="how often each side is run (default: 5)")
+    parser.add_argument("--rounds", type=positive, default=5, help="how often each side is run (default: 5)")
     parser.add_argument("--json", type=Path, help="a file for all the figures")
     parser.add_argument("--png", type=Path, help="a file for a picture of the ratios")
     parser.add_argument("--devices", choices=("cpu", "gpu"), help="where it all runs (default: where JAX would run it)")
@@ -83,7 +83,8 @@ def main() -> None:
         sys.exit("\n".join(["These are left out, since they failed:", *failures]))
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """A number of rounds on the command line."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of rounds, at least 1")
     return int(text)

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.__main__ import heading
+from benchmarks.__main__ import heading, positive
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
 SETTINGS = {  # an agent of ours, its settings, that of bsuite's, and the steps of a turn
@@ -116,19 +116,17 @@ def rates(agent: str, experiment: str, rounds: int) -> list[tuple[float, ...]]:
         return [tuple(turn(runs) for runs in sides) for _ in range(rounds)]
     finally:
         for run in itertools.chain(*sides):
-            run.kill()
+            run.communicate()  # without further turns it ends, and removes its log
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bsuite_steps", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=10, help="turns of each side (default: 10)")
+    parser.add_argument("--rounds", type=positive, default=10, help="turns of each side (default: 10)")
     parser.add_argument("--run", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
         worker(*options.run)
         return
-    if options.rounds < 1:
-        parser.error("argument --rounds: must be at least 1")
     print(heading())
     print("| agent | experiment | ours | bsuite's | ratio (lowest to highest) |\n|---|---|---|---|---|")
     for agent, experiment in EXPERIMENTS:

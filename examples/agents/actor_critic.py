@@ -115,14 +115,15 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         """The outputs [T, E], carrying the memory along, and the values of the observation after each step."""
 
         def step(memory: Any, now: tuple[jax.Array, jax.Array]) -> tuple[Any, tuple[jax.Array, Any]]:
-            hidden, memory = network.apply.remember(params, now[0], memory)
+            embedded, last = now
+            hidden, memory = network.apply.remember(params, embedded, memory)
             first = jax.tree.map(jnp.zeros_like, memory)
-            return reset_where(now[1], memory, first), (hidden, memory)
+            return reset_where(last, memory, first), (hidden, memory)
 
         # Only the memory needs one step after the other.
-        embedded = jax.vmap(partial(network.apply.embed, params))(steps.observation)
+        over_steps = jax.vmap(partial(network.apply.embed, params))(steps.observation), steps.last
         begin = jax.tree.map(lambda x: x[0], steps.extras)
-        _, (hidden, memories) = jax.lax.scan(step, begin, (embedded, steps.last))
+        _, (hidden, memories) = jax.lax.scan(step, begin, over_steps)
         outputs = network.apply.decide(params, hidden)
         after, _ = jax.vmap(partial(network.apply.one_step, params))(steps.next_observation, memories)
         return outputs, after.value

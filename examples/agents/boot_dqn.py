@@ -2,8 +2,8 @@
 
 Osband et al., "Deep Exploration via Bootstrapped DQN", 2016 (https://arxiv.org/abs/1602.04621), and "Randomized Prior
 Functions for Deep Reinforcement Learning", 2018 (https://arxiv.org/abs/1806.03335). In each episode, one member of the
-ensemble chooses the actions. Each member learns from its own share of the steps, and adds to its values those of a
-random network that is never trained.
+ensemble chooses the actions. Each member adds to its values those of a random network that is never trained, and learns
+from all steps, or from its own `share` of them.
 """
 
 import dataclasses
