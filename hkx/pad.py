@@ -273,6 +273,6 @@ def create_from_tuple(padding: tuple[int, int] | Sequence[tuple[int, int]], n: i
         padding = (padding,)  # type: ignore[assignment]
     if len(padding) not in (1, n):
         raise TypeError(
-            f"padding must be a Tuple[int, int] or sequence of length 1 or sequence of length {n}, got {padding!r}."
+            f"`padding` must be a Tuple[int, int] or sequence of length 1, or one of length {n}, got {padding!r}."
         )
     return per_dimension(padding, n, "padding")

@@ -23,11 +23,11 @@ class DoNotStore:
 
     @property
     def shape(self) -> Shape:
-        raise ValueError("DO_NOT_STORE does not have a shape.")
+        raise ValueError("DO_NOT_STORE is no array: it has no `shape`.")
 
     @property
     def dtype(self) -> DType:
-        raise ValueError("DO_NOT_STORE does not have a dtype.")
+        raise ValueError("DO_NOT_STORE is no array: it has no `dtype`.")
 
     def __repr__(self) -> str:
         return "DO_NOT_STORE"

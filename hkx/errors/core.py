@@ -97,7 +97,7 @@ class InvalidNameError(HkxError, ValueError):
             )
         if isinstance(name, str) and name.startswith("/"):
             advice = "Name scopes must not start with /: remove it."
-        super().__init__(f"{name!r} is not a valid module name (must be a valid Python identifier). {advice}")
+        super().__init__(f"{name!r} is not a valid module name: a name is an identifier of Python. {advice}")
 
 
 class NotANameError(InvalidNameError, TypeError, AttributeError):
@@ -109,7 +109,7 @@ class NameExpectedError(HkxError, TypeError):
 
     def __init__(self, function: str, given: object):
         super().__init__(
-            f"Expected a string name as the only argument when a module is created from {function!r}, got: {given}. "
+            f"Expected a string name where {function!r} is made a module, got: {given}. "
             f"Pass the function's own arguments in the call: `hkx.to_module({function})()(x)`."
         )
 
@@ -161,8 +161,8 @@ class MissingParameterError(HkxError, ValueError):
         elif any(key.startswith("params/") for key in known):
             advice = "hkx has no collections: pass what is stored under 'params'."
         super().__init__(
-            f"Unable to retrieve parameter {path!r} (shape {tuple(shape)}, dtype {dtype}): "  # type: ignore[arg-type]
-            f"all parameters must be created as part of `init`.\n{nearest(path, known, 'parameters')}\n{advice}"
+            f"There is no parameter {path!r} (shape {tuple(shape)}, dtype {dtype}): "  # type: ignore[arg-type]
+            f"parameters must be created as part of `init`.\n{nearest(path, known, 'parameters')}\n{advice}"
         )
 
 
@@ -182,7 +182,8 @@ class MissingStateError(HkxError, ValueError):
     def __init__(self, path: str, known: Iterable[str], needs_shape: bool = False):
         if needs_shape:
             message = (
-                f"Must provide shape and dtype to initialize state {path!r}: `hkx.get_state(name, shape, dtype, init)`."
+                f"State {path!r} does not exist. To create it, provide shape and dtype, and what makes its value: "
+                "`hkx.get_state(name, shape, dtype, init)`."
             )
         else:
             message = (
@@ -242,7 +243,7 @@ class MissingRNGError(HkxError, ValueError):
     def __init__(self, name: str = "next_rng_key"):
         super().__init__(
             f"`hkx.{name}` requires an RNG to be passed into the transformed function: you must pass a non-None "
-            "PRNGKey to init and/or apply if you make use of random numbers.\n\n"
+            "PRNGKey to init, and one to apply if random numbers are drawn there.\n\n"
             "    params = model.init(jax.random.key(0), x)\n"
             "    y = model.apply(params, jax.random.key(1), x)"
         )
@@ -265,7 +266,7 @@ class InvalidParamsError(HkxError, TypeError):
 
     def __init__(self, what: str, value: object):
         super().__init__(
-            f"{what} argument does not appear valid. It should be a mapping but is of type {type(value)}.\n"
+            f"{what} argument does not appear valid: it is of {type(value)}, and not a dict of dicts of arrays.\n"
             "The signatures are `apply(params, rng, ...)` for `hkx.transform`, `apply(params, state, rng, ...)` for "
             "`hkx.transform_with_state`, each without `rng` after `hkx.without_apply_rng`.\n"
             f"The argument was: {shortened(value)}.{_how_to_come_by_params(value)}"

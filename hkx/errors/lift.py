@@ -119,7 +119,7 @@ class NothingMappedError(HkxError, ValueError):
 
     def __init__(self, name: str):
         super().__init__(
-            f"{name} must have at least one non-None value in in_axes to use with `hkx.vmap`. "
+            f"{name} must have at least one non-None value in in_axes: `hkx.vmap` has no array to map over. "
             "To map over parameters or keys alone, pass `axis_size=`."
         )
 
@@ -142,9 +142,8 @@ class LiftReuseError(HkxError, ValueError):
 
     def __init__(self, path: str):
         super().__init__(
-            f"Key {path!r} already exists in the destination params. To prevent accidental parameter re-use during "
-            "lift, a parameter already defined in the outer scope is not re-used. Pass `allow_reuse=True` if you want "
-            "that, or another `name=`."
+            f"Key {path!r} already exists in the destination params, and is not replaced by the one of the inner "
+            "function. If that is meant, pass `allow_reuse=True`; if not, another `name=`."
         )
 
 
@@ -175,10 +174,10 @@ class StateUpdaterError(HkxError, ValueError):
 
     def __init__(self, when: str):
         texts = {
-            "twice": "State updater must only be used once: call either `.update(state)` or `.ignore_update()`.",
-            "never": "LiftWithStateUpdater (from `lift_with_state`) must be used, call `.update(..)` or "
-            "`.ignore_update()` before it goes out of scope.",
-            "elsewhere": "State updater must be used within the same call to init/apply that made it: "
+            "twice": "A state updater must only be used once: call either `.update(state)` or `.ignore_update()`.",
+            "never": "The LiftWithStateUpdater of `lift_with_state` must be used: call `.update(state)`, or "
+            "`.ignore_update()`, in the function that made it.",
+            "elsewhere": "A state updater must be used within the same call to init/apply: its "
             "`lift_with_state` was called outside of the transform that is running now.",
         }
         super().__init__(texts[when])

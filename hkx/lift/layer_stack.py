@@ -118,7 +118,7 @@ def layer_stack(
       {'blocks/linear': {'b': (12, 4), 'w': (12, 4, 4)}}
     """
     if transparent and transparency_map is None:
-        raise LayerFunctionError("transparency_map must be provided with transparent=True.")
+        raise LayerFunctionError("`transparent=True` needs a `transparency_map`, which names what each layer has.")
     num_layers, rounds = checked_integer(num_layers, "num_layers"), checked_unroll(unroll)
     default = f"__layer_stack_{'with' if with_per_layer_inputs else 'no'}_per_layer"
 
@@ -151,8 +151,8 @@ def _check_signature(f: Callable[..., Any]) -> None:
     # `*args` may follow a named argument, as in `hkx.Sequential`.
     if parameters and parameters[0].kind is inspect.Parameter.VAR_POSITIONAL:
         raise LayerFunctionError(
-            "The function `f` should not have any `varargs` (that is *args) argument. Instead, it should only use "
-            "explicit positional arguments."
+            "The function `f` should not have any `varargs`: `*args` does not say how many arrays pass from layer to "
+            "layer. Name them, as in `def f(x, y)`."
         )
 
 
@@ -257,8 +257,8 @@ class _Layer:
                 flat = self.mapping.stacked_to_flat(name, i)
                 if flat in out:
                     raise LayerFunctionError(
-                        f"Found conflicting unstacked module name for {name} at {flat}: `stacked_to_flat` gives "
-                        "several layers or modules the same name. Was this module created outside of the layer?"
+                        f"`stacked_to_flat` gives {name!r} the name {flat!r}, which another layer or module has "
+                        "already. Was this module created outside of the layer?"
                     )
                 out[flat] = jax.tree.map(lambda a, i=i: a[i], entries)
         return out

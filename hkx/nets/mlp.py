@@ -112,7 +112,7 @@ class MLP(Module):
         """
         sizes = [layer.input_size for layer in reversed(self.layers)]
         if any(size is None for size in sizes):
-            raise ValueError("You cannot reverse an MLP until it has been called: the size of its input is not known.")
+            raise ValueError("Call the MLP before `reverse`: until then the size of its input is not known.")
         return MLP(
             output_sizes=[size for size in sizes if size is not None],
             w_init=self.w_init,

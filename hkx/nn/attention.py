@@ -67,7 +67,7 @@ class MultiHeadAttention(Module):
     ):
         super().__init__(name=name)
         if w_init is not None and w_init_scale is not None:
-            raise ValueError("Please provide only `w_init`, not `w_init_scale`.")
+            raise ValueError("`w_init` and `w_init_scale` both say how weights begin: provide only `w_init`.")
         if w_init is None and w_init_scale is None:
             raise ValueError(
                 "Please provide a weight initializer: `w_init`, for example `hkx.initializers.VarianceScaling(2.0)`."

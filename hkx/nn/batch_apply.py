@@ -51,7 +51,7 @@ class BatchApply:
         n = self.num_dims
         example = next((x for x in jax.tree.leaves((args, kwargs)) if jnp.ndim(x) >= n), None)
         if example is None:
-            raise ValueError(f"BatchApply requires at least one input with ndim >= {n}.")
+            raise ValueError(f"BatchApply merges {n} dimensions: it requires at least one input that has these.")
         leading = jnp.shape(example)[:n]
         args, kwargs = jax.tree.map(lambda x: _merged(x, n), (args, kwargs))
         return jax.tree.map(lambda x: _split(x, leading), self._f(*args, **kwargs))
@@ -93,7 +93,7 @@ def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
       [1. 2. 3.]
     """
     if axis not in (0, -1):
-        raise ValueError(f"expand_apply currently only supports axis=0 or axis=-1, got {axis}.")
+        raise ValueError(f"`axis` of `hkx.expand_apply` is {axis}: it only supports axis=0 or axis=-1.")
     checked_function(f, "hkx.expand_apply", "f")
 
     def wrapped(*args: Any, **kwargs: Any) -> Any:

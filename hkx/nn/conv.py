@@ -125,7 +125,8 @@ class ConvND(Convolution):
         channels = inputs.shape[self.channel_index]
         if channels % self.feature_group_count:
             raise ValueError(
-                f"Inputs channels {channels} should be a multiple of feature_group_count {self.feature_group_count}."
+                f"`feature_group_count` is {self.feature_group_count}, which does not divide the inputs' {channels} "
+                "channels."
             )
         shape = (*self.kernel_shape, channels // self.feature_group_count, self.output_channels)
         fan_in = int(np.prod(shape[:-1]))

@@ -160,9 +160,8 @@ def _pad_to(output: int, size: int, kernel: int, stride: int, padding: str) -> t
         before = max((size - 1) * stride + kernel - output, 0) // 2
     if size != expected:
         raise ValueError(
-            f"The expected input size with the current set of input parameters is {expected} which doesn't match the "
-            f"actual input size {size}: `output_shape` {output} does not match kernel {kernel}, stride {stride} and "
-            f"padding {padding!r}."
+            f"`output_shape` {output} does not fit an input of size {size}: with a kernel of {kernel}, a stride of "
+            f"{stride} and padding {padding!r}, it takes one of size {expected}."
         )
     before = kernel - 1 - before
     return (before, output - 1 - (size - 1) * stride + kernel - 1 - before)

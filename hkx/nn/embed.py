@@ -77,8 +77,8 @@ class Embed(Module):
             self.dtype, w_init = matrix.dtype, initializers.Constant(embedding_matrix)
         if not vocab_size or not embed_dim:
             raise ValueError(
-                "hkx.Embed must be supplied either with an initial `embedding_matrix` or with `embed_dim` and "
-                "`vocab_size`."
+                "hkx.Embed must be supplied either with an `embedding_matrix`, which has a size, or with both sizes, "
+                "`vocab_size` and `embed_dim`."
             )
         self.vocab_size = vocab_size
         self.embed_dim = embed_dim
@@ -116,8 +116,7 @@ class Embed(Module):
         ids = array_of(ids, self, "ids")
         if not jnp.issubdtype(ids.dtype, jnp.integer):
             raise ValueError(
-                "hkx.Embed's __call__ method must take an array of integer dtype but was called with an array of "
-                f"{ids.dtype}: convert `ids`, as in `ids.astype(int)`."
+                f"`ids` of `hkx.Embed` must be of an integer dtype, got {ids.dtype}. Convert them: `ids.astype(int)`."
             )
         style = _style(self.lookup_style if lookup_style is None else lookup_style)
         if style is EmbedLookupStyle.ARRAY_INDEX:

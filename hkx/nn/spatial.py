@@ -117,8 +117,8 @@ class Convolution(Module):
         n = num_spatial_dims
         if not isinstance(n, (int, np.integer)) or n <= 0:
             raise ValueError(
-                f"We only support convolution operations for `num_spatial_dims` greater than 0, received {n}: "
-                "for none, use `hkx.Linear`."
+                f"There are convolution operations for `num_spatial_dims` greater than 0, got {n}: for none, "
+                "use `hkx.Linear`."
             )
         self.num_spatial_dims = n
         self.kernel_shape = sizes_per_dimension(kernel_shape, n, "kernel_shape")

@@ -47,7 +47,7 @@ def test_numbered_name_that_is_taken(asked):
 
 @pytest.mark.parametrize("name", ["a/b", "1a", "~", "a~b", "", "a b", "/a", "../x", "a/", "force:a", "x\n", 3])
 def test_invalid_names(name):
-    with pytest.raises(hkx.errors.InvalidNameError, match="valid Python identifier"):
+    with pytest.raises(hkx.errors.InvalidNameError, match="an identifier of Python"):
         names(lambda: Leaf(name=name)())
 
 

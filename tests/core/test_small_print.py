@@ -214,7 +214,7 @@ def test_a_module_owns_what_is_lifted_in_it() -> None:
     [
         (lambda updater: (updater.update({}), updater.update({})), "twice|once|already"),
         (lambda updater: (updater.ignore_update(), updater.ignore_update()), "twice|once|already"),
-        (lambda updater: None, "before it goes out of scope"),
+        (lambda updater: None, "in the function that made it"),
     ],
 )
 def test_an_updater_is_used_once(use: Any, text: str) -> None:

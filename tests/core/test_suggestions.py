@@ -197,9 +197,9 @@ def test_two_sizes_for_a_linear_layer():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: hkx.LSTM(3, 4), r"4 is not a valid module name .* `name` of `LSTM` is of type int: .* too many"),
+        (lambda: hkx.LSTM(3, 4), r"4 is not a valid module name.* `name` of `LSTM` is of type int: .* too many"),
         (lambda: hkx.Sequential(hkx.Linear(2), hkx.Linear(3)), "`hkx.Sequential` takes one list"),
-        (lambda: hkx.Linear(3, name="a b"), "'a b' is not a valid module name .* Use letters"),
+        (lambda: hkx.Linear(3, name="a b"), "'a b' is not a valid module name.* Use letters"),
     ],
 )
 def test_what_is_taken_for_a_name(make, message):

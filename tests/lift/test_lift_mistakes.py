@@ -185,7 +185,7 @@ def test_the_layers_of_a_transparent_stack_have_names_of_their_own() -> None:
             return unstacked_module_name, 0
 
     stack = hkx.layer_stack(2, transparent=True, transparency_map=Same())
-    with pytest.raises(errors.LayerFunctionError, match="conflicting unstacked module name for linear at linear"):
+    with pytest.raises(errors.LayerFunctionError, match="gives 'linear' the name 'linear'"):
         hkx.transform(lambda x: stack(lambda x: hkx.Linear(2)(x))(x)).init(KEY, X)
 
 

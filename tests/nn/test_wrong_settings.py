@@ -40,8 +40,8 @@ REFUSED = {
     ),
     "With `dropout_rate`, an rng key must be passed": lambda: hkx.nets.MLP([3, 3])(X, dropout_rate=0.5),
     "`rng` is only to be passed when using dropout": lambda: hkx.nets.MLP([3])(X, rng=jax.random.key(0)),
-    "You cannot reverse an MLP until it has been called": lambda: hkx.nets.MLP([3]).reverse(),
-    "Please provide only `w_init`, not `w_init_scale`": (
+    "Call the MLP before `reverse`": lambda: hkx.nets.MLP([3]).reverse(),
+    "both say how weights begin: provide only `w_init`": (
         lambda: hkx.MultiHeadAttention(2, 3, w_init_scale=1.0, w_init=jnp.zeros)
     ),
     r"`embedding_matrix` must be \[vocab_size, embed_dim\], got the shape \(2,\)": (
@@ -54,7 +54,7 @@ REFUSED = {
     "preserve_dims should be non-zero": lambda: hkx.Reshape([3], preserve_dims=0),
     "`padding` must not be empty": lambda: hkx.pad.create_from_tuple((), 2),
     "`padding` must be a pair, or a sequence of pairs, got 'ab'": lambda: hkx.pad.create_from_tuple("ab", 2),
-    "padding must be a .* of length 1 or sequence of length 2, got": lambda: hkx.pad.create_from_tuple(
+    "`padding` must be a .* of length 1, or one of length 2, got": lambda: hkx.pad.create_from_tuple(
         [(1, 1), (1, 1), (1, 1)], 2
     ),
     r"Input shape must be \(-1, 4\), with -1 for the batch, but `inputs` has shape \(2, 3\)": lambda: hkx.Bias(
@@ -103,7 +103,7 @@ REFUSED = {
     r"'SAME_LOWER' with a stride of 1 only, got \(2, 2\)": lambda: hkx.Conv2DTranspose(
         2, 3, stride=2, padding="SAME_LOWER"
     )(PICTURE),
-    "the original call was rank=2 but this one is rank=3": lambda: _twice(
+    "the original inputs had 2 dimensions and these have 3": lambda: _twice(
         hkx.GroupNorm(1), jnp.ones([2, 4]), jnp.ones([2, 2, 4])
     ),
     "should_reset is .*: it must be one array, or a tree of them in the structure of the state": lambda: hkx.ResetCore(

@@ -107,15 +107,15 @@ class GroupNorm(Module):
         self.rank = self.rank or rank
         if rank != self.rank:
             raise ValueError(
-                f"The rank of the inputs cannot change between calls, the original call was rank={self.rank} but this "
-                f"one is rank={rank}."
+                f"The rank of the inputs cannot change between calls, the original inputs had {self.rank} dimensions "
+                f"and these have {rank}."
             )
         channel = self.channel_index % rank
         size, rest = divmod(shape[channel], self.groups)
         if rest:
             raise ValueError(
-                f"The number of channels must be divisible by the number of groups, was channels={shape[channel]}, "
-                f"groups={self.groups}."
+                f"The number of channels must be divisible by the number of groups: {shape[channel]} channels do "
+                f"not make {self.groups} groups."
             )
         axis = resolved_axes(self.axis, rank)
         check_axes(axis, shape, "hkx.GroupNorm")

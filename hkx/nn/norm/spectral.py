@@ -69,8 +69,7 @@ class SpectralNorm(Module):
         value = array_of(value, self, "value")
         if value.ndim < 2:
             raise ValueError(
-                "Spectral normalization is not well defined for scalar or vector inputs: "
-                f"`value` has shape {value.shape}."
+                f"The spectral norm is not well defined for a `value` of shape {value.shape}: it is that of a matrix."
             )
         if value.ndim > 2 and error_on_non_matrix:
             raise ValueError(

@@ -99,8 +99,8 @@ def _expanded(signal: Any, leaf: Any) -> jax.Array:
     shape, expected = jnp.shape(signal), jnp.shape(leaf)
     if shape != expected[: len(shape)]:
         raise ValueError(
-            f"should_reset signal shape {shape} is not compatible with state shape {expected}: it must be the leading "
-            "part of it, such as [B] for a state of [B, ...]."
+            f"The signal `should_reset` has shape {shape}, and the state {expected}: the first must be the leading "
+            "part of the second, such as [B] for a state of [B, ...]."
         )
     return jnp.reshape(signal, shape + (1,) * (len(expected) - len(shape)))
 
@@ -206,7 +206,5 @@ def deep_rnn_with_skip_connections(layers: Sequence[RNNCore], name: str | None =
       (2, 7)
     """
     if not layers or not all(isinstance(layer, RNNCore) for layer in layers):
-        raise ValueError(
-            f"skip_connections requires for all layers to be `hkx.RNNCore`s, and at least one. Layers is: {layers}."
-        )
+        raise ValueError(f"skip_connections requires one or more layers, each of them a `hkx.RNNCore`, got: {layers}.")
     return _SkippingRNN(layers, name=name or "__deep_rnn")
