@@ -7,7 +7,7 @@ from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import pick, scale_down
 from rlx.core.masking import masked_mean, rows_if_used, weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array
+from rlx.core.types import Array, in_wide_dtype
 from rlx.divergences import scaled_log_policy
 from rlx.q_learning import q_learning
 
@@ -183,4 +183,5 @@ def advantage_weighted_loss(
     """
     # Bound the exponent, because exp could overflow before it is bounded.
     weights_t = jnp.exp(jnp.minimum(scale_down(adv_t, temperature), jnp.log(max_weight)))
-    return -masked_mean(weighted(maybe_stop(weights_t, stop_target_gradients), log_probs_t), mask_t)
+    dtype, weights_t, log_probs_t = in_wide_dtype(maybe_stop(weights_t, stop_target_gradients), log_probs_t)
+    return -masked_mean(weighted(weights_t, log_probs_t), mask_t).astype(dtype)

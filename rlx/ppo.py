@@ -9,7 +9,7 @@ from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import counts_of, if_counted, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array
+from rlx.core.types import Array, in_wide_dtype
 from rlx.running_statistics import init, normalize, update
 
 
@@ -39,8 +39,8 @@ def clipped_surrogate_pg_loss(
       >>> round(float(rlx.clipped_surrogate_pg_loss(jnp.array([2.0]), jnp.array([1.0]), 0.25)), 4)
       -1.25
     """
-    adv_t = maybe_stop(adv_t, use_stop_gradient)
-    return -jnp.mean(clipped_surrogate(prob_ratios_t, adv_t, epsilon, epsilon))
+    dtype, ratios_t, adv_t, epsilon = in_wide_dtype(prob_ratios_t, maybe_stop(adv_t, use_stop_gradient), epsilon)
+    return -jnp.mean(clipped_surrogate(ratios_t, adv_t, epsilon, epsilon)).astype(dtype)
 
 
 @operator(counts={"mask_t": ("prob_ratios_t", "adv_t")})
@@ -81,7 +81,8 @@ def dual_clipped_surrogate_pg_loss(
     """
     adv_t = maybe_stop(adv_t, stop_target_gradients)
     ratios_t = jnp.where(adv_t < 0, jnp.minimum(prob_ratios_t, max_ratio), prob_ratios_t)
-    return -masked_mean(clipped_surrogate(ratios_t, adv_t, epsilon_low, epsilon_high), mask_t)
+    dtype, *given = in_wide_dtype(ratios_t, adv_t, epsilon_low, epsilon_high)
+    return -masked_mean(clipped_surrogate(*given), mask_t).astype(dtype)
 
 
 @operator(counts={"mask_t": ("v_t", "old_v_t", "target_t")})
@@ -118,10 +119,11 @@ def clipped_value_loss(
       >>> float(rlx.clipped_value_loss(jnp.array([2.0]), jnp.array([0.0]), jnp.array([2.0]), 1.0))
       0.5
     """
-    old_v_t, target_t = maybe_stop((old_v_t, target_t), stop_target_gradients)
+    targets = maybe_stop((old_v_t, target_t), stop_target_gradients)
+    dtype, v_t, old_v_t, target_t, epsilon = in_wide_dtype(v_t, *targets, epsilon)
     clipped_v_t = old_v_t + jnp.clip(v_t - old_v_t, -epsilon, epsilon)
     losses = jnp.maximum(jnp.square(v_t - target_t), jnp.square(clipped_v_t - target_t))
-    return 0.5 * masked_mean(losses, mask_t)
+    return (0.5 * masked_mean(losses, mask_t)).astype(dtype)
 
 
 @operator(counts={"mask_t": ("prob_ratios_t", "adv_t", "kl_t")})
@@ -156,8 +158,9 @@ def kl_penalty_pg_loss(
       >>> float(rlx.kl_penalty_pg_loss(jnp.array([2.0]), jnp.array([3.0]), jnp.array([0.5]), 4.0))
       -4.0
     """
-    adv_t, kl_weight = maybe_stop((adv_t, kl_weight), stop_target_gradients)
-    return masked_mean(weighted(kl_weight, kl_t) - weighted(adv_t, prob_ratios_t), mask_t)
+    targets = maybe_stop((adv_t, kl_weight), stop_target_gradients)
+    dtype, ratios_t, kl_t, adv_t, kl_weight = in_wide_dtype(prob_ratios_t, kl_t, *targets)
+    return masked_mean(weighted(kl_weight, kl_t) - weighted(adv_t, ratios_t), mask_t).astype(dtype)
 
 
 @operator()
