@@ -217,7 +217,8 @@ class SquashedGaussian:
         bounds = {"action_spec.minimum": spec.minimum, "action_spec.maximum": spec.maximum}
         given = {name: (bound, Number[Array, "*#E", "in (-inf, inf)"]) for name, bound in bounds.items()}
         as_arrays(function, action=(like, Float[Array, "*#E"]), **given)
-        require_ascending(strictly=False, function=function, **bounds)
+        # Where both bounds are equal, all actions are one, and there is no density.
+        require_ascending(strictly=method == "logprob", function=function, **bounds)
         converted = {name: (jnp.asarray(x, like.dtype), Float[Array, "*#E"]) for name, x in bounds.items()}
         _, low, high = as_arrays(function, action=(like, Float[Array, "*#E"]), **converted)
         return low, 0.5 * (high - low)
