@@ -9,7 +9,7 @@ from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import counts_of, if_counted, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array, in_wide_dtype
+from rlx.core.types import Array, in_wide_dtype, settings_in, wide_dtype
 from rlx.running_statistics import init, normalize, update
 
 
@@ -229,9 +229,22 @@ def normalized_advantages(
       [1.0, -1.0, 0.0]
     """
     counts = None if mask is None else counts_of(mask, adv.shape)
+    adv, epsilon = _without_overflow(jax.lax.stop_gradient(adv), epsilon, axis_name)
     statistics = update(init(jax.ShapeDtypeStruct([], adv.dtype)), adv, counts, axis_name)
-    normalized = jax.lax.stop_gradient(normalize(statistics, adv, epsilon))
+    normalized = normalize(statistics, adv, epsilon)
     return normalized if counts is None else if_counted(counts, normalized)
+
+
+def _without_overflow(adv: Array, epsilon: Any, axis_name: Any) -> tuple[Array, Any]:
+    """A over a power of 2, and ε over its square, with the same normalised advantages, if squares would overflow."""
+    largest = jnp.max(jnp.abs(adv).astype(wide_dtype(adv.dtype)), initial=0)
+    if axis_name is not None:
+        largest = jax.lax.pmax(largest, axis_name)
+    # Not down to 1: the reciprocal of 2¹²⁷ is subnormal.
+    exponent = jnp.where(jnp.isfinite(largest) & (largest > 2.0**40), jnp.frexp(largest)[1] - 20, 0)
+    unit = jnp.ldexp(jnp.ones_like(largest), exponent)
+    (epsilon,) = settings_in(unit.dtype, epsilon)
+    return adv / unit.astype(adv.dtype), epsilon / unit / unit
 
 
 @traced_once

@@ -568,6 +568,14 @@ def test_what_an_example_that_counts_for_nothing_would_teach():
     np.testing.assert_allclose(slopes, expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("size", [1.0, 1e20, 3e38])
+def test_advantages_whose_squares_overflow(size):
+    adv = np.array([1.0, -1.0, 0.5, np.nan])
+    expected = (adv - np.mean(adv[:3])) / np.std(adv[:3])
+    found = rlx.normalized_advantages(jnp.float32(size) * jnp.float32(adv), mask=jnp.array([1, 1, 1, 0]))
+    np.testing.assert_allclose(found, [*expected[:3], 0], rtol=1e-6)
+
+
 def test_losses_of_half_precision_whose_terms_overflow_it():
     """Terms of about 9 · 10⁴, which cancel each other: most losses are 0."""
     half = functools.partial(jnp.asarray, dtype=jnp.float16)

@@ -591,6 +591,15 @@ def test_popart_with_settings_for_each_output():  # as in RLax
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.int32])
+@pytest.mark.parametrize("threshold", [0.5, np.array([0.5]), np.full(3, 0.5)])
+def test_a_threshold_of_ratios_may_be_one_number_in_an_array(threshold):  # as in RLax
+    v, rho = jnp.zeros(3), jnp.array([1.0, 2.0, 0.25])
+    errors = rlx.vtrace(v, v, Q, jnp.zeros(3), rho, clip_rho_threshold=threshold)
+    np.testing.assert_allclose(errors, np.minimum(rho, 0.5) * Q)
+    parts = rlx.vtrace_td_error_and_advantage(v, v, Q, jnp.zeros(3), rho, 1.0, threshold, threshold)
+    np.testing.assert_allclose(parts.pg_advantage, np.minimum(rho, 0.5) * Q)
+
+
 def test_targets_of_no_output_change_no_statistics(dtype):  # as in RLax
     state = rlx.PopArtState(jnp.zeros(200), jnp.ones(200), jnp.ones(200))
     new = rlx.art(state, jnp.array([5.0, 3.0, 7.0]), jnp.array([-1, 2, -100], dtype), 0.5, 1e-3, 1e3)
