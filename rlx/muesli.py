@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Number, Real
 from rlx.core.arguments import require, require_broadcast, require_parts
-from rlx.core.arrays import pick
+from rlx.core.arrays import pick_action
 from rlx.core.masking import if_used, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.trees import Record, record
@@ -164,7 +164,13 @@ def muesli_policy_loss(
     log_pi_t = jax.nn.log_softmax(logits_t)
     clipped_rho_t = jax.lax.stop_gradient(jnp.minimum(rho_t, clip_rho_threshold))
     kl_t = categorical_kl(log_target_t, if_used(jnp.asarray(kl_weight), log_pi_t))
-    given = clipped_rho_t, maybe_stop(adv_t, stop_target_gradients), pick(log_pi_t, a_t), kl_weight, kl_t
+    given = (
+        clipped_rho_t,
+        maybe_stop(adv_t, stop_target_gradients),
+        pick_action(log_pi_t, a_t, -jnp.inf),
+        kl_weight,
+        kl_t,
+    )
     dtype, clipped_rho_t, adv_t, log_prob_t, kl_weight, kl_t = in_wide_dtype(*given)
     pg_t = -weighted(clipped_rho_t * adv_t, log_prob_t)
     return masked_mean(pg_t + weighted(kl_weight, kl_t), mask_t).astype(dtype)

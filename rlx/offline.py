@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
-from rlx.core.arrays import pick, scale_down
+from rlx.core.arrays import pick_action, scale_down
 from rlx.core.masking import masked_mean, rows_if_used, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array, in_wide_dtype
@@ -39,7 +39,7 @@ def conservative_q_loss(
       >>> round(float(rlx.conservative_q_loss(jnp.array([1.0, 1.0]), 0)), 4)
       0.6931
     """
-    return -pick(scaled_log_policy(q_tm1, temperature), a_tm1)
+    return -pick_action(scaled_log_policy(q_tm1, temperature), a_tm1, -jnp.inf)
 
 
 @operator()

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
-from rlx.core.arrays import pick
+from rlx.core.arrays import pick_action
 from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.tracing import traced_once
@@ -28,7 +28,7 @@ def policy_gradient_loss(
 
     Args:
       logits_t: logits of the policy.
-      a_t: actions sampled from the policy.
+      a_t: actions sampled from the policy; the log-probability of what is no action, as -1, is -inf.
       adv_t: advantages of the actions.
       w_t: weight of each step.
       use_stop_gradient: whether to stop gradients through the advantages.
@@ -43,7 +43,8 @@ def policy_gradient_loss(
       >>> round(float(rlx.policy_gradient_loss(jnp.zeros([1, 2]), jnp.array([0]), one, one)), 4)
       0.6931
     """
-    dtype, log_pi_t, adv_t, w_t = in_wide_dtype(pick(jax.nn.log_softmax(logits_t), a_t), adv_t, w_t)
+    log_pi_t = pick_action(jax.nn.log_softmax(logits_t), a_t, -jnp.inf)
+    dtype, log_pi_t, adv_t, w_t = in_wide_dtype(log_pi_t, adv_t, w_t)
     return -jnp.mean(weighted(w_t * maybe_stop(adv_t, use_stop_gradient), log_pi_t)).astype(dtype)
 
 
