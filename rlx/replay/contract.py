@@ -228,8 +228,8 @@ def _check_dtype(function: str, place: str, value: Any, leaf: Array, like: Array
         limits = jnp.iinfo(like.dtype)
         if not np.all((numbers >= limits.min) & (numbers <= limits.max)):
             raise DTypeError(
-                f"{function}: {place} is {shown(value)}, expected a number from {limits.min} to {limits.max}: the item given "
-                f"to `init` has dtype {like.dtype}."
+                f"{function}: {place} is {shown(value)}, expected a number from {limits.min} to {limits.max}: "
+                f"the item given to `init` has dtype {like.dtype}."
             )
 
 
