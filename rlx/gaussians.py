@@ -216,11 +216,10 @@ class SquashedGaussian:
         spec = _Bounds() if chosen is None else _require_spec(chosen, function)
         bounds = {"action_spec.minimum": spec.minimum, "action_spec.maximum": spec.maximum}
         given = {name: (bound, Number[Array, "*#E", "in (-inf, inf)"]) for name, bound in bounds.items()}
-        as_arrays(function, action=(like, Float[Array, "*#E"]), **given)
+        _, low, high = as_arrays(function, action=(like, Float[Array, "*#E"]), **given)
         # Where both bounds are equal, all actions are one, and there is no density.
         require_ascending(strictly=method == "logprob", function=function, **bounds)
-        converted = {name: (jnp.asarray(x, like.dtype), Float[Array, "*#E"]) for name, x in bounds.items()}
-        _, low, high = as_arrays(function, action=(like, Float[Array, "*#E"]), **converted)
+        low, high = low.astype(like.dtype), high.astype(like.dtype)
         return low, 0.5 * (high - low)
 
 
