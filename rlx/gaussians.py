@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Number, Real
 from rlx.core.arguments import as_arrays, require, require_ascending, require_parts
+from rlx.core.arrays import half_square
 from rlx.core.sampling import either, key_and_shape
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import log_deviation, multivariate_normal_kl_divergence, require_events
@@ -303,4 +304,4 @@ def _require_spec(action_spec: Any, function: str) -> Any:
 def _normal_logprob(sample: Array, mu: Array, sigma: Array, log_sigma: Array) -> Array:
     scaled = (sample - mu) / sigma
     log_sigma = jnp.broadcast_to(log_sigma, scaled.shape)
-    return jnp.sum(-0.5 * jnp.square(scaled) - log_sigma - _HALF_LOG_TAU, axis=-1)
+    return jnp.sum(-half_square(scaled) - log_sigma - _HALF_LOG_TAU, axis=-1)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
-from rlx.core.arrays import pick_action, scale_down
+from rlx.core.arrays import half_square, pick_action, scale_down
 from rlx.core.masking import masked_mean, rows_if_used, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array, in_wide_dtype
@@ -112,7 +112,7 @@ def conservative_q_learning(
     """
     penalty = conservative_q_loss.kernel(rows_if_used(jnp.asarray(conservative_weight), q_tm1), a_tm1)
     error = q_learning.kernel(q_tm1, a_tm1, r_t, discount_t, q_t, stop_target_gradients)
-    return weighted(conservative_weight, penalty) + 0.5 * jnp.square(error)
+    return weighted(conservative_weight, penalty) + half_square(error)
 
 
 @operator()

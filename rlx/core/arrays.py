@@ -140,6 +140,11 @@ def pick_action(of_actions: Array, actions: Array, of_none: float) -> Array:
     return jnp.where(is_one, pick(of_actions, jnp.where(is_one, actions, 0)), of_none)
 
 
+def half_square(x: Array) -> Array:
+    """½ x². The square of a number whose half square is representable may overflow."""
+    return 0.5 * x * x
+
+
 @traced_once
 def scale_down(x: Array, temperature: ArrayLike) -> Array:
     """`x / temperature`. Infinite entries stay unchanged, and add nothing to the gradient of the temperature."""

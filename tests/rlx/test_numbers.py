@@ -576,6 +576,20 @@ def test_advantages_whose_squares_overflow(size):
     np.testing.assert_allclose(found, [*expected[:3], 0], rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype, x", [(jnp.float16, 300.0), (jnp.float32, 2e19)])
+def test_half_squares_of_numbers_whose_squares_overflow(dtype, x):
+    error, zero = jnp.asarray([x], dtype), jnp.zeros(1, dtype)
+    found = {
+        "l2": rlx.l2_loss(error)[0],
+        "huber": rlx.huber_loss(error, 2 * x)[0],
+        "k2": rlx.kl_k2(error, zero)[0],
+        "dpg": rlx.dpg_loss(zero, error)[0],
+        "density": -rlx.gaussian_diagonal(1.0).logprob(error, zero),
+    }
+    for name, half in found.items():
+        np.testing.assert_allclose(np.float64(half), 0.5 * x**2, rtol=2e-3, err_msg=name)
+
+
 def test_losses_of_half_precision_whose_terms_overflow_it():
     """Terms of about 9 · 10⁴, which cancel each other: most losses are 0."""
     half = functools.partial(jnp.asarray, dtype=jnp.float16)
