@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Num, Number, Real
 from rlx.core.arguments import require
-from rlx.core.arrays import one_hot
+from rlx.core.arrays import half_square, one_hot
 from rlx.core.errors import OptionError, ShapeError
 from rlx.core.operator import operator
 from rlx.core.trees import selected
@@ -190,7 +190,7 @@ def pixel_control_loss(
     targets = jax.lax.stop_gradient(over_cells(rewards, discount_t, v_t))
     chosen = jnp.broadcast_to(actions[:, None, None, None], (*rewards.shape, 1))
     predictions = jnp.take_along_axis(action_values[:-1], chosen, axis=-1)[..., 0]
-    return 0.5 * jnp.square(targets - predictions)
+    return half_square(targets - predictions)
 
 
 @operator()

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import finite_log, if_counted, masked_mean
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array
+from rlx.core.types import Array, in_wide_dtype
 
 
 @operator(counts={"mask_t": ("prob_ratios_t", "adv_t")}, masks={"adv_t": ("prob_ratios_t",)})
@@ -45,13 +45,14 @@ def discovered_policy_loss(
       >>> [round(float(rlx.discovered_policy_loss(r[None], adv_t[:1])), 4) for r in ratios]
       [-1.0, -2.9987, -3.0]
     """
-    adv_t = maybe_stop(adv_t, stop_target_gradients)
+    given = prob_ratios_t, maybe_stop(adv_t, stop_target_gradients), alpha, beta
+    dtype, prob_ratios_t, adv_t, alpha, beta = in_wide_dtype(*given)
     gain = prob_ratios_t * adv_t
     # ρ A - max(0, (ρ - 1) A - α tanh(…)), without cancellation of large numbers.
     when_good = jnp.minimum(gain, adv_t + alpha * jnp.tanh((prob_ratios_t - 1) * adv_t / alpha))
     shift = adv_t * finite_log(jnp.where(adv_t < 0, prob_ratios_t, 1))
     when_bad = gain - jnp.maximum(shift - beta * jnp.tanh(shift / beta), 0)
-    return -masked_mean(jnp.where(adv_t < 0, when_bad, when_good), mask_t)
+    return -masked_mean(jnp.where(adv_t < 0, when_bad, when_good), mask_t).astype(dtype)
 
 
 @operator(counts={"mask_t": ("prob_ratios_t", "adv_t", "scores_t")}, masks={"adv_t": ("prob_ratios_t",)})
@@ -89,8 +90,9 @@ def learnt_policy_loss(
       >>> float(rlx.learnt_policy_loss(jnp.array([2.0]), jnp.array([3.0]), jnp.array([4.0]), threshold=0.0))
       -2.0
     """
-    adv_t = maybe_stop(adv_t, stop_target_gradients)
-    return masked_mean(jnp.maximum(scores_t - threshold, 0) - prob_ratios_t * adv_t, mask_t)
+    given = prob_ratios_t, maybe_stop(adv_t, stop_target_gradients), scores_t, threshold
+    dtype, prob_ratios_t, adv_t, scores_t, threshold = in_wide_dtype(*given)
+    return masked_mean(jnp.maximum(scores_t - threshold, 0) - prob_ratios_t * adv_t, mask_t).astype(dtype)
 
 
 @operator()

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Int, Real
 from rlx.core.arguments import as_arrays, require_broadcast, require_for_each
-from rlx.core.arrays import pick, scale_row_down
+from rlx.core.arrays import pick_action, scale_row_down
 from rlx.core.sampling import either, key_and_shape
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import categorical_entropy, categorical_kl_divergence, categorical_sample
@@ -72,8 +72,8 @@ class EpsilonGreedy:
     def logprob(
         self, sample: ArrayLike, preferences: ArrayLike | None = None, epsilon: ArrayLike | None = None
     ) -> Array:
-        """Log-probabilities [...] of the actions `sample`, integers [...]."""
-        return jnp.log(_picked("epsilon_greedy", sample, preferences=self.probs(preferences, epsilon)))
+        """Log-probabilities [...] of the actions `sample`, integers [...]; -inf of what is no action, as -1."""
+        return jnp.log(_picked("epsilon_greedy", sample, 0.0, preferences=self.probs(preferences, epsilon)))
 
     log_prob = logprob
 
@@ -131,8 +131,8 @@ class Softmax:
         return jax.nn.softmax(self._scaled("probs", logits))
 
     def logprob(self, sample: ArrayLike, logits: ArrayLike | None = None, action_spec: Any = None) -> Array:
-        """Log-probabilities [...] of the actions `sample`, integers [...]."""
-        return _picked("softmax", sample, logits=jax.nn.log_softmax(self._scaled("logprob", logits)))
+        """Log-probabilities [...] of the actions `sample`, integers [...]; -inf of what is no action, as -1."""
+        return _picked("softmax", sample, -jnp.inf, logits=jax.nn.log_softmax(self._scaled("logprob", logits)))
 
     log_prob = logprob
 
@@ -275,9 +275,9 @@ def _possible(preferences: Array) -> tuple[Array, Array]:
     return possible, jnp.sum(possible, axis=-1, keepdims=True).astype(preferences.dtype)
 
 
-def _picked(function: str, sample: ArrayLike, **of_actions: Array) -> Array:
+def _picked(function: str, sample: ArrayLike, of_none: float, **of_actions: Array) -> Array:
     """The entries [...] of the actions `sample` in [..., A], which come from the argument of this name."""
     given = {argument: (x, Real[Array, "*#E A"]) for argument, x in of_actions.items()}
     values, sample = as_arrays(f"{function}.logprob", **given, sample=(sample, Int[Array, "*#E"]))
     shape = jnp.broadcast_shapes(sample.shape, values.shape[:-1])
-    return pick(jnp.broadcast_to(values, shape + values.shape[-1:]), jnp.broadcast_to(sample, shape))
+    return pick_action(jnp.broadcast_to(values, shape + values.shape[-1:]), jnp.broadcast_to(sample, shape), of_none)

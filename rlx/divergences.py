@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
 from rlx.core.arguments import require_for_each
-from rlx.core.arrays import pick, scale_down, scale_row_down
+from rlx.core.arrays import pick_action, scale_down, scale_row_down
 from rlx.core.errors import RankError, ShapeError
 from rlx.core.masking import weighted_sum
 from rlx.core.operator import operator
@@ -130,7 +130,7 @@ def categorical_importance_sampling_ratios(
     Args:
       pi_logits_t: logits of the target policy.
       mu_logits_t: logits of the behaviour policy.
-      a_t: actions.
+      a_t: actions; the ratio of what is no action, as -1, is NaN.
 
     Returns:
       The ratios.
@@ -145,7 +145,7 @@ def categorical_importance_sampling_ratios(
     log_ratios_t = jax.nn.log_softmax(pi_logits_t) - jax.nn.log_softmax(mu_logits_t)
     shape = jnp.broadcast_shapes(log_ratios_t.shape[:-1], a_t.shape)
     log_ratios_t = jnp.broadcast_to(log_ratios_t, shape + log_ratios_t.shape[-1:])
-    return jnp.exp(pick(log_ratios_t, jnp.broadcast_to(a_t, shape)))
+    return jnp.exp(pick_action(log_ratios_t, jnp.broadcast_to(a_t, shape), jnp.nan))
 
 
 @operator()

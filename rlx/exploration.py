@@ -74,7 +74,7 @@ def add_ornstein_uhlenbeck_noise(
 def add_dirichlet_noise(
     key: Key,
     prior: Float[Array, "B A", "A"],
-    dirichlet_alpha: Real[Array, "", "in (0, inf)"],
+    dirichlet_alpha: Real[Array, "", "#A", "in (0, inf)"],
     dirichlet_fraction: Real[Array, "", "in [0, 1]"],
 ) -> Float[Array, "*E"]:
     """Mixes policies with Dirichlet noise: (1 - f) prior + f n with n ~ Dirichlet(α, ..., α).
@@ -85,7 +85,7 @@ def add_dirichlet_noise(
     Args:
       key: a key of `jax.random`.
       prior: probabilities of actions.
-      dirichlet_alpha: α.
+      dirichlet_alpha: α; or one for each action.
       dirichlet_fraction: f.
 
     Returns:

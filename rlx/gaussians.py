@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Number, Real
 from rlx.core.arguments import as_arrays, require, require_ascending, require_parts
+from rlx.core.arrays import half_square
 from rlx.core.sampling import either, key_and_shape
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import log_deviation, multivariate_normal_kl_divergence, require_events
@@ -216,10 +217,10 @@ class SquashedGaussian:
         spec = _Bounds() if chosen is None else _require_spec(chosen, function)
         bounds = {"action_spec.minimum": spec.minimum, "action_spec.maximum": spec.maximum}
         given = {name: (bound, Number[Array, "*#E", "in (-inf, inf)"]) for name, bound in bounds.items()}
-        as_arrays(function, action=(like, Float[Array, "*#E"]), **given)
-        require_ascending(strictly=False, function=function, **bounds)
-        converted = {name: (jnp.asarray(x, like.dtype), Float[Array, "*#E"]) for name, x in bounds.items()}
-        _, low, high = as_arrays(function, action=(like, Float[Array, "*#E"]), **converted)
+        _, low, high = as_arrays(function, action=(like, Float[Array, "*#E"]), **given)
+        # Where both bounds are equal, all actions are one, and there is no density.
+        require_ascending(strictly=method == "logprob", function=function, **bounds)
+        low, high = low.astype(like.dtype), high.astype(like.dtype)
         return low, 0.5 * (high - low)
 
 
@@ -303,4 +304,4 @@ def _require_spec(action_spec: Any, function: str) -> Any:
 def _normal_logprob(sample: Array, mu: Array, sigma: Array, log_sigma: Array) -> Array:
     scaled = (sample - mu) / sigma
     log_sigma = jnp.broadcast_to(log_sigma, scaled.shape)
-    return jnp.sum(-0.5 * jnp.square(scaled) - log_sigma - _HALF_LOG_TAU, axis=-1)
+    return jnp.sum(-half_square(scaled) - log_sigma - _HALF_LOG_TAU, axis=-1)

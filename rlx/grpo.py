@@ -1,5 +1,7 @@
 """GRPO and its variants (GSPO, CISPO, DAPO, RLOO): group-relative advantages and losses of whole answers."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -8,7 +10,7 @@ from rlx.core.arguments import require
 from rlx.core.arrays import lhs_broadcast, pick
 from rlx.core.masking import counts_of, finite_exponent, masked_mean, masked_sum, weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array, wide_dtype
+from rlx.core.types import Array, in_wide_dtype, wide_dtype
 from rlx.kl import kl_k3
 from rlx.ppo import clipped_surrogate
 
@@ -117,8 +119,9 @@ def sequence_policy_gradient_loss(
       >>> float(rlx.sequence_policy_gradient_loss(jnp.array([-1.0, -0.5, -9.0]), 2.0, jnp.array([1, 1, 0])))
       3.0
     """
+    dtype, log_probs_t, adv_t = in_wide_dtype(log_probs_t, adv_t)
     losses_t = weighted(maybe_stop(adv_t, stop_target_gradients), -log_probs_t)
-    return masked_sum(losses_t, mask_t)
+    return masked_sum(losses_t, mask_t).astype(dtype)
 
 
 @operator(
@@ -163,8 +166,8 @@ def grpo_loss(
       -1.05
     """
     targets = maybe_stop((old_log_probs_t, adv_t, ref_log_probs_t), stop_target_gradients)
-    losses_t = _token_losses(log_probs_t, targets, epsilon, kl_weight)
-    return masked_mean(losses_t, mask_t)
+    dtype, losses_t = _token_losses(log_probs_t, targets, epsilon, kl_weight)
+    return masked_mean(losses_t, mask_t).astype(dtype)
 
 
 @operator(
@@ -215,8 +218,8 @@ def dr_grpo_loss(
     length = max(log_probs_t.shape[0], 1) if max_length is None else max_length
     require(length > 0, "max_length", max_length, "a positive number of tokens")
     targets = maybe_stop((old_log_probs_t, adv_t, ref_log_probs_t), stop_target_gradients)
-    losses_t = _token_losses(log_probs_t, targets, epsilon, kl_weight)
-    return masked_sum(losses_t, mask_t) / length
+    dtype, losses_t = _token_losses(log_probs_t, targets, epsilon, kl_weight)
+    return (masked_sum(losses_t, mask_t) / length).astype(dtype)
 
 
 @operator(counts={"mask_t": ("log_probs_t", "old_log_probs_t", "adv")})
@@ -254,9 +257,10 @@ def gspo_loss(
       >>> round(float(rlx.gspo_loss(old + jnp.log(jnp.array([4.0, 1.0])), old, -1.0)), 4)
       2.0
     """
-    old_log_probs_t, adv = maybe_stop((old_log_probs_t, adv), stop_target_gradients)
+    targets = maybe_stop((old_log_probs_t, adv), stop_target_gradients)
+    dtype, log_probs_t, old_log_probs_t, *bounded = in_wide_dtype(log_probs_t, *targets, epsilon_low, epsilon_high)
     ratio = _ratio(masked_mean(log_probs_t - old_log_probs_t, mask_t))
-    return -clipped_surrogate(ratio, adv, epsilon_low, epsilon_high)
+    return -clipped_surrogate(ratio, *bounded).astype(dtype)
 
 
 @operator(counts={"mask_t": ("log_probs_t", "old_log_probs_t", "adv")})
@@ -299,9 +303,8 @@ def dapo_loss(
     """
     old_log_probs_t, adv = maybe_stop((old_log_probs_t, adv), stop_target_gradients)
     ratio_t = _ratio(log_probs_t - old_log_probs_t)
-    return -masked_mean(
-        clipped_surrogate(ratio_t, lhs_broadcast.kernel(adv, ratio_t), epsilon_low, epsilon_high), mask_t
-    )
+    dtype, *given = in_wide_dtype(ratio_t, lhs_broadcast.kernel(adv, ratio_t), epsilon_low, epsilon_high)
+    return -masked_mean(clipped_surrogate(*given), mask_t).astype(dtype)
 
 
 @operator(counts={"mask_t": ("log_probs_t", "old_log_probs_t", "adv")})
@@ -341,10 +344,12 @@ def cispo_loss(
       >>> gradient.tolist()
       [[-0.75, -0.75]]
     """
-    adv = maybe_stop(adv, stop_target_gradients)
+    given = log_probs_t, old_log_probs_t, maybe_stop(adv, stop_target_gradients), epsilon_low, epsilon_high
+    dtype, log_probs_t, old_log_probs_t, adv, epsilon_low, epsilon_high = in_wide_dtype(*given)
     ratio_t = jnp.exp(log_probs_t - old_log_probs_t)
     weights_t = jax.lax.stop_gradient(jnp.clip(ratio_t, 1 - epsilon_low, 1 + epsilon_high))
-    return -masked_mean(weighted(weights_t * lhs_broadcast.kernel(adv, weights_t), log_probs_t), mask_t)
+    losses_t = -weighted(weights_t * lhs_broadcast.kernel(adv, weights_t), log_probs_t)
+    return masked_mean(losses_t, mask_t).astype(dtype)
 
 
 @operator(counts={"mask_t": ("log_probs_t",)})
@@ -376,8 +381,9 @@ def rloo_loss(
       >>> float(rlx.rloo_loss(jnp.array([[-1.0, -2.0], [-1.0, -1.0]]), jnp.array([1, 0])))
       0.5
     """
+    dtype, log_probs_t, rewards = in_wide_dtype(log_probs_t, rewards)
     adv = leave_one_out_advantages.kernel(rewards, stop_target_gradients)
-    return -masked_mean(masked_sum(weighted(adv[:, None], log_probs_t), mask_t, axis=-1))
+    return -masked_mean(masked_sum(weighted(adv[:, None], log_probs_t), mask_t, axis=-1)).astype(dtype)
 
 
 def _ratio(log_ratio: Array) -> Array:
@@ -389,13 +395,14 @@ def _token_losses(
     targets: tuple[Array, Array, Array | None],
     epsilon: Array | float,
     kl_weight: Array | float,
-) -> Array:
-    """-min(ρ_t A, clip(ρ_t, 1 - ε, 1 + ε) A) + β k3_t of each token."""
+) -> tuple[Any, Array]:
+    """Their dtype, and -min(ρ_t A, clip(ρ_t, 1 - ε, 1 + ε) A) + β k3_t of each token, in float32 or wider."""
     old_log_probs_t, adv_t, ref_log_probs_t = targets
-    losses_t = -clipped_surrogate(_ratio(log_probs_t - old_log_probs_t), adv_t, epsilon, epsilon)
-    if ref_log_probs_t is None:
-        return losses_t
-    return losses_t + weighted(kl_weight, kl_k3.kernel(log_probs_t, ref_log_probs_t))
+    k3_t = None if ref_log_probs_t is None else kl_k3.kernel(log_probs_t, ref_log_probs_t)
+    ratio_t = _ratio(log_probs_t - old_log_probs_t)
+    dtype, ratio_t, adv_t, epsilon, kl_weight, k3_t = in_wide_dtype(ratio_t, adv_t, epsilon, kl_weight, k3_t)
+    losses_t = -clipped_surrogate(ratio_t, adv_t, epsilon, epsilon)
+    return dtype, losses_t if k3_t is None else losses_t + weighted(kl_weight, k3_t)
 
 
 def _gains(rewards: Array, mask: Array | None) -> tuple[Array, Array]:

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask
+from rlx.core.arrays import half_square
 from rlx.core.masking import finite_exponent
 from rlx.core.operator import operator
 from rlx.core.types import Array
@@ -65,7 +66,7 @@ def kl_k2(
       >>> rlx.kl_k2(jnp.array([-1.0, -2.0]), jnp.array([-1.5, -1.0])).tolist()
       [0.125, 0.5]
     """
-    return 0.5 * jnp.square(log_probs_t - ref_log_probs_t)
+    return half_square(log_probs_t - ref_log_probs_t)
 
 
 @operator(counts={"mask_t": ("log_probs_t", "ref_log_probs_t")})

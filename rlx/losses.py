@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Number, Real
 from rlx.core.arguments import as_arrays, require_ascending, require_broadcast
+from rlx.core.arrays import half_square
 from rlx.core.masking import weighted
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
@@ -32,7 +33,7 @@ def l2_loss(predictions: Float[Array, "*#E"], targets: Float[Array, "*#E"] | Non
       2.0
     """
     error = predictions if targets is None else predictions - targets
-    return 0.5 * jnp.square(error)
+    return half_square(error)
 
 
 @operator()
@@ -192,4 +193,4 @@ def _huber(x: Array, delta: Array | float) -> Array:
     size = jnp.abs(x)
     quadratic = jnp.minimum(size, delta)
     # An infinite δ is no limit: there is no linear part.
-    return 0.5 * jnp.square(quadratic) + weighted(jnp.where(size < delta, 0, delta), size - quadratic)
+    return half_square(quadratic) + weighted(jnp.where(size < delta, 0, delta), size - quadratic)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.annotations import Float, Real
-from rlx.core.arguments import as_arrays, known, require, require_broadcast, require_parts
+from rlx.core.arguments import as_arrays, known, require, require_broadcast_to_first, require_parts
 from rlx.core.arrays import AllSum, add_up, scale_row_down, weighted_term
 from rlx.core.errors import OptionError, ShapeError
 from rlx.core.masking import weighted, weighted_sum
@@ -216,7 +216,7 @@ def kl_constraint_loss(
             "penalty.epsilon": (penalty.epsilon, Real[Array, "*B", "in [0, inf)"]),
         },
     )
-    require_broadcast(kl=kl, **{"penalty.alpha": alpha, "penalty.epsilon": epsilon})
+    require_broadcast_to_first(kl=kl, **{"penalty.alpha": alpha, "penalty.epsilon": epsilon})
     alpha = jnp.asarray(projection_operator(alpha))
     multiplier, epsilon = _of_rank(kl.ndim, alpha), _of_rank(kl.ndim, epsilon)
     kl_loss = maybe_stop(multiplier, use_stop_gradient) * kl
@@ -291,7 +291,7 @@ def vmpo_loss(
     )
     num_examples = AllSum(axis_name)(jnp.ones_like(sample_log_probs))
     policy_loss = num_examples * weighted(maybe_stop(weights, use_stop_gradient), -sample_log_probs)
-    kl_loss, alpha_loss = _kl_losses(kl_constraints, projection_operator, use_stop_gradient, num_examples)
+    kl_loss, alpha_loss = _kl_losses(kl_constraints, projection_operator, use_stop_gradient, policy_loss)
     parts = MpoOutputs(temperature_loss, policy_loss, kl_loss, alpha_loss, weights, num_samples)
     return _loss(parts, policy_loss_weight, temperature_loss_weight, kl_loss_weight, alpha_loss_weight), parts
 
@@ -396,17 +396,16 @@ def get_top_k_weights(
 
 
 def _temperature(constraint: LagrangePenalty, projection: Projection, **scaled: Array) -> tuple[Array, Array]:
-    """η, projected to be positive, and ε; both must broadcast against the arrays that η scales."""
+    """η, projected to be positive, and ε; both must broadcast to the array that η scales."""
     _require_parts("temperature_constraint", constraint, projection)
-    alpha, epsilon = as_arrays(
-        "mpo_loss",
-        **{
-            "temperature_constraint.alpha": (constraint.alpha, Real[Array, "*A"]),
-            "temperature_constraint.epsilon": (constraint.epsilon, Real[Array, "*E", "in [0, inf)"]),
-        },
-    )
-    require_broadcast(**scaled, **{"temperature_constraint.alpha": alpha, "temperature_constraint.epsilon": epsilon})
-    return jnp.asarray(projection(alpha)), epsilon
+    given = {
+        **{name: (x, Float[Array, "*S"]) for name, x in scaled.items()},
+        "temperature_constraint.alpha": (constraint.alpha, Real[Array, "*A"]),
+        "temperature_constraint.epsilon": (constraint.epsilon, Real[Array, "*E", "in [0, inf)"]),
+    }
+    arrays = as_arrays("mpo_loss", **given)
+    require_broadcast_to_first(**dict(zip(given, arrays, strict=True)))
+    return jnp.asarray(projection(arrays[1])), arrays[2]
 
 
 def _require_parts(argument: str, penalty: Any, projection: Any) -> None:
@@ -434,9 +433,9 @@ def _kl_losses(
 
 def _loss(parts: MpoOutputs, policy: ArrayLike, temperature: ArrayLike, kl: ArrayLike, alpha: ArrayLike) -> Array:
     """The sum of the weighted parts."""
-    shape, most = list(parts.kl_loss.shape), list(parts.policy_loss.shape)
-    if len(shape) > len(most):
-        raise ShapeError(f"argument `kl_constraints` gives losses of shape {shape}, expected no more axes than {most}.")
+    shape, own = list(parts.policy_loss.shape), list(parts.kl_loss.shape)
+    if own != shape:
+        raise ShapeError(f"argument `kl_constraints` gives losses of shape {own}, expected {shape}, one an example.")
     return add_up(
         **weighted_term("sample_log_probs", parts.policy_loss, "policy_loss_weight", policy),
         **weighted_term("temperature_constraint", parts.temperature_loss, "temperature_loss_weight", temperature),

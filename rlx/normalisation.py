@@ -138,7 +138,8 @@ def art(
     Args:
       state: statistics before the update.
       targets: unnormalised targets.
-      indices: which output each target belongs to, integers that broadcast against `targets`.
+      indices: which output each target belongs to, integers that broadcast against `targets`; targets of a negative
+        index, or one past the last output, change nothing.
       step_size: β, one number, or one for each output, as may be the bounds.
       scale_lb: smallest scale.
       scale_ub: largest scale, at least `scale_lb`.
@@ -159,6 +160,8 @@ def art(
     for name, x in {"step_size": step_size, "scale_lb": scale_lb, "scale_ub": scale_ub}.items():
         if jnp.ndim(x):
             as_arrays("art", **{"state.shift": (old.shift, Real[Array, "N"]), name: (x, Real[Array, "N"])})
+    indices = indices.astype(jnp.int32)  # a small dtype may not hold the number of outputs
+    indices = jnp.where(indices < 0, old.shift.shape[0], indices)
     targets, indices = jnp.broadcast_arrays(targets, indices)
     # In half precision, squares would leave no precision for the variance.
     targets = jax.lax.stop_gradient(targets).astype(wide_dtype(targets.dtype, old.shift.dtype))

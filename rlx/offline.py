@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
-from rlx.core.arrays import pick, scale_down
+from rlx.core.arrays import half_square, pick_action, scale_down
 from rlx.core.masking import masked_mean, rows_if_used, weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array
+from rlx.core.types import Array, in_wide_dtype
 from rlx.divergences import scaled_log_policy
 from rlx.q_learning import q_learning
 
@@ -39,7 +39,7 @@ def conservative_q_loss(
       >>> round(float(rlx.conservative_q_loss(jnp.array([1.0, 1.0]), 0)), 4)
       0.6931
     """
-    return -pick(scaled_log_policy(q_tm1, temperature), a_tm1)
+    return -pick_action(scaled_log_policy(q_tm1, temperature), a_tm1, -jnp.inf)
 
 
 @operator()
@@ -112,7 +112,7 @@ def conservative_q_learning(
     """
     penalty = conservative_q_loss.kernel(rows_if_used(jnp.asarray(conservative_weight), q_tm1), a_tm1)
     error = q_learning.kernel(q_tm1, a_tm1, r_t, discount_t, q_t, stop_target_gradients)
-    return weighted(conservative_weight, penalty) + 0.5 * jnp.square(error)
+    return weighted(conservative_weight, penalty) + half_square(error)
 
 
 @operator()
@@ -183,4 +183,5 @@ def advantage_weighted_loss(
     """
     # Bound the exponent, because exp could overflow before it is bounded.
     weights_t = jnp.exp(jnp.minimum(scale_down(adv_t, temperature), jnp.log(max_weight)))
-    return -masked_mean(weighted(maybe_stop(weights_t, stop_target_gradients), log_probs_t), mask_t)
+    dtype, weights_t, log_probs_t = in_wide_dtype(maybe_stop(weights_t, stop_target_gradients), log_probs_t)
+    return -masked_mean(weighted(weights_t, log_probs_t), mask_t).astype(dtype)

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
-from rlx.core.arrays import pick
+from rlx.core.arrays import pick_action
 from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array
+from rlx.core.types import Array, in_wide_dtype
 from rlx.divergences import categorical_entropy
 
 
@@ -28,7 +28,7 @@ def policy_gradient_loss(
 
     Args:
       logits_t: logits of the policy.
-      a_t: actions sampled from the policy.
+      a_t: actions sampled from the policy; the log-probability of what is no action, as -1, is -inf.
       adv_t: advantages of the actions.
       w_t: weight of each step.
       use_stop_gradient: whether to stop gradients through the advantages.
@@ -43,8 +43,9 @@ def policy_gradient_loss(
       >>> round(float(rlx.policy_gradient_loss(jnp.zeros([1, 2]), jnp.array([0]), one, one)), 4)
       0.6931
     """
-    log_pi_t = pick(jax.nn.log_softmax(logits_t), a_t)
-    return -jnp.mean(weighted(w_t * maybe_stop(adv_t, use_stop_gradient), log_pi_t))
+    log_pi_t = pick_action(jax.nn.log_softmax(logits_t), a_t, -jnp.inf)
+    dtype, log_pi_t, adv_t, w_t = in_wide_dtype(log_pi_t, adv_t, w_t)
+    return -jnp.mean(weighted(w_t * maybe_stop(adv_t, use_stop_gradient), log_pi_t)).astype(dtype)
 
 
 @operator(masks={"w_t": ("logits_t[:]",)})
@@ -71,7 +72,8 @@ def entropy_loss(
       >>> round(float(rlx.entropy_loss(jnp.zeros([1, 2]), jnp.ones(1))), 4)
       -0.6931
     """
-    return -jnp.mean(w_t * categorical_entropy(jax.nn.log_softmax(logits_t)))
+    dtype, entropy_t, w_t = in_wide_dtype(categorical_entropy(jax.nn.log_softmax(logits_t)), w_t)
+    return -jnp.mean(w_t * entropy_t).astype(dtype)
 
 
 @operator()
@@ -99,9 +101,10 @@ def qpg_loss(
       >>> jax.grad(rlx.qpg_loss)(jnp.zeros([1, 2]), jnp.array([[2.0, -2.0]])).tolist()
       [[-1.0, 1.0]]
     """
+    dtype, logits_t, q_t = in_wide_dtype(logits_t, q_t)
     probs_t = jax.nn.softmax(logits_t)
     adv_t = maybe_stop(_advantages(probs_t, maybe_stop(q_t, True)), use_stop_gradient)
-    return -jnp.mean(weighted_sum(probs_t, adv_t, axis=-1))
+    return -jnp.mean(weighted_sum(probs_t, adv_t, axis=-1)).astype(dtype)
 
 
 @operator()
@@ -129,9 +132,10 @@ def rm_loss(
       >>> float(rlx.rm_loss(jnp.zeros([1, 2]), jnp.array([[2.0, -2.0]])))
       -1.0
     """
+    dtype, logits_t, q_t = in_wide_dtype(logits_t, q_t)
     probs_t = jax.nn.softmax(logits_t)
     adv_t = maybe_stop(_advantages(probs_t, maybe_stop(q_t, True)), use_stop_gradient)
-    return -jnp.mean(weighted_sum(probs_t, jax.nn.relu(adv_t), axis=-1))
+    return -jnp.mean(weighted_sum(probs_t, jax.nn.relu(adv_t), axis=-1)).astype(dtype)
 
 
 @operator()
@@ -159,8 +163,9 @@ def rpg_loss(
       >>> float(rlx.rpg_loss(jnp.zeros([1, 2]), jnp.array([[2.0, -2.0]])))
       2.0
     """
+    dtype, logits_t, q_t = in_wide_dtype(logits_t, q_t)
     adv_t = _advantages(jax.nn.softmax(logits_t), maybe_stop(q_t, use_stop_gradient))
-    return jnp.mean(jnp.sum(jax.nn.relu(adv_t), axis=-1))
+    return jnp.mean(jnp.sum(jax.nn.relu(adv_t), axis=-1)).astype(dtype)
 
 
 @traced_once

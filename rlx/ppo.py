@@ -9,7 +9,7 @@ from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import counts_of, if_counted, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array
+from rlx.core.types import Array, in_wide_dtype, settings_in, wide_dtype
 from rlx.running_statistics import init, normalize, update
 
 
@@ -39,8 +39,8 @@ def clipped_surrogate_pg_loss(
       >>> round(float(rlx.clipped_surrogate_pg_loss(jnp.array([2.0]), jnp.array([1.0]), 0.25)), 4)
       -1.25
     """
-    adv_t = maybe_stop(adv_t, use_stop_gradient)
-    return -jnp.mean(clipped_surrogate(prob_ratios_t, adv_t, epsilon, epsilon))
+    dtype, ratios_t, adv_t, epsilon = in_wide_dtype(prob_ratios_t, maybe_stop(adv_t, use_stop_gradient), epsilon)
+    return -jnp.mean(clipped_surrogate(ratios_t, adv_t, epsilon, epsilon)).astype(dtype)
 
 
 @operator(counts={"mask_t": ("prob_ratios_t", "adv_t")})
@@ -81,7 +81,8 @@ def dual_clipped_surrogate_pg_loss(
     """
     adv_t = maybe_stop(adv_t, stop_target_gradients)
     ratios_t = jnp.where(adv_t < 0, jnp.minimum(prob_ratios_t, max_ratio), prob_ratios_t)
-    return -masked_mean(clipped_surrogate(ratios_t, adv_t, epsilon_low, epsilon_high), mask_t)
+    dtype, *given = in_wide_dtype(ratios_t, adv_t, epsilon_low, epsilon_high)
+    return -masked_mean(clipped_surrogate(*given), mask_t).astype(dtype)
 
 
 @operator(counts={"mask_t": ("v_t", "old_v_t", "target_t")})
@@ -118,10 +119,11 @@ def clipped_value_loss(
       >>> float(rlx.clipped_value_loss(jnp.array([2.0]), jnp.array([0.0]), jnp.array([2.0]), 1.0))
       0.5
     """
-    old_v_t, target_t = maybe_stop((old_v_t, target_t), stop_target_gradients)
+    targets = maybe_stop((old_v_t, target_t), stop_target_gradients)
+    dtype, v_t, old_v_t, target_t, epsilon = in_wide_dtype(v_t, *targets, epsilon)
     clipped_v_t = old_v_t + jnp.clip(v_t - old_v_t, -epsilon, epsilon)
     losses = jnp.maximum(jnp.square(v_t - target_t), jnp.square(clipped_v_t - target_t))
-    return 0.5 * masked_mean(losses, mask_t)
+    return (0.5 * masked_mean(losses, mask_t)).astype(dtype)
 
 
 @operator(counts={"mask_t": ("prob_ratios_t", "adv_t", "kl_t")})
@@ -156,8 +158,9 @@ def kl_penalty_pg_loss(
       >>> float(rlx.kl_penalty_pg_loss(jnp.array([2.0]), jnp.array([3.0]), jnp.array([0.5]), 4.0))
       -4.0
     """
-    adv_t, kl_weight = maybe_stop((adv_t, kl_weight), stop_target_gradients)
-    return masked_mean(weighted(kl_weight, kl_t) - weighted(adv_t, prob_ratios_t), mask_t)
+    targets = maybe_stop((adv_t, kl_weight), stop_target_gradients)
+    dtype, ratios_t, kl_t, adv_t, kl_weight = in_wide_dtype(prob_ratios_t, kl_t, *targets)
+    return masked_mean(weighted(kl_weight, kl_t) - weighted(adv_t, ratios_t), mask_t).astype(dtype)
 
 
 @operator()
@@ -226,9 +229,22 @@ def normalized_advantages(
       [1.0, -1.0, 0.0]
     """
     counts = None if mask is None else counts_of(mask, adv.shape)
+    adv, epsilon = _without_overflow(jax.lax.stop_gradient(adv), epsilon, axis_name)
     statistics = update(init(jax.ShapeDtypeStruct([], adv.dtype)), adv, counts, axis_name)
-    normalized = jax.lax.stop_gradient(normalize(statistics, adv, epsilon))
+    normalized = normalize(statistics, adv, epsilon)
     return normalized if counts is None else if_counted(counts, normalized)
+
+
+def _without_overflow(adv: Array, epsilon: Any, axis_name: Any) -> tuple[Array, Any]:
+    """A over a power of 2, and ε over its square, with the same normalised advantages, if squares would overflow."""
+    largest = jnp.max(jnp.abs(adv).astype(wide_dtype(adv.dtype)), initial=0)
+    if axis_name is not None:
+        largest = jax.lax.pmax(largest, axis_name)
+    # Not down to 1: the reciprocal of 2¹²⁷ is subnormal.
+    exponent = jnp.where(jnp.isfinite(largest) & (largest > 2.0**40), jnp.frexp(largest)[1] - 20, 0)
+    unit = jnp.ldexp(jnp.ones_like(largest), exponent)
+    (epsilon,) = settings_in(unit.dtype, epsilon)
+    return adv / unit.astype(adv.dtype), epsilon / unit / unit
 
 
 @traced_once

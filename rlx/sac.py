@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
+from rlx.core.arrays import half_square
 from rlx.core.masking import if_used, weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
@@ -47,7 +48,7 @@ def sac_critic_loss(
     """
     soft_q_t = if_used(discount_t, q_t - weighted(temperature, log_prob_t))
     errors = clipped_double_q_learning.kernel(q_tm1, r_t, discount_t, soft_q_t, stop_target_gradients)
-    return jnp.sum(0.5 * jnp.square(errors))
+    return jnp.sum(half_square(errors))
 
 
 @operator()
@@ -149,7 +150,7 @@ def sac_discrete_critic_loss(
       0.5
     """
     target = r_t + discount_t * -sac_discrete_actor_loss.kernel(q_t, logits_t, temperature, False)
-    return jnp.sum(0.5 * jnp.square(maybe_stop(target, stop_target_gradients) - q_tm1[:, a_tm1]))
+    return jnp.sum(half_square(maybe_stop(target, stop_target_gradients) - q_tm1[:, a_tm1]))
 
 
 @operator()

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import finite_exponent, masked_mean
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array
+from rlx.core.types import Array, in_wide_dtype
 
 
 @operator(counts={"mask_t": ("log_probs_t", "old_log_probs_t", "adv_t")})
@@ -49,4 +49,5 @@ def sapo_loss(
     old_log_probs_t, adv_t = maybe_stop((old_log_probs_t, adv_t), stop_target_gradients)
     tau_t = jnp.where(adv_t > 0, temperature_positive, temperature_negative)
     ratio_t = jnp.exp(finite_exponent(log_probs_t - old_log_probs_t))
-    return -masked_mean(4 / tau_t * jax.nn.sigmoid(tau_t * (ratio_t - 1)) * adv_t, mask_t)
+    dtype, weights_t, adv_t = in_wide_dtype(4 / tau_t * jax.nn.sigmoid(tau_t * (ratio_t - 1)), adv_t)
+    return -masked_mean(weights_t * adv_t, mask_t).astype(dtype)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array
+from rlx.core.types import Array, in_wide_dtype
 
 
 @operator(masks={"adv_t": ("prob_ratios_t",)}, counts={"mask_t": ("prob_ratios_t", "adv_t")})
@@ -41,6 +41,6 @@ def simple_policy_optimization_loss(
       >>> float(rlx.simple_policy_optimization_loss(jnp.array([1.5]), jnp.array([2.0]), 0.25))
       -2.0
     """
-    adv_t = maybe_stop(adv_t, use_stop_gradient)
-    gain_t = prob_ratios_t - jnp.sign(adv_t) * jnp.square(prob_ratios_t - 1) / (2 * epsilon)
-    return -masked_mean(weighted(adv_t, gain_t), mask_t)
+    dtype, ratios_t, adv_t, epsilon = in_wide_dtype(prob_ratios_t, maybe_stop(adv_t, use_stop_gradient), epsilon)
+    gain_t = ratios_t - jnp.sign(adv_t) * jnp.square(ratios_t - 1) / (2 * epsilon)
+    return -masked_mean(weighted(adv_t, gain_t), mask_t).astype(dtype)

@@ -6,7 +6,7 @@ from rlx.core.annotations import Float, Int, Real
 from rlx.core.arrays import scale_up
 from rlx.core.masking import if_used
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array
+from rlx.core.types import Array, in_wide_dtype
 
 
 @operator(masks={"discount_t": ("psi_t",)})
@@ -177,5 +177,5 @@ def uvfa_q_learning(
 
 def _worth(psi: Array, w: Array) -> Array:
     """The values [...] of successor features [..., D] for the task w [D]; features of weight 0 are ignored."""
-    w = jnp.broadcast_to(w, psi.shape)
-    return jnp.sum(scale_up(if_used(w, psi), w), axis=-1)
+    dtype, psi, w = in_wide_dtype(psi, jnp.broadcast_to(w, psi.shape))
+    return jnp.sum(scale_up(if_used(w, psi), w), axis=-1).astype(dtype)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require_ascending
+from rlx.core.arrays import half_square
 from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array, Key, wide_dtype
@@ -112,7 +113,7 @@ def dpg_loss(
         too_long = ~(squared_norm <= jnp.square(longest))  # also if it is NaN
         share = jnp.where(too_long, longest / jnp.sqrt(jnp.where(too_long, squared_norm, 1)), 1)
         dqda_t = (share * dqda_t.astype(wide)).astype(dqda_t.dtype)
-    return 0.5 * jnp.square(maybe_stop(dqda_t + a_t, use_stop_gradient) - a_t)
+    return half_square(maybe_stop(dqda_t + a_t, use_stop_gradient) - a_t)
 
 
 @operator(counts={"mask": ("q_t", "a_t", "data_a_t")})

@@ -12,7 +12,7 @@ from rlx.core.arguments import as_arrays, require, whole
 from rlx.core.arrays import pick
 from rlx.core.masking import if_used
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array, settings_in, wide_dtype
+from rlx.core.types import Array, in_wide_dtype
 from rlx.retrace import general_off_policy_returns_from_action_values, truncated_ratios
 from rlx.returns import lambda_returns, n_step_bootstrapped_returns
 from rlx.value_transforms import IDENTITY_PAIR, TxPair, require_pair
@@ -115,10 +115,10 @@ def transformed_lambda_returns(
       >>> returns.tolist()
       [3.0, 4.0]
     """
-    dtype, r_t, discount_t, v_t, lambda_, ends_t = _wide(r_t, discount_t, v_t, lambda_, truncation_value_t)
+    dtype, r_t, discount_t, v_t, lambda_, ends_t = in_wide_dtype(r_t, discount_t, v_t, lambda_, truncation_value_t)
     v_t, ends_t = _inverse(tx_pair, v_t), _inverse(tx_pair, ends_t)
     returns = lambda_returns.kernel(r_t, discount_t, v_t, lambda_, truncation_t=truncation_t, truncation_value_t=ends_t)
-    return _in_dtype(dtype, tx_pair.apply(maybe_stop(returns, stop_target_gradients)))
+    return tx_pair.apply(maybe_stop(returns, stop_target_gradients)).astype(dtype)
 
 
 @operator()
@@ -162,12 +162,12 @@ def transformed_n_step_returns(
       >>> rlx.transformed_n_step_returns(rlx.IDENTITY_PAIR, ones, 0.5 * ones, 4.0 * ones, n=2).tolist()
       [2.5, 2.5, 3.0]
     """
-    dtype, r_t, discount_t, v_t, lambda_t, ends_t = _wide(r_t, discount_t, v_t, lambda_t, truncation_value_t)
+    dtype, r_t, discount_t, v_t, lambda_t, ends_t = in_wide_dtype(r_t, discount_t, v_t, lambda_t, truncation_value_t)
     v_t, ends_t = _inverse(tx_pair, v_t), _inverse(tx_pair, ends_t)
     returns = n_step_bootstrapped_returns.kernel(
         r_t, discount_t, v_t, n, lambda_t, truncation_t=truncation_t, truncation_value_t=ends_t
     )
-    return _in_dtype(dtype, tx_pair.apply(maybe_stop(returns, stop_target_gradients)))
+    return tx_pair.apply(maybe_stop(returns, stop_target_gradients)).astype(dtype)
 
 
 @operator(slopes={"discount_t": ("q_t", "pi_t")})
@@ -214,12 +214,12 @@ def transformed_general_off_policy_returns_from_action_values(
       ...     rlx.IDENTITY_PAIR, q_t, jnp.array([0, 1]), jnp.ones(2), half, half, pi_t).tolist()
       [3.125, 4.5]
     """
-    dtype, q_t, r_t, discount_t, c_t, pi_t, ends_t = _wide(q_t, r_t, discount_t, c_t, pi_t, truncation_value_t)
+    dtype, q_t, r_t, discount_t, c_t, pi_t, ends_t = in_wide_dtype(q_t, r_t, discount_t, c_t, pi_t, truncation_value_t)
     q_t, ends_t = _inverse(tx_pair, q_t), _inverse(tx_pair, ends_t)
     returns = general_off_policy_returns_from_action_values.kernel(
         q_t, a_t, r_t, discount_t, c_t, pi_t, truncation_t=truncation_t, truncation_value_t=ends_t
     )
-    return _in_dtype(dtype, tx_pair.apply(maybe_stop(returns, stop_target_gradients)))
+    return tx_pair.apply(maybe_stop(returns, stop_target_gradients)).astype(dtype)
 
 
 @operator(slopes={"discount_t": ("q_t",)})
@@ -393,16 +393,6 @@ def transformed_retrace(
         tx_pair, q_t, a_t, r_t, discount_t, c_t, pi_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t
     )
     return maybe_stop(target, stop_target_gradients) - pick(q_tm1, a_tm1)
-
-
-def _wide(*given: Any) -> tuple[Any, ...]:
-    """The dtype of the arguments, and they in float32 or wider: returns may overflow where transformed ones do not."""
-    dtype = jnp.result_type(*(x for x in given if x is not None))
-    return dtype, *settings_in(wide_dtype(dtype), *given)
-
-
-def _in_dtype(dtype: Any, returns: Array) -> Array:
-    return returns if wide_dtype(dtype) == dtype else returns.astype(dtype)
 
 
 def _inverse(tx_pair: TxPair, value: Array | None) -> Any:

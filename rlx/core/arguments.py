@@ -153,6 +153,27 @@ def require_broadcast(**arrays: Any) -> None:
             raise ShapeError(_does_not_broadcast(name, np.shape(x), shape)) from None
 
 
+def require_broadcast_to_first(**arrays: Any) -> None:
+    """Requires that arrays, by name, broadcast to the shape of the first of them, and give it no further axes or rows.
+
+    Example:
+      >>> import numpy as np
+      >>> from rlx.core.arguments import require_broadcast_to_first
+      >>> require_broadcast_to_first(kl=np.ones([2, 3]), alpha=np.ones(3), epsilon=0.1)
+    """
+    (of, shape), *others = ((name, np.shape(x)) for name, x in arrays.items())
+    for name, own in others:
+        try:
+            fits = np.broadcast_shapes(own, shape) == shape
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ShapeError(
+                f"argument `{name}` has shape {_text(own)}, expected one that broadcasts to {_text(shape)}, "
+                f"the shape of `{of}`."
+            )
+
+
 def require_for_each(argument: str, x: Any, of: str, rows: Any, function: str = "") -> None:
     """Requires that `x` is one number for all rows, or one for each row, with a last axis of length 1.
 

@@ -63,7 +63,7 @@ def batched_index(values: Num[Array, "*E D"], indices: Int[Array, "*E"], keepdim
 
     Args:
       values: the array to pick from.
-      indices: indices along the last axis; negative ones count from the end.
+      indices: indices along the last axis; negative ones count from the end, and those past either end give NaN.
       keepdims: keep the last axis, with length 1.
 
     Returns:
@@ -129,8 +129,20 @@ def replace_masked(
 
 
 def pick(values: Array, indices: Array) -> Array:
-    """`values[..., indices[...]]`, for arguments that have been checked; indices past the end give the last entry."""
-    return jnp.take_along_axis(values, indices[..., None], axis=-1, mode="clip")[..., 0]
+    """`values[..., indices[...]]`, for arguments that have been checked; past either end there is NaN."""
+    return jnp.take_along_axis(values, indices[..., None], axis=-1, mode="fill")[..., 0]
+
+
+def pick_action(of_actions: Array, actions: Array, of_none: float) -> Array:
+    """Like `pick`, of probabilities or their logarithms, but `of_none` for what is no action, as negative numbers."""
+    actions = actions.astype(jnp.int32) if actions.dtype.itemsize < 4 else actions  # may not hold their number
+    is_one = (actions >= 0) & (actions < of_actions.shape[-1])
+    return jnp.where(is_one, pick(of_actions, jnp.where(is_one, actions, 0)), of_none)
+
+
+def half_square(x: Array) -> Array:
+    """½ x². The square of a number whose half square is representable may overflow."""
+    return 0.5 * x * x
 
 
 @traced_once

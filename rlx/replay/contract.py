@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.annotations import Int, Real
-from rlx.core.arguments import as_arrays
+from rlx.core.arguments import as_arrays, known, shown
 from rlx.core.errors import ArgumentError, DTypeError, OptionError, RankError, ShapeError
 from rlx.core.types import Array, ArrayLike, PyTree
 
@@ -223,12 +223,13 @@ def _check_dtype(function: str, place: str, value: Any, leaf: Array, like: Array
             f"{function}: {place} has dtype {leaf.dtype}, expected {like.dtype} as in the item given to `init`.\n"
             "Convert it, or give `init` an item of this dtype."
         )
-    if isinstance(value, int) and jnp.issubdtype(like.dtype, jnp.integer):
+    numbers = known(value) if weak and jnp.issubdtype(like.dtype, jnp.integer) else None
+    if numbers is not None:
         limits = jnp.iinfo(like.dtype)
-        if not limits.min <= value <= limits.max:
+        if not np.all((numbers >= limits.min) & (numbers <= limits.max)):
             raise DTypeError(
-                f"{function}: {place} is {value}, expected a number from {limits.min} to {limits.max}: the item given "
-                f"to `init` has dtype {like.dtype}."
+                f"{function}: {place} is {shown(value)}, expected a number from {limits.min} to {limits.max}: "
+                f"the item given to `init` has dtype {like.dtype}."
             )
 
 

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.arguments import require, whole
+from rlx.core.errors import ArgumentError
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import Replay, Sample, as_items, environments_of, replay_of
 from rlx.replay.places import length_of
@@ -115,7 +116,12 @@ class _Settings(NamedTuple):
 def _init(settings: _Settings, item: PyTree) -> SequencesState:
     ring = empty_ring(settings.capacity, item)
     replay = settings.replay_of_starts(environments_of(item))
-    starts = replay.init(Start(jnp.int32(0), jnp.int32(0)))
+    try:
+        starts = replay.init(Start(jnp.int32(0), jnp.int32(0)))
+    except ArgumentError:  # a reservoir, which wants a key, would keep starts of what has been overwritten
+        expected = "one that makes a replay of any items, which keeps the latest, as rlx.replay.uniform does"
+        require(False, "make_replay", settings.make_replay, expected, "replay.sequences")
+        raise
     return SequencesState(ring, jnp.full([], settings.length, jnp.int32), starts)
 
 

@@ -75,16 +75,16 @@ def test_a_number_that_no_dtype_holds_is_named():
 PENALTY = rlx.LagrangePenalty(alpha=jnp.ones(4), epsilon=0.5)
 ONE = rlx.LagrangePenalty(alpha=jnp.ones([]), epsilon=0.5)
 MPO_SHAPES = {
-    r"kl_constraint_loss: argument `penalty.alpha` has shape \[4\].* against \[3\]": lambda: rlx.kl_constraint_loss(
+    r"kl_constraint_loss: argument `penalty.alpha` has shape \[4\].* to \[3\]": lambda: rlx.kl_constraint_loss(
         jnp.ones(3), PENALTY, abs
     ),
     r"argument `kl_constraints\[1\]` has shape \[2\].* against \[3\]": lambda: (
         rlx.compute_parametric_kl_penalty_and_dual_loss([(jnp.ones(3), ONE), (jnp.ones(2), ONE)], abs)
     ),
-    r"mpo_loss: argument `kl_constraints` has shape \[5\].* against \[3\]": lambda: rlx.mpo_loss(
+    r"mpo_loss: argument `kl_constraints` gives losses of shape \[5\], expected \[3\]": lambda: rlx.mpo_loss(
         jnp.ones([2, 3]), jnp.ones([2, 3]), ONE, [(jnp.ones(5), ONE)]
     ),
-    r"argument `temperature_constraint.alpha` has shape \[4\].* against \[2, 3\]": lambda: rlx.mpo_loss(
+    r"argument `temperature_constraint.alpha` has shape \[4\].* to \[2, 3\]": lambda: rlx.mpo_loss(
         jnp.ones([2, 3]), jnp.ones([2, 3]), PENALTY, []
     ),
     r"mpo_loss: argument `kl_loss_weight` has shape \[5\].* against \[3\]": lambda: rlx.mpo_loss(
@@ -93,13 +93,28 @@ MPO_SHAPES = {
     r"vmpo_loss: argument `temperature_loss_weight` has shape \[5\].* against \[3\]": lambda: rlx.vmpo_loss(
         jnp.ones(3), jnp.ones(3), ONE, [], temperature_loss_weight=jnp.ones(5)
     ),
-    r"vmpo_loss: argument `kl_constraints` has shape \[5\].* against \[3\]": lambda: rlx.vmpo_loss(
+    r"argument `kl_constraints` gives losses of shape \[3\], expected \[2, 3\]": lambda: rlx.vmpo_loss(
+        jnp.ones([2, 3]), jnp.ones([2, 3]), ONE, [(jnp.ones(3), ONE)]
+    ),
+    r"argument `kl_constraints` gives losses of shape \[\], expected \[3\]": lambda: rlx.mpo_loss(
+        jnp.ones([2, 3]), jnp.ones([2, 3]), ONE, [(jnp.ones([]), ONE)]
+    ),
+    r"argument `temperature_constraint.alpha` has shape \[1, 1\].* to \[3\]": lambda: rlx.mpo_loss(
+        jnp.ones(3), jnp.ones(3), rlx.LagrangePenalty(jnp.ones([1, 1]), 0.1), []
+    ),
+    r"argument `temperature_constraint.epsilon` has shape \[1, 1\].* to \[3\]": lambda: rlx.vmpo_loss(
+        jnp.ones(3), jnp.ones(3), rlx.LagrangePenalty(1.0, np.full([1, 1], 0.1)), []
+    ),
+    r"argument `penalty.epsilon` has shape \[2, 1\].* to \[3\]": lambda: rlx.kl_constraint_loss(
+        jnp.ones(3), rlx.LagrangePenalty(1.0, np.full([2, 1], 0.1)), abs
+    ),
+    r"vmpo_loss: argument `kl_constraints` gives losses of shape \[5\], expected \[3\]": lambda: rlx.vmpo_loss(
         jnp.ones(3), jnp.ones(3), ONE, [(jnp.ones(5), ONE)]
     ),
-    r"mpo_loss: argument `kl_constraints` gives losses of shape \[3, 1\].* than \[3\]": lambda: rlx.mpo_loss(
+    r"mpo_loss: argument `kl_constraints` gives losses of shape \[3, 1\], expected \[3\]": lambda: rlx.mpo_loss(
         jnp.ones([2, 3]), jnp.ones([2, 3]), ONE, [(jnp.ones([3, 1]), ONE)]
     ),
-    r"vmpo_loss: argument `kl_constraints` gives losses of shape \[3, 1\].* than \[3\]": lambda: rlx.vmpo_loss(
+    r"vmpo_loss: argument `kl_constraints` gives losses of shape \[3, 1\], expected \[3\]": lambda: rlx.vmpo_loss(
         jnp.ones(3), jnp.ones(3), ONE, [(jnp.ones([3, 1]), ONE)]
     ),
 }

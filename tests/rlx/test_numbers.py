@@ -566,3 +566,64 @@ def test_what_an_example_that_counts_for_nothing_would_teach():
     for t, (action, advantage) in enumerate([(0, 2.0), (1, 4.0)]):
         expected[t, :, t] = -advantage * (np.eye(2)[action] - half) / 2  # the mean of two
     np.testing.assert_allclose(slopes, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e20, 3e38])
+def test_advantages_whose_squares_overflow(size):
+    adv = np.array([1.0, -1.0, 0.5, np.nan])
+    expected = (adv - np.mean(adv[:3])) / np.std(adv[:3])
+    found = rlx.normalized_advantages(jnp.float32(size) * jnp.float32(adv), mask=jnp.array([1, 1, 1, 0]))
+    np.testing.assert_allclose(found, [*expected[:3], 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype, x", [(jnp.float16, 300.0), (jnp.float32, 2e19)])
+def test_half_squares_of_numbers_whose_squares_overflow(dtype, x):
+    error, zero = jnp.asarray([x], dtype), jnp.zeros(1, dtype)
+    found = {
+        "l2": rlx.l2_loss(error)[0],
+        "huber": rlx.huber_loss(error, 2 * x)[0],
+        "k2": rlx.kl_k2(error, zero)[0],
+        "dpg": rlx.dpg_loss(zero, error)[0],
+        "density": -rlx.gaussian_diagonal(1.0).logprob(error, zero),
+    }
+    for name, half in found.items():
+        np.testing.assert_allclose(np.float64(half), 0.5 * x**2, rtol=2e-3, err_msg=name)
+
+
+def test_losses_of_half_precision_whose_terms_overflow_it():
+    """Terms of about 9 · 10⁴, which cancel each other: most losses are 0."""
+    half = functools.partial(jnp.asarray, dtype=jnp.float16)
+    zeros, one, two, nought = jnp.zeros(2, jnp.int32), half([1.0, 1.0]), half([300.0, -300.0]), half([0.0, 0.0])
+    logs, ratios, far = -half([300.0, 300.0]), half([300.0, 300.0]), half([[0.0, 300.0], [0.0, 300.0]])
+    logits, values, up = half([[0.0, 2.0]]), half([[6e4, -6e4]]), half([5.7, 5.7])
+    found = {
+        "policy gradient": rlx.policy_gradient_loss(far, zeros, two, one),
+        "entropy": rlx.entropy_loss(half(np.zeros([2, 8])), half([6e4, -6e4])),
+        "qpg": rlx.qpg_loss(logits, values),
+        "rm": rlx.rm_loss(logits, values),
+        "sequence": rlx.sequence_policy_gradient_loss(logs, two),
+        "grpo": rlx.grpo_loss(up, nought, two, epsilon=jnp.inf),
+        "dr_grpo": rlx.dr_grpo_loss(up, nought, two, epsilon=jnp.inf),
+        "dapo": rlx.dapo_loss(up[None], nought[None], two[None], None, jnp.inf, jnp.inf),
+        "cispo": rlx.cispo_loss(logs[None], logs[None], two[None]),
+        "rloo": rlx.rloo_loss(logs[:, None], two),
+        "gspo": rlx.gspo_loss(half([6e4, -6e4]), half([-6e4, 6e4]), half(-1.0)),
+        "ppo": rlx.clipped_surrogate_pg_loss(ratios, two, jnp.inf),
+        "dual": rlx.dual_clipped_surrogate_pg_loss(ratios, two, jnp.inf, jnp.inf, jnp.inf),
+        "penalty": rlx.kl_penalty_pg_loss(ratios, two, nought, 1.0),
+        "values": rlx.clipped_value_loss(two, two, nought, jnp.inf),
+        "simple": rlx.simple_policy_optimization_loss(ratios, two, 1000.0),
+        "soft": rlx.sapo_loss(up, nought, half([6e4, -6e4]), temperature_negative=1.0),
+        "weighted": rlx.advantage_weighted_loss(two, half([9.0, 9.0]), max_weight=300.0),
+        "discovered": rlx.discovered_policy_loss(half([300.0, 1.0]), half([-300.0, 1.0])),
+        "learnt": rlx.learnt_policy_loss(ratios, two, nought, threshold=0.0),
+        "successor": rlx.generalized_policy_improvement(half([[[300.0, -300.0]]]), ratios)[0],
+        "sampled": rlx.sampled_cmpo_loss(half([6e4, -6e4]), one, initial_normalizer=0.1),
+        "muesli": rlx.muesli_policy_loss(far, zeros, two, ratios, far, far * 0, 0.0, clip_rho_threshold=jnp.inf),
+    }
+    pi = 1 / (1 + np.exp(2))
+    others = {"rm": -pi * (1 - pi) * 1.2e5, "gspo": 1.0, "values": 4.5e4, "simple": 300 * 299**2 / 2000}
+    others["discovered"] = (9e4 - 1) / 2  # without drift
+    assert all(x.dtype == jnp.float16 for x in found.values())
+    for name, x in found.items():
+        np.testing.assert_allclose(np.float32(x), others.get(name, 0.0), rtol=1e-2, atol=1.0, err_msg=name)

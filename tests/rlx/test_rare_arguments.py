@@ -260,6 +260,20 @@ def test_dirichlet_noise_on_one_policy_and_on_several(shape):
     np.testing.assert_allclose(rlx.add_dirichlet_noise(key, prior, 0.3, 0.25), 0.75 * prior + 0.25 * noise, rtol=1e-6)
 
 
+@pytest.mark.parametrize("alpha", [np.array([0.1, 1.0, 3.0]), np.array([0.3])])
+def test_dirichlet_noise_of_unlike_actions(alpha):
+    key, prior = jax.random.key(0), jnp.array([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
+    noise = jax.random.dirichlet(key, jnp.broadcast_to(jnp.float32(alpha), [3]), [2])
+    np.testing.assert_allclose(rlx.add_dirichlet_noise(key, prior, alpha, 1.0), noise, rtol=1e-6)
+
+
+def test_a_multiplier_that_is_a_whole_number_takes_the_dtype_of_what_it_multiplies():
+    x, constraint = jnp.ones([2], jnp.bfloat16), rlx.LagrangePenalty(1, 0.5)
+    losses = [rlx.mpo_loss(-x, x, constraint, [])[0], rlx.vmpo_loss(-x, x, constraint, [])[0]]
+    losses += rlx.kl_constraint_loss(x, constraint, abs)
+    assert [loss.dtype for loss in losses] == [jnp.bfloat16] * 5
+
+
 def test_an_example_that_restarts_does_not_overflow_beside_very_bad_ones():
     advantages, restarting = np.array([7.0, -1000.0, -1001.0]), np.array([0.0, 1.0, 1.0])
     constraint = rlx.LagrangePenalty(1.0, 0.1)

@@ -370,6 +370,7 @@ WRONG = [
     (lambda: rlx.replay.sequences(10, 3, 0), r"argument `period` is 0, expected a positive number of steps"),
     (lambda: rlx.replay.sequences(10, 8, 4), r"`capacity` is 10, expected at least length \+ period - 1 = 11 steps"),
     (lambda: rlx.replay.sequences(9, 3, 2, rlx.replay.uniform(4)), r"argument `make_replay` is Replay\(.*, exp"),
+    (lambda: rlx.replay.sequences(9, 3, 2, rlx.replay.reservoir).init(jnp.zeros(2)), r"`make_replay` .* the latest"),
     (lambda: rlx.replay.sequences(9, 3, 2, lambda n: n).init(jnp.zeros(2)), r"`make_replay` is <.*, expected one t"),
     (lambda: rlx.replay.n_step(rlx.replay.uniform(4), 0), r"replay.n_step: argument `n` is 0, expected a positive"),
     (lambda: rlx.replay.n_step(3, 4), r"replay.n_step: argument `replay` is 3, expected a Replay, for instance rlx"),

@@ -128,6 +128,8 @@ STATE = rlx.popart(2, 0.5, 1e-3, 1e3)[0]()
     ("sigma_min` is nan,", lambda: rlx.squashed_gaussian(NAN)),
     ("action_spec.maximum` is -1.0, expected at least", lambda: rlx.squashed_gaussian().sample(
         KEY, Q, Q, types.SimpleNamespace(minimum=1.0, maximum=-1.0))),
+    ("action_spec.maximum` is 1.0, expected more than", lambda: rlx.squashed_gaussian().logprob(
+        Q, Q, Q, types.SimpleNamespace(minimum=1.0, maximum=1.0))),
     ("action_spec.maximum` is inf,", lambda: rlx.squashed_gaussian().sample(
         KEY, Q, Q, types.SimpleNamespace(minimum=np.float32(0), maximum=np.float32(INF)))),
     ("stddev` is -1.0,", lambda: rlx.add_gaussian_noise(KEY, Q, -1.0)),
@@ -586,6 +588,23 @@ def test_popart_with_settings_for_each_output():  # as in RLax
         rlx.ShapeError, match=r"art: argument `step_size` has shape \[3\], .* with N = 2 from `state.sh"
     ):
         rlx.art(rlx.PopArtState(*jnp.ones([3, 2])), 1.0, 0, np.full(3, 0.5, np.float32), 0.1, 9.0)
+
+
+@pytest.mark.parametrize("threshold", [0.5, np.array([0.5]), np.full(3, 0.5)])
+def test_a_threshold_of_ratios_may_be_one_number_in_an_array(threshold):  # as in RLax
+    v, rho = jnp.zeros(3), jnp.array([1.0, 2.0, 0.25])
+    errors = rlx.vtrace(v, v, Q, jnp.zeros(3), rho, clip_rho_threshold=threshold)
+    np.testing.assert_allclose(errors, np.minimum(rho, 0.5) * Q)
+    parts = rlx.vtrace_td_error_and_advantage(v, v, Q, jnp.zeros(3), rho, 1.0, threshold, threshold)
+    np.testing.assert_allclose(parts.pg_advantage, np.minimum(rho, 0.5) * Q)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32])
+def test_targets_of_no_output_change_no_statistics(dtype):  # as in RLax
+    state = rlx.PopArtState(jnp.zeros(200), jnp.ones(200), jnp.ones(200))
+    new = rlx.art(state, jnp.array([5.0, 3.0, 7.0]), jnp.array([-1, 2, -100], dtype), 0.5, 1e-3, 1e3)
+    np.testing.assert_array_equal(new.shift, np.where(np.arange(200) == 2, 1.5, 0.0))
+    np.testing.assert_array_equal(new.second_moment, np.where(np.arange(200) == 2, 5.0, 1.0))
 
 
 def test_popart_without_a_step_size_changes_nothing():  # as RLax's
