@@ -269,6 +269,21 @@ def test_tokens_for_which_a_cache_of_traced_length_has_no_room_are_nan() -> None
     assert np.isfinite(ys[:3]).all() and np.isnan(ys[3:]).all()
 
 
+def test_one_core_for_both_directions() -> None:
+    def f(xs: Any) -> Any:
+        core = hkx.VanillaRNN(3)
+        return hkx.Bidirectional(core, core)(xs)[0]
+
+    xs = normal(4, 2, 3)
+    ys, params = run(f, xs)
+    w, v = (jax.tree.map(np.asarray, params[f"vanilla_rnn/{name}"]) for name in ("linear", "linear_1"))
+    for direction, got in ((1, ys[..., :3]), (-1, ys[..., 3:])):
+        state = np.zeros([2, 3])
+        for x, y in zip(xs[::direction], got[::direction], strict=True):
+            state = np.maximum(x @ w["w"] + w["b"] + state @ v["w"] + v["b"], 0)
+            close(y, state, 1e-5)
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_attention_to_what_is_masked_for_all_queries(bad: float) -> None:
     model = hkx.transform(lambda x, others, **options: hkx.GroupedQueryAttention(2, 1, 4)(x, others, **options))

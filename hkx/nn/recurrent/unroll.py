@@ -103,7 +103,7 @@ class Bidirectional(Module):
 
     Args:
       forward: the core that goes from the first step to the last.
-      backward: the core that goes from the last step to the first.
+      backward: the core that goes from the last step to the first. It may be the same one, with the same parameters.
       merge: a function that merges two output arrays; by default it concatenates them along the last axis.
       name: the module's name.
 
@@ -173,10 +173,10 @@ class Bidirectional(Module):
                 input_sequence,
                 state,
                 time_major,
-                reverse=core is self.backward,
+                reverse=reverse,
                 unroll=unroll,
                 sequence_lengths=sequence_lengths,
             )
-            for core, state in zip((self.forward, self.backward), initial_states, strict=True)
+            for core, state, reverse in zip((self.forward, self.backward), initial_states, (False, True), strict=True)
         )
         return jax.tree.map(self.merge, ahead, back), (first, second)
