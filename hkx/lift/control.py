@@ -340,8 +340,9 @@ def associative_scan(fn: Callable[[X, X], X], elems: X, reverse: bool = False, a
     checked_function(fn, "hkx.associative_scan", "fn")
 
     def combine(first: Any, second: Any) -> Any:
+        given = jax.tree.leaves(first)  # before `fn` can take it apart
         out = fn(first, second)
-        check_carry("hkx.associative_scan", jax.tree.leaves(first), jax.tree.leaves(out), "a tree of arrays")
+        check_carry("hkx.associative_scan", given, jax.tree.leaves(out), "a tree of arrays")
         return out
 
     pure: Crossing[..., Any] = Crossing(combine, "hkx.associative_scan")
