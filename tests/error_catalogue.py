@@ -737,6 +737,10 @@ CATALOGUE = {
             "hkx.transform(lambda x: hkx.nets.VectorQuantizer(3, 10, 0.25)(x, True)).init(key, x)",
             "hkx.transform(lambda x: hkx.nets.VectorQuantizer(8, 10, 0.25)(x, True)).init(key, x)",
         ),
+        "UnusedNameError": (
+            'hkx.transform(lambda x: hkx.WeightNorm(hkx.Linear(3), "kernel")(x)).init(key, x)',
+            'hkx.transform(lambda x: hkx.WeightNorm(hkx.Linear(3), "w")(x)).init(key, x)',
+        ),
         "UnknownLookupStyleError": (
             'hkx.transform(lambda i: hkx.Embed(9, 4, lookup_style="hash")(i)).init(key, jnp.arange(3))',
             'hkx.transform(lambda i: hkx.Embed(9, 4, lookup_style="ONE_HOT")(i)).init(key, jnp.arange(3))',

@@ -171,10 +171,12 @@ def sign_of_pair(function: Callable[..., Any], f: Callable[..., Any], leading: t
     )
 
 
-def static_arguments(fun: Any, numbers: Sequence[int] | None, names: Any, count: int) -> set[int | str]:
+def static_arguments(
+    fun: Any, numbers: Sequence[int] | None, names: Sequence[str] | None, count: int
+) -> set[int | str]:
     """The positions and the names of the static arguments, whichever way `jax.jit` was told of them."""
     static: set[int | str] = {n if n >= 0 else n + count for n in numbers or ()}
-    static |= {names} if isinstance(names, str) else set(names or ())
+    static |= set(names or ())
     try:
         order = list(inspect.signature(fun).parameters)
     except (TypeError, ValueError):

@@ -26,6 +26,21 @@ def own_tree(tree: Any, leaf: Callable[[Any], Any] = lambda x: x) -> Any:
     return jax.tree.unflatten(structure, [own_tree(part, leaf) for part in parts])
 
 
+def key_orders(tree: Any) -> Any:
+    """The order of the keys in a dict and in the dicts in it, without other values; None for anything else."""
+    return {key: key_orders(value) for key, value in tree.items()} if type(tree) in (dict, defaultdict) else None
+
+
+def reordered(tree: Any, orders: Any) -> Any:
+    """A tree whose dicts JAX has sorted, with the orders of keys that `key_orders` gave for it before."""
+    if orders is None:
+        return tree
+    copy = tree.copy()
+    copy.clear()
+    copy.update((key, reordered(tree[key], order)) for key, order in orders.items())
+    return copy
+
+
 def unshared(x: Any) -> Any:
     """Copies `x` if it is a writeable NumPy array, so that nobody overwrites it while JAX refers to it."""
     return x.copy() if type(x) is np.ndarray and x.flags.writeable else x

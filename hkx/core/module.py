@@ -14,11 +14,11 @@ import jax
 from hkx.base.reprs import module_text
 from hkx.core.frame import Scope, current_frame, local
 from hkx.core.hooks import MethodContext, chained
-from hkx.core.naming import note_below, snake_case, unique_name, valid_name
+from hkx.core.naming import checked_name, note_below, snake_case, unique_name
 from hkx.core.settings import current_settings
 from hkx.core.store import owned
 from hkx.errors.advice import OF_MODULES, missing_attribute, note_arguments, refusing_call
-from hkx.errors.core import InvalidNameError, MissingSuperInitError, NotANameError, NotInTransformError
+from hkx.errors.core import InvalidNameError, MissingSuperInitError, NotInTransformError
 
 T = TypeVar("T")
 
@@ -169,9 +169,7 @@ class Module(metaclass=ModuleMetaclass):
             name = getattr(self, "name", None)  # a dataclass's field, a property
         if name is None:
             name = snake_case(type(self).__name__)
-        if not valid_name(name):
-            error = InvalidNameError if isinstance(name, str) else NotANameError
-            raise error(name, type(self).__name__)
+        name = checked_name(name, type(self).__name__)
         scopes = frame.scopes
         own = len(scopes) - 1  # the index of this constructor's scope, usually the innermost
         while own > 0 and scopes[own].module is not self:

@@ -33,6 +33,13 @@ def valid_name(name: object) -> bool:
     return isinstance(name, str) and _VALID.fullmatch(name) is not None
 
 
+def checked_name(name: Any, class_name: str = "") -> str:
+    """Returns `name` if a module, of that class if one is given, may have it; otherwise raises InvalidNameError."""
+    if not valid_name(name):
+        raise (InvalidNameError if isinstance(name, str) else NotANameError)(name, class_name)
+    return name
+
+
 def unique_name(scope: Scope, name: str) -> str:
     """The full name of a new module called `name` in `scope`, with a number appended if the name is taken.
 
@@ -131,7 +138,7 @@ def name_scope(name: str, *, method_name: str = "__call__") -> contextlib.Abstra
     frame = current_frame("hkx.name_scope")
     parts = [name] if not isinstance(name, str) or name.startswith(_FORCE) else name.split("/")
     if not all(map(valid_name, parts)):
-        raise (InvalidNameError if isinstance(name, str) else NotANameError)(name)
+        checked_name(name)
     scope = functools.reduce(lambda scope, part: Scope(unique_name(scope, part), method_name), parts, frame.scope)
     note_below(frame.scopes, None, full := str(scope.bundle))
     return _NameScope(name.removeprefix(_FORCE), full, method_name)

@@ -82,5 +82,6 @@ from hkx.errors.nn import OutOfRangeError as OutOfRangeError
 from hkx.errors.nn import ScalarInputError as ScalarInputError
 from hkx.errors.nn import StateShapeError as StateShapeError
 from hkx.errors.nn import UnknownLookupStyleError as UnknownLookupStyleError
+from hkx.errors.nn import UnusedNameError as UnusedNameError
 
 __all__ = sorted(name for name, value in vars().items() if isinstance(value, type))  # pyright: ignore[reportUnsupportedDunderAll]

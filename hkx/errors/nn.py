@@ -194,6 +194,17 @@ class MissingAverageError(MissingStateError):
         )
 
 
+class UnusedNameError(HkxError, ValueError):
+    """The layer inside a module asks for no parameter of a name that the module was given."""
+
+    def __init__(self, module: str, argument: str, name: object, asked: Iterable[str]):
+        known = ", ".join(map(repr, sorted(asked))) or "none"
+        super().__init__(
+            f"`{argument}` of `{module}` names {name!r}, and the layer in it asks for no such parameter when it is "
+            f"called. It asks for: {known}. Name some of these."
+        )
+
+
 class UnknownLookupStyleError(HkxError, NotImplementedError, AttributeError, ValueError):
     """The `lookup_style` of an embedding does not exist."""
 

@@ -24,6 +24,7 @@ from jax.extend.core import (
 )
 from jax.extend.core.primitives import closed_call_p, custom_jvp_call_p, custom_vjp_call_p
 
+from hkx.base.trees import key_orders, reordered
 from hkx.core.types import Array
 from hkx.errors.core import JaxUsageError
 from hkx.init.buffers import reads_what_may_change
@@ -65,8 +66,9 @@ def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: 
     env: dict[Any, Any] = {}
     computed = iter(_evaluate(program, recorder.key, env))
     leaves = [static[0] if static else next(computed) for static in record["static"]]
-    for (entries, name), value in zip(record["slots"], jax.tree.unflatten(record["tree"], leaves), strict=True):
-        entries[name] = value
+    values = jax.tree.unflatten(record["tree"], leaves)
+    for (entries, name), value, orders in zip(record["slots"], values, record["orders"], strict=True):
+        entries[name] = reordered(value, orders)
     program = _without_rules(program)
     kept = arrays_of(recorder.trace)
     return not kept or _fill(kept, program, env, recorder, constant)
@@ -87,6 +89,7 @@ def _recorded(run: Callable[[Any], Sequence[Tree]], recorder: Recording) -> tupl
             raise
         record["slots"] = [(entries, name) for tree in made for entries in tree.values() for name in entries]
         leaves, record["tree"] = jax.tree.flatten([entries[name] for entries, name in record["slots"]])
+        record["orders"] = [key_orders(entries[name]) for entries, name in record["slots"]]
         for entries, name in record["slots"]:
             entries[name] = None  # no tracer may outlive the trace
         record["static"] = [None if isinstance(x, jax.core.Tracer) else (x,) for x in leaves]

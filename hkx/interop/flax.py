@@ -17,7 +17,7 @@ from flax.core import meta
 
 from hkx.base.entries import below
 from hkx.core.frame import Scope, current_frame, paths
-from hkx.core.naming import scope_pushed, unique_name
+from hkx.core.naming import checked_name, scope_pushed, unique_name
 from hkx.core.rng import maybe_next_rng_key, next_rng_key
 from hkx.core.store import get_parameter, get_state, set_state
 from hkx.core.transform import Transformed, TransformedWithState
@@ -227,7 +227,7 @@ def lift(mod: Any, *, name: str) -> Callable[..., Any]:
     """
     frame = current_frame("hkx.experimental.flax.lift")
     guest = _guest(mod)
-    prefix = f"{unique_name(frame.scope, name)}/"
+    prefix = f"{unique_name(frame.scope, checked_name(name))}/"
 
     def call(*args: Any, **kwargs: Any) -> Any:
         frame = current_frame("hkx.experimental.flax.lift")

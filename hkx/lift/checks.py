@@ -10,6 +10,7 @@ import jax.core
 import jax.numpy as jnp
 
 from hkx.arguments import checked_integer
+from hkx.errors.core import described
 from hkx.errors.lift import BodyResultError, BranchListError
 
 
@@ -47,6 +48,19 @@ def checked_positions(positions: Any, argument: str) -> tuple[int, ...]:
     if isinstance(positions, str) or not several:
         positions = () if positions is None else (positions,)
     return tuple(checked_integer(n, argument, None) for n in positions)
+
+
+def checked_argument_names(names: Any, argument: str) -> tuple[str, ...]:
+    """The names of a function's arguments, none of them if that is None. One may stand alone."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        names = () if names is None else (names,)
+    names = tuple(names)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"`{argument}` must be the name of an argument, or a sequence of names, got {described(name)}."
+            )
+    return names
 
 
 def checked_pair(name: str, result: Any, wanted: str) -> tuple[Any, Any]:

@@ -314,6 +314,7 @@ def associative_scan(fn: Callable[[X, X], X], elems: X, reverse: bool = False, a
 
     Raises:
       IndexError: if there are no arrays, or one lacks the axis.
+      CarryMismatchError: if the function changes the number of arrays, their shapes or dtypes.
 
     Outside of a transformed function it is `jax.lax.associative_scan`.
 
@@ -336,7 +337,15 @@ def associative_scan(fn: Callable[[X, X], X], elems: X, reverse: bool = False, a
             f"`elems` of `hkx.associative_scan` must be arrays with the dimension {axis} (`axis`), and their shapes "
             f"are {shapes}."
         )
-    pure: Crossing[..., Any] = Crossing(fn, "hkx.associative_scan")
+    checked_function(fn, "hkx.associative_scan", "fn")
+
+    def combine(first: Any, second: Any) -> Any:
+        given = jax.tree.leaves(first)  # before `fn` can take it apart
+        out = fn(first, second)
+        check_carry("hkx.associative_scan", given, jax.tree.leaves(out), "a tree of arrays")
+        return out
+
+    pure: Crossing[..., Any] = Crossing(combine, "hkx.associative_scan")
     if creating(current_frame("hkx.associative_scan")) and all(shape[axis] < 2 for shape in shapes):
         pure.inline(elems, elems)
     return jax.lax.associative_scan(pure.inline, elems, reverse=reverse, axis=axis)

@@ -11,9 +11,8 @@ from hkx.base.entries import Tree, below, check_structure, under
 from hkx.base.signatures import like
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.hooks import MethodContext, intercept_methods
-from hkx.core.naming import note_below, unique_name
+from hkx.core.naming import checked_name, note_below, unique_name
 from hkx.core.types import MutableParams, MutableState
-from hkx.errors.core import NotANameError
 from hkx.errors.lift import ClosedOverModuleError, LiftedStateError, LiftReuseError, StateUpdaterError
 from hkx.lift.checks import checked_pair
 from hkx.lift.crossing import Carry, absorb, creating
@@ -97,9 +96,7 @@ _DEFAULT = "lifted"
 
 
 def _prefix(name: str, function: str) -> str:
-    if not isinstance(name, str):
-        raise NotANameError(name)
-    return f"{unique_name(current_frame(f'hkx.{function}').scope, name)}/"
+    return f"{unique_name(current_frame(f'hkx.{function}').scope, checked_name(name))}/"
 
 
 def _no_prefix(function: str) -> str:
@@ -114,7 +111,7 @@ def lift(init_fn: Callable[P, R], *, allow_reuse: bool = False, name: str = _DEF
     Args:
       init_fn: the `init` of the inner function, from `hkx.transform`.
       allow_reuse: whether parameters that exist under the same names are replaced.
-      name: the name under which they are stored, unique in the running module.
+      name: the name under which they are stored, an identifier or `hkx.force_name(…)`; it is made unique.
 
     Returns:
       A function of the arguments of `init_fn`. During `init` it calls `init_fn`, and stores the parameters. In `apply`
@@ -123,6 +120,7 @@ def lift(init_fn: Callable[P, R], *, allow_reuse: bool = False, name: str = _DEF
 
     Raises:
       NotInTransformError: outside of a transformed function.
+      InvalidNameError: if the name is not an identifier.
       LiftReuseError: when called, if a parameter already exists.
       LiftedStateError: when called, if the inner function has state.
 
@@ -231,7 +229,7 @@ def lift_with_state(
     Args:
       init_fn: the `init` of the inner function, from `hkx.transform_with_state`.
       allow_reuse: whether parameters that exist under the same names are replaced.
-      name: the name under which they are stored, unique in the running module.
+      name: the name under which they are stored, an identifier or `hkx.force_name(…)`; it is made unique.
 
     Returns:
       A function of the arguments of `init_fn` that returns `(params, state)`, and a `LiftWithStateUpdater` whose
@@ -239,6 +237,7 @@ def lift_with_state(
 
     Raises:
       NotInTransformError: outside of a transformed function.
+      InvalidNameError: if the name is not an identifier.
       LiftReuseError: when called, if a parameter already exists.
       StateUpdaterError: when the running function returns, if the updater was not used.
 

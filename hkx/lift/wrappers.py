@@ -17,7 +17,7 @@ import numpy as np
 from hkx.base.signatures import like, pair_with, second_of_pair, static_arguments
 from hkx.core.frame import current_frame, local
 from hkx.errors.core import InvalidSizeError
-from hkx.lift.checks import checked_pair, checked_positions, is_value
+from hkx.lift.checks import checked_argument_names, checked_pair, checked_positions, is_value
 from hkx.lift.crossing import Carry, Crossing, creating, snapshot
 from hkx.lift.typed import EvalShape, Grad, Jit, Jvp, Linearize, ValueAndGrad, Vjp, typed
 
@@ -390,6 +390,8 @@ def jit(
       >>> model.apply(params, None, jnp.ones(2)).shape
       (2,)
     """
+    if static_argnames is not None:  # with None, JAX infers them from `static_argnums`
+        static_argnames = checked_argument_names(static_argnames, "static_argnames")
     options.update(inline=inline, static_argnames=static_argnames)
     if fun is None:
         return functools.partial(jit, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)

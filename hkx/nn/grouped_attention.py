@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +14,7 @@ from hkx import Linear, Module, RotaryEmbedding, transparent
 from hkx.arguments import checked_function, checked_integer
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, check_dtype, sequences_of
+from hkx.nn.inputs import array_of, check_dtype, lengths_of, sequences_of
 
 
 class KeyValueCache(NamedTuple):
@@ -152,7 +152,8 @@ class GroupedQueryAttention(Module):
           mask: `bool[..., num_heads, T, S]`, or with size 1 for any of these: where a query may attend to a key.
           is_causal: whether a query attends only to keys that do not come after it.
           window: a query attends only to itself and the `window - 1` keys before it; only with `is_causal` or a cache.
-          lengths: `int[...]`: keys at and after the length are padding, to which no query attends.
+          lengths: `int[...]`: keys at and after the length are padding, to which no query attends. What is in keys to
+            which the mask and the lengths let no query attend has no effect, even if it is NaN.
           cache: the tokens so far. The new tokens are added to it, and a query attends to all tokens that do not come
             after it. A mask then refers to the tokens of the cache, `[..., num_heads, T, max_length]`. Where its
             length is traced, so that no error can be raised, tokens for which there is no room give NaN.
@@ -194,11 +195,16 @@ class GroupedQueryAttention(Module):
             allowed = jnp.expand_dims(allowed, range(len(leading) + 1))
             mask = allowed if mask is None else jnp.logical_and(mask, allowed)
             k, v, is_causal, window = cache.key, cache.value, False, None
+        if mask is not None:
+            mask = _with_one_batch(mask, mask.shape[:-3] if _for_all(mask) else leading, 3)
+        lengths = None if lengths is None else _with_one_batch(lengths, leading, 0)
+        q, k, v = (_with_one_batch(x.astype(dtype), leading, 3) for x in (q, k, v))
         attended = _attention(
-            *(_with_one_batch(x.astype(dtype), leading, 3) for x in (q, k, v)),
-            mask=None if mask is None else _with_one_batch(mask, mask.shape[:-3] if _for_all(mask) else leading, 3),
+            q,
+            *_finite_where_unseen(k, v, mask, lengths),
+            mask=mask,
             is_causal=is_causal,
-            key_value_seq_lengths=None if lengths is None else _with_one_batch(lengths, leading, 0),
+            key_value_seq_lengths=lengths,
             local_window_size=None if window is None else (window - 1, 0),
             implementation=self.implementation,
         )
@@ -223,10 +229,7 @@ def _mask(mask: Any, layer: object, leading: tuple[int, ...], sizes: tuple[int, 
 
 
 def _lengths(lengths: Any, layer: object, leading: tuple[int, ...]) -> jax.Array:
-    lengths = array_of(lengths, layer, "lengths")
-    whole = jnp.issubdtype(lengths.dtype, jnp.integer)
-    check_dtype(whole, layer, "lengths", lengths.dtype, "one of integers", "`lengths.astype(jnp.int32)`")
-    return _fitting("lengths", lengths.astype(jnp.int32), leading)
+    return _fitting("lengths", lengths_of(lengths, layer, "lengths").astype(jnp.int32), leading)
 
 
 def _fitting(
@@ -281,6 +284,22 @@ def _with_one_batch(x: jax.Array, leading: tuple[int, ...], n: int) -> jax.Array
     """`x` broadcast to `leading`, with the leading dimensions merged into one, followed by its last `n` dimensions."""
     rest = x.shape[x.ndim - n :]
     return jnp.reshape(jnp.broadcast_to(x, (*leading, *rest)), (math.prod(leading), *rest))
+
+
+def _finite_where_unseen(
+    key: jax.Array, value: jax.Array, mask: jax.Array | None, lengths: jax.Array | None
+) -> Iterator[jax.Array]:
+    """Keys and values `[N, S, H, D]`, with 0 for NaN and infinity at positions to which no query may attend.
+
+    The weights of these positions are 0, and 0 * NaN is NaN. Where everything is finite, nothing changes, not even
+    where a query may attend to nothing, which gives the mean of all values.
+    """
+    seen = None if mask is None else jnp.any(mask, axis=(1, 2))
+    if lengths is not None:
+        within = jnp.arange(key.shape[1])[None] < lengths[:, None]
+        seen = within if seen is None else jnp.logical_and(seen, within)
+    for x in (key, value):
+        yield x if seen is None else jnp.where(seen[..., None, None] | jnp.isfinite(x), x, 0)
 
 
 def _attention(q: jax.Array, k: jax.Array, v: jax.Array, **options: Any) -> jax.Array:

@@ -126,6 +126,19 @@ def check_dtype(
         raise InputDTypeError(name, argument, dtype, expected, converted)
 
 
+def lengths_of(lengths: Any, layer: object, argument: str) -> jax.Array:
+    """Converts the lengths of sequences to an array of integers.
+
+    Raises:
+      InvalidInputError: if `lengths` is not an array.
+      InputDTypeError: if it is not of integers.
+    """
+    lengths = array_of(lengths, layer, argument)
+    whole = jnp.issubdtype(lengths.dtype, jnp.integer)
+    check_dtype(whole, layer, argument, lengths.dtype, "one of integers", f"`{argument}.astype(jnp.int32)`")
+    return lengths
+
+
 def check_state(fits: bool, layer: Any, name: str, state: Any, expected: Any, argument: str, inputs: Any) -> None:
     """Raises StateShapeError, about the state `name` of a layer and the argument that it must match, unless `fits`."""
     if not fits:

@@ -214,14 +214,14 @@ def tabulate(
       >>> table = hkx.tabulate(lambda x: hkx.nets.MLP([3, 1])(x), columns=["module", "params_size", "flops"],
       ...                      tabulate_kwargs={"tablefmt": "simple"})
       >>> print(table(jnp.ones([5, 2])))
-      Module                   Param count  FLOPs
-      -----------------------  -----------  -----
-      mlp (MLP)                         13    125
-      mlp/~/linear_0 (Linear)            9     75
+      Module                     Param count    FLOPs
+      -----------------------  -------------  -------
+      mlp (MLP)                           13      125
+      mlp/~/linear_0 (Linear)              9       75
        └ mlp (MLP)
-      mlp/~/linear_1 (Linear)            4     35
+      mlp/~/linear_1 (Linear)              4       35
        └ mlp (MLP)
-      Total                             13    125
+      Total                               13      125
     """
     names = _chosen("column(s)", columns, _COLUMNS)
     if not names:

@@ -66,9 +66,8 @@ def _lines(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -
 
 
 def _widths(headers: Sequence[str], rows: Rows) -> list[int]:
-    return [
-        max(len(line) for cell in column for line in cell.split("\n")) for column in zip(headers, *rows, strict=True)
-    ]
+    wide = [f"{header}  " for header in headers]  # as in the package `tabulate`
+    return [max(len(line) for cell in column for line in cell.split("\n")) for column in zip(wide, *rows, strict=True)]
 
 
 def _grid(headers: Sequence[str], rows: Rows, numeric: Sequence[bool]) -> str:

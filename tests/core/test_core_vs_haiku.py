@@ -220,3 +220,15 @@ def test_same_complex_initial_values(kind):
         return jax.tree.map(bits, model.init(jax.random.PRNGKey(1)))
 
     assert values(hkx) == values(hk)
+
+
+def test_the_keys_of_a_dict_in_the_state_keep_their_order_in_init():
+    def f(lib, x):
+        state = lib.get_state("s", [], init=lambda *_: {"z": x, "a": {"c": x, "b": x}, "t": ({"n": x, "m": x},)})
+        lib.set_state("s", state)
+        return list(state), list(state["a"]), list(state["t"][0])
+
+    for lib in (hk, hkx):
+        model = lib.transform_with_state(lambda x, lib=lib: f(lib, x))
+        params, state = model.init(jax.random.PRNGKey(0), jnp.ones(2))
+        assert model.apply(params, state, None, jnp.ones(2))[0] == (["z", "a", "t"], ["c", "b"], ["m", "n"])

@@ -343,6 +343,10 @@ OF_ANOTHER_KIND = {
     "`argnums` must be an integer, got 'x'": lambda: hkx.grad(linear, argnums="x")(X),
     "`static_argnums` must be an integer, got 0.5": lambda: hkx.remat(linear, static_argnums=0.5)(X),
     "`static_argnums` must be an integer, got 'y'": lambda: hkx.jit(linear, static_argnums="y")(X),
+    "`static_argnames` must be the name of an argument, or a sequence of names, got 3": (
+        lambda: hkx.jit(linear, static_argnames=3)
+    ),
+    "of names, got 4": lambda: hkx.jit(linear, static_argnames=["x", 4]),
     "`donate_argnums` must be an integer, got None": lambda: hkx.jit(linear, donate_argnums=(0, None))(X),
     "`nondiff_argnums` must be an integer, got 'x'": lambda: hkx.custom_vjp(linear, nondiff_argnums="x"),
     "`nondiff_argnums` of `hkx.custom_jvp` are (1,), and it is given 1 arguments": (
@@ -355,6 +359,9 @@ OF_ANOTHER_KIND = {
         lambda: hkx.associative_scan(jnp.add, X, axis=2)
     ),
     "must be arrays with the dimension 0 (`axis`), and their shapes are []": lambda: hkx.associative_scan(jnp.add, {}),
+    "[0]: given float32[1,3], returned int32[1,3]": lambda: hkx.associative_scan(lambda a, b: (a + b).astype(int), X),
+    "[1]: returned float32[1,3], given nothing": lambda: hkx.associative_scan(lambda a, b: (a, b), X),
+    "[0]: given float32[1,3], returned float32[1,1,3]": lambda: hkx.associative_scan(lambda a, b: (a + b)[None], X),
     "is a carry, got None. The first one is `pure.start(...)`": lambda: hkx.purify(linear)(None, X),
     "is a carry, got 3. The first one is": lambda: hkx.purify(linear).finish(3),
     "`hkx.Deferred` was given 3 of type int as `factory`": lambda: hkx.Deferred(3),
@@ -365,6 +372,9 @@ OF_ANOTHER_KIND = {
     "`hkx.without_state(hkx.transform_with_state(f))`": lambda: hkx.without_state(hkx.transform(linear)),
     "`hkx.with_empty_state(hkx.transform(f))`": (lambda: hkx.with_empty_state(hkx.transform_with_state(linear))),
     "3 is not a valid module name": lambda: hkx.force_name(3),
+    "'a/b' is not a valid module name": lambda: hkx.lift(linear, name="a/b"),
+    "'' is not a valid module name": lambda: hkx.lift_with_state(linear, name=""),
+    "None is not a valid module name": lambda: hkx.lift(linear, name=None),
 }
 
 

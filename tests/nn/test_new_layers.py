@@ -269,6 +269,37 @@ def test_tokens_for_which_a_cache_of_traced_length_has_no_room_are_nan() -> None
     assert np.isfinite(ys[:3]).all() and np.isnan(ys[3:]).all()
 
 
+def test_one_core_for_both_directions() -> None:
+    def f(xs: Any) -> Any:
+        core = hkx.VanillaRNN(3)
+        return hkx.Bidirectional(core, core)(xs)[0]
+
+    xs = normal(4, 2, 3)
+    ys, params = run(f, xs)
+    w, v = (jax.tree.map(np.asarray, params[f"vanilla_rnn/{name}"]) for name in ("linear", "linear_1"))
+    for direction, got in ((1, ys[..., :3]), (-1, ys[..., 3:])):
+        state = np.zeros([2, 3])
+        for x, y in zip(xs[::direction], got[::direction], strict=True):
+            state = np.maximum(x @ w["w"] + w["b"] + state @ v["w"] + v["b"], 0)
+            close(y, state, 1e-5)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_attention_to_what_is_masked_for_all_queries(bad: float) -> None:
+    model = hkx.transform(lambda x, others, **options: hkx.GroupedQueryAttention(2, 1, 4)(x, others, **options))
+    others = np.random.default_rng(0).normal(size=[2, 3, 5]).astype("float32")
+    x, padded = others[:, :2], others.copy()
+    params = model.init(0, x, others)
+    padded[0, 2:], padded[1, 1:] = bad, bad
+    lengths = np.array([2, 1])
+    mask = np.broadcast_to(np.arange(3) < lengths[:, None, None, None], [2, 1, 2, 3])
+    expected = np.concatenate([model.apply(params, None, x[i, None], others[i, None, : lengths[i]]) for i in (0, 1)])
+    for options in ({"lengths": lengths}, {"mask": mask}, {"lengths": np.array([3, 1]), "mask": mask}):
+        np.testing.assert_allclose(model.apply(params, None, x, padded, **options), expected, rtol=1e-5, atol=1e-6)
+    unmasked = model.apply(params, None, x, padded, lengths=lengths + 1)
+    assert not np.isfinite(unmasked).any()  # what is not masked still shows
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_sequence_lengths(reverse: bool) -> None:
     """A padded sequence is unrolled as its part within the length."""

@@ -315,10 +315,17 @@ OF_ANOTHER_KIND = {
     ),
     "was given 3 of type int as `rotary`": lambda: hkx.GroupedQueryAttention(2, 1, 2, rotary=3),
     "was given None of type NoneType as `layer`": lambda: hkx.WeightNorm(None),
+    "`parameters` of `hkx.WeightNorm` names 'v', and the layer in it asks for no such parameter when it is called. It "
+    "asks for: 'b', 'w'.": lambda: hkx.WeightNorm(hkx.Linear(2), ["w", "v"])(X),
+    "`parameters` of `hkx.WeightNorm` names 'w', and the layer in it asks for no such parameter when it is called. It "
+    "asks for: none.": lambda: hkx.WeightNorm(jax.nn.relu)(X),
     "was given 'sum' of type str as `merge`": lambda: hkx.Bidirectional(hkx.GRU(2), hkx.GRU(2), merge="sum"),
     "as `backward.initial_state`, which must be a function": lambda: hkx.Bidirectional(hkx.GRU(2), hkx.Linear(2))(X),
     "`sequence_lengths` of `hkx.dynamic_unroll` is not an array of numbers: 'two'": (
         lambda: hkx.Bidirectional(hkx.GRU(2), hkx.GRU(2))(X, sequence_lengths="two")
+    ),
+    "`sequence_lengths` of `hkx.dynamic_unroll` is of dtype float32, expected one of integers": (
+        lambda: hkx.dynamic_unroll(hkx.IdentityCore(), X, (), sequence_lengths=jnp.ones([]))
     ),
     "`window` must be an integer, at least 1, got 1.5": lambda: attended(is_causal=True, window=1.5),
     "`window` must be an integer, at least 1, got 0": lambda: attended(is_causal=True, window=0),

@@ -51,6 +51,15 @@ def test_tabulate_has_the_same_cells(transformed):
     assert ours == theirs
 
 
+@pytest.mark.parametrize("form", ["grid", "simple", "plain"])
+def test_tabulate_has_the_same_columns(form):
+    ours, theirs = (
+        lib.experimental.tabulate(lambda x, lib=lib: lib.nets.MLP([5, 2])(x), tabulate_kwargs={"tablefmt": form})(X)
+        for lib in (hkx, hk)
+    )
+    assert ours == theirs
+
+
 def test_eval_summary_has_the_same_calls():
     found = []
     for lib in (hk, hkx):

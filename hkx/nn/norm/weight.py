@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from hkx import GetterContext, Module, custom_getter, get_parameter, transparent
 from hkx.arguments import checked_function
+from hkx.errors import UnusedNameError
 from hkx.initializers import Initializer
 from hkx.nn.inputs import dimension_of, number
 
@@ -55,17 +56,34 @@ class WeightNorm(Module):
         self.scale_init = scale_init or jnp.ones
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Calls the layer with normalised weights."""
-        with custom_getter(self._normalised):
-            return self.layer(*args, **kwargs)
+        """Calls the layer with normalised weights.
+
+        Raises:
+          UnusedNameError: if the layer asks for no parameter of one of the given names.
+        """
+        asked: set[str] = set()  # the names of the layer's parameters, and of their lengths
+
+        def getter(next_getter: Callable[[Any], Any], value: jax.Array, context: GetterContext) -> Any:
+            asked.add(context.name)
+            value = next_getter(value)
+            return self._normalised(value, context) if context.name in self.parameters else value
+
+        with custom_getter(getter):
+            out = self.layer(*args, **kwargs)
+        for name in self.parameters:
+            if name not in asked:
+                raise UnusedNameError("hkx.WeightNorm", "parameters", name, asked - set(map(_scale, self.parameters)))
+        return out
 
     @transparent
-    def _normalised(self, next_getter: Callable[[Any], Any], value: jax.Array, context: GetterContext) -> Any:
-        value = next_getter(value)
-        if context.name not in self.parameters:
-            return value
+    def _normalised(self, value: jax.Array, context: GetterContext) -> Any:
         axis = dimension_of(self.feature_axis, value.shape, "hkx.WeightNorm", "feature_axis")
-        scale = get_parameter(f"{context.name}_scale", [value.shape[axis]], value.dtype, init=self.scale_init)
+        scale = get_parameter(_scale(context.name), [value.shape[axis]], value.dtype, init=self.scale_init)
         others = tuple(i for i in range(value.ndim) if i != axis)
         squares = jnp.sum(jnp.square(value), axis=others) + number(self.eps, value.dtype, "eps", 0)
         return value * jax.lax.broadcast_in_dim(scale * jax.lax.rsqrt(squares), value.shape, (axis,))
+
+
+def _scale(name: str) -> str:
+    """The name of the parameter that holds the length g of another one."""
+    return f"{name}_scale"

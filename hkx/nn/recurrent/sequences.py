@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx.errors import InvalidInputError, LeadingDimensionsError
-from hkx.nn.inputs import array_of, broadcast
+from hkx.nn.inputs import broadcast, lengths_of
 
 
 def swap_time_and_batch(tree: Any) -> Any:
@@ -50,15 +50,23 @@ def length(sequence: Any) -> int:
     return jnp.shape(leaves[0])[0]
 
 
-def check_lengths(lengths: Any, sequence: Any, state: Any) -> None:
-    """Raises LeadingDimensionsError unless there is a length for each sequence of the batch, `[T, B, ...]`."""
-    shape = array_of(lengths, "hkx.dynamic_unroll", "sequence_lengths").shape
+def checked_lengths(lengths: Any, sequence: Any, state: Any) -> jax.Array:
+    """Returns the lengths as an array, if they are integers, one for each sequence of the batch, `[T, B, ...]`.
+
+    Raises:
+      InvalidInputError: if they are not an array.
+      InputDTypeError: if they are not integers.
+      LeadingDimensionsError: if there is not one for each sequence.
+    """
+    lengths = lengths_of(lengths, "hkx.dynamic_unroll", "sequence_lengths")
+    shape = lengths.shape
     batches = [jnp.shape(x)[1:] for x in jax.tree.leaves(sequence)] + [jnp.shape(x) for x in jax.tree.leaves(state)]
     for batch in batches:
         batch = batch[: len(shape)]
         if broadcast(shape, batch) is None:
             expected = f"{list(batch)}, a length for each sequence of the batch"
             raise LeadingDimensionsError("hkx.dynamic_unroll", "sequence_lengths", shape, expected)
+    return lengths
 
 
 def varying_with(sequence: Any, state: Any) -> Any:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from hkx import Module, RNNCore, scan
 from hkx.arguments import checked_function
 from hkx.errors import InvalidCoreStateError
-from hkx.nn.recurrent.sequences import check_lengths, length, swap_time_and_batch, time_first, varying_with
+from hkx.nn.recurrent.sequences import checked_lengths, length, swap_time_and_batch, time_first, varying_with
 
 Y = TypeVar("Y")
 S = TypeVar("S")
@@ -47,6 +47,7 @@ def dynamic_unroll(
 
     Raises:
       CarryMismatchError: if the core changes the structure, shape or dtype of the state.
+      InputDTypeError: if `sequence_lengths` are not integers.
       LeadingDimensionsError: if `sequence_lengths` does not have one entry for each sequence.
 
     Example:
@@ -65,9 +66,9 @@ def dynamic_unroll(
     if not time_major:
         input_sequence = time_first(input_sequence)
     if sequence_lengths is not None:
-        check_lengths(sequence_lengths, input_sequence, initial_state)
-        steps = jnp.arange(length(input_sequence)).reshape((-1,) + (1,) * jnp.ndim(sequence_lengths))
-        input_sequence = input_sequence, steps < jnp.expand_dims(jnp.asarray(sequence_lengths), 0)
+        sequence_lengths = checked_lengths(sequence_lengths, input_sequence, initial_state)
+        steps = jnp.arange(length(input_sequence)).reshape((-1,) + (1,) * sequence_lengths.ndim)
+        input_sequence = input_sequence, steps < jnp.expand_dims(sequence_lengths, 0)
 
     def step(state: Any, inputs: Any) -> tuple[Any, Any]:
         if sequence_lengths is None:
@@ -102,7 +103,7 @@ class Bidirectional(Module):
 
     Args:
       forward: the core that goes from the first step to the last.
-      backward: the core that goes from the last step to the first.
+      backward: the core that goes from the last step to the first. It may be the same one, with the same parameters.
       merge: a function that merges two output arrays; by default it concatenates them along the last axis.
       name: the module's name.
 
@@ -172,10 +173,10 @@ class Bidirectional(Module):
                 input_sequence,
                 state,
                 time_major,
-                reverse=core is self.backward,
+                reverse=reverse,
                 unroll=unroll,
                 sequence_lengths=sequence_lengths,
             )
-            for core, state in zip((self.forward, self.backward), initial_states, strict=True)
+            for core, state, reverse in zip((self.forward, self.backward), initial_states, (False, True), strict=True)
         )
         return jax.tree.map(self.merge, ahead, back), (first, second)
