@@ -92,7 +92,7 @@ def embed_oar(
 
 
 @operator()
-def fix_step_type_on_interruptions(step_type: Int[Array, "T B", "T"]) -> Int[Array, "T *E"]:
+def fix_step_type_on_interruptions(step_type: Number[Array, "T B", "T"]) -> Number[Array, "T *E"]:
     """Marks a step as the last of its episode where the next step starts a new episode.
 
     An environment that crashes or is reset leaves a middle step right before a first step; it is changed to a last

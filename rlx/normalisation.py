@@ -160,7 +160,6 @@ def art(
     for name, x in {"step_size": step_size, "scale_lb": scale_lb, "scale_ub": scale_ub}.items():
         if jnp.ndim(x):
             as_arrays("art", **{"state.shift": (old.shift, Real[Array, "N"]), name: (x, Real[Array, "N"])})
-    indices = indices.astype(jnp.int32)  # a small dtype may not hold the number of outputs
     indices = jnp.where(indices < 0, old.shift.shape[0], indices)
     targets, indices = jnp.broadcast_arrays(targets, indices)
     # In half precision, squares would leave no precision for the variance.

@@ -12,7 +12,7 @@ from hkx import Module, get_parameter, initializers
 from hkx.arguments import checked_integer
 from hkx.errors import UnknownLookupStyleError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of
+from hkx.nn.inputs import array_of, in_32_bits
 
 
 class EmbedLookupStyle(enum.Enum):
@@ -118,6 +118,7 @@ class Embed(Module):
             raise ValueError(
                 f"`ids` of `hkx.Embed` must be of an integer dtype, got {ids.dtype}. Convert them: `ids.astype(int)`."
             )
+        ids = in_32_bits(ids)
         style = _style(self.lookup_style if lookup_style is None else lookup_style)
         if style is EmbedLookupStyle.ARRAY_INDEX:
             return jnp.asarray(self.embeddings)[ids]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from hkx import PRNGKey, as_key
 from hkx.arguments import checked_integer
-from hkx.nn.inputs import array_of, dimension_of, number
+from hkx.nn.inputs import array_of, dimension_of, in_32_bits, number
 
 
 def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims: Iterable[int] = ()) -> jax.Array:
@@ -70,7 +70,8 @@ def one_hot(x: Any, num_classes: int, dtype: Any = jnp.float32) -> jax.Array:
       >>> print(hkx.one_hot(1, 3))
       [0. 1. 0.]
     """
-    return jax.nn.one_hot(array_of(x, "one_hot", "x"), checked_integer(num_classes, "num_classes"), dtype=dtype)
+    x = in_32_bits(array_of(x, "one_hot", "x"))
+    return jax.nn.one_hot(x, checked_integer(num_classes, "num_classes"), dtype=dtype)
 
 
 def multinomial(rng: PRNGKey, logits: Any, num_samples: int) -> jax.Array:

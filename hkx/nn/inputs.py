@@ -146,6 +146,13 @@ def check_state(fits: bool, layer: Any, name: str, state: Any, expected: Any, ar
         raise StateShapeError(path, jnp.shape(state), list(expected), argument, jnp.shape(inputs))
 
 
+def in_32_bits(indices: jax.Array) -> jax.Array:
+    """Indices in 32 bits or more. Fewer may not count to the length of an axis, which JAX does not notice."""
+    if indices.dtype.itemsize >= 4 or indices.dtype == bool:
+        return indices
+    return indices.astype(jnp.int32 if jnp.issubdtype(indices.dtype, jnp.integer) else jnp.float32)
+
+
 def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: float = math.inf) -> Any:
     """Converts a number to a NumPy scalar, so that arithmetic with it is not traced. A traced number stays an array.
 

@@ -12,8 +12,8 @@ or `N` elements over which a mean or minimum is taken.
 
 Kinds. `Float`: floating-point numbers, such as the outputs of networks. `Real`: any real numbers or booleans, which are
 converted to the common dtype of the call's floating-point arguments (rewards, discounts and importance weights are
-often integers). `Int`: indices. `Mask`: any real numbers or booleans, not converted; `Number`: the same, for arguments
-that are not masks. `Num`: any numbers, including complex ones.
+often integers). `Int`: indices, of at least 32 bits in the kernel. `Mask`: any real numbers or booleans, not converted;
+`Number`: the same, for arguments that are not masks. `Num`: any numbers, including complex ones.
 
 Ranges. `"in [0, 1]"`, `"in (0, inf)"`: round brackets exclude the bound, and NaN is in no range. With `"in [0, 1] if
 scalar"`, only scalars are checked, because arrays are data; `"increasing"` requires that values, such as atoms, do not

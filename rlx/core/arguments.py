@@ -298,7 +298,8 @@ def _as_array(function: str, name: str, value: Any, kind: str) -> Array:
         raise DTypeError(
             f"{function}: argument `{name}` has dtype {array.dtype}, expected {expected}.\n{advice.format(name)}"
         )
-    return array
+    # With indices of a dtype that cannot count to the length of the axis, JAX computes wrong gradients.
+    return array.astype(jnp.int32) if kind == "Int" and array.dtype.itemsize < 4 else array
 
 
 def _fits(name: str, shape: tuple[int, ...], shapes: tuple[Dims, ...], lengths: Lengths) -> bool:

@@ -135,7 +135,6 @@ def pick(values: Array, indices: Array) -> Array:
 
 def pick_action(of_actions: Array, actions: Array, of_none: float) -> Array:
     """Like `pick`, of probabilities or their logarithms, but `of_none` for what is no action, as negative numbers."""
-    actions = actions.astype(jnp.int32) if actions.dtype.itemsize < 4 else actions  # may not hold their number
     is_one = (actions >= 0) & (actions < of_actions.shape[-1])
     return jnp.where(is_one, pick(of_actions, jnp.where(is_one, actions, 0)), of_none)
 

@@ -427,3 +427,15 @@ def test_a_subclass_of_a_depthwise_convolution_finds_its_dimension_numbers():
     assert numbers(hkx.DepthwiseConv1D) == jax.lax.ConvDimensionNumbers((0, 2, 1), (2, 1, 0), (0, 2, 1))
     nchw = jax.lax.ConvDimensionNumbers((0, 1, 2, 3), (3, 2, 0, 1), (0, 1, 2, 3))
     assert numbers(hkx.DepthwiseConv2D, data_format="NCHW") == nchw
+
+
+@pytest.mark.parametrize("style", ["ARRAY_INDEX", "ONE_HOT"])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_small_integers_are_ids_in_a_large_vocabulary(dtype, style):
+    """Of 300, which these dtypes cannot count: JAX's own one-hot vectors have two ones, and its gradients are 0."""
+    assert np.flatnonzero(hkx.one_hot(np.array(10, dtype), 300)).tolist() == [10]
+    embed = hkx.without_apply_rng(hkx.transform(lambda ids: hkx.Embed(300, 2, lookup_style=style)(ids)))
+    params = embed.init(0, np.array(10, dtype))
+    np.testing.assert_allclose(embed.apply(params, np.array([10], dtype))[0], params["embed"]["embeddings"][10])
+    gradient = jax.grad(lambda params: embed.apply(params, np.array(10, dtype)).sum())(params)["embed"]["embeddings"]
+    np.testing.assert_array_equal(gradient, np.repeat(np.arange(300) == 10, 2).reshape(300, 2))

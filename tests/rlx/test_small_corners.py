@@ -252,3 +252,20 @@ def test_obgd_of_half_precision_settings_where_promotion_is_strict():
         gradient = {"w": jnp.ones(2)}
         updates, _ = optimizer.update(gradient, optimizer.init(gradient), td_error=jnp.array(1.0))
     np.testing.assert_allclose(updates["w"], 0.5)  # 0.5 / max(0.5 * 0.5 * 1 * 2, 1)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_small_integers_are_actions_among_many(dtype):
+    """Of 300 actions, which these dtypes cannot count: JAX's own gradients of what they pick are 0, or crash."""
+    action, rng = np.array(90, dtype), np.random.default_rng(0)
+    logits, (r, discount) = rng.normal(size=300).astype(np.float32), (np.float32(0.5), np.float32(0.9))
+    one = np.arange(300) == 90
+    np.testing.assert_array_equal(
+        jax.grad(lambda q: rlx.q_learning(q, action, r, discount, logits))(logits), -1.0 * one
+    )
+    np.testing.assert_array_equal(jax.grad(lambda x: rlx.batched_index(x, action))(logits), one)
+    gradient = jax.grad(lambda x: rlx.policy_gradient_loss(x[None], action[None], np.ones(1, np.float32), np.ones(1)))
+    softmax = np.exp(logits) / np.exp(logits).sum()
+    np.testing.assert_allclose(gradient(logits), softmax - one, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(rlx.softmax().logprob(action, logits), np.log(softmax[90]), rtol=1e-5)
+    assert rlx.fix_step_type_on_interruptions(np.array([0, 1, 0], dtype)).dtype == dtype
