@@ -11,7 +11,7 @@ from rlx.core.arrays import half_square, one_hot
 from rlx.core.errors import OptionError, ShapeError
 from rlx.core.operator import operator
 from rlx.core.trees import selected
-from rlx.core.types import Array, Key, PyTree
+from rlx.core.types import Array, Key, PyTree, in_32_bits
 from rlx.returns import lambda_returns
 
 _FIRST, _MID, _LAST = 0, 1, 2  # dm_env's step types
@@ -59,7 +59,7 @@ def periodic_update(
       >>> rlx.periodic_update({"w": 2.0}, {"w": 1.0}, steps=4, update_period=2)["w"].tolist()
       2.0
     """
-    return conditional_update.kernel(new_tensors, old_tensors, jnp.mod(steps, update_period) == 0)
+    return conditional_update.kernel(new_tensors, old_tensors, jnp.mod(in_32_bits(steps), update_period) == 0)
 
 
 @operator()

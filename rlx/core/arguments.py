@@ -21,7 +21,7 @@ import numpy as np
 from rlx.core.advice import WrongRank, general_advice
 from rlx.core.annotations import KINDS, Dims, Shaped
 from rlx.core.errors import DTypeError, OptionError, RankError, ShapeError
-from rlx.core.types import Array
+from rlx.core.types import Array, in_32_bits
 
 Lengths = dict[str, tuple[Any, str]]
 """The known lengths in a call: for each name, its value and the argument that determined it."""
@@ -298,8 +298,7 @@ def _as_array(function: str, name: str, value: Any, kind: str) -> Array:
         raise DTypeError(
             f"{function}: argument `{name}` has dtype {array.dtype}, expected {expected}.\n{advice.format(name)}"
         )
-    # With indices of a dtype that cannot count to the length of the axis, JAX computes wrong gradients.
-    return array.astype(jnp.int32) if kind == "Int" and array.dtype.itemsize < 4 else array
+    return in_32_bits(array) if kind == "Int" else array
 
 
 def _fits(name: str, shape: tuple[int, ...], shapes: tuple[Dims, ...], lengths: Lengths) -> bool:

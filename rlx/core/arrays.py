@@ -14,7 +14,7 @@ from rlx.core.errors import ShapeError
 from rlx.core.masking import weighted
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array, ArrayLike
+from rlx.core.types import Array, ArrayLike, in_32_bits
 
 
 @operator()
@@ -50,9 +50,7 @@ def _is_dtype(dtype: Any) -> bool:
 
 @functools.partial(traced_once, static_argnums=(1, 2))
 def _one_hot(indices: Array, num_classes: int, dtype: Any) -> Array:
-    # Small dtypes, such as int8 or float16, cannot represent all classes.
-    if indices.dtype.itemsize < 4:
-        indices = indices.astype(np.float32 if jnp.issubdtype(indices.dtype, jnp.floating) else np.int32)
+    indices = in_32_bits(indices)
     classes = np.arange(num_classes).astype(indices.dtype).reshape((1,) * indices.ndim + (num_classes,))
     return (indices[..., None] == classes).astype(dtype)
 

@@ -59,6 +59,20 @@ def settings_in(dtype: Any, *settings: Any) -> tuple[Any, ...]:
     return tuple(x.astype(dtype) if isinstance(x, (jax.Array, np.ndarray, np.generic)) else x for x in settings)
 
 
+def in_32_bits(numbers: jax.Array) -> jax.Array:
+    """Indices and counts in 32 bits or more. Fewer may not count to the length of an axis, which JAX does not notice.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.core.types import in_32_bits
+      >>> in_32_bits(jnp.ones(2, jnp.uint8)).dtype, in_32_bits(jnp.ones(2, jnp.float16)).dtype
+      (dtype('int32'), dtype('float32'))
+    """
+    if numbers.dtype.itemsize >= 4 or numbers.dtype == bool:
+        return numbers
+    return numbers.astype(jnp.int32 if jnp.issubdtype(numbers.dtype, jnp.integer) else jnp.float32)
+
+
 def in_wide_dtype(*given: Any) -> tuple[Any, ...]:
     """The dtype of arrays, numbers and None together, and the arrays in float32 or wider.
 

@@ -269,3 +269,4 @@ def test_small_integers_are_actions_among_many(dtype):
     np.testing.assert_allclose(gradient(logits), softmax - one, rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(rlx.softmax().logprob(action, logits), np.log(softmax[90]), rtol=1e-5)
     assert rlx.fix_step_type_on_interruptions(np.array([0, 1, 0], dtype)).dtype == dtype
+    assert rlx.periodic_update(1.0, 0.0, steps=np.array(44, dtype), update_period=300) == 0  # 300 % 256 is 44
