@@ -266,7 +266,7 @@ class InvalidParamsError(HkxError, TypeError):
 
     def __init__(self, what: str, value: object):
         super().__init__(
-            f"{what} argument does not appear valid: it is of {type(value)}, and not a dict of dicts of arrays.\n"
+            f"{what} argument does not appear valid: a mapping is needed, and it is of {type(value)}.\n"
             "The signatures are `apply(params, rng, ...)` for `hkx.transform`, `apply(params, state, rng, ...)` for "
             "`hkx.transform_with_state`, each without `rng` after `hkx.without_apply_rng`.\n"
             f"The argument was: {shortened(value)}.{_how_to_come_by_params(value)}"

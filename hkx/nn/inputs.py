@@ -146,6 +146,11 @@ def check_state(fits: bool, layer: Any, name: str, state: Any, expected: Any, ar
         raise StateShapeError(path, jnp.shape(state), list(expected), argument, jnp.shape(inputs))
 
 
+def as_floats(numbers: jax.Array) -> jax.Array:
+    """Integers as floating-point numbers, because their squares and sums may not fit into their dtype."""
+    return numbers / 1 if jnp.issubdtype(numbers.dtype, jnp.integer) else numbers
+
+
 def in_32_bits(indices: jax.Array) -> jax.Array:
     """Indices in 32 bits or more. Fewer may not count to the length of an axis, which JAX does not notice."""
     if indices.dtype.itemsize >= 4 or indices.dtype == bool:

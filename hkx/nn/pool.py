@@ -13,7 +13,7 @@ import numpy as np
 from hkx import Module
 from hkx.arguments import checked_integer
 from hkx.errors import InvalidWindowError, ScalarInputError
-from hkx.nn.inputs import array_of, check_dtype
+from hkx.nn.inputs import array_of, as_floats, check_dtype
 
 
 def _full_shape(
@@ -125,6 +125,7 @@ def avg_pool(
     """
     value = array_of(value, "avg_pool", "value")
     check_dtype(value.dtype != np.bool_, "avg_pool", "value", value.dtype, "a dtype of numbers")
+    value = as_floats(value)
     window, strides, pads = _window(value.shape, window_shape, strides, padding, channel_axis)
     total = jax.lax.reduce_window(value, np.zeros((), value.dtype), jax.lax.add, window, strides, pads)
     if padding == "VALID":

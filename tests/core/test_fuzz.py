@@ -153,5 +153,5 @@ def test_a_length_may_be_an_array():
 def test_what_is_no_mapping_of_names(what):
     params, state = PARAMS, {"model": {"count": jnp.int32(2)}}
     params, state = ({**params, "model": 3}, state) if what == "params" else (params, {"model": 3})
-    with pytest.raises(hkx.errors.InvalidParamsError, match=rf"^{what}\['model'\] argument .* should be a mapping"):
+    with pytest.raises(hkx.errors.InvalidParamsError, match=rf"^{what}\['model'\] argument .* a mapping is needed"):
         PAIR.apply(params, state, None, X)

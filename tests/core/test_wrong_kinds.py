@@ -80,7 +80,7 @@ INSIDE = {  # in a transformed function
     ],
     "`equation` must be like '...d,dh->...h'.* got None": [lambda: hkx.Einsum([2, 3], None)],
     "`distribution` argument '4'": [lambda: hkx.initializers.VarianceScaling(1.0, "fan_in", 4)],
-    "`num_spatial_dims` greater than 0, received None": [lambda: hkx.ConvND(None, 2, 2)],
+    "`num_spatial_dims` greater than 0, got None": [lambda: hkx.ConvND(None, 2, 2)],
 }
 OUTSIDE = {
     "`hkx.transparent` was given 3 of type int": lambda: hkx.transparent(3),

@@ -439,3 +439,23 @@ def test_small_integers_are_ids_in_a_large_vocabulary(dtype, style):
     np.testing.assert_allclose(embed.apply(params, np.array([10], dtype))[0], params["embed"]["embeddings"][10])
     gradient = jax.grad(lambda params: embed.apply(params, np.array(10, dtype)).sum())(params)["embed"]["embeddings"]
     np.testing.assert_array_equal(gradient, np.repeat(np.arange(300) == 10, 2).reshape(300, 2))
+
+
+ON_INTEGERS = {
+    "avg_pool": lambda x: hkx.avg_pool(x, (6, 6, 1), 1, "VALID"),
+    "avg_pool, padded": lambda x: hkx.avg_pool(x, (17, 17, 1), 1, "SAME"),
+    "RMSNorm": lambda x: hkx.RMSNorm(-1)(x),
+    "LayerNorm, fast": lambda x: hkx.LayerNorm(-1, True, True, use_fast_variance=True)(x),
+    "BatchNorm": lambda x: hkx.BatchNorm(True, True, 0.9)(x, is_training=True),
+}
+
+
+@pytest.mark.parametrize(("dtype", "most"), [(np.uint8, 250), (np.int8, 120), (np.int32, 50_000)])
+@pytest.mark.parametrize("f", ON_INTEGERS.values(), ids=ON_INTEGERS)
+def test_sums_and_squares_of_integers_do_not_wrap_around(f, dtype, most):
+    images = np.random.default_rng(0).integers(0, most, (2, 17, 17, 4))
+    model = hkx.without_apply_rng(hkx.transform_with_state(f))
+    real = images.astype(np.float32)
+    params, state = model.init(0, real)
+    found, _ = model.apply(params, state, images.astype(dtype))
+    np.testing.assert_allclose(found, model.apply(params, state, real)[0], rtol=2e-4)

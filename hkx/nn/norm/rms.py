@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from hkx import Module, get_parameter, traced_once
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_with_dimensions, number
+from hkx.nn.inputs import array_with_dimensions, as_floats, number
 from hkx.nn.norm.affine import check_axes, check_inits, given_axes, parameter_shape, resolved_axes
 
 
@@ -82,7 +82,7 @@ class RMSNorm(Module):
 
 @functools.partial(traced_once, static_argnames="axis")
 def _mean_of_squares(inputs: Any, *, axis: tuple[int, ...]) -> jax.Array:
-    return jnp.mean(jnp.square(inputs), axis=axis, keepdims=True)
+    return jnp.mean(jnp.square(as_floats(inputs)), axis=axis, keepdims=True)
 
 
 @traced_once
