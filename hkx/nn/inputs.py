@@ -146,9 +146,17 @@ def check_state(fits: bool, layer: Any, name: str, state: Any, expected: Any, ar
         raise StateShapeError(path, jnp.shape(state), list(expected), argument, jnp.shape(inputs))
 
 
-def as_floats(numbers: jax.Array) -> jax.Array:
-    """Integers as floating-point numbers, because their squares and sums may not fit into their dtype."""
-    return numbers / 1 if jnp.issubdtype(numbers.dtype, jnp.integer) else numbers
+def widened(x: Any) -> Any:
+    """Converts integers and float16 to a dtype into which their sums and squares fit. Anything else stays as it is."""
+    if isinstance(x, jax.Array) and (x.dtype == jnp.float16 or jnp.issubdtype(x.dtype, jnp.integer)):
+        return x.astype(jnp.float32) if x.dtype == jnp.float16 else x / 1
+    return x
+
+
+def narrowed(result: jax.Array, *arrays: Any) -> jax.Array:
+    """The inverse: converts what was computed from the arrays to their common dtype, unless that is one of integers."""
+    dtype = jnp.result_type(*(x for x in arrays if x is not None))
+    return result if result.dtype == dtype or not jnp.issubdtype(dtype, jnp.inexact) else result.astype(dtype)
 
 
 def in_32_bits(indices: jax.Array) -> jax.Array:

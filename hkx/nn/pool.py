@@ -13,7 +13,7 @@ import numpy as np
 from hkx import Module
 from hkx.arguments import checked_integer
 from hkx.errors import InvalidWindowError, ScalarInputError
-from hkx.nn.inputs import array_of, as_floats, check_dtype
+from hkx.nn.inputs import array_of, check_dtype, narrowed, widened
 
 
 def _full_shape(
@@ -125,12 +125,11 @@ def avg_pool(
     """
     value = array_of(value, "avg_pool", "value")
     check_dtype(value.dtype != np.bool_, "avg_pool", "value", value.dtype, "a dtype of numbers")
-    value = as_floats(value)
     window, strides, pads = _window(value.shape, window_shape, strides, padding, channel_axis)
-    total = jax.lax.reduce_window(value, np.zeros((), value.dtype), jax.lax.add, window, strides, pads)
-    if padding == "VALID":
-        return total / np.prod(window).astype(total.dtype)
-    return total / _counts(value.shape, window, strides, pads).astype(total.dtype)
+    wide = widened(value)
+    total = jax.lax.reduce_window(wide, np.zeros((), wide.dtype), jax.lax.add, window, strides, pads)
+    counts = np.prod(window) if padding == "VALID" else _counts(value.shape, window, strides, pads)
+    return narrowed(total / counts.astype(total.dtype), value)
 
 
 def _counts(shape: Sequence[int], window: Sequence[int], strides: Sequence[int], pads: Any) -> Any:

@@ -459,3 +459,25 @@ def test_sums_and_squares_of_integers_do_not_wrap_around(f, dtype, most):
     params, state = model.init(0, real)
     found, _ = model.apply(params, state, images.astype(dtype))
     np.testing.assert_allclose(found, model.apply(params, state, real)[0], rtol=2e-4)
+
+
+IN_HALF_PRECISION = {
+    "avg_pool": lambda x: hkx.avg_pool(x, (17, 17, 1), 1, "VALID"),
+    "RMSNorm": lambda x: hkx.RMSNorm(-1)(x),
+    "LayerNorm": lambda x: hkx.LayerNorm(-1, True, True)(x),
+    "LayerNorm, fast": lambda x: hkx.LayerNorm(-1, True, True, use_fast_variance=True)(x),
+    "InstanceNorm": lambda x: hkx.InstanceNorm(True, True)(x),
+    "GroupNorm": lambda x: hkx.GroupNorm(2)(x),
+}
+
+
+@pytest.mark.parametrize("f", IN_HALF_PRECISION.values(), ids=IN_HALF_PRECISION)
+def test_sums_and_squares_in_float16_do_not_overflow(f):
+    """The squares of numbers above 255 do: the norms were 0, or NaN."""
+    images = np.random.default_rng(0).normal(500, 300, (2, 17, 17, 4)).astype(np.float16)
+    model = hkx.without_apply_rng(hkx.transform(f))
+    params = model.init(0, images)
+    found = model.apply(params, images)
+    assert found.dtype == np.float16
+    expected = model.apply(jax.tree.map(np.float32, params), images.astype(np.float32))
+    np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)

@@ -13,7 +13,7 @@ import numpy as np
 
 from hkx import Module, get_parameter, traced_once
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, as_floats, dimension_of, number
+from hkx.nn.inputs import array_of, dimension_of, number
 
 
 def check_inits(
@@ -62,7 +62,7 @@ def moments(inputs: Any, *, axis: tuple[int, ...], fast: bool = False) -> tuple[
     """Mean and variance over `axis`; with `fast`, the variance is `E[x**2] - E[x]**2`, in one pass over the inputs."""
     mean = jnp.mean(inputs, axis=axis, keepdims=True)
     if fast:
-        return mean, nonnegative(jnp.mean(jnp.square(as_floats(inputs)), axis, keepdims=True) - jnp.square(mean))
+        return mean, nonnegative(jnp.mean(jnp.square(inputs), axis, keepdims=True) - jnp.square(mean))
     return mean, jnp.var(inputs, axis=axis, keepdims=True)
 
 

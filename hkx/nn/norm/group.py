@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from hkx import Module, get_channel_index
 from hkx.arguments import checked_integer
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_with_dimensions
+from hkx.nn.inputs import array_with_dimensions, narrowed, widened
 from hkx.nn.norm.affine import (
     check_axes,
     check_given,
@@ -122,8 +122,9 @@ class GroupNorm(Module):
         axis = tuple(i % rank for i in axis)
         axis = tuple(i + 1 if i >= channel else i for i in axis)
         grouped = jnp.reshape(x, (*shape[:channel], self.groups, size, *shape[channel + 1 :]))
+        grouped = widened(grouped)
         mean, variance = moments(grouped, axis=axis)
-        out = jnp.reshape(normalized(grouped, mean, variance, self.eps, None, None), shape)
+        out = jnp.reshape(narrowed(normalized(grouped, mean, variance, self.eps, None, None), x), shape)
         own = (shape[channel],) + (1,) * (rank - 1 - channel)
         scale = parameter_or_given(self, "scale", self.create_scale, scale, own, dtype, self.scale_init)
         offset = parameter_or_given(self, "offset", self.create_offset, offset, own, dtype, self.offset_init)

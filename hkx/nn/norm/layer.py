@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from hkx import Module, get_channel_index
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_with_dimensions
+from hkx.nn.inputs import array_with_dimensions, narrowed, widened
 from hkx.nn.norm.affine import (
     check_axes,
     check_given,
@@ -105,11 +105,13 @@ class LayerNorm(Module):
         axis = resolved_axes(self.axis, len(full))
         check_axes(axis, full, "hkx.LayerNorm")
         shape = parameter_shape(self.param_axis, full, "hkx.LayerNorm")
-        mean, variance = moments(inputs, axis=axis, fast=bool(self.use_fast_variance))
+        wide = widened(inputs)
+        mean, variance = moments(wide, axis=axis, fast=bool(self.use_fast_variance))
         scale = parameter_or_given(self, "scale", self.create_scale, scale, shape, dtype, self.scale_init)
         offset = parameter_or_given(self, "offset", self.create_offset, offset, shape, dtype, self.offset_init)
         scale, offset = (None if v is None else jnp.broadcast_to(v, full) for v in (scale, offset))
-        return normalized(inputs, mean, variance, self.eps, scale, offset)
+        out = normalized(wide, mean, variance, self.eps, widened(scale), widened(offset))
+        return narrowed(out, inputs, scale, offset)
 
 
 class InstanceNorm(LayerNorm):

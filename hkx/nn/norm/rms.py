@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from hkx import Module, get_parameter, traced_once
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_with_dimensions, as_floats, number
+from hkx.nn.inputs import array_with_dimensions, narrowed, number, widened
 from hkx.nn.norm.affine import check_axes, check_inits, given_axes, parameter_shape, resolved_axes
 
 
@@ -72,17 +72,18 @@ class RMSNorm(Module):
         shape, dtype = inputs.shape, inputs.dtype
         axis = resolved_axes(self.axis, len(shape))
         check_axes(axis, shape, "hkx.RMSNorm")
-        squares = _mean_of_squares(inputs, axis=axis)
+        wide = widened(inputs)
+        squares = _mean_of_squares(wide, axis=axis)
         eps, scale = number(self.eps, squares.dtype, "eps", 0), None
         if self.create_scale:
             own = parameter_shape(self.param_axis, shape, "hkx.RMSNorm")
-            scale = get_parameter("scale", own, dtype, init=self.scale_init)
-        return _divided_by_root(inputs, squares, eps, scale)
+            scale = widened(get_parameter("scale", own, dtype, init=self.scale_init))
+        return narrowed(_divided_by_root(wide, squares, eps, scale), inputs)
 
 
 @functools.partial(traced_once, static_argnames="axis")
 def _mean_of_squares(inputs: Any, *, axis: tuple[int, ...]) -> jax.Array:
-    return jnp.mean(jnp.square(as_floats(inputs)), axis=axis, keepdims=True)
+    return jnp.mean(jnp.square(inputs), axis=axis, keepdims=True)
 
 
 @traced_once
