@@ -119,9 +119,9 @@ def _init(settings: _Settings, item: PyTree) -> SequencesState:
     try:
         starts = replay.init(Start(jnp.int32(0), jnp.int32(0)))
     except ArgumentError:  # a reservoir, which wants a key, would keep starts of what has been overwritten
-        expected = "one that makes a replay of any items, which keeps the latest, as rlx.replay.uniform does"
-        require(False, "make_replay", settings.make_replay, expected, "replay.sequences")
-        raise
+        starts = None
+    expected = "one that makes a replay of any items, which keeps the latest, as rlx.replay.uniform does"
+    require(starts is not None, "make_replay", settings.make_replay, expected, "replay.sequences")
     return SequencesState(ring, jnp.full([], settings.length, jnp.int32), starts)
 
 
