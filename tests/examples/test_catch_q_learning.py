@@ -13,6 +13,7 @@ import numpy as np
 import program
 import pytest
 import tyro
+from children import line_of
 from PIL import Image, ImageSequence
 from settings import BadSetting
 
@@ -233,7 +234,7 @@ def start(*arguments):
 @pytest.mark.slow
 def test_ctrl_c_saves_what_was_learned(tmp_path):
     process = start("--episodes", 1_000_000, "--evaluate-every", 5, "--evaluation-episodes", 4, "--output", tmp_path)
-    assert process.stdout.readline().startswith("episode 5: greedy return")  # training is under way
+    line_of(process, "episode 5: greedy return")  # training is under way
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 130

@@ -6,7 +6,6 @@ import os
 import pathlib
 import re
 import signal
-import socket
 import subprocess
 import sys
 
@@ -14,7 +13,7 @@ import jax
 import numpy as np
 import program
 import pytest
-from children import environment
+from children import environment, free_port
 
 pytest.importorskip("orbax.checkpoint", reason="the example saves by Orbax: pip install '.[examples]'")
 pytest.importorskip("sklearn", reason="the example learns scikit-learn's digits: pip install '.[examples]'")
@@ -176,11 +175,6 @@ def test_the_training_step_lowers_for_tpu_and_gpu(strategy):
         text = traced.lower(lowering_platforms=(platform,)).as_text()
         assert "mhlo.num_partitions = 8" in text
         assert ("stablehlo.all_reduce" in text) == (strategy == "pmap")  # on a mesh the compiler puts them in
-
-
-def free_port():
-    with socket.create_server(("localhost", 0)) as server:
-        return server.getsockname()[1]
 
 
 def start(*arguments):

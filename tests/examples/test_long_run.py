@@ -10,7 +10,6 @@ import re
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -20,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 import program
 import pytest
-from children import environment
+from children import environment, free_port, line_of
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from program import BadFlag
@@ -381,9 +380,9 @@ def killed_until_it_ends(folder, rounds, seed, *arguments):
     chance, begun, half_written = random.Random(seed), [], 0
     for _ in range(rounds):
         process = walk(folder, *arguments)
-        begun.append(int(process.stdout.readline().removeprefix("begins at ")))
+        begun.append(int(line_of(process, "begins at ").removeprefix("begins at ")))
         for _ in range(chance.randint(0, 4)):
-            process.stdout.readline()
+            line_of(process)
         time.sleep(chance.uniform(0, 0.2))
         process.kill()
         process.communicate(timeout=60)
@@ -403,11 +402,6 @@ def test_thirty_kills_lose_nothing(tmp_path):
     assert len(set(begun)) > 10  # most rounds got on
     assert half_written > 5
     print(f"30 of 30: {half_written} kills left a checkpoint half-written; begun at {begun}")
-
-
-def free_port():
-    with socket.create_server(("localhost", 0)) as server:
-        return server.getsockname()[1]
 
 
 def walk_as_two(folder, *arguments, **variables):
@@ -431,8 +425,7 @@ def check_that_jax_ended(process, seconds):
 def test_a_third_process_is_refused_and_when_one_of_two_dies_the_other_ends_and_a_restart_goes_on(tmp_path, victim):
     both = walk_as_two(tmp_path, "--steps", 100_000, "--checkpoint-every", 5, "--heartbeat", 4)
     for process in both:
-        while not process.stdout.readline().startswith("begins at"):
-            pass
+        line_of(process, "begins at")
     wait_for_a_checkpoint(tmp_path)
     _, errors = walk(tmp_path, "--steps", 100_000).communicate(timeout=60)
     refused = f"walk.py: argument --output: another run goes on in {tmp_path / 'checkpoints'}, "
@@ -441,7 +434,7 @@ def test_a_third_process_is_refused_and_when_one_of_two_dies_the_other_ends_and_
     both[victim].kill()
     check_that_jax_ended(both[1 - victim], seconds=20)
     again = walk(tmp_path, "--steps", 100_000)  # one process goes on with the run of two
-    assert int(again.stdout.readline().removeprefix("begins at ")) >= 5
+    assert int(line_of(again, "begins at ").removeprefix("begins at ")) >= 5
 
 
 @pytest.mark.slow
@@ -457,8 +450,7 @@ def test_kills_of_one_of_two_lose_nothing(tmp_path):
         chance, begun = random.Random(seed), []
         for _ in range(4):
             both = walk_as_two(folder, *settings)
-            while not (line := both[0].stdout.readline()).startswith("begins at"):  # Gloo writes a few lines too
-                pass
+            line = line_of(both[0], "begins at ")  # Gloo writes a few lines too
             begun.append(int(line.removeprefix("begins at ")))
             wait_for_a_checkpoint(folder, after=begun[-1])
             time.sleep(chance.uniform(0, 1))
@@ -492,8 +484,7 @@ def wait_for_a_checkpoint(folder, after=0):
 def test_a_silent_process_counts_as_dead_after_the_heartbeat(tmp_path, victim):
     both = walk_as_two(tmp_path, "--steps", 100_000, "--heartbeat", 3)
     for process in both:
-        while not process.stdout.readline().startswith("begins at"):
-            pass
+        line_of(process, "begins at")
     both[victim].send_signal(signal.SIGSTOP)
     check_that_jax_ended(both[1 - victim], seconds=20)
 

@@ -6,7 +6,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tyro
-from children import environment
+from children import environment, free_port
 from jax.sharding import AbstractMesh, AxisType
 from program import BadFlag
 
@@ -305,9 +304,7 @@ def test_two_processes_of_four_devices_are_one_of_eight(tmp_path, capsys):
     flags = ["--steps", 6, "--mesh", "2x4", "--checkpoint-every", 3, "--sample", 20]
     settings = {"dropout": 0.1, "evaluate_every": lm.Config().evaluate_every}
     one = lm.main(short(tmp_path / "one", devices=8, mesh="2x4", **settings))["losses"]
-    with socket.create_server(("localhost", 0)) as server:
-        port = server.getsockname()[1]
-    several = ["--coordinator", f"localhost:{port}", "--num-processes", 2, "--devices", 4]
+    several = ["--coordinator", f"localhost:{free_port()}", "--num-processes", 2, "--devices", 4]
     both = [start(tmp_path / "two", *flags, *several, "--process-id", i) for i in range(2)]
     for process in both:
         ended(process)
