@@ -54,7 +54,16 @@ class Config(run.Config):
 
 def make_data(path: pathlib.Path, environment: Environment, config: Config) -> None:
     """Trains a DQN, and writes the contents of its replay buffer and the returns of its episodes."""
-    teacher_config = dqn.Config(double=True, capacity=config.teacher_steps, epsilon=0.05, epsilon_updates=0)
+    teacher_config = dqn.Config(
+        double=True,
+        batch_size=32,
+        period=1,
+        target_period=4,
+        learning_rate=1e-3,
+        capacity=config.teacher_steps,
+        epsilon=0.05,
+        epsilon_updates=0,
+    )
     teacher = dqn.make(teacher_config, environment.observation_spec(), environment.action_spec())
     player = OnDevice(teacher, environment, 16, config.seed)
     played = player.advance(-(-config.teacher_steps // player.per_update))

@@ -40,21 +40,21 @@ class Config(ReplaySettings):
     """capacity of the replay buffer, in transitions"""
     warmup: Count = 128
     """transitions before the first update"""
-    batch_size: Count = 32
+    batch_size: Count = 64
     """transitions per batch"""
-    period: Count = 1
+    period: Count = 2
     """steps of each environment between updates"""
-    target_period: Count = 4
+    target_period: Count = 2
     """updates between copies of the network to the target network"""
     hidden: Sizes = (64, 64)
     """sizes of the hidden layers"""
-    learning_rate: NotNegative = 1e-3
+    learning_rate: NotNegative = 1.5e-3
     """learning rate of Adam"""
     discount: Share = 0.99
     """discount factor per step"""
     epsilon: Share = 0.01
     """final probability of a random action"""
-    epsilon_updates: Annotated[int, Between(0)] = 500
+    epsilon_updates: Annotated[int, Between(0)] = 250
     """updates over which it decreases from 1; 0 keeps it constant"""
 
 
