@@ -30,10 +30,14 @@ SETTINGS = {  # an agent of ours, its settings, that of bsuite's, and the steps 
     "actor_critic, LSTM of 256": ("actor_critic", {"memory": "lstm", "hidden": (256, 256)}, "actor_critic_rnn", 1_600),
     "boot_dqn": ("boot_dqn", {}, "boot_dqn", 160),
 }
-EXPERIMENTS = [
-    *(("dqn", name) for name in ("catch/0", "cartpole/0", "discounting_chain/0", "deep_sea/0", "mountain_car/0")),
-    *((agent, "catch/0") for agent in ("actor_critic", "actor_critic, LSTM of 256", "boot_dqn")),
-]
+ALL = ["bandit/0", "catch/0", "catch_noise/0", "catch_noise/10", "catch_scale/10", "discounting_chain/0", "memory_len/5"]
+ALL += ["umbrella_length/5", "deep_sea/0", "deep_sea/5", "cartpole/0", "mountain_car/0"]
+EXPERIMENTS = {
+    "dqn": ALL,
+    "actor_critic": ALL,
+    "actor_critic, LSTM of 256": ["catch/0"],
+    "boot_dqn": ["catch/0"],
+}
 SIDES = ("ours", "bsuite's")
 WARM = 960  # steps before those that are measured
 
@@ -122,6 +126,7 @@ def rates(agent: str, experiment: str, rounds: int) -> list[tuple[float, ...]]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bsuite_steps", description=__doc__)
     parser.add_argument("--rounds", type=positive, default=10, help="turns of each side (default: 10)")
+    parser.add_argument("--agents", nargs="+", choices=EXPERIMENTS, default=list(EXPERIMENTS), help="default: all")
     parser.add_argument("--run", nargs=3, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.run:
@@ -129,7 +134,7 @@ def main() -> None:
         return
     print(heading())
     print("| agent | experiment | ours | bsuite's | ratio (lowest to highest) |\n|---|---|---|---|---|")
-    for agent, experiment in EXPERIMENTS:
+    for agent, experiment in ((agent, each) for agent in options.agents for each in EXPERIMENTS[agent]):
         found = rates(agent, experiment, options.rounds)
         ours, theirs = (statistics.median(side) for side in zip(*found, strict=True))
         ratios = [one / other for one, other in found]
