@@ -41,7 +41,7 @@ def config(folder: pathlib.Path, **settings) -> run.Config:
 
 def small(name: str):
     return {
-        "dqn": dqn.Config(hidden=(8,), warmup=8, batch_size=4, capacity=64),
+        "dqn": dqn.Config(hidden=(8,), warmup=8, batch_size=4, period=1, capacity=64),
         "actor_critic": actor_critic.Config(hidden=(8,), unroll=5, memory="gru"),
     }[name]
 
