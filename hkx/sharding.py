@@ -132,6 +132,7 @@ class sharded_init(Generic[P, R]):
 
     Raises:
       TypeError: if `init` is already compiled, or not a function, or something in `shardings` is not a sharding.
+      ShardingRuleError: if `shardings` does not have the structure of what `init` returns.
 
     Example:
 
@@ -171,21 +172,44 @@ class sharded_init(Generic[P, R]):
         others = tuple(None if is_array else (leaf,) for is_array, leaf in zip(are_arrays, leaves, strict=True))
         mesh = next((s.mesh for s in jax.tree.leaves(self._shardings) if isinstance(s, NamedSharding)), None)
         arrays = [_on_mesh(leaf, mesh) for is_array, leaf in zip(are_arrays, leaves, strict=True) if is_array]
-        return jax.jit(_of_arrays(self._init, structure, others), out_shardings=self._shardings), arrays
+        run = _of_arrays(self._init, structure, others, jax.tree.structure(self._shardings, is_leaf=_is_none))
+        return jax.jit(run, out_shardings=self._shardings), arrays
 
 
 _functions: weakref.WeakKeyDictionary[Any, dict[Any, Callable[..., Any]]] = weakref.WeakKeyDictionary()
 
 
-def _of_arrays(init: Any, structure: Any, others: tuple[tuple[Any] | None, ...]) -> Callable[[list[Any]], Any]:
+def _is_none(x: Any) -> bool:
+    return x is None
+
+
+def _check_covers(shardings: Any, out: Any) -> None:
+    """Raises an error if the structure of the shardings is neither that of what `init` returns nor a prefix of it."""
+    marks = jax.tree.unflatten(shardings, range(shardings.num_leaves))
+    try:
+        jax.tree.broadcast(marks, out)
+    except ValueError:
+        have, need = ([_named(keys) for keys, _ in jax.tree.leaves_with_path(tree)] for tree in (marks, out))
+        raise ShardingRuleError(
+            "`shardings` does not have the structure of what `init` returns. It has shardings for "
+            f"{', '.join(have) or 'nothing'}; the arrays are {', '.join(need) or 'none'}. Make it from the shapes of "
+            "the same `init`: `hkx.sharding.shardings(jax.eval_shape(init, ...), mesh, rules)`."
+        ) from None
+
+
+def _of_arrays(
+    init: Any, structure: Any, others: tuple[tuple[Any] | None, ...], shardings: Any
+) -> Callable[[list[Any]], Any]:
     """`init` as a function of its arrays only; cached by its other arguments, so that JAX finds its program."""
-    place = structure, others, tuple(type(other[0]) for other in others if other)  # True equals 1
+    place = structure, others, tuple(type(other[0]) for other in others if other), shardings  # True equals 1
     function: Callable[[], Any] = lambda: init  # noqa: E731
 
     def run(arrays: list[Any]) -> Any:
         given = iter(arrays)
         args, kwargs = jax.tree.unflatten(structure, [other[0] if other else next(given) for other in others])
-        return function()(*args, **kwargs)
+        out = function()(*args, **kwargs)
+        _check_covers(shardings, out)
+        return out
 
     with suppress(TypeError):  # not hashable, or without weak references
         known, function = _functions.setdefault(init, {}), weakref.ref(init)
@@ -357,7 +381,7 @@ def global_batch(batch: Tree, mesh: Mesh, axes: str | tuple[str, ...] = "data") 
 
     Raises:
       UnevenBatchError: if this process's share of the mesh does not divide B, or the arrays do not have the same B.
-      ShardingRuleError: if `mesh` is not a mesh, or does not have the axis.
+      ShardingRuleError: if `mesh` is not a mesh, does not have the axis, or the axis is named twice.
 
     Example:
 
@@ -371,6 +395,8 @@ def global_batch(batch: Tree, mesh: Mesh, axes: str | tuple[str, ...] = "data") 
     for name in names:
         if name not in mesh.shape:
             raise ShardingRuleError(f"`axes` names the axis {name!r}, and the mesh has {sizes_of(mesh)}.")
+        if names.count(name) > 1:
+            raise ShardingRuleError(f"`axes` names the axis {name!r} more than once: {axes!r}.")
     sharding = NamedSharding(mesh, PartitionSpec(axes))
     parts = math.prod(mesh.shape[name] for name in names)
     here = {index[0].indices(parts) for index in sharding.addressable_devices_indices_map((parts,)).values() if index}
@@ -380,6 +406,8 @@ def global_batch(batch: Tree, mesh: Mesh, axes: str | tuple[str, ...] = "data") 
 
 def _replicas(devices: Sequence[Any] | None) -> NamedSharding:
     """One part on each device."""
+    if not isinstance(devices, (Sequence, np.ndarray, type(None))):
+        raise TypeError(f"`devices` must be a list of devices, such as `jax.local_devices()[:2]`, got {devices!r}.")
     devices = jax.local_devices() if devices is None else list(devices)
     if not devices:
         raise ValueError("`devices` is empty: leave it out for all devices of this process.")

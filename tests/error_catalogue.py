@@ -489,6 +489,30 @@ CATALOGUE = {
             "hkx.transform(lambda x: hkx.vmap(hkx.Linear(3), in_axes=None, split_rng=False)(x)).init(key, x)",
             "hkx.transform(lambda x: hkx.vmap(hkx.Linear(3), in_axes=0, split_rng=False)(x)).init(key, x)",
         ),
+        "BatchedKeysError": (
+            """
+            def noisy(row):
+                return row + jax.random.normal(hkx.next_rng_key(), row.shape)
+
+
+            def f(row):
+                return hkx.cond(row.sum() > 0, noisy, jnp.negative, row)
+
+
+            hkx.transform(lambda x: hkx.vmap(f, split_rng=False)(x)).init(key, x)
+            """,
+            """
+            def noisy(row):
+                return row + jax.random.normal(hkx.next_rng_key(), row.shape)
+
+
+            def f(row):
+                return hkx.cond(row.sum() > 0, noisy, jnp.negative, row)
+
+
+            hkx.transform(lambda x: hkx.vmap(f, split_rng=True)(x)).init(key, x)
+            """,
+        ),
         "BatchedValueError": (
             """
             def f(row):

@@ -43,6 +43,8 @@ def checked_rule(rule: Any, mesh: Mesh | AbstractMesh, place: int) -> Rule:
         compiled = re.compile(pattern)
     except re.error as error:
         raise ShardingRuleError(f"`rules[{place}]`: {pattern!r} is not a regular expression: {error}.") from None
+    if not isinstance(compiled.pattern, str):
+        raise ShardingRuleError(f"`rules[{place}]`: the pattern {pattern!r} is of bytes. Paths are strings: '.*/w'.")
     text = f"The rule ({compiled.pattern!r}, {spec})"
     if any(entry is PartitionSpec.UNCONSTRAINED for entry in spec):
         raise ShardingRuleError(f"{text} leaves a dimension unconstrained: give an axis of the mesh, or None.")

@@ -46,7 +46,7 @@ class PRNGSequence:
     def __init__(self, key_or_seed: PRNGKey | tuple[Array, Sequence[Array]]):
         state = key_or_seed if isinstance(key_or_seed, tuple) else (key_or_seed, ())
         self._key, self._subkeys = _checked_state(state, "`hkx.PRNGSequence`")
-        self._mark = TraceMark()
+        self._mark, self._outer = TraceMark(), None
         self._split: Callable[[Array, int], Sequence[Array]] = split_key
 
     @property
@@ -57,7 +57,8 @@ class PRNGSequence:
     def replace_internal_state(self, state: tuple[Array, Sequence[Array]]) -> None:
         """Continues from a state that `internal_state` returned, as seen from where this is called."""
         self._key, self._subkeys = _checked_state(state, "`PRNGSequence.replace_internal_state`")
-        if self._mark.records or self._mark.is_inner(state):  # else the keys are valid where the sequence was created
+        self._outer = self._mark if self._mark.is_inner(state) else None
+        if self._mark.records or self._outer:  # else the keys are valid where the sequence was created
             self._mark = TraceMark()
 
     def split_with(self, split: Callable[[Array, int], Sequence[Array]]) -> PRNGSequence:
@@ -67,8 +68,11 @@ class PRNGSequence:
 
     @property
     def drawable(self) -> bool:
-        """Whether keys may be drawn here: for example, not inside a JAX loop if the sequence was created outside."""
-        return not self._mark.records
+        """Whether keys may be drawn here: for example, not inside a JAX loop if the sequence was created outside.
+
+        Nor after a raw `jax.vmap` in which a branch or a loop left keys that are valid only in there.
+        """
+        return not (self._mark.records or (self._outer and self._outer.current))
 
     def _check(self) -> None:
         if not self.drawable:
@@ -117,8 +121,7 @@ class PRNGSequence:
     def __iter__(self) -> Iterator[Array]:
         return self
 
-    def __next__(self) -> Array:
-        return self.next()
+    __next__ = next
 
 
 def _checked_state(state: Any, where: str) -> tuple[Array, collections.deque[Array]]:

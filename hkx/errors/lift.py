@@ -137,6 +137,18 @@ class BatchedValueError(HkxError, ValueError):
         )
 
 
+class BatchedKeysError(HkxError, ValueError):
+    """Inside `vmap` with shared keys, the mapped calls leave the sequence of keys in different states."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The calls inside `hkx.vmap(f, split_rng=False)` share one sequence of keys, but after them it differs "
+            "between the mapped calls: do they draw keys in a branch or a loop that depends on a mapped value?\n"
+            "`split_rng=True` gives each call its own keys; or draw the key before the branch or the loop, and pass it "
+            "in (inside, `with hkx.with_rng(key): ...` draws from it)."
+        )
+
+
 class LiftReuseError(HkxError, ValueError):
     """A lifted function would store a parameter under a name that is already taken."""
 

@@ -14,7 +14,7 @@ from hkx.base.entries import walk
 from hkx.base.signatures import like, unannotated, unsaid
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.guard import TraceMark
-from hkx.errors.lift import BatchedValueError, MissingSplitRNGError, NothingMappedError
+from hkx.errors.lift import BatchedKeysError, BatchedValueError, MissingSplitRNGError, NothingMappedError
 from hkx.lift.captured import Captured
 from hkx.lift.crossing import (
     NOTHING,
@@ -73,6 +73,7 @@ def vmap(
       MissingSplitRNGError: if `split_rng` is not given.
       NothingMappedError: if nothing is mapped over, and `axis_size` is not given.
       BatchedValueError: if a shared parameter or state gets a value that differs between the mapped calls.
+      BatchedKeysError: if calls that share their keys draw them in a branch that depends on a mapped value.
       MappedSizeError: if a parameter or state is stacked along an axis of another size.
 
     Outside of a transformed function it is `jax.vmap`.
@@ -197,8 +198,10 @@ def _run(frame: Frame, fun: Any, mapped: Any, out_axes: Any, stacked: Stacked, s
 
 
 def _check_unbatched(mark: TraceMark, changed: Carry) -> None:
-    """Raises an error if a shared value to be stored differs between the mapped calls."""
+    """Raises an error if a shared value to be stored, or the shared sequence of keys, differs between the calls."""
     for kind, tree in (("parameter", changed.params), ("state", changed.state)):
         for bundle, name, value in walk(tree):
             if mark.is_inner(value):
                 raise BatchedValueError(kind, f"{bundle}/{name}")
+    if mark.is_inner(changed.rng):
+        raise BatchedKeysError()

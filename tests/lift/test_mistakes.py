@@ -72,6 +72,21 @@ def test_keys_differ_between_iterations() -> None:
     assert len(set(np.asarray(f.apply({}, KEY)).tolist())) == 5
 
 
+def noisy(x: jax.Array) -> jax.Array:
+    return x + jax.random.uniform(hkx.next_rng_key())
+
+
+def test_keys_that_a_raw_vmap_left_behind_are_named_where_they_are_needed() -> None:
+    def f(x: jax.Array, again: bool) -> jax.Array:
+        y = jax.vmap(lambda v: hkx.cond(v.sum() > 0, noisy, jnp.negative, v))(x)
+        y = hkx.remat(jnp.tanh)(y)  # needs no key
+        return noisy(y) if again else y
+
+    assert hkx.transform(f).apply({}, KEY, X, False).shape == X.shape  # as with Haiku
+    with pytest.raises(errors.KeyInInnerTraceError):
+        hkx.transform(f).apply({}, KEY, X, True)
+
+
 BROKEN = {
     "carry_dtype": (lambda x: hkx.scan(lambda c, v: (c.astype(jnp.bfloat16), v), x[0], x), errors.CarryMismatchError),
     "carry_structure": (lambda x: hkx.scan(lambda c, v: ((c, c), v), x[0], x), errors.CarryMismatchError),
@@ -90,6 +105,14 @@ BROKEN = {
     "batched_parameter": (
         lambda x: hkx.vmap(lambda v: hkx.get_parameter("s", [2], init=lambda s, d: v), split_rng=False)(x),
         errors.BatchedValueError,
+    ),
+    "batched_keys": (
+        lambda x: hkx.vmap(lambda v: hkx.cond(v.sum() > 0, noisy, jnp.negative, v), split_rng=False)(x),
+        errors.BatchedKeysError,
+    ),
+    "batched_keys_in_a_loop": (
+        lambda x: hkx.vmap(lambda v: hkx.while_loop(lambda v: v.sum() < 9, noisy, v), split_rng=False)(x),
+        errors.BatchedKeysError,
     ),
     "no_split_rng": (lambda x: hkx.vmap(linear), errors.MissingSplitRNGError),
     "nothing_mapped": (lambda x: hkx.vmap(linear, in_axes=None, split_rng=False), errors.NothingMappedError),

@@ -388,3 +388,35 @@ MISTAKEN = {
 def test_an_argument_that_is_something_else_is_named(text):
     with pytest.raises((ValueError, TypeError), match=re.escape(text)):
         MISTAKEN[text]()
+
+
+@pytest.mark.parametrize("change", ["nothing", "one too few", "one too many", "no state"])
+def test_shardings_of_another_structure_are_named(change):
+    mesh = devices_mesh()
+    model = hkx.transform_with_state(lambda x: hkx.BatchNorm(True, True, 0.9)(hkx.Linear(8)(x), True))
+    key, x = jax.random.key(0), jnp.ones([2, 4])
+    params, state = sharding.shardings(jax.eval_shape(model.init, key, x), mesh, [])
+    whole = NamedSharding(mesh, P())
+    wrong = {
+        "nothing": {},
+        "one too few": ({"linear": params["linear"]}, state),
+        "one too many": ({**params, "extra": {"w": whole}}, state),
+        "no state": params,
+    }[change]
+    init = sharding.sharded_init(model.init, wrong)
+    for call in (init, init.lower):
+        with pytest.raises(ShardingRuleError, match="`shardings` does not have the structure of what `init` returns"):
+            call(key, x)
+    for fitting in (whole, (params, whole), (whole, None)):  # a prefix, as for `jax.jit`
+        assert jax.tree.structure(sharding.sharded_init(model.init, fitting)(key, x)) == jax.tree.structure(
+            (params, state)
+        )
+
+
+def test_devices_axes_and_patterns_of_the_wrong_kind_are_named():
+    with pytest.raises(TypeError, match="`devices` must be a list of devices"):
+        sharding.replicate({"w": np.ones(2)}, 3)
+    with pytest.raises(ShardingRuleError, match="'data' more than once"):
+        sharding.global_batch(np.ones([8]), devices_mesh(), ("data", "data"))
+    with pytest.raises(ShardingRuleError, match="is of bytes"):
+        sharding.shardings(PARAMS, MESH, [(re.compile(b".*"), P())])
