@@ -386,3 +386,25 @@ def test_windows_and_long_sequences_of_several_columns_are_those_of_each():
 
 def _halved(g_t, r_t, discount_t):
     return r_t + discount_t * g_t
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda one: rlx.add_ornstein_uhlenbeck_noise(jax.random.key(0), jnp.ones(3), jnp.arange(3.0), one, 0.2),
+        lambda one: rlx.add_ornstein_uhlenbeck_noise(jax.random.key(0), jnp.ones(3), jnp.arange(3.0), 0.2, one),
+        lambda one: rlx.n_step_bootstrapped_returns(jnp.ones(3), jnp.ones(3), jnp.arange(3.0), 2, one),
+        lambda one: rlx.n_step_bootstrapped_returns(jnp.ones(2), jnp.ones(2), jnp.arange(2.0), 2, one),
+        lambda one: rlx.policy_gradient_loss(FEATURES, jnp.array([0, 1, 0]), jnp.arange(3.0), one),
+        lambda one: rlx.entropy_loss(FEATURES, one),
+        lambda one: rlx.feature_control_rewards(FEATURES, "potential", one),
+    ],
+)
+def test_one_number_for_all_may_have_one_axis(call):
+    one = jnp.full([1], 0.3)
+    try:
+        expected = call(0.3)
+    except rlx.RankError:  # a weight of each step is no scalar
+        expected = call(jnp.full([3], 0.3))
+    np.testing.assert_array_equal(call(one), expected)
+    assert jax.grad(lambda x: jnp.sum(call(x)))(one).shape == (1,)
