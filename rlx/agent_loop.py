@@ -197,7 +197,7 @@ def pixel_control_loss(
 def feature_control_rewards(
     features: Float[Array, "T+1 D"],
     cumulant_type: str = "absolute_change",
-    discount: Real[Array, "", "D", "T #D", "in [0, 1] if scalar"] | None = None,
+    discount: Real[Array, "", "#D", "T #D", "in [0, 1] if scalar"] | None = None,
 ) -> Float[Array, "T D"]:
     """Rewards for features or for changes in them, one per feature.
 

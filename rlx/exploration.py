@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Real
-from rlx.core.arguments import require, require_parts
+from rlx.core.arguments import require, require_broadcast_to_first, require_parts
 from rlx.core.errors import ShapeError
 from rlx.core.masking import weighted
 from rlx.core.operator import operator
@@ -43,8 +43,8 @@ def add_ornstein_uhlenbeck_noise(
     key: Key,
     action: Float[Array, "*E"],
     noise_tm1: Float[Array, "*E"],
-    damping: Real[Array, "", "*E", "in [0, 1]"],
-    stddev: Real[Array, "", "*E", "in [0, inf)"],
+    damping: Real[Array, "*P", "in [0, 1]"],
+    stddev: Real[Array, "*S", "in [0, inf)"],
 ) -> Float[Array, "*E"]:
     """Adds temporally correlated noise: a + (1 - damping) n_{t-1} + stddev · ε with ε ~ N(0, 1).
 
@@ -56,7 +56,7 @@ def add_ornstein_uhlenbeck_noise(
       action: continuous action.
       noise_tm1: n_{t-1}, the noise of the previous step.
       damping: how fast the noise decays; 1 gives uncorrelated noise.
-      stddev: standard deviation.
+      stddev: standard deviation; for a batch of actions [B, A] both may have shape [A] or [B, 1].
 
     Returns:
       The action with noise; its difference from `action` is the noise n_t.
@@ -67,7 +67,10 @@ def add_ornstein_uhlenbeck_noise(
       >>> rlx.add_ornstein_uhlenbeck_noise(jax.random.key(0), jnp.ones(2), jnp.ones(2), 0.5, 0.0).tolist()
       [1.5, 1.5]
     """
-    return action + weighted(1 - damping, noise_tm1) + stddev * jax.random.normal(key, action.shape, action.dtype)
+    require_broadcast_to_first(action=action, damping=damping, stddev=stddev)
+    damping, stddev = (jnp.broadcast_to(x, action.shape) for x in (damping, stddev))
+    noise_t = weighted(1 - damping, noise_tm1) + stddev * jax.random.normal(key, action.shape, action.dtype)
+    return action + noise_t
 
 
 @operator()

@@ -104,7 +104,8 @@ def mpo_loss(
     temperature_loss, weights, num_samples = mpo_compute_weights_and_temperature_loss.kernel(
         sample_q_values, temperature_constraint, projection_operator, sample_axis
     )
-    policy_loss = -weighted_sum(maybe_stop(weights, use_stop_gradient), sample_log_probs, axis=sample_axis)
+    weights = maybe_stop(weights, use_stop_gradient)  # the result has them, too
+    policy_loss = -weighted_sum(weights, sample_log_probs, axis=sample_axis)
     kl_loss, alpha_loss = _kl_losses(kl_constraints, projection_operator, use_stop_gradient, policy_loss)
     parts = MpoOutputs(temperature_loss, policy_loss, kl_loss, alpha_loss, weights, num_samples)
     return _loss(parts, policy_loss_weight, temperature_loss_weight, kl_loss_weight, alpha_loss_weight), parts
@@ -290,7 +291,7 @@ def vmpo_loss(
         use_stop_gradient,
     )
     num_examples = AllSum(axis_name)(jnp.ones_like(sample_log_probs))
-    policy_loss = num_examples * weighted(maybe_stop(weights, use_stop_gradient), -sample_log_probs)
+    policy_loss = num_examples * weighted(weights, -sample_log_probs)
     kl_loss, alpha_loss = _kl_losses(kl_constraints, projection_operator, use_stop_gradient, policy_loss)
     parts = MpoOutputs(temperature_loss, policy_loss, kl_loss, alpha_loss, weights, num_samples)
     return _loss(parts, policy_loss_weight, temperature_loss_weight, kl_loss_weight, alpha_loss_weight), parts
@@ -320,7 +321,7 @@ def vmpo_compute_weights_and_temperature_loss(
       projection_operator: function that makes η positive.
       top_k_fraction: fraction of the examples to learn from, in (0, 1].
       axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` over which the examples are also split, or None.
-      use_stop_gradient: whether to stop gradients through the choice of examples and the importance weights.
+      use_stop_gradient: whether to stop gradients through the weights of the result, and the importance weights.
 
     Returns:
       (temperature loss [], weights [*E] that sum to one over all examples, number of examples chosen []).
@@ -351,7 +352,7 @@ def vmpo_compute_weights_and_temperature_loss(
     empty = total <= 0
     log_mean = jnp.log(jnp.where(empty, 1, total)) - jnp.log(jnp.where(empty, 1, num_samples)) + largest
     temperature_loss = temperature * (epsilon + jnp.where(empty, 0, log_mean)) + jnp.where(empty, 0, shift)
-    return temperature_loss, weights / jnp.where(empty, 1, total), num_samples
+    return temperature_loss, maybe_stop(weights / jnp.where(empty, 1, total), use_stop_gradient), num_samples
 
 
 @operator()

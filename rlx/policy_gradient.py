@@ -17,7 +17,7 @@ def policy_gradient_loss(
     logits_t: Float[Array, "T A"],
     a_t: Int[Array, "T"],
     adv_t: Real[Array, "T"],
-    w_t: Real[Array, "T"],
+    w_t: Real[Array, "#T"],
     use_stop_gradient: bool = True,
 ) -> Float[Array, ""]:
     """Policy gradient loss: mean_t of -w_t A_t log π_t(a_t), whose gradient is the REINFORCE gradient.
@@ -30,7 +30,7 @@ def policy_gradient_loss(
       logits_t: logits of the policy.
       a_t: actions sampled from the policy; the log-probability of what is no action, as -1, is -inf.
       adv_t: advantages of the actions.
-      w_t: weight of each step.
+      w_t: weight of each step, or [1] for all.
       use_stop_gradient: whether to stop gradients through the advantages.
 
     Returns:
@@ -51,7 +51,7 @@ def policy_gradient_loss(
 @operator(masks={"w_t": ("logits_t[:]",)})
 def entropy_loss(
     logits_t: Float[Array, "T A"],
-    w_t: Real[Array, "T"],
+    w_t: Real[Array, "#T"],
 ) -> Float[Array, ""]:
     """Entropy loss: mean_t of -w_t H(π_t), which encourages the policy to explore.
 
@@ -61,7 +61,7 @@ def entropy_loss(
 
     Args:
       logits_t: logits of the policy.
-      w_t: weight of each step.
+      w_t: weight of each step, or [1] for all.
 
     Returns:
       The loss.

@@ -116,7 +116,7 @@ def n_step_bootstrapped_returns(
     discount_t: Real[Array, "T"],
     v_t: Float[Array, "T"],
     n: int,
-    lambda_t: Real[Array | float, "", "T", "T-1", "in [0, 1] if scalar"] = 1.0,
+    lambda_t: Real[Array | float, "", "#T", "T-1", "in [0, 1] if scalar"] = 1.0,
     stop_target_gradients: bool = False,
     *,
     truncation_t: Mask[Array, "T"] | None = None,

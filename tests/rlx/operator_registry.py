@@ -450,7 +450,7 @@ MPO = [
              "alpha": positive(r)}, ("sample_log_probs", "advantages", "temperature", "kl", "alpha"),
              ("importance_weights",), built={"kl_constraints": ("kl", "alpha")}, inner_constants=True),
     mpo_case("vmpo_compute_weights_and_temperature_loss", vmpo, ("advantages", "temperature"),
-             ("importance_weights",)),
+             ("importance_weights",), inner_constants=True),
     Case("get_top_k_weights", lambda r: {"restarting_weights": positive(r, T), "scaled_advantages": normal(r, T)},
          ("restarting_weights",), settings={"top_k_fraction": 0.5}, free=("restarting_weights", "scaled_advantages")),
 ]  # fmt: skip

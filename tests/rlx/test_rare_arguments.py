@@ -386,3 +386,40 @@ def test_windows_and_long_sequences_of_several_columns_are_those_of_each():
 
 def _halved(g_t, r_t, discount_t):
     return r_t + discount_t * g_t
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda one: rlx.add_ornstein_uhlenbeck_noise(jax.random.key(0), jnp.ones(3), jnp.arange(3.0), one, 0.2),
+        lambda one: rlx.add_ornstein_uhlenbeck_noise(jax.random.key(0), jnp.ones(3), jnp.arange(3.0), 0.2, one),
+        lambda one: rlx.n_step_bootstrapped_returns(jnp.ones(3), jnp.ones(3), jnp.arange(3.0), 2, one),
+        lambda one: rlx.n_step_bootstrapped_returns(jnp.ones(2), jnp.ones(2), jnp.arange(2.0), 2, one),
+        lambda one: rlx.policy_gradient_loss(FEATURES, jnp.array([0, 1, 0]), jnp.arange(3.0), one),
+        lambda one: rlx.entropy_loss(FEATURES, one),
+        lambda one: rlx.feature_control_rewards(FEATURES, "potential", one),
+    ],
+)
+def test_one_number_for_all_may_have_one_axis(call):
+    one = jnp.full([1], 0.3)
+    try:
+        expected = call(0.3)
+    except rlx.RankError:  # a weight of each step is no scalar
+        expected = call(jnp.full([3], 0.3))
+    np.testing.assert_array_equal(call(one), expected)
+    assert jax.grad(lambda x: jnp.sum(call(x)))(one).shape == (1,)
+
+
+@pytest.mark.parametrize("stop", [True, False])
+def test_weights_that_mpo_returns_are_as_constant_as_those_in_its_loss(stop):
+    """As in RLax: a program may weigh other losses with them."""
+    constraint, x = rlx.LagrangePenalty(jnp.array(0.5), 0.1), jnp.array([1.0, 0.5, -0.3])
+    more = {"use_stop_gradient": stop}
+    p = jax.nn.softmax(x / 0.5)
+    slopes = np.zeros([3, 3]) if stop else (jnp.diag(p) - jnp.outer(p, p)) / 0.5
+    for weights in (
+        lambda q: rlx.mpo_loss(-x, q, constraint, [], **more)[1].normalized_weights,
+        lambda q: rlx.vmpo_loss(-x, q, constraint, [], top_k_fraction=1.0, **more)[1].normalized_weights,
+        lambda q: rlx.vmpo_compute_weights_and_temperature_loss(q, None, None, constraint, abs, 1.0, **more)[1],
+    ):
+        np.testing.assert_allclose(jax.jacrev(weights)(x), slopes, rtol=1e-5, atol=1e-6)

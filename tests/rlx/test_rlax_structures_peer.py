@@ -245,6 +245,7 @@ def test_noise_and_samples():
         lambda lib: lib.add_gaussian_noise(key, normal(2, 3), np.array([0.1, 0.2, 0.3])),
         lambda lib: lib.add_gaussian_noise(key, normal(2, 3), np.full([2, 1], 0.1)),
         lambda lib: lib.add_ornstein_uhlenbeck_noise(key, jnp.ones(3), jnp.arange(3.0), 0.2, 0.3),
+        lambda lib: lib.add_ornstein_uhlenbeck_noise(key, jnp.ones(3), jnp.ones(3), np.full(1, 0.2), np.ones(1)),
         lambda lib: lib.add_dirichlet_noise(key, prior, 0.3, 0.25),
         lambda lib: lib.sample_start_indices(key, 3, 2, 10),
         lambda lib: lib.categorical_sample(key, jnp.full([20, 3], 1 / 3)),
