@@ -30,8 +30,8 @@ SETTINGS = {  # an agent of ours, its settings, that of bsuite's, and the steps 
     "actor_critic, LSTM of 256": ("actor_critic", {"memory": "lstm", "hidden": (256, 256)}, "actor_critic_rnn", 1_600),
     "boot_dqn": ("boot_dqn", {}, "boot_dqn", 160),
 }
-ALL = ["bandit/0", "catch/0", "catch_noise/0", "catch_noise/10", "catch_scale/10", "discounting_chain/0", "memory_len/5"]
-ALL += ["umbrella_length/5", "deep_sea/0", "deep_sea/5", "cartpole/0", "mountain_car/0"]
+ALL = ["bandit/0", "catch/0", "catch_noise/0", "catch_noise/10", "catch_scale/10", "discounting_chain/0"]
+ALL += ["memory_len/5", "umbrella_length/5", "deep_sea/0", "deep_sea/5", "cartpole/0", "mountain_car/0"]
 EXPERIMENTS = {
     "dqn": ALL,
     "actor_critic": ALL,
@@ -134,7 +134,7 @@ def main() -> None:
         return
     print(heading())
     print("| agent | experiment | ours | bsuite's | ratio (lowest to highest) |\n|---|---|---|---|---|")
-    for agent, experiment in ((agent, each) for agent in options.agents for each in EXPERIMENTS[agent]):
+    for agent, experiment in [(agent, each) for agent in options.agents for each in EXPERIMENTS[agent]]:
         found = rates(agent, experiment, options.rounds)
         ours, theirs = (statistics.median(side) for side in zip(*found, strict=True))
         ratios = [one / other for one, other in found]
