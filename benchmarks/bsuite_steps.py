@@ -134,7 +134,7 @@ def main() -> None:
         return
     print(heading())
     print("| agent | experiment | ours | bsuite's | ratio (lowest to highest) |\n|---|---|---|---|---|")
-    for agent, experiment in [(agent, each) for agent in options.agents for each in EXPERIMENTS[agent]]:
+    for agent, experiment in [(name, each) for name in options.agents for each in EXPERIMENTS[name]]:
         found = rates(agent, experiment, options.rounds)
         ours, theirs = (statistics.median(side) for side in zip(*found, strict=True))
         ratios = [one / other for one, other in found]
