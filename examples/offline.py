@@ -54,7 +54,7 @@ class Config(run.Config):
 
 def make_data(path: pathlib.Path, environment: Environment, config: Config) -> None:
     """Trains a DQN, and writes the contents of its replay buffer and the returns of its episodes."""
-    teacher_config = dqn.Config(
+    teacher_config = dqn.Config(  # written out, so that dqn's defaults do not change the data
         double=True,
         batch_size=32,
         period=1,

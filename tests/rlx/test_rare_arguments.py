@@ -388,25 +388,24 @@ def _halved(g_t, r_t, discount_t):
     return r_t + discount_t * g_t
 
 
+NUMBER, EACH_STEP = 0.3, jnp.full([3], 0.3)
+
+
 @pytest.mark.parametrize(
-    "call",
+    ("call", "same"),
     [
-        lambda one: rlx.add_ornstein_uhlenbeck_noise(jax.random.key(0), jnp.ones(3), jnp.arange(3.0), one, 0.2),
-        lambda one: rlx.add_ornstein_uhlenbeck_noise(jax.random.key(0), jnp.ones(3), jnp.arange(3.0), 0.2, one),
-        lambda one: rlx.n_step_bootstrapped_returns(jnp.ones(3), jnp.ones(3), jnp.arange(3.0), 2, one),
-        lambda one: rlx.n_step_bootstrapped_returns(jnp.ones(2), jnp.ones(2), jnp.arange(2.0), 2, one),
-        lambda one: rlx.policy_gradient_loss(FEATURES, jnp.array([0, 1, 0]), jnp.arange(3.0), one),
-        lambda one: rlx.entropy_loss(FEATURES, one),
-        lambda one: rlx.feature_control_rewards(FEATURES, "potential", one),
+        (lambda x: rlx.add_ornstein_uhlenbeck_noise(jax.random.key(0), jnp.ones(3), jnp.arange(3.0), x, 0.2), NUMBER),
+        (lambda x: rlx.add_ornstein_uhlenbeck_noise(jax.random.key(0), jnp.ones(3), jnp.arange(3.0), 0.2, x), NUMBER),
+        (lambda x: rlx.n_step_bootstrapped_returns(jnp.ones(3), jnp.ones(3), jnp.arange(3.0), 2, x), NUMBER),
+        (lambda x: rlx.n_step_bootstrapped_returns(jnp.ones(2), jnp.ones(2), jnp.arange(2.0), 2, x), NUMBER),
+        (lambda x: rlx.policy_gradient_loss(FEATURES, jnp.array([0, 1, 0]), jnp.arange(3.0), x), EACH_STEP),
+        (lambda x: rlx.entropy_loss(FEATURES, x), EACH_STEP),
+        (lambda x: rlx.feature_control_rewards(FEATURES, "potential", x), NUMBER),
     ],
 )
-def test_one_number_for_all_may_have_one_axis(call):
+def test_one_number_for_all_may_have_one_axis(call, same):
     one = jnp.full([1], 0.3)
-    try:
-        expected = call(0.3)
-    except rlx.RankError:  # a weight of each step is no scalar
-        expected = call(jnp.full([3], 0.3))
-    np.testing.assert_array_equal(call(one), expected)
+    np.testing.assert_array_equal(call(one), call(same))
     assert jax.grad(lambda x: jnp.sum(call(x)))(one).shape == (1,)
 
 
