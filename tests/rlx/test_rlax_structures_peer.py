@@ -263,6 +263,14 @@ def test_noise_and_samples():
         same(call(rlx), call(rlax))
 
 
+def test_ornstein_uhlenbeck_noise_has_the_bits_of_rlax():
+    values = np.random.default_rng(0).normal(size=(2, 100)).astype(np.float32)
+    for seed in range(5):
+        key = jax.random.key(seed)
+        ours, theirs = (lib.add_ornstein_uhlenbeck_noise(key, *values, 0.15, 0.3) for lib in (rlx, rlax))
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_distillation_takes_the_distributions_of_others():
     distrax = pytest.importorskip("distrax", reason="RLax's own distributions")
     policy, key = distrax.Categorical(normal(3, 4)), jax.random.PRNGKey(0)
