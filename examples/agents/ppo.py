@@ -1,8 +1,8 @@
-"""PPO: proximal policy optimisation with the clipped surrogate objective, feed-forward.
+"""PPO: proximal policy optimisation with the clipped surrogate objective, for discrete or bounded continuous actions.
 
 Schulman et al., "Proximal Policy Optimization Algorithms", 2017 (https://arxiv.org/abs/1707.06347), with advantages by
 "High-Dimensional Continuous Control Using Generalized Advantage Estimation", Schulman et al. 2015
-(https://arxiv.org/abs/1506.02438).
+(https://arxiv.org/abs/1506.02438). The network is feed-forward; on_device/ppo.py may have a memory.
 """
 
 import dataclasses
@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from dm_env import specs
 from settings import Count, NotNegative, Settings, Share, Sizes
 
 import hkx
 import rlx
-from agents.agent import Agent, Choice, Step, blank, features, number_of_actions
+from agents.agent import Agent, Choice, Step, blank, features, unit_actions
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,26 +60,32 @@ class Sample(NamedTuple):
     """Samples for a gradient, with leaves [B, ...]."""
 
     observation: Any
-    action: jax.Array
-    log_prob: jax.Array  # at the time when the action was chosen
+    drawn: jax.Array  # what the policy drew
+    log_prob: jax.Array  # at that time
     advantage: jax.Array
     returned: jax.Array
 
 
 def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
-    num_actions = number_of_actions(action_spec)
+    discrete = isinstance(action_spec, specs.DiscreteArray)
+    actions = None if discrete else unit_actions(action_spec)
+    size = action_spec.num_values if discrete else actions.size
 
     @hkx.without_apply_rng
     @hkx.transform
-    def network(observation: Any) -> tuple[jax.Array, jax.Array]:
-        """The logits of the policy, and the value."""
+    def network(observation: Any) -> tuple[Any, jax.Array]:
+        """The logits of the policy, or its standard deviations and means; and the value."""
         seen = features(observation)
-        logits = hkx.nets.MLP([*config.hidden, num_actions], activation=jnp.tanh, name="policy")(seen)
-        return logits, hkx.nets.MLP([*config.hidden, 1], activation=jnp.tanh, name="value")(seen)[0]
+        head = hkx.nets.MLP([*config.hidden, size], activation=jnp.tanh, name="policy")(seen)
+        if not discrete:
+            head = jnp.exp(hkx.get_parameter("log_sigma", [size], init=jnp.zeros)), head
+        return head, hkx.nets.MLP([*config.hidden, 1], activation=jnp.tanh, name="value")(seen)[0]
 
     outputs = jax.vmap(network.apply, in_axes=(None, 0))  # for observations [B, ...]
     optimizer = optax.chain(optax.clip_by_global_norm(config.gradient_norm), optax.adam(config.learning_rate))
-    policy = rlx.softmax()
+
+    def policy(head: Any) -> Any:
+        return rlx.softmax(logits=head) if discrete else rlx.gaussian_diagonal(*head)
 
     def init(key: jax.Array, environments: int) -> State:
         if config.unroll * environments % config.minibatches:
@@ -90,13 +97,15 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return State(params, optimizer.init(params), key)
 
     def act(state: State, memory: Any, observations: Any, key: jax.Array, greedy: bool = False) -> Choice:
-        logits, value = outputs(state.params, observations)
-        action = jnp.argmax(logits, axis=-1) if greedy else policy.sample(key, logits)
-        return Choice(action, memory, extras=(policy.logprob(action, logits), value))
+        head, value = outputs(state.params, observations)
+        likeliest = jnp.argmax(head, axis=-1) if discrete else head[1]
+        drawn = likeliest if greedy else policy(head).sample(key)
+        action = drawn if discrete else actions.to_spec(drawn)
+        return Choice(action, memory, extras=(drawn, policy(head).logprob(drawn), value))
 
     def samples(params: hkx.Params, steps: Step) -> Sample:
         """Steps [T, E, ...], with their advantages."""
-        log_prob, value = steps.extras
+        drawn, log_prob, value = steps.extras
         _, after = jax.vmap(outputs, in_axes=(None, 0))(params, steps.next_observation)
 
         @partial(jax.vmap, in_axes=1, out_axes=1)  # over environments
@@ -107,15 +116,15 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
 
         discount_t = config.discount * steps.discount
         advantages = advantages_of(steps.reward, discount_t, value, after, steps.last)
-        every = Sample(steps.observation, steps.action, log_prob, advantages, advantages + value)
+        every = Sample(steps.observation, drawn, log_prob, advantages, advantages + value)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), every)
 
     def loss(params: hkx.Params, batch: Sample) -> tuple[jax.Array, dict[str, jax.Array]]:
-        logits, value = outputs(params, batch.observation)
-        ratios = jnp.exp(policy.logprob(batch.action, logits) - batch.log_prob)
+        head, value = outputs(params, batch.observation)
+        ratios = jnp.exp(policy(head).logprob(batch.drawn) - batch.log_prob)
         advantages = (batch.advantage - jnp.mean(batch.advantage)) / (jnp.std(batch.advantage) + 1e-8)
         policy_loss = rlx.clipped_surrogate_pg_loss(ratios, advantages, config.clip)
-        entropy = jnp.mean(policy.entropy(logits))
+        entropy = jnp.mean(policy(head).entropy())
         value_loss = jnp.mean(rlx.l2_loss(value - batch.returned))
         total = policy_loss - config.entropy * entropy + config.value * value_loss
         return total, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
@@ -131,7 +140,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
             return (optax.apply_updates(params, changes), opt_state), metrics
 
         def epoch(learned: Any, key: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
-            order = jax.random.permutation(key, every.action.shape[0]).reshape(config.minibatches, -1)
+            order = jax.random.permutation(key, every.log_prob.shape[0]).reshape(config.minibatches, -1)
             return jax.lax.scan(minibatch, learned, jax.tree.map(lambda x: x[order], every))
 
         (params, opt_state), metrics = jax.lax.scan(epoch, (state.params, state.opt_state), keys[1:])
