@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Real
 from rlx.core.arguments import require, require_broadcast_to_first, require_parts
+from rlx.core.arrays import at_indices
 from rlx.core.errors import ShapeError
 from rlx.core.masking import weighted
 from rlx.core.operator import operator
@@ -175,7 +176,7 @@ def knn_query(
     require(callable(metric), "metric", metric, "a function of two points")
     distances = jax.vmap(lambda query: jax.vmap(lambda point: metric(point, query))(data))(query_points)
     neg_distances, indices = jax.lax.top_k(-distances, min(num_neighbors, data.shape[0]))
-    return KNNQueryResult(data[indices], indices, neg_distances)
+    return KNNQueryResult(at_indices(data, indices), indices, neg_distances)
 
 
 @operator()

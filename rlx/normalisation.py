@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
 from rlx.core.arguments import as_arrays, require, require_ascending, require_parts, whole
-from rlx.core.arrays import pick
+from rlx.core.arrays import added_at, at_indices, pick
 from rlx.core.leaves import require_real, require_structure
 from rlx.core.operator import operator
 from rlx.core.trees import Record, record
@@ -166,9 +166,8 @@ def art(
     targets = jax.lax.stop_gradient(targets).astype(wide_dtype(targets.dtype, old.shift.dtype))
 
     def moved(mean: Array, samples: Array) -> Array:
-        change = (
-            jnp.zeros_like(mean).at[indices].add((samples - mean[indices].astype(samples.dtype)).astype(mean.dtype))
-        )
+        distances = samples - at_indices(mean, indices).astype(samples.dtype)
+        change = added_at(jnp.zeros_like(mean), indices, distances.astype(mean.dtype))
         if axis_name is not None:
             change = jax.lax.psum(change, axis_name)
         return mean + jnp.asarray(step_size, mean.dtype) * change
@@ -268,7 +267,7 @@ def unnormalize(state: PopArtState, normalized: Real[Array, "*#E"], indices: Int
 def _of_outputs(function: str, state: PopArtState, x: Array, indices: Array) -> tuple[Array, Array, Array]:
     """The values, and the mean and scale of the output that each belongs to, in one dtype."""
     state = as_popart_state("state", state, function)
-    x, shift, scale = in_one_dtype(x, state.shift[indices], state.scale[indices])
+    x, shift, scale = in_one_dtype(x, at_indices(state.shift, indices), at_indices(state.scale, indices))
     return x, shift, scale
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.core.annotations import Float, Real
 from rlx.core.arguments import as_arrays, known, require, require_ascending, whole
+from rlx.core.arrays import at_indices
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike, settings_in, wide_dtype
@@ -289,10 +290,11 @@ def _to_unbiased(min_value: float, max_value: float, num_bins: int, tx: TxPair, 
     wide = x.astype(wide_dtype(x.dtype))
     bins = tx.apply_inv(_bins(min_value, max_value, num_bins, wide))
     wide = jnp.clip(wide, bins[0], bins[-1])
-    low = jnp.clip(jnp.searchsorted(bins, wide, side="right") - 1, 0, num_bins - 2)
-    gap = bins[low + 1] - bins[low]
+    low = jnp.clip(jnp.searchsorted(bins, wide, side="right", method="compare_all") - 1, 0, num_bins - 2)
+    above = at_indices(bins, low + 1)
+    gap = above - at_indices(bins, low)
     # Bins that the inverse transform maps to the same number share its mass.
-    weight_low = jnp.where(gap > 0, (bins[low + 1] - wide) / jnp.where(gap > 0, gap, 1), jnp.where(gap == 0, 0.5, gap))
+    weight_low = jnp.where(gap > 0, (above - wide) / jnp.where(gap > 0, gap, 1), jnp.where(gap == 0, 0.5, gap))
     return _two_hot(low, low + 1, weight_low, num_bins).astype(x.dtype)
 
 

@@ -31,8 +31,21 @@ argument_p = Primitive("hkx_argument")
 example_p = Primitive("hkx_example")
 
 
-def _aval(shape: tuple[int, ...], dtype: Any) -> Any:
-    return jax.core.ShapedArray(shape, np.dtype(dtype))
+def _draw_type(keys: Any, draw: Draw) -> Any:
+    """The type of what is drawn: divided, and different between devices, as the keys are."""
+    batch, mesh, sharding = key_batch(keys), keys.sharding.mesh, None
+    if not mesh.empty:
+        parts = (*keys.sharding.spec[: len(batch)], *(None for _ in draw.shape))
+        sharding = jax.NamedSharding(mesh, jax.P(*parts))
+    return _on_current_mesh(keys.update(shape=(*batch, *draw.shape), dtype=np.dtype(draw.dtype), sharding=sharding))
+
+
+def _on_current_mesh(aval: Any) -> Any:
+    """The type of what JAX makes here, also from values that were made outside of the current mesh."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.empty or not aval.sharding.mesh.empty:
+        return aval
+    return aval.update(sharding=jax.NamedSharding(mesh, aval.sharding.spec))
 
 
 def _draw(keys: Array, *, draw: Draw) -> Array:
@@ -56,11 +69,11 @@ def _keys_to_the_front(args: Any, dims: Any) -> Array:
     return jnp.moveaxis(args[0], dims[0], 0)
 
 
-draw_p.def_abstract_eval(lambda keys, *, draw: _aval((*key_batch(keys), *draw.shape), draw.dtype))
-split_p.def_abstract_eval(lambda keys, *, num: [keys] * num)
-fill_p.def_abstract_eval(lambda *, shape, dtype, value: _aval(shape, dtype))
-argument_p.def_abstract_eval(lambda *, shape, dtype: jax.core.ShapedArray(shape, dtype))
-example_p.def_abstract_eval(lambda value: _aval(value.shape, value.dtype))
+draw_p.def_abstract_eval(lambda keys, *, draw: _draw_type(keys, draw))
+split_p.def_abstract_eval(lambda keys, *, num: [_on_current_mesh(keys)] * num)
+fill_p.def_abstract_eval(lambda *, shape, dtype, value: _on_current_mesh(jax.core.ShapedArray(shape, np.dtype(dtype))))
+argument_p.def_abstract_eval(lambda *, aval: aval)
+example_p.def_abstract_eval(lambda value: value.strip_weak_type())
 # They may be part of any program, such as a loop's body, that is then compiled unchanged.
 for primitive, computed in ((draw_p, _draw), (split_p, split_keys), (fill_p, _fill), (example_p, lambda value: value)):
     primitive.def_impl(computed)
@@ -112,8 +125,9 @@ class Recording:
 
 
 def abstract_argument(like: jax.ShapeDtypeStruct) -> Array:
-    """A traced array with a shape and dtype, but no value."""
-    return argument_p.bind(shape=like.shape, dtype=like.dtype)
+    """A traced array of this type, but without a value."""
+    dtype = jax.dtypes.canonicalize_dtype(like.dtype, allow_extended_dtype=True)
+    return argument_p.bind(aval=jax.typeof(like.update(dtype=dtype)))
 
 
 def has_abstract(tree: Any) -> bool:

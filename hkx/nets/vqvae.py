@@ -13,7 +13,7 @@ from hkx import ExponentialMovingAverage, Module, get_parameter, get_state, set_
 from hkx.arguments import checked_integer
 from hkx.errors import FeatureSizeError
 from hkx.initializers import VarianceScaling
-from hkx.nn.inputs import array_of, check_state, number
+from hkx.nn.inputs import array_of, check_state, divided, number, rows_at
 from hkx.nn.replicas import over_replicas
 
 
@@ -52,7 +52,7 @@ class _Quantizer(Module):
 
     def quantize(self, encoding_indices: jax.Array) -> jax.Array:
         """The code vectors at the given indices: integers of any shape `[...]` to `[..., embedding_dim]`."""
-        return jnp.transpose(self.embeddings)[(encoding_indices,)]
+        return rows_at(jnp.transpose(self.embeddings), jnp.asarray(encoding_indices))
 
     @transparent
     def nearest(self, inputs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
@@ -272,7 +272,7 @@ class VectorQuantizerEMA(_Quantizer):
 
     @transparent
     def _move(self, rows: jax.Array, encodings: jax.Array) -> None:
-        of_this = jnp.sum(encodings, axis=0), jnp.matmul(rows.T, encodings)
+        of_this = jnp.sum(encodings, axis=0), divided(jnp.matmul)(rows.T, encodings)
         counts, sums = over_replicas(jax.lax.psum, of_this, self.cross_replica_axis)
         counts, sums = self.ema_cluster_size(counts), self.ema_dw(sums)
         total = jnp.sum(counts)

@@ -15,6 +15,7 @@ from hkx.initializers import Initializer
 from hkx.nn.spatial import (
     Convolution,
     Padding,
+    divided_by_batch,
     finished,
     get_kernel,
     kernel_layout,
@@ -37,7 +38,7 @@ from hkx.nn.spatial import (
     ),
 )
 def _convolved(inputs: Any, w: Any, **settings: Any) -> jax.Array:
-    return jax.lax.conv_general_dilated(inputs, w, **settings)
+    return divided_by_batch(functools.partial(jax.lax.conv_general_dilated, **settings), inputs)(inputs, w)
 
 
 class ConvND(Convolution):

@@ -15,6 +15,7 @@ from hkx.initializers import Initializer
 from hkx.nn.spatial import (
     Convolution,
     Padding,
+    divided_by_batch,
     finished,
     get_kernel,
     kernel_layout,
@@ -127,7 +128,9 @@ class ConvNDTranspose(Convolution):
         w = get_kernel(shape, inputs.dtype, fan_in, self.w_init, self.mask, type(self).__name__)
         space = self.dimension_numbers.lhs_spec[2:]
         pads = self._pads([inputs.shape[d] for d in space])
-        out = transposed_convolution(inputs, w, self.stride, pads, self.dimension_numbers, precision)
+        settings = (self.stride, pads, self.dimension_numbers, precision)
+        convolved = divided_by_batch(lambda x, w: transposed_convolution(x, w, *settings), inputs)
+        out = convolved(inputs, w)
         return finished(self, out, self.output_channels, w.dtype, unbatched)
 
     @transparent

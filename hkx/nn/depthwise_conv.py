@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -13,6 +14,7 @@ from hkx.initializers import Initializer
 from hkx.nn.spatial import (
     Convolution,
     Padding,
+    divided_by_batch,
     finished,
     get_kernel,
     kernel_layout,
@@ -101,9 +103,8 @@ class DepthwiseConvND(Convolution):
             raise ValueError(f"`inputs` of `{name}` has shape {inputs.shape}, without channels: it needs at least one.")
         shape = (*self.kernel_shape, 1, self.channel_multiplier * channels)
         w = get_kernel(shape, inputs.dtype, int(np.prod(shape[:-1])), self.w_init, None, name)
-        out = jax.lax.conv_general_dilated(
-            inputs,
-            w,
+        convolved = functools.partial(
+            jax.lax.conv_general_dilated,
             window_strides=self.stride,
             padding=self.padding,
             lhs_dilation=self.lhs_dilation,
@@ -111,6 +112,7 @@ class DepthwiseConvND(Convolution):
             dimension_numbers=self.dn,
             feature_group_count=channels,
         )
+        out = divided_by_batch(convolved, inputs)(inputs, w)
         return finished(self, out, shape[-1], w.dtype, unbatched)
 
 

@@ -12,7 +12,7 @@ from hkx import Module, get_parameter, initializers
 from hkx.arguments import checked_integer
 from hkx.errors import UnknownLookupStyleError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, in_32_bits
+from hkx.nn.inputs import array_of, in_32_bits, rows_at
 
 
 class EmbedLookupStyle(enum.Enum):
@@ -121,7 +121,7 @@ class Embed(Module):
         ids = in_32_bits(ids)
         style = _style(self.lookup_style if lookup_style is None else lookup_style)
         if style is EmbedLookupStyle.ARRAY_INDEX:
-            return jnp.asarray(self.embeddings)[ids]
+            return rows_at(jnp.asarray(self.embeddings), ids)
         matrix = self.embeddings
         return jnp.dot(
             jax.nn.one_hot(ids, self.vocab_size), matrix, precision=self.precision if precision is None else precision

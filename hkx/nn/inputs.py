@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from typing import Any
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import jax
 import jax.core
@@ -23,6 +24,8 @@ from hkx.errors import (
     ScalarInputError,
     StateShapeError,
 )
+
+R = TypeVar("R")
 
 
 def array_of(inputs: Any, layer: object, argument: str = "inputs", keys: bool = False) -> jax.Array:
@@ -47,6 +50,27 @@ def array_of(inputs: Any, layer: object, argument: str = "inputs", keys: bool = 
         return inputs
     name = layer if isinstance(layer, str) else type(layer).__name__
     raise InvalidInputError(name, argument, inputs) from cause
+
+
+def parts_of(x: Any) -> tuple[Any, ...]:
+    """For each dimension of an array, the explicit axes of a mesh along which it is divided, according to its type."""
+    return tuple(jax.typeof(x).sharding.spec)
+
+
+def divided(f: Callable[..., R], *parts: Any) -> Callable[..., R]:
+    """`f`, or, on a mesh with explicit axes, `f` with a result that is divided like this.
+
+    For functions of which JAX knows no rule, or whose result could be divided in several ways: it then raises an error.
+    Their inside is left to the compiler.
+    """
+    if not jax.sharding.get_abstract_mesh().explicit_axes:
+        return f
+    return jax.sharding.auto_axes(f, out_sharding=jax.P(*parts))
+
+
+def rows_at(table: jax.Array, indices: jax.Array) -> jax.Array:
+    """`table[indices]`, divided as the indices are."""
+    return divided(operator.getitem, *parts_of(indices), *parts_of(table)[1:])(table, indices)
 
 
 def array_with_dimensions(inputs: Any, layer: object) -> jax.Array:

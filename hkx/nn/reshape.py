@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +12,7 @@ import jax.numpy as jnp
 from hkx import Module
 from hkx.arguments import checked_integer
 from hkx.errors import InvalidReshapeError, InvalidSizeError
-from hkx.nn.inputs import array_of
+from hkx.nn.inputs import array_of, divided, parts_of
 
 
 class Reshape(Module):
@@ -58,8 +59,12 @@ class Reshape(Module):
         shape = array.shape
         if len(shape) <= self.preserve_dims:
             return inputs
-        kept, rest = shape[: self.preserve_dims], shape[self.preserve_dims :]
-        return jnp.reshape(array, (*kept, *_resolved(self.output_shape, rest)))
+        kept, rest = shape[: self.preserve_dims], _resolved(self.output_shape, shape[self.preserve_dims :])
+        parts = parts_of(array)
+        reshaped = functools.partial(jnp.reshape, shape=(*kept, *rest))
+        if not any(parts[len(kept) :]):
+            reshaped = divided(reshaped, *parts[: len(kept)], *(None for _ in rest))
+        return reshaped(array)
 
 
 def _resolved(output_shape: tuple[int, ...], rest: tuple[int, ...]) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from hkx import Module, get_parameter, initializers, pad, traced_once
 from hkx.arguments import checked_integer
 from hkx.errors import InvalidPaddingError, InvalidRankError, MaskShapeError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, check_dtype
+from hkx.nn.inputs import R, array_of, check_dtype, divided, parts_of
 from hkx.pad import per_dimension
 
 _STRING_PADDINGS = ("SAME", "VALID", "SAME_LOWER")
@@ -171,6 +171,11 @@ def get_kernel(
     w = get_parameter("w", shape, dtype, init=init)
     check_dtype(w.dtype == dtype, module, "inputs", dtype, f"{w.dtype}, that of the parameter `w`")
     return w if mask is None else w * jnp.asarray(mask, w.dtype)
+
+
+def divided_by_batch(f: Callable[..., R], inputs: jax.Array) -> Callable[..., R]:
+    """`f`, with a result like `inputs`, whose first dimension is the batch."""
+    return divided(f, parts_of(inputs)[0], *(None for _ in inputs.shape[1:]))
 
 
 def finished(layer: Convolution, out: jax.Array, channels: int, dtype: Any, unbatched: bool) -> jax.Array:

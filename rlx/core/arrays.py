@@ -131,6 +131,29 @@ def pick(values: Array, indices: Array) -> Array:
     return jnp.take_along_axis(values, indices[..., None], axis=-1, mode="fill")[..., 0]
 
 
+def at_indices(table: Array, indices: Array) -> Array:
+    """`table[indices]`, divided between devices as the indices are."""
+    if not _on_explicit_axes():
+        return table[indices]
+    return table.at[indices].get(out_sharding=jax.P(*_parts_of(indices), *_parts_of(table)[1:]))
+
+
+def added_at(table: Array, indices: Array, x: Array) -> Array:
+    """`table` with `x` added at some indices, divided between devices as before."""
+    if not _on_explicit_axes():
+        return table.at[indices].add(x)
+    return table.at[indices].add(x, out_sharding=jax.P(*_parts_of(table)))
+
+
+def _on_explicit_axes() -> bool:
+    """Whether types say how arrays are divided, and JAX asks how to divide a result where this is not clear."""
+    return bool(jax.sharding.get_abstract_mesh().explicit_axes)
+
+
+def _parts_of(x: Array) -> tuple[Any, ...]:
+    return tuple(jax.typeof(x).sharding.spec)
+
+
 def pick_action(of_actions: Array, actions: Array, of_none: float) -> Array:
     """Like `pick`, of probabilities or their logarithms, but `of_none` for what is no action, as negative numbers."""
     is_one = (actions >= 0) & (actions < of_actions.shape[-1])

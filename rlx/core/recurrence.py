@@ -124,8 +124,9 @@ def _solve(
 
 
 def _solution(equation: Equation, sequences: tuple[Array, ...], end: Array) -> Array:
-    if jax.sharding.get_abstract_mesh().manual_axes:
-        sequences, end = _varying_alike(sequences, end)
+    mesh = jax.sharding.get_abstract_mesh()
+    if mesh.manual_axes or mesh.explicit_axes:
+        sequences, end = _of_one_mesh(sequences, end)
     by_steps = functools.partial(scan, equation)
     steps = max(x.shape[0] for x in sequences if x.ndim)
     if not isinstance(steps, int):  # a symbolic dimension of `jax.export` may have any size
@@ -147,13 +148,14 @@ def _with_numbers(equation: Equation, numbers: tuple[tuple[int, float], ...]) ->
     return of_arrays if numbers else equation
 
 
-def _varying_alike(sequences: tuple[Array, ...], end: Array) -> tuple[tuple[Array, ...], Array]:
-    """Makes everything vary between the devices of a `jax.shard_map` if anything does.
+def _of_one_mesh(sequences: tuple[Array, ...], end: Array) -> tuple[tuple[Array, ...], Array]:
+    """Makes everything vary between the devices of a `jax.shard_map` if anything does, and gives it the same mesh.
 
-    JAX requires this, because a loop's carry must not begin to vary inside the loop.
+    JAX requires this, because a loop's carry must not begin to vary inside the loop, and what is made anew inside of
+    `jax.jit` has no mesh in its type.
     """
-    given = [x.astype(end.dtype) for x in (*sequences, end)]
-    zero = jax.lax.stop_gradient(sum(jnp.sum(x.ravel()[:0]) for x in given))  # a sum of no elements
+    given = [jnp.atleast_1d(x).astype(end.dtype) for x in (*sequences, end)]
+    zero = jax.lax.stop_gradient(sum(jnp.sum(x[:0]) for x in given))  # a sum of no elements
     return tuple(x if x.dtype == bool else x + zero for x in sequences), end + zero
 
 

@@ -97,7 +97,7 @@ def test_forward_and_gradient_lower_for_every_platform(case: Case) -> None:
 
 @slow_each
 def test_lowers_for_eight_devices(case: Case) -> None:
-    """By `jax.jit` with shardings, `jax.pmap` and `jax.shard_map`, the gradient too."""
+    """By `jax.jit` with shardings, `jax.pmap`, `jax.shard_map` and explicit axes, the gradient too."""
     params, state = initial(case)
     batch = [np.stack(inputs) for inputs in zip(*(case.arrays(seed=i) for i in range(8)), strict=True)]
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
@@ -110,6 +110,9 @@ def test_lowers_for_eight_devices(case: Case) -> None:
         jax.jit(jax.shard_map(each, mesh=mesh, in_specs=specs, out_specs=jax.P("data"))),
     ):
         assert run.lower(params, state, batch).out_info[0].shape == (8,)
+    with jax.set_mesh(jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,))):
+        typed = jax.eval_shape(each, *jax.device_put((params, state), jax.P()), jax.device_put(batch, jax.P("data")))
+        assert typed[0].sharding.spec == jax.P("data")
 
 
 @pytest.mark.parametrize("case", [pytest.param(c, id=c.name, marks=pytest.mark.slow) for c in LARGE], scope="module")

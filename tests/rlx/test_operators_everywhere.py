@@ -69,7 +69,7 @@ def test_forward_and_gradient_lower_for_every_platform(item):
 
 @slow_each
 def test_lowers_for_eight_devices(item):
-    """One draw on each, by `jax.jit` with shardings, `jax.pmap` and `jax.shard_map`; the gradient too."""
+    """One draw on each, by `jax.jit` with shardings, `jax.pmap`, `jax.shard_map`, explicit axes; the gradient too."""
     arguments = [arguments_of(item, seed) for seed in range(8)]
     if not arguments[0]:
         pytest.skip("takes no array")
@@ -83,6 +83,29 @@ def test_lowers_for_eight_devices(item):
         jax.jit(jax.shard_map(mapped, mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P("data"))),
     ):
         assert all(x.shape[0] == 8 for x in jax.tree.leaves(run.lower(batch).out_info))
+    with jax.set_mesh(jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,))):
+        typed = jax.eval_shape(mapped, jax.device_put(batch, jax.P("data")))
+        assert all(x.sharding.spec[0] == "data" for x in jax.tree.leaves(typed))
+
+
+@pytest.mark.slow
+def test_what_is_looked_up_on_explicit_axes_has_the_same_numbers():
+    """Where a table is whole, and the indices are divided."""
+    rng = np.random.default_rng(0)
+    state = rlx.PopArtState(jnp.arange(5.0), 1 + jnp.arange(5.0), jnp.full(5, 20.0))
+    points, index = rng.normal(size=[16, 3]).astype(np.float32), rng.integers(0, 5, 16)
+    sequences = [rng.random([16, 300], np.float32) for _ in range(5)]
+    for operator, *arguments in (
+        (lambda x, i: rlx.art(state, x, i, 0.1, 1e-4, 1e6), points[:, 0], index),
+        (lambda x, i: rlx.normalize(state, x, i), points[:, 0], index),
+        (rlx.symexp_twohot_pair(-5.0, 5.0, 11).apply, points[:, 0]),
+        (lambda x: rlx.knn_query(jnp.arange(15.0).reshape(5, 3), x, 2), points),
+        (jax.vmap(jax.value_and_grad(lambda *x: jnp.sum(rlx.vtrace(*x)))), *sequences),
+    ):
+        expected = operator(*arguments)
+        with jax.set_mesh(jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,))):
+            divided = jax.device_put(arguments, jax.P("data"))
+            assert_close(jax.jit(operator)(*divided), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.slow

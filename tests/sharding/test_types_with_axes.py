@@ -1,0 +1,139 @@
+"""Meshes whose axes are in the types of arrays: explicit ones, and those of `jax.shard_map`."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import P
+from jax.sharding import AxisType
+
+import hkx
+
+pytestmark = [pytest.mark.unoptimised, pytest.mark.eight_devices]
+
+RANDOM = np.random.default_rng(0)
+KEY = jax.random.key(0)
+
+
+def explicit_mesh():
+    return jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+
+
+def noting_types(noted):
+    def f(x):
+        w = hkx.get_parameter("w", [3, 2], init=hkx.initializers.RandomNormal())
+        b = hkx.get_parameter("b", [2], init=jnp.zeros)
+        mean = hkx.get_state("mean", [2], init=lambda *_: (x @ w).mean(0))
+        noted[:] = map(jax.typeof, (w, b, mean, x, hkx.next_rng_key()))
+        return x @ w + b[None]
+
+    return f
+
+
+@pytest.mark.parametrize("types", [AxisType.Explicit, AxisType.Auto])
+def test_init_sees_the_types_of_an_ordinary_run(types):
+    noted = []
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(types,) * 2)
+    with jax.set_mesh(mesh):
+        x = jax.device_put(np.ones([8, 3], np.float32), jax.NamedSharding(mesh, P("data")))
+        runs = []
+        for way in ("eager", "traced"):
+            model = hkx.transform_with_state(noting_types(noted), init=way)
+            for init in (model.init, jax.jit(model.init)):
+                made = init(KEY, x)
+                runs.append((list(noted), jax.tree.map(np.asarray, made)))
+    for noted, made in runs[1:]:
+        assert noted == runs[0][0]
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), made, runs[0][1])
+    assert all(aval.sharding.mesh.axis_names == ("data", "model") for aval in runs[0][0])
+
+
+def test_a_shape_in_init_keeps_its_type():
+    noted = []
+    model = hkx.transform(lambda x: noted.append(jax.typeof(x)))
+    mesh = explicit_mesh()
+    with jax.set_mesh(mesh):
+        for spec in (P("data", None), P(None, "model")):
+            shape = jax.ShapeDtypeStruct((8, 4), np.float32, sharding=jax.NamedSharding(mesh, spec))
+            model.init(KEY, shape)
+            assert noted.pop().sharding.spec == spec
+    model.init(KEY, jax.ShapeDtypeStruct((), np.float32, weak_type=True))
+    assert noted.pop().weak_type
+
+
+@pytest.mark.parametrize("way", ["traced", "eager"])
+def test_parameters_from_keys_of_each_device_vary(way):
+    """Otherwise a loop whose carry begins with one would have to begin to vary inside the loop."""
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+
+    def f(x):
+        w = hkx.get_parameter("w", [4], init=hkx.initializers.RandomNormal())
+        hkx.get_state("mean", [], init=lambda *_: (x * w).mean())
+        return jax.lax.scan(lambda c, _: (c * x, None), w, None, length=3)[0]
+
+    model = hkx.transform_with_state(f, init=way)
+
+    def on_each(keys, x):
+        params, state = model.init(keys[0], x[0])
+        return jax.tree.map(lambda a: a[None], (params, state, model.apply(params, state, None, x[0])[0]))
+
+    keys, x = jax.random.split(KEY, 8), RANDOM.normal(size=[8, 4]).astype(np.float32)
+    params, state, out = jax.jit(jax.shard_map(on_each, mesh=mesh, in_specs=P("data"), out_specs=P("data")))(keys, x)
+    w = np.asarray(params["~"]["w"])
+    np.testing.assert_array_equal(w, [model.init(k, x[0])[0]["~"]["w"] for k in keys])
+    np.testing.assert_allclose(state["~"]["mean"], (x * w).mean(1), rtol=1e-5)
+    np.testing.assert_allclose(out, w * x**3, rtol=1e-5)
+
+
+def image(*shape):
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+LAYERS = {
+    "embed": (lambda i: hkx.Embed(16, 8)(i), RANDOM.integers(0, 16, [8, 3])),
+    "reshape": (lambda x: hkx.Reshape([2, -1], preserve_dims=2)(x), image(8, 3, 4, 5)),
+    "transposed": (lambda x: hkx.Conv2DTranspose(3, 2, 3, padding="VALID")(x), image(8, 5, 4, 2)),
+    "quantizer": (lambda x: hkx.nets.VectorQuantizer(4, 6, 0.25)(x, True)["quantize"], image(8, 3, 4)),
+    "quantizer_ema": (lambda x: hkx.nets.VectorQuantizerEMA(4, 6, 0.25, 0.9)(x, True)["quantize"], image(8, 4)),
+    "lstm": (
+        lambda x: hkx.dynamic_unroll(hkx.LSTM(4), x, jax.reshard(hkx.LSTM(4).initial_state(8), P("data")), False)[0],
+        image(8, 3, 2),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_batch_may_be_divided_along_explicit_axes(name):
+    """`init`, the result, the state and the gradient are those of a batch on one device."""
+    call, x = LAYERS[name]
+    model = hkx.transform_with_state(call)
+
+    def everything(params, state, x):
+        def loss(params):
+            out, after = model.apply(params, state, None, x)
+            return jnp.sin(out).sum(), (out, after)
+
+        return jax.grad(loss, has_aux=True)(params)
+
+    with jax.set_mesh(jax.make_mesh((1,), ("data",))):
+        x_whole = jax.device_put(x, P("data"))
+        single = model.init(KEY, x_whole)
+        expected = jax.tree.map(np.asarray, (single, everything(*single, x_whole)))
+    with jax.set_mesh(explicit_mesh()):
+        divided = jax.device_put(x, P("data"))
+        made = model.init(KEY, divided)
+        gradient, (out, after) = jax.jit(everything)(*made, divided)
+        assert jax.typeof(out).sharding.spec[0] == "data"
+    got = jax.tree.map(np.asarray, (made, (gradient, (out, after))))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), got, expected)
+
+
+def test_rows_of_a_table_for_each_of_a_divided_batch():
+    model = hkx.without_apply_rng(hkx.transform(LAYERS["embed"][0]))
+    ids = LAYERS["embed"][1]
+    params = model.init(KEY, ids[0])
+    with jax.set_mesh(explicit_mesh()):
+        table = jax.device_put(params, P(None, "model"))
+        out = jax.vmap(model.apply, (None, 0))(table, jax.device_put(ids, P("data")))
+        assert jax.typeof(out).sharding.spec == P("data", None, "model")
+    np.testing.assert_array_equal(out, np.asarray(params["embed"]["embeddings"])[ids])
