@@ -16,7 +16,7 @@ from hkx.nn.linear import Linear
 from hkx.nn.recurrent.cells import GRU, LSTM, IdentityCore, VanillaRNN
 from hkx.nn.recurrent.conv_cells import Conv1DLSTM, Conv2DLSTM, Conv3DLSTM
 from hkx.nn.recurrent.deep import DeepRNN, ResetCore
-from hkx.nn.recurrent.sequences import length, swap_time_and_batch, time_first
+from hkx.nn.recurrent.sequences import length, on_mesh_of, swap_time_and_batch, time_first
 
 Y = TypeVar("Y")
 S = TypeVar("S")
@@ -62,6 +62,7 @@ def static_unroll(
     if not time_major:
         input_sequence = time_first(input_sequence)
     length(input_sequence)
+    initial_state = on_mesh_of(input_sequence, initial_state)
     if _may_be_a_loop(core, input_sequence, initial_state):
         state, stacked = _loop_on_a_cpu(_step_of(core), initial_state, input_sequence)
         return (stacked if time_major else swap_time_and_batch(stacked)), state

@@ -142,6 +142,12 @@ def _size(mapped: Any, look: Callable[[Any, Any], None]) -> int:
     return jax.eval_shape(lambda: mapped(body)).shape[0]
 
 
+def _part(mapped: Any) -> Any:
+    """The explicit axis of a mesh along which the mapped calls are divided; JAX asks that this be so for all inputs."""
+    leaves = jax.tree.leaves(jax.eval_shape(lambda: mapped(lambda args, kwargs: (args, kwargs))))
+    return next((x.sharding.spec[0] for x in leaves if x.sharding is not None and x.sharding.spec[0]), None)
+
+
 def _found(frame: Frame, fun: Any, mapped: Any, param_axes: Axes, state_axes: Axes) -> tuple[Stacked, int]:
     """Which parameters and states of the function are stacked, found by tracing it as in `init`; and the axis size."""
     before, created = snapshot(frame), NOTHING
@@ -174,7 +180,8 @@ def _run(frame: Frame, fun: Any, mapped: Any, out_axes: Any, stacked: Stacked, s
     rng: Any = before.rng
     if split:
         keys = frame.rngs[-1].take_stacked(size or 1)  # with no calls, parameters are still created
-        rng = keys[:size], ()
+        part = _part(mapped) if jax.sharding.get_abstract_mesh().explicit_axes else None
+        rng = keys[:size] if part is None else jax.reshard(keys[:size], jax.P(part)), ()
         if creating(frame) and stacked.shares_new(before):
             # If everything is shared, create it with the key of the first call. Otherwise use a separate key, because
             # with a call's key, shared values would be correlated with that call's own.

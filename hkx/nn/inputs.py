@@ -68,6 +68,11 @@ def divided(f: Callable[..., R], *parts: Any) -> Callable[..., R]:
     return jax.sharding.auto_axes(f, out_sharding=jax.P(*parts))
 
 
+def resharded(x: jax.Array, *parts: Any) -> jax.Array:
+    """`x`, divided like this if a mesh has explicit axes."""
+    return jax.reshard(x, jax.P(*parts)) if jax.sharding.get_abstract_mesh().explicit_axes else x
+
+
 def rows_at(table: jax.Array, indices: jax.Array) -> jax.Array:
     """`table[indices]`, divided as the indices are."""
     return divided(operator.getitem, *parts_of(indices), *parts_of(table)[1:])(table, indices)

@@ -89,20 +89,33 @@ def image(*shape):
     return RANDOM.normal(size=shape).astype(np.float32)
 
 
+def unrolled(unroll, core, sequence):
+    return unroll(core, sequence, core.initial_state(8), time_major=False)[0]
+
+
 LAYERS = {
     "embed": (lambda i: hkx.Embed(16, 8)(i), RANDOM.integers(0, 16, [8, 3])),
     "reshape": (lambda x: hkx.Reshape([2, -1], preserve_dims=2)(x), image(8, 3, 4, 5)),
     "transposed": (lambda x: hkx.Conv2DTranspose(3, 2, 3, padding="VALID")(x), image(8, 5, 4, 2)),
     "quantizer": (lambda x: hkx.nets.VectorQuantizer(4, 6, 0.25)(x, True)["quantize"], image(8, 3, 4)),
     "quantizer_ema": (lambda x: hkx.nets.VectorQuantizerEMA(4, 6, 0.25, 0.9)(x, True)["quantize"], image(8, 4)),
-    "lstm": (
-        lambda x: hkx.dynamic_unroll(hkx.LSTM(4), x, jax.reshard(hkx.LSTM(4).initial_state(8), P("data")), False)[0],
+    "lstm": (lambda x: hkx.dynamic_unroll(hkx.LSTM(4), x, hkx.LSTM(4).initial_state(8), False)[0], image(8, 3, 2)),
+    "lstm_static": (
+        lambda x: hkx.static_unroll(hkx.LSTM(4), x, hkx.LSTM(4).initial_state(8), False)[0],
         image(8, 3, 2),
     ),
+    "bidirectional": (lambda x: hkx.Bidirectional(hkx.LSTM(4), hkx.GRU(4))(x, time_major=False)[0], image(8, 3, 2)),
+    "resets": (
+        lambda x: unrolled(hkx.dynamic_unroll, hkx.ResetCore(hkx.LSTM(4)), (x, x[..., 0] > 0)),
+        image(8, 3, 2),
+    ),
+    "keys": (lambda x: hkx.vmap(lambda x: x + hkx.Linear(2)(x), split_rng=True)(x), image(8, 2)),
 }
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize(
+    "name", ["embed", *(pytest.param(name, marks=pytest.mark.slow) for name in LAYERS if name != "embed")]
+)
 def test_a_batch_may_be_divided_along_explicit_axes(name):
     """`init`, the result, the state and the gradient are those of a batch on one device."""
     call, x = LAYERS[name]

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from hkx import RNNCore, transparent
 from hkx.arguments import checked_function
 from hkx.errors import InvalidCoreStateError, NotAListError
-from hkx.nn.inputs import broadcast
+from hkx.nn.inputs import broadcast, parts_of, resharded
 from hkx.nn.recurrent.cells import array_state
 
 
@@ -76,7 +76,8 @@ class ResetCore(RNNCore):
         for new, old in zip(initial, leaves, strict=True):
             if broadcast(jnp.shape(new), old.shape) is None:
                 raise InvalidCoreStateError("ResetCore", "state", state, f"{list(jnp.shape(new))}", old.shape)
-        initial = [jnp.asarray(new, old.dtype) for new, old in zip(initial, leaves, strict=True)]
+        pairs = [(jnp.asarray(new, old.dtype), old) for new, old in zip(initial, leaves, strict=True)]
+        initial = [resharded(new, *parts_of(old)) if new.shape == old.shape else new for new, old in pairs]
         state = structure.unflatten([jnp.where(*x) for x in zip(signals, initial, leaves, strict=True)])
         return self.core(inputs, state)
 

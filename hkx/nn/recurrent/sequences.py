@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from hkx.errors import InvalidInputError, LeadingDimensionsError
-from hkx.nn.inputs import broadcast, lengths_of
+from hkx.nn.inputs import broadcast, lengths_of, parts_of
 
 
 def swap_time_and_batch(tree: Any) -> Any:
@@ -69,15 +70,25 @@ def checked_lengths(lengths: Any, sequence: Any, state: Any) -> jax.Array:
     return lengths
 
 
-def varying_with(sequence: Any, state: Any) -> Any:
-    """Marks `state` as varying between the devices of a `jax.shard_map` if the sequence does.
+def on_mesh_of(sequence: Any, state: Any) -> Any:
+    """The state with the types that steps of the sequence give it, which JAX requires of what a loop carries.
 
-    JAX requires this, because a loop's carry must not begin to vary inside the loop.
+    It varies between the devices of a `jax.shard_map` if the sequence does. A state that is whole is divided, along the
+    explicit axes of a mesh, as the batch is.
     """
-    if not jax.sharding.get_abstract_mesh().manual_axes:
+    mesh, leaves = jax.sharding.get_abstract_mesh(), jax.tree.leaves(sequence)
+    if mesh.explicit_axes:
+        batches = [(jnp.shape(x)[1], parts_of(x)[1]) for x in leaves if jnp.ndim(x) > 1]
+        state = jax.tree.map(functools.partial(_divided_as, dict(batches)), state)
+    if not mesh.manual_axes:
         return state
     never = jnp.asarray(False)
-    for leaf in jax.tree.leaves(sequence):
+    for leaf in leaves:
         nothing = jnp.ravel(leaf)[:0]  # varies like `leaf`, at no cost
         never = never | jnp.any(nothing != nothing)
     return jax.tree.map(lambda x: jnp.where(never, x, x), state)
+
+
+def _divided_as(batches: dict[int, Any], x: Any) -> Any:
+    part = batches.get(jnp.shape(x)[0]) if jnp.ndim(x) > 1 else None
+    return x if part is None or any(parts_of(x)) else jax.reshard(x, jax.P(part))

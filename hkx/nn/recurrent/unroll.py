@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from hkx import Module, RNNCore, scan
 from hkx.arguments import checked_function
 from hkx.errors import InvalidCoreStateError
-from hkx.nn.recurrent.sequences import checked_lengths, length, swap_time_and_batch, time_first, varying_with
+from hkx.nn.recurrent.sequences import checked_lengths, length, on_mesh_of, swap_time_and_batch, time_first
 
 Y = TypeVar("Y")
 S = TypeVar("S")
@@ -80,7 +80,7 @@ def dynamic_unroll(
             outputs = jax.tree.map(lambda x: _where(valid, x, jnp.zeros_like(x)), outputs)
         return new, ((outputs, new) if return_all_states else outputs)
 
-    initial_state = varying_with(input_sequence, initial_state)
+    initial_state = on_mesh_of(input_sequence, initial_state)
     final, stacked = scan(step, initial_state, input_sequence, reverse=reverse, unroll=unroll)
     if not time_major:
         stacked = swap_time_and_batch(stacked)
