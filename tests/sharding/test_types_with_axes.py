@@ -99,11 +99,8 @@ LAYERS = {
     "transposed": (lambda x: hkx.Conv2DTranspose(3, 2, 3, padding="VALID")(x), image(8, 5, 4, 2)),
     "quantizer": (lambda x: hkx.nets.VectorQuantizer(4, 6, 0.25)(x, True)["quantize"], image(8, 3, 4)),
     "quantizer_ema": (lambda x: hkx.nets.VectorQuantizerEMA(4, 6, 0.25, 0.9)(x, True)["quantize"], image(8, 4)),
-    "lstm": (lambda x: hkx.dynamic_unroll(hkx.LSTM(4), x, hkx.LSTM(4).initial_state(8), False)[0], image(8, 3, 2)),
-    "lstm_static": (
-        lambda x: hkx.static_unroll(hkx.LSTM(4), x, hkx.LSTM(4).initial_state(8), False)[0],
-        image(8, 3, 2),
-    ),
+    "dynamic_unroll": (lambda x: unrolled(hkx.dynamic_unroll, hkx.LSTM(4), x), image(8, 3, 2)),
+    "static_unroll": (lambda x: unrolled(hkx.static_unroll, hkx.LSTM(4), x), image(8, 3, 2)),
     "bidirectional": (lambda x: hkx.Bidirectional(hkx.LSTM(4), hkx.GRU(4))(x, time_major=False)[0], image(8, 3, 2)),
     "resets": (
         lambda x: unrolled(hkx.dynamic_unroll, hkx.ResetCore(hkx.LSTM(4)), (x, x[..., 0] > 0)),
@@ -113,9 +110,7 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["embed", *(pytest.param(name, marks=pytest.mark.slow) for name in LAYERS if name != "embed")]
-)
+@pytest.mark.parametrize("name", ["embed", *SLOW])
 def test_a_batch_may_be_divided_along_explicit_axes(name):
     """`init`, the result, the state and the gradient are those of a batch on one device."""
     call, x = LAYERS[name]
