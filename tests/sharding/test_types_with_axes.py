@@ -11,12 +11,15 @@ import hkx
 
 pytestmark = [pytest.mark.unoptimised, pytest.mark.eight_devices]
 
-RANDOM = np.random.default_rng(0)
 KEY = jax.random.key(0)
 
 
 def explicit_mesh():
     return jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+
+
+def image(*shape):
+    return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
 def noting_types(noted):
@@ -77,7 +80,7 @@ def test_parameters_from_keys_of_each_device_vary(way):
         params, state = model.init(keys[0], x[0])
         return jax.tree.map(lambda a: a[None], (params, state, model.apply(params, state, None, x[0])[0]))
 
-    keys, x = jax.random.split(KEY, 8), RANDOM.normal(size=[8, 4]).astype(np.float32)
+    keys, x = jax.random.split(KEY, 8), image(8, 4)
     params, state, out = jax.jit(jax.shard_map(on_each, mesh=mesh, in_specs=P("data"), out_specs=P("data")))(keys, x)
     w = np.asarray(params["~"]["w"])
     np.testing.assert_array_equal(w, [model.init(k, x[0])[0]["~"]["w"] for k in keys])
@@ -85,16 +88,12 @@ def test_parameters_from_keys_of_each_device_vary(way):
     np.testing.assert_allclose(out, w * x**3, rtol=1e-5)
 
 
-def image(*shape):
-    return RANDOM.normal(size=shape).astype(np.float32)
-
-
 def unrolled(unroll, core, sequence):
     return unroll(core, sequence, core.initial_state(8), time_major=False)[0]
 
 
 LAYERS = {
-    "embed": (lambda i: hkx.Embed(16, 8)(i), RANDOM.integers(0, 16, [8, 3])),
+    "embed": (lambda i: hkx.Embed(16, 8)(i), np.random.default_rng(0).integers(0, 16, [8, 3])),
     "reshape": (lambda x: hkx.Reshape([2, -1], preserve_dims=2)(x), image(8, 3, 4, 5)),
     "transposed": (lambda x: hkx.Conv2DTranspose(3, 2, 3, padding="VALID")(x), image(8, 5, 4, 2)),
     "quantizer": (lambda x: hkx.nets.VectorQuantizer(4, 6, 0.25)(x, True)["quantize"], image(8, 3, 4)),
@@ -108,6 +107,8 @@ LAYERS = {
     ),
     "keys": (lambda x: hkx.vmap(lambda x: x + hkx.Linear(2)(x), split_rng=True)(x), image(8, 2)),
 }
+
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in LAYERS if name != "embed"]
 
 
 @pytest.mark.parametrize("name", ["embed", *SLOW])
