@@ -63,9 +63,8 @@ def divided(f: Callable[..., R], *parts: Any) -> Callable[..., R]:
     For functions of which JAX knows no rule, or whose result could be divided in several ways: it then raises an error.
     Their inside is left to the compiler.
     """
-    if not jax.sharding.get_abstract_mesh().explicit_axes:
-        return f
-    return jax.sharding.auto_axes(f, out_sharding=jax.P(*parts))
+    axes = jax.sharding.get_abstract_mesh().explicit_axes
+    return jax.sharding.auto_axes(f, axes=axes, out_sharding=jax.P(*parts)) if axes else f
 
 
 def resharded(x: jax.Array, *parts: Any) -> jax.Array:

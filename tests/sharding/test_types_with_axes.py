@@ -146,3 +146,30 @@ def test_rows_of_a_table_for_each_of_a_divided_batch():
         out = jax.vmap(model.apply, (None, 0))(table, jax.device_put(ids, P("data")))
         assert jax.typeof(out).sharding.spec == P("data", None, "model")
     np.testing.assert_array_equal(out, np.asarray(params["embed"]["embeddings"])[ids])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("types", [(AxisType.Explicit,) * 2, (AxisType.Explicit, AxisType.Auto)])
+def test_a_shard_map_along_some_of_the_axes(types):
+    """The parts of a batch, each of which makes its own parameters, are those of a loop."""
+
+    def f(x):
+        h = hkx.Conv1D(4, 3)(x)
+        h = hkx.dynamic_unroll(hkx.LSTM(4), h, hkx.LSTM(4).initial_state(x.shape[0]), time_major=False)[0]
+        return hkx.Linear(3)(h + hkx.Embed(8, 4)(jnp.argmax(x, -1)))
+
+    model = hkx.without_apply_rng(hkx.transform(f))
+
+    def each(keys, x):
+        params = model.init(keys[0], x)
+        gradient = jax.grad(lambda x: jnp.sin(model.apply(params, x)).sum())(x)
+        return jax.tree.map(lambda a: a[None], (params, gradient, model.apply(params, x)))
+
+    keys, x = jax.random.split(KEY, 4), image(8, 5, 4)
+    expected = [each(keys[i : i + 1], x[2 * i : 2 * i + 2]) for i in range(4)]
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=types)
+    with jax.set_mesh(mesh):
+        mapped = jax.shard_map(each, in_specs=P("data"), out_specs=P("data"), axis_names={"data"})
+        got = jax.jit(mapped)(*jax.device_put((keys, x), P("data")))
+    for value, *parts in zip(*map(jax.tree.leaves, (got, *expected)), strict=True):
+        np.testing.assert_allclose(value, np.concatenate(parts), rtol=1e-4, atol=1e-5)
