@@ -47,6 +47,8 @@ def d4pg_critic_loss(
       >>> round(float(rlx.d4pg_critic_loss(atoms, logits, r_t, discount_t, atoms, logits)), 4)
       1.0986
     """
+    is_end_t = (discount_t == 0).astype(jnp.int32)
+    discount_t = if_used(jnp.cumsum(is_end_t) == is_end_t, discount_t)  # after the end of the episode, it may be NaN
     discounts = jnp.cumprod(jnp.concatenate([jnp.ones(1, discount_t.dtype), discount_t]))
     n_step_return, discount = weighted_sum(discounts[:-1], r_t), discounts[-1]
     q_atoms_t, q_logits_t = if_used(discount, q_atoms_t), rows_if_used(discount, q_logits_t)

@@ -7,7 +7,7 @@ from rlx.core.annotations import Float, Int, Real
 from rlx.core.arguments import require_for_each
 from rlx.core.arrays import pick_action, scale_down, scale_row_down
 from rlx.core.errors import RankError, ShapeError
-from rlx.core.masking import weighted_sum
+from rlx.core.masking import if_counted, weighted_sum
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike, Key
@@ -207,15 +207,18 @@ def log_deviation(sigma: Array) -> Array:
 
 def categorical_entropy(log_probs: Array) -> Array:
     """Entropy of log-probabilities [..., A]: -Σ_i p_i log p_i, where impossible outcomes count 0."""
-    return -weighted_sum(jnp.exp(log_probs), log_probs, axis=-1)
+    probs = jnp.exp(log_probs)
+    # Where a probability underflows to 0, its logarithm times the slope of the result may overflow, and 0 · ∞ is NaN.
+    return -weighted_sum(probs, if_counted(probs, log_probs), axis=-1)
 
 
 @traced_once
 def categorical_kl(log_p: Array, log_q: Array) -> Array:
     """Kullback-Leibler divergence of log-probabilities [..., A], where outcomes impossible under p count 0."""
-    possible = log_p > -jnp.inf
+    probs = jnp.exp(log_p)
+    possible = probs != 0
     difference = jnp.where(possible, log_p, 0.0) - jnp.where(possible, log_q, 0.0)
-    return weighted_sum(jnp.exp(log_p), difference, axis=-1)
+    return weighted_sum(probs, difference, axis=-1)
 
 
 def scaled_log_policy(q: Array, temperature: ArrayLike) -> Array:

@@ -102,7 +102,8 @@ def lambda_returns(
 
 
 def _lambda_return(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda_: Array | float) -> Array:
-    return r_t + weighted(discount_t * (1 - lambda_), v_t) + weighted(discount_t * lambda_, g_t)
+    ahead = weighted(weighted(discount_t, lambda_), g_t)
+    return r_t + weighted(weighted(discount_t, 1 - lambda_), v_t) + ahead
 
 
 def _return_of_one_lambda(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda_: float) -> Array:
@@ -207,7 +208,7 @@ def truncated_generalized_advantage_estimation(
 
 
 def _advantage(adv_t: Array, delta_t: Array, discount_t: Array, lambda_: Array) -> Array:
-    return delta_t + weighted(discount_t * lambda_, adv_t)
+    return delta_t + weighted(weighted(discount_t, lambda_), adv_t)
 
 
 @operator()

@@ -8,6 +8,7 @@ from rlx.core.arrays import half_square
 from rlx.core.masking import if_used, weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
+from rlx.divergences import categorical_entropy
 from rlx.td3 import clipped_double_q_learning
 
 
@@ -181,5 +182,5 @@ def sac_discrete_actor_loss(
     """
     q_t, temperature = maybe_stop((q_t, temperature), stop_target_gradients)
     log_probs = jax.nn.log_softmax(logits_t)
-    probs = jnp.exp(log_probs)
-    return weighted(temperature, weighted_sum(probs, log_probs)) - weighted_sum(probs, jnp.min(q_t, axis=0))
+    value = weighted_sum(jnp.exp(log_probs), jnp.min(q_t, axis=0))
+    return weighted(temperature, -categorical_entropy(log_probs)) - value

@@ -148,7 +148,7 @@ def require_broadcast(**arrays: Any) -> None:
     shape: tuple[int, ...] = ()
     for name, x in arrays.items():
         try:
-            shape = np.broadcast_shapes(shape, np.shape(x))
+            shape = jnp.broadcast_shapes(shape, np.shape(x))
         except ValueError:
             raise ShapeError(_does_not_broadcast(name, np.shape(x), shape)) from None
 
@@ -164,7 +164,7 @@ def require_broadcast_to_first(**arrays: Any) -> None:
     (of, shape), *others = ((name, np.shape(x)) for name, x in arrays.items())
     for name, own in others:
         try:
-            fits = np.broadcast_shapes(own, shape) == shape
+            fits = jnp.broadcast_shapes(own, shape) == shape
         except ValueError:
             fits = False
         if not fits:
@@ -184,7 +184,7 @@ def require_for_each(argument: str, x: Any, of: str, rows: Any, function: str = 
     """
     shape, whole_shape = np.shape(x), np.shape(rows)
     try:
-        fits = not shape or (np.broadcast_shapes(shape[:-1], whole_shape[:-1]) is not None and shape[-1] == 1)
+        fits = not shape or (jnp.broadcast_shapes(shape[:-1], whole_shape[:-1]) is not None and shape[-1] == 1)
     except ValueError:
         fits = False
     if not fits:
@@ -340,7 +340,7 @@ def _match(name: str, shape: tuple[int, ...], dims: Dims, lengths: Lengths) -> L
             new[token] = (value, name)
         elif token[:2] == "*#":
             try:
-                new[token] = (np.broadcast_shapes(before[0], value), name)
+                new[token] = (jnp.broadcast_shapes(before[0], value), name)
             except ValueError:
                 return None
         elif before[0] != value:
@@ -406,4 +406,4 @@ def _make_ranks_equal(annotations: Mapping[str, Shaped], values: dict[str, Any],
 
 
 def _text(shape: tuple[int, ...]) -> str:
-    return "[" + ", ".join(str(int(np.asarray(n))) for n in shape) + "]"
+    return f"[{', '.join(map(str, shape))}]"

@@ -255,4 +255,4 @@ def _check_shape(
 
 
 def _shown(shape: tuple[Any, ...]) -> str:
-    return "[" + ", ".join(str(n) if isinstance(n, str) else str(int(np.asarray(n))) for n in shape) + "]"
+    return f"[{', '.join(map(str, shape))}]"

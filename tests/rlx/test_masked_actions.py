@@ -133,6 +133,29 @@ def test_an_impossible_action_adds_nothing_to_the_gradient_of_a_temperature(name
         np.testing.assert_allclose(one, other if other.ndim == 0 else np.append(other, 0.0), rtol=1e-5, atol=1e-7)
 
 
+LEAST = {
+    "entropy_loss": lambda x, y: rlx.entropy_loss(x[None], 3 * jnp.ones(1)),
+    "entropy": lambda x, y: 3 * rlx.softmax().entropy(x),
+    "kl": lambda x, y: 3 * rlx.softmax().kl(x, 0.5 * y),
+    "reverse kl": lambda x, y: 3 * rlx.softmax().kl(y, 0.5 * x),
+    "sac_discrete_actor_loss": lambda x, y: 3 * rlx.sac_discrete_actor_loss(0 * x[None], x, 1.0),
+    "generalized_jensen_shannon_divergence": lambda x, y: 3 * rlx.generalized_jensen_shannon_divergence(x, y),
+    "cmpo_loss": lambda x, y: 3 * rlx.cmpo_loss(0.5 * y, x, 0 * x, stop_target_gradients=False),
+}
+
+
+@pytest.mark.parametrize("name", LEAST)
+def test_an_action_of_the_least_finite_logit_adds_nothing_however_large_the_slope_of_the_result(name):
+    """Many mask actions by it; three times this number is infinite, and 0 · ∞ is NaN."""
+    function = jax.jit(jax.value_and_grad(LEAST[name], (0, 1)))
+    x, y, least = np.float32([1.0, 0.5, 2.0]), np.float32([-1.0, -0.3, -2.0]), np.finfo(np.float32).min
+    expected, slopes = function(x, y)
+    result, found = function(np.append(x, least), np.append(y, least))
+    np.testing.assert_allclose(result, expected, rtol=1e-6)
+    for one, other in zip(found, slopes, strict=True):
+        np.testing.assert_allclose(one, np.append(other, 0.0), rtol=1e-5, atol=1e-7)
+
+
 def test_examples_that_restart_may_hold_anything_in_vmpo():
     def loss(log_probs, advantages, temperature):
         restarting = jnp.array([1.0, 0.0, 1.0])

@@ -56,6 +56,24 @@ def test_a_particle_that_is_out_stays_out_whatever_it_holds():
         assert np.isfinite(slope)
 
 
+@pytest.mark.parametrize("name", ["r_t", "discount_t", "v_tm1", "v_t", "log_ratios_tm1"])
+def test_nothing_of_a_particle_that_is_excluded_reaches_a_gradient(name):
+    """Nor that of the temperature, which is a sum over particles; expected is that of the two others alone."""
+    rng = np.random.default_rng(0)
+    given = {x: rng.normal(size=3).astype(np.float32) for x in ("r_t", "discount_t", "v_tm1", "v_t", "log_ratios_tm1")}
+    log_weights = np.float32([0.0, -np.inf, -1.0])
+
+    def first(log_weights, inputs, temperature):
+        return rlx.sequential_monte_carlo_log_weights(log_weights, **inputs, temperature=temperature)[0]
+
+    slopes = jax.jit(jax.grad(first, (1, 2)))
+    others, temperature = slopes(log_weights[::2], {x: y[::2] for x, y in given.items()}, 2.0)
+    found, of_temperature = slopes(log_weights, given | {name: np.where([0, 1, 0], np.nan, given[name])}, 2.0)
+    np.testing.assert_allclose(of_temperature, temperature, rtol=1e-5)
+    for x, y in found.items():
+        np.testing.assert_allclose(y, np.insert(others[x], 1, 0.0), rtol=1e-5)
+
+
 def test_latents_that_are_not_followed_further():
     """ρ = 0 keeps the first step alone, whose weight is 1; its slope in ρ is the second step's error."""
     both = jax.jit(jax.value_and_grad(rlx.latent_consistency_loss, (0, 2)))

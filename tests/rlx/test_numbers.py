@@ -519,6 +519,46 @@ def test_sequences_of_any_length_can_be_exported(name):
         np.testing.assert_allclose(exported.call(*arguments), operator(*arguments), rtol=1e-5, atol=1e-6)
 
 
+KEY, PENALTY = jax.random.key(0), rlx.LagrangePenalty(alpha=jnp.array(0.7), epsilon=0.1)
+BATCHES_OF_ANY_SIZE = {
+    "softmax": lambda x: (rlx.softmax().probs(x), rlx.softmax().sample(KEY, x), rlx.softmax().kl(x, x[::-1])),
+    "clipped_entropy_softmax": lambda x: rlx.clipped_entropy_softmax().entropy(x),
+    "epsilon_greedy": lambda x: (rlx.epsilon_greedy().probs(x, x[:, :1]), rlx.greedy().sample(KEY, x)),
+    "gaussian_diagonal": lambda x: (rlx.gaussian_diagonal().sample(KEY, x, x), rlx.gaussian_diagonal().kl(x, x, x, x)),
+    "squashed_gaussian": lambda x: rlx.squashed_gaussian().logprob(x, x[:, ::-1], x),
+    "add_gaussian_noise": lambda x: rlx.add_gaussian_noise(KEY, x, 0.1),
+    "l2_loss": lambda x: (rlx.l2_loss(x, x[::-1]), rlx.expectile_loss(x, x[::-1], 0.3)),
+    "mpo_loss": lambda x: rlx.mpo_loss(x.T, x.T, PENALTY, [(x[:, 0], PENALTY)])[0],
+}
+
+
+@pytest.mark.parametrize("name", BATCHES_OF_ANY_SIZE)
+def test_batches_of_any_size_can_be_exported(name):
+    function, (batch,) = BATCHES_OF_ANY_SIZE[name], jax.export.symbolic_shape("b")
+    exported = jax.export.export(jax.jit(function))(jax.ShapeDtypeStruct((batch, 3), jnp.float32))
+    x = np.random.default_rng(0).uniform(0.1, 0.9, size=(4, 3)).astype(np.float32)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-5), exported.call(x), function(x))
+
+
+WRONG_SIZES = {
+    r"td_learning: argument `v_tm1` has rank 1 \(shape \[b\]\)": lambda b, c: rlx.td_learning(b, b, b, b),
+    r"discounted_returns: argument `discount_t` has shape \[c\], .* T = b from": lambda b, c: rlx.discounted_returns(
+        b, c, 1.0
+    ),
+    r"l2_loss: argument `targets` has shape \[c\], .* against \[b\]": lambda b, c: rlx.l2_loss(b, c),
+    r"replay.add_batch: argument `items` has shape \[b\], expected \[B, 2\]": lambda b, c: (
+        replay := rlx.replay.uniform(4)
+    ).add_batch(replay.init(jnp.zeros(2)), b),
+}
+
+
+@pytest.mark.parametrize("message", WRONG_SIZES)
+def test_an_error_shows_lengths_that_have_symbolic_names(message):
+    one, other = (jax.ShapeDtypeStruct((n,), jnp.float32) for n in jax.export.symbolic_shape("b, c"))
+    with pytest.raises(rlx.ArgumentError, match=message):
+        jax.export.export(jax.jit(WRONG_SIZES[message]))(one, other)
+
+
 @pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev])
 @pytest.mark.parametrize("solve", [recurrence.scan, recurrence.doubling])
 def test_a_weight_of_0_has_its_slope_in_the_gradient_too(solve, outer):

@@ -177,3 +177,32 @@ def test_what_is_masked_out_reaches_nothing(case):
         if not case.name.startswith(("dpo", "ipo", "kto_loss", "simpo", "orpo", "percentile_range")):
             assert not np.any(result)
         assert not any(np.any(slope) for slope in slopes.values())
+
+
+LAMBDA_RETURNS = {
+    "lambda_returns": rlx.lambda_returns,
+    "n_step_bootstrapped_returns": lambda r_t, discount_t, v_t, lambda_t: rlx.n_step_bootstrapped_returns(
+        r_t, discount_t, v_t, 3, lambda_t
+    ),
+    "truncated_generalized_advantage_estimation": lambda r_t, discount_t, v_t, lambda_: (
+        jnp.append(0.0, v_t[:-1])
+        + rlx.truncated_generalized_advantage_estimation(r_t, discount_t, lambda_, jnp.append(0.0, v_t))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAMBDA_RETURNS)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_lambda_of_the_state_in_which_an_episode_ends_reaches_nothing(name, bad):
+    """It may be a ratio of probabilities of a state that has no actions."""
+    rng = np.random.default_rng(0)
+    r_t, v_t, lambda_t = (rng.uniform(0.1, 0.9, 5) for _ in range(3))
+    discount_t = np.array([0.9, 0.0, 0.8, 0.0, 0.7])
+    expected, after = np.zeros(5), v_t[-1]
+    for t in reversed(range(5)):
+        after = expected[t] = r_t[t] + discount_t[t] * ((1 - lambda_t[t]) * v_t[t] + lambda_t[t] * after)
+    with jax.enable_x64(True):
+        slope = jax.jit(jax.grad(lambda *x: LAMBDA_RETURNS[name](*x).sum(), (0, 2)))
+        given, clean = ((r_t, discount_t, v_t, np.where(discount_t == 0, x, lambda_t)) for x in (bad, 0.5))
+        np.testing.assert_allclose(LAMBDA_RETURNS[name](*given), expected, rtol=1e-12)
+        assert_close(slope(*given), slope(*clean), rtol=1e-12)

@@ -112,7 +112,7 @@ def test_d4pg_of_one_step_is_categorical_td_and_of_more_its_n_step_return():
     # What follows an episode's end is of another one.
     ended = discount_t.at[1].set(0.0)
     values = [
-        d4pg(atoms, logits_tm1, r_t.at[2:].set(anything), ended, atoms, anything * logits_t)
+        d4pg(atoms, logits_tm1, r_t.at[2:].set(anything), ended.at[2].set(anything), atoms, anything * logits_t)
         for anything in (0.0, 1e30, jnp.nan)
     ]
     same(values, [td(atoms, logits_tm1, r_t[0] + 0.9 * r_t[1], 0.0, atoms, logits_t)] * 3)
