@@ -245,8 +245,9 @@ def lift(mod: Any, *, name: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         frame = current_frame("hkx.experimental.flax.lift")
         params, state = below(prefix, frame.params), below(prefix, frame.state)
-        if creating(frame):
-            old, (params, state) = params, guest.create(next_rng_key, args, kwargs)
+        made = guest.create(next_rng_key, args, kwargs) if frame.running_init else None  # in loops too: it draws a key
+        if made is not None and creating(frame):
+            old, (params, state) = params, made
             again = {m: {n: v for n, v in params.get(m, {}).items() if n in known} for m, known in old.items()}
             store_below(frame, prefix, again, {})
         params = _each(params, prefix, lambda n, v: get_parameter(n, *_kind(v), init=_giving(v)))

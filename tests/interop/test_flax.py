@@ -325,11 +325,17 @@ def called_in_two_ways(lib, lift, x):
     return module(x, method="encode"), lib.Linear(2)(module(x)), module(x)
 
 
+def called_in_loops(lib, lift, x):
+    dense, two = lift(nn.Dense(3), name="dense"), lift(TwoWays(), name="two")
+    x, _ = lib.scan(lambda c, _: (two(c), None), dense(x), None, length=2)
+    return lib.Linear(2)(lib.cond(x.sum() > 0, dense, jnp.tanh, x))
+
+
 def variables_that_are_no_arrays(lib, lift, x):
     return lib.Linear(2)(lift(Remembering(), name="memory")(x))
 
 
-@pytest.mark.parametrize("program", [called_twice, called_in_two_ways, variables_that_are_no_arrays])
+@pytest.mark.parametrize("program", [called_twice, called_in_two_ways, called_in_loops, variables_that_are_no_arrays])
 def test_linen_modules_as_in_haiku(program):
     haiku = pytest.importorskip("haiku", reason="compares with dm-haiku")
     import haiku.experimental.flax as theirs
