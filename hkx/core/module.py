@@ -102,9 +102,9 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
         transparent = getattr(init, "hkx_transparent", False)
         scopes.append(scopes[-1] if transparent else Scope(None, getattr(init, "hkx_name_like", "__init__"), module))
         try:
-            hooked = local.hooks.get("call") and not transparent
-            function = _intercepted(init, module, "__init__", cls) if hooked else functools.partial(init, module)
-            function(*args, **kwargs)
+            plain = transparent or not local.hooks.get("call")
+            constructor = functools.partial(init, module) if plain else _intercepted(init, module, "__init__", cls)  # type: ignore[arg-type]
+            constructor(*args, **kwargs)
         except (TypeError, InvalidNameError) as error:
             fields = cls.__init__ is Module.__init__ and bool(inspect.get_annotations(cls))
             note_arguments(error, cls, args, kwargs, fields)

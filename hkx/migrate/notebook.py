@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import libcst as cst
@@ -60,7 +61,7 @@ def migrate_notebook(text: str) -> tuple[str, list[CellFinding]]:
     return _with_strings(text, tokens, edits), sorted(findings + inside)
 
 
-def _magic(lines: list[str]) -> list[int]:
+def _magic(lines: Sequence[str]) -> list[int]:
     """The lines of a cell that are for IPython. In Python, a line may begin with %, too, within an expression."""
     try:
         cst.parse_module("\n".join(lines))
