@@ -98,13 +98,13 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
         object.__setattr__(module, "hkx_names_below", set())
         if current_settings().module_auto_repr and getattr(cls, "AUTO_REPR", True):
             object.__setattr__(module, "hkx_made_with", (args, kwargs))
-        scopes = local.frames[-1].scopes
-        scopes.append(Scope(None, getattr(cls.__init__, "hkx_name_like", "__init__"), module))
+        scopes, init = local.frames[-1].scopes, cls.__init__
+        transparent = getattr(init, "hkx_transparent", False)
+        scopes.append(scopes[-1] if transparent else Scope(None, getattr(init, "hkx_name_like", "__init__"), module))
         try:
-            if local.hooks.get("call"):
-                _intercepted(cls.__init__, module, "__init__", cls)(*args, **kwargs)  # type: ignore[arg-type]
-            else:
-                cls.__init__(module, *args, **kwargs)
+            plain = transparent or not local.hooks.get("call")
+            constructor = functools.partial(init, module) if plain else _intercepted(init, module, "__init__", cls)  # type: ignore[arg-type]
+            constructor(*args, **kwargs)
         except (TypeError, InvalidNameError) as error:
             fields = cls.__init__ is Module.__init__ and bool(inspect.get_annotations(cls))
             note_arguments(error, cls, args, kwargs, fields)
@@ -174,7 +174,8 @@ class Module(metaclass=ModuleMetaclass):
         own = len(scopes) - 1  # the index of this constructor's scope, usually the innermost
         while own > 0 and scopes[own].module is not self:
             own -= 1
-        outer = scopes[:own] or scopes
+        # Without such a scope the constructor is transparent. Its caller is left out then, as in Haiku.
+        outer = scopes[:own] or scopes[:-2] or scopes
         self.module_name = unique_name(outer[-1], name)
         self.name = self.module_name.rpartition("/")[2]
         note_below(outer, self, self.module_name)

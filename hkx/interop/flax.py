@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from flax import errors as flax_errors
 from flax import nnx
 from flax.core import meta
@@ -24,7 +25,8 @@ from hkx.core.transform import Transformed, TransformedWithState
 from hkx.errors.core import MissingParameterError
 from hkx.errors.interop import WeightMismatchError
 from hkx.init.transform import transform_with_state
-from hkx.lift.lift import note_all_below
+from hkx.lift.crossing import creating
+from hkx.lift.lift import note_all_below, store_below
 
 __all__ = ["Module", "NNXModule", "flatten_flax_to_haiku", "lift"]
 
@@ -70,6 +72,11 @@ def _nested(flat: Mapping[str, Mapping[str, Any]], top: str | None = None) -> di
                 raise _one_name(module)
         if taken := [name for name in entries if name in inner]:
             raise _one_name(f"{module}/{taken[0]}")
+        if trees := [f"{module}/{name}" for name, value in entries.items() if isinstance(value, Mapping)]:
+            advice = "Make its entries states of their own, or members of a tuple."
+            raise WeightMismatchError(
+                "A state is a dict, which Flax's nested dicts cannot tell from a module", trees, advice
+            )
         inner.update(entries)
     return out
 
@@ -78,6 +85,11 @@ def _one_name(path: str) -> WeightMismatchError:
     return WeightMismatchError(
         "A module and an array have the same full name, and Flax's nested dicts hold one of them", [path], "Rename one."
     )
+
+
+def _unboxed(flat: Tree) -> Tree:
+    """Without the boxes in which Flax keeps metadata beside values. Of a whole tree, Flax would sort the names."""
+    return {module: {name: meta.unbox(value) for name, value in entries.items()} for module, entries in flat.items()}
 
 
 class _AbsentError(Exception):
@@ -112,10 +124,10 @@ class _Linen:
             )
         elif "params" not in rngs:
             rngs = {**rngs, "params": next_key()}
-        variables: dict[str, Any] = dict(meta.unbox(self._module.init(rngs, *args, **kwargs)))  # type: ignore[arg-type]
-        params = flatten_flax_to_haiku(variables.pop("params", {}))
+        variables: dict[str, Any] = dict(self._module.init(rngs, *args, **kwargs))  # type: ignore[arg-type]
         variables.pop("intermediates", None)
-        flat = {kind: flatten_flax_to_haiku(collection) for kind, collection in variables.items()}
+        flat = {kind: _unboxed(flatten_flax_to_haiku(collection)) for kind, collection in variables.items()}
+        params = flat.pop("params", {})
         return params, {f"{kind}/{m}": entries for kind, modules in flat.items() for m, entries in modules.items()}
 
     def run(self, params: Tree, state: Tree, args: Any, kwargs: Any) -> tuple[Any, Tree]:
@@ -205,8 +217,9 @@ def lift(mod: Any, *, name: str) -> Callable[..., Any]:
       name: the name under which its parameters and state are kept, unique in the running module.
 
     Returns:
-      A function that calls the module. In `init`, its first call initialises it, with one key. A Linen module takes
-      keys of its own as `rngs={"dropout": key}`; "params" is added where it is missing. Parameters are
+      A function that calls the module. In `init`, as in Haiku, each call initialises what it uses, with one key, and
+      replaces what calls before it created. A Linen module takes keys of its own as `rngs={"dropout": key}`; "params"
+      is added where it is missing. Parameters are
       `{"name/Dense_0": {"kernel": …}}`, with `"name/~"` for those of the module itself; variables of other
       collections of Linen are state under `"name/collection/…"`, all other variables of NNX are state under `"name/…"`.
 
@@ -232,10 +245,13 @@ def lift(mod: Any, *, name: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         frame = current_frame("hkx.experimental.flax.lift")
         params, state = below(prefix, frame.params), below(prefix, frame.state)
-        if frame.running_init and not params and not state:
-            params, state = guest.create(next_rng_key, args, kwargs)
-        params = _each(params, prefix, lambda n, v: get_parameter(n, v.shape, v.dtype, init=_giving(v)))
-        state = _each(state, prefix, lambda n, v: get_state(n, v.shape, v.dtype, init=_giving(v)))
+        made = guest.create(next_rng_key, args, kwargs) if frame.running_init else None  # in loops too: it draws a key
+        if made is not None and creating(frame):
+            old, (params, state) = params, made
+            again = {m: {n: v for n, v in params.get(m, {}).items() if n in known} for m, known in old.items()}
+            store_below(frame, prefix, again, {})
+        params = _each(params, prefix, lambda n, v: get_parameter(n, *_kind(v), init=_giving(v)))
+        state = _each(state, prefix, lambda n, v: get_state(n, *_kind(v), init=_giving(v)))
         try:
             out, new_state = guest.run(params, state, args, kwargs)
         except _AbsentError as error:
@@ -246,6 +262,11 @@ def lift(mod: Any, *, name: str) -> Callable[..., Any]:
         return out
 
     return call
+
+
+def _kind(value: Any) -> tuple[Any, Any]:
+    """The shape and the dtype of an array. A variable of Linen may also be a number or a tree of arrays."""
+    return getattr(value, "shape", ()), getattr(value, "dtype", jnp.float32)
 
 
 def _giving(value: Any) -> Callable[[Any, Any], Any]:

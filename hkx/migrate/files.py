@@ -22,7 +22,7 @@ _PROGRAMS = {".py", ".pyi"}
 _REQUIREMENTS = re.compile(
     r"(.*requirements.*|constraints.*)\.(txt|in)|pyproject\.toml|setup\.cfg|Pipfile|environment\.ya?ml"
 )
-_REQUIRED = re.compile(r"(?<![\w.-])(dm-haiku|rlax)(?![\w/-])")
+_REQUIRED = re.compile(r"(?<![\w.-])(dm[-_]haiku|rlax)(?![\w/-])")
 _SKIPPED = {"__pycache__", "node_modules", "site-packages"}
 
 
@@ -62,7 +62,8 @@ def _search(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def is_read(path: pathlib.Path) -> bool:
     """Whether the tool processes files of this name."""
-    return path.suffix in {*_PROGRAMS, ".ipynb"} or _REQUIREMENTS.fullmatch(path.name) is not None
+    listed = path.parent.name == "requirements" and path.suffix in {".txt", ".in"}
+    return path.suffix in {*_PROGRAMS, ".ipynb"} or listed or _REQUIREMENTS.fullmatch(path.name) is not None
 
 
 def migrate_file(path: pathlib.Path) -> Migrated:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import libcst as cst
 
-from hkx.migrate.rewrite import migrate
+from hkx.migrate.rewrite import mentions, migrate
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _MAGIC = re.compile(r"^(\s*)([%!?].*|\w[\w., ]*=\s*[%!].*|[\w.]+\?{1,2})$")
-_INSTALL = re.compile(r"\s*[%!].*(?<![\w.-])(dm-haiku|rlax)\b")
+_INSTALL = re.compile(r"\s*[%!].*(?<![\w.-])(dm[-_]haiku|rlax)\b")
 _PYTHON_CELLS = ("%%time", "%%timeit", "%%capture", "%%prun")
 _HIDDEN = "pass  # hidden: "
 
@@ -35,11 +36,12 @@ def migrate_notebook(text: str) -> tuple[str, list[CellFinding]]:
     findings, programs = [], {}
     for number, places in enumerate(sources, start=1):
         lines = "".join(json.loads(tokens[place][0]) for place in places).split("\n")
-        installs = [n for n, line in enumerate(lines, start=1) if _INSTALL.match(line)]
-        findings += [CellFinding(number, n, "the requirement: write hkx, which has both hkx and rlx") for n in installs]
-        if lines[0].startswith("%%") and not lines[0].startswith(_PYTHON_CELLS):
+        foreign = lines[0].startswith("%%") and not lines[0].startswith(_PYTHON_CELLS)
+        magic = range(len(lines)) if foreign else _magic(lines)
+        findings += [CellFinding(number, n + 1, reason) for n in magic if (reason := _reason(lines[n]))]
+        if foreign:
             continue
-        program = "\n".join(_MAGIC.sub(lambda m: f"{m[1]}{_HIDDEN}{m[2]}", line) for line in lines)
+        program = "\n".join(_MAGIC.sub(_hide, line) if n in magic else line for n, line in enumerate(lines))
         try:
             cst.parse_module(program)
         except cst.ParserSyntaxError as error:
@@ -57,6 +59,26 @@ def migrate_notebook(text: str) -> tuple[str, list[CellFinding]]:
             raise ValueError(f"the source of code cell {number} is not split at its line ends")
         edits.update(zip(places, pieces, strict=True))
     return _with_strings(text, tokens, edits), sorted(findings + inside)
+
+
+def _magic(lines: Sequence[str]) -> list[int]:
+    """The lines of a cell that are for IPython. In Python, a line may begin with %, too, within an expression."""
+    try:
+        cst.parse_module("\n".join(lines))
+    except cst.ParserSyntaxError:
+        return [n for n, line in enumerate(lines) if _MAGIC.match(line)]
+    return []
+
+
+def _reason(line: str) -> str | None:
+    """Why to look at a line that is not Python, if there is a reason."""
+    if mentions(line):
+        return "code in a line that is not Python: rewrite it by hand"
+    return "the requirement: write hkx, which has both hkx and rlx" if _INSTALL.match(line) else None
+
+
+def _hide(magic: re.Match[str]) -> str:
+    return f"{magic[1]}{_HIDDEN}{magic[2]}"
 
 
 def _migrate_together(programs: dict[int, str]) -> tuple[dict[int, str], list[CellFinding]]:

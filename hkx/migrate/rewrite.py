@@ -24,6 +24,7 @@ _STAR = "a star import: {} exports other names beside those of {}, which may hid
 _BOTH = "the file imports {} too: left alone; take one of both by hand, and run this again"
 _TAKEN = "the name {} is in use in this file: left alone; give the import of {} another name, as in `import {} as …`"
 _JMP = "jmp: its policies work as they are; `hkx.mixed_precision.Policy.parse(…)` reads the same texts without it"
+_IN_STRING = "code or a path within a string: rewrite it by hand where it is run"
 _SIZES = (
     "hkx.Linear(784, 10) is an error, and in Haiku the second number counted as `with_bias`: pass the output size alone"
 )
@@ -62,6 +63,11 @@ def migrate(code: str) -> Result:
         return Result(new.code, [])
     where = cast(Mapping[cst.CSTNode, metadata.CodeRange], wrapper.resolve(metadata.PositionProvider))
     return Result(new.code, sorted({Finding(where[node].start.line, reason) for node, reason in rewriter.found}))
+
+
+def mentions(text: str) -> bool:
+    """Whether a text that is not part of the program contains an import of Haiku or RLax, or a path in one of them."""
+    return _CODE.search(text) is not None or _MENTION.search(text) is not None
 
 
 def _imports(node: cst.Import | cst.ImportFrom) -> dict[str, str]:
@@ -256,6 +262,8 @@ class _Rewriter(cst.CSTTransformer):
             return updated_node
         if self.in_annotation():
             return updated_node.with_changes(value=self.with_roots(original_node, original_node.value))
+        if text.partition(".")[0] in self.left:
+            return updated_node  # goes with the imports of the file
         if (_PATH.fullmatch(text) and not _stays(text)) or (text in NEW and self.names_module()):
             return updated_node.with_changes(
                 value=re.sub("haiku|rlax", lambda m: NEW[m[0]], original_node.value, count=1)
@@ -265,8 +273,12 @@ class _Rewriter(cst.CSTTransformer):
         elif self.imported and text in NEW:
             self.add(original_node, f"the string {text!r}: {NEW[text]!r} where it names the module")
         elif _CODE.search(text) or (_MENTION.search(text) and not isinstance(self.around[-1], cst.Expr)):
-            self.add(original_node, "code or a path within a string: rewrite it by hand where it is run")
+            self.add(original_node, _IN_STRING)
         return updated_node
+
+    def visit_FormattedStringText(self, node: cst.FormattedStringText) -> None:
+        if mentions(node.value):
+            self.add(node, _IN_STRING)
 
     def leave_Comment(self, original_node: cst.Comment, updated_node: cst.Comment) -> cst.Comment:
         if not re.match(r"#\s*type:", original_node.value):

@@ -57,10 +57,10 @@ class _Quantizer(Module):
     @transparent
     def nearest(self, inputs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         """The input as rows, the squared distances, and the nearest vectors as one-hot rows and as indices."""
+        shape = _table(self)
         if not inputs.ndim or inputs.shape[-1] != self.embedding_dim:
             raise FeatureSizeError(type(self).__name__, inputs.shape, "embedding_dim", self.embedding_dim)
-        rows = jnp.reshape(inputs, [-1, self.embedding_dim])
-        table, shape = self.embeddings, _table(self)
+        rows, table = jnp.reshape(inputs, [-1, self.embedding_dim]), self.embeddings
         check_state(list(table.shape) == shape, self, "embeddings", table, shape, "inputs", inputs)
         distances = (
             jnp.sum(jnp.square(rows), 1, keepdims=True)

@@ -142,9 +142,38 @@ def initializers(lib, x):
     return x
 
 
+def transparent_constructor(lib, x):
+    class Net(lib.Module):
+        @lib.transparent
+        def __init__(self, name=None):
+            super().__init__(name=name)
+            self.first = lib.Linear(3)
+
+        def __call__(self, x):
+            return lib.Linear(3)(self.first(x))
+
+    class Pair(lib.Module):
+        def __init__(self):
+            super().__init__()
+            self.nets = [Net(), Net("second")]
+
+        def __call__(self, x):
+            return self.nets[0](x) + self.nets[1](x) + Net()(x)
+
+    heard = []
+
+    def listen(next_method, args, kwargs, context):
+        heard.append(f"{type(context.module).__name__}.{context.method_name}")
+        return next_method(*args, **kwargs)
+
+    with lib.intercept_methods(listen):
+        y = Pair()(x)
+    return y, {name: jnp.asarray(heard.count(name)) for name in heard}
+
+
 PROGRAMS = [
     *(mlp, mlp_with_dropout, reversed_mlp, shared, layers, keys, state, hooks, own_module, dataclass_module, nested),
-    *(raw_vmap_and_grad, initializers),
+    *(raw_vmap_and_grad, initializers, transparent_constructor),
 ]
 
 

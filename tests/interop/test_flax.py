@@ -281,3 +281,72 @@ def test_an_array_and_a_module_of_one_name_are_an_error():
 
     with pytest.raises(WeightMismatchError, match="both/linear"):
         hf.Module(hkx.transform(lambda x: Both()(x))).init(KEY, X)
+
+
+def test_a_state_that_is_a_dict_is_named():
+    def f():
+        hkx.set_state("last", {"x": jnp.ones(2)})
+
+    with pytest.raises(WeightMismatchError, match=r"is a dict.*\n  ~/last\n.* of a tuple"):
+        hf.Module(hkx.transform_with_state(f)).init(KEY)
+
+
+class TwoWays(nn.Module):
+    def setup(self):
+        self.first, self.second = nn.Dense(3), nn.Dense(3)
+        self.norm = nn.BatchNorm(use_running_average=False)
+
+    def __call__(self, x):
+        return self.norm(self.second(self.first(x)))
+
+    def encode(self, x):
+        return self.first(x)
+
+
+class Remembering(nn.Module):
+    @nn.compact
+    def __call__(self, x):
+        self.sow("losses", "sum", x.sum())
+        steps = self.variable("numbers", "steps", lambda: 0)
+        steps.value = steps.value + 1
+        carry = self.variable("numbers", "carry", lambda: (jnp.zeros(2), jnp.ones(2)))
+        h = nn.tanh(nn.Dense(2)(x) + carry.value[0][None])
+        carry.value = (h[0], carry.value[1] + h[0])
+        return h
+
+
+def called_twice(lib, lift, x):
+    dense = lift(nn.Dense(3), name="dense")
+    return lib.Linear(2)(dense(dense(x)))
+
+
+def called_in_two_ways(lib, lift, x):
+    module = lift(TwoWays(), name="two")
+    return module(x, method="encode"), lib.Linear(2)(module(x)), module(x)
+
+
+def called_in_loops(lib, lift, x):
+    dense, two = lift(nn.Dense(3), name="dense"), lift(TwoWays(), name="two")
+    x, _ = lib.scan(lambda c, _: (two(c), None), dense(x), None, length=2)
+    return lib.Linear(2)(dense(x))
+
+
+def variables_that_are_no_arrays(lib, lift, x):
+    return lib.Linear(2)(lift(Remembering(), name="memory")(x))
+
+
+@pytest.mark.parametrize("program", [called_twice, called_in_two_ways, called_in_loops, variables_that_are_no_arrays])
+def test_linen_modules_as_in_haiku(program):
+    haiku = pytest.importorskip("haiku", reason="compares with dm-haiku")
+    import haiku.experimental.flax as theirs
+
+    key = jax.random.PRNGKey(0)
+    model = hkx.transform_with_state(lambda x: program(hkx, hf.lift, x))
+    other = haiku.transform_with_state(lambda x: program(haiku, theirs.lift, x))
+    (params, state), expected = model.init(key, X), other.init(key, X)
+    assert [(m, list(e)) for m, e in params.items()] == [(m, list(e)) for m, e in expected[0].items()]
+    jax.tree.map(np.testing.assert_array_equal, params, dict(expected[0]))
+    assert jax.tree.structure(state) == jax.tree.structure(expected[1])
+    for _ in range(2):
+        (out, state), expected = model.apply(params, state, None, X), other.apply(params, state, None, X)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), (out, state), expected)

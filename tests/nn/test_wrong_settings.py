@@ -99,6 +99,7 @@ REFUSED = {
     r"`cross_replica_axis` must be the `axis_name` .*, got \['i', 0\]": lambda: hkx.nets.VectorQuantizer(
         3, 2, 0.25, cross_replica_axis=["i", 0]
     )(X, True),
+    "`embedding_dim` must be an integer, at least 1, got 3.0": lambda: hkx.nets.VectorQuantizer(3.0, 2, 0.25)(X, True),
     r"Dimension 0 \(`bias_dims`\) is out of range for input of rank 2": lambda: hkx.Bias(bias_dims=[0])(X),
     r"'SAME_LOWER' with a stride of 1 only, got \(2, 2\)": lambda: hkx.Conv2DTranspose(
         2, 3, stride=2, padding="SAME_LOWER"

@@ -105,6 +105,7 @@ LISTED = {
     "import haiku as hk\nlibrary = 'haiku'": {2: "'hkx' where it names the module"},
     "run('import haiku as hk')": {1: "within a string"},
     "import rlax\nx = 'see rlax.vtrace'": {2: "within a string"},
+    "run(f'import haiku; {x}')": {1: "within a string"},
 }
 
 
@@ -128,6 +129,7 @@ LEFT = {
     "import haiku\nimport hkx\nhaiku.Linear": "imports hkx too",
     "import rlax\nrlx = 3\nrlax.vtrace": "the name rlx is in use",
     "import rlax\nfor i, rlx in x: rlax.vtrace": "the name rlx is in use",
+    "import haiku\nhkx = 3\nmock.patch('haiku.nets.MLP')\nimport_module('haiku')": "the name hkx is in use",
 }
 
 
@@ -160,8 +162,21 @@ def test_notebooks_change_in_their_code_cells_alone():
     after, findings = migrate_notebook(NOTEBOOK)
     assert after == NOTEBOOK.replace("haiku  # ü", "hkx  # ü").replace("haiku.nope", "hkx.nope")
     assert json.loads(after)["nbformat"] == 4
-    assert [finding[:2] for finding in findings] == [(1, 2), (2, 3), (4, 1)]
+    assert [finding[:2] for finding in findings] == [(1, 2), (2, 3), (3, 2), (4, 1)]
     assert migrate_notebook(after)[0] == after
+
+
+def test_lines_of_a_notebook_that_are_not_python():
+    cells = [
+        "import haiku\nprint('%s'\n      % haiku.x)",
+        "%timeit haiku.f()\ny = %time -o 1\nhaiku.f?",
+        "%%timeit rlax.f",
+    ]
+    cells += ["!pip install dm_haiku\n!ls haiku", "%%writefile a.py\n\nfrom haiku import nets"]
+    after, findings = migrate_notebook(json.dumps({"cells": [{"cell_type": "code", "source": c} for c in cells]}))
+    assert [c["source"] for c in json.loads(after)["cells"]] == [cells[0].replace("haiku", "hkx"), *cells[1:]]
+    assert [finding[:2] for finding in findings] == [(1, 3), (2, 1), (2, 3), (3, 1), (4, 1), (5, 3)]
+    assert [finding.reason[:8] for finding in findings] == ["hkx.x do", *["code in "] * 3, "the requ", "code in "]
 
 
 def test_the_command_line_on_a_folder(tmp_path, capsys):
@@ -172,6 +187,8 @@ def test_the_command_line_on_a_folder(tmp_path, capsys):
     (tmp_path / "latin.py").write_bytes("# coding: latin-1\nimport haiku  # ü\n".encode("latin-1"))
     (tmp_path / "broken.py").write_text("import haiku\nprint 'x'\n", encoding="utf-8")
     (tmp_path / "requirements.txt").write_text("jax\ndm-haiku>=0.0.9\n", encoding="utf-8")
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "base.txt").write_text("dm_haiku\n", encoding="utf-8")
     for skipped in (".venv", "env"):
         (tmp_path / skipped).mkdir()
         (tmp_path / skipped / "x.py").write_text("import haiku\n", encoding="utf-8")
@@ -190,7 +207,8 @@ def test_the_command_line_on_a_folder(tmp_path, capsys):
     out = capsys.readouterr().out
     assert f"{tmp_path / 'broken.py'}:2: no valid Python: left alone" in out
     assert f"{tmp_path / 'requirements.txt'}:2: the requirement dm-haiku: write hkx" in out
-    assert "4 files changed, 5 places to look at" in out
+    assert f"{tmp_path / 'requirements' / 'base.txt'}:1: the requirement dm_haiku: write hkx" in out
+    assert "4 files changed, 7 places to look at" in out
     changed = {path.name for path in before if path.read_bytes() != before[path]}
     assert changed == {"program.py", "crlf.py", "latin.py", "book.ipynb"}
     assert program.stat().st_mode & 0o777 == 0o755
