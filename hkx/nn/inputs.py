@@ -64,7 +64,8 @@ def divided(f: Callable[..., R], *parts: Any) -> Callable[..., R]:
     Their inside is left to the compiler.
     """
     axes = jax.sharding.get_abstract_mesh().explicit_axes
-    return jax.sharding.auto_axes(f, axes=axes, out_sharding=jax.P(*parts)) if axes else f
+    auto_axes: Any = jax.sharding.auto_axes
+    return auto_axes(f, axes=axes, out_sharding=jax.P(*parts)) if axes else f
 
 
 def resharded(x: jax.Array, *parts: Any) -> jax.Array:
@@ -74,7 +75,8 @@ def resharded(x: jax.Array, *parts: Any) -> jax.Array:
 
 def rows_at(table: jax.Array, indices: jax.Array) -> jax.Array:
     """`table[indices]`, divided as the indices are."""
-    return divided(operator.getitem, *parts_of(indices), *parts_of(table)[1:])(table, indices)
+    look_up: Callable[..., jax.Array] = operator.getitem
+    return divided(look_up, *parts_of(indices), *parts_of(table)[1:])(table, indices)
 
 
 def array_with_dimensions(inputs: Any, layer: object) -> jax.Array:
