@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx.arguments import checked_function, checked_integer
+from hkx.nn.inputs import divided, parts_of
 
 
 class BatchApply:
@@ -52,24 +54,28 @@ class BatchApply:
         example = next((x for x in jax.tree.leaves((args, kwargs)) if jnp.ndim(x) >= n), None)
         if example is None:
             raise ValueError(f"BatchApply merges {n} dimensions: it requires at least one input that has these.")
-        leading = jnp.shape(example)[:n]
+        leading, parts = jnp.shape(example)[:n], parts_of(example)[:n]
         args, kwargs = jax.tree.map(lambda x: _merged(x, n), (args, kwargs))
-        return jax.tree.map(lambda x: _split(x, leading), self._f(*args, **kwargs))
+        return jax.tree.map(lambda x: _split(x, leading, parts), self._f(*args, **kwargs))
 
 
 def _merged(x: Any, n: int) -> Any:
     shape = jnp.shape(x)
-    return x if len(shape) < n else jnp.reshape(x, (math.prod(shape[:n]), *shape[n:]))
+    if len(shape) < n:
+        return x
+    parts = parts_of(x)
+    axes = tuple(axis for part in parts[:n] if part for axis in (part if isinstance(part, tuple) else (part,)))
+    return divided(functools.partial(jnp.reshape, shape=(math.prod(shape[:n]), *shape[n:])), axes, *parts[n:])(x)
 
 
-def _split(x: Any, leading: tuple[int, ...]) -> Any:
+def _split(x: Any, leading: tuple[int, ...], parts: tuple[Any, ...]) -> Any:
     shape = jnp.shape(x)
     if not shape or shape[0] != math.prod(leading):
         raise ValueError(
             f"BatchApply cannot reshape a result of shape {shape} to the leading dimensions {leading}: the function "
             f"must preserve the leading dimension, which was {math.prod(leading)}."
         )
-    return jnp.reshape(x, leading + shape[1:])
+    return divided(functools.partial(jnp.reshape, shape=leading + shape[1:]), *parts, *parts_of(x)[1:])(x)
 
 
 def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:

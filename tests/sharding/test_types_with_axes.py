@@ -92,6 +92,10 @@ def unrolled(unroll, core, sequence):
     return unroll(core, sequence, core.initial_state(8), time_major=False)[0]
 
 
+def time_first(f, x):
+    return jnp.swapaxes(f(jnp.swapaxes(x, 0, 1)), 0, 1)
+
+
 LAYERS = {
     "embed": (lambda i: hkx.Embed(16, 8)(i), np.random.default_rng(0).integers(0, 16, [8, 3])),
     "reshape": (lambda x: hkx.Reshape([2, -1], preserve_dims=2)(x), image(8, 3, 4, 5)),
@@ -105,6 +109,7 @@ LAYERS = {
         lambda x: unrolled(hkx.dynamic_unroll, hkx.ResetCore(hkx.LSTM(4)), (x, x[..., 0] > 0)),
         image(8, 3, 2),
     ),
+    "batch_apply": (lambda x: time_first(hkx.BatchApply(hkx.Conv1D(3, 2)), x), image(8, 3, 4, 2)),
     "keys": (lambda x: hkx.vmap(lambda x: x + hkx.Linear(2)(x), split_rng=True)(x), image(8, 2)),
 }
 
