@@ -14,7 +14,7 @@ from hkx import Linear, Module, RotaryEmbedding, transparent
 from hkx.arguments import checked_function, checked_integer
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, check_dtype, lengths_of, sequences_of
+from hkx.nn.inputs import array_of, check_dtype, lengths_of, parts_of, resharded, sequences_of
 
 
 class KeyValueCache(NamedTuple):
@@ -325,7 +325,9 @@ def _extended(
     if held + new > size:
         raise ValueError(f"The cache has room for {size} tokens and holds {held}: {new} more do not fit.")
     key, value = (
-        jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), cache.length, axis=-3)
+        jax.lax.dynamic_update_slice_in_dim(
+            resharded(old, *parts_of(new)), new.astype(old.dtype), cache.length, axis=-3
+        )
         for old, new in ((cache.key, key), (cache.value, value))
     )
     longer = KeyValueCache(key, value, cache.length + new)

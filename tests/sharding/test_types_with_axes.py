@@ -96,6 +96,11 @@ def time_first(f, x):
     return jnp.swapaxes(f(jnp.swapaxes(x, 0, 1)), 0, 1)
 
 
+def decoded(layer, x):
+    first, cache = layer(x[:, :2], cache=layer.initial_cache(8, 4))
+    return jnp.concatenate([first, layer(x[:, 2:], cache=cache)[0]], axis=1)
+
+
 LAYERS = {
     "embed": (lambda i: hkx.Embed(16, 8)(i), np.random.default_rng(0).integers(0, 16, [8, 3])),
     "reshape": (lambda x: hkx.Reshape([2, -1], preserve_dims=2)(x), image(8, 3, 4, 5)),
@@ -110,6 +115,7 @@ LAYERS = {
         image(8, 3, 2),
     ),
     "batch_apply": (lambda x: time_first(hkx.BatchApply(hkx.Conv1D(3, 2)), x), image(8, 3, 4, 2)),
+    "cache": (lambda x: decoded(hkx.GroupedQueryAttention(4, 2, 4), x), image(8, 3, 4)),
     "keys": (lambda x: hkx.vmap(lambda x: x + hkx.Linear(2)(x), split_rng=True)(x), image(8, 2)),
 }
 
