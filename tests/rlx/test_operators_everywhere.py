@@ -84,8 +84,10 @@ def test_lowers_for_eight_devices(item):
     ):
         assert all(x.shape[0] == 8 for x in jax.tree.leaves(run.lower(batch).out_info))
     with jax.set_mesh(jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,))):
-        typed = jax.eval_shape(mapped, jax.device_put(batch, jax.P("data")))
-        assert all(x.sharding.spec[0] == "data" for x in jax.tree.leaves(typed))
+        typed = jax.tree.leaves(jax.eval_shape(mapped, jax.device_put(batch, jax.P("data"))))
+        assert all(x.shape[0] == 8 for x in typed)
+        if floats(jax.eval_shape(item.run, arguments[0])):  # otherwise the value is a constant
+            assert all(x.sharding.spec[0] == "data" for x in typed)
 
 
 @pytest.mark.slow
