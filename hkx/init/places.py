@@ -11,13 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.types import Array
+from hkx.jaxprs.traces import recording
 
 SMALL = 2**16  # elements of a constant that is not worth a program of its own on an accelerator
 
 
 def is_on_cpu(key: Any) -> bool:
     """Whether what is made from a key is placed on a CPU."""
-    sharding = _place(key) or jax.device_put(np.uint32(0)).sharding
+    place = _place(key)
+    sharding = place if isinstance(place, jax.sharding.Sharding) else jax.device_put(np.uint32(0), place).sharding
     return all(device.platform == "cpu" for device in sharding.device_set)
 
 
@@ -32,9 +34,13 @@ def constant(aval: Any, value: Any, like: Any) -> Array:
         return jnp.full(aval.shape, value, aval.dtype)
     if math.prod(aval.shape) <= SMALL or is_on_cpu(like):  # nothing has to be compiled
         return placed(np.full(aval.shape, value, aval.dtype), like)
-    return jnp.full(aval.shape, value, aval.dtype, device=_place(like))
+    place = _place(like)
+    return jnp.full(aval.shape, value, aval.dtype, device=place if isinstance(place, jax.sharding.Sharding) else None)
 
 
 def _place(key: Any) -> Any:
-    """Where what is made from a key is placed: with the key if it is committed to devices, else on the default one."""
-    return key.sharding if getattr(key, "committed", False) else None
+    """Where what is made from a key is placed: with the key if it is committed to devices; otherwise, as JAX does it,
+    whole on the mesh of `jax.set_mesh`, or on the default device."""
+    if getattr(key, "committed", False):
+        return key.sharding
+    return None if jax.sharding.get_abstract_mesh().empty or recording() else jax.P()

@@ -44,6 +44,7 @@ def test_init_sees_the_types_of_an_ordinary_run(types):
             model = hkx.transform_with_state(noting_types(noted), init=way)
             for init in (model.init, jax.jit(model.init)):
                 made = init(KEY, x)
+                assert all(jax.typeof(a).sharding.mesh.axis_names == mesh.axis_names for a in jax.tree.leaves(made))
                 runs.append((list(noted), jax.tree.map(np.asarray, made)))
     for noted, made in runs[1:]:
         assert noted == runs[0][0]
