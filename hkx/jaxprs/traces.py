@@ -19,7 +19,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Literal, find_top_trace
+from jax.extend.core import Literal, Var, find_top_trace
 
 
 class Where:
@@ -63,7 +63,7 @@ def opened_within(outer: Any, through_custom: bool = False) -> tuple[list[Any], 
         if through_custom and _purpose(trace) in _custom_purposes():
             trace = _opened_from(trace)
         elif isinstance(trace, _passing_traces()):
-            trace = getattr(trace, "parent_trace", None)
+            trace = _around(trace)
         else:
             return inner, not isinstance(trace, _running_trace())
     return inner, trace is None
@@ -83,7 +83,13 @@ def _enclosing(trace: Any) -> Iterator[Any]:
     """A trace, followed by those that enclose it."""
     while trace is not None:
         yield trace
-        trace = getattr(trace, "parent_trace", None)
+        trace = _around(trace)
+
+
+def _around(trace: Any) -> Any:
+    """The trace that encloses another, or None if it is unknown."""
+    _, names = _passing()
+    return next((getattr(trace, name) for name in names if hasattr(trace, name)), None)
 
 
 def _purpose(trace: Any) -> str | None:
@@ -151,7 +157,7 @@ def without_trace(value: Any) -> Any:
 
 def variable_of(tracer: Any) -> Any:
     """The variable or literal of the recorded program that a tracer stands for; None if unknown."""
-    return getattr(tracer, "val", None)
+    return next((x for x in gc.get_referents(tracer) if isinstance(x, (Var, Literal))), None)
 
 
 def shows_tracer(text: str) -> bool:
@@ -186,26 +192,35 @@ def _words_for_a_tracer() -> frozenset[str]:
     return frozenset(seen)
 
 
-@functools.cache
 def _passing_traces() -> tuple[type, ...]:
-    """The classes of traces that pass operations that do not depend on their inputs on to the enclosing trace.
+    """The classes of traces that pass operations that do not depend on their inputs on to the enclosing trace."""
+    return _passing()[0]
+
+
+@functools.cache
+def _passing() -> tuple[tuple[type, ...], tuple[str, ...]]:
+    """The classes of traces that pass operations on, and the attributes in which they refer to the enclosing trace.
 
     They are found at run time, by looking inside such traces.
     """
-    seen = []
+    classes: set[type] = set()
+    names: dict[str, None] = {}
 
     def look(x: Any) -> Any:
-        seen.append(type(find_top_trace(())))
+        trace = find_top_trace(())
+        classes.add(type(trace))
+        names.update(dict.fromkeys(name for name in dir(trace) if getattr(trace, name, None) is outer))
         return x
 
     ruled = jax.custom_jvp(lambda x: x)
     ruled.defjvp(lambda primals, tangents: (look(primals[0]), tangents[0]))
     with jax.ensure_compile_time_eval():
+        outer = find_top_trace(())
         jax.vmap(look)(np.zeros(1, np.float32))
         jax.jvp(look, (np.float32(0),), (np.float32(0),))
         jax.linearize(look, np.float32(0))
         jax.linearize(ruled, np.float32(0))
-    return tuple(set(seen))
+    return tuple(classes), tuple(names)
 
 
 def recording() -> bool:
@@ -222,7 +237,7 @@ def _trace_that_acts() -> Any:
     """The innermost trace that does not pass operations on to the enclosing one."""
     trace = find_top_trace(())
     while isinstance(trace, _passing_traces()):
-        trace = getattr(trace, "parent_trace", None)
+        trace = _around(trace)
     return trace
 
 

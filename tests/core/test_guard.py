@@ -222,7 +222,7 @@ class TestWhatIsHeldToBeTrueOfJax:
 
         def f(x):
             around = find_top_trace(())
-            inside(lambda y: seen.append(find_top_trace(()).parent_trace is around) or y.sum())(x)
+            inside(lambda y: seen.append(traces._around(find_top_trace(())) is around) or y.sum())(x)
             return x
 
         jax.make_jaxpr(f)(jnp.ones(2)) if inside is jax.vmap else jax.make_jaxpr(f)(1.0)
