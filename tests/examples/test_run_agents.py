@@ -543,7 +543,7 @@ def test_trees_of_observations_and_actions_are_played():
 @pytest.mark.parametrize("name", sorted(FILES.keys() - OF_NUMBERS))
 def test_agents_learn_catch(name, seed, tmp_path):
     need_what_it_needs(name)
-    steps = {"muzero": 150_000, "r2d2": 150_000, "boot_dqn": 40_000, "stream_q": 40_000}.get(name, 100_000)
+    steps = {"muzero": 200_000, "r2d2": 150_000, "boot_dqn": 40_000, "stream_q": 40_000}.get(name, 100_000)
     settings = {"agent": name, "env": "device:catch", "environments": 64, "steps": steps, "seed": seed}
     if name == "stream_q":  # made for one stream
         settings |= {"environments": 1}
