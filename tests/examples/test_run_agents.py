@@ -543,10 +543,11 @@ def test_trees_of_observations_and_actions_are_played():
 @pytest.mark.parametrize("name", sorted(FILES.keys() - OF_NUMBERS))
 def test_agents_learn_catch(name, seed, tmp_path):
     need_what_it_needs(name)
-    steps = {"muzero": 200_000, "r2d2": 150_000, "boot_dqn": 40_000, "stream_q": 40_000}.get(name, 100_000)
-    settings = {"agent": name, "env": "device:catch", "environments": 64, "steps": steps, "seed": seed}
+    steps = {"actor_critic": 300_000, "q_lambda": 300_000, "muzero": 200_000, "r2d2": 150_000, "boot_dqn": 40_000}
+    settings = {"agent": name, "env": "device:catch", "environments": 64, "seed": seed}
+    settings["steps"] = steps.get(name, 100_000)
     if name == "stream_q":  # made for one stream
-        settings |= {"environments": 1}
+        settings |= {"environments": 1, "steps": 40_000}
     found = run.train(run.Config(output=str(tmp_path), progress=False, parts=2, **settings), FILES[name].Config())
     assert found["final_return"] >= 0.9
 
