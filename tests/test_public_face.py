@@ -292,6 +292,12 @@ def test_a_package_is_pickled_as_its_name(package):
     assert copy.deepcopy({"package": package})["package"] is package
 
 
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_do_not_store_stays_one_object(copied):
+    """A creator that refers to it by this name, and that another process runs, returns it."""
+    assert copied(hkx.DO_NOT_STORE) is hkx.DO_NOT_STORE
+
+
 @pytest.mark.parametrize("key", [0, jax.random.key(1), jax.random.PRNGKey(2)], ids=["seed", "typed", "raw"])
 def test_a_key_sequence_goes_on_where_it_was_pickled(key):
     keys = hkx.PRNGSequence(key)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 from hkx.core.frame import current_frame, local
-from hkx.core.types import DType, Shape
 from hkx.errors.arguments import checked_hook
 
 Hooks: TypeAlias = Mapping[str, tuple[Callable[..., Any], ...]]
@@ -22,15 +21,15 @@ class DoNotStore:
     """The type of `DO_NOT_STORE`."""
 
     @property
-    def shape(self) -> Shape:
-        raise ValueError("DO_NOT_STORE is no array: it has no `shape`.")
+    def shape(self) -> Any:
+        raise ValueError("DO_NOT_STORE is no array: it has no `shape` and no `dtype`.")
 
-    @property
-    def dtype(self) -> DType:
-        raise ValueError("DO_NOT_STORE is no array: it has no `dtype`.")
+    dtype = shape
 
     def __repr__(self) -> str:
         return "DO_NOT_STORE"
+
+    __reduce__ = __repr__  # copies, and what is unpickled, are the same object
 
 
 DO_NOT_STORE = DoNotStore()

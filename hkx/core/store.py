@@ -69,7 +69,7 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
     Args:
       name: the name, unique within the module; a second request for it returns the same parameter.
       shape: the shape, checked against the value in `apply`.
-      dtype: the dtype passed to the initializer. In `apply`, the value keeps its own dtype.
+      dtype: the dtype passed to the initializer; None is float32. In `apply`, the value keeps its own dtype.
       init: a function of `(shape, dtype)` that returns the initial value; it is called only during `init`.
 
     Returns:
@@ -94,7 +94,7 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
     frame = effectful_frame("hkx.get_parameter")
     bundle = frame.bundle
     path = shapes.path_of(bundle, name)
-    shape = shapes.sequence(path, shape)
+    shape, dtype = shapes.sequence(path, shape), jnp.float32 if dtype is None else dtype
     if frame.asked is not None:
         frame.asked((bundle, name, tuple(shape)), None)
     try:

@@ -55,7 +55,7 @@ def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: 
       constant: whether a NumPy array still has the contents that it had when the function began.
 
     Returns:
-      Whether all stored arrays have been replaced. If not, none has.
+      Whether all stored arrays have been replaced.
 
     Raises:
       ValuesNeeded: if the function needs a value, or creates something from a NumPy array that it may have overwritten.
@@ -71,7 +71,11 @@ def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: 
         entries[name] = reordered(value, orders)
     program = _without_rules(program)
     kept = arrays_of(recorder.trace)
-    return not kept or _fill(kept, program, env, recorder, constant)
+    if not kept:
+        return True
+    filled = _fill(kept, program, env, recorder, constant)
+    del kept
+    return filled and not arrays_of(recorder.trace)  # an array of objects, for one, hides what it refers to
 
 
 def _recorded(run: Callable[[Any], Sequence[Tree]], recorder: Recording) -> tuple[ClosedJaxpr, dict[str, Any]]:

@@ -92,7 +92,7 @@ def places_of(objects: Sequence[Any]) -> Places | None:
 
 
 def _is_of_jax(holder: Any) -> bool:
-    return type(holder).__module__.partition(".")[0] in _JAX
+    return type(holder).__module__.partition(".")[0] in _JAX and jax.tree_util.all_leaves([holder])
 
 
 def _is_of_search(holder: Any) -> bool:

@@ -142,9 +142,14 @@ def _opened_from(trace: Any) -> Any:
 
 
 def without_trace(value: Any) -> Any:
-    """Replaces tracers in `value` that stand for known constants, such as `jnp.ones(())`, by concrete arrays."""
+    """Replaces tracers in `value` that stand for known constants, such as `jnp.ones(())`, by concrete arrays.
+
+    And those of `vmap` that stand for the same in all mapped calls, as a custom derivative may return, by what that is.
+    """
 
     def constant(leaf: Any) -> Any:
+        if isinstance(leaf, jax.core.Tracer) and getattr(leaf, "batch_dim", 0) is None:
+            return constant(variable_of(leaf))
         literal = variable_of(leaf) if isinstance(leaf, jax.core.Tracer) else None
         if not isinstance(literal, Literal):
             return leaf

@@ -17,6 +17,7 @@ from hkx.base.trees import own_tree
 from hkx.core.frame import Phase, current_frame, local
 from hkx.errors.core import NotInTransformError
 from hkx.errors.lift import MissingRuleError
+from hkx.jaxprs.traces import without_trace
 from hkx.lift.checks import checked_positions
 from hkx.lift.crossing import Carry, Crossing, changes, check_carried, creating, fill_keys, moved, snapshot
 
@@ -100,7 +101,7 @@ class _Custom(Generic[P, R]):
         join, varying, fixed = self._with_fixed(bound)
         parts = _Parts(crossing, name, numbers, before, join, varying)
         out, moving = self._rule(parts, join, fixed)(parts.operands, *varying)
-        crossing.finish(moved(before, moving))
+        crossing.finish(moved(before, without_trace(moving)))
         return out
 
 

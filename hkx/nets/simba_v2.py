@@ -161,7 +161,8 @@ def project_to_sphere(params: Any) -> Any:
     arXiv:2502.15280, which does so after each update.
 
     Args:
-      params: parameters of a function that uses `hkx.nets.SimbaV2`, and of anything else, which is unchanged.
+      params: parameters of a function that uses `hkx.nets.SimbaV2`, and of anything else, which is unchanged. Matrices
+        stacked along their first axis, such as those of an ensemble, are renormalised one by one.
 
     Returns:
       The parameters.
@@ -174,6 +175,6 @@ def project_to_sphere(params: Any) -> Any:
              [0.8]], dtype=float32), 'b': Array([2.], dtype=float32)}}
     """
     return {
-        module: {name: _on_sphere(x, axis=0) if name.startswith(_UNIT) else x for name, x in entries.items()}
+        module: {name: _on_sphere(x, axis=-2) if name.startswith(_UNIT) else x for name, x in entries.items()}
         for module, entries in params.items()
     }

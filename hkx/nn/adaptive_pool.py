@@ -63,5 +63,5 @@ def _averaged(value: jax.Array, axis: int, size: int) -> jax.Array:
         return jnp.mean(jnp.reshape(value, shape), axis=axis + 1)
     index, outputs = np.arange(n)[None], np.arange(size)[:, None]
     inside = (index >= outputs * n // size) & (index < -(-(outputs + 1) * n // size))
-    weights = jnp.asarray(inside / inside.sum(axis=1, keepdims=True), value.dtype)
+    weights = jnp.asarray(inside / inside.sum(axis=1, keepdims=True), jnp.result_type(value, 1.0))
     return jnp.moveaxis(jnp.tensordot(value, weights, axes=[[axis], [1]], precision="highest"), -1, axis)

@@ -378,6 +378,9 @@ WAYS_TO_KEEP = {
     "a partial function": in_a_container(
         list, lambda held, y: held.append(functools.partial(max, ("h", y))), lambda held: held[0].args[0][1]
     ),
+    "a partial function of JAX's": in_a_container(
+        list, lambda held, y: held.append(jax.tree_util.Partial(max, ("h", y))), lambda held: held[0].args[0][1]
+    ),
     "a class": of_a_class,
     "a variable": in_a_variable,
 }
@@ -448,6 +451,16 @@ class TestWhatIsKept:
         assert runs == [0] and isinstance(kept, jax.Array)
         np.testing.assert_allclose(kept, np.abs(X @ params["linear"]["w"]), rtol=1e-6)
         same_but_for_rounding(params, hk.transform(f).init(jax.random.key(1), X))
+
+    def test_an_array_of_objects(self):
+        """NumPy does not say what it refers to, so that the function runs again."""
+        kept = np.empty(1, object)
+
+        def f(x):
+            kept[0] = hk.Linear(2)(x)
+
+        params = hk.transform(f).init(0, X)
+        np.testing.assert_allclose(kept[0], X @ params["linear"]["w"], rtol=1e-6)
 
     @pytest.mark.skipif(not remembers(), reason="this JAX forgets the variable of what nothing else is computed from")
     def test_keys_parameters_and_numbers(self):

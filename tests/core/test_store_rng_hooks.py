@@ -116,6 +116,22 @@ def test_state_trees_none_and_false_are_values():
     assert tree == {"a": (1, [2.0])} and zero == 0 and state == {"~": {"tree": tree, "zero": 0}}
 
 
+def test_no_dtype_is_float32():
+    """As in Haiku, for what makes the parameter and for hooks. To NumPy it is float64."""
+    heard = []
+
+    def creator(next_creator, shape, dtype, init, context):
+        heard.extend([dtype, context.original_dtype])
+        return next_creator(shape, dtype, init)
+
+    def f():
+        with hkx.custom_creator(creator):
+            return hkx.get_parameter("w", [2], None, init=lambda shape, dtype: np.ones(shape, dtype))
+
+    assert hkx.transform(f).init(None)["~"]["w"].dtype == np.float32
+    assert heard == [jnp.float32] * 2
+
+
 def test_parameter_dtype_in_apply_is_the_given_one():
     f = hkx.transform(lambda: hkx.get_parameter("w", [2], jnp.float32, init=jnp.zeros))
     assert f.apply({"~": {"w": np.ones(2, np.int8)}}, None).dtype == np.int8

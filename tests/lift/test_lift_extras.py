@@ -512,6 +512,24 @@ def test_a_block_takes_what_it_uses_and_not_the_whole_model(wrapper, operation, 
     assert {len(eqn.invars) for eqn in blocks} <= ({4} if operation != "jit" else {4, 5})  # w, b, x and the state
 
 
+@pytest.mark.parametrize("wrapper", [ruled, jvp_ruled])
+@pytest.mark.parametrize("mapped", [lambda f: hkx.vmap(f, split_rng=False), jax.vmap])
+def test_mapped_functions_with_a_rule_share_keys_and_states(wrapper: Any, mapped: Any) -> None:
+    def body(x: Any) -> Any:
+        hkx.set_state("n", hkx.get_state("n", [], init=jnp.zeros) + 1)
+        return noisy(x)
+
+    def f(x: Any, map_: Any) -> Any:
+        return map_(wrapper(body))(x), hkx.next_rng_key()
+
+    model = hkx.transform_with_state(f)
+    params, state = model.init(KEY, X, lambda g: hkx.vmap(g, split_rng=False))
+    found = model.apply(params, state, KEY, X, mapped)
+    expected = model.apply(params, state, KEY, X, lambda g: lambda x: g(x))
+    np.testing.assert_array_equal(*(jax.random.key_data(out[0][1]) for out in (found, expected)))
+    assert_close((found[0][0], found[1]), (expected[0][0], expected[1]))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("asks", [False, True])
 @pytest.mark.parametrize("name", ["cond", "while", "purify", "stack"])

@@ -156,6 +156,15 @@ def test_weights_on_the_sphere():
     np.testing.assert_allclose(params["simba_v2/block_0"]["scaler"], math.sqrt(2 / 24), rtol=1e-6)
 
 
+def test_matrices_of_an_ensemble_are_projected_one_by_one():
+    def f(x):
+        return hkx.vmap(lambda x: hkx.nets.SimbaV2(6, 1)(x), in_axes=None, axis_size=3, split_rng=True, param_axes=0)(x)
+
+    params = hkx.transform(f).init(KEY, jnp.ones([1, 4]))
+    projected = hkx.nets.project_to_sphere(jax.tree.map(lambda w: 3 * w, params))["simba_v2"]["unit_w"]
+    np.testing.assert_allclose(projected, params["simba_v2"]["unit_w"], rtol=1e-5, atol=1e-7)
+
+
 def test_nothing_on_the_sphere_has_no_slope_that_is_no_number():
     """Inputs of which all units are off: the block's other point is the zero vector."""
     model = hkx.without_apply_rng(hkx.transform(lambda x: hkx.nets.SimbaV2Block(0.5)(x)))

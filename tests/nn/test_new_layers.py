@@ -141,6 +141,12 @@ def test_adaptive_avg_pool(size: int) -> None:
     assert y.shape == (2, 7, size, size)
 
 
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "bool"])
+def test_adaptive_avg_pool_of_integers(dtype: str) -> None:
+    x = (normal(2, 5, 3) > 0).astype(dtype)
+    close(run(lambda x: hkx.AdaptiveAvgPool(2)(x), x)[0], np.stack([x[:, :3].mean(1), x[:, 2:].mean(1)], 1))
+
+
 def test_rotary() -> None:
     x, positions = normal(2, 5, 3, 8), np.array([0, 3, 4, 9, 100])
     y, _ = run(lambda x: hkx.RotaryEmbedding(theta=50.0)(x, positions), x)
