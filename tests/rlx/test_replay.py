@@ -471,6 +471,7 @@ WRONG_ITEMS = [
     ("add", {**ITEM, "s": {**ITEM["s"], "y": jnp.asarray(200)}}, "DTypeError", r"\['y'\] is 200, expected a number"),
     ("add_batch", {"s": {**ITEMS["s"], "y": jnp.full(9, -200)}, "r": ITEMS["r"]}, "DTypeError", r"\['y'\] is .-200"),
     ("add", {**ITEM, "s": {**ITEM["s"], "y": 2**40}}, "DTypeError", rf"\['y'\] is {2**40}, too large a number"),
+    ("add", {**ITEM, "s": {**ITEM["s"], "y": np.int64(2**40)}}, "DTypeError", rf"\['y'\] is {2**40}, too large a n"),
     ("add", {**ITEM, "r": jax.ShapeDtypeStruct([], "float32")}, "DTypeError", r"\['r'\] is a ShapeDtypeStruct, exp"),
     ("add", [1.0], "ArgumentError", r"it lacks \['r'\], \['s'\]\['x'\], \['s'\]\['y'\] and has \[0\] in addition"),
     ("add", {**ITEM, "r": "reward"}, "DTypeError", r"replay.add: argument `item`\['r'\] is a str, expected an array"),
