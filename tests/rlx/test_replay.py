@@ -581,3 +581,11 @@ def test_a_state_that_was_loaded_as_arrays_of_numpy(make):
         )
     assert jax.eval_shape(lambda: replay.sample(loaded, jax.random.key(0), 3)).indices.shape == (3,)
     assert jax.eval_shape(lambda: replay.can_sample(loaded, 2)).shape == ()
+
+
+@pytest.mark.parametrize("make", [rlx.replay.uniform, functools.partial(rlx.replay.prioritised, exponent=0.5, beta=0)])
+def test_nothing_to_draw_is_no_error_where_nan_is(make):
+    replay = make(4)
+    with jax.debug_nans(True):
+        items, indices, weights = replay.sample(replay.init(0.0), jax.random.key(0), 3)
+    assert items.tolist() == weights.tolist() == [0, 0, 0] and indices.shape == (3,)
