@@ -40,9 +40,18 @@ def start(settings: type[Any], main: Callable[[Any], Mapping[str, Any]], descrip
         print(f"{pathlib.Path(sys.argv[0]).name}: {error} (--help lists every flag)", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:  # before there was anything to save, or the second Ctrl-C
-        print(f"\n{pathlib.Path(sys.argv[0]).name}: interrupted", file=sys.stderr)
-        sys.exit(130)
+        end_at_once()
     sys.exit(130 if metrics.get("interrupted") else 0)
+
+
+def end_at_once() -> NoReturn:
+    """Ends the program after a KeyboardInterrupt, which may have come in the middle of anything.
+
+    This is not `sys.exit`: if JAX was compiling, cleaning up after it crashes with a segmentation fault.
+    """
+    print(f"\n{pathlib.Path(sys.argv[0]).name}: interrupted", file=sys.stderr)
+    sys.stdout.flush()
+    os._exit(130)
 
 
 @contextmanager

@@ -35,7 +35,7 @@ from agents import FILES
 from agents.players import OnDevice, OnHost, Played
 from environments import UnknownEnvironment, on_host
 from environments import make as make_pure
-from program import BadFlag, noticing_interrupts, output_folder, save_table, whole_file
+from program import BadFlag, end_at_once, noticing_interrupts, output_folder, save_table, whole_file
 from settings import BadSetting, Between, Count, ReplaySettings, Seed, Settings
 from tqdm import tqdm
 
@@ -382,8 +382,7 @@ def main(
         print(f"{program}: {error} (--help lists every flag)", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"\n{program}: interrupted", file=sys.stderr)
-        return 130
+        end_at_once()
     if "failure" in metrics:
         print(f"{metrics['failure']}{program}: a checkpoint is written; --resume goes on from it", file=sys.stderr)
         return 1

@@ -370,14 +370,15 @@ def create_ema(
 
 def _initial_averages(template: PyTree) -> EmaState:
     require_real("template", template, "create_ema")
-    zeros = jax.tree.map(lambda x: jnp.zeros((), wide_dtype(jnp.result_type(x))), template)
-    return EmaState(zeros, zeros, jnp.ones(()))
+    # Two arrays, because a compiled function takes no array twice if its arguments are donated.
+    mu, nu = (jax.tree.map(lambda x: jnp.zeros((), wide_dtype(jnp.result_type(x))), template) for _ in range(2))
+    return EmaState(mu, nu, jnp.ones(()))
 
 
 def _update_averages(decay: Any, pmean_axis_name: Any, tree: PyTree, state: EmaState) -> tuple[EmaMoments, EmaState]:
     def averaged(old: Any, x: Any, power: int) -> Any:
         # In the dtype of the average: squares of integers could overflow, and averages in half precision stop changing.
-        mean = jnp.mean(jnp.asarray(x).astype(wide_dtype(jnp.result_type(old))) ** power)
+        mean = jnp.mean(jnp.asarray(x, wide_dtype(jnp.result_type(old))) ** power)
         if pmean_axis_name is not None:
             mean = jax.lax.pmean(mean, pmean_axis_name)
         (rate,) = settings_in(mean.dtype, decay)

@@ -138,8 +138,8 @@ def update(
         return total(weighed) / jnp.where(count > 0, count, 1).astype(x.dtype)
 
     def moments(mean: Array, x: ArrayLike) -> tuple[Array, Array]:
-        x = jnp.asarray(x) if weights is None else if_counted(weights, jnp.asarray(x))
-        x = x.astype(mean.dtype)
+        x = jnp.asarray(x, mean.dtype)
+        x = x if weights is None else if_counted(weights, x)
         one = one_of(x, mean.shape)
         off = x - _below(one, x)
         first = average(off)
@@ -213,12 +213,13 @@ def normalize(
     as_arrays("running_statistics.normalize", **settings)
 
     def normalized(mean: Array, variance: Array, leaf: Any) -> Array:
-        leaf = jnp.asarray(leaf)
-        z = (leaf.astype(mean.dtype) - _below(mean, leaf)) / _below(_scale(variance, epsilon), leaf)
+        x = jnp.asarray(leaf, mean.dtype)
+        z = (x - _below(mean, x)) / _below(_scale(variance, epsilon), x)
         if max_abs is not None:
             limit = jnp.asarray(max_abs, z.dtype)
             z = jnp.clip(z, -limit, limit)
-        return z.astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else z
+        dtype = jnp.result_type(leaf)
+        return z.astype(dtype) if jnp.issubdtype(dtype, jnp.floating) else z
 
     return jax.tree.map(normalized, state.mean, state.variance, x)
 
@@ -245,9 +246,10 @@ def unnormalize(state: RunningStatistics, x: PyTree, epsilon: ArrayLike = 1e-8) 
     as_arrays("running_statistics.unnormalize", epsilon=(epsilon, Real[Array, "", "in [0, inf)"]))
 
     def unnormalized(mean: Array, variance: Array, leaf: Any) -> Array:
-        leaf = jnp.asarray(leaf)
-        x = leaf.astype(mean.dtype) * _below(_scale(variance, epsilon), leaf) + _below(mean, leaf)
-        return x.astype(leaf.dtype) if jnp.issubdtype(leaf.dtype, jnp.floating) else x
+        z = jnp.asarray(leaf, mean.dtype)
+        x = z * _below(_scale(variance, epsilon), z) + _below(mean, z)
+        dtype = jnp.result_type(leaf)
+        return x.astype(dtype) if jnp.issubdtype(dtype, jnp.floating) else x
 
     return jax.tree.map(unnormalized, state.mean, state.variance, x)
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arguments import as_arrays, require, whole
 from rlx.core.arrays import pick
+from rlx.core.errors import ShapeError
 from rlx.core.masking import if_used
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array, in_wide_dtype
@@ -80,17 +81,17 @@ def transformed_lambda_returns(
     tx_pair: TxPair,
     r_t: Real[Array, "T"],
     discount_t: Real[Array, "T"],
-    v_t: Float[Array, "T"],
+    v_t: Float[Array, "T", "T K"],
     lambda_: Real[Array | float, "", "#T", "in [0, 1] if scalar"] = 1.0,
     stop_target_gradients: bool = False,
     *,
     truncation_t: Mask[Array, "T"] | None = None,
-    truncation_value_t: Float[Array, "T"] | None = None,
-) -> Float[Array, "T"]:
+    truncation_value_t: Float[Array, "T", "T K"] | None = None,
+) -> Float[Array, "T", "T K"]:
     """λ-returns of transformed values: h(G) with G_{t-1} = r_t + γ_t [(1 - λ_t) h⁻¹(v_t) + λ_t G_t].
 
     From "General non-linear Bellman equations", van Hasselt et al. 2019 (https://arxiv.org/abs/1907.03687). For the
-    returns see `lambda_returns`.
+    returns see `lambda_returns`. Values may also be distributions over K bins, if `tx_pair` is a pair of such.
 
     Args:
       tx_pair: the transform h and its inverse.
@@ -116,7 +117,8 @@ def transformed_lambda_returns(
       [3.0, 4.0]
     """
     dtype, r_t, discount_t, v_t, lambda_, ends_t = in_wide_dtype(r_t, discount_t, v_t, lambda_, truncation_value_t)
-    v_t, ends_t = _inverse(tx_pair, v_t), _inverse(tx_pair, ends_t)
+    v_t = _inverse(tx_pair, "v_t", v_t, r_t.shape)
+    ends_t = _inverse(tx_pair, "truncation_value_t", ends_t, r_t.shape)
     returns = lambda_returns.kernel(r_t, discount_t, v_t, lambda_, truncation_t=truncation_t, truncation_value_t=ends_t)
     return tx_pair.apply(maybe_stop(returns, stop_target_gradients)).astype(dtype)
 
@@ -126,18 +128,19 @@ def transformed_n_step_returns(
     tx_pair: TxPair,
     r_t: Real[Array, "T"],
     discount_t: Real[Array, "T"],
-    v_t: Float[Array, "T"],
+    v_t: Float[Array, "T", "T K"],
     n: int,
-    lambda_t: Real[Array | float, "", "T", "T-1", "in [0, 1] if scalar"] = 1.0,
+    lambda_t: Real[Array | float, "", "#T", "T-1", "in [0, 1] if scalar"] = 1.0,
     stop_target_gradients: bool = False,
     *,
     truncation_t: Mask[Array, "T"] | None = None,
-    truncation_value_t: Float[Array, "T"] | None = None,
-) -> Float[Array, "T"]:
+    truncation_value_t: Float[Array, "T", "T K"] | None = None,
+) -> Float[Array, "T", "T K"]:
     """n-step returns of transformed values: h(G), where G bootstraps from h⁻¹(v).
 
     From "Recurrent Experience Replay in Distributed Reinforcement Learning", Kapturowski et al. 2019
     (https://openreview.net/pdf?id=r1lyTjAqYX). For the returns see `n_step_bootstrapped_returns`.
+    Values may also be distributions over K bins, if `tx_pair` is a pair of such.
 
     Args:
       tx_pair: the transform h and its inverse.
@@ -163,7 +166,8 @@ def transformed_n_step_returns(
       [2.5, 2.5, 3.0]
     """
     dtype, r_t, discount_t, v_t, lambda_t, ends_t = in_wide_dtype(r_t, discount_t, v_t, lambda_t, truncation_value_t)
-    v_t, ends_t = _inverse(tx_pair, v_t), _inverse(tx_pair, ends_t)
+    v_t = _inverse(tx_pair, "v_t", v_t, r_t.shape)
+    ends_t = _inverse(tx_pair, "truncation_value_t", ends_t, r_t.shape)
     returns = n_step_bootstrapped_returns.kernel(
         r_t, discount_t, v_t, n, lambda_t, truncation_t=truncation_t, truncation_value_t=ends_t
     )
@@ -173,7 +177,7 @@ def transformed_n_step_returns(
 @operator(slopes={"discount_t": ("q_t", "pi_t")})
 def transformed_general_off_policy_returns_from_action_values(
     tx_pair: TxPair,
-    q_t: Float[Array, "T A"],
+    q_t: Float[Array, "T A", "T A K"],
     a_t: Int[Array, "T"],
     r_t: Real[Array, "T"],
     discount_t: Real[Array, "T"],
@@ -182,12 +186,13 @@ def transformed_general_off_policy_returns_from_action_values(
     stop_target_gradients: bool = False,
     *,
     truncation_t: Mask[Array, "T"] | None = None,
-    truncation_value_t: Float[Array, "T"] | None = None,
-) -> Float[Array, "T"]:
+    truncation_value_t: Float[Array, "T", "T K"] | None = None,
+) -> Float[Array, "T", "T K"]:
     """Off-policy returns of transformed action values: h(G), where G is built from h⁻¹(q).
 
     From "General non-linear Bellman equations", van Hasselt et al. 2019 (https://arxiv.org/abs/1907.03687). For the
-    returns see `general_off_policy_returns_from_action_values`.
+    returns see `general_off_policy_returns_from_action_values`. Values may also be distributions over K bins, if
+    `tx_pair` is a pair of such.
 
     Args:
       tx_pair: the transform h and its inverse.
@@ -215,7 +220,8 @@ def transformed_general_off_policy_returns_from_action_values(
       [3.125, 4.5]
     """
     dtype, q_t, r_t, discount_t, c_t, pi_t, ends_t = in_wide_dtype(q_t, r_t, discount_t, c_t, pi_t, truncation_value_t)
-    q_t, ends_t = _inverse(tx_pair, q_t), _inverse(tx_pair, ends_t)
+    q_t = _inverse(tx_pair, "q_t", q_t, pi_t.shape)
+    ends_t = _inverse(tx_pair, "truncation_value_t", ends_t, r_t.shape)
     returns = general_off_policy_returns_from_action_values.kernel(
         q_t, a_t, r_t, discount_t, c_t, pi_t, truncation_t=truncation_t, truncation_value_t=ends_t
     )
@@ -395,10 +401,18 @@ def transformed_retrace(
     return maybe_stop(target, stop_target_gradients) - pick(q_tm1, a_tm1)
 
 
-def _inverse(tx_pair: TxPair, value: Array | None) -> Any:
-    """h⁻¹ of values, or None of None."""
+def _inverse(tx_pair: TxPair, argument: str, value: Array | None, shape: tuple[int, ...]) -> Any:
+    """h⁻¹ of values, which has this shape, or None of None."""
     require_pair(tx_pair)
-    return None if value is None else tx_pair.apply_inv(_constant_where_infinite(value))
+    if value is None:
+        return None
+    inverse = tx_pair.apply_inv(_constant_where_infinite(value))
+    if jnp.shape(inverse) != shape:
+        raise ShapeError(
+            f"argument `{argument}` has shape {list(value.shape)}, of which `tx_pair.apply_inv` makes values of shape "
+            f"{list(jnp.shape(inverse))}, expected values of shape {list(shape)}."
+        )
+    return inverse
 
 
 def _constant_where_infinite(value: Array) -> Array:

@@ -21,7 +21,7 @@ import numpy as np
 from rlx.core.advice import WrongRank, general_advice
 from rlx.core.annotations import KINDS, Dims, Shaped
 from rlx.core.errors import DTypeError, OptionError, RankError, ShapeError
-from rlx.core.types import Array, in_32_bits
+from rlx.core.types import Array, in_32_bits, to_jax
 
 Lengths = dict[str, tuple[Any, str]]
 """The known lengths in a call: for each name, its value and the argument that determined it."""
@@ -290,7 +290,7 @@ def _as_array(function: str, name: str, value: Any, kind: str) -> Array:
         try:
             # Under a trace, numbers stay concrete, so that their range can be checked.
             with jax.ensure_compile_time_eval() if np.ndim(value) == 0 else contextlib.nullcontext():
-                array = jnp.asarray(value)
+                array = to_jax(value)
         except (TypeError, ValueError, OverflowError) as error:
             what = f"{value}, too large a number" if isinstance(error, OverflowError) else f"a {type(value).__name__}"
             raise DTypeError(f"{function}: argument `{name}` is {what}, expected an array of {expected}.") from error

@@ -26,6 +26,25 @@ Projection: TypeAlias = Callable[[Array], Array]
 """A function that maps an array into some set, for instance the positive numbers."""
 
 
+def to_jax(value: Any) -> jax.Array:
+    """`jnp.asarray`, but an OverflowError, as for Python's integers, if it would wrap NumPy's of 64 bits around.
+
+    Example:
+      >>> import numpy as np
+      >>> from rlx.core.types import to_jax
+      >>> to_jax(np.array([2**40]))
+      Traceback (most recent call last):
+        ...
+      OverflowError: [1099511627776] does not fit into int32
+    """
+    array = jnp.asarray(value)
+    if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "iu" and value.dtype != array.dtype:
+        limits = np.iinfo(array.dtype)
+        if np.any((value < limits.min) | (value > limits.max)):
+            raise OverflowError(f"{value} does not fit into {array.dtype}")
+    return array
+
+
 def in_one_dtype(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     """Arrays, of which those of floats get the dtype that JAX promotes them to, also where promotion is strict.
 

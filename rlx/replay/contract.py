@@ -12,7 +12,7 @@ import numpy as np
 from rlx.core.annotations import Int, Real
 from rlx.core.arguments import as_arrays, known, shown
 from rlx.core.errors import ArgumentError, DTypeError, OptionError, RankError, ShapeError
-from rlx.core.types import Array, ArrayLike, PyTree
+from rlx.core.types import Array, ArrayLike, PyTree, to_jax
 
 
 class Replay(NamedTuple):
@@ -194,7 +194,7 @@ def as_leaf(function: str, place: str, value: Any, may_be_abstract: bool = True)
     if isinstance(value, jax.Array) or (may_be_abstract and isinstance(value, jax.ShapeDtypeStruct)):
         return value
     try:
-        return jnp.asarray(value)
+        return to_jax(value)
     except (TypeError, ValueError, OverflowError) as error:
         what = f"{value}, too large a number" if isinstance(error, OverflowError) else f"a {type(value).__name__}"
         raise DTypeError(f"{function}: {place} is {what}, expected an array.\nItems are trees of arrays.") from error

@@ -104,7 +104,8 @@ def _sample(beta: ArrayLike, state: PrioritisedState, key: Array, n: int) -> Sam
     n, key = whole("n", n, "a positive number of items", "replay.sample", 1), as_key("key", key, "replay.sample")
     places, masses = draw(state.tree, length_of(state.ring.items), key, n)
     # N and the sum of all masses cancel: (N P_i)^-β / max_j (N P_j)^-β = (min_j P_j / P_i)^β.
-    weights = jnp.where(masses > 0, (jnp.min(masses) / masses) ** jnp.asarray(beta, jnp.float32), 0)
+    ratios = jnp.min(masses) / jnp.where(masses > 0, masses, 1)
+    weights = jnp.where(masses > 0, ratios ** jnp.asarray(beta, jnp.float32), 0)
     return Sample(take_at(state.ring.items, places), places, weights)
 
 

@@ -95,4 +95,5 @@ def _choose(masses: Array, position: Array) -> tuple[Array, Array, Array]:
     children = jnp.arange(_FAN_OUT, dtype=jnp.int32)[None]
     start = jnp.sum(jnp.where(children < child[:, None], masses, 0), axis=-1)
     mass = jnp.sum(jnp.where(children == child[:, None], masses, 0), axis=-1)
-    return child, mass, jnp.clip((at - start) / mass, 0, _BELOW_ONE)
+    within = (at - start) / jnp.where(mass > 0, mass, 1)  # not 0 / 0, which is an error under `jax_debug_nans`
+    return child, mass, jnp.clip(within, 0, _BELOW_ONE)

@@ -1,6 +1,7 @@
 """The short programs: each prints what its docstring says it prints, and what it says is so, by another way."""
 
 import math
+import os
 import pathlib
 import re
 import subprocess
@@ -279,10 +280,22 @@ def test_ctrl_c_where_there_is_nothing_to_save_is_one_line(monkeypatch, capsys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sys, "argv", ["examples/xor.py"])
+    monkeypatch.setattr(os, "_exit", sys.exit)
     with pytest.raises(SystemExit) as ended:
         program.start(xor.Config, main, xor.__doc__)
     assert ended.value.code == 130
     assert capsys.readouterr().err == "\nxor.py: interrupted\n"
+
+
+def test_ctrl_c_ends_without_cleaning_up():
+    """JAX crashes in that if Ctrl-C came while it compiled."""
+    crash = "import atexit, os; atexit.register(os._exit, 11)"
+    interrupt = "def main(config): print('begun'); raise KeyboardInterrupt"
+    start = "import program, xor; program.start(xor.Config, main, None)"
+    variables = environment(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'examples'}")
+    command = [sys.executable, "-c", "\n".join([crash, interrupt, start])]
+    done = subprocess.run(command, env=variables, text=True, capture_output=True, timeout=300)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "begun\n", "\n-c: interrupted\n")
 
 
 @pytest.mark.slow

@@ -108,6 +108,14 @@ REFUSED = {
     "f: argument `x` is a str, expected an array of real numbers.": ("1", Real[Array, ""]),
     "f: argument `x` is a object, expected an array of real numbers.": (object(), Real[Array, ""]),
     f"f: argument `x` is {10**30}, too large a number, expected an array of integers.": (10**30, Int[Array, ""]),
+    "f: argument `x` is 4294967296, too large a number, expected an array of integers.": (
+        np.int64(2**32),
+        Int[Array, ""],
+    ),
+    "f: argument `x` is [-3000000000], too large a number, expected an array of real numbers.": (
+        np.array([-3_000_000_000]),
+        Real[Array, "N"],
+    ),
     "f: argument `x` has dtype float32, expected integers.\nPass indices of an integer dtype: "
     "jnp.asarray(x, jnp.int32).": (np.float32(1), Int[Array, ""]),
     "f: argument `x` has dtype int32, expected floating-point numbers.\nPass floating-point values: "

@@ -471,6 +471,7 @@ WRONG_ITEMS = [
     ("add", {**ITEM, "s": {**ITEM["s"], "y": jnp.asarray(200)}}, "DTypeError", r"\['y'\] is 200, expected a number"),
     ("add_batch", {"s": {**ITEMS["s"], "y": jnp.full(9, -200)}, "r": ITEMS["r"]}, "DTypeError", r"\['y'\] is .-200"),
     ("add", {**ITEM, "s": {**ITEM["s"], "y": 2**40}}, "DTypeError", rf"\['y'\] is {2**40}, too large a number"),
+    ("add", {**ITEM, "s": {**ITEM["s"], "y": np.int64(2**40)}}, "DTypeError", rf"\['y'\] is {2**40}, too large a n"),
     ("add", {**ITEM, "r": jax.ShapeDtypeStruct([], "float32")}, "DTypeError", r"\['r'\] is a ShapeDtypeStruct, exp"),
     ("add", [1.0], "ArgumentError", r"it lacks \['r'\], \['s'\]\['x'\], \['s'\]\['y'\] and has \[0\] in addition"),
     ("add", {**ITEM, "r": "reward"}, "DTypeError", r"replay.add: argument `item`\['r'\] is a str, expected an array"),
@@ -580,3 +581,11 @@ def test_a_state_that_was_loaded_as_arrays_of_numpy(make):
         )
     assert jax.eval_shape(lambda: replay.sample(loaded, jax.random.key(0), 3)).indices.shape == (3,)
     assert jax.eval_shape(lambda: replay.can_sample(loaded, 2)).shape == ()
+
+
+@pytest.mark.parametrize("make", [rlx.replay.uniform, functools.partial(rlx.replay.prioritised, exponent=0.5, beta=0)])
+def test_nothing_to_draw_is_no_error_where_nan_is(make):
+    replay = make(4)
+    with jax.debug_nans(True):
+        items, indices, weights = replay.sample(replay.init(0.0), jax.random.key(0), 3)
+    assert items.tolist() == weights.tolist() == [0, 0, 0] and indices.shape == (3,)

@@ -263,6 +263,39 @@ def test_noise_and_samples():
         same(call(rlx), call(rlax))
 
 
+@pytest.mark.parametrize("name", ["muzero_pair", "unbiased_transform_pair", "twohot_pair"])
+def test_returns_of_values_that_are_bins(name):
+    r_t, discount_t, c_t = normal(5), jnp.array([0.9, 0.9, 0, 0.9, 0.9]), jnp.full(5, 0.5)
+    values, pi_t = jax.nn.softmax(normal(5, 2, 11)), jax.nn.softmax(normal(5, 2, seed=1))
+
+    def returns(lib):
+        pair = getattr(lib, name)(-3.0, 3.0, 11, *([] if name == "twohot_pair" else [lib.SIGNED_LOGP1_PAIR]))
+        off_policy = lib.transformed_general_off_policy_returns_from_action_values
+        return [
+            lib.transformed_lambda_returns(pair, r_t, discount_t, values[:, 0], 0.7),
+            lib.transformed_n_step_returns(pair, r_t, discount_t, values[:, 0], 2, np.full(1, 0.7)),
+            off_policy(pair, values, jnp.array([0, 1, 0, 0, 1]), r_t, discount_t, c_t, pi_t),
+        ]
+
+    same(returns(rlx), returns(rlax))
+
+
+def test_returns_of_bins_in_cut_sequences_and_of_a_pair_that_keeps_the_bins():
+    pair, values = rlx.twohot_pair(-4.0, 4.0, 9), jax.nn.softmax(normal(4, 9))
+    rewards, discounts, ends = normal(4, seed=1), jnp.full(4, 0.5), jax.nn.softmax(normal(4, 9, seed=2))
+    for returns in (rlx.transformed_lambda_returns, lambda *x, **cut: rlx.transformed_n_step_returns(*x, n=3, **cut)):
+        cut = {"truncation_t": jnp.array([0, 1, 0, 0]), "truncation_value_t": ends}
+        first = returns(pair, rewards[:2], discounts[:2], jnp.stack([values[0], ends[1]]))
+        second = returns(pair, rewards[2:], discounts[2:], values[2:])
+        same(returns(pair, rewards, discounts, values, **cut), jnp.concatenate([first, second]))
+        with pytest.raises(rlx.ShapeError, match=r"argument `v_t` has shape \[4, 9\].* expected values of shape \[4\]"):
+            returns(rlx.IDENTITY_PAIR, rewards, discounts, values)
+    with pytest.raises(rlx.ShapeError, match=r"`q_t` has shape \[4, 9, 1\].* expected values of shape \[4, 9\]"):
+        rlx.transformed_general_off_policy_returns_from_action_values(
+            rlx.IDENTITY_PAIR, values[..., None], jnp.zeros(4, int), rewards, discounts, discounts, values
+        )
+
+
 def test_ornstein_uhlenbeck_noise_has_the_bits_of_rlax():
     values = np.random.default_rng(0).normal(size=(2, 100)).astype(np.float32)
     for seed in range(5):

@@ -282,3 +282,20 @@ def test_averages_that_were_written_as_whole_numbers():
     """½ · 0 + ½ · 3 and ½ · 0 + ½ · 10, of which ½ is the weight."""
     moments, state = rlx.create_ema(0.5)[1](jnp.array([2.0, 4.0]), rlx.EmaState(mu=0, nu=0, decay_product=1))
     assert [float(x) for x in (moments.mean, moments.variance, state.decay_product)] == [3.0, 1.0, 0.5]
+
+
+def test_whole_numbers_of_64_bits_are_read_as_floats():
+    """JAX would keep 32 of their bits."""
+    x = np.array([3_000_000_000, 3_000_004_096])
+    state = rs.update(rs.init(np.int64(0)), x)
+    np.testing.assert_array_equal([state.mean, state.variance], [3_000_002_048, 2048**2])
+    np.testing.assert_allclose(rs.normalize(state, x), [-1, 1])
+    np.testing.assert_allclose(rs.unnormalize(rs.RunningStatistics(1.0, 0.0, 4.0), x), 2.0 * x)
+    initial, update = rlx.create_ema(0.5)
+    np.testing.assert_array_equal(update(x, initial(np.int64(0)))[0].mean, 3_000_002_048)
+
+
+def test_averages_may_be_donated_from_the_first_update_on():
+    initial, update = rlx.create_ema(0.5)
+    moments, state = jax.jit(update, donate_argnums=1)({"x": jnp.array([1.0, 3.0])}, initial({"x": 0.0}))
+    assert (float(moments.mean["x"]), float(moments.variance["x"]), float(state.decay_product)) == (2, 1, 0.5)
