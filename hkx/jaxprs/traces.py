@@ -148,9 +148,12 @@ def without_trace(value: Any) -> Any:
     """
 
     def constant(leaf: Any) -> Any:
-        if isinstance(leaf, jax.core.Tracer) and getattr(leaf, "batch_dim", 0) is None:
-            return constant(variable_of(leaf))
-        literal = variable_of(leaf) if isinstance(leaf, jax.core.Tracer) else None
+        if not isinstance(leaf, jax.core.Tracer):
+            return leaf
+        common = getattr(leaf, "val", None) if getattr(leaf, "batch_dim", 0) is None else None
+        if common is not None:
+            return constant(common)
+        literal = variable_of(leaf)
         if not isinstance(literal, Literal):
             return leaf
         aval, number = jax.typeof(leaf), np.asarray(literal.val)
