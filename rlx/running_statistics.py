@@ -32,7 +32,7 @@ from rlx.core.arguments import as_arrays, require_parts
 from rlx.core.arrays import lhs_broadcast
 from rlx.core.errors import ArgumentError, ShapeError
 from rlx.core.leaves import require_real
-from rlx.core.masking import if_counted
+from rlx.core.masking import if_counted, weighted
 from rlx.core.types import Array, ArrayLike, PyTree, wide_dtype
 
 __all__ = ["RunningStatistics", "init", "merge", "normalize", "unnormalize", "update"]
@@ -134,7 +134,8 @@ def update(
         return of_all(is_any.astype(x.dtype) * one) / devices.astype(x.dtype)
 
     def average(x: Array) -> Array:
-        weighed = x if weights is None else lhs_broadcast.kernel(weights, x).astype(x.dtype) * x
+        # The square of an item without weight may be infinite.
+        weighed = x if weights is None else weighted(lhs_broadcast.kernel(weights, x).astype(x.dtype), x)
         return total(weighed) / jnp.where(count > 0, count, 1).astype(x.dtype)
 
     def moments(mean: Array, x: ArrayLike) -> tuple[Array, Array]:
@@ -267,7 +268,7 @@ def _together(state: RunningStatistics, count: Array, deltas: PyTree, variances:
 
     def variance(old: Array, delta: Array, new: Array) -> Array:
         s = share.astype(old.dtype)
-        return old + s * (new - old) + s * (1 - s) * jnp.square(delta)
+        return old + s * (new - old) + weighted(s * (1 - s), jnp.square(delta))  # the first square may be infinite
 
     means = jax.tree.map(mean, state.mean, deltas)
     return RunningStatistics(everything, means, jax.tree.map(variance, state.variance, deltas, variances))

@@ -42,5 +42,6 @@ def simple_policy_optimization_loss(
       -2.0
     """
     dtype, ratios_t, adv_t, epsilon = in_wide_dtype(prob_ratios_t, maybe_stop(adv_t, use_stop_gradient), epsilon)
-    gain_t = ratios_t - jnp.sign(adv_t) * jnp.square(ratios_t - 1) / (2 * epsilon)
+    distance_t = jnp.where(adv_t == 0, 0, ratios_t - 1)  # the square of a large one is infinite, and 0 · ∞ NaN
+    gain_t = ratios_t - jnp.sign(adv_t) * jnp.square(distance_t) / (2 * epsilon)
     return -masked_mean(weighted(adv_t, gain_t), mask_t).astype(dtype)

@@ -50,7 +50,8 @@ def transform_to_2hot(
     min_value, max_value = settings_in(wide.dtype, min_value, max_value)
     width = (max_value - min_value) / (num_bins - 1)
     position = (jnp.clip(wide, min_value, max_value) - min_value) / width
-    low, high = jnp.floor(position), jnp.ceil(position)
+    # Rounding may place the largest value after the last bin.
+    low, high = jnp.floor(position), jnp.minimum(jnp.ceil(position), num_bins - 1)
     weight_low = (high - position) * (width / (width + _WIDTH_GUARD))
     return _two_hot(low, high, weight_low, num_bins).astype(scalar.dtype)
 

@@ -40,7 +40,7 @@ def to_jax(value: Any) -> jax.Array:
     array = jnp.asarray(value)
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "iu" and value.dtype != array.dtype:
         limits = np.iinfo(array.dtype)
-        if np.any((value < limits.min) | (value > limits.max)):
+        if np.any(np.less(value, limits.min) | np.greater(value, limits.max)):
             raise OverflowError(f"{value} does not fit into {array.dtype}")
     return array
 

@@ -1,5 +1,7 @@
 """Operators of 2017 to 2025 at their limits, and how some make up a published algorithm."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -143,3 +145,14 @@ def test_pqn_is_its_recurrence():
     first = 10 + 0.5 * (0.75 * last + 0.25 * 4)
     found = rlx.pqn_q_lambda(q, a_tm1, r_t, discount_t, 0.75)
     np.testing.assert_allclose(found, [first - 1, last - 3], rtol=1e-6)
+
+
+def test_a_large_ratio_without_an_advantage_leaves_simple_policy_optimization_alone():
+    loss = functools.partial(rlx.simple_policy_optimization_loss, use_stop_gradient=False)
+    ratios, adv, epsilon = np.float32([1e25, 1.5]), np.float32([0.0, 2.0]), 0.2
+    value, slopes = jax.value_and_grad(loss, argnums=(0, 1, 2))(ratios, adv, epsilon)
+    own, own_slopes = jax.value_and_grad(loss, argnums=(0, 1, 2))(ratios[1:], adv[1:], epsilon)
+    np.testing.assert_allclose(value, own / 2, rtol=1e-6)
+    np.testing.assert_allclose(slopes[0], [0, own_slopes[0][0] / 2], rtol=1e-6)
+    np.testing.assert_allclose(slopes[1], [-1e25 / 2, own_slopes[1][0] / 2], rtol=1e-6)
+    np.testing.assert_allclose(slopes[2], own_slopes[2] / 2, rtol=1e-6)

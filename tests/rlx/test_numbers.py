@@ -371,6 +371,16 @@ def test_going_as_expected_is_upgoing():
     assert returns.tolist() == [4.25, 6.5, 11.0]
 
 
+@pytest.mark.parametrize(("low", "high", "num_bins"), [(1.257302210933933, 1.997724861377215, 6), (0.0, 0.3, 46)])
+def test_the_top_bin_of_two_hot_pairs(low, high, num_bins):
+    """Rounding takes the position of the largest value beyond the last bin of the first pair, not of the second."""
+    pair, top = rlx.twohot_pair(low, high, num_bins), np.arange(num_bins) == num_bins - 1
+    for value in (high, high + 1, np.inf):
+        np.testing.assert_allclose(pair.apply(value), top, atol=1e-6)
+    np.testing.assert_allclose(pair.apply_inv(pair.apply(high)), [high], rtol=1e-6)
+    np.testing.assert_array_equal(jax.jacrev(pair.apply)(np.float32(high + 1)), np.zeros(num_bins))
+
+
 def test_the_top_bin_of_unbiased_pairs():
     for pair in (rlx.IDENTITY_PAIR, rlx.SIGNED_HYPERBOLIC_PAIR):
         both = rlx.unbiased_transform_pair(-2.0, 2.0, 5, pair)

@@ -299,3 +299,12 @@ def test_averages_may_be_donated_from_the_first_update_on():
     initial, update = rlx.create_ema(0.5)
     moments, state = jax.jit(update, donate_argnums=1)({"x": jnp.array([1.0, 3.0])}, initial({"x": 0.0}))
     assert (float(moments.mean["x"]), float(moments.variance["x"]), float(state.decay_product)) == (2, 1, 0.5)
+
+
+def test_squares_that_overflow_and_do_not_count():
+    """The variance of equal items is 0, however large they are, also beside an item without weight."""
+    for x, weights in (([1e30], None), ([1e30, 1e30], None), ([1e30, 2.0], np.array([1.0, 0.0]))):
+        state = rs.update(rs.init(0.0), np.float32(x), weights)
+        np.testing.assert_allclose([state.mean, state.variance], [1e30, 0.0], rtol=1e-6)
+        again = rs.merge(state, rs.update(state, np.float32([1e30])))
+        np.testing.assert_allclose([again.mean, again.variance], [1e30, 0.0], rtol=1e-6)
