@@ -41,6 +41,6 @@ def constant(aval: Any, value: Any, like: Any) -> Array:
 def _place(key: Any) -> Any:
     """Where what is made from a key is placed: with the key if it is committed to devices; otherwise, as JAX does it,
     whole on the mesh of `jax.set_mesh`, or on the default device."""
-    if getattr(key, "committed", False):
+    if not isinstance(key, jax.core.Tracer) and getattr(key, "committed", False):
         return key.sharding
     return None if jax.sharding.get_abstract_mesh().empty or recording() else jax.P()

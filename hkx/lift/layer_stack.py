@@ -221,6 +221,14 @@ def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
     return out
 
 
+def _type_of_first(stacked: Any) -> Any:
+    """The type of the first of some stacked arrays, which varies between devices of a `jax.shard_map` as they do."""
+    aval = jax.typeof(stacked)
+    shape, mesh = aval.shape[1:], aval.sharding.mesh
+    sharding = None if mesh.empty else jax.NamedSharding(mesh, jax.P(*(None for _ in shape)))
+    return aval.update(shape=shape, sharding=sharding, weak_type=False)
+
+
 @dataclasses.dataclass(repr=False, eq=False)
 class _Layer:
     """The repeated function and its options. With a `mapping`, parameters are stored layer by layer under its names."""
@@ -296,7 +304,7 @@ class _Layer:
             _, new = crossing.call(_held({}, {}, key), (carried, inputs, reverse))
             return new._replace(rng=None, state={}, captured=Captured())
 
-        first = jax.tree.map(lambda a: jax.ShapeDtypeStruct(jnp.shape(a)[1:], jnp.result_type(a)), (keys[0], inputs))
+        first = jax.tree.map(_type_of_first, (keys[0], inputs))
         draws = local.draws
         program = Program(one, *first, carried)
         params_do = program.uses(2, lambda made: made.params)

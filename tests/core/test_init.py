@@ -34,6 +34,16 @@ def test_under_jit_and_vmap():
     assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, params)
 
 
+def test_a_key_of_the_functions_own_where_init_is_mapped_over_keys():
+    def f(x):
+        with hkx.with_rng(jax.random.key(3)):
+            return hkx.nets.MLP([4, 3])(x)
+
+    model, keys = hkx.transform(f), jax.random.split(jax.random.key(0), 2)
+    mapped = jax.vmap(model.init, in_axes=(0, None))(keys, jnp.ones(2))
+    jax.tree.map(lambda a, b: same_bits(a[1], b), mapped, model.init(keys[1], jnp.ones(2)))
+
+
 def test_no_ordinary_run_where_none_is_needed(monkeypatch):
     def refuse(*args):
         raise AssertionError("an ordinary run")

@@ -89,6 +89,24 @@ def test_parameters_from_keys_of_each_device_vary(way):
     np.testing.assert_allclose(out, w * x**3, rtol=1e-5)
 
 
+def test_stacked_parameters_that_depend_on_others_vary_as_they_do():
+    def layer(x):
+        w = hkx.get_parameter("w", [3], init=hkx.initializers.RandomNormal())
+        return x * hkx.get_parameter("v", [3], init=lambda *_: 2 * w + 1)
+
+    model = hkx.transform(lambda x: hkx.layer_stack(2)(layer)(x))
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
+
+    def on_each(keys, x):
+        return jax.tree.map(lambda w: w[None], model.init(keys[0], x[0]))
+
+    keys, x = jax.random.split(KEY, 8), image(8, 3)
+    params = jax.jit(jax.shard_map(on_each, mesh=mesh, in_specs=P("data"), out_specs=P("data")))(keys, x)
+    for i, key in enumerate(keys):
+        expected = model.init(key, x[i])
+        jax.tree.map(lambda a, b, i=i: np.testing.assert_allclose(a[i], b, rtol=1e-5), params, expected)
+
+
 def unrolled(unroll, core, sequence):
     return unroll(core, sequence, core.initial_state(8), time_major=False)[0]
 
