@@ -62,7 +62,7 @@ def test_what_stands_for_nothing_stored_has_neither_shape_nor_dtype():
     assert repr(hkx.DO_NOT_STORE) == "DO_NOT_STORE"
     with pytest.raises(ValueError, match="it has no `shape`"):
         _ = hkx.DO_NOT_STORE.shape
-    with pytest.raises(ValueError, match="it has no `dtype`"):
+    with pytest.raises(ValueError, match="no `shape` and no `dtype`"):
         _ = hkx.DO_NOT_STORE.dtype
 
 
