@@ -31,13 +31,21 @@ argument_p = Primitive("hkx_argument")
 example_p = Primitive("hkx_example")
 
 
+def type_like(aval: Any, shape: tuple[int, ...], dtype: Any, parts: Sequence[Any] = ()) -> Any:
+    """The type of an array on the mesh of another, which varies between devices as that does.
+
+    Its first dimensions are divided as `parts` says.
+    """
+    mesh, whole = aval.sharding.mesh, (None for _ in shape[len(parts) :])
+    sharding = None if mesh.empty else jax.NamedSharding(mesh, jax.P(*parts, *whole))
+    return aval.update(shape=shape, dtype=dtype, sharding=sharding, weak_type=False)
+
+
 def _draw_type(keys: Any, draw: Draw) -> Any:
     """The type of what is drawn: divided, and different between devices, as the keys are."""
-    batch, mesh, sharding = key_batch(keys), keys.sharding.mesh, None
-    if not mesh.empty:
-        parts = (*keys.sharding.spec[: len(batch)], *(None for _ in draw.shape))
-        sharding = jax.NamedSharding(mesh, jax.P(*parts))
-    return _on_current_mesh(keys.update(shape=(*batch, *draw.shape), dtype=np.dtype(draw.dtype), sharding=sharding))
+    batch = key_batch(keys)
+    parts = keys.sharding.spec[: len(batch)]
+    return _on_current_mesh(type_like(keys, (*batch, *draw.shape), np.dtype(draw.dtype), parts))
 
 
 def _on_current_mesh(aval: Any) -> Any:

@@ -20,6 +20,7 @@ from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.making import Eager
 from hkx.core.module import Module
 from hkx.errors.lift import LayerFunctionError, LayerInputsError
+from hkx.init.recording import type_like
 from hkx.lift.captured import Captured, record
 from hkx.lift.checks import checked_unroll
 from hkx.lift.crossing import NOTHING, Carry, Crossing, creating, draws_keys, only_looking
@@ -222,11 +223,9 @@ def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
 
 
 def _type_of_first(stacked: Any) -> Any:
-    """The type of the first of some stacked arrays, which varies between devices of a `jax.shard_map` as they do."""
+    """The type of the first of some stacked arrays."""
     aval = jax.typeof(stacked)
-    shape, mesh = aval.shape[1:], aval.sharding.mesh
-    sharding = None if mesh.empty else jax.NamedSharding(mesh, jax.P(*(None for _ in shape)))
-    return aval.update(shape=shape, sharding=sharding, weak_type=False)
+    return type_like(aval, aval.shape[1:], aval.dtype)
 
 
 @dataclasses.dataclass(repr=False, eq=False)
