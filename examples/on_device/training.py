@@ -33,6 +33,7 @@ CHUNK_LIMIT = 2**22  # environment steps per agent and chunk
 # For CPUs: with XLA's default options, compiling takes longer than learning Catch. Less effort gives slower programs.
 LITTLE_EFFORT = {"xla_cpu_use_fusion_emitters": False, "xla_cpu_parallel_codegen_split_count": 1}
 LEAST_EFFORT = LITTLE_EFFORT | {"xla_backend_optimization_level": 0}
+UNREADABLE = OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile  # from a damaged checkpoint
 
 
 # One number for all agents, or several that the agents use in turn: on the command line, `0.001` or `0.001,0.0003`.
@@ -211,6 +212,7 @@ class Run:
     folder: pathlib.Path
     state: Any  # the learner's state, for all agents
     history: list[dict[str, list[float]]]  # the metrics of each chunk, with a number for each agent
+    finished: bool = False
     seconds: float = 0.0  # wall-clock time in the compiled program
     cpu_seconds: float = 0.0  # and CPU time
     saved_at: float = 0.0
@@ -231,7 +233,8 @@ class Run:
     def save(self) -> None:
         """Writes the checkpoint: the state, the settings and the history."""
         begin = time.perf_counter()
-        about = json.dumps({"settings": self.settings(), "history": self.history, **self.spent()})
+        run = {"settings": self.settings(), "history": self.history, "finished": self.finished}
+        about = json.dumps(run | self.spent())
         arrays = {name: np.asarray(x) for name, x in named_arrays(self.state).items()}
         with whole_file(self.checkpoint) as unfinished:
             np.savez(unfinished, about=about, **arrays)
@@ -253,6 +256,15 @@ class Run:
         if time.perf_counter() - self.saved_at > 100 * self.saving_took:
             self.try_to_save()
 
+    def check_that_nothing_is_lost(self) -> None:
+        """Raises BadFlag if the folder holds a run that was interrupted, and would be overwritten."""
+        finished = True
+        with suppress(*UNREADABLE), open(self.checkpoint, "rb") as opened, np.load(opened) as file:
+            finished = json.loads(str(file["about"]))["finished"]
+        if not finished:
+            there = f"{self.folder} holds a run that was interrupted"
+            raise BadFlag(f"argument --output: {there}; --resume continues it, and another folder begins anew")
+
     def load(self, shapes: Any) -> None:
         """Reads the checkpoint, which must be from a run with the same settings."""
         try:
@@ -261,7 +273,7 @@ class Run:
             about = json.loads(str(arrays.pop("about")))
             settings, self.history = about["settings"], about["history"]
             self.seconds, self.cpu_seconds = about["seconds_to_run"], about["cpu_seconds_to_run"]
-        except (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile):
+        except UNREADABLE:
             raise BadFlag(f"argument --resume: {self.checkpoint} does not hold a checkpoint") from None
         for name, value in json.loads(json.dumps(self.settings())).items():
             if settings.get(name) != value:
@@ -390,6 +402,7 @@ def train(config: AnySettings, make_learner: Callable[[AnySettings], Learner]) -
     if config.resume and run.checkpoint.exists():
         run.load(jax.eval_shape(init, seeds, numbers))
     else:
+        run.check_that_nothing_is_lost()
         run.state = compiled(init, seeds, numbers, options=LEAST_EFFORT)(seeds, numbers)
     run_chunk = compiled(over_agents(config, chunk), run.state, options=learner.compiler_options, donate=True)
     steps, total = len(run.history) * chunk_steps, chunks * chunk_steps
@@ -414,6 +427,7 @@ def train(config: AnySettings, make_learner: Callable[[AnySettings], Learner]) -
             if steps < total:
                 run.save_now_and_then()
         bar.close()
+        run.finished = steps == total
         trouble = run.try_to_save()
         final = run.evaluate(compiled)
     metrics = {

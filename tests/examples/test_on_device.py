@@ -126,6 +126,8 @@ def test_an_interrupted_run_goes_on_to_the_same_parameters(one, tmp_path, monkey
     assert metrics["environment_steps"] == 3 * 36
     assert {path.name for path in tmp_path.iterdir()} == FILES
     assert "interrupted after 108 of 864 steps" in capsys.readouterr().out
+    with pytest.raises(program.BadFlag, match=r"^argument --output: .* was interrupted; --resume continues it"):
+        q_learning.main(small(tmp_path, seed=4))
     metrics = q_learning.main(small(tmp_path, seed=4, resume=True))
     assert not metrics["interrupted"]
     assert metrics["final_return"] == one[1]["final_return"]
