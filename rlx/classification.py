@@ -16,6 +16,10 @@ from rlx.divergences import categorical_cross_entropy
 from rlx.two_hot import balanced_mean, binned_pair, check_bins, evenly_spaced, one_by_one, require_bins
 from rlx.value_transforms import TxPair, require_pair
 
+# With JAX's own derivative, JAX 0.12 refuses gradients in a `jax.shard_map` that checks what varies.
+_erf = jax.custom_jvp(jax.lax.erf)
+_erf.defjvps(lambda tangent, _, x: 2 / math.sqrt(math.pi) * jnp.exp(-x * x) * tangent)
+
 
 @operator()
 def transform_to_hl_gauss(
@@ -55,7 +59,7 @@ def transform_to_hl_gauss(
     mean = jnp.clip(scalar.astype(wide), min_value, max_value)[..., None]
     edges = jnp.linspace(min_value, max_value, num_bins + 1, dtype=wide)
     edges = edges.reshape((1,) * scalar.ndim + edges.shape)
-    below = jax.scipy.special.erf((edges - mean) / (math.sqrt(2.0) * sigma))
+    below = _erf((edges - mean) / (math.sqrt(2.0) * sigma))
     mass = jnp.diff(below, axis=-1)
     return (mass / (below[..., -1:] - below[..., :1])).astype(scalar.dtype)
 

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -438,3 +439,19 @@ def test_bounds_of_each_dimension_count_for_a_batch():
     # In the middle, tanh has slope 1, and the density of the standard normal is divided by half the range of each.
     expected = -2 * 0.5 * np.log(2 * np.pi) - np.log(2) - np.log(3)
     np.testing.assert_allclose(policy.log_prob(jnp.tile(jnp.array([0.0, 3.0]), [4, 1]), mu, sigma), expected, rtol=1e-6)
+
+
+@pytest.mark.eight_devices
+def test_the_slope_of_spread_values_where_each_device_has_its_own():
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:8])
+    values, bins = np.linspace(-0.9, 1.9, 8), np.arange(5.0)
+
+    def mean(value):  # of the numbers of the bins
+        edges = (np.linspace(-1, 2, 6) - value) / 0.45 / np.sqrt(2)
+        mass = np.diff([math.erf(edge) for edge in edges])
+        return np.dot(mass / mass.sum(), bins)
+
+    slope = jax.grad(lambda x: jnp.sum(rlx.transform_to_hl_gauss(x, -1.0, 2.0, 5) @ jnp.asarray(bins, jnp.float32)))
+    on_devices = jax.shard_map(slope, mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P("data"))
+    expected = [(mean(value + 1e-6) - mean(value - 1e-6)) / 2e-6 for value in values]
+    np.testing.assert_allclose(jax.jit(on_devices)(jnp.asarray(values, jnp.float32)), expected, rtol=1e-5)
