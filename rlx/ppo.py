@@ -240,9 +240,10 @@ def _without_overflow(adv: Array, epsilon: Any, axis_name: Any) -> tuple[Array, 
     largest = jnp.max(jnp.abs(adv).astype(wide_dtype(adv.dtype)), initial=0)
     if axis_name is not None:
         largest = jax.lax.pmax(largest, axis_name)
-    # Not down to 1: the reciprocal of 2¹²⁷ is subnormal.
-    exponent = jnp.where(jnp.isfinite(largest) & (largest > 2.0**40), jnp.frexp(largest)[1] - 20, 0)
-    unit = jnp.ldexp(jnp.ones_like(largest), exponent)
+    # Not down to 1: the reciprocal of 2¹²⁷ is subnormal. Without a mantissa, a number is a power of 2; `jnp.frexp` has
+    # no type with explicit axes on JAX 0.12.
+    power = jax.lax.reduce_precision(largest * 2.0**-20, jnp.finfo(largest.dtype).nexp, 0)
+    unit = jnp.where(jnp.isfinite(largest) & (largest > 2.0**40), power, 1)
     (epsilon,) = settings_in(unit.dtype, epsilon)
     return adv / unit.astype(adv.dtype), epsilon / unit / unit
 
