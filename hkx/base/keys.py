@@ -16,7 +16,7 @@ from hkx.errors.core import InvalidRNGError, described
 @functools.cache
 def _raw_key_shape(implementation: str) -> tuple[int, ...]:
     del implementation  # only the cache key: JAX reads this setting itself
-    return jax.eval_shape(lambda: jax.random.PRNGKey(0)).shape
+    return jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
 
 
 def is_typed_key(value: Any) -> Any:

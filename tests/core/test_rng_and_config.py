@@ -220,3 +220,12 @@ def test_a_typed_key_is_one_and_what_is_none_is_named():
     for wrong in (True, 1.5, "key", None, jax.random.split(key), np.zeros(3, np.uint32)):
         with pytest.raises(hkx.errors.InvalidRNGError, match=r"(?s)`rng` of `mine`: .*A key is one of"):
             hkx.as_key(wrong, "`rng` of `mine`")
+
+
+def test_a_raw_key_is_one_where_every_new_key_is_typed():
+    typed = jax.random.key(3, impl="unsafe_rbg")
+    raw = np.asarray(jax.random.key_data(typed))
+    with jax.enable_custom_prng(True), jax.default_prng_impl("unsafe_rbg"):
+        assert hkx.as_key(raw) is raw
+        with pytest.raises(hkx.errors.InvalidRNGError, match=r"shape \(2,\) and dtype uint32 instead of \(4,\)"):
+            hkx.as_key(raw[:2])
