@@ -66,7 +66,7 @@ def _is_numpys(value: Any) -> bool:
 def _may_change(value: Any, reads: Mapping[int, int], constant: Callable[[np.ndarray], bool]) -> bool:
     # No variable may keep a reference to the array, because it would be counted if the next constant is the same array.
     owner, references = _memory(value)
-    shared = owner.base is not None or references > _references_of_one()  # the base may be a bytearray or a file
+    shared = owner.base is not None or references > references_of_one()  # the base may be a bytearray or a file
     several = owner.ndim > 0 and reads[id(owner)] > 1
     return owner.flags.writeable and (shared or several) and not constant(owner)
 
@@ -84,7 +84,8 @@ def _memory(value: Any) -> tuple[np.ndarray, int]:
 
 
 @functools.cache
-def _references_of_one() -> int:
+def references_of_one() -> int:
     """The reference count of an array to which only a program refers."""
-    (value,) = jax.make_jaxpr(lambda: jnp.asarray(np.zeros(2, np.float32)))().consts
+    closed = jax.make_jaxpr(lambda: jnp.asarray(np.zeros(2, np.float32)))()
+    (value,) = _constants(closed.jaxpr.outvars, (), dict(zip(closed.jaxpr.constvars, closed.consts, strict=True)))
     return _memory(value)[1]

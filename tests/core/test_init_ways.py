@@ -21,6 +21,7 @@ from bits import same_but_for_rounding
 import hkx as hk
 from hkx.base.draws import Draw
 from hkx.base.key_arrays import for_each_key
+from hkx.init import buffers
 from hkx.init.recording import Recording
 from hkx.jaxprs.traces import variable_of
 
@@ -47,6 +48,20 @@ class TestArraysOfNumpyThatAreFilledAnew:
         for name, value in made.items():
             number = float(name[-1]) * (10 if name.startswith("times") else 1)
             np.testing.assert_array_equal(value, [number, number], name)
+
+    def test_where_jax_writes_constants_into_the_program(self):
+        """As later versions of JAX will, by their documentation of constants."""
+        setting = "jax_use_simplified_jaxpr_constants"
+        before = getattr(jax.config, setting)
+        jax.config.update(setting, True)
+        buffers.references_of_one.cache_clear()
+        try:
+            buffer = np.array([1.0, 2.0], np.float32)
+            params = hk.transform(lambda: hk.get_parameter("w", [2], init=lambda *_: jnp.asarray(buffer))).init(0)
+            np.testing.assert_array_equal(params["~"]["w"], buffer)
+        finally:
+            jax.config.update(setting, before)
+            buffers.references_of_one.cache_clear()
 
     @pytest.mark.parametrize("init", ["traced", "eager"])
     def test_that_jax_would_refer_to_the_memory_of(self, init):
