@@ -12,7 +12,7 @@ from hkx import Linear, Module, dropout, initializers, next_rng_key, traced_once
 from hkx.arguments import checked_integer, deprecated_argument
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import sequences_of
+from hkx.nn.inputs import number, sequences_of
 
 
 class MultiHeadAttention(Module):
@@ -125,6 +125,7 @@ class MultiHeadAttention(Module):
             )
         weights = _weights(logits, mask)
         if not (isinstance(dropout_rate, (int, float, np.generic)) and dropout_rate == 0):
+            number(dropout_rate, None, "dropout_rate", 0, 1)
             weights = dropout(next_rng_key(), dropout_rate, weights)
         return self._linear(self.model_size)(_attended(weights, value_heads))
 
