@@ -51,9 +51,7 @@ REFUSED = {
         3, embedding_matrix=jnp.ones([2, 3])
     ),
     r"`rate` of dropout must be in \[0, 1\), got 1": lambda: hkx.dropout(jax.random.key(0), 1.0, X),
-    "`dropout_rate` must be .*1.5": (
-        lambda: hkx.MultiHeadAttention(1, 3, w_init=jnp.ones)(X, X, X, dropout_rate=1.5)
-    ),
+    "`dropout_rate` must be .*1.5": (lambda: hkx.MultiHeadAttention(1, 3, w_init=jnp.ones)(X, X, X, dropout_rate=1.5)),
     "preserve_dims should be non-zero": lambda: hkx.Reshape([3], preserve_dims=0),
     "`padding` must not be empty": lambda: hkx.pad.create_from_tuple((), 2),
     "`padding` must be a pair, or a sequence of pairs, got 'ab'": lambda: hkx.pad.create_from_tuple("ab", 2),
