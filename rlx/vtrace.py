@@ -196,8 +196,8 @@ def leaky_vtrace_td_error_and_advantage(
       lambda_: λ in [0, 1].
       clip_rho_threshold: ρ̄ ≥ 0.
       clip_pg_rho_threshold: ρ̄_pg ≥ 0.
-      stop_target_gradients: whether to stop gradients through the targets V_t in all three outputs. In the last two, what
-        else is in the equation lets them through; `rlx.policy_gradient_loss` stops its advantages.
+      stop_target_gradients: whether to stop gradients through the targets V_t in all three outputs. Whatever else the
+        last two depend on lets them through; `rlx.policy_gradient_loss` stops its advantages.
       sample_mask: as in `vtrace`.
       truncation_t: as in `vtrace`.
       truncation_value_t: as in `vtrace`.
@@ -269,8 +269,8 @@ def vtrace_td_error_and_advantage(
       lambda_: λ in [0, 1].
       clip_rho_threshold: ρ̄ ≥ 0.
       clip_pg_rho_threshold: ρ̄_pg ≥ 0.
-      stop_target_gradients: whether to stop gradients through the targets V_t in all three outputs. In the last two, what
-        else is in the equation lets them through; `rlx.policy_gradient_loss` stops its advantages.
+      stop_target_gradients: whether to stop gradients through the targets V_t in all three outputs. Whatever else the
+        last two depend on lets them through; `rlx.policy_gradient_loss` stops its advantages.
       sample_mask: as in `vtrace`.
       truncation_t: as in `vtrace`.
       truncation_value_t: as in `vtrace`.
