@@ -191,7 +191,7 @@ class VarianceScaling:
     He et al. (2015), "Delving deep into rectifiers", arXiv:1502.01852.
 
     Args:
-      scale: the factor of the variance, positive.
+      scale: the factor of the variance, at least 0.
       mode: `"fan_in"`, `"fan_out"` or `"fan_avg"`.
       distribution: `"truncated_normal"` (at two standard deviations), `"normal"` or `"uniform"`.
       fan_in_axes: for shapes with more than two dimensions, the axes that count as inputs; None means all but the last.

@@ -35,7 +35,7 @@ def traced_once(function: Callable[P, R], static_argnames: str | Sequence[str] =
       A function like it.
 
     Raises:
-      NotInTransformError: when called, if the function uses the running transform.
+      NotInTransformError: when it is traced, in `jax.jit` or `init` for example, if it uses the running transform.
 
     Example:
 

@@ -30,7 +30,8 @@ Masks and numerics. All operators follow the same rules:
 - Minus infinity as a logit, a log-probability or the value of one of several actions means that the action is
   impossible, and is treated as if it did not exist.
 - Everything else follows IEEE 754: an unmasked NaN appears in the result, and 0 · ∞ of two unmasked numbers is NaN.
-- Where a value is finite, its gradient is finite.
+- Where a value is finite, its gradient is finite, unless the slope itself is infinite (as in `likelihood`, at 0 and 1)
+  or too large for the dtype.
 
 Example:
   >>> import jax, jax.numpy as jnp

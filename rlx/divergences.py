@@ -22,8 +22,8 @@ def categorical_sample(key: Key, probs: Real[Array, "*E A"]) -> Int[Array, "*E"]
       probs: non-negative; they need not sum to one.
 
     Returns:
-      Indices in [0, A), of dtype int32, or -1 where `probs` is not a distribution: where an entry is negative, NaN or
-      infinite, or all are zero.
+      Indices in [0, A), of JAX's default integer dtype, or -1 where `probs` is not a distribution: where an entry is
+      negative, NaN or infinite, or all are zero.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -31,8 +31,7 @@ def categorical_sample(key: Key, probs: Real[Array, "*E A"]) -> Int[Array, "*E"]
       >>> int(rlx.categorical_sample(jax.random.key(0), jnp.array([0.0, 1.0, 0.0])))
       1
     """
-    total = jnp.sum(probs, axis=-1)
-    valid = jnp.all(probs >= 0, axis=-1) & (total > 0) & jnp.isfinite(total)
+    valid = jnp.all((probs >= 0) & jnp.isfinite(probs), axis=-1) & jnp.any(probs > 0, axis=-1)
     return jnp.where(valid, jax.random.categorical(key, jnp.log(probs)), -1)
 
 

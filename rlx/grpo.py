@@ -151,7 +151,7 @@ def grpo_loss(
       adv_t: advantage of the answer, see `rlx.group_relative_advantages`; or one advantage per token.
       mask_t: false for tokens to ignore (prompt, padding), even if they contain NaN. By default all count.
       epsilon: ε ≥ 0.
-      stop_target_gradients: whether to stop gradients through everything but `log_probs_t`.
+      stop_target_gradients: whether to stop gradients through everything but `log_probs_t` and the coefficients.
       ref_log_probs_t: log-probabilities under the reference policy; if omitted, there is no penalty.
       kl_weight: β ≥ 0.
 
@@ -200,7 +200,7 @@ def dr_grpo_loss(
       adv_t: advantage of the answer, or of each token.
       mask_t: false for tokens to ignore (prompt, padding), even if they contain NaN. By default all count.
       epsilon: ε ≥ 0.
-      stop_target_gradients: whether to stop gradients through everything but `log_probs_t`.
+      stop_target_gradients: whether to stop gradients through everything but `log_probs_t` and the coefficients.
       max_length: L, a positive number of tokens, the same for all answers; by default T, counting masked tokens too.
       ref_log_probs_t: log-probabilities under the reference policy; if omitted, there is no penalty.
       kl_weight: β ≥ 0.
@@ -245,7 +245,7 @@ def gspo_loss(
       mask_t: false for tokens to ignore (prompt, padding), even if they contain NaN. By default all count.
       epsilon_low: ε_low ≥ 0.
       epsilon_high: ε_high ≥ 0.
-      stop_target_gradients: whether to stop gradients through everything but `log_probs_t`.
+      stop_target_gradients: whether to stop gradients through everything but `log_probs_t` and the coefficients.
 
     Returns:
       The loss; 0 if no token counts.
@@ -288,7 +288,7 @@ def dapo_loss(
       mask_t: false for tokens to ignore, even if they contain NaN. By default all count.
       epsilon_low: ε_low ≥ 0.
       epsilon_high: ε_high ≥ 0.
-      stop_target_gradients: whether to stop gradients through everything but `log_probs_t`.
+      stop_target_gradients: whether to stop gradients through everything but `log_probs_t` and the coefficients.
 
     Returns:
       The loss; 0 if no token counts.

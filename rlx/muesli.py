@@ -260,7 +260,7 @@ def constant_policy_targets(
 
     Returns:
       A `PolicyTarget` with actions [N, ...] and constant weights of the shape of their log-probabilities, in the dtype
-      of `weights_scale`, or JAX's default if it is a Python number.
+      of `weights_scale` if it is an array of floats, otherwise in JAX's default floating dtype.
 
     Example:
       >>> import types

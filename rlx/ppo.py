@@ -66,7 +66,7 @@ def dual_clipped_surrogate_pg_loss(
       adv_t: A_t, advantages of the actions.
       epsilon_low: ε_low ≥ 0.
       epsilon_high: ε_high ≥ 0.
-      max_ratio: c > 1.
+      max_ratio: c ≥ 1.
       stop_target_gradients: whether to stop gradients through the advantages.
       mask_t: false for steps to ignore, even if they contain NaN. By default all count.
 

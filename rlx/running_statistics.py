@@ -85,7 +85,7 @@ def update(
     Args:
       state: the previous statistics.
       batch: a tree like that of `init`, whose leaves have the same additional leading axes; none for a single item.
-        After about 2²⁴ updates, new items no longer change float32 statistics.
+        After about 2²⁴ updates, the number of float32 statistics grows no further, and new items hardly change them.
       weights: numbers ≥ 0 or a mask, of the shape of these axes: how often each item counts. Items of weight 0 are
         ignored, even if they contain NaN. By default each counts once.
       axis_name: name, or names, of axes of `jax.pmap`, `jax.shard_map` or `jax.vmap` over which the items are also

@@ -33,7 +33,7 @@ def sapo_loss(
       temperature_positive: τ₊ > 0.
       temperature_negative: τ₋ > 0, larger than τ₊ in the paper, since lowering one token's probability raises that of
         all others.
-      stop_target_gradients: whether to stop gradients through everything but `log_probs_t`.
+      stop_target_gradients: whether to stop gradients through everything but `log_probs_t` and the coefficients.
 
     Returns:
       The loss; 0 if no token counts.

@@ -53,7 +53,7 @@ def overlong_penalty(
     Args:
       length: numbers of tokens in the answers.
       max_length: the maximum allowed length.
-      buffer: the number of tokens below `max_length` over which the penalty grows, less than `max_length`.
+      buffer: the number of tokens below `max_length` over which the penalty grows, at most `max_length`.
 
     Returns:
       The penalties, in [-1, 0].

@@ -196,7 +196,8 @@ def leaky_vtrace_td_error_and_advantage(
       lambda_: λ in [0, 1].
       clip_rho_threshold: ρ̄ ≥ 0.
       clip_pg_rho_threshold: ρ̄_pg ≥ 0.
-      stop_target_gradients: whether to stop gradients through the targets in all three outputs.
+      stop_target_gradients: whether to stop gradients through the targets V_t in all three outputs. Whatever else the
+        last two depend on lets them through; `rlx.policy_gradient_loss` stops its advantages.
       sample_mask: as in `vtrace`.
       truncation_t: as in `vtrace`.
       truncation_value_t: as in `vtrace`.
@@ -255,9 +256,9 @@ def vtrace_td_error_and_advantage(
     """V-trace errors and policy gradient advantages, as used by IMPALA's actor-critic.
 
     With targets V_t = v_t + E_t (see `vtrace`), the value of the action taken at time t-1 is estimated as q = r_t + γ_t
-    [λ_t V_t + (1 - λ_t) v_t], and its advantage as min(ρ̄_pg, ρ_{t-1}) (q - v_{t-1}). The last step, and each step
-    where the sequence was truncated, uses v_t in place of the target. From "IMPALA", Espeholt et al. 2018
-    (https://arxiv.org/abs/1802.01561).
+    [λ_t V_t + (1 - λ_t) v_t], and its advantage as min(ρ̄_pg, ρ_{t-1}) (q - v_{t-1}); these v_t are those of `v_tm1`,
+    one step later. The last step, and each step where the sequence was truncated, uses `v_t` in place of the bracket.
+    From "IMPALA", Espeholt et al. 2018 (https://arxiv.org/abs/1802.01561).
 
     Args:
       v_tm1: values of the states at times [0, ..., T-1].
@@ -268,7 +269,8 @@ def vtrace_td_error_and_advantage(
       lambda_: λ in [0, 1].
       clip_rho_threshold: ρ̄ ≥ 0.
       clip_pg_rho_threshold: ρ̄_pg ≥ 0.
-      stop_target_gradients: whether to stop gradients through the targets in all three outputs.
+      stop_target_gradients: whether to stop gradients through the targets V_t in all three outputs. Whatever else the
+        last two depend on lets them through; `rlx.policy_gradient_loss` stops its advantages.
       sample_mask: as in `vtrace`.
       truncation_t: as in `vtrace`.
       truncation_value_t: as in `vtrace`.

@@ -17,10 +17,12 @@ ParamContext = GetterContext
 
 
 def check_jax_usage(enabled: bool = True) -> bool:
-    """Accepted for programs written for Haiku; hkx's checks are always on.
+    """Says whether every use of hkx inside a raw JAX transform is an error: `hkx.config.set(check_jax_usage=...)`.
+
+    Uses whose result would be wrong always are.
 
     Args:
-      enabled: kept, and returned by the next call.
+      enabled: whether it is.
 
     Returns:
       What was set before.

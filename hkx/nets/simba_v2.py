@@ -42,7 +42,8 @@ def _scaled(x: jax.Array, name: str, value: float, scale: float) -> jax.Array:
 class SimbaV2Block(Module):
     """SimbaV2's block: moves a point on the unit sphere towards another, `unit((1 - α) x + α unit(W2 relu(s W1 x)))`.
 
-    s and α are learnt vectors. Parameters, under the module's name: `unit_w_1`, `scaler`, `unit_w_2` and `alpha`. The
+    s and α are learnt vectors. Parameters, under the module's name: `unit_w_1`, `scaler`, `unit_w_2` and `alpha`. α is
+    `alpha_init * sqrt(size)` times the parameter `alpha`, which starts at `1 / sqrt(size)`, as in the paper. The
     columns of the matrices have length 1 initially, and after each update once `hkx.nets.project_to_sphere` has been
     applied.
 

@@ -42,8 +42,9 @@ class ConvNDTranspose(Convolution):
       stride: the step between the spread-out inputs, one number or one for each dimension.
       output_shape: the size of the output, one number or one for each dimension, if `"SAME"` or `"VALID"` allows
         several sizes: in a convolution with stride s, s input sizes give the same output size.
-      padding: `"SAME"`, `"VALID"`, or the padding of the spread-out input: a pair `(before, after)`, a sequence of
-        pairs, a function of `hkx.pad`, or a sequence of functions.
+      padding: `"SAME"`, `"VALID"`, `"SAME_LOWER"` (which is `"SAME"`) if all strides are 1, or the padding of the
+        spread-out input: a pair `(before, after)`, a sequence of pairs, a function of `hkx.pad`, or a sequence of
+        functions.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, output_channels, input_channels]`; by default a normal
         distribution of standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.
@@ -181,8 +182,9 @@ class Conv1DTranspose(ConvNDTranspose):
       stride: the step between the spread-out inputs, a number, or a sequence of one.
       output_shape: the size of the output, a number, or a sequence of one, if `"SAME"` or `"VALID"` allows several
         sizes: in a convolution with stride s, s input sizes give the same output size.
-      padding: `"SAME"`, `"VALID"`, or the padding of the spread-out input: a pair `(before, after)`, a sequence of
-        pairs, a function of `hkx.pad`, or a sequence of functions.
+      padding: `"SAME"`, `"VALID"`, `"SAME_LOWER"` (which is `"SAME"`) if all strides are 1, or the padding of the
+        spread-out input: a pair `(before, after)`, a sequence of pairs, a function of `hkx.pad`, or a sequence of
+        functions.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, output_channels, input_channels]`; by default a normal
         distribution of standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.
@@ -247,8 +249,9 @@ class Conv2DTranspose(ConvNDTranspose):
       stride: the step between the spread-out inputs, one number or one for each dimension.
       output_shape: the size of the output, one number or one for each dimension, if `"SAME"` or `"VALID"` allows
         several sizes: in a convolution with stride s, s input sizes give the same output size.
-      padding: `"SAME"`, `"VALID"`, or the padding of the spread-out input: a pair `(before, after)`, a sequence of
-        pairs, a function of `hkx.pad`, or a sequence of functions.
+      padding: `"SAME"`, `"VALID"`, `"SAME_LOWER"` (which is `"SAME"`) if all strides are 1, or the padding of the
+        spread-out input: a pair `(before, after)`, a sequence of pairs, a function of `hkx.pad`, or a sequence of
+        functions.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, output_channels, input_channels]`; by default a normal
         distribution of standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.
@@ -314,8 +317,9 @@ class Conv3DTranspose(ConvNDTranspose):
       stride: the step between the spread-out inputs, one number or one for each dimension.
       output_shape: the size of the output, one number or one for each dimension, if `"SAME"` or `"VALID"` allows
         several sizes: in a convolution with stride s, s input sizes give the same output size.
-      padding: `"SAME"`, `"VALID"`, or the padding of the spread-out input: a pair `(before, after)`, a sequence of
-        pairs, a function of `hkx.pad`, or a sequence of functions.
+      padding: `"SAME"`, `"VALID"`, `"SAME_LOWER"` (which is `"SAME"`) if all strides are 1, or the padding of the
+        spread-out input: a pair `(before, after)`, a sequence of pairs, a function of `hkx.pad`, or a sequence of
+        functions.
       with_bias: whether `b` is added.
       w_init: initializer of `w`, shape `[*kernel_shape, output_channels, input_channels]`; by default a normal
         distribution of standard deviation `1 / sqrt(fan_in)`, truncated at two standard deviations.

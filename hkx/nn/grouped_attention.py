@@ -156,7 +156,7 @@ class GroupedQueryAttention(Module):
             which the mask and the lengths let no query attend has no effect, even if it is NaN.
           cache: the tokens so far. The new tokens are added to it, and a query attends to all tokens that do not come
             after it. A mask then refers to the tokens of the cache, `[..., num_heads, T, max_length]`. Where its
-            length is traced, so that no error can be raised, tokens for which there is no room give NaN.
+            length is traced, so that no error can be raised, a call whose tokens do not all fit gives NaN.
 
         Returns:
           `[..., T, model_size]`; with a cache, a pair of this and the new cache.

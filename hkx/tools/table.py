@@ -29,7 +29,7 @@ class Table(str):
             `"html"`. Any other, or any other option, is left to the package `tabulate`, if it is installed.
 
         Raises:
-          ValueError: if the format is unknown and that package is not installed.
+          ValueError: if the format is unknown, or of that package, which is not installed.
         """
         table = cls(_text(headers, rows, numeric, dict(options)))
         table.headers, table.rows, table.numeric = headers, rows, numeric
@@ -51,6 +51,8 @@ def _text(headers: Sequence[str], rows: Rows, numeric: Sequence[bool], options: 
             f"`tabulate_kwargs={options}`: the table formats are {[*formats, 'tsv']}, with no other options; "
             "for more, install the package `tabulate`."
         ) from error
+    if isinstance(name, str) and name not in package.tabulate_formats:  # for which it would take another
+        raise ValueError(f"`tablefmt` {name!r} is unknown: the table formats are {package.tabulate_formats}.")
     return package.tabulate(rows, headers=headers, **options)
 
 

@@ -218,6 +218,13 @@ def test_what_is_no_distribution_has_no_sample(probs):
     assert rlx.categorical_sample(jax.random.key(0), rows).tolist() == [-1, 1]
 
 
+def test_weights_whose_sum_overflows_are_a_distribution():
+    """Half 3e38 and half 3e38, whose sum is no float32."""
+    rows = jnp.tile(jnp.array([3e38, 3e38, 0.0]), [400, 1])
+    shares = np.bincount(rlx.categorical_sample(jax.random.key(0), rows) + 1, minlength=4) / 400
+    np.testing.assert_allclose(shares, [0.0, 0.5, 0.5, 0.0], atol=0.1)
+
+
 @pytest.mark.parametrize("logits", [[1.0, 2.0, np.nan], [-np.inf, -np.inf, -np.inf], [1.0, np.inf, 0.0]])
 def test_logits_of_no_distribution_have_no_sample(logits):
     rows = jnp.array([logits, [-np.inf, 0.0, -np.inf]])

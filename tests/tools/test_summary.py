@@ -188,6 +188,12 @@ def test_columns_filters_and_formats():
     assert "No calls" in hkx.tabulate(lambda x: x)(X)
 
 
+def test_a_format_that_nobody_knows_is_an_error():
+    """The package `tabulate` would take another instead."""
+    with pytest.raises(ValueError, match="gird"):
+        hkx.tabulate(lambda x: hkx.Linear(1)(x), tabulate_kwargs={"tablefmt": "gird"})(X)
+
+
 def test_filters_are_none_by_default_but_the_one_for_outputs():
     def f():
         hkx.to_module(lambda: None)("nothing")()

@@ -40,8 +40,8 @@ class BatchNorm(Module):
     (or over `axis`). As in Haiku, `Var[x] = E[x**2] - E[x]**2`; this loses precision if a mean is thousands of times as
     large as the standard deviation, so subtract a constant from such inputs first. The moving averages are the state
     of two `hkx.ExponentialMovingAverage` in this module, `mean_ema` and `var_ema`. Until the first update they contain
-    the statistics of the example that was passed to `init`. If these are too costly for `init`, or there is no example,
-    they contain mean 0 and variance 1 (see `hkx.from_example`).
+    the statistics of the example that was passed to `init`. If `init` was given shapes instead of arrays, or the
+    example is empty, they contain mean 0 and variance 1 (see `hkx.from_example`).
 
     Reference: Ioffe & Szegedy (2015), "Batch normalization: accelerating deep network training by reducing internal
     covariate shift", arXiv:1502.03167.

@@ -25,8 +25,8 @@ class ExponentialMovingAverage(Module):
     stochastic optimization", section 3), else it is `hidden`.
 
     The state is `hidden`, `average` and `counter`. The counter counts the values from `-warmup_length`, and stops at
-    the greatest integer of its dtype. `init` starts `average` at the average of its example, or at 0 if that is too
-    costly (see `hkx.from_example`); no later average depends on it.
+    the greatest integer of its dtype. `init` starts `average` at the average of its example, or at 0 if it was
+    given a shape instead of an array (see `hkx.from_example`); no later average depends on it.
 
     Args:
       decay: the factor of the old average at each step, in `[0, 1]`: usually near 1.

@@ -148,7 +148,8 @@ class VanillaRNN(RNNCore):
         """One step from `[B, F]` or `[F]` inputs; state and output are `[B, hidden_size]` or `[hidden_size]`.
 
         Raises:
-          InvalidCoreStateError: if the state is not an array, or has the wrong shape.
+          InvalidCoreStateError: if the state is not an array, or its leading dimensions do not fit the inputs. In
+            `init`, its last dimension gives the size of `W_h`, as in Haiku.
         """
         inputs, prev_state = array_of(inputs, self), array_state(self, "prev_state", prev_state)
         check_state(leading_fit(prev_state, inputs), self, "prev_state", prev_state, inputs, self.hidden_size)
@@ -231,7 +232,8 @@ class LSTM(RNNCore):
           The output, `[B, hidden_size]` or `[hidden_size]`, and the new state.
 
         Raises:
-          InvalidCoreStateError: if the state is not a pair of arrays, or they have the wrong shape.
+          InvalidCoreStateError: if the state is not a pair of arrays, or they have the wrong shape. In `init`, the last
+            dimension of `hidden` gives the size of the weights for it, as in Haiku.
           InvalidRankError: if `inputs` has the wrong number of dimensions, or the state a different number from
             `inputs`.
         """
