@@ -175,6 +175,9 @@ def _fans(shape: Shape, fan_in_axes: Sequence[int] | None = None) -> tuple[float
     if len(shape) == 2:
         return shape[0], shape[1]
     if fan_in_axes is not None:
+        if not all(-len(shape) <= i < len(shape) for i in fan_in_axes):
+            where = f"`fan_in_axes` of VarianceScaling is {fan_in_axes}"
+            raise ValueError(f"{where}, expected axes of the shape {tuple(shape)}.")
         fan_in = np.prod([shape[i] for i in fan_in_axes])
         return float(fan_in), float(np.prod([s for i, s in enumerate(shape) if i not in fan_in_axes]))
     receptive = np.prod(shape[:-2])

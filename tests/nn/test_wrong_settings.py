@@ -30,6 +30,9 @@ REFUSED = {
     "Invalid `mode` argument 'fan': it must be 'fan_in', 'fan_out' or 'fan_avg'": (
         lambda: hkx.initializers.VarianceScaling(mode="fan")
     ),
+    r"`fan_in_axes` of VarianceScaling is \[3\], expected axes of the shape \(3, 3, 2\)": (
+        made(lambda: hkx.initializers.VarianceScaling(fan_in_axes=[3]), [3, 3, 2])
+    ),
     r"Orthogonal initializer requires at least a 2D shape. Got \(3,\)": made(hkx.initializers.Orthogonal, [3]),
     r"`axis` of Orthogonal is 2, expected an axis of the shape \(3, 3\)": (
         made(lambda: hkx.initializers.Orthogonal(axis=2), [3, 3])
