@@ -218,7 +218,7 @@ def test_an_exported_init_draws_parameters_whose_size_has_a_name():
     def f(x):
         hkx.get_parameter("w", [x.shape[0]], init=INITIALIZERS["normal"])
 
-    (size,), key = jax.export.symbolic_shape("size"), jax.random.PRNGKey(3)
+    (size,), key = jax.export.symbolic_shape("size"), jax.random.key(3, impl="unsafe_rbg")  # which compiles fast
     like = jax.ShapeDtypeStruct([size], jnp.float32)
     exported = jax.export.export(jax.jit(hkx.transform(f).init))(key, like)
     expected = hkx.transform(f, init="eager").init(key, jnp.ones(5))

@@ -585,6 +585,7 @@ def test_remat_and_jit_pass_new_keyword_arguments_in_the_order_of_their_names():
         model.apply(model.init(KEY, X), None, X)
 
 
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype float64")  # from JAX 0.12 on
 def test_branches_take_a_state_of_64_bits_where_they_are_no_longer_enabled():
     def f(x):
         hkx.get_state("average", [2], jnp.float64, init=jnp.ones)
