@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.core
 import jax.numpy as jnp
+import jax.ref
 import numpy as np
 from jax.extend.core import (
     ClosedJaxpr,
@@ -186,7 +187,7 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None, env: dict[Any, Any], more:
     parts = needed_inputs(_without_effects_of_shapes(closed.jaxpr.eqns), outputs)
     pending, inputs = [eqn for eqn, _ in parts], {id(eqn): variables for eqn, variables in parts}
     wanted = {v for v in outputs if not isinstance(v, Literal)}
-    used = wanted.union(*inputs.values())
+    used = wanted.union(*inputs.values(), *(eqn.outvars for eqn in pending if eqn.effects))  # effects happen only once
     if more:
         missing = used - env.keys()
         pending = [eqn for eqn in pending if not missing.isdisjoint(eqn.outvars)]
@@ -226,4 +227,4 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None, env: dict[Any, Any], more:
             together = []
         pending = later
     # A constant of the program may be a NumPy array.
-    return [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in map(read, outputs)]
+    return [x if isinstance(x, (jax.Array, jax.ref.Ref)) else jnp.asarray(x) for x in map(read, outputs)]
