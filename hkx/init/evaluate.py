@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.core
 import jax.numpy as jnp
+import jax.ref
 import numpy as np
 from jax.extend.core import (
     ClosedJaxpr,
@@ -34,7 +35,7 @@ from hkx.init.key_chains import Taken, drawn, split_chains
 from hkx.init.recording import Recording, argument_p, draw_p, example_p, fill_p, split_p
 from hkx.init.values import ValuesNeeded, needs_values
 from hkx.jaxprs.cost import work
-from hkx.jaxprs.dependence import needed, needed_inputs, without_effects_of
+from hkx.jaxprs.dependence import changes_outer_references, needed, needed_inputs, without_effects_of
 from hkx.jaxprs.traces import Where, refused_by_compiled_code, variable_of, where
 
 Tree = dict[str, dict[str, Any]]
@@ -58,11 +59,14 @@ def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: 
       Whether all stored arrays have been replaced.
 
     Raises:
-      ValuesNeeded: if the function needs a value, or creates something from a NumPy array that it may have overwritten.
+      ValuesNeeded: if the function needs a value, creates something from a NumPy array that it may have overwritten, or
+        changes a mutable array that was made outside of it, and runs initializers.
     """
     program, record = _recorded(run, recorder)
     if recorder.has_values and reads_what_may_change(program, constant, example_p):
         raise ValuesNeeded()
+    if recorder.computed and not recorder.on_shapes and changes_outer_references(program):
+        raise ValuesNeeded()  # what an initializer has read there may be older than it should be
     env: dict[Any, Any] = {}
     computed = iter(_evaluate(program, recorder.key, env))
     leaves = [static[0] if static else next(computed) for static in record["static"]]
@@ -168,7 +172,7 @@ def _costly_examples(equations: list[JaxprEqn]) -> list[JaxprEqn]:
 def _without_effects_of_shapes(equations: list[JaxprEqn]) -> list[JaxprEqn]:
     """The equations, with the effects of those removed that depend on an argument of which only the shape is known."""
     unknown = {v for eqn in equations if eqn.primitive is argument_p for v in eqn.outvars}
-    return without_effects_of(equations, unknown) if unknown else equations
+    return without_effects_of(equations, unknown, argument_p) if unknown else equations
 
 
 def _evaluate(closed: ClosedJaxpr, key: Array | None, env: dict[Any, Any], more: bool = False) -> list[Any]:
@@ -183,7 +187,7 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None, env: dict[Any, Any], more:
     parts = needed_inputs(_without_effects_of_shapes(closed.jaxpr.eqns), outputs)
     pending, inputs = [eqn for eqn, _ in parts], {id(eqn): variables for eqn, variables in parts}
     wanted = {v for v in outputs if not isinstance(v, Literal)}
-    used = wanted.union(*inputs.values())
+    used = wanted.union(*inputs.values(), *(eqn.outvars for eqn in pending if eqn.effects))  # effects happen only once
     if more:
         missing = used - env.keys()
         pending = [eqn for eqn in pending if not missing.isdisjoint(eqn.outvars)]
@@ -223,4 +227,4 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None, env: dict[Any, Any], more:
             together = []
         pending = later
     # A constant of the program may be a NumPy array.
-    return [x if isinstance(x, jax.Array) else jnp.asarray(x) for x in map(read, outputs)]
+    return [x if isinstance(x, (jax.Array, jax.ref.Ref)) else jnp.asarray(x) for x in map(read, outputs)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -11,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import JaxprEqn, Literal
 
-from hkx.base.draws import Draw
-from hkx.base.key_arrays import key_batch, split_chain
+from hkx.base.draws import Draw, sample
+from hkx.base.key_arrays import for_each_key, key_batch, split_chain
 from hkx.base.keys import is_typed_key
 from hkx.core.frame import local
 from hkx.core.types import Array
@@ -49,6 +50,12 @@ def _key_data(keys: Sequence[Any]) -> Any:
 
 def drawn(draws: list[Draw], keys: list[Any], like: Any) -> list[Array]:
     """Draws from one key each, or from an array of keys, on the devices of the key `like`."""
+    divided = [isinstance(k, jax.core.Tracer) and any(jax.typeof(k).sharding.spec) for k in keys]
+    if any(divided):  # between devices, along explicit axes of a mesh: JAX does not join them with other keys
+        whole = [i for i, d in enumerate(divided) if not d]
+        others = iter(drawn([draws[i] for i in whole], [keys[i] for i in whole], like) if whole else ())
+        alone = (functools.partial(for_each_key, functools.partial(sample, draw)) for draw in draws)
+        return [draw(key) if d else next(others) for draw, key, d in zip(alone, keys, divided, strict=True)]
     batches = [() if isinstance(k, Taken) else key_batch(k) for k in keys]
     data = _key_data(keys)
     maker = local.frames[-1].maker if local.frames else None

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
 import jax.core
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_params
+import jax.ref
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, jaxprs_in_params
 
 
 def needed(equations: Sequence[JaxprEqn], outputs: Sequence[Any]) -> list[JaxprEqn]:
@@ -19,37 +22,74 @@ def needed(equations: Sequence[JaxprEqn], outputs: Sequence[Any]) -> list[JaxprE
 def needed_inputs(
     equations: Sequence[JaxprEqn], outputs: Sequence[Any], effects: bool = True
 ) -> list[tuple[JaxprEqn, set[Any]]]:
-    """The needed equations, each with its needed inputs. Without `effects`, having effects does not make one needed."""
+    """The needed equations, each with its needed inputs. Without `effects`, having effects does not make one needed.
+
+    Except that what is read from a mutable array needs all that was done with that array before.
+    """
     wanted = {v for v in outputs if not isinstance(v, Literal)}
     kept = []
     for eqn in reversed(equations):
-        if (effects and eqn.effects) or not wanted.isdisjoint(eqn.outvars):
+        used = [*eqn.outvars, *references(eqn)] if eqn.effects else eqn.outvars
+        if (effects and eqn.effects) or not wanted.isdisjoint(used):
             inputs = _inputs(eqn, wanted)
             kept.append((eqn, inputs))
             wanted |= inputs
     return kept[::-1]
 
 
-def without_effects_of(equations: Sequence[JaxprEqn], unknown: Collection[Any]) -> list[JaxprEqn]:
-    """The equations, with the effects of those removed that depend on unknown variables."""
+def without_effects_of(equations: Sequence[JaxprEqn], unknown: Collection[Any], lost: Primitive) -> list[JaxprEqn]:
+    """The equations, with the effects of those removed that depend on unknown variables.
+
+    What a mutable array holds after such an equation is unknown, too: equations that use it become `lost` ones.
+    """
     unknown, kept = set(unknown), []
     for eqn in equations:
         if not unknown.isdisjoint(v for v in eqn.invars if not isinstance(v, Literal)):
             unknown.update(eqn.outvars)
-            eqn = _without_effects(eqn) if eqn.effects else eqn
+            mutable = references(eqn)
+            if mutable:
+                unknown.update(mutable)
+                eqn = eqn.replace(primitive=lost, invars=[], effects=set())
+            elif eqn.effects:
+                eqn = _without_effects(eqn)
             if not eqn.outvars:
                 continue
         kept.append(eqn)
     return kept
 
 
+def references(eqn: JaxprEqn) -> list[Any]:
+    """The variables among the inputs and outputs of an equation that stand for mutable arrays, `jax.Ref`."""
+    return [v for v in (*eqn.invars, *eqn.outvars) if isinstance(v.aval, jax.ref.AbstractRef)]
+
+
+def changes_outer_references(closed: ClosedJaxpr) -> bool:
+    """Whether a program changes a mutable array that was made outside of it."""
+    outer, reading = set(closed.jaxpr.constvars), _effects_of_reading
+    return any(
+        not outer.isdisjoint(references(eqn)) and not all(type(effect) in reading() for effect in eqn.effects)
+        for eqn in closed.jaxpr.eqns
+        if eqn.effects
+    )
+
+
+@functools.cache
+def _effects_of_reading() -> frozenset[type]:
+    """The classes of the effects that reading a mutable array has, for which JAX has no public names."""
+    with jax.ensure_compile_time_eval():
+        reference = jax.new_ref(np.float32(0))
+    read = jax.make_jaxpr(lambda: reference[...])()
+    return frozenset(type(effect) for eqn in read.eqns for effect in eqn.effects)
+
+
 def without_effects(equations: Sequence[JaxprEqn]) -> list[JaxprEqn]:
-    """The equations, with all effects removed."""
-    return [_without_effects(eqn) if eqn.effects else eqn for eqn in equations if eqn.outvars or not eqn.effects]
+    """The equations, with all effects removed, except those on mutable arrays."""
+    kept = [eqn for eqn in equations if eqn.outvars or not eqn.effects or references(eqn)]
+    return [_without_effects(eqn) if eqn.effects else eqn for eqn in kept]
 
 
 def _without_effects(eqn: JaxprEqn) -> JaxprEqn:
-    """An equation, with the effects of the programs inside it removed."""
+    """An equation, with the effects of the programs inside it removed, except those on mutable arrays."""
 
     def stripped(x: Any) -> Any:
         if isinstance(x, ClosedJaxpr) and x.jaxpr is not x:  # since JAX 0.12, the two are the same class

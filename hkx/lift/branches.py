@@ -248,7 +248,7 @@ def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callab
             if problem:
                 raise BranchMismatchError(name, i, problem, first, states=True)
             if len(states) == len(branches):
-                loop.check(moving[0], states[i])
+                loop.check(jax.tree.map(_spec, moving[0]), states[i])
             return result
 
         return run

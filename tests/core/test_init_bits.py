@@ -212,3 +212,12 @@ def test_as_on_an_accelerator_the_bits_and_places_are_the_same(monkeypatch, key)
     assert jax.tree.map(lambda x: (x.sharding, x.committed), found) == jax.tree.map(
         lambda x: (x.sharding, x.committed), expected
     )
+
+
+def test_init_for_an_export_draws_parameters_whose_size_has_a_name():
+    def f(x):
+        hkx.get_parameter("w", [x.shape[0]], init=INITIALIZERS["normal"])
+
+    (size,) = jax.export.symbolic_shape("size")
+    made = jax.eval_shape(hkx.transform(f).init, jax.random.PRNGKey(3), jax.ShapeDtypeStruct([size], jnp.float32))
+    assert made["~"]["w"].shape == (size,)

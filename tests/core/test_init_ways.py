@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from bits import same_but_for_rounding
+from jax.experimental import io_callback
 
 import hkx as hk
 from hkx.base.draws import Draw
@@ -911,3 +912,16 @@ def test_what_stands_for_a_shape_does_so_in_an_init_inside_of_init_too(init):
 
     params = hk.transform(outer).init(0, jax.ShapeDtypeStruct([2], np.float32))
     np.testing.assert_array_equal(params["~"]["v"], [7, 7])
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_a_callback_whose_result_is_kept_is_called_once(ordered):
+    def f(x):
+        y = hk.Linear(1)(x)
+        for _ in range(2):
+            kept.append(io_callback(lambda: np.int32(next(count)), jax.ShapeDtypeStruct([], np.int32), ordered=ordered))
+        kept.append(y)
+
+    kept, count = [], itertools.count()
+    hk.transform(f).init(0, np.ones([2, 3], np.float32))
+    assert [int(n) for n in kept[:2]] == [0, 1] and next(count) == 2

@@ -583,3 +583,17 @@ def test_remat_and_jit_pass_new_keyword_arguments_in_the_order_of_their_names():
     for wrap in (hkx.remat, hkx.jit):
         model = hkx.transform(lambda x, wrap=wrap: wrap(inside)(b=x, a=x))
         model.apply(model.init(KEY, X), None, X)
+
+
+@pytest.mark.filterwarnings("ignore:Explicitly requested dtype float64")  # from JAX 0.12 on
+def test_branches_take_a_state_of_64_bits_where_they_are_no_longer_enabled():
+    def f(x):
+        hkx.get_state("average", [2], jnp.float64, init=jnp.ones)
+        return hkx.cond(x > 0, lambda x: x, lambda x: -x, x)
+
+    model = hkx.transform_with_state(f)
+    with jax.enable_x64(True):
+        params, state = model.init(None, 1.0)
+    for apply in (model.apply, jax.jit(model.apply)):
+        y, after = apply(params, state, None, -2.0)
+        assert y == 2 and after["~"]["average"].dtype == np.float64

@@ -203,3 +203,23 @@ def test_a_shard_map_along_some_of_the_axes(types):
         got = jax.jit(mapped)(*jax.device_put((keys, x), P("data")))
     for value, *parts in zip(*map(jax.tree.leaves, (got, *expected)), strict=True):
         np.testing.assert_allclose(value, np.concatenate(parts), rtol=1e-4, atol=1e-5)
+
+
+def test_a_compiled_init_makes_some_parameters_for_each_of_a_divided_batch():
+    def member(row):
+        names = ("v", "u")
+        return sum(hkx.get_parameter(name, [3], init=hkx.initializers.RandomNormal()) for name in names) + row
+
+    def f(x):
+        hkx.get_parameter("w", [3], init=hkx.initializers.RandomNormal())
+        return hkx.vmap(member, split_rng=True, param_axes=0)(x)
+
+    mesh = explicit_mesh()
+    with jax.set_mesh(mesh):
+        x = jax.device_put(np.ones([8, 3], np.float32), P("data"))
+        made = jax.eval_shape(hkx.transform(f).init, KEY, x)["~"]
+    assert {name: tuple(a.sharding.spec) for name, a in made.items()} == {
+        "w": (None,),
+        "v": ("data", None),
+        "u": ("data", None),
+    }

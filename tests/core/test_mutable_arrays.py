@@ -1,0 +1,115 @@
+"""Mutable arrays, `jax.new_ref`, in a transformed function: `init` reads in them what an ordinary run would."""
+
+import jax
+import jax.numpy as jnp
+import jax.ref
+import numpy as np
+import pytest
+
+import hkx
+from hkx.errors import AbstractInitError
+
+pytestmark = pytest.mark.unoptimised
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+SHAPE = jax.ShapeDtypeStruct(X.shape, X.dtype)
+
+
+def from_ref(ref):
+    return hkx.get_parameter("w", [3], init=lambda *_: 1 * ref[...])
+
+
+def added_in_scan(ref, x):
+    jax.lax.scan(lambda c, row: (c, jax.ref.addupdate(ref, ..., row)), 0, x)
+
+
+CHANGES = {
+    "set": lambda ref, x: jax.ref.set(ref, ..., x.sum(0)),
+    "addupdate": lambda ref, x: jax.ref.addupdate(ref, ..., x.sum(0)),
+    "addupdate in a scan": added_in_scan,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("given", ["closed over", "argument"])
+def test_an_initializer_reads_what_was_written_before(given, change):
+    def f(ref, x):
+        CHANGES[change](ref, x)
+        return from_ref(ref)
+
+    ref = jax.new_ref(jnp.zeros(3))
+    made = hkx.transform(f).init(None, ref, X) if given == "argument" else hkx.transform(lambda: f(ref, X)).init(None)
+    np.testing.assert_array_equal(made["~"]["w"], X.sum(0))
+    np.testing.assert_array_equal(ref[...], X.sum(0))  # changed once
+
+
+@pytest.mark.parametrize("change", [False, True])
+def test_a_mutable_array_alone_needs_no_forward_pass(change):
+    def f(x):
+        runs.append(0)
+        if change:
+            ref[...] += 1  # no initializer could have read it
+        else:
+            from_ref(ref)
+        return hkx.Linear(2)(x)
+
+    ref, runs = jax.new_ref(jnp.ones(3)), []
+    hkx.transform(f).init(0, X)
+    assert len(runs) == 1
+    np.testing.assert_array_equal(ref[...], np.full(3, 1 + change))
+
+
+def made_inside(x, change):
+    ref = jax.new_ref(jnp.ones(3))
+    ref[...] += 1
+    w = from_ref(ref)
+    change(ref, x)
+    return w, ref
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_shapes_do_as_arguments_where_no_initial_value_depends_on_what_is_written(change):
+    def f(x):
+        ref = made_inside(jax.new_ref(x)[...], CHANGES[change])[1]
+        return hkx.Linear(2)(x) + jax.freeze(ref).sum()
+
+    model = hkx.transform(f)
+    params, same = model.init(0, SHAPE), hkx.transform(f, init="eager").init(0, X)
+    np.testing.assert_array_equal(params["~"]["w"], np.full(3, 2.0))
+    jax.tree.map(np.testing.assert_array_equal, params, same)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_written_from_a_shape_has_no_value(change):
+    def f(x):
+        _, ref = made_inside(x, CHANGES[change])
+        return hkx.get_parameter("v", [3], init=lambda *_: 1 * ref[...])
+
+    with pytest.raises(AbstractInitError):
+        hkx.transform(f).init(None, SHAPE)
+
+
+def test_the_layer_of_a_stack_reads_what_it_has_written():
+    def layer(x):
+        w, ref = made_inside(x, lambda ref, _: jax.ref.addupdate(ref, ..., jnp.full(3, 5.0)))
+        return x * (w * hkx.get_parameter("v", [3], init=lambda *_: 1 * jax.freeze(ref)))[None]
+
+    model = hkx.transform(lambda x: hkx.layer_stack(2, name="stack")(layer)(x))
+    params = model.init(0, X)["stack/~"]
+    np.testing.assert_array_equal(params["w"], np.full([2, 3], 2.0))
+    np.testing.assert_array_equal(params["v"], np.full([2, 3], 7.0))
+
+
+def test_a_mutable_array_and_what_was_read_from_it_may_be_kept():
+    def f(x):
+        y = hkx.Linear(2)(x)
+        ref = jax.new_ref(jnp.zeros(2))
+        for factor in (1, 2):
+            ref[...] = factor * y.sum(0)
+            kept.append(ref[...])
+        kept.append(ref)
+
+    kept = []
+    y = (X @ hkx.transform(f).init(0, X)["linear"]["w"]).sum(0)
+    for array, expected in zip(kept, (y, 2 * y, 2 * y), strict=True):
+        np.testing.assert_allclose(array[...], expected, rtol=1e-5)
