@@ -108,6 +108,7 @@ def test_a_mutable_array_and_what_was_read_from_it_may_be_kept():
             ref[...] = factor * y.sum(0)
             kept.append(ref[...])
         kept.append(ref)
+        return kept[0] + kept[1]  # JAX 0.10.0 forgets the variable of what nothing else is computed from
 
     kept = []
     y = (X @ hkx.transform(f).init(0, X)["linear"]["w"]).sum(0)
