@@ -6,9 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
 from hkx.arguments import checked_function, checked_integer
+from hkx.base.keys import as_key
 from hkx.base.tracebacks import leaves_out_own_frames
 from hkx.init.create import run_initialising
 from hkx.init.transform import transform_with_state
@@ -58,7 +57,7 @@ def transform_and_run(
     @leaves_out_own_frames
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         def key(offset: int) -> Any:
-            made = None if seed is None else jax.random.PRNGKey(seed + offset)
+            made = None if seed is None else as_key(seed + offset)
             return made if map_rng is None else map_rng(made)
 
         init: Callable[..., Any] = functools.partial(run_initialising, lambda: f(*args, **kwargs))

@@ -30,12 +30,18 @@ def has_custom_implementation(key: Any) -> bool:
     return is_typed_key(key) and jax.random.key_impl(key) not in ("threefry2x32", "rbg", "unsafe_rbg")
 
 
+def _of_seed(seed: Any) -> Any:
+    """The raw key of a seed, as in Haiku, or the typed one with the same bits, if JAX is set to refuse raw keys."""
+    raw_keys = getattr(jax.config, "jax_legacy_prng_key", None)
+    return jax.random.key(seed) if getattr(raw_keys, "value", raw_keys) == "error" else jax.random.PRNGKey(seed)
+
+
 def as_key(value: PRNGKey, where: str = "`hkx.as_key`") -> Any:
     """The key that `value` is or stands for, for functions that take a key in any of its forms.
 
     Args:
       value: a typed key (`jax.random.key`), a raw `uint32` key (`jax.random.PRNGKey`), or an int seed, which gives the
-        raw key of `jax.random.PRNGKey(seed)`.
+        raw key of `jax.random.PRNGKey(seed)`, or a typed one if `jax_legacy_prng_key` is set to refuse raw keys.
       where: the beginning of the error's text, which names the function and the argument.
 
     Returns:
@@ -52,7 +58,7 @@ def as_key(value: PRNGKey, where: str = "`hkx.as_key`") -> Any:
     """
     if isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_)):
         try:
-            return jax.random.PRNGKey(value)
+            return _of_seed(value)
         except OverflowError:
             problem = f"the seed {value} does not fit into 64 bits"
     elif is_typed_key(value):
@@ -62,7 +68,7 @@ def as_key(value: PRNGKey, where: str = "`hkx.as_key`") -> Any:
         problem = f"the key did not have expected shape and/or dtype: it is an array of keys of shape {shape}"
     elif isinstance(value, (jax.Array, np.ndarray)):
         if value.shape == () and jnp.issubdtype(value.dtype, jnp.integer):  # a seed that went through jax.jit
-            return jax.random.PRNGKey(value)
+            return _of_seed(value)
         expected = _raw_key_shape(str(jax.config.jax_default_prng_impl))  # type: ignore[attr-defined]
         if value.shape == expected and value.dtype == np.uint32:
             return value

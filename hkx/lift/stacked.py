@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from hkx.arguments import checked_integer
 from hkx.base.entries import Tree, mapped, selected, walk
+from hkx.base.keys import as_key
 from hkx.core.frame import Phase, current_frame
 from hkx.core.making import Shapes
 from hkx.errors.lift import MappedSizeError
@@ -22,7 +23,7 @@ Axes = int | None | Callable[[str, str], int | None]
 
 def created_by(fun: Any, name: str, before: Carry, own_states: bool, args: Any, kwargs: Any) -> Carry:
     """The names of the entries that a function creates when it runs as in `init`, in the current trace."""
-    key = jax.random.PRNGKey(0) if before.rng is None else before.rng[0]
+    key = as_key(0) if before.rng is None else before.rng[0]
     empty = (NOTHING if own_states else before)._replace(params={}, rng=(key, ()))
     with only_looking():
         maker = Shapes(current_frame(name).maker.on_shapes)

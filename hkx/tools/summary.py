@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 from hkx.arguments import checked_function
+from hkx.base.keys import as_key
 from hkx.base.signatures import like, returning
 from hkx.base.tracebacks import leaves_out_own_frames
 from hkx.core.transform import Transformed, TransformedWithState
@@ -36,7 +37,7 @@ def _initial(init: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     out: list[Any] = []
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        initial = init(jax.random.PRNGKey(0), *args, **kwargs)
+        initial = init(as_key(0), *args, **kwargs)
         out.append(jax.tree.map(as_struct, initial))
         return initial
 
@@ -70,7 +71,7 @@ def _traced(f: Summarised, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tu
     model = _model(f, args, kwargs)
     initial = _initial(model.init, args, kwargs)
     variables = tuple(initial) if isinstance(model, TransformedWithState) else (initial,)
-    key = (jax.eval_shape(lambda: jax.random.PRNGKey(0)),) if _takes_key(model.apply, len(variables)) else ()
+    key = (jax.eval_shape(lambda: as_key(0)),) if _takes_key(model.apply, len(variables)) else ()
     traced = trace(model.apply, (*variables, *key, *args), kwargs)
     found = functools.partial(ModuleDetails.among, params=variables[0], state=dict(*variables[1:]))
     calls = {

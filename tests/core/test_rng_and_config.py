@@ -229,3 +229,13 @@ def test_a_raw_key_is_one_where_every_new_key_is_typed():
         assert hkx.as_key(raw) is raw
         with pytest.raises(hkx.errors.InvalidRNGError, match=r"shape \(2,\) and dtype uint32 instead of \(4,\)"):
             hkx.as_key(raw[:2])
+
+
+def test_a_seed_is_a_key_where_raw_keys_are_refused():
+    def run():
+        params = hkx.transform(lambda: hkx.get_parameter("w", [2], init=hkx.initializers.RandomNormal())).init(7)
+        return params, jax.random.bits(hkx.testing.transform_and_run(hkx.next_rng_key, seed=8)())
+
+    expected = run()
+    with jax.legacy_prng_key("error"):
+        jax.tree.map(np.testing.assert_array_equal, run(), expected)
