@@ -60,12 +60,12 @@ def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: 
 
     Raises:
       ValuesNeeded: if the function needs a value, creates something from a NumPy array that it may have overwritten, or
-        changes a mutable array that was made outside of it, and runs initializers.
+        changes a mutable array that was made outside of it.
     """
     program, record = _recorded(run, recorder)
     if recorder.has_values and reads_what_may_change(program, constant, example_p):
         raise ValuesNeeded()
-    if recorder.computed and not recorder.on_shapes and changes_outer_references(program):
+    if recorder.has_values and not recorder.on_shapes and changes_outer_references(program):
         raise ValuesNeeded()  # what an initializer has read there may be older than it should be
     env: dict[Any, Any] = {}
     computed = iter(_evaluate(program, recorder.key, env))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -108,13 +108,10 @@ class Recording:
         self.on_shapes = on_shapes
         self.trace: weakref.ref[Any] | None = None  # the trace of the abstract run
         self.has_values = not recording()  # False if `init` itself is being traced
-        self.computed = False  # whether an initializer that draws nothing ran on values, ahead of what is recorded
-        self._draws = 0
         # The `split` of a user's own PRNG implementation is called immediately, and as often as in an ordinary run.
         self.splits_at_once = self.has_values and key is not None and has_custom_implementation(key)
 
     def draw(self, draw: Draw, key: Array) -> Array:
-        self._draws += 1
         if draw.dtype != np.float32 or any(map(jax.export.is_symbolic_dim, draw.shape)):
             return sample(draw, key)
         together = draw.size > 0 and is_partitionable(key)
@@ -133,16 +130,9 @@ class Recording:
     def example(self, value: Array, otherwise: Any) -> Array:
         return filled_like(value, otherwise) if self.on_shapes else example_p.bind(value)
 
-    @contextlib.contextmanager
-    def initializing(self) -> Iterator[None]:
-        if not self.has_values:
-            yield
-            return
-        draws = self._draws
+    def initializing(self) -> contextlib.AbstractContextManager[Any]:
         # Compute what depends on no traced array immediately, because NumPy arrays may be overwritten later.
-        with jax.ensure_compile_time_eval():
-            yield
-        self.computed = self.computed or self._draws == draws
+        return jax.ensure_compile_time_eval() if self.has_values else contextlib.nullcontext()
 
 
 def abstract_argument(like: jax.ShapeDtypeStruct) -> Array:
