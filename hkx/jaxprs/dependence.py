@@ -29,7 +29,7 @@ def needed_inputs(
     wanted = {v for v in outputs if not isinstance(v, Literal)}
     kept = []
     for eqn in reversed(equations):
-        used = [*eqn.outvars, *references(eqn)] if eqn.effects else eqn.outvars
+        used = [*eqn.outvars, *_references(eqn)] if eqn.effects else eqn.outvars
         if (effects and eqn.effects) or not wanted.isdisjoint(used):
             inputs = _inputs(eqn, wanted)
             kept.append((eqn, inputs))
@@ -46,7 +46,7 @@ def without_effects_of(equations: Sequence[JaxprEqn], unknown: Collection[Any], 
     for eqn in equations:
         if not unknown.isdisjoint(v for v in eqn.invars if not isinstance(v, Literal)):
             unknown.update(eqn.outvars)
-            mutable = references(eqn)
+            mutable = _references(eqn)
             if mutable:
                 unknown.update(mutable)
                 eqn = eqn.replace(primitive=lost, invars=[], effects=set())
@@ -58,19 +58,16 @@ def without_effects_of(equations: Sequence[JaxprEqn], unknown: Collection[Any], 
     return kept
 
 
-def references(eqn: JaxprEqn) -> list[Any]:
+def _references(eqn: JaxprEqn) -> list[Any]:
     """The variables among the inputs and outputs of an equation that stand for mutable arrays, `jax.Ref`."""
     return [v for v in (*eqn.invars, *eqn.outvars) if isinstance(v.aval, jax.ref.AbstractRef)]
 
 
 def changes_outer_references(closed: ClosedJaxpr) -> bool:
     """Whether a program changes a mutable array that was made outside of it."""
-    outer, reading = set(closed.jaxpr.constvars), _effects_of_reading
-    return any(
-        not outer.isdisjoint(references(eqn)) and not all(type(effect) in reading() for effect in eqn.effects)
-        for eqn in closed.jaxpr.eqns
-        if eqn.effects
-    )
+    outer = set(closed.jaxpr.constvars)
+    using = [eqn for eqn in closed.jaxpr.eqns if eqn.effects and not outer.isdisjoint(_references(eqn))]
+    return any(type(effect) not in _effects_of_reading() for eqn in using for effect in eqn.effects)
 
 
 @functools.cache
@@ -84,7 +81,7 @@ def _effects_of_reading() -> frozenset[type]:
 
 def without_effects(equations: Sequence[JaxprEqn]) -> list[JaxprEqn]:
     """The equations, with all effects removed, except those on mutable arrays."""
-    kept = [eqn for eqn in equations if eqn.outvars or not eqn.effects or references(eqn)]
+    kept = [eqn for eqn in equations if eqn.outvars or not eqn.effects or _references(eqn)]
     return [_without_effects(eqn) if eqn.effects else eqn for eqn in kept]
 
 

@@ -462,3 +462,14 @@ def test_the_slope_of_spread_values_where_each_device_has_its_own():
     on_devices = jax.shard_map(slope, mesh=mesh, in_specs=jax.P("data"), out_specs=jax.P("data"))
     expected = [(mean(value + 1e-6) - mean(value - 1e-6)) / 2e-6 for value in values]
     np.testing.assert_allclose(jax.jit(on_devices)(jnp.asarray(values, jnp.float32)), expected, rtol=1e-5)
+
+
+@pytest.mark.eight_devices
+def test_large_advantages_of_a_batch_that_is_divided_along_an_explicit_axis():
+    mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,), devices=jax.devices()[:8])
+    adv = np.random.default_rng(0).normal(size=(8, 5)) * np.logspace(0, 35, 8)[:, None]
+    expected = (adv - adv.mean(1, keepdims=True)) / adv.std(1, keepdims=True)
+    with jax.set_mesh(mesh):
+        given = jax.device_put(adv.astype(np.float32), jax.P("data"))
+        found = jax.jit(jax.vmap(functools.partial(rlx.normalized_advantages, epsilon=0.0)))(given)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
