@@ -1,5 +1,6 @@
 """QR-DQN and IQN: learning value distributions by quantile regression, at fixed or sampled levels."""
 
+import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
@@ -7,7 +8,7 @@ from rlx.core.masking import if_used
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array
-from rlx.losses import huber_loss
+from rlx.losses import linear_beyond
 
 
 @operator()
@@ -39,7 +40,7 @@ def quantile_regression_loss(
       >>> float(rlx.quantile_regression_loss(jnp.array([0.0]), jnp.array([0.5]), jnp.array([2.0, -2.0])))
       1.0
     """
-    return jnp.mean(_losses(dist_src, tau_src, maybe_stop(dist_target, stop_target_gradients), huber_param))
+    return _loss(dist_src, tau_src, maybe_stop(dist_target, stop_target_gradients), huber_param)
 
 
 @operator(masks={"discount_t": ("dist_q_t",)})
@@ -126,8 +127,8 @@ def quantile_expected_sarsa(
     """
     target = r_t + discount_t * if_used(probs_a_t[None, :], dist_q_t)
     target, probs_a_t = maybe_stop((target, probs_a_t), stop_target_gradients)
-    losses = _losses(dist_q_tm1[:, a_tm1], tau_q_tm1, target.ravel(), huber_param).reshape(target.shape)
-    return jnp.sum(probs_a_t * jnp.mean(losses, axis=0))
+    of_each_action = jax.vmap(_loss, in_axes=(None, None, 1, None))
+    return jnp.sum(probs_a_t * of_each_action(dist_q_tm1[:, a_tm1], tau_q_tm1, target, huber_param))
 
 
 @operator(masks={"discount_t": ("dist_q_t",)})
@@ -179,8 +180,10 @@ def implicit_quantile_q_learning(
 
 
 @traced_once
-def _losses(source: Array, tau: Array, target: Array, huber_param: Array | float) -> Array:
-    """The losses [M] of quantiles [N] at levels [N] against each sample [M]: Σ_i |τ_i - 1{u_ij < 0}| L(u_ij)."""
+def _loss(source: Array, tau: Array, target: Array, huber_param: Array | float) -> Array:
+    """The loss of quantiles [N] at levels [N] against samples [M]: Σ_i mean_j |τ_i - 1{u_ij < 0}| L(u_ij)."""
     u = target[None, :] - source[:, None]
-    size = jnp.where(huber_param > 0, huber_loss.kernel(u, huber_param), jnp.abs(u))
-    return jnp.sum(jnp.abs(tau[:, None] - (u < 0).astype(u.dtype)) * size, axis=0)
+    size = linear_beyond(u, huber_param, jnp.where(huber_param > 0, huber_param, 1.0))
+    tau = tau[:, None]
+    # On a CPU, |τ - 1{u < 0}| in place of this choice, or the sums in the other order, take three times as long.
+    return jnp.sum(jnp.mean(jnp.where(u < 0, 1 - tau, tau) * size, axis=1))
