@@ -17,8 +17,6 @@ from jax.custom_derivatives import SymbolicZero
 from rlx.core.tracing import in_slopes, traced_once
 from rlx.core.types import Array, ArrayLike, wide_dtype
 
-_SHORT_ROW = 32  # rows of at most this length are added up entry by entry
-
 
 @traced_once
 def if_used(weights: Array, x: Array) -> Array:
@@ -142,29 +140,6 @@ _product.defjvp(_slope_of_product, symbolic_zeros=True)
 _product_in_slopes = in_slopes(_product, _slope_of_product)
 
 
-@jax.custom_jvp
-def _row_sum(weights: Array, x: Array) -> Array:
-    return _added_up(weights, _where(weights != 0, x))
-
-
-def _added_up(weights: Array, x: Array) -> Array:
-    # On a CPU, XLA's sum is only fast directly after a product. With the check in between, it would write the checked
-    # numbers to memory. Adding up entry by entry avoids this, and is vectorised over the rows.
-    wide = wide_dtype(x.dtype)
-    columns = (lax.split(part, (1,) * x.shape[-1], axis=x.ndim - 1) for part in (weights, x))
-    products = (lax.convert_element_type(product, wide) for product in map(lax.mul, *columns))
-    return lax.squeeze(functools.reduce(lax.add, products), [x.ndim - 1]).astype(x.dtype)
-
-
-def _slope_of_row_sum(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
-    # Unlike that of `_row_sum`, the plain derivative of this expression is right. `_counting` is needed here anyway.
-    weights, x = primals
-    return _added_up(weights, _counting(weights, x)), jnp.sum(_slope_of_weighted(primals, tangents), axis=-1)
-
-
-_row_sum.defjvp(_slope_of_row_sum, symbolic_zeros=True)
-
-
 def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
     """Σ w x over `axis`, where entries with weight 0 add nothing, as in 0 log 0 = 0.
 
@@ -179,15 +154,7 @@ def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] |
 
 @functools.partial(traced_once, static_argnums=2)
 def _weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | None) -> Array:
-    weights, x = _alike(weights, x)
-    along_rows = axis == -1 or (axis is None and x.ndim == 1)
-    if along_rows and _is_short(x.shape[-1]) and jnp.issubdtype(x.dtype, jnp.floating):
-        return _row_sum(weights, x)
-    return jnp.sum(_product(weights, x), axis=axis)
-
-
-def _is_short(size: Any) -> bool:
-    return isinstance(size, int) and 0 < size <= _SHORT_ROW  # a symbolic dimension of `jax.export` may have any size
+    return jnp.sum(_product(*_alike(weights, x)), axis=axis)
 
 
 def counts_of(mask: Array | None, shape: Sequence[int]) -> Array:
