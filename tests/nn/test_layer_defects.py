@@ -481,3 +481,26 @@ def test_sums_and_squares_in_float16_do_not_overflow(f):
     assert found.dtype == np.float16
     expected = model.apply(jax.tree.map(np.float32, params), images.astype(np.float32))
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=2e-3)
+
+
+def test_the_gradient_of_a_norm_over_several_dimensions_costs_what_it_costs_by_hand():
+    def by_hand(params, x):
+        inverse = jax.lax.rsqrt(x.var((1, 2), keepdims=True) + 1e-5) * params["scale"].reshape(1, 1, 1, -1)
+        return (x - x.mean((1, 2), keepdims=True)) * inverse + params["offset"].reshape(1, 1, 1, -1)
+
+    model = hkx.without_apply_rng(hkx.transform(lambda x: hkx.InstanceNorm(True, True)(x)))
+    x = jax.ShapeDtypeStruct((2, 8, 8, 4), jnp.float32)
+    params = jax.eval_shape(model.init, jax.random.key(0), x)["instance_norm"]
+
+    def cost(function):
+        gradient = jax.jit(jax.grad(lambda *a: jnp.mean(jnp.square(function(*a))), argnums=(0, 1)))
+        return gradient.lower(params, x).compile().cost_analysis()["flops"]
+
+    assert cost(lambda params, x: model.apply({"instance_norm": params}, x)) <= 1.01 * cost(by_hand)
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 4, 5), (7, 2, 4)])
+def test_a_scale_that_does_not_broadcast_to_the_inputs_is_named(shape):
+    norm = hkx.transform(lambda x, scale: hkx.LayerNorm(-1, False, False)(x, scale=scale))
+    with pytest.raises(ValueError, match=r"`scale` should broadcast to the inputs, of shape \(2, 4\), got shape"):
+        norm.apply({}, None, jnp.ones([2, 4]), jnp.ones(shape))

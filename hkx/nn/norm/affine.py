@@ -43,6 +43,21 @@ def parameter_or_given(
     return given
 
 
+def aligned(name: str, value: Any, shape: Sequence[int]) -> jax.Array | None:
+    """`value` with as many dimensions as `shape`, to which it broadcasts. It stays small, and so does its gradient.
+
+    Raises:
+      ValueError: if it does not broadcast to that shape.
+    """
+    if value is None:
+        return None
+    own = jnp.shape(value)
+    missing = len(shape) - len(own)
+    if missing < 0 or any(n not in (1, m) for n, m in zip(own, shape[missing:], strict=True)):
+        raise ValueError(f"`{name}` should broadcast to the inputs, of shape {tuple(shape)}, got shape {own}.")
+    return jnp.reshape(value, (1,) * missing + own)
+
+
 def normalized(inputs: Any, mean: Any, variance: jax.Array, eps: Any, scale: Any, offset: Any) -> jax.Array:
     """`(inputs - mean) * rsqrt(variance + eps) * scale + offset`, where `scale` and `offset` may be None."""
     return _normalized(inputs, mean, variance, number(eps, variance.dtype, "eps", 0), scale, offset)

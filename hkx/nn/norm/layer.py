@@ -11,6 +11,7 @@ from hkx import Module, get_channel_index
 from hkx.initializers import Initializer
 from hkx.nn.inputs import array_with_dimensions, narrowed, widened
 from hkx.nn.norm.affine import (
+    aligned,
     check_axes,
     check_given,
     check_inits,
@@ -94,7 +95,7 @@ class LayerNorm(Module):
           An array of the shape of `inputs`.
 
         Raises:
-          ValueError: if a scale or an offset is passed, but the layer has its own.
+          ValueError: if a scale or an offset is passed, but the layer has its own, or it does not broadcast.
           InvalidInputError: if `inputs` is not an array.
           ScalarInputError: if it is a scalar.
           IndexError: if `axis` or `param_axis` is not one of its dimensions.
@@ -109,7 +110,7 @@ class LayerNorm(Module):
         mean, variance = moments(wide, axis=axis, fast=bool(self.use_fast_variance))
         scale = parameter_or_given(self, "scale", self.create_scale, scale, shape, dtype, self.scale_init)
         offset = parameter_or_given(self, "offset", self.create_offset, offset, shape, dtype, self.offset_init)
-        scale, offset = (None if v is None else jnp.broadcast_to(v, full) for v in (scale, offset))
+        scale, offset = aligned("scale", scale, full), aligned("offset", offset, full)
         out = normalized(wide, mean, variance, self.eps, widened(scale), widened(offset))
         return narrowed(out, inputs, scale, offset)
 
