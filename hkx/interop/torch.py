@@ -56,11 +56,13 @@ def from_state_dict(
         those whose hkx module has the word `transpose` in its name; weights do not tell.
 
     Returns:
-      New `params` and `state`. The moving averages of batch normalisation continue as PyTorch's would, with a counter
-      of at least 10,000, so that they are not corrected for their start.
+      New `params` and `state`. The moving averages of batch normalisation go on from PyTorch's: their counter is the
+      largest there is, so that they are not corrected for their start, whatever the decay. (In training, PyTorch
+      averages n / (n - 1) times the variance of a batch of n values, and hkx the variance.)
 
     Raises:
-      WeightMismatchError: if a weight is left over, missing or of another shape; the message names it.
+      WeightMismatchError: if a weight is left over, missing or of another shape, or a path in `names` or `transposed`
+        is none of the PyTorch model; the message names it.
 
     Example:
 
@@ -76,6 +78,7 @@ def from_state_dict(
     """
     target = _flat(params, state or {})
     groups = _groups(_arrays(state_dict))
+    transposed = _known(transposed, groups)
     found: Weights = {}
     for prefix, module, local in _paired(groups, target, names):
         unit, flip = _unit(target, module), _flipped(prefix, module, transposed)
@@ -106,7 +109,8 @@ def to_state_dict(
     Args:
       params: the parameters.
       state: the state, or None.
-      state_dict: the weights of the PyTorch model, for their names, shapes and dtypes.
+      state_dict: the weights of the PyTorch model, of which only names, shapes and dtypes are used; it may be on the
+        device "meta".
       names: as for `from_state_dict`.
       transposed: likewise.
 
@@ -127,10 +131,12 @@ def to_state_dict(
       <All keys matched successfully>
     """
     source = {path: np.asarray(leaf) for path, leaf in _flat(params, state or {}).items()}
-    like = _arrays(state_dict)
+    like = {key: _blank(value) for key, value in _checked_weights(state_dict).items()}
+    groups = _groups(like)
+    transposed = _known(transposed, groups)
     out: dict[str, torch.Tensor] = {}
     used: set[str] = set()
-    for prefix, module, local in _paired(_groups(like), source, names):
+    for prefix, module, local in _paired(groups, source, names):
         unit, flip = _unit(source, module), _flipped(prefix, module, transposed)
         weights = weights_to_torch(prefix, local, module, unit, flip)
         expected = set(weights_to_hkx(prefix, local, module, unit, flip))
@@ -154,9 +160,18 @@ def _checked(tree: Any, argument: str, expected: str) -> Any:
     return tree
 
 
+def _checked_weights(state_dict: Any) -> Mapping[str, Any]:
+    return _checked(state_dict, "state_dict", "the dict that `model.state_dict()` returns")
+
+
 def _arrays(state_dict: Mapping[str, Any]) -> Weights:
-    checked = _checked(state_dict, "state_dict", "the dict that `model.state_dict()` returns")
-    return {key: _array(key, value) for key, value in checked.items()}
+    return {key: _array(key, value) for key, value in _checked_weights(state_dict).items()}
+
+
+def _blank(value: Any) -> np.ndarray:
+    """An array of the shape of a weight, which takes no memory."""
+    zero = np.zeros((), np.complex64 if torch.as_tensor(value).is_complex() else np.float32)
+    return np.broadcast_to(zero, tuple(value.shape))
 
 
 def _array(key: str, value: Any) -> np.ndarray:
@@ -261,20 +276,34 @@ def _paired(
             ]
             raise WeightMismatchError("The models have different numbers of layers", listed, ADVICE)
         return [(prefix, module, local) for (prefix, local), module in zip(theirs, ours, strict=True)]
+    _checked(names, "names", "a dict of the names of hkx modules by the paths of PyTorch's")
     if left := sorted(set(groups) - set(names)):
-        raise WeightMismatchError("These modules of the PyTorch model are not in `names`", left)
-    if left := sorted(set(names) - set(groups)):
-        raise WeightMismatchError("These modules in `names` are not in the PyTorch model", left)
+        listed = [repr(prefix) for prefix in left]
+        raise WeightMismatchError("These modules of the PyTorch model are not in `names`", listed)
+    _known(names, groups, "names")
     out = []
     for prefix, layers in split.items():
         given = names[prefix]
-        modules = [given] if isinstance(given, str) else list(given)
+        modules = [given] if isinstance(given, str) else given
+        if not isinstance(modules, Sequence):
+            raise WeightMismatchError(f"`names[{prefix!r}]` must be a name or a sequence of names, got {given!r}")
         if len(modules) != len(layers):
             raise WeightMismatchError(f"{prefix!r} has {len(layers)} layers, and `names` gives {len(modules)} modules")
         if empty := [m for m in modules if not _unit(target, m)]:
             raise WeightMismatchError(f"The hkx model has no module {empty[0]!r}; it has these", _units(target))
         out += [(prefix, module, local) for module, local in zip(modules, layers, strict=True)]
     return out
+
+
+def _known(paths: Any, groups: Collection[str], argument: str = "transposed") -> Any:
+    """`paths`, if all of them are paths of modules of the PyTorch model."""
+    if paths is None:
+        return None
+    if isinstance(paths, str) or not isinstance(paths, Collection):
+        raise WeightMismatchError(f"`{argument}` must be a collection of paths, got {paths!r}")
+    if left := [repr(path) for path in paths if path not in groups]:
+        raise WeightMismatchError(f"These modules in `{argument}` are not in the PyTorch model", left)
+    return paths
 
 
 def _flipped(prefix: str, module: str, transposed: Collection[str] | None) -> bool:
