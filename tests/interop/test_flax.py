@@ -187,6 +187,12 @@ def test_missing_parameters_are_an_error(make):
         hkx.transform(lambda x: hf.lift(make(), name="d")(x)).apply({}, None, X)
 
 
+def test_what_is_no_module_is_named():
+    for lifted, got in ((3, "int"), (nn.Dense, "a function that returned Dense"), (lambda rngs: 3, "a .*returned int")):
+        with pytest.raises(TypeError, match=f"`lift` takes a Flax module .* got {got}"):
+            hkx.transform(lambda x, lifted=lifted: hf.lift(lifted, name="d")(x)).init(0, X)
+
+
 class Noisy(nn.Module):
     @nn.compact
     def __call__(self, x):
