@@ -31,9 +31,9 @@ def wrap_reloaded(cls: type, wrap: Wrap) -> None:
                 continue
             if isinstance(value, property):
                 parts = (value.fget, value.fset, value.fdel)
-                new = [part and _renewed(key, part, owner, wrap) for part in parts]
-                if any(a is not b for a, b in zip(new, parts, strict=True)):
-                    setattr(owner, key, property(*new, value.__doc__))
+                getter, setter, deleter = (part and _renewed(key, part, owner, wrap) for part in parts)
+                if (getter, setter, deleter) != parts:
+                    setattr(owner, key, property(getter, setter, deleter, value.__doc__))
             elif isinstance(value, types.FunctionType) and (new := _renewed(key, value, owner, wrap)) is not value:
                 setattr(owner, key, new)
 
