@@ -69,8 +69,6 @@ def count_flops(eqn: JaxprEqn, expression: Any = None) -> int:
         return _size(out) * (math.prod(eqn.params["window_dimensions"]) - 1)
     if name in _ONE_PER_INPUT:
         return _size(eqn.invars[0])
-    if name == "scatter-add":
-        return _size(eqn.invars[2])
     return _size(out) if name in _ONE_PER_OUTPUT else 0
 
 
@@ -120,13 +118,18 @@ def _products(
 def times(eqn: JaxprEqn) -> int:
     """How often the program in an equation runs; taken as once for a `while`, whose number of iterations is unknown.
 
-    The program in a `shard_map` runs on each device.
+    The program in a `shard_map` runs on each device, that of a scatter or a reduction for each element.
     """
-    if eqn.primitive.name == "scan":
-        return eqn.params["length"]
-    if eqn.primitive.name == "shard_map" and {"mesh", "newly_manual_axes"} <= set(eqn.params):
-        return math.prod(eqn.params["mesh"].shape[axis] for axis in eqn.params["newly_manual_axes"])
-    return 1
+    name, given = eqn.primitive.name, eqn.params
+    if name == "scan":
+        return given["length"]
+    if name == "shard_map" and {"mesh", "newly_manual_axes"} <= set(given):
+        return math.prod(given["mesh"].shape[axis] for axis in given["newly_manual_axes"])
+    if name.startswith("scatter"):
+        return _size(eqn.invars[2])
+    if name == "reduce_window":
+        return _size(eqn.outvars[0]) * (math.prod(given["window_dimensions"]) - 1)
+    return _size(eqn.invars[0]) if name == "reduce" else 1
 
 
 def work(equations: Iterable[JaxprEqn]) -> int:

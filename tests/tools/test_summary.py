@@ -156,6 +156,27 @@ def test_operations_of_products_of_groups():
         assert counted(gradient, compute_flops=count)(x, w).flops == 8 * 2 * 4 * 5
 
 
+def test_operations_on_each_element_of_a_scatter_or_a_reduction():
+    ids, x = jnp.array([[1, 0, 1]]), jnp.ones([4, 6])
+    embed = hkx.without_apply_rng(hkx.transform(lambda ids: hkx.Embed(2, 5)(ids)))
+    params = jax.eval_shape(embed.init, jax.random.key(0), ids)
+    programs = {
+        "gradient of embeddings": (jax.grad(lambda p: embed.apply(p, ids).sum()), params, 3 * 5),
+        "segments": (lambda x: jax.ops.segment_sum(x, jnp.array([0, 1, 0, 1]), 2), x, 4 * 6),
+        "products": (lambda x: x.at[:2].mul(3.0), x, 2 * 6),
+        "reduction": (lambda x: jax.lax.reduce(x, 0.0, lambda a, b: a + b * b, (0,)), x, 2 * 4 * 6),
+        "windows": (
+            lambda x: jax.lax.reduce_window(x, 0.0, lambda a, b: a + b * b, (2, 3), (1, 1), "VALID"),
+            x,
+            3 * 4 * 5 * 2,
+        ),
+    }
+    count = hkx.experimental.jaxpr_info.count_flops
+    for name, (f, argument, expected) in programs.items():
+        info = hkx.experimental.jaxpr_info.make_model_info(f, compute_flops=count)(argument)
+        assert info.flops == expected, name
+
+
 def test_the_count_agrees_with_xla():
     model = hkx.without_apply_rng(hkx.transform(lambda x: hkx.nets.MLP([64, 32])(x)))
     x = jnp.ones([16, 48])
