@@ -7,6 +7,7 @@ convolution and a linear layer arranges its output.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -50,8 +51,8 @@ def from_state_dict(
         several layers or of both directions, a sequence of names: layer by layer, the one that goes forward first.
         Weights that the PyTorch model shares may be given one name. None pairs them in order: the modules in the
         order of `state_dict` with those in the order of `params`, which is the order of their creation where `init`
-        itself returned it. What has been sorted by name since (as `jax.jit` and `jax.tree.map` do) is taken in the
-        order of the numbers in the names; modules of several kinds then need `names`.
+        itself returned it. What has been sorted by name since (as `jax.jit`, `jax.tree.map` and files of safetensors
+        do) is taken in the order of the numbers in the names; modules of several kinds then need `names`.
       transposed: the paths in the PyTorch model of its transposed convolutions, whose kernels are flipped. None takes
         those whose hkx module has the word `transpose` in its name; weights do not tell.
 
@@ -77,7 +78,7 @@ def from_state_dict(
       True
     """
     target = _flat(params, state or {})
-    groups = _groups(_arrays(state_dict))
+    groups = _groups(_arrays(state_dict), _sorted_by_name(state_dict))
     transposed = _known(transposed, groups)
     found: Weights = {}
     for prefix, module, local in _paired(groups, target, names):
@@ -132,7 +133,7 @@ def to_state_dict(
     """
     source = {path: np.asarray(leaf) for path, leaf in _flat(params, state or {}).items()}
     like = {key: _blank(value) for key, value in _checked_weights(state_dict).items()}
-    groups = _groups(like)
+    groups = _groups(like, _sorted_by_name(state_dict))
     transposed = _known(transposed, groups)
     out: dict[str, torch.Tensor] = {}
     used: set[str] = set()
@@ -214,15 +215,25 @@ def _fitted(value: np.ndarray, path: str, like: Any) -> np.ndarray:
     return value.reshape(like.shape)
 
 
+def _by_number(path: str) -> list[Any]:
+    """What to sort paths by, so that numbers are sorted by value."""
+    return [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)]
+
+
 def _in_order(paths: Collection[str]) -> list[str]:
     """The paths, unchanged unless something has sorted them as strings: then numbers are sorted by value."""
     listed = list(paths)
-    if listed != sorted(listed):
-        return listed
-    return sorted(listed, key=lambda path: [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)])
+    return sorted(listed, key=_by_number) if listed == sorted(listed) else listed
 
 
-def _groups(state_dict: Weights) -> dict[str, Weights]:
+def _sorted_by_name(state_dict: Mapping[str, Any]) -> bool:
+    """Whether something has sorted the weights by name, or first by dtype, as files of safetensors do."""
+    dtypes = {key: str(getattr(value, "dtype", None)) for key, value in state_dict.items()}
+    blocks = [(dtype, list(keys)) for dtype, keys in itertools.groupby(dtypes, dtypes.__getitem__)]
+    return len(dict(blocks)) == len(blocks) and all(keys == sorted(keys) for _, keys in blocks)
+
+
+def _groups(state_dict: Weights, by_name: bool) -> dict[str, Weights]:
     """The weights of each PyTorch module, by the module's path and the weight's name."""
     attention = {k.rpartition(".")[0] for k in state_dict if k.rpartition(".")[2].startswith(("in_proj_", "q_proj_"))}
     groups: dict[str, Weights] = {}
@@ -232,7 +243,7 @@ def _groups(state_dict: Weights) -> dict[str, Weights]:
         if last == "out_proj" and outer in attention:
             prefix, name = outer, f"out_proj.{name}"
         groups.setdefault(prefix, {})[name] = value
-    return {prefix: groups[prefix] for prefix in _in_order(groups)}
+    return {prefix: groups[prefix] for prefix in (sorted(groups, key=_by_number) if by_name else _in_order(groups))}
 
 
 def _unit(target: Mapping[str, Any], module: str) -> dict[str, Any]:

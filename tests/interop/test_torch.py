@@ -277,6 +277,28 @@ def test_weights_sorted_by_name_are_paired_by_their_numbers():
         assert all(torch.equal(back[k], v) for k, v in theirs.state_dict().items())
 
 
+def test_weights_in_the_order_of_a_file_of_safetensors_are_paired_by_their_numbers():
+    class Net(NN.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = NN.ModuleList([NN.Linear(3, 3) for _ in range(11)])
+            self.z = NN.ModuleList([NN.BatchNorm1d(3) for _ in range(11)])
+
+    def f(x):
+        for _ in range(11):
+            x = hkx.BatchNorm(True, True, 0.9, name="z")(hkx.Linear(3, name="a")(x), True)
+        return x
+
+    weights = trained(Net()).state_dict()
+    of_file = dict(sorted(weights.items(), key=lambda item: (item[1].is_floating_point(), item[0])))  # integers first
+    shapes = jax.eval_shape(hkx.transform_with_state(f).init, jax.random.key(0), data(2, 3))  # sorted by name
+    names = {f"{m}.{i}": m if i == 0 else f"{m}_{i}" for m in "az" for i in range(11)}
+    expected = from_state_dict(weights, *shapes, names=names)
+    jax.tree.map(np.testing.assert_array_equal, from_state_dict(of_file, *shapes), expected)
+    back = to_state_dict(*expected, of_file)
+    assert all(torch.equal(back[k], v) for k, v in weights.items() if v.is_floating_point())
+
+
 def test_shared_weights_have_one_place():
     class Tied(NN.Module):
         def __init__(self):
