@@ -52,7 +52,8 @@ def from_state_dict(
         Weights that the PyTorch model shares may be given one name. None pairs them in order: the modules in the
         order of `state_dict` with those in the order of `params`, which is the order of their creation where `init`
         itself returned it. What has been sorted by name since (as `jax.jit`, `jax.tree.map` and files of safetensors
-        do) is taken in the order of the numbers in the names; modules of several kinds then need `names`.
+        do) is taken in the order of the numbers in the names; modules of several kinds, such as `enc` and `dec`, then
+        need `names`.
       transposed: the paths in the PyTorch model of its transposed convolutions, whose kernels are flipped. None takes
         those whose hkx module has the word `transpose` in its name; weights do not tell.
 
@@ -81,6 +82,8 @@ def from_state_dict(
     groups = _groups(_arrays(state_dict), _sorted_by_name(state_dict))
     transposed = _known(transposed, groups)
     found: Weights = {}
+    if names is None:
+        _check_order(groups, _sorted_by_name(state_dict), target)
     for prefix, module, local in _paired(groups, target, names):
         unit, flip = _unit(target, module), _flipped(prefix, module, transposed)
         for path, value in weights_to_hkx(prefix, local, module, unit, flip).items():
@@ -137,6 +140,8 @@ def to_state_dict(
     transposed = _known(transposed, groups)
     out: dict[str, torch.Tensor] = {}
     used: set[str] = set()
+    if names is None:
+        _check_order(groups, _sorted_by_name(state_dict), source)
     for prefix, module, local in _paired(groups, source, names):
         unit, flip = _unit(source, module), _flipped(prefix, module, transposed)
         weights = weights_to_torch(prefix, local, module, unit, flip)
@@ -269,6 +274,26 @@ def _units(target: Mapping[str, Any]) -> list[str]:
         part = outer and all(f"{outer}/{p}" in bundles for p in ("query", "key", "value", "linear"))
         out[outer if part else bundle] = None
     return list(out)
+
+
+def _check_order(groups: Mapping[str, Weights], theirs_sorted: bool, target: Mapping[str, Any]) -> None:
+    """Raises an error if the modules of one model have been sorted by name, and may be paired with those of another."""
+    entries = [p.partition(":")[2].rpartition("/")[::2] for p in target if p.startswith("params:")]
+    if theirs_sorted == (entries == sorted(entries)):
+        return
+    modules = groups if theirs_sorted else {m: _unit(target, m) for m in _units(target)}
+    alike: dict[Any, dict[str, str]] = {}  # by their weights: one module for each name without its numbers
+    for module, weights in modules.items():
+        shapes = frozenset((name.removeprefix(f"params:{module}/"), tuple(w.shape)) for name, w in weights.items())
+        alike.setdefault(shapes, {}).setdefault(re.sub(r"_?\d+", "", module), module)
+    if unknown := [module for kinds in alike.values() if len(kinds) > 1 for module in kinds.values()]:
+        whose = "PyTorch" if theirs_sorted else "hkx"
+        raise WeightMismatchError(
+            f"The weights of the {whose} model have been sorted by name, which does not tell in which order these were "
+            "created, whose weights have the same shapes",
+            unknown,
+            ADVICE,
+        )
 
 
 def _paired(

@@ -299,6 +299,27 @@ def test_weights_in_the_order_of_a_file_of_safetensors_are_paired_by_their_numbe
     assert all(torch.equal(back[k], v) for k, v in weights.items() if v.is_floating_point())
 
 
+def test_modules_whose_order_is_not_known_are_named():
+    theirs = trained(NN.Sequential())
+    for name, size in (("q", 3), ("k", 3), ("out1", 4), ("out2", 4)):
+        theirs.add_module(name, NN.Linear(size, size))
+    weights = theirs.state_dict()
+    sizes = {"query": 3, "key": 3, "out": 4, "out_1": 4}
+    template = {name: {"w": data(n, n), "b": data(n)} for name, n in sizes.items()}
+    by_name = jax.tree.map(lambda x: x, template)
+    for theirs_sorted, params, match in (
+        (dict(sorted(weights.items())), template, r"the PyTorch model .* same shapes:\n  k\n  q"),
+        (weights, by_name, r"the hkx model .* same shapes:\n  key\n  query"),
+    ):
+        with pytest.raises(WeightMismatchError, match=match):
+            from_state_dict(theirs_sorted, params)
+        with pytest.raises(WeightMismatchError, match=match):
+            to_state_dict(params, None, theirs_sorted)
+    both, one = from_state_dict(dict(sorted(weights.items())), by_name)[0], from_state_dict(weights, template)[0]
+    jax.tree.map(np.testing.assert_array_equal, both, one)
+    np.testing.assert_array_equal(one["query"]["b"], theirs.q.bias.detach().numpy())
+
+
 def test_shared_weights_have_one_place():
     class Tied(NN.Module):
         def __init__(self):
