@@ -253,6 +253,12 @@ def test_the_command_line_on_a_folder(tmp_path, capsys):
     assert {path.name for path in tmp_path.iterdir()} == {path.relative_to(tmp_path).parts[0] for path in before}
 
 
+def test_requirements_that_powershell_has_written_are_listed(tmp_path, capsys):
+    (tmp_path / "requirements.txt").write_text("jax\ndm-haiku==0.0.9\n", encoding="utf-16")
+    assert main([str(tmp_path)]) == 0
+    assert "requirements.txt:2: the requirement dm-haiku" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["nothing.py", "notes.md"])
 def test_paths_that_it_cannot_take_are_refused(name, tmp_path, capsys):
     (tmp_path / "notes.md").touch()
