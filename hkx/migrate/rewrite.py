@@ -20,6 +20,7 @@ _ROOT = re.compile(r"(?<![\w.])(haiku|rlax)(?=\.[A-Za-z_])")  # the beginning of
 _CODE = re.compile(r"\b(import|from)\s+(haiku|rlax)\b")
 _MENTION = re.compile(r"(?<![\w./-])(haiku|rlax)\.[A-Za-z_]")
 _TAKES_MODULE = {"__import__", "import_module", "importorskip", "find_spec"}
+_LOADS = re.compile("import|lazy|load", re.IGNORECASE)
 _STAR = "a star import: {} exports other names beside those of {}, which may hide names of this file"
 _BOTH = "the file imports {} too: left alone; take one of both by hand, and run this again"
 _TAKEN = "the name {} is in use in this file: left alone; give the import of {} another name, as in `import {} as …`"
@@ -287,7 +288,7 @@ class _Rewriter(cst.CSTTransformer):
             self.add(original_node, f"in a string: {why_left(text)}")
         elif through := _THROUGH.fullmatch(text):
             self.add(original_node, _BY_NAME.format(through[2], NEW[through[2]]))
-        elif self.imported and text in NEW:
+        elif text in NEW and (self.imported or self.may_load()):
             self.add(original_node, f"the string {text!r}: {NEW[text]!r} where it names the module")
         elif _CODE.search(text) or (_MENTION.search(text) and not isinstance(self.around[-1], cst.Expr)):
             self.add(original_node, _IN_STRING)
@@ -314,6 +315,11 @@ class _Rewriter(cst.CSTTransformer):
 
     def in_annotation(self) -> bool:
         return any(isinstance(node, cst.Annotation) for node in self.around)
+
+    def may_load(self) -> bool:
+        """Whether the visited string is an argument of a function such as `LazyLoader` or `lazy.load`."""
+        call = self.around[-2]
+        return isinstance(call, cst.Call) and _LOADS.search(get_full_name_for_node(call.func) or "") is not None
 
     def names_module(self) -> bool:
         """Whether the visited string is a name or a package for `import_module`, or the key of `sys.modules[…]`."""

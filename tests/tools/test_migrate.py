@@ -119,6 +119,7 @@ LISTED = {
     "run('import haiku as hk')": {1: "within a string"},
     "import rlax\nx = 'see rlax.vtrace'": {2: "within a string"},
     "run(f'import haiku; {x}')": {1: "within a string"},
+    "hk = LazyLoader('hk', globals(), 'haiku')": {1: "'hkx' where it names the module"},
     "mock.patch('networks.haiku.nets.MLP')": {1: "it is hkx there now"},
 }
 
