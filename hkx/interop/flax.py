@@ -42,6 +42,9 @@ def flatten_flax_to_haiku(collection: Mapping[str, Any]) -> Tree:
     Returns:
       `{module: {name: array}}`, where `module` is the path of keys joined by `/`, and `"~"` for arrays at the top.
 
+    Raises:
+      WeightMismatchError: if `collection` is not a mapping, or two of its arrays get the same name.
+
     Example:
 
       >>> import hkx.experimental.flax
@@ -55,8 +58,13 @@ def flatten_flax_to_haiku(collection: Mapping[str, Any]) -> Tree:
             for key, inner in value.items():
                 visit((*path, str(key)), inner)
         else:
-            out.setdefault("/".join(path[:-1]) or "~", {})[path[-1]] = value
+            module, name = "/".join(path[:-1]) or "~", path[-1]
+            if name in out.setdefault(module, {}):
+                raise WeightMismatchError("Two arrays have the same full name", [f"{module}/{name}"], "Rename one.")
+            out[module][name] = value
 
+    if not isinstance(collection, Mapping):
+        raise WeightMismatchError(f"`collection` must be nested dicts of arrays, got {type(collection).__name__}")
     visit((), collection)
     return out
 

@@ -280,6 +280,15 @@ def test_nnx_module_that_draws_keys_inside_hkx():
     assert 0.3 < np.mean(np.asarray(a) == 0) < 0.7
 
 
+def test_flattening_loses_no_array():
+    flatten = hkx.experimental.flax.flatten_flax_to_haiku
+    for nested in ({"a/b": {"w": 1}, "a": {"b": {"w": 2}}}, {"~": {"w": 1}, "w": 2}, {"a": {0: 1, "0": 2}}):
+        with pytest.raises(WeightMismatchError, match=r"Two arrays have the same full name:\n  (a/b/w|~/w|a/0)"):
+            flatten(nested)
+    with pytest.raises(WeightMismatchError, match="`collection` must be nested dicts of arrays, got float"):
+        flatten(1.0)
+
+
 def test_an_array_and_a_module_of_one_name_are_an_error():
     class Both(hkx.Module):
         def __call__(self, x):
