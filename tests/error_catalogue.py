@@ -875,7 +875,9 @@ def page():
         lines += ["", f"## {theme}"]
         for name in errors:
             wrong, right = code[name]
-            _, message = run(wrong)
+            raised, message = run(wrong)
+            if raised != name:  # a library that it needs is not installed, for example
+                raise SystemExit(f"The code for {name} raised {raised}: {message}")
             lines += ["", f"### {name}", "", getattr(hkx.errors, name).__doc__.strip().partition("\n")[0], ""]
             lines += [
                 "```py",

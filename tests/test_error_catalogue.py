@@ -18,6 +18,10 @@ def test_every_named_error_is_in_it():
     assert set(CODE) == set(hkx.errors.__all__) - error_catalogue.BASES
 
 
+def test_it_was_written_where_all_libraries_were_installed():
+    assert "No module named" not in PAGE
+
+
 @pytest.mark.parametrize("name", CODE)
 def test_code_message_and_right_code(name):
     if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import jax
 
+from hkx.base.reloaded import wrap_reloaded
 from hkx.base.reprs import module_text
 from hkx.core.frame import Scope, current_frame, local
 from hkx.core.hooks import MethodContext, chained
@@ -94,6 +95,7 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
     def __call__(cls: type[T], *args: Any, **kwargs: Any) -> T:
         if not local.frames:
             raise NotInTransformError(f"{cls.__module__.partition('.')[0]}.{cls.__name__}", is_module=True)
+        wrap_reloaded(cls, _wrap)
         module = cls.__new__(cls, *args, **kwargs)
         object.__setattr__(module, "hkx_names_below", set())
         if current_settings().module_auto_repr and getattr(cls, "AUTO_REPR", True):

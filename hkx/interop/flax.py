@@ -42,6 +42,9 @@ def flatten_flax_to_haiku(collection: Mapping[str, Any]) -> Tree:
     Returns:
       `{module: {name: array}}`, where `module` is the path of keys joined by `/`, and `"~"` for arrays at the top.
 
+    Raises:
+      WeightMismatchError: if `collection` is not a mapping, or two of its arrays get the same name.
+
     Example:
 
       >>> import hkx.experimental.flax
@@ -55,8 +58,13 @@ def flatten_flax_to_haiku(collection: Mapping[str, Any]) -> Tree:
             for key, inner in value.items():
                 visit((*path, str(key)), inner)
         else:
-            out.setdefault("/".join(path[:-1]) or "~", {})[path[-1]] = value
+            module, name = "/".join(path[:-1]) or "~", path[-1]
+            if name in out.setdefault(module, {}):
+                raise WeightMismatchError("Two arrays have the same full name", [f"{module}/{name}"], "Rename one.")
+            out[module][name] = value
 
+    if not isinstance(collection, Mapping):
+        raise WeightMismatchError(f"`collection` must be nested dicts of arrays, got {type(collection).__name__}")
     visit((), collection)
     return out
 
@@ -160,7 +168,7 @@ class _Linen:
 class _Nnx:
     def __init__(self, make: Callable[[nnx.Rngs], nnx.Module]):
         self._make = make
-        abstract = nnx.eval_shape(lambda: make(nnx.Rngs(0)))
+        abstract = nnx.eval_shape(lambda: _checked(make(nnx.Rngs(0)), "a function that returned "))
         self._graph, params, rest = nnx.split(abstract, nnx.Param, ...)
         self._params, self._rest = nnx.to_flat_state(params), nnx.to_flat_state(rest)
 
@@ -200,11 +208,16 @@ def _guest(mod: Any) -> _Guest:
     if isinstance(mod, nnx.Module):
         graph, state = nnx.split(mod)
         return _Nnx(lambda rngs: nnx.merge(graph, state))
-    if callable(mod):
-        return _Nnx(mod)  # type: ignore[arg-type]
+    return _Nnx(_checked(mod))
+
+
+def _checked(mod: Any, given: str = "") -> Any:
+    """Something that can be called; a Linen module, which has no values, is not what a function may return."""
+    if callable(mod) and not (given and isinstance(mod, nn.Module)):
+        return mod
     raise TypeError(
-        "`lift` takes a Flax module (Linen or NNX), or a function of `nnx.Rngs` that makes one; "
-        f"got {type(mod).__name__}."
+        "`lift` takes a Flax module (Linen or NNX), or a function of `nnx.Rngs` that makes an NNX module; "
+        f"got {given}{type(mod).__name__}."
     )
 
 

@@ -7,6 +7,7 @@ convolution and a linear layer arranges its output.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -50,17 +51,20 @@ def from_state_dict(
         several layers or of both directions, a sequence of names: layer by layer, the one that goes forward first.
         Weights that the PyTorch model shares may be given one name. None pairs them in order: the modules in the
         order of `state_dict` with those in the order of `params`, which is the order of their creation where `init`
-        itself returned it. What has been sorted by name since (as `jax.jit` and `jax.tree.map` do) is taken in the
-        order of the numbers in the names; modules of several kinds then need `names`.
+        itself returned it. What has been sorted by name since (as `jax.jit`, `jax.tree.map` and files of safetensors
+        do) is taken in the order of the numbers in the names; modules of several kinds, such as `enc` and `dec`, then
+        need `names`.
       transposed: the paths in the PyTorch model of its transposed convolutions, whose kernels are flipped. None takes
         those whose hkx module has the word `transpose` in its name; weights do not tell.
 
     Returns:
-      New `params` and `state`. The moving averages of batch normalisation continue as PyTorch's would, with a counter
-      of at least 10,000, so that they are not corrected for their start.
+      New `params` and `state`. The moving averages of batch normalisation go on from PyTorch's: their counter is the
+      largest there is, so that they are not corrected for their start, whatever the decay. (In training, PyTorch
+      averages n / (n - 1) times the variance of a batch of n values, and hkx the variance.)
 
     Raises:
-      WeightMismatchError: if a weight is left over, missing or of another shape; the message names it.
+      WeightMismatchError: if a weight is left over, missing or of another shape, or a path in `names` or `transposed`
+        is none of the PyTorch model; the message names it.
 
     Example:
 
@@ -75,8 +79,11 @@ def from_state_dict(
       True
     """
     target = _flat(params, state or {})
-    groups = _groups(_arrays(state_dict))
+    groups = _groups(_arrays(state_dict), _sorted_by_name(state_dict))
+    transposed = _known(transposed, groups)
     found: Weights = {}
+    if names is None:
+        _check_order(groups, _sorted_by_name(state_dict), target)
     for prefix, module, local in _paired(groups, target, names):
         unit, flip = _unit(target, module), _flipped(prefix, module, transposed)
         for path, value in weights_to_hkx(prefix, local, module, unit, flip).items():
@@ -106,7 +113,8 @@ def to_state_dict(
     Args:
       params: the parameters.
       state: the state, or None.
-      state_dict: the weights of the PyTorch model, for their names, shapes and dtypes.
+      state_dict: the weights of the PyTorch model, of which only names, shapes and dtypes are used; it may be on the
+        device "meta".
       names: as for `from_state_dict`.
       transposed: likewise.
 
@@ -127,10 +135,14 @@ def to_state_dict(
       <All keys matched successfully>
     """
     source = {path: np.asarray(leaf) for path, leaf in _flat(params, state or {}).items()}
-    like = _arrays(state_dict)
+    like = {key: _blank(value) for key, value in _checked_weights(state_dict).items()}
+    groups = _groups(like, _sorted_by_name(state_dict))
+    transposed = _known(transposed, groups)
     out: dict[str, torch.Tensor] = {}
     used: set[str] = set()
-    for prefix, module, local in _paired(_groups(like), source, names):
+    if names is None:
+        _check_order(groups, _sorted_by_name(state_dict), source)
+    for prefix, module, local in _paired(groups, source, names):
         unit, flip = _unit(source, module), _flipped(prefix, module, transposed)
         weights = weights_to_torch(prefix, local, module, unit, flip)
         expected = set(weights_to_hkx(prefix, local, module, unit, flip))
@@ -154,9 +166,18 @@ def _checked(tree: Any, argument: str, expected: str) -> Any:
     return tree
 
 
+def _checked_weights(state_dict: Any) -> Mapping[str, Any]:
+    return _checked(state_dict, "state_dict", "the dict that `model.state_dict()` returns")
+
+
 def _arrays(state_dict: Mapping[str, Any]) -> Weights:
-    checked = _checked(state_dict, "state_dict", "the dict that `model.state_dict()` returns")
-    return {key: _array(key, value) for key, value in checked.items()}
+    return {key: _array(key, value) for key, value in _checked_weights(state_dict).items()}
+
+
+def _blank(value: Any) -> np.ndarray:
+    """An array of the shape of a weight, which takes no memory."""
+    zero = np.zeros((), np.complex64 if torch.as_tensor(value).is_complex() else np.float32)
+    return np.broadcast_to(zero, tuple(value.shape))
 
 
 def _array(key: str, value: Any) -> np.ndarray:
@@ -199,15 +220,25 @@ def _fitted(value: np.ndarray, path: str, like: Any) -> np.ndarray:
     return value.reshape(like.shape)
 
 
+def _by_number(path: str) -> list[Any]:
+    """What to sort paths by, so that numbers are sorted by value."""
+    return [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)]
+
+
 def _in_order(paths: Collection[str]) -> list[str]:
     """The paths, unchanged unless something has sorted them as strings: then numbers are sorted by value."""
     listed = list(paths)
-    if listed != sorted(listed):
-        return listed
-    return sorted(listed, key=lambda path: [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)])
+    return sorted(listed, key=_by_number) if listed == sorted(listed) else listed
 
 
-def _groups(state_dict: Weights) -> dict[str, Weights]:
+def _sorted_by_name(state_dict: Mapping[str, Any]) -> bool:
+    """Whether something has sorted the weights by name, or first by dtype, as files of safetensors do."""
+    dtypes = {key: str(getattr(value, "dtype", None)) for key, value in state_dict.items()}
+    blocks = [(dtype, list(keys)) for dtype, keys in itertools.groupby(dtypes, dtypes.__getitem__)]
+    return len(dict(blocks)) == len(blocks) and all(keys == sorted(keys) for _, keys in blocks)
+
+
+def _groups(state_dict: Weights, by_name: bool) -> dict[str, Weights]:
     """The weights of each PyTorch module, by the module's path and the weight's name."""
     attention = {k.rpartition(".")[0] for k in state_dict if k.rpartition(".")[2].startswith(("in_proj_", "q_proj_"))}
     groups: dict[str, Weights] = {}
@@ -217,7 +248,7 @@ def _groups(state_dict: Weights) -> dict[str, Weights]:
         if last == "out_proj" and outer in attention:
             prefix, name = outer, f"out_proj.{name}"
         groups.setdefault(prefix, {})[name] = value
-    return {prefix: groups[prefix] for prefix in _in_order(groups)}
+    return {prefix: groups[prefix] for prefix in (sorted(groups, key=_by_number) if by_name else _in_order(groups))}
 
 
 def _unit(target: Mapping[str, Any], module: str) -> dict[str, Any]:
@@ -245,6 +276,26 @@ def _units(target: Mapping[str, Any]) -> list[str]:
     return list(out)
 
 
+def _check_order(groups: Mapping[str, Weights], theirs_sorted: bool, target: Mapping[str, Any]) -> None:
+    """Raises an error if the modules of one model have been sorted by name, and may be paired with those of another."""
+    entries = [p.partition(":")[2].rpartition("/")[::2] for p in target if p.startswith("params:")]
+    if theirs_sorted == (entries == sorted(entries)):
+        return
+    modules = groups if theirs_sorted else {m: _unit(target, m) for m in _units(target)}
+    alike: dict[Any, dict[str, str]] = {}  # by their weights: one module for each name without its numbers
+    for module, weights in modules.items():
+        shapes = frozenset((name.removeprefix(f"params:{module}/"), tuple(w.shape)) for name, w in weights.items())
+        alike.setdefault(shapes, {}).setdefault(re.sub(r"_?\d+", "", module), module)
+    if unknown := [module for kinds in alike.values() if len(kinds) > 1 for module in kinds.values()]:
+        whose = "PyTorch" if theirs_sorted else "hkx"
+        raise WeightMismatchError(
+            f"The weights of the {whose} model have been sorted by name, which does not tell in which order these were "
+            "created, whose weights have the same shapes",
+            unknown,
+            ADVICE,
+        )
+
+
 def _paired(
     groups: dict[str, Weights], target: Mapping[str, Any], names: Names | None
 ) -> list[tuple[str, str, Weights]]:
@@ -261,20 +312,34 @@ def _paired(
             ]
             raise WeightMismatchError("The models have different numbers of layers", listed, ADVICE)
         return [(prefix, module, local) for (prefix, local), module in zip(theirs, ours, strict=True)]
+    _checked(names, "names", "a dict of the names of hkx modules by the paths of PyTorch's")
     if left := sorted(set(groups) - set(names)):
-        raise WeightMismatchError("These modules of the PyTorch model are not in `names`", left)
-    if left := sorted(set(names) - set(groups)):
-        raise WeightMismatchError("These modules in `names` are not in the PyTorch model", left)
+        listed = [repr(prefix) for prefix in left]
+        raise WeightMismatchError("These modules of the PyTorch model are not in `names`", listed)
+    _known(names, groups, "names")
     out = []
     for prefix, layers in split.items():
         given = names[prefix]
-        modules = [given] if isinstance(given, str) else list(given)
+        modules = [given] if isinstance(given, str) else given
+        if not isinstance(modules, Sequence):
+            raise WeightMismatchError(f"`names[{prefix!r}]` must be a name or a sequence of names, got {given!r}")
         if len(modules) != len(layers):
             raise WeightMismatchError(f"{prefix!r} has {len(layers)} layers, and `names` gives {len(modules)} modules")
         if empty := [m for m in modules if not _unit(target, m)]:
             raise WeightMismatchError(f"The hkx model has no module {empty[0]!r}; it has these", _units(target))
         out += [(prefix, module, local) for module, local in zip(modules, layers, strict=True)]
     return out
+
+
+def _known(paths: Any, groups: Collection[str], argument: str = "transposed") -> Any:
+    """`paths`, if all of them are paths of modules of the PyTorch model."""
+    if paths is None:
+        return None
+    if isinstance(paths, str) or not isinstance(paths, Collection):
+        raise WeightMismatchError(f"`{argument}` must be a collection of paths, got {paths!r}")
+    if left := [repr(path) for path in paths if path not in groups]:
+        raise WeightMismatchError(f"These modules in `{argument}` are not in the PyTorch model", left)
+    return paths
 
 
 def _flipped(prefix: str, module: str, transposed: Collection[str] | None) -> bool:

@@ -15,7 +15,7 @@ from hkx.errors.interop import WeightMismatchError
 
 Weights = dict[str, np.ndarray]
 ADVICE = "Say which PyTorch module is which hkx module: names={'torch.prefix': 'hkx/module', …}."
-_WARM = 10_000
+_STARTED = np.iinfo(np.int32).max  # a counter of values with which no average is corrected for its start
 
 
 _RECURRENT = re.compile(r"((?:weight|bias)_[ih]h)((?:_l\d+(?:_reverse)?)?)")
@@ -146,8 +146,7 @@ def weights_to_hkx(prefix: str, local: Weights, module: str, unit: Mapping[str, 
     for key, value in local.items():
         if key in averages_of(module):
             ema = averages_of(module)[key]
-            count = min(max(int(local.get("num_batches_tracked", np.array(0))), _WARM), np.iinfo(np.int32).max)
-            out |= {f"{ema}/average": value, f"{ema}/hidden": value, f"{ema}/counter": np.array(count)}
+            out |= {f"{ema}/average": value, f"{ema}/hidden": value, f"{ema}/counter": np.array(_STARTED)}
         elif key != "num_batches_tracked":
             if key not in rules:
                 raise WeightMismatchError("hkx has no counterpart to this weight", [f"{prefix}.{key}".lstrip(".")])

@@ -1,9 +1,9 @@
 """The cost of an operation, counted from its equation.
 
-Operations are counted as in XLA: `2 m n k` for a matrix product `[m, k] @ [k, n]`; two for each product of an input and
-a weight in a convolution, except products with the zeros of padding and dilation; one per element for arithmetic and
-elementary functions; one per summed element for a sum; and one less than the window size per output for pooling. Moving
-and converting data is free, and so is integer arithmetic.
+Operations are counted as in XLA: `2 m n k` for a matrix product `[m, k] @ [k, n]`, also where each row has the matrix
+of its group; two for each product of an input and a weight in a convolution, except products with the zeros of padding
+and dilation; one per element for arithmetic and elementary functions; one per summed element for a sum; and one less
+than the window size per output for pooling. Moving and converting data is free, and so is integer arithmetic.
 """
 
 from __future__ import annotations
@@ -61,15 +61,24 @@ def count_flops(eqn: JaxprEqn, expression: Any = None) -> int:
     if name == "dot_general":
         (contracted, _), _ = eqn.params["dimension_numbers"]
         return 2 * _size(out) * math.prod(_shape(eqn.invars[0])[i] for i in contracted)
+    if name == "ragged_dot_general":
+        return _ragged_product(eqn)
     if name == "conv_general_dilated":
         return _convolution(eqn)
     if name.startswith("reduce_window"):
         return _size(out) * (math.prod(eqn.params["window_dimensions"]) - 1)
     if name in _ONE_PER_INPUT:
         return _size(eqn.invars[0])
-    if name == "scatter-add":
-        return _size(eqn.invars[2])
     return _size(out) if name in _ONE_PER_OUTPUT else 0
+
+
+def _ragged_product(eqn: JaxprEqn) -> int:
+    """Those of matrix products whose rows, or summed dimensions, are divided into groups, which belong to no others."""
+    numbers = eqn.params["ragged_dot_dimension_numbers"]
+    (contracted, _), _ = numbers.dot_dimension_numbers
+    total = 2 * _size(eqn.outvars[0]) * math.prod(_shape(eqn.invars[0])[i] for i in contracted)
+    in_groups = set(numbers.lhs_ragged_dimensions) <= set(contracted)
+    return total // max(_shape(eqn.invars[2])[-1], 1) if in_groups else total
 
 
 def _convolution(eqn: JaxprEqn) -> int:
@@ -107,8 +116,20 @@ def _products(
 
 
 def times(eqn: JaxprEqn) -> int:
-    """How often the program in an equation runs; taken as once for a `while`, whose number of iterations is unknown."""
-    return eqn.params["length"] if eqn.primitive.name == "scan" else 1
+    """How often the program in an equation runs; taken as once for a `while`, whose number of iterations is unknown.
+
+    The program in a `shard_map` runs on each device, that of a scatter or a reduction for each element.
+    """
+    name, given = eqn.primitive.name, eqn.params
+    if name == "scan":
+        return given["length"]
+    if name == "shard_map" and {"mesh", "newly_manual_axes"} <= set(given):
+        return math.prod(given["mesh"].shape[axis] for axis in given["newly_manual_axes"])
+    if name.startswith("scatter"):
+        return _size(eqn.invars[2])
+    if name == "reduce_window":
+        return _size(eqn.outvars[0]) * (math.prod(given["window_dimensions"]) - 1)
+    return _size(eqn.invars[0]) if name == "reduce" else 1
 
 
 def work(equations: Iterable[JaxprEqn]) -> int:

@@ -46,12 +46,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{path}: {error}", file=sys.stderr)
             failed = True
             continue
-        print(_diff(file) if options.diff else f"{'would change' if options.check else 'changed'} {path}")
+        _show(_diff(file) if options.diff else f"{'would change' if options.check else 'changed'} {path}")
     for place, reason in findings:
-        print(f"{place}: {reason}")
+        _show(f"{place}: {reason}")
     verb = "would change" if options.check or options.diff else "changed"
     print(f"{changed} file{'s' * (changed != 1)} {verb}, {len(findings)} place{'s' * (len(findings) != 1)} to look at")
     return 2 if failed else int(options.check and changed > 0)
+
+
+def _show(text: str) -> None:
+    """Prints a text, with escapes for what the output cannot represent."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
 def _diff(file: Migrated) -> str:

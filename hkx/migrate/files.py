@@ -69,7 +69,7 @@ def is_read(path: pathlib.Path) -> bool:
 def migrate_file(path: pathlib.Path) -> Migrated:
     """Reads one file and migrates its contents, without writing it."""
     data = path.read_bytes()
-    if not re.search(b"haiku|rlax", data):
+    if not re.search(b"haiku|rlax", data.replace(b"\0", b"")):  # in UTF-16, with zeros in between
         return Migrated(path, "utf-8", "", "", [])
     try:
         encoding = _encoding(path, data)
@@ -92,6 +92,8 @@ def migrate_file(path: pathlib.Path) -> Migrated:
 def _encoding(path: pathlib.Path, data: bytes) -> str:
     if path.suffix in _PROGRAMS:
         return tokenize.detect_encoding(io.BytesIO(data).readline)[0]  # by byte order mark or comment
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "utf-16"  # what PowerShell writes, as in `pip freeze > requirements.txt`
     return "utf-8-sig" if data.startswith(codecs.BOM_UTF8) else "utf-8"
 
 

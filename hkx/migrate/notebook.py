@@ -15,7 +15,6 @@ _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _MAGIC = re.compile(r"^(\s*)([%!?].*|\w[\w., ]*=\s*[%!].*|[\w.]+\?{1,2})$")
 _INSTALL = re.compile(r"\s*[%!].*(?<![\w.-])(dm[-_]haiku|rlax)\b")
 _PYTHON_CELLS = ("%%time", "%%timeit", "%%capture", "%%prun")
-_HIDDEN = "pass  # hidden: "
 
 
 class CellFinding(NamedTuple):
@@ -33,15 +32,18 @@ def migrate_notebook(text: str) -> tuple[str, list[CellFinding]]:
     """
     tokens = list(_STRING.finditer(text))
     sources = _sources(json.loads(text), len(tokens))
-    findings, programs = [], {}
+    findings, programs, hidden = [], {}, {}
     for number, places in enumerate(sources, start=1):
         lines = "".join(json.loads(tokens[place][0]) for place in places).split("\n")
         foreign = lines[0].startswith("%%") and not lines[0].startswith(_PYTHON_CELLS)
-        magic = range(len(lines)) if foreign else _magic(lines)
-        findings += [CellFinding(number, n + 1, reason) for n in magic if (reason := _reason(lines[n]))]
+        magic = [range(n, n + 1) for n in range(len(lines))] if foreign else _magic(lines)
+        texts = [(command[0], " ".join(lines[n] for n in command)) for command in magic]
+        findings += [CellFinding(number, n + 1, reason) for n, text in texts if (reason := _reason(text))]
         if foreign:
             continue
-        program = "\n".join(_MAGIC.sub(_hide, line) if n in magic else line for n, line in enumerate(lines))
+        hidden[number] = {n: lines[n] for command in magic for n in command}
+        shown = {command[0]: re.match(r"\s*", lines[command[0]])[0] + "pass" for command in magic}  # type: ignore[index]
+        program = "\n".join(shown.get(n, "") if n in hidden[number] else line for n, line in enumerate(lines))
         try:
             cst.parse_module(program)
         except cst.ParserSyntaxError as error:
@@ -51,7 +53,8 @@ def migrate_notebook(text: str) -> tuple[str, list[CellFinding]]:
     new, inside = _migrate_together(programs)
     edits = {}
     for number, program in new.items():
-        pieces = re.findall(r".*\n|.+$", program.replace(_HIDDEN, ""))
+        whole = "\n".join(hidden[number].get(n, line) for n, line in enumerate(program.split("\n")))
+        pieces = re.findall(r".*\n|.+$", whole)
         places = sources[number - 1]
         if len(places) == 1:
             pieces = ["".join(pieces)]
@@ -61,12 +64,20 @@ def migrate_notebook(text: str) -> tuple[str, list[CellFinding]]:
     return _with_strings(text, tokens, edits), sorted(findings + inside)
 
 
-def _magic(lines: Sequence[str]) -> list[int]:
-    """The lines of a cell that are for IPython. In Python, a line may begin with %, too, within an expression."""
+def _magic(lines: Sequence[str]) -> list[range]:
+    """The commands of a cell that are for IPython, by their lines. They go on after a backslash at the end of a line.
+
+    In Python, a line may begin with %, too, within an expression.
+    """
     try:
         cst.parse_module("\n".join(lines))
     except cst.ParserSyntaxError:
-        return [n for n, line in enumerate(lines) if _MAGIC.match(line)]
+        commands, end = [], 0
+        for n, line in enumerate(lines):
+            if n >= end and _MAGIC.match(line):
+                end = next((m for m in range(n, len(lines)) if not lines[m].rstrip("\r").endswith("\\")), n) + 1
+                commands.append(range(n, end))
+        return commands
     return []
 
 
@@ -75,10 +86,6 @@ def _reason(line: str) -> str | None:
     if mentions(line):
         return "code in a line that is not Python: rewrite it by hand"
     return "the requirement: write hkx, which has both hkx and rlx" if _INSTALL.match(line) else None
-
-
-def _hide(magic: re.Match[str]) -> str:
-    return f"{magic[1]}{_HIDDEN}{magic[2]}"
 
 
 def _migrate_together(programs: dict[int, str]) -> tuple[dict[int, str], list[CellFinding]]:

@@ -20,11 +20,14 @@ _ROOT = re.compile(r"(?<![\w.])(haiku|rlax)(?=\.[A-Za-z_])")  # the beginning of
 _CODE = re.compile(r"\b(import|from)\s+(haiku|rlax)\b")
 _MENTION = re.compile(r"(?<![\w./-])(haiku|rlax)\.[A-Za-z_]")
 _TAKES_MODULE = {"__import__", "import_module", "importorskip", "find_spec"}
+_LOADS = re.compile("import|lazy|load", re.IGNORECASE)
 _STAR = "a star import: {} exports other names beside those of {}, which may hide names of this file"
 _BOTH = "the file imports {} too: left alone; take one of both by hand, and run this again"
 _TAKEN = "the name {} is in use in this file: left alone; give the import of {} another name, as in `import {} as …`"
 _JMP = "jmp: its policies work as they are; `hkx.mixed_precision.Policy.parse(…)` reads the same texts without it"
+_THROUGH = re.compile(r"[A-Za-z_]\w*(\.\w+)*\.(haiku|rlax)(\.\w+)*")  # a path that may lead through an import
 _IN_STRING = "code or a path within a string: rewrite it by hand where it is run"
+_BY_NAME = "a path through another module: if that has an `import {0}` without a name of its own, it is {1} there now"
 _SIZES = (
     "hkx.Linear(784, 10) is an error, and in Haiku the second number counted as `with_bias`: pass the output size alone"
 )
@@ -183,17 +186,30 @@ class _Rewriter(cst.CSTTransformer):
     def leave_Import(self, original_node: cst.Import, updated_node: cst.Import) -> cst.Import:
         def renamed(alias: cst.ImportAlias) -> cst.ImportAlias:
             path = alias.evaluated_name
+            alias = self.bound_anew(original_node, alias) if alias.asname else alias
             if not _is_old(path) or _stays(path) or path.partition(".")[0] in self.left:
                 return alias
             return alias.with_changes(name=_with_root(alias.name))
 
         return updated_node.with_changes(names=[renamed(alias) for alias in updated_node.names])
 
+    def bound_anew(self, statement: cst.CSTNode, alias: cst.ImportAlias) -> cst.ImportAlias:
+        """An import that binds a name under which an `import haiku` of the same scope binds another package."""
+        name = alias.evaluated_alias or alias.evaluated_name
+        scope = self.scope_of(statement)
+        if name not in NEW or scope is None or not self.renamed(scope, name):
+            return alias
+        asname = alias.asname or cst.AsName(cst.Name(name))
+        return alias.with_changes(asname=asname.with_changes(name=cst.Name(NEW[name])))
+
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
         return False
 
     def leave_ImportFrom(self, original_node: cst.ImportFrom, updated_node: cst.ImportFrom) -> cst.ImportFrom:
         module = get_full_name_for_node(original_node.module) if original_node.module else None
+        if not isinstance(updated_node.names, cst.ImportStar):
+            names = [self.bound_anew(original_node, alias) for alias in updated_node.names]
+            updated_node = updated_node.with_changes(names=names)
         if original_node.relative or not module or not _is_old(module) or module.partition(".")[0] in self.left:
             return updated_node
         names = original_node.names
@@ -270,7 +286,9 @@ class _Rewriter(cst.CSTTransformer):
             )
         if _PATH.fullmatch(text):
             self.add(original_node, f"in a string: {why_left(text)}")
-        elif self.imported and text in NEW:
+        elif through := _THROUGH.fullmatch(text):
+            self.add(original_node, _BY_NAME.format(through[2], NEW[through[2]]))
+        elif text in NEW and (self.imported or self.may_load()):
             self.add(original_node, f"the string {text!r}: {NEW[text]!r} where it names the module")
         elif _CODE.search(text) or (_MENTION.search(text) and not isinstance(self.around[-1], cst.Expr)):
             self.add(original_node, _IN_STRING)
@@ -298,12 +316,17 @@ class _Rewriter(cst.CSTTransformer):
     def in_annotation(self) -> bool:
         return any(isinstance(node, cst.Annotation) for node in self.around)
 
+    def may_load(self) -> bool:
+        """Whether the visited string is an argument of a function such as `LazyLoader` or `lazy.load`."""
+        call = self.around[-2]
+        return isinstance(call, cst.Call) and _LOADS.search(get_full_name_for_node(call.func) or "") is not None
+
     def names_module(self) -> bool:
-        """Whether the visited string is passed to `import_module`, or is the key of `sys.modules[…]`."""
+        """Whether the visited string is a name or a package for `import_module`, or the key of `sys.modules[…]`."""
         subscript, call, arg = self.around[-3:]
         if isinstance(arg, cst.Index):
             return isinstance(subscript, cst.Subscript) and get_full_name_for_node(subscript.value) == "sys.modules"
-        if not isinstance(arg, cst.Arg) or not isinstance(call, cst.Call) or call.args[0] is not arg:
+        if not isinstance(arg, cst.Arg) or not isinstance(call, cst.Call) or arg not in call.args[:2]:
             return False
         return (get_full_name_for_node(call.func) or "").rpartition(".")[2] in _TAKES_MODULE
 

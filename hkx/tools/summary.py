@@ -195,7 +195,8 @@ def tabulate(
         `"params_size"` (the number of elements of the parameters of the module and its submodules), `"params_bytes"`,
         and `"flops"` (floating-point operations of the call and of calls inside it, before any optimisation: two for
         each product of an input and a weight, without zeros of padding; one for any other result of arithmetic or of
-        an elementary function; loops count as often as they run). None means all of them.
+        an elementary function; loops count as often as they run, a `while_loop` as once, and `shard_map` on all
+        devices). None means all of them.
       filters: which calls to show: `"has_output"` for those that return something, `"has_params"` for those of
         modules with parameters. None means the first of these; an empty sequence shows all calls.
       tabulate_kwargs: `{"tablefmt": …}` with `"grid"`, `"simple"`, `"plain"`, `"pipe"`, `"github"`, `"tsv"` or

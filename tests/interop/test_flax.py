@@ -187,6 +187,12 @@ def test_missing_parameters_are_an_error(make):
         hkx.transform(lambda x: hf.lift(make(), name="d")(x)).apply({}, None, X)
 
 
+def test_what_is_no_module_is_named():
+    for lifted, got in ((3, "int"), (nn.Dense, "a function that returned Dense"), (lambda rngs: 3, "a .*returned int")):
+        with pytest.raises(TypeError, match=f"`lift` takes a Flax module .* got {got}"):
+            hkx.transform(lambda x, lifted=lifted: hf.lift(lifted, name="d")(x)).init(0, X)
+
+
 class Noisy(nn.Module):
     @nn.compact
     def __call__(self, x):
@@ -272,6 +278,15 @@ def test_nnx_module_that_draws_keys_inside_hkx():
     b, _ = apply(params, after, None, X)
     assert np.array_equal(a, again) and not np.array_equal(a, b)  # the stream of keys is state
     assert 0.3 < np.mean(np.asarray(a) == 0) < 0.7
+
+
+def test_flattening_loses_no_array():
+    flatten = hkx.experimental.flax.flatten_flax_to_haiku
+    for nested in ({"a/b": {"w": 1}, "a": {"b": {"w": 2}}}, {"~": {"w": 1}, "w": 2}, {"a": {0: 1, "0": 2}}):
+        with pytest.raises(WeightMismatchError, match=r"Two arrays have the same full name:\n  (a/b/w|~/w|a/0)"):
+            flatten(nested)
+    with pytest.raises(WeightMismatchError, match="`collection` must be nested dicts of arrays, got float"):
+        flatten(1.0)
 
 
 def test_an_array_and_a_module_of_one_name_are_an_error():

@@ -277,6 +277,49 @@ def test_weights_sorted_by_name_are_paired_by_their_numbers():
         assert all(torch.equal(back[k], v) for k, v in theirs.state_dict().items())
 
 
+def test_weights_in_the_order_of_a_file_of_safetensors_are_paired_by_their_numbers():
+    class Net(NN.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = NN.ModuleList([NN.Linear(3, 3) for _ in range(11)])
+            self.z = NN.ModuleList([NN.BatchNorm1d(3) for _ in range(11)])
+
+    def f(x):
+        for _ in range(11):
+            x = hkx.BatchNorm(True, True, 0.9, name="z")(hkx.Linear(3, name="a")(x), True)
+        return x
+
+    weights = trained(Net()).state_dict()
+    of_file = dict(sorted(weights.items(), key=lambda item: (item[1].is_floating_point(), item[0])))  # integers first
+    shapes = jax.eval_shape(hkx.transform_with_state(f).init, jax.random.key(0), data(2, 3))  # sorted by name
+    names = {f"{m}.{i}": m if i == 0 else f"{m}_{i}" for m in "az" for i in range(11)}
+    expected = from_state_dict(weights, *shapes, names=names)
+    jax.tree.map(np.testing.assert_array_equal, from_state_dict(of_file, *shapes), expected)
+    back = to_state_dict(*expected, of_file)
+    assert all(torch.equal(back[k], v) for k, v in weights.items() if v.is_floating_point())
+
+
+def test_modules_whose_order_is_not_known_are_named():
+    theirs = trained(NN.Sequential())
+    for name, size in (("q", 3), ("k", 3), ("out1", 4), ("out2", 4)):
+        theirs.add_module(name, NN.Linear(size, size))
+    weights = theirs.state_dict()
+    sizes = {"query": 3, "key": 3, "out": 4, "out_1": 4}
+    template = {name: {"w": data(n, n), "b": data(n)} for name, n in sizes.items()}
+    by_name = jax.tree.map(lambda x: x, template)
+    for theirs_sorted, params, match in (
+        (dict(sorted(weights.items())), template, r"the PyTorch model .* same shapes:\n  k\n  q"),
+        (weights, by_name, r"the hkx model .* same shapes:\n  key\n  query"),
+    ):
+        with pytest.raises(WeightMismatchError, match=match):
+            from_state_dict(theirs_sorted, params)
+        with pytest.raises(WeightMismatchError, match=match):
+            to_state_dict(params, None, theirs_sorted)
+    both, one = from_state_dict(dict(sorted(weights.items())), by_name)[0], from_state_dict(weights, template)[0]
+    jax.tree.map(np.testing.assert_array_equal, both, one)
+    np.testing.assert_array_equal(one["query"]["b"], theirs.q.bias.detach().numpy())
+
+
 def test_shared_weights_have_one_place():
     class Tied(NN.Module):
         def __init__(self):
@@ -310,7 +353,7 @@ def test_what_does_not_fit_is_named():
         from_state_dict(NN.Linear(6, 4).state_dict(), without)
     with pytest.raises(WeightMismatchError, match=r"'params:linear/w' has shape \(5, 4\), expected \(6, 4\)"):
         from_state_dict(NN.Linear(5, 4).state_dict(), ours)
-    with pytest.raises(WeightMismatchError, match="not in `names`:\n  1"):
+    with pytest.raises(WeightMismatchError, match="not in `names`:\n  '1'"):
         from_state_dict(NN.Sequential(NN.Linear(6, 4), NN.Linear(4, 4)).state_dict(), ours, names={"0": "linear"})
     with pytest.raises(WeightMismatchError, match="no module 'dense'"):
         from_state_dict(NN.Linear(6, 4).state_dict(), ours, names={"": "dense"})
@@ -402,6 +445,53 @@ def test_a_transposed_convolution_of_another_name():
     np.testing.assert_allclose(model.apply(params, None, channels_last(x)), expected, rtol=1e-5, atol=1e-5)
     back = to_state_dict(params, None, theirs.state_dict(), transposed=[""])
     assert torch.equal(back["weight"], theirs.weight)
+
+
+def test_paths_that_the_pytorch_model_does_not_have_are_named():
+    theirs = NN.Sequential()
+    theirs.add_module("conv", NN.Conv2d(4, 4, 3))
+    theirs.add_module("upconv", NN.ConvTranspose2d(4, 4, 3))
+    x = channels_last(data(1, 4, 5, 5))
+    model = hkx.transform(lambda x: hkx.Conv2DTranspose(4, 3, name="up")(hkx.Conv2D(4, 3)(x)))
+    params = model.init(0, x)
+    with pytest.raises(WeightMismatchError, match="`transposed` must be a collection of paths, got 'upconv'"):
+        from_state_dict(theirs.state_dict(), params, transposed="upconv")  # "conv" is in it, too
+    with pytest.raises(WeightMismatchError, match="`transposed` are not in the PyTorch model:\n  'up'"):
+        to_state_dict(params, None, theirs.state_dict(), transposed=["up"])
+    for names, message in (
+        (["up"], r"`names` must be a dict .*, got list"),
+        ({"conv": None, "upconv": "up"}, r"`names\['conv'\]` must be a name or a sequence of names, got None"),
+    ):
+        with pytest.raises(WeightMismatchError, match=message):
+            from_state_dict(theirs.state_dict(), params, names=names)
+
+
+def test_averages_of_batch_normalisation_go_on_from_pytorchs():
+    theirs, x = NN.BatchNorm1d(3, momentum=1e-4), data(4, 3)
+    with torch.no_grad():
+        theirs.running_mean.copy_(torch.tensor([1.0, -2.0, 3.0]))
+    model = hkx.transform_with_state(lambda x, training: hkx.BatchNorm(True, True, 1 - 1e-4)(x, training))
+    params, state = from_state_dict(theirs.state_dict(), *model.init(0, x, True))
+    _, state = model.apply(params, state, None, x, True)
+    theirs.train()(torch.tensor(x))
+    np.testing.assert_allclose(state["batch_norm/~/mean_ema"]["average"][0], theirs.running_mean, rtol=1e-6)
+    correction = 1e-4 * x.var(0) / 3  # PyTorch averages the variance times 4 / 3
+    expected = theirs.running_var.numpy() - correction
+    np.testing.assert_allclose(state["batch_norm/~/var_ema"]["average"][0], expected, rtol=1e-6)
+
+
+def test_a_pytorch_model_without_values_takes_weights():
+    def theirs(**options):
+        return NN.Sequential(NN.Linear(3, 4, **options), NN.BatchNorm1d(4, **options), NN.Linear(4, 4, **options))
+
+    def f(x):
+        return hkx.Linear(4)(hkx.BatchNorm(True, True, 0.9)(hkx.Linear(4)(x), True))
+
+    params, state = hkx.transform_with_state(f).init(0, data(2, 3))
+    shapes = to_state_dict(params, state, theirs(device="meta", dtype=torch.float64).state_dict())
+    values = to_state_dict(params, state, theirs(dtype=torch.float64).state_dict())
+    assert list(shapes) == list(values)
+    assert all(shapes[key].dtype == value.dtype and torch.equal(shapes[key], value) for key, value in values.items())
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
@@ -499,7 +589,7 @@ def test_resnet18():
     np.testing.assert_allclose(ours, logits, rtol=1e-4, atol=1e-5 * np.abs(logits).max())
     back = to_state_dict(params, state, theirs.state_dict(), names=names)
     assert all(torch.equal(back[k], v) for k, v in theirs.state_dict().items() if "num_batches" not in k)
-    assert jnp.asarray(back["bn.num_batches_tracked"].numpy()) == 10_000
+    assert jnp.asarray(back["bn.num_batches_tracked"].numpy()) == 2**31 - 1
 
 
 def test_converted_weights_stay_when_the_others_change():

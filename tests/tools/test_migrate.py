@@ -1,6 +1,7 @@
 """`python -m hkx.migrate`: what is rewritten, what is listed, and what stays as it is."""
 
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -71,7 +72,19 @@ REWRITTEN = {
     ),
     "annotations in comments": ("import haiku\nx = 0  # type: haiku.Params", "import hkx\nx = 0  # type: hkx.Params"),
     "annotations by an alias": ("import haiku as hk\nx: 'hk.Params'", "import hkx as hk\nx: 'hk.Params'"),
+    "another package instead": (
+        "try:\n  import haiku\nexcept ImportError:\n  import my.haiku as haiku\nhaiku.grad",
+        "try:\n  import hkx\nexcept ImportError:\n  import my.haiku as hkx\nhkx.grad",
+    ),
+    "another one of the name": (
+        "if a:\n  from . import (haiku, b)\nelse:\n  import haiku\nhaiku.grad\ndef f():\n  from a import haiku",
+        "if a:\n  from . import (haiku as hkx, b)\nelse:\n  import hkx\nhkx.grad\ndef f():\n  from a import haiku",
+    ),
     "imported by a function": ("importlib.import_module('haiku')", "importlib.import_module('hkx')"),
+    "relative to a package": (
+        "import_module('.nets', 'haiku')\nimport_module(package='haiku', name='.nets')",
+        "import_module('.nets', 'hkx')\nimport_module(package='hkx', name='.nets')",
+    ),
     "__import__": ("__import__('rlax')", "__import__('rlx')"),
     "sys.modules": ("sys.modules['haiku'] = x", "sys.modules['hkx'] = x"),
     "a path in a string": (
@@ -106,6 +119,8 @@ LISTED = {
     "run('import haiku as hk')": {1: "within a string"},
     "import rlax\nx = 'see rlax.vtrace'": {2: "within a string"},
     "run(f'import haiku; {x}')": {1: "within a string"},
+    "hk = LazyLoader('hk', globals(), 'haiku')": {1: "'hkx' where it names the module"},
+    "mock.patch('networks.haiku.nets.MLP')": {1: "it is hkx there now"},
 }
 
 
@@ -179,6 +194,24 @@ def test_lines_of_a_notebook_that_are_not_python():
     assert [finding.reason[:8] for finding in findings] == ["hkx.x do", *["code in "] * 3, "the requ", "code in "]
 
 
+def test_commands_of_several_lines_in_a_notebook():
+    cell = "try:\n  import haiku\nexcept ImportError:\n  !pip install \\\n  dm-haiku \\\n jax\nhaiku.grad"
+    after, findings = migrate_notebook(json.dumps({"cells": [{"cell_type": "code", "source": cell}]}))
+    expected = cell.replace("import haiku", "import hkx").replace("haiku.grad", "hkx.grad")
+    assert json.loads(after)["cells"][0]["source"] == expected
+    assert [finding[:2] for finding in findings] == [(1, 4)] and "the requirement" in findings[0].reason
+
+
+def test_what_the_output_cannot_represent_is_printed_with_escapes(tmp_path, monkeypatch):
+    path = tmp_path / "a.py"
+    path.write_text("import haiku  # 俳句\n", encoding="utf-8")
+    out = io.TextIOWrapper(io.BytesIO(), encoding="cp1252")
+    monkeypatch.setattr(sys, "stdout", out)
+    assert main(["--diff", str(path)]) == 0
+    out.flush()
+    assert rb"+import hkx  # \u4ff3\u53e5" in out.buffer.getvalue()
+
+
 def test_the_command_line_on_a_folder(tmp_path, capsys):
     program, crlf = tmp_path / "program.py", tmp_path / "crlf.py"
     program.write_text("#!/usr/bin/env python\nimport haiku as hk  # the library\n", encoding="utf-8")
@@ -219,6 +252,12 @@ def test_the_command_line_on_a_folder(tmp_path, capsys):
     assert (tmp_path / "link.py").is_symlink()
     assert (tmp_path / ".venv" / "elsewhere.py").read_text(encoding="utf-8") == "import hkx\n"
     assert {path.name for path in tmp_path.iterdir()} == {path.relative_to(tmp_path).parts[0] for path in before}
+
+
+def test_requirements_that_powershell_has_written_are_listed(tmp_path, capsys):
+    (tmp_path / "requirements.txt").write_text("jax\ndm-haiku==0.0.9\n", encoding="utf-16")
+    assert main([str(tmp_path)]) == 0
+    assert "requirements.txt:2: the requirement dm-haiku" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["nothing.py", "notes.md"])

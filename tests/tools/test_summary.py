@@ -134,6 +134,49 @@ def test_operations_of_the_modules_in_branches():
     assert rows["choice"] == rows["Total"] == [str(12 + 12 + linear)]  # the predicate, and the longer branch
 
 
+def test_operations_on_all_devices_count():
+    mesh = jax.make_mesh((4, 2), ("a", "b"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    on_a, x, linear = jax.sharding.PartitionSpec("a"), jnp.ones([8, 4]), 2 * 8 * 4 * 3 + 8 * 3
+    for axes, copies in (({"a"}, 1), ({"a", "b"}, 2)):  # the devices along b compute the same
+        f = lambda x, axes=axes: hkx.shard_map(  # noqa: E731
+            lambda x: hkx.Linear(3)(x), mesh=mesh, in_specs=on_a, out_specs=on_a, axis_names=axes
+        )(x)
+        rows = table(f, x)
+        assert rows["linear"] == rows["Total"] == [str(copies * linear)]
+
+
+def test_operations_of_products_of_groups():
+    x, w, sizes = jnp.ones([8, 4]), jnp.ones([2, 4, 5]), jnp.array([3, 5])
+    f = lambda x, w: jax.lax.ragged_dot(x, w, sizes)  # noqa: E731
+    count = hkx.experimental.jaxpr_info.count_flops
+    counted = hkx.experimental.jaxpr_info.make_model_info
+    assert counted(f, compute_flops=count)(x, w).flops == 3 * 2 * 4 * 5 + 5 * 2 * 4 * 5
+    for argument in (0, 1):
+        gradient = lambda x, w, argument=argument: jax.vjp(f, x, w)[1](jnp.ones([8, 5]))[argument]  # noqa: E731
+        assert counted(gradient, compute_flops=count)(x, w).flops == 8 * 2 * 4 * 5
+
+
+def test_operations_on_each_element_of_a_scatter_or_a_reduction():
+    ids, x = jnp.array([[1, 0, 1]]), jnp.ones([4, 6])
+    embed = hkx.without_apply_rng(hkx.transform(lambda ids: hkx.Embed(2, 5)(ids)))
+    params = jax.eval_shape(embed.init, jax.random.key(0), ids)
+    programs = {
+        "gradient of embeddings": (jax.grad(lambda p: embed.apply(p, ids).sum()), params, 3 * 5),
+        "segments": (lambda x: jax.ops.segment_sum(x, jnp.array([0, 1, 0, 1]), 2), x, 4 * 6),
+        "products": (lambda x: x.at[:2].mul(3.0), x, 2 * 6),
+        "reduction": (lambda x: jax.lax.reduce(x, 0.0, lambda a, b: a + b * b, (0,)), x, 2 * 4 * 6),
+        "windows": (
+            lambda x: jax.lax.reduce_window(x, 0.0, lambda a, b: a + b * b, (2, 3), (1, 1), "VALID"),
+            x,
+            3 * 4 * 5 * 2,
+        ),
+    }
+    count = hkx.experimental.jaxpr_info.count_flops
+    for name, (f, argument, expected) in programs.items():
+        info = hkx.experimental.jaxpr_info.make_model_info(f, compute_flops=count)(argument)
+        assert info.flops == expected, name
+
+
 def test_the_count_agrees_with_xla():
     model = hkx.without_apply_rng(hkx.transform(lambda x: hkx.nets.MLP([64, 32])(x)))
     x = jnp.ones([16, 48])
