@@ -82,7 +82,7 @@ def categorical_kl_divergence(
       0.0
     """
     require_for_each("temperature", temperature, "p_logits", p_logits)
-    log_p, log_q = (jax.nn.log_softmax(scale_row_down(x, temperature)[0]) for x in (p_logits, q_logits))
+    log_p, log_q = (jax.nn.log_softmax(scale_row_down(x, temperature)) for x in (p_logits, q_logits))
     return categorical_kl(log_p, log_q)
 
 

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require_ascending
-from rlx.core.arrays import half_square
+from rlx.core.arrays import half_square, unit_of
 from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array, Key, wide_dtype
@@ -109,11 +109,13 @@ def dpg_loss(
     """
     if dqda_clipping is not None:
         wide = wide_dtype(dqda_t.dtype)  # in half precision, squares overflow
-        squared_norm, longest = jnp.sum(jnp.square(dqda_t.astype(wide))), dqda_clipping.astype(wide)
+        unit = unit_of(dqda_t.astype(wide))
+        squared_norm, longest = jnp.sum(jnp.square(dqda_t.astype(wide) / unit)), dqda_clipping.astype(wide) / unit
         too_long = ~(squared_norm <= jnp.square(longest))  # also if it is NaN
         share = jnp.where(too_long, longest / jnp.sqrt(jnp.where(too_long, squared_norm, 1)), 1)
         dqda_t = (share * dqda_t.astype(wide)).astype(dqda_t.dtype)
-    return half_square(maybe_stop(dqda_t + a_t, use_stop_gradient) - a_t)
+    # Not `dqda_t + a_t - a_t`, in which a slope that is small beside the action would be lost.
+    return half_square(maybe_stop(dqda_t, use_stop_gradient) + (maybe_stop(a_t, use_stop_gradient) - a_t))
 
 
 @operator(counts={"mask": ("q_t", "a_t", "data_a_t")})

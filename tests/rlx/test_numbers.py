@@ -677,3 +677,80 @@ def test_losses_of_half_precision_whose_terms_overflow_it():
     assert all(x.dtype == jnp.float16 for x in found.values())
     for name, x in found.items():
         np.testing.assert_allclose(np.float32(x), others.get(name, 0.0), rtol=1e-2, atol=1.0, err_msg=name)
+
+
+def test_errors_that_are_small_beside_the_values():
+    """Of one step, ρ (r + γ v_t - v_tm1) = ρ (7 + ½ 100 - 50) = 7 ρ; of two, with λ = 0, the same for each."""
+    rho = np.float32([1e-6, 1e-12])
+    v = jnp.array([50.0, 50.0]), jnp.array([100.0, 100.0])
+    constants = jnp.full(2, 7.0), jnp.full(2, 0.5), rho
+    for stop in (True, False):
+        errors, slopes = jax.jit(jax.value_and_grad(lambda v_tm1: rlx.vtrace(v_tm1, v[1], *constants, 0.0,
+                                 stop_target_gradients=stop)[1]))(v[0])  # fmt: skip
+        np.testing.assert_allclose(errors, 7e-12, rtol=1e-6)
+        np.testing.assert_allclose(slopes, [0, -1 if stop else -1e-12], rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-12, 1e-3, 1e25, 1e38])
+@pytest.mark.parametrize("action", [0.5, 1e4])
+def test_a_policy_learns_from_slopes_of_any_size(size, action):
+    """Of loss ½ c² and slope -c, where c is the slope of the critic, cut off at a length of ten or not at all."""
+    dqda, a = np.float32([3 * size, -2 * size, 2 * size]), jnp.full(3, action)
+    for limit in (None, 10.0):
+        c = np.float64(dqda)
+        c = c if limit is None else c * min(1, limit / np.linalg.norm(c))
+        loss = functools.partial(rlx.dpg_loss, dqda_t=dqda, dqda_clipping=limit)
+        np.testing.assert_allclose(jax.grad(lambda a, loss=loss: loss(a).sum())(a), -c, rtol=1e-6)
+        if 1e-15 < np.abs(c).max() < 1e15:
+            np.testing.assert_allclose(loss(a), c**2 / 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "q, samples", [(1e7, [1.0, 2.0, 0.5]), (1.0, [1e7, 1e7 + 1, 1e7 - 3]), (0.0, [-9e9, -9e9, -9e9])]
+)
+def test_conservative_penalties_of_values_far_from_the_samples(q, samples):
+    log_probs = np.array([-0.3, -1.0, 0.2])
+    scores = np.array(samples) - log_probs
+    shares = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+    shares /= shares.sum()
+    expected = scores.max() + np.log(np.mean(np.exp(scores - scores.max()))) - q
+    loss, slopes = jax.value_and_grad(rlx.sampled_conservative_q_loss, (0, 2))(
+        np.float32(samples), np.float32(log_probs), jnp.float32(q)
+    )
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    np.testing.assert_allclose(slopes[0], shares, rtol=1e-5)
+    assert slopes[1] == -1
+
+
+@pytest.mark.parametrize("temperature", [1e-9, 1e-3])
+def test_slopes_of_temperatures_that_are_small_beside_the_values(temperature):
+    """∂/∂η [η ε + η log mean_s exp(q_s / η)] = ε + log mean_s exp(q_s / η) - Σ_s w_s q_s / η, which is a divergence."""
+    gaps = np.array([0.0, -1.0, -2.0, -3.0]) * np.array([[1.0], [1e6]])  # the second row: one action is all that counts
+    gaps = np.float32(8 + gaps * temperature)
+    scaled = (np.float64(gaps) - np.float64(gaps).max(1, keepdims=True)) / np.float64(np.float32(temperature))
+    log_mean = np.log(np.mean(np.exp(scaled), axis=1))
+    weights = np.exp(scaled) / np.exp(scaled).sum(1, keepdims=True)
+    expected = 0.1 + log_mean - np.sum(weights * scaled, axis=1)
+
+    def of_mpo(eta, q):
+        return rlx.mpo_compute_weights_and_temperature_loss(q, rlx.LagrangePenalty(eta, 0.1), lambda x: x)[0]
+
+    def of_vmpo(eta, q):
+        penalty = rlx.LagrangePenalty(eta, 0.1)
+        return rlx.vmpo_compute_weights_and_temperature_loss(q, None, None, penalty, lambda x: x, 1.0)[0]
+
+    for loss in (of_mpo, of_vmpo):
+        losses, slopes = jax.vmap(jax.value_and_grad(loss), (None, 0))(jnp.float32(temperature), gaps)
+        np.testing.assert_allclose(losses, 8 + temperature * (0.1 + log_mean), rtol=1e-6)
+        np.testing.assert_allclose(slopes, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_temperatures_of_single_examples():
+    """exp(A_i / η_i) of each, as in RLax: the largest advantage may not be subtracted from all then."""
+    advantages, eta = np.array([3.0, 2.5, 4.0]), np.array([1.0, 0.5, 2.0])
+    weights = np.exp(advantages / eta) / np.exp(advantages / eta).sum()
+    found = rlx.vmpo_compute_weights_and_temperature_loss(
+        jnp.float32(advantages), None, None, rlx.LagrangePenalty(jnp.float32(eta), 0.1), lambda x: x, 1.0
+    )
+    np.testing.assert_allclose(found[1], weights, rtol=1e-5)
+    np.testing.assert_allclose(found[0], eta * (0.1 + np.log(np.mean(np.exp(advantages / eta)))), rtol=1e-5)
