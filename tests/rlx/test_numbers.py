@@ -684,9 +684,12 @@ def test_errors_that_are_small_beside_the_values():
     rho = np.float32([1e-6, 1e-12])
     v = jnp.array([50.0, 50.0]), jnp.array([100.0, 100.0])
     constants = jnp.full(2, 7.0), jnp.full(2, 0.5), rho
+
+    def last(v_tm1, stop):
+        return rlx.vtrace(v_tm1, v[1], *constants, 0.0, stop_target_gradients=stop)[1]
+
     for stop in (True, False):
-        errors, slopes = jax.jit(jax.value_and_grad(lambda v_tm1: rlx.vtrace(v_tm1, v[1], *constants, 0.0,
-                                 stop_target_gradients=stop)[1]))(v[0])  # fmt: skip
+        errors, slopes = jax.value_and_grad(last)(v[0], stop)
         np.testing.assert_allclose(errors, 7e-12, rtol=1e-6)
         np.testing.assert_allclose(slopes, [0, -1 if stop else -1e-12], rtol=1e-6)
 
