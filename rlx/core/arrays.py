@@ -203,7 +203,6 @@ def _scale_row_down(x: Array, temperature: ArrayLike) -> Array:
     return scale_down(x - shift, temperature)
 
 
-@functools.partial(traced_once, static_argnums=(2, 3))
 def scale_gaps_down(x: Array, temperature: Array, axis: int | None, axis_name: Any = None) -> tuple[Array, Array]:
     """(`(x - largest) / temperature`, largest), with the largest finite entry along an axis, or of all if it is None.
 

@@ -757,3 +757,29 @@ def test_temperatures_of_single_examples():
     )
     np.testing.assert_allclose(found[1], weights, rtol=1e-5)
     np.testing.assert_allclose(found[0], eta * (0.1 + np.log(np.mean(np.exp(advantages / eta)))), rtol=1e-5)
+
+
+def test_divergences_of_gaussians_that_are_nearly_the_same():
+    """MPO bounds that of deviations by 1e-6, of which the difference of numbers around ½ keeps one digit."""
+    sigma_0 = np.float32([[0.3, 0.5, 2.0], [1e-20, 1e-20, 5.0], [1e4, 1e-4, 0.7], [0.6, 1.4, 1.6]])
+    sigma_1 = np.float32(sigma_0 * [[1.001, 0.9995, 1.0002], [1.0, 1.01, 1.0], [1e3, 1e3, 1e-3], [1.0, 1.0, 1.0]])
+    mu_0, mu_1 = np.zeros([4, 3], np.float32), np.float32(sigma_1 * 1e-4)
+    r = np.longdouble(sigma_0) / np.longdouble(sigma_1)
+    expected = np.sum((r**2 - 1) / 2 - np.log(r) + np.square(np.longdouble(mu_1) / sigma_1) / 2, axis=1)
+    slopes = (r**2 - 1) / np.longdouble(sigma_0)
+    for sign in (1, -1):
+        found = jax.jit(rlx.multivariate_normal_kl_divergence)(mu_0, sigma_0, mu_1, sign * sigma_1)
+        np.testing.assert_allclose(found, np.float64(expected), rtol=2e-4)
+    of_sigma_0 = jax.grad(lambda x: rlx.gaussian_diagonal().kl(mu_0, x, mu_1, sigma_1).sum())(sigma_0)
+    np.testing.assert_allclose(of_sigma_0 * sigma_0, np.float64(slopes) * sigma_0, rtol=1e-3, atol=2e-7)
+
+
+@pytest.mark.parametrize("p", [0.01, 0.5, 2.0, 3.0])
+def test_powers_of_small_values_keep_their_digits(p):
+    x = np.float32([0.0, 1e-30, -1e-8, 1e-4, -0.3, 2.0, -50.0, 1e6])
+    size = np.abs(x).astype(np.longdouble) / np.sqrt(np.longdouble(p))
+    expected = np.sign(x) * np.expm1(p * np.log1p(size)) / np.sqrt(np.longdouble(p))
+    slopes = (1 + size) ** np.longdouble(p - 1)
+    found = jax.vmap(jax.value_and_grad(lambda x: rlx.power(x, np.float32(p))))(x)
+    np.testing.assert_allclose(found[0], np.float64(expected), rtol=3e-6)
+    np.testing.assert_allclose(found[1], np.float64(slopes), rtol=3e-6)
