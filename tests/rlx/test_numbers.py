@@ -439,13 +439,37 @@ def test_k3_of_an_impossible_action_is_not_negative():
 
 
 def test_the_mean_distance_of_an_episode_does_not_wrap_around():
-    """Its count is an int32: one more call at its end leaves the mean as it is."""
+    """Its count is an int32."""
     most = np.iinfo(np.int32).max
     state = rlx.IntrinsicRewardState(jnp.zeros([4, 2]), jnp.int32(0), jnp.float32(-most), jnp.int32(most))
     rewards, after = rlx.episodic_memory_intrinsic_rewards(jnp.ones([1, 2]), 2, 1.0, state)
-    assert after.distance_count == most and after.distance_sum == np.float32(-most)
+    assert after.distance_count == most // 2 + 2
+    np.testing.assert_allclose(after.distance_sum / after.distance_count, -1, rtol=1e-6)
     kernel = 1e-4 / (2 / (1 + 1e-3) - 8e-3 + 1e-4)  # squared distances of 2, their mean 1
     np.testing.assert_allclose(rewards, 1 / (np.sqrt(2 * kernel) + 1e-3), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_mean_distance_of_many_calls_follows_the_distances():
+    """Of 1.8 · 10⁷ calls with squared distances of 1, then of 4: from 2²⁴ ones on, a sum of float32 no longer changes."""
+    one = rlx.episodic_memory_intrinsic_rewards.kernel
+
+    @jax.jit
+    def mean_after(calls, embedding, state):
+        # The memory is one point, which is always replaced by the origin.
+        def call(_, state):
+            after = one(embedding[None], 1, 1.0, state)[1]
+            return rlx.IntrinsicRewardState(state.memory, state.next_memory_index, *after.to_tuple()[2:])
+
+        return jax.lax.fori_loop(0, calls, call, state)
+
+    state = rlx.IntrinsicRewardState(jnp.zeros([1, 1]), jnp.int32(0), jnp.float32(0), jnp.int32(0))
+    state = mean_after(2**24 + 2**20, jnp.ones(1), state)
+    np.testing.assert_allclose(state.distance_sum / state.distance_count, -1, rtol=1e-6)
+    assert state.distance_count == 2**23 + 2**20
+    before = float(state.distance_sum)
+    state = mean_after(1000, jnp.full(1, 2.0), state)
+    np.testing.assert_allclose(state.distance_sum - before, -4000, rtol=1e-6)
 
 
 @pytest.mark.parametrize("operator", [rlx.q_lambda, rlx.transformed_q_lambda])
