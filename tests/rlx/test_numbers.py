@@ -451,7 +451,7 @@ def test_the_mean_distance_of_an_episode_does_not_wrap_around():
 
 @pytest.mark.slow
 def test_the_mean_distance_of_many_calls_follows_the_distances():
-    """Of 1.8 · 10⁷ calls with squared distances of 1, then of 4: from 2²⁴ ones on, a sum of float32 no longer changes."""
+    """Of 1.8 · 10⁷ calls with distances of 1, then of 4: from 2²⁴ ones on, a sum of float32 no longer changes."""
     one = rlx.episodic_memory_intrinsic_rewards.kernel
 
     @jax.jit
