@@ -339,7 +339,7 @@ def vmpo_compute_weights_and_temperature_loss(
     ones = jnp.ones_like(advantages)
     restarting = ones if restarting_weights is None else restarting_weights
     importance = ones if importance_weights is None else importance_weights
-    scaled, shift = scale_gaps_down(advantages, temperature, None, axis_name)
+    scaled, shift = scale_gaps_down(jnp.where(restarting > 0, advantages, -jnp.inf), temperature, None, axis_name)
     chosen = get_top_k_weights.kernel(top_k_fraction, restarting, scaled, axis_name, use_stop_gradient)
     # Scale by the largest selected advantage, so that none overflows and at least one has full weight.
     largest = jnp.max(jnp.where(chosen > 0, scaled, -jnp.inf))

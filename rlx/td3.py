@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require_ascending
-from rlx.core.arrays import half_square, unit_of
+from rlx.core.arrays import half_square, mean_square, unit_of
 from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array, Key, wide_dtype
@@ -153,5 +153,5 @@ def td3_bc_actor_loss(
     wide_q_t = q_t.astype(wide_dtype(q_t.dtype))  # in half precision, λ overflows if values are small
     size = jax.lax.stop_gradient(masked_mean(jnp.abs(wide_q_t), mask))
     weight = jnp.asarray(value_weight, size.dtype) / jnp.where(size > 0, size, 1)
-    cloning = masked_mean(jnp.mean(jnp.square(a_t - data_a_t), axis=-1), mask)
+    cloning = masked_mean(mean_square(a_t - data_a_t), mask)
     return cloning - weighted(weight, masked_mean(wide_q_t, mask)).astype(q_t.dtype)

@@ -15,7 +15,7 @@ from rlx.core.errors import ShapeError
 from rlx.core.masking import weighted
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array, ArrayLike, in_32_bits
+from rlx.core.types import Array, ArrayLike, in_32_bits, wide_dtype
 
 
 @operator()
@@ -165,6 +165,11 @@ def pick_action(of_actions: Array, actions: Array, of_none: float) -> Array:
 def half_square(x: Array) -> Array:
     """½ x². The square of a number whose half square is representable may overflow."""
     return 0.5 * x * x
+
+
+def mean_square(x: Array) -> Array:
+    """The mean of x² along the last axis, in the dtype of `x`, which single squares may overflow."""
+    return jnp.mean(jnp.square(x.astype(wide_dtype(x.dtype))), axis=-1).astype(x.dtype)
 
 
 def unit_of(x: Array, axis: int | None = None) -> Array:

@@ -694,9 +694,15 @@ def test_losses_of_half_precision_whose_terms_overflow_it():
         "successor": rlx.generalized_policy_improvement(half([[[300.0, -300.0]]]), ratios)[0],
         "sampled": rlx.sampled_cmpo_loss(half([6e4, -6e4]), one, initial_normalizer=0.1),
         "muesli": rlx.muesli_policy_loss(far, zeros, two, ratios, far, far * 0, 0.0, clip_rho_threshold=jnp.inf),
+        "novelty": rlx.rnd_intrinsic_rewards(far, far * 0)[0],
+        "latents": rlx.latent_consistency_loss(far, far * 0, rho=0.0),
+        "cloning": rlx.td3_bc_actor_loss(nought, far, far * 0),
+        "expectile": rlx.expectile_loss(half(0.0), half(-300.0), half(0.5)),
+        "expectile value": rlx.expectile_value_loss(half(0.0), half(300.0), expectile=0.5),
     }
     pi = 1 / (1 + np.exp(2))
-    others = {"rm": -pi * (1 - pi) * 1.2e5, "gspo": 1.0, "values": 4.5e4, "simple": 300 * 299**2 / 2000}
+    others = {"rm": -pi * (1 - pi) * 1.2e5, "gspo": 1.0, "simple": 300 * 299**2 / 2000}
+    others.update(dict.fromkeys(("values", "novelty", "latents", "cloning", "expectile", "expectile value"), 4.5e4))
     others["discovered"] = (9e4 - 1) / 2  # without drift
     assert all(x.dtype == jnp.float16 for x in found.values())
     for name, x in found.items():
@@ -762,9 +768,9 @@ def test_slopes_of_temperatures_that_are_small_beside_the_values(temperature):
     def of_mpo(eta, q):
         return rlx.mpo_compute_weights_and_temperature_loss(q, rlx.LagrangePenalty(eta, 0.1), lambda x: x)[0]
 
-    def of_vmpo(eta, q):
-        penalty = rlx.LagrangePenalty(eta, 0.1)
-        return rlx.vmpo_compute_weights_and_temperature_loss(q, None, None, penalty, lambda x: x, 1.0)[0]
+    def of_vmpo(eta, q):  # with an example that does not count
+        q, counts, penalty = jnp.append(q, 99.0), jnp.append(jnp.ones(4), 0.0), rlx.LagrangePenalty(eta, 0.1)
+        return rlx.vmpo_compute_weights_and_temperature_loss(q, counts, None, penalty, lambda x: x, 0.8)[0]
 
     for loss in (of_mpo, of_vmpo):
         losses, slopes = jax.vmap(jax.value_and_grad(loss), (None, 0))(jnp.float32(temperature), gaps)
