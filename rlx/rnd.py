@@ -1,7 +1,5 @@
 """RND (random network distillation): the error in predicting a fixed random network measures novelty."""
 
-import jax.numpy as jnp
-
 from rlx.core.annotations import Float, Mask
 from rlx.core.arrays import mean_square
 from rlx.core.masking import masked_mean
