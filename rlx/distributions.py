@@ -171,7 +171,7 @@ class Softmax:
             temperature=(self.temperature, _TEMPERATURE),
         )
         require_for_each("temperature", temperature, "logits", logits, function)
-        return scale_row_down(logits, temperature.astype(logits.dtype))[0]
+        return scale_row_down(logits, temperature.astype(logits.dtype))
 
 
 def greedy(preferences: ArrayLike | None = None) -> EpsilonGreedy:

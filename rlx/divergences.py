@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
 from rlx.core.arguments import require_for_each
-from rlx.core.arrays import pick_action, scale_down, scale_row_down
+from rlx.core.arrays import half_square, pick_action, scale_down, scale_row_down
 from rlx.core.errors import RankError, ShapeError
 from rlx.core.masking import if_counted, weighted_sum
 from rlx.core.operator import operator
@@ -82,7 +82,7 @@ def categorical_kl_divergence(
       0.0
     """
     require_for_each("temperature", temperature, "p_logits", p_logits)
-    log_p, log_q = (jax.nn.log_softmax(scale_row_down(x, temperature)[0]) for x in (p_logits, q_logits))
+    log_p, log_q = (jax.nn.log_softmax(scale_row_down(x, temperature)) for x in (p_logits, q_logits))
     return categorical_kl(log_p, log_q)
 
 
@@ -175,10 +175,19 @@ def multivariate_normal_kl_divergence(
       1.0
     """
     require_events({"mu_0": mu_0, "mu_1": mu_1}, {"sigma_0": sigma_0, "sigma_1": sigma_1})
-    spread = log_deviation(sigma_1) - log_deviation(sigma_0)
-    # Divided before they are squared: the square of a small deviation would be 0.
-    distance = jnp.square(sigma_0 / sigma_1) + jnp.square((mu_0 - mu_1) / sigma_1)
-    return jnp.sum(spread + 0.5 * distance - 0.5, axis=-1)
+    # Divided before it is squared: the square of a small deviation would be 0.
+    return jnp.sum(_divergence_of_deviations(sigma_0, sigma_1) + half_square((mu_0 - mu_1) / sigma_1), axis=-1)
+
+
+@traced_once
+def _divergence_of_deviations(sigma_0: Array, sigma_1: Array) -> Array:
+    """½ (r² - 1) - log r for r = σ₀ / σ₁, of which all digits would be lost if r is nearly 1."""
+    size_0, size_1 = (jnp.where(x < 0, -x, x) for x in (sigma_0, sigma_1))
+    ratio = size_0 / size_1
+    is_near = jnp.abs(ratio - 1) < 0.5
+    growth = jnp.where(is_near, (size_0 - size_1) / size_1, ratio - 1)
+    log_ratio = jnp.where(is_near, jnp.log1p(jnp.where(is_near, growth, 0)), jnp.log(size_0) - jnp.log(size_1))
+    return 0.5 * growth * (growth + 2) - log_ratio
 
 
 def require_events(means: dict[str, Array], deviations: dict[str, Array], function: str = "") -> None:

@@ -123,6 +123,10 @@ class KNNQueryResult(Record):
     neighbor_neg_distances: Array  # [Q, K], minus their distances
 
 
+_MOST_DISTANCES = 2**24
+"""From this count on, the mean of distances is one in which old ones count for less and less."""
+
+
 @record
 class IntrinsicRewardState(Record):
     """The state that `episodic_memory_intrinsic_rewards` keeps between calls.
@@ -138,7 +142,7 @@ class IntrinsicRewardState(Record):
     memory: Array  # [max_memory_size, D], infinite where nothing is stored yet
     next_memory_index: Any = 0  # [] where the next embeddings go
     distance_sum: Any = 0  # [] sum of all minus squared distances so far; of half-precision embeddings in float32
-    distance_count: Any = 0  # [] how many there were
+    distance_count: Any = 0  # [] how many there were; sum and count are halved when there are 2²⁴ of them
 
 
 def _squared_distance(x: Array, y: Array) -> Array:
@@ -193,11 +197,11 @@ def episodic_memory_intrinsic_rewards(
 ) -> tuple[Array, IntrinsicRewardState]:
     """Exploration rewards that grow with a state's distance from the states seen in the episode.
 
-    With d_i the squared distances to the K nearest memories, d_m their running mean over all calls and κ_i = ε /
-    (max(d_i / (d_m + c) - ξ, 0) + ε), the reward is β / (√(Σ_i κ_i) + c), or 0 where √(Σ_i κ_i) + c exceeds
-    `max_similarity`. RLax divides by d_m - c instead, so every state counts as seen where d_m is below c; the two agree
-    where d_m is far above c. From "Never Give Up: Learning Directed Exploration Strategies", Puigdomènech Badia et al.
-    2020 (https://arxiv.org/abs/2002.06038).
+    With d_i the squared distances to the K nearest memories, d_m their running mean over all calls (of more than 2²⁴,
+    in which older ones count for less) and κ_i = ε / (max(d_i / (d_m + c) - ξ, 0) + ε), the reward is β / (√(Σ_i κ_i) +
+    c), or 0 where √(Σ_i κ_i) + c exceeds `max_similarity`. RLax divides by d_m - c instead, so every state counts as
+    seen where d_m is below c; the two agree where d_m is far above c. From "Never Give Up: Learning Directed
+    Exploration Strategies", Puigdomènech Badia et al. 2020 (https://arxiv.org/abs/2002.06038).
 
     Args:
       embeddings: embeddings of new states.
@@ -246,10 +250,12 @@ def episodic_memory_intrinsic_rewards(
     newest = embeddings[-size:]  # if there are more embeddings than fit, keep the last ones
     places = jnp.mod(start + max(count - size, 0) + jnp.arange(newest.shape[0], dtype=jnp.int32), size)
     memory = memory.at[places].set(newest)
-    # Once the counter is at its maximum, after two thousand million distances, the mean no longer changes.
-    room = state.distance_count <= jnp.iinfo(jnp.int32).max - neg_distances.size
-    distance_sum = jnp.asarray(state.distance_sum, wide) + jnp.where(room, jnp.sum(neg_distances), 0)
-    distance_count = state.distance_count + jnp.where(room, jnp.sum(is_stored, dtype=jnp.int32), 0)
+    # A sum of float32 would no longer change from some count on, and the mean would fall. Halves have the same mean.
+    past_count = jnp.asarray(state.distance_count)
+    is_full = past_count >= _MOST_DISTANCES
+    past_sum = jnp.where(is_full, 0.5, 1).astype(wide) * jnp.asarray(state.distance_sum, wide)
+    distance_sum = past_sum + jnp.sum(neg_distances)
+    distance_count = jnp.where(is_full, past_count // 2, past_count) + jnp.sum(is_stored, dtype=jnp.int32)
     mean_distance = -distance_sum / jnp.maximum(distance_count, 1).astype(wide)
     excess = jnp.maximum(-neg_distances / (mean_distance + constant) - cluster_distance, 0)
     total = jnp.sum(jnp.where(is_stored, epsilon / (excess + epsilon), 0), axis=-1)

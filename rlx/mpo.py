@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.core.annotations import Float, Real
 from rlx.core.arguments import as_arrays, known, require, require_broadcast_to_first, require_parts
-from rlx.core.arrays import AllSum, add_up, scale_row_down, weighted_term
+from rlx.core.arrays import AllSum, add_up, scale_gaps_down, weighted_term
 from rlx.core.errors import OptionError, ShapeError
 from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
@@ -146,7 +146,7 @@ def mpo_compute_weights_and_temperature_loss(
     temperature, epsilon = _temperature(temperature_constraint, projection_operator, sample_q_values=sample_q_values)
     num_samples = sample_q_values.shape[sample_axis]
     require(num_samples != 0, "sample_axis", sample_axis, f"one of at least one sample in {sample_q_values.shape}")
-    scaled, shift = scale_row_down(sample_q_values, temperature, sample_axis)
+    scaled, shift = scale_gaps_down(sample_q_values, temperature, sample_axis)
     log_mean = jax.nn.logsumexp(scaled, axis=sample_axis) - jnp.log(jnp.asarray(num_samples, scaled.dtype))
     temperature_loss = temperature * epsilon + temperature * log_mean + shift
     return temperature_loss, jax.nn.softmax(scaled, axis=sample_axis), num_samples
@@ -339,7 +339,7 @@ def vmpo_compute_weights_and_temperature_loss(
     ones = jnp.ones_like(advantages)
     restarting = ones if restarting_weights is None else restarting_weights
     importance = ones if importance_weights is None else importance_weights
-    scaled, shift = scale_row_down(advantages, temperature, None, axis_name)
+    scaled, shift = scale_gaps_down(jnp.where(restarting > 0, advantages, -jnp.inf), temperature, None, axis_name)
     chosen = get_top_k_weights.kernel(top_k_fraction, restarting, scaled, axis_name, use_stop_gradient)
     # Scale by the largest selected advantage, so that none overflows and at least one has full weight.
     largest = jnp.max(jnp.where(chosen > 0, scaled, -jnp.inf))

@@ -70,8 +70,10 @@ def sampled_conservative_q_loss(
       0.6931
     """
     log_count = jnp.log(jnp.asarray(sample_q_tm1.shape[0], sample_q_tm1.dtype))
-    # Subtract the values first: with large values, this loses no precision.
-    return jax.nn.logsumexp(sample_q_tm1 - q_tm1 - sample_log_probs_tm1) - log_count
+    # Subtract the largest value first: with large values, on either side, this loses no precision.
+    largest = jax.lax.stop_gradient(jnp.max(sample_q_tm1, initial=-jnp.inf))
+    largest = jnp.where(jnp.isfinite(largest), largest, 0)
+    return (largest - q_tm1) + jax.nn.logsumexp(sample_q_tm1 - largest - sample_log_probs_tm1) - log_count
 
 
 @operator(masks={"discount_t": ("q_t[:]",)})
@@ -144,7 +146,7 @@ def expectile_value_loss(
       3.0
     """
     u = maybe_stop(q_tm1, stop_target_gradients) - v_tm1
-    return jnp.abs(expectile - (u < 0).astype(u.dtype)) * jnp.square(u)
+    return jnp.abs(expectile - (u < 0).astype(u.dtype)) * u * u  # whose square alone may overflow
 
 
 @operator(counts={"mask_t": ("log_probs_t", "adv_t")})

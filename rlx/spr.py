@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask
+from rlx.core.arrays import unit_of
 from rlx.core.masking import masked_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
@@ -47,9 +48,6 @@ def spr_loss(
 
 def _direction(x: Array) -> Array:
     """x / ‖x‖, and 0 for 0."""
-    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), axis=-1, keepdims=True, initial=0))
-    is_zero = largest == 0
-    # So that squares neither overflow nor underflow. Nor may the reciprocal, by which XLA multiplies.
-    tiny = float(jnp.finfo(x.dtype).tiny)
-    x = x / jnp.where(is_zero, 1, jnp.clip(largest, tiny, 0.5 / tiny))
+    is_zero = jnp.all(x == 0, axis=-1, keepdims=True)
+    x = x / jnp.where(is_zero, 1, unit_of(x, -1))
     return x * jax.lax.rsqrt(jnp.where(is_zero, 1, jnp.sum(jnp.square(x), axis=-1, keepdims=True)))

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require_ascending
-from rlx.core.arrays import half_square
+from rlx.core.arrays import half_square, mean_square, unit_of
 from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array, Key, wide_dtype
@@ -109,11 +109,13 @@ def dpg_loss(
     """
     if dqda_clipping is not None:
         wide = wide_dtype(dqda_t.dtype)  # in half precision, squares overflow
-        squared_norm, longest = jnp.sum(jnp.square(dqda_t.astype(wide))), dqda_clipping.astype(wide)
+        unit = unit_of(dqda_t.astype(wide))
+        squared_norm, longest = jnp.sum(jnp.square(dqda_t.astype(wide) / unit)), dqda_clipping.astype(wide) / unit
         too_long = ~(squared_norm <= jnp.square(longest))  # also if it is NaN
         share = jnp.where(too_long, longest / jnp.sqrt(jnp.where(too_long, squared_norm, 1)), 1)
         dqda_t = (share * dqda_t.astype(wide)).astype(dqda_t.dtype)
-    return half_square(maybe_stop(dqda_t + a_t, use_stop_gradient) - a_t)
+    # Not `dqda_t + a_t - a_t`, in which a slope that is small beside the action would be lost.
+    return half_square(maybe_stop(dqda_t, use_stop_gradient) + (maybe_stop(a_t, use_stop_gradient) - a_t))
 
 
 @operator(counts={"mask": ("q_t", "a_t", "data_a_t")})
@@ -151,5 +153,5 @@ def td3_bc_actor_loss(
     wide_q_t = q_t.astype(wide_dtype(q_t.dtype))  # in half precision, λ overflows if values are small
     size = jax.lax.stop_gradient(masked_mean(jnp.abs(wide_q_t), mask))
     weight = jnp.asarray(value_weight, size.dtype) / jnp.where(size > 0, size, 1)
-    cloning = masked_mean(jnp.mean(jnp.square(a_t - data_a_t), axis=-1), mask)
+    cloning = masked_mean(mean_square(a_t - data_a_t), mask)
     return cloning - weighted(weight, masked_mean(wide_q_t, mask)).astype(q_t.dtype)

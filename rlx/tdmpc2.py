@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
+from rlx.core.arrays import mean_square
 from rlx.core.masking import if_used, masked_sum, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array, wide_dtype
@@ -46,4 +47,4 @@ def latent_consistency_loss(
     factors_t = jnp.where(jnp.arange(steps) > 0, jnp.asarray(rho, wide), 1)  # rho**t may lack a derivative at 0
     weights_t = jnp.cumprod(factors_t).astype(predictions_t.dtype)
     differences_t = if_used(weights_t, predictions_t) - if_used(weights_t, maybe_stop(targets_t, stop_target_gradients))
-    return masked_sum(weighted(weights_t, jnp.mean(jnp.square(differences_t), axis=-1)), mask_t)
+    return masked_sum(weighted(weights_t, mean_square(differences_t)), mask_t)

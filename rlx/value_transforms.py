@@ -212,7 +212,15 @@ def power(x: Float[Array, "*E"], p: Real[Array | float, "", "in (0, inf)"]) -> F
     """
     root = jnp.sqrt(p)
     sign, size = _sign_and_size(x)
-    return sign * (jnp.power(size / root + 1, p) - 1) / root
+    return sign * _power_less_one(size / root, p) / root
+
+
+@traced_once
+def _power_less_one(x: Array, p: Array | float) -> Array:
+    """(x + 1)ᵖ - 1, without cancellation where it is small."""
+    exponent = p * jnp.log1p(x)
+    is_small = exponent < 1
+    return jnp.where(is_small, jnp.expm1(jnp.where(is_small, exponent, 0)), jnp.power(x + 1, p) - 1)
 
 
 @operator()

@@ -13,7 +13,7 @@ from hkx import ExponentialMovingAverage, Module, get_parameter, get_state, set_
 from hkx.arguments import checked_integer
 from hkx.errors import FeatureSizeError
 from hkx.initializers import VarianceScaling
-from hkx.nn.inputs import array_of, check_state, divided, number, rows_at
+from hkx.nn.inputs import array_of, check_state, divided, narrowed, number, rows_at, widened
 from hkx.nn.replicas import over_replicas
 
 
@@ -62,26 +62,31 @@ class _Quantizer(Module):
             raise FeatureSizeError(type(self).__name__, inputs.shape, "embedding_dim", self.embedding_dim)
         rows, table = jnp.reshape(inputs, [-1, self.embedding_dim]), self.embeddings
         check_state(list(table.shape) == shape, self, "embeddings", table, shape, "inputs", inputs)
-        distances = (
-            jnp.sum(jnp.square(rows), 1, keepdims=True)
-            - 2 * jnp.matmul(rows, table)
-            + jnp.sum(jnp.square(table), 0, keepdims=True)
+        wide_rows, wide_table = widened(rows), widened(table)
+        wide = (
+            jnp.sum(jnp.square(wide_rows), 1, keepdims=True)
+            - 2 * jnp.matmul(wide_rows, wide_table)
+            + jnp.sum(jnp.square(wide_table), 0, keepdims=True)
         )
-        numbers = jnp.argmax(-distances, 1)
+        numbers, distances = jnp.argmax(-wide, 1), narrowed(wide, rows, table)
         encodings = jax.nn.one_hot(numbers, self.num_embeddings, dtype=distances.dtype)
         return rows, distances, encodings, jnp.reshape(numbers, inputs.shape[:-1])
 
     @transparent
     def perplexity(self, encodings: jax.Array) -> jax.Array:
         """`exp(-Σ p log p)`, where p is how often each vector is used, over all replicas."""
-        used = over_replicas(jax.lax.pmean, jnp.mean(encodings, 0), self.cross_replica_axis)
-        return jnp.exp(-jnp.sum(used * jnp.log(used + 1e-10)))
+        used = over_replicas(jax.lax.pmean, jnp.mean(widened(encodings), 0), self.cross_replica_axis)
+        return narrowed(jnp.exp(-jnp.sum(used * jnp.log(used + 1e-10))), encodings)
 
 
 def _table(quantizer: _Quantizer) -> list[int]:
     """The shape of the table."""
     names = ("embedding_dim", "num_embeddings")
     return [checked_integer(getattr(quantizer, name), name, 1) for name in names]
+
+
+def _mean_square(x: jax.Array) -> jax.Array:
+    return narrowed(jnp.mean(jnp.square(widened(x))), x)
 
 
 def _sampled(shape: Any, dtype: DTypeLike) -> jax.Array:
@@ -153,8 +158,8 @@ class VectorQuantizer(_Quantizer):
         inputs = array_of(inputs, self)
         _, distances, encodings, numbers = self.nearest(inputs)
         quantized = self.quantize(numbers)
-        commitment = jnp.mean(jnp.square(jax.lax.stop_gradient(quantized) - inputs))
-        codebook = jnp.mean(jnp.square(quantized - jax.lax.stop_gradient(inputs)))
+        commitment = _mean_square(jax.lax.stop_gradient(quantized) - inputs)
+        codebook = _mean_square(quantized - jax.lax.stop_gradient(inputs))
         return {
             "quantize": inputs + jax.lax.stop_gradient(quantized - inputs),
             "loss": codebook + number(self.commitment_cost, commitment.dtype, "commitment_cost") * commitment,
@@ -258,7 +263,7 @@ class VectorQuantizerEMA(_Quantizer):
         inputs = array_of(inputs, self)
         rows, distances, encodings, numbers = self.nearest(inputs)
         quantized = self.quantize(numbers)
-        commitment = jnp.mean(jnp.square(jax.lax.stop_gradient(quantized) - inputs))
+        commitment = _mean_square(jax.lax.stop_gradient(quantized) - inputs)
         if is_training:
             self._move(rows, encodings)
         return {

@@ -180,7 +180,7 @@ def check_state(fits: bool, layer: Any, name: str, state: Any, expected: Any, ar
 
 def widened(x: Any) -> Any:
     """Converts integers and float16 to a dtype into which their sums and squares fit. Anything else stays as it is."""
-    if isinstance(x, jax.Array) and (x.dtype == jnp.float16 or jnp.issubdtype(x.dtype, jnp.integer)):
+    if isinstance(x, (jax.Array, np.ndarray)) and (x.dtype == jnp.float16 or jnp.issubdtype(x.dtype, jnp.integer)):
         return x.astype(jnp.float32) if x.dtype == jnp.float16 else x / 1
     return x
 

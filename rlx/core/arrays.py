@@ -1,6 +1,7 @@
 """Small array helpers: indexing, broadcasting, masking, gradient control."""
 
 import functools
+import math
 import operator as operators
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from rlx.core.errors import ShapeError
 from rlx.core.masking import weighted
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array, ArrayLike, in_32_bits
+from rlx.core.types import Array, ArrayLike, in_32_bits, wide_dtype
 
 
 @operator()
@@ -166,6 +167,21 @@ def half_square(x: Array) -> Array:
     return 0.5 * x * x
 
 
+def mean_square(x: Array) -> Array:
+    """The mean of x² along the last axis, in the dtype of `x`, which single squares may overflow."""
+    return jnp.mean(jnp.square(x.astype(wide_dtype(x.dtype))), axis=-1).astype(x.dtype)
+
+
+def unit_of(x: Array, axis: int | None = None) -> Array:
+    """The largest size of an entry, a unit for lengths, in which squares of entries neither overflow nor underflow.
+
+    It keeps the axis along which it is taken, if there is one. Its reciprocal, by which XLA multiplies, is finite too.
+    """
+    tiny = float(jnp.finfo(x.dtype).tiny)
+    sizes = jnp.abs(jax.lax.stop_gradient(x))
+    return jnp.clip(jnp.max(sizes, axis=axis, keepdims=axis is not None, initial=0), tiny, 0.5 / tiny)
+
+
 @traced_once
 def scale_down(x: Array, temperature: ArrayLike) -> Array:
     """`x / temperature`. Infinite entries stay unchanged, and add nothing to the gradient of the temperature."""
@@ -173,30 +189,45 @@ def scale_down(x: Array, temperature: ArrayLike) -> Array:
     return jnp.where(finite, jnp.where(finite, x, 0) / temperature, x)
 
 
-def scale_row_down(
-    x: Array, temperature: ArrayLike, axis: int | None = -1, axis_name: Any = None
-) -> tuple[Array, Array]:
-    """(`(x - shift) / temperature`, shift), for a softmax along `axis`, to which the shift makes no difference.
+def scale_row_down(x: Array, temperature: ArrayLike) -> Array:
+    """`(x - shift) / temperature`, for a softmax along the last axis, to which the shift makes no difference.
 
     In half precision, the shift of a row is its largest finite entry if a quotient of finite numbers overflows, for two
-    infinite entries have no softmax. Otherwise it is 0. It has the axes of `x` but for `axis`, or none if all are 0.
+    infinite entries have no softmax. Otherwise it is 0, so that the numbers are those of `x / temperature`.
     """
     if x.dtype.itemsize > 2 or (isinstance(temperature, (int, float)) and temperature >= 1):  # nothing overflows
-        return scale_down(x, temperature), jnp.zeros((), x.dtype)
-    return _scale_row_down(x, temperature, axis, axis_name)
+        return scale_down(x, temperature)
+    return _scale_row_down(x, temperature)
 
 
-@functools.partial(traced_once, static_argnums=(2, 3))
-def _scale_row_down(x: Array, temperature: ArrayLike, axis: int | None, axis_name: Any) -> tuple[Array, Array]:
+@traced_once
+def _scale_row_down(x: Array, temperature: ArrayLike) -> Array:
     constant = jax.lax.stop_gradient(x)
-    finite = jnp.isfinite(constant)
-    too_large = finite & jnp.isinf(jax.lax.stop_gradient(scale_down(constant, temperature)))
-    rows = jnp.any(too_large, axis=axis, keepdims=axis is not None)
-    largest = jnp.max(jnp.where(finite, constant, -jnp.inf), axis=axis, keepdims=axis is not None, initial=-jnp.inf)
+    too_large = jnp.isfinite(constant) & jnp.isinf(jax.lax.stop_gradient(scale_down(constant, temperature)))
+    shift = jnp.where(jnp.any(too_large, axis=-1, keepdims=True), _largest_finite(x, -1), 0)
+    return scale_down(x - shift, temperature)
+
+
+def scale_gaps_down(x: Array, temperature: Array, axis: int | None, axis_name: Any = None) -> tuple[Array, Array]:
+    """(`(x - largest) / temperature`, largest), with the largest finite entry along an axis, or of all if it is None.
+
+    A soft maximum, temperature · log Σ exp(x / temperature), is the largest entry plus that of the gaps. Its slope in
+    the temperature would be lost to rounding if `x / temperature` were large. The second result lacks the axis. It is 0
+    if the temperature varies along the axis, because the soft maximum of the gaps is another one then.
+    """
+    shape = (1,) * (x.ndim - temperature.ndim) + temperature.shape
+    if math.prod(shape if axis is None else shape[axis : axis % x.ndim + 1]) != 1:
+        return scale_down(x, temperature), jnp.zeros((), x.dtype)
+    largest = _largest_finite(x, axis)
     if axis_name is not None:
-        rows, largest = jax.lax.pmax((rows.astype(jnp.int32), largest), axis_name)
-    shift = jnp.where(rows.astype(bool), largest, 0)
-    return scale_down(x - shift, temperature), jnp.squeeze(shift, () if axis is None else axis)
+        largest = jax.lax.pmax(largest, axis_name)
+    largest = jnp.where(jnp.isfinite(largest), largest, 0)
+    return scale_down(x - largest, temperature), jnp.squeeze(largest, () if axis is None else axis)
+
+
+def _largest_finite(x: Array, axis: int | None) -> Array:
+    x = jax.lax.stop_gradient(x)
+    return jnp.max(jnp.where(jnp.isfinite(x), x, -jnp.inf), axis=axis, keepdims=axis is not None, initial=-jnp.inf)
 
 
 def scale_up(x: Array, factor: Array) -> Array:

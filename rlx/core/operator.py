@@ -266,7 +266,8 @@ def errors_of(values: Array, errors: Array, stop: bool | jax.Array) -> Array:
     """`errors`, which are targets minus `values`, with the gradient through the targets stopped if `stop` is true."""
     if isinstance(stop, bool) and not stop:
         return errors
-    constant = jax.lax.stop_gradient(errors + values) - values
+    # Not `errors + values - values`, which would round errors that are small beside the values.
+    constant = jax.lax.stop_gradient(errors) + (jax.lax.stop_gradient(values) - values)
     return constant if isinstance(stop, bool) else jax.lax.select(stop, constant, errors)
 
 

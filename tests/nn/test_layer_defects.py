@@ -504,3 +504,84 @@ def test_a_scale_that_does_not_broadcast_to_the_inputs_is_named(shape):
     norm = hkx.transform(lambda x, scale: hkx.LayerNorm(-1, False, False)(x, scale=scale))
     with pytest.raises(ValueError, match=r"`scale` should broadcast to the inputs, of shape \(2, 4\), got shape"):
         norm.apply({}, None, jnp.ones([2, 4]), jnp.ones(shape))
+
+
+@pytest.mark.parametrize(
+    ("layer", "size"),
+    [(hkx.BatchNorm, 1e-3), (hkx.BatchNorm, 1.0), (hkx.BatchNorm, 300.0), (hkx.BatchRenorm, 1.0)],
+)
+def test_batch_norm_in_float16_of_any_size_and_of_a_channel_that_is_off(layer, size):
+    """The variance, or its power -3/2 in the gradient, overflowed: there was 0, or NaN."""
+    random = np.random.default_rng(0)
+    x = random.normal(0, size, (32, 4)).astype(np.float16) * np.float16([1, 1, 0, 1])  # one channel does not vary
+    weights = random.normal(size=x.shape).astype(np.float16)
+    model = hkx.without_apply_rng(hkx.transform_with_state(lambda x: layer(False, False, 0.9)(x, True)))
+    params, state = model.init(0, x)
+
+    def total(x):
+        y, after = model.apply(params, state, x)
+        return jnp.sum((y * weights).astype(jnp.float32)), (y, after)
+
+    slopes, (y, after) = jax.grad(total, has_aux=True)(x)
+    wide, w = x.astype(np.float64), weights.astype(np.float64)
+    # The averages of `BatchRenorm` start as those of this batch, so that it corrects nothing.
+    deviation = np.sqrt(wide.var(0) + (1e-5 if layer is hkx.BatchNorm else 1e-3))
+    expected = (wide - wide.mean(0)) / deviation
+    np.testing.assert_allclose(y, expected, rtol=2e-3, atol=1e-3)
+    if layer is hkx.BatchNorm:
+        expected = (w - w.mean(0) - expected * (w * expected).mean(0)) / deviation
+        np.testing.assert_allclose(slopes, expected, rtol=5e-3, atol=2e-3 * np.abs(expected).max())
+    assert np.all(np.isfinite(slopes)) and y.dtype == slopes.dtype == np.float16
+    assert {x.dtype for x in jax.tree.leaves(after)} == {x.dtype for x in jax.tree.leaves(state)}
+
+
+@pytest.mark.parametrize("size", [5e-4, 1.0, 300.0])
+def test_spectral_norm_in_float16_of_any_size(size):
+    """W / σ, and its slope C / σ - <C, W> / σ² v uᵀ, with the largest singular value and its vectors."""
+    random = np.random.default_rng(0)
+    w, c = random.normal(0, size, (6, 4)).astype(np.float16), random.normal(size=(6, 4)).astype(np.float16)
+    model = hkx.without_apply_rng(hkx.transform_with_state(lambda w: hkx.SpectralNorm(n_steps=40, eps=0.0)(w)))
+    params, state = model.init(0, w)
+
+    def total(w):
+        y, after = model.apply(params, state, w)
+        return jnp.sum((y * c).astype(jnp.float32)), (y, after)
+
+    slopes, (y, after) = jax.grad(total, has_aux=True)(w)
+    wide, wide_c = w.astype(np.float64), c.astype(np.float64)
+    left, sigma, right = np.linalg.svd(wide)
+    np.testing.assert_allclose(y, wide / sigma[0], rtol=2e-3, atol=1e-3)
+    expected = wide_c / sigma[0] - np.sum(wide_c * wide) / sigma[0] ** 2 * np.outer(left[:, 0], right[0])
+    np.testing.assert_allclose(slopes, expected, rtol=5e-3, atol=5e-3 * np.abs(expected).max())
+    assert {x.dtype for x in jax.tree.leaves((y, after))} == {np.dtype(np.float16)}
+
+
+def test_weight_norm_in_float16():
+    """Of weights whose squares overflow, and of none: 1e-12, which is added to the squares, is 0 in float16."""
+    columns = np.float16([[300, 3, 0], [-400, 4, 0]])
+    model = hkx.transform(lambda x: hkx.WeightNorm(hkx.Linear(3, w_init=lambda *_: columns))(x))
+    x = np.eye(2, dtype=np.float16)
+    y = model.apply(model.init(0, x), None, x)
+    np.testing.assert_allclose(y, [[0.6, 0.6, 0], [-0.8, 0.8, 0]], rtol=1e-3)
+    assert y.dtype == np.float16
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.uint8])
+def test_vector_quantisers_of_vectors_whose_squares_overflow(dtype):
+    """Their distances were infinite, NaN or wrong, and the perplexity NaN, for 1e-10 is 0 in float16."""
+    table = np.array([[10.0, 200, 240, 90], [200, 90, 10, 30], [0, 30, 250, 200]])
+    x = np.array([[12, 190, 3], [230, 10, 250], [190, 100, 30], [14, 205, 0]], dtype)
+    table = table.astype(dtype if dtype == np.float16 else np.float32)
+    distances = np.square(x.astype(float)[:, :, None] - table.astype(float)).sum(1)
+    numbers = np.argmin(distances, axis=1)
+    assert numbers.tolist() == [0, 2, 1, 0]
+    quantiser = lambda x: hkx.nets.VectorQuantizer(3, 4, 0.25, table.dtype)(x, True)  # noqa: E731
+    out = hkx.transform(quantiser).apply({"vector_quantizer": {"embeddings": table}}, None, x)
+    assert out["encoding_indices"].tolist() == numbers.tolist()
+    fits = distances < np.finfo(table.dtype).max
+    np.testing.assert_allclose(out["distances"], np.where(fits, distances, np.inf), rtol=1e-3)
+    np.testing.assert_array_equal(out["quantize"], table.T[numbers])
+    np.testing.assert_allclose(out["perplexity"], np.exp(1.5 * np.log(2)), rtol=1e-3)  # shares of ½, ¼, ¼
+    error = 1.25 * np.mean(np.square(x.astype(float) - table.T[numbers]))
+    np.testing.assert_allclose(out["loss"], error, rtol=2e-3)
+    assert out["loss"].dtype == out["perplexity"].dtype == table.dtype

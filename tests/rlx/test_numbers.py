@@ -439,13 +439,37 @@ def test_k3_of_an_impossible_action_is_not_negative():
 
 
 def test_the_mean_distance_of_an_episode_does_not_wrap_around():
-    """Its count is an int32: one more call at its end leaves the mean as it is."""
+    """Its count is an int32."""
     most = np.iinfo(np.int32).max
     state = rlx.IntrinsicRewardState(jnp.zeros([4, 2]), jnp.int32(0), jnp.float32(-most), jnp.int32(most))
     rewards, after = rlx.episodic_memory_intrinsic_rewards(jnp.ones([1, 2]), 2, 1.0, state)
-    assert after.distance_count == most and after.distance_sum == np.float32(-most)
+    assert after.distance_count == most // 2 + 2
+    np.testing.assert_allclose(after.distance_sum / after.distance_count, -1, rtol=1e-6)
     kernel = 1e-4 / (2 / (1 + 1e-3) - 8e-3 + 1e-4)  # squared distances of 2, their mean 1
     np.testing.assert_allclose(rewards, 1 / (np.sqrt(2 * kernel) + 1e-3), rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_mean_distance_of_many_calls_follows_the_distances():
+    """Of 1.8 · 10⁷ calls with distances of 1, then of 4: from 2²⁴ ones on, a sum of float32 no longer changes."""
+    one = rlx.episodic_memory_intrinsic_rewards.kernel
+
+    @jax.jit
+    def mean_after(calls, embedding, state):
+        # The memory is one point, which is always replaced by the origin.
+        def call(_, state):
+            after = one(embedding[None], 1, 1.0, state)[1]
+            return rlx.IntrinsicRewardState(state.memory, state.next_memory_index, *after.to_tuple()[2:])
+
+        return jax.lax.fori_loop(0, calls, call, state)
+
+    state = rlx.IntrinsicRewardState(jnp.zeros([1, 1]), jnp.int32(0), jnp.float32(0), jnp.int32(0))
+    state = mean_after(2**24 + 2**20, jnp.ones(1), state)
+    np.testing.assert_allclose(state.distance_sum / state.distance_count, -1, rtol=1e-6)
+    assert state.distance_count == 2**23 + 2**20
+    before = float(state.distance_sum)
+    state = mean_after(1000, jnp.full(1, 2.0), state)
+    np.testing.assert_allclose(state.distance_sum - before, -4000, rtol=1e-6)
 
 
 @pytest.mark.parametrize("operator", [rlx.q_lambda, rlx.transformed_q_lambda])
@@ -670,10 +694,122 @@ def test_losses_of_half_precision_whose_terms_overflow_it():
         "successor": rlx.generalized_policy_improvement(half([[[300.0, -300.0]]]), ratios)[0],
         "sampled": rlx.sampled_cmpo_loss(half([6e4, -6e4]), one, initial_normalizer=0.1),
         "muesli": rlx.muesli_policy_loss(far, zeros, two, ratios, far, far * 0, 0.0, clip_rho_threshold=jnp.inf),
+        "novelty": rlx.rnd_intrinsic_rewards(far, far * 0)[0],
+        "latents": rlx.latent_consistency_loss(far, far * 0, rho=0.0),
+        "cloning": rlx.td3_bc_actor_loss(nought, far, far * 0),
+        "expectile": rlx.expectile_loss(half(0.0), half(-300.0), half(0.5)),
+        "expectile value": rlx.expectile_value_loss(half(0.0), half(300.0), expectile=0.5),
     }
     pi = 1 / (1 + np.exp(2))
-    others = {"rm": -pi * (1 - pi) * 1.2e5, "gspo": 1.0, "values": 4.5e4, "simple": 300 * 299**2 / 2000}
+    others = {"rm": -pi * (1 - pi) * 1.2e5, "gspo": 1.0, "simple": 300 * 299**2 / 2000}
+    others.update(dict.fromkeys(("values", "novelty", "latents", "cloning", "expectile", "expectile value"), 4.5e4))
     others["discovered"] = (9e4 - 1) / 2  # without drift
     assert all(x.dtype == jnp.float16 for x in found.values())
     for name, x in found.items():
         np.testing.assert_allclose(np.float32(x), others.get(name, 0.0), rtol=1e-2, atol=1.0, err_msg=name)
+
+
+def test_errors_that_are_small_beside_the_values():
+    """Of one step, ρ (r + γ v_t - v_tm1) = ρ (7 + ½ 100 - 50) = 7 ρ; of two, with λ = 0, the same for each."""
+    rho = np.float32([1e-6, 1e-12])
+    v = jnp.array([50.0, 50.0]), jnp.array([100.0, 100.0])
+    constants = jnp.full(2, 7.0), jnp.full(2, 0.5), rho
+
+    def last(v_tm1, stop):
+        return rlx.vtrace(v_tm1, v[1], *constants, 0.0, stop_target_gradients=stop)[1]
+
+    for stop in (True, False):
+        errors, slopes = jax.value_and_grad(last)(v[0], stop)
+        np.testing.assert_allclose(errors, 7e-12, rtol=1e-6)
+        np.testing.assert_allclose(slopes, [0, -1 if stop else -1e-12], rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-12, 1e-3, 1e25, 1e38])
+@pytest.mark.parametrize("action", [0.5, 1e4])
+def test_a_policy_learns_from_slopes_of_any_size(size, action):
+    """Of loss ½ c² and slope -c, where c is the slope of the critic, cut off at a length of ten or not at all."""
+    dqda, a = np.float32([3 * size, -2 * size, 2 * size]), jnp.full(3, action)
+    for limit in (None, 10.0):
+        c = np.float64(dqda)
+        c = c if limit is None else c * min(1, limit / np.linalg.norm(c))
+        loss = functools.partial(rlx.dpg_loss, dqda_t=dqda, dqda_clipping=limit)
+        np.testing.assert_allclose(jax.grad(lambda a, loss=loss: loss(a).sum())(a), -c, rtol=1e-6)
+        if 1e-15 < np.abs(c).max() < 1e15:
+            np.testing.assert_allclose(loss(a), c**2 / 2, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "q, samples", [(1e7, [1.0, 2.0, 0.5]), (1.0, [1e7, 1e7 + 1, 1e7 - 3]), (0.0, [-9e9, -9e9, -9e9])]
+)
+def test_conservative_penalties_of_values_far_from_the_samples(q, samples):
+    log_probs = np.array([-0.3, -1.0, 0.2])
+    scores = np.array(samples) - log_probs
+    shares = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
+    shares /= shares.sum()
+    expected = scores.max() + np.log(np.mean(np.exp(scores - scores.max()))) - q
+    loss, slopes = jax.value_and_grad(rlx.sampled_conservative_q_loss, (0, 2))(
+        np.float32(samples), np.float32(log_probs), jnp.float32(q)
+    )
+    np.testing.assert_allclose(loss, expected, rtol=1e-6)
+    np.testing.assert_allclose(slopes[0], shares, rtol=1e-5)
+    assert slopes[1] == -1
+
+
+@pytest.mark.parametrize("temperature", [1e-9, 1e-3])
+def test_slopes_of_temperatures_that_are_small_beside_the_values(temperature):
+    """∂/∂η [η ε + η log mean_s exp(q_s / η)] = ε + log mean_s exp(q_s / η) - Σ_s w_s q_s / η, which is a divergence."""
+    gaps = np.array([0.0, -1.0, -2.0, -3.0]) * np.array([[1.0], [1e6]])  # the second row: one action is all that counts
+    gaps = np.float32(8 + gaps * temperature)
+    scaled = (np.float64(gaps) - np.float64(gaps).max(1, keepdims=True)) / np.float64(np.float32(temperature))
+    log_mean = np.log(np.mean(np.exp(scaled), axis=1))
+    weights = np.exp(scaled) / np.exp(scaled).sum(1, keepdims=True)
+    expected = 0.1 + log_mean - np.sum(weights * scaled, axis=1)
+
+    def of_mpo(eta, q):
+        return rlx.mpo_compute_weights_and_temperature_loss(q, rlx.LagrangePenalty(eta, 0.1), lambda x: x)[0]
+
+    def of_vmpo(eta, q):  # with an example that does not count
+        q, counts, penalty = jnp.append(q, 99.0), jnp.append(jnp.ones(4), 0.0), rlx.LagrangePenalty(eta, 0.1)
+        return rlx.vmpo_compute_weights_and_temperature_loss(q, counts, None, penalty, lambda x: x, 0.8)[0]
+
+    for loss in (of_mpo, of_vmpo):
+        losses, slopes = jax.vmap(jax.value_and_grad(loss), (None, 0))(jnp.float32(temperature), gaps)
+        np.testing.assert_allclose(losses, 8 + temperature * (0.1 + log_mean), rtol=1e-6)
+        np.testing.assert_allclose(slopes, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_temperatures_of_single_examples():
+    """exp(A_i / η_i) of each, as in RLax: the largest advantage may not be subtracted from all then."""
+    advantages, eta = np.array([3.0, 2.5, 4.0]), np.array([1.0, 0.5, 2.0])
+    weights = np.exp(advantages / eta) / np.exp(advantages / eta).sum()
+    found = rlx.vmpo_compute_weights_and_temperature_loss(
+        jnp.float32(advantages), None, None, rlx.LagrangePenalty(jnp.float32(eta), 0.1), lambda x: x, 1.0
+    )
+    np.testing.assert_allclose(found[1], weights, rtol=1e-5)
+    np.testing.assert_allclose(found[0], eta * (0.1 + np.log(np.mean(np.exp(advantages / eta)))), rtol=1e-5)
+
+
+def test_divergences_of_gaussians_that_are_nearly_the_same():
+    """MPO bounds that of deviations by 1e-6, of which the difference of numbers around ½ keeps one digit."""
+    sigma_0 = np.float32([[0.3, 0.5, 2.0], [1e-20, 1e-20, 5.0], [1e4, 1e-4, 0.7], [0.6, 1.4, 1.6]])
+    sigma_1 = np.float32(sigma_0 * [[1.001, 0.9995, 1.0002], [1.0, 1.01, 1.0], [1e3, 1e3, 1e-3], [1.0, 1.0, 1.0]])
+    mu_0, mu_1 = np.zeros([4, 3], np.float32), np.float32(sigma_1 * 1e-4)
+    r = np.longdouble(sigma_0) / np.longdouble(sigma_1)
+    expected = np.sum((r**2 - 1) / 2 - np.log(r) + np.square(np.longdouble(mu_1) / sigma_1) / 2, axis=1)
+    slopes = (r**2 - 1) / np.longdouble(sigma_0)
+    for sign in (1, -1):
+        found = jax.jit(rlx.multivariate_normal_kl_divergence)(mu_0, sigma_0, mu_1, sign * sigma_1)
+        np.testing.assert_allclose(found, np.float64(expected), rtol=2e-4)
+    of_sigma_0 = jax.grad(lambda x: rlx.gaussian_diagonal().kl(mu_0, x, mu_1, sigma_1).sum())(sigma_0)
+    np.testing.assert_allclose(of_sigma_0 * sigma_0, np.float64(slopes) * sigma_0, rtol=1e-3, atol=2e-7)
+
+
+@pytest.mark.parametrize("p", [0.01, 0.5, 2.0, 3.0])
+def test_powers_of_small_values_keep_their_digits(p):
+    x = np.float32([0.0, 1e-30, -1e-8, 1e-4, -0.3, 2.0, -50.0, 1e6])
+    size = np.abs(x).astype(np.longdouble) / np.sqrt(np.longdouble(p))
+    expected = np.sign(x) * np.expm1(p * np.log1p(size)) / np.sqrt(np.longdouble(p))
+    slopes = (1 + size) ** np.longdouble(p - 1)
+    found = jax.vmap(jax.value_and_grad(lambda x: rlx.power(x, np.float32(p))))(x)
+    np.testing.assert_allclose(found[0], np.float64(expected), rtol=3e-6)
+    np.testing.assert_allclose(found[1], np.float64(slopes), rtol=3e-6)

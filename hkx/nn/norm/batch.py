@@ -17,8 +17,10 @@ from hkx.nn.inputs import (
     cast,
     check_dtype,
     check_state,
+    narrowed,
     number,
     statistics_dtypes,
+    widened,
     without_leading_ones,
 )
 from hkx.nn.norm.affine import (
@@ -148,17 +150,19 @@ class BatchNorm(Module):
         channel = self.channel_index + len(shape) if self.channel_index < 0 else self.channel_index
         axis = tuple(i for i in range(len(shape)) if i != channel) if self.axis is None else tuple(self.axis)
         check_axes(axis, shape, "hkx.BatchNorm")
+        wide = widened(inputs) if jnp.issubdtype(dtype, jnp.inexact) else inputs
         if is_training or test_local_stats:
-            mean, variance = self._statistics(inputs, axis)
+            mean, variance = self._statistics(wide, axis)
         else:
-            mean, variance = self._moving(inputs, axis, dtype)
+            mean, variance = self._moving(inputs, axis, wide.dtype)
         if is_training:
             number(self.mean_ema.decay, np.float32, "decay_rate", 0, 1)
             mean, variance = self._averaged(mean, variance, inputs, axis)
         own = [1 if i in axis else size for i, size in enumerate(shape)]
         scale = parameter_or_given(self, "scale", self.create_scale, scale, own, dtype, self.scale_init)
         offset = parameter_or_given(self, "offset", self.create_offset, offset, own, dtype, self.offset_init)
-        return normalized(inputs, mean, variance, self.eps, scale, offset)
+        out = normalized(wide, mean, variance, self.eps, widened(scale), widened(offset))
+        return narrowed(out, inputs, scale, offset)
 
     @transparent
     def _moving(self, inputs: jax.Array, axis: tuple[int, ...], dtype: Any) -> tuple[jax.Array, jax.Array]:
@@ -180,8 +184,9 @@ class BatchNorm(Module):
         self, mean: jax.Array, variance: jax.Array, inputs: jax.Array, axis: tuple[int, ...]
     ) -> tuple[jax.Array, jax.Array]:
         """Updates the moving averages; returns the mean and variance by which a training batch is normalised."""
-        self.mean_ema(mean)
-        self.var_ema(variance)
+        _, dtype = statistics_dtypes(inputs.dtype)
+        self.mean_ema(cast(mean, dtype))
+        self.var_ema(cast(variance, dtype))
         return mean, variance
 
     @transparent

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from hkx import Module, get_state, initializers, set_state
 from hkx.arguments import checked_integer
-from hkx.nn.inputs import array_of, check_state, number
+from hkx.nn.inputs import array_of, check_state, narrowed, number, widened
 from hkx.nn.norm.params_tree import map_params
 
 
@@ -75,8 +75,10 @@ class SpectralNorm(Module):
             raise ValueError(
                 f"Input is {value.ndim}D but `error_on_non_matrix` is True: `value` has shape {value.shape}."
             )
-        matrix = value.reshape(math.prod(value.shape[:-1]), value.shape[-1])
-        u = get_state("u0", (1, value.shape[-1]), value.dtype, init=initializers.RandomNormal())
+        wide = widened(value)
+        matrix = wide.reshape(math.prod(value.shape[:-1]), value.shape[-1])
+        old = get_state("u0", (1, value.shape[-1]), value.dtype, init=initializers.RandomNormal())
+        u = widened(old)
         columns = value.shape[-1]
         check_state(u.shape == (1, columns), self, "u0", u, (1, columns), "value", value)
         v = u
@@ -86,9 +88,9 @@ class SpectralNorm(Module):
         u, v = jax.lax.stop_gradient(u), jax.lax.stop_gradient(v)
         sigma = jnp.matmul(jnp.matmul(v, matrix), u.T)[0, 0]
         if update_stats:
-            set_state("u0", u)
-            set_state("sigma", sigma)
-        return value / sigma
+            set_state("u0", narrowed(u, value, old))
+            set_state("sigma", narrowed(sigma, value, old))
+        return narrowed(wide / sigma, value, old)
 
     @property
     def u0(self) -> jax.Array:

@@ -12,7 +12,7 @@ from hkx import GetterContext, Module, custom_getter, get_parameter, transparent
 from hkx.arguments import checked_function
 from hkx.errors import UnusedNameError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import dimension_of, number
+from hkx.nn.inputs import dimension_of, narrowed, number, widened
 
 
 class WeightNorm(Module):
@@ -80,8 +80,10 @@ class WeightNorm(Module):
         axis = dimension_of(self.feature_axis, value.shape, "hkx.WeightNorm", "feature_axis")
         scale = get_parameter(_scale(context.name), [value.shape[axis]], value.dtype, init=self.scale_init)
         others = tuple(i for i in range(value.ndim) if i != axis)
-        squares = jnp.sum(jnp.square(value), axis=others) + number(self.eps, value.dtype, "eps", 0)
-        return value * jax.lax.broadcast_in_dim(scale * jax.lax.rsqrt(squares), value.shape, (axis,))
+        wide = widened(value)
+        squares = jnp.sum(jnp.square(wide), axis=others) + number(self.eps, wide.dtype, "eps", 0)
+        lengths = jax.lax.broadcast_in_dim(widened(scale) * jax.lax.rsqrt(squares), value.shape, (axis,))
+        return narrowed(wide * lengths, value, scale)
 
 
 def _scale(name: str) -> str:
