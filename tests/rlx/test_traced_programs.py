@@ -9,7 +9,6 @@ import pytest
 
 import rlx
 from rlx.core import recurrence
-from rlx.core.masking import weighted_sum
 from rlx.replay import sum_tree
 
 pytestmark = pytest.mark.unoptimised
@@ -52,18 +51,6 @@ def test_windows_are_unrolled_up_to_a_length_and_are_no_windows_where_they_hold_
     program = traced(lambda *x: rlx.n_step_bootstrapped_returns(*x, n=n), [40], [40], [40])
     assert ("optimization_barrier" in program) is (way == "unrolled")
     assert lengths_of_loops(program) == ([40] if way == "loop" else [])
-
-
-@pytest.mark.parametrize(("shape", "axis", "one_by_one"), [
-    ([32], None, True), ([33], None, False), ([2, 32], -1, True), ([2, 33], -1, False), ([2, 3], 0, False),
-    ([2, 3], None, False), ([2, 3], (0, 1), False), ([1], None, True),
-])  # fmt: skip
-def test_short_rows_are_added_up_one_by_one(shape, axis, one_by_one):
-    program = traced(lambda w, x: weighted_sum(w, x, axis), shape, shape)
-    assert ("reduce_sum" not in program) is one_by_one
-    # Whole numbers are no matter for floats, in which the products are added up.
-    whole = str(jax.make_jaxpr(lambda x: weighted_sum(x, x, axis))(np.ones(shape, np.int32)))
-    assert "reduce_sum" in whole
 
 
 @on_a_cpu
