@@ -185,5 +185,5 @@ def _loss(source: Array, tau: Array, target: Array, huber_param: Array | float) 
     u = target[None, :] - source[:, None]
     size = linear_beyond(u, huber_param, jnp.where(huber_param > 0, huber_param, 1.0))
     tau = tau[:, None]
-    # On a CPU, |τ - 1{u < 0}| in place of this choice, or the sums in the other order, take three times as long.
+    # On a CPU, |τ - 1{u < 0}| in place of this choice and the sums in the other order take three times as long.
     return jnp.sum(jnp.mean(jnp.where(u < 0, 1 - tau, tau) * size, axis=1))

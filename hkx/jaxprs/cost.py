@@ -123,8 +123,9 @@ def times(eqn: JaxprEqn) -> int:
     name, given = eqn.primitive.name, eqn.params
     if name == "scan":
         return given["length"]
-    if name == "shard_map" and {"mesh", "newly_manual_axes"} <= set(given):
-        return math.prod(given["mesh"].shape[axis] for axis in given["newly_manual_axes"])
+    if name == "shard_map" and "mesh" in given:
+        axes = given.get("newly_manual_axes", given.get("manual_axes", ()))  # as JAX 0.10.2 and 0.10.0 call them
+        return math.prod(given["mesh"].shape[axis] for axis in axes)
     if name.startswith("scatter"):
         return _size(eqn.invars[2])
     if name == "reduce_window":

@@ -43,19 +43,21 @@ def parameter_or_given(
     return given
 
 
-def aligned(name: str, value: Any, shape: Sequence[int]) -> jax.Array | None:
-    """`value` with as many dimensions as `shape`, to which it broadcasts. It stays small, and so does its gradient.
+def aligned(name: str, value: Any, shape: Sequence[int], full: Sequence[int]) -> jax.Array | None:
+    """`value` broadcast along with `shape`, the inputs' or that of their statistics; `full` is the inputs' shape.
+
+    A scale of the statistics' shape is smaller than one of the inputs' shape, and so is its gradient.
 
     Raises:
-      ValueError: if it does not broadcast to that shape.
+      ValueError: if it does not broadcast to the inputs.
     """
     if value is None:
         return None
     own = jnp.shape(value)
-    missing = len(shape) - len(own)
-    if missing < 0 or any(n not in (1, m) for n, m in zip(own, shape[missing:], strict=True)):
-        raise ValueError(f"`{name}` should broadcast to the inputs, of shape {tuple(shape)}, got shape {own}.")
-    return jnp.reshape(value, (1,) * missing + own)
+    missing = len(full) - len(own)
+    if missing < 0 or any(n not in (1, m) for n, m in zip(own, full[missing:], strict=True)):
+        raise ValueError(f"`{name}` should broadcast to the inputs, of shape {tuple(full)}, got shape {own}.")
+    return jnp.broadcast_to(value, jnp.broadcast_shapes(own, shape))
 
 
 def normalized(inputs: Any, mean: Any, variance: jax.Array, eps: Any, scale: Any, offset: Any) -> jax.Array:

@@ -110,7 +110,7 @@ class LayerNorm(Module):
         mean, variance = moments(wide, axis=axis, fast=bool(self.use_fast_variance))
         scale = parameter_or_given(self, "scale", self.create_scale, scale, shape, dtype, self.scale_init)
         offset = parameter_or_given(self, "offset", self.create_offset, offset, shape, dtype, self.offset_init)
-        scale, offset = aligned("scale", scale, full), aligned("offset", offset, full)
+        scale, offset = aligned("scale", scale, mean.shape, full), aligned("offset", offset, full, full)
         out = normalized(wide, mean, variance, self.eps, widened(scale), widened(offset))
         return narrowed(out, inputs, scale, offset)
 
