@@ -745,7 +745,6 @@ def test_conservative_penalties_of_values_far_from_the_samples(q, samples):
     log_probs = np.array([-0.3, -1.0, 0.2])
     scores = np.array(samples) - log_probs
     shares = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
-    shares /= shares.sum()
     expected = scores.max() + np.log(np.mean(np.exp(scores - scores.max()))) - q
     loss, slopes = jax.value_and_grad(rlx.sampled_conservative_q_loss, (0, 2))(
         np.float32(samples), np.float32(log_probs), jnp.float32(q)
@@ -813,3 +812,15 @@ def test_powers_of_small_values_keep_their_digits(p):
     found = jax.vmap(jax.value_and_grad(lambda x: rlx.power(x, np.float32(p))))(x)
     np.testing.assert_allclose(found[0], np.float64(expected), rtol=3e-6)
     np.testing.assert_allclose(found[1], np.float64(slopes), rtol=3e-6)
+
+
+@pytest.mark.parametrize("delta", [0.0, 0.5, np.inf])
+def test_slopes_of_the_huber_loss(delta):
+    """Min(|x|, δ) with the sign of x; in δ, by how far |x| is beyond it. The second one in x is 1 within δ, else 0."""
+    x = np.float32([-3.0, -0.25, 0.125, 2.0])
+    d = np.full(4, delta, np.float32)
+    in_x, in_delta = jax.vmap(jax.grad(rlx.huber_loss, (0, 1)))(x, d)
+    np.testing.assert_allclose(in_x, np.sign(x) * np.minimum(np.abs(x), delta), rtol=1e-6)
+    np.testing.assert_allclose(in_delta, np.maximum(np.abs(x) - delta, 0), rtol=1e-6)
+    second = jax.vmap(jax.grad(jax.grad(rlx.huber_loss)))(x, d)
+    np.testing.assert_allclose(second, np.abs(x) < delta)
