@@ -95,6 +95,7 @@ def test_forward_and_gradient_lower_for_every_platform(case: Case) -> None:
     assert exported(*initial(case), case.arrays()).platforms == platforms
 
 
+@pytest.mark.eight_devices
 @slow_each
 def test_lowers_for_eight_devices(case: Case) -> None:
     """By `jax.jit` with shardings, `jax.pmap`, `jax.shard_map` and explicit axes, the gradient too."""

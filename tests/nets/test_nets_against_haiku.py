@@ -101,7 +101,8 @@ def test_whole_networks_and_their_compiled_cost(make):
     scale = float(np.max(np.abs(logits[0])))
     np.testing.assert_allclose(logits[1], logits[0], rtol=1e-5, atol=1e-5 * scale)
     # Not equal: hkx keeps the variance of a batch from becoming negative, one operation for each channel of each layer.
-    np.testing.assert_allclose(costs[1], costs[0], rtol=1e-3)
+    # On a GPU, XLA counts some ten for each.
+    np.testing.assert_allclose(costs[1], costs[0], rtol=1e-3 if jax.default_backend() == "cpu" else 5e-3)
 
 
 def test_a_rate_of_dropout_that_is_traced():

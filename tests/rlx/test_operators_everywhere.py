@@ -67,6 +67,7 @@ def test_forward_and_gradient_lower_for_every_platform(item):
     assert exported.platforms == platforms
 
 
+@pytest.mark.eight_devices
 @slow_each
 def test_lowers_for_eight_devices(item):
     """One draw on each, by `jax.jit` with shardings, `jax.pmap`, `jax.shard_map`, explicit axes; the gradient too."""
@@ -90,6 +91,7 @@ def test_lowers_for_eight_devices(item):
             assert all(x.sharding.spec[0] == "data" for x in typed)
 
 
+@pytest.mark.eight_devices
 @pytest.mark.slow
 def test_what_is_looked_up_on_explicit_axes_has_the_same_numbers():
     """Where a table is whole, and the indices are divided."""
@@ -110,6 +112,7 @@ def test_what_is_looked_up_on_explicit_axes_has_the_same_numbers():
             assert_close(jax.jit(operator)(*divided), expected, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.eight_devices
 @pytest.mark.slow
 @pytest.mark.parametrize("item", [pytest.param(case, id=case.name) for case in CASES if case.multi])
 def test_truncated_sequences_on_eight_devices(item):

@@ -390,6 +390,7 @@ def test_an_argument_that_is_something_else_is_named(text):
         MISTAKEN[text]()
 
 
+@pytest.mark.eight_devices
 @pytest.mark.parametrize("change", ["nothing", "one too few", "one too many", "no state"])
 def test_shardings_of_another_structure_are_named(change):
     mesh = devices_mesh()
@@ -413,6 +414,7 @@ def test_shardings_of_another_structure_are_named(change):
         )
 
 
+@pytest.mark.eight_devices
 def test_devices_axes_and_patterns_of_the_wrong_kind_are_named():
     with pytest.raises(TypeError, match="`devices` must be a list of devices"):
         sharding.replicate({"w": np.ones(2)}, 3)
