@@ -11,9 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Primitive, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, Primitive
 
 from hkx.jaxprs.dependence import needed
+from hkx.jaxprs.traces import inner_programs
 
 
 def _constants(variables: Iterable[Any], equations: Iterable[JaxprEqn], values: dict[Any, Any]) -> Iterable[Any]:
@@ -28,7 +29,7 @@ def _constants(variables: Iterable[Any], equations: Iterable[JaxprEqn], values: 
         for program in jax.tree.leaves(tuple(eqn.params.values()), is_leaf=lambda x: isinstance(x, ClosedJaxpr)):
             if isinstance(program, ClosedJaxpr):
                 yield from program.consts
-        for program in jaxprs_in_params(eqn.params):
+        for program in inner_programs(eqn):
             yield from _constants((), program.eqns, {})
 
 

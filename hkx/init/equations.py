@@ -10,13 +10,14 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
 from hkx.core.types import Array
 from hkx.errors.init import AbstractInitError
 from hkx.init.key_chains import Taken
 from hkx.init.places import constant
 from hkx.init.recording import argument_p, example_p, fill_p, split_keys, split_p
+from hkx.jaxprs.traces import inner_programs
 
 
 def carry_out(
@@ -46,7 +47,7 @@ def carry_out(
     names = debug_info._replace(arg_names=("",) * len(atoms), result_paths=("",) * len(outvars))
     program = Jaxpr([], atoms, outvars, [eqn], eqn.effects, names)
     as_it_is = all(wanted) and all(x is not None for x in values)
-    if as_it_is or not any(True for _ in jaxprs_in_params(eqn.params)):
+    if as_it_is or not inner_programs(eqn):
         some = iter(jax.core.eval_jaxpr(program, (), *values))
     else:
         some = iter(_compiled(program, values))

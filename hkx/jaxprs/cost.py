@@ -14,7 +14,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from jax import numpy as jnp
-from jax.extend.core import JaxprEqn, jaxprs_in_params
+from jax.extend.core import JaxprEqn
+
+from hkx.jaxprs.traces import inner_programs
 
 _PER_OUTPUT = """
 add add_any sub mul div rem neg abs sign max min pow integer_pow sqrt rsqrt cbrt square exp exp2 log expm1 log1p
@@ -137,6 +139,6 @@ def work(equations: Iterable[JaxprEqn]) -> int:
     """The floating-point operations of equations, counting at least one for every element of their outputs."""
     total = 0
     for eqn in equations:
-        inner = [work(program.eqns) for program in jaxprs_in_params(eqn.params)]
+        inner = [work(program.eqns) for program in inner_programs(eqn)]
         total += max(count_flops(eqn), sum(map(_size, eqn.outvars)), times(eqn) * sum(inner))
     return total

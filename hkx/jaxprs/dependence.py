@@ -13,6 +13,8 @@ import jax.ref
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, jaxprs_in_params
 
+from hkx.jaxprs.traces import inner_programs
+
 
 def needed(equations: Sequence[JaxprEqn], outputs: Sequence[Any]) -> list[JaxprEqn]:
     """The equations on which the outputs depend, and those with effects, in order."""
@@ -120,6 +122,8 @@ def understood(eqn: JaxprEqn) -> bool:
     JAX does not guarantee the names of such operations and of their parameters. If they are not as expected here, every
     output is assumed to depend on all inputs, which is correct too, but less efficient.
     """
+    if eqn.primitive.name == _OF_HIJAX:
+        return bool(inner_programs(eqn))
     return eqn.primitive.name in _RULES and set(_PARTS.get(eqn.primitive.name, ())) <= set(eqn.params)
 
 
@@ -175,10 +179,11 @@ def _cond(eqn: JaxprEqn, outputs: list[bool]) -> list[bool]:
 
 
 def _call(eqn: JaxprEqn, outputs: list[bool]) -> list[bool]:
-    return _of_program(next(iter(jaxprs_in_params(eqn.params))), outputs)
+    return _of_program(inner_programs(eqn)[0], outputs)
 
 
-_CALLS = ("jit", "closed_call", "remat2", "custom_jvp_call", "custom_vjp_call")
+_OF_HIJAX = "call_hi_primitive"
+_CALLS = ("jit", "closed_call", "eval_jaxpr", "remat2", "custom_jvp_call", "custom_vjp_call", _OF_HIJAX)
 _PARTS = {
     "scan": ("jaxpr",),
     "while": ("cond_nconsts", "cond_jaxpr", "body_nconsts", "body_jaxpr"),

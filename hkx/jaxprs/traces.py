@@ -19,7 +19,7 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Literal, Var, find_top_trace
+from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var, find_top_trace, jaxprs_in_params
 
 
 class Where:
@@ -166,6 +166,29 @@ def without_trace(value: Any) -> Any:
 def variable_of(tracer: Any) -> Any:
     """The variable or literal of the recorded program that a tracer stands for; None if unknown."""
     return next((x for x in gc.get_referents(tracer) if isinstance(x, (Var, Literal))), None)
+
+
+def inner_programs(eqn: JaxprEqn) -> list[Jaxpr]:
+    """The programs inside an equation: the body of a loop, the branches of a conditional, a compiled function.
+
+    An operation of `jax.experimental.hijax` holds none, but says what it does by a method, which is traced.
+    """
+    programs = list(jaxprs_in_params(eqn.params))
+    if (rules := _rules_of(eqn)) and all(hasattr(v.aval, "shape") for v in eqn.invars):
+        shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), rules.in_avals)
+        programs.append(jax.make_jaxpr(rules.expand)(*shapes))
+    return [getattr(p, "jaxpr", p) for p in programs]  # type: ignore[misc]
+
+
+def operation_name(eqn: JaxprEqn) -> str:
+    """The name of an equation's operation; one of `jax.experimental.hijax` has that of its class."""
+    rules = _rules_of(eqn)
+    return eqn.primitive.name if rules is None else type(rules).__name__
+
+
+def _rules_of(eqn: JaxprEqn) -> Any:
+    """The object that defines an operation of `jax.experimental.hijax`, whose class each version calls otherwise."""
+    return next((p for p in eqn.params.values() if hasattr(p, "expand") and hasattr(p, "in_avals")), None)
 
 
 def shows_tracer(text: str) -> bool:

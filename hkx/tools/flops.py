@@ -8,7 +8,8 @@ from jax.extend.core import Jaxpr
 
 from hkx.jaxprs.cost import count_flops, times
 from hkx.jaxprs.dependence import needed
-from hkx.tools.trace import call_numbers, inner_programs
+from hkx.jaxprs.traces import inner_programs
+from hkx.tools.trace import call_numbers
 
 
 def flops(program: Jaxpr, outer: tuple[int, ...] = (), inside: bool = False) -> collections.Counter[int | None]:

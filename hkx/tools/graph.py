@@ -15,7 +15,8 @@ from hkx.arguments import checked_function
 from hkx.base.signatures import like, returning
 from hkx.base.tracebacks import leaves_out_own_frames
 from hkx.jaxprs.dependence import needed
-from hkx.tools.trace import ArraySpec, MethodInvocation, Trace, all_equations, call_numbers, inner_programs, trace
+from hkx.jaxprs.traces import inner_programs, operation_name
+from hkx.tools.trace import ArraySpec, MethodInvocation, Trace, all_equations, call_numbers, trace
 
 _COLOURS = {"input": ("#2E7D6B", "#D7EFE8"), "op": ("#8A8F98", "#F4F5F7"), "output": ("#3949AB", "#DDE1F7")}
 _BOX = ("#B0B7C3", "#FFFFFF")
@@ -87,7 +88,7 @@ def equation_name(eqn: JaxprEqn) -> str:
         return str(eqn.params["name"])
     if len(inner) == 1 and len(inner[0].eqns) == 1 and eqn.primitive.name.startswith("custom_"):
         return equation_name(inner[0].eqns[0])
-    return eqn.primitive.name
+    return operation_name(eqn)
 
 
 class _Graph:

@@ -14,8 +14,9 @@ from hkx.base.signatures import like, returning
 from hkx.base.tracebacks import leaves_out_own_frames
 from hkx.jaxprs.cost import times
 from hkx.jaxprs.dependence import needed
+from hkx.jaxprs.traces import inner_programs, operation_name
 from hkx.tools.graph import equation_name
-from hkx.tools.trace import ArraySpec, MethodInvocation, Trace, call_number, inner_programs, name_stack, trace
+from hkx.tools.trace import ArraySpec, MethodInvocation, Trace, call_number, name_stack, trace
 
 
 @dataclasses.dataclass
@@ -208,7 +209,7 @@ class _Reader:
         inputs = [names.of(v) for v in eqn.invars]
         outputs = [names.of(v) for v in eqn.outvars]
         text = " ".join(inputs) if len(inputs) <= 10 else f"{len(inputs)} inputs"
-        out = Expression(eqn.primitive.name, text, " ".join(outputs), name_stack=scopes)
+        out = Expression(operation_name(eqn), text, " ".join(outputs), name_stack=scopes)
         out.first_outvar = outputs[0] if outputs else ""
         inner = inner_programs(eqn)
         if inner:

@@ -16,10 +16,11 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, find_top_trace, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, find_top_trace
 
 from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.module import Module
+from hkx.jaxprs.traces import inner_programs
 from hkx.lift.layer_stack import LayerStack
 
 _NOT_CALLS = frozenset(("__init__", "params_dict", "state_dict"))
@@ -276,11 +277,6 @@ def trace(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any])
     recorder.main = None
     inputs = [_key_text(with_paths[i][0], "01") for i in where]
     return Trace(program, recorder.invocations(program), inputs, outputs[-1])
-
-
-def inner_programs(eqn: JaxprEqn) -> list[Jaxpr]:
-    """The programs inside an equation: the body of a loop, the branches of a conditional, a compiled function."""
-    return [getattr(p, "jaxpr", p) for p in jaxprs_in_params(eqn.params)]  # type: ignore[misc]
 
 
 def name_stack(eqn: JaxprEqn) -> list[str]:

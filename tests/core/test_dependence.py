@@ -146,6 +146,25 @@ def test_what_jax_calls_its_operations_is_what_is_known_here(f, operations):
     assert {e.primitive.name for e in equations} == operations
 
 
+def root_of_two(a, b):
+    """In JAX 0.12, an operation of `jax.experimental.hijax`, which holds no program but has a method that does it."""
+    solve = lambda f, start: (start[0] + 2 * a, start[1] + jnp.sum(b))  # noqa: E731
+    return jax.lax.custom_root(lambda y: (y[0] - a, y[1] - b), (a, jnp.sum(b)), solve, lambda g, y: y)
+
+
+def test_an_operation_that_is_a_class_of_jax_is_looked_into():
+    assert inputs_for(root_of_two, (True, False), 1.0, 2.0) == [True, False]
+    assert inputs_for(root_of_two, (False, True), 1.0, 2.0) == [False, True]
+
+    def f(x):
+        value, out = root_of_two(jnp.float32(3), x)
+        return out * hkx.get_parameter("w", [], init=lambda shape, dtype: value)
+
+    init = hkx.transform(f).init
+    for x in (jnp.ones([4]), jax.ShapeDtypeStruct((HUGE, 8), jnp.float32)):
+        assert init(jax.random.key(0), x)["~"]["w"] == 9
+
+
 def test_what_is_not_understood_needs_all_its_inputs(monkeypatch):
     def f(a, b):
         return jax.lax.scan(lambda c, _: ((c[0] + 1, c[1] + 1), None), (a, b), None, length=2)[0]

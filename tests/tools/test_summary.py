@@ -157,6 +157,19 @@ def test_operations_of_products_of_groups():
         assert counted(gradient, compute_flops=count)(x, w).flops == 8 * 2 * 4 * 5
 
 
+def test_operations_of_a_root_count():
+    """JAX 0.12 has a class for this operation, of `jax.experimental.hijax`, in place of a program inside of it."""
+    x, w = jnp.ones([3, 4]), jnp.ones([4, 5])
+
+    def root(x):
+        out = jnp.zeros([3, 5])
+        return jax.lax.custom_root(lambda y: y - x @ w, out, lambda f, _: out - f(out), lambda g, y: y)
+
+    count = hkx.experimental.jaxpr_info.count_flops
+    found = hkx.experimental.jaxpr_info.make_model_info(root, compute_flops=count)(x)
+    assert found.flops == 2 * 3 * 4 * 5 + 3 * 5 + 3 * 5
+
+
 def test_operations_on_each_element_of_a_scatter_or_a_reduction():
     ids, x = jnp.array([[1, 0, 1]]), jnp.ones([4, 6])
     embed = hkx.without_apply_rng(hkx.transform(lambda ids: hkx.Embed(2, 5)(ids)))
