@@ -14,6 +14,9 @@ _INSTEAD: dict[str, str] = dict.fromkeys(
     "hkx.Params in an annotation, collections.abc.Mapping in isinstance: parameters are plain dicts",
 )
 
+# Modules of Haiku of which some names stand for something else in `hkx` itself.
+_HOMES = {"filtering": "hkx.data_structures", "jaxpr_info": "hkx.experimental.jaxpr_info"}
+
 
 @functools.cache
 def _names_of(module: str) -> frozenset[str] | None:
@@ -60,19 +63,27 @@ def missing(path: str) -> str | None:
     return None
 
 
-def public_name(name: str, package: str) -> str | None:
-    """The path of a public name in `package` (or in its networks, initializers, …), if it exists."""
+def public_name(path: str) -> str | None:
+    """The path in hkx or rlx of what has another path in Haiku or RLax, if it is public here."""
+    root, *inner, name = path.split(".")
+    package = NEW[root]
     folders = [package]
     if package == "hkx":
+        folders = [*(_HOMES[module] for module in inner if module in _HOMES), "hkx"]
         folders += [f"hkx.{folder}" for folder in ("nets", "initializers", "data_structures", "experimental")]
     return next((f"{folder}.{name}" for folder in folders if name in (_names_of(folder) or ())), None)
 
 
+def public_home(paths: list[str]) -> str | None:
+    """The module of hkx or rlx from which all of these private names, which are no modules, can be imported."""
+    found = [None if path.rpartition(".")[2] in _INSTEAD else public_name(path) for path in paths]
+    homes = {path.rpartition(".")[0] if path and _names_of(path) is None else None for path in found}
+    return homes.pop() if len(homes) == 1 else None
+
+
 def why_left(path: str) -> str:
     """Why a path in Haiku or RLax cannot be translated, and what to write instead."""
-    package = NEW[path.partition(".")[0]]
-    name = path.rpartition(".")[2]
-    here = _INSTEAD.get(name) or public_name(name, package)
+    here = _INSTEAD.get(path.rpartition(".")[2]) or public_name(path)
     advice = f"; write {here}" if here else ""
     if is_private(path):
         return f"{path} is private to {path.partition('.')[0]}{advice}"

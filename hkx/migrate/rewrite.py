@@ -11,7 +11,7 @@ import libcst as cst
 from libcst import metadata
 from libcst.helpers import get_full_name_for_node
 
-from hkx.migrate.names import NEW, is_private, missing, translated, why_left
+from hkx.migrate.names import NEW, is_private, missing, public_home, translated, why_left
 
 _Path = TypeVar("_Path", bound=cst.BaseExpression | None)
 
@@ -214,6 +214,9 @@ class _Rewriter(cst.CSTTransformer):
             return updated_node
         names = original_node.names
         paths = [] if isinstance(names, cst.ImportStar) else [f"{module}.{alias.evaluated_name}" for alias in names]
+        home = public_home(paths) if is_private(module) else None
+        if home is not None:
+            return updated_node.with_changes(module=_dotted(home))
         if isinstance(names, cst.ImportStar) and not _stays(module):
             self.add(original_node, _STAR.format(translated(module), module))
         elif isinstance(names, cst.ImportStar):
@@ -360,6 +363,10 @@ class _Imports(cst.CSTVisitor):
 
     def visit_Name(self, node: cst.Name) -> None:
         self.names.add(node.value)
+
+
+def _dotted(path: str) -> cst.Name | cst.Attribute:
+    return cst.ensure_type(cst.parse_expression(path), cst.Attribute if "." in path else cst.Name)
 
 
 def _with_root(path: _Path) -> _Path:

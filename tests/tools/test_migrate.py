@@ -1,10 +1,13 @@
 """`python -m hkx.migrate`: what is rewritten, what is listed, and what stays as it is."""
 
+import importlib
 import importlib.util
+import inspect
 import io
 import json
 import os
 import pathlib
+import pkgutil
 import subprocess
 import sys
 import types
@@ -16,6 +19,7 @@ import pytest
 pytest.importorskip("libcst", reason="the tool is for those who install hkx[migrate]")
 
 from hkx.migrate.__main__ import main
+from hkx.migrate.names import public_home
 from hkx.migrate.notebook import migrate_notebook
 from hkx.migrate.rewrite import migrate
 
@@ -92,6 +96,14 @@ REWRITTEN = {
         "mock.patch('hkx.nets.MLP', r\"rlx.vtrace\")",
     ),
     "an escape that means nothing": ("import haiku\nx = 'a\\.py'", "import hkx\nx = 'a\\.py'"),
+    "from a private module": (
+        "from haiku._src.nets.resnet import ResNet50 as R\nfrom rlax._src.vtrace import (  # why\n  vtrace,\n)",
+        "from hkx.nets import ResNet50 as R\nfrom rlx import (  # why\n  vtrace,\n)",
+    ),
+    "what has one name in two places": (
+        "from haiku._src.jaxpr_info import Module\nfrom haiku._src.filtering import map",
+        "from hkx.experimental.jaxpr_info import Module\nfrom hkx.data_structures import map",
+    ),
     "comments and layout": (
         "from  haiku import (  # why\n    Linear,\n\n    grad as g,  # and\n)\t# haiku\r\nx = [1,\\\n  2]",
         "from  hkx import (  # why\n    Linear,\n\n    grad as g,  # and\n)\t# haiku\r\nx = [1,\\\n  2]",
@@ -106,12 +118,44 @@ def test_rewrites(case):
     assert migrate(after) == (after, [])
 
 
+@pytest.mark.peer
+@pytest.mark.parametrize("package", ["haiku", "rlax"])
+def test_a_private_name_becomes_the_public_one_of_the_same_object(package):
+    """Of every private module; other names of these packages' own are listed, or public here alone."""
+    peer, others = pytest.importorskip(package), set()
+    source = importlib.import_module(f"{package}._src")
+    for module in pkgutil.walk_packages(source.__path__, f"{package}._src."):
+        if module.name.endswith("_test") or ".integration" in module.name:
+            continue
+        for name, value in vars(importlib.import_module(module.name)).items():
+            home = None if name.startswith("_") else public_home([f"{module.name}.{name}"])
+            if home is None or inspect.ismodule(value):
+                continue
+            for part in home.split(".")[1:]:
+                peer = getattr(peer, part)
+            if getattr(peer, name, value) is not value:
+                others.add(f"{module.name}.{name}")
+            peer = importlib.import_module(package)
+    # A word for modules in annotations; and a way for several functions, which is part of `hkx.without_state`.
+    words = {"haiku._src.base.Module", "haiku._src.typing.Module", "haiku._src.multi_transform.without_state"}
+    assert others == (words if package == "haiku" else set())
+
+
 LISTED = {
     "import haiku as hk\n\nhk._src.base.foo": {3: "haiku._src.base.foo is private to haiku"},
     "import haiku as hk\nx = hk._src.data_structures.FlatMap": {2: "write hkx.Params in an annotation"},
     "import haiku as hk\nhk.Missing(hk.nets.Nothing)": {2: "hkx.Missing does not exist", 2.5: "hkx.nets.Nothing"},
     "from haiku import Linear, Missing": {1: "hkx.Missing does not exist"},
     "import rlax\nx = rlax.nothing": {2: "rlx.nothing does not exist"},
+    "from haiku._src.nets.resnet import BlockGroup, ResNet50": {
+        1: "resnet.BlockGroup is",
+        1.5: "write hkx.nets.ResNet50",
+    },
+    "from haiku._src.module import Module, name_scope, _x": {
+        1: "write hkx.Module",
+        1.3: "module._x",
+        1.6: "write hkx.name_scope",
+    },
     "import jmp\nimport haiku as hk\nhk.mixed_precision.set_policy(A, p)": {1: "Policy.parse"},
     "import haiku as hk\nhk.Linear(784, 10)": {2: "pass the output size alone"},
     "from haiku import *": {1: "star import"},
@@ -134,7 +178,8 @@ def test_lists_what_is_to_be_looked_at(code):
 
 
 LEFT = {
-    "from haiku._src.nets.resnet import ResNet50": "write hkx.nets.ResNet50",
+    "from haiku._src import data_structures": "write hkx.data_structures",
+    "from rlax._src import *": "rlax._src is private to rlax",
     "import rlax._src.base\nrlax._src.base.f": "private to rlax",
     "from haiku._src.data_structures import FlatMapping": "collections.abc.Mapping in isinstance",
     "from haiku.typing import Params": "write hkx.Params",
