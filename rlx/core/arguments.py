@@ -27,7 +27,7 @@ Lengths = dict[str, tuple[Any, str]]
 """The known lengths in a call: for each name, its value and the argument that determined it."""
 
 _NEVER_EMPTY = frozenset("AKLMN")
-_TOO_LARGE = 2**63  # for a length of an array
+_LONGEST = 2**63 - 1  # length of an array
 
 
 def as_arrays(function: str, **arguments: tuple[Any, Any]) -> tuple[Array, ...]:
@@ -203,8 +203,15 @@ def _does_not_broadcast(name: str, shape: tuple[int, ...], before: tuple[int, ..
     )
 
 
-def whole(argument: str, arrived: Any, expected: str, function: str = "", least: int | None = None) -> int:
-    """Returns a setting that must be an integer of at least `least`, as a Python integer.
+def whole(
+    argument: str,
+    arrived: Any,
+    expected: str,
+    function: str = "",
+    least: int | None = None,
+    most: int = _LONGEST,
+) -> int:
+    """Returns a setting that must be an integer from `least` to `most`, as a Python integer.
 
     Example:
       >>> import numpy as np
@@ -219,7 +226,7 @@ def whole(argument: str, arrived: Any, expected: str, function: str = "", least:
         raise OptionError(
             f"{before}argument `{argument}` is {arrived!r}, expected {expected}, a Python integer."
         ) from None
-    require((least is None or number >= least) and number < _TOO_LARGE, argument, number, expected, function)
+    require((least is None or number >= least) and number <= most, argument, number, expected, function)
     return number
 
 

@@ -124,7 +124,7 @@ def _push(replay: Replay, state: NStepState, items: Transition) -> NStepState:
     number, environments = items.r_t.shape
     before = length_of(state.steps)
     steps = jax.tree.map(lambda old, new: jnp.concatenate([old, new]), state.steps, items)
-    transitions = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), _join(steps, before + 1))
+    transitions = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), _join(steps, before + 1))
     begun = jnp.arange(number, dtype=jnp.int32) >= before - state.size  # the others would begin before the first step
     held = replay.add_batch(state.replay, transitions, jnp.repeat(begun, environments))
     return NStepState(jax.tree.map(lambda x: x[number:], steps), jnp.minimum(state.size + number, before), held)

@@ -437,6 +437,9 @@ def test_a_million_items_are_changed_in_place(kind, order, steps):
 WRONG = [
     (lambda: rlx.replay.uniform(0), "replay.uniform: argument `capacity` is 0, expected a positive number of items"),
     (lambda: rlx.replay.uniform(2.5), "argument `capacity` is 2.5, expected a positive .* integer"),
+    (lambda: rlx.replay.uniform(2**31), r"`capacity` is 2147483648, expected a positive .*, at most 1073741824"),
+    (lambda: rlx.replay.prioritised(2**62, 1, 1), r"`capacity` is .*, at most 1073741824"),
+    (lambda: rlx.replay.uniform(4).can_sample(rlx.replay.uniform(4).init(0.0), 2**40), r"can_sample: argument `n`"),
     (lambda: rlx.replay.prioritised(0, 1, 1), "replay.prioritised: argument `capacity` is 0"),
     (lambda: rlx.replay.prioritised(4, 1.5, 1), r"argument `exponent` is 1.5, expected .* \[0, 1\]"),
     (lambda: rlx.replay.prioritised(4, 1, -0.5), r"argument `beta` is -0.5, expected .* \[0, 1\]"),
