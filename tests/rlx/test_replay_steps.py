@@ -217,6 +217,20 @@ def test_the_smallest_replays():
         np.testing.assert_array_equal(sample.items, np.broadcast_to(expected, sample.items.shape))
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_rewards_and_discounts_of_half_precision_are_rounded_once(dtype):
+    r_t = np.array([[-6e4], [6e4], [6e4], [5e3], [321.0], [-77.0]])  # the sum from the second one on is no float16
+    nothing = jnp.zeros([6, 1])
+    step = Transition(nothing, nothing, jnp.asarray(r_t, dtype), jnp.full([6, 1], 0.97, dtype), nothing)
+    replay = rlx.replay.n_step(rlx.replay.uniform(6), 6)
+    state = replay.add_batch(replay.init(jax.tree.map(lambda x: x[0], step)), step)
+    items = replay.sample(state, jax.random.key(0), 1).items
+    rewards, discount = (np.asarray(x, np.float64) for x in (step.r_t, step.discount_t[0]))
+    exact = [rewards[:, 0] @ discount ** np.arange(6), discount[0] ** 6]
+    assert items.r_t.dtype == items.discount_t.dtype == dtype
+    np.testing.assert_allclose([*items.r_t, *items.discount_t], exact, rtol=float(jnp.finfo(dtype).eps) / 2)
+
+
 def test_states_without_entries():
     nothing = {"none": jnp.zeros([2, 0, 3]), "x": jnp.zeros(2)}
     step = Transition(nothing, jnp.zeros([2, 0]), jnp.ones(2), jnp.ones(2), nothing)
