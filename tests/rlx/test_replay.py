@@ -546,6 +546,19 @@ def test_an_example_may_be_shapes_alone_and_numbers_are_what_python_writes(kind)
     assert jax.tree.map(lambda x: x[0].item(), items) == {"r_t": 1.0, "a_tm1": 2, "done": True}
 
 
+def test_a_state_that_was_loaded_as_a_dict_is_an_error_that_says_how_to_load_it():
+    """So Orbax restores a checkpoint if it is not given an example of what it holds."""
+    loaded = rlx.replay.prioritised(4, 1.0, 1.0).init(0.0)._asdict(), rlx.running_statistics.init(0.0)._asdict()
+    calls = [
+        lambda: rlx.replay.prioritised(4, 1.0, 1.0).sample(loaded[0], 0, 2),
+        lambda: rlx.running_statistics.update(loaded[1], 1.0),
+        lambda: rlx.scale_rewards({"discounted": 0.0, "statistics": loaded[1]}, 1.0, 1.0),
+    ]
+    for call in calls:
+        with pytest.raises(rlx.OptionError, match=r"(?s)`state` is .*, expected .*\.\nIf .* a new state, whose structure"):
+            call()
+
+
 @EACH
 def test_it_can_be_pickled(kind):
     replay = pickle.loads(pickle.dumps(KINDS[kind](8)))
