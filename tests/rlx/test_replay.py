@@ -555,7 +555,7 @@ def test_a_state_that_was_loaded_as_a_dict_is_an_error_that_says_how_to_load_it(
         lambda: rlx.scale_rewards({"discounted": 0.0, "statistics": loaded[1]}, 1.0, 1.0),
     ]
     for call in calls:
-        with pytest.raises(rlx.OptionError, match=r"(?s)`state` is .*, expected .*\.\nIf .* a new state, whose structure"):
+        with pytest.raises(rlx.OptionError, match=r"(?s)`state` is .*, expected .*\.\nIf .* a new state, whose"):
             call()
 
 
