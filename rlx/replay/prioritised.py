@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Real
 from rlx.core.arguments import as_arrays
 from rlx.core.keys import as_key
-from rlx.core.types import Array, ArrayLike, PyTree
+from rlx.core.types import Array, ArrayLike, PyTree, wide_dtype
 from rlx.replay.contract import Replay, Sample, as_items, as_priorities, replay_of
 from rlx.replay.places import NOWHERE, length_of, number_of_items, take_at
 from rlx.replay.sum_tree import draw, empty_tree, put, total
@@ -118,9 +118,12 @@ def _update_priorities(
 ) -> PrioritisedState:
     capacity = length_of(state.ring.items)
     indices, priorities = as_priorities(indices, priorities)
-    priorities = priorities.astype(jnp.float32)
-    counts = (indices >= 0) & (indices < state.ring.size) & (priorities >= 0) & (priorities < jnp.inf)
-    most = jnp.finfo(jnp.float32).max / (2 * capacity)  # so that the sum of all masses stays finite
-    masses = jnp.where(priorities > 0, jnp.minimum(priorities ** jnp.asarray(exponent, jnp.float32), most), 0)
-    tree = put(state.tree, capacity, jnp.where(counts, indices, NOWHERE), masses)
+    # In their own dtypes, since of 64 bits not all fit into those of the state.
+    counts = (indices >= 0) & (indices < state.ring.size.astype(indices.dtype))
+    counts = counts & (priorities >= 0) & (priorities < jnp.inf)
+    wide = wide_dtype(priorities.dtype)
+    most = float(jnp.finfo(jnp.float32).max) / (2 * capacity)  # so that the sum of all masses stays finite
+    masses = jnp.minimum(priorities.astype(wide) ** jnp.asarray(exponent, wide), most).astype(jnp.float32)
+    masses = jnp.where(priorities > 0, masses, 0)
+    tree = put(state.tree, capacity, jnp.where(counts, indices.astype(jnp.int32), NOWHERE), masses)
     return PrioritisedState(state.ring, tree, jnp.max(masses, where=counts, initial=state.highest))

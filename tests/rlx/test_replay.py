@@ -217,6 +217,16 @@ def test_what_is_no_priority_is_an_error_where_it_is_known_and_else_changes_noth
     assert_same(changed, replay.update_priorities(state, jnp.array([1, 2]), jnp.array([9.0, 3.0])))
 
 
+def test_indices_and_priorities_of_64_bits_count_as_what_they_are():
+    """In 32 bits, 2³² is the index 0, and 1e60 is infinite, which would be ignored."""
+    replay = rlx.replay.prioritised(4, exponent=0.5, beta=1.0)
+    state = replay.add_batch(replay.init(np.float32(0)), np.zeros(3, np.float32))
+    with jax.enable_x64(True):
+        state = replay.update_priorities(state, np.array([2**32, 1, -(2**32)]), np.array([9.0, 1e60, 9.0]))
+    assert state.tree.dtype == state.highest.dtype == jnp.float32
+    np.testing.assert_allclose(state.tree[0, :4], [1, 1e30, 1, 0], rtol=1e-6)
+
+
 def test_indices_of_no_item_change_nothing():
     replay = compiled("proportional", 64)
     state = replay.add_batch(replay.init(0), jnp.arange(40))
