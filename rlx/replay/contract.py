@@ -181,11 +181,12 @@ def environments_of(item: PyTree) -> int:
 
 def as_priorities(indices: ArrayLike, priorities: ArrayLike) -> tuple[Array, Array]:
     """The arguments of `update_priorities`, checked."""
-    return as_arrays(
+    indices, priorities = as_arrays(
         "replay.update_priorities",
         indices=(indices, Int[Array, "B"]),
         priorities=(priorities, Real[Array, "B", "in [0, inf)"]),
     )
+    return indices, priorities
 
 
 def as_leaf(function: str, place: str, value: Any, may_be_abstract: bool = True) -> Any:
