@@ -1,7 +1,8 @@
 """Distributions over discrete actions: small trees of parameters with methods.
 
 The objects are frozen dataclasses registered with JAX, so they can be closed over, passed to and returned from `jit`,
-`vmap` and `scan`. Samples are bit-identical to `jax.random.categorical` with the same key.
+`vmap` and `scan`. Samples are bit-identical to `jax.random.categorical` with the same key, in float32 for
+logits of half precision.
 
 Parameters (logits, preferences, means) are passed to each method, as in RLax, or once, when the policy is created. In
 that case it is a distribution like those of distrax, with `sample(seed=key, sample_shape=(n,))` and
@@ -18,7 +19,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Int, Real
 from rlx.core.arguments import as_arrays, require_broadcast, require_for_each
 from rlx.core.arrays import pick_action, scale_row_down
-from rlx.core.sampling import either, key_and_shape
+from rlx.core.sampling import categorical, either, key_and_shape
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import categorical_entropy, categorical_kl_divergence, categorical_sample
 
@@ -123,7 +124,7 @@ class Softmax:
         """
         key, shape = key_and_shape("softmax.sample", key, seed, sample_shape)
         scaled = self._scaled("sample", logits)
-        actions = jax.random.categorical(key, scaled, shape=shape + scaled.shape[:-1])
+        actions = categorical(key, scaled, shape + scaled.shape[:-1])
         return jnp.where(jnp.isfinite(jnp.max(scaled, axis=-1)), actions, -1)
 
     def probs(self, logits: ArrayLike | None = None, action_spec: Any = None) -> Array:

@@ -9,8 +9,9 @@ from rlx.core.arrays import half_square, pick_action, scale_down, scale_row_down
 from rlx.core.errors import RankError, ShapeError
 from rlx.core.masking import if_counted, weighted_sum
 from rlx.core.operator import operator
+from rlx.core.sampling import categorical
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array, ArrayLike, Key
+from rlx.core.types import Array, ArrayLike, Key, wide_dtype
 
 
 @operator()
@@ -32,7 +33,7 @@ def categorical_sample(key: Key, probs: Real[Array, "*E A"]) -> Int[Array, "*E"]
       1
     """
     valid = jnp.all((probs >= 0) & jnp.isfinite(probs), axis=-1) & jnp.any(probs > 0, axis=-1)
-    return jnp.where(valid, jax.random.categorical(key, jnp.log(probs)), -1)
+    return jnp.where(valid, categorical(key, jnp.log(probs.astype(wide_dtype(probs.dtype)))), -1)
 
 
 @operator()

@@ -12,6 +12,7 @@ from rlx.core.arrays import at_indices
 from rlx.core.errors import ShapeError
 from rlx.core.masking import weighted
 from rlx.core.operator import operator
+from rlx.core.sampling import normal
 from rlx.core.trees import Record, record
 from rlx.core.types import Array, Key, wide_dtype
 
@@ -36,7 +37,7 @@ def add_gaussian_noise(
       >>> rlx.add_gaussian_noise(jax.random.key(0), jnp.ones(2), 0.0).tolist()
       [1.0, 1.0]
     """
-    return action + stddev * jax.random.normal(key, action.shape, action.dtype)
+    return action + stddev * normal(key, action.shape, action.dtype)
 
 
 @operator()
@@ -70,7 +71,7 @@ def add_ornstein_uhlenbeck_noise(
     """
     require_broadcast_to_first(action=action, damping=damping, stddev=stddev)
     damping, stddev = (jnp.broadcast_to(x, action.shape) for x in (damping, stddev))
-    noise_t = weighted(1 - damping, noise_tm1) + stddev * jax.random.normal(key, action.shape, action.dtype)
+    noise_t = weighted(1 - damping, noise_tm1) + stddev * normal(key, action.shape, action.dtype)
     return action + noise_t
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Number, Real
 from rlx.core.arguments import as_arrays, require, require_ascending, require_parts
 from rlx.core.arrays import half_square
-from rlx.core.sampling import either, key_and_shape
+from rlx.core.sampling import either, key_and_shape, normal
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import log_deviation, multivariate_normal_kl_divergence, require_events
 
@@ -41,7 +41,7 @@ class DiagonalGaussian:
         """Actions [*sample_shape, ..., D]; `seed` is an alias of `key`."""
         key, shape = key_and_shape("gaussian_diagonal.sample", key, seed, sample_shape)
         mu, sigma = jnp.broadcast_arrays(*self._parameters("sample", mu, sigma))
-        noise = jax.random.normal(key, shape + mu.shape, mu.dtype)
+        noise = normal(key, shape + mu.shape, mu.dtype)
         mu, sigma = (jnp.broadcast_to(x, noise.shape) for x in (mu, sigma))
         return mu + sigma * noise
 

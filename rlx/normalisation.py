@@ -162,20 +162,22 @@ def art(
             as_arrays("art", **{"state.shift": (old.shift, Real[Array, "N"]), name: (x, Real[Array, "N"])})
     indices = jnp.where(indices < 0, old.shift.shape[0], indices)
     targets, indices = jnp.broadcast_arrays(targets, indices)
-    # In half precision, squares would leave no precision for the variance.
-    targets = jax.lax.stop_gradient(targets).astype(wide_dtype(targets.dtype, old.shift.dtype))
+    # In half precision, squares would leave no precision for the variance, and their sums may overflow.
+    wide = wide_dtype(targets.dtype, old.shift.dtype)
+    targets = jax.lax.stop_gradient(targets).astype(wide)
+    step_size, scale_lb, scale_ub = settings_in(wide, step_size, scale_lb, scale_ub)
 
     def moved(mean: Array, samples: Array) -> Array:
-        distances = samples - at_indices(mean, indices).astype(samples.dtype)
-        change = added_at(jnp.zeros_like(mean), indices, distances.astype(mean.dtype))
+        change = added_at(jnp.zeros_like(mean), indices, samples - at_indices(mean, indices))
         if axis_name is not None:
             change = jax.lax.psum(change, axis_name)
-        return mean + jnp.asarray(step_size, mean.dtype) * change
+        return mean + step_size * change
 
-    shift, second_moment = moved(old.shift, targets), moved(old.second_moment, jnp.square(targets))
-    variance = jnp.maximum(second_moment - jnp.square(shift), 0)
-    scale = jnp.clip(jnp.sqrt(variance), *settings_in(variance.dtype, scale_lb, scale_ub))
-    return PopArtState(*(jax.lax.stop_gradient(x) for x in (shift, scale, second_moment)))
+    shift = moved(old.shift.astype(wide), targets)
+    second_moment = moved(old.second_moment.astype(wide), jnp.square(targets))
+    scale = jnp.clip(jnp.sqrt(jnp.maximum(second_moment - jnp.square(shift), 0)), scale_lb, scale_ub)
+    new = PopArtState(shift, scale, second_moment)
+    return jax.tree.map(lambda x, like: jax.lax.stop_gradient(x).astype(like.dtype), new, old)
 
 
 def pop(params: Mapping[str, Any], old: PopArtState, new: PopArtState) -> dict[str, Array]:

@@ -12,7 +12,7 @@ from rlx.core.errors import ShapeError
 from rlx.core.masking import counts_of, weighted
 from rlx.core.operator import operator
 from rlx.core.sampling import as_shape
-from rlx.core.types import Array, wide_dtype
+from rlx.core.types import Array, settings_in, wide_dtype
 from rlx.running_statistics import RunningStatistics, init, normalize, update
 
 
@@ -34,7 +34,7 @@ def percentile_range(
     Diverse Domains through World Models", Hafner et al. 2023 (https://arxiv.org/abs/2301.04104), DreamerV3.
 
     Args:
-      range_tm1: the previous R; 0 initially.
+      range_tm1: the previous R; 0 initially. An array keeps its dtype, which should not be half precision.
       returns: G, all returns of a batch; gradients are stopped.
       decay: η.
       low: the lower percentile, linearly interpolated between returns.
@@ -58,14 +58,19 @@ def percentile_range(
     counts = counts_of(mask, returns.shape)
     if axis_name is not None:
         returns, counts = _of_all(returns, axis_name), _of_all(counts.astype(jnp.int32), axis_name) != 0
+    range_tm1 = jnp.asarray(range_tm1)
+    wide = wide_dtype(returns.dtype, range_tm1.dtype)
+    # A Python number begins an average in float32: in half precision it stops far from the ranges that it averages.
+    dtype = wide if range_tm1.weak_type else range_tm1.dtype
     if returns.size == 0:
-        return jnp.asarray(range_tm1, returns.dtype)
+        return range_tm1.astype(dtype)
     number = jnp.sum(counts, dtype=jnp.int32)
     ascending = jnp.sort(jnp.where(counts, returns, jnp.inf).ravel())
     spread = _percentile(ascending, number, high) - _percentile(ascending, number, low)
     spread = jnp.where(jnp.isnan(ascending[-1]), jnp.nan, spread)  # NaN is sorted last, where no percentile may be
-    moved = decay * range_tm1 + (1 - decay) * spread
-    return jax.lax.stop_gradient(jnp.where(number > 0, moved, range_tm1))
+    (rate,) = settings_in(wide, decay)
+    moved = rate * range_tm1.astype(wide) + (1 - rate) * spread.astype(wide)
+    return jax.lax.stop_gradient(jnp.where(number > 0, moved, range_tm1.astype(wide)).astype(dtype))
 
 
 def _of_all(x: Array, axis_name: Any) -> Array:

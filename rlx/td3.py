@@ -8,6 +8,7 @@ from rlx.core.arguments import require_ascending
 from rlx.core.arrays import half_square, mean_square, unit_of
 from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
+from rlx.core.sampling import normal
 from rlx.core.types import Array, Key, wide_dtype
 
 
@@ -77,7 +78,7 @@ def smoothed_target_action(
       [0.5, 1.0]
     """
     require_ascending(strictly=False, min_action=min_action, max_action=max_action)
-    noise = stddev * jax.random.normal(key, a_t.shape, a_t.dtype)
+    noise = stddev * normal(key, a_t.shape, a_t.dtype)
     return jnp.clip(a_t + jnp.clip(noise, -noise_clip, noise_clip), min_action, max_action)
 
 

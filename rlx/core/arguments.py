@@ -27,7 +27,7 @@ Lengths = dict[str, tuple[Any, str]]
 """The known lengths in a call: for each name, its value and the argument that determined it."""
 
 _NEVER_EMPTY = frozenset("AKLMN")
-_TOO_LARGE = 2**63  # for a length of an array
+_LONGEST = 2**63 - 1  # length of an array
 
 
 def as_arrays(function: str, **arguments: tuple[Any, Any]) -> tuple[Array, ...]:
@@ -116,7 +116,15 @@ def require_parts(argument: str, arrived: Any, parts: Sequence[str], expected: s
         ...
       rlx.core.errors.OptionError: argument `state` is 1.0, expected a `rlx.PopArtState`.
     """
+    expected += advice_for_a_dict(arrived, parts)
     require(all(hasattr(arrived, part) for part in parts), argument, arrived, expected, function)
+
+
+def advice_for_a_dict(arrived: Any, parts: Sequence[str]) -> str:
+    """What to do about a state that is a dict of its parts, as some libraries load it without an example of it."""
+    if not (isinstance(arrived, Mapping) and all(part in arrived for part in parts)):
+        return ""
+    return ".\nIf it was loaded from a checkpoint, give the library that loads it a new state, whose structure it takes"
 
 
 def require_ascending(strictly: bool = True, function: str = "", **bounds: Any) -> None:
@@ -203,8 +211,15 @@ def _does_not_broadcast(name: str, shape: tuple[int, ...], before: tuple[int, ..
     )
 
 
-def whole(argument: str, arrived: Any, expected: str, function: str = "", least: int | None = None) -> int:
-    """Returns a setting that must be an integer of at least `least`, as a Python integer.
+def whole(
+    argument: str,
+    arrived: Any,
+    expected: str,
+    function: str = "",
+    least: int | None = None,
+    most: int = _LONGEST,
+) -> int:
+    """Returns a setting that must be an integer from `least` to `most`, as a Python integer.
 
     Example:
       >>> import numpy as np
@@ -219,7 +234,7 @@ def whole(argument: str, arrived: Any, expected: str, function: str = "", least:
         raise OptionError(
             f"{before}argument `{argument}` is {arrived!r}, expected {expected}, a Python integer."
         ) from None
-    require((least is None or number >= least) and number < _TOO_LARGE, argument, number, expected, function)
+    require((least is None or number >= least) and number <= most, argument, number, expected, function)
     return number
 
 

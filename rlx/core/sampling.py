@@ -1,4 +1,4 @@
-"""Shared code of distributions: parameters of a method or the policy, the two names of keys, shapes of samples."""
+"""Shared code of distributions: draws, parameters of a method or the policy, names of keys, shapes of samples."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,21 @@ import numpy as np
 
 from rlx.core.arguments import require, whole
 from rlx.core.keys import as_key
-from rlx.core.types import Array
+from rlx.core.types import Array, wide_dtype
+
+
+def categorical(key: Array, logits: Array, shape: tuple[int, ...] | None = None) -> Array:
+    """`jax.random.categorical` in at least float32.
+
+    It takes the largest of perturbed logits. In half precision many of these are equal, and then the first action is
+    taken: the last of 18 equally likely ones a fifth less often than the first, and rare ones half as often.
+    """
+    return jax.random.categorical(key, logits.astype(wide_dtype(logits.dtype)), shape=shape)
+
+
+def normal(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
+    """`jax.random.normal` in at least float32, rounded: of bfloat16 it is never above 2.6, and its mean is not 0."""
+    return jax.random.normal(key, shape, wide_dtype(dtype)).astype(dtype)
 
 
 def either(function: str, argument: str, given: Any, field: Any) -> Any:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.annotations import Int, Real
-from rlx.core.arguments import as_arrays, known, shown
+from rlx.core.arguments import advice_for_a_dict, as_arrays, known, shown
 from rlx.core.errors import ArgumentError, DTypeError, OptionError, RankError, ShapeError
 from rlx.core.types import Array, ArrayLike, PyTree, to_jax
 
@@ -112,7 +112,7 @@ def _with_state(
     if not all(hasattr(state, field) for field in kind._fields):
         raise OptionError(
             f"replay.{name}: argument `state` is a {type(state).__name__}, expected the {kind.__name__} that `init`, "
-            "or a later call, of this replay returned."
+            f"or a later call, of this replay returned{advice_for_a_dict(state, kind._fields)}."
         )
     # A state that was saved and loaded may consist of NumPy arrays, which have no `at`.
     if any(isinstance(leaf, (np.ndarray, np.generic)) for leaf in jax.tree.leaves(state)):
@@ -186,7 +186,7 @@ def as_priorities(indices: ArrayLike, priorities: ArrayLike) -> tuple[Array, Arr
         indices=(indices, Int[Array, "B"]),
         priorities=(priorities, Real[Array, "B", "in [0, inf)"]),
     )
-    return indices.astype(jnp.int32), priorities
+    return indices, priorities
 
 
 def as_leaf(function: str, place: str, value: Any, may_be_abstract: bool = True) -> Any:

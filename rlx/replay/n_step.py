@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Real
 from rlx.core.arguments import as_arrays, require, whole
-from rlx.core.types import Array, ArrayLike, PyTree, in_one_dtype
+from rlx.core.types import Array, ArrayLike, PyTree, in_one_dtype, wide_dtype
 from rlx.replay.contract import Replay, Sample, as_items, environments_of, replay_of
 from rlx.replay.places import empty_places, length_of
 
@@ -124,7 +124,7 @@ def _push(replay: Replay, state: NStepState, items: Transition) -> NStepState:
     number, environments = items.r_t.shape
     before = length_of(state.steps)
     steps = jax.tree.map(lambda old, new: jnp.concatenate([old, new]), state.steps, items)
-    transitions = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), _join(steps, before + 1))
+    transitions = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), _join(steps, before + 1))
     begun = jnp.arange(number, dtype=jnp.int32) >= before - state.size  # the others would begin before the first step
     held = replay.add_batch(state.replay, transitions, jnp.repeat(begun, environments))
     return NStepState(jax.tree.map(lambda x: x[number:], steps), jnp.minimum(state.size + number, before), held)
@@ -134,8 +134,8 @@ def _join(steps: Transition, n: int) -> Transition:
     """Joins steps [T+n-1, E, ...] to T n-step transitions, [T, E, ...]."""
     number, environments = steps.r_t.shape[0] - n + 1, steps.r_t.shape[1]
     alike = in_one_dtype(steps.r_t, steps.discount_t)
-    dtype = next((x.dtype for x in alike if jnp.issubdtype(x.dtype, jnp.floating)), float)
-    r_t, discount_t = (x.astype(dtype) for x in alike)
+    dtype = next((x.dtype for x in alike if jnp.issubdtype(x.dtype, jnp.floating)), jnp.result_type(float))
+    r_t, discount_t = (x.astype(wide_dtype(dtype)) for x in alike)  # a part of a sum may overflow half precision
     ends_t = discount_t == 0
     if steps.truncation_t is not None:
         ends_t = ends_t | steps.truncation_t.astype(bool)
@@ -149,7 +149,7 @@ def _join(steps: Transition, n: int) -> Transition:
     rows, columns = jnp.arange(number, dtype=jnp.int32)[:, None] + last, jnp.arange(environments, dtype=jnp.int32)[None]
     s_t = jax.tree.map(lambda x: x[rows, columns], steps.s_t)
     s_tm1, a_tm1 = jax.tree.map(lambda x: x[:number], (steps.s_tm1, steps.a_tm1))
-    return Transition(s_tm1, a_tm1, rewards, discounts, s_t)
+    return Transition(s_tm1, a_tm1, rewards.astype(dtype), discounts.astype(dtype), s_t)
 
 
 def _sample(replay: Replay, state: NStepState, key: Array, n: int) -> Sample:

@@ -1,17 +1,27 @@
 """Places (slots) for items: arrays with an additional leading axis, and functions to write to and read from them."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.annotations import Mask
-from rlx.core.arguments import as_arrays
+from rlx.core.arguments import as_arrays, whole
 from rlx.core.errors import ArgumentError
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import as_leaf
 
 NOWHERE = np.iinfo(np.int32).max
 """A place outside every replay: items written to it are dropped."""
+
+MOST = 2**30
+"""The largest capacity: the sum of two places fits into their dtype, int32."""
+
+
+def number_of_items(argument: str, value: Any, function: str) -> int:
+    """Returns a number of items that a replay may hold."""
+    return whole(argument, value, f"a positive number of items, at most {MOST}", function, 1, MOST)
 
 
 def empty_places(capacity: int, item: PyTree) -> PyTree:

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Real
-from rlx.core.arguments import as_arrays, whole
+from rlx.core.arguments import as_arrays
 from rlx.core.keys import as_key
-from rlx.core.types import Array, ArrayLike, PyTree
+from rlx.core.types import Array, ArrayLike, PyTree, wide_dtype
 from rlx.replay.contract import Replay, Sample, as_items, as_priorities, replay_of
-from rlx.replay.places import NOWHERE, length_of, take_at
+from rlx.replay.places import NOWHERE, length_of, number_of_items, take_at
 from rlx.replay.sum_tree import draw, empty_tree, put, total
 from rlx.replay.uniform import Ring, empty_ring, enough, push
 
@@ -71,7 +71,7 @@ def prioritised(capacity: int, exponent: ArrayLike, beta: ArrayLike) -> Replay:
       >>> sample_at(state, jax.random.key(0), 1000).weights.max().item()
       1.0
     """
-    capacity = whole("capacity", capacity, "a positive number of items", "replay.prioritised", 1)
+    capacity = number_of_items("capacity", capacity, "replay.prioritised")
     exponents = {"exponent": (exponent, Real[Array, "", "in [0, 1]"]), "beta": (beta, Real[Array, "", "in [0, 1]"])}
     as_arrays("replay.prioritised", **exponents)
     # Partial applications of module-level functions can be pickled; local functions could not.
@@ -101,7 +101,7 @@ def _push(state: PrioritisedState, items: PyTree, mask: ArrayLike | None = None)
 
 
 def _sample(beta: ArrayLike, state: PrioritisedState, key: Array, n: int) -> Sample:
-    n, key = whole("n", n, "a positive number of items", "replay.sample", 1), as_key("key", key, "replay.sample")
+    n, key = number_of_items("n", n, "replay.sample"), as_key("key", key, "replay.sample")
     places, masses = draw(state.tree, length_of(state.ring.items), key, n)
     # N and the sum of all masses cancel: (N P_i)^-β / max_j (N P_j)^-β = (min_j P_j / P_i)^β.
     ratios = jnp.min(masses) / jnp.where(masses > 0, masses, 1)
@@ -118,9 +118,12 @@ def _update_priorities(
 ) -> PrioritisedState:
     capacity = length_of(state.ring.items)
     indices, priorities = as_priorities(indices, priorities)
-    priorities = priorities.astype(jnp.float32)
-    counts = (indices >= 0) & (indices < state.ring.size) & (priorities >= 0) & (priorities < jnp.inf)
-    most = jnp.finfo(jnp.float32).max / (2 * capacity)  # so that the sum of all masses stays finite
-    masses = jnp.where(priorities > 0, jnp.minimum(priorities ** jnp.asarray(exponent, jnp.float32), most), 0)
-    tree = put(state.tree, capacity, jnp.where(counts, indices, NOWHERE), masses)
+    # In their own dtypes, since of 64 bits not all fit into those of the state.
+    counts = (indices >= 0) & (indices < state.ring.size.astype(indices.dtype))
+    counts = counts & (priorities >= 0) & (priorities < jnp.inf)
+    wide = wide_dtype(priorities.dtype)
+    most = float(jnp.finfo(jnp.float32).max) / (2 * capacity)  # so that the sum of all masses stays finite
+    masses = jnp.minimum(priorities.astype(wide) ** jnp.asarray(exponent, wide), most).astype(jnp.float32)
+    masses = jnp.where(priorities > 0, masses, 0)
+    tree = put(state.tree, capacity, jnp.where(counts, indices.astype(jnp.int32), NOWHERE), masses)
     return PrioritisedState(state.ring, tree, jnp.max(masses, where=counts, initial=state.highest))

@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rlx.core.arguments import whole
 from rlx.core.keys import as_key
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import Replay, Sample, as_items, replay_of
-from rlx.replay.places import empty_places, length_of, nowhere, put_at, turns_of
+from rlx.replay.places import empty_places, length_of, nowhere, number_of_items, put_at, turns_of
 from rlx.replay.uniform import enough, keep_priorities, uniform_sample
 
 _MOST = np.iinfo(np.int32).max
@@ -55,7 +54,7 @@ def reservoir(capacity: int) -> Replay:
       >>> len(held), held <= set(range(10))
       (3, True)
     """
-    capacity = whole("capacity", capacity, "a positive number of items", "replay.reservoir", 1)
+    capacity = number_of_items("capacity", capacity, "replay.reservoir")
     # Partial applications of module-level functions can be pickled; local functions could not.
     return replay_of(
         ReservoirState, functools.partial(_init, capacity), _add, _add_batch, _sample, _can_sample, keep_priorities

@@ -11,7 +11,7 @@ from rlx.core.arguments import require, whole
 from rlx.core.errors import ArgumentError
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import Replay, Sample, as_items, environments_of, replay_of
-from rlx.replay.places import length_of
+from rlx.replay.places import MOST, length_of
 from rlx.replay.uniform import Ring, empty_ring, push, uniform
 
 
@@ -79,7 +79,8 @@ def sequences(capacity: int, length: int, period: int = 1, make_replay: Callable
     length = whole("length", length, "a positive number of steps", name, 1)
     period = whole("period", period, "a positive number of steps", name, 1)
     least = length + period - 1
-    capacity = whole("capacity", capacity, f"at least length + period - 1 = {least} steps", name, least)
+    expected = f"at least length + period - 1 = {least} steps, and at most {MOST}"
+    capacity = whole("capacity", capacity, expected, name, least, MOST)
     expected = "a function of a capacity that makes a replay"
     require(callable(make_replay), "make_replay", make_replay, expected, name)
     settings = _Settings(capacity, length, period, make_replay)

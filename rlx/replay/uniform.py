@@ -6,12 +6,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from rlx.core.arguments import whole
 from rlx.core.errors import ShapeError
 from rlx.core.keys import as_key
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import Replay, Sample, as_items, as_priorities, replay_of
-from rlx.replay.places import empty_places, length_of, nowhere, put_at, take_at, turns_of
+from rlx.replay.places import empty_places, length_of, nowhere, number_of_items, put_at, take_at, turns_of
 
 
 class Ring(NamedTuple):
@@ -48,7 +47,7 @@ def uniform(capacity: int) -> Replay:
       >>> sorted(set(sample.items["a_tm1"].tolist())), sample.items["s_tm1"].shape
       ([5, 6, 7], (100, 2))
     """
-    capacity = whole("capacity", capacity, "a positive number of items", "replay.uniform", 1)
+    capacity = number_of_items("capacity", capacity, "replay.uniform")
     # Partial applications of module-level functions can be pickled; local functions could not.
     init = functools.partial(empty_ring, capacity)
     return replay_of(Ring, init, _add, _add_batch, _sample, _can_sample, keep_priorities)
@@ -75,7 +74,7 @@ def push(ring: Ring, items: PyTree, mask: ArrayLike | None = None) -> tuple[Ring
 
 def uniform_sample(items: PyTree, size: Array, key: Array, n: int) -> Sample:
     """n of the items at the first `size` places, drawn uniformly."""
-    n, key = whole("n", n, "a positive number of items", "replay.sample", 1), as_key("key", key, "replay.sample")
+    n, key = number_of_items("n", n, "replay.sample"), as_key("key", key, "replay.sample")
     # Uses all 32 bits: with the 24 bits of a float, probabilities among a million items would differ by an eighth.
     places = (jax.random.bits(key, [n], jnp.uint32) % jnp.maximum(size, 1).astype(jnp.uint32)).astype(jnp.int32)
     return Sample(take_at(items, places), places, jnp.broadcast_to(jnp.where(size > 0, jnp.float32(1), 0), [n]))
@@ -83,7 +82,7 @@ def uniform_sample(items: PyTree, size: Array, key: Array, n: int) -> Sample:
 
 def enough(size: Array, n: int) -> Array:
     """Whether the replay holds n items."""
-    return size >= whole("n", n, "a positive number of items", "replay.can_sample", 1)
+    return size >= number_of_items("n", n, "replay.can_sample")
 
 
 def keep_priorities(state: PyTree, indices: ArrayLike, priorities: ArrayLike) -> PyTree:

@@ -217,6 +217,16 @@ def test_what_is_no_priority_is_an_error_where_it_is_known_and_else_changes_noth
     assert_same(changed, replay.update_priorities(state, jnp.array([1, 2]), jnp.array([9.0, 3.0])))
 
 
+def test_indices_and_priorities_of_64_bits_count_as_what_they_are():
+    """In 32 bits, 2³² is the index 0, and 1e60 is infinite, which would be ignored."""
+    replay = rlx.replay.prioritised(4, exponent=0.5, beta=1.0)
+    state = replay.add_batch(replay.init(np.float32(0)), np.zeros(3, np.float32))
+    with jax.enable_x64(True):
+        state = replay.update_priorities(state, np.array([2**32, 1, -(2**32)]), np.array([9.0, 1e60, 9.0]))
+    assert state.tree.dtype == state.highest.dtype == jnp.float32
+    np.testing.assert_allclose(state.tree[0, :4], [1, 1e30, 1, 0], rtol=1e-6)
+
+
 def test_indices_of_no_item_change_nothing():
     replay = compiled("proportional", 64)
     state = replay.add_batch(replay.init(0), jnp.arange(40))
@@ -437,6 +447,9 @@ def test_a_million_items_are_changed_in_place(kind, order, steps):
 WRONG = [
     (lambda: rlx.replay.uniform(0), "replay.uniform: argument `capacity` is 0, expected a positive number of items"),
     (lambda: rlx.replay.uniform(2.5), "argument `capacity` is 2.5, expected a positive .* integer"),
+    (lambda: rlx.replay.uniform(2**31), r"`capacity` is 2147483648, expected a positive .*, at most 1073741824"),
+    (lambda: rlx.replay.prioritised(2**62, 1, 1), r"`capacity` is .*, at most 1073741824"),
+    (lambda: rlx.replay.uniform(4).can_sample(rlx.replay.uniform(4).init(0.0), 2**40), r"can_sample: argument `n`"),
     (lambda: rlx.replay.prioritised(0, 1, 1), "replay.prioritised: argument `capacity` is 0"),
     (lambda: rlx.replay.prioritised(4, 1.5, 1), r"argument `exponent` is 1.5, expected .* \[0, 1\]"),
     (lambda: rlx.replay.prioritised(4, 1, -0.5), r"argument `beta` is -0.5, expected .* \[0, 1\]"),
@@ -541,6 +554,19 @@ def test_an_example_may_be_shapes_alone_and_numbers_are_what_python_writes(kind)
     state = replay.add(replay.init({"r_t": 0.0, "a_tm1": 0, "done": False}), {"r_t": 1, "a_tm1": 2, "done": True})
     items = replay.sample(state, jax.random.key(0), n=1).items
     assert jax.tree.map(lambda x: x[0].item(), items) == {"r_t": 1.0, "a_tm1": 2, "done": True}
+
+
+def test_a_state_that_was_loaded_as_a_dict_is_an_error_that_says_how_to_load_it():
+    """So Orbax restores a checkpoint if it is not given an example of what it holds."""
+    loaded = rlx.replay.prioritised(4, 1.0, 1.0).init(0.0)._asdict(), rlx.running_statistics.init(0.0)._asdict()
+    calls = [
+        lambda: rlx.replay.prioritised(4, 1.0, 1.0).sample(loaded[0], 0, 2),
+        lambda: rlx.running_statistics.update(loaded[1], 1.0),
+        lambda: rlx.scale_rewards({"discounted": 0.0, "statistics": loaded[1]}, 1.0, 1.0),
+    ]
+    for call in calls:
+        with pytest.raises(rlx.OptionError, match=r"(?s)`state` is .*, expected .*\.\nIf .* a new state, whose"):
+            call()
 
 
 @EACH

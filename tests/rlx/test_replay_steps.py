@@ -217,6 +217,31 @@ def test_the_smallest_replays():
         np.testing.assert_array_equal(sample.items, np.broadcast_to(expected, sample.items.shape))
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_rewards_and_discounts_of_half_precision_are_rounded_once(dtype):
+    r_t = np.array([[-6e4], [6e4], [6e4], [5e3], [321.0], [-77.0]])  # the sum from the second one on is no float16
+    nothing = jnp.zeros([6, 1])
+    step = Transition(nothing, nothing, jnp.asarray(r_t, dtype), jnp.full([6, 1], 0.97, dtype), nothing)
+    replay = rlx.replay.n_step(rlx.replay.uniform(6), 6)
+    state = replay.add_batch(replay.init(jax.tree.map(lambda x: x[0], step)), step)
+    items = replay.sample(state, jax.random.key(0), 1).items
+    rewards, discount = (np.asarray(x, np.float64) for x in (step.r_t, step.discount_t[0]))
+    exact = [rewards[:, 0] @ discount ** np.arange(6), discount[0] ** 6]
+    assert items.r_t.dtype == items.discount_t.dtype == dtype
+    found = [np.float64(x[0]) for x in (items.r_t, items.discount_t)]
+    np.testing.assert_allclose(found, exact, rtol=float(jnp.finfo(dtype).eps) / 2)
+
+
+def test_states_without_entries():
+    nothing = {"none": jnp.zeros([2, 0, 3]), "x": jnp.zeros(2)}
+    step = Transition(nothing, jnp.zeros([2, 0]), jnp.ones(2), jnp.ones(2), nothing)
+    replay = rlx.replay.n_step(rlx.replay.uniform(4), 2)
+    state = replay.add(replay.add(replay.init(step), step), step)
+    items = replay.sample(state, jax.random.key(0), 5).items
+    assert items.s_tm1["none"].shape == items.s_t["none"].shape == (5, 0, 3) and items.a_tm1.shape == (5, 0)
+    np.testing.assert_array_equal(items.r_t, np.full(5, 2))
+
+
 @pytest.mark.parametrize("end", ["discount_t", "truncation_t"])
 def test_what_follows_an_episode_has_no_influence_on_it(end):
     steps = random_steps(4, 1, seed=4)
@@ -369,12 +394,14 @@ WRONG = [
     (lambda: rlx.replay.sequences(10, 0), r"replay.sequences: argument `length` is 0, expected a positive num"),
     (lambda: rlx.replay.sequences(10, 3, 0), r"argument `period` is 0, expected a positive number of steps"),
     (lambda: rlx.replay.sequences(10, 8, 4), r"`capacity` is 10, expected at least length \+ period - 1 = 11 steps"),
+    (lambda: rlx.replay.sequences(2**30 + 1, 3), r"`capacity` is 1073741825, .* 3 steps, and at most 1073741824"),
     (lambda: rlx.replay.sequences(9, 3, 2, rlx.replay.uniform(4)), r"argument `make_replay` is Replay\(.*, exp"),
     (lambda: rlx.replay.sequences(9, 3, 2, rlx.replay.reservoir).init(jnp.zeros(2)), r"`make_replay` .* the latest"),
     (lambda: rlx.replay.sequences(9, 3, 2, lambda n: n).init(jnp.zeros(2)), r"`make_replay` is <.*, expected one t"),
     (lambda: rlx.replay.n_step(rlx.replay.uniform(4), 0), r"replay.n_step: argument `n` is 0, expected a positive"),
     (lambda: rlx.replay.n_step(3, 4), r"replay.n_step: argument `replay` is 3, expected a Replay, for instance rlx"),
     (lambda: rlx.replay.n_step(rlx.replay.uniform(4), 2).init({"r_t": 0.0}), r"replay.init: argument `item` is .*, "),
+    (lambda: rlx.replay.reservoir(2**30 + 1), r"replay.reservoir: .*, expected a positive .* at most 1073741824"),
     (lambda: rlx.replay.reservoir(0), r"replay.reservoir: argument `capacity` is 0, expected a positive"),
 ]  # fmt: skip
 

@@ -232,6 +232,43 @@ def test_logits_of_no_distribution_have_no_sample(logits):
         assert policy.sample(jax.random.key(0), rows, sample_shape=2).tolist() == [[-1, 1], [-1, 1]]
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_actions_of_half_precision_are_taken_as_often_as_their_probability_says(dtype):
+    """Perturbed in half precision, many of the logits are equal, and the first action was taken."""
+    key, shares = jax.random.key(0), np.array([4, 1, 32, 7, 20, *[8] * 16]) / 192  # exact in half precision
+
+    def chosen(policy, argument):
+        return policy.sample(key, jnp.asarray(argument, dtype), sample_shape=20_000)
+
+    @jax.jit
+    def draws():
+        rows = jnp.broadcast_to(jnp.asarray(192 * shares, dtype), [20_000, 21])
+        return {
+            "softmax": chosen(rlx.softmax(), np.log(shares)),
+            "categorical_sample": rlx.categorical_sample(key, rows),
+            "epsilon_greedy": chosen(rlx.epsilon_greedy(1.0), np.zeros(21)),
+        }
+
+    for name, actions in draws().items():
+        expected = 20_000 * (np.full(21, 1 / 21) if name == "epsilon_greedy" else shares)
+        counts = np.bincount(actions, minlength=21)
+        assert np.sum((counts - expected) ** 2 / expected) < 55, name  # χ² of 20 degrees of freedom, 1 in 20,000
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_noise_of_half_precision_is_that_of_single_rounded(dtype):
+    key, zeros, one = jax.random.key(0), jnp.zeros(1000, dtype), jnp.ones([], dtype)
+    noise = {
+        "gaussian_diagonal": rlx.gaussian_diagonal(one).sample(key, zeros),
+        "add_gaussian_noise": rlx.add_gaussian_noise(key, zeros, one),
+        "add_ornstein_uhlenbeck_noise": rlx.add_ornstein_uhlenbeck_noise(key, zeros, zeros, one, one),
+        "smoothed_target_action": rlx.smoothed_target_action(key, zeros, 1.0, 9.0, -9.0, 9.0),
+    }
+    for name, drawn in noise.items():
+        assert drawn.dtype == dtype
+        np.testing.assert_array_equal(drawn, jax.random.normal(key, [1000]).astype(dtype), err_msg=name)
+
+
 def test_two_hot_shows_a_nan_and_keeps_the_shapes_of_rlax():
     pair = rlx.twohot_pair(-1.0, 1.0, 3)
     assert np.all(np.isnan(pair.apply(jnp.array([jnp.nan]))))

@@ -253,6 +253,21 @@ def test_the_range_of_percentiles():
     assert nothing == (2, 2) and alone == 0 and not np.any(slopes)
 
 
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+def test_the_range_of_percentiles_of_half_precision_follows_them(dtype):
+    """In bfloat16, steps of 1 % of the distance change the average on two thirds of the way only."""
+    returns = jnp.arange(101.0).astype(dtype)  # whose range is 90
+
+    @jax.jit
+    def after(start, number):
+        return jax.lax.fori_loop(0, number, lambda _, scale: rlx.percentile_range(scale, returns), start)
+
+    scale = after(rlx.percentile_range(0.0, returns), 499)
+    assert scale.dtype == jnp.float32
+    np.testing.assert_allclose(scale, 90 * (1 - 0.99**500), rtol=1e-5)
+    assert after(jnp.zeros([], dtype), 3).dtype == dtype  # as the carry of a loop
+
+
 @pytest.mark.parametrize("function", [rs.normalize, rs.unnormalize])
 def test_items_of_another_shape_are_named(function):
     with pytest.raises(ValueError, match="argument `x`"):
