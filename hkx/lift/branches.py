@@ -17,7 +17,7 @@ from hkx.errors.lift import BranchMismatchError
 from hkx.lift.branch_names import BranchNames
 from hkx.lift.checks import as_arrays, checked_branches, difference, entry_name, same_type
 from hkx.lift.crossing import Carry, Crossing, created_between, creating, draw_from, only_looking, snapshot
-from hkx.lift.loops import Loop, runs_eagerly
+from hkx.lift.loops import Loop, alike, runs_eagerly
 
 R = TypeVar("R")
 
@@ -262,6 +262,7 @@ def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callab
         ]
         out, moving = runs[place]
     else:
+        pure_branches = alike(pure_branches, loop.start, *operands)
         out, moving = select([pure_branches[place] for place in places], loop.start, *operands)
     loop.finish(moving)
     draw_from(frame, keys)

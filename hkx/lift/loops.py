@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +24,74 @@ from hkx.lift.checks import (
     is_value,
     is_weak,
 )
-from hkx.lift.crossing import NOTHING, Carry, Crossing, absorb, both, changes, check_carried, fill_keys, moved, snapshot
+from hkx.lift.crossing import (
+    NOTHING,
+    Carry,
+    Crossing,
+    absorb,
+    both,
+    changes,
+    check_carried,
+    fill_keys,
+    moved,
+    only_looking,
+    snapshot,
+)
 from hkx.lift.stacked import SHARED, Axes, Stacked, created_by
+
+T = TypeVar("T")
 
 
 def runs_eagerly() -> bool:
     """Whether JAX executes loops and branches directly (`jax_disable_jit`), rather than tracing bodies and branches."""
     return bool(jax.config.jax_disable_jit)  # type: ignore[attr-defined]
+
+
+def _device_axes() -> Sequence[Any]:
+    """The axes between whose devices values may vary: those of the `jax.shard_map` that is running."""
+    return jax.sharding.get_abstract_mesh().manual_axes
+
+
+def types_of(tree: Any) -> Any:
+    return jax.eval_shape(lambda: tree)
+
+
+def varying_as(tree: T, types: Any) -> T:
+    """`tree`, which varies between the devices of a `jax.shard_map` where arrays of these types do too.
+
+    JAX requires this of what a loop carries and of what branches return. Values do not change.
+    """
+    if not _device_axes() or types_of(tree) == types:
+        return tree
+    for axis in _device_axes():
+        never = jax.lax.pcast(jnp.asarray(False), axis, to="varying")
+
+        def join(x: Any, other: Any, never: Any = never) -> Any:
+            both = jax.eval_shape(lambda y: (y, jax.lax.select(never, y, y)), other)
+            return jax.lax.select(never, x, x) if both[0] == both[1] else x
+
+        tree = jax.tree.map(join, tree, types)
+    return tree
+
+
+def settled(step: Callable[[T], T], carry: T) -> T:
+    """The carry with which a loop begins: it varies between the devices of a `jax.shard_map` where later ones do."""
+    while _device_axes():
+        with only_looking():
+            after = jax.eval_shape(step, carry)
+        before, carry = carry, varying_as(carry, after)
+        if types_of(before) == types_of(carry):
+            break
+    return carry
+
+
+def alike(branches: Sequence[Callable[..., Any]], *args: Any) -> Sequence[Callable[..., Any]]:
+    """The branches; what they return varies between the devices of a `jax.shard_map` where that of any of them does."""
+    if not _device_axes():
+        return branches
+    with only_looking():
+        types = [jax.eval_shape(branch, *args) for branch in branches]
+    return [lambda *args, branch=branch: functools.reduce(varying_as, types, branch(*args)) for branch in branches]
 
 
 class Loop:
@@ -183,12 +246,13 @@ def scan(
         def step(carry: Any, slices: Any) -> Any:
             given, moving = carry
             result, moving, left = loop.step_with_own(body, moving, slices[1], given, slices[0])
-            carry, y = _pair(name, result)
-            check_carry(name, given, carry)
-            return (carry, moving), (y, left)
+            new, y = _pair(name, result)
+            check_carry(name, given, new)
+            return varying_as((new, moving), types_of(carry)), (y, left)
 
         stated = None if jax.tree.leaves(slices) else length  # JAX does not accept a symbolic dimension as `length`
-        (init, moving), others = jax.lax.scan(step, (init, loop.start), slices, stated, reverse=reverse, unroll=unroll)
+        start = settled(lambda carry: step(carry, jax.tree.map(slice_of(0), slices))[0], (init, loop.start))
+        (init, moving), others = jax.lax.scan(step, start, slices, stated, reverse=reverse, unroll=unroll)
         loop.finish(moving)
         ys.insert(0 if reverse else 1, others)
     y, left = ys[0] if len(ys) == 1 else jax.tree.map(lambda *parts: jnp.concatenate(parts), *ys)
