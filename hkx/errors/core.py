@@ -424,8 +424,8 @@ class ShardingRuleError(HkxError, ValueError):
         advice = "Remove the rule, or change its pattern."
         if "" in known:
             advice += (
-                " An empty path is that of an array without a name: only in dicts have arrays names for JAX. Instead of "
-                "another mapping, such as Haiku's FlatMap, pass `hkx.data_structures.to_mutable_dict(shapes)`."
+                " An empty path is that of an array without a name: only in dicts have arrays names for JAX. Instead "
+                "of another mapping, such as Haiku's FlatMap, pass `hkx.data_structures.to_mutable_dict(shapes)`."
             )
         return ShardingRuleError(
             f"{rule} matches none of the {len(known)} arrays. A pattern is a regular expression that must match the "

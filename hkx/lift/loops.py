@@ -47,13 +47,21 @@ def runs_eagerly() -> bool:
     return bool(jax.config.jax_disable_jit)  # type: ignore[attr-defined]
 
 
-def _device_axes() -> Sequence[Any]:
-    """The axes between whose devices values may vary: those of the `jax.shard_map` that is running."""
-    return jax.sharding.get_abstract_mesh().manual_axes
-
-
 def types_of(tree: Any) -> Any:
+    """The types of the arrays of a tree, which say between which devices they vary."""
     return jax.eval_shape(lambda: tree)
+
+
+def _never() -> list[jax.Array]:
+    """False, varying along each axis of the `jax.shard_map` that is running; none if it does not check what varies."""
+    false = jnp.asarray(False)
+    varying = [jax.lax.pcast(false, axis, to="varying") for axis in jax.sharding.get_abstract_mesh().manual_axes]
+    return [never for never in varying if types_of(never) != types_of(false)]
+
+
+def _varies(type_: Any, never: jax.Array) -> bool:
+    """Whether arrays of this type vary along the axis along which `never` does."""
+    return jax.eval_shape(lambda x: jax.lax.select(never, x, x), type_) == type_
 
 
 def varying_as(tree: T, types: Any) -> T:
@@ -61,22 +69,19 @@ def varying_as(tree: T, types: Any) -> T:
 
     JAX requires this of what a loop carries and of what branches return. Values do not change.
     """
-    if not _device_axes() or types_of(tree) == types:
-        return tree
-    for axis in _device_axes():
-        never = jax.lax.pcast(jnp.asarray(False), axis, to="varying")
 
-        def join(x: Any, other: Any, never: Any = never) -> Any:
-            both = jax.eval_shape(lambda y: (y, jax.lax.select(never, y, y)), other)
-            return jax.lax.select(never, x, x) if both[0] == both[1] else x
+    def join(x: Any, type_: Any) -> Any:
+        for never in axes:
+            x = jax.lax.select(never, x, x) if _varies(type_, never) else x
+        return x
 
-        tree = jax.tree.map(join, tree, types)
-    return tree
+    axes = _never()
+    return jax.tree.map(join, tree, types) if axes and types_of(tree) != types else tree
 
 
 def settled(step: Callable[[T], T], carry: T) -> T:
     """The carry with which a loop begins: it varies between the devices of a `jax.shard_map` where later ones do."""
-    while _device_axes():
+    while _never():
         with only_looking():
             after = jax.eval_shape(step, carry)
         before, carry = carry, varying_as(carry, after)
@@ -87,7 +92,7 @@ def settled(step: Callable[[T], T], carry: T) -> T:
 
 def alike(branches: Sequence[Callable[..., Any]], *args: Any) -> Sequence[Callable[..., Any]]:
     """The branches; what they return varies between the devices of a `jax.shard_map` where that of any of them does."""
-    if not _device_axes():
+    if not _never():
         return branches
     with only_looking():
         types = [jax.eval_shape(branch, *args) for branch in branches]
@@ -112,6 +117,17 @@ class Loop:
         self._shared, _ = stacked.divide(self._before)
         check_carried(self._shared.state)
         self.start: tuple[Any, Any] = (self._shared.state, self._shared.rng)
+
+    def vary_with(self, choice: Any) -> None:
+        """Makes parameters vary between the devices of a `jax.shard_map` where the choice of a branch does.
+
+        Else JAX sums their gradient over the devices inside of the branch, and waits for those that took another one.
+        """
+        params = self._shared.params
+        for never in _never():
+            if _varies(types_of(jnp.asarray(choice)), never):
+                params = jax.tree.map(functools.partial(jax.lax.select, never), params, params)
+        self._shared = self._shared._replace(params=params)
 
     def step(self, body: Crossing[..., Any], moving: Any, *args: Any) -> tuple[Any, Any]:
         """Calls a body in the trace of a loop. Returns its result, and the state and keys for the next iteration."""

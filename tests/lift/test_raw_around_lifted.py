@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -254,3 +255,21 @@ def test_a_loop_whose_parameters_vary_between_devices_and_its_first_value_does_n
     assert not np.allclose(weights[0], weights[1])
     for w, result in zip(np.broadcast_to(np.reshape(weights, [2, -1, 2, 2]), [2, 2, 2, 2]), out, strict=True):
         np.testing.assert_allclose(result, np.asarray(x) @ w[0] @ w[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.eight_devices
+def test_the_gradient_of_a_branch_that_some_devices_take_waits_for_no_others() -> None:
+    def f(x: Any) -> Any:
+        weigh = lambda x: x * hkx.get_parameter("w", [1, 2], init=jnp.ones)  # noqa: E731
+        return hkx.cond(x.sum() > 0, weigh, lambda x: x, x)
+
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    model = hkx.without_apply_rng(hkx.transform(f))
+    each = jax.shard_map(model.apply, mesh=mesh, in_specs=(jax.P(), jax.P("d")), out_specs=jax.P("d"))
+    x = jnp.array([[1.0, 2.0], [-3.0, -4.0]])
+    gradient = jax.jit(jax.grad(lambda params: each(params, x).sum()))
+    params = {"~": {"w": jnp.ones([1, 2])}}
+    branches = re.findall(r"branches=\(\n(.*?)\n +\)\n", str(jax.make_jaxpr(gradient)(params)), re.DOTALL)
+    assert len(branches) == 2  # forwards and backwards
+    assert not any("psum" in text for text in branches)  # else it never ends
+    np.testing.assert_array_equal(gradient(params)["~"]["w"], [[1.0, 2.0]])
