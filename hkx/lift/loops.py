@@ -64,6 +64,11 @@ def _varies(type_: Any, never: jax.Array) -> bool:
     return jax.eval_shape(lambda x: jax.lax.select(never, x, x), type_) == type_
 
 
+def varies(value: Any) -> bool:
+    """Whether an array in a tree varies between the devices of a `jax.shard_map` that checks it."""
+    return any(_varies(type_, never) for never in _never() for type_ in jax.tree.leaves(types_of(value)))
+
+
 def varying_as(tree: T, types: Any) -> T:
     """`tree`, which varies between the devices of a `jax.shard_map` where arrays of these types do too.
 

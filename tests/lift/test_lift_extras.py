@@ -312,6 +312,16 @@ def test_shard_map_where_a_mesh_is_set_makes_states_from_constants(axis_type: st
 
 
 @pytest.mark.eight_devices
+def test_shard_map_names_a_state_that_differs_between_devices() -> None:
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    average = lambda x: x + hkx.ExponentialMovingAverage(0.9, name="ema")(x.mean())  # noqa: E731
+    rows = jax.P("data")
+    model = hkx.transform_with_state(lambda x: hkx.shard_map(average, mesh=mesh, in_specs=(rows,), out_specs=rows)(x))
+    with pytest.raises(ValueError, match=r"In `hkx.shard_map`, the state 'ema/(hidden|average)' .*`jax.lax.pmean"):
+        model.init(None, jnp.arange(4.0))
+
+
+@pytest.mark.eight_devices
 def test_shard_map() -> None:
     mesh = jax.make_mesh((3,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
     rows = PartitionSpec("rows")
