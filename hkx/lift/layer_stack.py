@@ -25,7 +25,7 @@ from hkx.lift.captured import Captured, record
 from hkx.lift.checks import checked_unroll
 from hkx.lift.crossing import NOTHING, Carry, Crossing, creating, draws_keys, only_looking
 from hkx.lift.lift import note_all_below, store_below
-from hkx.lift.loops import check_carry, settled, types_of, varying_as
+from hkx.lift.loops import check_carry, settled, varying_like
 from hkx.lift.probe import Program
 
 R = TypeVar("R")
@@ -341,7 +341,7 @@ class _Layer:
             held = _held(made.params if params is None else params, made.initial_state, call)
             with only_looking():  # `_run` counts this call
                 (out, _), _ = crossing.run(held, (carried, inputs, reverse))
-            return varying_as(tuple(out), types_of(carried)), made
+            return varying_like(tuple(out), carried), made
 
         backwards = reverse and known is not None
         slices = (keys, inputs, known)
@@ -369,7 +369,7 @@ class _Layer:
             else:
                 (out, z), new = crossing.call(_held(params, state, key), (carried, inputs, reverse))
             check_carry("hkx.layer_stack", carried, out, "a value")
-            return varying_as(tuple(out), types_of(carried)), (z, new.state, new.captured)
+            return varying_like(tuple(out), carried), (z, new.state, new.captured)
 
         if self.remat:
             policy = None if self.remat is True else self.remat

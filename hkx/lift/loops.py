@@ -54,8 +54,11 @@ def types_of(tree: Any) -> Any:
 
 def _never() -> list[jax.Array]:
     """False, varying along each axis of the `jax.shard_map` that is running; none if it does not check what varies."""
+    axes = jax.sharding.get_abstract_mesh().manual_axes
+    if not axes:
+        return []
     false = jnp.asarray(False)
-    varying = [jax.lax.pcast(false, axis, to="varying") for axis in jax.sharding.get_abstract_mesh().manual_axes]
+    varying = [jax.lax.pcast(false, axis, to="varying") for axis in axes]
     return [never for never in varying if types_of(never) != types_of(false)]
 
 
@@ -82,6 +85,11 @@ def varying_as(tree: T, types: Any) -> T:
 
     axes = _never()
     return jax.tree.map(join, tree, types) if axes and types_of(tree) != types else tree
+
+
+def varying_like(tree: T, given: T) -> T:
+    """`tree`, which varies between the devices of a `jax.shard_map` where what was given does too."""
+    return varying_as(tree, types_of(given)) if _never() else tree
 
 
 def settled(step: Callable[[T], T], carry: T) -> T:
@@ -269,7 +277,7 @@ def scan(
             result, moving, left = loop.step_with_own(body, moving, slices[1], given, slices[0])
             new, y = _pair(name, result)
             check_carry(name, given, new)
-            return varying_as((new, moving), types_of(carry)), (y, left)
+            return varying_like((new, moving), carry), (y, left)
 
         stated = None if jax.tree.leaves(slices) else length  # JAX does not accept a symbolic dimension as `length`
         start = settled(lambda carry: step(carry, jax.tree.map(slice_of(0), slices))[0], (init, loop.start))
