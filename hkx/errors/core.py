@@ -421,9 +421,15 @@ class ShardingRuleError(HkxError, ValueError):
         """For a rule whose pattern matches no path."""
         known = list(known)
         some = ", ".join(repr(path) for path in known[:6]) + (", …" if len(known) > 6 else "")
+        advice = "Remove the rule, or change its pattern."
+        if "" in known:
+            advice += (
+                " An empty path is that of an array without a name: only in dicts have arrays names for JAX. Instead "
+                "of another mapping, such as Haiku's FlatMap, pass `hkx.data_structures.to_mutable_dict(shapes)`."
+            )
         return ShardingRuleError(
             f"{rule} matches none of the {len(known)} arrays. A pattern is a regular expression that must match the "
-            f"whole path 'module/name'. The paths are: {some}. Remove the rule, or change its pattern."
+            f"whole path 'module/name'. The paths are: {some}. {advice}"
         )
 
     @staticmethod

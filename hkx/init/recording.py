@@ -132,7 +132,9 @@ class Recording:
 
     def initializing(self) -> contextlib.AbstractContextManager[Any]:
         # Compute what depends on no traced array immediately, because NumPy arrays may be overwritten later.
-        return jax.ensure_compile_time_eval() if self.has_values else contextlib.nullcontext()
+        # On the devices of a `jax.shard_map`, JAX cannot while a mesh is set.
+        at_once = self.has_values and not jax.sharding.get_abstract_mesh().manual_axes
+        return jax.ensure_compile_time_eval() if at_once else contextlib.nullcontext()
 
 
 def abstract_argument(like: jax.ShapeDtypeStruct) -> Array:

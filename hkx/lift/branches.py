@@ -17,7 +17,7 @@ from hkx.errors.lift import BranchMismatchError
 from hkx.lift.branch_names import BranchNames
 from hkx.lift.checks import as_arrays, checked_branches, difference, entry_name, same_type
 from hkx.lift.crossing import Carry, Crossing, created_between, creating, draw_from, only_looking, snapshot
-from hkx.lift.loops import Loop, runs_eagerly
+from hkx.lift.loops import Loop, alike, runs_eagerly
 
 R = TypeVar("R")
 
@@ -93,7 +93,7 @@ def cond(
         return jax.lax.cond(pred, *branches, *args)
 
     taken = int(not pred) if runs_eagerly() and not isinstance(pred, jax.core.Tracer) else None
-    return _branch("hkx.cond", select, taken, (true_fun, false_fun), operands)
+    return _branch("hkx.cond", pred, select, taken, (true_fun, false_fun), operands)
 
 
 def _operands(name: str, operands: tuple[Any, ...], operand: Any) -> tuple[Any, ...]:
@@ -165,7 +165,7 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
     taken = None
     if runs_eagerly() and not isinstance(index, jax.core.Tracer):
         taken = min(max(int(index), 0), len(branches) - 1)
-    return _branch("hkx.switch", select, taken, branches, operands)
+    return _branch("hkx.switch", index, select, taken, branches, operands)
 
 
 def _create(names: BranchNames, name: str, frame: Frame, count: int, operands: Any) -> Any:
@@ -213,8 +213,10 @@ def _check_made(
                 raise BranchMismatchError(name, i, problem, maker, states=True)
 
 
-def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callable[..., Any]], operands: Any) -> Any:
-    """The result of the branch that `select` chooses. `taken` is its index if JAX would call only that branch."""
+def _branch(
+    name: str, choice: Any, select: Any, taken: int | None, branches: Sequence[Callable[..., Any]], operands: Any
+) -> Any:
+    """The result of the branch that `select` takes by `choice`. `taken` is its index if JAX calls only that one."""
     frame = current_frame(name)
     operands = as_arrays(operands)
     firsts = [next(i for i, other in enumerate(branches) if other is branch) for branch in branches]
@@ -223,6 +225,7 @@ def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callab
     names = BranchNames(frame, name, branches)
     keys = _create(names, name, frame, len(branches), operands) if creating(frame) else None
     loop = Loop(frame, name, Phase.MADE)
+    loop.vary_with(choice)
     outs: dict[int, Any] = {}
     states: dict[int, Any] = {}
 
@@ -262,6 +265,7 @@ def _branch(name: str, select: Any, taken: int | None, branches: Sequence[Callab
         ]
         out, moving = runs[place]
     else:
+        pure_branches = alike(pure_branches, loop.start, *operands)
         out, moving = select([pure_branches[place] for place in places], loop.start, *operands)
     loop.finish(moving)
     draw_from(frame, keys)

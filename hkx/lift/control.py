@@ -16,7 +16,7 @@ from hkx.errors.lift import ConditionEffectError
 from hkx.lift import loops
 from hkx.lift.checks import as_arrays, checked_unroll
 from hkx.lift.crossing import NOTHING, Carry, Crossing, created_between, creating, draw_from, fill_keys, moved, snapshot
-from hkx.lift.loops import Loop, check_carry, joined, runs_eagerly
+from hkx.lift.loops import Loop, check_carry, joined, runs_eagerly, settled, varying_like
 from hkx.lift.stacked import Axes
 
 C = TypeVar("C")
@@ -221,11 +221,12 @@ def fori_loop(
     def body(i: Any, value: Any) -> Any:
         out, moving = loop.step(pure, value[1], i, value[0])
         check_carry(name, value[0], out, "a value")
-        return out, moving
+        return varying_like((out, moving), value)
 
     if runs_eagerly():  # the body takes names even if it is not called
         jax.eval_shape(body, lower, (init_val, loop.start))
-    out, moving = jax.lax.fori_loop(lower, upper, body, (init_val, loop.start), unroll=unroll)
+    start = settled(lambda value: body(lower, value), (init_val, loop.start))
+    out, moving = jax.lax.fori_loop(lower, upper, body, start, unroll=unroll)
     loop.finish(moving, pure)
     return out
 
@@ -287,12 +288,12 @@ def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_va
         bodies[:] = [Crossing(body_fun, name, after=condition)]
         out, moving = loop.step(bodies[0], value[1], value[0])
         check_carry(name, value[0], out, "a value")
-        return out, moving
+        return varying_like((out, moving), value)
 
     if runs_eagerly():
         jax.eval_shape(pure_cond, (init_val, loop.start))
         jax.eval_shape(pure_body, (init_val, loop.start))
-    out, moving = jax.lax.while_loop(pure_cond, pure_body, (init_val, loop.start))
+    out, moving = jax.lax.while_loop(pure_cond, pure_body, settled(pure_body, (init_val, loop.start)))
     loop.finish(moving, condition, *bodies)
     return out
 

@@ -25,7 +25,7 @@ from hkx.lift.captured import Captured, record
 from hkx.lift.checks import checked_unroll
 from hkx.lift.crossing import NOTHING, Carry, Crossing, creating, draws_keys, only_looking
 from hkx.lift.lift import note_all_below, store_below
-from hkx.lift.loops import check_carry
+from hkx.lift.loops import check_carry, settled, varying_like
 from hkx.lift.probe import Program
 
 R = TypeVar("R")
@@ -341,11 +341,18 @@ class _Layer:
             held = _held(made.params if params is None else params, made.initial_state, call)
             with only_looking():  # `_run` counts this call
                 (out, _), _ = crossing.run(held, (carried, inputs, reverse))
-            return tuple(out), made
+            return varying_like(tuple(out), carried), made
 
         backwards = reverse and known is not None
         slices = (keys, inputs, known)
+        carried = self._settled(layer, carried, slices)
         return Program(lambda: jax.lax.scan(layer, carried, slices, self.num_layers, reverse=backwards)[1])()
+
+    def _settled(self, body: Any, carried: Any, slices: Any) -> Any:
+        """What the first layer gets; it varies between the devices of a `jax.shard_map` where what others get does."""
+        if not self.num_layers:
+            return carried
+        return settled(lambda carried: body(carried, jax.tree.map(lambda a: a[0], slices))[0], carried)
 
     def scan(
         self, held: tuple[Tree, Tree], keys: Any, carried: Any, inputs: Any, reverse: bool
@@ -362,13 +369,14 @@ class _Layer:
             else:
                 (out, z), new = crossing.call(_held(params, state, key), (carried, inputs, reverse))
             check_carry("hkx.layer_stack", carried, out, "a value")
-            return tuple(out), (z, new.state, new.captured)
+            return varying_like(tuple(out), carried), (z, new.state, new.captured)
 
         if self.remat:
             policy = None if self.remat is True else self.remat
             body = jax.checkpoint(body, policy=policy, prevent_cse=False)
         slices = (held, keys, inputs)
         length, unroll = self.num_layers, self.unroll
+        carried = self._settled(body, carried, slices)
         out, (z, changed, captured) = jax.lax.scan(body, carried, slices, length, reverse=reverse, unroll=unroll)
         out = out if len(carried) > 1 else out[0]
         return ((out, z) if self.with_inputs else out), changed, captured

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +24,92 @@ from hkx.lift.checks import (
     is_value,
     is_weak,
 )
-from hkx.lift.crossing import NOTHING, Carry, Crossing, absorb, both, changes, check_carried, fill_keys, moved, snapshot
+from hkx.lift.crossing import (
+    NOTHING,
+    Carry,
+    Crossing,
+    absorb,
+    both,
+    changes,
+    check_carried,
+    fill_keys,
+    moved,
+    only_looking,
+    snapshot,
+)
 from hkx.lift.stacked import SHARED, Axes, Stacked, created_by
+
+T = TypeVar("T")
 
 
 def runs_eagerly() -> bool:
     """Whether JAX executes loops and branches directly (`jax_disable_jit`), rather than tracing bodies and branches."""
     return bool(jax.config.jax_disable_jit)  # type: ignore[attr-defined]
+
+
+def types_of(tree: Any) -> Any:
+    """The types of the arrays of a tree, which say between which devices they vary."""
+    return jax.eval_shape(lambda: tree)
+
+
+def _never() -> list[jax.Array]:
+    """False, varying along each axis of the `jax.shard_map` that is running; none if it does not check what varies."""
+    axes = jax.sharding.get_abstract_mesh().manual_axes
+    if not axes:
+        return []
+    false = jnp.asarray(False)
+    varying = [jax.lax.pcast(false, axis, to="varying") for axis in axes]
+    return [never for never in varying if types_of(never) != types_of(false)]
+
+
+def _varies(type_: Any, never: jax.Array) -> bool:
+    """Whether arrays of this type vary along the axis along which `never` does."""
+    return jax.eval_shape(lambda x: jax.lax.select(never, x, x), type_) == type_
+
+
+def varies(value: Any) -> bool:
+    """Whether an array in a tree varies between the devices of a `jax.shard_map` that checks it."""
+    return any(_varies(type_, never) for never in _never() for type_ in jax.tree.leaves(types_of(value)))
+
+
+def varying_as(tree: T, types: Any) -> T:
+    """`tree`, which varies between the devices of a `jax.shard_map` where arrays of these types do too.
+
+    JAX requires this of what a loop carries and of what branches return. Values do not change.
+    """
+
+    def join(x: Any, type_: Any) -> Any:
+        for never in axes:
+            x = jax.lax.select(never, x, x) if _varies(type_, never) else x
+        return x
+
+    axes = _never()
+    return jax.tree.map(join, tree, types) if axes and types_of(tree) != types else tree
+
+
+def varying_like(tree: T, given: T) -> T:
+    """`tree`, which varies between the devices of a `jax.shard_map` where what was given does too."""
+    return varying_as(tree, types_of(given)) if _never() else tree
+
+
+def settled(step: Callable[[T], T], carry: T) -> T:
+    """The carry with which a loop begins: it varies between the devices of a `jax.shard_map` where later ones do."""
+    while _never():
+        with only_looking():
+            after = jax.eval_shape(step, carry)
+        before, carry = carry, varying_as(carry, after)
+        if types_of(before) == types_of(carry):
+            break
+    return carry
+
+
+def alike(branches: Sequence[Callable[..., Any]], *args: Any) -> Sequence[Callable[..., Any]]:
+    """The branches; what they return varies between the devices of a `jax.shard_map` where that of any of them does."""
+    if not _never():
+        return branches
+    with only_looking():
+        types = [jax.eval_shape(branch, *args) for branch in branches]
+    return [lambda *args, branch=branch: functools.reduce(varying_as, types, branch(*args)) for branch in branches]
 
 
 class Loop:
@@ -49,6 +130,17 @@ class Loop:
         self._shared, _ = stacked.divide(self._before)
         check_carried(self._shared.state)
         self.start: tuple[Any, Any] = (self._shared.state, self._shared.rng)
+
+    def vary_with(self, choice: Any) -> None:
+        """Makes parameters vary between the devices of a `jax.shard_map` where the choice of a branch does.
+
+        Else JAX sums their gradient over the devices inside of the branch, and waits for those that took another one.
+        """
+        params = self._shared.params
+        for never in _never():
+            if _varies(types_of(jnp.asarray(choice)), never):
+                params = jax.tree.map(functools.partial(jax.lax.select, never), params, params)
+        self._shared = self._shared._replace(params=params)
 
     def step(self, body: Crossing[..., Any], moving: Any, *args: Any) -> tuple[Any, Any]:
         """Calls a body in the trace of a loop. Returns its result, and the state and keys for the next iteration."""
@@ -183,12 +275,13 @@ def scan(
         def step(carry: Any, slices: Any) -> Any:
             given, moving = carry
             result, moving, left = loop.step_with_own(body, moving, slices[1], given, slices[0])
-            carry, y = _pair(name, result)
-            check_carry(name, given, carry)
-            return (carry, moving), (y, left)
+            new, y = _pair(name, result)
+            check_carry(name, given, new)
+            return varying_like((new, moving), carry), (y, left)
 
         stated = None if jax.tree.leaves(slices) else length  # JAX does not accept a symbolic dimension as `length`
-        (init, moving), others = jax.lax.scan(step, (init, loop.start), slices, stated, reverse=reverse, unroll=unroll)
+        start = settled(lambda carry: step(carry, jax.tree.map(slice_of(0), slices))[0], (init, loop.start))
+        (init, moving), others = jax.lax.scan(step, start, slices, stated, reverse=reverse, unroll=unroll)
         loop.finish(moving)
         ys.insert(0 if reverse else 1, others)
     y, left = ys[0] if len(ys) == 1 else jax.tree.map(lambda *parts: jnp.concatenate(parts), *ys)

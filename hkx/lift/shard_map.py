@@ -8,9 +8,11 @@ from typing import Any
 
 import jax
 
+from hkx.base.entries import walk
 from hkx.base.signatures import like, positional
 from hkx.core.frame import current_frame, local
-from hkx.lift.crossing import Crossing, creating, snapshot
+from hkx.lift.crossing import Carry, Crossing, creating, snapshot
+from hkx.lift.loops import varies
 
 _Spec = jax.sharding.PartitionSpec
 
@@ -82,6 +84,7 @@ def shard_map(
                 before = before._replace(rng=(key, ()))
             out, changed = crossing.call(before, args)
             changed.captured.refuse("hkx.shard_map")
+            _check_shared(changed)
             return out, changed._replace(rng=None) if split else changed
 
         specs = jax.tree.map(lambda a: jax.typeof(a).sharding.spec, args) if in_specs is None else in_specs
@@ -91,3 +94,14 @@ def shard_map(
         return out
 
     return wrapped
+
+
+def _check_shared(changed: Carry) -> None:
+    for kind, tree in (("parameter", changed.params), ("state", changed.state)):
+        for bundle, name, value in walk(tree):
+            if varies(value):
+                raise ValueError(
+                    f"In `hkx.shard_map`, the {kind} {f'{bundle}/{name}'!r} gets a value that differs between the "
+                    f"devices, and they share one {kind}. Reduce it over the mesh axis first: "
+                    "`jax.lax.pmean(x, axis)`, or `cross_replica_axis=axis` in a `hkx.BatchNorm`."
+                )

@@ -296,6 +296,32 @@ def test_shard_map_on_a_mesh_with_explicit_axes() -> None:
 
 
 @pytest.mark.eight_devices
+@pytest.mark.parametrize("axis_type", ["Auto", "Explicit"])
+def test_shard_map_where_a_mesh_is_set_makes_states_from_constants(axis_type: str) -> None:
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType[axis_type],))
+
+    def f(x: Any) -> Any:
+        count = lambda x: x + hkx.get_state("n", [], init=hkx.initializers.Constant(3))  # noqa: E731
+        return hkx.shard_map(count, in_specs=(jax.P("data"),), out_specs=jax.P("data"))(x)
+
+    model = hkx.transform_with_state(f)
+    with jax.set_mesh(mesh):
+        x = jax.device_put(jnp.arange(4.0), jax.NamedSharding(mesh, jax.P("data")))
+        params, state = model.init(None, x)
+        np.testing.assert_array_equal(model.apply(params, state, None, x)[0], [3.0, 4.0, 5.0, 6.0])
+
+
+@pytest.mark.eight_devices
+def test_shard_map_names_a_state_that_differs_between_devices() -> None:
+    mesh = jax.make_mesh((2,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    average = lambda x: x + hkx.ExponentialMovingAverage(0.9, name="ema")(x.mean())  # noqa: E731
+    rows = jax.P("data")
+    model = hkx.transform_with_state(lambda x: hkx.shard_map(average, mesh=mesh, in_specs=(rows,), out_specs=rows)(x))
+    with pytest.raises(ValueError, match=r"In `hkx.shard_map`, the state 'ema/(hidden|average)' .*`jax.lax.pmean"):
+        model.init(None, jnp.arange(4.0))
+
+
+@pytest.mark.eight_devices
 def test_shard_map() -> None:
     mesh = jax.make_mesh((3,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
     rows = PartitionSpec("rows")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -188,3 +189,87 @@ def test_loops_in_passing_traces_are_as_with_haiku(raw: str) -> None:
     out = zip(ours.apply(params, KEY, X), theirs.apply(expected, KEY, X), strict=True)
     for a, b in out:
         np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+def averaging(steps):
+    """A function that averages rows, and whose state therefore varies between devices."""
+    return lambda x: steps(hkx.ExponentialMovingAverage(0.5, zero_debias=False), x)
+
+
+WITH_STATE = {
+    "scan": (lambda ema, x: hkx.scan(lambda c, row: (c, ema(row)), 0, x)[1], lambda x: x),
+    "map": (lambda ema, x: hkx.map(ema, x), lambda x: x),
+    "fori_loop": (lambda ema, x: hkx.fori_loop(0, 3, lambda i, c: c + ema(x[i]), x[0]), lambda x: x),
+    "while_loop": (
+        lambda ema, x: hkx.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + ema(x[c[0]])), (0, x[0])),
+        lambda x: x,
+    ),
+    "cond": (lambda ema, x: hkx.cond(x.sum() > 0, ema, lambda row: row, x[0]), lambda x: x[:1] if x.sum() > 0 else []),
+    "switch": (lambda ema, x: hkx.switch(1, [lambda row: row, ema], x[0]), lambda x: x[:1]),
+    "a branch in a loop": (
+        lambda ema, x: hkx.scan(lambda c, row: (c, hkx.cond(row.sum() > 0, ema, lambda row: row, row)), 0, x)[1],
+        lambda x: [row for row in x if row.sum() > 0],
+    ),
+}
+
+
+@pytest.mark.eight_devices
+@pytest.mark.parametrize("name", WITH_STATE)
+def test_a_state_that_begins_to_vary_between_devices_in_a_loop_or_branch(name: str) -> None:
+    steps, averaged = WITH_STATE[name]
+    model = hkx.without_apply_rng(hkx.transform_with_state(averaging(steps)))
+    x = np.random.default_rng(3).normal(size=[6, 2]).astype(np.float32)
+    x[0] = np.abs(x[0])
+    x[3] = -np.abs(x[3])
+    state = jax.tree.map(jnp.zeros_like, model.init(None, jnp.asarray(x[:3]))[1])
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def last(state: Any, x: Any) -> Any:
+        return model.apply({}, state, x)[1]["exponential_moving_average"]["hidden"][None]
+
+    hidden = jax.jit(jax.shard_map(last, mesh=mesh, in_specs=(jax.P(), jax.P("d")), out_specs=jax.P("d")))(state, x)
+    for part, result in zip((x[:3], x[3:]), hidden, strict=True):
+        expected = np.zeros(2)
+        for row in averaged(part):
+            expected = 0.5 * expected + 0.5 * row
+        np.testing.assert_allclose(result, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.eight_devices
+@pytest.mark.parametrize("stacked", [pytest.param(True, marks=pytest.mark.slow), False])
+def test_a_loop_whose_parameters_vary_between_devices_and_its_first_value_does_not(stacked: bool) -> None:
+    def layer(x: Any) -> Any:
+        return x @ hkx.get_parameter("w", [2, 2], init=hkx.initializers.RandomUniform(-1, 1))
+
+    model = hkx.transform(
+        hkx.layer_stack(2)(layer) if stacked else lambda x: hkx.fori_loop(0, 2, lambda _, x: layer(x), x)
+    )
+    x, keys = jnp.array([1.0, -2.0]), jax.random.split(jax.random.key(4), 2)
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def member(keys: Any) -> Any:
+        params = model.init(keys[0], x)
+        return jax.tree.map(lambda a: a[None], (*jax.tree.leaves(params), model.apply(params, None, x)))
+
+    weights, out = jax.jit(jax.shard_map(member, mesh=mesh, in_specs=jax.P("d"), out_specs=jax.P("d")))(keys)
+    assert not np.allclose(weights[0], weights[1])
+    for w, result in zip(np.broadcast_to(np.reshape(weights, [2, -1, 2, 2]), [2, 2, 2, 2]), out, strict=True):
+        np.testing.assert_allclose(result, np.asarray(x) @ w[0] @ w[1], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.eight_devices
+def test_the_gradient_of_a_branch_that_some_devices_take_waits_for_no_others() -> None:
+    def f(x: Any) -> Any:
+        weigh = lambda x: x * hkx.get_parameter("w", [1, 2], init=jnp.ones)  # noqa: E731
+        return hkx.cond(x.sum() > 0, weigh, lambda x: x, x)
+
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    model = hkx.without_apply_rng(hkx.transform(f))
+    each = jax.shard_map(model.apply, mesh=mesh, in_specs=(jax.P(), jax.P("d")), out_specs=jax.P("d"))
+    x = jnp.array([[1.0, 2.0], [-3.0, -4.0]])
+    gradient = jax.jit(jax.grad(lambda params: each(params, x).sum()))
+    params = {"~": {"w": jnp.ones([1, 2])}}
+    branches = re.findall(r"branches=\(\n(.*?)\n +\)\n", str(jax.make_jaxpr(gradient)(params)), re.DOTALL)
+    assert len(branches) == 2  # forwards and backwards
+    assert not any("psum" in text for text in branches)  # else it never ends
+    np.testing.assert_array_equal(gradient(params)["~"]["w"], [[1.0, 2.0]])

@@ -250,6 +250,37 @@ def test_batch_norm_over_replicas(groups: Any) -> None:
         close(y[np.array(members)], (x[members] - joined.mean(0)) / np.sqrt(joined.var(0) + 1e-5), 1e-4)
 
 
+@pytest.mark.eight_devices
+@pytest.mark.parametrize("way", ["vmap", "shard_map"])
+@pytest.mark.parametrize("groups", [[[0, 2], [1, 3]], [[3], [0, 1, 2]]])
+def test_batch_norm_over_groups_of_replicas_where_jax_has_none(way: str, groups: list[list[int]]) -> None:
+    x = normal(4, 3, 2)
+
+    def f(x: Any) -> Any:
+        return hkx.BatchNorm(False, False, 0.9, cross_replica_axis="i", cross_replica_axis_index_groups=groups)(x, True)
+
+    model = hkx.transform_with_state(f)
+    params, state = model.init(None, x[0])
+    outputs = lambda x: model.apply(params, state, None, x)[0]  # noqa: E731
+    mapped = jax.vmap(outputs, axis_name="i")
+    if way == "shard_map":
+        mesh, rows = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,)), jax.P("i")
+        mapped = jax.shard_map(lambda x: outputs(x[0])[None], mesh=mesh, in_specs=rows, out_specs=rows)
+    y = jax.jit(mapped)(x)
+    for members in groups:
+        joined = x[members].reshape(-1, 2)
+        close(y[np.array(members)], (x[members] - joined.mean(0)) / np.sqrt(joined.var(0) + 1e-5), 1e-4)
+
+
+def test_groups_of_replicas_list_each_of_them_once() -> None:
+    norm = lambda x: hkx.BatchNorm(  # noqa: E731
+        False, False, 0.9, cross_replica_axis="i", cross_replica_axis_index_groups=[[0, 1], [1]]
+    )(x, True)
+    model = hkx.transform_with_state(norm)
+    with pytest.raises(ValueError, match=r"each of the 3 indices along 'i' once.*got \[\[0, 1\], \[1\]\]"):
+        jax.vmap(lambda x: model.init(None, x), axis_name="i")(normal(3, 2, 2))
+
+
 def test_batch_norm_over_replicas_starts_without_them() -> None:
     x = normal(4, 2)
     model = hkx.transform_with_state(lambda x: hkx.BatchNorm(True, True, 0.9, cross_replica_axis="i")(x, True))

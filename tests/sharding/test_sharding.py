@@ -55,6 +55,12 @@ def test_the_first_rule_that_matches_the_whole_path_holds():
         sharding.shardings(PARAMS, MESH, rules)
 
 
+def test_where_arrays_have_no_names_an_error_says_how_to_name_them():
+    """As in Haiku's FlatMap, in which parameters may be pickled."""
+    with pytest.raises(ShardingRuleError, match=r"The paths are: ''\..*FlatMap.*to_mutable_dict"):
+        sharding.shardings([jax.ShapeDtypeStruct([4], jnp.float32)], MESH, [("linear/w", P("model"))])
+
+
 def test_a_rule_that_earlier_ones_leave_nothing_to_is_no_mistake():
     tree = sharding.shardings(PARAMS, MESH, [(".*w", P("model")), ("linear/w", P("data"))])
     assert tree["linear"]["w"].spec == P("model")

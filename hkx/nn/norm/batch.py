@@ -32,7 +32,7 @@ from hkx.nn.norm.affine import (
     normalized,
     parameter_or_given,
 )
-from hkx.nn.replicas import over_replicas
+from hkx.nn.replicas import mean_over_replicas
 
 
 class BatchNorm(Module):
@@ -203,9 +203,8 @@ class BatchNorm(Module):
         wide_dtype, dtype = statistics_dtypes(inputs.dtype)
         wide = cast(inputs, wide_dtype)  # in float16, squares overflow
         mean, squares = _mean_and_squares(wide, axis=axis)
-        groups = self.cross_replica_axis_index_groups
-        moments = mean, squares
-        mean, squares = over_replicas(jax.lax.pmean, moments, self.cross_replica_axis, axis_index_groups=groups)
+        moments, groups = (mean, squares), self.cross_replica_axis_index_groups
+        mean, squares = mean_over_replicas(moments, self.cross_replica_axis, groups)
         return cast(mean, dtype), cast(_variance(mean, squares), dtype)
 
 
