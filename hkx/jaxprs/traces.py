@@ -173,11 +173,11 @@ def inner_programs(eqn: JaxprEqn) -> list[Jaxpr]:
 
     An operation of `jax.experimental.hijax` holds none, but says what it does by a method, which is traced.
     """
-    programs = list(jaxprs_in_params(eqn.params))
+    programs: list[Any] = list(jaxprs_in_params(eqn.params))
     if (rules := _rules_of(eqn)) and all(hasattr(v.aval, "shape") for v in eqn.invars):
         shapes = jax.tree.map(lambda a: jax.ShapeDtypeStruct(a.shape, a.dtype), rules.in_avals)
         programs.append(jax.make_jaxpr(rules.expand)(*shapes))
-    return [getattr(p, "jaxpr", p) for p in programs]  # type: ignore[misc]
+    return [getattr(p, "jaxpr", p) for p in programs]
 
 
 def operation_name(eqn: JaxprEqn) -> str:
