@@ -159,7 +159,11 @@ class SquashedGaussian:
     def logprob(
         self, sample: ArrayLike, mu: ArrayLike | None = None, sigma: ArrayLike | None = None, action_spec: Any = None
     ) -> Array:
-        """Log-densities [...] of the actions `sample` [..., D]; an action at a bound is treated as just inside it."""
+        """Log-densities [...] of the actions `sample` [..., D].
+
+        An action at a bound, or outside by at most 1 % of half the range, as rounding may leave it, is treated as just
+        inside. Further outside the density is 0, and its logarithm -inf.
+        """
         mu, sigma = self._gaussian("logprob", mu, sigma)
         sample, mu, sigma = as_arrays(
             "squashed_gaussian.logprob",
@@ -169,8 +173,10 @@ class SquashedGaussian:
         )
         low, half_range = self._bounds("logprob", sample, action_spec)
         limit = 1 - jnp.finfo(sample.dtype).epsneg
-        squashed = jnp.clip((sample - low) / half_range - 1, -limit, limit)
+        place = (sample - low) / half_range - 1
+        squashed = jnp.clip(place, -limit, limit)
         log_slope = jnp.log1p(-jnp.square(squashed)) + jnp.log(half_range)
+        log_slope = jnp.where(jnp.abs(place) > 1.01, jnp.inf, log_slope)
         # A single number applies to all dimensions, so it counts once for each.
         log_slope = jnp.broadcast_to(log_slope, jnp.broadcast_shapes(log_slope.shape, mu.shape, sigma.shape))
         return _normal_logprob(jnp.arctanh(squashed), mu, sigma, jnp.log(sigma)) - jnp.sum(log_slope, axis=-1)

@@ -281,6 +281,20 @@ def test_the_density_of_a_squashed_action_that_stands_for_all_dimensions(shape):
     np.testing.assert_allclose(found, policy.logprob(whole, mu, sigma, SPEC), rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
+def test_a_squashed_action_outside_of_its_bounds_has_no_density(dtype):
+    """Such as one of an action space that was not passed; as rounding leaves it, it counts as just inside."""
+    spec, zeros = types.SimpleNamespace(minimum=-0.3, maximum=0.3), jnp.zeros(2, dtype)
+    policy = rlx.squashed_gaussian(action_spec=spec)
+    rounded = jnp.asarray([0.3, -0.3], dtype)  # in bfloat16, 0.30078
+    assert np.isfinite(policy.logprob(rounded, zeros, zeros))
+    assert policy.logprob(jnp.asarray([0.1, 0.31], dtype), zeros, zeros) == -np.inf
+    assert policy.prob(jnp.asarray([-2.0, 0.1], dtype), zeros, zeros) == 0
+    assert np.isnan(policy.logprob(jnp.asarray([np.nan, 0.1], dtype), zeros, zeros))
+    slope = jax.grad(lambda mu: jnp.sum(policy.logprob(jnp.full([1, 2], 0.5, dtype), mu, zeros)))(zeros)
+    assert np.all(np.isfinite(slope))
+
+
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float16, jnp.bfloat16])
 def test_moving_averages_of_any_kind_of_number(dtype):
     """Squares of small integers wrap around, and an average in half precision does not get near what it averages."""
