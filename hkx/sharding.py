@@ -116,10 +116,11 @@ def _is_sharding(x: Any) -> bool:
 class sharded_init(Generic[P, R]):
     """Returns an `init` that creates every array in its shards: no device, nor the host, ever holds a whole array.
 
-    The values are bit for bit those of the unsharded `init`. One program is compiled for all devices, and each device
-    fills its own shards. With the default keys (Threefry), element i of a random array depends only on the key and i.
-    Arrays that an initializer does not compute element by element (`hkx.initializers.Orthogonal`, a constant that is a
-    NumPy array) may be whole for a moment.
+    The values are bit for bit those of the unsharded `init`, but for rounding where they are computed from an example,
+    as the first averages of a batch norm. One program is compiled for all devices, and each device fills its own
+    shards. With the default keys (Threefry), element i of a random array depends only on the key and i. Arrays that an
+    initializer does not compute element by element (`hkx.initializers.Orthogonal`, a constant that is a NumPy array)
+    may be whole for a moment.
 
     Args:
       init: the `init` of a transformed function, or any function that calls one and returns arrays, for example one
