@@ -22,12 +22,22 @@ def mean_over_replicas(x: Any, axis_name: Any, groups: Sequence[Sequence[int]] |
                 f"`cross_replica_axis_index_groups` must list each of the {size} indices along {axis_name!r} once, as "
                 f"{[list(range(size))]} does, got {groups!r}."
             )
-        try:
+        if _jax_takes_groups(axis_name):
             return jax.lax.pmean(x, axis_name, axis_index_groups=groups)
-        except NotImplementedError:  # under `jax.vmap`, and in a `jax.shard_map` that checks what varies
-            return _mean_in_groups(x, axis_name, groups)
+        return _mean_in_groups(x, axis_name, groups)
 
     return over_replicas(mean, x, axis_name)
+
+
+def _jax_takes_groups(axis_name: Any) -> bool:
+    """Whether this axis is one of devices, and the `jax.shard_map` over them does not check what varies along it.
+
+    For others JAX has no groups. It says so when `jax.vmap` is applied, which is after a `jax.jit` inside was traced.
+    """
+    names = axis_name if isinstance(axis_name, tuple) else (axis_name,)
+    index = jax.eval_shape(lambda: jax.lax.axis_index(axis_name))  # which varies where that is checked
+    unchecked = index == jax.ShapeDtypeStruct(index.shape, index.dtype)
+    return unchecked and set(names) <= set(jax.sharding.get_abstract_mesh().manual_axes)
 
 
 def _mean_in_groups(x: Any, axis_name: Any, groups: Sequence[Sequence[int]]) -> Any:

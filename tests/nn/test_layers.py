@@ -251,7 +251,7 @@ def test_batch_norm_over_replicas(groups: Any) -> None:
 
 
 @pytest.mark.eight_devices
-@pytest.mark.parametrize("way", ["vmap", "shard_map"])
+@pytest.mark.parametrize("way", ["vmap", "vmap of jit", "shard_map"])
 @pytest.mark.parametrize("groups", [[[0, 2], [1, 3]], [[3], [0, 1, 2]]])
 def test_batch_norm_over_groups_of_replicas_where_jax_has_none(way: str, groups: list[list[int]]) -> None:
     x = normal(4, 3, 2)
@@ -262,7 +262,7 @@ def test_batch_norm_over_groups_of_replicas_where_jax_has_none(way: str, groups:
     model = hkx.transform_with_state(f)
     params, state = model.init(None, x[0])
     outputs = lambda x: model.apply(params, state, None, x)[0]  # noqa: E731
-    mapped = jax.vmap(outputs, axis_name="i")
+    mapped = jax.vmap(jax.jit(outputs) if way == "vmap of jit" else outputs, axis_name="i")
     if way == "shard_map":
         mesh, rows = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,)), jax.P("i")
         mapped = jax.shard_map(lambda x: outputs(x[0])[None], mesh=mesh, in_specs=rows, out_specs=rows)
