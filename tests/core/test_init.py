@@ -175,6 +175,7 @@ def test_initial_values_that_depend_on_data_and_on_each_other():
     assert state["~"]["tree"]["b"][1] == 3
 
 
+@pytest.mark.slow
 def test_keys_that_come_out_of_control_flow():
     def f(x):
         def body(i, carry):

@@ -232,7 +232,7 @@ def few_images(monkeypatch):
     monkeypatch.setattr(data_parallel, "TEST", 16)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_residual_network_does_on_eight_devices_what_it_does_on_one(run, few_images):
     """On a few images as they are, of 8 x 8: what is compiled without optimisation takes long for convolutions."""
     settings = {"network": "resnet18", "epochs": 1, "batch_size": 16, "image_size": 8}
@@ -244,7 +244,7 @@ def test_the_residual_network_does_on_eight_devices_what_it_does_on_one(run, few
         assert eight["test_accuracy"] == one["test_accuracy"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.unoptimised(False)
 def test_default_settings_read_97_of_100_digits(tmp_path):
     """In six of their eight epochs already, on one device: that eight do the same is the test above, for less.

@@ -187,7 +187,7 @@ def test_what_is_seen_keeps_to_the_spec(name, settings, longest):
     assert (action.shape, action.dtype) == (steps.action.shape[2:], steps.action.dtype)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "settings", "longest"), CASES)
 def test_thousands_of_episodes_are_the_same(name, settings, longest):
     """Ten thousand, or a quarter of a million steps, unless EPISODES=all: each step is compared by itself."""

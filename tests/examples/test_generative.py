@@ -139,7 +139,7 @@ def test_letters_are_those_of_the_nearest_vectors_and_spellings_depend_on_the_te
     assert np.any(warm[0] != warm[1])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("seed", SEEDS)
 def test_default_settings(tmp_path, seed):
     metrics = vae.main(vae.Config(seed=seed, output=str(tmp_path / "vae"), progress=False))

@@ -268,15 +268,20 @@ def test_cart_pole_is_solved_by_every_seed(tmp_path):
     assert min(metrics["final_return"]) >= 475
 
 
-@pytest.mark.slow
-def test_what_was_shown_long_ago_is_known_with_a_memory_alone(tmp_path):
-    for kind, low, high in ("none", -0.4, 0.4), ("lstm", 0.99, 1), ("gru", 0.99, 1):
-        settings = {"env": "memory_chain", "memory": kind, "steps": 32_768, "progress": False}
-        final_return = ppo.main(ppo.Config(**settings, output=str(tmp_path / kind)))["final_return"]
-        assert low <= final_return <= high, kind
+@pytest.mark.parametrize(
+    ("kind", "low", "high"),
+    [
+        pytest.param("none", -0.4, 0.4, marks=pytest.mark.long),
+        pytest.param("lstm", 0.99, 1, marks=pytest.mark.long),
+        pytest.param("gru", 0.99, 1, marks=pytest.mark.slow),
+    ],
+)
+def test_what_was_shown_long_ago_is_known_with_a_memory_alone(tmp_path, kind, low, high):
+    settings = {"env": "memory_chain", "memory": kind, "steps": 32_768, "progress": False}
+    assert low <= ppo.main(ppo.Config(**settings, output=str(tmp_path)))["final_return"] <= high
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_numbers_are_chosen_too(tmp_path):
     settings = {"env": "pendulum", "steps": 1_500_000, "rollout": 128, "layers": 2, "discount": (0.9,)}
     rates = {"learning_rate": (0.001,), "value_cost": (0.02,)}

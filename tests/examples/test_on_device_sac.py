@@ -181,7 +181,7 @@ def test_choices_are_refused_in_one_line(tmp_path):
         sac.main(small(tmp_path, env="cartpole"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_pendulum_is_held_up_by_every_seed(tmp_path):
     metrics = sac.main(sac.Config(agents=5, seed=70, progress=False, output=str(tmp_path)))
     assert min(metrics["final_return"]) >= -200

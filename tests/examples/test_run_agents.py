@@ -25,6 +25,7 @@ from agents import FILES, actor_critic, agent, boot_dqn, dqn, muzero, players
 from children import environment
 from dm_env import specs
 from environments import UnknownEnvironment, make, on_host
+from environments.environment import Environment, after, first
 from fuzzing import SEEDS
 from program import BadFlag
 from settings import BadSetting
@@ -537,7 +538,7 @@ def test_trees_of_observations_and_actions_are_played():
     assert (remembered.discount_t[:6] == np.float32(0.99)).all()  # cut short is no end
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.unoptimised(False)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", sorted(FILES.keys() - OF_NUMBERS))
@@ -553,6 +554,22 @@ def test_agents_learn_catch(name, seed, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [*((name, {}) for name in sorted(FILES.keys() - OF_NUMBERS)), ("dqn", RAINBOW), ("dqn", {"munchausen": True})],
+)
+def test_agents_learn_a_small_game_of_catch(name, settings):
+    """At random, the return is -1/3 on average."""
+    need_what_it_needs(name)
+    environment = make("catch", rows=5, columns=3)
+    made = FILES[name].make(FILES[name].Config(**settings), environment.observation_spec(), environment.action_spec())
+    player = players.OnDevice(made, environment, 1 if name == "stream_q" else 64, seed=0)
+    steps = {"actor_critic": 80_000, "q_lambda": 80_000, "boot_dqn": 10_000, "stream_q": 10_000}
+    player.advance(steps.get(name, 40_000) // player.per_update)
+    assert np.mean(player.evaluate(30, jax.random.key(1))) >= 0.9
+
+
+@pytest.mark.long
 @pytest.mark.unoptimised(False)
 @pytest.mark.parametrize(("settings", "steps"), [(RAINBOW, 100_000), ({"munchausen": True}, 300_000)])
 def test_dqn_learns_catch_with_other_settings(settings, steps, tmp_path):
@@ -561,7 +578,34 @@ def test_dqn_learns_catch_with_other_settings(settings, steps, tmp_path):
     assert run.train(run.Config(**asked), FILES["dqn"].Config(**settings))["final_return"] >= 0.9
 
 
+def point_at_what_is_seen():
+    """Episodes of one step, whose reward is minus the squared distance of the action to the observation."""
+
+    def reset(key):
+        seen = jax.random.uniform(key, [1], minval=-1, maxval=1)
+        return seen, first(seen)
+
+    def step(key, seen, action):
+        return seen, after(-jnp.sum((action - seen) ** 2), seen, terminated=True)
+
+    at = specs.BoundedArray([1], np.float32, -1, 1)
+    return Environment(reset, step, lambda: specs.Array([1], np.float32), lambda: at)
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("name", [*sorted(OF_NUMBERS), "ppo"])
+def test_agents_learn_to_point_at_what_they_see(name):
+    """At random, the return is -2/3 on average; always in the middle, -1/3."""
+    environment = point_at_what_is_seen()
+    of_replay = {"warmup": 64, "batch_size": 32, "capacity": 4096}
+    settings = FILES[name].Config(hidden=(16,), **(of_replay if name in OF_NUMBERS else {"unroll": 16}))
+    made = FILES[name].make(settings, environment.observation_spec(), environment.action_spec())
+    player = players.OnDevice(made, environment, 8, seed=0)
+    player.advance(1500)
+    assert np.mean(player.evaluate(50, jax.random.key(1))) > -0.02
+
+
+@pytest.mark.long
 @pytest.mark.unoptimised(False)
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("name", sorted(OF_NUMBERS))
@@ -570,13 +614,13 @@ def test_agents_learn_to_swing_a_pendulum_up(name, seed, tmp_path):
     assert late_return(name, tmp_path, **settings) >= -250
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.unoptimised(False)
 def test_ppo_balances_the_pole(tmp_path):
     assert late_return("ppo", tmp_path, env="device:cartpole", environments=64, steps=500_000) >= 475
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.unoptimised(False)
 def test_ppo_swings_a_pendulum_up(tmp_path):
     """At the end, seeds 0 to 4 had between -240 and -155; before they learn, it is -1,000 to -1,300."""

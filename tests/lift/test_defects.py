@@ -451,6 +451,7 @@ def states_kept(function: Any) -> list[Any]:
     return [float(state["~"]["n"]) for state in states]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["jvp", "vjp"])
 def test_a_constant_is_kept_in_a_function_with_a_derivative_of_its_own(kind: str) -> None:
     assert states_kept(kept(kind, 3.0)) == [3.0] * 8

@@ -69,15 +69,13 @@ def test_the_networks_known_by_their_depth():
         assert getattr(hkx.nets, f"ResNet{depth}").depth == depth
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
     [
-        lambda n: n.ResNet50(1000),
-        lambda n: n.ResNet50(1000, resnet_v2=True),
-        lambda n: n.MobileNetV1(),
+        pytest.param(lambda n: n.ResNet50(1000), id="resnet50", marks=pytest.mark.long),
+        pytest.param(lambda n: n.ResNet50(1000, resnet_v2=True), id="resnet50_v2", marks=pytest.mark.long),
+        pytest.param(lambda n: n.MobileNetV1(), id="mobilenet", marks=pytest.mark.slow),
     ],
-    ids=["resnet50", "resnet50_v2", "mobilenet"],
 )
 def test_whole_networks_and_their_compiled_cost(make):
     x = np.random.RandomState(0).standard_normal((2, 64, 64, 3)).astype(np.float32)

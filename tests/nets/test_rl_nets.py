@@ -156,6 +156,7 @@ def test_weights_on_the_sphere():
     np.testing.assert_allclose(params["simba_v2/block_0"]["scaler"], math.sqrt(2 / 24), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_matrices_of_an_ensemble_are_projected_one_by_one():
     def f(x):
         return hkx.vmap(lambda x: hkx.nets.SimbaV2(6, 1)(x), in_axes=None, axis_size=3, split_rng=True, param_axes=0)(x)

@@ -566,6 +566,7 @@ def test_weight_norm_in_float16():
     assert y.dtype == np.float16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float16, np.uint8])
 def test_vector_quantisers_of_vectors_whose_squares_overflow(dtype):
     """Their distances were infinite, NaN or wrong, and the perplexity NaN, for 1e-10 is 0 in float16."""

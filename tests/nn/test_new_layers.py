@@ -290,6 +290,7 @@ def test_one_core_for_both_directions() -> None:
             close(y, state, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_attention_to_what_is_masked_for_all_queries(bad: float) -> None:
     model = hkx.transform(lambda x, others, **options: hkx.GroupedQueryAttention(2, 1, 4)(x, others, **options))

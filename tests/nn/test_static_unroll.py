@@ -126,6 +126,7 @@ def test_interceptors_see_every_step():
     assert len(calls) == len(XS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("transform", [jax.vmap, lambda f: jax.jacrev(f), lambda f: f], ids=["vmap", "jacrev", "eager"])
 def test_what_is_not_compiled_is_not_a_loop(transform):
     """A loop would be compiled at each call, since its body is a new function each time."""

@@ -176,6 +176,7 @@ def test_examples_that_restart_may_hold_anything_in_vmpo():
         jax.tree.map(np.testing.assert_array_equal, other, values[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
 def test_the_edges_of_epsilon_have_finite_gradients(epsilon):
     preferences = jnp.array([1.0, 2.0, 2.0])

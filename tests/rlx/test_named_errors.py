@@ -281,6 +281,7 @@ def test_the_density_of_a_squashed_action_that_stands_for_all_dimensions(shape):
     np.testing.assert_allclose(found, policy.logprob(whole, mu, sigma, SPEC), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, jnp.bfloat16])
 def test_a_squashed_action_outside_of_its_bounds_has_no_density(dtype):
     """Such as one of an action space that was not passed; as rounding leaves it, it counts as just inside."""

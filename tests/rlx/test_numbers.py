@@ -566,6 +566,7 @@ BATCHES_OF_ANY_SIZE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BATCHES_OF_ANY_SIZE)
 def test_batches_of_any_size_can_be_exported(name):
     function, (batch,) = BATCHES_OF_ANY_SIZE[name], jax.export.symbolic_shape("b")
@@ -664,6 +665,7 @@ def test_half_squares_of_numbers_whose_squares_overflow(dtype, x):
         np.testing.assert_allclose(np.float64(half), 0.5 * x**2, rtol=2e-3, err_msg=name)
 
 
+@pytest.mark.slow
 def test_losses_of_half_precision_whose_terms_overflow_it():
     """Terms of about 9 · 10⁴, which cancel each other: most losses are 0."""
     half = functools.partial(jnp.asarray, dtype=jnp.float16)
@@ -754,6 +756,7 @@ def test_conservative_penalties_of_values_far_from_the_samples(q, samples):
     assert slopes[1] == -1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [1e-9, 1e-3])
 def test_slopes_of_temperatures_that_are_small_beside_the_values(temperature):
     """∂/∂η [η ε + η log mean_s exp(q_s / η)] = ε + log mean_s exp(q_s / η) - Σ_s w_s q_s / η, which is a divergence."""

@@ -39,6 +39,7 @@ def test_discovered_policy_optimisation_begins_as_a_policy_gradient_and_levels_o
     assert bad[1][1] < 0
 
 
+@pytest.mark.slow
 def test_what_has_no_advantage_has_no_part():
     found = jax.jit(jax.value_and_grad(rlx.discovered_policy_loss))
     for ratio in (0.0, jnp.inf, jnp.nan):

@@ -217,6 +217,7 @@ def test_the_smallest_replays():
         np.testing.assert_array_equal(sample.items, np.broadcast_to(expected, sample.items.shape))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_rewards_and_discounts_of_half_precision_are_rounded_once(dtype):
     r_t = np.array([[-6e4], [6e4], [6e4], [5e3], [321.0], [-77.0]])  # the sum from the second one on is no float16

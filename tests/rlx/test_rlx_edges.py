@@ -476,6 +476,7 @@ def test_noise_is_as_wide_as_each_entry_of_a_batch_of_actions_wants(stddev):
     np.testing.assert_allclose(noisy - actions, stddev * np.asarray(jax.random.normal(key, [2, 3])), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_bounds_of_each_dimension_count_for_a_batch():
     spec = specs.BoundedArray((2,), np.float32, [-2.0, 0.0], [2.0, 6.0])
     policy = rlx.squashed_gaussian(sigma_min=-1, sigma_max=1, action_spec=spec)

@@ -53,6 +53,7 @@ def test_a_nan_that_does_not_count_is_not_seen():
     assert np.all(np.isfinite(loss))
 
 
+@pytest.mark.slow
 def test_no_policy_takes_an_impossible_action():
     """Its value or logit is minus infinity, and it does not count among the actions."""
     values, possible = jnp.array([1.0, -INF, 0.0, 1.0]), jnp.array([1.0, 0.0, 1.0])
