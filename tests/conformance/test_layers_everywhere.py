@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import checkify
 from layer_registry import CASES, LARGE, Case
 
 import hkx
@@ -149,12 +150,22 @@ def test_strict_promotion_of_dtypes(case: Case) -> None:
 
 
 @slow_each
-def test_step_by_step_no_operation_makes_a_nan(case: Case) -> None:
+def test_no_operation_makes_a_nan(case: Case) -> None:
+    """Also inside of loops, where `jax.debug_nans` sees their results alone."""
     args = list(map(jnp.asarray, case.arrays()))
-    made = initial(case)
     with jax.debug_nans(True):
         model(case).init(KEY, *args)
-        value_and_gradients(case)(*made, args)
+    checked = checkify.checkify(value_and_gradients(case), errors=checkify.nan_checks)
+    jax.jit(checked)(*initial(case), args)[0].throw()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [pytest.param(c, id=c.name) for c in CASES[::10]])
+def test_step_by_step_is_as_compiled(case: Case) -> None:
+    """Of every tenth, because each operation is compiled by itself."""
+    run, args = value_and_gradients(case), list(map(jnp.asarray, case.arrays()))
+    eager, compiled = run(*initial(case), args), jax.jit(run)(*initial(case), args)
+    jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-5), compiled, eager)
 
 
 @slow_each
