@@ -132,8 +132,7 @@ def test_devices_have_to_divide_the_environments():
         impala.Config(environments=12, devices=8)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.long)])
 def test_actors_and_a_learner_learn_catch(seed, tmp_path):
     settings = {"env": "catch", "environments": 8, "steps": 100_000, "seed": seed, "evaluation_episodes": 20}
     assert train(tmp_path, algorithm.Config(), **settings)["final_return"] >= 0.9
