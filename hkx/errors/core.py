@@ -210,7 +210,7 @@ class ShapeMismatchError(HkxError, ValueError):
 
 
 class NotAnArrayError(HkxError, TypeError, ValueError, AttributeError):
-    """The value of a parameter has no shape, so it is not an array."""
+    """The value of a parameter, or of a state that a layer computes with, has no shape, so it is not an array."""
 
     def __init__(self, path: str, value: object):
         super().__init__(
@@ -218,7 +218,7 @@ class NotAnArrayError(HkxError, TypeError, ValueError, AttributeError):
             + (
                 f"It looks like an initializer: pass an instance, `{type(value).__name__}()`, instead of the class."
                 if callable(value)
-                else "Parameters are arrays: `jnp.asarray` makes one from a number or a list."
+                else "Parameters and the states of layers are arrays: `jnp.asarray` makes one from a number or a list."
             )
         )
 
