@@ -269,12 +269,15 @@ class _Layer:
         layers: dict[str, dict[str, dict[int, Any]]] = {}
         for flat, entries in tree.items():
             place = self.mapping.flat_to_stacked(flat)
-            for name, value in () if place is None else entries.items():
-                by_layer = layers.setdefault(place[0], {}).setdefault(name, {})
-                if by_layer.setdefault(place[1], value) is not value:
+            if place is None:
+                continue
+            module, layer = place
+            for name, value in entries.items():
+                by_layer = layers.setdefault(module, {}).setdefault(name, {})
+                if by_layer.setdefault(layer, value) is not value:
                     raise LayerFunctionError(
-                        f"`flat_to_stacked` takes {flat!r} for layer {place[1]} of {place[0]!r}, as it does another "
-                        "module: names of different layers and modules must differ."
+                        f"`flat_to_stacked` takes {flat!r} for layer {layer} of {module!r}, as it does another module: "
+                        "names of different layers and modules must differ."
                     )
         for module, by_name in layers.items():
             for name, by_layer in by_name.items():
