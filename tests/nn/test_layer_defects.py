@@ -610,3 +610,14 @@ def test_a_normalised_weight_that_is_no_array_is_named():
     for wrong in (0.5, [1.0], "text"):
         with pytest.raises(hkx.errors.NotAnArrayError, match="The value of 'linear/w' is"):
             model.apply({"linear": {**params["linear"], "w": wrong}}, None, jnp.ones([1, 3]))
+
+
+@pytest.mark.parametrize("n, layout", [(1, "NCW"), (3, "NCDHW")])
+def test_the_bias_of_a_depthwise_convolution_belongs_to_the_channels(n, layout):
+    """As many examples, and steps in space, as channels: the bias could be added along any of them."""
+    x = jnp.zeros([2] * (n + 2))
+    model = hkx.transform(lambda x: getattr(hkx, f"DepthwiseConv{n}D")(1, 1, data_format=layout)(x))
+    params = model.init(0, x)[f"depthwise_conv{n}_d"]
+    params["b"] = jnp.array([1.0, 2.0]).reshape(params["b"].shape)
+    out = model.apply({f"depthwise_conv{n}_d": params}, None, x)
+    np.testing.assert_array_equal(np.moveaxis(np.asarray(out), 1, -1), np.broadcast_to([1.0, 2.0], x.shape))
