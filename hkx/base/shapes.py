@@ -86,3 +86,9 @@ def _is_dtype(dtype: Any) -> bool:
         return bool(jnp.issubdtype(dtype, jax.dtypes.extended)) or np.dtype(dtype).kind not in "OUSMm"
     except (TypeError, ValueError):
         return False
+
+
+def is_array(value: Any) -> bool:
+    """Whether `value` has a shape, and is not a NumPy array of bytes, text or objects, of which JAX has no arrays."""
+    unknown = isinstance(value, np.ndarray) and issubclass(value.dtype.type, (np.flexible, np.object_))
+    return not unknown and getattr(value, "shape", None) is not None

@@ -114,11 +114,10 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
     if local.hooks.get("get_param"):
         context = _context(frame, path, shape, dtype, init)
         value = chained("get_param", lambda v: v, with_context(context))(value)
-    actual = getattr(value, "shape", None)
-    if actual is None:
+    if not shapes.is_array(value):
         raise NotAnArrayError(path, value)
-    if actual != tuple(shape):
-        raise ShapeMismatchError(path, actual, shape, dtype, frame.running_init)
+    if value.shape != tuple(shape):
+        raise ShapeMismatchError(path, value.shape, shape, dtype, frame.running_init)
     return value
 
 

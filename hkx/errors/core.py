@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import jax
+import numpy as np
 
 from hkx.errors.near import nearest
 
@@ -210,17 +211,18 @@ class ShapeMismatchError(HkxError, ValueError):
 
 
 class NotAnArrayError(HkxError, TypeError, ValueError, AttributeError):
-    """The value of a parameter has no shape, so it is not an array."""
+    """The value of a parameter, or of a state that a layer computes with, is not an array, or not one of numbers."""
 
     def __init__(self, path: str, value: object):
-        super().__init__(
-            f"The value of {path!r} is {described(value)}, which has no shape. "
-            + (
-                f"It looks like an initializer: pass an instance, `{type(value).__name__}()`, instead of the class."
-                if callable(value)
-                else "Parameters are arrays: `jnp.asarray` makes one from a number or a list."
-            )
-        )
+        what = f"{described(value)}, which has no shape"
+        advice = "Parameters and the states of layers are arrays: `jnp.asarray` makes one from a number or a list."
+        if callable(value):
+            name = type(value).__name__
+            advice = f"It looks like an initializer: pass an instance, `{name}()`, instead of the class."
+        elif isinstance(value, np.ndarray):
+            what = f"an array of dtype {value.dtype}, of which JAX has none"
+            advice = "If NumPy has loaded bfloat16 as bytes, `w.view(jnp.bfloat16)` converts them; else pass numbers."
+        super().__init__(f"The value of {path!r} is {what}. {advice}")
 
 
 class NonEmptyStateError(HkxError, ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
@@ -16,10 +16,11 @@ from hkx.base.entries import Tree, add, below, under, walk
 from hkx.base.key_arrays import is_partitionable
 from hkx.base.signatures import like, with_keyword
 from hkx.base.trees import own_tree
-from hkx.core.frame import Frame, Phase, current_frame, local
+from hkx.core.frame import Frame, Phase, current_frame, local, paths
 from hkx.core.making import Eager
 from hkx.core.module import Module
-from hkx.errors.lift import LayerFunctionError, LayerInputsError
+from hkx.errors.core import MissingParameterError, MissingStateError, ShapeMismatchError
+from hkx.errors.lift import LayerFunctionError, LayerInputsError, MappedSizeError
 from hkx.init.recording import type_like
 from hkx.lift.captured import Captured, record
 from hkx.lift.checks import checked_unroll
@@ -202,7 +203,8 @@ def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
     if creating(frame):
         created = layer.create(frame, prefix, keys, carried, inputs, reverse)
         store_below(frame, prefix, layer.kept(created.params), layer.kept(created.initial_state))
-    params, state = (layer.loaded(below(prefix, tree)) for tree in (frame.params, frame.state))
+    params = layer.loaded("parameter", prefix, frame.params)
+    state = layer.loaded("state", prefix, frame.state)
     draws = local.draws
     out, changed, captured = layer.scan((params, state), call_keys, carried, inputs, reverse)
     if creating(frame):
@@ -228,6 +230,13 @@ def _type_of_first(stacked: Any) -> Any:
     return type_like(aval, aval.shape[1:], aval.dtype)
 
 
+def _missing(kind: str, path: str, like: Any, existing: Iterable[str]) -> Exception:
+    """The error about an entry that one layer lacks, with the shape that it has in another layer."""
+    if kind == "state":
+        return MissingStateError(path, existing)
+    return MissingParameterError(path, jnp.shape(like), jnp.result_type(like), existing)
+
+
 @dataclasses.dataclass(repr=False, eq=False)
 class _Layer:
     """The repeated function and its options. With a `mapping`, parameters are stored layer by layer under its names."""
@@ -243,16 +252,47 @@ class _Layer:
     def __repr__(self) -> str:
         return f"{getattr(self.f, '__name__', type(self.f).__name__)} × {self.num_layers}"
 
-    def loaded(self, tree: Tree) -> Tree:
-        """Stacks the stored entries."""
-        if self.mapping is None:
-            return tree
-        layers: dict[str, dict[int, Any]] = {}
+    def loaded(self, kind: str, prefix: str, tree: Tree) -> Tree:
+        """Stacks the stored entries of this stack, which may come from a model with another number of layers."""
+        own = below(prefix, tree)
+        if self.mapping is not None:
+            own = self._stacked(kind, prefix, own)
+        for bundle, name, entry in walk(own):
+            for shape in map(jnp.shape, jax.tree.leaves(entry)):
+                if shape[:1] != (self.num_layers,):
+                    raise MappedSizeError(kind, f"{prefix}{bundle}/{name}", shape, 0, self.num_layers)
+        return own
+
+    def _stacked(self, kind: str, prefix: str, tree: Tree) -> Tree:
+        """Stacks entries that are stored layer by layer. Raises an error if a layer lacks one that another has."""
+        assert self.mapping is not None
+        layers: dict[str, dict[str, dict[int, Any]]] = {}
         for flat, entries in tree.items():
             place = self.mapping.flat_to_stacked(flat)
-            if place is not None:
-                layers.setdefault(place[0], {})[place[1]] = entries
-        return {name: stack([by_layer[i] for i in sorted(by_layer)]) for name, by_layer in layers.items()}
+            if place is None:
+                continue
+            module, layer = place
+            for name, value in entries.items():
+                by_layer = layers.setdefault(module, {}).setdefault(name, {})
+                if by_layer.setdefault(layer, value) is not value:
+                    raise LayerFunctionError(
+                        f"`flat_to_stacked` takes {flat!r} for layer {layer} of {module!r}, as it does another module: "
+                        "names of different layers and modules must differ."
+                    )
+        for module, by_name in layers.items():
+            for name, by_layer in by_name.items():
+                like = next(iter(by_layer.values()))
+                for i in range(self.num_layers):
+                    path = f"{prefix}{self.mapping.stacked_to_flat(module, i)}/{name}"
+                    if i not in by_layer:
+                        raise _missing(kind, path, like, paths(tree))
+                    shape, expected = (getattr(x, "shape", ()) for x in (by_layer[i], like))
+                    if shape != expected and kind == "parameter":
+                        raise ShapeMismatchError(path, shape, expected, like.dtype, False)
+        return {
+            module: {name: stack([by_layer[i] for i in sorted(by_layer)]) for name, by_layer in by_name.items()}
+            for module, by_name in layers.items()
+        }
 
     def kept(self, tree: Tree) -> Tree:
         """Converts stacked entries to the form in which they are stored."""

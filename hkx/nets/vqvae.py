@@ -13,7 +13,7 @@ from hkx import ExponentialMovingAverage, Module, get_parameter, get_state, set_
 from hkx.arguments import checked_integer
 from hkx.errors import FeatureSizeError
 from hkx.initializers import VarianceScaling
-from hkx.nn.inputs import array_of, check_state, divided, narrowed, number, rows_at, widened
+from hkx.nn.inputs import array_of, check_state, divided, narrowed, number, rows_at, state_array, widened
 from hkx.nn.replicas import over_replicas
 
 
@@ -231,7 +231,7 @@ class VectorQuantizerEMA(_Quantizer):
     @property
     def embeddings(self) -> jax.Array:
         """The table, shape `[embedding_dim, num_embeddings]`."""
-        return get_state("embeddings", _table(self), self._dtype, init=_sampled)
+        return state_array(self, "embeddings", get_state("embeddings", _table(self), self._dtype, init=_sampled))
 
     @property
     def ema_cluster_size(self) -> ExponentialMovingAverage:

@@ -18,6 +18,7 @@ from hkx.errors import (
     InvalidInputError,
     InvalidRankError,
     LeadingDimensionsError,
+    NotAnArrayError,
     NotANumberError,
     OutOfRangeError,
     ScalarInputError,
@@ -176,6 +177,19 @@ def check_state(fits: bool, layer: Any, name: str, state: Any, expected: Any, ar
     if not fits:
         path = f"{layer.module_name}/{name}"
         raise StateShapeError(path, jnp.shape(state), list(expected), argument, jnp.shape(inputs))
+
+
+def state_array(layer: Any, name: str, state: Any) -> Any:
+    """The state `name` of a layer: an array, or a number as an array. A checkpoint may hold something else.
+
+    Raises:
+      NotAnArrayError: if it is something else.
+    """
+    if not hasattr(state, "shape"):
+        if not isinstance(state, int | float | complex):
+            raise NotAnArrayError(f"{layer.module_name}/{name}", state)
+        return jnp.asarray(state)
+    return state
 
 
 def widened(x: Any) -> Any:

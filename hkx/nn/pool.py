@@ -21,11 +21,11 @@ def _full_shape(
 ) -> tuple[int, ...]:
     """`size` for every dimension. A single number applies to all dimensions except for the batch and the channels."""
     channel_axis = None if channel_axis is None else checked_integer(channel_axis, "channel_axis", None)
-    if channel_axis is not None and not 0 <= abs(channel_axis) < len(shape):
-        raise ValueError(f"Invalid channel axis {channel_axis} (`channel_axis`) for inputs of shape {shape}.")
     if not shape:
         raise ScalarInputError("a pooling layer")
     if np.ndim(size) == 0:
+        if channel_axis is not None and not 0 <= abs(channel_axis) < len(shape):
+            raise ValueError(f"Invalid channel axis {channel_axis} (`channel_axis`) for inputs of shape {shape}.")
         channel, one = None if channel_axis is None else channel_axis % len(shape), checked_integer(size, argument, 1)
         return (1,) + tuple(1 if d == channel else one for d in range(1, len(shape)))
     sizes = tuple(checked_integer(s, argument, 1) for s in size)  # type: ignore[union-attr]
@@ -70,7 +70,7 @@ def max_pool(
       An array of the dtype of `value`.
 
     Raises:
-      ValueError: if `padding` is none of these, or there is no dimension `channel_axis`.
+      ValueError: if `padding` is none of these, or a single number is given and there is no dimension `channel_axis`.
       InvalidWindowError: if `window_shape` or `strides` has more entries than `value` has dimensions.
 
     Example:
@@ -114,7 +114,7 @@ def avg_pool(
       An array of the dtype of `value`, if that is a floating dtype.
 
     Raises:
-      ValueError: if `padding` is none of these, or there is no dimension `channel_axis`.
+      ValueError: if `padding` is none of these, or a single number is given and there is no dimension `channel_axis`.
       InvalidWindowError: if `window_shape` or `strides` has more entries than `value` has dimensions.
 
     Example:

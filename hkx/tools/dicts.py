@@ -96,6 +96,9 @@ def to_mutable_dict(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
     Returns:
       The copy; the values are shared.
 
+    Raises:
+      AttributeError: if `mapping` is not a mapping.
+
     Example:
 
       >>> import hkx
@@ -104,7 +107,7 @@ def to_mutable_dict(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
       >>> params
       {'a': {'w': 2}}
     """
-    return _dicts(mapping)
+    return {key: _dicts(value) for key, value in mapping.items()}
 
 
 def to_haiku_dict(structure: Mapping[Any, Any]) -> dict[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from hkx.arguments import checked_function
 from hkx.base.entries import check_structure
+from hkx.errors.core import NotAnArrayError
 from hkx.tools.trace import ArraySpec
 
 T = TypeVar("T")
@@ -162,10 +164,14 @@ def _spec(value: Any) -> tuple[tuple[int, ...], np.dtype]:
     return np.shape(value), getattr(value, "dtype", None) or jax.dtypes.result_type(value)
 
 
+def _is_array(value: Any) -> bool:
+    """Whether `value` has a shape, as a plain number does."""
+    return hasattr(value, "shape") or isinstance(value, int | float | complex)
+
+
 def _described(value: Any) -> str:
     """A description such as `f32[2,3]`, or the `repr` of something that is not an array, such as a dict of arrays."""
-    is_array = hasattr(value, "shape") or isinstance(value, int | float | complex)
-    return repr(ArraySpec(*_spec(value))) if is_array else repr(value)
+    return repr(ArraySpec(*_spec(value))) if _is_array(value) else repr(value)
 
 
 def _differ(a: Any, b: Any) -> bool:
@@ -235,13 +241,24 @@ def tree_size(tree: Any) -> int:
     Returns:
       The number.
 
+    Raises:
+      NotAnArrayError: if there is something else in the tree, such as a mapping that is not a pytree.
+
     Example:
 
       >>> import hkx, jax.numpy as jnp
       >>> hkx.data_structures.tree_size({"linear": {"w": jnp.ones([2, 3]), "b": jnp.ones(3)}})
       9
     """
-    return sum(int(np.prod(np.shape(x), dtype=np.int64)) for x in jax.tree.leaves(tree))
+    return sum(math.prod(shape) for shape, _ in _specs(tree))
+
+
+def _specs(tree: Any) -> Iterator[tuple[tuple[int, ...], np.dtype]]:
+    """Shape and dtype of each array in a tree."""
+    for path, leaf in jax.tree.leaves_with_path(tree):
+        if not _is_array(leaf):
+            raise NotAnArrayError(f"tree{jax.tree_util.keystr(path)}", leaf)
+        yield _spec(leaf)
 
 
 def tree_bytes(tree: Any) -> int:
@@ -259,4 +276,4 @@ def tree_bytes(tree: Any) -> int:
       >>> hkx.data_structures.tree_bytes({"w": jnp.ones([2, 3]), "h": jnp.ones([4], jnp.bfloat16)})
       32
     """
-    return sum(tree_size(x) * _spec(x)[1].itemsize for x in jax.tree.leaves(tree))
+    return sum(math.prod(shape) * dtype.itemsize for shape, dtype in _specs(tree))

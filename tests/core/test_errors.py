@@ -287,3 +287,14 @@ def test_exception_in_the_users_function_is_passed_on_as_it_is():
         with pytest.raises(KeyError, match="mine"):
             run()
     assert list(good_params()) == ["linear"]
+
+
+def test_bytes_of_a_dtype_that_numpy_lacks_are_named(tmp_path):
+    np.savez(tmp_path / "checkpoint.npz", w=np.ones([3, 2], jnp.bfloat16))
+    w = np.load(tmp_path / "checkpoint.npz")["w"]  # |V2
+    x, b = np.ones([1, 3], jnp.bfloat16), np.zeros(2, jnp.bfloat16)
+    for wrong in (w, np.full([3, 2], "a"), np.full([3, 2], 1.0, object)):
+        with pytest.raises(errors.NotAnArrayError, match=r"'linear/w' is an array of dtype .*`w.view\(jnp.bfloat16\)`"):
+            LINEAR.apply({"linear": {"w": wrong, "b": b}}, None, x)
+    out = LINEAR.apply({"linear": {"w": w.view(jnp.bfloat16), "b": b}}, None, x)
+    assert out.dtype == jnp.bfloat16 and out.tolist() == [[3.0, 3.0]]

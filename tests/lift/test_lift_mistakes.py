@@ -277,3 +277,65 @@ def test_errors_of_jax_name_the_function_of_the_user(lifted: Any) -> None:
 
     with pytest.raises(jax.errors.TracerBoolConversionError, match=r"(?s)negated_if at .*argument flag"):
         hkx.transform(lambda x: lifted(negated_if)(x, True)).apply({}, None, X)
+
+
+def stack_of(num_layers, mapping=None, name=None):
+    def f(x):
+        def layer(x):
+            return hkx.BatchNorm(False, False, 0.9, name="norm")(hkx.Linear(2, name="linear")(x), is_training=True)
+
+        return hkx.layer_stack(num_layers, transparent=mapping is not None, transparency_map=mapping, name=name)(layer)(
+            x
+        )
+
+    return hkx.transform_with_state(f)
+
+
+class Numbered(hkx.LayerStackTransparencyMapping):
+    def stacked_to_flat(self, stacked_module_name, scan_idx):
+        return f"{stacked_module_name}_at_{scan_idx}"
+
+    def flat_to_stacked(self, unstacked_module_name):
+        module, _, index = unstacked_module_name.partition("_at_")
+        return (module, int(index) % 10) if index else None
+
+
+@pytest.mark.parametrize("before, after", [(1, 3), (3, 1)])
+def test_a_stack_of_another_depth_is_named(before, after):
+    x = jnp.ones([4, 2])
+    params, state = stack_of(before, name="deep").init(0, x)
+    model = stack_of(after, name="deep")
+    own_params, own_state = model.init(0, x)
+    with pytest.raises(
+        errors.MappedSizeError, match=rf"parameter 'deep/linear/[bw]' has shape \({before}, .*size {after}"
+    ):
+        model.apply(params, own_state, None, x)
+    with pytest.raises(errors.MappedSizeError, match=rf"state 'deep/norm/~/.*' has shape \({before},.*size {after}"):
+        model.apply(own_params, state, None, x)
+
+
+def test_a_layer_that_a_transparent_stack_lacks_is_named():
+    x, mapping = jnp.ones([4, 2]), Numbered()
+    model = stack_of(3, mapping)
+    params, state = model.init(0, x)
+    w = params["linear_at_0"]["w"]
+
+    def fails(error, text, params, state=state):
+        with pytest.raises(error, match=text):
+            model.apply(params, state, None, x)
+
+    renamed = {name.replace("_at_2", "_at_3"): entries for name, entries in params.items()}  # 0, 1, 3 for 0, 1, 2
+    fails(errors.MissingParameterError, r"no parameter 'linear_at_2/[bw]' \(shape \(2.*\n.*'linear_at_3/[bw]'", renamed)
+    renamed = {name.replace("_at_2", "_at_3"): entries for name, entries in state.items()}
+    fails(
+        errors.MissingStateError,
+        r"No value for state 'norm_at_2/~/|No value for state 'norm/~/.*_at_2/",
+        params,
+        renamed,
+    )
+    fails(errors.MissingParameterError, "'linear_at_1/b'", {**params, "linear_at_1": {"w": w}})
+    fails(errors.ShapeMismatchError, "'linear_at_2/w' with .*shape", {**params, "linear_at_2": {"w": w[:1], "b": w[0]}})
+    fails(
+        errors.MappedSizeError, "linear/[bw]' has shape .4, .*size 3", {**params, "linear_at_3": params["linear_at_2"]}
+    )
+    fails(errors.LayerFunctionError, "'linear_at_12' for layer 2", {**params, "linear_at_12": {"w": w + 1, "b": w[0]}})

@@ -586,3 +586,39 @@ def test_vector_quantisers_of_vectors_whose_squares_overflow(dtype):
     error = 1.25 * np.mean(np.square(x.astype(float) - table.T[numbers]))
     np.testing.assert_allclose(out["loss"], error, rtol=2e-3)
     assert out["loss"].dtype == out["perplexity"].dtype == table.dtype
+
+
+@pytest.mark.parametrize("axis", [-1, 3, -2])
+def test_a_window_of_all_dimensions_needs_no_channels(axis):
+    """The axis of the channels, also the default one, says what a single number does not apply to."""
+    x = jnp.array([1.0, 4.0, 2.0, 8.0])
+    assert hkx.max_pool(x, (2,), (2,), "VALID", axis).tolist() == [4.0, 8.0]
+    assert hkx.avg_pool(x, (2,), (2,), "VALID", axis).tolist() == [2.5, 5.0]
+    with pytest.raises(ValueError, match=f"Invalid channel axis {axis}"):
+        hkx.max_pool(x, 2, (2,), "VALID", axis)
+
+
+def test_layer_norm_takes_a_dimension_that_is_named_twice():
+    x = np.float32(np.random.RandomState(0).randn(2, 3, 4))
+    out = hkx.transform(lambda: hkx.LayerNorm((0, 2, -3), False, False)(x)).apply({}, None)
+    expected = (x - x.mean((0, 2), keepdims=True)) / np.sqrt(x.var((0, 2), keepdims=True) + 1e-5)
+    np.testing.assert_allclose(out, expected, 1e-5, 1e-5)
+
+
+def test_a_normalised_weight_that_is_no_array_is_named():
+    model = hkx.transform(lambda x: hkx.WeightNorm(hkx.Linear(2))(x))
+    params = model.init(0, jnp.ones([1, 3]))
+    for wrong in (0.5, [1.0], "text"):
+        with pytest.raises(hkx.errors.NotAnArrayError, match="The value of 'linear/w' is"):
+            model.apply({"linear": {**params["linear"], "w": wrong}}, None, jnp.ones([1, 3]))
+
+
+@pytest.mark.parametrize("n, layout", [(1, "NCW"), (3, "NCDHW")])
+def test_the_bias_of_a_depthwise_convolution_belongs_to_the_channels(n, layout):
+    """As many examples, and steps in space, as channels: the bias could be added along any of them."""
+    x = jnp.zeros([2] * (n + 2))
+    model = hkx.transform(lambda x: getattr(hkx, f"DepthwiseConv{n}D")(1, 1, data_format=layout)(x))
+    params = model.init(0, x)[f"depthwise_conv{n}_d"]
+    params["b"] = jnp.array([1.0, 2.0]).reshape(params["b"].shape)
+    out = model.apply({f"depthwise_conv{n}_d": params}, None, x)
+    np.testing.assert_array_equal(np.moveaxis(np.asarray(out), 1, -1), np.broadcast_to([1.0, 2.0], x.shape))

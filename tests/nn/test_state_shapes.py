@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import hkx
-from hkx.errors import InvalidCoreStateError, LeadingDimensionsError, StateShapeError
+from hkx.errors import InvalidCoreStateError, LeadingDimensionsError, NotAnArrayError, StateShapeError
 from hkx.interop.cells import ResetAfterGRU
 
 pytestmark = pytest.mark.unoptimised
@@ -291,3 +291,35 @@ def test_a_table_of_another_size_is_named() -> None:
         jax.eval_shape(model(3).apply, params, state, None, x)
     with pytest.raises(StateShapeError, match=r"expected \[2, 5\]"):
         jax.eval_shape(model(5, 2).apply, params, state, None, jnp.ones([2, 2]))
+
+
+STATES: dict[str, tuple[Callable[..., Any], str]] = {
+    "average": (lambda x, init=False: hkx.BatchNorm(False, False, 0.9)(x, init), "batch_norm/~/mean_ema/average"),
+    "hidden": (lambda x, _=0: hkx.BatchRenorm(False, False, 0.9)(x, True), "batch_renorm/~/var_ema/hidden"),
+    "counter": (lambda x, _=0: hkx.ExponentialMovingAverage(0.9)(x), "exponential_moving_average/counter"),
+    "u0": (lambda x, _=0: hkx.SpectralNorm()(x), "spectral_norm/u0"),
+    "embeddings": (
+        lambda x, _=0: hkx.nets.VectorQuantizerEMA(3, 2, 0.2, 0.9)(x, False),
+        "vector_quantizer_ema/embeddings",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_a_state_that_is_no_array_is_named(name: str) -> None:
+    f, path = STATES[name]
+    model = hkx.transform_with_state(f)
+    x = jnp.ones([2, 3])
+    params, state = model.init(KEY, x, True)
+    module, entry = path.rsplit("/", 1)
+    for wrong in (None, "text", [0.5, 0.5], {"w": 0.5}):
+        state[module] = {**state[module], entry: wrong}
+        with pytest.raises(NotAnArrayError, match=f"The value of '{path}' is .* which has no shape.*`jnp.asarray`"):
+            model.apply(params, state, KEY, x)
+
+
+def test_a_state_may_be_a_number() -> None:
+    model = hkx.transform_with_state(lambda x: hkx.ExponentialMovingAverage(0.75, zero_debias=False)(x))
+    state = {"exponential_moving_average": {"hidden": 4.0, "average": 4.0, "counter": 1}}
+    out, state = model.apply({}, state, None, jnp.array([0.0, 8.0]))
+    assert out.tolist() == [3.0, 5.0] and state["exponential_moving_average"]["counter"] == 2

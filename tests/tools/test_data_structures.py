@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hkx import data_structures as ds
+from hkx import errors
 
 PARAMS = {"b/c": {"w": 1, "b": 2}, "a": {"z": 3, "y": 4}, "empty": {}}
 
@@ -65,6 +66,22 @@ def test_sizes():
     assert (ds.tree_size(tree), ds.tree_bytes(tree)) == (15, 24 + 10 + 4)
     assert (ds.tree_size(jax.random.key(0)), ds.tree_bytes(jax.random.key(0))) == (1, 8)
     assert (ds.tree_size([1, 2.0]), ds.tree_bytes([1, 2.0])) == (2, 8)
+
+
+@pytest.mark.parametrize("count", [ds.tree_size, ds.tree_bytes])
+def test_what_is_no_array_is_not_counted(count):
+    """JAX takes a mapping that is not a pytree for a leaf."""
+    frozen = types.MappingProxyType({"w": jnp.ones([2, 3])})
+    for wrong in (frozen, "text", types.SimpleNamespace(w=1)):
+        with pytest.raises(errors.NotAnArrayError, match=r"(?s)The value of \"tree\['linear'\]\" is .* no shape"):
+            count({"linear": wrong, "zero": np.zeros(2)})
+
+
+def test_only_a_mapping_is_copied():
+    for wrong in (None, [1], "text", 3):
+        for copied in (ds.to_mutable_dict, ds.to_immutable_dict):
+            with pytest.raises(AttributeError, match="items"):
+                copied(wrong)
 
 
 def test_mutable_and_immutable_dicts():

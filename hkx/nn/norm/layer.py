@@ -105,6 +105,7 @@ class LayerNorm(Module):
         full, dtype = inputs.shape, inputs.dtype
         axis = resolved_axes(self.axis, len(full))
         check_axes(axis, full, "hkx.LayerNorm")
+        axis = tuple(sorted({i % len(full) for i in axis}))  # the same dimension may be given twice, as 0 and -2
         shape = parameter_shape(self.param_axis, full, "hkx.LayerNorm")
         wide = widened(inputs)
         mean, variance = moments(wide, axis=axis, fast=bool(self.use_fast_variance))

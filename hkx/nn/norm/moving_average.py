@@ -14,7 +14,7 @@ from jax.typing import DTypeLike
 from hkx import Module, from_example, get_state, initializers, set_state, traced_once
 from hkx.arguments import deprecated_argument
 from hkx.errors import MissingAverageError, MissingStateError, NotANumberError
-from hkx.nn.inputs import array_of, broadcast, cast, check_state, number, statistics_dtypes
+from hkx.nn.inputs import array_of, broadcast, cast, check_state, number, state_array, statistics_dtypes
 from hkx.nn.norm.params_tree import map_params
 
 
@@ -91,15 +91,17 @@ class ExponentialMovingAverage(Module):
 
         Raises:
           StateShapeError: if neither `value` nor the average so far broadcasts to the other.
+          NotAnArrayError: if the state is not made of arrays.
         """
         value = array_of(value, self, "value")
         wide, dtype = statistics_dtypes(value.dtype)  # in half precision, 0.999 rounds to 1; as an integer, 0.9 is 0
         one, decay = number(1, wide, "1"), number(self.decay, wide, "decay", 0, 1)
-        counter = _next(jnp.asarray(get_state("counter", (), jnp.int32, init=self.init)))
+        counter = state_array(self, "counter", get_state("counter", (), jnp.int32, init=self.init))
+        counter = _next(jnp.asarray(counter))
         if self.warmup_length > 0:
             where = jax.lax.select if not counter.ndim else jnp.where
             decay = where(counter <= 0, jnp.zeros_like(decay), jnp.asarray(decay))
-        hidden = get_state("hidden", value.shape, dtype, init=jnp.zeros)
+        hidden = state_array(self, "hidden", get_state("hidden", value.shape, dtype, init=jnp.zeros))
         fits = broadcast(hidden.shape, value.shape) in (hidden.shape, value.shape)
         check_state(fits, self, "hidden", hidden, value.shape, "value", value)
         if broadcast(jnp.shape(decay), hidden.shape) is None:
@@ -121,9 +123,10 @@ class ExponentialMovingAverage(Module):
 
         Raises:
           MissingAverageError: if there have been none, and `initialize` was not called.
+          NotAnArrayError: if the state is not an array.
         """
         try:
-            return get_state("average")
+            return state_array(self, "average", get_state("average"))
         except MissingStateError:
             raise MissingAverageError(f"{self.module_name}/average") from None
 

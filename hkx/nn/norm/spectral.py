@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from hkx import Module, get_state, initializers, set_state
 from hkx.arguments import checked_integer
-from hkx.nn.inputs import array_of, check_state, narrowed, number, widened
+from hkx.nn.inputs import array_of, check_state, narrowed, number, state_array, widened
 from hkx.nn.norm.params_tree import map_params
 
 
@@ -65,6 +65,7 @@ class SpectralNorm(Module):
         Raises:
           ValueError: if `value` is a scalar or a vector, or has more than two dimensions when that is an error.
           StateShapeError: if the state is that of a matrix with another number of columns.
+          NotAnArrayError: if the state is not an array.
         """
         value = array_of(value, self, "value")
         if value.ndim < 2:
@@ -78,6 +79,7 @@ class SpectralNorm(Module):
         wide = widened(value)
         matrix = wide.reshape(math.prod(value.shape[:-1]), value.shape[-1])
         old = get_state("u0", (1, value.shape[-1]), value.dtype, init=initializers.RandomNormal())
+        old = state_array(self, "u0", old)
         u = widened(old)
         columns = value.shape[-1]
         check_state(u.shape == (1, columns), self, "u0", u, (1, columns), "value", value)

@@ -66,7 +66,9 @@ class WeightNorm(Module):
         def getter(next_getter: Callable[[Any], Any], value: jax.Array, context: GetterContext) -> Any:
             asked.add(context.name)
             value = next_getter(value)
-            return self._normalised(value, context) if context.name in self.parameters else value
+            if context.name not in self.parameters or not hasattr(value, "shape"):  # get_parameter raises an error then
+                return value
+            return self._normalised(value, context)
 
         with custom_getter(getter):
             out = self.layer(*args, **kwargs)
