@@ -233,7 +233,7 @@ def test_logits_of_no_distribution_have_no_sample(logits):
 
 
 def test_there_is_a_best_action_where_its_value_is_computed_anew_and_rounded_otherwise():
-    """As XLA does: a product is rounded before it is added where the maximum is computed, and not where it is sought."""
+    """As in XLA: a product is rounded before it is added where the maximum is computed, not where it is sought."""
 
     @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
     def probs(x, w, b):
