@@ -61,3 +61,15 @@ class ReplaySettings(Settings):
         at_once = self.period * environments
         if at_once > self.capacity:
             raise BadSetting(f"capacity must be at least {at_once}, the transitions added at once, not {self.capacity}")
+
+
+class MemorySettings(Settings):
+    """Settings of an agent that may have a memory, of the size of its last hidden layer."""
+
+    memory: str
+    hidden: Sizes
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.memory != "none" and not self.hidden:
+            raise BadSetting(f"hidden must be at least one size, that of the {self.memory} too, not none")

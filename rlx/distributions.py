@@ -18,7 +18,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Int, Real
 from rlx.core.arguments import as_arrays, require_broadcast, require_for_each
-from rlx.core.arrays import pick_action, scale_row_down
+from rlx.core.arrays import one_hot, pick_action, scale_row_down
 from rlx.core.sampling import categorical, either, key_and_shape
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import categorical_entropy, categorical_kl_divergence, categorical_sample
@@ -51,8 +51,11 @@ class EpsilonGreedy:
         q, epsilon = as_arrays(name, **wanted)
         require_for_each("epsilon", epsilon, argument, q, name)
         epsilon = epsilon.astype(q.dtype)
-        best = (q == jnp.max(q, axis=-1, keepdims=True)).astype(q.dtype)
-        greedy = best / jnp.sum(best, axis=-1, keepdims=True)
+        highest = jnp.max(q, axis=-1, keepdims=True)
+        # XLA may compute `q` anew for each use, and round it otherwise there: then none equals the highest.
+        first = one_hot.kernel(jnp.argmax(q, axis=-1), q.shape[-1], bool)
+        best = (first | (q == highest)).astype(q.dtype)
+        greedy = jnp.where(jnp.isnan(highest), highest, best / jnp.sum(best, axis=-1, keepdims=True))
         possible, number = _possible(q)
         return (1 - epsilon) * greedy + jnp.where(possible, epsilon / number, 0)
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
-from settings import Count, NotNegative, Settings, Share, Sizes
+from settings import Count, MemorySettings, NotNegative, Share, Sizes
 
 import hkx
 import rlx
@@ -22,7 +22,7 @@ from agents.agent import Agent, Choice, Step, blank, features, number_of_actions
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Settings):
+class Config(MemorySettings):
     """The settings of the agent."""
 
     memory: Literal["none", "gru", "lstm"] = "none"

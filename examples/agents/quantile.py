@@ -75,8 +75,8 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         if not config.implicit:
             return hkx.Linear(config.quantiles * num_actions)(hidden).reshape(config.quantiles, num_actions)
         waves = jnp.cos(jnp.pi * levels[:, None] * np.arange(config.cosines, dtype=np.float32))
-        told = jax.nn.relu(hkx.Linear(config.hidden[-1], name="levels")(waves))
-        return hkx.Linear(num_actions)(hidden * told)
+        told = jax.nn.relu(hkx.Linear(hidden.shape[-1], name="levels")(waves))
+        return hkx.Linear(num_actions)(hidden[None] * told)
 
     quantiles = jax.vmap(network.apply, in_axes=(None, 0, 0))  # of observations [B, ...] at levels [B, quantiles]
     optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector is faster than many small arrays

@@ -94,6 +94,9 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     values = jax.vmap(jax.vmap(critic.apply, in_axes=(0, None, None)), in_axes=(None, 0, 0))
     truncated = partial(rlx.tqc_critic_loss, num_dropped=config.dropped)
     critic_losses = truncated if config.quantiles > 1 else rlx.sac_critic_loss
+    # The actor of SAC maximises the least value, those of REDQ and TQC the mean of all critics and quantiles.
+    by_mean = config.subset < config.critics or config.quantiles > 1
+    actor_losses = rlx.redq_actor_loss if by_mean else rlx.sac_actor_loss
     optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector is faster than many small arrays
     replay = rlx.replay.n_step(rlx.replay.uniform(config.capacity), 1)
 
@@ -139,10 +142,8 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
             held_temperature := jax.lax.stop_gradient(temperature),
         )
         a_tm1, log_prob_tm1 = draw(tm1_key, params["actor"], batch.s_tm1)
-        q_tm1 = values(held["critics"], batch.s_tm1, a_tm1)  # [B, critics], of which the minimum counts
-        if config.quantiles > 1:
-            q_tm1 = jnp.mean(q_tm1, axis=(1, 2))[:, None]
-        actor_loss = jax.vmap(rlx.sac_actor_loss, in_axes=(0, 0, None))(q_tm1, log_prob_tm1, held_temperature)
+        q_tm1 = values(held["critics"], batch.s_tm1, a_tm1).reshape(config.batch_size, -1)
+        actor_loss = jax.vmap(actor_losses, in_axes=(0, 0, None))(q_tm1, log_prob_tm1, held_temperature)
         wanted = config.entropy * unit.size
         temperature_loss = jax.vmap(rlx.sac_temperature_loss, in_axes=(None, 0, None))(
             temperature, log_prob_tm1, wanted

@@ -145,11 +145,25 @@ def test_a_replay_that_is_never_warm_is_refused():
         ("sac", {"quantiles": 3, "dropped": 3}, "dropped must be less than the number of quantiles, 3, not 3"),
         ("muzero", {"length": 4}, "length must be more than model_steps, 4, not 4"),
         ("r2d2", {"overlap": 20}, "overlap must be less than the 20 steps of a sequence, not 20"),
+        (
+            "actor_critic",
+            {"memory": "lstm", "hidden": ()},
+            "hidden must be at least one size, that of the lstm too, not none",
+        ),
+        ("impala", {"memory": "gru", "hidden": ()}, "hidden must be at least one size, that of the gru too, not none"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(name, settings, message):
     with pytest.raises(BadSetting, match=f"^{message}$"):
         FILES[name].Config(**settings)
+
+
+@pytest.mark.slow
+def test_levels_of_quantiles_are_seen_without_hidden_layers():
+    pure, made = make("catch"), FILES["quantile"]
+    linear = made.make(made.Config(implicit=True, hidden=()), pure.observation_spec(), pure.action_spec())
+    state = jax.eval_shape(functools.partial(linear.init, environments=1), jax.random.key(0))
+    assert {name: each["w"].shape for name, each in state.params.items()} == {"levels": (32, 50), "linear": (50, 3)}
 
 
 @pytest.mark.parametrize(("name", "most"), [("muzero", 91), ("r2d2", 8)])  # 100 - 10 + 1; (100 - 20 + 1) // 10

@@ -232,6 +232,18 @@ def test_logits_of_no_distribution_have_no_sample(logits):
         assert policy.sample(jax.random.key(0), rows, sample_shape=2).tolist() == [[-1, 1], [-1, 1]]
 
 
+def test_there_is_a_best_action_where_its_value_is_computed_anew_and_rounded_otherwise():
+    """As in XLA: a product is rounded before it is added where the maximum is computed, not where it is sought."""
+
+    @functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})
+    def probs(x, w, b):
+        return rlx.epsilon_greedy(0.2).probs(x * w + b)
+
+    x, w, b = (np.random.default_rng(0).normal(size=shape).astype(np.float32) for shape in ([64, 1], [1, 4], [1, 4]))
+    q = np.float64(x) * w + b
+    np.testing.assert_allclose(probs(x, w, b), 0.05 + 0.8 * (q == q.max(axis=1, keepdims=True)), atol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_actions_of_half_precision_are_taken_as_often_as_their_probability_says(dtype):
     """Perturbed in half precision, many of the logits are equal, and the first action was taken."""
