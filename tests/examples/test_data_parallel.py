@@ -21,11 +21,13 @@ pytest.importorskip("sklearn", reason="the example learns scikit-learn's digits:
 import data_parallel
 import digits_data
 
+import hkx
+
 pytestmark = pytest.mark.unoptimised
 
 ROOT = pathlib.Path(__file__).parents[2]
 PROGRAM = ROOT / "examples" / "data_parallel.py"
-# The small network with all its default steps: two seconds. The default one takes minutes and is among the slow tests.
+# The small network with all its default steps: two seconds. The default one takes minutes: a long test trains it.
 MLP = data_parallel.Config(network="mlp", progress=False, checkpoint_every=0)
 LAST_LINE = re.compile(r"test accuracy: (\d\.\d{4}) on 360 images, \d+ training images/s")
 
@@ -232,14 +234,26 @@ def few_images(monkeypatch):
     monkeypatch.setattr(data_parallel, "TEST", 16)
 
 
-@pytest.mark.long
-def test_the_residual_network_does_on_eight_devices_what_it_does_on_one(run, few_images):
+SMALL_RESNET = functools.partial(hkx.nets.ResNet, (1, 1, 1, 1), bottleneck=False, channels_per_group=(8, 8, 8, 8))
+
+
+@pytest.mark.parametrize(
+    "resnet",
+    [pytest.param(SMALL_RESNET, marks=pytest.mark.slow), pytest.param(hkx.nets.ResNet18, marks=pytest.mark.long)],
+    ids=["small", "default"],
+)
+def test_the_residual_network_does_on_eight_devices_what_it_does_on_one(resnet, tmp_path, few_images, monkeypatch):
     """On a few images as they are, of 8 x 8: what is compiled without optimisation takes long for convolutions."""
+    monkeypatch.setattr(hkx.nets, "ResNet18", resnet)
     settings = {"network": "resnet18", "epochs": 1, "batch_size": 16, "image_size": 8}
-    one = run(strategy="mesh", devices=1, **settings)[0]
+    one, *eights = (
+        data_parallel.main(
+            dataclasses.replace(MLP, output=str(tmp_path / name), strategy=strategy, devices=n, **settings)
+        )
+        for name, strategy, n in (("one", "mesh", 1), ("mesh", "mesh", 8), ("pmap", "pmap", 8))
+    )
     assert len(one["losses"]) == 3
-    for strategy in ("mesh", "pmap"):
-        eight = run(strategy=strategy, devices=8, **settings)[0]
+    for eight in eights:
         np.testing.assert_allclose(eight["losses"], one["losses"], rtol=1e-3)
         assert eight["test_accuracy"] == one["test_accuracy"]
 

@@ -131,7 +131,7 @@ def test_a_run_that_stops_and_goes_on_learns_the_same(file, tmp_path):
         np.testing.assert_array_equal(one[array], other[array])
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_both_do_better_than_the_data_and_than_cloning_it(tmp_path):
     def final(name: str, agent_config, folder: str = "") -> float:
         output = str(tmp_path / (folder or name))
