@@ -439,6 +439,23 @@ def test_an_agent_learns_from_what_it_did(name, settings, env):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_agents_explore_unless_they_are_greedy(name):
+    """In 128 environments that look alike, they do not all do the same; greedily, they do, whatever the key."""
+    need_what_it_needs(name)
+    environment = make("pendulum" if name in OF_NUMBERS else "catch")
+    made = FILES[name].make(FILES[name].Config(), environment.observation_spec(), environment.action_spec())
+    state, memory = jax.jit(made.init, static_argnums=1)(jax.random.key(0), 128), made.memory(128)
+    seen = np.ones((128, *environment.observation_spec().shape), np.float32)
+    first, *greedy = (
+        np.asarray(jax.jit(functools.partial(made.act, **how))(state, memory, seen, jax.random.key(seed)).action)
+        for seed, how in ((1, {}), (1, {"greedy": True}), (2, {"greedy": True}))
+    )
+    assert len(np.unique(first, axis=0)) > 1
+    assert len(np.unique(np.concatenate(greedy), axis=0)) == 1
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("share", "least", "most"), [(0.0, 0, 0), (0.5, 8, 24), (1.0, 32, 32)])
 def test_a_member_learns_from_its_share_of_the_steps(share, least, most):
     """Of four members, with eight seeds, from the only step in the replay."""
@@ -590,6 +607,23 @@ def test_dqn_learns_catch_with_other_settings(settings, steps, tmp_path):
     asked = {"agent": "dqn", "env": "device:catch", "environments": 64, "steps": steps}
     asked |= {"output": str(tmp_path), "progress": False, "parts": 2}
     assert run.train(run.Config(**asked), FILES["dqn"].Config(**settings))["final_return"] >= 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["actor_critic", "impala", "ppo"])
+def test_what_a_cost_weighs_becomes_better(name):
+    """A policy whose entropy counts stays random; of one that has learned to play, the return is known."""
+    environment = make("catch", rows=5, columns=3)
+
+    def learned(entropy):
+        settings = FILES[name].Config(hidden=(16,), learning_rate=1e-2, entropy=entropy)
+        made = FILES[name].make(settings, environment.observation_spec(), environment.action_spec())
+        player = players.OnDevice(made, environment, 16, seed=0)
+        return player.advance(150_000 // player.per_update).metrics
+
+    plays, stays_random = learned(0.0), learned(2.0)
+    assert plays["entropy"] < 0.5 < 0.95 * np.log(3) < stays_random["entropy"]
+    assert plays["value_loss"] < 0.1 < stays_random["value_loss"]
 
 
 def point_at_what_is_seen():
