@@ -153,10 +153,10 @@ def test_strict_promotion_of_dtypes(case: Case) -> None:
 def test_no_operation_makes_a_nan(case: Case) -> None:
     """Also inside of loops, where `jax.debug_nans` sees their results alone."""
     args = list(map(jnp.asarray, case.arrays()))
+    checked = checkify.checkify(value_and_gradients(case), errors=checkify.nan_checks)
     with jax.debug_nans(True):
         model(case).init(KEY, *args)
-    checked = checkify.checkify(value_and_gradients(case), errors=checkify.nan_checks)
-    jax.jit(checked)(*initial(case), args)[0].throw()
+        jax.jit(checked)(*initial(case), args)[0].throw()
 
 
 @pytest.mark.slow
@@ -164,7 +164,9 @@ def test_no_operation_makes_a_nan(case: Case) -> None:
 def test_step_by_step_is_as_compiled(case: Case) -> None:
     """Of every tenth, because each operation is compiled by itself."""
     run, args = value_and_gradients(case), list(map(jnp.asarray, case.arrays()))
-    eager, compiled = run(*initial(case), args), jax.jit(run)(*initial(case), args)
+    with jax.debug_nans(True):
+        eager = run(*initial(case), args)
+    compiled = jax.jit(run)(*initial(case), args)
     jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=2e-5, atol=2e-5), compiled, eager)
 
 
