@@ -283,12 +283,13 @@ class _Layer:
             for name, by_layer in by_name.items():
                 like = next(iter(by_layer.values()))
                 for i in range(self.num_layers):
+                    shape, expected = (getattr(x, "shape", ()) for x in (by_layer.get(i), like))
+                    if i in by_layer and (shape == expected or kind == "state"):
+                        continue
                     path = f"{prefix}{self.mapping.stacked_to_flat(module, i)}/{name}"
                     if i not in by_layer:
                         raise _missing(kind, path, like, paths(tree))
-                    shape, expected = (getattr(x, "shape", ()) for x in (by_layer[i], like))
-                    if shape != expected and kind == "parameter":
-                        raise ShapeMismatchError(path, shape, expected, like.dtype, False)
+                    raise ShapeMismatchError(path, shape, expected, jnp.result_type(like), False)
         return {
             module: {name: stack([by_layer[i] for i in sorted(by_layer)]) for name, by_layer in by_name.items()}
             for module, by_name in layers.items()

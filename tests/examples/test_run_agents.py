@@ -584,6 +584,12 @@ def test_agents_learn_catch(name, seed, tmp_path):
     assert found["final_return"] >= 0.9
 
 
+def on_device(name, environment, count, **settings):
+    """A player of an agent in so many environments, in one compiled program."""
+    made = FILES[name].make(FILES[name].Config(**settings), environment.observation_spec(), environment.action_spec())
+    return players.OnDevice(made, environment, count, seed=0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "settings"),
@@ -593,8 +599,7 @@ def test_agents_learn_a_small_game_of_catch(name, settings):
     """At random, the return is -1/3 on average."""
     need_what_it_needs(name)
     environment = make("catch", rows=5, columns=3)
-    made = FILES[name].make(FILES[name].Config(**settings), environment.observation_spec(), environment.action_spec())
-    player = players.OnDevice(made, environment, 1 if name == "stream_q" else 64, seed=0)
+    player = on_device(name, environment, 1 if name == "stream_q" else 64, **settings)
     steps = {"actor_critic": 80_000, "q_lambda": 80_000, "boot_dqn": 10_000, "stream_q": 10_000}
     player.advance(steps.get(name, 40_000) // player.per_update)
     assert np.mean(player.evaluate(30, jax.random.key(1))) >= 0.9
@@ -616,9 +621,7 @@ def test_what_a_cost_weighs_becomes_better(name):
     environment = make("catch", rows=5, columns=3)
 
     def learned(entropy):
-        settings = FILES[name].Config(hidden=(16,), learning_rate=1e-2, entropy=entropy)
-        made = FILES[name].make(settings, environment.observation_spec(), environment.action_spec())
-        player = players.OnDevice(made, environment, 16, seed=0)
+        player = on_device(name, environment, 16, hidden=(16,), learning_rate=1e-2, entropy=entropy)
         return player.advance(150_000 // player.per_update).metrics
 
     plays, stays_random = learned(0.0), learned(2.0)
@@ -644,11 +647,9 @@ def point_at_what_is_seen():
 @pytest.mark.parametrize("name", [*sorted(OF_NUMBERS), "ppo"])
 def test_agents_learn_to_point_at_what_they_see(name):
     """At random, the return is -2/3 on average; always in the middle, -1/3."""
-    environment = point_at_what_is_seen()
     of_replay = {"warmup": 64, "batch_size": 32, "capacity": 4096}
-    settings = FILES[name].Config(hidden=(16,), **(of_replay if name in OF_NUMBERS else {"unroll": 16}))
-    made = FILES[name].make(settings, environment.observation_spec(), environment.action_spec())
-    player = players.OnDevice(made, environment, 8, seed=0)
+    settings = of_replay if name in OF_NUMBERS else {"unroll": 16}
+    player = on_device(name, point_at_what_is_seen(), 8, hidden=(16,), **settings)
     player.advance(1500)
     assert np.mean(player.evaluate(50, jax.random.key(1))) > -0.02
 
