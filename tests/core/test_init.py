@@ -452,6 +452,29 @@ def test_averages_start_with_the_example_where_that_is_costly(way, monkeypatch):
     assert seen == [1]
 
 
+def test_costly_averages_wait_for_draws_that_need_other_draws(monkeypatch):
+    monkeypatch.setattr("hkx.init.evaluate.MOST_WORK_ONE_BY_ONE", 100)
+
+    def f(x):
+        w = hkx.get_parameter("w", [2, 3], init=hkx.initializers.RandomNormal())
+        with hkx.with_rng(jax.random.fold_in(hkx.next_rng_key(), jnp.argmax(w[0]))):
+            v = hkx.get_parameter("v", [3, 4], init=hkx.initializers.RandomNormal())
+        return hkx.BatchNorm(True, True, 0.9)(x @ w @ v, is_training=True)
+
+    x = np.random.default_rng(0).normal(size=[5, 2]).astype(np.float32)
+    params, state = hkx.transform_with_state(f).init(0, x)
+    y = x @ params["~"]["w"] @ params["~"]["v"]
+    np.testing.assert_allclose(state["batch_norm/~/mean_ema"]["average"][0], y.mean(0), rtol=1e-5, atol=1e-6)
+
+
+def test_a_key_may_be_given_by_its_type_alone():
+    def f(key):
+        return hkx.get_parameter("b", [2], init=jnp.ones) + jax.random.normal(key, [2])
+
+    params = hkx.transform(f).init(None, jax.ShapeDtypeStruct([], jax.random.key(0).dtype))
+    np.testing.assert_array_equal(params["~"]["b"], [1, 1])
+
+
 def test_averages_start_without_an_example_of_shapes():
     # The input of the second Linear would have 3e8 numbers, 1.2 GB.
     _, state = normalised(100_000).init(0, jax.ShapeDtypeStruct([1000, 2], jnp.float32))

@@ -280,6 +280,10 @@ class TestCheck:
             (looks, ["parameter 'linear_1/b' is float32[9]"]),
             (sets_what_it_saw, ["parameter '~/seen' has other values"]),
             (
+                lambda x: hk.set_state("z", jnp.asarray(2j if isinstance(hk.Linear(1)(x), jax.core.Tracer) else 3j)),
+                ["state '~/z' has other values"],
+            ),
+            (
                 lambda x: hk.set_state("a" if isinstance(hk.Linear(1)(x), jax.core.Tracer) else "b", 1),
                 ["state '~/b' is made on real values only", "state '~/a' is made on abstract values only"],
             ),

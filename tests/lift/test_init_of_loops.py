@@ -66,6 +66,17 @@ def test_a_scan_over_nothing_makes_the_parameters_of_its_slices(shape):
     assert model.apply(params, None, jnp.zeros(shape)).shape == (*shape[:-1], 2)
 
 
+def test_the_body_of_a_loop_that_does_not_run_may_ask_for_values():
+    def f(x):
+        def body(i, y):
+            return y * hkx.get_parameter("w", [], init=hkx.initializers.Constant(3 if y.sum() > 0 else 2))
+
+        return hkx.fori_loop(0, 0, body, x)
+
+    params = hkx.transform(f).init(None, jnp.ones(2))
+    assert params["~"]["w"] == 3
+
+
 @pytest.mark.parametrize("init", ["traced", "eager", "check"])
 def test_a_pure_function_runs_once_in_init_as_far_as_the_state_knows(init):
     def f(x):
