@@ -12,7 +12,7 @@ from hkx import Linear, Module, dropout, initializers, next_rng_key, traced_once
 from hkx.arguments import checked_integer, deprecated_argument
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import sequences_of
+from hkx.nn.inputs import array_of, sequences_of
 
 
 class MultiHeadAttention(Module):
@@ -99,7 +99,8 @@ class MultiHeadAttention(Module):
           key: `[..., T, D_k]`: the queries are compared with these.
           value: `[..., T, D_v]`: these are averaged, one value for each key.
           mask: broadcasts to `[..., num_heads, T', T]`, and has all its dimensions. A query attends to the keys where
-            the mask is not zero. If it is zero for all keys, the query attends to all of them equally.
+            the mask is not zero. If it is zero for all keys, the query attends to all of them equally. NaN and infinity
+            in keys and values to which no query may attend have no effect.
           dropout_rate: the probability of dropping each attention weight; the other weights are scaled up. If it is
             not zero, a random key is drawn (`hkx.next_rng_key`).
 
@@ -114,16 +115,22 @@ class MultiHeadAttention(Module):
         (query, key, value), _ = sequences_of(self, query=query, key=key, value=value)
         if key.shape[-2] != value.shape[-2]:
             raise LeadingDimensionsError("MultiHeadAttention", "value", value.shape, f"T = {key.shape[-2]} as in `key`")
+        if mask is not None:
+            leading = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2])
+            shape = (*leading, self.num_heads, query.shape[-2], key.shape[-2])
+            mask = mask if isinstance(mask, np.ndarray) else array_of(mask, self, "mask")
+            if mask.ndim != len(shape):
+                raise ValueError(
+                    f"Mask dimensionality {mask.ndim} must match logits dimensionality {len(shape)}: "
+                    f"it broadcasts to {shape}."
+                )
+            seen = mask.any(axis=(-3, -2))[..., None]
+            if not (isinstance(seen, np.ndarray) and seen.all()):
+                key, value = finite_where_unseen(key, seen), finite_where_unseen(value, seen)
         query_heads = self._project(query, self.key_size, "query")
         key_heads = self._project(key, self.key_size, "key")
         value_heads = self._project(value, self.value_size, "value")
-        logits = _logits(query_heads, key_heads)
-        if mask is not None and jnp.ndim(mask) != logits.ndim:
-            raise ValueError(
-                f"Mask dimensionality {jnp.ndim(mask)} must match logits dimensionality {logits.ndim}: "
-                f"it broadcasts to {logits.shape}."
-            )
-        weights = _weights(logits, mask)
+        weights = _weights(_logits(query_heads, key_heads), mask)
         if not (isinstance(dropout_rate, (int, float, np.generic)) and dropout_rate == 0):
             weights = dropout(next_rng_key(), dropout_rate, weights)
         return self._linear(self.model_size)(_attended(weights, value_heads))
@@ -137,6 +144,16 @@ class MultiHeadAttention(Module):
     @transparent
     def _linear(self, size: int, name: str | None = None) -> Linear:
         return Linear(size, with_bias=self.with_bias, w_init=self.w_init, b_init=self.b_init, name=name)
+
+
+@traced_once
+def finite_where_unseen(x: Any, seen: Any) -> jax.Array:
+    """`x`, with 0 for NaN and infinity at positions to which no query may attend: where `seen` is False.
+
+    The weights of these positions are 0, and 0 * NaN is NaN. Where everything is finite, nothing changes, not even
+    where a query may attend to nothing, which gives the mean of all values.
+    """
+    return jnp.where(seen | jnp.isfinite(x), x, 0)
 
 
 @traced_once

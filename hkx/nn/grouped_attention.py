@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,6 +14,7 @@ from hkx import Linear, Module, RotaryEmbedding, transparent
 from hkx.arguments import checked_function, checked_integer
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
+from hkx.nn.attention import finite_where_unseen
 from hkx.nn.inputs import array_of, check_dtype, lengths_of, parts_of, resharded, sequences_of
 
 
@@ -199,9 +200,13 @@ class GroupedQueryAttention(Module):
             mask = _with_one_batch(mask, mask.shape[:-3] if _for_all(mask) else leading, 3)
         lengths = None if lengths is None else _with_one_batch(lengths, leading, 0)
         q, k, v = (_with_one_batch(x.astype(dtype), leading, 3) for x in (q, k, v))
+        seen = _seen(keys, mask, lengths)
+        if seen is not None:
+            k, v = (finite_where_unseen(x, seen[..., None, None]) for x in (k, v))
         attended = _attention(
             q,
-            *_finite_where_unseen(k, v, mask, lengths),
+            k,
+            v,
             mask=mask,
             is_causal=is_causal,
             key_value_seq_lengths=lengths,
@@ -286,20 +291,13 @@ def _with_one_batch(x: jax.Array, leading: tuple[int, ...], n: int) -> jax.Array
     return jnp.reshape(jnp.broadcast_to(x, (*leading, *rest)), (math.prod(leading), *rest))
 
 
-def _finite_where_unseen(
-    key: jax.Array, value: jax.Array, mask: jax.Array | None, lengths: jax.Array | None
-) -> Iterator[jax.Array]:
-    """Keys and values `[N, S, H, D]`, with 0 for NaN and infinity at positions to which no query may attend.
-
-    The weights of these positions are 0, and 0 * NaN is NaN. Where everything is finite, nothing changes, not even
-    where a query may attend to nothing, which gives the mean of all values.
-    """
+def _seen(size: int, mask: jax.Array | None, lengths: jax.Array | None) -> jax.Array | None:
+    """The positions of `size` to which a query may attend, `bool[N, S]`; None for all."""
     seen = None if mask is None else jnp.any(mask, axis=(1, 2))
-    if lengths is not None:
-        within = jnp.arange(key.shape[1])[None] < lengths[:, None]
-        seen = within if seen is None else jnp.logical_and(seen, within)
-    for x in (key, value):
-        yield x if seen is None else jnp.where(seen[..., None, None] | jnp.isfinite(x), x, 0)
+    if lengths is None:
+        return seen
+    within = jnp.arange(size)[None] < lengths[:, None]
+    return within if seen is None else jnp.logical_and(seen, within)
 
 
 def _attention(q: jax.Array, k: jax.Array, v: jax.Array, **options: Any) -> jax.Array:

@@ -252,6 +252,26 @@ def test_interceptors():
     assert len(log) == 4
 
 
+def test_interceptors_do_not_see_a_transparent_constructor():
+    class Net(hkx.Module):
+        @hkx.transparent
+        def __init__(self):
+            super().__init__()
+
+        def __call__(self):
+            return 1
+
+    seen = []
+
+    def interceptor(next_function, args, kwargs, context):
+        seen.append(context.method_name)
+        return next_function(*args, **kwargs)
+
+    with hkx.intercept_methods(interceptor):
+        hkx.transform(lambda: Net()()).apply({}, None)
+    assert seen == ["__call__"]
+
+
 def test_interceptor_that_calls_twice_or_the_original():
     class Net(hkx.Module):
         def __call__(self, x):

@@ -307,6 +307,28 @@ def test_attention_to_what_is_masked_for_all_queries(bad: float) -> None:
     assert not np.isfinite(unmasked).any()  # what is not masked still shows
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_multi_head_attention_to_what_is_masked_for_all_queries(bad: float) -> None:
+    def attend(x: Any, others: Any, mask: Any = None) -> Any:
+        w_init = hkx.initializers.VarianceScaling()
+        return hkx.MultiHeadAttention(2, 4, w_init=w_init)(x, others, others, mask)
+
+    model = hkx.transform(attend)
+    others = np.random.default_rng(0).normal(size=[2, 3, 5]).astype("float32")
+    x, padded, mask = others[:, :2], others.copy(), np.ones([2, 1, 2, 3], bool)
+    params = model.init(0, x, others)
+    padded[1, 2:], mask[1, :, :, 2:] = bad, False
+
+    def loss(params: Any, others: Any, mask: Any) -> jax.Array:
+        return jnp.sum(model.apply(params, None, x, others, mask) ** 2)
+
+    expected = [jax.value_and_grad(loss)(params, others, mask) for mask in (mask, mask.astype(float))]
+    got = [jax.value_and_grad(loss)(params, padded, mask) for mask in (mask, mask[:, :, :1].astype(int))]
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), got, expected)
+    mask[1, :, 1, 2] = True
+    assert not np.isfinite(loss(params, padded, mask))  # what is not masked still shows
+
+
 @pytest.mark.parametrize("reverse", [False, True])
 def test_sequence_lengths(reverse: bool) -> None:
     """A padded sequence is unrolled as its part within the length."""
