@@ -109,7 +109,7 @@ class MultiHeadAttention(Module):
 
         Raises:
           InvalidRankError: if `query`, `key` or `value` has fewer than two dimensions.
-          LeadingDimensionsError: if their shapes do not match.
+          LeadingDimensionsError: if their shapes, or that of the mask, do not match.
           ValueError: if the mask has a wrong number of dimensions, or `dropout_rate` is not in `[0, 1)`.
         """
         (query, key, value), _ = sequences_of(self, query=query, key=key, value=value)
@@ -124,6 +124,9 @@ class MultiHeadAttention(Module):
                     f"Mask dimensionality {mask.ndim} must match logits dimensionality {len(shape)}: "
                     f"it broadcasts to {shape}."
                 )
+            if any(a != b and 1 not in (a, b) for a, b in zip(mask.shape, shape, strict=True)):
+                expected = f"{shape}, or 1 in place of each"
+                raise LeadingDimensionsError("MultiHeadAttention", "mask", mask.shape, expected)
             seen = mask.any(axis=(-3, -2))[..., None]
             if not (isinstance(seen, np.ndarray) and seen.all()):
                 key, value = finite_where_unseen(key, seen), finite_where_unseen(value, seen)

@@ -308,6 +308,13 @@ NAMED = {
         errors.LeadingDimensionsError,
         "`value`.* T = 6",
     ),
+    "a mask of other keys, multi-head": (
+        lambda: hkx.MultiHeadAttention(2, 3, w_init=hkx.initializers.VarianceScaling())(
+            *3 * [ones(5, 4)], mask=ones(1, 5, 6) > 0
+        ),
+        errors.LeadingDimensionsError,
+        r"`mask` of `MultiHeadAttention` has shape \(1, 5, 6\), expected \(2, 5, 5\), or 1",
+    ),
     "a mask without heads": (
         lambda: grouped()(ones(2, 5, 4), mask=ones(2, 5, 5) > 0),
         errors.LeadingDimensionsError,
