@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx.arguments import checked_function, checked_integer
-from hkx.nn.inputs import divided, parts_of
+from hkx.nn.inputs import array_of, divided, parts_of
 
 
 class BatchApply:
@@ -90,6 +90,8 @@ def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
 
     Raises:
       ValueError: if `axis` is neither 0 nor -1.
+      InvalidInputError: when called, if an argument is no array.
+      ValueError: when called, if the function does not preserve the added dimension.
 
     Example:
 
@@ -102,8 +104,20 @@ def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
         raise ValueError(f"`axis` of `hkx.expand_apply` is {axis}: it only supports axis=0 or axis=-1.")
     checked_function(f, "hkx.expand_apply", "f")
 
+    def expanded(x: Any) -> jax.Array:
+        return jnp.expand_dims(array_of(x, "hkx.expand_apply", "args", keys=True), axis)
+
+    def squeezed(x: Any) -> jax.Array:
+        shape = jnp.shape(x)
+        if not shape or shape[axis] != 1:
+            raise ValueError(
+                f"`hkx.expand_apply` cannot remove the added dimension from a result of shape {shape}: the function "
+                f"must preserve it, with size 1 at axis {axis}."
+            )
+        return jnp.squeeze(x, axis=axis)
+
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        args, kwargs = jax.tree.map(lambda x: jnp.expand_dims(x, axis=axis), (args, kwargs))
-        return jax.tree.map(lambda x: jnp.squeeze(x, axis=axis), f(*args, **kwargs))
+        args, kwargs = jax.tree.map(expanded, (args, kwargs))
+        return jax.tree.map(squeezed, f(*args, **kwargs))
 
     return wrapped

@@ -79,12 +79,20 @@ class Einsum(Module):
 
         Raises:
           InvalidRankError: if `x` does not have the number of dimensions of the equation.
+          ValueError: if the size of a letter is not that in `shape`.
         """
         x = array_of(x, self, "x")
         letters = len(self._input.replace(".", ""))
         if x.ndim < letters or (x.ndim > letters and "." not in self._input):
             raise InvalidRankError("Einsum", "x", x.shape, letters if "." in self._input else [letters])
         sizes = dict(zip(self._kernel, self.shape, strict=True))
+        before, _, after = self._input.partition("...")
+        for letter, size in [*zip(before, x.shape, strict=False), *zip(after[::-1], x.shape[::-1], strict=False)]:
+            if letter in sizes and size != sizes[letter] and 1 not in (size, sizes[letter]):
+                raise ValueError(
+                    f"`x` of `Einsum` has shape {x.shape}, expected {sizes[letter]} for the letter {letter!r} of "
+                    f"{self.equation!r}, as in `shape`."
+                )
         terms = int(np.prod([n for letter, n in sizes.items() if letter not in self._output]))
         w_init = self.w_init or initializers.TruncatedNormal(1.0 / np.sqrt(max(terms, 1)))
         w = get_parameter("w", self.shape, jnp.result_type(x), init=w_init)

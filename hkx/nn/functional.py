@@ -57,7 +57,7 @@ def one_hot(x: Any, num_classes: int, dtype: Any = jnp.float32) -> jax.Array:
     """One-hot vectors: 1 at the class, 0 elsewhere.
 
     Args:
-      x: integers of any shape.
+      x: integers or bools of any shape.
       num_classes: the number of classes; integers outside `[0, num_classes)` give zeros.
       dtype: the dtype of the result.
 
@@ -71,6 +71,7 @@ def one_hot(x: Any, num_classes: int, dtype: Any = jnp.float32) -> jax.Array:
       [0. 1. 0.]
     """
     x = in_32_bits(array_of(x, "one_hot", "x"))
+    x = x.astype(jnp.int32) if x.dtype == bool else x
     return jax.nn.one_hot(x, checked_integer(num_classes, "num_classes"), dtype=dtype)
 
 

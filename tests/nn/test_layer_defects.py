@@ -308,6 +308,31 @@ NAMED = {
         errors.LeadingDimensionsError,
         "`value`.* T = 6",
     ),
+    "other features, einsum": (
+        lambda: hkx.Einsum([3, 2, 4], "...d,dhk->...hk")(ones(5, 6)),
+        ValueError,
+        r"`x` of `Einsum` has shape \(5, 6\), expected 3 for the letter 'd' of '...d,dhk->...hk'",
+    ),
+    "other rows, einsum": (
+        lambda: hkx.Einsum([3, 2], "a...,ab->b...")(ones(4, 5, 6)),
+        ValueError,
+        "expected 3 for the letter 'a'",
+    ),
+    "a signal of text": (
+        lambda: hkx.ResetCore(hkx.GRU(3))((ones(2, 4), "yes"), ones(2, 3)),
+        errors.InvalidInputError,
+        "`should_reset` of `ResetCore` is not an array",
+    ),
+    "a batch of text": (
+        lambda: hkx.expand_apply(hkx.Linear(3))("x"),
+        errors.InvalidInputError,
+        "`args` of `hkx.expand_apply` is not an array",
+    ),
+    "a batch that is lost": (
+        lambda: hkx.expand_apply(lambda x: x[0])(ones(3)),
+        ValueError,
+        r"`hkx.expand_apply` cannot remove the added dimension from a result of shape \(3,\)",
+    ),
     "a mask of other keys, multi-head": (
         lambda: hkx.MultiHeadAttention(2, 3, w_init=hkx.initializers.VarianceScaling())(
             *3 * [ones(5, 4)], mask=ones(1, 5, 6) > 0
@@ -446,6 +471,10 @@ def test_small_integers_are_ids_in_a_large_vocabulary(dtype, style):
     np.testing.assert_allclose(embed.apply(params, np.array([10], dtype))[0], params["embed"]["embeddings"][10])
     gradient = jax.grad(lambda params: embed.apply(params, np.array(10, dtype)).sum())(params)["embed"]["embeddings"]
     np.testing.assert_array_equal(gradient, np.repeat(np.arange(300) == 10, 2).reshape(300, 2))
+
+
+def test_bools_are_the_classes_0_and_1():
+    np.testing.assert_array_equal(hkx.one_hot(np.array([True, False]), 3), [[0, 1, 0], [1, 0, 0]])
 
 
 ON_INTEGERS = {

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from hkx import RNNCore, transparent
 from hkx.arguments import checked_function
 from hkx.errors import InvalidCoreStateError, NotAListError
-from hkx.nn.inputs import broadcast, parts_of, resharded
+from hkx.nn.inputs import array_of, broadcast, parts_of, resharded
 from hkx.nn.recurrent.cells import array_state
 
 
@@ -54,6 +54,7 @@ class ResetCore(RNNCore):
 
         Raises:
           InvalidCoreStateError: if the state does not belong to the core.
+          InvalidInputError: if the signal is no array.
           ValueError: if the shape of the signal does not match the leading dimensions of the state.
         """
         inputs, should_reset = inputs
@@ -72,6 +73,7 @@ class ResetCore(RNNCore):
                     f"should_reset is {should_reset!r}: it must be one array, or a tree of them in the structure of "
                     f"the state, {structure}."
                 )
+        signals = [array_of(signal, self, "should_reset") for signal in signals]
         signals = [_expanded(signal, leaf) for signal, leaf in zip(signals, leaves, strict=True)]
         for new, old in zip(initial, leaves, strict=True):
             if broadcast(jnp.shape(new), old.shape) is None:
