@@ -127,9 +127,8 @@ class MultiHeadAttention(Module):
             if any(a != b and 1 not in (a, b) for a, b in zip(mask.shape, shape, strict=True)):
                 expected = f"{shape}, or 1 in place of each"
                 raise LeadingDimensionsError("MultiHeadAttention", "mask", mask.shape, expected)
-            seen = mask.any(axis=(-3, -2))[..., None]
-            if not (isinstance(seen, np.ndarray) and seen.all()):
-                key, value = finite_where_unseen(key, seen), finite_where_unseen(value, seen)
+            if not (isinstance(mask, np.ndarray) and mask.any(axis=(-3, -2)).all()):
+                key, value = _finite(key, value, mask)
         query_heads = self._project(query, self.key_size, "query")
         key_heads = self._project(key, self.key_size, "key")
         value_heads = self._project(value, self.value_size, "value")
@@ -150,6 +149,12 @@ class MultiHeadAttention(Module):
 
 
 @traced_once
+def _finite(key: Any, value: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
+    """Keys and values `[..., T, D]`, finite where the mask `[..., H, T', T]` lets no query attend."""
+    seen = jnp.any(mask, axis=(-3, -2))[..., None]
+    return finite_where_unseen(key, seen), finite_where_unseen(value, seen)
+
+
 def finite_where_unseen(x: Any, seen: Any) -> jax.Array:
     """`x`, with 0 for NaN and infinity at positions to which no query may attend: where `seen` is False.
 
