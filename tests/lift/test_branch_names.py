@@ -79,6 +79,18 @@ def test_branches_in_branches(index: int) -> None:
     check(f, expected, {name: {"w": (3, 3), "b": (3,)} for name in names}, index)
 
 
+def test_numbers_of_a_branch_go_on_after_a_number_that_an_earlier_branch_has_given() -> None:
+    def in_a_row(x: Any) -> Any:
+        y = hkx.Linear(3, name="a_3")(x)
+        return y + hkx.Linear(3, name="a")(x)
+
+    def in_branches(x: Any) -> Any:
+        return hkx.cond(x[0] > 0, lambda: hkx.Linear(3, name="a_3")(x), lambda: hkx.Linear(3, name="a")(x))
+
+    in_order, made = (list(hkx.transform(f).init(0, jnp.ones(2))) for f in (in_a_row, in_branches))
+    assert made == in_order == ["a_3", "a_4"]
+
+
 def test_a_state_that_only_one_branch_has_keeps_them_apart() -> None:
     class Counted(hkx.Module):
         def __init__(self, counts: bool):

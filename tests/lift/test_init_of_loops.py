@@ -66,6 +66,18 @@ def test_a_scan_over_nothing_makes_the_parameters_of_its_slices(shape):
     assert model.apply(params, None, jnp.zeros(shape)).shape == (*shape[:-1], 2)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_scan_begins_with_the_slice_that_it_reads_first(reverse):
+    def f(xs):
+        def body(c, x):
+            return c + hkx.get_state("first", [], init=lambda *_: x), x
+
+        return hkx.scan(body, 0.0, xs, reverse=reverse)
+
+    _, state = hkx.transform_with_state(f).init(None, jnp.arange(1.0, 5.0))
+    assert state["~"]["first"] == (4 if reverse else 1)
+
+
 def test_the_body_of_a_loop_that_does_not_run_may_ask_for_values():
     def f(x):
         def body(i, y):
