@@ -70,17 +70,20 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> ModuleMetaclass:
         owner: list[type] = []
+        methods = []
         for key, value in namespace.items():
             if key == "module_name" or (key.startswith("__") and key != "__call__"):
                 continue  # special methods such as `__add__` run in the scope of their caller
             if isinstance(value, types.FunctionType):
-                namespace[key] = _wrap(key, value, owner)
+                methods.append(key)
             elif isinstance(value, property):
                 parts = (value.fget, value.fset, value.fdel)
                 getter, setter, deleter = (_wrap(key, p, owner) if p else None for p in parts)  # type: ignore[arg-type]
                 namespace[key] = property(getter, setter, deleter, value.__doc__)
         cls = super().__new__(mcs, name, bases, namespace, **kwargs)
         owner.append(cls)
+        for key in methods:  # now, because `__init_subclass__` and descriptors may have replaced them
+            setattr(cls, key, _wrap(key, getattr(cls, key), owner))
         if bases and cls.__repr__ is Module.__repr__:
             cls.__repr__ = cls.__repr__  # an own attribute, which `dataclasses.dataclass` does not replace
         if "forward" in namespace and not any("__call__" in vars(c) for c in cls.__mro__):
@@ -201,4 +204,5 @@ class Module(metaclass=ModuleMetaclass):
     if not TYPE_CHECKING:  # with it, a type checker would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
-            return missing_attribute(self, name, OF_MODULES)
+            following = getattr(super(), "__getattr__", None)  # of a class mixed in after this one
+            return following(name) if following else missing_attribute(self, name, OF_MODULES)

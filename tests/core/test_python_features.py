@@ -1,0 +1,138 @@
+"""Features of Python in modules. The expected names were read off dm-haiku 0.0.17, which gives the same."""
+
+import enum
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import hkx
+
+
+class Leaf(hkx.Module):
+    def __call__(self):
+        return hkx.get_parameter("w", [1], init=jnp.zeros)
+
+
+def names(f):
+    params = hkx.transform(f).init(None)
+    return [f"{module}:{name}" for module, entries in params.items() for name in entries]
+
+
+def scaled(method):
+    @functools.wraps(method)
+    def call(self):
+        return method(self) * hkx.get_parameter("scale", [], init=jnp.ones) + Leaf()()
+
+    return call
+
+
+def test_a_method_that_init_subclass_decorates_runs_in_its_modules_scope():
+    class Base(hkx.Module):
+        def __init_subclass__(cls):
+            cls.__call__ = scaled(cls.__call__)
+
+        def __call__(self):
+            return Leaf()()
+
+    class Net(Base):
+        def __call__(self):
+            return Leaf()()
+
+    class Other(Base):
+        pass  # the function that is added to it is no method: it runs in the scope of its caller
+
+    assert names(lambda: Net()()) == ["net/leaf:w", "net:scale", "net/leaf_1:w"]
+    assert names(lambda: Other()()) == ["other/leaf:w", "~:scale", "leaf:w"]
+
+
+def test_a_method_that_a_descriptor_replaces_runs_in_its_modules_scope():
+    class Scaling:
+        def __set_name__(self, owner, name):
+            owner.__call__ = scaled(owner.__call__)
+
+    class Net(hkx.Module):
+        scaling = Scaling()
+
+        def __call__(self):
+            return Leaf()()
+
+    heard = []
+
+    def listen(next_function, args, kwargs, context):
+        heard.append((context.method_name, context.orig_class))
+        return next_function(*args, **kwargs)
+
+    with hkx.intercept_methods(listen):
+        assert names(lambda: Net()()) == ["net/leaf:w", "net:scale", "net/leaf_1:w"]
+    assert ("__call__", Net) in heard
+
+
+def test_attributes_come_from_a_class_that_is_mixed_in_last():
+    class Layers:
+        def __getattr__(self, name):
+            if name.startswith("leaf"):
+                return Leaf(name=name)
+            raise AttributeError(f"no {name} in Layers")
+
+    class Net(hkx.Module, Layers):
+        def __call__(self):
+            return self.leaf_a(), self.leaf_b()
+
+    assert names(lambda: Net()()) == ["net/leaf_a:w", "net/leaf_b:w"]
+    with pytest.raises(AttributeError, match="no other in Layers"):
+        names(lambda: Net().other)
+
+
+def test_numbers_begin_anew_where_a_module_changes_its_name():
+    class First(hkx.Module):
+        def __init__(self, name=None):
+            hkx.Module.__init__(self, name)
+            self.leaves = [Leaf(), Leaf()]
+
+    class Second(hkx.Module):
+        def __init__(self, name=None):
+            hkx.Module.__init__(self, name)
+            self.leaves += [Leaf(), Leaf()]
+
+    class Both(First, Second):
+        def __init__(self):
+            First.__init__(self)
+            Second.__init__(self, "second")
+
+        def __call__(self):
+            for leaf in self.leaves:
+                leaf()
+
+    assert names(lambda: Both()()) == [
+        *("both/~/leaf:w", "both/~/leaf_1:w", "second/~/leaf:w", "second/~/leaf_1:w"),
+    ]
+
+
+class Part(str, enum.Enum):  # noqa: UP042  # in contrast to a StrEnum's, the text of its members is not their value
+    ENCODER = "encoder"
+    WEIGHT = "weight"
+
+
+def test_members_of_enums_are_names():
+    heard = []
+
+    def listen(next_getter, value, context):
+        heard.append((context.full_name, context.name))
+        return next_getter(value)
+
+    def f():
+        with hkx.custom_getter(listen):
+            Leaf(name=Part.ENCODER)()
+            with hkx.name_scope(Part.WEIGHT):
+                Leaf(name=Part.ENCODER)()
+                Leaf(name=Part.ENCODER)()
+            hkx.get_parameter(Part.WEIGHT, [], init=jnp.zeros)
+            hkx.get_state(Part.WEIGHT, [], init=jnp.zeros)
+
+    params, state = hkx.transform_with_state(f).init(None)
+    assert [str.__str__(name) for name in params] == ["encoder", "weight/encoder", "weight/encoder_1", "~"]
+    assert jax.tree.map(jnp.shape, [params["~"], state["~"]]) == [{"weight": ()}, {"weight": ()}]
+    assert heard[0] == ("encoder/w", "w")
+    assert heard[-1] == ("~/weight", "weight")
