@@ -2,6 +2,7 @@
 
 import enum
 import functools
+import typing
 
 import jax
 import jax.numpy as jnp
@@ -136,3 +137,19 @@ def test_members_of_enums_are_names():
     assert jax.tree.map(jnp.shape, [params["~"], state["~"]]) == [{"weight": ()}, {"weight": ()}]
     assert heard[0] == ("encoder/w", "w")
     assert heard[-1] == ("~/weight", "weight")
+
+
+KINDS = hkx.Transformed, hkx.TransformedWithState, hkx.MultiTransformed, hkx.MultiTransformedWithState
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs_are_plain_named_tuples(kind):
+    # Beartype refuses generic ones as annotations, and typeguard does not find the names in annotations that are text.
+    assert kind.__mro__ == (kind, tuple, object)
+    assert not any(isinstance(field, str | typing.ForwardRef) for field in kind.__annotations__.values())
+    assert kind[..., jax.Array].__origin__ is kind
+    pair = kind(1, apply=2)
+    assert pair == (1, 2)
+    assert repr(pair) == f"{kind.__name__}(init=1, apply=2)"
+    with pytest.raises(AttributeError, match=r"has no attribute 'aply'\. Did you mean"):
+        pair.aply  # noqa: B018
