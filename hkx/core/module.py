@@ -117,7 +117,7 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
         finally:
             scopes.pop()
         if not hasattr(module, "module_name"):
-            raise MissingSuperInitError(cls.__name__)
+            raise MissingSuperInitError(cls)
         return module
 
 
