@@ -52,7 +52,8 @@ def _wrap(name: str, method: Callable[..., Any], owner: list[type]) -> Callable[
         scopes, bundle = frames[-1].scopes, getattr(self, "module_name", None)
         if bundle is not None:
             note_below(scopes, self, bundle)
-        function = _intercepted(method, self, name, owner[0]) if local.hooks.get("call") else method.__get__(self)
+        hooked = local.hooks.get("call")
+        function = _intercepted(method, self, name, owner[0]) if hooked else functools.partial(method, self)
         scopes.append(Scope(None, scope_name, self))
         try:
             if bundle is None:
@@ -83,7 +84,8 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
         cls = super().__new__(mcs, name, bases, namespace, **kwargs)
         owner.append(cls)
         for key in methods:  # now, because `__init_subclass__` and descriptors may have replaced them
-            setattr(cls, key, _wrap(key, getattr(cls, key), owner))
+            if callable(method := getattr(cls, key, None)):
+                setattr(cls, key, _wrap(key, method, owner))
         if bases and cls.__repr__ is Module.__repr__:
             cls.__repr__ = cls.__repr__  # an own attribute, which `dataclasses.dataclass` does not replace
         if "forward" in namespace and not any("__call__" in vars(c) for c in cls.__mro__):

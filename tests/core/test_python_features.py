@@ -48,6 +48,30 @@ def test_a_method_that_init_subclass_decorates_runs_in_its_modules_scope():
     assert names(lambda: Other()()) == ["other/leaf:w", "~:scale", "leaf:w"]
 
 
+def test_methods_that_init_subclass_turns_into_other_callables():
+    class Base(hkx.Module):
+        def __init_subclass__(cls):
+            hkx.transparent(cls.clear)
+            cls.__call__ = functools.partial(cls.__call__, times=2)
+            del cls.gone
+
+        def gone(self):
+            return 3
+
+    class Net(Base):
+        def __call__(self, times=1):
+            return [Leaf()() for _ in range(times)]
+
+        def clear(self):
+            return Leaf()()
+
+        def gone(self):
+            return 4
+
+    assert names(lambda: (Net()(), Net().clear())) == ["net/leaf:w", "net/leaf_1:w", "leaf:w"]
+    assert hkx.testing.transform_and_run(lambda: Net().gone())() == 3
+
+
 def test_a_method_that_a_descriptor_replaces_runs_in_its_modules_scope():
     class Scaling:
         def __set_name__(self, owner, name):
