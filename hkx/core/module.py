@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import jax
 
 from hkx.base.reloaded import wrap_reloaded
-from hkx.base.reprs import module_text
+from hkx.base.reprs import Record, module_text, note_record, record_of
 from hkx.core.frame import Scope, current_frame, local
 from hkx.core.hooks import MethodContext, chained
 from hkx.core.naming import checked_name, note_below, snake_case, unique_name
@@ -102,9 +102,8 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
             raise NotInTransformError(f"{cls.__module__.partition('.')[0]}.{cls.__name__}", is_module=True)
         wrap_reloaded(cls, _wrap)
         module = cls.__new__(cls, *args, **kwargs)
-        object.__setattr__(module, "hkx_names_below", set())
-        if current_settings().module_auto_repr and getattr(cls, "AUTO_REPR", True):
-            object.__setattr__(module, "hkx_made_with", (args, kwargs))
+        shown = current_settings().module_auto_repr and getattr(cls, "AUTO_REPR", True)
+        note_record(module, Record(cls, (args, kwargs) if shown else None))
         scopes, init = local.frames[-1].scopes, cls.__init__
         transparent = getattr(init, "hkx_transparent", False)
         scopes.append(scopes[-1] if transparent else Scope(None, getattr(init, "hkx_name_like", "__init__"), module))
@@ -166,8 +165,6 @@ class Module(metaclass=ModuleMetaclass):
 
     name: str
     module_name: str
-    hkx_made_with: tuple[tuple[Any, ...], dict[str, Any]]
-    hkx_names_below: set[str]
     _is_protocol = False  # read by `isinstance(x, Module)` in Python 3.11, which sets it only in subclasses
 
     def __init__(self, name: str | None = None):
@@ -193,11 +190,11 @@ class Module(metaclass=ModuleMetaclass):
 
     def params_dict(self) -> Mapping[str, jax.Array]:
         """The parameters of this module and of its submodules, by full name: `{"mlp/~/linear_0/w": …}`."""
-        return owned(current_frame("hkx.Module.params_dict").params, self.module_name, self.hkx_names_below)
+        return owned(current_frame("hkx.Module.params_dict").params, self.module_name, record_of(self).names_below)
 
     def state_dict(self) -> Mapping[str, jax.Array]:
         """The current state of this module and of its submodules, by full name."""
-        return owned(current_frame("hkx.Module.state_dict").state, self.module_name, self.hkx_names_below)
+        return owned(current_frame("hkx.Module.state_dict").state, self.module_name, record_of(self).names_below)
 
     @reprlib.recursive_repr()  # modules may refer to each other
     def __repr__(self) -> str:

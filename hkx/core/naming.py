@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import jax
 
 from hkx.arguments import checked_function
+from hkx.base.reprs import record_of
 from hkx.core.frame import Frame, Scope, current_frame
 from hkx.errors.core import DuplicateNameError, InvalidNameError, NotANameError, UsedScopeError
 
@@ -67,7 +68,7 @@ def note_below(scopes: Iterable[Scope], module: Any, bundle: str) -> None:
     """Records `bundle` as belonging to the modules whose methods are running, for their `params_dict`."""
     for scope in scopes:
         if scope.module is not None and scope.module is not module:
-            scope.module.hkx_names_below.add(bundle)
+            record_of(scope.module).names_below.add(bundle)
 
 
 @contextlib.contextmanager

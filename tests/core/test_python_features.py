@@ -1,11 +1,14 @@
 """Features of Python in modules. The expected names were read off dm-haiku 0.0.17, which gives the same."""
 
+import copy
 import enum
 import functools
+import pickle
 import typing
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import hkx
@@ -161,6 +164,63 @@ def test_members_of_enums_are_names():
     assert jax.tree.map(jnp.shape, [params["~"], state["~"]]) == [{"weight": ()}, {"weight": ()}]
     assert heard[0] == ("encoder/w", "w")
     assert heard[-1] == ("~/weight", "weight")
+
+
+def in_a_transform(f):
+    return hkx.testing.transform_and_run(f)()
+
+
+def test_a_program_that_searches_a_modules_attributes_finds_only_its_own():
+    class Sum(hkx.Module):
+        def __init__(self, leaf, weights):
+            super().__init__()
+            self.parts = {"leaf": leaf, "weights": weights}
+
+    def f():
+        module = Sum(Leaf(), np.ones(3))
+        found = [type(x) for x in jax.tree.leaves(vars(module)) if isinstance(x, hkx.Module | np.ndarray)]
+        return found, sorted(name for name in vars(module) if not name.startswith("_"))
+
+    assert in_a_transform(f) == ([Leaf, np.ndarray], ["module_name", "name", "parts"])
+
+
+def test_a_module_is_copied_and_pickled_whatever_its_constructor_was_given():
+    def f():
+        module = hkx.nets.MLP(iter([1, 2]))
+        made = copy.copy(module), copy.deepcopy(module)
+        linear = hkx.Linear(2, w_init=lambda shape, dtype: jnp.ones(shape, dtype))
+        linear.w_init = None
+        made += (pickle.loads(pickle.dumps(linear)),)
+        return [(repr(new).partition("(")[0], new.name) for new in made], repr(made[2]) == repr(linear)
+
+    assert in_a_transform(f) == ([("MLP", "mlp"), ("MLP", "mlp"), ("Linear", "linear")], True)
+
+
+class Net(hkx.Module):
+    def __call__(self, name):
+        Leaf(name=hkx.force_name(name))()
+
+
+def test_copies_list_what_they_make_themselves():
+    def f():
+        net = Net()
+        net("a")
+        new, other = copy.deepcopy(net), pickle.loads(pickle.dumps(net))
+        new("b"), other("c")
+        return [[*module.params_dict()] for module in (net, new, other)]
+
+    assert in_a_transform(f) == [["a/w"], ["a/w", "b/w"], ["a/w", "c/w"]]
+
+
+def test_attributes_of_modules_that_are_alike_are_equal():
+    def attributes(module):
+        return {name: value for name, value in vars(module).items() if "name" not in name}
+
+    def f():
+        a, b, c = hkx.Linear(2), hkx.Linear(2), hkx.Linear(3)
+        return attributes(a) == attributes(b), attributes(a) == attributes(c)
+
+    assert in_a_transform(f) == (True, False)
 
 
 KINDS = hkx.Transformed, hkx.TransformedWithState, hkx.MultiTransformed, hkx.MultiTransformedWithState
