@@ -114,9 +114,9 @@ class MultiHeadAttention(Module):
         (query, key, value), _ = sequences_of(self, query=query, key=key, value=value)
         if key.shape[-2] != value.shape[-2]:
             raise LeadingDimensionsError("MultiHeadAttention", "value", value.shape, f"T = {key.shape[-2]} as in `key`")
-        query_heads = self._project(query, self.key_size, "query")
-        key_heads = self._project(key, self.key_size, "key")
-        value_heads = self._project(value, self.value_size, "value")
+        query_heads = self._linear_projection(query, self.key_size, "query")
+        key_heads = self._linear_projection(key, self.key_size, "key")
+        value_heads = self._linear_projection(value, self.value_size, "value")
         logits = _logits(query_heads, key_heads)
         if mask is not None and jnp.ndim(mask) != logits.ndim:
             raise ValueError(
@@ -126,17 +126,18 @@ class MultiHeadAttention(Module):
         weights = _weights(logits, mask)
         if not (isinstance(dropout_rate, (int, float, np.generic)) and dropout_rate == 0):
             weights = dropout(next_rng_key(), dropout_rate, weights)
-        return self._linear(self.model_size)(_attended(weights, value_heads))
+        return _linear_like(self, self.model_size)(_attended(weights, value_heads))
 
     @transparent
-    def _project(self, x: jax.Array, head_size: int, name: str) -> jax.Array:
+    def _linear_projection(self, x: jax.Array, head_size: int, name: str | None = None) -> jax.Array:
         """A linear projection to all heads: `[..., T, num_heads, head_size]`."""
-        y = self._linear(self.num_heads * head_size, name)(x)
+        y = _linear_like(self, self.num_heads * head_size, name)(x)
         return jnp.reshape(y, (*y.shape[:-1], self.num_heads, head_size))
 
-    @transparent
-    def _linear(self, size: int, name: str | None = None) -> Linear:
-        return Linear(size, with_bias=self.with_bias, w_init=self.w_init, b_init=self.b_init, name=name)
+
+def _linear_like(layer: MultiHeadAttention, size: int, name: str | None = None) -> Linear:
+    """A linear layer with the settings of `layer`. It is no method, so that a subclass may have one of this name."""
+    return Linear(size, with_bias=layer.with_bias, w_init=layer.w_init, b_init=layer.b_init, name=name)
 
 
 @traced_once
