@@ -8,6 +8,7 @@ from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, T
 import jax
 
 from hkx.arguments import checked_function
+from hkx.base.named_tuples import plain
 from hkx.base.signatures import Parameters, first_of_pair, pair_with, same, sign, with_leading, without
 from hkx.base.tracebacks import leaves_out_own_frames
 from hkx.core.settings import InitSetting
@@ -39,6 +40,7 @@ class _NamedFields(Protocol):
     def _fields(self) -> tuple[str, ...]: ...
 
 
+@plain(instead={})
 class MultiTransformed(NamedTuple, Generic[InitP, Tree]):
     """An `init`, and several pure functions of the parameters that it makes.
 
@@ -62,6 +64,7 @@ class MultiTransformed(NamedTuple, Generic[InitP, Tree]):
     apply: Tree
 
 
+@plain(instead={})
 class MultiTransformedWithState(NamedTuple, Generic[InitP, Tree]):
     """An `init`, and several pure functions of the parameters and state that it makes.
 

@@ -1,6 +1,6 @@
 """Muesli: clipped MPO (CMPO) policies, the regulariser towards them, and sampled policy targets."""
 
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -176,6 +176,7 @@ def muesli_policy_loss(
     return masked_mean(pg_t + weighted(kl_weight, kl_t), mask_t).astype(dtype)
 
 
+@runtime_checkable
 class ActionDistribution(Protocol):
     """The interface of a distribution over actions, which those of distrax and TensorFlow Probability provide."""
 

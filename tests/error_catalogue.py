@@ -451,6 +451,25 @@ CATALOGUE = {
             hkx.transform_with_state(lambda x: hkx.scan(body, 0.0, x)).init(key, x)
             """,
         ),
+        "ArgumentNotAnArrayError": (
+            """
+            class Layer(hkx.Module):
+                @hkx.remat
+                def __call__(self, x):
+                    return hkx.Linear(3)(x)
+
+
+            hkx.transform(lambda x: Layer()(x)).init(key, x)
+            """,
+            """
+            class Layer(hkx.Module):
+                def __call__(self, x):
+                    return hkx.Linear(3)(x)
+
+
+            hkx.transform(lambda x: hkx.remat(Layer())(x)).init(key, x)
+            """,
+        ),
         "ConditionEffectError": (
             """
             def go_on(x):

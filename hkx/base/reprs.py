@@ -4,30 +4,72 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
+
+_RECORD = "_hkx_record"
+
+
+class Record:
+    """What hkx notes in an attribute of a module: the constructor call, and the names of the modules inside.
+
+    It is no container, so that programs that search a module's attributes do not find the arguments. These may be
+    something that cannot be copied or pickled: copies share them, and what is unpickled has their text.
+    """
+
+    __slots__ = ("call", "cls", "names_below", "shown")
+
+    def __init__(self, cls: type, call: Any = None, names_below: Iterable[str] = (), shown: str = ""):
+        self.cls = cls
+        self.call = call  # the args and kwargs, or None
+        self.names_below = set(names_below)
+        self.shown = shown
+
+    def __deepcopy__(self, memo: Any) -> Record:
+        return Record(self.cls, self.call, self.names_below, self.shown)
+
+    def __reduce__(self) -> Any:
+        return Record, (self.cls, None, self.names_below, self.text)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Record) and (self.text, self.names_below) == (other.text, other.names_below)
+
+    @property
+    def text(self) -> str:
+        """The constructor call, with the arguments that differ from their defaults."""
+        return self.shown if self.call is None else _call_text(self.cls, *self.call)
 
 
 def _is_module(value: Any) -> bool:
     """Whether `value` is a `hkx.Module`, which this file cannot import; a Deferred, which stands for one, is not."""
-    return "hkx_names_below" in getattr(value, "__dict__", ())
+    return _RECORD in getattr(value, "__dict__", ())
+
+
+def note_record(module: Any, record: Record) -> None:
+    """Notes a record in a module, whatever its `__setattr__` does."""
+    object.__setattr__(module, _RECORD, record)
+
+
+def record_of(module: Any) -> Record:
+    """The record that was noted in a module."""
+    return getattr(module, _RECORD)
 
 
 def module_text(module: Any) -> str:
     """The constructor call that created a module; for a class that is not of hkx, also its submodules, one per line."""
-    line = _constructor_text(module)
-    says_all = vars(module).get("hkx_made_with") is None or type(module).__module__.startswith("hkx.")
-    return line if says_all else "\n".join([line, *_children_text(module)])
+    line, record = _constructor_text(module), vars(module).get(_RECORD, Record(type(module)))
+    says_all = record.call is None or type(module).__module__.startswith("hkx.")
+    return line if says_all else "\n".join([line, *_children_text(module, record)])
 
 
 def _constructor_text(module: Any) -> str:
-    """The constructor call that created a module, with the arguments that differ from their defaults."""
-    cls, made_with = type(module), vars(module).get("hkx_made_with")
-    if made_with is None:
-        return object.__repr__(module)
+    return vars(module).get(_RECORD, Record(type(module))).text or object.__repr__(module)
+
+
+def _call_text(cls: type, args: Any, kwargs: Any) -> str:
     try:
         signature = inspect.signature(cls.__init__)
-        bound = signature.bind(None, *made_with[0], **made_with[1])
+        bound = signature.bind(None, *args, **kwargs)
     except (TypeError, ValueError):
         return f"{cls.__name__}(…)"
     shown = []
@@ -88,12 +130,11 @@ def _modules_in(label: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from _modules_in(f"{label}[{key!r}]", inner)
 
 
-def _children_text(module: Any) -> list[str]:
+def _children_text(module: Any, record: Record) -> list[str]:
     """The lines for the modules in a module's attributes, except for those passed to its constructor."""
-    given = {id(child) for _, child in _modules_in("", [*module.hkx_made_with[0], module.hkx_made_with[1]])}
-    attributes = [(name, value) for name, value in vars(module).items() if name != "hkx_made_with"]
+    given = {id(child) for _, child in _modules_in("", list(record.call))}
     lines = []
-    for label, child in (pair for name, value in attributes for pair in _modules_in(name, value)):
+    for label, child in (pair for name, value in vars(module).items() for pair in _modules_in(name, value)):
         if id(child) not in given:
             lines += f"{label}: {child!r}".splitlines()
     return [f"  {line}" for line in lines]

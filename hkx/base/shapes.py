@@ -21,7 +21,7 @@ def path_of(bundle: str, name: Any, kind: type = str) -> str:
     """The full name of an entry, whose `name` must be of type `kind`."""
     if not isinstance(name, kind):
         raise InvalidEntryNameError(bundle, name)
-    return f"{bundle}/{name}"
+    return f"{bundle}/" + (name if isinstance(name, str) else str(name))  # of an enum, an f-string shows no value
 
 
 def path_of_state(bundle: str, name: Any) -> str:

@@ -122,7 +122,31 @@ def sign(
         signature = theirs.replace(parameters=given, return_annotation=result(theirs.return_annotation))
         said = {p.name: p.annotation for p in given} | {"return": signature.return_annotation}
         function.__signature__ = signature  # type: ignore[attr-defined]
-        function.__annotations__ = {name: value for name, value in said.items() if value is not Signature.empty}
+        function.__annotations__ = _evaluated({n: a for n, a in said.items() if a is not Signature.empty}, fun)
+
+
+def _evaluated(annotations: dict[str, Any], fun: Any) -> dict[str, Any]:
+    """The annotations without names of the module of `fun`, which nobody would find in ours.
+
+    Those that have no value, because they name what is defined later or inside of a function, are left out.
+    """
+    while isinstance(fun, functools.partial):
+        fun = fun.func
+    names = getattr(inspect.unwrap(fun if hasattr(fun, "__globals__") else type(fun).__call__), "__globals__", {})
+
+    def evaluated(some: dict[str, Any]) -> dict[str, Any]:
+        def annotated() -> None: ...
+
+        annotated.__annotations__ = some
+        return typing.get_type_hints(annotated, names, include_extras=True)
+
+    with contextlib.suppress(Exception):
+        return evaluated(annotations)
+    found: dict[str, Any] = {}
+    for name, annotation in annotations.items():
+        with contextlib.suppress(Exception):
+            found |= evaluated({name: annotation})
+    return found
 
 
 def like(

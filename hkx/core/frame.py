@@ -60,7 +60,7 @@ class Scope:
         """The prefix of the names of modules that are created in this scope."""
         bundle = self.bundle
         if bundle is None:
-            raise MissingSuperInitError(type(self.module).__name__, too_late=True)
+            raise MissingSuperInitError(type(self.module), too_late=True)
         if bundle == ROOT and self.module is None and self.method == ROOT:
             return ""
         if self.method == "__call__":
@@ -146,7 +146,7 @@ class Frame:
         """The name under which a parameter of the innermost scope is stored."""
         bundle = self.scopes[-1].bundle
         if bundle is None:
-            raise MissingSuperInitError(type(self.scope.module).__name__, too_late=True)
+            raise MissingSuperInitError(type(self.scope.module), too_late=True)
         return bundle
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import jax
 
 from hkx.base.reloaded import wrap_reloaded
-from hkx.base.reprs import module_text
+from hkx.base.reprs import Record, module_text, note_record, record_of
 from hkx.core.frame import Scope, current_frame, local
 from hkx.core.hooks import MethodContext, chained
 from hkx.core.naming import checked_name, note_below, snake_case, unique_name
@@ -52,7 +52,8 @@ def _wrap(name: str, method: Callable[..., Any], owner: list[type]) -> Callable[
         scopes, bundle = frames[-1].scopes, getattr(self, "module_name", None)
         if bundle is not None:
             note_below(scopes, self, bundle)
-        function = _intercepted(method, self, name, owner[0]) if local.hooks.get("call") else method.__get__(self)
+        hooked = local.hooks.get("call")
+        function = _intercepted(method, self, name, owner[0]) if hooked else functools.partial(method, self)
         scopes.append(Scope(None, scope_name, self))
         try:
             if bundle is None:
@@ -70,17 +71,21 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **kwargs: Any) -> ModuleMetaclass:
         owner: list[type] = []
+        methods = []
         for key, value in namespace.items():
             if key == "module_name" or (key.startswith("__") and key != "__call__"):
                 continue  # special methods such as `__add__` run in the scope of their caller
             if isinstance(value, types.FunctionType):
-                namespace[key] = _wrap(key, value, owner)
+                methods.append(key)
             elif isinstance(value, property):
                 parts = (value.fget, value.fset, value.fdel)
                 getter, setter, deleter = (_wrap(key, p, owner) if p else None for p in parts)  # type: ignore[arg-type]
                 namespace[key] = property(getter, setter, deleter, value.__doc__)
         cls = super().__new__(mcs, name, bases, namespace, **kwargs)
         owner.append(cls)
+        for key in methods:  # now, because `__init_subclass__` and descriptors may have replaced them
+            if callable(method := getattr(cls, key, None)):
+                setattr(cls, key, _wrap(key, method, owner))
         if bases and cls.__repr__ is Module.__repr__:
             cls.__repr__ = cls.__repr__  # an own attribute, which `dataclasses.dataclass` does not replace
         if "forward" in namespace and not any("__call__" in vars(c) for c in cls.__mro__):
@@ -97,9 +102,8 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
             raise NotInTransformError(f"{cls.__module__.partition('.')[0]}.{cls.__name__}", is_module=True)
         wrap_reloaded(cls, _wrap)
         module = cls.__new__(cls, *args, **kwargs)
-        object.__setattr__(module, "hkx_names_below", set())
-        if current_settings().module_auto_repr and getattr(cls, "AUTO_REPR", True):
-            object.__setattr__(module, "hkx_made_with", (args, kwargs))
+        shown = current_settings().module_auto_repr and getattr(cls, "AUTO_REPR", True)
+        note_record(module, Record(cls, (args, kwargs) if shown else None))
         scopes, init = local.frames[-1].scopes, cls.__init__
         transparent = getattr(init, "hkx_transparent", False)
         scopes.append(scopes[-1] if transparent else Scope(None, getattr(init, "hkx_name_like", "__init__"), module))
@@ -114,7 +118,7 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
         finally:
             scopes.pop()
         if not hasattr(module, "module_name"):
-            raise MissingSuperInitError(cls.__name__)
+            raise MissingSuperInitError(cls)
         return module
 
 
@@ -161,8 +165,6 @@ class Module(metaclass=ModuleMetaclass):
 
     name: str
     module_name: str
-    hkx_made_with: tuple[tuple[Any, ...], dict[str, Any]]
-    hkx_names_below: set[str]
     _is_protocol = False  # read by `isinstance(x, Module)` in Python 3.11, which sets it only in subclasses
 
     def __init__(self, name: str | None = None):
@@ -188,11 +190,11 @@ class Module(metaclass=ModuleMetaclass):
 
     def params_dict(self) -> Mapping[str, jax.Array]:
         """The parameters of this module and of its submodules, by full name: `{"mlp/~/linear_0/w": …}`."""
-        return owned(current_frame("hkx.Module.params_dict").params, self.module_name, self.hkx_names_below)
+        return owned(current_frame("hkx.Module.params_dict").params, self.module_name, record_of(self).names_below)
 
     def state_dict(self) -> Mapping[str, jax.Array]:
         """The current state of this module and of its submodules, by full name."""
-        return owned(current_frame("hkx.Module.state_dict").state, self.module_name, self.hkx_names_below)
+        return owned(current_frame("hkx.Module.state_dict").state, self.module_name, record_of(self).names_below)
 
     @reprlib.recursive_repr()  # modules may refer to each other
     def __repr__(self) -> str:
@@ -201,4 +203,5 @@ class Module(metaclass=ModuleMetaclass):
     if not TYPE_CHECKING:  # with it, a type checker would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
-            return missing_attribute(self, name, OF_MODULES)
+            following = getattr(super(), "__getattr__", None)  # of a class mixed in after this one
+            return following(name) if following else missing_attribute(self, name, OF_MODULES)

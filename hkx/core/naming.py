@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import jax
 
 from hkx.arguments import checked_function
+from hkx.base.reprs import record_of
 from hkx.core.frame import Frame, Scope, current_frame
 from hkx.errors.core import DuplicateNameError, InvalidNameError, NotANameError, UsedScopeError
 
@@ -46,31 +47,28 @@ def unique_name(scope: Scope, name: str) -> str:
     A name that ends in a number is used unchanged, and later numbers continue from it.
     """
     forced, prefix = name.startswith(_FORCE), scope.prefix
-    if forced:
-        name = name[len(_FORCE) :]
-        if not name.startswith(prefix) or "/" in name[len(prefix) :]:
-            return name
-        name = name[len(prefix) :]  # a name in this scope: later numbers continue from it
-    numbered = _NUMBERED.fullmatch(name) if name[-1:].isdigit() else None
+    full = name[len(_FORCE) :] if forced else prefix + name  # a module may change its name, and so the prefix
+    if forced and (not full.startswith(prefix) or "/" in full[len(prefix) :]):
+        return full  # not in this scope, where later numbers would continue from it
+    numbered = _NUMBERED.fullmatch(full) if full[-1:].isdigit() else None
     if numbered:
-        stem, digits = key = numbered.group(1), numbered.group(2)
+        stem, digits = numbered.groups()
         scope.counts[stem] = max(scope.counts.get(stem, 0), int(digits) + 1)
     else:
-        count = 0 if forced else scope.counts.get(name, 0)
-        scope.counts[name] = max(scope.counts.get(name, 0), count + 1)
-        key = (name, str(count) if count else "")
-    if key in scope.taken and not forced:
+        count = 0 if forced else scope.counts.get(full, 0)
+        scope.counts[full] = max(scope.counts.get(full, 0), count + 1)
+        stem, digits = full, str(count) if count else ""
+    if (stem, digits) in scope.taken and not forced:
         raise DuplicateNameError(name)
-    scope.taken.add(key)
-    stem, digits = key
-    return f"{prefix}{stem}_{digits}" if digits else f"{prefix}{stem}"
+    scope.taken.add((stem, digits))
+    return f"{stem}_{digits}" if digits else stem
 
 
 def note_below(scopes: Iterable[Scope], module: Any, bundle: str) -> None:
     """Records `bundle` as belonging to the modules whose methods are running, for their `params_dict`."""
     for scope in scopes:
         if scope.module is not None and scope.module is not module:
-            scope.module.hkx_names_below.add(bundle)
+            record_of(scope.module).names_below.add(bundle)
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from jax.typing import ArrayLike
 
 from hkx.base.entries import check_mappings
 from hkx.base.keys import as_key
+from hkx.base.named_tuples import plain
 from hkx.base.signatures import sign_of_pair
 from hkx.base.tracebacks import leaves_out_own_frames
 from hkx.core.frame import Frame, Phase, current_frame, leave, local, paths
@@ -19,7 +20,7 @@ from hkx.core.hooks import Hooks, leave_entered_since
 from hkx.core.making import Maker
 from hkx.core.rng import PRNGSequence
 from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
-from hkx.errors.advice import OF_TRANSFORMED, missing_attribute
+from hkx.errors.advice import OF_TRANSFORMED
 from hkx.errors.core import JitInTransformError, NonEmptyStateError
 
 P = ParamSpec("P")
@@ -31,10 +32,7 @@ Create: TypeAlias = Callable[[Callable[..., Any], Any, Any, Any], Created]
 """Creates the parameters and state of a function, given the function, a key or None, its args and its kwargs."""
 
 
-def _no_such_attribute(pair: Any, name: str) -> Any:
-    return missing_attribute(pair, name, OF_TRANSFORMED)
-
-
+@plain(instead=OF_TRANSFORMED)
 class Transformed(NamedTuple, Generic[InitP, ApplyP, R]):
     """A pair of pure functions.
 
@@ -52,10 +50,9 @@ class Transformed(NamedTuple, Generic[InitP, ApplyP, R]):
 
     init: Callable[InitP, MutableParams]
     apply: Callable[ApplyP, R]
-    if not TYPE_CHECKING:
-        __getattr__ = _no_such_attribute  # and no `__call__`: programs ask `callable(f)` to tell functions from pairs
 
 
+@plain(instead=OF_TRANSFORMED)
 class TransformedWithState(NamedTuple, Generic[InitP, ApplyP, R]):
     """A pair of pure functions that carry state.
 
@@ -74,8 +71,6 @@ class TransformedWithState(NamedTuple, Generic[InitP, ApplyP, R]):
 
     init: Callable[InitP, tuple[MutableParams, MutableState]]
     apply: Callable[ApplyP, tuple[R, MutableState]]
-    if not TYPE_CHECKING:
-        __getattr__ = _no_such_attribute  # and no `__call__`: programs ask `callable(f)` to tell functions from pairs
 
 
 def running_init() -> bool:

@@ -69,16 +69,19 @@ class NotInTransformError(HkxError, ValueError):
 class MissingSuperInitError(HkxError, ValueError):
     """A module's `__init__` did not call `super().__init__()` first."""
 
-    def __init__(self, class_name: str, too_late: bool = False):
-        problem = (
-            "creates a parameter or a submodule before it calls the super constructor"
-            if too_late
-            else "does not call the super constructor"
-        )
-        super().__init__(
-            f"`{class_name}.__init__` {problem}. Make this the first line of its __init__ method:\n\n"
-            "    super().__init__(name=name)"
-        )
+    def __init__(self, cls: type, too_late: bool = False):
+        first = next(base for base in cls.__mro__ if "__init__" in vars(base))
+        is_dataclass = getattr(vars(first).get("__dataclass_params__"), "init", False)  # its `__init__` is generated
+        method = "__post_init__" if is_dataclass else "__init__"
+        problem = f"`{cls.__name__}.{method}` does not call the super constructor."
+        advice = f"Make this the first line of its {method} method:"
+        if too_late:
+            maker = f"The dataclass `{cls.__name__}`" if is_dataclass else f"`{cls.__name__}.{method}`"
+            problem = f"{maker} creates a parameter or a submodule before it calls the super constructor."
+            if is_dataclass:
+                advice = "Create it in `__post_init__`, not in the `default_factory` of a field, and after this line:"
+        call = "super().__post_init__()" if is_dataclass else "super().__init__(name=name)"
+        super().__init__(f"{problem} {advice}\n\n    {call}")
 
 
 class InvalidNameError(HkxError, ValueError):

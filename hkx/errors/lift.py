@@ -65,6 +65,17 @@ class StateNotAnArrayError(HkxError, TypeError):
         )
 
 
+class ArgumentNotAnArrayError(HkxError, TypeError):
+    """A function under `hkx.remat` or `hkx.jit` was given an argument that is neither an array nor marked static."""
+
+    def __init__(self, function: str, argument: str, value: object):
+        super().__init__(
+            f"{argument} under `{function}` is {described(value)}, which is no array. Mark it static, with "
+            f"`static_argnums`. If it is the module whose method was decorated, wrap the method where it is called "
+            f"instead: `{function}(self.method)(x)`."
+        )
+
+
 class ConditionEffectError(HkxError, ValueError):
     """The condition of a `while_loop` sets state or draws a key, which the next iteration would not see."""
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from hkx.arguments import checked_integer
 from hkx.errors.core import described
-from hkx.errors.lift import BodyResultError, BranchListError
+from hkx.errors.lift import ArgumentNotAnArrayError, BodyResultError, BranchListError
 
 
 def shape_and_dtype(x: Any) -> str:
@@ -61,6 +61,16 @@ def checked_argument_names(names: Any, argument: str) -> tuple[str, ...]:
                 f"`{argument}` must be the name of an argument, or a sequence of names, got {described(name)}."
             )
     return names
+
+
+def check_arguments(name: str, fun: Any, args: Any, kwargs: Any, static: Any) -> None:
+    """Raises an error if an argument that is not static holds what JAX cannot pass to a function that it traces."""
+    for key, value in [*enumerate(args), *kwargs.items()]:
+        if key not in static:
+            for leaf in jax.tree.leaves(value):
+                if not is_value(leaf):
+                    argument = f"Argument {key!r} of `{getattr(fun, '__qualname__', fun)}`"
+                    raise ArgumentNotAnArrayError(name, argument, leaf)
 
 
 def checked_pair(name: str, result: Any, wanted: str) -> tuple[Any, Any]:

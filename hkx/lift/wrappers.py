@@ -17,7 +17,7 @@ import numpy as np
 from hkx.base.signatures import like, pair_with, second_of_pair, static_arguments
 from hkx.core.frame import current_frame, local
 from hkx.errors.core import InvalidSizeError
-from hkx.lift.checks import checked_argument_names, checked_pair, checked_positions, is_value
+from hkx.lift.checks import check_arguments, checked_argument_names, checked_pair, checked_positions, is_value
 from hkx.lift.crossing import Carry, Crossing, creating, snapshot
 from hkx.lift.typed import EvalShape, Grad, Jit, Jvp, Linearize, ValueAndGrad, Vjp, typed
 
@@ -341,6 +341,7 @@ def _recorded(
 
     `transform` returns the result and the changes. In `init`, the function is called without it.
     """
+    check_arguments(name, fun, args, kwargs, static)
     frame, crossing = current_frame(name), Crossing[..., Any](fun, name, as_given=static)
     if creating(frame):
         return crossing.inline(*args, **kwargs)

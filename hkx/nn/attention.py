@@ -100,7 +100,7 @@ class MultiHeadAttention(Module):
           value: `[..., T, D_v]`: these are averaged, one value for each key.
           mask: broadcasts to `[..., num_heads, T', T]`, and has all its dimensions. A query attends to the keys where
             the mask is not zero. If it is zero for all keys, the query attends to all of them equally. NaN and infinity
-            in keys and values to which no query may attend have no effect.
+            in keys and values to which no query may attend do not reach the result.
           dropout_rate: the probability of dropping each attention weight; the other weights are scaled up. If it is
             not zero, a random key is drawn (`hkx.next_rng_key`).
 
@@ -115,43 +115,47 @@ class MultiHeadAttention(Module):
         (query, key, value), _ = sequences_of(self, query=query, key=key, value=value)
         if key.shape[-2] != value.shape[-2]:
             raise LeadingDimensionsError("MultiHeadAttention", "value", value.shape, f"T = {key.shape[-2]} as in `key`")
+        query_heads = self._linear_projection(query, self.key_size, "query")
+        key_heads = self._linear_projection(key, self.key_size, "key")
+        value_heads = self._linear_projection(value, self.value_size, "value")
         if mask is not None:
-            leading = jnp.broadcast_shapes(query.shape[:-2], key.shape[:-2])
-            shape = (*leading, self.num_heads, query.shape[-2], key.shape[-2])
             mask = mask if isinstance(mask, np.ndarray) else array_of(mask, self, "mask")
-            if mask.ndim != len(shape):
-                raise ValueError(
-                    f"Mask dimensionality {mask.ndim} must match logits dimensionality {len(shape)}: "
-                    f"it broadcasts to {shape}."
-                )
-            if any(a != b and 1 not in (a, b) for a, b in zip(mask.shape, shape, strict=True)):
-                expected = f"{shape}, or 1 in place of each"
-                raise LeadingDimensionsError("MultiHeadAttention", "mask", mask.shape, expected)
+            _check_mask(mask, query_heads.shape, key_heads.shape)
             if not (isinstance(mask, np.ndarray) and mask.any(axis=(-3, -2)).all()):
-                key, value = _finite(key, value, mask)
-        query_heads = self._project(query, self.key_size, "query")
-        key_heads = self._project(key, self.key_size, "key")
-        value_heads = self._project(value, self.value_size, "value")
+                key_heads, value_heads = _finite(key_heads, value_heads, mask)
         weights = _weights(_logits(query_heads, key_heads), mask)
         if not (isinstance(dropout_rate, (int, float, np.generic)) and dropout_rate == 0):
             weights = dropout(next_rng_key(), dropout_rate, weights)
-        return self._linear(self.model_size)(_attended(weights, value_heads))
+        return _linear_like(self, self.model_size)(_attended(weights, value_heads))
 
     @transparent
-    def _project(self, x: jax.Array, head_size: int, name: str) -> jax.Array:
+    def _linear_projection(self, x: jax.Array, head_size: int, name: str | None = None) -> jax.Array:
         """A linear projection to all heads: `[..., T, num_heads, head_size]`."""
-        y = self._linear(self.num_heads * head_size, name)(x)
+        y = _linear_like(self, self.num_heads * head_size, name)(x)
         return jnp.reshape(y, (*y.shape[:-1], self.num_heads, head_size))
 
-    @transparent
-    def _linear(self, size: int, name: str | None = None) -> Linear:
-        return Linear(size, with_bias=self.with_bias, w_init=self.w_init, b_init=self.b_init, name=name)
+
+def _linear_like(layer: MultiHeadAttention, size: int, name: str | None = None) -> Linear:
+    """A linear layer with the settings of `layer`. It is no method, so that a subclass may have one of this name."""
+    return Linear(size, with_bias=layer.with_bias, w_init=layer.w_init, b_init=layer.b_init, name=name)
+
+
+def _check_mask(mask: Any, query: tuple[int, ...], key: tuple[int, ...]) -> None:
+    """Raises an error if the mask does not fit heads of these shapes."""
+    shape = (*jnp.broadcast_shapes(query[:-3], key[:-3]), key[-2], query[-3], key[-3])
+    if mask.ndim != len(shape):
+        raise ValueError(
+            f"Mask dimensionality {mask.ndim} must match logits dimensionality {len(shape)}: it broadcasts to {shape}."
+        )
+    if any(a != b and 1 not in (a, b) for a, b in zip(mask.shape, shape, strict=True)):
+        expected = f"{shape}, or 1 in place of each"
+        raise LeadingDimensionsError("MultiHeadAttention", "mask", mask.shape, expected)
 
 
 @traced_once
 def _finite(key: Any, value: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
-    """Keys and values `[..., T, D]`, finite where the mask `[..., H, T', T]` lets no query attend."""
-    seen = jnp.any(mask, axis=(-3, -2))[..., None]
+    """Heads `[..., T, H, D]`, finite where the mask `[..., H, T', T]` lets no query attend."""
+    seen = jnp.any(mask, axis=(-3, -2))[..., None, None]
     return finite_where_unseen(key, seen), finite_where_unseen(value, seen)
 
 

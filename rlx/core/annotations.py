@@ -29,7 +29,7 @@ import itertools
 import operator
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -115,6 +115,11 @@ class Shaped:
     def for_callers(self) -> "Shaped":
         """The annotation that callers see, with the type ArrayLike, because any array or number is converted."""
         return dataclasses.replace(self, type=ArrayLike, seen_by="callers")
+
+    @functools.cached_property
+    def hint(self) -> Any:
+        """The type for programs that read annotations at run time, such as beartype, with the rest as a text."""
+        return Annotated[self.type | None if self.optional else self.type, repr(self)]
 
     def __or__(self, other: Any) -> "Shaped":
         if other is not None:

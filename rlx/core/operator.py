@@ -127,8 +127,9 @@ def operator(
 
         made: Any = functools.update_wrapper(operate, kernel)
         made.__signature__ = contract.signature
-        made.__annotations__ = {p.name: p.annotation for p in contract.signature.parameters.values()}
-        made.__annotations__["return"] = contract.signature.return_annotation
+        said = {p.name: p.annotation for p in contract.signature.parameters.values()}
+        said["return"] = contract.signature.return_annotation
+        made.__annotations__ = {name: a.hint if isinstance(a, Shaped) else a for name, a in said.items()}
         made.kernel, made.contract = kernel, contract
         kernel.__qualname__ = f"{kernel.__qualname__}.kernel"  # for pickling
         return made

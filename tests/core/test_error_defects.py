@@ -31,6 +31,7 @@ SAMPLES = {  # arguments by annotation, for those constructors that take more th
     "tuple[int, ...]": (2, 3),
     "tuple[int, ...] | None": (2, 3),
     "str | None": "hkx.cond",
+    "type": hkx.Module,
 }
 SAMPLES_OF = {"StateUpdaterError": ["twice"], "MissingParameterError": ["a/w", (2,), "float32", ["a/v", "b/w"]]}
 

@@ -1,5 +1,6 @@
 """Wrong use: each has an exception of its own, of the built-in type that programs catch, that says what to write."""
 
+import dataclasses
 import functools
 
 import jax
@@ -29,6 +30,19 @@ class LateSuperSubmodule(hkx.Module):
     def __init__(self):
         self.layer = hkx.Linear(1)
         super().__init__()
+
+
+@dataclasses.dataclass
+class NoSuperDataclass(hkx.Module):
+    size: int = 3
+
+    def __post_init__(self):
+        self.half = self.size / 2
+
+
+@dataclasses.dataclass
+class LateSuperDataclass(hkx.Module):
+    layer: hkx.Module = dataclasses.field(default_factory=lambda: hkx.Linear(1))
 
 
 def good_params():
@@ -70,6 +84,22 @@ CASES = {
         errors.MissingSuperInitError,
         ValueError,
         ["LateSuperSubmodule.__init__"],
+    ),
+    "no super, dataclass": (
+        lambda: hkx.transform(NoSuperDataclass).init(None),
+        errors.MissingSuperInitError,
+        ValueError,
+        [
+            "`NoSuperDataclass.__post_init__` does not call",
+            "first line of its __post_init__",
+            "super().__post_init__()",
+        ],
+    ),
+    "late super, dataclass": (
+        lambda: hkx.transform(LateSuperDataclass).init(None),
+        errors.MissingSuperInitError,
+        ValueError,
+        ["The dataclass `LateSuperDataclass`", "not in the `default_factory`", "super().__post_init__()"],
     ),
     "missing parameter": (
         lambda: LINEAR.apply({}, None, X),

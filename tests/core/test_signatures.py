@@ -1,10 +1,12 @@
 """What functions that hkx makes from others say of their arguments and results."""
 
+import functools
 import inspect
 import typing
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 import hkx
@@ -186,3 +188,22 @@ def test_the_keys_of_immutable_dicts_are_shown_without_values():
     assert (
         repr(hkx.data_structures.to_immutable_dict({"a": {"w": 1}, "b": {}}).keys()) == "KeysOnlyKeysView(['a', 'b'])"
     )
+
+
+def test_annotations_that_are_text_are_read_where_they_were_written():
+    written = """
+from __future__ import annotations
+from numpy import float32 as Number
+def f(x: Number, later: Missing, some: list["Number"], *, flag: bool = True) -> Number: ...
+"""
+    names: dict = {}
+    exec(written, names)
+    for fun in (names["f"], functools.partial(names["f"], flag=False)):
+        model, with_state = hkx.transform(fun), hkx.transform_with_state(fun)
+        for function in (model.init, model.apply, with_state.apply):
+            hints = typing.get_type_hints(function)  # of dm-haiku's functions it gives types, too
+            assert hints["x"] is np.float32 and hints["flag"] is bool and "later" not in hints
+            assert hints["some"] == list[np.float32]
+        assert typing.get_type_hints(model.apply)["return"] is np.float32
+        assert typing.get_type_hints(with_state.apply)["return"].__args__[0] is np.float32
+        assert "later: 'Missing'" in str(inspect.signature(model.apply))

@@ -248,6 +248,16 @@ RESULTS = {
         errors.BodyResultError,
         "hkx.linearize",
     ),
+    "remat_self": (
+        lambda x: hkx.remat(hkx.Linear.__call__)(hkx.Linear(1), x),
+        errors.ArgumentNotAnArrayError,
+        r"Argument 0 of `Linear.__call__` under `hkx.remat` is Linear.*`hkx.remat\(self.method\)\(x\)`",
+    ),
+    "jit_text": (
+        lambda x: hkx.jit(lambda x, *, mode: x)(x, mode={"a": "sum"}),
+        errors.ArgumentNotAnArrayError,
+        "Argument 'mode'.*under `hkx.jit` is 'sum' of type str.*static_argnums",
+    ),
     "scan_text": (lambda x: hkx.scan(lambda c, v: (c, "s"), x, x), errors.BodyResultError, "hkx.scan.*'s' of type str"),
     "map_object": (lambda x: hkx.map(lambda v: (v, {1, 2}), x), errors.BodyResultError, "hkx.map.*type set"),
     "vmap_none": (lambda x: hkx.vmap(None, split_rng=False)(x), errors.NotAFunctionError, "hkx.vmap.*`fun`"),

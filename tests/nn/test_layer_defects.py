@@ -452,6 +452,46 @@ def test_reset_core_passes_arrays_in_sorted_dicts_as_an_unroll_does():
     assert list(params) == ["core/a0", "core/b1"]  # the names that Haiku gives
 
 
+@pytest.mark.parametrize(("batch", "asked"), [(2, [1, 2]), (1, [1, 1]), (None, [1, None])])
+def test_reset_core_resets_to_the_initial_state_of_its_subclass(batch, asked):
+    sizes = []
+
+    class Core(hkx.RNNCore):
+        def __call__(self, inputs, state):
+            return state, state
+
+        def initial_state(self, batch_size):
+            sizes.append(batch_size)  # dm-haiku asks as often: this may draw keys
+            return jnp.zeros([3] if batch_size is None else [batch_size, 3])
+
+    class Reset(hkx.ResetCore):
+        def initial_state(self, batch_size):
+            return super().initial_state(batch_size) + hkx.get_parameter("start", [], init=hkx.initializers.Constant(5))
+
+    def step():
+        core, state = Reset(Core()), jnp.ones([3] if batch is None else [batch, 3])
+        return core((0.0, jnp.arange(batch or 1) == 0 if batch else jnp.array(True)), state)[0]
+
+    apply, params = hkx.transform(step).apply, {"reset": {"start": jnp.array(5.0)}}
+    expected = np.array([[5] * 3, [1] * 3][:batch] if batch else [5] * 3)
+    np.testing.assert_array_equal(apply(params, None), expected)
+    assert sizes == asked
+
+
+def test_reset_core_of_a_core_without_a_state_asks_for_it_once():
+    sizes = []
+
+    class Core(hkx.RNNCore):
+        def __call__(self, inputs, state):
+            return inputs, state
+
+        def initial_state(self, batch_size):
+            return sizes.append(batch_size) or ()
+
+    hkx.transform(lambda: hkx.ResetCore(Core())((jnp.ones([2]), jnp.array(True)), ())).apply({}, None)
+    assert sizes == [None]
+
+
 def test_a_subclass_of_a_depthwise_convolution_finds_its_dimension_numbers():
     def numbers(layer, **settings):
         return hkx.transform(lambda: layer(1, 2, **settings).dn).apply({}, None)

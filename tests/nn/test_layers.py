@@ -391,6 +391,22 @@ def test_reset_core_keeps_the_dtype_of_its_state() -> None:
     np.testing.assert_array_equal(after, [[0] * 3, [1] * 3])
 
 
+def test_attention_of_another_kind_projects_to_heads_as_in_haiku():
+    """As public programs have it; the names were read off dm-haiku, and a helper of theirs may have any name."""
+
+    class Linear(hkx.MultiHeadAttention):
+        def __call__(self, x: Any) -> Any:
+            q, k, v = (self._linear_projection(x, self.key_size, name) for name in ("q", "k", "v"))
+            return self._linear(jnp.einsum("qhd,khd,khe->qhe", q, k, v).reshape(len(x), -1)) + super().__call__(x, x, x)
+
+        def _linear(self, x: Any) -> Any:
+            return hkx.Linear(self.model_size, name="out")(x)
+
+    params = hkx.transform(lambda: Linear(2, 3, w_init=jnp.ones)(jnp.ones([4, 5]))).init(0)
+    names = ["q", "k", "v", "~_linear/out", "query", "key", "value", "linear"]
+    assert list(params) == [f"linear/{name}" for name in names]
+
+
 def test_attention_drops_weights() -> None:
     """Queries of zero attend to all keys alike; the values and the other projections show the weights as they are."""
     eye, zero = np.eye(4, dtype=np.float32), np.zeros([4, 4], np.float32)

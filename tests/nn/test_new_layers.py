@@ -319,14 +319,14 @@ def test_multi_head_attention_to_what_is_masked_for_all_queries(bad: float) -> N
     params = model.init(0, x, others)
     padded[1, 2:], mask[1, :, :, 2:] = bad, False
 
-    def loss(params: Any, others: Any, mask: Any) -> jax.Array:
+    def loss(x: Any, others: Any, mask: Any) -> jax.Array:
         return jnp.sum(model.apply(params, None, x, others, mask) ** 2)
 
-    expected = [jax.value_and_grad(loss)(params, others, mask) for mask in (mask, mask.astype(float))]
-    got = [jax.value_and_grad(loss)(params, padded, mask) for mask in (mask, mask[:, :, :1].astype(int))]
+    expected = [jax.value_and_grad(loss)(x, others, mask) for mask in (mask, mask.astype(float))]
+    got = [jax.value_and_grad(loss)(x, padded, mask) for mask in (mask, mask[:, :, :1].astype(int))]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), got, expected)
     mask[1, :, 1, 2] = True
-    assert not np.isfinite(loss(params, padded, mask))  # what is not masked still shows
+    assert not np.isfinite(loss(x, padded, mask))  # what is not masked still shows
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -97,7 +97,9 @@ def test_errors_name_operator_and_argument(error, text, more):
 def test_signature_and_help_show_what_callers_may_give_and_the_kernel_what_reaches_it(name):
     function = OPERATORS[name]
     shown, own = inspect.signature(function).parameters, inspect.signature(function.kernel).parameters
-    assert list(shown) == list(own) and typing.get_type_hints(function).keys() == {*own, "return"}
+    hints = typing.get_type_hints(function)
+    assert list(shown) == list(own) and hints.keys() == {*own, "return"}
+    assert all(hints[key] in (ArrayLike, ArrayLike | None) for key in function.contract.arrays)  # what beartype reads
     for key, parameter in shown.items():
         assert (parameter.kind, parameter.default) == (own[key].kind, own[key].default)
         if key in function.contract.arrays:

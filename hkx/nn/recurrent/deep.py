@@ -86,11 +86,9 @@ class ResetCore(RNNCore):
     @transparent
     def _initial_like(self, leaves: list[Any]) -> list[Any]:
         """The leaves of the initial state, for the batch size of a state."""
-        batched = jax.tree.leaves(self.core.initial_state(1))
-        if not (leaves and batched) or jnp.ndim(leaves[0]) != jnp.ndim(batched[0]):
-            return jax.tree.leaves(self.core.initial_state(None))
-        size = jnp.shape(leaves[0])[0]
-        return batched if size == 1 else jax.tree.leaves(self.core.initial_state(size))
+        batched = jax.tree.leaves(self.initial_state(1)) if leaves else []
+        is_batched = bool(batched) and jnp.ndim(leaves[0]) == jnp.ndim(batched[0])
+        return jax.tree.leaves(self.initial_state(jnp.shape(leaves[0])[0] if is_batched else None))
 
     def initial_state(self, batch_size: int | None) -> Any:
         """The initial state of the core."""
