@@ -121,8 +121,10 @@ def sign(
         given = parameters(list(theirs.parameters.values()))
         signature = theirs.replace(parameters=given, return_annotation=result(theirs.return_annotation))
         said = {p.name: p.annotation for p in given} | {"return": signature.return_annotation}
+        said = {name: annotation for name, annotation in said.items() if annotation is not Signature.empty}
+        own = [theirs.return_annotation, *(p.annotation for p in theirs.parameters.values())]
         function.__signature__ = signature  # type: ignore[attr-defined]
-        function.__annotations__ = _evaluated({n: a for n, a in said.items() if a is not Signature.empty}, fun)
+        function.__annotations__ = said if all(a is Signature.empty for a in own) else _evaluated(said, fun)
 
 
 def _evaluated(annotations: dict[str, Any], fun: Any) -> dict[str, Any]:
