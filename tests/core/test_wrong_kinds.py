@@ -24,6 +24,7 @@ INSIDE = {  # in a transformed function
     "`hkx.map` was given 3 of type int as `f`": [lambda: hkx.map(3, jnp.ones(2))],
     "`hkx.fori_loop` was given 3 of type int": [lambda: hkx.fori_loop(0, 2, 3, 1.0)],
     "`hkx.while_loop` was given 3 of type int": [lambda: hkx.while_loop(3, abs, 1.0)],
+    "`hkx.associative_scan` was given 3 of type int as `fn`": [lambda: hkx.associative_scan(3, X)],
     "`hkx.eval_shape` was given 3 of type int": [lambda: hkx.eval_shape(3, 1.0)],
     "`hkx.lift` was given 3 of type int as `init_fn`": [lambda: hkx.lift(3), lambda: hkx.transparent_lift(3)],
     "`hkx.custom_creator` was given 3 of type int as `creator`": [lambda: hkx.custom_creator(3).__enter__()],

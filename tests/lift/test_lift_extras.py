@@ -231,6 +231,24 @@ def test_layer_stack_remat_has_the_same_gradient() -> None:
     assert_close(jax.grad(model(saved).apply)(params, KEY, X), plain)
 
 
+def test_layer_stack_remat_computes_a_layer_again_for_the_gradient() -> None:
+    def times(remat: Any) -> int:
+        layer = lambda x: jnp.tanh(hkx.Linear(x.shape[-1])(x))  # noqa: E731
+        model = hkx.transform(lambda x: hkx.layer_stack(3, remat=remat)(layer)(x).sum())
+        return str(jax.make_jaxpr(jax.grad(model.apply))(model.init(KEY, X), None, X)).count(" = tanh ")
+
+    assert (times(False), times(jax.checkpoint_policies.everything_saveable), times(True)) == (1, 1, 2)
+
+
+def test_a_pure_function_has_the_name_of_the_function() -> None:
+    def energy(x: Any) -> Any:
+        """Sums up."""
+        return x.sum()
+
+    pure = hkx.transform(lambda x: hkx.purify(energy)).apply({}, None, X)
+    assert (pure.__name__, pure.__doc__, pure.__module__) == ("energy", "Sums up.", __name__)
+
+
 def test_custom_vjp_changes_the_gradient_by_its_arguments_alone() -> None:
     @hkx.custom_vjp
     def f(x: Any, scale: Any) -> Any:

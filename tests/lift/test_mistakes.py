@@ -227,9 +227,13 @@ def test_members_of_another_number() -> None:
         model.apply(params, None, X, 4)
 
 
-def test_lifted_twice() -> None:
+@pytest.mark.parametrize("with_state", [False, True])
+def test_lifted_twice(with_state: bool) -> None:
     def f(x: Any) -> Any:
-        lifted = hkx.lift(hkx.transform(linear).init, name="inner")
+        if with_state:
+            lifted = hkx.lift_with_state(hkx.transform_with_state(linear).init, name="inner")[0]
+        else:
+            lifted = hkx.lift(hkx.transform(linear).init, name="inner")
         return lifted(hkx.next_rng_key(), x), lifted(hkx.next_rng_key(), x)
 
     with pytest.raises(errors.LiftReuseError, match="inner/linear"):
