@@ -5,18 +5,9 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import pytest
+from made_names import Leaf, names
 
 import hkx
-
-
-class Leaf(hkx.Module):
-    def __call__(self):
-        return hkx.get_parameter("w", [1], init=jnp.zeros)
-
-
-def names(f):
-    params = hkx.transform(f).init(None)
-    return [f"{module}:{name}" for module, entries in params.items() for name in entries]
 
 
 @pytest.mark.parametrize(
