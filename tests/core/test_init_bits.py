@@ -131,7 +131,9 @@ def test_reserve_size_changes_keys_alike():
         same_bits(hkx.transform(f).init(0), run_initialising(f, jax.random.PRNGKey(0))[0])
 
 
-@pytest.mark.parametrize("shape", [(300, 40), (3, 5, 7, 300), (20000,)])
+@pytest.mark.parametrize(
+    "shape", [(300, 40), *(pytest.param(s, marks=pytest.mark.slow) for s in ((3, 5, 7, 300), (20000,)))]
+)
 @pytest.mark.parametrize(
     "initializer",
     [

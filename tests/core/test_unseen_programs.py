@@ -113,6 +113,7 @@ def test_a_quantizer_draws_its_table_when_it_is_called():
     assert model.apply(params, without, None, X, True)[1].keys() == state.keys()
 
 
+@pytest.mark.slow
 def test_a_getter_that_casts_leaves_the_parameters_in_the_dtype_of_the_input():
     def f(x):
         with hk.custom_getter(lambda next_getter, value, context: next_getter(value.astype(jnp.bfloat16))):

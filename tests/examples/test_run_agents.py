@@ -328,7 +328,12 @@ def test_a_checkpoint_that_cannot_be_read_is_one_line(part, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "text, missing", [("[1]", "steps"), ('{"steps": 20}', "episodes"), ('{"steps": "20"}', "steps")]
+    "text, missing",
+    [
+        ("[1]", "steps"),
+        pytest.param('{"steps": 20}', "episodes", marks=pytest.mark.slow),
+        pytest.param('{"steps": "20"}', "steps", marks=pytest.mark.slow),
+    ],
 )
 def test_a_record_of_something_else_is_one_line(text, missing, tmp_path):
     run.train(config(tmp_path, agent="dqn", env="device:catch", steps=20, parts=1), small("dqn"))

@@ -46,7 +46,7 @@ def perturbed(params: Any) -> Any:
     return jax.tree.map(lambda p: p * 1.2 + 0.1, params)
 
 
-FULLY = ["scan", "cond_true", "vmap_split_keys", "grad"]
+FULLY = ["cond_true", "grad"]
 
 
 @pytest.mark.parametrize("name", [n if n in FULLY else pytest.param(n, marks=pytest.mark.slow) for n in TABLE])

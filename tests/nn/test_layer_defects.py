@@ -611,6 +611,7 @@ def test_batch_norm_in_float16_of_any_size_and_of_a_channel_that_is_off(layer, s
     assert {x.dtype for x in jax.tree.leaves(after)} == {x.dtype for x in jax.tree.leaves(state)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [5e-4, 1.0, 300.0])
 def test_spectral_norm_in_float16_of_any_size(size):
     """W / σ, and its slope C / σ - <C, W> / σ² v uᵀ, with the largest singular value and its vectors."""

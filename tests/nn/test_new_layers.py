@@ -307,7 +307,7 @@ def test_attention_to_what_is_masked_for_all_queries(bad: float) -> None:
     assert not np.isfinite(unmasked).any()  # what is not masked still shows
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("bad", [np.nan, pytest.param(np.inf, marks=pytest.mark.slow)])
 def test_multi_head_attention_to_what_is_masked_for_all_queries(bad: float) -> None:
     def attend(x: Any, others: Any, mask: Any = None) -> Any:
         w_init = hkx.initializers.VarianceScaling()
@@ -375,7 +375,7 @@ def test_torch_uniform() -> None:
         hkx.testing.transform_and_run(lambda: hkx.initializers.TorchUniform()([3], jnp.float32))()
 
 
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
+@pytest.mark.parametrize("dtype", [pytest.param(jnp.bfloat16, marks=pytest.mark.slow), jnp.float16])
 def test_orthogonal_weights_in_half_precision(dtype):
     w = hkx.transform(lambda: hkx.initializers.Orthogonal(2.0)([3, 5], dtype)).apply({}, jax.random.key(0))
     rows = np.asarray(w, np.float32)

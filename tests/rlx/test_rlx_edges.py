@@ -83,6 +83,7 @@ def pieces(length, cuts):
     return [slice(a, b) for a, b in itertools.pairwise(edges) if a < b]
 
 
+@pytest.mark.slow
 @pytest.mark.unoptimised(False)  # differently compiled
 @pytest.mark.parametrize("cuts", [[2, 3], [6], [0, 1, 2, 3, 4, 5, 6]])  # others are drawn in test_operator_sequences
 def test_pieces_one_by_one_are_bit_for_bit_the_cut_sequence(data, cuts):
@@ -244,6 +245,7 @@ def test_there_is_a_best_action_where_its_value_is_computed_anew_and_rounded_oth
     np.testing.assert_allclose(probs(x, w, b), 0.05 + 0.8 * (q == q.max(axis=1, keepdims=True)), atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float16])
 def test_actions_of_half_precision_are_taken_as_often_as_their_probability_says(dtype):
     """Perturbed in half precision, many of the logits are equal, and the first action was taken."""
