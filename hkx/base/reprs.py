@@ -55,15 +55,20 @@ def record_of(module: Any) -> Record:
     return getattr(module, _RECORD)
 
 
+def _record_if_any(module: Any) -> Record:
+    """The record that was noted in a module; one that says nothing if there is none."""
+    return vars(module).get(_RECORD, Record(type(module)))
+
+
 def module_text(module: Any) -> str:
     """The constructor call that created a module; for a class that is not of hkx, also its submodules, one per line."""
-    line, record = _constructor_text(module), vars(module).get(_RECORD, Record(type(module)))
+    line, record = _constructor_text(module), _record_if_any(module)
     says_all = record.call is None or type(module).__module__.startswith("hkx.")
     return line if says_all else "\n".join([line, *_children_text(module, record)])
 
 
 def _constructor_text(module: Any) -> str:
-    return vars(module).get(_RECORD, Record(type(module))).text or object.__repr__(module)
+    return _record_if_any(module).text or object.__repr__(module)
 
 
 def _call_text(cls: type, args: Any, kwargs: Any) -> str:

@@ -71,7 +71,6 @@ def one_hot(x: Any, num_classes: int, dtype: Any = jnp.float32) -> jax.Array:
       [0. 1. 0.]
     """
     x = in_32_bits(array_of(x, "one_hot", "x"))
-    x = x.astype(jnp.int32) if x.dtype == bool else x
     return jax.nn.one_hot(x, checked_integer(num_classes, "num_classes"), dtype=dtype)
 
 

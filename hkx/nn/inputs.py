@@ -207,9 +207,9 @@ def narrowed(result: jax.Array, *arrays: Any) -> jax.Array:
 
 def in_32_bits(indices: jax.Array) -> jax.Array:
     """Indices in 32 bits or more. Fewer may not count to the length of an axis, which JAX does not notice."""
-    if indices.dtype.itemsize >= 4 or indices.dtype == bool:
+    if indices.dtype.itemsize >= 4:
         return indices
-    return indices.astype(jnp.int32 if jnp.issubdtype(indices.dtype, jnp.integer) else jnp.float32)
+    return indices.astype(jnp.float32 if jnp.issubdtype(indices.dtype, jnp.floating) else jnp.int32)
 
 
 def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: float = math.inf) -> Any:
