@@ -13,10 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.base.tracebacks import level_of_the_user
-from hkx.errors.arguments import NotAFunctionError, NotANumberError
-from hkx.errors.core import InvalidSizeError
+from hkx.errors.arguments import InvalidSizeError, NotABoolError, NotAFunctionError, NotANumberError
 
-__all__ = ["checked_function", "checked_integer", "checked_number", "deprecated_argument"]
+__all__ = ["checked_flag", "checked_function", "checked_integer", "checked_number", "deprecated_argument"]
 
 
 def checked_function(f: Any, taker: str, argument: str = "") -> Any:
@@ -50,6 +49,44 @@ def checked_function(f: Any, taker: str, argument: str = "") -> Any:
     return f
 
 
+def checked_flag(value: Any, argument: str, taker: str) -> bool:
+    """What was given as a flag, such as `is_training`.
+
+    Args:
+      value: a bool, or anything that Python takes for one, such as 0, None or a scalar array.
+      argument: the name of the argument.
+      taker: the name of the function or module that takes it.
+
+    Returns:
+      The flag.
+
+    Raises:
+      NotABoolError: if it is neither true nor false, such as an array of several elements.
+      jax.errors.TracerBoolConversionError: if it is traced, by `jax.jit` say, so that nobody knows it yet.
+
+    Example:
+
+      >>> import hkx, numpy as np
+      >>> def scaled(x, is_training):
+      ...     return 2 * x if hkx.arguments.checked_flag(is_training, "is_training", "scaled") else x
+      >>> scaled(1.0, is_training=True)
+      2.0
+      >>> try:
+      ...     scaled(1.0, is_training=np.array([True, False]))
+      ... except hkx.errors.NotABoolError as error:
+      ...     print(error)
+      `is_training` of `scaled` must be True or False, got array([ True, False]) of type ndarray.
+    """
+    if value is True or value is False:
+        return value
+    try:
+        return bool(value)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, jax.errors.JAXTypeError):  # traced: JAX's error explains what to do
+            raise
+        raise NotABoolError(taker, argument, value) from None
+
+
 def checked_integer(value: Any, argument: str, least: int | None = 0) -> int:
     """What was given as a whole number, most often the size of something.
 
@@ -62,7 +99,7 @@ def checked_integer(value: Any, argument: str, least: int | None = 0) -> int:
       The number, as an int; a size with a name as it is.
 
     Raises:
-      InvalidSizeError: if it is something else, or too small.
+      InvalidSizeError: if it is something else, or too small, or does not fit in 64 bits.
       jax.errors.TracerIntegerConversionError: if it is traced, by `jax.jit` say, so that nobody knows it yet.
 
     Example:
@@ -84,7 +121,7 @@ def checked_integer(value: Any, argument: str, least: int | None = 0) -> int:
         if jax.export.is_symbolic_dim(value):
             return value  # pyright: ignore[reportReturnType]
         raise InvalidSizeError(argument, value, least) from None
-    if least is not None and number < least:
+    if (least is not None and number < least) or number >= 2**63:
         raise InvalidSizeError(argument, value, least)
     return number
 

@@ -13,12 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.arguments import checked_number
-from hkx.base.draws import Draw, sample
+from hkx.base.draws import Draw, check_fits, sample
 from hkx.base.trees import unshared
 from hkx.core.frame import current_frame
 from hkx.core.rng import next_rng_key
 from hkx.core.types import Array, DType, Shape
 from hkx.core.types import Initializer as Initializer
+from hkx.errors.arguments import NotANumberError
 
 __all__ = [
     "Constant",
@@ -63,9 +64,11 @@ def _normal(kind: Any, shape: Shape, dtype: DType, low: Any, high: Any, stddev: 
     bounds = _plain(low) and _plain(high)
     if bounds and _plain(stddev) and _plain(mean) and mean == 0 and stddev != 0:
         return _drawn(Draw(kind, shape, dtype, float(low), float(high), float(stddev)))
+    check_fits(shape, dtype, stddev=stddev, mean=mean)
     if bounds:
         unit = _drawn(Draw(kind, shape, dtype, float(low), float(high)))
     else:
+        check_fits((2, *shape) if jnp.issubdtype(dtype, jnp.complexfloating) else shape, dtype, lower=low, upper=high)
         unit = sample(Draw(kind, shape, dtype, low, high), next_rng_key())
     scale, shift = (jax.lax.convert_element_type(v, unit.dtype) for v in (stddev, mean))
     return scale * unit + shift
@@ -163,6 +166,7 @@ class RandomUniform:
         if _plain(self.minval) and _plain(self.maxval) and np.issubdtype(np.dtype(dtype), np.floating):
             return _drawn(Draw("uniform", tuple(shape), np.dtype(dtype), float(self.minval), float(self.maxval)))
         _check_dtype(dtype, jnp.floating)
+        check_fits(shape, dtype, minval=self.minval, maxval=self.maxval)
         return jax.random.uniform(next_rng_key(), shape, dtype, self.minval, self.maxval)
 
 
@@ -218,9 +222,11 @@ class VarianceScaling:
         distribution: str = "truncated_normal",
         fan_in_axes: Sequence[int] | None = None,
     ):
-        if checked_number(scale, "scale") < 0.0:
+        if jnp.size(checked_number(scale, "scale")) != 1 or jnp.iscomplexobj(scale):
+            raise NotANumberError("scale", scale)
+        if scale < 0.0:
             raise ValueError(f"`scale` must be a positive float, got {scale}.")
-        if mode not in ("fan_in", "fan_out", "fan_avg"):
+        if not isinstance(mode, str) or mode not in ("fan_in", "fan_out", "fan_avg"):
             raise ValueError(f"Invalid `mode` argument {mode!r}: it must be 'fan_in', 'fan_out' or 'fan_avg'.")
         distribution = str(distribution).lower()
         if distribution not in ("normal", "truncated_normal", "uniform"):

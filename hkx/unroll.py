@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from hkx.arguments import checked_function
+from hkx.arguments import checked_flag, checked_function
 from hkx.core.frame import local
 from hkx.core.transform import running_init
 from hkx.jaxprs.traces import recording_program
@@ -59,6 +59,7 @@ def static_unroll(
       ((5, 2, 4), (2, 4))
     """
     checked_function(core, "hkx.static_unroll", "core")
+    time_major = checked_flag(time_major, "time_major", "hkx.static_unroll")
     if not time_major:
         input_sequence = time_first(input_sequence)
     length(input_sequence)

@@ -7,6 +7,7 @@ from rlx.core.operator import operator
 from rlx.core.types import Array, ArrayLike
 from collections.abc import Callable
 from collections.abc import Sequence
+from rlx.core.types import AxisName
 from rlx.core.types import Key
 from rlx.core.types import Projection
 from rlx.core.types import PyTree
@@ -726,7 +727,7 @@ def normalized_advantages(
     epsilon: ArrayLike = 1e-08,
     *,
     mask: ArrayLike | None = None,
-    axis_name: Any = None,
+    axis_name: AxisName = None,
 ) -> Array: ...
 @operator()
 def compute_parametric_kl_penalty_and_dual_loss(
@@ -741,7 +742,7 @@ def get_top_k_weights(
     top_k_fraction: float,
     restarting_weights: ArrayLike,
     scaled_advantages: ArrayLike,
-    axis_name: Any = None,
+    axis_name: AxisName = None,
     use_stop_gradient: bool = True,
     *,
     stop_target_gradients: bool = ...,
@@ -786,7 +787,7 @@ def vmpo_compute_weights_and_temperature_loss(
     temperature_constraint: LagrangePenalty,
     projection_operator: Projection,
     top_k_fraction: float,
-    axis_name: Any = None,
+    axis_name: AxisName = None,
     use_stop_gradient: bool = True,
     *,
     stop_target_gradients: bool = ...,
@@ -805,7 +806,7 @@ def vmpo_loss(
     temperature_loss_weight: ArrayLike = 1.0,
     kl_loss_weight: ArrayLike = 1.0,
     alpha_loss_weight: ArrayLike = 1.0,
-    axis_name: Any = None,
+    axis_name: AxisName = None,
     use_stop_gradient: bool = True,
     *,
     stop_target_gradients: bool = ...,
@@ -1425,7 +1426,7 @@ def art(
     step_size: ArrayLike,
     scale_lb: ArrayLike,
     scale_ub: ArrayLike,
-    axis_name: Any = None,
+    axis_name: AxisName = None,
 ) -> PopArtState: ...
 @operator()
 def normalize(state: PopArtState, unnormalized: ArrayLike, indices: ArrayLike) -> Array: ...
@@ -1442,7 +1443,7 @@ def percentile_range(
     high: ArrayLike = 95.0,
     *,
     mask: ArrayLike | None = None,
-    axis_name: Any = None,
+    axis_name: AxisName = None,
 ) -> Array: ...
 @operator()
 def scale_rewards(
@@ -1453,7 +1454,7 @@ def scale_rewards(
     epsilon: ArrayLike = 1e-08,
     *,
     mask: ArrayLike | None = None,
-    axis_name: Any = None,
+    axis_name: AxisName = None,
 ) -> tuple[Array, RewardScale]: ...
 @operator()
 def add_dirichlet_noise(

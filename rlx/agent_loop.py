@@ -219,7 +219,7 @@ def feature_control_rewards(
       >>> rlx.feature_control_rewards(jnp.array([[1.0, 2.0], [3.0, 1.0]]), "increase").tolist()
       [[2.0, -1.0]]
     """
-    known = cumulant_type in _CUMULANT_TYPES
+    known = isinstance(cumulant_type, str) and cumulant_type in _CUMULANT_TYPES
     require(known, "cumulant_type", cumulant_type, f"one of {', '.join(_CUMULANT_TYPES)}")
     before, after = features[:-1], features[1:]
     if cumulant_type == "feature":

@@ -14,7 +14,7 @@ from rlx.core.arrays import AllSum, add_up, scale_gaps_down, weighted_term
 from rlx.core.errors import OptionError, ShapeError
 from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array, ArrayLike, Projection
+from rlx.core.types import Array, ArrayLike, AxisName, Projection
 
 
 def clip_to_positive(x: Array) -> Array:
@@ -241,7 +241,7 @@ def vmpo_loss(
     temperature_loss_weight: Real[Array | float, "", "*T", "in [0, inf)"] = 1.0,
     kl_loss_weight: Real[Array | float, "", "*K", "in [0, inf)"] = 1.0,
     alpha_loss_weight: Real[Array | float, "", "*A", "in [0, inf)"] = 1.0,
-    axis_name: Any = None,
+    axis_name: AxisName = None,
     use_stop_gradient: bool = True,
 ) -> tuple[Array, MpoOutputs]:
     """V-MPO's loss: increase the log-probabilities of the best half of the actions, weighted by exp(A / η).
@@ -305,7 +305,7 @@ def vmpo_compute_weights_and_temperature_loss(
     temperature_constraint: LagrangePenalty,
     projection_operator: Projection,
     top_k_fraction: float,
-    axis_name: Any = None,
+    axis_name: AxisName = None,
     use_stop_gradient: bool = True,
 ) -> tuple[Array, Array, Array]:
     """V-MPO's E-step: weights of the examples, and the loss for the temperature.
@@ -360,7 +360,7 @@ def get_top_k_weights(
     top_k_fraction: float,
     restarting_weights: Real[Array, "*E"],
     scaled_advantages: Float[Array, "*E"],
-    axis_name: Any = None,
+    axis_name: AxisName = None,
     use_stop_gradient: bool = True,
 ) -> Real[Array, "*E"]:
     """Keeps the weights of the examples with the largest advantages, and sets the rest to zero.

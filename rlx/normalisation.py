@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
-from rlx.core.arguments import as_arrays, require, require_ascending, require_parts, whole
+from rlx.core.arguments import as_arrays, as_axis_name, require, require_ascending, require_parts, whole
 from rlx.core.arrays import added_at, at_indices, pick
 from rlx.core.leaves import require_real, require_structure
 from rlx.core.operator import operator
 from rlx.core.trees import Record, record
-from rlx.core.types import Array, PyTree, in_one_dtype, settings_in, wide_dtype
+from rlx.core.types import Array, AxisName, PyTree, in_one_dtype, settings_in, wide_dtype
 
 _WEIGHTS, _BIASES = Real[Array, "*E N"], Real[Array, "*F N"]
 _STEP_SIZE = Real[Array, "*S", "in [0, 1]"]
@@ -59,7 +59,7 @@ class PopArtOutput(NamedTuple):
 
 
 def popart(
-    num_outputs: int, step_size: float | None, scale_lb: float, scale_ub: float, axis_name: Any = None
+    num_outputs: int, step_size: float | None, scale_lb: float, scale_ub: float, axis_name: AxisName = None
 ) -> tuple[Callable[[], PopArtState], Callable[..., tuple[Mapping[str, Any], PopArtState]]]:
     """Creates the initial-state and update functions of PopArt for a linear layer.
 
@@ -108,7 +108,7 @@ def _update_statistics(
     step_size: Any,
     scale_lb: Any,
     scale_ub: Any,
-    axis_name: Any,
+    axis_name: AxisName,
     params: Mapping[str, Any],
     state: PopArtState,
     targets: Any,
@@ -128,7 +128,7 @@ def art(
     step_size: Real[Array | float, "", "N", "in [0, 1]"],
     scale_lb: Real[Array | float, "", "N", "in [0, inf)"],
     scale_ub: Real[Array | float, "", "N", "in (0, inf]"],
-    axis_name: Any = None,
+    axis_name: AxisName = None,
 ) -> PopArtState:
     """Moves the running statistics of the selected outputs towards their targets.
 
@@ -338,7 +338,7 @@ class EmaState(Record):
 
 
 def create_ema(
-    decay: float = 0.999, pmean_axis_name: Any = None
+    decay: float = 0.999, pmean_axis_name: AxisName = None
 ) -> tuple[Callable[[PyTree], EmaState], Callable[[PyTree, EmaState], tuple[EmaMoments, EmaState]]]:
     """Creates functions that track the mean and variance of each leaf of a tree, over its entries and over time.
 
@@ -386,6 +386,7 @@ def _update_averages(decay: Any, pmean_axis_name: Any, tree: PyTree, state: EmaS
         (rate,) = settings_in(mean.dtype, decay)
         return rate * old + (1 - rate) * mean
 
+    as_axis_name("pmean_axis_name", pmean_axis_name, "create_ema")
     require_parts("state", state, EmaState._fields(), "a `rlx.EmaState`", "create_ema")
     require_structure("tree", tree, "state.mu", state.mu, "create_ema")
     require_real("tree", tree, "create_ema")

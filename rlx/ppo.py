@@ -9,7 +9,7 @@ from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import counts_of, if_counted, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array, in_wide_dtype, settings_in, wide_dtype
+from rlx.core.types import Array, AxisName, in_wide_dtype, settings_in, wide_dtype
 from rlx.running_statistics import init, normalize, update
 
 
@@ -202,7 +202,7 @@ def normalized_advantages(
     epsilon: Real[Array | float, "", "in [0, inf)"] = 1e-8,
     *,
     mask: Mask[Array, "", "*E"] | None = None,
-    axis_name: Any = None,
+    axis_name: AxisName = None,
 ) -> Float[Array, "*E"]:
     """Advantages normalised over a batch to mean 0 and standard deviation 1: (A - mean(A)) / √(Var(A) + ε).
 

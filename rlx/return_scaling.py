@@ -12,7 +12,7 @@ from rlx.core.errors import ShapeError
 from rlx.core.masking import counts_of, weighted
 from rlx.core.operator import operator
 from rlx.core.sampling import as_shape
-from rlx.core.types import Array, settings_in, wide_dtype
+from rlx.core.types import Array, AxisName, settings_in, wide_dtype
 from rlx.running_statistics import RunningStatistics, init, normalize, update
 
 
@@ -25,7 +25,7 @@ def percentile_range(
     high: Real[Array | float, "", "in [0, 100]"] = 95.0,
     *,
     mask: Mask[Array, "", "*E"] | None = None,
-    axis_name: Any = None,
+    axis_name: AxisName = None,
 ) -> Float[Array, ""]:
     """Moving average of the range of returns between two percentiles: R ← η R + (1 - η) (Per(G, 95) - Per(G, 5)).
 
@@ -129,7 +129,7 @@ def scale_rewards(
     epsilon: Real[Array | float, "", "in [0, inf)"] = 1e-8,
     *,
     mask: Mask[Array, "", "*E"] | None = None,
-    axis_name: Any = None,
+    axis_name: AxisName = None,
 ) -> tuple[Array, RewardScale]:
     """Divides the rewards of one step by the standard deviation of the discounted returns so far.
 

@@ -28,12 +28,12 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Real
-from rlx.core.arguments import as_arrays, require_parts
+from rlx.core.arguments import as_arrays, as_axis_name, require_parts
 from rlx.core.arrays import lhs_broadcast
 from rlx.core.errors import ArgumentError, ShapeError
 from rlx.core.leaves import require_real
 from rlx.core.masking import if_counted, weighted
-from rlx.core.types import Array, ArrayLike, PyTree, wide_dtype
+from rlx.core.types import Array, ArrayLike, AxisName, PyTree, wide_dtype
 
 __all__ = ["RunningStatistics", "init", "merge", "normalize", "unnormalize", "update"]
 
@@ -75,7 +75,7 @@ def init(item: PyTree) -> RunningStatistics:
 
 
 def update(
-    state: RunningStatistics, batch: PyTree, weights: ArrayLike | None = None, axis_name: Any = None
+    state: RunningStatistics, batch: PyTree, weights: ArrayLike | None = None, axis_name: AxisName = None
 ) -> RunningStatistics:
     """Adds a batch of items to the statistics.
 
@@ -104,6 +104,7 @@ def update(
       (3.0, 3.0)
     """
     state, shape = _arrays_and_axes("update", "batch", state, batch)
+    as_axis_name("axis_name", axis_name, "running_statistics.update")
     if weights is not None:
         annotation = Real[Array, " ".join(map(str, shape)), "in [0, inf)"]
         (weights,) = as_arrays("running_statistics.update", weights=(weights, annotation))

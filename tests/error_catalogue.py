@@ -734,6 +734,18 @@ CATALOGUE = {
             "hkx.transform(lambda x: hkx.Linear(8, 3)(x)).init(key, x)",
             "hkx.transform(lambda x: hkx.Linear(3)(x)).init(key, x)  # the input's size is read from the input",
         ),
+        "UnboundAxisError": (
+            """
+            model = hkx.transform_with_state(lambda x: hkx.BatchNorm(True, True, 0.9, cross_replica_axis="i")(x, True))
+            params, state = model.init(key, x)
+            model.apply(params, state, None, x)
+            """,
+            """
+            model = hkx.transform_with_state(lambda x: hkx.BatchNorm(True, True, 0.9, cross_replica_axis="i")(x, True))
+            params, state = model.init(key, x)
+            jax.vmap(lambda x: model.apply(params, state, None, x), axis_name="i")(jnp.stack([x, x]))
+            """,
+        ),
         "NotAListError": (
             "hkx.transform(lambda x: hkx.Sequential(hkx.Linear(3))(x)).init(key, x)",
             "hkx.transform(lambda x: hkx.Sequential([hkx.Linear(3), jnp.tanh])(x)).init(key, x)",

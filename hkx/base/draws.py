@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.types import Array
+from hkx.core.types import Array, DType, Shape
+from hkx.errors.arguments import NotANumberError
 
 
 class Draw(NamedTuple):
@@ -30,6 +31,28 @@ class Draw(NamedTuple):
     def size(self) -> int:
         """The number of elements."""
         return math.prod(map(int, self.shape))
+
+
+def check_fits(shape: Shape, dtype: DType, **values: Any) -> None:
+    """Checks the numbers or arrays from which an array of this shape and dtype is computed.
+
+    Raises:
+      NotANumberError: if one is complex, and the dtype is not.
+      ValueError: if one does not broadcast to the shape.
+    """
+    for argument, value in values.items():
+        if jnp.iscomplexobj(value) and not jnp.issubdtype(dtype, jnp.complexfloating):
+            raise NotANumberError(argument, value)
+        given = jnp.shape(value)
+        try:
+            fits = jnp.broadcast_shapes(given, shape) == tuple(shape)
+        except ValueError:
+            fits = False
+        if not fits:
+            raise ValueError(
+                f"`{argument}` of an initializer has shape {given}, expected a number, or an array that broadcasts to "
+                f"{tuple(shape)}, the shape of what it creates."
+            )
 
 
 def sample(draw: Draw, key: Array) -> Array:

@@ -4,6 +4,8 @@ from hkx.errors.arguments import InvalidDTypeError as InvalidDTypeError
 from hkx.errors.arguments import InvalidEntryNameError as InvalidEntryNameError
 from hkx.errors.arguments import InvalidInitializerError as InvalidInitializerError
 from hkx.errors.arguments import InvalidShapeError as InvalidShapeError
+from hkx.errors.arguments import InvalidSizeError as InvalidSizeError
+from hkx.errors.arguments import NotABoolError as NotABoolError
 from hkx.errors.arguments import NotAFunctionError as NotAFunctionError
 from hkx.errors.arguments import NotANumberError as NotANumberError
 from hkx.errors.arguments import NotAStructureError as NotAStructureError
@@ -13,7 +15,6 @@ from hkx.errors.core import IntermediateInInnerTraceError as IntermediateInInner
 from hkx.errors.core import InvalidNameError as InvalidNameError
 from hkx.errors.core import InvalidParamsError as InvalidParamsError
 from hkx.errors.core import InvalidRNGError as InvalidRNGError
-from hkx.errors.core import InvalidSizeError as InvalidSizeError
 from hkx.errors.core import InvalidTemplateError as InvalidTemplateError
 from hkx.errors.core import InvalidTransformedError as InvalidTransformedError
 from hkx.errors.core import JaxUsageError as JaxUsageError
@@ -77,12 +78,12 @@ from hkx.errors.nn import InvalidWindowError as InvalidWindowError
 from hkx.errors.nn import LeadingDimensionsError as LeadingDimensionsError
 from hkx.errors.nn import MaskShapeError as MaskShapeError
 from hkx.errors.nn import MissingAverageError as MissingAverageError
-from hkx.errors.nn import NotABoolError as NotABoolError
 from hkx.errors.nn import NotAListError as NotAListError
 from hkx.errors.nn import NotAParameterTreeError as NotAParameterTreeError
 from hkx.errors.nn import OutOfRangeError as OutOfRangeError
 from hkx.errors.nn import ScalarInputError as ScalarInputError
 from hkx.errors.nn import StateShapeError as StateShapeError
+from hkx.errors.nn import UnboundAxisError as UnboundAxisError
 from hkx.errors.nn import UnknownLookupStyleError as UnknownLookupStyleError
 from hkx.errors.nn import UnusedNameError as UnusedNameError
 

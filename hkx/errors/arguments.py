@@ -34,10 +34,37 @@ class InvalidInitializerError(HkxError, TypeError):
     """The initializer of a parameter or state is not callable."""
 
     def __init__(self, path: str, init: object):
+        advice = "Was one argument too many passed to the layer?"
+        if hasattr(init, "shape"):
+            advice = "For given values, use `hkx.initializers.Constant(values)`."
         super().__init__(
             f"The initializer of {path!r} is not callable: it is {init!r}, and should be a function of (shape, dtype), "
-            "for example `jnp.zeros`. Was one argument too many passed to the layer?"
+            f"for example `jnp.zeros`. {advice}"
         )
+
+
+class NotABoolError(HkxError, TypeError, ValueError):
+    """An argument that must be True or False is something else, often an output size as second argument."""
+
+    def __init__(self, taker: str, argument: str, value: object):
+        came = described(value)
+        if isinstance(value, int):
+            came = (
+                f"{value!r} as the second argument. A layer takes only the size of its output; it reads the size of "
+                f"its input from the input: `{taker}({value!r})`"
+            )
+        super().__init__(f"`{argument}` of `{taker}` must be True or False, got {came}.")
+
+
+class InvalidSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
+    """An argument that must be an integer is something else, or is too small or too large."""
+
+    def __init__(self, argument: str, value: object, least: int | None):
+        bounds = [] if least is None else [f"at least {least}"]
+        if isinstance(value, int) and value >= 2**63:
+            bounds.append("below 2**63")
+        bound = f", {' and '.join(bounds)}" if bounds else ""
+        super().__init__(f"`{argument}` must be an integer{bound}, got {described(value)}.")
 
 
 class InvalidShapeError(HkxError, TypeError, ValueError):

@@ -258,14 +258,6 @@ class InvalidRNGError(HkxError, ValueError):
     """Something other than a random key was given where one is needed."""
 
 
-class InvalidSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
-    """An argument that must be an integer is something else, or is too small."""
-
-    def __init__(self, argument: str, value: object, least: int | None):
-        bound = "" if least is None else f", at least {least}"
-        super().__init__(f"`{argument}` must be an integer{bound}, got {described(value)}.")
-
-
 class InvalidParamsError(HkxError, TypeError):
     """The parameters or the state passed to `apply` are not a mapping."""
 

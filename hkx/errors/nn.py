@@ -119,16 +119,6 @@ class InvalidReshapeError(HkxError, TypeError, ValueError, AttributeError):
         super().__init__(f"{problem}. The leading dimensions, `preserve_dims` of them, are not part of it.")
 
 
-class NotABoolError(HkxError, TypeError):
-    """A number was given for an argument that must be True or False, often an output size as second argument."""
-
-    def __init__(self, module: str, argument: str, value: object):
-        super().__init__(
-            f"`{argument}` of `{module}` must be True or False, got {value!r} as the second argument. A layer takes "
-            f"only the size of its output; it reads the size of its input from the input: `{module}({value!r})`."
-        )
-
-
 class NotAListError(HkxError, TypeError):
     """A single layer was given where a list of layers is expected."""
 
@@ -180,6 +170,17 @@ class InvalidWindowError(HkxError, ValueError, AssertionError):
         super().__init__(
             f"`{argument}` {size} has more entries than the inputs of shape {tuple(shape)} have dimensions. One number "
             "stands for all spatial dimensions; a sequence stands for the last dimensions, the channels included."
+        )
+
+
+class UnboundAxisError(HkxError, NameError):
+    """A layer was called outside of the mapped axis over which it averages."""
+
+    def __init__(self, argument: str, axis_name: object):
+        super().__init__(
+            f"`{argument}` is {axis_name!r}, but no such axis is mapped here: call `apply` within a `jax.vmap` or "
+            f"`jax.pmap` with `axis_name={axis_name!r}`, or a `jax.shard_map` over a mesh that has it. Only `init` may "
+            "run without it."
         )
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from hkx.base.signatures import like, pair_with, second_of_pair, static_arguments
 from hkx.core.frame import current_frame, local
-from hkx.errors.core import InvalidSizeError
+from hkx.errors.arguments import InvalidSizeError
 from hkx.lift.checks import check_arguments, checked_argument_names, checked_pair, checked_positions, is_value
 from hkx.lift.crossing import Carry, Crossing, creating, snapshot
 from hkx.lift.typed import EvalShape, Grad, Jit, Jvp, Linearize, ValueAndGrad, Vjp, typed

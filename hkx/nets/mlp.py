@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 import jax
 
 from hkx import Linear, Module, PRNGSequence, dropout
-from hkx.arguments import checked_function
+from hkx.arguments import checked_flag, checked_function
 from hkx.errors import NotAListError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import number
+from hkx.nn.inputs import is_iterable, number
 
 
 class MLP(Module):
@@ -50,10 +50,10 @@ class MLP(Module):
         activate_final: bool = False,
         name: str | None = None,
     ):
-        if not with_bias and b_init is not None:
+        if not checked_flag(with_bias, "with_bias", "hkx.nets.MLP") and b_init is not None:
             raise ValueError("b_init must not be set when `with_bias` is False: there are no biases to initialise.")
         super().__init__(name=name)
-        if not isinstance(output_sizes, Iterable) or isinstance(output_sizes, str):
+        if not is_iterable(output_sizes):
             raise NotAListError("hkx.nets.MLP", "output_sizes", output_sizes)
         self.with_bias = with_bias
         self.w_init = w_init
@@ -89,9 +89,10 @@ class MLP(Module):
             number(dropout_rate, None, "dropout_rate", 0, 1)
         keys = None if rng is None else PRNGSequence(rng)
         out = inputs
+        activate_final = checked_flag(self.activate_final, "activate_final", "hkx.nets.MLP")
         for i, layer in enumerate(self.layers):
             out = layer(out)
-            if i < len(self.layers) - 1 or self.activate_final:
+            if i < len(self.layers) - 1 or activate_final:
                 if keys is not None and dropout_rate is not None:
                     out = dropout(keys.next(), dropout_rate, out)
                 out = checked_function(self.activation, "hkx.nets.MLP", "activation")(out)

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx import BatchNorm, Conv2D, DepthwiseConv2D, Flatten, Linear, Module
+from hkx.arguments import checked_flag
 
 
 def _norm() -> BatchNorm:
@@ -40,7 +41,7 @@ class MobileNetV1Block(Module):
         self.channels = channels
         self.stride = stride
         self.use_bn = use_bn
-        self.with_bias = not use_bn
+        self.with_bias = not checked_flag(use_bn, "use_bn", "MobileNetV1Block")
 
     def __call__(self, inputs: jax.Array, is_training: bool) -> jax.Array:
         """Applies the block to `inputs`, shape `[N, H, W, C]`; `is_training` is as in `hkx.BatchNorm`."""
@@ -116,7 +117,7 @@ class MobileNetV1(Module):
         self.strides = strides
         self.channels = channels
         self.use_bn = use_bn
-        self.with_bias = not use_bn
+        self.with_bias = not checked_flag(use_bn, "use_bn", "hkx.nets.MobileNetV1")
         self.num_classes = num_classes
 
     def __call__(self, inputs: jax.Array, is_training: bool) -> jax.Array:

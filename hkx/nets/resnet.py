@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx import BatchNorm, Conv2D, Linear, Module, max_pool
+from hkx.arguments import checked_flag
 
 Config = Mapping[str, Any]
 
@@ -21,7 +22,7 @@ def _convolution(channels: int, kernel: int, stride: int, name: str) -> Conv2D:
 
 def _shapes(channels: int, stride: int, bottleneck: bool) -> list[tuple[int, int, int]]:
     """The channels, kernel size and stride of each convolution of a block."""
-    if bottleneck:
+    if checked_flag(bottleneck, "bottleneck", "hkx.nets.ResNet"):
         return [(channels // 4, 1, 1), (channels // 4, 3, stride), (channels, 1, 1)]
     return [(channels, 3, stride), (channels, 3, 1)]
 
@@ -61,7 +62,7 @@ class BlockV1(Module):
     ):
         super().__init__(name=name)
         self.use_projection = use_projection
-        if use_projection:
+        if checked_flag(use_projection, "use_projection", type(self).__name__):
             self.proj_conv = _convolution(channels, 1, stride, "shortcut_conv")  # type: ignore[arg-type]
             self.proj_batchnorm = BatchNorm(name="shortcut_batchnorm", **bn_config)
         shapes = _shapes(channels, stride, bottleneck)  # type: ignore[arg-type]
@@ -117,7 +118,7 @@ class BlockV2(Module):
     ):
         super().__init__(name=name)
         self.use_projection = use_projection
-        if use_projection:
+        if checked_flag(use_projection, "use_projection", type(self).__name__):
             self.proj_conv = _convolution(channels, 1, stride, "shortcut_conv")  # type: ignore[arg-type]
         self.layers = tuple(
             (_convolution(*shape, name=f"conv_{i}"), BatchNorm(name=f"batchnorm_{i}", **bn_config))

@@ -10,10 +10,10 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from hkx import ExponentialMovingAverage, Module, get_parameter, get_state, set_state, transparent
-from hkx.arguments import checked_integer
+from hkx.arguments import checked_flag, checked_integer
 from hkx.errors import FeatureSizeError
 from hkx.initializers import VarianceScaling
-from hkx.nn.inputs import array_of, check_state, divided, narrowed, number, rows_at, state_array, widened
+from hkx.nn.inputs import array_of, check_real, check_state, divided, narrowed, number, rows_at, state_array, widened
 from hkx.nn.replicas import over_replicas
 
 
@@ -58,6 +58,7 @@ class _Quantizer(Module):
     def nearest(self, inputs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         """The input as rows, the squared distances, and the nearest vectors as one-hot rows and as indices."""
         shape = _table(self)
+        check_real(inputs, self)
         if not inputs.ndim or inputs.shape[-1] != self.embedding_dim:
             raise FeatureSizeError(type(self).__name__, inputs.shape, "embedding_dim", self.embedding_dim)
         rows, table = jnp.reshape(inputs, [-1, self.embedding_dim]), self.embeddings
@@ -152,6 +153,7 @@ class VectorQuantizer(_Quantizer):
 
         Raises:
           FeatureSizeError: if the last axis of `inputs` does not have size `embedding_dim`.
+          InputDTypeError: if `inputs` is complex.
           InvalidInputError: if `inputs` is not an array.
         """
         del is_training
@@ -257,6 +259,7 @@ class VectorQuantizerEMA(_Quantizer):
 
         Raises:
           FeatureSizeError: if the last axis of `inputs` does not have size `embedding_dim`.
+          InputDTypeError: if `inputs` is complex.
           InvalidInputError: if `inputs` is not an array.
           StateShapeError: if the state is a table of a different size.
         """
@@ -264,7 +267,7 @@ class VectorQuantizerEMA(_Quantizer):
         rows, distances, encodings, numbers = self.nearest(inputs)
         quantized = self.quantize(numbers)
         commitment = _mean_square(jax.lax.stop_gradient(quantized) - inputs)
-        if is_training:
+        if checked_flag(is_training, "is_training", "hkx.nets.VectorQuantizerEMA"):
             self._move(rows, encodings)
         return {
             "quantize": inputs + jax.lax.stop_gradient(quantized - inputs),

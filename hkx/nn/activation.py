@@ -9,7 +9,7 @@ from hkx import Module, get_parameter, initializers
 from hkx.arguments import checked_integer
 from hkx.errors import InvalidRankError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, check_dtype
+from hkx.nn.inputs import array_of, check_dtype, given_or
 
 
 class PReLU(Module):
@@ -36,7 +36,7 @@ class PReLU(Module):
     def __init__(self, param_axis: int | None = None, alpha_init: Initializer | None = None, name: str | None = None):
         super().__init__(name=name)
         self.param_axis = param_axis
-        self.alpha_init = alpha_init or initializers.Constant(0.25)
+        self.alpha_init = given_or(alpha_init, initializers.Constant(0.25))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Applies the activation to an array of any shape and floating dtype.

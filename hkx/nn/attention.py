@@ -15,6 +15,11 @@ from hkx.initializers import Initializer
 from hkx.nn.inputs import array_of, sequences_of
 
 
+def _size_or(default: int, size: Any, argument: str) -> int:
+    unsaid = size is None or (np.ndim(size) == 0 and not size)  # 0 too, as in Haiku
+    return default if unsaid else checked_integer(size, argument, 1)
+
+
 class MultiHeadAttention(Module):
     """Multi-headed dot-product attention.
 
@@ -77,8 +82,8 @@ class MultiHeadAttention(Module):
             deprecated_argument("w_init_scale", "MultiHeadAttention", instead)
         self.num_heads = checked_integer(num_heads, "num_heads", 1)
         self.key_size = checked_integer(key_size, "key_size", 1)
-        self.value_size = checked_integer(value_size or self.key_size, "value_size", 1)
-        self.model_size = checked_integer(model_size or self.key_size * self.num_heads, "model_size", 1)
+        self.value_size = _size_or(self.key_size, value_size, "value_size")
+        self.model_size = _size_or(self.key_size * self.num_heads, model_size, "model_size")
         self.w_init = initializers.VarianceScaling(w_init_scale) if w_init is None else w_init  # type: ignore[arg-type]
         self.with_bias = with_bias
         self.b_init = b_init

@@ -8,6 +8,8 @@ import jax
 import numpy as np
 
 from hkx import Module, dropout, next_rng_key
+from hkx.arguments import checked_flag
+from hkx.nn.inputs import is_iterable
 
 
 class Dropout(Module):
@@ -33,7 +35,7 @@ class Dropout(Module):
     def __init__(self, rate: float, broadcast_dims: Iterable[int] = (), name: str | None = None):
         super().__init__(name=name)
         self.rate = rate
-        self.broadcast_dims = tuple(broadcast_dims) if isinstance(broadcast_dims, Iterable) else broadcast_dims
+        self.broadcast_dims = tuple(broadcast_dims) if is_iterable(broadcast_dims) else broadcast_dims
 
     def __call__(self, x: jax.Array, is_training: bool, rng: jax.Array | None = None) -> jax.Array:
         """Drops elements.
@@ -50,6 +52,7 @@ class Dropout(Module):
           ValueError: if `rate` is not in `[0, 1)`.
           MissingRNGError: if a key is needed, and none was passed to `apply`.
         """
-        if not is_training or (isinstance(self.rate, (int, float, np.generic)) and self.rate == 0):
+        never = isinstance(self.rate, (int, float, np.generic)) and self.rate == 0
+        if not checked_flag(is_training, "is_training", "hkx.Dropout") or never:
             return x
         return dropout(next_rng_key() if rng is None else rng, self.rate, x, self.broadcast_dims)

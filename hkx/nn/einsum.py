@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, initializers
-from hkx.arguments import checked_integer
+from hkx.arguments import checked_flag, checked_integer
 from hkx.errors import InvalidRankError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of
+from hkx.nn.inputs import array_of, given_or, is_iterable
 
 _EQUATION = re.compile(r"([A-Za-z.]+),([A-Za-z]+)->([A-Za-z.]+)")
 
@@ -58,14 +58,14 @@ class Einsum(Module):
                 f"`equation` must be like '...d,dh->...h', without dots in the second operand; got {equation!r}."
             )
         self._input, self._kernel, self._output = match.groups()
-        sizes = shape if isinstance(shape, Iterable) and not isinstance(shape, str) else (shape,)
+        sizes = shape if is_iterable(shape) else (shape,)
         self.shape = tuple(checked_integer(size, "shape") for size in sizes)
         if len(self._kernel) != len(self.shape):
             raise ValueError(f"`shape` {self.shape} must have one size for each letter of {self._kernel!r}.")
         self.equation = equation
         self.with_bias = with_bias
         self.w_init = w_init
-        self.b_init = b_init or jnp.zeros
+        self.b_init = given_or(b_init, jnp.zeros)
 
     def __call__(self, x: jax.Array, *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
         """Applies the layer.
@@ -94,10 +94,10 @@ class Einsum(Module):
                     f"{self.equation!r}, as in `shape`."
                 )
         terms = int(np.prod([n for letter, n in sizes.items() if letter not in self._output]))
-        w_init = self.w_init or initializers.TruncatedNormal(1.0 / np.sqrt(max(terms, 1)))
+        w_init = given_or(self.w_init, initializers.TruncatedNormal(1.0 / np.sqrt(max(terms, 1))))
         w = get_parameter("w", self.shape, jnp.result_type(x), init=w_init)
         y = jnp.einsum(self.equation, x, w, precision=precision)
-        if not self.with_bias:
+        if not checked_flag(self.with_bias, "with_bias", "hkx.Einsum"):
             return y
         letters = self._output.replace(".", "")
         b = get_parameter("b", [sizes[i] for i in letters if i in sizes], w.dtype, init=self.b_init)

@@ -12,7 +12,7 @@ from hkx import Module, get_parameter, initializers
 from hkx.arguments import checked_integer
 from hkx.errors import UnknownLookupStyleError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, in_32_bits, rows_at
+from hkx.nn.inputs import array_of, given_or, in_32_bits, rows_at
 
 
 class EmbedLookupStyle(enum.Enum):
@@ -75,7 +75,7 @@ class Embed(Module):
             _check_matrix(matrix.shape, vocab_size, embed_dim)
             vocab_size, embed_dim = matrix.shape
             self.dtype, w_init = matrix.dtype, initializers.Constant(embedding_matrix)
-        if not vocab_size or not embed_dim:
+        if vocab_size is None or embed_dim is None or 0 in _sizes(vocab_size=vocab_size, embed_dim=embed_dim):
             raise ValueError(
                 "hkx.Embed must be supplied either with an `embedding_matrix`, which has a size, or with both sizes, "
                 "`vocab_size` and `embed_dim`."
@@ -84,7 +84,7 @@ class Embed(Module):
         self.embed_dim = embed_dim
         self.lookup_style = lookup_style.name if isinstance(lookup_style, EmbedLookupStyle) else lookup_style
         self.precision = precision
-        self.w_init = w_init or initializers.TruncatedNormal()
+        self.w_init = given_or(w_init, initializers.TruncatedNormal())
 
     @property
     def embeddings(self) -> jax.Array:
@@ -126,6 +126,10 @@ class Embed(Module):
         return jnp.dot(
             jax.nn.one_hot(ids, self.vocab_size), matrix, precision=self.precision if precision is None else precision
         )
+
+
+def _sizes(**sizes: int) -> list[int]:
+    return [checked_integer(size, name) for name, size in sizes.items()]
 
 
 def _check_matrix(shape: tuple[int, ...], vocab_size: int | None, embed_dim: int | None) -> None:

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 
 from hkx import PRNGKey, as_key
 from hkx.arguments import checked_integer
-from hkx.nn.inputs import array_of, dimension_of, in_32_bits, number
+from hkx.errors import InvalidDTypeError
+from hkx.nn.inputs import array_of, dimension_of, in_32_bits, is_iterable, number
 
 
 def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims: Iterable[int] = ()) -> jax.Array:
@@ -44,7 +45,7 @@ def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims:
         if rate == 0.0:
             return x
     shape = list(x.shape)
-    if not isinstance(broadcast_dims, Iterable) or isinstance(broadcast_dims, str):
+    if not is_iterable(broadcast_dims):
         raise TypeError(f"`broadcast_dims` must be a sequence of dimensions, got {broadcast_dims!r}.")
     for dim in broadcast_dims:
         shape[dimension_of(dim, x.shape, "hkx.dropout", "broadcast_dims")] = 1
@@ -64,6 +65,9 @@ def one_hot(x: Any, num_classes: int, dtype: Any = jnp.float32) -> jax.Array:
     Returns:
       An array of shape `[*x.shape, num_classes]`.
 
+    Raises:
+      InvalidDTypeError: if JAX has no such dtype.
+
     Example:
 
       >>> import hkx
@@ -71,6 +75,10 @@ def one_hot(x: Any, num_classes: int, dtype: Any = jnp.float32) -> jax.Array:
       [0. 1. 0.]
     """
     x = in_32_bits(array_of(x, "one_hot", "x"))
+    try:
+        _ = hash(dtype), jnp.dtype(dtype)
+    except (TypeError, ValueError):
+        raise InvalidDTypeError("one_hot", dtype) from None
     return jax.nn.one_hot(x, checked_integer(num_classes, "num_classes"), dtype=dtype)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -159,6 +159,12 @@ def check_dtype(
         raise InputDTypeError(name, argument, dtype, expected, converted)
 
 
+def check_real(inputs: jax.Array, layer: object) -> None:
+    """Raises InputDTypeError if the inputs of a layer are complex."""
+    parts = "`jnp.concatenate([inputs.real, inputs.imag], axis=-1)`"
+    check_dtype(jnp.isrealobj(inputs), layer, "inputs", inputs.dtype, "a real one", parts)
+
+
 def lengths_of(lengths: Any, layer: object, argument: str) -> jax.Array:
     """Converts the lengths of sequences to an array of integers.
 
@@ -210,6 +216,24 @@ def in_32_bits(indices: jax.Array) -> jax.Array:
     if indices.dtype.itemsize >= 4:
         return indices
     return indices.astype(jnp.float32 if jnp.issubdtype(indices.dtype, jnp.floating) else jnp.int32)
+
+
+def is_iterable(value: Any) -> bool:
+    """Whether a list can be made of this: not of a string, which is one value, nor of an array of no dimension."""
+    return isinstance(value, Iterable) and not isinstance(value, str) and getattr(value, "ndim", 1) != 0
+
+
+def entries_in(value: Any) -> int:
+    """How many entries a sequence has; -1 for what is none, such as a scalar array."""
+    try:
+        return len(value)
+    except TypeError:
+        return -1
+
+
+def given_or(init: Any, default: Any) -> Any:
+    """The initializer that was given; the default for None, and, as in Haiku, for 0 and other values that are false."""
+    return init if hasattr(init, "shape") or init else default
 
 
 def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: float = math.inf) -> Any:

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, initializers, traced_once
-from hkx.arguments import checked_function, checked_integer
+from hkx.arguments import checked_flag, checked_function, checked_integer
 from hkx.errors import NotABoolError, NotAListError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, array_with_dimensions, without_leading_ones
+from hkx.nn.inputs import array_of, array_with_dimensions, entries_in, given_or, is_iterable, without_leading_ones
 
 R = TypeVar("R")
 
@@ -67,7 +67,7 @@ class Linear(Module):
         self.output_size = output_size
         self.with_bias = with_bias
         self.w_init = w_init
-        self.b_init = b_init or jnp.zeros
+        self.b_init = given_or(b_init, jnp.zeros)
 
     def __call__(self, inputs: jax.Array, *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
         """Applies the layer.
@@ -88,7 +88,8 @@ class Linear(Module):
         w_init = _default_init(input_size) if self.w_init is None else self.w_init
         output_size = checked_integer(self.output_size, "output_size")
         w = get_parameter("w", [input_size, output_size], inputs.dtype, init=w_init)
-        b = get_parameter("b", [output_size], inputs.dtype, init=self.b_init) if self.with_bias else None
+        has_bias = checked_flag(self.with_bias, "with_bias", type(self).__name__)
+        b = get_parameter("b", [output_size], inputs.dtype, init=self.b_init) if has_bias else None
         return _affine(inputs, w, b, precision=precision)
 
 
@@ -126,7 +127,7 @@ class Bias(Module):
         super().__init__(name=name)
         self.output_size = output_size
         self.bias_dims = bias_dims
-        self.b_init = b_init or jnp.zeros
+        self.b_init = given_or(b_init, jnp.zeros)
         self.bias_shape: tuple[int, ...] | None = None
         self.input_size: tuple[int, ...] | None = None
 
@@ -161,7 +162,7 @@ class Bias(Module):
 
 
 def _sequence(value: Any, argument: str) -> tuple[Any, ...]:
-    if not isinstance(value, Iterable) or not getattr(value, "ndim", 1):
+    if not is_iterable(value):
         raise TypeError(f"`{argument}` of `hkx.Bias` must be a sequence of whole numbers, got {value!r}: [{value!r}].")
     return tuple(value)
 
@@ -169,7 +170,7 @@ def _sequence(value: Any, argument: str) -> tuple[Any, ...]:
 def _bias_shape(shape: tuple[int, ...], bias_dims: Sequence[int] | None) -> tuple[int, ...]:
     if bias_dims is None:
         return shape[1:]
-    if not bias_dims:
+    if entries_in(bias_dims) == 0 or (not hasattr(bias_dims, "shape") and not bias_dims):
         return ()
     rank, given = len(shape), [checked_integer(dim, "bias_dims", None) for dim in _sequence(bias_dims, "bias_dims")]
     for dim in given:
@@ -207,7 +208,7 @@ class Sequential(Module, Generic[R]):
     def __init__(self: Sequential[jax.Array], layers: Iterable[Callable[..., Any]], name: str | None = None): ...
     def __init__(self, layers: Iterable[Callable[..., Any]], name: str | None = None):
         super().__init__(name=name)
-        if not (isinstance(layers, Iterable) or hasattr(layers, "__getitem__")):
+        if not is_iterable(layers) and (hasattr(layers, "ndim") or not hasattr(layers, "__getitem__")):
             raise NotAListError("hkx.Sequential", "layers", layers)
         self.layers = tuple(layers)
 

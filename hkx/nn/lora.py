@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from hkx import Linear, get_parameter, initializers
 from hkx.arguments import checked_integer
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_with_dimensions, number
+from hkx.nn.inputs import array_with_dimensions, given_or, number
 
 
 class LoRALinear(Linear):
@@ -52,7 +52,7 @@ class LoRALinear(Linear):
         self.rank = checked_integer(rank, "rank", 1)
         number(0 if alpha is None else alpha, None, "alpha")
         self.alpha = self.rank if alpha is None else alpha
-        self.a_init = a_init or initializers.VarianceScaling(2.0, "fan_in", "uniform")
+        self.a_init = given_or(a_init, initializers.VarianceScaling(2.0, "fan_in", "uniform"))
 
     def __call__(self, inputs: jax.Array, *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
         """Applies the layer; see `hkx.Linear`."""

@@ -41,7 +41,7 @@ def _window(
     padding: str,
     channel_axis: int | None,
 ) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]]]:
-    if padding not in ("SAME", "VALID"):
+    if not isinstance(padding, str) or padding not in ("SAME", "VALID"):
         raise ValueError(f"Invalid padding {padding!r}, must be 'SAME' or 'VALID'.")
     window = _full_shape(shape, window_shape, channel_axis, "window_shape")
     strides = _full_shape(shape, strides, channel_axis, "strides")

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import running_init
+from hkx.errors import UnboundAxisError
 
 
 def mean_over_replicas(x: Any, axis_name: Any, groups: Sequence[Sequence[int]] | None) -> Any:
@@ -69,7 +70,7 @@ def over_replicas(reduce: Callable[..., Any], x: Any, axis_name: Any) -> Any:
         )
     try:
         return reduce(x, axis_name)
-    except NameError:  # no such axis
+    except NameError as error:  # no such axis
         if not running_init():
-            raise
+            raise UnboundAxisError("cross_replica_axis", axis_name) from error
         return x

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from hkx import Module
 from hkx.arguments import checked_integer
 from hkx.errors import InvalidReshapeError, InvalidSizeError
-from hkx.nn.inputs import array_of, divided, parts_of
+from hkx.nn.inputs import array_of, divided, is_iterable, parts_of
 
 
 class Reshape(Module):
@@ -38,7 +38,7 @@ class Reshape(Module):
         super().__init__(name=name)
         if preserve_dims == 0:
             raise ValueError("Argument preserve_dims should be non-zero: 1 keeps the batch dimension, for example.")
-        if not isinstance(output_shape, Iterable):
+        if not is_iterable(output_shape):
             raise InvalidReshapeError(output_shape)
         try:
             self.output_shape = tuple(checked_integer(n, "output_shape", -1) for n in output_shape)

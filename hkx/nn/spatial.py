@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, initializers, pad, traced_once
-from hkx.arguments import checked_integer
+from hkx.arguments import checked_flag, checked_integer
 from hkx.errors import InvalidPaddingError, InvalidRankError, MaskShapeError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import R, array_of, check_dtype, divided, parts_of
+from hkx.nn.inputs import R, array_of, check_dtype, divided, given_or, parts_of
 from hkx.pad import per_dimension
 
 _STRING_PADDINGS = ("SAME", "VALID", "SAME_LOWER")
@@ -125,7 +125,7 @@ class Convolution(Module):
         self.stride = sizes_per_dimension(stride, n, "stride")
         self.with_bias = with_bias
         self.w_init = w_init
-        self.b_init = b_init or jnp.zeros
+        self.b_init = given_or(b_init, jnp.zeros)
         self.data_format = data_format
         self.channel_index = get_channel_index(data_format)
 
@@ -180,7 +180,7 @@ def divided_by_batch(f: Callable[..., R], inputs: jax.Array) -> Callable[..., R]
 
 def finished(layer: Convolution, out: jax.Array, channels: int, dtype: Any, unbatched: bool) -> jax.Array:
     """Adds the bias `b` to `out`, if the layer has one, and removes the batch dimension that `with_batch` added."""
-    if layer.with_bias:
+    if checked_flag(layer.with_bias, "with_bias", type(layer).__name__):
         shape = (channels,) if layer.channel_index == -1 else (channels,) + (1,) * layer.num_spatial_dims
         out = _biased(out, get_parameter("b", shape, dtype, init=layer.b_init))
     return jnp.squeeze(out, axis=0) if unbatched else out

@@ -257,6 +257,23 @@ def as_switch(argument: str, value: Any, function: str = "", may_be_traced: bool
     return jnp.asarray(value).astype(bool) if traced else bool(value)
 
 
+def as_axis_name(argument: str, value: Any, function: str = "") -> Any:
+    """The name or names of axes, if `jax.vmap`, `jax.pmap` or `jax.shard_map` maps them where this is called, or None.
+
+    Example:
+      >>> import jax
+      >>> from rlx.core.arguments import as_axis_name
+      >>> float(jax.vmap(lambda x: jax.lax.psum(x, as_axis_name("axis_name", "i")), axis_name="i")(np.ones(3))[0])
+      3.0
+    """
+    try:
+        bound = value is None or jax.lax.axis_size(value) >= 0
+    except (NameError, TypeError, ValueError):
+        bound = False
+    require(bound, argument, value, "the `axis_name` of a `jax.vmap` or `jax.pmap` that this is called in", function)
+    return value
+
+
 def known(value: Any) -> np.ndarray | None:
     """The numbers in `value`, or None if they are not known when Python runs, because it is traced.
 

@@ -10,12 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.annotations import Int, Mask, Num, Real
-from rlx.core.arguments import require, require_broadcast
+from rlx.core.arguments import as_axis_name, require, require_broadcast
 from rlx.core.errors import ShapeError
 from rlx.core.masking import weighted
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array, ArrayLike, in_32_bits, wide_dtype
+from rlx.core.types import Array, ArrayLike, AxisName, in_32_bits, wide_dtype
 
 
 @operator()
@@ -279,10 +279,11 @@ class AllSum:
       6.0
     """
 
-    def __init__(self, axis_name: Any = None):
+    def __init__(self, axis_name: AxisName = None):
         self._axis_name = axis_name
 
     def __call__(self, x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
         """Sums `x` over `axis` (all axes by default), then over the named axes."""
+        as_axis_name("axis_name", self._axis_name, "AllSum")
         total = jnp.sum(x, axis=axis)
         return total if self._axis_name is None else jax.lax.psum(total, axis_name=self._axis_name)

@@ -18,7 +18,8 @@ arrays that the annotations describe (`rlx.core.annotations`), checks them once 
 the signature.
 
 Settings. `n: int` must be an integer, and becomes a Python integer; `Annotated[int, "a number of classes"]` adds a
-description for the error. `key: Key` is a single key of `jax.random`. The kernel checks the values of settings, with
+description for the error. `key: Key` is a single key of `jax.random`, and `axis_name: AxisName = None` names mapped
+axes. The kernel checks the values of settings, with
 `require(n >= 1, "n", n, "a positive number of steps")`; the operator adds its name to the error. Arguments with other
 annotations are passed on unchanged.
 
@@ -52,11 +53,11 @@ import jax
 
 from rlx.core.advice import with_advice
 from rlx.core.annotations import Shaped
-from rlx.core.arguments import as_switch, convert, whole
+from rlx.core.arguments import as_axis_name, as_switch, convert, whole
 from rlx.core.errors import ArgumentError, OptionError, RankError
 from rlx.core.keys import as_key
 from rlx.core.masking import if_counted, if_used, leave_out, rows_if_used, slope_if_used
-from rlx.core.types import Array, Key
+from rlx.core.types import Array, AxisName, Key
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -173,6 +174,11 @@ class Contract:
         return tuple(name for name, a in self.annotations.items() if a == Key)
 
     @functools.cached_property
+    def axis_names(self) -> tuple[str, ...]:
+        """The arguments that are names of mapped axes."""
+        return tuple(name for name, a in self.annotations.items() if a == AxisName)
+
+    @functools.cached_property
     def switches(self) -> tuple[str, ...]:
         """The boolean settings."""
         return tuple(name for name, a in self.annotations.items() if a is bool)
@@ -200,6 +206,8 @@ class Contract:
             values[name] = as_switch(name, values[name], self.name, may_be_traced=name in _FLAGS)
         for name in self.keys:
             values[name] = as_key(name, values[name], self.name)
+        for name in self.axis_names:
+            values[name] = as_axis_name(name, values[name], self.name)
         convert(self.name, self.arrays, values, lengths)
         for weight, names, hows in self._masks:
             weights = values[weight]

@@ -13,6 +13,9 @@ Array: TypeAlias = jax.Array
 Key: TypeAlias = Annotated[jax.Array, "a key of jax.random"]
 """A single key of `jax.random`, typed or raw. Operators also accept an integer seed."""
 
+AxisName: TypeAlias = Annotated[Any, "the name, or names, of mapped axes, or None"]
+"""Axes of `jax.pmap`, `jax.vmap` or `jax.shard_map` over which data are split."""
+
 Scalar: TypeAlias = bool | int | float | np.bool_ | np.number
 """A Python or NumPy number."""
 

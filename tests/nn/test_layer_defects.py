@@ -280,6 +280,18 @@ def batched(lib, make, x, batch=2, **options):
     return lib(core, x, core.initial_state(batch), **options)
 
 
+def skipping(function, x):
+    class Core(hkx.RNNCore):
+        def __call__(self, inputs, state):
+            return function(inputs), state
+
+        def initial_state(self, batch_size):
+            return ()
+
+    core = hkx.deep_rnn_with_skip_connections([Core(), Core()])
+    return core(x, core.initial_state(2))
+
+
 errors = hkx.errors
 NAMED = {
     "a vector to attend": (lambda: attention(ones(4)), errors.InvalidRankError, "`query` is of rank 1"),
@@ -322,6 +334,51 @@ NAMED = {
         lambda: hkx.ResetCore(hkx.GRU(3))((ones(2, 4), "yes"), ones(2, 3)),
         errors.InvalidInputError,
         "`should_reset` of `ResetCore` is not an array",
+    ),
+    "objects to unroll": (
+        lambda: hkx.ResetCore(hkx.GRU(3))((np.array([None, None]), np.array([True, False])), ones(2, 3)),
+        errors.InvalidInputError,
+        "`inputs` of `ResetCore` is not an array",
+    ),
+    "complex numbers to correct": (
+        lambda: hkx.BatchRenorm(True, True, 0.9)(1j * ones(4, 3), is_training=True),
+        errors.InputDTypeError,
+        r"`inputs` of `BatchRenorm` is of dtype complex64, expected a real one\. .*inputs\.imag",
+    ),
+    "complex numbers to quantise": (
+        lambda: hkx.nets.VectorQuantizer(4, 8, 0.25)(1j * ones(2, 4), is_training=True),
+        errors.InputDTypeError,
+        "`inputs` of `VectorQuantizer` is of dtype complex64",
+    ),
+    "complex numbers to quantise, averaged": (
+        lambda: hkx.nets.VectorQuantizerEMA(4, 8, 0.25, 0.9)(1j * ones(2, 4), is_training=False),
+        errors.InputDTypeError,
+        "`inputs` of `VectorQuantizerEMA` is of dtype complex64",
+    ),
+    "skipped inputs of another batch": (
+        lambda: skipping(lambda x: ones(2, 3), ones(1, 5)),
+        errors.LeadingDimensionsError,
+        r"`inputs` of `deep_rnn_with_skip_connections` has shape \(1, 5\), expected .*\(2, 3\), but for the last",
+    ),
+    "skipped inputs of another rank": (
+        lambda: skipping(lambda x: ones(2, 3), ones(1, 2, 5)),
+        errors.LeadingDimensionsError,
+        r"\(1, 2, 5\), expected .*\(2, 3\), but for the last",
+    ),
+    "outputs in another structure": (
+        lambda: skipping(lambda x: (x, x), ones(2, 5)),
+        ValueError,
+        r"`inputs` of .* in one structure, got PyTreeDef\(\*\), PyTreeDef\(\(\*, \*\)\)",
+    ),
+    "outputs of different batches": (
+        lambda: skipping(lambda x: ones(x.shape[-1], 4), ones(4, 4)),
+        errors.LeadingDimensionsError,
+        r"`layers` of .* has shape \(4, 4\), expected .*\(8, 4\)",
+    ),
+    "outputs without features": (
+        lambda: skipping(lambda x: ones(), ones()),
+        errors.InvalidRankError,
+        r"deep_rnn_with_skip_connections needs to have rank at least 1.*`inputs` is of rank 0",
     ),
     "a batch of text": (
         lambda: hkx.expand_apply(hkx.Linear(3))("x"),

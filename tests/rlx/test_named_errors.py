@@ -366,3 +366,28 @@ def test_a_projection_may_return_a_plain_number():
     np.testing.assert_allclose([kl_loss[0], alpha_loss[0], alpha], [1.0, 2.0 * (0.1 - 0.5), 2.0], rtol=1e-6)
     _, weights, _ = rlx.mpo_compute_weights_and_temperature_loss(jnp.array([0.0, 2.0]), penalty, lambda _: 2.0)
     np.testing.assert_allclose(weights, np.exp([0, 1]) / np.exp([0, 1]).sum(), rtol=1e-6)
+
+
+MAPPED = {
+    "percentile_range": lambda name: rlx.percentile_range(0.0, ONES, axis_name=name),
+    "normalized_advantages": lambda name: rlx.normalized_advantages(ONES, axis_name=name),
+    "get_top_k_weights": lambda name: rlx.get_top_k_weights(0.5, ONES, ONES, axis_name=name),
+    "scale_rewards": lambda name: rlx.scale_rewards(rlx.initial_reward_scale([3]), ONES, ONES, axis_name=name)[0],
+    "vmpo_loss": lambda name: rlx.vmpo_loss(ONES, ONES, rlx.LagrangePenalty(1.0, 0.5), [], axis_name=name)[0],
+    "art": lambda name: rlx.art(POPART, ONES, jnp.array([0, 1, 0]), 0.5, 0.1, 9.0, axis_name=name)[0],
+    "AllSum": lambda name: rlx.AllSum(name)(ONES),
+    "running_statistics.update": lambda name: running_statistics.update(running_statistics.init(0.0), ONES, None, name),
+    "create_ema": lambda name: rlx.create_ema(0.9, name)[1](ONES, rlx.create_ema()[0](ONES))[0].mean,
+}
+
+
+@pytest.mark.parametrize("name", MAPPED)
+def test_an_axis_that_is_not_mapped_is_named(name):
+    for wrong in ("i", ("i", "j"), ["other"], 0, True, 1.5, object(), np.ones(2), {}, {"i"}):
+        with pytest.raises(
+            rlx.OptionError, match=rf"^{name}: argument `\w*axis_name` is .*, expected the `axis_name` of"
+        ):
+            MAPPED[name](wrong)
+    for right in ("i", ("i",), ["i"]):
+        jax.eval_shape(jax.vmap(lambda _: MAPPED[name](right), axis_name="i"), jnp.ones(2))  # noqa: B023
+    jax.eval_shape(lambda: MAPPED[name](None))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -12,16 +12,27 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, traced_once
+from hkx.arguments import checked_flag
+from hkx.errors import NotANumberError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, dimension_of, number
+from hkx.nn.inputs import array_of, broadcast, dimension_of, is_iterable, number
 
 
 def check_inits(
-    create_scale: bool, create_offset: bool, scale_init: Initializer | None, offset_init: Initializer | None
+    layer: object,
+    create_scale: bool,
+    create_offset: bool,
+    scale_init: Initializer | None,
+    offset_init: Initializer | None,
 ) -> None:
-    """Raises ValueError if an initializer is given for a parameter that is not created."""
+    """Checks the arguments by which parameters of a layer are created.
+
+    Raises:
+      NotABoolError: if a flag is neither true nor false.
+      ValueError: if an initializer is given for a parameter that is not created.
+    """
     for what, create, init in (("scale", create_scale, scale_init), ("offset", create_offset, offset_init)):
-        if not create and init is not None:
+        if not checked_flag(create, f"create_{what}", type(layer).__name__) and init is not None:
             raise ValueError(f"Cannot set `{what}_init` if `create_{what}=False`: there is no {what} to initialise.")
 
 
@@ -62,7 +73,22 @@ def aligned(name: str, value: Any, shape: Sequence[int], full: Sequence[int]) ->
 
 def normalized(inputs: Any, mean: Any, variance: jax.Array, eps: Any, scale: Any, offset: Any) -> jax.Array:
     """`(inputs - mean) * rsqrt(variance + eps) * scale + offset`, where `scale` and `offset` may be None."""
-    return _normalized(inputs, mean, variance, number(eps, variance.dtype, "eps", 0), scale, offset)
+    return _normalized(inputs, mean, variance, checked_eps(eps, variance, inputs), scale, offset)
+
+
+def checked_eps(eps: Any, variance: jax.Array, inputs: jax.Array) -> Any:
+    """The constant `eps`, in the dtype of a variance.
+
+    Raises:
+      NotANumberError: if it is not a number or an array that broadcasts to the inputs.
+      OutOfRangeError: if it is negative.
+    """
+    value = number(eps, variance.dtype, "eps", 0)
+    if value.ndim:
+        shape = broadcast(value.shape, variance.shape)
+        if shape is None or broadcast(shape, inputs.shape) != inputs.shape:
+            raise NotANumberError("eps", eps)
+    return value
 
 
 @traced_once
@@ -103,7 +129,7 @@ def given_axes(axis: Any, name: str) -> tuple[int, ...] | slice:
         return axis
     if _is_index(axis):
         return (operator.index(axis),)
-    if isinstance(axis, Iterable) and not isinstance(axis, str):
+    if is_iterable(axis):
         dimensions = tuple(axis)
         if all(map(_is_index, dimensions)):
             return tuple(map(operator.index, dimensions))

@@ -11,12 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import ExponentialMovingAverage, Module, get_channel_index, running_init, traced_once, transparent
+from hkx.arguments import checked_flag
 from hkx.initializers import Initializer
 from hkx.nn.inputs import (
     array_of,
     cast,
     check_dtype,
+    check_real,
     check_state,
+    given_or,
     narrowed,
     number,
     statistics_dtypes,
@@ -27,6 +30,7 @@ from hkx.nn.norm.affine import (
     check_axes,
     check_given,
     check_inits,
+    checked_eps,
     given_axes,
     nonnegative,
     normalized,
@@ -94,7 +98,7 @@ class BatchNorm(Module):
         name: str | None = None,
     ):
         super().__init__(name=name)
-        check_inits(create_scale, create_offset, scale_init, offset_init)
+        check_inits(self, create_scale, create_offset, scale_init, offset_init)
         if cross_replica_axis is None and cross_replica_axis_index_groups is not None:
             raise ValueError(
                 "`cross_replica_axis` name must be specified if `cross_replica_axis_index_groups` are used."
@@ -106,8 +110,8 @@ class BatchNorm(Module):
         self.create_scale = create_scale
         self.create_offset = create_offset
         self.eps = eps
-        self.scale_init = scale_init or jnp.ones
-        self.offset_init = offset_init or jnp.zeros
+        self.scale_init = given_or(scale_init, jnp.ones)
+        self.offset_init = given_or(offset_init, jnp.zeros)
         self.axis = axis
         self.cross_replica_axis = cross_replica_axis
         self.cross_replica_axis_index_groups = cross_replica_axis_index_groups
@@ -151,7 +155,8 @@ class BatchNorm(Module):
         axis = tuple(i for i in range(len(shape)) if i != channel) if self.axis is None else tuple(self.axis)
         check_axes(axis, shape, "hkx.BatchNorm")
         wide = widened(inputs) if jnp.issubdtype(dtype, jnp.inexact) else inputs
-        if is_training or test_local_stats:
+        is_training = checked_flag(is_training, "is_training", "hkx.BatchNorm")
+        if is_training or checked_flag(test_local_stats, "test_local_stats", "hkx.BatchNorm"):
             mean, variance = self._statistics(wide, axis)
         else:
             mean, variance = self._moving(inputs, axis, wide.dtype)
@@ -243,7 +248,8 @@ class BatchRenorm(BatchNorm):
       **options: the other arguments of `hkx.BatchNorm`.
 
     Raises:
-      ValueError: where `hkx.BatchNorm` raises it, and if `r_max` or `d_max` is out of range.
+      ValueError: where `hkx.BatchNorm` raises it, and if `r_max` or `d_max` is out of range; in training, if the inputs
+        are complex.
 
     Example:
 
@@ -281,9 +287,10 @@ class BatchRenorm(BatchNorm):
     def _averaged(
         self, mean: jax.Array, variance: jax.Array, inputs: jax.Array, axis: tuple[int, ...]
     ) -> tuple[jax.Array, jax.Array]:
+        check_real(inputs, self)
         if running_init():  # the averages begin with this batch
             return super()._averaged(mean, variance, inputs, axis)
-        eps = number(self.eps, variance.dtype, "eps", 0)
+        eps = checked_eps(self.eps, variance, inputs)
         old_mean, old_variance = self._moving(inputs, axis, mean.dtype)
         super()._averaged(mean, variance, inputs, axis)
         r_max, d_max = (jnp.asarray(x, mean.dtype) for x in (self.r_max, self.d_max))

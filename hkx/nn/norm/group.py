@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from hkx import Module, get_channel_index
 from hkx.arguments import checked_integer
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_with_dimensions, narrowed, widened
+from hkx.nn.inputs import array_with_dimensions, given_or, narrowed, widened
 from hkx.nn.norm.affine import (
     check_axes,
     check_given,
@@ -71,15 +71,15 @@ class GroupNorm(Module):
         name: str | None = None,
     ):
         super().__init__(name=name)
-        check_inits(create_scale, create_offset, scale_init, offset_init)
+        check_inits(self, create_scale, create_offset, scale_init, offset_init)
         self.groups = checked_integer(groups, "groups", 1)
         self.rank: int | None = None
         self.axis = given_axes(axis, "axis")
         self.create_scale = create_scale
         self.create_offset = create_offset
         self.eps = eps
-        self.scale_init = scale_init or jnp.ones
-        self.offset_init = offset_init or jnp.zeros
+        self.scale_init = given_or(scale_init, jnp.ones)
+        self.offset_init = given_or(offset_init, jnp.zeros)
         self.data_format = data_format
         self.channel_index = get_channel_index(data_format)
 

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Module, get_channel_index
+from hkx.arguments import checked_flag
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_with_dimensions, narrowed, widened
+from hkx.nn.inputs import array_with_dimensions, given_or, narrowed, widened
 from hkx.nn.norm.affine import (
     aligned,
     check_axes,
@@ -73,13 +74,13 @@ class LayerNorm(Module):
         param_axis: int | Sequence[int] | slice | None = None,
     ):
         super().__init__(name=name)
-        check_inits(create_scale, create_offset, scale_init, offset_init)
+        check_inits(self, create_scale, create_offset, scale_init, offset_init)
         self.axis = given_axes(axis, "axis")
         self.create_scale = create_scale
         self.create_offset = create_offset
         self.eps = eps
-        self.scale_init = scale_init or jnp.ones
-        self.offset_init = offset_init or jnp.zeros
+        self.scale_init = given_or(scale_init, jnp.ones)
+        self.offset_init = given_or(offset_init, jnp.zeros)
         self.use_fast_variance = use_fast_variance
         self.param_axis = given_axes(-1 if param_axis is None else param_axis, "param_axis")
 
@@ -108,7 +109,8 @@ class LayerNorm(Module):
         axis = tuple(sorted({i % len(full) for i in axis}))  # the same dimension may be given twice, as 0 and -2
         shape = parameter_shape(self.param_axis, full, "hkx.LayerNorm")
         wide = widened(inputs)
-        mean, variance = moments(wide, axis=axis, fast=bool(self.use_fast_variance))
+        fast = checked_flag(self.use_fast_variance, "use_fast_variance", "hkx.LayerNorm")
+        mean, variance = moments(wide, axis=axis, fast=fast)
         scale = parameter_or_given(self, "scale", self.create_scale, scale, shape, dtype, self.scale_init)
         offset = parameter_or_given(self, "offset", self.create_offset, offset, shape, dtype, self.offset_init)
         scale, offset = aligned("scale", scale, mean.shape, full), aligned("offset", offset, full, full)

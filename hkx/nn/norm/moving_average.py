@@ -12,7 +12,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from hkx import Module, from_example, get_state, initializers, set_state, traced_once
-from hkx.arguments import deprecated_argument
+from hkx.arguments import checked_flag, deprecated_argument
 from hkx.errors import MissingAverageError, MissingStateError, NotANumberError
 from hkx.nn.inputs import array_of, broadcast, cast, check_state, number, state_array, statistics_dtypes
 from hkx.nn.norm.params_tree import map_params
@@ -50,7 +50,10 @@ class ExponentialMovingAverage(Module):
 
     def __init__(self, decay: Any, zero_debias: bool = True, warmup_length: int = 0, name: str | None = None):
         super().__init__(name=name)
-        number(warmup_length, None, "warmup_length", 0)
+        number(warmup_length, None, "warmup_length", 0, 2**31 - 1)
+        if jnp.ndim(warmup_length):
+            raise NotANumberError("warmup_length", warmup_length)
+        zero_debias = checked_flag(zero_debias, "zero_debias", "hkx.ExponentialMovingAverage")
         if warmup_length and zero_debias:
             raise ValueError(
                 "`zero_debias` and `warmup_length` correct for the same thing, the start from zero: "
@@ -111,7 +114,7 @@ class ExponentialMovingAverage(Module):
         average = hidden
         if self.zero_debias and (isinstance(decay, jax.Array) or np.any(decay != one)):  # for 1 there is no bias
             average = _without_bias(average, decay, one, counter)
-        if update_stats:
+        if checked_flag(update_stats, "update_stats", "hkx.ExponentialMovingAverage"):
             set_state("counter", counter)
             set_state("hidden", cast(hidden, dtype))
             set_state("average", from_example(cast(average, dtype), self.without_example))

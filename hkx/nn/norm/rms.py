@@ -11,8 +11,8 @@ import jax.numpy as jnp
 
 from hkx import Module, get_parameter, traced_once
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_with_dimensions, narrowed, number, widened
-from hkx.nn.norm.affine import check_axes, check_inits, given_axes, parameter_shape, resolved_axes
+from hkx.nn.inputs import array_with_dimensions, given_or, narrowed, widened
+from hkx.nn.norm.affine import check_axes, check_inits, checked_eps, given_axes, parameter_shape, resolved_axes
 
 
 class RMSNorm(Module):
@@ -53,11 +53,11 @@ class RMSNorm(Module):
         param_axis: int | Sequence[int] | slice | None = None,
     ):
         super().__init__(name=name)
-        check_inits(create_scale, True, scale_init, None)
+        check_inits(self, create_scale, True, scale_init, None)
         self.axis = given_axes(axis, "axis")
         self.eps = eps
         self.create_scale = create_scale
-        self.scale_init = scale_init or jnp.ones
+        self.scale_init = given_or(scale_init, jnp.ones)
         self.param_axis = given_axes(-1 if param_axis is None else param_axis, "param_axis")
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
@@ -74,7 +74,7 @@ class RMSNorm(Module):
         check_axes(axis, shape, "hkx.RMSNorm")
         wide = widened(inputs)
         squares = _mean_of_squares(wide, axis=axis)
-        eps, scale = number(self.eps, squares.dtype, "eps", 0), None
+        eps, scale = checked_eps(self.eps, squares, wide), None
         if self.create_scale:
             own = parameter_shape(self.param_axis, shape, "hkx.RMSNorm")
             scale = widened(get_parameter("scale", own, dtype, init=self.scale_init))

@@ -10,13 +10,15 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Module, get_state, initializers, set_state
-from hkx.arguments import checked_integer
-from hkx.nn.inputs import array_of, check_state, narrowed, number, state_array, widened
+from hkx.arguments import checked_flag, checked_integer
+from hkx.nn.inputs import array_of, check_state, narrowed, state_array, widened
+from hkx.nn.norm.affine import checked_eps
 from hkx.nn.norm.params_tree import map_params
 
 
 def _unit(x: jax.Array, eps: Any) -> jax.Array:
-    return x * jax.lax.rsqrt(jnp.sum(x * x, keepdims=True) + number(eps, x.dtype, "eps", 0))
+    squares = jnp.sum(x * x, keepdims=True)
+    return x * jax.lax.rsqrt(squares + checked_eps(eps, squares, x))
 
 
 class SpectralNorm(Module):
@@ -89,7 +91,7 @@ class SpectralNorm(Module):
             u = _unit(jnp.matmul(v, matrix), self.eps)
         u, v = jax.lax.stop_gradient(u), jax.lax.stop_gradient(v)
         sigma = jnp.matmul(jnp.matmul(v, matrix), u.T)[0, 0]
-        if update_stats:
+        if checked_flag(update_stats, "update_stats", "hkx.SpectralNorm"):
             set_state("u0", narrowed(u, value, old))
             set_state("sigma", narrowed(sigma, value, old))
         return narrowed(wide / sigma, value, old)

@@ -12,7 +12,7 @@ from hkx import GetterContext, Module, custom_getter, get_parameter, transparent
 from hkx.arguments import checked_function
 from hkx.errors import UnusedNameError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import dimension_of, narrowed, number, widened
+from hkx.nn.inputs import dimension_of, given_or, narrowed, number, widened
 
 
 class WeightNorm(Module):
@@ -53,7 +53,7 @@ class WeightNorm(Module):
         self.parameters = (parameters,) if isinstance(parameters, str) else tuple(parameters)
         self.feature_axis = feature_axis
         self.eps = eps
-        self.scale_init = scale_init or jnp.ones
+        self.scale_init = given_or(scale_init, jnp.ones)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the layer with normalised weights.

@@ -12,7 +12,7 @@ from hkx import Linear, Module, get_parameter, initializers, traced_once
 from hkx.arguments import checked_integer
 from hkx.errors import InvalidCoreStateError, InvalidInputError, InvalidRankError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, broadcast
+from hkx.nn.inputs import array_of, broadcast, entries_in, given_or
 
 
 def add_batch(tree: Any, batch_size: int | None) -> Any:
@@ -29,7 +29,7 @@ def lstm_state(core: RNNCore, argument: str, state: Any) -> tuple[jax.Array, jax
     Raises:
       InvalidCoreStateError: if `state` is not a pair of arrays.
     """
-    if not hasattr(state, "__len__") or len(state) != 2:
+    if entries_in(state) != 2:
         raise InvalidCoreStateError(type(core).__name__, argument, state, "an `LSTMState`")
     hidden, cell = state
     return array_state(core, f"{argument}.hidden", hidden), array_state(core, f"{argument}.cell", cell)
@@ -295,9 +295,9 @@ class GRU(RNNCore):
     ):
         super().__init__(name=name)
         self.hidden_size = checked_integer(hidden_size, "hidden_size")
-        self.w_i_init = w_i_init or initializers.VarianceScaling()
-        self.w_h_init = w_h_init or initializers.VarianceScaling()
-        self.b_init = b_init or jnp.zeros
+        self.w_i_init = given_or(w_i_init, initializers.VarianceScaling())
+        self.w_h_init = given_or(w_h_init, initializers.VarianceScaling())
+        self.b_init = given_or(b_init, jnp.zeros)
 
     def __call__(self, inputs: jax.Array, state: jax.Array) -> tuple[jax.Array, jax.Array]:
         """One step.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -10,8 +10,8 @@ import jax.numpy as jnp
 
 from hkx import RNNCore, transparent
 from hkx.arguments import checked_function
-from hkx.errors import InvalidCoreStateError, NotAListError
-from hkx.nn.inputs import array_of, broadcast, parts_of, resharded
+from hkx.errors import InvalidCoreStateError, InvalidRankError, LeadingDimensionsError, NotAListError
+from hkx.nn.inputs import array_of, broadcast, entries_in, is_iterable, parts_of, resharded
 from hkx.nn.recurrent.cells import array_state
 
 
@@ -54,11 +54,12 @@ class ResetCore(RNNCore):
 
         Raises:
           InvalidCoreStateError: if the state does not belong to the core.
-          InvalidInputError: if the signal is no array.
+          InvalidInputError: if the inputs or the signal are no arrays.
           ValueError: if the shape of the signal does not match the leading dimensions of the state.
         """
         inputs, should_reset = inputs
-        inputs = jax.tree.map(jnp.asarray, inputs)  # sorts dicts, as `hkx.dynamic_unroll` does
+        # This sorts dicts, as `hkx.dynamic_unroll` does.
+        inputs = jax.tree.map(lambda x: array_of(x, self, keys=True), inputs)
         leaves, structure = jax.tree.flatten(state)
         leaves = [array_state(self, "state", leaf) for leaf in leaves]
         initial = self._initial_like(leaves)
@@ -131,7 +132,7 @@ class DeepRNN(RNNCore):
 
     def __init__(self, layers: Sequence[Callable[..., Any]], name: str | None = None):
         super().__init__(name=name)
-        if not isinstance(layers, Iterable):
+        if not is_iterable(layers):
             raise NotAListError("hkx.DeepRNN", "layers", layers)
         self.layers = layers
 
@@ -154,7 +155,7 @@ class DeepRNN(RNNCore):
 
 def _check_states(layers: Sequence[Any], state: Any) -> None:
     cores = sum(isinstance(layer, RNNCore) for layer in layers)
-    if not hasattr(state, "__len__") or len(state) < cores:
+    if entries_in(state) < cores:
         raise InvalidCoreStateError("DeepRNN", "state", state, f"a tuple of {cores} states, one for each core")
 
 
@@ -168,15 +169,34 @@ class _SkippingRNN(DeepRNN):
         outputs: list[Any] = []
         new = []
         for layer, layer_state in zip(self.layers, state, strict=False):  # as in Haiku, `state` may be longer
-            seen = jax.tree.map(_concatenated, inputs, outputs[-1]) if outputs else inputs
+            seen = _joined("inputs", inputs, outputs[-1]) if outputs else inputs
             out, next_state = layer(seen, layer_state)
             outputs.append(out)
             new.append(next_state)
-        return jax.tree.map(_concatenated, *outputs), tuple(new)
+        return _joined("layers", *outputs), tuple(new)
 
 
-def _concatenated(*arrays: jax.Array) -> jax.Array:
-    return jnp.concatenate(arrays, axis=-1)
+def _joined(argument: str, *trees: Any) -> Any:
+    """Concatenates trees of arrays along the last dimension; the first is, or comes from, `argument`."""
+    name, structures = "deep_rnn_with_skip_connections", [jax.tree.structure(tree) for tree in trees]
+    if any(structure != structures[0] for structure in structures):
+        raise ValueError(
+            f"`{argument}` of `{name}` cannot be concatenated: the inputs and the outputs of all layers must be trees "
+            f"of arrays in one structure, got {', '.join(map(str, structures))}."
+        )
+
+    def concatenated(*arrays: Any) -> jax.Array:
+        parts = [array_of(array, name, argument) for array in arrays]
+        shape = parts[0].shape
+        for part in parts:
+            if not part.ndim:
+                raise InvalidRankError(name, argument, part.shape, 1)
+            if part.shape[:-1] != shape[:-1]:
+                expected = f"that of an output with which it is concatenated, {part.shape}, but for the last dimension"
+                raise LeadingDimensionsError(name, argument, shape, expected)
+        return jnp.concatenate(parts, axis=-1)
+
+    return jax.tree.map(concatenated, *trees)
 
 
 def deep_rnn_with_skip_connections(layers: Sequence[RNNCore], name: str | None = None) -> RNNCore:
@@ -206,6 +226,9 @@ def deep_rnn_with_skip_connections(layers: Sequence[RNNCore], name: str | None =
       >>> model.apply(model.init(jax.random.key(0), jnp.ones([2, 5])), None, jnp.ones([2, 5])).shape
       (2, 7)
     """
-    if not layers or not all(isinstance(layer, RNNCore) for layer in layers):
-        raise ValueError(f"skip_connections requires one or more layers, each of them a `hkx.RNNCore`, got: {layers}.")
+    if not is_iterable(layers) or not layers or not all(isinstance(layer, RNNCore) for layer in layers):
+        raise ValueError(
+            "`layers` of `hkx.deep_rnn_with_skip_connections`: skip_connections requires one or more layers, each of "
+            f"them a `hkx.RNNCore`, got: {layers}."
+        )
     return _SkippingRNN(layers, name=name or "__deep_rnn")

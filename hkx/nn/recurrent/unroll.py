@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Module, RNNCore, scan
-from hkx.arguments import checked_function
+from hkx.arguments import checked_flag, checked_function
 from hkx.errors import InvalidCoreStateError
+from hkx.nn.inputs import entries_in
 from hkx.nn.recurrent.sequences import checked_lengths, length, on_mesh_of, swap_time_and_batch, time_first
 
 Y = TypeVar("Y")
@@ -63,6 +64,8 @@ def dynamic_unroll(
       ((5, 2, 4), (2, 4))
     """
     checked_function(core, "hkx.dynamic_unroll", "core")
+    time_major = checked_flag(time_major, "time_major", "hkx.dynamic_unroll")
+    return_all_states = checked_flag(return_all_states, "return_all_states", "hkx.dynamic_unroll")
     if not time_major:
         input_sequence = time_first(input_sequence)
     if sequence_lengths is not None:
@@ -153,6 +156,7 @@ class Bidirectional(Module):
         Raises:
           InvalidCoreStateError: if `initial_states` is not a pair.
         """
+        time_major = checked_flag(time_major, "time_major", "hkx.Bidirectional")
         if initial_states is None:
             length(input_sequence)
             shape = jnp.shape(jax.tree.leaves(input_sequence)[0])
@@ -164,7 +168,7 @@ class Bidirectional(Module):
                 )
                 for name, core in (("forward", self.forward), ("backward", self.backward))
             )
-        if not hasattr(initial_states, "__len__") or len(initial_states) != 2:
+        if entries_in(initial_states) != 2:
             expected = "a pair of states, of `forward` and of `backward`"
             raise InvalidCoreStateError("Bidirectional", "initial_states", initial_states, expected)
         (ahead, first), (back, second) = (

@@ -1,0 +1,249 @@
+"""Arguments that must be a flag, a list, an initializer or a number of one element, and are an array."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import hkx
+
+X, IMAGE, KEY = jnp.ones([2, 3]), jnp.ones([1, 32, 32, 2]), jax.random.PRNGKey(0)
+NORM = {"create_scale": True, "create_offset": True, "decay_rate": 0.9}
+
+
+def unrolled(unroll, **options):
+    core = hkx.GRU(3)
+    return unroll(core, jnp.ones([4, 2, 3]), core.initial_state(2), **options)
+
+
+FLAGS = {
+    "with_bias of Linear": lambda f: hkx.Linear(2, f)(X),
+    "with_bias of Conv2D": lambda f: hkx.Conv2D(2, 3, with_bias=f)(IMAGE),
+    "with_bias of Conv2DTranspose": lambda f: hkx.Conv2DTranspose(2, 3, with_bias=f)(IMAGE),
+    "with_bias of hkx.Einsum": lambda f: hkx.Einsum([3, 2], "...d,dh->...h", f)(X),
+    "with_bias of hkx.nets.MLP": lambda f: hkx.nets.MLP([2], with_bias=f)(X),
+    "activate_final of hkx.nets.MLP": lambda f: hkx.nets.MLP([2], activate_final=f)(X),
+    "use_bn of MobileNetV1Block": lambda f: hkx.nets.mobilenet.MobileNetV1Block(2, 1, f)(IMAGE, True),
+    "use_bn of hkx.nets.MobileNetV1": lambda f: hkx.nets.MobileNetV1([1], [2], 3, f)(IMAGE, True),
+    "use_projection of BlockV1": lambda f: hkx.nets.ResNet.BlockV1(2, 1, f, NORM, False)(IMAGE, True, False),
+    "use_projection of BlockV2": lambda f: hkx.nets.ResNet.BlockV2(2, 1, f, NORM, False)(IMAGE, True, False),
+    "create_scale of BatchNorm": lambda f: hkx.BatchNorm(f, True, 0.9)(X, True),
+    "create_offset of LayerNorm": lambda f: hkx.LayerNorm(-1, True, f)(X),
+    "create_scale of InstanceNorm": lambda f: hkx.InstanceNorm(f, True)(IMAGE),
+    "create_offset of GroupNorm": lambda f: hkx.GroupNorm(1, create_offset=f)(IMAGE),
+    "create_scale of RMSNorm": lambda f: hkx.RMSNorm(-1, create_scale=f)(X),
+    "use_fast_variance of hkx.LayerNorm": lambda f: hkx.LayerNorm(-1, True, True, use_fast_variance=f)(X),
+    "is_training of hkx.BatchNorm": lambda f: hkx.BatchNorm(True, True, 0.9)(X, f),
+    "test_local_stats of hkx.BatchNorm": lambda f: hkx.BatchNorm(True, True, 0.9)(X, False, f),
+    "is_training of hkx.Dropout": lambda f: hkx.Dropout(0.5)(X, f),
+    "is_training of hkx.nets.VectorQuantizerEMA": lambda f: hkx.nets.VectorQuantizerEMA(3, 4, 0.25, 0.9)(X, f),
+    "zero_debias of hkx.ExponentialMovingAverage": lambda f: hkx.ExponentialMovingAverage(0.9, f)(X),
+    "update_stats of hkx.ExponentialMovingAverage": lambda f: hkx.ExponentialMovingAverage(0.9)(X, f),
+    "update_stats of hkx.SpectralNorm": lambda f: hkx.SpectralNorm()(X, f),
+    "time_major of hkx.dynamic_unroll": lambda f: unrolled(hkx.dynamic_unroll, time_major=f),
+    "return_all_states of hkx.dynamic_unroll": lambda f: unrolled(hkx.dynamic_unroll, return_all_states=f),
+    "time_major of hkx.static_unroll": lambda f: unrolled(hkx.static_unroll, time_major=f),
+    "time_major of hkx.Bidirectional": lambda f: hkx.Bidirectional(hkx.GRU(3), hkx.GRU(3))(X, None, f),
+}
+
+
+@pytest.mark.parametrize("place", FLAGS)
+def test_a_flag_that_is_neither_true_nor_false_is_named(place):
+    argument, _, taker = place.partition(" of ")
+    text = re.escape(f"`{argument}` of `{taker}` must be True or False, got array([ True, False]) of type ndarray.")
+    with pytest.raises(hkx.errors.NotABoolError, match=text):
+        hkx.transform_with_state(lambda: FLAGS[place](np.array([True, False]))).init(0)
+
+
+@pytest.mark.parametrize("flag", [1, np.True_, np.array(True), jnp.array(True), "yes", [0]])
+def test_what_python_takes_for_true_is_a_flag(flag):
+    params = hkx.transform(lambda: hkx.Linear(2, with_bias=flag)(X)).init(0)
+    assert set(params["linear"]) == {"w", "b"}
+
+
+def test_a_traced_flag_is_an_error_of_jax_with_what_to_write():
+    model = hkx.transform_with_state(lambda is_training: hkx.BatchNorm(True, True, 0.9)(X, is_training))
+    with pytest.raises(jax.errors.TracerBoolConversionError) as raised:
+        jax.jit(model.init)(0, True)
+    assert any("static_argnames" in note for note in raised.value.__notes__)
+
+
+SCALAR = jnp.array(2)
+LISTS = {
+    "output_sizes": lambda: hkx.nets.MLP(SCALAR)(X),
+    "layers` of `hkx.Sequential": lambda: hkx.Sequential(SCALAR)(X),
+    "layers` of `hkx.DeepRNN": lambda: hkx.DeepRNN(SCALAR)(X, ()),
+    "output_shape": lambda: hkx.Reshape(SCALAR)(X),
+    "broadcast_dims": lambda: hkx.dropout(KEY, 0.5, X, SCALAR),
+    "bias_dims": lambda: hkx.Bias(bias_dims=SCALAR)(X),
+    "padding": lambda: hkx.max_pool(IMAGE, 2, 1, np.array([1, 2])),
+    "layers.* of .*skip_connections": lambda: hkx.deep_rnn_with_skip_connections(SCALAR),
+    "an `LSTMState`": lambda: hkx.LSTM(3)(X, SCALAR),
+    "a pair of states": lambda: hkx.Bidirectional(hkx.GRU(3), hkx.GRU(3))(jnp.ones([2, 2, 3]), SCALAR),
+    "a tuple of 1 states": lambda: hkx.DeepRNN([hkx.GRU(3)])(X, SCALAR),
+    "call_methods": lambda: hkx.Deferred(lambda: hkx.Linear(2), SCALAR)(X),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_an_array_that_is_no_list_is_named(name):
+    with pytest.raises((TypeError, ValueError), match=f"(?i){name}"):
+        hkx.transform(LISTS[name]).init(0)
+
+
+INITIALIZERS = {
+    "linear/b": lambda init: hkx.Linear(3, b_init=init)(X),
+    "conv2_d/b": lambda init: hkx.Conv2D(2, 3, b_init=init)(IMAGE),
+    "bias/b": lambda init: hkx.Bias(b_init=init)(X),
+    "einsum/b": lambda init: hkx.Einsum([3, 2], "...d,dh->...h", b_init=init)(X),
+    "einsum/w": lambda init: hkx.Einsum([3, 2], "...d,dh->...h", w_init=init)(X),
+    "embed/embeddings": lambda init: hkx.Embed(3, 2, w_init=init)(jnp.arange(2)),
+    "batch_norm/scale": lambda init: hkx.BatchNorm(True, True, 0.9, scale_init=init)(X, True),
+    "layer_norm/offset": lambda init: hkx.LayerNorm(-1, True, True, offset_init=init)(X),
+    "group_norm/scale": lambda init: hkx.GroupNorm(1, scale_init=init)(IMAGE),
+    "rms_norm/scale": lambda init: hkx.RMSNorm(-1, scale_init=init)(X),
+    "p_re_lu/alpha": lambda init: hkx.PReLU(alpha_init=init)(X),
+}
+
+
+@pytest.mark.parametrize("path", INITIALIZERS)
+def test_given_values_are_no_initializer(path):
+    text = f"The initializer of '{path}' is not callable.*`hkx.initializers.Constant\\(values\\)`"
+    with pytest.raises(hkx.errors.InvalidInitializerError, match=text):
+        hkx.transform_with_state(lambda: INITIALIZERS[path](np.zeros(3, np.float32))).init(0)
+    hkx.transform_with_state(lambda: INITIALIZERS[path](None)).init(0)
+    hkx.transform_with_state(lambda: INITIALIZERS[path](0)).init(0)  # as in Haiku
+
+
+TWO = np.ones([1, 2], np.float32)
+DRAWN = {
+    "stddev": [hkx.initializers.RandomNormal(TWO), hkx.initializers.TruncatedNormal(TWO)],
+    "mean": [hkx.initializers.RandomNormal(1.0, TWO), hkx.initializers.TruncatedNormal(1.0, TWO)],
+    "lower": [hkx.initializers.TruncatedNormal(lower=TWO)],
+    "upper": [hkx.initializers.TruncatedNormal(upper=TWO)],
+    "minval": [hkx.initializers.RandomUniform(TWO, 2.0)],
+    "maxval": [hkx.initializers.RandomUniform(0.0, TWO)],
+}
+
+
+@pytest.mark.parametrize("argument", DRAWN)
+def test_an_array_of_another_shape_than_what_is_drawn_is_named(argument):
+    for initializer in DRAWN[argument]:
+        for init in (lambda: initializer([4, 3], jnp.float32), lambda: hkx.Linear(3, w_init=initializer)(X)):  # noqa: B023
+            with pytest.raises(ValueError, match=rf"`{argument}` of an initializer has shape \(1, 2\), expected"):
+                hkx.transform(init).init(0)
+        assert hkx.testing.transform_and_run(lambda: initializer([4, 2], jnp.float32))().shape == (4, 2)  # noqa: B023
+
+
+@pytest.mark.parametrize("argument", ["stddev", "mean", "lower", "upper"])
+def test_a_complex_number_for_real_values_is_named(argument):
+    initializer = hkx.initializers.TruncatedNormal(**{argument: 1j})
+    with pytest.raises(hkx.errors.NotANumberError, match=f"`{argument}` must be a number"):
+        hkx.transform(lambda: initializer([2], jnp.float32)).init(0)
+
+
+SEVERAL = np.array([1, 2])
+NUMBERS = {
+    "scale": lambda x: hkx.initializers.VarianceScaling(x),
+    "warmup_length": lambda x: hkx.ExponentialMovingAverage(0.9, False, x),
+    "value_size": lambda x: hkx.MultiHeadAttention(1, 2, w_init=jnp.ones, value_size=x),
+    "model_size": lambda x: hkx.MultiHeadAttention(1, 2, w_init=jnp.ones, model_size=x),
+    "vocab_size": lambda x: hkx.Embed(x, 2),
+    "embed_dim": lambda x: hkx.Embed(2, x),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_several_numbers_for_one_are_named(name):
+    with pytest.raises((hkx.errors.NotANumberError, hkx.errors.InvalidSizeError), match=rf"`{name}` must be .*array"):
+        hkx.transform(lambda: NUMBERS[name](SEVERAL)).init(0)
+    hkx.transform(lambda: NUMBERS[name](SEVERAL[1])).init(0)
+
+
+def test_what_is_not_a_mode_or_a_number_is_named():
+    with pytest.raises(ValueError, match="Invalid `mode` argument array"):
+        hkx.initializers.VarianceScaling(mode=SEVERAL)
+    with pytest.raises(hkx.errors.NotANumberError, match="`scale`"):
+        hkx.initializers.VarianceScaling(1j)
+    with pytest.raises(hkx.errors.OutOfRangeError, match="`warmup_length`"):
+        hkx.transform(lambda: hkx.ExponentialMovingAverage(0.9, False, 10**30)).init(0)
+
+
+def test_a_size_of_zero_is_the_one_by_default():  # as in Haiku
+    def f():
+        layer = hkx.MultiHeadAttention(3, 2, w_init=jnp.ones, value_size=0, model_size=0)
+        return layer.value_size, layer.model_size
+
+    assert hkx.testing.transform_and_run(f)() == (2, 6)
+
+
+@pytest.mark.parametrize("dims", [(1, 2), [1, 2], np.array([1, 2]), range(1, 3)], ids=str)
+def test_dimensions_of_a_bias(dims):
+    params = hkx.transform(lambda x: hkx.Bias(bias_dims=dims)(x)).init(0, jnp.ones([2, 3, 4]))
+    assert params["bias"]["b"].shape == (3, 4)
+
+
+@pytest.mark.parametrize("dims", [0, [], (), np.zeros(0, int)], ids=str)
+def test_no_dimension_of_a_bias(dims):
+    assert hkx.transform(lambda x: hkx.Bias(bias_dims=dims)(x)).init(0, jnp.ones([2, 3, 4]))["bias"]["b"].shape == ()
+
+
+EPSILON = {
+    "BatchNorm": lambda eps: hkx.BatchNorm(True, True, 0.9, eps)(X, True),
+    "BatchRenorm": lambda eps: hkx.BatchRenorm(True, True, 0.9, eps)(X, True),
+    "LayerNorm": lambda eps: hkx.LayerNorm(-1, True, True, eps)(X),
+    "GroupNorm": lambda eps: hkx.GroupNorm(1, eps=eps)(IMAGE),
+    "RMSNorm": lambda eps: hkx.RMSNorm(-1, eps)(X),
+    "SpectralNorm": lambda eps: hkx.SpectralNorm(eps)(X),
+}
+
+
+@pytest.mark.parametrize("name", EPSILON)
+def test_a_constant_of_another_shape_is_named(name):
+    model = hkx.transform_with_state(EPSILON[name])
+    params, state = model.init(0, 1e-3)
+    for wrong in (np.ones(7, np.float32), np.ones([3, 2, 3], np.float32), jnp.ones(7)):
+        with pytest.raises(hkx.errors.NotANumberError, match="`eps` must be a number or a scalar array, got "):
+            model.apply(params, state, None, wrong)
+
+
+@pytest.mark.parametrize("shape", [(), (1, 1), (1, 3)])
+def test_a_constant_may_be_one_for_each_channel(shape):
+    model = hkx.transform_with_state(lambda x, eps: hkx.BatchNorm(False, False, 0.9, eps)(x, True))
+    x, eps = np.random.RandomState(0).randn(5, 3).astype(np.float32), np.full(shape, 0.5, np.float32)
+    out = model.apply(*model.init(0, x, eps), None, x, eps)[0]
+    np.testing.assert_allclose(out, (x - x.mean(0)) / np.sqrt(x.var(0) + eps), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("axis_name", ["i", ("i", "j"), ["i"]])
+def test_an_axis_that_is_not_mapped_is_named(axis_name):
+    def f(x):
+        quantizer = hkx.nets.VectorQuantizer(3, 4, 0.25, cross_replica_axis=axis_name)
+        return hkx.BatchNorm(True, True, 0.9, cross_replica_axis=axis_name)(x, True), quantizer(x, True)
+
+    model = hkx.transform_with_state(f)
+    params, state = model.init(0, X)
+    text = re.escape(f"`cross_replica_axis` is {axis_name!r}, but no such axis is mapped here")
+    with pytest.raises(hkx.errors.UnboundAxisError, match=text) as raised:
+        model.apply(params, state, None, X)
+    assert isinstance(raised.value, NameError)  # what JAX raises
+
+
+@pytest.mark.parametrize("dtype", ["x", 3, [], {}, (1, 2), np.ones(2)], ids=str)
+def test_a_dtype_that_is_none_is_named(dtype):
+    with pytest.raises(hkx.errors.InvalidDTypeError, match="'one_hot'"):
+        hkx.one_hot(1, 3, dtype)
+    assert [hkx.one_hot(1, 3, dtype).dtype for dtype in ("half", None, float, np.int8)] == ["f2", "f4", "f4", "i1"]
+
+
+def test_a_size_that_no_array_can_have_is_named():
+    for f in (
+        lambda n: hkx.Linear(n)(X),
+        lambda n: hkx.Conv2D(2, n)(IMAGE),
+        lambda n: hkx.max_pool(IMAGE, n, 1, "SAME"),
+    ):
+        with pytest.raises(hkx.errors.InvalidSizeError, match=r"must be an integer, at least [01] and below 2\*\*63"):
+            hkx.transform(f).init(0, 10**30)
+    assert hkx.arguments.checked_integer(2**63 - 1, "n") == 2**63 - 1
