@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from hkx.arguments import checked_function
+from hkx.arguments import checked_function, is_iterable
 from hkx.base.signatures import sign, with_leading
 from hkx.core.frame import Frame, Scope, local
 from hkx.core.module import Module
@@ -84,9 +84,10 @@ class Deferred(Generic[T]):
     def __init__(self, factory: Callable[[], T], call_methods: Sequence[str] | str = ("__call__",)):
         checked_function(factory, "hkx.Deferred", "factory")
         self.__dict__.update(_factory=factory, _target=None, _scope=local.frames[-1].scope if local.frames else None)
-        if not isinstance(call_methods, Iterable) or getattr(call_methods, "ndim", 1) == 0:
+        names = (call_methods,) if isinstance(call_methods, str) else call_methods
+        if not is_iterable(names):
             raise TypeError(f"`call_methods` of `hkx.Deferred` must be a list of names, got {call_methods!r}.")
-        for method in (call_methods,) if isinstance(call_methods, str) else call_methods:
+        for method in names:
             if method != "__call__":
                 self.__dict__[method] = lambda *args, _method=method, **kwargs: getattr(self.target, _method)(
                     *args, **kwargs

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import operator
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -15,7 +16,14 @@ import numpy as np
 from hkx.base.tracebacks import level_of_the_user
 from hkx.errors.arguments import InvalidSizeError, NotABoolError, NotAFunctionError, NotANumberError
 
-__all__ = ["checked_flag", "checked_function", "checked_integer", "checked_number", "deprecated_argument"]
+__all__ = [
+    "checked_flag",
+    "checked_function",
+    "checked_integer",
+    "checked_number",
+    "deprecated_argument",
+    "is_iterable",
+]
 
 
 def checked_function(f: Any, taker: str, argument: str = "") -> Any:
@@ -85,6 +93,18 @@ def checked_flag(value: Any, argument: str, taker: str) -> bool:
         if isinstance(error, jax.errors.JAXTypeError):  # traced: JAX's error explains what to do
             raise
         raise NotABoolError(taker, argument, value) from None
+
+
+def is_iterable(value: Any) -> bool:
+    """Whether a list can be made of what was given: not of a string, which is one value, or a scalar array.
+
+    Example:
+
+      >>> import hkx, numpy as np
+      >>> [hkx.arguments.is_iterable(value) for value in ([1, 2], np.ones(2), "ab", np.ones([]))]
+      [True, True, False, False]
+    """
+    return isinstance(value, Iterable) and not isinstance(value, str) and getattr(value, "ndim", 1) != 0
 
 
 def checked_integer(value: Any, argument: str, least: int | None = 0) -> int:

@@ -182,6 +182,7 @@ def per_dimension(value: Any, n: int, name: str = "value") -> tuple[Any, ...]:
       >>> hkx.pad.per_dimension(3, 2), hkx.pad.per_dimension([3, 5], 2)
       ((3, 3), (3, 5))
     """
+    n = checked_integer(n, "n")
     if not isinstance(value, Sequence) or isinstance(value, str):
         return (value,) * n
     if len(value) == 1:
@@ -241,7 +242,10 @@ def create_from_padfn(
       ((2, 0), (1, 1))
     """
     functions = [checked_function(f, "hkx.pad.create", "padding") for f in per_dimension(padding, n, "padding")]
-    kernels, rates = per_dimension(kernel, n, "kernel"), per_dimension(rate, n, "rate")
+    kernels, rates = (
+        [checked_integer(size, argument, None) for size in per_dimension(given, n, argument)]
+        for argument, given in (("kernel", kernel), ("rate", rate))
+    )
     return tuple(f((k - 1) * r + 1) for f, k, r in zip(functions, kernels, rates, strict=True))
 
 
@@ -265,12 +269,13 @@ def create_from_tuple(padding: tuple[int, int] | Sequence[tuple[int, int]], n: i
       >>> hkx.pad.create_from_tuple((1, 2), 2)
       ((1, 2), (1, 2))
     """
-    if not padding:
+    if not hasattr(padding, "shape") and not padding:
         raise AssertionError("`padding` must not be empty: pass a pair (before, after), or one for each dimension.")
     if not isinstance(padding, Sequence) or isinstance(padding, str):
         raise TypeError(f"`padding` must be a pair, or a sequence of pairs, got {padding!r}.")
     if not isinstance(padding[0], Sequence) and not callable(padding[0]):
         padding = (padding,)  # type: ignore[assignment]
+    n = checked_integer(n, "n")
     if len(padding) not in (1, n):
         raise TypeError(
             f"`padding` must be a Tuple[int, int] or sequence of length 1, or one of length {n}, got {padding!r}."

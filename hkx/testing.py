@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from hkx.arguments import checked_function, checked_integer
+from hkx.arguments import checked_flag, checked_function, checked_integer
 from hkx.base.keys import as_key
 from hkx.base.tracebacks import leaves_out_own_frames
 from hkx.init.create import run_initialising
@@ -50,6 +50,7 @@ def transform_and_run(
             transform_and_run, seed=seed, run_apply=run_apply, jax_transform=jax_transform, map_rng=map_rng
         )
     checked_function(f, "hkx.testing.transform_and_run", "f")
+    run_apply = checked_flag(run_apply, "run_apply", "hkx.testing.transform_and_run")
     if seed is not None:
         seed = checked_integer(seed, "seed", None)
 

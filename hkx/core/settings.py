@@ -16,10 +16,10 @@ InitSetting: TypeAlias = Literal["traced", "eager", "check"]
 
 def init_setting(value: Any) -> InitSetting | None:
     """Returns `value` if it is a valid setting of `init`, or None; otherwise raises ValueError."""
-    if value is not None and value not in typing.get_args(InitSetting):
+    if value is not None and (not isinstance(value, str) or value not in typing.get_args(InitSetting)):
         known = ", ".join(f'"{name}"' for name in typing.get_args(InitSetting))
         raise ValueError(f"`init` must be one of {known}, got {value!r}.")
-    return value
+    return value  # pyright: ignore[reportReturnType]
 
 
 @dataclasses.dataclass(frozen=True)

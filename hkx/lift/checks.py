@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import jax
 import jax.core
 import jax.numpy as jnp
 
-from hkx.arguments import checked_integer
+from hkx.arguments import checked_integer, is_iterable
 from hkx.errors.core import described
 from hkx.errors.lift import ArgumentNotAnArrayError, BodyResultError, BranchListError
 
@@ -52,7 +52,7 @@ def checked_positions(positions: Any, argument: str) -> tuple[int, ...]:
 
 def checked_argument_names(names: Any, argument: str) -> tuple[str, ...]:
     """The names of a function's arguments, none of them if that is None. One may stand alone."""
-    if isinstance(names, str) or not isinstance(names, Iterable):
+    if not is_iterable(names):
         names = () if names is None else (names,)
     names = tuple(names)
     for name in names:
@@ -82,7 +82,7 @@ def checked_pair(name: str, result: Any, wanted: str) -> tuple[Any, Any]:
 
 def checked_branches(branches: Any) -> tuple[Callable[..., Any], ...]:
     """Returns the branches of a `switch` as a tuple, if they are iterable."""
-    if callable(branches) or not isinstance(branches, Iterable):
+    if callable(branches) or not is_iterable(branches):
         raise BranchListError(branches)
     return tuple(branches)
 

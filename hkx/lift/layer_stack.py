@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import jax
 import jax.numpy as jnp
 
-from hkx.arguments import checked_integer
+from hkx.arguments import checked_flag, checked_integer
 from hkx.base.entries import Tree, add, below, under, walk
 from hkx.base.key_arrays import is_partitionable
 from hkx.base.signatures import like, with_keyword
@@ -119,6 +119,9 @@ def layer_stack(
       >>> jax.tree.map(jnp.shape, params)
       {'blocks/linear': {'b': (12, 4), 'w': (12, 4, 4)}}
     """
+    with_per_layer_inputs = checked_flag(with_per_layer_inputs, "with_per_layer_inputs", "hkx.layer_stack")
+    reverses = checked_flag(pass_reverse_to_layer_fn, "pass_reverse_to_layer_fn", "hkx.layer_stack")
+    transparent = checked_flag(transparent, "transparent", "hkx.layer_stack")
     if transparent and transparency_map is None:
         raise LayerFunctionError("`transparent=True` needs a `transparency_map`, which names what each layer has.")
     num_layers, rounds = checked_integer(num_layers, "num_layers"), checked_unroll(unroll)
@@ -130,7 +133,7 @@ def layer_stack(
         if not with_per_layer_inputs:
             _check_signature(f)
         mapping = transparency_map if transparent else None
-        layer = _Layer(f, num_layers, with_per_layer_inputs, rounds, pass_reverse_to_layer_fn, remat, mapping)
+        layer = _Layer(f, num_layers, with_per_layer_inputs, rounds, reverses, remat, mapping)
 
         @like(f, with_keyword("reverse", False, bool))
         def stacked(*args: Any, reverse: bool = False) -> Any:

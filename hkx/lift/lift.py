@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-from hkx.arguments import checked_function
+from hkx.arguments import checked_flag, checked_function
 from hkx.base.entries import Tree, below, check_structure, under
 from hkx.base.signatures import like
 from hkx.core.frame import Frame, Phase, current_frame, local
@@ -66,6 +66,7 @@ def _lifted(
     """In `init`, calls the lifted `init`; in `apply`, looks up what it created."""
     name = "hkx.lift_with_state" if stateful else "hkx.lift"
     checked_function(init_fn, name, "init_fn")
+    allow_reuse = checked_flag(allow_reuse, "allow_reuse", name)
 
     @like(init_fn, attributes=False)
     def init(*args: Any, **kwargs: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
+from hkx.arguments import checked_flag
 from hkx.base.entries import merged
 from hkx.core.frame import Frame, Phase, current_frame, paths
 from hkx.errors.core import described
@@ -244,12 +245,12 @@ def scan(
     In `init`, the first iteration runs outside of JAX's loop, because it creates parameters and state.
     """
     frame = current_frame(name)
-    length, unroll = _length(name, xs, length), checked_unroll(unroll)
+    length, unroll, reverse = _length(name, xs, length), checked_unroll(unroll), checked_flag(reverse, "reverse", name)
     init = as_arrays(init)
     body: Crossing[..., Any] = Crossing(f, name)
     slice_of = lambda i: lambda a: jnp.asarray(a)[i] if length else jnp.zeros_like(a, shape=jnp.shape(a)[1:])  # noqa: E731
     stacked = SHARED
-    if axes != (None, None):
+    if axes[0] is not None or axes[1] is not None:
         example, held = (init, jax.tree.map(slice_of(0), xs)), snapshot(frame)
         created = jax.eval_shape(lambda: created_by(f, name, held, axes[1] is not None, example, {}))
         stacked = Stacked(created, *axes)

@@ -14,6 +14,7 @@ import jax
 import jax.core
 import numpy as np
 
+from hkx.arguments import checked_flag, checked_function
 from hkx.base.signatures import like, pair_with, second_of_pair, static_arguments
 from hkx.core.frame import current_frame, local
 from hkx.errors.arguments import InvalidSizeError
@@ -49,6 +50,10 @@ def _differentiated(
 
 def _value_and_gradient(name: str, fun: Callable[..., Any], has_aux: bool, **options: Any) -> Any:
     """The implementation of `value_and_grad` and `grad`, for the public function `name`."""
+    checked_function(fun, name, "fun")
+    has_aux = checked_flag(has_aux, "has_aux", name)
+    options["holomorphic"] = checked_flag(options["holomorphic"], "holomorphic", name)
+    options["allow_int"] = checked_flag(options["allow_int"], "allow_int", name)
     if not checked_positions(options["argnums"], "argnums"):
         raise InvalidSizeError("argnums", options["argnums"], None)
     outside = jax.value_and_grad(fun, has_aux=has_aux, **options)
@@ -311,7 +316,8 @@ def remat(
     """
     if concrete is True:
         raise ValueError("`concrete=True` is no longer possible; mark arguments that are not arrays `static_argnums`.")
-    options: dict[str, Any] = {"prevent_cse": prevent_cse, "policy": policy}
+    checked_function(fun, "hkx.remat", "fun")
+    options: dict[str, Any] = {"prevent_cse": checked_flag(prevent_cse, "prevent_cse", "hkx.remat"), "policy": policy}
     nums = checked_positions(static_argnums, "static_argnums")
 
     @functools.wraps(fun)
@@ -393,9 +399,10 @@ def jit(
     """
     if static_argnames is not None:  # with None, JAX infers them from `static_argnums`
         static_argnames = checked_argument_names(static_argnames, "static_argnames")
-    options.update(inline=inline, static_argnames=static_argnames)
+    options.update(inline=checked_flag(inline, "inline", "hkx.jit"), static_argnames=static_argnames)
     if fun is None:
         return functools.partial(jit, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)
+    checked_function(fun, "hkx.jit", "fun")
     donate_argnums = None if donate_argnums is None else checked_positions(donate_argnums, "donate_argnums")
     static_argnums = None if static_argnums is None else checked_positions(static_argnums, "static_argnums")
     outside = jax.jit(fun, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 import jax
 
 from hkx import Linear, Module, PRNGSequence, dropout
-from hkx.arguments import checked_flag, checked_function
+from hkx.arguments import checked_flag, checked_function, is_iterable
 from hkx.errors import NotAListError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import is_iterable, number
+from hkx.nn.inputs import number
 
 
 class MLP(Module):

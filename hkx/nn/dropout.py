@@ -8,8 +8,7 @@ import jax
 import numpy as np
 
 from hkx import Module, dropout, next_rng_key
-from hkx.arguments import checked_flag
-from hkx.nn.inputs import is_iterable
+from hkx.arguments import checked_flag, is_iterable
 
 
 class Dropout(Module):

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, initializers
-from hkx.arguments import checked_flag, checked_integer
+from hkx.arguments import checked_flag, checked_integer, is_iterable
 from hkx.errors import InvalidRankError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, given_or, is_iterable
+from hkx.nn.inputs import array_of, given_or
 
 _EQUATION = re.compile(r"([A-Za-z.]+),([A-Za-z]+)->([A-Za-z.]+)")
 

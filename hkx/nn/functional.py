@@ -10,9 +10,9 @@ import jax.core
 import jax.numpy as jnp
 
 from hkx import PRNGKey, as_key
-from hkx.arguments import checked_integer
+from hkx.arguments import checked_integer, is_iterable
 from hkx.errors import InvalidDTypeError
-from hkx.nn.inputs import array_of, dimension_of, in_32_bits, is_iterable, number
+from hkx.nn.inputs import array_of, dimension_of, in_32_bits, number
 
 
 def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims: Iterable[int] = ()) -> jax.Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -216,11 +216,6 @@ def in_32_bits(indices: jax.Array) -> jax.Array:
     if indices.dtype.itemsize >= 4:
         return indices
     return indices.astype(jnp.float32 if jnp.issubdtype(indices.dtype, jnp.floating) else jnp.int32)
-
-
-def is_iterable(value: Any) -> bool:
-    """Whether a list can be made of this: not of a string, which is one value, nor of an array of no dimension."""
-    return isinstance(value, Iterable) and not isinstance(value, str) and getattr(value, "ndim", 1) != 0
 
 
 def entries_in(value: Any) -> int:

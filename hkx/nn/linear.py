@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, initializers, traced_once
-from hkx.arguments import checked_flag, checked_function, checked_integer
+from hkx.arguments import checked_flag, checked_function, checked_integer, is_iterable
 from hkx.errors import NotABoolError, NotAListError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, array_with_dimensions, entries_in, given_or, is_iterable, without_leading_ones
+from hkx.nn.inputs import array_of, array_with_dimensions, entries_in, given_or, without_leading_ones
 
 R = TypeVar("R")
 

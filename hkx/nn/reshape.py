@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Module
-from hkx.arguments import checked_integer
+from hkx.arguments import checked_integer, is_iterable
 from hkx.errors import InvalidReshapeError, InvalidSizeError
-from hkx.nn.inputs import array_of, divided, is_iterable, parts_of
+from hkx.nn.inputs import array_of, divided, parts_of
 
 
 class Reshape(Module):

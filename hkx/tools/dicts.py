@@ -8,6 +8,7 @@ from typing import Any
 import jax
 
 from hkx.base.trees import own_tree
+from hkx.errors.arguments import NotAStructureError
 
 
 class KeysOnlyKeysView(KeysView[Any]):
@@ -97,7 +98,7 @@ def to_mutable_dict(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
       The copy; the values are shared.
 
     Raises:
-      AttributeError: if `mapping` is not a mapping.
+      NotAStructureError: if `mapping` is not a mapping.
 
     Example:
 
@@ -107,7 +108,7 @@ def to_mutable_dict(mapping: Mapping[Any, Any]) -> dict[Any, Any]:
       >>> params
       {'a': {'w': 2}}
     """
-    return {key: _dicts(value) for key, value in mapping.items()}
+    return {key: _dicts(value) for key, value in _items("to_mutable_dict", mapping)}
 
 
 def to_haiku_dict(structure: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -138,7 +139,7 @@ def to_immutable_dict(mapping: Mapping[Any, Any]) -> Mapping[Any, Any]:
       A pytree mapping, with immutable mappings inside; it can be hashed if its values can.
 
     Raises:
-      AttributeError: if `mapping` is not a mapping.
+      NotAStructureError: if `mapping` is not a mapping.
 
     Example:
 
@@ -146,4 +147,10 @@ def to_immutable_dict(mapping: Mapping[Any, Any]) -> Mapping[Any, Any]:
       >>> hkx.data_structures.to_immutable_dict({"a": {"w": 1}})["a"]["w"]
       1
     """
-    return FrozenDict(mapping.items())
+    return FrozenDict(_items("to_immutable_dict", mapping))
+
+
+def _items(taker: str, mapping: Any) -> Any:
+    if not hasattr(mapping, "items"):
+        raise NotAStructureError(f"hkx.data_structures.{taker}", mapping, argument="mapping")
+    return mapping.items()

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from hkx.arguments import checked_function
+from hkx.arguments import checked_flag, checked_function, checked_integer
 from hkx.base.entries import check_structure
 from hkx.errors.core import NotAnArrayError
 from hkx.tools.trace import ArraySpec
@@ -76,6 +76,7 @@ def partition_n(
 def _partition_n(
     fn: Callable[[str, str, T], int], structure: TwoLevel[T], n: int, taker: str
 ) -> tuple[dict[str, dict[str, T]], ...]:
+    n = checked_integer(n, "n")
     parts: tuple[dict[str, dict[str, T]], ...] = tuple({} for _ in range(n))
     for module, name, value in _entries(taker, structure, fn):
         part = fn(module, name, value)
@@ -199,6 +200,7 @@ def merge(*structures: TwoLevel[Any], check_duplicates: bool = False) -> dict[st
       {'linear': {'b': 2, 'w': 3}, 'norm': {'scale': 4}}
     """
     out: dict[str, dict[str, Any]] = {}
+    check_duplicates = checked_flag(check_duplicates, "check_duplicates", "merge")
     for structure in structures:
         for module, name, value in _entries("merge", structure):
             entries = out.setdefault(module, {})
@@ -228,6 +230,7 @@ def is_subset(*, subset: TwoLevel[Any], superset: TwoLevel[Any]) -> bool:
       >>> hkx.data_structures.is_subset(subset={"a": {"w": 1}}, superset={"a": {"w": 2, "b": 3}})
       True
     """
+    check_structure("is_subset", superset, "superset")
     return all(name in superset.get(module, {}) for module, name, _ in _entries("is_subset", subset))
 
 

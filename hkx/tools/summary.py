@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 
-from hkx.arguments import checked_function
+from hkx.arguments import checked_function, is_iterable
 from hkx.base.keys import as_key
 from hkx.base.signatures import like, returning
 from hkx.base.tracebacks import leaves_out_own_frames
@@ -169,7 +169,7 @@ _SHOWN = ("has_output",)
 
 
 def _chosen(what: str, given: Sequence[str] | None, known: Mapping[str, Any]) -> list[str]:
-    if isinstance(given, str) or not isinstance(given, Iterable | None):
+    if given is not None and not is_iterable(given):
         raise ValueError(f"The {what} must be a list of names, got {given!r}; the names are {list(known)}.")
     names = list(known if given is None else given)
     unknown = [name for name in names if name not in known]

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, traced_once
-from hkx.arguments import checked_flag
+from hkx.arguments import checked_flag, is_iterable
 from hkx.errors import NotANumberError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, broadcast, dimension_of, is_iterable, number
+from hkx.nn.inputs import array_of, broadcast, dimension_of, number
 
 
 def check_inits(

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 
 from hkx import RNNCore, transparent
-from hkx.arguments import checked_function
+from hkx.arguments import checked_function, is_iterable
 from hkx.errors import InvalidCoreStateError, InvalidRankError, LeadingDimensionsError, NotAListError
-from hkx.nn.inputs import array_of, broadcast, entries_in, is_iterable, parts_of, resharded
+from hkx.nn.inputs import array_of, broadcast, entries_in, parts_of, resharded
 from hkx.nn.recurrent.cells import array_state
 
 
