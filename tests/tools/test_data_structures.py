@@ -80,7 +80,7 @@ def test_what_is_no_array_is_not_counted(count):
 def test_only_a_mapping_is_copied():
     for wrong in (None, [1], "text", 3):
         for copied in (ds.to_mutable_dict, ds.to_immutable_dict):
-            with pytest.raises(AttributeError, match="`mapping` of .* expected a mapping"):  # as in Haiku
+            with pytest.raises(AttributeError, match=r"`mapping` of .* expected a mapping"):  # as in Haiku
                 copied(wrong)
 
 
