@@ -135,8 +135,8 @@ def name_scope(name: str, *, method_name: str = "__call__") -> contextlib.Abstra
     """
     frame = current_frame("hkx.name_scope")
     parts = [name] if not isinstance(name, str) or name.startswith(_FORCE) else name.split("/")
-    if not all(map(valid_name, parts)):
-        checked_name(name)
+    if not all(map(valid_name, parts)) or not isinstance(method_name, str):
+        checked_name(name if isinstance(method_name, str) else method_name)
     scope = functools.reduce(lambda scope, part: Scope(unique_name(scope, part), method_name), parts, frame.scope)
     note_below(frame.scopes, None, full := str(scope.bundle))
     return _NameScope(name.removeprefix(_FORCE), full, method_name)

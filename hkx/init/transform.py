@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Concatenate, Literal, ParamSpec, TypeVar, overload
 
+from hkx.arguments import checked_flag
 from hkx.core.settings import InitSetting, init_setting
 from hkx.core.transform import Create, Transformed, TransformedWithState, pair, pair_without_state
 from hkx.core.types import Params, PRNGKey, State
@@ -119,4 +120,4 @@ def transform(
       >>> jax.jit(model.apply)(params, None, x).shape
       (1, 2)
     """
-    return pair_without_state(f, _create(init), apply_rng)
+    return pair_without_state(f, _create(init), checked_flag(apply_rng, "apply_rng", "hkx.transform"))

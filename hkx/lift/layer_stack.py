@@ -121,11 +121,13 @@ def layer_stack(
     """
     with_per_layer_inputs = checked_flag(with_per_layer_inputs, "with_per_layer_inputs", "hkx.layer_stack")
     reverses = checked_flag(pass_reverse_to_layer_fn, "pass_reverse_to_layer_fn", "hkx.layer_stack")
+    remat = remat if callable(remat) else checked_flag(remat, "remat", "hkx.layer_stack")
     transparent = checked_flag(transparent, "transparent", "hkx.layer_stack")
     if transparent and transparency_map is None:
         raise LayerFunctionError("`transparent=True` needs a `transparency_map`, which names what each layer has.")
     num_layers, rounds = checked_integer(num_layers, "num_layers"), checked_unroll(unroll)
     default = f"__layer_stack_{'with' if with_per_layer_inputs else 'no'}_per_layer"
+    own_name: Any = name if hasattr(name, "shape") else name or default
 
     def decorate(f: Callable[..., R]) -> Repeated[R]:
         if not callable(f):
@@ -141,7 +143,7 @@ def layer_stack(
                 return layer.scan(({}, {}), None, *layer.split(args), reverse)[0]
             if transparent:
                 return _run(layer, args, reverse)
-            return LayerStack(layer, name or default)(*args, **({"reverse": True} if reverse else {}))
+            return LayerStack(layer, own_name)(*args, **({"reverse": True} if reverse else {}))
 
         return stacked
 

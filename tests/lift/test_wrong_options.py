@@ -42,6 +42,8 @@ FLAGS = {
     "pass_reverse_to_layer_fn of hkx.layer_stack": (
         lambda f: hkx.layer_stack(2, pass_reverse_to_layer_fn=f)(jnp.tanh)(X)
     ),
+    "remat of hkx.layer_stack": lambda f: hkx.layer_stack(2, remat=f)(jnp.tanh)(X),
+    "apply_rng of hkx.transform": lambda f: hkx.transform(jnp.tanh, apply_rng=f),
     "transparent of hkx.layer_stack": lambda f: hkx.layer_stack(2, transparent=f)(jnp.tanh)(X),
     "check_duplicates of merge": lambda f: hkx.data_structures.merge({}, check_duplicates=f),
     "run_apply of hkx.testing.transform_and_run": lambda f: hkx.testing.transform_and_run(lambda: 1, run_apply=f)(),
@@ -90,6 +92,8 @@ OTHERS = {
     r"The column.s. must be a list of names, got Array": lambda: tabulated(columns=SCALAR),
     r"The filter.s. must be a list of names, got Array": lambda: tabulated(filters=SCALAR),
     r"`tabulate_kwargs` must be a mapping, such as .*, got 'grid'": lambda: tabulated(tabulate_kwargs="grid"),
+    "is not a valid module name": lambda: hkx.layer_stack(2, name=TWO)(jnp.tanh)(X),
+    "identifier": lambda: hkx.name_scope("a", method_name=TWO).__enter__(),
     r"`init` must be one of .*, got array": lambda: hkx.transform(jnp.tanh, init=TWO),
 }
 
