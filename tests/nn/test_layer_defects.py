@@ -472,6 +472,25 @@ class Cached(hkx.GroupedQueryAttention):
         return self.initial_cache(batch_size, 6)
 
 
+COMPLEX = {
+    "batch": (lambda x: hkx.BatchNorm(False, False, 0.9)(x, is_training=True), (0, 1)),
+    "layer, fast": (lambda x: hkx.LayerNorm(-1, False, False, use_fast_variance=True)(x), (-1,)),
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_the_variance_of_complex_numbers_keeps_its_sign(name):  # as in Haiku: it is the mean of squares
+    layer, axis = COMPLEX[name]
+    random = np.random.RandomState(0)
+    x = (0.3 * random.randn(4, 5, 6) + 1j * random.randn(4, 5, 6)).astype(np.complex64)
+    model = hkx.transform_with_state(layer)
+    out, _ = model.apply(*model.init(None, x), None, x)
+    mean = x.mean(axis, keepdims=True)
+    variance = np.square(x).mean(axis, keepdims=True) - np.square(mean)
+    assert (variance.real < 0).all()
+    np.testing.assert_allclose(out, (x - mean) / np.sqrt(variance + 1e-5), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(("use", "error", "text"), NAMED.values(), ids=NAMED)
 def test_what_does_not_fit_is_named(use, error, text):
     with pytest.raises(error, match=text):

@@ -110,8 +110,8 @@ def moments(inputs: Any, *, axis: tuple[int, ...], fast: bool = False) -> tuple[
 
 
 def nonnegative(variance: jax.Array) -> jax.Array:
-    """Sets a variance that rounding has made negative to zero."""
-    return jnp.maximum(variance, np.zeros((), variance.dtype))
+    """Sets a variance that rounding has made negative to zero. One of complex numbers stays: it has no sign."""
+    return variance if jnp.iscomplexobj(variance) else jnp.maximum(variance, np.zeros((), variance.dtype))
 
 
 def _is_index(value: Any) -> bool:
