@@ -85,7 +85,7 @@ class Deferred(Generic[T]):
         checked_function(factory, "hkx.Deferred", "factory")
         self.__dict__.update(_factory=factory, _target=None, _scope=local.frames[-1].scope if local.frames else None)
         names = (call_methods,) if isinstance(call_methods, str) else call_methods
-        if not is_iterable(names):
+        if not is_iterable(names) or not all(isinstance(name, str) for name in names):
             raise TypeError(f"`call_methods` of `hkx.Deferred` must be a list of names, got {call_methods!r}.")
         for method in names:
             if method != "__call__":

@@ -96,7 +96,7 @@ def checked_flag(value: Any, argument: str, taker: str) -> bool:
 
 
 def is_iterable(value: Any) -> bool:
-    """Whether a list can be made of what was given: not of a string, which is one value, or a scalar array.
+    """Whether a list can be made of what was given: not of a string or bytes, which are one value, or a scalar array.
 
     Example:
 
@@ -104,7 +104,7 @@ def is_iterable(value: Any) -> bool:
       >>> [hkx.arguments.is_iterable(value) for value in ([1, 2], np.ones(2), "ab", np.ones([]))]
       [True, True, False, False]
     """
-    return isinstance(value, Iterable) and not isinstance(value, str) and getattr(value, "ndim", 1) != 0
+    return isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and getattr(value, "ndim", 1) != 0
 
 
 def checked_integer(value: Any, argument: str, least: int | None = 0) -> int:

@@ -12,8 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.arguments import checked_number
-from hkx.base.draws import Draw, check_fits, sample
+from hkx.arguments import checked_integer, checked_number
+from hkx.base.draws import Draw, check_dtype, check_fits, sample
 from hkx.base.trees import unshared
 from hkx.core.frame import current_frame
 from hkx.core.rng import next_rng_key
@@ -45,21 +45,24 @@ def _drawn(draw: Draw) -> Array:
     return current_frame("hkx.next_rng_key").maker.draw(draw, key)
 
 
+def _number(value: Any, argument: str) -> Any:
+    """A number or an array. An int that no dtype of integers holds becomes a float."""
+    return float(value) if isinstance(checked_number(value, argument), int) and abs(value) >= 2**63 else value
+
+
+def _one_real(value: Any, argument: str) -> Any:
+    if np.size(value := _number(value, argument)) != 1 or np.iscomplexobj(value):
+        raise NotANumberError(argument, value)
+    return value
+
+
 def _plain(value: Any) -> bool:
     """Whether a scale or a bound is a plain number."""
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
-def _check_dtype(dtype: DType, allowed: Any = jnp.inexact) -> None:
-    if not jnp.issubdtype(dtype, allowed):
-        raise ValueError(
-            f"Random initial values need a floating dtype, not {np.dtype(dtype).name}. Most layers make their "
-            "parameters in the dtype of their inputs: convert those first, as in `inputs.astype(jnp.float32)`."
-        )
-
-
 def _normal(kind: Any, shape: Shape, dtype: DType, low: Any, high: Any, stddev: Any, mean: Any) -> jax.Array:
-    _check_dtype(dtype)
+    check_dtype(dtype)
     shape, dtype = tuple(shape), np.dtype(dtype)
     bounds = _plain(low) and _plain(high)
     if bounds and _plain(stddev) and _plain(mean) and mean == 0 and stddev != 0:
@@ -88,9 +91,10 @@ class Constant:
     """
 
     def __init__(self, constant: Any):
-        self.constant = constant if isinstance(constant, (list, tuple, range)) else checked_number(constant, "constant")
+        self.constant = constant if isinstance(constant, (list, tuple, range)) else _number(constant, "constant")
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
+        check_fits(shape, dtype, constant=self.constant)
         return jnp.broadcast_to(jnp.asarray(unshared(self.constant)), shape).astype(dtype)
 
 
@@ -163,9 +167,9 @@ class RandomUniform:
         self.maxval = checked_number(maxval, "maxval")
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
+        check_dtype(dtype, jnp.floating)
         if _plain(self.minval) and _plain(self.maxval) and np.issubdtype(np.dtype(dtype), np.floating):
             return _drawn(Draw("uniform", tuple(shape), np.dtype(dtype), float(self.minval), float(self.maxval)))
-        _check_dtype(dtype, jnp.floating)
         check_fits(shape, dtype, minval=self.minval, maxval=self.maxval)
         return jax.random.uniform(next_rng_key(), shape, dtype, self.minval, self.maxval)
 
@@ -222,9 +226,7 @@ class VarianceScaling:
         distribution: str = "truncated_normal",
         fan_in_axes: Sequence[int] | None = None,
     ):
-        if jnp.size(checked_number(scale, "scale")) != 1 or jnp.iscomplexobj(scale):
-            raise NotANumberError("scale", scale)
-        if scale < 0.0:
+        if _one_real(scale, "scale") < 0.0:
             raise ValueError(f"`scale` must be a positive float, got {scale}.")
         if not isinstance(mode, str) or mode not in ("fan_in", "fan_out", "fan_avg"):
             raise ValueError(f"Invalid `mode` argument {mode!r}: it must be 'fan_in', 'fan_out' or 'fan_avg'.")
@@ -243,6 +245,7 @@ class VarianceScaling:
         fan_in, fan_out = _fans(shape, self.fan_in_axes)
         count = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2.0}[self.mode]
         scale = self.scale / max(1.0, count)
+        check_dtype(dtype)
         if self.distribution == "truncated_normal":
             return TruncatedNormal(stddev=np.sqrt(scale) / np.asarray(_TRUNCATED_STD, dtype))(shape, dtype)
         if self.distribution == "normal":
@@ -299,15 +302,16 @@ class Orthogonal:
     """
 
     def __init__(self, scale: float = 1.0, axis: int = -1):
-        self.scale = checked_number(scale, "scale")
-        self.axis = axis
+        self.scale = _number(scale, "scale")
+        self.axis = checked_integer(axis, "axis", None)
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         if len(shape) < 2:
             raise ValueError(f"Orthogonal initializer requires at least a 2D shape. Got {tuple(shape)}.")
         if self.axis not in range(-len(shape), len(shape)):
             raise ValueError(f"`axis` of Orthogonal is {self.axis!r}, expected an axis of the shape {tuple(shape)}.")
-        _check_dtype(dtype)
+        check_dtype(dtype)
+        check_fits(shape, dtype, scale=self.scale)
         rows = shape[self.axis]
         columns = int(np.prod(shape)) // max(rows, 1)
         tall = (rows, columns) if rows > columns else (columns, rows)
@@ -339,11 +343,12 @@ class Identity:
     """
 
     def __init__(self, gain: Any = 1.0):
-        self.gain = checked_number(gain, "gain")
+        self.gain = _number(gain, "gain")
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         if len(shape) < 2:
             raise ValueError(f"Identity initializer requires at least a 2D shape. Got {tuple(shape)}.")
+        check_fits(shape, dtype, gain=self.gain)
         eye = jnp.eye(shape[-2], shape[-1], dtype=dtype)
         return jax.lax.convert_element_type(self.gain, eye.dtype) * jnp.broadcast_to(eye, tuple(shape))
 
@@ -369,7 +374,7 @@ class Sparse:
     """
 
     def __init__(self, sparsity: float = 0.9):
-        if not 0 <= checked_number(sparsity, "sparsity") <= 1:
+        if not 0 <= _one_real(sparsity, "sparsity") <= 1:
             raise ValueError(f"`sparsity` is the share of weights that are zero, between 0 and 1, got {sparsity}.")
         self.sparsity = sparsity
 
@@ -411,7 +416,7 @@ class TorchUniform:
     """
 
     def __init__(self, fan_in: int | None = None):
-        self.fan_in = None if fan_in is None else checked_number(fan_in, "fan_in")
+        self.fan_in = None if fan_in is None else _one_real(fan_in, "fan_in")
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         fan_in = self.fan_in
@@ -421,7 +426,7 @@ class TorchUniform:
                     f"The shape {tuple(shape)} does not tell the number of inputs: pass `TorchUniform(fan_in=...)`."
                 )
             fan_in = int(np.prod(shape[:-1]))
-        limit = 1 / np.sqrt(max(fan_in, 1))
+        limit = 1 / np.sqrt(max(fan_in, 1) / 1)
         return RandomUniform(-limit, limit)(shape, dtype)
 
 

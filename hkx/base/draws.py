@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.core.types import Array, DType, Shape
-from hkx.errors.arguments import NotANumberError
+from hkx.errors.arguments import InvalidDTypeError, NotANumberError
 
 
 class Draw(NamedTuple):
@@ -33,6 +33,19 @@ class Draw(NamedTuple):
         return math.prod(map(int, self.shape))
 
 
+def check_dtype(dtype: DType, allowed: Any = jnp.inexact) -> None:
+    """Raises an error unless random values can be of this dtype."""
+    try:
+        fits = jnp.issubdtype(dtype, allowed)
+    except (TypeError, ValueError):
+        raise InvalidDTypeError("initial values", dtype) from None
+    if not fits:
+        raise ValueError(
+            f"Random initial values need a floating dtype, not {np.dtype(dtype).name}. Most layers make their "
+            "parameters in the dtype of their inputs: convert those first, as in `inputs.astype(jnp.float32)`."
+        )
+
+
 def check_fits(shape: Shape, dtype: DType, **values: Any) -> None:
     """Checks the numbers or arrays from which an array of this shape and dtype is computed.
 
@@ -41,9 +54,12 @@ def check_fits(shape: Shape, dtype: DType, **values: Any) -> None:
       ValueError: if one does not broadcast to the shape.
     """
     for argument, value in values.items():
-        if jnp.iscomplexobj(value) and not jnp.issubdtype(dtype, jnp.complexfloating):
+        if np.iscomplexobj(value) and not jnp.issubdtype(dtype, jnp.complexfloating):
             raise NotANumberError(argument, value)
-        given = jnp.shape(value)
+        try:
+            given = np.shape(value)
+        except ValueError:  # lists of different lengths
+            raise NotANumberError(argument, value) from None
         try:
             fits = jnp.broadcast_shapes(given, shape) == tuple(shape)
         except ValueError:

@@ -25,7 +25,7 @@ def is_value(x: Any) -> bool:
     """Whether JAX can carry a leaf through its loops and transforms."""
     try:
         jax.typeof(x)
-    except (TypeError, ValueError):  # ValueError: a NumPy masked array
+    except (TypeError, ValueError, OverflowError):  # ValueError: a NumPy masked array; OverflowError: an int
         return False
     return True
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx import BatchNorm, Conv2D, DepthwiseConv2D, Flatten, Linear, Module
-from hkx.arguments import checked_flag
+from hkx.arguments import checked_flag, is_iterable
 
 
 def _norm() -> BatchNorm:
@@ -107,7 +107,7 @@ class MobileNetV1(Module):
     ):
         super().__init__(name=name)
         for argument, given in (("strides", strides), ("channels", channels)):
-            if not hasattr(given, "__len__"):
+            if not is_iterable(given) or not hasattr(given, "__len__"):
                 raise TypeError(f"`{argument}` must be a sequence of numbers, one for each block, got {given!r}.")
         if len(strides) != len(channels):
             raise ValueError(

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Linear, Module
-from hkx.arguments import checked_integer
+from hkx.arguments import checked_integer, is_iterable
+from hkx.errors import NotAListError
 from hkx.nets.mlp import MLP
 from hkx.nn.inputs import array_with_dimensions
 
@@ -50,7 +51,9 @@ class QMixer(Module):
     def __init__(self, embed_size: int = 32, hypernet_sizes: Sequence[int] = (), name: str | None = None):
         super().__init__(name=name)
         self.embed_size = checked_integer(embed_size, "embed_size", 1)
-        self.hypernet_sizes = tuple(hypernet_sizes)
+        if not is_iterable(hypernet_sizes):
+            raise NotAListError("hkx.nets.QMixer", "hypernet_sizes", hypernet_sizes)
+        self.hypernet_sizes = tuple(checked_integer(size, "hypernet_sizes", 1) for size in hypernet_sizes)
 
     def __call__(self, agent_values: jax.Array, state: jax.Array) -> jax.Array:
         """Mixes values.

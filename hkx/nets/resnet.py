@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx import BatchNorm, Conv2D, Linear, Module, max_pool
-from hkx.arguments import checked_flag
+from hkx.arguments import checked_flag, is_iterable
 
 Config = Mapping[str, Any]
 
@@ -268,15 +268,15 @@ class ResNet(Module):
         strides: Sequence[int] = (1, 2, 2, 2),
     ):
         super().__init__(name=name)
-        self.resnet_v2 = resnet_v2
+        self.resnet_v2 = resnet_v2 = checked_flag(resnet_v2, "resnet_v2", "hkx.nets.ResNet")
         configs = {"bn_config": bn_config, "logits_config": logits_config, "initial_conv_config": initial_conv_config}
         for what, given in configs.items():
-            if given and not hasattr(given, "keys"):  # a `ConfigDict` is not a Mapping
+            if not hasattr(given, "keys") and (hasattr(given, "shape") or given):  # a `ConfigDict` is not a Mapping
                 raise TypeError(f"`{what}` must be keyword arguments in a dict, such as {{}}, got {given!r}.")
         norm = {"decay_rate": 0.9, "eps": 1e-5, "create_scale": True, "create_offset": True, **(bn_config or {})}
         sequences = {"blocks_per_group": blocks_per_group, "channels_per_group": channels_per_group}
         for what, given in {**sequences, "strides": strides, "use_projection": use_projection}.items():
-            if not hasattr(given, "__len__"):
+            if not is_iterable(given) or not hasattr(given, "__len__"):
                 raise TypeError(f"`{what}` must be a sequence of length 4, one for each group, got {given!r}.")
             if len(given) != 4:
                 raise ValueError(f"`{what}` must be of length 4 not {len(given)}, one for each group: got {given}.")

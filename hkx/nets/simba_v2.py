@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from hkx import Module, get_parameter
 from hkx.arguments import checked_integer
 from hkx.initializers import Constant, Orthogonal
-from hkx.nn.inputs import array_with_dimensions
+from hkx.nn.inputs import array_with_dimensions, scalar
 
 _UNIT = "unit_w"
 _LEAST_NORM = 1e-8
@@ -66,7 +66,7 @@ class SimbaV2Block(Module):
 
     def __init__(self, alpha_init: float, expansion: int = 4, name: str | None = None):
         super().__init__(name=name)
-        self.alpha_init = alpha_init
+        self.alpha_init = scalar(alpha_init, None, "alpha_init")
         self.expansion = checked_integer(expansion, "expansion", 1)
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
@@ -83,6 +83,8 @@ class SimbaV2Block(Module):
         """
         x = array_with_dimensions(inputs, self)
         size = x.shape[-1]
+        if size == 0:
+            raise ValueError(f"`inputs` of shape {x.shape} has no features: vectors of length 1 have at least one.")
         gain = math.sqrt(2 / (size * self.expansion))
         hidden = _scaled(_linear(x, self.expansion * size, f"{_UNIT}_1"), "scaler", gain, gain)
         other = _on_sphere(_linear(jax.nn.relu(hidden), size, f"{_UNIT}_2"))
@@ -132,7 +134,7 @@ class SimbaV2(Module):
         self.hidden_size = checked_integer(hidden_size, "hidden_size", 1)
         self.num_blocks = checked_integer(num_blocks, "num_blocks")
         self.expansion = checked_integer(expansion, "expansion", 1)
-        self.shift = shift
+        self.shift = scalar(shift, None, "shift")
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Applies the network.

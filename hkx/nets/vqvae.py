@@ -13,7 +13,18 @@ from hkx import ExponentialMovingAverage, Module, get_parameter, get_state, set_
 from hkx.arguments import checked_flag, checked_integer
 from hkx.errors import FeatureSizeError
 from hkx.initializers import VarianceScaling
-from hkx.nn.inputs import array_of, check_real, check_state, divided, narrowed, number, rows_at, state_array, widened
+from hkx.nn.inputs import (
+    array_of,
+    check_real,
+    check_state,
+    divided,
+    narrowed,
+    number,
+    rows_at,
+    scalar,
+    state_array,
+    widened,
+)
 from hkx.nn.replicas import over_replicas
 
 
@@ -58,7 +69,7 @@ class _Quantizer(Module):
     def nearest(self, inputs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         """The input as rows, the squared distances, and the nearest vectors as one-hot rows and as indices."""
         shape = _table(self)
-        check_real(inputs, self)
+        check_real(self, inputs=inputs)
         if not inputs.ndim or inputs.shape[-1] != self.embedding_dim:
             raise FeatureSizeError(type(self).__name__, inputs.shape, "embedding_dim", self.embedding_dim)
         rows, table = jnp.reshape(inputs, [-1, self.embedding_dim]), self.embeddings
@@ -284,6 +295,6 @@ class VectorQuantizerEMA(_Quantizer):
         counts, sums = over_replicas(jax.lax.psum, of_this, self.cross_replica_axis)
         counts, sums = self.ema_cluster_size(counts), self.ema_dw(sums)
         total = jnp.sum(counts)
-        epsilon = number(self.epsilon, counts.dtype, "epsilon", 0)
+        epsilon = scalar(self.epsilon, counts.dtype, "epsilon", 0)
         smooth = (counts + epsilon) / (total + self.num_embeddings * epsilon) * total
         set_state("embeddings", sums / smooth.reshape([1, -1]))

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Linear, Module, dropout, initializers, next_rng_key, traced_once, transparent
-from hkx.arguments import checked_integer, deprecated_argument
+from hkx.arguments import checked_integer, deprecated_argument, is_iterable
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
 from hkx.nn.inputs import array_of, sequences_of
 
 
 def _size_or(default: int, size: Any, argument: str) -> int:
-    unsaid = size is None or (np.ndim(size) == 0 and not size)  # 0 too, as in Haiku
+    unsaid = size is None or (not is_iterable(size) and not size)  # 0 too, as in Haiku
     return default if unsaid else checked_integer(size, argument, 1)
 
 

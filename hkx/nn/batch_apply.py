@@ -9,8 +9,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from hkx.arguments import checked_function, checked_integer
+from hkx.arguments import checked_function, checked_integer, is_iterable
 from hkx.nn.inputs import array_of, divided, parts_of
 
 
@@ -51,16 +52,16 @@ class BatchApply:
           ValueError: if no argument has `num_dims` dimensions, or the leading dimension of a result has changed.
         """
         n = self.num_dims
-        example = next((x for x in jax.tree.leaves((args, kwargs)) if jnp.ndim(x) >= n), None)
+        example = next((x for x in jax.tree.leaves((args, kwargs)) if np.ndim(x) >= n), None)
         if example is None:
             raise ValueError(f"BatchApply merges {n} dimensions: it requires at least one input that has these.")
-        leading, parts = jnp.shape(example)[:n], parts_of(example)[:n]
+        leading, parts = np.shape(example)[:n], parts_of(example)[:n]
         args, kwargs = jax.tree.map(lambda x: _merged(x, n), (args, kwargs))
         return jax.tree.map(lambda x: _split(x, leading, parts), self._f(*args, **kwargs))
 
 
 def _merged(x: Any, n: int) -> Any:
-    shape = jnp.shape(x)
+    shape = np.shape(x)
     if len(shape) < n:
         return x
     parts = parts_of(x)
@@ -69,7 +70,7 @@ def _merged(x: Any, n: int) -> Any:
 
 
 def _split(x: Any, leading: tuple[int, ...], parts: tuple[Any, ...]) -> Any:
-    shape = jnp.shape(x)
+    shape = np.shape(x)
     if not shape or shape[0] != math.prod(leading):
         raise ValueError(
             f"BatchApply cannot reshape a result of shape {shape} to the leading dimensions {leading}: the function "
@@ -100,7 +101,7 @@ def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
       >>> print(f(jnp.ones(3)))
       [1. 2. 3.]
     """
-    if axis not in (0, -1):
+    if is_iterable(axis) or axis not in (0, -1):
         raise ValueError(f"`axis` of `hkx.expand_apply` is {axis}: it only supports axis=0 or axis=-1.")
     checked_function(f, "hkx.expand_apply", "f")
 
@@ -108,7 +109,7 @@ def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
         return jnp.expand_dims(array_of(x, "hkx.expand_apply", "args", keys=True), axis)
 
     def squeezed(x: Any) -> jax.Array:
-        shape = jnp.shape(x)
+        shape = np.shape(x)
         if not shape or shape[axis] != 1:
             raise ValueError(
                 f"`hkx.expand_apply` cannot remove the added dimension from a result of shape {shape}: the function "

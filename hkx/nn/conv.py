@@ -129,6 +129,11 @@ class ConvND(Convolution):
                 f"`feature_group_count` is {self.feature_group_count}, which does not divide the inputs' {channels} "
                 "channels."
             )
+        if self.output_channels % self.feature_group_count:
+            raise ValueError(
+                f"`feature_group_count` is {self.feature_group_count}, which does not divide `output_channels`, "
+                f"{self.output_channels}."
+            )
         shape = (*self.kernel_shape, channels // self.feature_group_count, self.output_channels)
         fan_in = int(np.prod(shape[:-1]))
         w = get_kernel(shape, inputs.dtype, fan_in, self.w_init, self.mask, name)

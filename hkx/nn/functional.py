@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from hkx import PRNGKey, as_key
 from hkx.arguments import checked_integer, is_iterable
 from hkx.errors import InvalidDTypeError
-from hkx.nn.inputs import array_of, dimension_of, in_32_bits, number
+from hkx.nn.inputs import array_of, dimension_of, in_32_bits, scalar
 
 
 def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims: Iterable[int] = ()) -> jax.Array:
@@ -40,7 +40,7 @@ def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims:
     """
     x = array_of(x, "dropout", "x")
     if not isinstance(rate, jax.core.Tracer):
-        if not 0 <= number(rate, None, "rate") < 1:
+        if not 0 <= scalar(rate, None, "rate") < 1:
             raise ValueError(f"`rate` of dropout must be in [0, 1), got {rate}.")
         if rate == 0.0:
             return x
@@ -58,8 +58,8 @@ def one_hot(x: Any, num_classes: int, dtype: Any = jnp.float32) -> jax.Array:
     """One-hot vectors: 1 at the class, 0 elsewhere.
 
     Args:
-      x: integers or bools of any shape.
-      num_classes: the number of classes; integers outside `[0, num_classes)` give zeros.
+      x: integers or bools of any shape. Other numbers may be equal to integers.
+      num_classes: the number of classes; what is none of `[0, num_classes)` gives zeros.
       dtype: the dtype of the result.
 
     Returns:
@@ -79,7 +79,11 @@ def one_hot(x: Any, num_classes: int, dtype: Any = jnp.float32) -> jax.Array:
         _ = hash(dtype), jnp.dtype(dtype)
     except (TypeError, ValueError):
         raise InvalidDTypeError("one_hot", dtype) from None
-    return jax.nn.one_hot(x, checked_integer(num_classes, "num_classes"), dtype=dtype)
+    number_of_classes = checked_integer(num_classes, "num_classes")
+    if jnp.issubdtype(x.dtype, jnp.integer):
+        return jax.nn.one_hot(x, number_of_classes, dtype=dtype)
+    classes = jnp.arange(number_of_classes).astype(x.dtype).reshape([1] * x.ndim + [-1])
+    return (x[..., None] == classes).astype(float if dtype is None else dtype)
 
 
 def multinomial(rng: PRNGKey, logits: Any, num_samples: int) -> jax.Array:

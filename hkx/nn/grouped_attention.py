@@ -15,7 +15,7 @@ from hkx.arguments import checked_function, checked_integer
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
 from hkx.nn.attention import finite_where_unseen
-from hkx.nn.inputs import array_of, check_dtype, lengths_of, parts_of, resharded, sequences_of
+from hkx.nn.inputs import array_of, check_dtype, check_real, lengths_of, parts_of, resharded, sequences_of
 
 
 class KeyValueCache(NamedTuple):
@@ -165,7 +165,8 @@ class GroupedQueryAttention(Module):
         Raises:
           InvalidRankError: if `query` or `key_value` has fewer than two dimensions.
           LeadingDimensionsError: if the dimensions of the arguments do not match.
-          InputDTypeError: if `mask` is of floats, which may mean that it is added, or `lengths` are not integers.
+          InputDTypeError: if `mask` is of floats, which may mean that it is added, `lengths` are not integers, or
+            `query` or `key_value` is complex.
           TypeError: if `cache` is not one of this kind of layer, of a floating dtype, with one length for all.
           InvalidSizeError: if `window` is not a whole number, at least 1.
           ValueError: if `window` is given without `is_causal`; or if the cache is too small, as far as its length is
@@ -177,6 +178,7 @@ class GroupedQueryAttention(Module):
                 raise ValueError(f"`window` goes with `is_causal=True` or a cache; got {window} without them.")
         key_value = query if key_value is None else key_value
         (query, key_value), leading = sequences_of(self, query=query, key_value=key_value)
+        check_real(self, query=query, key_value=key_value)
         q = self._heads(query, self.num_heads, "query")
         k = self._heads(key_value, self.num_kv_heads, "key")
         v = self._heads(key_value, self.num_kv_heads, "value")

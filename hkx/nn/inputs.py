@@ -159,10 +159,11 @@ def check_dtype(
         raise InputDTypeError(name, argument, dtype, expected, converted)
 
 
-def check_real(inputs: jax.Array, layer: object) -> None:
-    """Raises InputDTypeError if the inputs of a layer are complex."""
-    parts = "`jnp.concatenate([inputs.real, inputs.imag], axis=-1)`"
-    check_dtype(jnp.isrealobj(inputs), layer, "inputs", inputs.dtype, "a real one", parts)
+def check_real(layer: object, **inputs: jax.Array) -> None:
+    """Raises InputDTypeError if an argument of a layer is complex."""
+    for argument, x in inputs.items():
+        parts = f"`jnp.concatenate([{argument}.real, {argument}.imag], axis=-1)`"
+        check_dtype(not jnp.iscomplexobj(x), layer, argument, x.dtype, "a real one", parts)
 
 
 def lengths_of(lengths: Any, layer: object, argument: str) -> jax.Array:
@@ -250,6 +251,14 @@ def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: 
     if low > -math.inf and not _between(value, low, high):
         raise OutOfRangeError(argument, value, low, high)
     return np.asarray(value, dtype)[()]
+
+
+def scalar(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: float = math.inf) -> Any:
+    """Like `number`, for what cannot be an array of several numbers."""
+    checked = number(value, dtype, argument, low, high)
+    if np.size(checked) != 1:
+        raise NotANumberError(argument, value)
+    return checked
 
 
 def _between(value: Any, low: float, high: float) -> bool:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from hkx import Linear, get_parameter, initializers
 from hkx.arguments import checked_integer
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_with_dimensions, given_or, number
+from hkx.nn.inputs import array_with_dimensions, given_or, scalar
 
 
 class LoRALinear(Linear):
@@ -50,7 +50,7 @@ class LoRALinear(Linear):
     ):
         super().__init__(output_size, with_bias, w_init, b_init, name)
         self.rank = checked_integer(rank, "rank", 1)
-        number(0 if alpha is None else alpha, None, "alpha")
+        scalar(0 if alpha is None else alpha, None, "alpha")
         self.alpha = self.rank if alpha is None else alpha
         self.a_init = given_or(a_init, initializers.VarianceScaling(2.0, "fan_in", "uniform"))
 

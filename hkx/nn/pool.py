@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module
-from hkx.arguments import checked_integer
+from hkx.arguments import checked_integer, is_iterable
 from hkx.errors import InvalidWindowError, ScalarInputError
 from hkx.nn.inputs import array_of, check_dtype, narrowed, widened
 
@@ -23,7 +23,7 @@ def _full_shape(
     channel_axis = None if channel_axis is None else checked_integer(channel_axis, "channel_axis", None)
     if not shape:
         raise ScalarInputError("a pooling layer")
-    if np.ndim(size) == 0:
+    if not is_iterable(size) or not isinstance(size, (Sequence, np.ndarray, jax.Array)):
         if channel_axis is not None and not 0 <= abs(channel_axis) < len(shape):
             raise ValueError(f"Invalid channel axis {channel_axis} (`channel_axis`) for inputs of shape {shape}.")
         channel, one = None if channel_axis is None else channel_axis % len(shape), checked_integer(size, argument, 1)

@@ -36,7 +36,8 @@ class Reshape(Module):
 
     def __init__(self, output_shape: Sequence[int], preserve_dims: int = 1, name: str | None = None):
         super().__init__(name=name)
-        if preserve_dims == 0:
+        self.preserve_dims = checked_integer(preserve_dims, "preserve_dims", None)
+        if self.preserve_dims == 0:
             raise ValueError("Argument preserve_dims should be non-zero: 1 keeps the batch dimension, for example.")
         if not is_iterable(output_shape):
             raise InvalidReshapeError(output_shape)
@@ -46,7 +47,6 @@ class Reshape(Module):
             raise InvalidReshapeError(output_shape) from None
         if self.output_shape.count(-1) > 1:
             raise ValueError(f"At most one entry of `output_shape` may be -1, got {self.output_shape}.")
-        self.preserve_dims = checked_integer(preserve_dims, "preserve_dims", None)
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Reshapes `inputs`; an array with no more dimensions than those to keep is returned unchanged.

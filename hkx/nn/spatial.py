@@ -161,16 +161,18 @@ def get_kernel(
     """The parameter `w`, multiplied by the mask if there is one.
 
     Raises:
-      MaskShapeError: if the mask has another shape.
+      InvalidInputError: if the mask is not an array.
+      MaskShapeError: if it has another shape.
       InputDTypeError: if the dtypes of parameter and inputs differ, because JAX only convolves arrays of equal dtype.
     """
-    if mask is not None and jnp.shape(mask) != tuple(shape):
-        raise MaskShapeError(module, jnp.shape(mask), tuple(shape))
+    mask = None if mask is None else array_of(mask, module, "mask")
+    if mask is not None and mask.shape != tuple(shape):
+        raise MaskShapeError(module, mask.shape, tuple(shape))
     if init is None:
         init = initializers.TruncatedNormal(stddev=1.0 / np.sqrt(fan_in))
     w = get_parameter("w", shape, dtype, init=init)
     check_dtype(w.dtype == dtype, module, "inputs", dtype, f"{w.dtype}, that of the parameter `w`")
-    return w if mask is None else w * jnp.asarray(mask, w.dtype)
+    return w if mask is None else w * mask.astype(w.dtype)
 
 
 def divided_by_batch(f: Callable[..., R], inputs: jax.Array) -> Callable[..., R]:

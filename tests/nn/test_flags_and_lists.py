@@ -238,6 +238,15 @@ def test_a_dtype_that_is_none_is_named(dtype):
     assert [hkx.one_hot(1, 3, dtype).dtype for dtype in ("half", None, float, np.int8)] == ["f2", "f4", "f4", "i1"]
 
 
+def test_one_hot_vectors_of_numbers_that_are_no_integers():
+    x = np.array([1.0, 0.5, np.nan, np.inf, -1.0, 3.0, 2.0])
+    for dtype in (np.float32, np.float16, jnp.bfloat16, np.complex64):
+        out = hkx.one_hot(jnp.asarray(x, dtype), 3, np.int8)
+        np.testing.assert_array_equal(out, np.asarray(x[:, None] == np.arange(3), np.int8))
+        assert out.dtype == np.int8
+    assert hkx.one_hot(2.0, 3, None).dtype == hkx.one_hot(2, 3, None).dtype
+
+
 def test_a_size_that_no_array_can_have_is_named():
     for f in (
         lambda n: hkx.Linear(n)(X),

@@ -355,6 +355,16 @@ NAMED = {
         errors.InputDTypeError,
         "`inputs` of `VectorQuantizerEMA` is of dtype complex64",
     ),
+    "complex queries": (
+        lambda: grouped()(1j * ones(5, 4)),
+        errors.InputDTypeError,
+        r"`query` of `GroupedQueryAttention` is of dtype complex64, expected a real one\. .*query\.imag",
+    ),
+    "complex keys": (
+        lambda: grouped()(ones(5, 4), key_value=1j * ones(6, 4)),
+        errors.InputDTypeError,
+        "`key_value` of `GroupedQueryAttention` is of dtype complex64",
+    ),
     "skipped inputs of another batch": (
         lambda: skipping(lambda x: ones(2, 3), ones(1, 5)),
         errors.LeadingDimensionsError,

@@ -22,6 +22,7 @@ from hkx.nn.inputs import (
     given_or,
     narrowed,
     number,
+    scalar,
     statistics_dtypes,
     widened,
     without_leading_ones,
@@ -280,14 +281,14 @@ class BatchRenorm(BatchNorm):
         **options: Any,
     ):
         super().__init__(create_scale, create_offset, decay_rate, eps, **options)
-        self.r_max = number(r_max, np.float32, "r_max", 1)
-        self.d_max = number(d_max, np.float32, "d_max", 0)
+        self.r_max = scalar(r_max, np.float32, "r_max", 1)
+        self.d_max = scalar(d_max, np.float32, "d_max", 0)
 
     @transparent
     def _averaged(
         self, mean: jax.Array, variance: jax.Array, inputs: jax.Array, axis: tuple[int, ...]
     ) -> tuple[jax.Array, jax.Array]:
-        check_real(inputs, self)
+        check_real(self, inputs=inputs)
         if running_init():  # the averages begin with this batch
             return super()._averaged(mean, variance, inputs, axis)
         eps = checked_eps(self.eps, variance, inputs)

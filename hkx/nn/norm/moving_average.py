@@ -14,7 +14,7 @@ from jax.typing import DTypeLike
 from hkx import Module, from_example, get_state, initializers, set_state, traced_once
 from hkx.arguments import checked_flag, deprecated_argument
 from hkx.errors import MissingAverageError, MissingStateError, NotANumberError
-from hkx.nn.inputs import array_of, broadcast, cast, check_state, number, state_array, statistics_dtypes
+from hkx.nn.inputs import array_of, broadcast, cast, check_state, number, scalar, state_array, statistics_dtypes
 from hkx.nn.norm.params_tree import map_params
 
 
@@ -50,9 +50,7 @@ class ExponentialMovingAverage(Module):
 
     def __init__(self, decay: Any, zero_debias: bool = True, warmup_length: int = 0, name: str | None = None):
         super().__init__(name=name)
-        number(warmup_length, None, "warmup_length", 0, 2**31 - 1)
-        if jnp.ndim(warmup_length):
-            raise NotANumberError("warmup_length", warmup_length)
+        warmup_length = scalar(warmup_length, None, "warmup_length", 0, 2**31 - 1)
         zero_debias = checked_flag(zero_debias, "zero_debias", "hkx.ExponentialMovingAverage")
         if warmup_length and zero_debias:
             raise ValueError(
@@ -62,7 +60,7 @@ class ExponentialMovingAverage(Module):
         self.decay = decay
         self.zero_debias = zero_debias
         self.warmup_length = warmup_length
-        self.init = initializers.Constant(-warmup_length)
+        self.init = initializers.Constant(0 - warmup_length)
         self.without_example = 0
 
     def initialize(self, shape: Any, dtype: DTypeLike = jnp.float32) -> None:

@@ -26,7 +26,7 @@ def map_params(
     """
     if not isinstance(tree, Mapping) or not all(isinstance(entries, Mapping) for entries in tree.values()):
         raise NotAParameterTreeError(tree)
-    if ignore_regex and not isinstance(ignore_regex, (str, re.Pattern)):
+    if hasattr(ignore_regex, "shape") or (ignore_regex and not isinstance(ignore_regex, (str, re.Pattern))):
         raise TypeError(f"`ignore_regex` must be a regular expression, such as '.*/b', got {ignore_regex!r}.")
 
     def replaced(module: str, name: str, value: Any) -> Any:

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from hkx import GetterContext, Module, custom_getter, get_parameter, transparent
-from hkx.arguments import checked_function
+from hkx.arguments import checked_function, is_iterable
 from hkx.errors import UnusedNameError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import dimension_of, given_or, narrowed, number, widened
+from hkx.nn.inputs import dimension_of, given_or, narrowed, widened
+from hkx.nn.norm.affine import checked_eps
 
 
 class WeightNorm(Module):
@@ -50,7 +51,10 @@ class WeightNorm(Module):
     ):
         super().__init__(name=name)
         self.layer = checked_function(layer, "hkx.WeightNorm", "layer")
-        self.parameters = (parameters,) if isinstance(parameters, str) else tuple(parameters)
+        self.parameters = (parameters,) if isinstance(parameters, str) else parameters
+        if not is_iterable(self.parameters) or not all(isinstance(name, str) for name in self.parameters):
+            raise TypeError(f"`parameters` of `hkx.WeightNorm` must be a list of names, got {parameters!r}.")
+        self.parameters = tuple(self.parameters)
         self.feature_axis = feature_axis
         self.eps = eps
         self.scale_init = given_or(scale_init, jnp.ones)
@@ -83,7 +87,8 @@ class WeightNorm(Module):
         scale = get_parameter(_scale(context.name), [value.shape[axis]], value.dtype, init=self.scale_init)
         others = tuple(i for i in range(value.ndim) if i != axis)
         wide = widened(value)
-        squares = jnp.sum(jnp.square(wide), axis=others) + number(self.eps, wide.dtype, "eps", 0)
+        squares = jnp.sum(jnp.square(wide), axis=others)
+        squares += checked_eps(self.eps, squares, squares)
         lengths = jax.lax.broadcast_in_dim(widened(scale) * jax.lax.rsqrt(squares), value.shape, (axis,))
         return narrowed(wide * lengths, value, scale)
 

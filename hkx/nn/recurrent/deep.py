@@ -226,9 +226,9 @@ def deep_rnn_with_skip_connections(layers: Sequence[RNNCore], name: str | None =
       >>> model.apply(model.init(jax.random.key(0), jnp.ones([2, 5])), None, jnp.ones([2, 5])).shape
       (2, 7)
     """
-    if not is_iterable(layers) or not layers or not all(isinstance(layer, RNNCore) for layer in layers):
+    if entries_in(layers) < 1 or not all(isinstance(layer, RNNCore) for layer in layers):
         raise ValueError(
             "`layers` of `hkx.deep_rnn_with_skip_connections`: skip_connections requires one or more layers, each of "
             f"them a `hkx.RNNCore`, got: {layers}."
         )
-    return _SkippingRNN(layers, name=name or "__deep_rnn")
+    return _SkippingRNN(layers, name=name if hasattr(name, "shape") else name or "__deep_rnn")

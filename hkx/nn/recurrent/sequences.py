@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hkx.errors import InvalidInputError, LeadingDimensionsError
 from hkx.nn.inputs import broadcast, lengths_of, parts_of
@@ -36,7 +37,7 @@ def arrays_of(sequence: Any) -> list[Any]:
     for leaf in leaves:
         try:
             jax.typeof(leaf)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InvalidInputError("unroll", "input_sequence", leaf) from None
     return leaves
 
@@ -61,7 +62,7 @@ def checked_lengths(lengths: Any, sequence: Any, state: Any) -> jax.Array:
     """
     lengths = lengths_of(lengths, "hkx.dynamic_unroll", "sequence_lengths")
     shape = lengths.shape
-    batches = [jnp.shape(x)[1:] for x in jax.tree.leaves(sequence)] + [jnp.shape(x) for x in jax.tree.leaves(state)]
+    batches = [np.shape(x)[1:] for x in jax.tree.leaves(sequence)] + [np.shape(x) for x in jax.tree.leaves(state)]
     for batch in batches:
         batch = batch[: len(shape)]
         if broadcast(shape, batch) is None:
