@@ -276,7 +276,7 @@ class UniformScaling:
 
     def __call__(self, shape: Shape, dtype: DType) -> jax.Array:
         inputs = np.prod(shape[:-1])
-        limit = np.sqrt(3 / inputs) * self.scale
+        limit = np.sqrt(3 / max(inputs, 1)) * self.scale
         return RandomUniform(-limit, limit)(shape, dtype)
 
 

@@ -169,7 +169,7 @@ def get_kernel(
     if mask is not None and mask.shape != tuple(shape):
         raise MaskShapeError(module, mask.shape, tuple(shape))
     if init is None:
-        init = initializers.TruncatedNormal(stddev=1.0 / np.sqrt(fan_in))
+        init = initializers.TruncatedNormal(stddev=1.0 / np.sqrt(max(fan_in, 1)))
     w = get_parameter("w", shape, dtype, init=init)
     check_dtype(w.dtype == dtype, module, "inputs", dtype, f"{w.dtype}, that of the parameter `w`")
     return w if mask is None else w * mask.astype(w.dtype)

@@ -9,6 +9,8 @@ import pytest
 
 import hkx
 
+pytestmark = pytest.mark.unoptimised
+
 X, IMAGE, KEY = jnp.ones([2, 3]), jnp.ones([1, 32, 32, 2]), jax.random.PRNGKey(0)
 NORM = {"create_scale": True, "create_offset": True, "decay_rate": 0.9}
 
