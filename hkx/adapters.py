@@ -84,8 +84,8 @@ class Deferred(Generic[T]):
     def __init__(self, factory: Callable[[], T], call_methods: Sequence[str] | str = ("__call__",)):
         checked_function(factory, "hkx.Deferred", "factory")
         self.__dict__.update(_factory=factory, _target=None, _scope=local.frames[-1].scope if local.frames else None)
-        names = (call_methods,) if isinstance(call_methods, str) else call_methods
-        if not is_iterable(names) or not all(isinstance(name, str) for name in names):
+        names: Any = tuple(call_methods) if is_iterable(call_methods) else (call_methods,)
+        if not all(isinstance(name, str) for name in names):
             raise TypeError(f"`call_methods` of `hkx.Deferred` must be a list of names, got {call_methods!r}.")
         for method in names:
             if method != "__call__":

@@ -66,7 +66,8 @@ class SimbaV2Block(Module):
 
     def __init__(self, alpha_init: float, expansion: int = 4, name: str | None = None):
         super().__init__(name=name)
-        self.alpha_init = scalar(alpha_init, None, "alpha_init")
+        scalar(alpha_init, None, "alpha_init")
+        self.alpha_init = alpha_init
         self.expansion = checked_integer(expansion, "expansion", 1)
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
@@ -134,7 +135,8 @@ class SimbaV2(Module):
         self.hidden_size = checked_integer(hidden_size, "hidden_size", 1)
         self.num_blocks = checked_integer(num_blocks, "num_blocks")
         self.expansion = checked_integer(expansion, "expansion", 1)
-        self.shift = scalar(shift, None, "shift")
+        scalar(shift, None, "shift")
+        self.shift = shift
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
         """Applies the network.

@@ -31,7 +31,7 @@ class Table(str):
         Raises:
           ValueError: if the format is unknown, or of that package, which is not installed.
         """
-        if not isinstance(options, Mapping):
+        if not hasattr(options, "keys"):  # a `ConfigDict` is not a Mapping
             raise TypeError(f"`tabulate_kwargs` must be a mapping, such as {{'tablefmt': 'grid'}}, got {options!r}.")
         table = cls(_text(headers, rows, numeric, dict(options)))
         table.headers, table.rows, table.numeric = headers, rows, numeric

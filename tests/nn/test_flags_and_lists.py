@@ -72,7 +72,7 @@ def test_a_traced_flag_is_an_error_of_jax_with_what_to_write():
     assert any("static_argnames" in note for note in raised.value.__notes__)
 
 
-SCALAR = jnp.array(2)
+SCALAR, ONE = jnp.array(2), jnp.array(1)
 LISTS = {
     "output_sizes": lambda: hkx.nets.MLP(SCALAR)(X),
     "layers` of `hkx.Sequential": lambda: hkx.Sequential(SCALAR)(X),
@@ -93,6 +93,16 @@ LISTS = {
 def test_an_array_that_is_no_list_is_named(name):
     with pytest.raises((TypeError, ValueError), match=f"(?i){name}"):
         hkx.transform(LISTS[name]).init(0)
+
+
+def test_a_list_may_be_an_iterator():
+    def f(x):
+        deferred = hkx.Deferred(lambda: hkx.nets.MLP(iter([3])), call_methods=iter(["__call__", "reverse"]))
+        normalised = hkx.WeightNorm(hkx.Linear(2), iter(["w", "b"]))
+        return deferred(x), deferred.reverse(), hkx.Sequential(iter([jnp.tanh]))(x), normalised(x)
+
+    params = hkx.transform(f).init(0, X)
+    assert set(params["linear"]) == {"w", "b", "w_scale", "b_scale"} and params["mlp/~/linear_0"]["w"].shape == (3, 3)
 
 
 INITIALIZERS = {
@@ -171,6 +181,23 @@ def test_what_is_not_a_mode_or_a_number_is_named():
         hkx.initializers.VarianceScaling(1j)
     with pytest.raises(hkx.errors.OutOfRangeError, match="`warmup_length`"):
         hkx.transform(lambda: hkx.ExponentialMovingAverage(0.9, False, 10**30)).init(0)
+
+
+def test_numbers_may_be_arrays_in_a_compiled_function():
+    def f(x):
+        average = hkx.ExponentialMovingAverage(0.5, False, SCALAR)
+        return average(x), hkx.Flatten(SCALAR)(x[None, None]), hkx.Reshape([1, 1, 3], ONE)(x)
+
+    model = hkx.transform_with_state(f)
+    _, state = jax.jit(model.init)(0, X)
+    (average, flat, reshaped), state = jax.jit(model.apply)({}, state, None, X)
+    assert (
+        flat.shape == (1, 1, 6)
+        and reshaped.shape == (2, 1, 1, 3)
+        and state["exponential_moving_average"]["counter"] == -1
+    )
+    np.testing.assert_array_equal(average, X)  # while it warms up
+    assert hkx.testing.transform_and_run(lambda: hkx.ExponentialMovingAverage(0.5, False, 2).warmup_length)() == 2
 
 
 def test_a_size_of_zero_is_the_one_by_default():  # as in Haiku

@@ -50,7 +50,8 @@ class ExponentialMovingAverage(Module):
 
     def __init__(self, decay: Any, zero_debias: bool = True, warmup_length: int = 0, name: str | None = None):
         super().__init__(name=name)
-        warmup_length = scalar(warmup_length, None, "warmup_length", 0, 2**31 - 1)
+        known = scalar(warmup_length, None, "warmup_length", 0, 2**31 - 1)
+        warmup_length = warmup_length if isinstance(warmup_length, int) else known
         zero_debias = checked_flag(zero_debias, "zero_debias", "hkx.ExponentialMovingAverage")
         if warmup_length and zero_debias:
             raise ValueError(

@@ -51,10 +51,10 @@ class WeightNorm(Module):
     ):
         super().__init__(name=name)
         self.layer = checked_function(layer, "hkx.WeightNorm", "layer")
-        self.parameters = (parameters,) if isinstance(parameters, str) else parameters
-        if not is_iterable(self.parameters) or not all(isinstance(name, str) for name in self.parameters):
+        names: Any = tuple(parameters) if is_iterable(parameters) else (parameters,)
+        if not all(isinstance(name, str) for name in names):
             raise TypeError(f"`parameters` of `hkx.WeightNorm` must be a list of names, got {parameters!r}.")
-        self.parameters = tuple(self.parameters)
+        self.parameters: tuple[str, ...] = names
         self.feature_axis = feature_axis
         self.eps = eps
         self.scale_init = given_or(scale_init, jnp.ones)
