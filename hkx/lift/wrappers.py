@@ -52,8 +52,6 @@ def _value_and_gradient(name: str, fun: Callable[..., Any], has_aux: bool, **opt
     """The implementation of `value_and_grad` and `grad`, for the public function `name`."""
     checked_function(fun, name, "fun")
     has_aux = checked_flag(has_aux, "has_aux", name)
-    options["holomorphic"] = checked_flag(options["holomorphic"], "holomorphic", name)
-    options["allow_int"] = checked_flag(options["allow_int"], "allow_int", name)
     if not checked_positions(options["argnums"], "argnums"):
         raise InvalidSizeError("argnums", options["argnums"], None)
     outside = jax.value_and_grad(fun, has_aux=has_aux, **options)
@@ -317,7 +315,7 @@ def remat(
     if concrete is True:
         raise ValueError("`concrete=True` is no longer possible; mark arguments that are not arrays `static_argnums`.")
     checked_function(fun, "hkx.remat", "fun")
-    options: dict[str, Any] = {"prevent_cse": checked_flag(prevent_cse, "prevent_cse", "hkx.remat"), "policy": policy}
+    options: dict[str, Any] = {"prevent_cse": prevent_cse, "policy": policy}
     nums = checked_positions(static_argnums, "static_argnums")
 
     @functools.wraps(fun)
@@ -399,7 +397,7 @@ def jit(
     """
     if static_argnames is not None:  # with None, JAX infers them from `static_argnums`
         static_argnames = checked_argument_names(static_argnames, "static_argnames")
-    options.update(inline=checked_flag(inline, "inline", "hkx.jit"), static_argnames=static_argnames)
+    options.update(inline=inline, static_argnames=static_argnames)
     if fun is None:
         return functools.partial(jit, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)
     checked_function(fun, "hkx.jit", "fun")

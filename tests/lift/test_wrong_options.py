@@ -33,10 +33,7 @@ FLAGS = {
     "reverse of hkx.scan": lambda f: hkx.scan(lambda c, x: (c, x), 0, X, reverse=f),
     "split_rng of hkx.vmap": lambda f: hkx.vmap(lambda x: x, split_rng=f)(X),
     "has_aux of hkx.grad": lambda f: hkx.grad(loss, has_aux=f)(X),
-    "holomorphic of hkx.value_and_grad": lambda f: hkx.value_and_grad(loss, holomorphic=f)(X),
-    "allow_int of hkx.grad": lambda f: hkx.grad(loss, allow_int=f)(X),
-    "prevent_cse of hkx.remat": lambda f: hkx.remat(loss, prevent_cse=f)(X),
-    "inline of hkx.jit": lambda f: hkx.jit(loss, inline=f)(X),
+    "has_aux of hkx.value_and_grad": lambda f: hkx.value_and_grad(loss, has_aux=f)(X),
     "allow_reuse of hkx.lift": lambda f: hkx.lift(inner, allow_reuse=f)(X),
     "with_per_layer_inputs of hkx.layer_stack": lambda f: hkx.layer_stack(2, with_per_layer_inputs=f)(jnp.tanh)(X),
     "pass_reverse_to_layer_fn of hkx.layer_stack": (
