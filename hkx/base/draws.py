@@ -60,6 +60,8 @@ def check_fits(shape: Shape, dtype: DType, **values: Any) -> None:
             given = np.shape(value)
         except ValueError:  # lists of different lengths
             raise NotANumberError(argument, value) from None
+        if not given:  # most often
+            continue
         try:
             fits = jnp.broadcast_shapes(given, shape) == tuple(shape)
         except ValueError:

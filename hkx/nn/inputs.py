@@ -227,9 +227,9 @@ def entries_in(value: Any) -> int:
         return -1
 
 
-def given_or(init: Any, default: Any) -> Any:
-    """The initializer that was given; the default for None, and, as in Haiku, for 0 and other values that are false."""
-    return init if hasattr(init, "shape") or init else default
+def given_or(value: Any, default: Any) -> Any:
+    """What was given; the default for None, and, as in Haiku, for what is false. An array, which may be both, stays."""
+    return value if hasattr(value, "shape") or value else default
 
 
 def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: float = math.inf) -> Any:

@@ -19,9 +19,8 @@ the signature.
 
 Settings. `n: int` must be an integer, and becomes a Python integer; `Annotated[int, "a number of classes"]` adds a
 description for the error. `key: Key` is a single key of `jax.random`, and `axis_name: AxisName = None` names mapped
-axes. The kernel checks the values of settings, with
-`require(n >= 1, "n", n, "a positive number of steps")`; the operator adds its name to the error. Arguments with other
-annotations are passed on unchanged.
+axes. The kernel checks the values of settings, with `require(n >= 1, "n", n, "a positive number of steps")`; the
+operator adds its name to the error. Arguments with other annotations are passed on unchanged.
 
 Stopping gradients. An operator that compares a prediction with a target has a flag that decides whether gradients flow
 into the target: `stop_target_gradients`, or `use_stop_gradient` if RLax uses this name. Both names are accepted as a

@@ -82,14 +82,13 @@ class Library:
         return function(*args, **kwargs)
 
 
-def run(case: Case, arrays: Any, library: Any) -> None:
+def run(case: Case, arrays: Any, library: Library) -> None:
     """Makes the layer's parameters, and calls it with them."""
 
     def both() -> None:
         model = hkx.transform_with_state(lambda: case.call(library, *arrays))
         params, state = model.init(KEY)
-        if isinstance(library, Library):
-            library.calls.clear()
+        library.calls.clear()
         model.apply(params, state, KEY)
 
     jax.eval_shape(both)
@@ -100,9 +99,8 @@ def came_from_inside(error: Exception) -> bool:
     frames = traceback.extract_tb(error.__traceback__)
     own = [i for i, frame in enumerate(frames) if frame.filename.startswith(HKX)]
     program = [i for i, frame in enumerate(frames) if frame.filename.endswith("layer_registry.py")]
-    if isinstance(error, hkx.errors.HkxError | jax.errors.JAXTypeError) or max(program, default=0) > max(
-        own, default=0
-    ):
+    of_program = max(program, default=0) > max(own, default=0)
+    if of_program or isinstance(error, hkx.errors.HkxError | jax.errors.JAXTypeError):
         return False
     last = frames[-1]
     raised = linecache.getline(last.filename, last.lineno or 0).strip().startswith("raise ")

@@ -244,6 +244,7 @@ EPS = {
     "GroupNorm": lambda e: hkx.GroupNorm(2, eps=e)(IMAGE),
     "RMSNorm": lambda e: hkx.RMSNorm(-1, eps=e)(X),
     "SpectralNorm": lambda e: hkx.SpectralNorm(eps=e)(X),
+    "BatchRenorm": lambda e: hkx.BatchRenorm(True, True, 0.9, eps=e)(X, True),
 }
 
 
@@ -252,6 +253,15 @@ EPS = {
 def test_eps_is_not_negative(name: str, wrong: float) -> None:
     with pytest.raises(ValueError, match="`eps` must be at least 0, got "):
         hkx.transform_with_state(functools.partial(EPS[name], wrong)).init(KEY)
+
+
+@pytest.mark.parametrize("name", EPS)
+def test_eps_of_another_shape_is_named(name: str) -> None:
+    model = hkx.transform_with_state(EPS[name])
+    params, state = model.init(KEY, 1e-3)
+    for wrong in (np.ones(7, np.float32), np.ones([3, 2, 3], np.float32), jnp.ones(7)):
+        with pytest.raises(hkx.errors.NotANumberError, match="`eps` must be a number or a scalar array, got "):
+            model.apply(params, state, None, wrong)
 
 
 def test_other_arguments_that_are_named() -> None:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from hkx import RNNCore, transparent
 from hkx.arguments import checked_function, is_iterable
 from hkx.errors import InvalidCoreStateError, InvalidRankError, LeadingDimensionsError, NotAListError
-from hkx.nn.inputs import array_of, broadcast, entries_in, parts_of, resharded
+from hkx.nn.inputs import array_of, broadcast, entries_in, given_or, parts_of, resharded
 from hkx.nn.recurrent.cells import array_state
 
 
@@ -231,4 +231,4 @@ def deep_rnn_with_skip_connections(layers: Sequence[RNNCore], name: str | None =
             "`layers` of `hkx.deep_rnn_with_skip_connections`: skip_connections requires one or more layers, each of "
             f"them a `hkx.RNNCore`, got: {layers}."
         )
-    return _SkippingRNN(layers, name=name if hasattr(name, "shape") else name or "__deep_rnn")
+    return _SkippingRNN(layers, name=given_or(name, "__deep_rnn"))
