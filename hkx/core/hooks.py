@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
+from hkx.arguments import checked_flag
 from hkx.core.frame import current_frame, local
 from hkx.errors.arguments import checked_hook
 
@@ -158,6 +159,11 @@ def pushed(hook: Callable[..., Any], *kinds: str) -> Iterator[None]:
         uninstall(entered, *kinds)  # again, in case Ctrl-C interrupted the first call
 
 
+def _pushed_for(taker: str, what: str, hook: Callable[..., Any], **flags: Any) -> Any:
+    current_frame(taker)
+    return pushed(hook, *(f"{what}_{of.removesuffix('s')}" for of, on in flags.items() if checked_flag(on, of, taker)))
+
+
 def leave_entered_since(before: Hooks) -> None:
     """Removes hooks of `with` blocks that were entered after `before` and not left. Installed hooks stay."""
     if local.hooks is not before:
@@ -219,8 +225,7 @@ def custom_creator(creator: Callable[..., Any], *, params: bool = True, state: b
       >>> hkx.transform(f).init(jax.random.key(0), jnp.ones([1, 1]))["linear"]["w"]
       Array([[0.]], dtype=float32)
     """
-    current_frame("hkx.custom_creator")
-    return pushed(creator, *(["create_param"] if params else []), *(["create_state"] if state else []))
+    return _pushed_for("hkx.custom_creator", "create", creator, params=params, state=state)
 
 
 def custom_getter(getter: Callable[..., Any], *, params: bool = True, state: bool = False):
@@ -252,8 +257,7 @@ def custom_getter(getter: Callable[..., Any], *, params: bool = True, state: boo
       >>> print(params["linear"]["w"], model.apply(params, None, x))
       [[1.]] [[0.5]]
     """
-    current_frame("hkx.custom_getter")
-    return pushed(getter, *(["get_param"] if params else []), *(["get_state"] if state else []))
+    return _pushed_for("hkx.custom_getter", "get", getter, params=params, state=state)
 
 
 def custom_setter(setter: Callable[..., Any]):

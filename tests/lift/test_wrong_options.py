@@ -34,6 +34,8 @@ FLAGS = {
     "split_rng of hkx.vmap": lambda f: hkx.vmap(lambda x: x, split_rng=f)(X),
     "has_aux of hkx.grad": lambda f: hkx.grad(loss, has_aux=f)(X),
     "has_aux of hkx.value_and_grad": lambda f: hkx.value_and_grad(loss, has_aux=f)(X),
+    "params of hkx.custom_creator": lambda f: hkx.custom_creator(loss, params=f),
+    "state of hkx.custom_getter": lambda f: hkx.custom_getter(loss, state=f),
     "allow_reuse of hkx.lift": lambda f: hkx.lift(inner, allow_reuse=f)(X),
     "with_per_layer_inputs of hkx.layer_stack": lambda f: hkx.layer_stack(2, with_per_layer_inputs=f)(jnp.tanh)(X),
     "pass_reverse_to_layer_fn of hkx.layer_stack": (
