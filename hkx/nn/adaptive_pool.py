@@ -52,7 +52,7 @@ class AdaptiveAvgPool(Module):
         spatial = [i for i in range(1, rank) if i != channel]
         for axis, size in zip(spatial, per_dimension(self.output_shape, len(spatial), "output_shape"), strict=True):
             if size is not None and checked_integer(size, "output_shape", 1) != value.shape[axis]:
-                value = _averaged(value, axis, int(size))
+                value = _averaged(value, axis, size)
         return value
 
 
@@ -61,7 +61,8 @@ def _averaged(value: jax.Array, axis: int, size: int) -> jax.Array:
     if n % size == 0:
         shape = (*value.shape[:axis], size, n // size, *value.shape[axis + 1 :])
         return jnp.mean(jnp.reshape(value, shape), axis=axis + 1)
-    index, outputs = np.arange(n)[None], np.arange(size)[:, None]
+    numbers = np if isinstance(n, int) and isinstance(size, int) else jnp  # symbolic sizes of `jax.export`: at run time
+    index, outputs = numbers.arange(n)[None], numbers.arange(size)[:, None]
     inside = (index >= outputs * n // size) & (index < -(-(outputs + 1) * n // size))
     weights = jnp.asarray(inside / inside.sum(axis=1, keepdims=True), jnp.result_type(value, 1.0))
     return jnp.moveaxis(jnp.tensordot(value, weights, axes=[[axis], [1]], precision="highest"), -1, axis)

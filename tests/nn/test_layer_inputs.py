@@ -81,6 +81,8 @@ def test_scalars_are_refused(name: str) -> None:
         ("b, n, 4", lambda x: hkx.avg_pool(x, 3, 2, "VALID")),
         ("b, n, 4", lambda x: hkx.Conv1DTranspose(2, 3, 2, w_init=jnp.ones)(x)),
         ("b, n, 4", lambda x: hkx.BatchNorm(True, True, 0.9)(x, True)),
+        *(("b, n, 4", functools.partial(lambda size, x: hkx.AdaptiveAvgPool(size)(x), size)) for size in (1, 3, 7, 9)),
+        ("b, 3*n + 1, 4", lambda x: hkx.AdaptiveAvgPool(x.shape[1] // 3)(x)),
     ],
 )
 def test_an_exported_program_serves_every_size(sizes: str, f: Any) -> None:
