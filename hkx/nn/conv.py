@@ -151,7 +151,44 @@ class ConvND(Convolution):
         return finished(self, out, self.output_channels, w.dtype, unbatched)
 
 
-class Conv1D(ConvND):
+class _OfRank(ConvND):
+    """Takes the number of spatial dimensions from a class attribute instead of an argument."""
+
+    num_spatial_dims: int
+
+    def __init__(
+        self,
+        output_channels: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        rate: int | Sequence[int] = 1,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "channels_last",
+        mask: Any = None,
+        feature_group_count: int = 1,
+        name: str | None = None,
+    ):
+        super().__init__(
+            self.num_spatial_dims,
+            output_channels,
+            kernel_shape,
+            stride,
+            rate,
+            padding,
+            with_bias,
+            w_init,
+            b_init,
+            data_format,
+            mask,
+            feature_group_count,
+            name,
+        )
+
+
+class Conv1D(_OfRank):
     """`hkx.ConvND` over one dimension.
 
     The inputs are `[N, W, C]`, or `[N, C, W]` with `data_format="NCW"`; the batch dimension is optional.
@@ -187,39 +224,10 @@ class Conv1D(ConvND):
       (1, 8, 5)
     """
 
-    def __init__(
-        self,
-        output_channels: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        rate: int | Sequence[int] = 1,
-        padding: Padding = "SAME",
-        with_bias: bool = True,
-        w_init: Initializer | None = None,
-        b_init: Initializer | None = None,
-        data_format: str = "NWC",
-        mask: Any = None,
-        feature_group_count: int = 1,
-        name: str | None = None,
-    ):
-        super().__init__(
-            1,
-            output_channels,
-            kernel_shape,
-            stride,
-            rate,
-            padding,
-            with_bias,
-            w_init,
-            b_init,
-            data_format,
-            mask,
-            feature_group_count,
-            name,
-        )
+    num_spatial_dims = 1
 
 
-class Conv2D(ConvND):
+class Conv2D(_OfRank):
     """`hkx.ConvND` over two dimensions.
 
     The inputs are `[N, H, W, C]`, or `[N, C, H, W]` with `data_format="NCHW"`; the batch dimension is optional.
@@ -255,39 +263,10 @@ class Conv2D(ConvND):
       {'conv2_d': {'b': (6,), 'w': (3, 3, 4, 6)}}
     """
 
-    def __init__(
-        self,
-        output_channels: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        rate: int | Sequence[int] = 1,
-        padding: Padding = "SAME",
-        with_bias: bool = True,
-        w_init: Initializer | None = None,
-        b_init: Initializer | None = None,
-        data_format: str = "NHWC",
-        mask: Any = None,
-        feature_group_count: int = 1,
-        name: str | None = None,
-    ):
-        super().__init__(
-            2,
-            output_channels,
-            kernel_shape,
-            stride,
-            rate,
-            padding,
-            with_bias,
-            w_init,
-            b_init,
-            data_format,
-            mask,
-            feature_group_count,
-            name,
-        )
+    num_spatial_dims = 2
 
 
-class Conv3D(ConvND):
+class Conv3D(_OfRank):
     """`hkx.ConvND` over three dimensions.
 
     The inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]` with `data_format="NCDHW"`; the batch dimension is
@@ -324,33 +303,4 @@ class Conv3D(ConvND):
       (1, 2, 2, 2, 6)
     """
 
-    def __init__(
-        self,
-        output_channels: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        rate: int | Sequence[int] = 1,
-        padding: Padding = "SAME",
-        with_bias: bool = True,
-        w_init: Initializer | None = None,
-        b_init: Initializer | None = None,
-        data_format: str = "NDHWC",
-        mask: Any = None,
-        feature_group_count: int = 1,
-        name: str | None = None,
-    ):
-        super().__init__(
-            3,
-            output_channels,
-            kernel_shape,
-            stride,
-            rate,
-            padding,
-            with_bias,
-            w_init,
-            b_init,
-            data_format,
-            mask,
-            feature_group_count,
-            name,
-        )
+    num_spatial_dims = 3

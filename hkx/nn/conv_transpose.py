@@ -171,7 +171,42 @@ def _pad_to(output: int, size: int, kernel: int, stride: int, padding: str) -> t
     return (before, output - 1 - (size - 1) * stride + kernel - 1 - before)
 
 
-class Conv1DTranspose(ConvNDTranspose):
+class _OfRank(ConvNDTranspose):
+    """Takes the number of spatial dimensions from a class attribute instead of an argument."""
+
+    num_spatial_dims: int
+
+    def __init__(
+        self,
+        output_channels: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        output_shape: int | Sequence[int] | None = None,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "channels_last",
+        mask: Any = None,
+        name: str | None = None,
+    ):
+        super().__init__(
+            self.num_spatial_dims,
+            output_channels,
+            kernel_shape,
+            stride,
+            output_shape,
+            padding,
+            with_bias,
+            w_init,
+            b_init,
+            data_format,
+            mask,
+            name,
+        )
+
+
+class Conv1DTranspose(_OfRank):
     """`hkx.ConvNDTranspose` over one dimension.
 
     The inputs are `[N, W, C]`, or `[N, C, W]` with `data_format="NCW"`; the batch dimension is optional.
@@ -208,37 +243,10 @@ class Conv1DTranspose(ConvNDTranspose):
       (1, 4, 3)
     """
 
-    def __init__(
-        self,
-        output_channels: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        output_shape: int | Sequence[int] | None = None,
-        padding: Padding = "SAME",
-        with_bias: bool = True,
-        w_init: Initializer | None = None,
-        b_init: Initializer | None = None,
-        data_format: str = "NWC",
-        mask: Any = None,
-        name: str | None = None,
-    ):
-        super().__init__(
-            1,
-            output_channels,
-            kernel_shape,
-            stride,
-            output_shape,
-            padding,
-            with_bias,
-            w_init,
-            b_init,
-            data_format,
-            mask,
-            name,
-        )
+    num_spatial_dims = 1
 
 
-class Conv2DTranspose(ConvNDTranspose):
+class Conv2DTranspose(_OfRank):
     """`hkx.ConvNDTranspose` over two dimensions.
 
     The inputs are `[N, H, W, C]`, or `[N, C, H, W]` with `data_format="NCHW"`; the batch dimension is optional.
@@ -275,37 +283,10 @@ class Conv2DTranspose(ConvNDTranspose):
       (1, 4, 4, 3)
     """
 
-    def __init__(
-        self,
-        output_channels: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        output_shape: int | Sequence[int] | None = None,
-        padding: Padding = "SAME",
-        with_bias: bool = True,
-        w_init: Initializer | None = None,
-        b_init: Initializer | None = None,
-        data_format: str = "NHWC",
-        mask: Any = None,
-        name: str | None = None,
-    ):
-        super().__init__(
-            2,
-            output_channels,
-            kernel_shape,
-            stride,
-            output_shape,
-            padding,
-            with_bias,
-            w_init,
-            b_init,
-            data_format,
-            mask,
-            name,
-        )
+    num_spatial_dims = 2
 
 
-class Conv3DTranspose(ConvNDTranspose):
+class Conv3DTranspose(_OfRank):
     """`hkx.ConvNDTranspose` over three dimensions.
 
     The inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]` with `data_format="NCDHW"`; the batch dimension is
@@ -343,31 +324,4 @@ class Conv3DTranspose(ConvNDTranspose):
       (1, 4, 4, 4, 3)
     """
 
-    def __init__(
-        self,
-        output_channels: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        output_shape: int | Sequence[int] | None = None,
-        padding: Padding = "SAME",
-        with_bias: bool = True,
-        w_init: Initializer | None = None,
-        b_init: Initializer | None = None,
-        data_format: str = "NDHWC",
-        mask: Any = None,
-        name: str | None = None,
-    ):
-        super().__init__(
-            3,
-            output_channels,
-            kernel_shape,
-            stride,
-            output_shape,
-            padding,
-            with_bias,
-            w_init,
-            b_init,
-            data_format,
-            mask,
-            name,
-        )
+    num_spatial_dims = 3

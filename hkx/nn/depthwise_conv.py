@@ -116,7 +116,40 @@ class DepthwiseConvND(Convolution):
         return finished(self, out, shape[-1], w.dtype, unbatched)
 
 
-class DepthwiseConv1D(DepthwiseConvND):
+class _OfRank(DepthwiseConvND):
+    """Takes the number of spatial dimensions from a class attribute instead of an argument."""
+
+    num_spatial_dims: int
+
+    def __init__(
+        self,
+        channel_multiplier: int,
+        kernel_shape: int | Sequence[int],
+        stride: int | Sequence[int] = 1,
+        rate: int | Sequence[int] = 1,
+        padding: Padding = "SAME",
+        with_bias: bool = True,
+        w_init: Initializer | None = None,
+        b_init: Initializer | None = None,
+        data_format: str = "channels_last",
+        name: str | None = None,
+    ):
+        super().__init__(
+            self.num_spatial_dims,
+            channel_multiplier,
+            kernel_shape,
+            stride,
+            rate,
+            padding,
+            with_bias,
+            w_init,
+            b_init,
+            data_format,
+            name,
+        )
+
+
+class DepthwiseConv1D(_OfRank):
     """A convolution of each channel separately, over one dimension.
 
     The inputs are `[N, W, C]`, or `[N, C, W]` with `data_format="NCW"`; the batch dimension is optional.
@@ -147,35 +180,10 @@ class DepthwiseConv1D(DepthwiseConvND):
       {'depthwise_conv1_d': {'b': (10,), 'w': (3, 1, 10)}}
     """
 
-    def __init__(
-        self,
-        channel_multiplier: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        rate: int | Sequence[int] = 1,
-        padding: Padding = "SAME",
-        with_bias: bool = True,
-        w_init: Initializer | None = None,
-        b_init: Initializer | None = None,
-        data_format: str = "NWC",
-        name: str | None = None,
-    ):
-        super().__init__(
-            1,
-            channel_multiplier,
-            kernel_shape,
-            stride,
-            rate,
-            padding,
-            with_bias,
-            w_init,
-            b_init,
-            data_format,
-            name,
-        )
+    num_spatial_dims = 1
 
 
-class DepthwiseConv2D(DepthwiseConvND):
+class DepthwiseConv2D(_OfRank):
     """A convolution of each channel separately, over two dimensions.
 
     The inputs are `[N, H, W, C]`, or `[N, C, H, W]` with `data_format="NCHW"`; the batch dimension is optional.
@@ -206,35 +214,10 @@ class DepthwiseConv2D(DepthwiseConvND):
       {'depthwise_conv2_d': {'b': (10,), 'w': (3, 3, 1, 10)}}
     """
 
-    def __init__(
-        self,
-        channel_multiplier: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        rate: int | Sequence[int] = 1,
-        padding: Padding = "SAME",
-        with_bias: bool = True,
-        w_init: Initializer | None = None,
-        b_init: Initializer | None = None,
-        data_format: str = "NHWC",
-        name: str | None = None,
-    ):
-        super().__init__(
-            2,
-            channel_multiplier,
-            kernel_shape,
-            stride,
-            rate,
-            padding,
-            with_bias,
-            w_init,
-            b_init,
-            data_format,
-            name,
-        )
+    num_spatial_dims = 2
 
 
-class DepthwiseConv3D(DepthwiseConvND):
+class DepthwiseConv3D(_OfRank):
     """A convolution of each channel separately, over three dimensions.
 
     The inputs are `[N, D, H, W, C]`, or `[N, C, D, H, W]` with `data_format="NCDHW"`; the batch dimension is
@@ -266,32 +249,7 @@ class DepthwiseConv3D(DepthwiseConvND):
       {'depthwise_conv3_d': {'b': (10,), 'w': (3, 3, 3, 1, 10)}}
     """
 
-    def __init__(
-        self,
-        channel_multiplier: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        rate: int | Sequence[int] = 1,
-        padding: Padding = "SAME",
-        with_bias: bool = True,
-        w_init: Initializer | None = None,
-        b_init: Initializer | None = None,
-        data_format: str = "NDHWC",
-        name: str | None = None,
-    ):
-        super().__init__(
-            3,
-            channel_multiplier,
-            kernel_shape,
-            stride,
-            rate,
-            padding,
-            with_bias,
-            w_init,
-            b_init,
-            data_format,
-            name,
-        )
+    num_spatial_dims = 3
 
 
 class SeparableDepthwiseConv2D(Module):
