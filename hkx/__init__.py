@@ -68,8 +68,8 @@ if TYPE_CHECKING:
     from hkx.lift.custom_rules import custom_jvp as custom_jvp
     from hkx.lift.custom_rules import custom_vjp as custom_vjp
     from hkx.lift.shard_map import shard_map as shard_map
-    from hkx.lift.stack_params import stack_params as stack_params
-    from hkx.lift.stack_params import unstack_params as unstack_params
+    from hkx.tools.stack_params import stack_params as stack_params
+    from hkx.tools.stack_params import unstack_params as unstack_params
     from hkx.lift.layer_stack import LayerStackTransparencyMapping as LayerStackTransparencyMapping
     from hkx.lift.layer_stack import layer_stack as layer_stack
     from hkx.lift.lift import LiftWithStateUpdater as LiftWithStateUpdater
@@ -127,13 +127,13 @@ if TYPE_CHECKING:
     from hkx.core.hooks import intercept_methods as intercept_methods
 
     # Types
-    from hkx.core.types import ModuleProtocol as ModuleProtocol
-    from hkx.core.types import MutableParams as MutableParams
-    from hkx.core.types import MutableState as MutableState
-    from hkx.core.types import Params as Params
-    from hkx.core.types import PRNGKey as PRNGKey
-    from hkx.core.types import State as State
-    from hkx.core.types import SupportsCall as SupportsCall
+    from hkx.base.types import ModuleProtocol as ModuleProtocol
+    from hkx.base.types import MutableParams as MutableParams
+    from hkx.base.types import MutableState as MutableState
+    from hkx.base.types import Params as Params
+    from hkx.base.types import PRNGKey as PRNGKey
+    from hkx.base.types import State as State
+    from hkx.base.types import SupportsCall as SupportsCall
 
     # Layers
     from hkx.nn.activation import PReLU as PReLU
@@ -241,7 +241,7 @@ _EXPORTS = {
     "hkx.lift.batching": "vmap",
     "hkx.lift.custom_rules": "custom_jvp custom_vjp",
     "hkx.lift.shard_map": "shard_map",
-    "hkx.lift.stack_params": "stack_params unstack_params",
+    "hkx.tools.stack_params": "stack_params unstack_params",
     "hkx.lift.layer_stack": "LayerStackTransparencyMapping layer_stack",
     "hkx.lift.lift": "LiftWithStateUpdater lift lift_with_state transparent_lift transparent_lift_with_state",
     "hkx.lift.wrappers": "checkpoint eval_shape grad jit jvp linearize remat value_and_grad vjp",
@@ -264,7 +264,7 @@ _EXPORTS = {
         "intercept_methods"
     ),
     # Types
-    "hkx.core.types": "ModuleProtocol MutableParams MutableState PRNGKey Params State SupportsCall",
+    "hkx.base.types": "ModuleProtocol MutableParams MutableState PRNGKey Params State SupportsCall",
     # Layers
     "hkx.nn.activation": "PReLU",
     "hkx.nn.adaptive_pool": "AdaptiveAvgPool",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hkx.base.entries import check_mappings, copied
 from hkx.base.keys import as_key
+from hkx.base.types import MutableParams, MutableState, Params, PRNGKey, State
 from hkx.core.frame import Frame, Phase, local
 from hkx.core.rng import PRNGSequence
-from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 
 
 class Context:

@@ -15,10 +15,10 @@ import numpy as np
 from hkx.arguments import checked_integer, checked_number
 from hkx.base.draws import Draw, check_dtype, check_fits, sample
 from hkx.base.trees import unshared
+from hkx.base.types import Array, DType, Shape
+from hkx.base.types import Initializer as Initializer
 from hkx.core.frame import current_frame
 from hkx.core.rng import next_rng_key
-from hkx.core.types import Array, DType, Shape
-from hkx.core.types import Initializer as Initializer
 from hkx.errors.arguments import NotANumberError
 
 __all__ = [

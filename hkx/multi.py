@@ -11,9 +11,9 @@ from hkx.arguments import checked_function
 from hkx.base.named_tuples import plain
 from hkx.base.signatures import Parameters, first_of_pair, pair_with, same, sign, with_leading, without
 from hkx.base.tracebacks import leaves_out_own_frames
+from hkx.base.types import MutableParams, MutableState, Params, PRNGKey, State
 from hkx.core.settings import InitSetting
 from hkx.core.transform import Transformed, TransformedWithState, refuse_twice, stateless
-from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 from hkx.errors.core import InvalidTemplateError, InvalidTransformedError
 from hkx.init.transform import transform_with_state
 

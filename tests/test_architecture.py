@@ -17,7 +17,7 @@ import rlx
 ROOT = pathlib.Path(__file__).parents[1]
 MAX_FILE_LINES = 450
 MAX_FUNCTION_LINES = 60  # without the docstring
-MAX_HEART_LINES = 1000  # of code, in hkx/core: what is read in one sitting
+MAX_HEART_LINES = 1680  # of code, in hkx/core and hkx/base: what a reader of the core needs
 MAX_HEART_FILE_LINES = 150
 RUNTIME = {"jax", "jaxlib", "numpy"}
 OPTIONAL_FOLDERS = ("hkx.interop", "hkx.migrate")  # these alone may import other libraries
@@ -26,13 +26,16 @@ NEED_THEM = (*OPTIONAL_FOLDERS, "hkx.experimental.flax")  # and these cannot be 
 # A file imports from its own floor and those below. The longest matching name counts; a package's own __init__.py is
 # its face and stands above all.
 FLOORS = {
-    "hkx.core.types": 0,
+    "hkx.base.types": 0,
     "hkx.base": 0,
     "hkx.core.settings": 0,
     "hkx.errors": 0,
     "hkx.arguments": 0,
     "hkx.pad": 0,
     "hkx.jaxprs": 0,
+    "hkx.core.shapes": 1,
+    "hkx.core.reprs": 1,
+    "hkx.core.reloaded": 1,
     "hkx.core.guard": 1,
     "hkx.tracing": 1,
     "hkx.core.making": 1,
@@ -396,13 +399,13 @@ def code_lines(name: str) -> int:
 
 
 def test_the_heart_is_read_in_one_sitting():
-    lines = {name: code_lines(name) for name in FILES if name.startswith("hkx.core.")}
+    lines = {name: code_lines(name) for name in FILES if name.startswith(("hkx.base.", "hkx.core."))}
     long = [f"{where(name)} has {n} lines of code" for name, n in lines.items() if n > MAX_HEART_FILE_LINES]
     total = sum(lines.values())
     check(
-        long + ([f"hkx/core has {total} lines of code"] if total > MAX_HEART_LINES else []),
+        long + ([f"hkx/base and hkx/core have {total} lines of code"] if total > MAX_HEART_LINES else []),
         f"The heart has at most {MAX_HEART_LINES} lines of code and a file of it at most {MAX_HEART_FILE_LINES}: what "
-        "a reader who asks what a transform is need not know belongs into a room of its own.",
+        "a reader who asks what a transform is need not know belongs in another folder.",
     )
 
 

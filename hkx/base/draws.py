@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.types import Array, DType, Shape
+from hkx.base.types import Array, DType, Shape
 from hkx.errors.arguments import InvalidDTypeError, NotANumberError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from hkx.base.keys import is_typed_key
-from hkx.core.types import Array
+from hkx.base.types import Array
 
 THREEFRY = "threefry2x32"
 

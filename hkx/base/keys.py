@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.types import PRNGKey
+from hkx.base.types import PRNGKey
 from hkx.errors.core import InvalidRNGError, described
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from hkx.core.types import Params, State
+from hkx.base.types import Params, State
 
 F = TypeVar("F", bound=Callable[..., Any])
 Parameters = list[Parameter]

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx.base.draws import Draw, sample
-from hkx.core.types import Array, DType
+from hkx.base.types import Array, DType
 
 
 def split_key(key: Array, num: int) -> Sequence[Array]:

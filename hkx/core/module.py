@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import jax
 
-from hkx.base.reloaded import wrap_reloaded
-from hkx.base.reprs import Record, module_text, note_record, record_of
 from hkx.core.frame import Scope, current_frame, local
 from hkx.core.hooks import MethodContext, chained
 from hkx.core.naming import checked_name, note_below, snake_case, unique_name
+from hkx.core.reloaded import wrap_reloaded
+from hkx.core.reprs import Record, module_text, note_record, record_of
 from hkx.core.settings import current_settings
 from hkx.core.store import owned
 from hkx.errors.advice import OF_MODULES, missing_attribute, note_arguments, refusing_call

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import jax
 
 from hkx.arguments import checked_function
-from hkx.base.reprs import record_of
 from hkx.core.frame import Frame, Scope, current_frame
+from hkx.core.reprs import record_of
 from hkx.errors.core import DuplicateNameError, InvalidNameError, NotANameError, UsedScopeError
 
 F = TypeVar("F", bound=Callable[..., Any])

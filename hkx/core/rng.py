@@ -12,11 +12,11 @@ import jax.numpy as jnp
 
 from hkx.arguments import checked_integer
 from hkx.base.keys import as_key, has_custom_implementation
+from hkx.base.types import Array, PRNGKey
 from hkx.core.frame import current_frame, effectful_frame, local
 from hkx.core.guard import TraceMark
 from hkx.core.making import split_key
 from hkx.core.settings import current_settings
-from hkx.core.types import Array, PRNGKey
 from hkx.errors.core import InvalidRNGError, KeyInInnerTraceError, MissingRNGError, described
 
 

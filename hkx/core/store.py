@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.base import shapes
 from hkx.base.entries import copied
+from hkx.base.types import DType, Initializer, Shape
+from hkx.core import shapes
 from hkx.core.frame import Frame, current_frame, effectful_frame, local, paths
 from hkx.core.hooks import DO_NOT_STORE, GetterContext, SetterContext, chained, with_context
-from hkx.core.types import DType, Initializer, Shape
 from hkx.errors.advice import note_initializer
 from hkx.errors.arguments import InvalidInitializerError
 from hkx.errors.core import (

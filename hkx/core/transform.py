@@ -15,11 +15,11 @@ from hkx.base.keys import as_key
 from hkx.base.named_tuples import plain
 from hkx.base.signatures import sign_of_pair
 from hkx.base.tracebacks import leaves_out_own_frames
+from hkx.base.types import MutableParams, MutableState, Params, PRNGKey, State
 from hkx.core.frame import Frame, Phase, current_frame, leave, local, paths
 from hkx.core.hooks import Hooks, leave_entered_since
 from hkx.core.making import Maker
 from hkx.core.rng import PRNGSequence
-from hkx.core.types import MutableParams, MutableState, Params, PRNGKey, State
 from hkx.errors.advice import OF_TRANSFORMED
 from hkx.errors.core import JitInTransformError, NonEmptyStateError
 

@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.base.draws import Draw
-from hkx.core.types import Array
-from hkx.init.numbers import BLOCK, KINDS, Blocks, bounds_of, rows_of, sample_alone
-from hkx.init.places import is_on_cpu, placed
+from hkx.base.types import Array
+from hkx.init.devices import is_on_cpu, placed
+from hkx.init.threefry import BLOCK, KINDS, Blocks, bounds_of, rows_of, sample_alone
 
 BLOCKS_AT_ONCE = 8
 BLOCKS_PER_CALL = 2048

@@ -17,11 +17,11 @@ from hkx.core.settings import InitSetting, current_settings, settings_scope
 from hkx.core.transform import Created, run_open
 from hkx.errors.core import HkxError
 from hkx.errors.init import AbstractInitError, InitDependsOnTracingError, LeakedByInitError
-from hkx.init import evaluate
+from hkx.init import traced
+from hkx.init.fallback import ValuesNeeded, asks_for_values
 from hkx.init.kept import arrays_of
 from hkx.init.leaks import holder
 from hkx.init.recording import Recording, abstract_argument, has_abstract
-from hkx.init.values import ValuesNeeded, asks_for_values
 from hkx.jaxprs.traces import recording
 
 
@@ -139,7 +139,7 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
         return created
 
     try:
-        if evaluate.create(trace, recorder, (lambda _: True) if abstract else unchanged):
+        if traced.create(trace, recorder, (lambda _: True) if abstract else unchanged):
             return created[0], created[1]
     except ValuesNeeded as error:
         if abstract:

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
-from hkx.core.types import Array
+from hkx.base.types import Array
 from hkx.errors.init import AbstractInitError
+from hkx.init.devices import constant
 from hkx.init.key_chains import Taken
-from hkx.init.places import constant
 from hkx.init.recording import argument_p, example_p, fill_p, split_keys, split_p
 from hkx.jaxprs.traces import inner_programs
 

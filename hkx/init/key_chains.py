@@ -15,10 +15,10 @@ from jax.extend.core import JaxprEqn, Literal
 from hkx.base.draws import Draw, sample
 from hkx.base.key_arrays import for_each_key, key_batch, split_chain
 from hkx.base.keys import is_typed_key
+from hkx.base.types import Array
 from hkx.core.frame import local
-from hkx.core.types import Array
 from hkx.init.blocks import sample_all
-from hkx.init.places import placed
+from hkx.init.devices import placed
 from hkx.init.recording import Recording, split_p
 
 

@@ -20,8 +20,8 @@ from hkx.arguments import checked_integer
 from hkx.base.draws import Draw, sample
 from hkx.base.key_arrays import for_each_key, is_partitionable, key_batch
 from hkx.base.keys import has_custom_implementation
+from hkx.base.types import Array, DType
 from hkx.core.making import filled_like, split_key
-from hkx.core.types import Array, DType
 from hkx.jaxprs.traces import recording
 
 draw_p = Primitive("hkx_draw")

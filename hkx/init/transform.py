@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from hkx.arguments import checked_flag
+from hkx.base.types import Params, PRNGKey, State
 from hkx.core.settings import InitSetting, init_setting
 from hkx.core.transform import Create, Transformed, TransformedWithState, pair, pair_without_state
-from hkx.core.types import Params, PRNGKey, State
 from hkx.init.create import create
 
 P = ParamSpec("P")

@@ -23,7 +23,7 @@ from hkx.core.settings import current_settings
 from hkx.core.store import check_outward
 from hkx.errors.core import JaxUsageError, ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.errors.lift import StateNotAnArrayError
-from hkx.init.values import needs_values
+from hkx.init.fallback import needs_values
 from hkx.lift.captured import Captured
 from hkx.lift.checks import as_arrays, is_value
 from hkx.lift.probe import Program

@@ -9,10 +9,10 @@ from typing import Any, ParamSpec, TypeVar
 from hkx.arguments import checked_flag, checked_function
 from hkx.base.entries import Tree, below, check_structure, under
 from hkx.base.signatures import like
+from hkx.base.types import MutableParams, MutableState
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.hooks import MethodContext, intercept_methods
 from hkx.core.naming import checked_name, note_below, unique_name
-from hkx.core.types import MutableParams, MutableState
 from hkx.errors.lift import ClosedOverModuleError, LiftedStateError, LiftReuseError, StateUpdaterError
 from hkx.lift.checks import checked_pair
 from hkx.lift.crossing import Carry, absorb, creating

@@ -12,7 +12,7 @@ import pytest
 from bits import same_bits
 
 import hkx
-from hkx.init import evaluate as initialise
+from hkx.init import traced as initialise
 from hkx.init.create import run_initialising
 
 
@@ -437,7 +437,7 @@ def test_averages_start_with_the_example():
 @pytest.mark.parametrize("way", ["plain", "vmap outside", "remat", "grad"])
 def test_averages_start_with_the_example_where_that_is_costly(way, monkeypatch):
     # Above the limit, the forward pass is compiled as one program.
-    monkeypatch.setattr("hkx.init.evaluate.MOST_WORK_ONE_BY_ONE", 100)
+    monkeypatch.setattr("hkx.init.traced.MOST_WORK_ONE_BY_ONE", 100)
     seen = []
     together = initialise.carry_out_together
     monkeypatch.setattr(initialise, "carry_out_together", lambda *a: seen.append(1) or together(*a))
@@ -453,7 +453,7 @@ def test_averages_start_with_the_example_where_that_is_costly(way, monkeypatch):
 
 
 def test_costly_averages_wait_for_draws_that_need_other_draws(monkeypatch):
-    monkeypatch.setattr("hkx.init.evaluate.MOST_WORK_ONE_BY_ONE", 100)
+    monkeypatch.setattr("hkx.init.traced.MOST_WORK_ONE_BY_ONE", 100)
 
     def f(x):
         w = hkx.get_parameter("w", [2, 3], init=hkx.initializers.RandomNormal())

@@ -26,14 +26,14 @@ from jax.extend.core import (
 from jax.extend.core.primitives import closed_call_p, custom_jvp_call_p, custom_vjp_call_p
 
 from hkx.base.trees import key_orders, reordered
-from hkx.core.types import Array
+from hkx.base.types import Array
 from hkx.errors.core import JaxUsageError
 from hkx.init.buffers import reads_what_may_change
 from hkx.init.equations import carry_out, carry_out_together
+from hkx.init.fallback import ValuesNeeded, needs_values
 from hkx.init.kept import arrays_of, places_of
 from hkx.init.key_chains import Taken, drawn, split_chains
 from hkx.init.recording import Recording, argument_p, draw_p, example_p, fill_p, split_p
-from hkx.init.values import ValuesNeeded, needs_values
 from hkx.jaxprs.cost import work
 from hkx.jaxprs.dependence import changes_outer_references, needed, needed_inputs, without_effects_of
 from hkx.jaxprs.traces import Where, refused_by_compiled_code, variable_of, where

@@ -10,7 +10,7 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.core.types import Array
+from hkx.base.types import Array
 from hkx.jaxprs.traces import recording
 
 SMALL = 2**16  # elements of a constant that is not worth a program of its own on an accelerator

@@ -22,8 +22,8 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from hkx.arguments import checked_function
-from hkx.base.rules import check_divides, check_mesh, checked_rule, sizes_of
 from hkx.errors.core import ShardingRuleError, UnevenBatchError
+from hkx.sharding.rules import check_divides, check_mesh, checked_rule, sizes_of
 
 __all__ = ["Rules", "global_batch", "optimizer_shardings", "replicate", "shard_batch", "sharded_init", "shardings",
            "unreplicate"]  # fmt: skip

@@ -12,7 +12,7 @@ import numpy as np
 
 from hkx.base.draws import Draw, sample
 from hkx.base.key_arrays import THREEFRY, for_each_key
-from hkx.core.types import Array
+from hkx.base.types import Array
 
 BLOCK = 512
 KINDS = {"uniform": 0, "normal": 1, "truncated_normal": 2}
