@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from hkx import Module, get_parameter, initializers
 from hkx.arguments import checked_integer
 from hkx.errors import UnknownLookupStyleError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, given_or, in_32_bits, rows_at
+from hkx.nn.inputs import array_of, divided, given_or, in_32_bits, parts_of_rows, rows_at
 
 
 class EmbedLookupStyle(enum.Enum):
@@ -120,12 +121,11 @@ class Embed(Module):
             )
         ids = in_32_bits(ids)
         style = _style(self.lookup_style if lookup_style is None else lookup_style)
+        matrix = jnp.asarray(self.embeddings)
         if style is EmbedLookupStyle.ARRAY_INDEX:
-            return rows_at(jnp.asarray(self.embeddings), ids)
-        matrix = self.embeddings
-        return jnp.dot(
-            jax.nn.one_hot(ids, self.vocab_size), matrix, precision=self.precision if precision is None else precision
-        )
+            return rows_at(matrix, ids)
+        product = functools.partial(jnp.dot, precision=self.precision if precision is None else precision)
+        return divided(product, *parts_of_rows(matrix, ids))(jax.nn.one_hot(ids, self.vocab_size), matrix)
 
 
 def _sizes(**sizes: int) -> list[int]:

@@ -73,13 +73,24 @@ def resharded(x: jax.Array, *parts: Any) -> jax.Array:
     return jax.reshard(x, jax.P(*parts)) if jax.sharding.get_abstract_mesh().explicit_axes else x
 
 
+def parts_of_rows(table: Any, indices: Any) -> tuple[Any, ...]:
+    """How `table[indices]` is divided: as the indices are, and then as rows are, along axes that divide no indices."""
+    taken = {axis for part in parts_of(indices) for axis in _axes(part)}
+    free = (tuple(axis for axis in _axes(part) if axis not in taken) for part in parts_of(table)[1:])
+    return (*parts_of(indices), *(axes or None for axes in free))
+
+
+def _axes(part: Any) -> tuple[Any, ...]:
+    return part if isinstance(part, tuple) else () if part is None else (part,)
+
+
 def rows_at(table: jax.Array, indices: jax.Array) -> jax.Array:
-    """`table[indices]`, divided as the indices are."""
+    """`table[indices]`."""
 
     def look_up(table: jax.Array, indices: jax.Array) -> jax.Array:
         return table[indices]
 
-    return divided(look_up, *parts_of(indices), *parts_of(table)[1:])(table, indices)
+    return divided(look_up, *parts_of_rows(table, indices))(table, indices)
 
 
 def array_with_dimensions(inputs: Any, layer: object) -> jax.Array:

@@ -178,6 +178,29 @@ def test_rows_of_a_table_for_each_of_a_divided_batch():
     np.testing.assert_array_equal(out, np.asarray(params["embed"]["embeddings"])[ids])
 
 
+@pytest.mark.parametrize("style", ["ARRAY_INDEX", "ONE_HOT"])
+@pytest.mark.parametrize(
+    "features,batch,expected",
+    [
+        ("data", P("data"), P("data", None, None)),
+        (("data", "model"), P("data"), P("data", None, "model")),
+        ("model", P(("data", "model")), P(("data", "model"), None, None)),
+    ],
+)
+def test_a_table_divided_along_features_by_the_axis_of_the_batch(style, features, batch, expected):
+    model = hkx.without_apply_rng(hkx.transform(lambda ids: hkx.Embed(16, 8, lookup_style=style)(ids)))
+    ids = np.random.default_rng(0).integers(0, 16, [8, 3])
+    table = image(16, 8)
+    with jax.set_mesh(explicit_mesh()):
+        params = {"embed": {"embeddings": jax.device_put(table, P(None, features))}}
+        loss = lambda params, ids: jnp.sum(model.apply(params, ids) ** 2) / 2  # noqa: E731
+        out = model.apply(params, jax.device_put(ids, batch))
+        gradient = jax.jit(jax.grad(loss))(params, jax.device_put(ids, batch))["embed"]["embeddings"]
+        assert jax.typeof(out).sharding.spec == expected and gradient.sharding.spec == P(None, features)
+    np.testing.assert_array_equal(out, table[ids])
+    np.testing.assert_allclose(gradient, np.bincount(ids.ravel(), minlength=16)[:, None] * table, rtol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("types", [(AxisType.Explicit,) * 2, (AxisType.Explicit, AxisType.Auto)])
 def test_a_shard_map_along_some_of_the_axes(types):
