@@ -94,6 +94,7 @@ _EXPORTS = {
     ),
     # Distributions.
     "rlx.distributions": "clipped_entropy_softmax epsilon_greedy greedy softmax",
+    "rlx.truncated_softmax": "min_p repetition_penalty top_k top_p",
     "rlx.divergences": (
         "categorical_cross_entropy categorical_importance_sampling_ratios categorical_kl_divergence "
         "categorical_sample generalized_jensen_shannon_divergence multivariate_normal_kl_divergence"

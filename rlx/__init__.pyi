@@ -27,6 +27,9 @@ from rlx.distributions import clipped_entropy_softmax as clipped_entropy_softmax
 from rlx.distributions import epsilon_greedy as epsilon_greedy
 from rlx.distributions import greedy as greedy
 from rlx.distributions import softmax as softmax
+from rlx.truncated_softmax import min_p as min_p
+from rlx.truncated_softmax import top_k as top_k
+from rlx.truncated_softmax import top_p as top_p
 from rlx.gaussians import gaussian_diagonal as gaussian_diagonal
 from rlx.gaussians import squashed_gaussian as squashed_gaussian
 from rlx.value_transforms import DISCOUNT_TRANSFORM_PAIR as DISCOUNT_TRANSFORM_PAIR
@@ -872,6 +875,8 @@ def zero_policy_targets(
     *,
     weights_scale: ArrayLike = 0.0,
 ) -> PolicyTarget: ...
+@operator()
+def repetition_penalty(logits: ArrayLike, seen: ArrayLike, penalty: ArrayLike = 1.2) -> Array: ...
 @operator()
 def categorical_cross_entropy(labels: ArrayLike, logits: ArrayLike) -> Array: ...
 @operator()

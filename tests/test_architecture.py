@@ -75,6 +75,7 @@ FLOORS = {
     "rlx.divergences": 2,
     "rlx.distributions": 2,
     "rlx.gaussians": 2,
+    "rlx.truncated_softmax": 3,
     "rlx.value_transforms": 2,
     "rlx.losses": 2,
     "rlx.two_hot": 2,

@@ -526,6 +526,8 @@ NEW_PREFERENCES = [
 ]  # fmt: skip
 
 RECENT = [
+    Case("repetition_penalty", lambda r: {"logits": normal(r, A), "seen": r.uniform(size=A) < 0.5}, ("logits",),
+         settings={"penalty": 1.3}, free=("logits", "seen")),
     Case("info_nce_loss", lambda r, n=T: {"logits": normal(r, n, n), "logsumexp_weight": np.asarray(0.2),
              "mask": mask(r, n)}, ("logits",), sequence=True, masks={"mask": ("logits",)}),
     Case("percentile_range", lambda r, n=9: {"range_tm1": unit(r), "returns": 3 * normal(r, n), "mask": mask(r, n),

@@ -27,6 +27,11 @@ def normalized_advantages(adv, epsilon=1e-8, mask=None):
 # Policies.
 
 
+def repetition_penalty(logits, seen, penalty=1.2):
+    pairs = zip(np.ravel(logits), np.ravel(seen), strict=True)
+    return np.reshape([(x / penalty if x > 0 else x * penalty) if s else x for x, s in pairs], np.shape(logits))
+
+
 def discovered_policy_loss(prob_ratios_t, adv_t, alpha=2.0, beta=0.6, mask_t=None):
     def drift(ratio, adv):
         x, size = ((ratio - 1) * adv, alpha) if adv >= 0 else (math.log(ratio) * adv, beta)
