@@ -1,0 +1,39 @@
+"""The command line of `python -m hkx.run`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import hkx.run
+from hkx.run.process import environment
+
+
+def main(words: list[str]) -> int:
+    """Replaces this process by Python running the program; returns an exit code only if that is impossible."""
+    flags = []
+    while words and words[0] in ("--jax-names", "--report"):
+        flags.append(words.pop(0))
+    if not words or words[0] in ("-h", "--help") or flags == ["--report"]:
+        print(hkx.run.__doc__, file=sys.stdout if words else sys.stderr)
+        return 0 if words and not flags else 2
+    command = [sys.executable, *_options_of_this_python(), *words]
+    os.environ.update(environment(flags))
+    if os.name == "nt":  # there, exec returns to the shell before the program ends
+        return subprocess.call(command)
+    sys.stdout.flush()
+    os.execv(sys.executable, command)
+
+
+def _options_of_this_python() -> list[str]:
+    """The words between `python` and `-m hkx.run` on the command line."""
+    options = sys.orig_argv[1 : len(sys.orig_argv) - len(sys.argv) + 1]
+    if options[-1] == "hkx.run":
+        options.pop()
+    last = options.pop().removesuffix("hkx.run").removesuffix("m")  # `-m`, `-Om`, `-mhkx.run`
+    return options if last == "-" else [*options, last]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
