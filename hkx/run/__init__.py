@@ -1,6 +1,6 @@
 """`python -m hkx.run [--jax-names [--report]] PROGRAM` runs a program for Haiku and RLax on hkx and rlx, unedited.
 
-PROGRAM is what `python` accepts: options and `FILE`, `-m MODULE`, `-c CODE`, a folder or zip file, or `-`, with arguments.
+PROGRAM is what follows `python`: options, `FILE`, `-m MODULE`, `-c CODE`, a folder or zip file, or `-`, and arguments.
 
     python -m hkx.run train.py --steps 100
     python -m hkx.run -m pytest tests

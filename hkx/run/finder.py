@@ -10,10 +10,10 @@ import sys
 import types
 from collections.abc import Sequence
 
-import hkx
+import hkx.run
 
 NEW = {"haiku": "hkx", "rlax": "rlx"}
-_ROOT = os.path.dirname(hkx.__path__[0])
+_ROOT = os.path.dirname(os.path.dirname(hkx.run.__path__[0]))
 
 
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

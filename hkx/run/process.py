@@ -1,4 +1,4 @@
-"""What `hkx.run` does in each process of a program: one finder, JAX's old names if asked for, and a hint without them."""
+"""Prepares each process of a program: one finder, and JAX's old names if asked for, or else a hint of them."""
 
 from __future__ import annotations
 

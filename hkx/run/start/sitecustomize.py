@@ -6,7 +6,7 @@ import sys
 
 folder = os.path.dirname(__file__)
 sys.path.remove(folder)
-if sys.version_info >= (3, 11):  # PYTHONPATH also reaches other Pythons that the program starts
+if sys.version_info >= (3, 11):  # noqa: UP036  # PYTHONPATH also reaches other Pythons that the program starts
     root = os.path.dirname(os.path.dirname(os.path.dirname(folder)))
     sys.path.insert(0, root)
     importlib.import_module("hkx.run.process").begin()
