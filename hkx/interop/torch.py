@@ -7,9 +7,10 @@ convolution and a linear layer arranges its output.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -52,8 +53,9 @@ def from_state_dict(
         Weights that the PyTorch model shares may be given one name. None pairs them in order: the modules in the
         order of `state_dict` with those in the order of `params`, which is the order of their creation where `init`
         itself returned it. What has been sorted by name since (as `jax.jit`, `jax.tree.map` and files of safetensors
-        do) is taken in the order of the numbers in the names; modules of several kinds, such as `enc` and `dec`, then
-        need `names`.
+        do) is paired as when modules of the same names were last converted, in either direction, by this process; or
+        else in the order of the numbers in the names, and modules of several kinds, such as `enc` and `dec`, then need
+        `names`, or their order: `params = {m: params[m] for m in model.init(key, x)}`.
       transposed: the paths in the PyTorch model of its transposed convolutions, whose kernels are flipped. None takes
         those whose hkx module has the word `transpose` in its name; weights do not tell.
 
@@ -79,24 +81,26 @@ def from_state_dict(
       True
     """
     target = _flat(params, state or {})
-    groups = _groups(_arrays(state_dict), _sorted_by_name(state_dict))
+    weights = _arrays(state_dict)
+    by_name = _sorted_by_name(state_dict)
+    groups = _groups(weights, by_name)
     transposed = _known(transposed, groups)
     found: Weights = {}
-    if names is None:
-        _check_order(groups, _sorted_by_name(state_dict), target)
-    for prefix, module, local in _paired(groups, target, names):
-        unit, flip = _unit(target, module), _flipped(prefix, module, transposed)
-        for path, value in weights_to_hkx(prefix, local, module, unit, flip).items():
-            value = _fitted(value, path, target[path]) if path in target else value
-            if path in found and not np.array_equal(found[path], value, equal_nan=True):
-                raise WeightMismatchError(
-                    f"Two weights of the PyTorch model, which differ, are for {path!r}", [], ADVICE
-                )
-            found[path] = value
-    if unknown := sorted(set(found) - set(target)):
-        raise WeightMismatchError("The hkx model has no place for these weights of the PyTorch model", unknown, ADVICE)
-    if missing := sorted(set(target) - set(found)):
-        raise WeightMismatchError("The PyTorch model has no weights for these of the hkx model", missing, ADVICE)
+    with _pairing(groups, by_name, target, names) as pairs:
+        for prefix, module, local in pairs:
+            unit, flip = _unit(target, module), _flipped(prefix, module, transposed)
+            for path, value in weights_to_hkx(prefix, local, module, unit, flip).items():
+                value = _fitted(value, path, target[path]) if path in target else value
+                if path in found and not np.array_equal(found[path], value, equal_nan=True):
+                    raise WeightMismatchError(
+                        f"Two weights of the PyTorch model, which differ, are for {path!r}", [], ADVICE
+                    )
+                found[path] = value
+        if unknown := sorted(set(found) - set(target)):
+            problem = "The hkx model has no place for these weights of the PyTorch model"
+            raise WeightMismatchError(problem, unknown, ADVICE)
+        if missing := sorted(set(target) - set(found)):
+            raise WeightMismatchError("The PyTorch model has no weights for these of the hkx model", missing, ADVICE)
     return _filled(params, found, "params"), _filled(state or {}, found, "state")
 
 
@@ -136,28 +140,33 @@ def to_state_dict(
     """
     source = {path: np.asarray(leaf) for path, leaf in _flat(params, state or {}).items()}
     like = {key: _blank(value) for key, value in _checked_weights(state_dict).items()}
-    groups = _groups(like, _sorted_by_name(state_dict))
+    by_name = _sorted_by_name(state_dict)
+    groups = _groups(like, by_name)
     transposed = _known(transposed, groups)
     out: dict[str, torch.Tensor] = {}
     used: set[str] = set()
-    if names is None:
-        _check_order(groups, _sorted_by_name(state_dict), source)
-    for prefix, module, local in _paired(groups, source, names):
-        unit, flip = _unit(source, module), _flipped(prefix, module, transposed)
-        weights = weights_to_torch(prefix, local, module, unit, flip)
-        expected = set(weights_to_hkx(prefix, local, module, unit, flip))
-        if absent := sorted(expected - set(unit)):
-            raise WeightMismatchError("The hkx model has no weights for these of the PyTorch model", absent, ADVICE)
-        used |= expected
-        for key, value in weights.items():
-            path = f"{prefix}.{key}" if prefix else key
-            fitted = _fitted(value, path, like[path])
-            if jnp.issubdtype(fitted.dtype, jnp.inexact) and fitted.dtype.itemsize < 4:
-                fitted = fitted.astype(np.float32)  # torch does not support NumPy's extension types, such as bfloat16
-            out[path] = torch.tensor(np.array(fitted), dtype=torch.as_tensor(state_dict[path]).dtype)
-    if left := sorted(set(source) - used):
-        raise WeightMismatchError("The PyTorch model has no place for these weights of the hkx model", left, ADVICE)
+    with _pairing(groups, by_name, source, names) as pairs:
+        for prefix, module, local in pairs:
+            unit, flip = _unit(source, module), _flipped(prefix, module, transposed)
+            weights = weights_to_torch(prefix, local, module, unit, flip)
+            expected = set(weights_to_hkx(prefix, local, module, unit, flip))
+            if absent := sorted(expected - set(unit)):
+                problem = "The hkx model has no weights for these of the PyTorch model"
+                raise WeightMismatchError(problem, absent, ADVICE)
+            used |= expected
+            for key, value in weights.items():
+                path = f"{prefix}.{key}" if prefix else key
+                out[path] = _tensor(_fitted(value, path, like[path]), state_dict[path])
+        if left := sorted(set(source) - used):
+            raise WeightMismatchError("The PyTorch model has no place for these weights of the hkx model", left, ADVICE)
     return {key: out[key] for key in state_dict}
+
+
+def _tensor(value: np.ndarray, like: Any) -> torch.Tensor:
+    """A new tensor of the dtype of `like`."""
+    if jnp.issubdtype(value.dtype, jnp.inexact) and value.dtype.itemsize < 4:
+        value = value.astype(np.float32)  # torch does not support NumPy's extension types, such as bfloat16
+    return torch.tensor(np.array(value), dtype=torch.as_tensor(like).dtype)
 
 
 def _checked(tree: Any, argument: str, expected: str) -> Any:
@@ -276,24 +285,67 @@ def _units(target: Mapping[str, Any]) -> list[str]:
     return list(out)
 
 
-def _check_order(groups: Mapping[str, Weights], theirs_sorted: bool, target: Mapping[str, Any]) -> None:
-    """Raises an error if the modules of one model have been sorted by name, and may be paired with those of another."""
+_THEIRS_SORTED = (
+    "The modules of the PyTorch model are in the order of their names, as in a file of safetensors, which may not be that "
+    "of their creation. `model.state_dict()` of a model that has loaded the file restores it."
+)
+_OURS_SORTED = (
+    "The modules of the hkx model are in the order of their names, as `jax.jit` returns them, which may not be that of "
+    "their creation. `params = {m: params[m] for m in model.init(key, x)}` restores it."
+)
+_PAIRINGS: dict[Any, dict[str, list[str]] | None] = {}
+"""The pairs of earlier conversions, by the paths in both models; None where conversions differed."""
+
+
+@contextlib.contextmanager
+def _pairing(
+    groups: dict[str, Weights], theirs_sorted: bool, target: Mapping[str, Any], names: Names | None
+) -> Iterator[list[tuple[str, str, Weights]]]:
+    """Pairs each PyTorch module with an hkx module, and remembers the pairs if the conversion succeeds with them."""
     entries = [p.partition(":")[2].rpartition("/")[::2] for p in target if p.startswith("params:")]
-    if theirs_sorted == (entries == sorted(entries)):
-        return
-    modules = groups if theirs_sorted else {m: _unit(target, m) for m in _units(target)}
+    ours_sorted = entries == sorted(entries)
+    paths = (frozenset((prefix, key) for prefix, local in groups.items() for key in local), frozenset(target))
+    if names is None and (theirs_sorted or ours_sorted):
+        names = _PAIRINGS.get(paths)
+    by_order = names is None and len(groups) > 1
+    advice = [_THEIRS_SORTED] * (by_order and theirs_sorted) + [_OURS_SORTED] * (by_order and ours_sorted)
+    try:
+        if by_order:
+            _check_order(groups if theirs_sorted else {}, target if ours_sorted else {})
+        pairs = _paired(groups, target, names)
+        yield pairs
+    except WeightMismatchError as error:
+        if advice:
+            error.args = ("\n".join([str(error).removesuffix(f"\n{ADVICE}"), *advice, ADVICE]),)
+        raise
+    found: dict[str, list[str]] = {}
+    for prefix, module, _ in pairs:
+        found.setdefault(prefix, []).append(module)
+    _PAIRINGS[paths] = found if _PAIRINGS.get(paths, found) == found else None
+
+
+def _check_order(groups: Mapping[str, Weights], target: Mapping[str, Any]) -> None:
+    """Raises an error if modules of one model, sorted by name, may be paired with several modules of the other.
+
+    If both are sorted, and both have such modules, these are paired in the order of their names.
+    """
+    theirs, ours = _of_one_shape(groups), _of_one_shape({m: _unit(target, m) for m in _units(target)})
+    if bool(theirs) != bool(ours):
+        raise WeightMismatchError(
+            f"The weights of the {'PyTorch' if theirs else 'hkx'} model have been sorted by name, which does not tell in "
+            "which order these were created, whose weights have the same shapes",
+            theirs or ours,
+            ADVICE,
+        )
+
+
+def _of_one_shape(modules: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Modules whose weights have equal shapes, and whose names differ by more than a number."""
     alike: dict[Any, dict[str, str]] = {}  # by their weights: one module for each name without its numbers
     for module, weights in modules.items():
         shapes = frozenset((name.removeprefix(f"params:{module}/"), tuple(w.shape)) for name, w in weights.items())
         alike.setdefault(shapes, {}).setdefault(re.sub(r"_?\d+", "", module), module)
-    if unknown := [module for kinds in alike.values() if len(kinds) > 1 for module in kinds.values()]:
-        whose = "PyTorch" if theirs_sorted else "hkx"
-        raise WeightMismatchError(
-            f"The weights of the {whose} model have been sorted by name, which does not tell in which order these were "
-            "created, whose weights have the same shapes",
-            unknown,
-            ADVICE,
-        )
+    return [module for kinds in alike.values() if len(kinds) > 1 for module in kinds.values()]
 
 
 def _paired(

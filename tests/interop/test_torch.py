@@ -320,6 +320,75 @@ def test_modules_whose_order_is_not_known_are_named():
     np.testing.assert_array_equal(one["query"]["b"], theirs.q.bias.detach().numpy())
 
 
+class Unalphabetical(NN.Module):
+    def __init__(self, size=4):
+        super().__init__()
+        self.stem = NN.Sequential(NN.Conv2d(3, 4, 1), NN.BatchNorm2d(4))
+        self.body, self.arms, self.head = NN.Linear(4, 4), NN.Linear(4, 4), NN.Linear(4, size, bias=False)
+
+    def forward(self, x):
+        return self.head(self.arms(self.body(self.stem(x).mean([2, 3]))))
+
+
+def unalphabetical(prefix, size=4):
+    def f(x, is_training=False):
+        h = hkx.Conv2D(4, 1, name=f"{prefix}stem")(x)
+        h = hkx.BatchNorm(True, True, 0.9)(h, is_training).mean([1, 2])
+        for name in ("body", "arms"):
+            h = hkx.Linear(4, name=prefix + name)(h)
+        return hkx.Linear(size, with_bias=False, name=f"{prefix}head")(h)
+
+    model = hkx.transform_with_state(f)
+    return model, model.init(jax.random.key(0), data(2, 5, 5, 3), True)
+
+
+def test_weights_go_back_after_training_as_they_came():
+    model, template = unalphabetical("a_")
+    theirs = trained(Unalphabetical())
+    params, state = jax.jit(lambda *trees: trees)(*from_state_dict(theirs.state_dict(), *template))
+    assert list(params) == sorted(params) != list(template[0])
+    back = to_state_dict(jax.tree.map(lambda w: 2 * w, params), state, theirs.state_dict())
+    for key, value in theirs.state_dict().items():
+        if "running" in key or "tracked" not in key:
+            assert torch.equal(back[key], value if "running" in key else 2 * value)
+    again = from_state_dict(back, params, state)
+    image = data(2, 3, 5, 5)
+    theirs.load_state_dict(back)
+    expected = theirs.eval()(torch.tensor(image)).detach().numpy()
+    np.testing.assert_allclose(model.apply(*again, None, channels_last(image))[0], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_an_order_that_is_lost_is_named_and_can_be_restored(size):
+    _, (template, state) = unalphabetical(f"b{size}_", size)
+    weights = trained(Unalphabetical(size)).state_dict()
+    params, state = jax.jit(lambda *trees: trees)(template, state)
+    for convert in (lambda: to_state_dict(params, state, weights), lambda: from_state_dict(weights, params, state)):
+        with pytest.raises(WeightMismatchError, match=r"jax.jit.* restores it\.\nSay which .*names="):
+            convert()
+    in_order = {m: params[m] for m in template}
+    expected = from_state_dict(weights, in_order, state)
+    np.testing.assert_array_equal(expected[0][f"b{size}_body"]["w"].T, weights["body.weight"])
+    jax.tree.map(np.testing.assert_array_equal, from_state_dict(weights, params, state), expected)
+
+
+def test_modules_that_were_paired_in_two_ways_need_names():
+    params = {name: {"b": data(4), "w": data(4, 4)} for name in ("one", "two")}  # sorted by name
+    weights = trained(NN.Sequential(NN.Linear(4, 4), NN.Linear(4, 4))).state_dict()
+    for first, second in (("one", "two"), ("two", "one")):
+        from_state_dict(weights, params, names={"0": first, "1": second})
+        to_state_dict(params, None, weights, names={"0": first, "1": second})
+    with pytest.raises(WeightMismatchError, match="restores it"):
+        to_state_dict(params, None, weights)
+
+
+def test_sorted_modules_of_several_names_are_not_paired_with_numbered_ones():
+    """Weights without biases are always in the order of their names, so nothing tells that they have been sorted."""
+    weights = NN.Sequential(NN.Linear(4, 4, bias=False), NN.Linear(4, 4, bias=False)).state_dict()
+    with pytest.raises(WeightMismatchError, match="the hkx model .* same shapes:\n  inner\n  outer"):
+        to_state_dict({"inner": {"w": data(4, 4)}, "outer": {"w": data(4, 4)}}, None, weights)
+
+
 def test_shared_weights_have_one_place():
     class Tied(NN.Module):
         def __init__(self):
