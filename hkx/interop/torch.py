@@ -286,8 +286,8 @@ def _units(target: Mapping[str, Any]) -> list[str]:
 
 
 _THEIRS_SORTED = (
-    "The modules of the PyTorch model are in the order of their names, as in a file of safetensors, which may not be that "
-    "of their creation. `model.state_dict()` of a model that has loaded the file restores it."
+    "The modules of the PyTorch model are in the order of their names, as in a file of safetensors, which may not be "
+    "that of their creation. `model.state_dict()` of a model that has loaded the file restores it."
 )
 _OURS_SORTED = (
     "The modules of the hkx model are in the order of their names, as `jax.jit` returns them, which may not be that of "
@@ -332,8 +332,8 @@ def _check_order(groups: Mapping[str, Weights], target: Mapping[str, Any]) -> No
     theirs, ours = _of_one_shape(groups), _of_one_shape({m: _unit(target, m) for m in _units(target)})
     if bool(theirs) != bool(ours):
         raise WeightMismatchError(
-            f"The weights of the {'PyTorch' if theirs else 'hkx'} model have been sorted by name, which does not tell in "
-            "which order these were created, whose weights have the same shapes",
+            f"The weights of the {'PyTorch' if theirs else 'hkx'} model have been sorted by name, which does not tell "
+            "in which order these were created, whose weights have the same shapes",
             theirs or ours,
             ADVICE,
         )

@@ -385,7 +385,7 @@ def test_modules_that_were_paired_in_two_ways_need_names():
 def test_sorted_modules_of_several_names_are_not_paired_with_numbered_ones():
     """Weights without biases are always in the order of their names, so nothing tells that they have been sorted."""
     weights = NN.Sequential(NN.Linear(4, 4, bias=False), NN.Linear(4, 4, bias=False)).state_dict()
-    with pytest.raises(WeightMismatchError, match="the hkx model .* same shapes:\n  inner\n  outer"):
+    with pytest.raises(WeightMismatchError, match=r"the hkx model .* same shapes:\n  inner\n  outer"):
         to_state_dict({"inner": {"w": data(4, 4)}, "outer": {"w": data(4, 4)}}, None, weights)
 
 
