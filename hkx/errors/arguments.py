@@ -19,7 +19,7 @@ class NotAFunctionError(HkxError, TypeError):
         )
 
 
-class NotAStructureError(HkxError, TypeError, AttributeError):
+class NotAStructureError(HkxError, TypeError):
     """Something other than parameters or states was given, or an entry of them is not a mapping."""
 
     def __init__(self, taker: str, value: object, module: object = None, argument: str = "structure"):
@@ -43,7 +43,7 @@ class InvalidInitializerError(HkxError, TypeError):
         )
 
 
-class NotABoolError(HkxError, TypeError, ValueError):
+class NotABoolError(HkxError, TypeError):
     """An argument that must be True or False is something else, often an output size as second argument."""
 
     def __init__(self, taker: str, argument: str, value: object):
@@ -56,7 +56,7 @@ class NotABoolError(HkxError, TypeError, ValueError):
         super().__init__(f"`{argument}` of `{taker}` must be True or False, got {came}.")
 
 
-class InvalidSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
+class InvalidSizeError(HkxError, TypeError):
     """An argument that must be an integer is something else, or is too small or too large."""
 
     def __init__(self, argument: str, value: object, least: int | None):
@@ -67,7 +67,7 @@ class InvalidSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
         super().__init__(f"`{argument}` must be an integer{bound}, got {described(value)}.")
 
 
-class InvalidShapeError(HkxError, TypeError, ValueError):
+class InvalidShapeError(HkxError, TypeError):
     """The requested shape of a parameter or state is not a shape."""
 
     def __init__(self, path: str, shape: object):
@@ -75,7 +75,7 @@ class InvalidShapeError(HkxError, TypeError, ValueError):
         super().__init__(f"The shape of {path!r} is {shape!r}, and should be a sequence{wanted}.")
 
 
-class InvalidDTypeError(HkxError, TypeError, ValueError):
+class InvalidDTypeError(HkxError, TypeError):
     """The requested dtype of a parameter or state is not one that JAX has."""
 
     def __init__(self, path: str, dtype: object):
@@ -106,7 +106,7 @@ def checked_hook(hook: Callable[..., Any], kinds: Sequence[str]) -> Callable[...
     return hook
 
 
-class NotANumberError(HkxError, TypeError, ValueError):
+class NotANumberError(HkxError, TypeError):
     """An argument that must be a number is something else."""
 
     def __init__(self, argument: str, value: object):

@@ -1,6 +1,6 @@
 """The base of all named exceptions, and those of the core.
 
-Each is also a subclass of the built-in exception that a program written for Haiku expects in its place.
+Each is also a subclass of one built-in exception: the one that Haiku raises in its place, else ValueError or TypeError.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
-import jax
 import numpy as np
 
 from hkx.errors.near import nearest
@@ -104,7 +103,7 @@ class InvalidNameError(HkxError, ValueError):
         super().__init__(f"{name!r} is not a valid module name: a name is an identifier of Python. {advice}")
 
 
-class NotANameError(InvalidNameError, TypeError, AttributeError):
+class NotANameError(InvalidNameError):
     """The name given to a module is not a string."""
 
 
@@ -213,7 +212,7 @@ class ShapeMismatchError(HkxError, ValueError):
         )
 
 
-class NotAnArrayError(HkxError, TypeError, ValueError, AttributeError):
+class NotAnArrayError(HkxError, ValueError):
     """The value of a parameter, or of a state that a layer computes with, is not an array, or not one of numbers."""
 
     def __init__(self, path: str, value: object):
@@ -301,7 +300,7 @@ class InvalidTemplateError(HkxError, TypeError):
         )
 
 
-class InvalidTransformedError(HkxError, ValueError, TypeError):
+class InvalidTransformedError(HkxError, ValueError):
     """Something other than a transformed function was given."""
 
     def __init__(self, value: object, taker: str, *makers: str):
@@ -314,7 +313,7 @@ class InvalidTransformedError(HkxError, ValueError, TypeError):
         )
 
 
-class JaxUsageError(HkxError, ValueError, jax.errors.UnexpectedTracerError):
+class JaxUsageError(HkxError, ValueError):
     """A JAX transform was used inside a transformed function in a way that gives a wrong result.
 
     Its subclasses below are raised where the mistake happens, which hkx recognises by the trace that is running.

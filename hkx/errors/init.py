@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import jax
-
 from hkx.errors.core import HkxError
 
 
@@ -19,7 +17,7 @@ class AbstractInitError(HkxError, ValueError):
         super().__init__(f"{problem} as a `jax.ShapeDtypeStruct`, which has none. Pass an array for that argument.")
 
 
-class LeakedByInitError(HkxError, ValueError, jax.errors.UnexpectedTracerError):
+class LeakedByInitError(HkxError, ValueError):
     """The function keeps a traced array of `init` in a place where `init` cannot replace it with its value."""
 
     def __init__(self, place: str) -> None:

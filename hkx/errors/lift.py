@@ -36,7 +36,7 @@ class BranchListError(HkxError, TypeError):
         super().__init__(f"`branches` of `hkx.switch` must be a sequence of functions, got {shortened(branches)}.")
 
 
-class BodyResultError(HkxError, TypeError, ValueError):
+class BodyResultError(HkxError, TypeError):
     """A loop's body, or a function with `has_aux=True`, returns no pair, or something that is not an array."""
 
     def __init__(self, function: str, result: object, wanted: str):
@@ -104,7 +104,7 @@ class BranchMismatchError(HkxError, TypeError):
         )
 
 
-class ScanLengthError(HkxError, TypeError, ValueError, IndexError, AttributeError):
+class ScanLengthError(HkxError, ValueError):
     """The length of a `scan` or `map` is missing, or its inputs disagree on it."""
 
     def __init__(self, function: str, problem: str):
@@ -220,7 +220,7 @@ class LayerInputsError(HkxError, AssertionError):
         )
 
 
-class MissingRuleError(HkxError, AttributeError):
+class MissingRuleError(HkxError, ValueError):
     """A function with a custom derivative was called before its derivative rule was defined."""
 
     def __init__(self, kind: str, how: str):

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hkx.errors.core import HkxError, MissingStateError, described, shortened
 
 
-class InvalidInputError(HkxError, TypeError, ValueError, AttributeError):
+class InvalidInputError(HkxError, TypeError):
     """A layer was called with something that is not an array and cannot be converted to one."""
 
     def __init__(self, module: str, argument: str, value: object):
@@ -18,7 +18,7 @@ class InvalidInputError(HkxError, TypeError, ValueError, AttributeError):
         )
 
 
-class InputDTypeError(HkxError, TypeError, ValueError):
+class InputDTypeError(HkxError, ValueError):
     """A layer was called with an array of a dtype that it cannot compute with."""
 
     def __init__(self, module: str, argument: str, dtype: object, expected: str, converted: str | None = None):
@@ -29,7 +29,7 @@ class InputDTypeError(HkxError, TypeError, ValueError):
         )
 
 
-class InvalidCoreStateError(HkxError, TypeError, ValueError, AttributeError, IndexError):
+class InvalidCoreStateError(HkxError, TypeError):
     """A recurrent core was called with a state that does not belong to it."""
 
     def __init__(self, core: str, argument: str, state: object, expected: str, shape: tuple[int, ...] | None = None):
@@ -40,7 +40,7 @@ class InvalidCoreStateError(HkxError, TypeError, ValueError, AttributeError, Ind
         )
 
 
-class StateShapeError(HkxError, TypeError, ValueError, IndexError):
+class StateShapeError(HkxError, TypeError):
     """The state that a layer keeps does not have the shape that the input requires."""
 
     def __init__(self, path: str, actual: tuple[int, ...], expected: list[int], argument: str, shape: tuple[int, ...]):
@@ -51,7 +51,7 @@ class StateShapeError(HkxError, TypeError, ValueError, IndexError):
         )
 
 
-class ScalarInputError(HkxError, ValueError, AttributeError, IndexError, ZeroDivisionError):
+class ScalarInputError(HkxError, ValueError):
     """A layer that works along a dimension was called with a scalar."""
 
     def __init__(self, module: str):
@@ -69,7 +69,7 @@ class OutOfRangeError(HkxError, ValueError):
         super().__init__(f"`{argument}` must be {bound}, got {shortened(value)}.")
 
 
-class InvalidLengthError(HkxError, TypeError, ValueError):
+class InvalidLengthError(HkxError, TypeError):
     """The length of a sequence is neither one nor the number of dimensions."""
 
     def __init__(self, argument: str, value: object, length: int, n: int):
@@ -79,7 +79,7 @@ class InvalidLengthError(HkxError, TypeError, ValueError):
         )
 
 
-class NotAParameterTreeError(HkxError, TypeError, AttributeError):
+class NotAParameterTreeError(HkxError, TypeError):
     """A module that takes a parameter tree was given something else."""
 
     def __init__(self, value: object):
@@ -88,7 +88,7 @@ class NotAParameterTreeError(HkxError, TypeError, AttributeError):
         )
 
 
-class MaskShapeError(HkxError, ValueError, AttributeError):
+class MaskShapeError(HkxError, ValueError):
     """The mask of a convolution does not have the shape of its kernel."""
 
     def __init__(self, module: str, mask: tuple[int, ...], kernel: tuple[int, ...]):
@@ -97,7 +97,7 @@ class MaskShapeError(HkxError, ValueError, AttributeError):
         )
 
 
-class FeatureSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
+class FeatureSizeError(HkxError, TypeError):
     """The last dimension of an input does not have the size that the layer was constructed for."""
 
     def __init__(self, module: str, shape: tuple[int, ...], argument: str, size: object):
@@ -107,7 +107,7 @@ class FeatureSizeError(HkxError, TypeError, ValueError, ZeroDivisionError):
         )
 
 
-class InvalidReshapeError(HkxError, TypeError, ValueError, AttributeError):
+class InvalidReshapeError(HkxError, ValueError):
     """The requested output shape is not a shape, or the input cannot be reshaped to it."""
 
     def __init__(self, output_shape: object, rest: tuple[int, ...] | None = None, size: int = 0):
@@ -129,7 +129,7 @@ class NotAListError(HkxError, TypeError):
         )
 
 
-class InvalidPaddingError(HkxError, ValueError, RuntimeError, TypeError, AssertionError, IndexError):
+class InvalidPaddingError(HkxError, TypeError):
     """The padding given to a convolution is not in one of the accepted forms."""
 
     def __init__(self, padding: object, problem: str | None = None):
@@ -141,7 +141,7 @@ class InvalidPaddingError(HkxError, ValueError, RuntimeError, TypeError, Asserti
         )
 
 
-class InvalidRankError(HkxError, ValueError, TypeError, IndexError, AttributeError):
+class InvalidRankError(HkxError, ValueError):
     """An input of a layer has too few or too many dimensions."""
 
     def __init__(self, module: str, argument: str, shape: tuple[int, ...], expected: Iterable[int] | int):
@@ -156,14 +156,14 @@ class InvalidRankError(HkxError, ValueError, TypeError, IndexError, AttributeErr
         )
 
 
-class LeadingDimensionsError(HkxError, ValueError, TypeError):
+class LeadingDimensionsError(HkxError, ValueError):
     """The leading dimensions of two arguments of a layer do not match or broadcast."""
 
     def __init__(self, module: str, argument: str, shape: tuple[int, ...], expected: str):
         super().__init__(f"`{argument}` of `{module}` has shape {tuple(shape)}, expected {expected}.")
 
 
-class InvalidWindowError(HkxError, ValueError, AssertionError):
+class InvalidWindowError(HkxError, ValueError):
     """A pooling window has more dimensions than the array."""
 
     def __init__(self, argument: str, size: object, shape: tuple[int, ...]):
@@ -206,7 +206,7 @@ class UnusedNameError(HkxError, ValueError):
         )
 
 
-class UnknownLookupStyleError(HkxError, NotImplementedError, AttributeError, ValueError):
+class UnknownLookupStyleError(HkxError, NotImplementedError):
     """The `lookup_style` of an embedding does not exist."""
 
     def __init__(self, style: object, styles: Iterable[str]):

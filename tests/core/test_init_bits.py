@@ -8,7 +8,7 @@ from bits import same_bits, same_but_for_rounding
 
 import hkx
 from hkx.base.draws import Draw, sample
-from hkx.init import blocks, numbers
+from hkx.init import blocks, threefry
 from hkx.init.create import run_initialising
 
 SHAPES = [(), (3, 5), (4097,), (0, 4)]
@@ -58,8 +58,8 @@ def test_same_bits_around_the_block_size_and_over_many_calls():
         (3, 3, 7, 11),
         (300, 123),
         (1500, 1100),
-        (numbers.BLOCK * blocks.BLOCKS_PER_CALL,),
-        (numbers.BLOCK * (blocks.BLOCKS_PER_CALL + 1) + 1,),
+        (threefry.BLOCK * blocks.BLOCKS_PER_CALL,),
+        (threefry.BLOCK * (blocks.BLOCKS_PER_CALL + 1) + 1,),
     ]
 
     def f():

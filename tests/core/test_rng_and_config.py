@@ -197,9 +197,8 @@ TAKERS = {
 @pytest.mark.parametrize("take", TAKERS.values(), ids=TAKERS)
 def test_what_is_no_number_of_keys_is_named(take):
     for wrong in (-1, np.int64(-3), np.False_, 1.0, np.float32(2), "2", None, [2], np.ones(2, int)):
-        for error in (ValueError, TypeError):  # one error that programs which catch either do catch
-            with pytest.raises(error, match=r"`num` must be an integer, at least 0, got"):
-                hkx.transform(lambda wrong=wrong: take(wrong)).apply({}, 0)
+        with pytest.raises(TypeError, match=r"`num` must be an integer, at least 0, got"):
+            hkx.transform(lambda wrong=wrong: take(wrong)).apply({}, 0)
     for right in (2, True, np.int8(2), np.array(2), jnp.array(2)):
         hkx.transform(lambda right=right: take(right)).apply({}, 0)
 

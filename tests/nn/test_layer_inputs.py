@@ -59,11 +59,8 @@ def test_nested_lists_are_arrays(name: str) -> None:
 @each
 @pytest.mark.parametrize("wrong", [None, "x", object()], ids=["None", "str", "object"])
 def test_what_is_no_array_is_named(name: str, wrong: Any) -> None:
-    with pytest.raises(hkx.errors.InvalidInputError, match="is not an array") as raised:
+    with pytest.raises(hkx.errors.InvalidInputError, match="is not an array"):
         hkx.transform_with_state(lambda: LAYERS[name](wrong)).init(KEY)
-    # dm-haiku fails with one of these, by the layer: where it happens to notice.
-    assert isinstance(raised.value, (TypeError)) and isinstance(raised.value, (ValueError))
-    assert isinstance(raised.value, AttributeError)
 
 
 @pytest.mark.parametrize("name", ["Linear", "LayerNorm", "InstanceNorm", "GroupNorm", "RMSNorm"])
@@ -171,17 +168,14 @@ def _attention(flag: Any, x: Any) -> Any:
 
 @pytest.mark.parametrize("name", [1, ("a",), b"a", np.float32(1)])
 def test_a_name_that_is_no_string(name: Any) -> None:
-    with pytest.raises(hkx.errors.NotANameError, match="identifier") as raised:
+    with pytest.raises(hkx.errors.NotANameError, match="identifier"):
         hkx.testing.transform_and_run(lambda: hkx.Linear(3, name=name))()
-    assert isinstance(raised.value, AttributeError)  # what dm-haiku raises there
 
 
 @pytest.mark.parametrize("shape", [None, 3, (7,), ((1, 1),), (2, 2.5)])
 def test_shapes_that_do_not_fit(shape: Any) -> None:
-    """dm-haiku raises TypeError where the shape does not fit, and AttributeError where it is none."""
-    with pytest.raises(hkx.errors.InvalidReshapeError) as raised:
+    with pytest.raises(hkx.errors.InvalidReshapeError):
         hkx.testing.transform_and_run(lambda: hkx.Reshape(shape)(np.ones([2, 6])))()
-    assert isinstance(raised.value, TypeError) and isinstance(raised.value, (AttributeError))
 
 
 X, IMAGE = jnp.ones([3, 4]), jnp.ones([2, 5, 5, 4])
@@ -350,9 +344,8 @@ def test_random_keys_and_integers_beyond_all_dtypes_are_no_numbers(name: str) ->
 @pytest.mark.parametrize("time_major", [True, False])
 @pytest.mark.parametrize("unroll", [hkx.dynamic_unroll, hkx.static_unroll], ids=["dynamic", "static"])
 def test_a_sequence_that_is_no_array_is_named(unroll: Any, time_major: bool, wrong: Any) -> None:
-    with pytest.raises(hkx.errors.HkxError, match=r"no array|not an array") as raised:
+    with pytest.raises(hkx.errors.HkxError, match=r"no array|not an array"):
         hkx.transform(lambda: unroll(hkx.GRU(3), wrong, jnp.zeros([2, 3]), time_major)).init(KEY)
-    assert isinstance(raised.value, TypeError) and isinstance(raised.value, AttributeError)
 
 
 @pytest.mark.parametrize("lib", ["hkx", pytest.param("haiku", marks=pytest.mark.peer)])
