@@ -9,13 +9,40 @@ import pathlib
 
 NEW = {"haiku": "hkx", "rlax": "rlx"}
 # Private names without a public equivalent, and what to write instead.
-_INSTEAD: dict[str, str] = dict.fromkeys(
-    ("FlatMapping", "FlatMap"),
-    "hkx.Params in an annotation, collections.abc.Mapping in isinstance: parameters are plain dicts",
-)
+_PURE = "hkx.purify(f), a function of the parameters, the state and the keys as well"
+_INSTEAD: dict[str, str] = {
+    **dict.fromkeys(
+        ("FlatMapping", "FlatMap", "frozendict"),
+        "hkx.Params in an annotation, collections.abc.Mapping in isinstance: parameters are plain dicts",
+    ),
+    **dict.fromkeys(("internal_state", "temporary_internal_state", "update_internal_state", "InternalState"), _PURE),
+    **dict.fromkeys(("current_frame", "frame_stack", "Frame", "current_context", "HaikuContext"), _PURE),
+    **dict.fromkeys(("current_bundle_name", "current_module", "current_module_state"), "hkx.current_name()"),
+    **dict.fromkeys(("wrap_method", "ModuleMetaclass", "intercept_methods_global"), "hkx.intercept_methods"),
+    **dict.fromkeys(("run_creators", "custom_creator_unsafe", "Creator", "NextCreator"), "hkx.custom_creator"),
+    **dict.fromkeys(("run_getters", "Getter", "NextGetter"), "hkx.custom_getter"),
+    **dict.fromkeys(("run_setters", "Setter", "NextSetter"), "hkx.custom_setter"),
+    "next_rng_key_internal": "hkx.next_rng_key()",
+    "rng_seq_or_fail": "hkx.next_rng_key()",
+    "PRNGSequenceState": "hkx.maybe_get_rng_sequence_state",
+    "ThreadLocalStack": "a list in threading.local",
+    "merge_leading_dims": "x.reshape(-1, *x.shape[n:]), or hkx.BatchApply",
+    "split_leading_dim": "x.reshape(*shape, *x.shape[1:]), or hkx.BatchApply",
+    "to_dict": "hkx.data_structures.to_mutable_dict",
+    "LiftingModule": "hkx.lift",
+    "DepthwiseConvND": "hkx.DepthwiseConv1D, hkx.DepthwiseConv2D or hkx.DepthwiseConv3D",
+    "ConvNDLSTM": "hkx.Conv1DLSTM, hkx.Conv2DLSTM or hkx.Conv3DLSTM",
+}
 
 # Modules of Haiku of which some names stand for something else in `hkx` itself.
-_HOMES = {"filtering": "hkx.data_structures", "jaxpr_info": "hkx.experimental.jaxpr_info"}
+_HOMES = {
+    "config": "hkx.config",
+    "filtering": "hkx.data_structures",
+    "jaxpr_info": "hkx.experimental.jaxpr_info",
+    "mixed_precision": "hkx.mixed_precision",
+    "pad": "hkx.pad",
+    "test_utils": "hkx.testing",
+}
 
 
 @functools.cache

@@ -7,19 +7,24 @@ import subprocess
 import sys
 
 import hkx.run
-from hkx.run.process import environment
+from hkx.run import here
+from hkx.run.process import begin, environment
 
 
 def main(words: list[str]) -> int:
-    """Replaces this process by Python running the program; returns an exit code only if that is impossible."""
+    """Replaces this process by one of Python that runs the program; where it cannot, returns the exit code."""
     flags = []
     while words and words[0] in ("--jax-names", "--report"):
         flags.append(words.pop(0))
     if not words or words[0] in ("-h", "--help") or flags == ["--report"]:
         print(hkx.run.__doc__, file=sys.stdout if words else sys.stderr)
         return 0 if words and not flags else 2
-    command = [sys.executable, *_options_of_this_python(), *words]
     os.environ.update(environment(flags))
+    if here.is_needed():
+        begin()
+        here.run(words)
+        return 0
+    command = [sys.executable, *_options_of_this_python(), *words]
     if os.name == "nt":  # there, exec returns to the shell before the program ends
         return subprocess.call(command)
     sys.stdout.flush()

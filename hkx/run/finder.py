@@ -3,31 +3,60 @@
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
+import importlib.util
 import os
 import sys
 import types
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import hkx.run
 
 NEW = {"haiku": "hkx", "rlax": "rlx"}
+RELEASES = {"haiku": "0.0.17", "rlax": "0.1.9"}  # those whose names hkx and rlx have
 _ROOT = os.path.dirname(os.path.dirname(hkx.run.__path__[0]))
 
 
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds `haiku.X` as the module object of `hkx.X`, and `rlax.X` as that of `rlx.X`."""
+class Finder:
+    """Finds `haiku.X` as the module object of `hkx.X`, and `rlax.X` as that of `rlx.X`: an entry of `sys.meta_path`."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        if name in NEW.values():  # the hkx that this finder is part of, even if no folder of sys.path has it
+        if name in NEW.values():  # the copy that this finder is part of, even if no folder of sys.path has it
             return importlib.machinery.PathFinder.find_spec(name, [_ROOT])
-        if name.partition(".")[0] in NEW:
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
-        return None
+        if name.partition(".")[0] not in NEW:
+            return None
+        if not _private().is_served(name) and importlib.util.find_spec(_new(name)) is None:
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType | None:
+        return _private().module_of(spec.name) if _private().is_served(spec.name) else None
 
     def exec_module(self, module: types.ModuleType) -> None:
-        old, dot, rest = module.__name__.partition(".")
-        sys.modules[module.__name__] = importlib.import_module(NEW[old] + dot + rest)
+        name = module.__name__
+        if _private().is_served(name):
+            return
+        sys.modules[name] = new = importlib.import_module(_new(name))
+        for removed in _private().REMOVED.get(name, ()):
+            setattr(new, removed, getattr(importlib.import_module("hkx.run.removed"), removed))
+        if name in NEW:
+            new.__version__ = RELEASES[name]  # type: ignore[attr-defined]
+            for submodule in (f"{name}._src", *_private().REMOVED):  # attributes, without an import of their own
+                if submodule.startswith(f"{name}."):
+                    importlib.import_module(submodule)
+
+    def find_distributions(self, context: Any) -> Iterable[Any]:
+        """Answers `importlib.metadata.version("dm-haiku")`, installed or not."""
+        return importlib.import_module("hkx.run.metadata").served(context.name)
+
+
+def _new(name: str) -> str:
+    old, dot, rest = name.partition(".")
+    return NEW[old] + dot + rest
+
+
+def _private() -> Any:
+    return importlib.import_module("hkx.run.private")
