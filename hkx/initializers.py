@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.arguments import checked_integer, checked_number
+from hkx.arguments.vocabulary import Initializer as Initializer
 from hkx.base.draws import Draw, check_dtype, check_fits, sample
 from hkx.base.trees import unshared
 from hkx.base.types import Array, DType, Shape
-from hkx.base.types import Initializer as Initializer
 from hkx.core.frame import current_frame
 from hkx.core.rng import next_rng_key
 from hkx.errors.arguments import NotANumberError

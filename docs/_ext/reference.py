@@ -60,7 +60,8 @@ class Api(SphinxDirective):
             return [f".. autoclass:: {name}", "   :members:", "   :special-members: __call__"]
         if callable(value) and hasattr(value, "__name__"):
             return [f".. autofunction:: {name}"]
-        return [f".. autodata:: {name}", "   :no-value:"] if name.startswith("rlx") else [f".. autodata:: {name}"]
+        no_value = ["   :no-value:"] if name.startswith(("rlx", "hkx.arguments")) else []
+        return [f".. autodata:: {name}", *no_value]
 
 
 def set_signature(app, what, name, value, options, arguments, returns):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import jax
 
+from hkx.arguments.contract import Contract
 from hkx.core.frame import Scope, current_frame, local
 from hkx.core.hooks import MethodContext, chained
 from hkx.core.naming import checked_name, note_below, snake_case, unique_name
@@ -38,22 +39,30 @@ def _intercepted(method: Callable[..., Any], module: Module, name: str, cls: typ
 def _wrap(name: str, method: Callable[..., Any], owner: list[type]) -> Callable[..., Any]:
     """Wraps a method so that it runs in its module's name scope, with the interceptors around it.
 
-    `owner` holds the class once that exists.
+    Innermost is the contract, which checks and converts arguments as annotations declare: also those that an
+    interceptor, or a subclass by `super()`, passes on. `owner` holds the class once that exists.
     """
-    if getattr(method, "hkx_transparent", False):
-        return method
+    contract = Contract(method)
+    if name == "__init__" or getattr(method, "hkx_transparent", False):
+
+        @functools.wraps(method)
+        def without_scope(*args: Any, **kwargs: Any) -> Any:
+            return contract.run(*args, **kwargs)
+
+        return without_scope
     scope_name = getattr(method, "hkx_name_like", name)
 
     @functools.wraps(method)
     def wrapped(self: Module, *args: Any, **kwargs: Any) -> Any:
         frames = local.frames
         if not frames:
-            return method(self, *args, **kwargs)
+            return contract.run(self, *args, **kwargs)
         scopes, bundle = frames[-1].scopes, getattr(self, "module_name", None)
         if bundle is not None:
             note_below(scopes, self, bundle)
         hooked = local.hooks.get("call")
-        function = _intercepted(method, self, name, owner[0]) if hooked else functools.partial(method, self)
+        run = contract.run
+        function = _intercepted(run, self, name, owner[0]) if hooked else functools.partial(run, self)
         scopes.append(Scope(None, scope_name, self))
         try:
             if bundle is None:
@@ -73,7 +82,7 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
         owner: list[type] = []
         methods = []
         for key, value in namespace.items():
-            if key == "module_name" or (key.startswith("__") and key != "__call__"):
+            if key == "module_name" or (key.startswith("__") and key not in ("__call__", "__init__")):
                 continue  # special methods such as `__add__` run in the scope of their caller
             if isinstance(value, types.FunctionType):
                 methods.append(key)
@@ -85,12 +94,18 @@ class ModuleMetaclass(type(Protocol)):  # a module may also be a Protocol, and h
         owner.append(cls)
         for key in methods:  # now, because `__init_subclass__` and descriptors may have replaced them
             if callable(method := getattr(cls, key, None)):
-                setattr(cls, key, _wrap(key, method, owner))
+                type.__setattr__(cls, key, _wrap(key, method, owner))
         if bases and cls.__repr__ is Module.__repr__:
             cls.__repr__ = cls.__repr__  # an own attribute, which `dataclasses.dataclass` does not replace
         if "forward" in namespace and not any("__call__" in vars(c) for c in cls.__mro__):
             cls.__call__ = refusing_call(cls, OF_MODULES["forward"])
         return cls
+
+    if not TYPE_CHECKING:  # with it, a type checker would accept any attribute
+
+        def __setattr__(cls, name: str, value: Any) -> None:
+            generated = name == "__init__" and isinstance(value, types.FunctionType)  # by `dataclasses.dataclass`
+            super().__setattr__(name, _wrap(name, value, [cls]) if generated else value)
 
     @property
     def __signature__(cls) -> inspect.Signature:

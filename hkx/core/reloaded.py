@@ -21,13 +21,14 @@ def wrap_reloaded(cls: type, wrap: Wrap) -> None:
 
     Args:
       cls: the class.
-      wrap: called as `wrap(name, method, [owner])`; the function in it is the wrapper.
+      wrap: called as `wrap(name, method, [owner])`; the functions in it are the wrappers, which hold the contract of
+        the method.
     """
     if _AUTORELOAD not in sys.modules:
         return
     for owner in [base for base in cls.__mro__ if type(base) is type(cls)]:
         for key, value in list(vars(owner).items()):
-            if key == "module_name" or (key.startswith("__") and key != "__call__"):
+            if key == "module_name" or (key.startswith("__") and key not in ("__call__", "__init__")):
                 continue
             if isinstance(value, property):
                 parts = (value.fget, value.fset, value.fdel)
@@ -35,7 +36,7 @@ def wrap_reloaded(cls: type, wrap: Wrap) -> None:
                 if (getter, setter, deleter) != parts:
                     setattr(owner, key, property(getter, setter, deleter, value.__doc__))
             elif isinstance(value, types.FunctionType) and (new := _renewed(key, value, owner, wrap)) is not value:
-                setattr(owner, key, new)
+                type.__setattr__(owner, key, new)
 
 
 def _renewed(key: str, function: Any, owner: type, wrap: Any) -> Any:
@@ -43,7 +44,7 @@ def _renewed(key: str, function: Any, owner: type, wrap: Any) -> Any:
     method, is_wrapper = function, function.__globals__ is wrap.__globals__
     if is_wrapper and function.__code__ in wrap.__code__.co_consts:
         method = function.__wrapped__
-        if any(cell.cell_contents is method for cell in function.__closure__):
+        if any(getattr(cell.cell_contents, "function", None) is method for cell in function.__closure__):
             return function
     elif not is_wrapper and function.__code__.co_filename != "<string>":
         return function

@@ -50,7 +50,7 @@ def _create(kind: str, frame: Frame, path: str, shape: Any, dtype: DType, init: 
     if local.hooks.get(kind):
         create = chained(kind, create, with_context(context))
     elif not callable(init):
-        raise InvalidInitializerError(path, init)
+        raise InvalidInitializerError(f"The initializer of {path!r}", init)
     value = create(shape, dtype, init)
     if frame.mark.is_inner(value):
         raise inner(path)

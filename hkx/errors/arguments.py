@@ -8,6 +8,10 @@ from typing import Any
 from hkx.errors.core import HkxError, described
 
 
+def _of(taker: str) -> str:
+    return f" of `{taker}`" if taker else ""
+
+
 class NotAFunctionError(HkxError, TypeError):
     """Something that is not callable was given where a function is expected."""
 
@@ -33,13 +37,13 @@ class NotAStructureError(HkxError, TypeError):
 class InvalidInitializerError(HkxError, TypeError):
     """The initializer of a parameter or state is not callable."""
 
-    def __init__(self, path: str, init: object):
+    def __init__(self, subject: str, init: object):
         advice = "Was one argument too many passed to the layer?"
         if hasattr(init, "shape"):
             advice = "For given values, use `hkx.initializers.Constant(values)`."
         super().__init__(
-            f"The initializer of {path!r} is not callable: it is {init!r}, and should be a function of (shape, dtype), "
-            f"for example `jnp.zeros`. {advice}"
+            f"{subject} is not callable: it is {init!r}, and should be a function of (shape, dtype), for example "
+            f"`jnp.zeros`. {advice}"
         )
 
 
@@ -47,24 +51,21 @@ class NotABoolError(HkxError, TypeError):
     """An argument that must be True or False is something else, often an output size as second argument."""
 
     def __init__(self, taker: str, argument: str, value: object):
-        came = described(value)
+        advice = ""
         if isinstance(value, int):
-            came = (
-                f"{value!r} as the second argument. A layer takes only the size of its output; it reads the size of "
-                f"its input from the input: `{taker}({value!r})`"
-            )
-        super().__init__(f"`{argument}` of `{taker}` must be True or False, got {came}.")
+            advice = " A layer takes only the size of its output: it reads the size of its input from the input."
+        super().__init__(f"`{argument}` of `{taker}` must be True or False, got {described(value)}.{advice}")
 
 
 class InvalidSizeError(HkxError, TypeError):
     """An argument that must be an integer is something else, or is too small or too large."""
 
-    def __init__(self, argument: str, value: object, least: int | None):
+    def __init__(self, argument: str, value: object, least: int | None, taker: str = ""):
         bounds = [] if least is None else [f"at least {least}"]
         if isinstance(value, int) and value >= 2**63:
             bounds.append("below 2**63")
         bound = f", {' and '.join(bounds)}" if bounds else ""
-        super().__init__(f"`{argument}` must be an integer{bound}, got {described(value)}.")
+        super().__init__(f"`{argument}`{_of(taker)} must be an integer{bound}, got {described(value)}.")
 
 
 class InvalidShapeError(HkxError, TypeError):
@@ -109,5 +110,5 @@ def checked_hook(hook: Callable[..., Any], kinds: Sequence[str]) -> Callable[...
 class NotANumberError(HkxError, TypeError):
     """An argument that must be a number is something else."""
 
-    def __init__(self, argument: str, value: object):
-        super().__init__(f"`{argument}` must be a number or a scalar array, got {described(value)}.")
+    def __init__(self, argument: str, value: object, taker: str = ""):
+        super().__init__(f"`{argument}`{_of(taker)} must be a number or a scalar array, got {described(value)}.")

@@ -95,7 +95,6 @@ class InvalidNameError(HkxError, ValueError):
             advice = (
                 f"`name` of `{class_name}` is of type {type(name).__name__}: was one argument too many passed? A layer "
                 "takes only the size of its output; it reads the size of its input from the input. "
-                "`hkx.Sequential` takes one list of layers. "
                 f"`hkx.transform` takes a function that makes the module and calls it: `lambda x: {class_name}(…)(x)`."
             )
         if isinstance(name, str) and name.startswith("/"):

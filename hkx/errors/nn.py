@@ -64,9 +64,10 @@ class ScalarInputError(HkxError, ValueError):
 class OutOfRangeError(HkxError, ValueError):
     """A number is too small, too large, or NaN."""
 
-    def __init__(self, argument: str, value: object, low: float, high: float):
-        bound = f"at least {low}" if high == float("inf") else f"in range [{low}, {high}]"
-        super().__init__(f"`{argument}` must be {bound}, got {shortened(value)}.")
+    def __init__(self, argument: str, value: object, low: float, high: float, span: str = "", taker: str = ""):
+        bound = f"at least {low:g}" if high == float("inf") else f"in range {span or f'[{low:g}, {high:g}]'}"
+        of = f" of `{taker}`" if taker else ""
+        super().__init__(f"`{argument}`{of} must be {bound}, got {shortened(value)}.")
 
 
 class InvalidLengthError(HkxError, TypeError):
@@ -120,12 +121,12 @@ class InvalidReshapeError(HkxError, ValueError):
 
 
 class NotAListError(HkxError, TypeError):
-    """A single layer was given where a list of layers is expected."""
+    """A single value was given where a list is expected."""
 
     def __init__(self, module: str, argument: str, value: object):
         super().__init__(
             f"`{argument}` of `{module}` is not iterable: it is {value!r}, and should be a list, "
-            f"`{module}([first, second])`."
+            f"`{argument}=[first, second]`."
         )
 
 

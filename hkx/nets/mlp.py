@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 import jax
 
 from hkx import Linear, Module, PRNGSequence, dropout
-from hkx.arguments import checked_flag, checked_function, is_iterable
-from hkx.errors import NotAListError
+from hkx.arguments import Flag, Function, Items, Num, Number, Size
 from hkx.initializers import Initializer
-from hkx.nn.inputs import number
 
 
 class MLP(Module):
@@ -42,19 +38,17 @@ class MLP(Module):
 
     def __init__(
         self,
-        output_sizes: Iterable[int],
+        output_sizes: Items[Size],
         w_init: Initializer | None = None,
         b_init: Initializer | None = None,
-        with_bias: bool = True,
-        activation: Callable[[jax.Array], jax.Array] = jax.nn.relu,
-        activate_final: bool = False,
+        with_bias: Flag = True,
+        activation: Function = jax.nn.relu,
+        activate_final: Flag = False,
         name: str | None = None,
     ):
-        if not checked_flag(with_bias, "with_bias", "hkx.nets.MLP") and b_init is not None:
+        if not with_bias and b_init is not None:
             raise ValueError("b_init must not be set when `with_bias` is False: there are no biases to initialise.")
         super().__init__(name=name)
-        if not is_iterable(output_sizes):
-            raise NotAListError("hkx.nets.MLP", "output_sizes", output_sizes)
         self.with_bias = with_bias
         self.w_init = w_init
         self.b_init = b_init
@@ -67,7 +61,12 @@ class MLP(Module):
         )
         self.output_size = self.output_sizes[-1] if self.output_sizes else None
 
-    def __call__(self, inputs: jax.Array, dropout_rate: float | None = None, rng: jax.Array | None = None) -> jax.Array:
+    def __call__(
+        self,
+        inputs: Num[jax.Array, "..."],
+        dropout_rate: Number[float, "[0, 1]"] | None = None,
+        rng: jax.Array | None = None,
+    ) -> jax.Array:
         """Applies the network.
 
         Args:
@@ -85,20 +84,17 @@ class MLP(Module):
             raise ValueError("With `dropout_rate`, an rng key must be passed: `rng=hkx.next_rng_key()`.")
         if dropout_rate is None and rng is not None:
             raise ValueError("`rng` is only to be passed when using dropout: pass `dropout_rate` with it.")
-        if dropout_rate is not None:
-            number(dropout_rate, None, "dropout_rate", 0, 1)
         keys = None if rng is None else PRNGSequence(rng)
         out = inputs
-        activate_final = checked_flag(self.activate_final, "activate_final", "hkx.nets.MLP")
         for i, layer in enumerate(self.layers):
-            out = layer(out)
-            if i < len(self.layers) - 1 or activate_final:
+            out = layer(out)  # [..., output_sizes[i]]
+            if i < len(self.layers) - 1 or self.activate_final:
                 if keys is not None and dropout_rate is not None:
                     out = dropout(keys.next(), dropout_rate, out)
-                out = checked_function(self.activation, "hkx.nets.MLP", "activation")(out)
+                out = self.activation(out)
         return out
 
-    def reverse(self, activate_final: bool | None = None, name: str | None = None) -> MLP:
+    def reverse(self, activate_final: Flag | None = None, name: str | None = None) -> MLP:
         """A new network with the layer sizes of this one in reverse, from outputs to inputs.
 
         Args:

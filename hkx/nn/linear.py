@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, TypeVar, overload
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Generic, TypeVar, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, initializers, traced_once
-from hkx.arguments import checked_flag, checked_function, checked_integer, is_iterable
-from hkx.errors import NotABoolError, NotAListError
+from hkx.arguments import Flag, Function, Items, Num, Rule, Size, checked_integer, is_iterable
+from hkx.errors import NotAListError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, array_with_dimensions, entries_in, given_or, without_leading_ones
+from hkx.nn.inputs import without_leading_ones
 
 R = TypeVar("R")
 
@@ -36,7 +36,7 @@ class Linear(Module):
       name: the module's name.
 
     Raises:
-      NotABoolError: if the second argument is a number above 1, as in `Linear(784, 10)`: do not pass the input size.
+      NotABoolError: if `with_bias` is a number above 1, as in `Linear(784, 10)`: do not pass the input size.
 
     Example:
 
@@ -47,17 +47,10 @@ class Linear(Module):
       {'linear': {'b': (2,), 'w': (3, 2)}}
     """
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Linear:
-        # Checked here, because `__init__` cannot tell a positional argument from `with_bias=2`. Programs written for
-        # Haiku may pass 0 and 1 as flags.
-        if cls.__init__ is Linear.__init__ and len(args) > 1 and type(args[1]) is int and args[1] not in (0, 1):
-            raise NotABoolError("hkx.Linear", "with_bias", args[1])
-        return super().__new__(cls)
-
     def __init__(
         self,
-        output_size: int,
-        with_bias: bool = True,
+        output_size: Size,
+        with_bias: Flag = True,
         w_init: Initializer | None = None,
         b_init: Initializer | None = None,
         name: str | None = None,
@@ -67,9 +60,9 @@ class Linear(Module):
         self.output_size = output_size
         self.with_bias = with_bias
         self.w_init = w_init
-        self.b_init = given_or(b_init, jnp.zeros)
+        self.b_init = b_init or jnp.zeros
 
-    def __call__(self, inputs: jax.Array, *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "... D"], *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
         """Applies the layer.
 
         Args:
@@ -83,13 +76,10 @@ class Linear(Module):
           ScalarInputError: if `inputs` is a scalar.
           InvalidInputError: if it is not an array.
         """
-        inputs = array_with_dimensions(inputs, self)
         input_size = self.input_size = inputs.shape[-1]
         w_init = _default_init(input_size) if self.w_init is None else self.w_init
-        output_size = checked_integer(self.output_size, "output_size")
-        w = get_parameter("w", [input_size, output_size], inputs.dtype, init=w_init)
-        has_bias = checked_flag(self.with_bias, "with_bias", type(self).__name__)
-        b = get_parameter("b", [output_size], inputs.dtype, init=self.b_init) if has_bias else None
+        w = get_parameter("w", [input_size, self.output_size], inputs.dtype, init=w_init)
+        b = get_parameter("b", [self.output_size], inputs.dtype, init=self.b_init) if self.with_bias else None
         return _affine(inputs, w, b, precision=precision)
 
 
@@ -97,6 +87,17 @@ class Linear(Module):
 def _affine(inputs: Any, w: Any, b: Any, *, precision: Any) -> jax.Array:
     out = jnp.dot(inputs, w, precision=precision)
     return out if b is None else out + jnp.broadcast_to(b, out.shape)
+
+
+def _bias_dims(value: Any, argument: str, taker: str) -> tuple[int, ...]:
+    if not hasattr(value, "shape") and not value:  # 0 too, as in Haiku
+        return ()
+    if not is_iterable(value):
+        raise NotAListError(taker, argument, value)
+    return tuple(checked_integer(dim, argument, None, taker) for dim in value)
+
+
+BiasDims = Annotated[Iterable[int], Rule(_bias_dims)]
 
 
 class Bias(Module):
@@ -119,19 +120,19 @@ class Bias(Module):
 
     def __init__(
         self,
-        output_size: Sequence[int] | None = None,
-        bias_dims: Sequence[int] | None = None,
+        output_size: Items[Size] | None = None,
+        bias_dims: BiasDims | None = None,
         b_init: Initializer | None = None,
         name: str | None = None,
     ):
         super().__init__(name=name)
         self.output_size = output_size
         self.bias_dims = bias_dims
-        self.b_init = given_or(b_init, jnp.zeros)
+        self.b_init = b_init or jnp.zeros
         self.bias_shape: tuple[int, ...] | None = None
         self.input_size: tuple[int, ...] | None = None
 
-    def __call__(self, inputs: jax.Array, multiplier: float | jax.Array | None = None) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "..."], multiplier: float | jax.Array | None = None) -> jax.Array:
         """Applies the layer.
 
         Args:
@@ -144,13 +145,12 @@ class Bias(Module):
         Raises:
           ValueError: if the shape of `inputs` does not agree with `output_size`, or has fewer than two dimensions.
         """
-        inputs = array_of(inputs, self)
         shape = inputs.shape
         if len(shape) < 2:
             raise ValueError(
                 f"Input to Bias must have rank >= 2, a batch dimension and others: `inputs` has shape {shape}."
             )
-        if self.output_size is not None and _sequence(self.output_size, "output_size") != shape[1:]:
+        if self.output_size is not None and tuple(self.output_size) != shape[1:]:
             raise ValueError(
                 f"Input shape must be {(-1, *self.output_size)}, with -1 for the batch, but `inputs` has shape {shape}."
             )
@@ -161,27 +161,19 @@ class Bias(Module):
         return inputs + (b if multiplier is None else b * multiplier)
 
 
-def _sequence(value: Any, argument: str) -> tuple[Any, ...]:
-    if not is_iterable(value):
-        raise TypeError(f"`{argument}` of `hkx.Bias` must be a sequence of whole numbers, got {value!r}: [{value!r}].")
-    return tuple(value)
-
-
-def _bias_shape(shape: tuple[int, ...], bias_dims: Sequence[int] | None) -> tuple[int, ...]:
+def _bias_shape(shape: tuple[int, ...], bias_dims: Iterable[int] | None) -> tuple[int, ...]:
     if bias_dims is None:
         return shape[1:]
-    if entries_in(bias_dims) == 0 or (not hasattr(bias_dims, "shape") and not bias_dims):
-        return ()
-    rank, given = len(shape), [checked_integer(dim, "bias_dims", None) for dim in _sequence(bias_dims, "bias_dims")]
-    for dim in given:
+    rank, dims = len(shape), set()
+    for dim in bias_dims:
         if dim == 0 or not -rank < dim < rank:
             raise ValueError(
                 f"Dimension {dim} (`bias_dims`) is out of range for input of rank {rank}: it must be one of {shape}, "
                 "without the first."
             )
-    dims = {dim % rank for dim in given}
+        dims.add(dim % rank)
     full = [size if i in dims else 1 for i, size in enumerate(shape)]
-    return without_leading_ones(full)
+    return without_leading_ones(full) if dims else ()
 
 
 class Sequential(Module, Generic[R]):
@@ -193,6 +185,7 @@ class Sequential(Module, Generic[R]):
 
     Raises:
       NotAListError: if `layers` is a single module or function.
+      NotAFunctionError: if one of them is not callable.
 
     Example:
 
@@ -206,16 +199,13 @@ class Sequential(Module, Generic[R]):
     def __init__(self, layers: Iterable[Callable[..., R]], name: str | None = None): ...
     @overload
     def __init__(self: Sequential[jax.Array], layers: Iterable[Callable[..., Any]], name: str | None = None): ...
-    def __init__(self, layers: Iterable[Callable[..., Any]], name: str | None = None):
+    def __init__(self, layers: Items[Function], name: str | None = None):
         super().__init__(name=name)
-        if not is_iterable(layers) and (hasattr(layers, "ndim") or not hasattr(layers, "__getitem__")):
-            raise NotAListError("hkx.Sequential", "layers", layers)
         self.layers = tuple(layers)
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> R:
         """Calls the first layer with all arguments, and every other layer with the result of the previous one."""
         out = inputs
         for i, layer in enumerate(self.layers):
-            checked_function(layer, "hkx.Sequential", "layers")
             out = layer(out, *args, **kwargs) if i == 0 else layer(out)
         return out

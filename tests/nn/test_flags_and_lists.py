@@ -21,12 +21,9 @@ def unrolled(unroll, **options):
 
 
 FLAGS = {
-    "with_bias of Linear": lambda f: hkx.Linear(2, f)(X),
     "with_bias of Conv2D": lambda f: hkx.Conv2D(2, 3, with_bias=f)(IMAGE),
     "with_bias of Conv2DTranspose": lambda f: hkx.Conv2DTranspose(2, 3, with_bias=f)(IMAGE),
     "with_bias of hkx.Einsum": lambda f: hkx.Einsum([3, 2], "...d,dh->...h", f)(X),
-    "with_bias of hkx.nets.MLP": lambda f: hkx.nets.MLP([2], with_bias=f)(X),
-    "activate_final of hkx.nets.MLP": lambda f: hkx.nets.MLP([2], activate_final=f)(X),
     "use_bn of MobileNetV1Block": lambda f: hkx.nets.mobilenet.MobileNetV1Block(2, 1, f)(IMAGE, True),
     "use_bn of hkx.nets.MobileNetV1": lambda f: hkx.nets.MobileNetV1([1], [2], 3, f)(IMAGE, True),
     "use_projection of BlockV1": lambda f: hkx.nets.ResNet.BlockV1(2, 1, f, NORM, False)(IMAGE, True, False),
@@ -74,12 +71,9 @@ def test_a_traced_flag_is_an_error_of_jax_with_what_to_write():
 
 SCALAR, ONE = jnp.array(2), jnp.array(1)
 LISTS = {
-    "output_sizes": lambda: hkx.nets.MLP(SCALAR)(X),
-    "layers` of `hkx.Sequential": lambda: hkx.Sequential(SCALAR)(X),
     "layers` of `hkx.DeepRNN": lambda: hkx.DeepRNN(SCALAR)(X, ()),
     "output_shape": lambda: hkx.Reshape(SCALAR)(X),
     "broadcast_dims": lambda: hkx.dropout(KEY, 0.5, X, SCALAR),
-    "bias_dims": lambda: hkx.Bias(bias_dims=SCALAR)(X),
     "padding": lambda: hkx.max_pool(IMAGE, 2, 1, np.array([1, 2])),
     "layers.* of .*skip_connections": lambda: hkx.deep_rnn_with_skip_connections(SCALAR),
     "an `LSTMState`": lambda: hkx.LSTM(3)(X, SCALAR),
@@ -103,30 +97,6 @@ def test_a_list_may_be_an_iterator():
 
     params = hkx.transform(f).init(0, X)
     assert set(params["linear"]) == {"w", "b", "w_scale", "b_scale"} and params["mlp/~/linear_0"]["w"].shape == (3, 3)
-
-
-INITIALIZERS = {
-    "linear/b": lambda init: hkx.Linear(3, b_init=init)(X),
-    "conv2_d/b": lambda init: hkx.Conv2D(2, 3, b_init=init)(IMAGE),
-    "bias/b": lambda init: hkx.Bias(b_init=init)(X),
-    "einsum/b": lambda init: hkx.Einsum([3, 2], "...d,dh->...h", b_init=init)(X),
-    "einsum/w": lambda init: hkx.Einsum([3, 2], "...d,dh->...h", w_init=init)(X),
-    "embed/embeddings": lambda init: hkx.Embed(3, 2, w_init=init)(jnp.arange(2)),
-    "batch_norm/scale": lambda init: hkx.BatchNorm(True, True, 0.9, scale_init=init)(X, True),
-    "layer_norm/offset": lambda init: hkx.LayerNorm(-1, True, True, offset_init=init)(X),
-    "group_norm/scale": lambda init: hkx.GroupNorm(1, scale_init=init)(IMAGE),
-    "rms_norm/scale": lambda init: hkx.RMSNorm(-1, scale_init=init)(X),
-    "p_re_lu/alpha": lambda init: hkx.PReLU(alpha_init=init)(X),
-}
-
-
-@pytest.mark.parametrize("path", INITIALIZERS)
-def test_given_values_are_no_initializer(path):
-    text = f"The initializer of '{path}' is not callable.*`hkx.initializers.Constant\\(values\\)`"
-    with pytest.raises(hkx.errors.InvalidInitializerError, match=text):
-        hkx.transform_with_state(lambda: INITIALIZERS[path](np.zeros(3, np.float32))).init(0)
-    hkx.transform_with_state(lambda: INITIALIZERS[path](None)).init(0)
-    hkx.transform_with_state(lambda: INITIALIZERS[path](0)).init(0)  # as in Haiku
 
 
 TWO = np.ones([1, 2], np.float32)

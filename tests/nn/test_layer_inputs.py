@@ -187,7 +187,6 @@ def window(n: Any) -> Any:
 
 
 SIZES = {
-    "output_size": lambda n: hkx.Linear(n)(X),
     "vocab_size": lambda n: hkx.Embed(n or "x", 3)(jnp.arange(2)),
     "embed_dim": lambda n: hkx.Embed(3, n or "x")(jnp.arange(2)),
     "num_heads": lambda n: hkx.MultiHeadAttention(n, 3, w_init=hkx.initializers.VarianceScaling())(X, X, X),
@@ -222,7 +221,6 @@ def test_what_is_no_size_is_named(name: str) -> None:
 RATES = {
     "decay_rate": lambda r: hkx.BatchNorm(True, True, r)(X, True),
     "decay": lambda r: hkx.ExponentialMovingAverage(r)(X),
-    "dropout_rate": lambda r: hkx.nets.MLP([3, 2])(X, dropout_rate=r, rng=KEY),
     "rate": lambda r: hkx.dropout(KEY, r, X),
 }
 
@@ -271,7 +269,6 @@ def test_other_arguments_that_are_named() -> None:
     raised(
         r"`axis` of `hkx.BatchNorm` is out of range: \(1, 2\)", lambda: hkx.BatchNorm(1, 1, 0.9, axis=(1, 2))(X, True)
     )
-    raised("`output_sizes` of `hkx.nets.MLP` is not iterable", lambda: hkx.nets.MLP("12"))
     raised("`warmup_length` must be a number", lambda: hkx.ExponentialMovingAverage(0.9, False, "1"))
     raised("`commitment_cost` must be a number", lambda: hkx.nets.VectorQuantizer(4, 2, "1")(X, True))
     raised("`epsilon` must be at least 0", lambda: hkx.nets.VectorQuantizerEMA(4, 2, 0.1, 0.9, -1.0)(X, True))

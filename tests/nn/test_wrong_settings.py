@@ -75,17 +75,13 @@ REFUSED = {
         2, 3, w_init=jnp.zeros, model_size=-1
     ),
     "`embedding_matrix` of `Embed` is not an array of numbers": lambda: hkx.Embed(embedding_matrix="text"),
-    "`hkx.Sequential` was given 3 of type int as `layers`": lambda: hkx.Sequential([jnp.tanh, 3])(X),
     "`hkx.DeepRNN` was given None of type NoneType as `layers`": lambda: hkx.DeepRNN([None])(X, ()),
     "`layers` of `hkx.DeepRNN` is not iterable": lambda: hkx.DeepRNN(hkx.LSTM(3)),
     "`hkx.ResetCore` was given 'lstm' of type str as `core`": lambda: hkx.ResetCore("lstm"),
-    "`hkx.nets.MLP` was given 'relu' of type str as `activation`": lambda: hkx.nets.MLP([3, 2], activation="relu")(X),
     r"`ignore_regex` must be a regular expression, such as '.*/b', got \['b'\]": lambda: hkx.SNParamsTree(
         ignore_regex=["b"]
     )({"linear": {"w": X}}),
     "`decay` must be a number or a scalar array": lambda: hkx.ExponentialMovingAverage(jnp.full([2], 0.5))(X),
-    "`output_size` of `hkx.Bias` must be a sequence of whole numbers, got 3": lambda: hkx.Bias(3)(X),
-    "`bias_dims` of `hkx.Bias` must be a sequence of whole numbers, got -1": lambda: hkx.Bias(bias_dims=-1)(X),
     r"given as `padding` must return a pair \(before, after\) for a kernel's size, got \(3,\)": lambda: hkx.Conv1D(
         2, 3, padding=lambda k: k
     ),

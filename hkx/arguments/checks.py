@@ -1,4 +1,4 @@
-"""Checks of arguments, for your own modules; errors and warnings name the argument. The layers of hkx use them too."""
+"""Checks of single arguments; errors and warnings name the argument."""
 
 from __future__ import annotations
 
@@ -15,15 +15,7 @@ import numpy as np
 
 from hkx.base.tracebacks import level_of_the_user
 from hkx.errors.arguments import InvalidSizeError, NotABoolError, NotAFunctionError, NotANumberError
-
-__all__ = [
-    "checked_flag",
-    "checked_function",
-    "checked_integer",
-    "checked_number",
-    "deprecated_argument",
-    "is_iterable",
-]
+from hkx.errors.nn import InvalidInputError
 
 
 def checked_function(f: Any, taker: str, argument: str = "") -> Any:
@@ -107,13 +99,14 @@ def is_iterable(value: Any) -> bool:
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and getattr(value, "ndim", 1) != 0
 
 
-def checked_integer(value: Any, argument: str, least: int | None = 0) -> int:
+def checked_integer(value: Any, argument: str, least: int | None = 0, taker: str = "") -> int:
     """What was given as a whole number, most often the size of something.
 
     Args:
       value: an int, a scalar array of integers, or a size with a name, as `jax.export` has them.
       argument: the name of the argument.
       least: the smallest number that is allowed; None allows all.
+      taker: the name of the function or module that takes it.
 
     Returns:
       The number, as an int; a size with a name as it is.
@@ -140,13 +133,13 @@ def checked_integer(value: Any, argument: str, least: int | None = 0) -> int:
             raise
         if jax.export.is_symbolic_dim(value):
             return value  # pyright: ignore[reportReturnType]
-        raise InvalidSizeError(argument, value, least) from None
+        raise InvalidSizeError(argument, value, least, taker) from None
     if (least is not None and number < least) or number >= 2**63:
-        raise InvalidSizeError(argument, value, least)
+        raise InvalidSizeError(argument, value, least, taker)
     return number
 
 
-def checked_number(value: Any, argument: str) -> Any:
+def checked_number(value: Any, argument: str, taker: str = "") -> Any:
     """What was given as a number, or as an array of numbers.
 
     Without this check, JAX takes a string for the name of a dtype, and fails on other objects where it uses them.
@@ -154,6 +147,7 @@ def checked_number(value: Any, argument: str) -> Any:
     Args:
       value: a Python number or bool, an array of them, traced or not, or a size with a name, as `jax.export` has them.
       argument: the name of the argument.
+      taker: the name of the function or module that takes it.
 
     Returns:
       `value`.
@@ -172,16 +166,46 @@ def checked_number(value: Any, argument: str) -> Any:
       ...     print(error)
       `scale` must be a number or a scalar array, got 'half' of type str.
     """
-    if isinstance(value, type) or not _is_number(value):
-        raise NotANumberError(argument, value)
+    if isinstance(value, type) or not is_number(value):
+        raise NotANumberError(argument, value, taker)
     return value
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Whether `value` is a number or an array of numbers."""
     if isinstance(value, (int, float, complex)) or hasattr(value, "__jax_array__") or jax.export.is_symbolic_dim(value):
         return True
     dtype = getattr(value, "dtype", None)
     return dtype is not None and (jnp.issubdtype(dtype, np.number) or jnp.issubdtype(dtype, np.bool_))
+
+
+def array_of(value: Any, argument: str, taker: str, keys: bool = False) -> jax.Array:
+    """Converts `value`, an array, a number, or nested lists of numbers, to a JAX array.
+
+    Args:
+      value: an array, a number, or nested lists of numbers.
+      argument: the name of the argument.
+      taker: the name of the function or module that takes it.
+      keys: whether typed random keys are allowed; no arithmetic is possible with them.
+
+    Raises:
+      InvalidInputError: if `value` is something else.
+
+    Example:
+
+      >>> import hkx
+      >>> hkx.arguments.array_of([[1.0, 2.0]], "inputs", "Scaled").shape
+      (1, 2)
+    """
+    cause = None
+    if not isinstance(value, jax.Array):
+        try:
+            return jnp.asarray(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            cause = error
+    elif keys or isinstance(value.dtype, np.dtype):
+        return value
+    raise InvalidInputError(taker, argument, value) from cause
 
 
 def deprecated_argument(argument: str, taker: str, instead: str) -> None:
