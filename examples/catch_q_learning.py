@@ -103,7 +103,7 @@ class Agent:
         def loss(params: hkx.Params, batch: Transition) -> jax.Array:
             q_tm1, q_t = values(params, batch.screen_tm1), values(params, batch.screen_t)
             discount_t = config.discount * batch.discount_t
-            td_errors = jax.vmap(rlx.q_learning)(q_tm1, batch.action_tm1, batch.reward_t, discount_t, q_t)
+            td_errors = rlx.batched(rlx.q_learning)(q_tm1, batch.action_tm1, batch.reward_t, discount_t, q_t)
             return jnp.mean(rlx.l2_loss(td_errors))
 
         def learn_and_act(learner: Learner, batch: Transition, screen: jax.Array) -> tuple[Learner, jax.Array]:

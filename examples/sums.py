@@ -173,15 +173,15 @@ class Learner:
         answers = self.answer(state.params, answer_key, questions, config.questions * config.group)
         groups = answers.reshape(config.questions, config.group, ANSWER)
         rewards = jnp.all(groups == right[:, None], axis=-1).astype(jnp.float32)
-        advantages = jax.vmap(rlx.group_relative_advantages)(rewards).ravel()
+        advantages = rlx.batched(rlx.group_relative_advantages)(rewards).ravel()
         old, reference = (self.log_probs(p, None, questions, answers) for p in (state.params, state.reference))
 
-        @jax.vmap
-        def losses(log_probs: jax.Array, old: jax.Array, advantage: jax.Array, reference: jax.Array) -> jax.Array:
-            return rlx.grpo_loss(log_probs, old, advantage, ref_log_probs_t=reference, kl_weight=config.kl_weight)
-
         def loss(params: hkx.Params) -> jax.Array:
-            return jnp.mean(losses(self.log_probs(params, None, questions, answers), old, advantages, reference))
+            log_probs = self.log_probs(params, None, questions, answers)
+            losses = rlx.batched(rlx.grpo_loss)(
+                log_probs, old, advantages, ref_log_probs_t=reference, kl_weight=config.kl_weight
+            )
+            return jnp.mean(losses)
 
         return loss, jnp.mean(rewards)
 
@@ -198,7 +198,7 @@ class Learner:
         reference = pairs(state.reference)
 
         def loss(params: hkx.Params) -> jax.Array:
-            losses = jax.vmap(partial(rlx.dpo_loss, beta=config.beta))(*pairs(params), *reference)
+            losses = rlx.batched(rlx.dpo_loss)(*pairs(params), *reference, beta=config.beta)
             return jnp.mean(jnp.where(wrong, losses, 0))
 
         return loss, 1 - jnp.mean(wrong)

@@ -1,7 +1,8 @@
 """rlx: reinforcement learning operators as pure functions, with only JAX and NumPy as dependencies.
 
 Operators take a single sequence or transition (`[T]`, `[A]`, `[]`), check their arguments by name, and are meant to be
-used with `jax.vmap`. `_tm1` marks the source of a transition, `_t` its destination.
+used with `rlx.batched` for [B, T] and `rlx.time_major` for [T, B]. `_tm1` marks the source of a transition, `_t` its
+destination.
 
     lambda_returns, vtrace, upgo_returns, ...            returns and advantages of sequences
     td_learning, q_learning, sarsa, retrace, ...         learning values
@@ -11,6 +12,7 @@ used with `jax.vmap`. `_tm1` marks the source of a transition, `_t` its destinat
     softmax, epsilon_greedy, gaussian_diagonal, ...      distributions over actions
     popart, running_statistics, periodic_update, ...     normalisation, running statistics, target networks
     add_gaussian_noise, knn_query, ...                   exploring
+    batched, time_major                                  operators on batches
     replay                                               experience replay: uniform, prioritised and others
     spr_loss, latent_consistency_loss                    self-predictive latents
     vdn_joint_value                                      team values (QMIX's network: `hkx.nets.QMixer`)
@@ -34,11 +36,11 @@ Masks and numerics. All operators follow the same rules:
   or too large for the dtype.
 
 Example:
-  >>> import jax, jax.numpy as jnp
+  >>> import jax.numpy as jnp
   >>> import rlx
   >>> q_tm1, q_t = jnp.zeros([2, 3]), jnp.ones([2, 3])
   >>> a_tm1, r_t, discount_t = jnp.array([0, 2]), jnp.array([1.0, 0.0]), jnp.array([0.5, 0.0])
-  >>> jax.vmap(rlx.q_learning)(q_tm1, a_tm1, r_t, discount_t, q_t).tolist()
+  >>> rlx.batched(rlx.q_learning)(q_tm1, a_tm1, r_t, discount_t, q_t).tolist()
   [1.5, 0.0]
 """
 
@@ -48,6 +50,8 @@ from rlx.core.lazy import lazy_exports
 _EXPORTS = {
     # Errors.
     "rlx.core.errors": "ArgumentError DTypeError OptionError RankError ShapeError",
+    # Batches.
+    "rlx.batching": "batched time_major",
     # Returns and advantages of sequences.
     "rlx.returns": (
         "discounted_returns lambda_returns n_step_bootstrapped_returns truncated_generalized_advantage_estimation "

@@ -18,6 +18,8 @@ from rlx.core.errors import DTypeError as DTypeError
 from rlx.core.errors import OptionError as OptionError
 from rlx.core.errors import RankError as RankError
 from rlx.core.errors import ShapeError as ShapeError
+from rlx.batching import batched as batched
+from rlx.batching import time_major as time_major
 from rlx.vtrace import VTraceOutput as VTraceOutput
 from rlx.transformed import transform_values as transform_values
 from rlx.mpo import LagrangePenalty as LagrangePenalty

@@ -74,6 +74,7 @@ FLOORS = {
     "rlx.core.types": 0,
     "rlx.core.errors": 0,
     "rlx.core": 1,
+    "rlx.batching": 2,
     "rlx.divergences": 2,
     "rlx.distributions": 2,
     "rlx.gaussians": 2,

@@ -131,16 +131,14 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     def loss(params: hkx.Params, steps: Step) -> tuple[jax.Array, dict[str, jax.Array]]:
         outputs, v_t = over_time(params, steps)
 
-        @partial(jax.vmap, in_axes=1, out_axes=1)
-        def returns_of(r_t: jax.Array, discount_t: jax.Array, v_t: jax.Array, last: jax.Array) -> jax.Array:
-            return rlx.lambda_returns(r_t, discount_t, v_t, config.lambda_, truncation_t=last)
-
-        returns = returns_of(steps.reward, config.discount * steps.discount, v_t, steps.last)
+        returns = rlx.time_major(rlx.lambda_returns)(
+            steps.reward, config.discount * steps.discount, v_t, config.lambda_, truncation_t=steps.last
+        )
         advantages = jax.lax.stop_gradient(returns - outputs.value)
         logits, actions = outputs.logits, steps.action
         weights = jnp.ones_like(advantages)
-        policy_loss = jnp.mean(jax.vmap(rlx.policy_gradient_loss)(logits, actions, advantages, weights))
-        entropy_loss = jnp.mean(jax.vmap(rlx.entropy_loss)(logits, weights))
+        policy_loss = jnp.mean(rlx.batched(rlx.policy_gradient_loss)(logits, actions, advantages, weights))
+        entropy_loss = jnp.mean(rlx.batched(rlx.entropy_loss)(logits, weights))
         value_loss = jnp.mean(rlx.l2_loss(jax.lax.stop_gradient(returns) - outputs.value))
         total = policy_loss + config.entropy * entropy_loss + config.value * value_loss
         return total, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": -entropy_loss}

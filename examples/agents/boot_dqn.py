@@ -110,7 +110,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
     def loss(params: hkx.Params, target_params: hkx.Params, prior_params: hkx.Params, batch: Any) -> jax.Array:
         q_tm1 = values(params, prior_params, batch.s_tm1["observation"])
         q_t = values(target_params, prior_params, batch.s_t)
-        over_batch = jax.vmap(rlx.q_learning)
+        over_batch = rlx.batched(rlx.q_learning)
         of_members = jax.vmap(over_batch, in_axes=(0, None, 0, None, 0))
         r_t = batch.r_t[None] + config.noise * batch.s_tm1["noise"].T
         errors = of_members(q_tm1, batch.a_tm1, r_t, batch.discount_t, q_t)

@@ -93,7 +93,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
 
     def loss(params: hkx.Params, target_params: hkx.Params, batch: rlx.replay.Transition) -> jax.Array:
         selector = jax.nn.softmax(logits(params, batch.s_t)) @ atoms
-        losses = jax.vmap(rlx.categorical_double_q_learning, in_axes=(None, 0, 0, 0, 0, None, 0, 0))
+        losses = rlx.batched(rlx.categorical_double_q_learning)
         of_target, of_params = logits(target_params, batch.s_t), logits(params, batch.s_tm1)
         experience = batch.a_tm1, batch.r_t, batch.discount_t
         return jnp.mean(losses(atoms, of_params, *experience, atoms, of_target, selector))

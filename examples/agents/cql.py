@@ -62,7 +62,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
 
     def loss(params: hkx.Params, target_params: hkx.Params, batch: rlx.replay.Transition) -> tuple[jax.Array, Any]:
         q_tm1, q_t = values(params, batch.s_tm1), values(target_params, batch.s_t)
-        losses = jax.vmap(rlx.conservative_q_learning, in_axes=(0, 0, 0, 0, 0, None))(
+        losses = rlx.batched(rlx.conservative_q_learning)(
             q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t, config.conservative_weight
         )
         return jnp.mean(losses), {"loss": jnp.mean(losses), "value": jnp.mean(jnp.max(q_tm1, axis=-1))}

@@ -111,10 +111,10 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         q_tm1, q_t = values(params, batch.s_tm1), values(target_params, batch.s_t)
         if config.munchausen:
             target_q_tm1 = values(target_params, batch.s_tm1)
-            errors = jax.vmap(rlx.munchausen_q_learning)
+            errors = rlx.batched(rlx.munchausen_q_learning)
             return errors(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t, target_q_tm1)
         selector = values(params, batch.s_t) if config.double else q_t
-        return jax.vmap(rlx.double_q_learning)(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t, selector)
+        return rlx.batched(rlx.double_q_learning)(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, q_t, selector)
 
     def loss(params: hkx.Params, target_params: hkx.Params, sample: rlx.replay.Sample) -> tuple[jax.Array, jax.Array]:
         errors = td_errors(params, target_params, sample.items)

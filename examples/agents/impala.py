@@ -116,17 +116,19 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         chosen_at, _ = steps.extras
         rho_tm1 = jax.lax.stop_gradient(jnp.exp(policy.logprob(steps.action, logits) - chosen_at))
 
-        @partial(jax.vmap, in_axes=1, out_axes=1)  # over environments
-        def corrected(v_tm1: Any, v_t: Any, r_t: Any, discount_t: Any, rho_tm1: Any, last: Any) -> rlx.VTraceOutput:
-            estimate = rlx.vtrace_td_error_and_advantage
-            return estimate(v_tm1, v_t, r_t, discount_t, rho_tm1, config.lambda_, truncation_t=last)
-
-        discount_t = config.discount * steps.discount
-        estimates = corrected(v_tm1, v_t, steps.reward, discount_t, rho_tm1, steps.last)
+        estimates = rlx.time_major(rlx.vtrace_td_error_and_advantage)(
+            v_tm1,
+            v_t,
+            steps.reward,
+            config.discount * steps.discount,
+            rho_tm1,
+            config.lambda_,
+            truncation_t=steps.last,
+        )
         advantages, errors = estimates.pg_advantage / scale.scale[0], estimates.errors / scale.scale[0]
         weights = jnp.ones_like(advantages)
-        policy_loss = jnp.mean(jax.vmap(rlx.policy_gradient_loss)(logits, steps.action, advantages, weights))
-        entropy_loss = jnp.mean(jax.vmap(rlx.entropy_loss)(logits, weights))
+        policy_loss = jnp.mean(rlx.batched(rlx.policy_gradient_loss)(logits, steps.action, advantages, weights))
+        entropy_loss = jnp.mean(rlx.batched(rlx.entropy_loss)(logits, weights))
         value_loss = jnp.mean(rlx.l2_loss(errors))
         total = policy_loss + config.entropy * entropy_loss + config.value * value_loss
         metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": -entropy_loss}

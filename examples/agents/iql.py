@@ -75,10 +75,10 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         v_tm1, v_t = value(params["value"], batch.s_tm1)[:, 0], value(params["value"], batch.s_t)[:, 0]
         target_q_tm1 = jnp.min(critics(target_params, batch.s_tm1), axis=0)
         target_q_tm1 = jnp.take_along_axis(target_q_tm1, chosen, axis=-1)[:, 0]
-        value_loss = jax.vmap(rlx.expectile_value_loss, in_axes=(0, 0, None))(v_tm1, target_q_tm1, config.expectile)
+        value_loss = rlx.batched(rlx.expectile_value_loss)(v_tm1, target_q_tm1, config.expectile)
 
         def td_errors(q_tm1: jax.Array) -> jax.Array:
-            return jax.vmap(rlx.qv_learning)(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, v_t)
+            return rlx.batched(rlx.qv_learning)(q_tm1, batch.a_tm1, batch.r_t, batch.discount_t, v_t)
 
         critic_loss = rlx.l2_loss(jax.vmap(td_errors)(critics(params["critics"], batch.s_tm1)))
         log_policy = jax.nn.log_softmax(values(params["policy"], batch.s_tm1))

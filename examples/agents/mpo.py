@@ -125,7 +125,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         a_t = gaussian.sample(t_key, *policies(target_actor, batch.s_t), sample_shape=config.samples)
         v_t = jnp.mean(values_of_samples(target_critic, batch.s_t, a_t), axis=0)
         q_tm1 = values(params["critic"], batch.s_tm1, batch.a_tm1)
-        critic_loss = rlx.l2_loss(jax.vmap(rlx.td_learning)(q_tm1, batch.r_t, batch.discount_t, v_t))
+        critic_loss = rlx.l2_loss(rlx.batched(rlx.td_learning)(q_tm1, batch.r_t, batch.discount_t, v_t))
 
         # Mean and deviation are each learned with the old value of the other, so that each has its own bound.
         old_mean, old_deviation = old = policies(target_actor, batch.s_tm1)

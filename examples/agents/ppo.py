@@ -6,7 +6,6 @@ Schulman et al., "Proximal Policy Optimization Algorithms", 2017 (https://arxiv.
 """
 
 import dataclasses
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -108,14 +107,10 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         drawn, log_prob, value = steps.extras
         _, after = jax.vmap(outputs, in_axes=(None, 0))(params, steps.next_observation)
 
-        @partial(jax.vmap, in_axes=1, out_axes=1)  # over environments
-        def advantages_of(r_t: Any, discount_t: Any, v_tm1: Any, v_t: Any, last: Any) -> jax.Array:
-            values = jnp.append(v_tm1, v_t[-1])
-            estimate = rlx.truncated_generalized_advantage_estimation
-            return estimate(r_t, discount_t, config.lambda_, values, truncation_t=last, truncation_value_t=v_t)
-
-        discount_t = config.discount * steps.discount
-        advantages = advantages_of(steps.reward, discount_t, value, after, steps.last)
+        discount_t, values = config.discount * steps.discount, jnp.concatenate([value, after[-1:]])
+        estimate = rlx.time_major(rlx.truncated_generalized_advantage_estimation)
+        cuts = {"truncation_t": steps.last, "truncation_value_t": after}
+        advantages = estimate(steps.reward, discount_t, config.lambda_, values, **cuts)
         every = Sample(steps.observation, drawn, log_prob, advantages, advantages + value)
         return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), every)
 

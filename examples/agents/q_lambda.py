@@ -6,7 +6,6 @@ Learning", Gallici et al. 2024 (https://arxiv.org/abs/2407.04811), whose layer n
 """
 
 import dataclasses
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -73,15 +72,10 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         over_time = jax.vmap(values, in_axes=(None, 0))
         q_tm1, v_t = over_time(params, steps.observation), jnp.max(over_time(params, steps.next_observation), axis=-1)
 
-        @partial(jax.vmap, in_axes=1)  # over environments
-        def td_errors(
-            q_tm1: jax.Array, a_tm1: jax.Array, r_t: jax.Array, discount_t: jax.Array, v_t: jax.Array, last: jax.Array
-        ) -> jax.Array:
-            returns = rlx.lambda_returns(r_t, discount_t, v_t, config.lambda_, truncation_t=last)
-            return jax.lax.stop_gradient(returns) - rlx.batched_index(q_tm1, a_tm1)
-
         discount_t = config.discount * steps.discount
-        return jnp.mean(rlx.l2_loss(td_errors(q_tm1, steps.action, steps.reward, discount_t, v_t, steps.last)))
+        returns_of = rlx.time_major(rlx.lambda_returns)
+        returns = returns_of(steps.reward, discount_t, v_t, config.lambda_, truncation_t=steps.last)
+        return jnp.mean(rlx.l2_loss(jax.lax.stop_gradient(returns) - rlx.batched_index(q_tm1, steps.action)))
 
     def learn(state: State, steps: Step) -> tuple[State, dict[str, jax.Array]]:
         value, gradient = jax.value_and_grad(loss)(state.params, steps)

@@ -104,7 +104,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         tau_q_tm1 = levels(tm1_key, config.batch_size)
         dist_q_tm1 = quantiles(params, batch.s_tm1, tau_q_tm1)
         dist_q_t = quantiles(target_params, batch.s_t, levels(t_key, config.batch_size))
-        losses = jax.vmap(rlx.quantile_q_learning, in_axes=(0, 0, 0, 0, 0, 0, 0, None))
+        losses = rlx.batched(rlx.quantile_q_learning)
         # The target network both chooses the action, by the mean of its quantiles, and evaluates it.
         return jnp.mean(
             losses(

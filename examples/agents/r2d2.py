@@ -7,7 +7,6 @@ first steps only bring up to date (burn-in). Values are rescaled, so that reward
 
 import dataclasses
 import functools
-from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import jax
@@ -130,15 +129,11 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
 
         (q_tm1, selector), (_, target_q_t) = values(params), values(target_params)
 
-        @partial(jax.vmap, in_axes=1, out_axes=1)  # over sequences
-        def td_errors(q_tm1: Any, a_tm1: Any, target_q_t: Any, a_t: Any, r_t: Any, discount_t: Any, last: Any) -> Any:
-            returns = rlx.transformed_n_step_q_learning
-            rescaled = rlx.SIGNED_HYPERBOLIC_PAIR
-            experience = a_tm1, target_q_t, a_t, r_t, discount_t
-            return returns(q_tm1, *experience, config.n_step, True, rescaled, truncation_t=last)
-
         a_t, discount_t = jnp.argmax(selector, axis=-1), config.discount * steps.discount
-        errors = td_errors(q_tm1, steps.action, target_q_t, a_t, steps.reward, discount_t, steps.last)
+        experience = steps.action, target_q_t, a_t, steps.reward, discount_t
+        td_errors = rlx.time_major(rlx.transformed_n_step_q_learning)
+        rescaled = rlx.SIGNED_HYPERBOLIC_PAIR
+        errors = td_errors(q_tm1, *experience, config.n_step, True, rescaled, truncation_t=steps.last)
         return jnp.mean(sample.weights * jnp.mean(rlx.l2_loss(errors), axis=0)), jnp.abs(errors)
 
     def learn(state: State, steps: Step) -> tuple[State, dict[str, jax.Array]]:

@@ -92,11 +92,11 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
 
     policies = jax.vmap(actor.apply, in_axes=(None, 0))  # for observations [B, ...]
     values = jax.vmap(jax.vmap(critic.apply, in_axes=(0, None, None)), in_axes=(None, 0, 0))
-    truncated = partial(rlx.tqc_critic_loss, num_dropped=config.dropped)
-    critic_losses = truncated if config.quantiles > 1 else rlx.sac_critic_loss
+    truncated = partial(rlx.batched(rlx.tqc_critic_loss), num_dropped=config.dropped)
+    critic_losses = truncated if config.quantiles > 1 else rlx.batched(rlx.sac_critic_loss)
     # The actor of SAC maximises the least value, those of REDQ and TQC the mean of all critics and quantiles.
     by_mean = config.subset < config.critics or config.quantiles > 1
-    actor_losses = rlx.redq_actor_loss if by_mean else rlx.sac_actor_loss
+    actor_losses = rlx.batched(rlx.redq_actor_loss if by_mean else rlx.sac_actor_loss)
     optimizer = optax.flatten(optax.adam(config.learning_rate))  # one vector is faster than many small arrays
     replay = rlx.replay.n_step(rlx.replay.uniform(config.capacity), 1)
 
@@ -133,7 +133,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         held, temperature = jax.lax.stop_gradient(params), jnp.exp(params["temperature"]["log"])
         a_t, log_prob_t = draw(t_key, held["actor"], batch.s_t)
         chosen = jax.random.choice(subset_key, config.critics, [config.subset], replace=False)
-        critic_loss = jax.vmap(critic_losses, in_axes=(0, 0, 0, 0, 0, None))(
+        critic_loss = critic_losses(
             values(params["critics"], batch.s_tm1, batch.a_tm1),
             batch.r_t,
             batch.discount_t,
@@ -143,11 +143,9 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         )
         a_tm1, log_prob_tm1 = draw(tm1_key, params["actor"], batch.s_tm1)
         q_tm1 = values(held["critics"], batch.s_tm1, a_tm1).reshape(config.batch_size, -1)
-        actor_loss = jax.vmap(actor_losses, in_axes=(0, 0, None))(q_tm1, log_prob_tm1, held_temperature)
+        actor_loss = actor_losses(q_tm1, log_prob_tm1, held_temperature)
         wanted = config.entropy * unit.size
-        temperature_loss = jax.vmap(rlx.sac_temperature_loss, in_axes=(None, 0, None))(
-            temperature, log_prob_tm1, wanted
-        )
+        temperature_loss = rlx.batched(rlx.sac_temperature_loss)(temperature, log_prob_tm1, wanted)
         metrics = {"critic_loss": jnp.mean(critic_loss), "temperature": temperature}
         return jnp.mean(critic_loss + actor_loss + temperature_loss), metrics
 

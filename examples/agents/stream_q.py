@@ -95,7 +95,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         gradients_of = jax.vmap(jax.value_and_grad(value), in_axes=(None, 0, 0))
         v_tm1, gradients = gradients_of(state.params, scaled(seen, now.observation), now.action)
         v_t = jnp.max(values(state.params, scaled(seen, now.next_observation)), axis=-1)
-        errors = jax.vmap(rlx.td_learning)(v_tm1, r_t, config.discount * now.discount, v_t)
+        errors = rlx.batched(rlx.td_learning)(v_tm1, r_t, config.discount * now.discount, v_t)
 
         def updates(gradient: Any, trace: Any, error: jax.Array, reset: jax.Array) -> Any:
             return optimizer.update(gradient, trace, td_error=error, reset=reset)

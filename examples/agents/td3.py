@@ -99,10 +99,10 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         return Choice(unit.to_spec(action), memory)
 
     def critic_loss(critics: hkx.Params, target_params: Any, batch: Any, keys: jax.Array) -> jax.Array:
-        smoothed = jax.vmap(rlx.smoothed_target_action, in_axes=(0, 0, None, None))
+        smoothed = rlx.batched(rlx.smoothed_target_action)
         a_t = smoothed(keys, actions(target_params["actor"], batch.s_t), config.target_noise, config.target_clip)
         q_tm1, q_t = values(critics, batch.s_tm1, batch.a_tm1), values(target_params["critics"], batch.s_t, a_t)
-        errors = jax.vmap(rlx.clipped_double_q_learning)(q_tm1, batch.r_t, batch.discount_t, q_t)
+        errors = rlx.batched(rlx.clipped_double_q_learning)(q_tm1, batch.r_t, batch.discount_t, q_t)
         return jnp.mean(jnp.sum(rlx.l2_loss(errors), axis=1))
 
     def actor_loss(actor_params: hkx.Params, critics: hkx.Params, batch: Any) -> jax.Array:

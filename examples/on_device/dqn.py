@@ -141,7 +141,7 @@ def make_learner(config: Config) -> Learner:
             q_tm1, q_t = values(params, batch.observation_tm1), values(target_params, batch.observation_t)
             selector = values(jax.lax.stop_gradient(params), batch.observation_t) if config.double else q_t
             discount_t = numbers["discount"] * batch.discount_t
-            td_errors = jax.vmap(rlx.double_q_learning)(q_tm1, batch.a_tm1, batch.r_t, discount_t, q_t, selector)
+            td_errors = rlx.batched(rlx.double_q_learning)(q_tm1, batch.a_tm1, batch.r_t, discount_t, q_t, selector)
             return jnp.mean(sample.weights * rlx.l2_loss(td_errors)), td_errors
 
         def learn(learned: Any, key: jax.Array) -> tuple[Any, jax.Array]:

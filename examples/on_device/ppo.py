@@ -176,18 +176,10 @@ def make_learner(config: Config) -> Learner:
         v_t = jax.vmap(lambda seen, memory: one_step(params, seen, goes_on, memory)[1])(
             steps.observation_t, steps.memory_t
         )
-        advantages = jax.vmap(
-            lambda r_t, discount_t, v_tm1, v_t, cut_t: rlx.truncated_generalized_advantage_estimation(
-                r_t,
-                discount_t,
-                numbers["lambda_"],
-                jnp.append(v_tm1, v_t[-1]),
-                truncation_t=cut_t,
-                truncation_value_t=v_t,
-            ),
-            in_axes=1,
-            out_axes=1,
-        )(steps.r_t, steps.discount_t, steps.v_tm1, v_t, steps.last_t)
+        values = jnp.concatenate([steps.v_tm1, v_t[-1:]])
+        estimate = rlx.time_major(rlx.truncated_generalized_advantage_estimation)
+        cuts = {"truncation_t": steps.last_t, "truncation_value_t": v_t}
+        advantages = estimate(steps.r_t, steps.discount_t, numbers["lambda_"], values, **cuts)
 
         def loss(params: hkx.Params, memory: Any, steps: Transition, adv_t: jax.Array) -> jax.Array:
             head, v_tm1, _ = network.apply(params, steps.observation_tm1, steps.begins_tm1, memory)

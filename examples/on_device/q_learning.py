@@ -128,9 +128,9 @@ def make_learner(config: Config) -> Learner:
         def loss(params: hkx.Params, steps: Transition) -> jax.Array:
             q_tm1 = jax.vmap(values, in_axes=(None, 0))(params, steps.observation_tm1)
             q_t = jax.vmap(values, in_axes=(None, 0))(params, steps.observation_t)
-            td_errors = jax.vmap(
-                lambda *x: rlx.q_lambda(*x[:-1], numbers["lambda_"], truncation_t=x[-1]), in_axes=1, out_axes=1
-            )(q_tm1, steps.a_tm1, steps.r_t, steps.discount_t, q_t, steps.last_t)
+            td_errors = rlx.time_major(rlx.q_lambda)(
+                q_tm1, steps.a_tm1, steps.r_t, steps.discount_t, q_t, numbers["lambda_"], truncation_t=steps.last_t
+            )
             return jnp.mean(rlx.l2_loss(td_errors))
 
         def learn(learned: Any, batch: Transition) -> tuple[Any, jax.Array]:

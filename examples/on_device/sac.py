@@ -150,7 +150,7 @@ def make_learner(config: Config) -> Learner:
             temperature = jnp.exp(params["temperature"]["log"])
             mu_t, sigma_t = mu_sigma(held, batch.observation_t)
             a_t = policy.sample(keys[1], mu_t, sigma_t)
-            critic_loss = jax.vmap(rlx.sac_critic_loss, in_axes=(0, 0, 0, 0, 0, None))(
+            critic_loss = rlx.batched(rlx.sac_critic_loss)(
                 values(critics_of(params), batch.observation_tm1, batch.a_tm1),
                 batch.r_t,
                 numbers["discount"] * batch.discount_t,
@@ -162,10 +162,8 @@ def make_learner(config: Config) -> Learner:
             a_tm1 = policy.sample(keys[2], mu_tm1, sigma_tm1)
             log_prob_tm1 = policy.logprob(a_tm1, mu_tm1, sigma_tm1)
             q_tm1 = values(critics_of(held), batch.observation_tm1, a_tm1)
-            actor_loss = jax.vmap(rlx.sac_actor_loss, in_axes=(0, 0, None))(q_tm1, log_prob_tm1, temperature)
-            temperature_loss = jax.vmap(rlx.sac_temperature_loss, in_axes=(None, 0, None))(
-                temperature, log_prob_tm1, wanted
-            )
+            actor_loss = rlx.batched(rlx.sac_actor_loss)(q_tm1, log_prob_tm1, temperature)
+            temperature_loss = rlx.batched(rlx.sac_temperature_loss)(temperature, log_prob_tm1, wanted)
             about = {"critic_loss": critic_loss, "actor_loss": actor_loss, "temperature": temperature}
             return jnp.mean(critic_loss + actor_loss + temperature_loss), about
 

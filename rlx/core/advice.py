@@ -52,12 +52,12 @@ class WrongRank(NamedTuple):
 
 def general_advice(function: str, too_many: bool) -> str:
     """The last line of an error about a rank, if no working call was found."""
-    if too_many:
-        return (
-            f"For a batch, give each argument a batch axis and map over it with jax.vmap(rlx.{function}); "
-            "for one sequence or step, index first."
-        )
-    return "Give it the axes that are missing."
+    if not too_many:
+        return "Give it the axes that are missing."
+    return (
+        f"For a batch, give each argument a batch axis and map over it with jax.vmap(rlx.{function}); "
+        "for one sequence or step, index first."
+    )
 
 
 def with_advice(
@@ -75,20 +75,31 @@ def with_advice(
     if not _trying.get():
         token = _trying.set(True)
         try:
-            texts = _texts(_Call(operator, positional, keywords), wrong.specs)
+            texts = _texts(_Call(operator, positional, keywords), wrong.specs, wrong.too_many)
         finally:
             _trying.reset(token)
     return "\n".join([wrong.says, *(texts or [general_advice(operator.__name__, wrong.too_many)])])
 
 
-def _texts(call: _Call, specs: dict[str, tuple[Dims, ...]]) -> list[str]:
+def _texts(call: _Call, specs: dict[str, tuple[Dims, ...]], too_many: bool) -> list[str]:
     whole = _first_that_works(call, specs, None)
     if whole is not None:
         return ["Give it the shape that is expected:", f"  {whole}"]
-    mapped = [(axis, text) for axis in (0, 1) if (text := _first_that_works(call, specs, axis)) is not None]
-    if len({text for _, text in mapped}) < 2:
-        return ["Map over the batch:", *(f"  {text}" for _, text in mapped[:1])] if mapped else []
-    return [line for axis, text in mapped for line in (f"If axis {axis} is the batch, map over it:", f"  {text}")]
+    if any(_is_starred(dims) for of_argument in specs.values() for dims in of_argument):
+        return []  # it takes batches as they are, and `rlx.batched` refuses it
+    mapped = {axis: text for axis in (0, 1) if (text := _first_that_works(call, specs, axis)) is not None}
+    if not mapped and too_many:
+        several = f"rlx.batched(rlx.{call.operator.__name__})"
+        return [
+            f"For a batch, write {several} and give each argument a batch axis; for one sequence or step, index first."
+        ]
+    if len(set(mapped.values())) < 2:
+        return ["For a batch, write:", f"  {next(iter(mapped.values()))}"] if mapped else []
+    return [line for axis, text in mapped.items() for line in (f"If axis {axis} is the batch, write:", f"  {text}")]
+
+
+def _is_starred(dims: Dims) -> bool:
+    return any(token.startswith("*") for token, _ in dims)
 
 
 def _first_that_works(call: _Call, specs: dict[str, tuple[Dims, ...]], axis: int | None) -> str | None:
@@ -114,21 +125,23 @@ def _uses(name: str, arrays: dict[str, Any], specs: dict[str, tuple[Dims, ...]],
         batch = next((other for other in arrays if other != name and np.ndim(arrays[other]) > (axis or 0)), None)
         if axis is not None and batch is not None:
             number = arrays[batch].shape[axis]
-            split = f"jax.random.split({written}, {batch}.shape[{axis}])"
-            yield _Use(split, lambda x: jax.random.split(x, number), 0)
+            yield _Use(written, lambda x: jax.random.split(x, number), 0)
         yield keep
         return
     if name not in specs:
-        if axis is not None and rank:
-            yield _Use(written, lambda x: x, min(axis, rank - 1))
         yield keep
         return
-    starred = False
+    ends_in_1 = np.shape(value)[-1:] == (1,)
+    if ends_in_1 and any(getattr(x, "shape", (1,))[-1:] != (1,) for other, x in arrays.items() if other in specs):
+        # The last axis of a critic's output [B, 1], beside rewards [B].
+        for dims in specs[name]:
+            if rank == len(dims) + 1 + (axis is not None):
+                mapped = None if axis is None else min(axis, len(dims))
+                yield _Use(f"{written}[..., 0]", lambda x: x[..., 0], mapped)
     for dims in specs[name]:
-        starred = starred or any(token.startswith("*") for token, _ in dims)
         if axis is not None and rank == len(dims) + 1:
-            yield _Use(written, lambda x: x, axis if axis <= len(dims) else 0)
-    if starred or any(rank == len(dims) for dims in specs[name]):
+            yield _Use(written, lambda x: x, min(axis, len(dims)))
+    if any(_is_starred(dims) or rank == len(dims) for dims in specs[name]):
         yield keep
         return
     for dims in specs[name]:
@@ -175,33 +188,14 @@ def _try(call: _Call, arrays: dict[str, Any], plan: dict[str, _Use]) -> str | No
 
     try:
         # Numbers are not traced, so that settings are checked too.
-        result = jax.eval_shape(run, {name: value for name, value in arrays.items() if np.ndim(value)})
+        jax.eval_shape(run, {name: value for name, value in arrays.items() if np.ndim(value)})
     except Exception:
         return None
-    leaves = jax.tree.leaves(result)
-    along_1 = bool(leaves) and 1 in axes and all(np.ndim(leaf) > 1 for leaf in leaves)
-    return _written_call(call, plan, mapped, along_1)
-
-
-def _written_call(call: _Call, plan: dict[str, _Use], mapped: list[str], along_1: bool) -> str:
-    name, uses = f"rlx.{call.operator.__name__}", {**dict.fromkeys(call.named()), **plan}
-    texts = {x: _written(x, call.named()[x]) if use is None else use.text for x, use in uses.items()}
-    inside = {x: x if x in mapped else text for x, text in texts.items()}
-    if not mapped:
-        return f"{name}({_listed(call, texts)})"
-    out = ", out_axes=1" if along_1 else ""
-    plain = not call.keywords and all(use is not None for use in uses.values())
-    if plain:
-        axes = [use.axis for use in uses.values() if use is not None]
-        body, given = name, ", ".join(texts.values())
-    else:
-        axes = [plan[x].axis for x in mapped]
-        body, given = (
-            f"lambda {', '.join(mapped)}: {name}({_listed(call, inside)})",
-            ", ".join(texts[x] for x in mapped),
-        )
-    in_axes = axes[0] if len(set(axes)) == 1 else tuple(axes)
-    return f"jax.vmap({body}{'' if in_axes == 0 else f', in_axes={in_axes}'}{out})({given})"
+    function = f"rlx.{call.operator.__name__}"
+    if mapped:
+        function = f"rlx.{'time_major' if 1 in axes else 'batched'}({function})"
+    texts = {x: plan[x].text if x in plan else _written(x, value) for x, value in call.named().items()}
+    return f"{function}({_listed(call, texts)})"
 
 
 def _listed(call: _Call, texts: dict[str, str]) -> str:

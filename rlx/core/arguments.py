@@ -72,7 +72,7 @@ def convert(function: str, annotations: Mapping[str, Shaped], values: dict[str, 
                 _as_array(function, name, value, annotation.kind)  # whose error names it
         else:
             array = values[name] = _as_array(function, name, value, annotation.kind)
-            if not _fits(name, array.shape, annotation.shapes, lengths):
+            if not fits(name, array.shape, annotation.shapes, lengths):
                 _raise_shape(function, name, array.shape, annotations, values, lengths)
             if array.shape == (1,) and annotation.or_one and lengths.get(annotation.or_one, (1, ""))[0] != 1:
                 values[name] = array.reshape(())
@@ -333,8 +333,17 @@ def _as_array(function: str, name: str, value: Any, kind: str) -> Array:
     return in_32_bits(array) if kind == "Int" else array
 
 
-def _fits(name: str, shape: tuple[int, ...], shapes: tuple[Dims, ...], lengths: Lengths) -> bool:
-    """Whether the shape is one of the allowed ones. If so, adds the lengths that it determines to `lengths`."""
+def fits(name: str, shape: tuple[int, ...], shapes: tuple[Dims, ...], lengths: Lengths) -> bool:
+    """Returns if the shape is one of the allowed ones. If so, adds the lengths that it determines to `lengths`.
+
+    Example:
+      >>> from rlx.core.annotations import Float
+      >>> from rlx.core.arguments import fits
+      >>> from rlx.core.types import Array
+      >>> lengths = {}
+      >>> fits("x_t", (4, 2), Float[Array, "T A"].shapes, lengths), lengths
+      (True, {'T': (4, 'x_t'), 'A': (2, 'x_t')})
+    """
     for dims in shapes:
         found = _match(name, shape, dims, lengths) if _rank_fits(dims, len(shape)) else None
         if found is not None:

@@ -24,7 +24,7 @@ class ArgumentError(AssertionError, ValueError, TypeError):
 
 
 class RankError(ArgumentError):
-    """An array with the wrong number of axes, most often because a batched array was passed without `jax.vmap`.
+    """An array with the wrong number of axes, most often because a batched array was passed without `rlx.batched`.
 
     Example:
       >>> import jax.numpy as jnp

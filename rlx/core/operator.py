@@ -44,6 +44,7 @@ advantage of a whole sequence, stays unchanged if any of its steps counts.
 
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ParamSpec, Protocol, TypeVar, get_args, get_origin
@@ -53,7 +54,7 @@ import jax
 from rlx.core.advice import with_advice
 from rlx.core.annotations import Shaped
 from rlx.core.arguments import as_axis_name, as_switch, convert, whole
-from rlx.core.errors import ArgumentError, OptionError, RankError
+from rlx.core.errors import ArgumentError, OptionError, RankError, ShapeError
 from rlx.core.keys import as_key
 from rlx.core.masking import if_counted, if_used, leave_out, rows_if_used, slope_if_used
 from rlx.core.types import Array, AxisName, Key
@@ -111,6 +112,8 @@ def operator(
         run: Callable[..., _R] = kernel
 
         def operate(*args: Any, **kwargs: Any) -> _R:
+            if kwargs:
+                _require_axes_of_vmap(contract.name, args, kwargs)
             try:
                 return run(**contract.read(args, kwargs))
             except ArgumentError as error:
@@ -195,7 +198,7 @@ class Contract:
 
     def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """Checks and converts the arguments of a call; returns the kernel's arguments, by name."""
-        values = self._bind(args, kwargs)
+        values = self.bind(args, kwargs)
         lengths: dict[str, tuple[Any, str]] = {}
         for name, words in self.whole_numbers.items():
             if values[name] is not None or self.signature.parameters[name].default is not None:
@@ -240,7 +243,8 @@ class Contract:
             for weight, names in declared.items()
         ]
 
-    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call and the defaults of others, by name; raises if the signature does not fit."""
         if self.flag is not None and self.flag[1] in kwargs:
             own, other = self.flag
             if own in kwargs or (own in self.names and len(args) > self.names.index(own)):
@@ -282,6 +286,23 @@ def errors_of(values: Array, errors: Array, stop: bool | jax.Array) -> Array:
 def _stopped_where(stop: jax.Array, leaf: Any) -> Any:
     is_traced_or_array = isinstance(leaf, jax.Array)  # numbers have no gradients
     return jax.lax.select(stop, jax.lax.stop_gradient(leaf), leaf) if is_traced_or_array else leaf
+
+
+def _require_axes_of_vmap(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Catches `jax.vmap(operator, in_axes=1)(r_t, truncation_t=x)`: JAX maps keywords over axis 0, whatever `in_axes`.
+
+    With as many steps as rows, nothing else would notice that `x` is transposed. A tracer of `jax.vmap` has its axis;
+    if the operator's caller is JAX, that is still the axis over which the user's array is mapped.
+    """
+    if not any(getattr(x, "batch_dim", None) for x in args):
+        return
+    wrong = next((k for k, x in kwargs.items() if getattr(x, "batch_dim", None) == 0 and x.ndim), None)
+    if wrong is not None and sys._getframe(2).f_globals.get("__name__", "").partition(".")[0] == "jax":
+        raise ShapeError(
+            f"{name}: argument `{wrong}` was passed by keyword to a function that jax.vmap maps over another axis, but "
+            "JAX maps keyword arguments over axis 0, whatever `in_axes` is.\n"
+            f"For time-major arrays [T, B] write rlx.time_major(rlx.{name})(..., {wrong}={wrong})."
+        )
 
 
 def _for_callers(annotation: Any) -> Any:

@@ -197,7 +197,7 @@ def test_actions_are_safe_under_every_transform(data):
     np.testing.assert_array_equal(jax.pmap(error)(q, a, r, r, q), mapped)
     with pytest.raises(rlx.RankError, match="argument `q_tm1` has rank 2"):
         jax.pmap(error)(q[:, None], a, r, r, q)
-    with pytest.raises(rlx.RankError, match=r"jax\.vmap\(rlx\.q_learning\)"):
+    with pytest.raises(rlx.RankError, match=r"rlx\.batched\(rlx\.q_learning\)"):
         jax.grad(lambda q: error(q, a, r, r, q).sum())(q)
 
 

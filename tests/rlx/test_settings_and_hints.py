@@ -443,7 +443,7 @@ def test_advice_for_one_number_or_one_step():
 
 
 def test_advice_under_transforms_for_keys_and_where_nothing_fits():
-    with pytest.raises(rlx.RankError, match=r"jax\.vmap\(rlx\.td_learning, in_axes=\(0, 0, None, 0\)\)"):
+    with pytest.raises(rlx.RankError, match=r"rlx\.batched\(rlx\.td_learning\)\(v_tm1, r_t, 0\.9, v_t\)"):
         jax.jit(lambda x: rlx.td_learning(x, x, 0.9, x))(ONES)
     with pytest.raises(rlx.RankError) as caught:
         rlx.smoothed_target_action(KEY, QS[:, 0])
@@ -451,7 +451,7 @@ def test_advice_under_transforms_for_keys_and_where_nothing_fits():
     expected = np.stack([rlx.smoothed_target_action(key, a) for key, a in zip(keys, QS[:, 0], strict=True)])
     assert_close(follow(calls_in(caught.value)[0], {"key": KEY, "a_t": QS[:, 0]}), expected, rtol=1e-6)
     with pytest.raises(
-        rlx.RankError, match=r"give each argument a batch axis .* jax\.vmap\(rlx\.td_lambda\)"
+        rlx.RankError, match=r"write rlx\.batched\(rlx\.td_lambda\) and give each argument a batch axis"
     ) as caught:
         rlx.td_lambda(ONES, ONES, ONES, ONES, 0.5, truncation_t=jnp.ones([2, 2]))
     assert not calls_in(caught.value)
@@ -463,29 +463,41 @@ BATCH, COLUMNS, SQUARE = jnp.ones(3), jnp.ones([5, 2]), jnp.ones([3, 3])
 ADVICE = {  # the call, with the lines that follow what is wrong, or None for the general ones
     "td_learning(v_tm1, r_t, 0.9, v_t)": (
         lambda: rlx.td_learning(BATCH, BATCH, 0.9, BATCH),
-        ["Map over the batch:", "  jax.vmap(rlx.td_learning, in_axes=(0, 0, None, 0))(v_tm1, r_t, 0.9, v_t)"],
+        ["For a batch, write:", "  rlx.batched(rlx.td_learning)(v_tm1, r_t, 0.9, v_t)"],
     ),
     "td_learning(v_tm1, r_t, 0.9, v_t=v_t)": (
         lambda: rlx.td_learning(BATCH, BATCH, 0.9, v_t=BATCH),
-        ["Map over the batch:",
-         "  jax.vmap(lambda v_tm1, r_t, v_t: rlx.td_learning(v_tm1, r_t, 0.9, v_t=v_t))(v_tm1, r_t, v_t)"],
+        ["For a batch, write:", "  rlx.batched(rlx.td_learning)(v_tm1, r_t, 0.9, v_t=v_t)"],
+    ),
+    "the axis of 1 of a critic": (
+        lambda: jax.vmap(rlx.td_learning)(BATCH[:, None], BATCH, BATCH, v_t=BATCH[:, None]),
+        ["Give it the shape that is expected:", "  rlx.td_learning(v_tm1[..., 0], r_t, discount_t, v_t=v_t[..., 0])"],
+    ),
+    "a critic's axis of 1, and a batch": (
+        lambda: rlx.lambda_returns(COLUMNS, 0.9 * COLUMNS, COLUMNS[..., None]),
+        ["If axis 0 is the batch, write:",
+         "  rlx.batched(rlx.lambda_returns)(r_t, discount_t, v_t[..., 0])",
+         "If axis 1 is the batch, write:",
+         "  rlx.time_major(rlx.lambda_returns)(r_t, discount_t, v_t[..., 0])"],
+    ),
+    "a batch of 1": (
+        lambda: rlx.td_learning(BATCH[:1], BATCH[:1], 0.9, BATCH[:1]),
+        ["For a batch, write:", "  rlx.batched(rlx.td_learning)(v_tm1, r_t, 0.9, v_t)"],
     ),
     "two axes too many": (lambda: rlx.td_learning(SQUARE, SQUARE, 0.9, SQUARE), None),
     "either axis": (
         lambda: rlx.discounted_returns(SQUARE, SQUARE, BATCH),
-        ["If axis 0 is the batch, map over it:",
-         "  jax.vmap(rlx.discounted_returns)(r_t, discount_t, v_t)",
-         "If axis 1 is the batch, map over it:",
-         "  jax.vmap(rlx.discounted_returns, in_axes=(1, 1, 0), out_axes=1)(r_t, discount_t, v_t)"],
+        ["If axis 0 is the batch, write:",
+         "  rlx.batched(rlx.discounted_returns)(r_t, discount_t, v_t)",
+         "If axis 1 is the batch, write:",
+         "  rlx.time_major(rlx.discounted_returns)(r_t, discount_t, v_t)"],
     ),
     "results without the other axis": (
         lambda: rlx.grpo_loss(COLUMNS, COLUMNS, 1.0, epsilon=INF),
-        ["If axis 0 is the batch, map over it:",
-         "  jax.vmap(lambda log_probs_t, old_log_probs_t: rlx.grpo_loss(log_probs_t, old_log_probs_t, 1.0, "
-         "epsilon=epsilon))(log_probs_t, old_log_probs_t)",
-         "If axis 1 is the batch, map over it:",
-         "  jax.vmap(lambda log_probs_t, old_log_probs_t: rlx.grpo_loss(log_probs_t, old_log_probs_t, 1.0, "
-         "epsilon=epsilon), in_axes=1)(log_probs_t, old_log_probs_t)"],
+        ["If axis 0 is the batch, write:",
+         "  rlx.batched(rlx.grpo_loss)(log_probs_t, old_log_probs_t, 1.0, epsilon=epsilon)",
+         "If axis 1 is the batch, write:",
+         "  rlx.time_major(rlx.grpo_loss)(log_probs_t, old_log_probs_t, 1.0, epsilon=epsilon)"],
     ),
     "a number for each step": (
         lambda: rlx.discounted_returns(BATCH, 0.9, 0.5),
@@ -511,11 +523,10 @@ ADVICE = {  # the call, with the lines that follow what is wrong, or None for th
     ),
     "a key, and a batch": (
         lambda: rlx.smoothed_target_action(KEY, COLUMNS),
-        ["If axis 0 is the batch, map over it:",
-         "  jax.vmap(rlx.smoothed_target_action)(jax.random.split(key, a_t.shape[0]), a_t)",
-         "If axis 1 is the batch, map over it:",
-         "  jax.vmap(rlx.smoothed_target_action, in_axes=(0, 1), out_axes=1)"
-         "(jax.random.split(key, a_t.shape[1]), a_t)"],
+        ["If axis 0 is the batch, write:",
+         "  rlx.batched(rlx.smoothed_target_action)(key, a_t)",
+         "If axis 1 is the batch, write:",
+         "  rlx.time_major(rlx.smoothed_target_action)(key, a_t)"],
     ),
     "a key, and a number": (
         lambda: rlx.smoothed_target_action(KEY, 1.0),
@@ -524,9 +535,8 @@ ADVICE = {  # the call, with the lines that follow what is wrong, or None for th
     "settings that are whole numbers": (
         lambda: rlx.pixel_control_loss(
             jnp.zeros([2, 2, 2, 2, 1]), jnp.zeros([2, 1], int), jnp.zeros([2, 2, 1, 1, 3]), 0.9, 2),
-        ["Map over the batch:",
-         "  jax.vmap(rlx.pixel_control_loss, in_axes=(0, 0, 0, None, None))"
-         "(observations, actions, action_values, 0.9, 2)"],
+        ["For a batch, write:",
+         "  rlx.batched(rlx.pixel_control_loss)(observations, actions, action_values, 0.9, 2)"],
     ),
 }  # fmt: skip
 
@@ -538,8 +548,8 @@ def test_the_lines_of_advice(what):
         call()
     _, *advice = str(raised.value).splitlines()
     assert advice == (lines or [
-        "For a batch, give each argument a batch axis and map over it with jax.vmap(rlx.td_learning); for one sequence "
-        "or step, index first."
+        "For a batch, write rlx.batched(rlx.td_learning) and give each argument a batch axis; "
+        "for one sequence or step, index first."
     ])  # fmt: skip
 
 
