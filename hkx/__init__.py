@@ -141,6 +141,8 @@ if TYPE_CHECKING:
     from hkx.nn.attention import MultiHeadAttention as MultiHeadAttention
     from hkx.nn.batch_apply import BatchApply as BatchApply
     from hkx.nn.batch_apply import expand_apply as expand_apply
+    from hkx.nn.causal_attention import AttentionCache as AttentionCache
+    from hkx.nn.causal_attention import CausalAttention as CausalAttention
     from hkx.nn.conv import Conv1D as Conv1D
     from hkx.nn.conv import Conv2D as Conv2D
     from hkx.nn.conv import Conv3D as Conv3D
@@ -160,8 +162,11 @@ if TYPE_CHECKING:
     from hkx.nn.functional import dropout as dropout
     from hkx.nn.functional import multinomial as multinomial
     from hkx.nn.functional import one_hot as one_hot
+    from hkx.nn.gated_mlp import GatedMLP as GatedMLP
+    from hkx.nn.gated_mlp import MixtureOfExperts as MixtureOfExperts
     from hkx.nn.grouped_attention import GroupedQueryAttention as GroupedQueryAttention
     from hkx.nn.grouped_attention import KeyValueCache as KeyValueCache
+    from hkx.nn.latent_attention import LatentAttention as LatentAttention
     from hkx.nn.linear import Bias as Bias
     from hkx.nn.linear import Linear as Linear
     from hkx.nn.linear import Sequential as Sequential
@@ -270,6 +275,7 @@ _EXPORTS = {
     "hkx.nn.adaptive_pool": "AdaptiveAvgPool",
     "hkx.nn.attention": "MultiHeadAttention",
     "hkx.nn.batch_apply": "BatchApply expand_apply",
+    "hkx.nn.causal_attention": "AttentionCache CausalAttention",
     "hkx.nn.conv": "Conv1D Conv2D Conv3D ConvND",
     "hkx.nn.conv_transpose": "Conv1DTranspose Conv2DTranspose Conv3DTranspose ConvNDTranspose",
     "hkx.nn.depthwise_conv": "DepthwiseConv1D DepthwiseConv2D DepthwiseConv3D SeparableDepthwiseConv2D",
@@ -277,7 +283,9 @@ _EXPORTS = {
     "hkx.nn.einsum": "Einsum",
     "hkx.nn.embed": "Embed EmbedLookupStyle",
     "hkx.nn.functional": "dropout multinomial one_hot",
+    "hkx.nn.gated_mlp": "GatedMLP MixtureOfExperts",
     "hkx.nn.grouped_attention": "GroupedQueryAttention KeyValueCache",
+    "hkx.nn.latent_attention": "LatentAttention",
     "hkx.nn.linear": "Bias Linear Sequential",
     "hkx.nn.lora": "LoRALinear",
     "hkx.nn.norm.batch": "BatchNorm BatchRenorm",

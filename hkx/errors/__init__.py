@@ -42,6 +42,7 @@ from hkx.errors.core import UsedScopeError as UsedScopeError
 from hkx.errors.init import AbstractInitError as AbstractInitError
 from hkx.errors.init import InitDependsOnTracingError as InitDependsOnTracingError
 from hkx.errors.init import LeakedByInitError as LeakedByInitError
+from hkx.errors.interop import PretrainedConfigError as PretrainedConfigError
 from hkx.errors.interop import WeightMismatchError as WeightMismatchError
 from hkx.errors.lift import ArgumentNotAnArrayError as ArgumentNotAnArrayError
 from hkx.errors.lift import BatchedKeysError as BatchedKeysError

@@ -13,3 +13,7 @@ class WeightMismatchError(HkxError, ValueError):
     def __init__(self, problem: str, paths: Iterable[str] = (), advice: str = ""):
         listed = "".join(f"\n  {path}" for path in paths)
         super().__init__(f"{problem}{':' if listed else '.'}{listed}{chr(10) + advice if advice else ''}")
+
+
+class PretrainedConfigError(HkxError, ValueError):
+    """The configuration of a pretrained model describes something that hkx does not know, or lacks an entry."""

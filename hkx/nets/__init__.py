@@ -2,6 +2,12 @@
 
 from hkx.nets.bronet import BroNet as BroNet
 from hkx.nets.bronet import BroNetBlock as BroNetBlock
+from hkx.nets.decoder import Decoder as Decoder
+from hkx.nets.decoder import DecoderCache as DecoderCache
+from hkx.nets.decoder_config import DecoderConfig as DecoderConfig
+from hkx.nets.decoder_config import ExpertsConfig as ExpertsConfig
+from hkx.nets.decoder_config import LatentConfig as LatentConfig
+from hkx.nets.decoder_layer import DecoderLayer as DecoderLayer
 from hkx.nets.mlp import MLP as MLP
 from hkx.nets.mobilenet import MobileNetV1 as MobileNetV1
 from hkx.nets.qmix import QMixer as QMixer
@@ -24,6 +30,12 @@ __all__ = [
     "MLP",
     "BroNet",
     "BroNetBlock",
+    "Decoder",
+    "DecoderCache",
+    "DecoderConfig",
+    "DecoderLayer",
+    "ExpertsConfig",
+    "LatentConfig",
     "MobileNetV1",
     "QMixer",
     "ResNet",

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Module, get_parameter, traced_once
-from hkx.initializers import Initializer
+from hkx.initializers import Constant, Initializer
 from hkx.nn.inputs import array_with_dimensions, given_or, narrowed, widened
 from hkx.nn.norm.affine import check_axes, check_inits, checked_eps, given_axes, parameter_shape, resolved_axes
 
@@ -28,6 +28,7 @@ class RMSNorm(Module):
       create_scale: whether there is a parameter `scale`.
       param_axis: the dimensions along which `scale` has one entry for each element: one, several, or a slice of all; by
         default the last.
+      scale_offset: a constant that is added to `scale`; with 1, as in Gemma, it starts as zeros by default.
 
     Raises:
       ValueError: if `scale_init` is given and there is no scale, or `axis` or `param_axis` is not an int, a slice or a
@@ -51,13 +52,15 @@ class RMSNorm(Module):
         create_scale: bool = True,
         *,
         param_axis: int | Sequence[int] | slice | None = None,
+        scale_offset: float = 0.0,
     ):
         super().__init__(name=name)
         check_inits(self, create_scale, True, scale_init, None)
         self.axis = given_axes(axis, "axis")
         self.eps = eps
         self.create_scale = create_scale
-        self.scale_init = given_or(scale_init, jnp.ones)
+        self.scale_init = given_or(scale_init, Constant(1 - scale_offset) if scale_offset else jnp.ones)
+        self.scale_offset = scale_offset
         self.param_axis = given_axes(-1 if param_axis is None else param_axis, "param_axis")
 
     def __call__(self, inputs: jax.Array) -> jax.Array:
@@ -78,6 +81,7 @@ class RMSNorm(Module):
         if self.create_scale:
             own = parameter_shape(self.param_axis, shape, "hkx.RMSNorm")
             scale = widened(get_parameter("scale", own, dtype, init=self.scale_init))
+            scale = scale + self.scale_offset if self.scale_offset else scale
         return narrowed(_divided_by_root(wide, squares, eps, scale), inputs)
 
 
