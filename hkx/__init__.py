@@ -314,4 +314,4 @@ _EXPORTS = {
         "testing"
     ),
 }
-__getattr__, __dir__, __all__ = lazy_exports(__name__, _EXPORTS, "hkx.errors.advice:OF_HKX")  # pyright: ignore[reportUnsupportedDunderAll]
+__getattr__, __dir__, __all__ = lazy_exports(__name__, _EXPORTS, "hkx.errors.glossary:OF_HKX")  # pyright: ignore[reportUnsupportedDunderAll]

@@ -181,4 +181,4 @@ _EXPORTS = {
         "tree_select tree_split_key tree_split_leaves"
     ),
 }
-__getattr__, __dir__, __all__ = lazy_exports(__name__, _EXPORTS)  # pyright: ignore[reportUnsupportedDunderAll]
+__getattr__, __dir__, __all__ = lazy_exports(__name__, _EXPORTS, "rlx.core.glossary:OF_RLX")  # pyright: ignore[reportUnsupportedDunderAll]

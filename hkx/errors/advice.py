@@ -119,39 +119,3 @@ OF_TRANSFORMED = {
     "tabulate": "`print(hkx.tabulate(f)(x))`, where `f` is the function before `hkx.transform`",
     **{name: OF_MODULES[name] for name in ("half", "float", "double", "requires_grad", "requires_grad_", "zero_grad")},
 }
-
-_ACTIVATION = "activations are JAX functions: `jax.nn.relu`, `jax.nn.gelu`, `jnp.tanh`"
-_LIST_OF = "use a Python list or dict of modules"
-_NORM = "`hkx.BatchNorm`, for any number of dimensions"
-_LOSS = "losses are functions, from optax or your own"
-OF_HKX = {
-    **dict.fromkeys(("ReLU", "GELU", "SiLU", "Tanh", "Sigmoid", "Softmax", "LeakyReLU", "ELU"), _ACTIVATION),
-    **dict.fromkeys(
-        ("relu", "gelu", "silu", "tanh", "sigmoid", "softmax", "leaky_relu", "F", "functional"), _ACTIVATION
-    ),
-    **dict.fromkeys(("ModuleList", "ModuleDict"), _LIST_OF),
-    **{f"Conv{n}d": f"`hkx.Conv{n}D(channels, kernel_shape)`, for `[N, …, C]`" for n in (1, 2, 3)},
-    **{f"ConvTranspose{n}d": f"`hkx.Conv{n}DTranspose(channels, kernel_shape)`, for `[N, …, C]`" for n in (1, 2, 3)},
-    **dict.fromkeys(("MaxPool1d", "MaxPool2d", "MaxPool3d"), "`hkx.MaxPool`, for any number of dimensions"),
-    **dict.fromkeys(("AvgPool1d", "AvgPool2d", "AvgPool3d"), "`hkx.AvgPool`, for any number of dimensions"),
-    **dict.fromkeys(("Dropout1d", "Dropout2d", "Dropout3d"), "`hkx.dropout(key, rate, x, broadcast_dims=…)`"),
-    **dict.fromkeys(("tensor", "zeros", "ones", "arange"), "arrays are those of JAX: `jax.numpy`"),
-    **dict.fromkeys(("rand", "randn", "randint", "manual_seed"), "random numbers take a key: `jax.random`"),
-    **dict.fromkeys(("save", "load"), "parameters are a tree of arrays: save them with `np.savez`, pickle or Orbax"),
-    "summary": "`print(hkx.tabulate(f)(x))`",
-    **dict.fromkeys(("BatchNorm1d", "BatchNorm2d", "BatchNorm3d"), _NORM),
-    **dict.fromkeys(("CrossEntropyLoss", "MSELoss", "NLLLoss", "BCEWithLogitsLoss", "L1Loss"), _LOSS),
-    **dict.fromkeys(("Parameter", "param"), OF_MODULES["register_parameter"]),
-    "no_grad": "nothing is recorded outside of `jax.grad`; inside, `jax.lax.stop_gradient(x)` stops gradients",
-    "optim": "optimisers are functions of the parameters and gradients; `optax` provides them",
-    "Dense": "`hkx.Linear`",
-    "Conv": "`hkx.Conv1D`, `hkx.Conv2D`, `hkx.Conv3D`",
-    "Embedding": "`hkx.Embed`",
-    **dict.fromkeys(("nn", "linen", "nnx"), "layers are in `hkx` itself, `hkx.Linear`; `jax.nn` has functions"),
-    **dict.fromkeys(("Variable", "variable"), OF_MODULES["register_buffer"]),
-    **dict.fromkeys(("MultiHeadDotProductAttention", "MultiheadAttention"), "`hkx.MultiHeadAttention`"),
-    "TrainState": "pass parameters, optimiser state and key as arguments, or as fields of your own tuple",
-    **dict.fromkeys(("freeze", "unfreeze"), "parameters are plain dicts"),
-    "compact": "every method may create modules: no decorator is needed",
-    "Rngs": "pass a key to `init` and `apply`, and draw from it with `hkx.next_rng_key()`",
-}

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hkx.errors.near import nearest
+from hkx.errors.near import as_imported, nearest
 
 
 def _remade(cls: type[HkxError], args: tuple[Any, ...]) -> HkxError:
@@ -53,13 +53,13 @@ class NotInTransformError(HkxError, ValueError):
     """A function or module that needs a running transform was used outside of one."""
 
     def __init__(self, name: str, is_module: bool = False):
-        must = "must be initialized inside an" if is_module else "must be used as part of an"
+        must, hkx = "must be initialized inside an" if is_module else "must be used as part of an", as_imported()
         super().__init__(
-            f"`{name}` {must} `hk.transform` (`import hkx as hk`). Put the code into a function and transform that:\n\n"
+            f"`{name}` {must} `{hkx}.transform`. Put the code into a function and transform that:\n\n"
             "    def forward(x):\n"
             f"        ...  # {name} goes here\n"
             "        return y\n\n"
-            "    model = hkx.transform(forward)\n"
+            f"    model = {hkx}.transform(forward)\n"
             "    params = model.init(jax.random.key(0), x)\n"
             "    y = model.apply(params, None, x)"
         )
@@ -278,11 +278,11 @@ class JitInTransformError(HkxError, ValueError):
     """A function that is already compiled or mapped was passed to `transform`."""
 
     def __init__(self, kind: str):
+        hkx = as_imported()
         super().__init__(
-            f"A function that went through `jax.{kind}` was passed to `hkx.transform`. It is not a pure function yet: "
-            "its parameters and keys are not among its arguments. Transform first, then compile the result: "
-            f"instead of `hk.transform(jax.{kind}(f)).apply` write `jax.{kind}(hk.transform(f).apply)` "
-            "(`import hkx as hk`)."
+            f"A function that went through `jax.{kind}` was passed to `{hkx}.transform`. It is not a pure function "
+            "yet: its parameters and keys are not among its arguments. Transform first, then compile the result: "
+            f"instead of `{hkx}.transform(jax.{kind}(f)).apply` write `jax.{kind}({hkx}.transform(f).apply)`."
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hkx.errors.core import HkxError, NonEmptyStateError, described, shortened
+from hkx.errors.near import as_imported
 
 
 class LateParameterError(HkxError, AssertionError):
@@ -121,7 +122,7 @@ class MissingSplitRNGError(HkxError, TypeError):
         super().__init__(
             "`hkx.vmap` requires the split_rng argument: `hkx.vmap(f, split_rng=True)` gives every mapped call its own "
             "keys (for example for dropout), `split_rng=False` gives all of them the same. For code that cannot be "
-            "changed, set `hk.vmap.require_split_rng = False` (`import hkx as hk`)."
+            f"changed, set `{as_imported()}.vmap.require_split_rng = False`."
         )
 
 

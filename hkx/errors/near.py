@@ -1,8 +1,10 @@
-"""Suggestions for misspelled names."""
+"""Names in errors: suggestions for misspelled ones, and that of hkx in the running program."""
 
 from __future__ import annotations
 
 import difflib
+import inspect
+import sys
 from collections.abc import Iterable
 
 
@@ -43,3 +45,13 @@ def nearest(path: str, known: Iterable[str], what: str) -> str:
         return f"None of the {len(known)} {what} that exist has a similar name."
     more = f" (of {len(known)})" if len(known) > len(close) else ""
     return f"The nearest {what} that exist{more}: {', '.join(repr(c) for c in close)}."
+
+
+def as_imported() -> str:
+    """`hk`, if a module of the running program has imported hkx as `hk`, or is written for Haiku; else `hkx`."""
+    hkx, frame = sys.modules["hkx"], inspect.currentframe()
+    if sys.modules.get("haiku") is hkx:
+        return "hk"
+    while frame is not None and frame.f_globals.get("hk") is not hkx:
+        frame = frame.f_back
+    return "hk" if frame else "hkx"

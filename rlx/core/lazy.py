@@ -19,7 +19,7 @@ def lazy_exports(
       exports: for each module, the names that the package exports from it, separated by spaces; under the package's own
         name, its public submodules. Editors and type checkers read the same from imports under `if TYPE_CHECKING:`.
       instead: the location, `module:NAME`, of a mapping from names that the package does not have to advice on what to
-        write instead. It is imported when such a name is requested.
+        write instead, for any spelling with capitals and underscores. It is imported when such a name is requested.
     """
     module = sys.modules[package]
     homes = {name: home for home, names in exports.items() for name in names.split()}
@@ -30,7 +30,7 @@ def lazy_exports(
                 if homes.get(name, package) != package:
                     return  # importing a folder of the same name as a public function must not hide the function
                 if name in homes:
-                    vars(value).setdefault("__getattr__", _unknown_names(value))
+                    vars(value).setdefault("__getattr__", _unknown_names(value, instead))
             super().__setattr__(name, value)
 
         def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
@@ -59,25 +59,31 @@ def lazy_exports(
     return load, lambda: sorted(homes), sorted(homes)
 
 
-def _unknown_names(module: types.ModuleType) -> Callable[[str], Any]:
-    """The `__getattr__` of a public module whose names are not lazy, so that errors suggest similar names."""
+def _unknown_names(module: types.ModuleType, instead: str | None) -> Callable[[str], Any]:
+    """The `__getattr__` of a public module whose names are not lazy, so that errors say what to write instead."""
 
     def load(name: str) -> Any:
-        raise _no_attribute(module, name, vars(module).get("__all__", ()), None)
+        raise _no_attribute(module, name, vars(module).get("__all__", ()), instead)
 
     return load
 
 
 def _no_attribute(module: types.ModuleType, name: str, names: Iterable[str], instead: str | None) -> AttributeError:
-    known_elsewhere = {} if instead is None or name.startswith("_") else _named(instead)
-    advice = f": {known_elsewhere[name]}" if name in known_elsewhere else ""
-    if not advice and not name.startswith("_"):
-        lower = {known.lower(): known for known in names}
-        near = importlib.import_module("difflib").get_close_matches(name.lower(), lower, n=1, cutoff=0.7)
-        advice = f". Did you mean: {lower[near[0]]!r}?" if near else ""
+    advice = ""
+    if not name.startswith("_"):
+        own, glossary = {_plain(known): known for known in names}, _named(instead) if instead else {}
+        elsewhere = {} if _plain(name) in own else {_plain(known): text for known, text in glossary.items()}
+        if text := glossary.get(name) or elsewhere.get(_plain(name)):
+            advice = f": {text}"
+        elif near := importlib.import_module("difflib").get_close_matches(_plain(name), own, n=1, cutoff=0.7):
+            advice = f". Did you mean: {own[near[0]]!r}?"
     # With `obj`, Python adds its own suggestion, but only when it prints an uncaught error, so not in logs.
-    obj = None if advice.endswith("?") else module
+    obj = None if advice else module
     return AttributeError(f"module {module.__name__!r} has no attribute {name!r}{advice}", name=name, obj=obj)
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
 
 
 def _named(place: str) -> Any:

@@ -2,7 +2,10 @@
 
 import copy
 import dataclasses
+import operator
 import pickle
+import re
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +14,9 @@ import jax.numpy as jnp
 import pytest
 
 import hkx
+import rlx
+from hkx.errors.glossary import OF_HKX
+from rlx.core.glossary import OF_RLX
 
 X = jnp.ones([2, 5])
 
@@ -243,18 +249,54 @@ def test_an_error_in_a_constructor_is_not_about_its_arguments():
 
 
 @pytest.mark.parametrize(
-    ("name", "advice"),
+    ("module", "name", "advice"),
     [
-        ("Conv2d", "`hkx.Conv2D(channels, kernel_shape)`"),
-        ("ConvTranspose2d", "`hkx.Conv2DTranspose(channels, kernel_shape)`"),
-        ("manual_seed", "random numbers take a key"),
-        ("tensor", "`jax.numpy`"),
+        (hkx, "Conv2d", "`hkx.Conv2D(channels, kernel_shape)`"),
+        (hkx, "ConvTranspose2d", "`hkx.Conv2DTranspose(channels, kernel_shape)`"),
+        (hkx, "manual_seed", "random numbers take a key"),
+        (hkx, "tensor", "`jax.numpy`"),
+        (hkx, "TransformerEncoder", "`hkx.GroupedQueryAttention`"),
+        (hkx, "lstm_cell", "`hkx.LSTM`"),
+        (hkx, "BatchNorm2d", "`hkx.BatchNorm`"),
+        (hkx, "conv1d", "'Conv1D'"),
+        (hkx.initializers, "glorot_uniform", "VarianceScaling(1.0, 'fan_avg', 'uniform')"),
+        (hkx.initializers, "identity", "'Identity'"),
+        (hkx.nets, "Transformer", "`hkx.GroupedQueryAttention`"),
+        (rlx, "ppo_loss", "`rlx.clipped_surrogate_pg_loss`"),
+        (rlx, "mse_loss", "`rlx.l2_loss`"),
+        (rlx, "sac_loss", "`rlx.sac_critic_loss`"),
+        (rlx, "GAE", "`rlx.truncated_generalized_advantage_estimation`"),
+        (rlx, "advantage", "`rlx.truncated_generalized_advantage_estimation`"),
+        (rlx, "huber", "`rlx.huber_loss`"),
+        (rlx, "ReplayBuffer", "`rlx.replay.uniform(capacity)`"),
+        (rlx.replay, "PrioritizedReplayBuffer", "`rlx.replay.prioritised("),
+        (rlx, "soft_update", "`optax.incremental_update`"),
+        (rlx, "DPOTrainer", "`rlx.dpo_loss`"),
     ],
 )
-def test_names_of_other_libraries_are_answered(name, advice):
-    with pytest.raises(AttributeError, match=f"module 'hkx' has no attribute '{name}'") as error:
-        getattr(hkx, name)
+def test_the_fields_names_are_answered(module, name, advice):
+    with pytest.raises(AttributeError, match=f"module '{module.__name__}' has no attribute '{name}'") as error:
+        getattr(module, name)
     assert advice in str(error.value)
+    assert "".join(traceback.format_exception(error.value)).count("Did you mean") == str(error.value).count("Did you")
+
+
+@pytest.mark.parametrize(("module", "glossary"), [(hkx, OF_HKX), (rlx, OF_RLX)], ids=["hkx", "rlx"])
+def test_a_glossary_leads_to_names_that_exist(module, glossary):
+    assert not set(glossary) & set(module.__all__)
+    needs_torch = {"hkx.interop.torch.from_state_dict"}
+    for path in set(re.findall(r"\b(?:hkx|rlx)(?:\.\w+)+", " ".join(glossary.values()))) - needs_torch:
+        operator.attrgetter(path.partition(".")[2])({"hkx": hkx, "rlx": rlx}[path[:3]])
+
+
+@pytest.mark.parametrize("name", ["hkx", "hk"])
+def test_an_error_calls_hkx_as_the_program_does(name):
+    program = {}
+    exec(f"import hkx as {name}\ndef misuse(): {name}.next_rng_key()\ndef unmapped(): {name}.vmap(abs)", program)
+    for misuse, text in (("misuse", f"part of an `{name}.transform`"), ("unmapped", f"`{name}.vmap.require_split")):
+        with pytest.raises((ValueError, TypeError)) as error:
+            within(program[misuse]) if misuse == "unmapped" else program[misuse]()
+        assert text in str(error.value) and (name == "hk" or "hk." not in str(error.value))
 
 
 def test_parameters_in_the_place_of_the_key_are_not_printed_whole():
@@ -293,7 +335,7 @@ def test_names_of_other_libraries():
         _ = hkx.ReLU
     with pytest.raises(AttributeError) as error:
         _ = hkx.Conv2d
-    assert (error.value.name, error.value.obj) == ("Conv2d", hkx)  # from which Python asks "Did you mean: 'Conv2D'?"
+    assert (error.value.name, error.value.obj) == ("Conv2d", None)  # so that Python does not suggest another name
     assert not hasattr(hkx, "Embedding")
 
 
