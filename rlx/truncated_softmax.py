@@ -133,8 +133,8 @@ def top_k(k: int, temperature: ArrayLike = 1.0, logits: ArrayLike | None = None)
     Example:
       >>> import jax.numpy as jnp
       >>> import rlx
-      >>> rlx.top_k(2).probs(jnp.log(jnp.array([0.5, 0.3, 0.2]))).round(3).tolist()
-      [0.625, 0.375, 0.0]
+      >>> rlx.top_k(2).probs(jnp.array([0.0, 0.0, -1.0])).tolist()
+      [0.5, 0.5, 0.0]
     """
     return _checked("top_k", TruncatedSoftmax(temperature, _whole_k("top_k", k), logits=logits))
 
@@ -166,10 +166,10 @@ def top_p(
     Example:
       >>> import jax.numpy as jnp
       >>> import rlx
-      >>> logits = jnp.log(jnp.array([0.5, 0.3, 0.2]))
-      >>> rlx.top_p(0.7).probs(logits).round(3).tolist()
-      [0.625, 0.375, 0.0]
-      >>> rlx.top_p(0.6, k=2).probs(logits).round(3).tolist()
+      >>> logits = jnp.array([0.0, 0.0, -1.0])
+      >>> rlx.top_p(0.8).probs(logits).tolist()
+      [0.5, 0.5, 0.0]
+      >>> rlx.top_p(0.4, k=2).probs(logits).tolist()
       [1.0, 0.0, 0.0]
     """
     k = None if k is None else _whole_k("top_p", k)
@@ -193,8 +193,8 @@ def min_p(p: ArrayLike, temperature: ArrayLike = 1.0, logits: ArrayLike | None =
     Example:
       >>> import jax.numpy as jnp
       >>> import rlx
-      >>> rlx.min_p(0.5).probs(jnp.log(jnp.array([0.5, 0.3, 0.2]))).round(3).tolist()
-      [0.625, 0.375, 0.0]
+      >>> rlx.min_p(0.5).probs(jnp.array([0.0, 0.0, -1.0])).tolist()
+      [0.5, 0.5, 0.0]
     """
     return _checked("min_p", TruncatedSoftmax(temperature, min_p=p, logits=logits))
 
