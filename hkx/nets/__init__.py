@@ -8,6 +8,8 @@ from hkx.nets.decoder_config import DecoderConfig as DecoderConfig
 from hkx.nets.decoder_config import ExpertsConfig as ExpertsConfig
 from hkx.nets.decoder_config import LatentConfig as LatentConfig
 from hkx.nets.decoder_layer import DecoderLayer as DecoderLayer
+from hkx.nets.generation import Generated as Generated
+from hkx.nets.generation import generate as generate
 from hkx.nets.mlp import MLP as MLP
 from hkx.nets.mobilenet import MobileNetV1 as MobileNetV1
 from hkx.nets.qmix import QMixer as QMixer
@@ -35,6 +37,7 @@ __all__ = [
     "DecoderConfig",
     "DecoderLayer",
     "ExpertsConfig",
+    "Generated",
     "LatentConfig",
     "MobileNetV1",
     "QMixer",
@@ -51,5 +54,6 @@ __all__ = [
     "SimbaV2Block",
     "VectorQuantizer",
     "VectorQuantizerEMA",
+    "generate",
     "project_to_sphere",
 ]
