@@ -16,9 +16,13 @@ def main(words: list[str]) -> int:
     flags = []
     while words and words[0] in ("--jax-names", "--report"):
         flags.append(words.pop(0))
-    if not words or words[0] in ("-h", "--help") or flags == ["--report"]:
-        print(hkx.run.__doc__, file=sys.stdout if words else sys.stderr)
-        return 0 if words and not flags else 2
+    if words[:1] in (["-h"], ["--help"]):
+        print(hkx.run.__doc__)
+        return 0
+    if not words or flags == ["--report"]:
+        wrong = "--report needs --jax-names" if words else "there is no program to run"
+        print(f"python -m hkx.run: {wrong}; --help says more", file=sys.stderr)
+        return 2
     os.environ.update(environment(flags))
     if here.is_needed():
         begin()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.machinery
 import importlib.util
 import os
 import sys
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import hkx.run
@@ -40,17 +41,23 @@ class Finder:
         if _private().is_served(name):
             return
         sys.modules[name] = new = importlib.import_module(_new(name))
-        for removed in _private().REMOVED.get(name, ()):
-            setattr(new, removed, getattr(importlib.import_module("hkx.run.removed"), removed))
         if name in NEW:
             new.__version__ = RELEASES[name]  # type: ignore[attr-defined]
-            for submodule in (f"{name}._src", *_private().REMOVED):  # attributes, without an import of their own
-                if submodule.startswith(f"{name}."):
-                    importlib.import_module(submodule)
+            importlib.import_module(f"{name}._src")  # an attribute of `haiku` without an import of its own
+        for served, removed in _private().REMOVED.items():
+            if served == name:
+                vars(new)["__getattr__"] = functools.partial(_attribute, removed, new.__getattr__)
+            elif served.startswith(f"{name}."):
+                importlib.import_module(served)
 
     def find_distributions(self, context: Any) -> Iterable[Any]:
         """Answers `importlib.metadata.version("dm-haiku")`, installed or not."""
         return importlib.import_module("hkx.run.metadata").served(context.name)
+
+
+def _attribute(removed: Sequence[str], others: Callable[[str], Any], name: str) -> Any:
+    """The `__getattr__` of a module that once had the names `removed` too."""
+    return getattr(importlib.import_module("hkx.run.removed"), name) if name in removed else others(name)
 
 
 def _new(name: str) -> str:

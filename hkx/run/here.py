@@ -34,4 +34,4 @@ def run(words: list[str]) -> None:
         sys.argv[:] = words
         if not sys.flags.safe_path:
             sys.path[0] = os.path.dirname(os.path.realpath(kind))
-        runpy.run_path(os.path.abspath(kind), run_name="__main__")
+        runpy.run_path(kind, run_name="__main__")
