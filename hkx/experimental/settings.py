@@ -113,12 +113,12 @@ def tabulate(
     filters: Sequence[str] | None = ("has_output",),
     tabulate_kwargs: Mapping[str, Any] = {"tablefmt": "grid"},
 ) -> Callable[..., Table]:
-    """`hkx.tabulate` with Haiku's columns, and without the row of totals.
+    """`hkx.tabulate` with Haiku's columns and rows, of any width.
 
     Args:
       f: as for `hkx.tabulate`.
       columns: as for `hkx.tabulate`.
-      filters: as for `hkx.tabulate`.
+      filters: as for `hkx.tabulate`; None means `"has_output"`.
       tabulate_kwargs: as for `hkx.tabulate`.
 
     Returns:
@@ -136,4 +136,5 @@ def tabulate(
       Module           Input     Output
       linear (Linear)  f32[1,3]  f32[1,2]
     """
-    return full_tabulate(f, columns=columns, filters=filters, tabulate_kwargs=tabulate_kwargs, total=False)
+    shown = ("has_output",) if filters is None else filters
+    return full_tabulate(f, columns=columns, filters=shown, tabulate_kwargs=tabulate_kwargs, total=False, width=None)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
 
-from hkx.arguments import checked_function, is_iterable
+from hkx.arguments import checked_function, checked_integer, is_iterable
 from hkx.base.keys import as_key
 from hkx.base.signatures import like, returning
 from hkx.base.tracebacks import leaves_out_own_frames
@@ -118,14 +118,19 @@ def _wrapped(f: Any, taker: str) -> Callable[..., Any]:
     return checked_function(f, taker, "f")
 
 
-def _module_cell(call: MethodInvocation) -> str:
+def _module_cell(call: MethodInvocation, callers: Iterable[ModuleDetails]) -> str:
     def one(details: ModuleDetails) -> str:
         name = type(details.module).__name__
         method = "" if details.method_name == "__call__" else f".{details.method_name}"
         return f"{details.full_name} ({name}{method})"
 
-    above = call.call_stack[1:]
-    return "\n".join([one(call.module_details), *[f" └ {one(details)}" for details in above]])
+    return "\n".join([one(call.module_details), *[f" └ {one(details)}" for details in callers]])
+
+
+def _unnamed_callers(call: MethodInvocation) -> Iterable[ModuleDetails]:
+    """The callers with whose name the module's own does not begin, each once."""
+    name = f"{call.module_details.full_name}/"
+    return {d.full_name: d for d in call.call_stack[1:] if not name.startswith(f"{d.full_name}/")}.values()
 
 
 def _owned(details: ModuleDetails) -> dict[str, Any]:
@@ -148,7 +153,7 @@ def bytes_text(n: int) -> str:
 
 
 _COLUMNS: dict[str, tuple[str, bool, Callable[[MethodInvocation, int], str]]] = {
-    "module": ("Module", False, lambda call, _: _module_cell(call)),
+    "module": ("Module", False, lambda call, _: _module_cell(call, call.call_stack[1:])),
     "config": ("Config", False, lambda call, _: str(call.module_details.module)),
     "owned_params": (
         "Module params",
@@ -161,11 +166,14 @@ _COLUMNS: dict[str, tuple[str, bool, Callable[[MethodInvocation, int], str]]] = 
     "params_bytes": ("Param bytes", True, lambda call, _: bytes_text(tree_bytes(call.module_details.params))),
     "flops": ("FLOPs", True, lambda _, count: f"{count:,}"),
 }
+_NARROW = {**_COLUMNS, "module": ("Module", False, lambda call, _: _module_cell(call, _unnamed_callers(call)))}
 _FILTERS: dict[str, Callable[[MethodInvocation], bool]] = {
     "has_output": lambda call: call.output_spec is not None,
     "has_params": lambda call: bool(call.module_details.params),
+    "outermost": lambda call: all(d.module is not call.module_details.module for d in call.call_stack[1:]),
 }
-_SHOWN = ("has_output",)
+_SHOWN = ("has_output", "outermost")
+_OPTIONAL = ("config", "params_bytes")
 
 
 def _chosen(what: str, given: Sequence[str] | None, known: Mapping[str, Any]) -> list[str]:
@@ -185,6 +193,7 @@ def tabulate(
     filters: Sequence[str] | None = _SHOWN,
     tabulate_kwargs: Mapping[str, Any] = {"tablefmt": "grid"},
     total: bool = True,
+    width: int | None = 120,
 ) -> Callable[..., Table]:
     """Makes a table of a model: one row for each call of a module's method, without running the model.
 
@@ -196,12 +205,16 @@ def tabulate(
         and `"flops"` (floating-point operations of the call and of calls inside it, before any optimisation: two for
         each product of an input and a weight, without zeros of padding; one for any other result of arithmetic or of
         an elementary function; loops count as often as they run, a `while_loop` as once, and `shard_map` on all
-        devices). None means all of them.
+        devices). None means all of them; the text then leaves out `"config"` and `"params_bytes"` if it is too wide.
       filters: which calls to show: `"has_output"` for those that return something, `"has_params"` for those of
-        modules with parameters. None means the first of these; an empty sequence shows all calls.
+        modules with parameters, `"outermost"` for those that are not inside a call of the same module, as those of
+        helper methods are. None means the first and the last; an empty sequence shows all calls.
       tabulate_kwargs: `{"tablefmt": …}` with `"grid"`, `"simple"`, `"plain"`, `"pipe"`, `"github"`, `"tsv"` or
         `"html"`; anything else is passed to the package `tabulate`, if it is installed.
       total: whether a last row shows the parameters, bytes and operations of the whole model.
+      width: the number of characters that lines of `"grid"`, `"simple"` and `"plain"` have at most; longer cells
+        continue in the next line. Callers of a module are listed below it only if its name does not begin with theirs.
+        None means any number of characters, and all callers.
 
     Returns:
       A function of the arguments of `f` (of the function that was transformed; arrays, or `jax.ShapeDtypeStruct`) that
@@ -220,16 +233,18 @@ def tabulate(
       -----------------------  -------------  -------
       mlp (MLP)                           13      125
       mlp/~/linear_0 (Linear)              9       75
-       └ mlp (MLP)
       mlp/~/linear_1 (Linear)              4       35
-       └ mlp (MLP)
       Total                               13      125
     """
     names = _chosen("column(s)", columns, _COLUMNS)
     if not names:
         raise ValueError(f"`columns` is empty: leave it out for all of {list(_COLUMNS)}.")
     kept = _chosen("filter(s)", _SHOWN if filters is None else filters, _FILTERS)
-    headers, numeric, cells = zip(*[_COLUMNS[name] for name in names], strict=True)
+    if width is not None:
+        width = checked_integer(width, "width", 1)
+    known = _COLUMNS if width is None else _NARROW
+    headers, numeric, cells = zip(*[known[name] for name in names], strict=True)
+    optional = [names.index(name) for name in _OPTIONAL] if columns is None else []
 
     @like(_wrapped(f, "hkx.tabulate"), result=returning(Table), attributes=False)
     @leaves_out_own_frames
@@ -247,6 +262,6 @@ def tabulate(
             sums = {"params_size": f"{tree_size(params):,}", "params_bytes": bytes_text(tree_bytes(params))}
             sums["flops"] = f"{counts[None]:,}"
             rows.append(["Total" if i == 0 else sums.get(name, "") for i, name in enumerate(names)])
-        return Table.of(headers, rows, numeric, tabulate_kwargs)
+        return Table.of(headers, rows, numeric, tabulate_kwargs, width, optional)
 
     return tabulated

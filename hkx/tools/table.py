@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import importlib
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,15 @@ class Table(str):
     numeric: Sequence[bool]
 
     @classmethod
-    def of(cls, headers: Sequence[str], rows: Rows, numeric: Sequence[bool], options: Mapping[str, Any]) -> Table:
+    def of(
+        cls,
+        headers: Sequence[str],
+        rows: Rows,
+        numeric: Sequence[bool],
+        options: Mapping[str, Any],
+        width: int | None = None,
+        optional: Sequence[int] = (),
+    ) -> Table:
         """Creates a table, whose cells may have several lines.
 
         Args:
@@ -27,13 +36,18 @@ class Table(str):
           numeric: for each column, whether it is aligned to the right.
           options: `tablefmt` is one of `"grid"`, `"simple"`, `"plain"`, `"pipe"` (also called `"github"`), `"tsv"`,
             `"html"`. Any other, or any other option, is left to the package `tabulate`, if it is installed.
+          width: the number of characters that a line of the first three has at most, if there is one.
+          optional: columns that the text leaves out, one after the other, while it is wider.
 
         Raises:
           ValueError: if the format is unknown, or of that package, which is not installed.
         """
         if not hasattr(options, "keys"):  # a `ConfigDict` is not a Mapping
             raise TypeError(f"`tabulate_kwargs` must be a mapping, such as {{'tablefmt': 'grid'}}, got {options!r}.")
-        table = cls(_text(headers, rows, numeric, dict(options)))
+        text = (headers, rows, numeric)
+        if width is not None and options.get("tablefmt", "simple") in ("grid", "simple", "plain"):
+            text = _fitted(*text, width, optional)
+        table = cls(_text(*text, dict(options)))
         table.headers, table.rows, table.numeric = headers, rows, numeric
         return table
 
@@ -72,6 +86,37 @@ def _lines(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -
 def _widths(headers: Sequence[str], rows: Rows) -> list[int]:
     wide = [f"{header}  " for header in headers]  # as in the package `tabulate`
     return [max(len(line) for cell in column for line in cell.split("\n")) for column in zip(wide, *rows, strict=True)]
+
+
+def _fitted(
+    headers: Sequence[str], rows: Rows, numeric: Sequence[bool], width: int, optional: Sequence[int]
+) -> tuple[Sequence[str], Rows, Sequence[bool]]:
+    """Columns that fit into a number of characters: without some of the optional ones, and with cells of more lines."""
+    columns = list(zip(headers, numeric, *rows, strict=True))
+    room = lambda: width - 3 * len(columns) - 1  # noqa: E731  # between the lines of a grid
+    wide = lambda column: _widths(column[:1], [[cell] for cell in column[2:]])[0]  # noqa: E731
+    for column in [columns[i] for i in optional]:
+        if sum(map(wide, columns)) > room():
+            columns.remove(column)
+    texts = [wide(column) for column in columns if not column[1]]
+    left = room() - sum(wide(column) for column in columns if column[1])
+    most = max((n for n in range(8, max(texts, default=8) + 1) if sum(min(n, w) for w in texts) <= left), default=8)
+    columns = [c if c[1] else (_broken(c[0], most - 2), c[1], *(_broken(s, most) for s in c[2:])) for c in columns]
+    headers, numeric, *rows = zip(*columns, strict=True)
+    return headers, rows, numeric
+
+
+def _broken(cell: str, width: int) -> str:
+    """The cell with lines of at most `width` characters, broken after a blank, a slash or `name(` if possible."""
+    lines = []
+    for line in cell.split("\n"):
+        parts = re.split(r"(?<=[ /])|(?<=\w\()", line)
+        lines.append("")
+        for piece in [part[i : i + width] for part in parts for i in range(0, len(part), width)]:
+            if len((lines[-1] + piece).rstrip()) > width:
+                lines.append("")
+            lines[-1] += piece
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def _grid(headers: Sequence[str], rows: Rows, numeric: Sequence[bool]) -> str:

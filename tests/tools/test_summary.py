@@ -10,6 +10,7 @@ import pytest
 
 import hkx
 from hkx.experimental import ArraySpec, ModuleDetails, eval_summary
+from hkx.tools.table import Table
 
 X = jnp.ones([4, 3])
 
@@ -244,6 +245,55 @@ def test_columns_filters_and_formats():
     with pytest.raises(ValueError, match="filter"):
         hkx.tabulate(net, filters=["params"])
     assert "No calls" in hkx.tabulate(lambda x: x)(X)
+
+
+class Tower(hkx.Module):
+    """A module whose name is long, of helper methods that call each other."""
+
+    def __call__(self, x):
+        return self.body(hkx.Linear(4, w_init=hkx.initializers.RandomNormal(0.1), name="the_first_of_the_layers")(x))
+
+    def body(self, x):
+        return self.head(hkx.LayerNorm(-1, True, True)(x), x)
+
+    def head(self, x, residual):
+        return {"the_output_of_the_tower": x + residual, "another_output_that_has_a_long_name": hkx.Linear(3)(x)}
+
+
+def test_a_text_fits_and_has_one_row_for_a_call_and_its_helper_methods():
+    tower = lambda x: Tower(name="tower_" * 9)(x)  # noqa: E731
+    inner = ("", "/the_first_of_the_layers", "/~body/layer_norm", "/~head/linear")
+    modules = [f"{'tower_' * 9}{rest}" for rest in inner]
+    table = hkx.tabulate(tower)(X)
+    assert max(map(len, table.split("\n"))) <= 120
+    assert [row[0].split(" (")[0] for row in table.rows[:-1]] == modules
+    lines = [[part.strip() for part in line.split("|")] for line in table.split("\n") if line.startswith("|")]
+    text = ["".join(parts).replace(" ", "") for parts in zip(*lines, strict=True)]
+    for shown in (modules[-1], table.rows[0][table.headers.index("Output")]):  # broken, but whole
+        assert any(shown.replace(" ", "") in column for column in text)
+    for form in ("grid", "simple", "plain"):
+        for width in (80, 100, 120):
+            fitted = Table.of(table.headers, table.rows, table.numeric, {"tablefmt": form}, width, [1, 6])
+            assert max(map(len, fitted.split("\n"))) <= width
+    helpers = [row[0].partition("\n")[0] for row in hkx.tabulate(tower, filters=["has_output"], width=None)(X).rows]
+    assert [name.rpartition(".")[2] for name in helpers if "Tower." in name] == ["body)", "head)"]
+
+
+def test_a_small_table_shows_all_columns_if_they_fit():
+    titles = ("Module", "Config", "Module params", "Input", "Output", "Param count", "Param bytes", "FLOPs")
+    for width, shown in ((150, titles), (120, [title for title in titles if title != "Config"])):
+        lines = hkx.tabulate(lambda x: hkx.Linear(3)(x), width=width)(X).split("\n")
+        assert [cell.strip() for cell in lines[1].strip("|").split("|")] == list(shown)
+        assert max(map(len, lines)) <= width
+
+
+def test_a_caller_is_shown_that_the_name_does_not_show():
+    def f(x):
+        inner = hkx.Linear(3, name="inner")
+        return hkx.to_module(lambda x: inner(x))("outer")(x)
+
+    names = [row[0].split("\n") for row in hkx.tabulate(f)(X).rows[:-1]]
+    assert names == [["outer (FunctionModule)"], ["inner (Linear)", " └ outer (FunctionModule)"]]
 
 
 def test_a_format_that_nobody_knows_is_an_error():
