@@ -26,20 +26,23 @@ class Scope:
     A scope without a module has a name of its own, `named`.
     """
 
-    __slots__ = ("counts", "elsewhere", "method", "module", "named", "taken")
+    __slots__ = ("ahead", "counts", "elsewhere", "method", "module", "named", "taken")
 
     def __init__(self, named: str | None, method: str, module: Any = None):
         self.named = named
         self.method = method
         self.module = module
         self.counts: dict[str, int] = {}
+        self.ahead: dict[
+            str, int
+        ] = {}  # in `apply`: the counts that loops and branches have reached, see `unique_name`
         self.taken: set[Any] = set()  # names, as (stem, digits); the outermost scope also lists all name scopes entered
         self.elsewhere: dict[tuple[str | None, str], Scope] = {}  # scopes re-entered from this one, by (bundle, method)
 
     def copy(self) -> Scope:
         """An independent copy, with the same names taken."""
         new = Scope(self.named, self.method, self.module)
-        new.counts, new.taken = dict(self.counts), set(self.taken)
+        new.counts, new.ahead, new.taken = dict(self.counts), dict(self.ahead), set(self.taken)
         new.elsewhere = {place: scope.copy() for place, scope in self.elsewhere.items()}
         return new
 
@@ -79,24 +82,17 @@ class Phase(enum.IntEnum):
     CLOSED = 3  # `apply`
 
 
-Asked = Callable[[tuple[Any, ...], Any], None]
-"""A callback for each request: `(bundle, name, shape)` of a parameter, and None; or `(bundle, name)` of a state, and
-the `(shape, dtype)` with which it would be created, or None."""
-
-
 class Frame:
     """The parameters, state, key sequences and name scopes of one running transform."""
 
     __slots__ = (
         "__weakref__",
-        "asked",
         "captured",
         "exit_checks",
         "initial_state",
         "lifted_prefix",
         "maker",
         "mark",
-        "names_copied",
         "params",
         "phase",
         "rngs",
@@ -117,10 +113,8 @@ class Frame:
         self.scopes = [Scope(ROOT, ROOT)]
         self.lifted_prefix: str | None = local.lifted_prefix
         self.exit_checks: list[Callable[[], None]] = []  # checks that run when the function has returned
-        self.asked: Asked | None = None
         self.captured: list[Any] | None = None  # intermediates to pass out of the JAX transform that runs this
         self.mark = TraceMark()
-        self.names_copied = False  # whether code will later resume from a copy of the scopes
         self.unshared: dict[int, dict[str, Any]] = {}  # the modules' dicts that only this frame refers to, by id
 
     @property

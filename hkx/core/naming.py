@@ -44,7 +44,9 @@ def checked_name(name: Any, class_name: str = "") -> str:
 def unique_name(scope: Scope, name: str) -> str:
     """The full name of a new module called `name` in `scope`, with a number appended if the name is taken.
 
-    A name that ends in a number is used unchanged, and later numbers continue from it.
+    A name that ends in a number is used unchanged, and later numbers continue from it. In `apply`, names that a loop or
+    a branch took are taken only if there is a parameter or state under the next one: a program that ran the body by
+    hand in `init` has none, and continues as in Haiku, from the names before the loop.
     """
     forced, prefix = name.startswith(_FORCE), scope.prefix
     full = name[len(_FORCE) :] if forced else prefix + name  # a module may change its name, and so the prefix
@@ -55,13 +57,21 @@ def unique_name(scope: Scope, name: str) -> str:
         stem, digits = numbered.groups()
         scope.counts[stem] = max(scope.counts.get(stem, 0), int(digits) + 1)
     else:
-        count = 0 if forced else scope.counts.get(full, 0)
+        count, ahead = 0 if forced else scope.counts.get(full, 0), scope.ahead.pop(full, 0)
+        if ahead > count and not forced and _is_used(f"{full}_{ahead}"):
+            count = ahead
         scope.counts[full] = max(scope.counts.get(full, 0), count + 1)
         stem, digits = full, str(count) if count else ""
     if (stem, digits) in scope.taken and not forced:
         raise DuplicateNameError(name)
     scope.taken.add((stem, digits))
     return f"{stem}_{digits}" if digits else stem
+
+
+def _is_used(bundle: str) -> bool:
+    """Whether the running frame has a parameter or state of this module, or of one inside it."""
+    frame = current_frame("hkx.Module")
+    return any(b == bundle or b.startswith(f"{bundle}/") for tree in (frame.params, frame.state) for b in tree)
 
 
 def note_below(scopes: Iterable[Scope], module: Any, bundle: str) -> None:

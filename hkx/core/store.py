@@ -95,8 +95,6 @@ def get_parameter(name: str, shape: Shape, dtype: DType = jnp.float32, init: Ini
     bundle = frame.bundle
     path = shapes.path_of(bundle, name)
     shape, dtype = shapes.sequence(path, shape), jnp.float32 if dtype is None else dtype
-    if frame.asked is not None:
-        frame.asked((bundle, name, tuple(shape)), None)
     try:
         value = frame.params.get(bundle, {}).get(name)
     except AttributeError:
@@ -229,8 +227,6 @@ def get_state(
     frame = effectful_frame("hkx.get_state")
     bundle = frame.bundle
     path = shapes.path_of_state(bundle, name)
-    if frame.asked is not None:
-        frame.asked((bundle, name), None if init is None else (shape, dtype))
     value = frame.state.get(bundle, {}).get(name, _ABSENT)
     if value is _ABSENT:
         if init is None:
@@ -290,8 +286,6 @@ def set_state(name: str, value: Any) -> None:
     if not frame.mark.current:
         value = without_trace(value)
         check_outward(frame, path, value, StateInInnerTraceError)
-    if frame.asked is not None:
-        frame.asked((bundle, name), None)
     if local.hooks.get("set_state"):
         shape = jax.tree.map(lambda x: getattr(x, "shape", None), value)
         dtypes = jax.tree.map(lambda x: getattr(x, "dtype", None), value)

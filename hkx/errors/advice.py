@@ -119,3 +119,9 @@ OF_TRANSFORMED = {
     "tabulate": "`print(hkx.tabulate(f)(x))`, where `f` is the function before `hkx.transform`",
     **{name: OF_MODULES[name] for name in ("half", "float", "double", "requires_grad", "requires_grad_", "zero_grad")},
 }
+
+OF_BRANCHES = (
+    "The names in all branches of an `hkx.cond` or `hkx.switch` begin alike, so this branch shares its parameters with "
+    "an earlier one. For parameters of its own, make its modules before the `hkx.cond`, or name them: "
+    '`hkx.Linear(8, name="second")`.'
+)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -12,9 +13,9 @@ import jax.numpy as jnp
 from hkx.arguments import checked_number
 from hkx.base.entries import changed, walk
 from hkx.core.frame import Frame, Phase, current_frame, local
-from hkx.errors.core import MissingParameterError, MissingStateError
+from hkx.errors.advice import OF_BRANCHES
+from hkx.errors.core import MissingStateError, ShapeMismatchError
 from hkx.errors.lift import BranchMismatchError
-from hkx.lift.branch_names import BranchNames
 from hkx.lift.checks import as_arrays, checked_branches, difference, entry_name, same_type
 from hkx.lift.crossing import Carry, Crossing, created_between, creating, draw_from, only_looking, snapshot
 from hkx.lift.loops import Loop, alike, runs_eagerly
@@ -36,9 +37,9 @@ def cond(
     """`jax.lax.cond` whose branches may create modules, ask for parameters, set state and draw keys.
 
     Computes `true_fun(*operands) if pred else false_fun(*operands)`. Afterwards, state and keys are as the branch that
-    was taken left them. During `init`, both branches create their parameters, `true_fun` first. If both ask for the
-    same parameters, with the same names and shapes, they share them, like the branches of a Python `if`. Otherwise each
-    has its own parameters, named as if both were called one after the other.
+    was taken left them. During `init`, both branches create their parameters, `true_fun` first. The names of modules in
+    both begin alike, like those in the branches of a Python `if`: what has the same name is the same parameter. For a
+    branch with parameters of its own, make its modules before the `cond`, or give them a `name`.
 
     Args:
       pred: a bool or a number of shape [].
@@ -168,62 +169,68 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
     return _branch("hkx.switch", index, select, taken, branches, operands)
 
 
-def _create(names: BranchNames, name: str, frame: Frame, count: int, operands: Any) -> Any:
+def _create(name: str, frame: Frame, crossings: Sequence[Crossing[..., Any]], operands: Any) -> Any:
     """Creates what the branches need, in order. Returns the keys to continue with, if anything was created."""
     before = snapshot(frame)
-    makers: dict[tuple[str, str], int] = {}  # the branch that created each state
-
-    for i in range(count):
+    creators: dict[tuple[str, str], int] = {}  # the branch that created each state
+    for i, crossing in enumerate(crossings):
         held = snapshot(frame)
-        names.call(i, lambda crossing: crossing.visit(operands))
-        if names.shares(i):
-            draw_from(frame, held.rng)
-        if any(_would_differ(frame, entry, wanted) for entry, wanted in names.wanted.items() if entry in makers):
-            _check_made(name, frame, before, names.crossing(i), operands, i, makers)
-        for bundle, entry, _ in walk(changed(before.state, frame.state)):
-            makers.setdefault((bundle, entry), i)
+        with _explained(i):
+            if creators:
+                _check_states(name, i, crossing, operands, creators, before, held)
+            crossing.visit(operands)
+        creators |= {(bundle, entry): i for bundle, entry, _ in walk(changed(held.initial_state, frame.initial_state))}
+        if not created_between(held, snapshot(frame)):
+            draw_from(frame, held.rng)  # branches that share everything draw the same keys, as in dm-haiku
     after = snapshot(frame)
     draw_from(frame, before.rng)
     return after.rng if created_between(before, after) else None
 
 
-def _would_differ(frame: Frame, entry: tuple[Any, ...], wanted: tuple[Any, Any]) -> bool:
-    """Whether a branch might create a state of another type than an earlier branch has."""
-    value, (shape, dtype) = frame.initial_state[entry[0]][entry[1]], wanted
-    return shape is None or dtype is None or not same_type(value, jax.ShapeDtypeStruct(tuple(shape), dtype))
-
-
-def _check_made(
-    name: str, frame: Frame, before: Carry, branch: Crossing[..., Any], operands: Any, i: int, makers: Any
+def _check_states(
+    name: str, i: int, branch: Crossing[..., Any], operands: Any, creators: Any, before: Carry, held: Carry
 ) -> None:
     """Raises an error if a branch, run on its own, would create a state of another type than an earlier branch did."""
-    held = snapshot(frame)
-    alone = held._replace(state=before.state, initial_state=before.initial_state, rng=before.rng)
+    alone = held._replace(state=before.state, initial_state=before.initial_state)
     try:
         with only_looking():
-            made = jax.eval_shape(lambda *args: branch.run(alone, args)[1].initial_state, *operands)
-    except MissingStateError:  # it relies on the earlier branch to create it
+            created = jax.eval_shape(lambda *args: branch.run(alone, args)[1].initial_state, *operands)
+    except MissingStateError:  # it relies on the earlier branch to create the state
         return
-    for (bundle, entry), maker in makers.items():
-        if entry in made.get(bundle, ()):
-            first, second = ({bundle: {entry: tree[bundle][entry]}} for tree in (held.initial_state, made))
-            labels = f"branch {maker} makes", f"branch {i} makes"
+    for (bundle, entry), creator in creators.items():
+        if entry in created.get(bundle, ()):
+            first, second = ({bundle: {entry: tree[bundle][entry]}} for tree in (held.initial_state, created))
+            labels = f"branch {creator} creates", f"branch {i} creates"
             problem = difference(first, second, entry_name, labels, same_type)
             if problem:
-                raise BranchMismatchError(name, i, problem, maker, states=True)
+                raise BranchMismatchError(name, i, problem, creator, states=True)
+
+
+@contextlib.contextmanager
+def _explained(branch: int) -> Iterator[None]:
+    """Says, where a branch asks for another shape than an earlier one created, what to write."""
+    try:
+        yield
+    except ShapeMismatchError as error:
+        if branch:
+            error.add_note(OF_BRANCHES)
+        raise
 
 
 def _branch(
     name: str, choice: Any, select: Any, taken: int | None, branches: Sequence[Callable[..., Any]], operands: Any
 ) -> Any:
-    """The result of the branch that `select` takes by `choice`. `taken` is its index if JAX calls only that one."""
+    """The result of the branch that `select` takes by `choice`. `taken` is its index if JAX calls only that one.
+
+    The names in all branches begin alike, so branches share what has the same name.
+    """
     frame = current_frame(name)
     operands = as_arrays(operands)
     firsts = [next(i for i, other in enumerate(branches) if other is branch) for branch in branches]
     distinct = sorted(set(firsts))  # a function that is given twice counts as one branch, as in JAX
-    places, branches = [distinct.index(n) for n in firsts], [branches[n] for n in distinct]
-    names = BranchNames(frame, name, branches)
-    keys = _create(names, name, frame, len(branches), operands) if creating(frame) else None
+    position = [distinct.index(n) for n in firsts]
+    crossings: list[Crossing[..., Any]] = [Crossing(branches[n], name, in_loop=True) for n in distinct]
+    keys = _create(name, frame, crossings, operands) if creating(frame) else None
     loop = Loop(frame, name, Phase.MADE)
     loop.vary_with(choice)
     outs: dict[int, Any] = {}
@@ -231,17 +238,8 @@ def _branch(
 
     def pure_branch(i: int) -> Callable[..., Any]:
         def run(moving: Any, *args: Any) -> Any:
-            def step(pure: Crossing[..., Any]) -> Any:
-                return loop.step(pure, moving, *args)
-
-            try:
-                result = names.call(i, step, guess=True)
-            except MissingParameterError:
-                # `init` did not run this `cond`: programs written for Haiku create the parameters in another way, and
-                # in Haiku, the names of all branches begin alike.
-                if i == 0 or frame.running_init:
-                    raise
-                result = names.from_the_start(i, step)
+            with _explained(i):
+                result = loop.step(crossings[i], moving, *args)
             outs[i], states[i] = jax.tree.map(_spec, (result[0], result[1][0]))
             first = 0 if i > 0 else None  # what is no array is not like itself
             problem = difference(outs[0], outs[i], names=("branch 0 returns", f"branch {i} returns"), alike=same_type)
@@ -250,26 +248,24 @@ def _branch(
             problem = difference(states[0], states[i], entry_name, ("branch 0 leaves", f"branch {i} leaves"), same_type)
             if problem:
                 raise BranchMismatchError(name, i, problem, first, states=True)
-            if len(states) == len(branches):
+            if len(states) == len(crossings):
                 loop.check(jax.tree.map(_spec, moving[0]), states[i])
             return result
 
         return run
 
-    pure_branches = [pure_branch(i) for i in range(len(branches))]
+    pure_branches = [pure_branch(i) for i in range(len(crossings))]
     if taken is not None:  # the others are traced for the names that they take
-        place = places[taken]
         runs = [
-            branch(loop.start, *operands) if i == place else jax.eval_shape(branch, loop.start, *operands)
+            branch(loop.start, *operands) if i == position[taken] else jax.eval_shape(branch, loop.start, *operands)
             for i, branch in enumerate(pure_branches)
         ]
-        out, moving = runs[place]
+        out, moving = runs[position[taken]]
     else:
         pure_branches = alike(pure_branches, loop.start, *operands)
-        out, moving = select([pure_branches[place] for place in places], loop.start, *operands)
-    loop.finish(moving)
+        out, moving = select([pure_branches[i] for i in position], loop.start, *operands)
+    loop.finish(moving, *crossings)
     draw_from(frame, keys)
-    names.finish()
     return out
 
 

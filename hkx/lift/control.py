@@ -201,7 +201,7 @@ def fori_loop(
     _check_bounds(lower, upper)
     unroll = None if unroll is None else checked_unroll(unroll)
     frame = current_frame(name)
-    pure: Crossing[..., Any] = Crossing(body_fun, name)
+    pure: Crossing[..., Any] = Crossing(body_fun, name, in_loop=True)
     init_val = as_arrays(init_val)
     if frame.running_init:
         if not (isinstance(lower, int) and isinstance(upper, int)):  # JAX checks here what it checks in `apply`
@@ -264,14 +264,14 @@ def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_va
         return jax.lax.while_loop(cond_fun, body_fun, init_val)
     name = "hkx.while_loop"
     frame = current_frame(name)
-    condition: Crossing[..., Any] = Crossing(cond_fun, name)
+    condition: Crossing[..., Any] = Crossing(cond_fun, name, in_loop=True)
     init_val = as_arrays(init_val)
     if creating(frame):
         before = snapshot(frame)
         go = condition.visit((init_val,), part=lambda go: go)
         if not created_between(before, snapshot(frame)):
             draw_from(frame, before.rng)
-        body: Crossing[..., Any] = Crossing(body_fun, name, after=condition)
+        body: Crossing[..., Any] = Crossing(body_fun, name, after=condition, in_loop=True)
         init_val = _first_iteration(frame, go, body, (init_val,), init_val, name)
     loop = Loop(frame, name)
     bodies: list[Crossing[..., Any]] = []
@@ -285,7 +285,7 @@ def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_va
         return go
 
     def pure_body(value: Any) -> Any:
-        bodies[:] = [Crossing(body_fun, name, after=condition)]
+        bodies[:] = [Crossing(body_fun, name, after=condition, in_loop=True)]
         out, moving = loop.step(bodies[0], value[1], value[0])
         check_carry(name, value[0], out, "a value")
         return varying_like((out, moving), value)

@@ -16,7 +16,7 @@ import jax
 from hkx.arguments import checked_function
 from hkx.base.entries import Tree, add, add_absent, changed, has_new_names, kept, merged, walk
 from hkx.base.trees import own_tree
-from hkx.core.frame import ROOT, Asked, Frame, Phase, Scope, current_frame, leave, local
+from hkx.core.frame import ROOT, Frame, Phase, Scope, current_frame, leave, local
 from hkx.core.making import Eager, Maker
 from hkx.core.rng import PRNGSequence
 from hkx.core.settings import current_settings
@@ -170,7 +170,6 @@ class Crossing(Generic[P, R]):
     Attributes:
       fun: the function.
       phase: the earliest phase in which it runs.
-      asked: a callback for each parameter and state that the function requests.
     """
 
     def __init__(
@@ -183,6 +182,7 @@ class Crossing(Generic[P, R]):
         lifted_name: str | None = None,
         as_given: Collection[int | str] = (),
         names: bool = True,
+        in_loop: bool = False,
         maker: Maker | None = None,
     ):
         """Remembers the running frame's scopes, hooks and settings.
@@ -197,6 +197,7 @@ class Crossing(Generic[P, R]):
           as_given: the arguments, by position or name, that are not trees of arrays. Each call gets copies of the
             containers in the other ones.
           names: whether the names that the function takes stay taken afterwards.
+          in_loop: whether the function is the body of a loop or a branch, whose names Haiku does not take in `apply`.
           maker: creates the initial values; by default, the running frame's maker.
         """
         frame = current_frame(name)
@@ -204,26 +205,20 @@ class Crossing(Generic[P, R]):
         self._name = name
         self._as_given = as_given
         self._takes_names = names
+        self._in_loop = in_loop
         self._outer = weakref.ref(frame)
         self._hooks = local.hooks
         self.phase = frame.phase if phase is None else phase
         self._prefix = frame.lifted_prefix
         self._maker = frame.maker if maker is None else maker
         self._exit_checks = frame.exit_checks
-        self.asked: Asked | None = frame.asked
-        self._scopes: Sequence[Scope] = [s.copy() for s in frame.scopes] if after is None else after._scopes_after
+        self._scopes: Sequence[Scope] = [s.copy() for s in (frame.scopes if after is None else after._scopes)]
+        if after is not None:
+            after._take_names(self._scopes, frame)
         if lifted_name is not None:
             self._prefix = lifted_name or None
             self._scopes = [Scope(ROOT, ROOT)]
         self._scopes_after: Sequence[Scope] = self._scopes
-
-    @property
-    def took_names(self) -> bool:
-        """Whether the last call took names in the scopes from which it began."""
-        return any(
-            later.counts != scope.counts or later.taken != scope.taken or later.elsewhere
-            for scope, later in zip(self._scopes, self._scopes_after, strict=False)
-        )
 
     def _frame(self, carry: Carry, phase: Phase) -> Frame:
         """A frame in the current trace, with the contents of the carry."""
@@ -241,7 +236,6 @@ class Crossing(Generic[P, R]):
     def _run_in(self, frame: Frame, args: Any, kwargs: Any) -> R:
         args = [a if i in self._as_given else own_tree(a) for i, a in enumerate(args)]
         kwargs = {k: a if k in self._as_given else own_tree(a) for k, a in kwargs.items()}
-        frame.asked = self.asked
         frame.scopes = [s.copy() for s in self._scopes]
         hooks = local.hooks
         checks = len(frame.exit_checks)
@@ -295,29 +289,19 @@ class Crossing(Generic[P, R]):
         absorb(current_frame(self._name), new)
         outer = self._outer()
         if outer is not None and self._takes_names:
-            self._take_names(outer)
+            self._take_names(outer.scopes, outer)
 
-    def _take_names(self, frame: Frame) -> None:
-        for scope, later in zip(frame.scopes, self._scopes_after, strict=False):
-            scope.taken |= later.taken
-            for stem, count in later.counts.items():
-                scope.counts[stem] = max(scope.counts.get(stem, 0), count)
-
-    def continue_after(self, other: Crossing[..., Any], frame: Frame) -> bool:
-        """While this function runs in `frame`, makes its names continue after those of `other`.
-
-        Returns whether this is possible: it is not if the function has already taken a name that `other` has too.
-        """
-        if frame.names_copied:
-            return False
-        scopes = zip(self._scopes, frame.scopes, other._scopes_after, strict=False)
-        for begin, now, later in scopes:
-            theirs = {stem for stem, count in later.counts.items() if count != begin.counts.get(stem, 0)}
-            mine = {stem for stem, count in now.counts.items() if count != begin.counts.get(stem, 0)}
-            if theirs & mine or later.taken & (now.taken - begin.taken) or later.elsewhere or now.elsewhere:
-                return False
-        other._take_names(frame)
-        return True
+    def _take_names(self, scopes: Sequence[Scope], frame: Frame) -> None:
+        """Marks the names of the last call as taken; in `apply`, those of a loop or branch as possibly taken."""
+        for scope, later in zip(scopes, self._scopes_after, strict=False):
+            counts, reached = later.counts, later.ahead
+            if self._in_loop and not frame.running_init:
+                reached = {**reached, **{stem: max(n, reached.get(stem, 0)) for stem, n in counts.items()}}
+                counts = {}
+            else:
+                scope.taken |= later.taken
+            for mine, theirs in ((scope.counts, counts), (scope.ahead, reached)):
+                mine.update({stem: n for stem, n in theirs.items() if n > mine.get(stem, 0)})
 
     def inline(self, *args: Any, **kwargs: Any) -> R:
         """Calls the function in the current trace, and writes its changes into the running frame.

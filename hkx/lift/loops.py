@@ -247,7 +247,7 @@ def scan(
     frame = current_frame(name)
     length, unroll, reverse = _length(name, xs, length), checked_unroll(unroll), checked_flag(reverse, "reverse", name)
     init = as_arrays(init)
-    body: Crossing[..., Any] = Crossing(f, name)
+    body: Crossing[..., Any] = Crossing(f, name, in_loop=True)
     slice_of = lambda i: lambda a: jnp.asarray(a)[i] if length else jnp.zeros_like(a, shape=jnp.shape(a)[1:])  # noqa: E731
     stacked = SHARED
     if axes[0] is not None or axes[1] is not None:

@@ -38,7 +38,6 @@ class Pure(Generic[P, R]):
     def __init__(self, fun: Callable[P, R]):
         functools.update_wrapper(self, fun, assigned=("__module__", "__name__", "__qualname__", "__doc__"), updated=())
         self._crossing: Crossing[P, R] = Crossing(fun, _NAME)
-        current_frame(_NAME).names_copied = True
 
     def __call__(self, carry: Carry, /, *args: P.args, **kwargs: P.kwargs) -> tuple[R, Carry]:
         out, carry = self._crossing.run(_checked(carry), args, kwargs, full_keys=True)

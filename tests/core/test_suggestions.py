@@ -367,7 +367,7 @@ def test_the_class_of_an_initializer_in_place_of_an_object():
         def __call__(self, shape, dtype):
             return jnp.ones(shape, dtype)
 
-    with pytest.raises(TypeError, match=r"pass an instance, `Ones\(\)`, instead of the class"):
+    with pytest.raises(ValueError, match=r"pass an instance, `Ones\(\)`, instead of the class"):
         hkx.transform(lambda: hkx.get_parameter("w", [3], init=Ones)).init(0)
     with pytest.raises(TypeError, match=r"pass an instance of it, `RandomNormal\(…\)`"):  # which refuses a shape
         hkx.transform(lambda: hkx.get_parameter("w", [3], init=hkx.initializers.RandomNormal)).init(0)

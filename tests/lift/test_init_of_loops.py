@@ -108,29 +108,6 @@ def test_a_pure_function_runs_once_in_init_as_far_as_the_state_knows(init):
     assert state["~"] == {"before": 0, "n": 1, "seen": 1}
 
 
-def test_branches_that_set_other_states_share_no_names():
-    """As for parameters: a module of a branch has the name of another's only if both ask for the same."""
-
-    class Sets(hkx.Module):
-        def __init__(self, entry):
-            super().__init__("module")
-            self.entry = entry
-
-        def __call__(self, x):
-            hkx.set_state(self.entry, x)
-
-    def f(second):
-        hkx.set_state("any", 1.0)
-        hkx.cond(True, lambda x: Sets("a")(x), lambda x: Sets(second)(x), 2.0)
-
-    def states(second):
-        _, state = hkx.transform_with_state(f).init(0, second)
-        return {module: set(entries) for module, entries in state.items()}
-
-    assert states("a") == {"~": {"any"}, "module": {"a"}}
-    assert states("b") == {"~": {"any"}, "module": {"a"}, "module_1": {"b"}}
-
-
 @pytest.mark.parametrize("start", [0, 0.5, jnp.int16(1)])
 def test_a_number_that_a_loop_begins_with_has_the_dtype_that_it_becomes(start):
     def body(i, x):

@@ -32,7 +32,7 @@ def noisy(x: Any) -> Any:
 
 def test_cond_creates_the_parameters_of_both_branches() -> None:
     def f(p: Any, x: Any) -> Any:
-        y = hkx.cond(p, lambda x: hkx.Linear(2)(x), lambda x: hkx.Linear(2)(hkx.Linear(3)(x)), x)
+        y = hkx.cond(p, hkx.Linear(2), hkx.Sequential([hkx.Linear(3), hkx.Linear(2)]), x)
         return hkx.Linear(1)(y)
 
     model = hkx.transform(f)
@@ -40,17 +40,19 @@ def test_cond_creates_the_parameters_of_both_branches() -> None:
 
     assert jax.tree.map(jnp.shape, params) == {
         "linear": {"w": (2, 2), "b": (2,)},
-        "linear_1": {"w": (3, 2), "b": (2,)},
-        "linear_2": {"w": (2, 3), "b": (3,)},
+        "linear_1": {"w": (2, 3), "b": (3,)},
+        "linear_2": {"w": (3, 2), "b": (2,)},
         "linear_3": {"w": (2, 1), "b": (1,)},
     }
-    both = hkx.transform(lambda x: (hkx.Linear(2)(x), hkx.Linear(2)(hkx.Linear(3)(x)), hkx.Linear(1)(x)))
+    both = hkx.transform(
+        lambda x: (hkx.Linear(2)(x), hkx.Sequential([hkx.Linear(3), hkx.Linear(2)])(x), hkx.Linear(1)(x))
+    )
     assert_close(params, {**both.init(KEY, X)})
     last = lambda y: y @ params["linear_3"]["w"] + params["linear_3"]["b"]  # noqa: E731
     dense = lambda n, x: x @ params[n]["w"] + params[n]["b"]  # noqa: E731
     with jax.numpy_rank_promotion("allow"):
         assert_close(model.apply(params, None, True, X), last(dense("linear", X)))
-        assert_close(model.apply(params, None, False, X), last(dense("linear_1", dense("linear_2", X))))
+        assert_close(model.apply(params, None, False, X), last(dense("linear_2", dense("linear_1", X))))
 
 
 def test_a_while_loop_that_is_not_entered_creates_its_parameters() -> None:
