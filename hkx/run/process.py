@@ -34,7 +34,7 @@ def begin() -> None:
 
 
 def _with_hint(kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None) -> None:
-    if isinstance(error, AttributeError | ImportError) and importlib.util.find_spec("hkx.run.jax_names"):
+    if isinstance(error, AttributeError | ImportError | TypeError) and importlib.util.find_spec("hkx.run.jax_names"):
         hint = importlib.import_module("hkx.run.jax_names").hint(error)
         if hint is not None:
             error.add_note(hint)
