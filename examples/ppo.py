@@ -1,0 +1,200 @@
+"""PPO in one compiled program: environments, acting, advantages and learning, for many seeds and settings at once.
+
+Schulman et al., 2017 (https://arxiv.org/abs/1707.06347). `--env MODULE:NAME` is any environment of gymnax's kind.
+
+    pip install hkx gymnax optax tyro matplotlib && python ppo.py --seeds 8
+    python ppo.py --seeds 4 --learning-rate 0.01 0.005    # eight agents: each rate with each seed
+"""
+
+import dataclasses
+import itertools
+import json
+import pathlib
+import pkgutil
+import sys
+import time
+from collections import namedtuple
+from typing import Any, Literal
+
+import gymnax
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import tyro
+from matplotlib.figure import Figure
+
+import hkx
+import rlx
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    env: str = "CartPole-v1"  # an environment of gymnax, or MODULE:NAME
+    seed: int = 0  # seed of the first agent; the others have the following seeds
+    seeds: int = 1  # number of seeds
+    steps: int = 131_072  # environment steps of each agent
+    environments: int = 32  # parallel environments of each agent
+    rollout: int = 32  # steps of each environment per update
+    minibatches: int = 4  # parts into which the environments are divided for learning
+    epochs: int = 4  # passes over the steps of each update
+    hidden: int = 64  # units of each hidden layer, and of the memory
+    layers: int = 1  # hidden layers
+    memory: Literal["none", "lstm", "gru"] = "none"  # recurrent core of the policy
+    learning_rate: tuple[float, ...] = (0.005,)  # of Adam, falls linearly to 0; several values are all tried
+    discount: tuple[float, ...] = (0.99,)  # γ
+    lambda_: tuple[float, ...] = (0.95,)  # λ of the advantages
+    clip: tuple[float, ...] = (0.2,)  # ε of the clipped probability ratios
+    value_cost: tuple[float, ...] = (0.5,)  # weight of the value loss
+    entropy_cost: tuple[float, ...] = (0.01,)  # weight of the entropy bonus
+    output: str = "runs/ppo"  # folder for metrics.json, curve.png and parameters.npz
+
+
+# Arrays [environments, ...] and [time, environments, ...]; `v_t` is of the last observation where an episode ended.
+Playing = namedtuple("Playing", "observation first memory env_state episode_return")
+Transition = namedtuple("Transition", "observation_tm1 first_tm1 a_tm1 log_prob_tm1 v_tm1 r_t discount_t last_t v_t")
+
+
+def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
+    actions = env.action_space(env.default_params)
+    discrete = hasattr(actions, "n")
+    core = {"lstm": hkx.LSTM, "gru": hkx.GRU}.get(config.memory)
+
+    def actor_critic(observation, first, memory):  # [T, B, ...], [T, B], [B, ...]; all of it also without T
+        x = observation.astype(jnp.float32).reshape(*first.shape, -1)
+        x = hkx.nets.MLP([config.hidden] * config.layers, activation=jnp.tanh, activate_final=True)(x)
+        if core:
+            cell, x = hkx.ResetCore(core(config.hidden)), (x, first)
+            x, memory = hkx.dynamic_unroll(cell, x, memory) if first.ndim == 2 else cell(x, memory)
+        size = actions.n if discrete else actions.shape[0]
+        head = hkx.Linear(size, w_init=hkx.initializers.VarianceScaling(0.01), name="policy")(x)
+        if not discrete:
+            head = head, jnp.exp(hkx.get_parameter("log_scale", [size], init=jnp.zeros)) * jnp.ones_like(head)
+        return head, hkx.Linear(1, name="value")(x)[..., 0], memory  # [T, B, A], [T, B], [B, ...]
+
+    network = hkx.without_apply_rng(hkx.transform(actor_critic))
+    initial_memory = hkx.transform(lambda count: core(config.hidden).initial_state(count) if core else ())
+    optimizer = optax.flatten(optax.chain(optax.clip_by_global_norm(0.5), optax.scale_by_adam()))  # compiles faster
+    policy = (lambda head: rlx.softmax(logits=head)) if discrete else (lambda head: rlx.gaussian_diagonal(*head[::-1]))
+    gae = rlx.time_major(rlx.truncated_generalized_advantage_estimation)
+
+    def reset(keys):
+        n, (observation, env_state) = len(keys), jax.vmap(env.reset)(keys)
+        return Playing(observation, jnp.ones(n, bool), initial_memory.apply({}, None, n), env_state, jnp.zeros(n))
+
+    def step(playing, action, memory, keys):
+        if not discrete:  # the bounds are at -1 and 1 of the Gaussian
+            action = actions.low + (jnp.clip(action, -1, 1) + 1) / 2 * (actions.high - actions.low)
+        observation, env_state, r_t, ends, cut, info = jax.vmap(env.step)(keys, playing.env_state, action)
+        returned, last_t = playing.episode_return + r_t, ends | cut
+        new = Playing(observation, last_t, memory, env_state, jnp.where(last_t, 0, returned))
+        return new, (r_t, 1.0 - ends, last_t, info["final_observation"], returned)
+
+    def init(seed):
+        keys = jax.random.split(jax.random.key(seed), 2 + config.environments)
+        playing = reset(keys[2:])
+        return (params := network.init(keys[1], *playing[:3])), optimizer.init(params), playing, keys[0]
+
+    def update(settings, agent, left):  # `left` is the share of the training that is left
+        params, opt_state, before, key = agent
+        keys = jax.random.split(key, config.rollout * (1 + config.environments) + 2)  # one split compiles fastest
+
+        def act(playing, keys):
+            head, v_tm1, memory = network.apply(params, *playing[:3])
+            a_tm1 = policy(head).sample(keys[0])
+            new, (r_t, discount_t, last_t, observation_t, returned) = step(playing, a_tm1, memory, keys[1:])
+            v_t = network.apply(params, observation_t, jnp.zeros_like(last_t), memory)[1]
+            seen = *playing[:2], a_tm1, policy(head).logprob(a_tm1), v_tm1
+            return new, (Transition(*seen, r_t, settings["discount"] * discount_t, last_t, v_t), returned)
+
+        def loss(params, memory, steps, adv_t):
+            head, v_tm1, _ = network.apply(params, *steps[:2], memory)
+            ratios = jnp.exp(policy(head).logprob(steps.a_tm1) - steps.log_prob_tm1)
+            value_loss = jnp.mean(rlx.l2_loss(v_tm1, steps.v_tm1 + adv_t))
+            adv_t = (adv_t - jnp.mean(adv_t)) / (jnp.std(adv_t) + 1e-8)
+            policy_loss = rlx.clipped_surrogate_pg_loss(ratios.ravel(), adv_t.ravel(), settings["clip"])
+            entropy = jnp.mean(policy(head).entropy())
+            return policy_loss + settings["value_cost"] * value_loss - settings["entropy_cost"] * entropy
+
+        def learn(learned, part):
+            params, opt_state = learned
+            batch = jax.tree.map(lambda x: x[part], before.memory), *jax.tree.map(lambda x: x[:, part], (steps, adv_t))
+            value, gradients = jax.value_and_grad(loss)(params, *batch)
+            directions, opt_state = optimizer.update(gradients, opt_state)
+            params = jax.tree.map(lambda p, d: p - settings["learning_rate"] * left * d, params, directions)
+            return (params, opt_state), value
+
+        playing, (steps, returned) = jax.lax.scan(act, before, keys[2:].reshape(config.rollout, -1))
+        values = jnp.concatenate([steps.v_tm1, steps.v_t[-1:]])
+        cut = {"truncation_t": steps.last_t, "truncation_value_t": steps.v_t}
+        adv_t = gae(steps.r_t, steps.discount_t, settings["lambda_"], values, **cut)
+        order = jnp.argsort(jax.random.bits(keys[1], [config.epochs, config.environments]))  # of whole sequences
+        parts = order.reshape(config.epochs * config.minibatches, -1)
+        (params, opt_state), losses = jax.lax.scan(learn, (params, opt_state), parts)
+        metrics = jnp.sum(returned * steps.last_t), jnp.sum(steps.last_t), jnp.mean(losses)
+        return (params, opt_state, playing, keys[0]), metrics
+
+    def train(settings, agent, left):
+        agent, (returned, episodes, losses) = jax.lax.scan(lambda *x: update(settings, *x), agent, left)
+        return agent, (jnp.sum(returned) / jnp.sum(episodes), jnp.mean(losses))
+
+    def evaluate(params, seed):  # the mean return of 128 greedy episodes, each of at most 10,000 steps
+        keys = jax.random.split(jax.random.key(seed + np.uint32(2**31)), 128)
+
+        def play(carry):
+            n, playing, over, total = carry
+            head, _, memory = network.apply(params, *playing[:3])
+            action = jnp.argmax(head, axis=-1) if discrete else head[0]
+            step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, n)
+            playing, (r_t, _, last_t, *_) = step(playing, action, memory, step_keys)
+            return n + 1, playing, over | last_t, total + jnp.where(over, 0, r_t)
+
+        start = 0, reset(keys), jnp.zeros(len(keys), bool), jnp.zeros(len(keys))
+        return jnp.mean(jax.lax.while_loop(lambda carry: (carry[0] < 10_000) & ~jnp.all(carry[2]), play, start)[3])
+
+    return init, train, evaluate
+
+
+def main(config: Config) -> None:
+    if config.environments % config.minibatches:
+        sys.exit(f"--minibatches must divide --environments, {config.environments}, and is {config.minibatches}")
+    if ":" not in config.env and config.env not in gymnax.registered_envs:
+        sys.exit(f"--env: gymnax has no {config.env!r}, but {', '.join(gymnax.registered_envs)}; or give MODULE:NAME")
+    env = pkgutil.resolve_name(config.env)() if ":" in config.env else gymnax.make(config.env)[0]
+    (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
+    init, train, evaluate = make_agent(config, env)
+    swept = {name: values for name, values in vars(config).items() if isinstance(values, tuple)}
+    grid = np.array(list(itertools.product(*swept.values(), range(config.seed, config.seed + config.seeds))))
+    settings, seeds = {name: jnp.float32(grid[:, i]) for i, name in enumerate(swept)}, jnp.uint32(grid[:, -1])
+    updates = -(-config.steps // (config.environments * config.rollout))
+    left = jnp.linspace(1, 0, updates, endpoint=False).reshape(max(n for n in range(1, 31) if updates % n == 0), -1)
+    quick = {"xla_backend_optimization_level": 1} if config.steps * len(seeds) < 2_000_000 else None  # to compile
+    begin = time.process_time()
+    agents = jax.jit(jax.vmap(init), compiler_options=quick)(seeds)
+    train = jax.jit(jax.vmap(train, (0, 0, None))).lower(settings, agents, left[0]).compile(quick)
+    compiled, curve = time.process_time(), []
+    try:
+        for n, part in enumerate(left, start=1):
+            agents, (returns, losses) = jax.block_until_ready(train(settings, agents, part))
+            curve.append((n * left.shape[1] * config.environments * config.rollout, returns.tolist(), losses.tolist()))
+            print(f"{curve[-1][0]:>11,} steps: return {np.nanmean(returns):.2f} ± {np.nanstd(returns):.2f}")
+    except KeyboardInterrupt:
+        print("interrupted") if curve else sys.exit("interrupted before the first steps")
+    seconds = {"cpu_seconds_to_compile": compiled - begin, "cpu_seconds_to_run": time.process_time() - compiled}
+    final = np.asarray(jax.jit(jax.vmap(evaluate), compiler_options=quick)(agents[0], seeds))  # greedy
+    columns = dict(zip(("environment_steps", "return", "loss"), zip(*curve, strict=True), strict=True))
+    metrics = {"environment_steps": curve[-1][0], "agents": len(final), "final_return": final.tolist(), **seconds}
+    (output / "metrics.json").write_text(json.dumps(metrics | {"settings": vars(config), "curve": columns}))
+    np.savez(output / "parameters.npz", **{f"{m}/{name}": x for m, name, x in hkx.data_structures.traverse(agents[0])})
+    axes = (figure := Figure(layout="constrained")).subplots()
+    axes.plot(columns["environment_steps"], columns["return"], color="tab:blue", alpha=0.3)
+    axes.plot(columns["environment_steps"], np.mean(columns["return"], axis=1), color="tab:blue")
+    axes.set(title=f"PPO on {config.env}, {len(final)} agents", xlabel="environment steps", ylabel="return")
+    figure.savefig(output / "curve.png", dpi=120)
+    for row, x in zip(grid[:: config.seeds], final.reshape(-1, config.seeds), strict=True):
+        used = " ".join(f"{name}={value:g}" for name, value in zip(swept, row, strict=False) if len(swept[name]) > 1)
+        print(f"final return: {np.mean(x):.2f} ± {np.std(x):.2f} over 128 episodes of each of {len(x)} seeds {used}")
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Config, description=__doc__))
