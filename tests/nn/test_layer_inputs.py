@@ -118,6 +118,27 @@ def test_batch_norm_of_large_numbers_in_half_precision() -> None:
         np.testing.assert_allclose(np.asarray(out, np.float64), expected, atol=0.07)
 
 
+@pytest.mark.parametrize(
+    "axes,shape,f",
+    [
+        ((0, 1), (6, 5, 4), lambda x: hkx.BatchNorm(True, True, 0.9)(x, True)),
+        (2, (6, 5, 4), lambda x: hkx.LayerNorm(-1, True, True)(x)),
+        (1, (6, 5, 4), lambda x: hkx.InstanceNorm(True, True)(x)),
+        ((1, 3), (6, 5, 2, 2), lambda x: hkx.GroupNorm(2)(x)),
+    ],
+    ids=["batch", "layer", "instance", "group"],
+)
+def test_normalisations_of_float16_are_computed_in_float32(axes: Any, shape: Any, f: Any) -> None:
+    """The result is the exact one, rounded to float16 once; near a tie it may be rounded otherwise."""
+    x = np.asarray(np.random.RandomState(0).standard_normal(shape), np.float16)
+    wide = x.astype(np.float64)
+    exact = (wide - wide.mean(axes, keepdims=True)) / np.sqrt(wide.var(axes, keepdims=True) + 1e-5)
+    out = hkx.testing.transform_and_run(f)(x.reshape(6, 5, 4))
+    rounded = exact.astype(np.float16).reshape(6, 5, 4)
+    assert out.dtype == np.float16 and np.mean(np.asarray(out) == rounded) > 0.98
+    np.testing.assert_allclose(np.asarray(out, np.float64), rounded, rtol=2**-10)
+
+
 class Convertible:
     """What JAX converts to an array, and NumPy does not."""
 
