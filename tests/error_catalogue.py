@@ -841,6 +841,18 @@ CATALOGUE = {
             "hkx.sharding.shard_batch(jnp.ones([3, 2]), 2 * jax.local_devices()[:1])",
             "hkx.sharding.shard_batch(jnp.ones([4, 2]), jax.local_devices()[:1])",
         ),
+        "PretrainedConfigError": (
+            """
+            sizes = {"vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+            config = {"model_type": "llama", "intermediate_size": 96, "logits_scaling": 8.0, **sizes}
+            hkx.nets.DecoderConfig.from_pretrained(config)
+            """,
+            """
+            sizes = {"vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+            config = {"model_type": "llama", "intermediate_size": 96, **sizes}
+            hkx.nets.DecoderConfig.from_pretrained(config)
+            """,
+        ),
         "WeightMismatchError": (
             """
             from hkx.interop.torch import from_state_dict

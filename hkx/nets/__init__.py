@@ -8,6 +8,7 @@ from hkx.nets.decoder_config import DecoderConfig as DecoderConfig
 from hkx.nets.decoder_config import ExpertsConfig as ExpertsConfig
 from hkx.nets.decoder_config import LatentConfig as LatentConfig
 from hkx.nets.decoder_layer import DecoderLayer as DecoderLayer
+from hkx.nets.decoder_sharding import decoder_sharding_rules as decoder_sharding_rules
 from hkx.nets.generation import Generated as Generated
 from hkx.nets.generation import generate as generate
 from hkx.nets.mlp import MLP as MLP
@@ -54,6 +55,7 @@ __all__ = [
     "SimbaV2Block",
     "VectorQuantizer",
     "VectorQuantizerEMA",
+    "decoder_sharding_rules",
     "generate",
     "project_to_sphere",
 ]
