@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import os
-import subprocess
 import sys
 
 import hkx.run
+import hkx.run.start
 from hkx.run import here
-from hkx.run.process import begin, environment
+from hkx.run.start.hkx_finder import FLAGS, begin
 
 
 def main(words: list[str]) -> int:
@@ -23,16 +24,23 @@ def main(words: list[str]) -> int:
         wrong = "--report needs --jax-names" if words else "there is no program to run"
         print(f"python -m hkx.run: {wrong}; --help says more", file=sys.stderr)
         return 2
-    os.environ.update(environment(flags))
+    os.environ.update(_environment(flags))
     if here.is_needed():
         begin()
         here.run(words)
         return 0
     command = [sys.executable, *_options_of_this_python(), *words]
     if os.name == "nt":  # there, exec returns to the shell before the program ends
-        return subprocess.call(command)
+        return importlib.import_module("subprocess").call(command)
     sys.stdout.flush()
     os.execv(sys.executable, command)
+
+
+def _environment(flags: list[str]) -> dict[str, str]:
+    """The environment variables that make a new Python, and its child processes, import our `sitecustomize`."""
+    folders = os.environ["PYTHONPATH"].split(os.pathsep) if os.environ.get("PYTHONPATH") else []
+    folder = hkx.run.start.__path__[0]
+    return {FLAGS: " ".join(flags), "PYTHONPATH": os.pathsep.join([folder, *(f for f in folders if f != folder)])}
 
 
 def _options_of_this_python() -> list[str]:

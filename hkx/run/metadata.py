@@ -6,7 +6,7 @@ import importlib.metadata
 import re
 from typing import Any
 
-from hkx.run.finder import RELEASES
+from hkx.run.private import RELEASES
 
 VERSIONS = {"dm-haiku": RELEASES["haiku"], "rlax": RELEASES["rlax"]}
 

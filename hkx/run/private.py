@@ -9,6 +9,8 @@ from typing import Any
 
 from hkx.migrate.names import public_name, why_left
 
+RELEASES = {"haiku": "0.0.17", "rlax": "0.1.9"}  # those whose names hkx and rlx have
+
 # All modules of Haiku and RLax, in any release, whose names are public elsewhere.
 _BY_PACKAGE = {
     "haiku": (

@@ -70,7 +70,7 @@ def program(tmp_path):
 def test_a_program_starts_as_python_starts_it(program, options, words):
     stdin = STARTED if words == ["-"] else None
     expected = python(*options, *words, cwd=program, stdin=stdin)
-    expected = (0, expected[1].replace("sys\n", "hkx.run.process\n"), "")  # the one difference: it adds hints to errors
+    expected = (0, expected[1].replace("sys\n", "hkx_finder\n"), "")  # the one difference: it adds hints to errors
     assert python(*options, *RUN, *words, cwd=program, stdin=stdin) == expected
     assert python(*RUN, *options, *words, cwd=program, stdin=stdin) == expected
 
@@ -252,6 +252,7 @@ def test_haiku_and_rlax_are_hkx_and_rlx(part, printed):
 
 
 @pytest.mark.peer
+@pytest.mark.slow
 def test_pickles_that_haiku_itself_writes_load(tmp_path):
     data_structures = pytest.importorskip("haiku._src.data_structures")
     params = data_structures.to_immutable_dict({"linear": {"w": 1.0}})

@@ -4,13 +4,9 @@ import importlib
 import os
 import sys
 
-folder = os.path.dirname(__file__)
-sys.path.remove(folder)
 if sys.version_info >= (3, 11):  # noqa: UP036  # PYTHONPATH also reaches other Pythons that the program starts
-    root = os.path.dirname(os.path.dirname(os.path.dirname(folder)))
-    sys.path.insert(0, root)
-    importlib.import_module("hkx.run.process").begin()
-    sys.path.remove(root)
+    importlib.import_module("hkx_finder").begin()
+sys.path.remove(os.path.dirname(__file__))
 
 # This file hides the installation's own sitecustomize.
 this = sys.modules.pop(__name__)
