@@ -12,7 +12,7 @@ results are not checked, and neither are arguments with other annotations or non
 
     Size, PositiveSize, Index    int: at least 0, at least 1, any
     Sizes                        an int, at least 1, or a sequence of those, converted to a tuple
-    Axes                         an int, a slice, or an iterable of ints, converted to a tuple
+    Axes                         a slice, or an int or an iterable of ints, converted to a tuple
     Flag                         bool, or what Python takes for one, except numbers other than 0 and 1
     Function                     a callable
     Items[Size]                  an iterable, no string, of sizes, functions or others, converted to a tuple

@@ -35,14 +35,14 @@ def _sizes(value: Any, argument: str, taker: str) -> int | tuple[int, ...]:
     return checked_integer(value, argument, 1, taker)
 
 
-def _axes(value: Any, argument: str, taker: str) -> int | tuple[int, ...] | slice:
+def _axes(value: Any, argument: str, taker: str) -> tuple[int, ...] | slice:
     if isinstance(value, slice):
         return value
     if _is_index(value):
-        return operator.index(value)
+        return (operator.index(value),)
     if is_iterable(value) and all(map(_is_index, dimensions := tuple(value))):
         return tuple(map(operator.index, dimensions))
-    raise ValueError(f"`{argument}` of `{taker}` should be an int, slice or iterable of ints, got {value!r}.")
+    raise ValueError(f"`{argument}` should be an int, slice or iterable of ints, got {value!r}, in `{taker}`.")
 
 
 def _is_index(value: Any) -> bool:
@@ -86,7 +86,7 @@ def _number(span: str, several: bool) -> Rule:
             raise NotANumberError(argument, value, taker)
         value = np.asarray(value)[()] if array else value  # in a trace, operations on arrays of JAX are traced
         if span != "any" and not np.all(above(value, low) & below(value, high)):
-            raise OutOfRangeError(argument, value, low, high, span, taker)
+            raise OutOfRangeError(taker, argument, value, span)
         return value
 
     return Rule(check)

@@ -64,10 +64,11 @@ class ScalarInputError(HkxError, ValueError):
 class OutOfRangeError(HkxError, ValueError):
     """A number is too small, too large, or NaN."""
 
-    def __init__(self, argument: str, value: object, low: float, high: float, span: str = "", taker: str = ""):
-        bound = f"at least {low:g}" if high == float("inf") else f"in range {span or f'[{low:g}, {high:g}]'}"
-        of = f" of `{taker}`" if taker else ""
-        super().__init__(f"`{argument}`{of} must be {bound}, got {shortened(value)}.")
+    def __init__(self, taker: str, argument: str, value: object, span: str):
+        low, _, high = span[1:-1].partition(", ")
+        above = "at least" if span[0] == "[" else "above"
+        bound = f"{above} {low}" if high == "inf" else f"in {span}"
+        super().__init__(f"`{argument}` of `{taker}` must be {bound}, got {shortened(value)}.")
 
 
 class InvalidLengthError(HkxError, TypeError):

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from hkx import initializers
+from hkx.arguments import array_of
 from hkx.core.store import get_parameter
-from hkx.nn.inputs import array_of
 from hkx.nn.recurrent.cells import RNNCore, add_batch, array_state, check_state, leading_fit
 
 
@@ -42,7 +42,8 @@ class ResetAfterGRU(RNNCore):
         Raises:
           InvalidCoreStateError: if the state is not an array, or has a different shape.
         """
-        inputs, state = array_of(inputs, self), array_state(self, "state", state)
+        name = type(self).__name__
+        inputs, state = array_of(inputs, "inputs", name), array_state(state, "state", name)
         h, dtype = self.hidden_size, inputs.dtype
         check_state(leading_fit(state, inputs) and state.shape[-1] == h, self, "state", state, inputs, h)
         sides = []

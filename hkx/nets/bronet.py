@@ -7,9 +7,8 @@ import math
 import jax
 
 from hkx import LayerNorm, Linear, Module
-from hkx.arguments import checked_integer
+from hkx.arguments import Num, PositiveSize, Size
 from hkx.initializers import Orthogonal
-from hkx.nn.inputs import array_with_dimensions
 
 
 def _normalised(x: jax.Array, size: int, number: int) -> jax.Array:
@@ -37,7 +36,7 @@ class BroNetBlock(Module):
       ['bro_net_block/layer_norm_0', 'bro_net_block/layer_norm_1', 'bro_net_block/linear_0', 'bro_net_block/linear_1']
     """
 
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "... D"]) -> jax.Array:
         """Applies the block.
 
         Args:
@@ -49,9 +48,8 @@ class BroNetBlock(Module):
         Raises:
           ScalarInputError: if `inputs` is a scalar.
         """
-        x = array_with_dimensions(inputs, self)
-        size = x.shape[-1]
-        return x + _normalised(jax.nn.relu(_normalised(x, size, 0)), size, 1)
+        size = inputs.shape[-1]
+        return inputs + _normalised(jax.nn.relu(_normalised(inputs, size, 0)), size, 1)  # [..., size]
 
 
 class BroNet(Module):
@@ -78,12 +76,12 @@ class BroNet(Module):
       ((4, 8), (8, 8))
     """
 
-    def __init__(self, hidden_size: int = 512, num_blocks: int = 2, name: str | None = None):
+    def __init__(self, hidden_size: PositiveSize = 512, num_blocks: Size = 2, name: str | None = None):
         super().__init__(name=name)
-        self.hidden_size = checked_integer(hidden_size, "hidden_size", 1)
-        self.num_blocks = checked_integer(num_blocks, "num_blocks")
+        self.hidden_size = hidden_size
+        self.num_blocks = num_blocks
 
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "... D"]) -> jax.Array:
         """Applies the network.
 
         Args:
@@ -95,7 +93,7 @@ class BroNet(Module):
         Raises:
           ScalarInputError: if `inputs` is a scalar.
         """
-        x = jax.nn.relu(_normalised(array_with_dimensions(inputs, self), self.hidden_size, 0))
+        x = jax.nn.relu(_normalised(inputs, self.hidden_size, 0))
         for i in range(self.num_blocks):
             x = BroNetBlock(name=f"block_{i}")(x)
         return x

@@ -24,12 +24,11 @@ from hkx import (
     name_like,
     transparent,
 )
-from hkx.errors import InvalidRankError
+from hkx.arguments import Flag, Int, Num, Size
 from hkx.initializers import RandomNormal
 from hkx.nets.decoder_config import DecoderConfig
 from hkx.nets.decoder_layer import DecoderLayer, norm
 from hkx.nn.causal_attention import check_room, positions_of, slots_of
-from hkx.nn.inputs import array_of
 
 NO_WINDOW = 2**30
 
@@ -94,7 +93,7 @@ class Decoder(Module):
         self,
         config: DecoderConfig,
         *,
-        stacked: bool = True,
+        stacked: Flag = True,
         remat: bool | Callable[..., bool] | None = None,
         dtype: Any = None,
         name: str | None = None,
@@ -106,12 +105,12 @@ class Decoder(Module):
 
     def __call__(
         self,
-        tokens: jax.Array,
+        tokens: Int[jax.Array, "B T"],
         *,
         cache: DecoderCache | None = None,
-        positions: jax.Array | None = None,
-        segments: jax.Array | None = None,
-        lengths: jax.Array | None = None,
+        positions: Int[jax.Array, "..."] | None = None,
+        segments: Int[jax.Array, "..."] | None = None,
+        lengths: Int[jax.Array, "..."] | None = None,
     ) -> Any:
         """Computes logits.
 
@@ -137,17 +136,15 @@ class Decoder(Module):
     @name_like("__call__")
     def hidden(
         self,
-        tokens: jax.Array,
+        tokens: Int[jax.Array, "B T"],
         *,
         cache: DecoderCache | None = None,
-        positions: jax.Array | None = None,
-        segments: jax.Array | None = None,
-        lengths: jax.Array | None = None,
+        positions: Int[jax.Array, "..."] | None = None,
+        segments: Int[jax.Array, "..."] | None = None,
+        lengths: Int[jax.Array, "..."] | None = None,
     ) -> Any:
         """The vectors of which `logits` computes logits, `[B, T, hidden_size]`; with a cache, a pair."""
-        c, tokens = self.config, array_of(tokens, self, "tokens")
-        if tokens.ndim != 2:
-            raise InvalidRankError("Decoder", "tokens", tokens.shape, 2)
+        c = self.config
         (batch, time), size = tokens.shape, tokens.shape[1] if cache is None else _size(cache)
         if cache is not None:
             check_room(cache.length, size, time)
@@ -177,7 +174,7 @@ class Decoder(Module):
         return x, DecoderCache(*kv, cache.length + time, cache.start)
 
     @name_like("__call__")
-    def logits(self, hidden: jax.Array) -> jax.Array:
+    def logits(self, hidden: Num[jax.Array, "... D"]) -> jax.Array:
         """The logits `[..., vocab_size]` of vectors `[..., hidden_size]`, in float32 or wider."""
         c = self.config
         with self._computing():
@@ -186,7 +183,7 @@ class Decoder(Module):
             y = jnp.einsum("...d,vd->...v", hidden, head.astype(hidden.dtype), preferred_element_type=wide)
         return y if c.logit_cap is None else c.logit_cap * jnp.tanh(y / c.logit_cap)
 
-    def initial_cache(self, batch_size: int, max_length: int, dtype: Any = None) -> DecoderCache:
+    def initial_cache(self, batch_size: Size, max_length: Size, dtype: Any = None) -> DecoderCache:
         """An empty cache with room for `max_length` tokens of each row.
 
         Args:

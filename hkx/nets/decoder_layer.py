@@ -20,6 +20,7 @@ from hkx import (
     name_scope,
     transparent,
 )
+from hkx.arguments import Flag, Num
 from hkx.initializers import VarianceScaling
 from hkx.nets.decoder_config import DecoderConfig
 from hkx.nn.rotary import rotated
@@ -53,13 +54,13 @@ class DecoderLayer(Module):
       (1, 3, 64)
     """
 
-    def __init__(self, config: DecoderConfig, dense: bool = True, name: str | None = None):
+    def __init__(self, config: DecoderConfig, dense: Flag = True, name: str | None = None):
         super().__init__(name=name)
         self.config, self.dense = config, dense
         self.small = VarianceScaling(0.5 / config.num_layers)  # the sum over layers does not grow with their number
         self.small_3d = VarianceScaling(0.5 / config.num_layers, fan_in_axes=[1])
 
-    def __call__(self, x: jax.Array, angles: Any, **attention: Any) -> tuple[jax.Array, Any]:
+    def __call__(self, x: Num[jax.Array, "B T D"], angles: Any, **attention: Any) -> tuple[jax.Array, Any]:
         """Applies the layer to `[B, T, hidden_size]`, with `cos, sin` of all positions, or None."""
         before, after = self.config.norm_placement != "after", self.config.norm_placement != "before"
         y = self.norm(x, "attention_norm") if before else x

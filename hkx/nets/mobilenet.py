@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
 
 from hkx import BatchNorm, Conv2D, DepthwiseConv2D, Flatten, Linear, Module
-from hkx.arguments import checked_flag, is_iterable
+from hkx.arguments import Flag, Items, Num, Size, Sizes
 
 
 def _norm() -> BatchNorm:
@@ -36,14 +34,14 @@ class MobileNetV1Block(Module):
       (1, 3, 3, 8)
     """
 
-    def __init__(self, channels: int, stride: int, use_bn: bool = True, name: str | None = None):
+    def __init__(self, channels: Size, stride: Sizes, use_bn: Flag = True, name: str | None = None):
         super().__init__(name=name)
         self.channels = channels
         self.stride = stride
         self.use_bn = use_bn
-        self.with_bias = not checked_flag(use_bn, "use_bn", "MobileNetV1Block")
+        self.with_bias = not use_bn
 
-    def __call__(self, inputs: jax.Array, is_training: bool) -> jax.Array:
+    def __call__(self, inputs: jax.Array, is_training: Flag) -> jax.Array:
         """Applies the block to `inputs`, shape `[N, H, W, C]`; `is_training` is as in `hkx.BatchNorm`."""
         depthwise = DepthwiseConv2D(
             channel_multiplier=1,
@@ -99,16 +97,14 @@ class MobileNetV1(Module):
 
     def __init__(
         self,
-        strides: Sequence[int] = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1),
-        channels: Sequence[int] = (64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024),
-        num_classes: int = 1000,
-        use_bn: bool = True,
+        strides: Items[Sizes] = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1),
+        channels: Items[Size] = (64, 128, 128, 256, 256, 512, 512, 512, 512, 512, 512, 1024, 1024),
+        num_classes: Size = 1000,
+        use_bn: Flag = True,
         name: str | None = None,
     ):
         super().__init__(name=name)
-        for argument, given in (("strides", strides), ("channels", channels)):
-            if not is_iterable(given) or not hasattr(given, "__len__"):
-                raise TypeError(f"`{argument}` must be a sequence of numbers, one for each block, got {given!r}.")
+        strides, channels = tuple(strides), tuple(channels)
         if len(strides) != len(channels):
             raise ValueError(
                 "`strides` and `channels` must have the same length, one entry for each block: got "
@@ -117,10 +113,10 @@ class MobileNetV1(Module):
         self.strides = strides
         self.channels = channels
         self.use_bn = use_bn
-        self.with_bias = not checked_flag(use_bn, "use_bn", "hkx.nets.MobileNetV1")
+        self.with_bias = not use_bn
         self.num_classes = num_classes
 
-    def __call__(self, inputs: jax.Array, is_training: bool) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "..."], is_training: Flag) -> jax.Array:
         """Applies the network.
 
         Args:

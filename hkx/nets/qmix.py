@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
 
 from hkx import Linear, Module
-from hkx.arguments import checked_integer, is_iterable
-from hkx.errors import NotAListError
+from hkx.arguments import Items, Num, PositiveSize
 from hkx.nets.mlp import MLP
-from hkx.nn.inputs import array_with_dimensions
 
 
 class QMixer(Module):
@@ -48,14 +44,14 @@ class QMixer(Module):
       q_mixer/hyper_w_2/~/linear_0 (10, 8)
     """
 
-    def __init__(self, embed_size: int = 32, hypernet_sizes: Sequence[int] = (), name: str | None = None):
+    def __init__(
+        self, embed_size: PositiveSize = 32, hypernet_sizes: Items[PositiveSize] = (), name: str | None = None
+    ):
         super().__init__(name=name)
-        self.embed_size = checked_integer(embed_size, "embed_size", 1)
-        if not is_iterable(hypernet_sizes):
-            raise NotAListError("hkx.nets.QMixer", "hypernet_sizes", hypernet_sizes)
-        self.hypernet_sizes = tuple(checked_integer(size, "hypernet_sizes", 1) for size in hypernet_sizes)
+        self.embed_size = embed_size
+        self.hypernet_sizes = tuple(hypernet_sizes)
 
-    def __call__(self, agent_values: jax.Array, state: jax.Array) -> jax.Array:
+    def __call__(self, agent_values: Num[jax.Array, "... N"], state: Num[jax.Array, "... S"]) -> jax.Array:
         """Mixes values.
 
         Args:
@@ -69,7 +65,7 @@ class QMixer(Module):
           ScalarInputError: if an argument is a scalar.
           ValueError: if the leading dimensions differ.
         """
-        q, state = array_with_dimensions(agent_values, self), array_with_dimensions(state, self)
+        q = agent_values
         if q.shape[:-1] != state.shape[:-1]:
             raise ValueError(
                 f"`agent_values` has the leading dimensions {q.shape[:-1]} and `state` {state.shape[:-1]}: they are to "

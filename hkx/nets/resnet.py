@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from hkx import BatchNorm, Conv2D, Linear, Module, max_pool
-from hkx.arguments import checked_flag, is_iterable
+from hkx.arguments import Flag, Items, Num, Rule, Size, Sizes
 
-Config = Mapping[str, Any]
+
+def _keywords(value: Any, argument: str, taker: str) -> Any:
+    if not hasattr(value, "keys"):  # a `ConfigDict` is not a Mapping
+        raise TypeError(f"`{argument}` of `{taker}` must be keyword arguments in a dict, such as {{}}, got {value!r}.")
+    return value
+
+
+Config = Annotated[Mapping[str, Any], Rule(_keywords, lambda value: not hasattr(value, "shape") and not value)]
 
 
 def _convolution(channels: int, kernel: int, stride: int, name: str) -> Conv2D:
@@ -22,7 +29,7 @@ def _convolution(channels: int, kernel: int, stride: int, name: str) -> Conv2D:
 
 def _shapes(channels: int, stride: int, bottleneck: bool) -> list[tuple[int, int, int]]:
     """The channels, kernel size and stride of each convolution of a block."""
-    if checked_flag(bottleneck, "bottleneck", "hkx.nets.ResNet"):
+    if bottleneck:
         return [(channels // 4, 1, 1), (channels // 4, 3, stride), (channels, 1, 1)]
     return [(channels, 3, stride), (channels, 3, 1)]
 
@@ -53,16 +60,16 @@ class BlockV1(Module):
 
     def __init__(
         self,
-        channels: int,
-        stride: int | Sequence[int],
-        use_projection: bool,
+        channels: Size,
+        stride: Sizes,
+        use_projection: Flag,
         bn_config: Config,
-        bottleneck: bool,
+        bottleneck: Flag,
         name: str | None = None,
     ):
         super().__init__(name=name)
         self.use_projection = use_projection
-        if checked_flag(use_projection, "use_projection", type(self).__name__):
+        if use_projection:
             self.proj_conv = _convolution(channels, 1, stride, "shortcut_conv")  # type: ignore[arg-type]
             self.proj_batchnorm = BatchNorm(name="shortcut_batchnorm", **bn_config)
         shapes = _shapes(channels, stride, bottleneck)  # type: ignore[arg-type]
@@ -73,7 +80,7 @@ class BlockV1(Module):
             layers.append((convolution, BatchNorm(name=f"batchnorm_{i}", **{**last, **bn_config})))
         self.layers = tuple(layers)
 
-    def __call__(self, inputs: jax.Array, is_training: bool, test_local_stats: bool) -> jax.Array:
+    def __call__(self, inputs: jax.Array, is_training: Flag, test_local_stats: Flag) -> jax.Array:
         """Applies the block to `inputs`, shape `[N, H, W, C]`; the other arguments are as in `hkx.BatchNorm`."""
         out = shortcut = inputs
         if self.use_projection:
@@ -109,23 +116,23 @@ class BlockV2(Module):
 
     def __init__(
         self,
-        channels: int,
-        stride: int | Sequence[int],
-        use_projection: bool,
+        channels: Size,
+        stride: Sizes,
+        use_projection: Flag,
         bn_config: Config,
-        bottleneck: bool,
+        bottleneck: Flag,
         name: str | None = None,
     ):
         super().__init__(name=name)
         self.use_projection = use_projection
-        if checked_flag(use_projection, "use_projection", type(self).__name__):
+        if use_projection:
             self.proj_conv = _convolution(channels, 1, stride, "shortcut_conv")  # type: ignore[arg-type]
         self.layers = tuple(
             (_convolution(*shape, name=f"conv_{i}"), BatchNorm(name=f"batchnorm_{i}", **bn_config))
             for i, shape in enumerate(_shapes(channels, stride, bottleneck))  # type: ignore[arg-type]
         )
 
-    def __call__(self, inputs: jax.Array, is_training: bool, test_local_stats: bool) -> jax.Array:
+    def __call__(self, inputs: jax.Array, is_training: Flag, test_local_stats: Flag) -> jax.Array:
         """Applies the block to `inputs`, shape `[N, H, W, C]`; the other arguments are as in `hkx.BatchNorm`."""
         out = shortcut = inputs
         for i, (convolution, norm) in enumerate(self.layers):
@@ -161,13 +168,13 @@ class BlockGroup(Module):
 
     def __init__(
         self,
-        channels: int,
-        num_blocks: int,
-        stride: int | Sequence[int],
+        channels: Size,
+        num_blocks: Size,
+        stride: Sizes,
         bn_config: Config,
-        resnet_v2: bool,
-        bottleneck: bool,
-        use_projection: bool,
+        resnet_v2: Flag,
+        bottleneck: Flag,
+        use_projection: Flag,
         name: str | None = None,
     ):
         super().__init__(name=name)
@@ -184,7 +191,7 @@ class BlockGroup(Module):
             for i in range(num_blocks)
         ]
 
-    def __call__(self, inputs: jax.Array, is_training: bool, test_local_stats: bool) -> jax.Array:
+    def __call__(self, inputs: jax.Array, is_training: Flag, test_local_stats: Flag) -> jax.Array:
         """Applies the blocks to `inputs`, shape `[N, H, W, C]`; the other arguments are as in `hkx.BatchNorm`."""
         out = inputs
         for block in self.blocks:
@@ -255,53 +262,39 @@ class ResNet(Module):
 
     def __init__(
         self,
-        blocks_per_group: Sequence[int],
-        num_classes: int,
+        blocks_per_group: Items[Size],
+        num_classes: Size,
         bn_config: Config | None = None,
-        resnet_v2: bool = False,
-        bottleneck: bool = True,
-        channels_per_group: Sequence[int] = (256, 512, 1024, 2048),
-        use_projection: Sequence[bool] = (True, True, True, True),
+        resnet_v2: Flag = False,
+        bottleneck: Flag = True,
+        channels_per_group: Items[Size] = (256, 512, 1024, 2048),
+        use_projection: Items[Flag] = (True, True, True, True),
         logits_config: Config | None = None,
         name: str | None = None,
         initial_conv_config: Config | None = None,
-        strides: Sequence[int] = (1, 2, 2, 2),
+        strides: Items[Sizes] = (1, 2, 2, 2),
     ):
         super().__init__(name=name)
-        self.resnet_v2 = resnet_v2 = checked_flag(resnet_v2, "resnet_v2", "hkx.nets.ResNet")
-        configs = {"bn_config": bn_config, "logits_config": logits_config, "initial_conv_config": initial_conv_config}
-        for what, given in configs.items():
-            if not hasattr(given, "keys") and (hasattr(given, "shape") or given):  # a `ConfigDict` is not a Mapping
-                raise TypeError(f"`{what}` must be keyword arguments in a dict, such as {{}}, got {given!r}.")
+        self.resnet_v2 = resnet_v2
         norm = {"decay_rate": 0.9, "eps": 1e-5, "create_scale": True, "create_offset": True, **(bn_config or {})}
-        sequences = {"blocks_per_group": blocks_per_group, "channels_per_group": channels_per_group}
-        for what, given in {**sequences, "strides": strides, "use_projection": use_projection}.items():
-            if not is_iterable(given) or not hasattr(given, "__len__"):
-                raise TypeError(f"`{what}` must be a sequence of length 4, one for each group, got {given!r}.")
-            if len(given) != 4:
-                raise ValueError(f"`{what}` must be of length 4 not {len(given)}, one for each group: got {given}.")
+        per_group = {"blocks_per_group": blocks_per_group, "channels_per_group": channels_per_group}
+        for what, given in {**per_group, "strides": strides, "use_projection": use_projection}.items():
+            if (length := len(tuple(given))) != 4:
+                raise ValueError(f"`{what}` must be of length 4 not {length}, one for each group: got {given}.")
         first = {"output_channels": 64, "kernel_shape": 7, "stride": 2, "with_bias": False, "padding": "SAME"}
         self.initial_conv = Conv2D(**{**first, "name": "initial_conv", **(initial_conv_config or {})})  # type: ignore[arg-type]
         if not resnet_v2:
             self.initial_batchnorm = BatchNorm(name="initial_batchnorm", **norm)
+        groups = zip(channels_per_group, blocks_per_group, strides, use_projection, strict=True)
         self.block_groups = [
-            BlockGroup(
-                channels=channels_per_group[i],
-                num_blocks=blocks_per_group[i],
-                stride=strides[i],
-                bn_config=norm,
-                resnet_v2=resnet_v2,
-                bottleneck=bottleneck,
-                use_projection=use_projection[i],
-                name=f"block_group_{i}",
-            )
-            for i in range(4)
+            BlockGroup(channels, num_blocks, stride, norm, resnet_v2, bottleneck, projection, f"block_group_{i}")
+            for i, (channels, num_blocks, stride, projection) in enumerate(groups)
         ]
         if resnet_v2:
             self.final_batchnorm = BatchNorm(name="final_batchnorm", **norm)
         self.logits = Linear(num_classes, **{"w_init": jnp.zeros, "name": "logits", **(logits_config or {})})
 
-    def __call__(self, inputs: jax.Array, is_training: bool, test_local_stats: bool = False) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "..."], is_training: Flag, test_local_stats: Flag = False) -> jax.Array:
         """Applies the network.
 
         Args:

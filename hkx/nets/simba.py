@@ -5,9 +5,8 @@ from __future__ import annotations
 import jax
 
 from hkx import LayerNorm, Linear, Module
-from hkx.arguments import checked_integer
+from hkx.arguments import Num, PositiveSize, Size
 from hkx.initializers import Orthogonal, VarianceScaling
-from hkx.nn.inputs import array_with_dimensions
 
 
 class SimbaBlock(Module):
@@ -31,11 +30,11 @@ class SimbaBlock(Module):
       ((8, 32), (32, 8))
     """
 
-    def __init__(self, expansion: int = 4, name: str | None = None):
+    def __init__(self, expansion: PositiveSize = 4, name: str | None = None):
         super().__init__(name=name)
-        self.expansion = checked_integer(expansion, "expansion", 1)
+        self.expansion = expansion
 
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "... D"]) -> jax.Array:
         """Applies the block.
 
         Args:
@@ -47,11 +46,10 @@ class SimbaBlock(Module):
         Raises:
           ScalarInputError: if `inputs` is a scalar.
         """
-        x = array_with_dimensions(inputs, self)
-        size, he = x.shape[-1], VarianceScaling(2.0)
-        hidden = LayerNorm(-1, True, True, name="layer_norm")(x)
+        size, he = inputs.shape[-1], VarianceScaling(2.0)
+        hidden = LayerNorm(-1, True, True, name="layer_norm")(inputs)  # [..., size]
         hidden = jax.nn.relu(Linear(self.expansion * size, w_init=he, name="linear_0")(hidden))
-        return x + Linear(size, w_init=he, name="linear_1")(hidden)
+        return inputs + Linear(size, w_init=he, name="linear_1")(hidden)  # [..., size]
 
 
 class Simba(Module):
@@ -78,13 +76,19 @@ class Simba(Module):
       ['linear', 'simba/layer_norm', 'simba/linear']
     """
 
-    def __init__(self, hidden_size: int = 512, num_blocks: int = 2, expansion: int = 4, name: str | None = None):
+    def __init__(
+        self,
+        hidden_size: PositiveSize = 512,
+        num_blocks: Size = 2,
+        expansion: PositiveSize = 4,
+        name: str | None = None,
+    ):
         super().__init__(name=name)
-        self.hidden_size = checked_integer(hidden_size, "hidden_size", 1)
-        self.num_blocks = checked_integer(num_blocks, "num_blocks")
-        self.expansion = checked_integer(expansion, "expansion", 1)
+        self.hidden_size = hidden_size
+        self.num_blocks = num_blocks
+        self.expansion = expansion
 
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "... D"]) -> jax.Array:
         """Applies the network.
 
         Args:
@@ -96,8 +100,7 @@ class Simba(Module):
         Raises:
           ScalarInputError: if `inputs` is a scalar.
         """
-        x = array_with_dimensions(inputs, self)
-        x = Linear(self.hidden_size, w_init=Orthogonal(), name="linear")(x)
+        x = Linear(self.hidden_size, w_init=Orthogonal(), name="linear")(inputs)  # [..., hidden_size]
         for i in range(self.num_blocks):
             x = SimbaBlock(self.expansion, name=f"block_{i}")(x)
         return LayerNorm(-1, True, True, name="layer_norm")(x)

@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Module, get_parameter
-from hkx.arguments import checked_integer
+from hkx.arguments import Num, Number, PositiveSize, Size
 from hkx.initializers import Constant, Orthogonal
-from hkx.nn.inputs import array_with_dimensions, scalar
 
 _UNIT = "unit_w"
 _LEAST_NORM = 1e-8
@@ -64,13 +63,12 @@ class SimbaV2Block(Module):
       {'simba_v2_block': {'alpha': (8,), 'scaler': (32,), 'unit_w_1': (8, 32), 'unit_w_2': (32, 8)}}
     """
 
-    def __init__(self, alpha_init: float, expansion: int = 4, name: str | None = None):
+    def __init__(self, alpha_init: Number[float, "any"], expansion: PositiveSize = 4, name: str | None = None):
         super().__init__(name=name)
-        scalar(alpha_init, None, "alpha_init")
         self.alpha_init = alpha_init
-        self.expansion = checked_integer(expansion, "expansion", 1)
+        self.expansion = expansion
 
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "... D"]) -> jax.Array:
         """Applies the block.
 
         Args:
@@ -82,8 +80,7 @@ class SimbaV2Block(Module):
         Raises:
           ScalarInputError: if `inputs` is a scalar.
         """
-        x = array_with_dimensions(inputs, self)
-        size = x.shape[-1]
+        x, size = inputs, inputs.shape[-1]
         if size == 0:
             raise ValueError(f"`inputs` of shape {x.shape} has no features: vectors of length 1 have at least one.")
         gain = math.sqrt(2 / (size * self.expansion))
@@ -125,20 +122,19 @@ class SimbaV2(Module):
 
     def __init__(
         self,
-        hidden_size: int = 512,
-        num_blocks: int = 2,
-        expansion: int = 4,
-        shift: float = 3.0,
+        hidden_size: PositiveSize = 512,
+        num_blocks: Size = 2,
+        expansion: PositiveSize = 4,
+        shift: Number[float, "any"] = 3.0,
         name: str | None = None,
     ):
         super().__init__(name=name)
-        self.hidden_size = checked_integer(hidden_size, "hidden_size", 1)
-        self.num_blocks = checked_integer(num_blocks, "num_blocks")
-        self.expansion = checked_integer(expansion, "expansion", 1)
-        scalar(shift, None, "shift")
+        self.hidden_size = hidden_size
+        self.num_blocks = num_blocks
+        self.expansion = expansion
         self.shift = shift
 
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "... D"]) -> jax.Array:
         """Applies the network.
 
         Args:
@@ -150,8 +146,8 @@ class SimbaV2(Module):
         Raises:
           ScalarInputError: if `inputs` is a scalar.
         """
-        x = array_with_dimensions(inputs, self)
-        x = _on_sphere(jnp.concatenate([x, jnp.full_like(x[..., :1], self.shift)], axis=-1))
+        x = jnp.concatenate([inputs, jnp.full_like(inputs[..., :1], self.shift)], axis=-1)  # [..., input_size + 1]
+        x = _on_sphere(x)
         gain = math.sqrt(2 / self.hidden_size)
         x = _on_sphere(_scaled(_linear(x, self.hidden_size, _UNIT), "scaler", gain, gain))
         for i in range(self.num_blocks):

@@ -6,22 +6,18 @@ from typing import Any, TypedDict
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.typing import DTypeLike
 
 from hkx import ExponentialMovingAverage, Module, get_parameter, get_state, set_state, transparent
-from hkx.arguments import checked_flag, checked_integer
+from hkx.arguments import Flag, Number, PositiveSize, Real
 from hkx.errors import FeatureSizeError
 from hkx.initializers import VarianceScaling
-from hkx.nn.inputs import (
-    array_of,
-    check_real,
+from hkx.nn.numerics import (
     check_state,
+    constant,
     divided,
     narrowed,
-    number,
     rows_at,
-    scalar,
     state_array,
     widened,
 )
@@ -69,7 +65,6 @@ class _Quantizer(Module):
     def nearest(self, inputs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         """The input as rows, the squared distances, and the nearest vectors as one-hot rows and as indices."""
         shape = _table(self)
-        check_real(self, inputs=inputs)
         if not inputs.ndim or inputs.shape[-1] != self.embedding_dim:
             raise FeatureSizeError(type(self).__name__, inputs.shape, "embedding_dim", self.embedding_dim)
         rows, table = jnp.reshape(inputs, [-1, self.embedding_dim]), self.embeddings
@@ -93,8 +88,7 @@ class _Quantizer(Module):
 
 def _table(quantizer: _Quantizer) -> list[int]:
     """The shape of the table."""
-    names = ("embedding_dim", "num_embeddings")
-    return [checked_integer(getattr(quantizer, name), name, 1) for name in names]
+    return [quantizer.embedding_dim, quantizer.num_embeddings]
 
 
 def _mean_square(x: jax.Array) -> jax.Array:
@@ -133,9 +127,9 @@ class VectorQuantizer(_Quantizer):
 
     def __init__(
         self,
-        embedding_dim: int,
-        num_embeddings: int,
-        commitment_cost: float,
+        embedding_dim: PositiveSize,
+        num_embeddings: PositiveSize,
+        commitment_cost: Number[float, "any"],
         dtype: DTypeLike = jnp.float32,
         name: str | None = None,
         cross_replica_axis: str | None = None,
@@ -152,7 +146,7 @@ class VectorQuantizer(_Quantizer):
         """The table, shape `[embedding_dim, num_embeddings]`."""
         return get_parameter("embeddings", _table(self), self._dtype, init=_sampled)
 
-    def __call__(self, inputs: jax.Array, is_training: bool) -> Quantized:
+    def __call__(self, inputs: Real[jax.Array, "..."], is_training: bool) -> Quantized:
         """Quantises.
 
         Args:
@@ -168,14 +162,13 @@ class VectorQuantizer(_Quantizer):
           InvalidInputError: if `inputs` is not an array.
         """
         del is_training
-        inputs = array_of(inputs, self)
         _, distances, encodings, numbers = self.nearest(inputs)
         quantized = self.quantize(numbers)
         commitment = _mean_square(jax.lax.stop_gradient(quantized) - inputs)
         codebook = _mean_square(quantized - jax.lax.stop_gradient(inputs))
         return {
             "quantize": inputs + jax.lax.stop_gradient(quantized - inputs),
-            "loss": codebook + number(self.commitment_cost, commitment.dtype, "commitment_cost") * commitment,
+            "loss": codebook + constant(self.commitment_cost, commitment.dtype) * commitment,
             "perplexity": self.perplexity(encodings),
             "encodings": encodings,
             "encoding_indices": numbers,
@@ -220,17 +213,16 @@ class VectorQuantizerEMA(_Quantizer):
 
     def __init__(
         self,
-        embedding_dim: int,
-        num_embeddings: int,
-        commitment_cost: float,
-        decay: float,
-        epsilon: float = 1e-5,
+        embedding_dim: PositiveSize,
+        num_embeddings: PositiveSize,
+        commitment_cost: Number[float, "any"],
+        decay: Number[float, "[0, 1]"],
+        epsilon: Number[float, "[0, inf)"] = 1e-5,
         dtype: DTypeLike = jnp.float32,
         cross_replica_axis: str | None = None,
         name: str | None = None,
     ):
         super().__init__(name=name)
-        number(decay, np.float32, "decay", 0, 1)
         self.embedding_dim = embedding_dim
         self.num_embeddings = num_embeddings
         self.commitment_cost = commitment_cost
@@ -258,7 +250,7 @@ class VectorQuantizerEMA(_Quantizer):
         self._ema_dw.initialize(_table(self), self._dtype)
         return self._ema_dw
 
-    def __call__(self, inputs: jax.Array, is_training: bool) -> Quantized:
+    def __call__(self, inputs: Real[jax.Array, "..."], is_training: Flag) -> Quantized:
         """Quantises.
 
         Args:
@@ -274,15 +266,14 @@ class VectorQuantizerEMA(_Quantizer):
           InvalidInputError: if `inputs` is not an array.
           StateShapeError: if the state is a table of a different size.
         """
-        inputs = array_of(inputs, self)
         rows, distances, encodings, numbers = self.nearest(inputs)
         quantized = self.quantize(numbers)
         commitment = _mean_square(jax.lax.stop_gradient(quantized) - inputs)
-        if checked_flag(is_training, "is_training", "hkx.nets.VectorQuantizerEMA"):
+        if is_training:
             self._move(rows, encodings)
         return {
             "quantize": inputs + jax.lax.stop_gradient(quantized - inputs),
-            "loss": number(self.commitment_cost, commitment.dtype, "commitment_cost") * commitment,
+            "loss": constant(self.commitment_cost, commitment.dtype) * commitment,
             "perplexity": self.perplexity(encodings),
             "encodings": encodings,
             "encoding_indices": numbers,
@@ -295,6 +286,6 @@ class VectorQuantizerEMA(_Quantizer):
         counts, sums = over_replicas(jax.lax.psum, of_this, self.cross_replica_axis)
         counts, sums = self.ema_cluster_size(counts), self.ema_dw(sums)
         total = jnp.sum(counts)
-        epsilon = scalar(self.epsilon, counts.dtype, "epsilon", 0)
+        epsilon = constant(self.epsilon, counts.dtype)
         smooth = (counts + epsilon) / (total + self.num_embeddings * epsilon) * total
         set_state("embeddings", sums / smooth.reshape([1, -1]))

@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Module, get_parameter, initializers
-from hkx.arguments import checked_integer
+from hkx.arguments import Float, Index
 from hkx.errors import InvalidRankError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, check_dtype, given_or
 
 
 class PReLU(Module):
@@ -33,25 +32,22 @@ class PReLU(Module):
       [-1.  4.]
     """
 
-    def __init__(self, param_axis: int | None = None, alpha_init: Initializer | None = None, name: str | None = None):
+    def __init__(self, param_axis: Index | None = None, alpha_init: Initializer | None = None, name: str | None = None):
         super().__init__(name=name)
         self.param_axis = param_axis
-        self.alpha_init = given_or(alpha_init, initializers.Constant(0.25))
+        self.alpha_init = alpha_init or initializers.Constant(0.25)
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Float[jax.Array, "..."]) -> jax.Array:
         """Applies the activation to an array of any shape and floating dtype.
 
         Raises:
           InputDTypeError: if it is of integers, which `alpha` would be, too.
           InvalidRankError: if it has no dimension `param_axis`.
         """
-        x = array_of(x, self, "x")
-        check_dtype(jnp.issubdtype(x.dtype, jnp.inexact), self, "x", x.dtype, "a floating dtype")
         shape, axes = x.shape, ()
         if self.param_axis is not None:
-            axis = checked_integer(self.param_axis, "param_axis", None)
-            if not -len(shape) <= axis < len(shape):
-                raise InvalidRankError("PReLU", "x", shape, max(axis + 1, -axis))
-            axes = (axis % len(shape),)
+            if not -len(shape) <= self.param_axis < len(shape):
+                raise InvalidRankError("PReLU", "x", shape, max(self.param_axis + 1, -self.param_axis))
+            axes = (self.param_axis % len(shape),)
         alpha = get_parameter("alpha", [shape[i] for i in axes], x.dtype, init=self.alpha_init)
         return jnp.where(x >= 0, x, jax.lax.broadcast_in_dim(alpha, shape, axes) * x)

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module
-from hkx.arguments import checked_integer
-from hkx.nn.inputs import array_with_dimensions, dimension_of
+from hkx.arguments import Index, Num, checked_integer
+from hkx.nn.numerics import dimension_of
 from hkx.pad import per_dimension
 
 
@@ -33,12 +33,12 @@ class AdaptiveAvgPool(Module):
       [0.5 1.5]
     """
 
-    def __init__(self, output_shape: int | Sequence[int | None], channel_axis: int = -1, name: str | None = None):
+    def __init__(self, output_shape: int | Sequence[int | None], channel_axis: Index = -1, name: str | None = None):
         super().__init__(name=name)
         self.output_shape = output_shape
         self.channel_axis = channel_axis
 
-    def __call__(self, value: jax.Array) -> jax.Array:
+    def __call__(self, value: Num[jax.Array, "... C"]) -> jax.Array:
         """Pools `value`, `[N, *spatial, C]` or with the channels elsewhere, of any floating dtype.
 
         Raises:
@@ -46,7 +46,6 @@ class AdaptiveAvgPool(Module):
           TypeError: if `output_shape` has neither one entry nor one for each spatial dimension, or one is no size.
           IndexError: if `value` has no dimension `channel_axis`.
         """
-        value = array_with_dimensions(value, self)
         rank = value.ndim
         channel = dimension_of(self.channel_axis, value.shape, "hkx.AdaptiveAvgPool", "channel_axis")
         spatial = [i for i in range(1, rank) if i != channel]

@@ -9,15 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Linear, Module, dropout, initializers, next_rng_key, traced_once, transparent
-from hkx.arguments import checked_integer, deprecated_argument, is_iterable
+from hkx.arguments import Flag, Num, Number, PositiveSize, Size, deprecated_argument
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, sequences_of
-
-
-def _size_or(default: int, size: Any, argument: str) -> int:
-    unsaid = size is None or (not is_iterable(size) and not size)  # 0 too, as in Haiku
-    return default if unsaid else checked_integer(size, argument, 1)
 
 
 class MultiHeadAttention(Module):
@@ -59,15 +53,15 @@ class MultiHeadAttention(Module):
 
     def __init__(
         self,
-        num_heads: int,
-        key_size: int,
+        num_heads: PositiveSize,
+        key_size: PositiveSize,
         w_init_scale: float | None = None,
         *,
         w_init: Initializer | None = None,
-        with_bias: bool = True,
+        with_bias: Flag = True,
         b_init: Initializer | None = None,
-        value_size: int | None = None,
-        model_size: int | None = None,
+        value_size: Size | None = None,
+        model_size: Size | None = None,
         name: str | None = None,
     ):
         super().__init__(name=name)
@@ -80,58 +74,55 @@ class MultiHeadAttention(Module):
         if w_init_scale is not None:
             instead = f"write w_init=hkx.initializers.VarianceScaling({w_init_scale})"
             deprecated_argument("w_init_scale", "MultiHeadAttention", instead)
-        self.num_heads = checked_integer(num_heads, "num_heads", 1)
-        self.key_size = checked_integer(key_size, "key_size", 1)
-        self.value_size = _size_or(self.key_size, value_size, "value_size")
-        self.model_size = _size_or(self.key_size * self.num_heads, model_size, "model_size")
+        self.num_heads = num_heads
+        self.key_size = key_size
+        self.value_size = value_size or key_size  # also for 0, as in Haiku
+        self.model_size = model_size or key_size * num_heads
         self.w_init = initializers.VarianceScaling(w_init_scale) if w_init is None else w_init  # type: ignore[arg-type]
         self.with_bias = with_bias
         self.b_init = b_init
 
     def __call__(
         self,
-        query: jax.Array,
-        key: jax.Array,
-        value: jax.Array,
-        mask: jax.Array | None = None,
+        query: Num[jax.Array, "*B t Q"],
+        key: Num[jax.Array, "*B T K"],
+        value: Num[jax.Array, "*B T V"],
+        mask: Num[jax.Array | np.ndarray, "..."] | None = None,
         *,
-        dropout_rate: float | jax.Array = 0.0,
+        dropout_rate: Number[float, "[0, 1)"] = 0.0,
     ) -> jax.Array:
         """Applies the layer. For self-attention, pass the same array three times.
 
         Args:
-          query: `[..., T', D_q]`: one query for each of T' positions.
-          key: `[..., T, D_k]`: the queries are compared with these.
-          value: `[..., T, D_v]`: these are averaged, one value for each key.
-          mask: broadcasts to `[..., num_heads, T', T]`, and has all its dimensions. A query attends to the keys where
+          query: `[..., t, Q]`: one query for each of t positions.
+          key: `[..., T, K]`: the queries are compared with these.
+          value: `[..., T, V]`: these are averaged, one value for each key.
+          mask: broadcasts to `[..., num_heads, t, T]`, and has all its dimensions. A query attends to the keys where
             the mask is not zero. If it is zero for all keys, the query attends to all of them equally. NaN and infinity
             in keys and values to which no query may attend do not reach the result.
           dropout_rate: the probability of dropping each attention weight; the other weights are scaled up. If it is
             not zero, a random key is drawn (`hkx.next_rng_key`).
 
         Returns:
-          `[..., T', model_size]`.
+          `[..., t, model_size]`.
 
         Raises:
           InvalidRankError: if `query`, `key` or `value` has fewer than two dimensions.
           LeadingDimensionsError: if their shapes, or that of the mask, do not match.
           ValueError: if the mask has a wrong number of dimensions, or `dropout_rate` is not in `[0, 1)`.
         """
-        (query, key, value), _ = sequences_of(self, query=query, key=key, value=value)
-        if key.shape[-2] != value.shape[-2]:
-            raise LeadingDimensionsError("MultiHeadAttention", "value", value.shape, f"T = {key.shape[-2]} as in `key`")
-        query_heads = self._linear_projection(query, self.key_size, "query")
-        key_heads = self._linear_projection(key, self.key_size, "key")
-        value_heads = self._linear_projection(value, self.value_size, "value")
+        query_heads = self._linear_projection(query, self.key_size, "query")  # [*B, t, H, K]
+        key_heads = self._linear_projection(key, self.key_size, "key")  # [*B, T, H, K]
+        value_heads = self._linear_projection(value, self.value_size, "value")  # [*B, T, H, V]
         if mask is not None:
-            mask = mask if isinstance(mask, np.ndarray) else array_of(mask, self, "mask")
             _check_mask(mask, query_heads.shape, key_heads.shape)
             if not (isinstance(mask, np.ndarray) and mask.any(axis=(-3, -2)).all()):
                 key_heads, value_heads = _finite(key_heads, value_heads, mask)
-        weights = _weights(_logits(query_heads, key_heads), mask)
+        weights = _weights(query_heads, key_heads, mask)  # [*B, H, t, T]
         if not (isinstance(dropout_rate, (int, float, np.generic)) and dropout_rate == 0):
             weights = dropout(next_rng_key(), dropout_rate, weights)
-        return _linear_like(self, self.model_size)(_attended(weights, value_heads))
+        attended = _attended(weights, value_heads)  # [*B, t, H * V]
+        return _linear_like(self, self.model_size)(attended)  # [*B, t, model_size]
 
     @transparent
     def _linear_projection(self, x: jax.Array, head_size: int, name: str | None = None) -> jax.Array:
@@ -159,8 +150,7 @@ def _check_mask(mask: Any, query: tuple[int, ...], key: tuple[int, ...]) -> None
 
 @traced_once
 def _finite(key: Any, value: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
-    """Heads `[..., T, H, D]`, finite where the mask `[..., H, T', T]` lets no query attend."""
-    seen = jnp.any(mask, axis=(-3, -2))[..., None, None]
+    seen = jnp.any(mask, axis=(-3, -2))[..., None, None]  # [*B, T, 1, 1]
     return finite_where_unseen(key, seen), finite_where_unseen(value, seen)
 
 
@@ -174,23 +164,16 @@ def finite_where_unseen(x: Any, seen: Any) -> jax.Array:
 
 
 @traced_once
-def _logits(query: Any, key: Any) -> jax.Array:
-    """`[..., H, T', T]`, from heads `[..., T', H, D]` and `[..., T, H, D]`."""
-    logits = jnp.einsum("...thd,...Thd->...htT", query, key)
-    return logits / np.sqrt(key.shape[-1]).astype(logits.dtype)
-
-
-@traced_once
-def _weights(logits: Any, mask: Any) -> jax.Array:
-    """`[..., H, T', T]`, from logits of that shape."""
+def _weights(query: Any, key: Any, mask: Any) -> jax.Array:
+    logits = jnp.einsum("...thd,...Thd->...htT", query, key)  # [*B, H, t, T]
+    logits = logits / np.sqrt(key.shape[-1]).astype(logits.dtype)
     if mask is not None:
         lowest = max(-1e30, float(jnp.finfo(logits.dtype).min))
         logits = jnp.where(mask, logits, np.asarray(lowest, logits.dtype))
-    return jax.nn.softmax(logits)
+    return jax.nn.softmax(logits)  # [*B, H, t, T]
 
 
 @traced_once
 def _attended(weights: Any, value: Any) -> jax.Array:
-    """`[..., T', H * D]`, from weights `[..., H, T', T]` and heads `[..., T, H, D]`."""
-    attended = jnp.einsum("...htT,...Thd->...thd", weights, value)
+    attended = jnp.einsum("...htT,...Thd->...thd", weights, value)  # [*B, t, H, V]
     return jnp.reshape(attended, (*attended.shape[:-2], attended.shape[-2] * attended.shape[-1]))

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.arguments import checked_function, checked_integer, is_iterable
-from hkx.nn.inputs import array_of, divided, parts_of
+from hkx.arguments import Function, array_of, checked, checked_function, checked_integer, is_iterable
+from hkx.nn.numerics import divided, parts_of
 
 
 class BatchApply:
@@ -79,7 +79,8 @@ def _split(x: Any, leading: tuple[int, ...], parts: tuple[Any, ...]) -> Any:
     return divided(functools.partial(jnp.reshape, shape=leading + shape[1:]), *parts, *parts_of(x)[1:])(x)
 
 
-def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
+@checked
+def expand_apply(f: Function, axis: int = 0) -> Callable[..., Any]:
     """Makes a function of batches work on single examples: adds a dimension, applies the function, and removes it.
 
     Args:
@@ -103,10 +104,9 @@ def expand_apply(f: Callable[..., Any], axis: int = 0) -> Callable[..., Any]:
     """
     if is_iterable(axis) or axis not in (0, -1):
         raise ValueError(f"`axis` of `hkx.expand_apply` is {axis}: it only supports axis=0 or axis=-1.")
-    checked_function(f, "hkx.expand_apply", "f")
 
     def expanded(x: Any) -> jax.Array:
-        return jnp.expand_dims(array_of(x, "hkx.expand_apply", "args", keys=True), axis)
+        return jnp.expand_dims(array_of(x, "args", "expand_apply", keys=True), axis)
 
     def squeezed(x: Any) -> jax.Array:
         shape = np.shape(x)

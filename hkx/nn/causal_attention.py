@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,10 +11,10 @@ import jax.core
 import jax.numpy as jnp
 
 from hkx import Linear, Module, get_parameter, traced_once, transparent
-from hkx.arguments import checked_integer
-from hkx.errors import InvalidRankError, LeadingDimensionsError
+from hkx.arguments import Flag, Function, Int, Num, Number, PositiveSize, Size
+from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, check_dtype
+from hkx.nn.numerics import check_dtype
 
 PROJECTIONS = ("query", "key", "value", "output")
 
@@ -90,30 +90,27 @@ class CausalAttention(Module):
 
     def __init__(
         self,
-        num_heads: int,
-        num_kv_heads: int,
-        key_size: int,
+        num_heads: PositiveSize,
+        num_kv_heads: PositiveSize,
+        key_size: PositiveSize,
         *,
-        model_size: int | None = None,
+        model_size: PositiveSize | None = None,
         bias: bool | Sequence[str] = False,
-        rotary: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
-        query_norm: Callable[[jax.Array], jax.Array] | None = None,
-        key_norm: Callable[[jax.Array], jax.Array] | None = None,
-        scale: float | None = None,
-        soft_cap: float | None = None,
-        sinks: bool = False,
+        rotary: Function | None = None,
+        query_norm: Function | None = None,
+        key_norm: Function | None = None,
+        scale: Number[float, "any"] | None = None,
+        soft_cap: Number[float, "(0, inf)"] | None = None,
+        sinks: Flag = False,
         w_init: Initializer | None = None,
         output_w_init: Initializer | None = None,
         name: str | None = None,
     ):
         super().__init__(name=name)
-        self.num_heads = checked_integer(num_heads, "num_heads", 1)
-        self.num_kv_heads = checked_integer(num_kv_heads, "num_kv_heads", 1)
-        self.key_size = checked_integer(key_size, "key_size", 1)
+        self.num_heads, self.num_kv_heads, self.key_size = num_heads, num_kv_heads, key_size
         if num_heads % num_kv_heads:
             raise ValueError(f"`num_kv_heads` {num_kv_heads} must divide `num_heads` {num_heads}.")
-        model_size = num_heads * key_size if model_size is None else model_size
-        self.model_size = checked_integer(model_size, "model_size", 1)
+        self.model_size = num_heads * key_size if model_size is None else model_size
         self.bias = (PROJECTIONS if bias else ()) if isinstance(bias, bool) else tuple(bias)
         if unknown := set(self.bias) - set(PROJECTIONS):
             raise ValueError(f"`bias` must be a bool or names of {PROJECTIONS}, got {sorted(unknown)}.")
@@ -122,7 +119,7 @@ class CausalAttention(Module):
         self.soft_cap, self.sinks = soft_cap, sinks
         self.w_init, self.output_w_init = w_init, w_init if output_w_init is None else output_w_init
 
-    def initial_cache(self, batch_size: int, max_length: int, dtype: Any = jnp.float32) -> AttentionCache:
+    def initial_cache(self, batch_size: Size, max_length: Size, dtype: Any = jnp.float32) -> AttentionCache:
         """An empty cache with room for `max_length` tokens of each row, in a floating `dtype`."""
         shape = (batch_size, self.num_kv_heads, max_length, self.key_size)
         key, value = jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)
@@ -130,10 +127,10 @@ class CausalAttention(Module):
 
     def __call__(
         self,
-        x: jax.Array,
+        x: Num[jax.Array, "B T D"],
         *,
-        positions: jax.Array | None = None,
-        mask: jax.Array | None = None,
+        positions: Int[jax.Array, "..."] | None = None,
+        mask: Num[jax.Array, "..."] | None = None,
         window: int | jax.Array | None = None,
         cache: AttentionCache | None = None,
     ) -> Any:
@@ -155,9 +152,6 @@ class CausalAttention(Module):
           InvalidRankError: if `x` is not `[B, T, D]`.
           ValueError: if the cache is too small, as far as its length is known.
         """
-        x = array_of(x, self, "x")
-        if x.ndim != 3:
-            raise InvalidRankError("CausalAttention", "x", x.shape, 3)
         b, t, _ = x.shape
         q, k, v = self.heads(x, "query"), self.heads(x, "key"), self.heads(x, "value")  # [B, T, N, D]
         slots, start = slots_of(cache, b, t)
@@ -249,8 +243,7 @@ def check_room(length: Any, size: int, new: int) -> None:
         )
 
 
-def _checked(mask: Any, layer: object, shape: tuple[int, ...]) -> jax.Array:
-    mask = array_of(mask, layer, "mask")
+def _checked(mask: jax.Array, layer: object, shape: tuple[int, ...]) -> jax.Array:
     check_dtype(mask.dtype == bool, layer, "mask", mask.dtype, "bool, True where a token may attend to another one")
     if mask.ndim != 3 or any(n not in (1, size) for n, size in zip(mask.shape, shape, strict=True)):
         raise LeadingDimensionsError("CausalAttention", "mask", mask.shape, f"{shape}, or 1 in place of each")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from hkx import traced_once
-from hkx.arguments import checked_integer
+from hkx.arguments import Flag, Num, PositiveSize, Size, Sizes
 from hkx.initializers import Initializer
 from hkx.nn.spatial import (
     Convolution,
@@ -20,9 +19,9 @@ from hkx.nn.spatial import (
     get_kernel,
     kernel_layout,
     resolved_padding,
-    sizes_per_dimension,
     with_batch,
 )
+from hkx.pad import per_dimension
 
 
 @functools.partial(
@@ -81,30 +80,30 @@ class ConvND(Convolution):
     def __init__(
         self,
         num_spatial_dims: int,
-        output_channels: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        rate: int | Sequence[int] = 1,
+        output_channels: Size,
+        kernel_shape: Sizes,
+        stride: Sizes = 1,
+        rate: Sizes = 1,
         padding: Padding = "SAME",
-        with_bias: bool = True,
+        with_bias: Flag = True,
         w_init: Initializer | None = None,
         b_init: Initializer | None = None,
         data_format: str = "channels_last",
-        mask: Any = None,
-        feature_group_count: int = 1,
+        mask: Num[Any, "..."] | None = None,
+        feature_group_count: PositiveSize = 1,
         name: str | None = None,
     ):
         super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, name)
         n = num_spatial_dims
-        self.output_channels = checked_integer(output_channels, "output_channels")
+        self.output_channels = output_channels
         self.mask = mask
-        self.feature_group_count = checked_integer(feature_group_count, "feature_group_count", 1)
+        self.feature_group_count = feature_group_count
         self.lhs_dilation = (1,) * n
-        self.kernel_dilation = sizes_per_dimension(rate, n, "rate")
+        self.kernel_dilation = per_dimension(rate, n, "rate")
         self.dimension_numbers = kernel_layout(n, self.channel_index)
         self.padding = resolved_padding(padding, self.kernel_shape, self.kernel_dilation, n)
 
-    def __call__(self, inputs: jax.Array, *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "..."], *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
         """Applies the convolution.
 
         Args:
@@ -158,17 +157,17 @@ class _OfRank(ConvND):
 
     def __init__(
         self,
-        output_channels: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        rate: int | Sequence[int] = 1,
+        output_channels: Size,
+        kernel_shape: Sizes,
+        stride: Sizes = 1,
+        rate: Sizes = 1,
         padding: Padding = "SAME",
-        with_bias: bool = True,
+        with_bias: Flag = True,
         w_init: Initializer | None = None,
         b_init: Initializer | None = None,
         data_format: str = "channels_last",
-        mask: Any = None,
-        feature_group_count: int = 1,
+        mask: Num[Any, "..."] | None = None,
+        feature_group_count: PositiveSize = 1,
         name: str | None = None,
     ):
         super().__init__(

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from hkx import transparent
-from hkx.arguments import checked_integer
+from hkx.arguments import Flag, Num, Size, Sizes
 from hkx.errors import InvalidPaddingError
 from hkx.initializers import Initializer
 from hkx.nn.spatial import (
@@ -20,10 +20,10 @@ from hkx.nn.spatial import (
     get_kernel,
     kernel_layout,
     resolved_padding,
-    sizes_per_dimension,
     with_batch,
 )
 from hkx.nn.upsampled import transposed_convolution
+from hkx.pad import per_dimension
 
 
 class ConvNDTranspose(Convolution):
@@ -71,22 +71,22 @@ class ConvNDTranspose(Convolution):
     def __init__(
         self,
         num_spatial_dims: int,
-        output_channels: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        output_shape: int | Sequence[int] | None = None,
+        output_channels: Size,
+        kernel_shape: Sizes,
+        stride: Sizes = 1,
+        output_shape: Sizes | None = None,
         padding: Padding = "SAME",
-        with_bias: bool = True,
+        with_bias: Flag = True,
         w_init: Initializer | None = None,
         b_init: Initializer | None = None,
         data_format: str = "channels_last",
-        mask: Any = None,
+        mask: Num[Any, "..."] | None = None,
         name: str | None = None,
     ):
         super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, name)
         n = num_spatial_dims
-        self.output_channels = checked_integer(output_channels, "output_channels")
-        self.output_shape = None if output_shape is None else sizes_per_dimension(output_shape, n, "output_shape")
+        self.output_channels = output_channels
+        self.output_shape = None if output_shape is None else per_dimension(output_shape, n, "output_shape")
         self.mask = mask
         self.padding = resolved_padding(padding, self.kernel_shape, (1,) * n, n)
         self.dimension_numbers = kernel_layout(n, self.channel_index, transposed=True)
@@ -104,7 +104,7 @@ class ConvNDTranspose(Convolution):
                 "of the output."
             )
 
-    def __call__(self, inputs: jax.Array, *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "..."], *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
         """Applies the transposed convolution.
 
         Args:
@@ -178,16 +178,16 @@ class _OfRank(ConvNDTranspose):
 
     def __init__(
         self,
-        output_channels: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        output_shape: int | Sequence[int] | None = None,
+        output_channels: Size,
+        kernel_shape: Sizes,
+        stride: Sizes = 1,
+        output_shape: Sizes | None = None,
         padding: Padding = "SAME",
-        with_bias: bool = True,
+        with_bias: Flag = True,
         w_init: Initializer | None = None,
         b_init: Initializer | None = None,
         data_format: str = "channels_last",
-        mask: Any = None,
+        mask: Num[Any, "..."] | None = None,
         name: str | None = None,
     ):
         super().__init__(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
 import jax
 import numpy as np
 
 from hkx import Module
-from hkx.arguments import checked_integer
+from hkx.arguments import Flag, Num, Size, Sizes
 from hkx.initializers import Initializer
 from hkx.nn.spatial import (
     Convolution,
@@ -19,7 +18,6 @@ from hkx.nn.spatial import (
     get_kernel,
     kernel_layout,
     resolved_padding,
-    sizes_per_dimension,
     with_batch,
 )
 from hkx.pad import per_dimension
@@ -62,12 +60,12 @@ class DepthwiseConvND(Convolution):
     def __init__(
         self,
         num_spatial_dims: int,
-        channel_multiplier: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        rate: int | Sequence[int] = 1,
+        channel_multiplier: Size,
+        kernel_shape: Sizes,
+        stride: Sizes = 1,
+        rate: Sizes = 1,
         padding: Padding = "SAME",
-        with_bias: bool = True,
+        with_bias: Flag = True,
         w_init: Initializer | None = None,
         b_init: Initializer | None = None,
         data_format: str = "channels_last",
@@ -75,13 +73,13 @@ class DepthwiseConvND(Convolution):
     ):
         super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, name)
         n = num_spatial_dims
-        self.channel_multiplier = checked_integer(channel_multiplier, "channel_multiplier")
+        self.channel_multiplier = channel_multiplier
         self.lhs_dilation = (1,) * n
-        self.rhs_dilation = sizes_per_dimension(rate, n, "rate")
+        self.rhs_dilation = per_dimension(rate, n, "rate")
         self.padding = resolved_padding(padding, self.kernel_shape, self.rhs_dilation, n)
         self.dn = kernel_layout(n, self.channel_index)  # the dimension numbers; subclasses know them by Haiku's name
 
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "..."]) -> jax.Array:
         """Applies the convolution.
 
         Args:
@@ -123,12 +121,12 @@ class _OfRank(DepthwiseConvND):
 
     def __init__(
         self,
-        channel_multiplier: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
-        rate: int | Sequence[int] = 1,
+        channel_multiplier: Size,
+        kernel_shape: Sizes,
+        stride: Sizes = 1,
+        rate: Sizes = 1,
         padding: Padding = "SAME",
-        with_bias: bool = True,
+        with_bias: Flag = True,
         w_init: Initializer | None = None,
         b_init: Initializer | None = None,
         data_format: str = "channels_last",
@@ -282,11 +280,11 @@ class SeparableDepthwiseConv2D(Module):
 
     def __init__(
         self,
-        channel_multiplier: int,
-        kernel_shape: int | Sequence[int],
-        stride: int | Sequence[int] = 1,
+        channel_multiplier: Size,
+        kernel_shape: Sizes,
+        stride: Sizes = 1,
         padding: Padding = "SAME",
-        with_bias: bool = True,
+        with_bias: Flag = True,
         w_init: Initializer | None = None,
         b_init: Initializer | None = None,
         data_format: str = "NHWC",

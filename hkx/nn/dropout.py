@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import jax
 import numpy as np
 
 from hkx import Module, dropout, next_rng_key
-from hkx.arguments import checked_flag, is_iterable
+from hkx.arguments import Flag, Index, Items, Num, Number
 
 
 class Dropout(Module):
@@ -31,12 +29,12 @@ class Dropout(Module):
       [0.0, 2.0]
     """
 
-    def __init__(self, rate: float, broadcast_dims: Iterable[int] = (), name: str | None = None):
+    def __init__(self, rate: Number[float, "[0, 1)"], broadcast_dims: Items[Index] = (), name: str | None = None):
         super().__init__(name=name)
         self.rate = rate
-        self.broadcast_dims = tuple(broadcast_dims) if is_iterable(broadcast_dims) else broadcast_dims
+        self.broadcast_dims = broadcast_dims
 
-    def __call__(self, x: jax.Array, is_training: bool, rng: jax.Array | None = None) -> jax.Array:
+    def __call__(self, x: Num[jax.Array, "..."], is_training: Flag, rng: jax.Array | None = None) -> jax.Array:
         """Drops elements.
 
         Args:
@@ -52,6 +50,6 @@ class Dropout(Module):
           MissingRNGError: if a key is needed, and none was passed to `apply`.
         """
         never = isinstance(self.rate, (int, float, np.generic)) and self.rate == 0
-        if not checked_flag(is_training, "is_training", "hkx.Dropout") or never:
+        if not is_training or never:
             return x
         return dropout(next_rng_key() if rng is None else rng, self.rate, x, self.broadcast_dims)

@@ -10,10 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, initializers
-from hkx.arguments import checked_flag, checked_integer, is_iterable
+from hkx.arguments import Flag, Num, checked_integer, is_iterable
 from hkx.errors import InvalidRankError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, given_or
 
 _EQUATION = re.compile(r"([A-Za-z.]+),([A-Za-z]+)->([A-Za-z.]+)")
 
@@ -46,7 +45,7 @@ class Einsum(Module):
         self,
         shape: Sequence[int],
         equation: str,
-        with_bias: bool = True,
+        with_bias: Flag = True,
         w_init: Initializer | None = None,
         b_init: Initializer | None = None,
         name: str | None = None,
@@ -65,9 +64,9 @@ class Einsum(Module):
         self.equation = equation
         self.with_bias = with_bias
         self.w_init = w_init
-        self.b_init = given_or(b_init, jnp.zeros)
+        self.b_init = b_init or jnp.zeros
 
-    def __call__(self, x: jax.Array, *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
+    def __call__(self, x: Num[jax.Array, "..."], *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
         """Applies the layer.
 
         Args:
@@ -81,7 +80,6 @@ class Einsum(Module):
           InvalidRankError: if `x` does not have the number of dimensions of the equation.
           ValueError: if the size of a letter is not that in `shape`.
         """
-        x = array_of(x, self, "x")
         letters = len(self._input.replace(".", ""))
         if x.ndim < letters or (x.ndim > letters and "." not in self._input):
             raise InvalidRankError("Einsum", "x", x.shape, letters if "." in self._input else [letters])
@@ -94,10 +92,10 @@ class Einsum(Module):
                     f"{self.equation!r}, as in `shape`."
                 )
         terms = int(np.prod([n for letter, n in sizes.items() if letter not in self._output]))
-        w_init = given_or(self.w_init, initializers.TruncatedNormal(1.0 / np.sqrt(max(terms, 1))))
+        w_init = self.w_init or initializers.TruncatedNormal(1.0 / np.sqrt(max(terms, 1)))
         w = get_parameter("w", self.shape, jnp.result_type(x), init=w_init)
         y = jnp.einsum(self.equation, x, w, precision=precision)
-        if not checked_flag(self.with_bias, "with_bias", "hkx.Einsum"):
+        if not self.with_bias:
             return y
         letters = self._output.replace(".", "")
         b = get_parameter("b", [sizes[i] for i in letters if i in sizes], w.dtype, init=self.b_init)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import enum
 import functools
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
 
 from hkx import Module, get_parameter, initializers
-from hkx.arguments import checked_integer
+from hkx.arguments import Int, Num, Rule, Size
 from hkx.errors import UnknownLookupStyleError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, divided, given_or, in_32_bits, parts_of_rows, rows_at
+from hkx.nn.numerics import divided, in_32_bits, parts_of_rows, rows_at
 
 
 class EmbedLookupStyle(enum.Enum):
@@ -30,6 +30,16 @@ class EmbedLookupStyle(enum.Enum):
     """By indexing: fast on CPU and GPU, and for large vocabularies."""
     ONE_HOT = 2
     """By a product with one-hot vectors: may be faster on accelerators that are slow at indexing."""
+
+
+def _style(value: Any, argument: str, taker: str) -> str:
+    name = value.name if isinstance(value, EmbedLookupStyle) else value
+    if isinstance(name, str) and name.upper() in EmbedLookupStyle.__members__:
+        return name.upper()
+    raise UnknownLookupStyleError(value, EmbedLookupStyle.__members__)
+
+
+Style = Annotated[str | EmbedLookupStyle, Rule(_style)]
 
 
 class Embed(Module):
@@ -61,42 +71,40 @@ class Embed(Module):
 
     def __init__(
         self,
-        vocab_size: int | None = None,
-        embed_dim: int | None = None,
-        embedding_matrix: Any = None,
+        vocab_size: Size | None = None,
+        embed_dim: Size | None = None,
+        embedding_matrix: Num[Any, "V D"] | None = None,
         w_init: Initializer | None = None,
-        lookup_style: str | EmbedLookupStyle = "ARRAY_INDEX",
+        lookup_style: Style = "ARRAY_INDEX",
         name: str | None = None,
         precision: jax.lax.PrecisionLike = jax.lax.Precision.HIGHEST,
     ):
         super().__init__(name=name)
         self.dtype: Any = jnp.float32
         if embedding_matrix is not None:
-            matrix = array_of(embedding_matrix, self, "embedding_matrix")
-            _check_matrix(matrix.shape, vocab_size, embed_dim)
-            vocab_size, embed_dim = matrix.shape
-            self.dtype, w_init = matrix.dtype, initializers.Constant(embedding_matrix)
-        if vocab_size is None or embed_dim is None or 0 in _sizes(vocab_size=vocab_size, embed_dim=embed_dim):
+            _check_sizes(embedding_matrix.shape, vocab_size, embed_dim)
+            vocab_size, embed_dim = embedding_matrix.shape
+            self.dtype, w_init = embedding_matrix.dtype, initializers.Constant(embedding_matrix)
+        if not (vocab_size and embed_dim):
             raise ValueError(
                 "hkx.Embed must be supplied either with an `embedding_matrix`, which has a size, or with both sizes, "
                 "`vocab_size` and `embed_dim`."
             )
         self.vocab_size = vocab_size
         self.embed_dim = embed_dim
-        self.lookup_style = lookup_style.name if isinstance(lookup_style, EmbedLookupStyle) else lookup_style
+        self.lookup_style = lookup_style
         self.precision = precision
-        self.w_init = given_or(w_init, initializers.TruncatedNormal())
+        self.w_init = w_init or initializers.TruncatedNormal()
 
     @property
     def embeddings(self) -> jax.Array:
         """The matrix, `[vocab_size, embed_dim]`."""
-        shape = [checked_integer(self.vocab_size, "vocab_size"), checked_integer(self.embed_dim, "embed_dim")]
-        return get_parameter("embeddings", shape, self.dtype, init=self.w_init)
+        return get_parameter("embeddings", [self.vocab_size, self.embed_dim], self.dtype, init=self.w_init)
 
     def __call__(
         self,
-        ids: Any,
-        lookup_style: str | EmbedLookupStyle | None = None,
+        ids: Int[Any, "..."],
+        lookup_style: Style | None = None,
         precision: jax.lax.PrecisionLike = None,
     ) -> jax.Array:
         """Looks vectors up.
@@ -114,38 +122,19 @@ class Embed(Module):
           ValueError: if `ids` are not integers.
           UnknownLookupStyleError: if there is no such style.
         """
-        ids = array_of(ids, self, "ids")
-        if not jnp.issubdtype(ids.dtype, jnp.integer):
-            raise ValueError(
-                f"`ids` of `hkx.Embed` must be of an integer dtype, got {ids.dtype}. Convert them: `ids.astype(int)`."
-            )
         ids = in_32_bits(ids)
-        style = _style(self.lookup_style if lookup_style is None else lookup_style)
-        matrix = jnp.asarray(self.embeddings)
-        if style is EmbedLookupStyle.ARRAY_INDEX:
-            return rows_at(matrix, ids)
+        style = self.lookup_style if lookup_style is None else lookup_style
+        matrix = jnp.asarray(self.embeddings)  # [V, D]
+        if style == "ARRAY_INDEX":
+            return rows_at(matrix, ids)  # [..., D]
         product = functools.partial(jnp.dot, precision=self.precision if precision is None else precision)
-        return divided(product, *parts_of_rows(matrix, ids))(jax.nn.one_hot(ids, self.vocab_size), matrix)
+        return divided(product, *parts_of_rows(matrix, ids))(jax.nn.one_hot(ids, self.vocab_size), matrix)  # [..., D]
 
 
-def _sizes(**sizes: int) -> list[int]:
-    return [checked_integer(size, name) for name, size in sizes.items()]
-
-
-def _check_matrix(shape: tuple[int, ...], vocab_size: int | None, embed_dim: int | None) -> None:
-    if len(shape) != 2:
-        raise ValueError(f"`embedding_matrix` must be [vocab_size, embed_dim], got the shape {shape}.")
+def _check_sizes(shape: tuple[int, ...], vocab_size: int | None, embed_dim: int | None) -> None:
     for name, given, actual in (("vocab_size", vocab_size, shape[0]), ("embed_dim", embed_dim, shape[1])):
         if given is not None and given != actual:
             raise ValueError(
                 f"An `embedding_matrix` was supplied but the `{name}` of {given} was not consistent with its shape "
                 f"{shape}."
             )
-
-
-def _style(style: Any) -> EmbedLookupStyle:
-    if isinstance(style, str) and style.upper() in EmbedLookupStyle.__members__:
-        return EmbedLookupStyle[style.upper()]
-    if isinstance(style, EmbedLookupStyle):
-        return style
-    raise UnknownLookupStyleError(style, EmbedLookupStyle.__members__)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -10,12 +9,15 @@ import jax.core
 import jax.numpy as jnp
 
 from hkx import PRNGKey, as_key
-from hkx.arguments import checked_integer, is_iterable
+from hkx.arguments import Index, Items, Num, Number, Size, checked
 from hkx.errors import InvalidDTypeError
-from hkx.nn.inputs import array_of, dimension_of, in_32_bits, scalar
+from hkx.nn.numerics import dimension_of, in_32_bits
 
 
-def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims: Iterable[int] = ()) -> jax.Array:
+@checked
+def dropout(
+    rng: PRNGKey, rate: Number[float | jax.Array, "[0, 1)"], x: Num[jax.Array, "..."], broadcast_dims: Items[Index] = ()
+) -> jax.Array:
     """Sets each element to zero with probability `rate`, and divides the others by `1 - rate`.
 
     Reference: Srivastava et al. (2014), "Dropout: a simple way to prevent neural networks from overfitting".
@@ -38,15 +40,9 @@ def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims:
       >>> hkx.dropout(jax.random.key(0), 0.5, jnp.ones(4)).shape
       (4,)
     """
-    x = array_of(x, "dropout", "x")
-    if not isinstance(rate, jax.core.Tracer):
-        if not 0 <= scalar(rate, None, "rate") < 1:
-            raise ValueError(f"`rate` of dropout must be in [0, 1), got {rate}.")
-        if rate == 0.0:
-            return x
+    if not isinstance(rate, jax.core.Tracer) and rate == 0.0:
+        return x
     shape = list(x.shape)
-    if not is_iterable(broadcast_dims):
-        raise TypeError(f"`broadcast_dims` must be a sequence of dimensions, got {broadcast_dims!r}.")
     for dim in broadcast_dims:
         shape[dimension_of(dim, x.shape, "hkx.dropout", "broadcast_dims")] = 1
     keep_rate = 1.0 - rate
@@ -54,7 +50,8 @@ def dropout(rng: PRNGKey, rate: float | jax.Array, x: jax.Array, broadcast_dims:
     return jnp.where(keep, x, 0) / keep_rate  # 0 where `x` is infinite, too
 
 
-def one_hot(x: Any, num_classes: int, dtype: Any = jnp.float32) -> jax.Array:
+@checked
+def one_hot(x: Num[Any, "..."], num_classes: Size, dtype: Any = jnp.float32) -> jax.Array:
     """One-hot vectors: 1 at the class, 0 elsewhere.
 
     Args:
@@ -74,19 +71,19 @@ def one_hot(x: Any, num_classes: int, dtype: Any = jnp.float32) -> jax.Array:
       >>> print(hkx.one_hot(1, 3))
       [0. 1. 0.]
     """
-    x = in_32_bits(array_of(x, "one_hot", "x"))
+    x = in_32_bits(x)
     try:
         _ = hash(dtype), jnp.dtype(dtype)
     except (TypeError, ValueError):
         raise InvalidDTypeError("one_hot", dtype) from None
-    number_of_classes = checked_integer(num_classes, "num_classes")
     if jnp.issubdtype(x.dtype, jnp.integer):
-        return jax.nn.one_hot(x, number_of_classes, dtype=dtype)
-    classes = jnp.arange(number_of_classes).astype(x.dtype).reshape([1] * x.ndim + [-1])
+        return jax.nn.one_hot(x, num_classes, dtype=dtype)
+    classes = jnp.arange(num_classes).astype(x.dtype).reshape([1] * x.ndim + [-1])
     return (x[..., None] == classes).astype(float if dtype is None else dtype)
 
 
-def multinomial(rng: PRNGKey, logits: Any, num_samples: int) -> jax.Array:
+@checked
+def multinomial(rng: PRNGKey, logits: Num[Any, "..."], num_samples: Size) -> jax.Array:
     """Independent samples from a categorical distribution, drawn with replacement.
 
     Args:
@@ -107,14 +104,11 @@ def multinomial(rng: PRNGKey, logits: Any, num_samples: int) -> jax.Array:
       >>> print(hkx.multinomial(jax.random.key(0), jnp.array([-jnp.inf, 0.0, -jnp.inf]), num_samples=4))
       [1 1 1 1]
     """
-    logits = array_of(logits, "multinomial", "logits")
     shape = logits.shape
     if not shape or not shape[-1]:
         raise ValueError(f"`logits` must have a dimension of classes, got an array of shape {shape}.")
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise ValueError(f"`logits` must be of a floating dtype, got {logits.dtype}: they are logarithms.")
     logits, rng = jnp.expand_dims(logits, 0), as_key(rng, "`rng` of `hkx.multinomial`")
-    samples = jax.random.categorical(
-        rng, logits, axis=-1, shape=(checked_integer(num_samples, "num_samples"), *shape[:-1])
-    )
+    samples = jax.random.categorical(rng, logits, axis=-1, shape=(num_samples, *shape[:-1]))
     return jnp.moveaxis(samples, 0, -1)

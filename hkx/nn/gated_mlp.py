@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from hkx import Linear, Module, get_parameter, transparent
-from hkx.arguments import checked_function, checked_integer
+from hkx.arguments import Flag, Function, Num, Number, PositiveSize, Size
 from hkx.initializers import Initializer, TruncatedNormal
-from hkx.nn.inputs import array_with_dimensions
-
-Activation = Callable[[jax.Array], jax.Array]
 
 
 class GatedMLP(Module):
@@ -43,29 +39,28 @@ class GatedMLP(Module):
 
     def __init__(
         self,
-        hidden_size: int,
-        output_size: int | None = None,
-        activation: Activation = jax.nn.silu,
-        with_bias: bool = False,
+        hidden_size: PositiveSize,
+        output_size: Size | None = None,
+        activation: Function = jax.nn.silu,
+        with_bias: Flag = False,
         *,
         w_init: Initializer | None = None,
         down_w_init: Initializer | None = None,
         name: str | None = None,
     ):
         super().__init__(name=name)
-        self.hidden_size = checked_integer(hidden_size, "hidden_size", 1)
-        self.output_size = None if output_size is None else checked_integer(output_size, "output_size")
-        self.activation = checked_function(activation, "hkx.GatedMLP", "activation")
+        self.hidden_size = hidden_size
+        self.output_size = output_size
+        self.activation = activation
         self.with_bias = with_bias
         self.w_init, self.down_w_init = w_init, w_init if down_w_init is None else down_w_init
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Num[jax.Array, "... D"]) -> jax.Array:
         """Applies the layer to `[..., D]`; returns `[..., output_size]`.
 
         Raises:
           ScalarInputError: if `x` is a scalar.
         """
-        x = array_with_dimensions(x, self)
         output_size = x.shape[-1] if self.output_size is None else self.output_size
         gate = Linear(self.hidden_size, self.with_bias, self.w_init, name="gate")(x)
         up = Linear(self.hidden_size, self.with_bias, self.w_init, name="up")(x)
@@ -123,30 +118,30 @@ class MixtureOfExperts(Module):
 
     def __init__(
         self,
-        num_experts: int,
-        top_k: int,
-        hidden_size: int,
+        num_experts: PositiveSize,
+        top_k: PositiveSize,
+        hidden_size: PositiveSize,
         *,
-        activation: Activation = jax.nn.silu,
-        combine: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
+        activation: Function = jax.nn.silu,
+        combine: Function | None = None,
         router: Literal["softmax", "sigmoid"] = "softmax",
-        normalize: bool = True,
-        scale: float = 1.0,
-        correction: bool = False,
-        num_groups: int = 1,
-        top_groups: int = 1,
-        router_bias: bool = False,
-        with_bias: bool = False,
+        normalize: Flag = True,
+        scale: Number[float, "any"] = 1.0,
+        correction: Flag = False,
+        num_groups: PositiveSize = 1,
+        top_groups: PositiveSize = 1,
+        router_bias: Flag = False,
+        with_bias: Flag = False,
         w_init: Initializer | None = None,
         down_w_init: Initializer | None = None,
         name: str | None = None,
     ):
         super().__init__(name=name)
-        self.num_experts = checked_integer(num_experts, "num_experts", 1)
-        self.top_k = checked_integer(top_k, "top_k", 1)
-        self.hidden_size = checked_integer(hidden_size, "hidden_size", 1)
-        self.num_groups = checked_integer(num_groups, "num_groups", 1)
-        self.top_groups = checked_integer(top_groups, "top_groups", 1)
+        self.num_experts = num_experts
+        self.top_k = top_k
+        self.hidden_size = hidden_size
+        self.num_groups = num_groups
+        self.top_groups = top_groups
         if num_experts % num_groups or top_groups > num_groups:
             raise ValueError(
                 f"`num_groups` {num_groups} must divide `num_experts` {num_experts}, and `top_groups` {top_groups} be "
@@ -156,18 +151,17 @@ class MixtureOfExperts(Module):
             raise ValueError(f"`top_k` {top_k} must be at most the number of experts to choose from.")
         if router not in ("softmax", "sigmoid"):
             raise ValueError(f"`router` must be 'softmax' or 'sigmoid', got {router!r}.")
-        self.activation = checked_function(activation, "hkx.MixtureOfExperts", "activation")
+        self.activation = activation
         self.combine, self.router, self.normalize, self.scale = combine, router, normalize, scale
         self.correction, self.router_bias, self.with_bias = correction, router_bias, with_bias
         self.w_init, self.down_w_init = w_init, w_init if down_w_init is None else down_w_init
 
-    def __call__(self, x: jax.Array) -> jax.Array:
+    def __call__(self, x: Num[jax.Array, "... D"]) -> jax.Array:
         """Applies the layer to `[..., D]`; returns an array of this shape.
 
         Raises:
           ScalarInputError: if `x` is a scalar.
         """
-        x = array_with_dimensions(x, self)
         shape, x = x.shape, x.reshape(-1, x.shape[-1])  # [N, D]
         gates, experts = self.routes(x)  # [N, k]
         order = jnp.argsort(experts.ravel())  # sorts N k pairs of a token and an expert by the expert

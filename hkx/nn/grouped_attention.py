@@ -10,12 +10,12 @@ import jax
 import jax.core
 import jax.numpy as jnp
 
-from hkx import Linear, Module, RotaryEmbedding, transparent
-from hkx.arguments import checked_function, checked_integer
+from hkx import Linear, Module, transparent
+from hkx.arguments import Flag, Function, Int, Num, PositiveSize, Real, Size, checked_integer
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
 from hkx.nn.attention import finite_where_unseen
-from hkx.nn.inputs import array_of, check_dtype, check_real, lengths_of, parts_of, resharded, sequences_of
+from hkx.nn.numerics import check_dtype, parts_of, resharded
 
 
 class KeyValueCache(NamedTuple):
@@ -86,36 +86,33 @@ class GroupedQueryAttention(Module):
 
     def __init__(
         self,
-        num_heads: int,
-        num_kv_heads: int,
-        key_size: int,
+        num_heads: PositiveSize,
+        num_kv_heads: PositiveSize,
+        key_size: PositiveSize,
         *,
         w_init: Initializer | None = None,
-        with_bias: bool = False,
+        with_bias: Flag = False,
         b_init: Initializer | None = None,
-        model_size: int | None = None,
-        rotary: RotaryEmbedding | None = None,
+        model_size: PositiveSize | None = None,
+        rotary: Function | None = None,
         implementation: Any = None,
         name: str | None = None,
     ):
         super().__init__(name=name)
-        num_heads = checked_integer(num_heads, "num_heads", 1)
-        num_kv_heads = checked_integer(num_kv_heads, "num_kv_heads", 1)
         if num_heads % num_kv_heads:
             raise ValueError(f"`num_kv_heads` {num_kv_heads} must divide `num_heads` {num_heads}.")
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
-        self.key_size = checked_integer(key_size, "key_size", 1)
+        self.key_size = key_size
         self.w_init = w_init
         self.with_bias = with_bias
         self.b_init = b_init
-        model_size = num_heads * self.key_size if model_size is None else model_size
-        self.model_size = checked_integer(model_size, "model_size", 1)
-        self.rotary = None if rotary is None else checked_function(rotary, "hkx.GroupedQueryAttention", "rotary")
+        self.model_size = num_heads * key_size if model_size is None else model_size
+        self.rotary = rotary
         self.implementation = implementation
 
     def initial_cache(
-        self, batch_size: int | Sequence[int] | None, max_length: int, dtype: Any = jnp.float32
+        self, batch_size: int | Sequence[int] | None, max_length: Size, dtype: Any = jnp.float32
     ) -> KeyValueCache:
         """An empty cache.
 
@@ -129,59 +126,56 @@ class GroupedQueryAttention(Module):
           A `KeyValueCache` for the first call.
         """
         leading = () if batch_size is None else batch_size if isinstance(batch_size, Sequence) else (batch_size,)
-        sizes = (*(checked_integer(n, "batch_size") for n in leading), checked_integer(max_length, "max_length"))
+        sizes = (*(checked_integer(n, "batch_size") for n in leading), max_length)
         shape = (*sizes, self.num_kv_heads, self.key_size)
         return KeyValueCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), jnp.zeros((), jnp.int32))
 
     def __call__(
         self,
-        query: jax.Array,
-        key_value: jax.Array | None = None,
+        query: Real[jax.Array, "*B T D"],
+        key_value: Real[jax.Array, "*B S E"] | None = None,
         *,
-        mask: jax.Array | None = None,
-        is_causal: bool = False,
-        window: int | None = None,
-        lengths: jax.Array | None = None,
+        mask: Num[jax.Array, "..."] | None = None,
+        is_causal: Flag = False,
+        window: PositiveSize | None = None,
+        lengths: Int[jax.Array, "..."] | None = None,
         cache: KeyValueCache | None = None,
     ) -> Any:
-        """Applies the layer.
+        """Attends from each token of `query` to the tokens of `key_value`, or of `query` itself.
+
+        By default no token is hidden. A hidden one has no effect, even if it is NaN.
 
         Args:
           query: `[..., T, D]`.
-          key_value: `[..., S, D']`, from which keys and values are computed; `query` by default. Its leading
-            dimensions and those of `query` broadcast to each other.
-          mask: `bool[..., num_heads, T, S]`, or with size 1 for any of these: where a query may attend to a key.
-          is_causal: whether a query attends only to keys that do not come after it.
-          window: a query attends only to itself and the `window - 1` keys before it; only with `is_causal` or a cache.
-          lengths: `int[...]`: keys at and after the length are padding, to which no query attends. What is in keys to
-            which the mask and the lengths let no query attend has no effect, even if it is NaN.
-          cache: the tokens so far. The new tokens are added to it, and a query attends to all tokens that do not come
-            after it. A mask then refers to the tokens of the cache, `[..., num_heads, T, max_length]`. Where its
-            length is traced, so that no error can be raised, a call whose tokens do not all fit gives NaN.
+          key_value: `[..., S, E]`, the source of keys and values; `query` by default. Leading dimensions broadcast.
+          mask: `bool[..., num_heads, T, S]`, False where a token is hidden from a query; any of these sizes may be 1.
+            With a cache, S is its `max_length`.
+          is_causal: hides tokens that come after the query.
+          window: hides all tokens but the query's own and the `window - 1` before it; requires `is_causal` or a cache.
+          lengths: `int[...]`, the number of tokens of `key_value` that are not padding; hides the others.
+          cache: keys and values of earlier tokens. Those of `key_value` are appended, and tokens that come after the
+            query are hidden. If they do not fit, the result is NaN where the length of the cache is traced.
 
         Returns:
-          `[..., T, model_size]`; with a cache, a pair of this and the new cache.
+          `[..., T, model_size]`; with a cache, a pair of this and the longer cache.
 
         Raises:
           InvalidRankError: if `query` or `key_value` has fewer than two dimensions.
           LeadingDimensionsError: if the dimensions of the arguments do not match.
-          InputDTypeError: if `mask` is of floats, which may mean that it is added, `lengths` are not integers, or
-            `query` or `key_value` is complex.
+          InputDTypeError: if `mask` is not of bools or integers, `lengths` are not integers, or `query` or `key_value`
+            is complex.
           TypeError: if `cache` is not one of this kind of layer, of a floating dtype, with one length for all.
-          InvalidSizeError: if `window` is not a whole number, at least 1.
-          ValueError: if `window` is given without `is_causal`; or if the cache is too small, as far as its length is
-            known.
+          InvalidSizeError: if `window` is not an integer, at least 1.
+          ValueError: if `window` is given without `is_causal` and a cache, or the tokens do not fit into the cache and
+            its length is known.
         """
-        if window is not None:
-            window = checked_integer(window, "window", 1)
-            if not (is_causal or cache is not None):
-                raise ValueError(f"`window` goes with `is_causal=True` or a cache; got {window} without them.")
+        if window is not None and not (is_causal or cache is not None):
+            raise ValueError(f"`window` goes with `is_causal=True` or a cache; got {window} without them.")
         key_value = query if key_value is None else key_value
-        (query, key_value), leading = sequences_of(self, query=query, key_value=key_value)
-        check_real(self, query=query, key_value=key_value)
-        q = self._heads(query, self.num_heads, "query")
-        k = self._heads(key_value, self.num_kv_heads, "key")
-        v = self._heads(key_value, self.num_kv_heads, "value")
+        leading = jnp.broadcast_shapes(query.shape[:-2], key_value.shape[:-2])  # *B
+        q = self._heads(query, self.num_heads, "query")  # [*B, T, H, K]
+        k = self._heads(key_value, self.num_kv_heads, "key")  # [*B, S, G, K]
+        v = self._heads(key_value, self.num_kv_heads, "value")  # [*B, S, G, K]
         dtype = jnp.result_type(q, k)
         cache = None if cache is None else _checked(cache, self, leading)
         start = 0 if cache is None else cache.length
@@ -190,19 +184,19 @@ class GroupedQueryAttention(Module):
             k = self.rotary(k, start + jnp.arange(k.shape[-3]))
         keys = k.shape[-3] if cache is None else cache.key.shape[-3]
         mask = None if mask is None else _mask(mask, self, leading, (self.num_heads, q.shape[-3], keys))
-        lengths = None if lengths is None else _lengths(lengths, self, leading)
+        lengths = None if lengths is None else _fitting("lengths", lengths.astype(jnp.int32), leading)
         held, room = start, keys - k.shape[-3]
         if cache is not None:
             k, v = (jnp.broadcast_to(x, (*leading, *x.shape[-3:])) for x in (k, v))
-            allowed, cache = _extended(cache, k, v, q.shape[-3], window)
+            allowed, cache = _extended(cache, k, v, q.shape[-3], window)  # [T, S]
             allowed = jnp.expand_dims(allowed, range(len(leading) + 1))
             mask = allowed if mask is None else jnp.logical_and(mask, allowed)
             k, v, is_causal, window = cache.key, cache.value, False, None
         if mask is not None:
             mask = _with_one_batch(mask, mask.shape[:-3] if _for_all(mask) else leading, 3)
         lengths = None if lengths is None else _with_one_batch(lengths, leading, 0)
-        q, k, v = (_with_one_batch(x.astype(dtype), leading, 3) for x in (q, k, v))
-        seen = _seen(keys, mask, lengths)
+        q, k, v = (_with_one_batch(x.astype(dtype), leading, 3) for x in (q, k, v))  # [B, T or S, H or G, K]
+        seen = _seen(keys, mask, lengths)  # [B, S]
         if seen is not None:
             k, v = (finite_where_unseen(x, seen[..., None, None]) for x in (k, v))
         attended = _attention(
@@ -214,10 +208,11 @@ class GroupedQueryAttention(Module):
             key_value_seq_lengths=lengths,
             local_window_size=None if window is None else (window - 1, 0),
             implementation=self.implementation,
-        )
+        )  # [B, T, H, K]
         if isinstance(held, jax.core.Tracer):
             attended = jnp.where(held <= room, attended, jnp.nan)
-        attended = jnp.reshape(attended, (*leading, attended.shape[1], self.num_heads * self.key_size))
+        shape = (*leading, attended.shape[1], self.num_heads * self.key_size)
+        attended = jnp.reshape(attended, shape)  # [*B, T, H * K]
         out = Linear(self.model_size, self.with_bias, self.w_init, self.b_init, name="output")(attended)
         return out if cache is None else (out, cache)
 
@@ -228,15 +223,10 @@ class GroupedQueryAttention(Module):
 
 
 def _mask(mask: Any, layer: object, leading: tuple[int, ...], sizes: tuple[int, ...]) -> jax.Array:
-    mask = array_of(mask, layer, "mask")
     whole = jnp.issubdtype(mask.dtype, jnp.integer) or mask.dtype == bool
     instead = "`mask > 0.5` if it is of ones and zeros, `mask == 0` if it was to be added"
     check_dtype(whole, layer, "mask", mask.dtype, "bool, True where a query may attend to a key", instead)
     return _fitting("mask", mask.astype(bool), leading, "num_heads, T, S", sizes)
-
-
-def _lengths(lengths: Any, layer: object, leading: tuple[int, ...]) -> jax.Array:
-    return _fitting("lengths", lengths_of(lengths, layer, "lengths").astype(jnp.int32), leading)
 
 
 def _fitting(

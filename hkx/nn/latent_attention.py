@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from hkx import AttentionCache, Linear, Module, RMSNorm, get_parameter, transparent
-from hkx.arguments import checked_integer
-from hkx.errors import InvalidRankError
+from hkx.arguments import Flag, Function, Int, Num, Number, PositiveSize, Size
 from hkx.initializers import Initializer, TruncatedNormal
 from hkx.nn.causal_attention import attend, extended, positions_of, slots_of, visible
-from hkx.nn.inputs import array_of
 
 
 class LatentAttention(Module):
@@ -58,35 +55,31 @@ class LatentAttention(Module):
 
     def __init__(
         self,
-        num_heads: int,
-        kv_rank: int,
-        query_rank: int | None,
-        key_size: int,
-        rotary_size: int,
-        value_size: int,
+        num_heads: PositiveSize,
+        kv_rank: PositiveSize,
+        query_rank: PositiveSize | None,
+        key_size: PositiveSize,
+        rotary_size: PositiveSize,
+        value_size: PositiveSize,
         *,
-        model_size: int | None = None,
-        bias: bool = False,
-        rotary: Callable[[jax.Array, jax.Array], jax.Array] | None = None,
-        scale: float | None = None,
-        norm_eps: float = 1e-6,
+        model_size: PositiveSize | None = None,
+        bias: Flag = False,
+        rotary: Function | None = None,
+        scale: Number[float, "any"] | None = None,
+        norm_eps: Number[float, "[0, inf)"] = 1e-6,
         w_init: Initializer | None = None,
         output_w_init: Initializer | None = None,
         name: str | None = None,
     ):
         super().__init__(name=name)
-        self.num_heads = checked_integer(num_heads, "num_heads", 1)
-        self.kv_rank = checked_integer(kv_rank, "kv_rank", 1)
-        self.query_rank = None if query_rank is None else checked_integer(query_rank, "query_rank", 1)
-        self.key_size = checked_integer(key_size, "key_size", 1)
-        self.rotary_size = checked_integer(rotary_size, "rotary_size", 1)
-        self.value_size = checked_integer(value_size, "value_size", 1)
-        self.model_size = None if model_size is None else checked_integer(model_size, "model_size", 1)
+        self.num_heads, self.kv_rank, self.query_rank = num_heads, kv_rank, query_rank
+        self.key_size, self.rotary_size, self.value_size = key_size, rotary_size, value_size
+        self.model_size = model_size
         self.bias, self.rotary, self.norm_eps = bias, rotary, norm_eps
         self.scale = (key_size + rotary_size) ** -0.5 if scale is None else scale
         self.w_init, self.output_w_init = w_init, w_init if output_w_init is None else output_w_init
 
-    def initial_cache(self, batch_size: int, max_length: int, dtype: Any = jnp.float32) -> AttentionCache:
+    def initial_cache(self, batch_size: Size, max_length: Size, dtype: Any = jnp.float32) -> AttentionCache:
         """An empty cache with room for `max_length` tokens of each row, in a floating `dtype`; it has no `value`."""
         key = jnp.zeros((batch_size, 1, max_length, self.kv_rank + self.rotary_size), dtype)
         none: Any = None
@@ -94,17 +87,14 @@ class LatentAttention(Module):
 
     def __call__(
         self,
-        x: jax.Array,
+        x: Num[jax.Array, "B T D"],
         *,
-        positions: jax.Array | None = None,
-        mask: jax.Array | None = None,
+        positions: Int[jax.Array, "..."] | None = None,
+        mask: Num[jax.Array, "..."] | None = None,
         window: int | jax.Array | None = None,
         cache: AttentionCache | None = None,
     ) -> Any:
         """Applies the layer; arguments, results and errors are those of `hkx.CausalAttention`."""
-        x = array_of(x, self, "x")
-        if x.ndim != 3:
-            raise InvalidRankError("LatentAttention", "x", x.shape, 3)
         b, t, d = x.shape
         slots, start = slots_of(cache, b, t)
         positions = positions_of(slots, start) if positions is None else positions

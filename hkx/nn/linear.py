@@ -14,7 +14,7 @@ from hkx import Module, get_parameter, initializers, traced_once
 from hkx.arguments import Flag, Function, Items, Num, Rule, Size, checked_integer, is_iterable
 from hkx.errors import NotAListError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import without_leading_ones
+from hkx.nn.numerics import without_leading_ones
 
 R = TypeVar("R")
 

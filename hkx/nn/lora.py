@@ -6,9 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Linear, get_parameter, initializers
-from hkx.arguments import checked_integer
+from hkx.arguments import Flag, Num, Number, PositiveSize, Size
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_with_dimensions, given_or, scalar
 
 
 class LoRALinear(Linear):
@@ -39,24 +38,22 @@ class LoRALinear(Linear):
 
     def __init__(
         self,
-        output_size: int,
-        rank: int,
-        alpha: float | None = None,
-        with_bias: bool = True,
+        output_size: Size,
+        rank: PositiveSize,
+        alpha: Number[float, "any"] | None = None,
+        with_bias: Flag = True,
         w_init: Initializer | None = None,
         b_init: Initializer | None = None,
         a_init: Initializer | None = None,
         name: str | None = None,
     ):
         super().__init__(output_size, with_bias, w_init, b_init, name)
-        self.rank = checked_integer(rank, "rank", 1)
-        scalar(0 if alpha is None else alpha, None, "alpha")
+        self.rank = rank
         self.alpha = self.rank if alpha is None else alpha
-        self.a_init = given_or(a_init, initializers.VarianceScaling(2.0, "fan_in", "uniform"))
+        self.a_init = a_init or initializers.VarianceScaling(2.0, "fan_in", "uniform")
 
-    def __call__(self, inputs: jax.Array, *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "... D"], *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
         """Applies the layer; see `hkx.Linear`."""
-        inputs = array_with_dimensions(inputs, self)
         out = super().__call__(inputs, precision=precision)
         dtype = jnp.result_type(inputs)
         a = get_parameter("lora_a", [jnp.shape(inputs)[-1], self.rank], dtype, init=self.a_init)

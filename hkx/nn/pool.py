@@ -4,34 +4,39 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module
-from hkx.arguments import checked_integer, is_iterable
-from hkx.errors import InvalidWindowError, ScalarInputError
-from hkx.nn.inputs import array_of, check_dtype, narrowed, widened
+from hkx.arguments import Index, Num, Rule, Sizes, checked
+from hkx.errors import InvalidWindowError
+from hkx.nn.numerics import check_dtype, narrowed, widened
+
+
+def _padding(value: Any, argument: str, taker: str) -> str:
+    if not isinstance(value, str) or value not in ("SAME", "VALID"):
+        raise ValueError(f"Invalid padding {value!r}, must be 'SAME' or 'VALID': `{argument}` of `{taker}`.")
+    return value
+
+
+Padding = Annotated[Literal["SAME", "VALID"], Rule(_padding)]
 
 
 def _full_shape(
     shape: tuple[int, ...], size: int | Sequence[int], channel_axis: int | None, argument: str
 ) -> tuple[int, ...]:
     """`size` for every dimension. A single number applies to all dimensions except for the batch and the channels."""
-    channel_axis = None if channel_axis is None else checked_integer(channel_axis, "channel_axis", None)
-    if not shape:
-        raise ScalarInputError("a pooling layer")
-    if not is_iterable(size) or not isinstance(size, (Sequence, np.ndarray, jax.Array)):
-        if channel_axis is not None and not 0 <= abs(channel_axis) < len(shape):
-            raise ValueError(f"Invalid channel axis {channel_axis} (`channel_axis`) for inputs of shape {shape}.")
-        channel, one = None if channel_axis is None else channel_axis % len(shape), checked_integer(size, argument, 1)
-        return (1,) + tuple(1 if d == channel else one for d in range(1, len(shape)))
-    sizes = tuple(checked_integer(s, argument, 1) for s in size)  # type: ignore[union-attr]
-    if len(sizes) > len(shape):
-        raise InvalidWindowError(argument, sizes, shape)
-    return (1,) * (len(shape) - len(sizes)) + sizes
+    if isinstance(size, Sequence):
+        if len(size) > len(shape):
+            raise InvalidWindowError(argument, size, shape)
+        return (1,) * (len(shape) - len(size)) + tuple(size)
+    if channel_axis is not None and not 0 <= abs(channel_axis) < len(shape):
+        raise ValueError(f"Invalid channel axis {channel_axis} (`channel_axis`) for inputs of shape {shape}.")
+    channel = None if channel_axis is None else channel_axis % len(shape)
+    return (1,) + tuple(1 if d == channel else size for d in range(1, len(shape)))
 
 
 def _window(
@@ -41,19 +46,18 @@ def _window(
     padding: str,
     channel_axis: int | None,
 ) -> tuple[tuple[int, ...], tuple[int, ...], list[tuple[int, int]]]:
-    if not isinstance(padding, str) or padding not in ("SAME", "VALID"):
-        raise ValueError(f"Invalid padding {padding!r}, must be 'SAME' or 'VALID'.")
     window = _full_shape(shape, window_shape, channel_axis, "window_shape")
     strides = _full_shape(shape, strides, channel_axis, "strides")
     return window, strides, list(jax.lax.padtype_to_pads(shape, window, strides, padding))
 
 
+@checked
 def max_pool(
-    value: jax.Array,
-    window_shape: int | Sequence[int],
-    strides: int | Sequence[int],
-    padding: str,
-    channel_axis: int | None = -1,
+    value: Num[jax.Array, "... C"],
+    window_shape: Sizes,
+    strides: Sizes,
+    padding: Padding,
+    channel_axis: Index | None = -1,
 ) -> jax.Array:
     """The largest value in each window.
 
@@ -79,7 +83,6 @@ def max_pool(
       >>> print(hkx.max_pool(jnp.arange(4.0).reshape([1, 4, 1]), 2, 2, "VALID").ravel())
       [1. 3.]
     """
-    value = array_of(value, "max_pool", "value")
     window, strides, pads = _window(value.shape, window_shape, strides, padding, channel_axis)
     return jax.lax.reduce_window(value, _least(value.dtype), jax.lax.max, window, strides, pads)
 
@@ -92,12 +95,13 @@ def _least(dtype: Any) -> Any:
     return np.asarray(-np.inf, dtype)
 
 
+@checked
 def avg_pool(
-    value: jax.Array,
-    window_shape: int | Sequence[int],
-    strides: int | Sequence[int],
-    padding: str,
-    channel_axis: int | None = -1,
+    value: Num[jax.Array, "... C"],
+    window_shape: Sizes,
+    strides: Sizes,
+    padding: Padding,
+    channel_axis: Index | None = -1,
 ) -> jax.Array:
     """The mean value in each window; padding does not count.
 
@@ -123,7 +127,6 @@ def avg_pool(
       >>> print(hkx.avg_pool(jnp.arange(5.0).reshape([1, 5, 1]), 2, 2, "SAME").ravel())
       [0.5 2.5 4. ]
     """
-    value = array_of(value, "avg_pool", "value")
     check_dtype(value.dtype != np.bool_, "avg_pool", "value", value.dtype, "a dtype of numbers")
     window, strides, pads = _window(value.shape, window_shape, strides, padding, channel_axis)
     wide = widened(value)
@@ -167,19 +170,19 @@ class MaxPool(Module):
 
     def __init__(
         self,
-        window_shape: int | Sequence[int],
-        strides: int | Sequence[int],
-        padding: str,
-        channel_axis: int | None = -1,
+        window_shape: Sizes,
+        strides: Sizes,
+        padding: Padding,
+        channel_axis: Index | None = -1,
         name: str | None = None,
     ):
         super().__init__(name=name)
         self.window_shape = window_shape
         self.strides = strides
-        self.padding = padding
+        self.padding: Padding = padding
         self.channel_axis = channel_axis
 
-    def __call__(self, value: jax.Array) -> jax.Array:
+    def __call__(self, value: Num[jax.Array, "... C"]) -> jax.Array:
         """Pools `value`; see `hkx.max_pool`."""
         return max_pool(value, self.window_shape, self.strides, self.padding, self.channel_axis)
 
@@ -204,18 +207,18 @@ class AvgPool(Module):
 
     def __init__(
         self,
-        window_shape: int | Sequence[int],
-        strides: int | Sequence[int],
-        padding: str,
-        channel_axis: int | None = -1,
+        window_shape: Sizes,
+        strides: Sizes,
+        padding: Padding,
+        channel_axis: Index | None = -1,
         name: str | None = None,
     ):
         super().__init__(name=name)
         self.window_shape = window_shape
         self.strides = strides
-        self.padding = padding
+        self.padding: Padding = padding
         self.channel_axis = channel_axis
 
-    def __call__(self, value: jax.Array) -> jax.Array:
+    def __call__(self, value: Num[jax.Array, "... C"]) -> jax.Array:
         """Pools `value`; see `hkx.avg_pool`."""
         return avg_pool(value, self.window_shape, self.strides, self.padding, self.channel_axis)

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Module
-from hkx.arguments import checked_integer, is_iterable
+from hkx.arguments import Index, Shaped, checked_integer, is_iterable
 from hkx.errors import InvalidReshapeError, InvalidSizeError
-from hkx.nn.inputs import array_of, divided, parts_of
+from hkx.nn.numerics import divided, parts_of
 
 
 class Reshape(Module):
@@ -34,9 +34,9 @@ class Reshape(Module):
       (5, 2, 3)
     """
 
-    def __init__(self, output_shape: Sequence[int], preserve_dims: int = 1, name: str | None = None):
+    def __init__(self, output_shape: Sequence[int], preserve_dims: Index = 1, name: str | None = None):
         super().__init__(name=name)
-        self.preserve_dims = checked_integer(preserve_dims, "preserve_dims", None)
+        self.preserve_dims = preserve_dims
         if self.preserve_dims == 0:
             raise ValueError("Argument preserve_dims should be non-zero: 1 keeps the batch dimension, for example.")
         if not is_iterable(output_shape):
@@ -48,23 +48,22 @@ class Reshape(Module):
         if self.output_shape.count(-1) > 1:
             raise ValueError(f"At most one entry of `output_shape` may be -1, got {self.output_shape}.")
 
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: Shaped[jax.Array, "..."]) -> jax.Array:
         """Reshapes `inputs`; an array with no more dimensions than those to keep is returned unchanged.
 
         Raises:
           InvalidReshapeError: if the shape does not match the number of elements.
           InvalidInputError: if `inputs` is not an array.
         """
-        array = array_of(inputs, self, keys=True)
-        shape = array.shape
+        shape = inputs.shape
         if len(shape) <= self.preserve_dims:
             return inputs
         kept, rest = shape[: self.preserve_dims], _resolved(self.output_shape, shape[self.preserve_dims :])
-        parts = parts_of(array)
+        parts = parts_of(inputs)
         reshaped = functools.partial(jnp.reshape, shape=(*kept, *rest))
         if not any(parts[len(kept) :]):
             reshaped = divided(reshaped, *parts[: len(kept)], *(None for _ in rest))
-        return reshaped(array)
+        return reshaped(inputs)
 
 
 def _resolved(output_shape: tuple[int, ...], rest: tuple[int, ...]) -> tuple[int, ...]:
@@ -90,5 +89,5 @@ class Flatten(Reshape):
       (5, 6)
     """
 
-    def __init__(self, preserve_dims: int = 1, name: str | None = None):
+    def __init__(self, preserve_dims: Index = 1, name: str | None = None):
         super().__init__(output_shape=(-1,), preserve_dims=preserve_dims, name=name)

@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module
-from hkx.arguments import checked_integer
-from hkx.errors import InvalidRankError, LeadingDimensionsError
-from hkx.nn.inputs import array_of, check_dtype, number
+from hkx.arguments import Flag, Float, Num, Number, PositiveSize
+from hkx.errors import LeadingDimensionsError
 
 
 class RotaryEmbedding(Module):
@@ -57,20 +56,20 @@ class RotaryEmbedding(Module):
 
     def __init__(
         self,
-        theta: float = 10000.0,
+        theta: Number[float, "(0, inf)"] = 10000.0,
         name: str | None = None,
         *,
-        size: int | None = None,
+        size: PositiveSize | None = None,
         scaling: Mapping[str, Any] | None = None,
-        interleaved: bool = False,
+        interleaved: Flag = False,
     ):
         super().__init__(name=name)
         self.theta = theta
-        self.size = None if size is None else checked_integer(size, "size", 1)
+        self.size = size
         self.scaling = {} if scaling is None else checked_scaling(scaling)
         self.interleaved = interleaved
 
-    def __call__(self, x: jax.Array, positions: jax.Array | None = None) -> jax.Array:
+    def __call__(self, x: Float[jax.Array, "... T N D"], positions: Num[jax.Array, "..."] | None = None) -> jax.Array:
         """Rotates queries or keys.
 
         Args:
@@ -86,14 +85,10 @@ class RotaryEmbedding(Module):
           InputDTypeError: if `x` is of integers.
           ValueError: if D is odd or smaller than `size`, or `theta` is not positive.
         """
-        x = array_of(x, self, "x")
-        check_dtype(jnp.issubdtype(x.dtype, jnp.inexact), self, "x", x.dtype, "a floating dtype")
-        if x.ndim < 3:
-            raise InvalidRankError("RotaryEmbedding", "x", x.shape, 3)
         *leading, length, _, size = x.shape
         if size % 2:
             raise ValueError(f"The last dimension of `x` must be even, got the shape {x.shape}.")
-        positions = jnp.arange(length) if positions is None else array_of(positions, self, "positions")
+        positions = jnp.arange(length) if positions is None else positions
         places = zip(reversed(positions.shape), reversed([*leading, length]), strict=False)
         if not 1 <= positions.ndim < x.ndim - 1 or any(n not in (1, size) for n, size in places):
             expected = f"one that broadcasts to {(*leading, length)}, the shape of `x` without heads and features"
@@ -115,8 +110,7 @@ class RotaryEmbedding(Module):
         Returns:
           Two arrays `float32[..., T, 1, size / 2]`, to be passed to `hkx.nn.rotary.rotated`.
         """
-        theta = number(self.theta, None, "theta", float(np.finfo(np.float32).tiny))
-        frequencies, factor = scaled_frequencies(theta, self.size if size is None else size, self.scaling)
+        frequencies, factor = scaled_frequencies(self.theta, self.size if size is None else size, self.scaling)
         frequencies = frequencies.astype(np.float32).reshape((1,) * positions.ndim + (-1,))
         angles = jnp.expand_dims(positions.astype(jnp.float32)[..., None] * frequencies, -2)
         cos, sin = jnp.cos(angles), jnp.sin(angles)

@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, initializers, pad, traced_once
-from hkx.arguments import checked_flag, checked_integer
+from hkx.arguments import checked_integer
 from hkx.errors import InvalidPaddingError, InvalidRankError, MaskShapeError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import R, array_of, check_dtype, divided, given_or, parts_of
+from hkx.nn.numerics import R, check_dtype, divided, parts_of
 from hkx.pad import per_dimension
 
 _STRING_PADDINGS = ("SAME", "VALID", "SAME_LOWER")
@@ -121,33 +121,21 @@ class Convolution(Module):
                 "use `hkx.Linear`."
             )
         self.num_spatial_dims = n
-        self.kernel_shape = sizes_per_dimension(kernel_shape, n, "kernel_shape")
-        self.stride = sizes_per_dimension(stride, n, "stride")
+        self.kernel_shape = per_dimension(kernel_shape, n, "kernel_shape")
+        self.stride = per_dimension(stride, n, "stride")
         self.with_bias = with_bias
         self.w_init = w_init
-        self.b_init = given_or(b_init, jnp.zeros)
+        self.b_init = b_init or jnp.zeros
         self.data_format = data_format
         self.channel_index = get_channel_index(data_format)
 
 
-def sizes_per_dimension(value: Any, n: int, argument: str) -> tuple[int, ...]:
-    """Like `per_dimension`, for integers of at least 1.
-
-    Raises:
-      InvalidLengthError: if the length of a sequence is neither 1 nor `n`.
-      InvalidSizeError: if an entry is not such an integer.
-    """
-    return tuple(checked_integer(size, argument, 1) for size in per_dimension(value, n, argument))
-
-
-def with_batch(inputs: Any, n: int, module: str) -> tuple[jax.Array, bool]:
+def with_batch(inputs: jax.Array, n: int, module: str) -> tuple[jax.Array, bool]:
     """Adds a batch dimension if `inputs` has none; returns the array, and whether this was done.
 
     Raises:
-      InvalidInputError: if `inputs` is not an array.
       InvalidRankError: if its rank is neither `n + 1` nor `n + 2`.
     """
-    inputs = array_of(inputs, module)
     if inputs.ndim not in (n + 1, n + 2):
         raise InvalidRankError(module, "inputs", inputs.shape, (n + 1, n + 2))
     if inputs.ndim == n + 2:
@@ -165,7 +153,6 @@ def get_kernel(
       MaskShapeError: if it has another shape.
       InputDTypeError: if the dtypes of parameter and inputs differ, because JAX only convolves arrays of equal dtype.
     """
-    mask = None if mask is None else array_of(mask, module, "mask")
     if mask is not None and mask.shape != tuple(shape):
         raise MaskShapeError(module, mask.shape, tuple(shape))
     if init is None:
@@ -182,7 +169,7 @@ def divided_by_batch(f: Callable[..., R], inputs: jax.Array) -> Callable[..., R]
 
 def finished(layer: Convolution, out: jax.Array, channels: int, dtype: Any, unbatched: bool) -> jax.Array:
     """Adds the bias `b` to `out`, if the layer has one, and removes the batch dimension that `with_batch` added."""
-    if checked_flag(layer.with_bias, "with_bias", type(layer).__name__):
+    if layer.with_bias:
         shape = (channels,) if layer.channel_index == -1 else (channels,) + (1,) * layer.num_spatial_dims
         out = _biased(out, get_parameter("b", shape, dtype, init=layer.b_init))
     return jnp.squeeze(out, axis=0) if unbatched else out

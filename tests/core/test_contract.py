@@ -83,7 +83,7 @@ SIZE = "`size` of `{}` must be an integer, at least 0, got 'x' of type str."
 REFUSED = {
     "by position": (lambda: Scaled("x"), SIZE.format("Scaled")),  # type: ignore[arg-type]
     "by name": (lambda: Scaled(size="x"), SIZE.format("Scaled")),  # type: ignore[arg-type]
-    "by name only": (lambda: Scaled(1, rate=1.0), "`rate` of `Scaled` must be in range [0, 1), got 1.0"),
+    "by name only": (lambda: Scaled(1, rate=1.0), "`rate` of `Scaled` must be in [0, 1), got 1.0"),
     "passed to super().__init__": (lambda: Passing("x"), SIZE.format("Passing")),
     "passed to super().__call__": (lambda: Passing(1)("x"), "`x` of `Passing` is not an array of numbers"),
     "a dataclass": (lambda: Fields("x"), SIZE.format("Fields")),  # type: ignore[arg-type]
@@ -209,7 +209,7 @@ def kinds(
     several: Number[float, "[0, inf)", "..."] = 0.0,
     anything: Number[float, "any"] = 0.0,
     sizes: Sizes = 1,
-    axes: Axes = 0,
+    axes: Axes = (0,),
     index: Index = 0,
     positive: PositiveSize = 1,
     f: Function = abs,
@@ -232,6 +232,7 @@ ALLOWED = [
     ("sizes", np.array([1, 2]), (1, 2)),
     ("sizes", jnp.array(3), 3),
     ("axes", (x for x in [1, -1]), (1, -1)),
+    ("axes", np.int8(-1), (-1,)),
     ("axes", slice(1, None), slice(1, None)),
     ("index", np.int8(-1), -1),
     ("functions", iter([abs, len]), (abs, len)),

@@ -176,14 +176,6 @@ def test_nothing_on_the_sphere_has_no_slope_that_is_no_number():
     assert np.isfinite(value) and all(np.all(np.isfinite(s)) for s in jax.tree.leaves(slopes))
 
 
-@pytest.mark.parametrize("make", [
-    lambda: hkx.nets.Simba(0), lambda: hkx.nets.BroNet(2.5), lambda: hkx.nets.SimbaV2(4, -1), lambda: hkx.nets.QMixer(0)
-])  # fmt: skip
-def test_sizes_that_are_none(make):
-    with pytest.raises(ValueError, match=r"hidden_size|num_blocks|embed_size"):
-        hkx.transform(lambda x: make()(x)).init(KEY, jnp.ones([1, 2]))
-
-
 @pytest.mark.slow
 def test_a_game_in_which_mixing_learns_what_a_sum_cannot():
     """The second state B of the two-step game in the QMIX paper: both agents choose 0 or 1 and get [[0, 1], [1, 8]].

@@ -12,48 +12,6 @@ import hkx
 pytestmark = pytest.mark.unoptimised
 
 X, IMAGE, KEY = jnp.ones([2, 3]), jnp.ones([1, 32, 32, 2]), jax.random.PRNGKey(0)
-NORM = {"create_scale": True, "create_offset": True, "decay_rate": 0.9}
-
-
-def unrolled(unroll, **options):
-    core = hkx.GRU(3)
-    return unroll(core, jnp.ones([4, 2, 3]), core.initial_state(2), **options)
-
-
-FLAGS = {
-    "with_bias of Conv2D": lambda f: hkx.Conv2D(2, 3, with_bias=f)(IMAGE),
-    "with_bias of Conv2DTranspose": lambda f: hkx.Conv2DTranspose(2, 3, with_bias=f)(IMAGE),
-    "with_bias of hkx.Einsum": lambda f: hkx.Einsum([3, 2], "...d,dh->...h", f)(X),
-    "use_bn of MobileNetV1Block": lambda f: hkx.nets.mobilenet.MobileNetV1Block(2, 1, f)(IMAGE, True),
-    "use_bn of hkx.nets.MobileNetV1": lambda f: hkx.nets.MobileNetV1([1], [2], 3, f)(IMAGE, True),
-    "use_projection of BlockV1": lambda f: hkx.nets.ResNet.BlockV1(2, 1, f, NORM, False)(IMAGE, True, False),
-    "use_projection of BlockV2": lambda f: hkx.nets.ResNet.BlockV2(2, 1, f, NORM, False)(IMAGE, True, False),
-    "create_scale of BatchNorm": lambda f: hkx.BatchNorm(f, True, 0.9)(X, True),
-    "create_offset of LayerNorm": lambda f: hkx.LayerNorm(-1, True, f)(X),
-    "create_scale of InstanceNorm": lambda f: hkx.InstanceNorm(f, True)(IMAGE),
-    "create_offset of GroupNorm": lambda f: hkx.GroupNorm(1, create_offset=f)(IMAGE),
-    "create_scale of RMSNorm": lambda f: hkx.RMSNorm(-1, create_scale=f)(X),
-    "use_fast_variance of hkx.LayerNorm": lambda f: hkx.LayerNorm(-1, True, True, use_fast_variance=f)(X),
-    "is_training of hkx.BatchNorm": lambda f: hkx.BatchNorm(True, True, 0.9)(X, f),
-    "test_local_stats of hkx.BatchNorm": lambda f: hkx.BatchNorm(True, True, 0.9)(X, False, f),
-    "is_training of hkx.Dropout": lambda f: hkx.Dropout(0.5)(X, f),
-    "is_training of hkx.nets.VectorQuantizerEMA": lambda f: hkx.nets.VectorQuantizerEMA(3, 4, 0.25, 0.9)(X, f),
-    "zero_debias of hkx.ExponentialMovingAverage": lambda f: hkx.ExponentialMovingAverage(0.9, f)(X),
-    "update_stats of hkx.ExponentialMovingAverage": lambda f: hkx.ExponentialMovingAverage(0.9)(X, f),
-    "update_stats of hkx.SpectralNorm": lambda f: hkx.SpectralNorm()(X, f),
-    "time_major of hkx.dynamic_unroll": lambda f: unrolled(hkx.dynamic_unroll, time_major=f),
-    "return_all_states of hkx.dynamic_unroll": lambda f: unrolled(hkx.dynamic_unroll, return_all_states=f),
-    "time_major of hkx.static_unroll": lambda f: unrolled(hkx.static_unroll, time_major=f),
-    "time_major of hkx.Bidirectional": lambda f: hkx.Bidirectional(hkx.GRU(3), hkx.GRU(3))(X, None, f),
-}
-
-
-@pytest.mark.parametrize("place", FLAGS)
-def test_a_flag_that_is_neither_true_nor_false_is_named(place):
-    argument, _, taker = place.partition(" of ")
-    text = re.escape(f"`{argument}` of `{taker}` must be True or False, got array([ True, False]) of type ndarray.")
-    with pytest.raises(hkx.errors.NotABoolError, match=text):
-        hkx.transform_with_state(lambda: FLAGS[place](np.array([True, False]))).init(0)
 
 
 @pytest.mark.parametrize("flag", [1, np.True_, np.array(True), jnp.array(True), "yes", [0]])
@@ -71,7 +29,6 @@ def test_a_traced_flag_is_an_error_of_jax_with_what_to_write():
 
 SCALAR, ONE = jnp.array(2), jnp.array(1)
 LISTS = {
-    "layers` of `hkx.DeepRNN": lambda: hkx.DeepRNN(SCALAR)(X, ()),
     "output_shape": lambda: hkx.Reshape(SCALAR)(X),
     "broadcast_dims": lambda: hkx.dropout(KEY, 0.5, X, SCALAR),
     "padding": lambda: hkx.max_pool(IMAGE, 2, 1, np.array([1, 2])),
@@ -127,21 +84,6 @@ def test_a_complex_number_for_real_values_is_named(argument):
 
 
 SEVERAL = np.array([1, 2])
-NUMBERS = {
-    "scale": lambda x: hkx.initializers.VarianceScaling(x),
-    "warmup_length": lambda x: hkx.ExponentialMovingAverage(0.9, False, x),
-    "value_size": lambda x: hkx.MultiHeadAttention(1, 2, w_init=jnp.ones, value_size=x),
-    "model_size": lambda x: hkx.MultiHeadAttention(1, 2, w_init=jnp.ones, model_size=x),
-    "vocab_size": lambda x: hkx.Embed(x, 2),
-    "embed_dim": lambda x: hkx.Embed(2, x),
-}
-
-
-@pytest.mark.parametrize("name", NUMBERS)
-def test_several_numbers_for_one_are_named(name):
-    with pytest.raises((hkx.errors.NotANumberError, hkx.errors.InvalidSizeError), match=rf"`{name}` must be .*array"):
-        hkx.transform(lambda: NUMBERS[name](SEVERAL)).init(0)
-    hkx.transform(lambda: NUMBERS[name](SEVERAL[1])).init(0)
 
 
 def test_what_is_not_a_mode_or_a_number_is_named():

@@ -343,7 +343,7 @@ NAMED = {
     "complex numbers to correct": (
         lambda: hkx.BatchRenorm(True, True, 0.9)(1j * ones(4, 3), is_training=True),
         errors.InputDTypeError,
-        r"`inputs` of `BatchRenorm` is of dtype complex64, expected a real one\. .*inputs\.imag",
+        r"`inputs` of `BatchRenorm` is of dtype complex64, expected a real one",
     ),
     "complex numbers to quantise": (
         lambda: hkx.nets.VectorQuantizer(4, 8, 0.25)(1j * ones(2, 4), is_training=True),
@@ -393,7 +393,7 @@ NAMED = {
     "a batch of text": (
         lambda: hkx.expand_apply(hkx.Linear(3))("x"),
         errors.InvalidInputError,
-        "`args` of `hkx.expand_apply` is not an array",
+        "`args` of `expand_apply` is not an array",
     ),
     "a batch that is lost": (
         lambda: hkx.expand_apply(lambda x: x[0])(ones(3)),

@@ -139,31 +139,6 @@ def test_normalisations_of_float16_are_computed_in_float32(axes: Any, shape: Any
     np.testing.assert_allclose(np.asarray(out, np.float64), rounded, rtol=2**-10)
 
 
-class Convertible:
-    """What JAX converts to an array, and NumPy does not."""
-
-    def __jax_array__(self) -> jax.Array:
-        return jnp.float32(1e-5)
-
-
-@pytest.mark.parametrize("wrong", [None, "1e-5", (1e-5,), 1j, np.complex128(1j), np.complex64(1), Convertible()])
-@pytest.mark.parametrize(
-    "f",
-    [
-        lambda x, v: hkx.BatchNorm(True, True, v)(x, True),
-        lambda x, v: hkx.BatchNorm(True, True, 0.9, eps=v)(x, True),
-        lambda x, v: hkx.LayerNorm(-1, True, True, eps=v)(x),
-        lambda x, v: hkx.GroupNorm(2, eps=v)(x),
-        lambda x, v: hkx.RMSNorm(-1, eps=v)(x),
-        lambda x, v: hkx.SpectralNorm(eps=v)(x),
-        lambda x, v: hkx.ExponentialMovingAverage(v)(x),
-    ],
-)
-def test_what_is_no_number_is_named(f: Any, wrong: Any) -> None:
-    with pytest.raises(hkx.errors.NotANumberError, match="must be a number"):
-        jax.eval_shape(lambda: hkx.transform_with_state(f).init(KEY, np.ones([2, 4], np.float32), wrong))
-
-
 def test_eps_may_be_learnt() -> None:
     def f(x: Any) -> Any:
         return hkx.LayerNorm(-1, False, False, eps=hkx.get_parameter("eps", [], init=jnp.ones))(x)
@@ -200,59 +175,6 @@ def test_shapes_that_do_not_fit(shape: Any) -> None:
 
 
 X, IMAGE = jnp.ones([3, 4]), jnp.ones([2, 5, 5, 4])
-NOT_SIZES: list[Any] = ["x", None, [], [2], {}, 2.5, float("nan"), -1]
-
-
-def window(n: Any) -> Any:
-    return [1.5] if isinstance(n, list) else n  # a list of whole numbers is a window
-
-
-SIZES = {
-    "vocab_size": lambda n: hkx.Embed(n or "x", 3)(jnp.arange(2)),
-    "embed_dim": lambda n: hkx.Embed(3, n or "x")(jnp.arange(2)),
-    "num_heads": lambda n: hkx.MultiHeadAttention(n, 3, w_init=hkx.initializers.VarianceScaling())(X, X, X),
-    "key_size": lambda n: hkx.MultiHeadAttention(2, n, w_init=hkx.initializers.VarianceScaling())(X, X, X),
-    "groups": lambda n: hkx.GroupNorm(n)(IMAGE),
-    "n_steps": lambda n: hkx.SpectralNorm(n_steps=n)(X),
-    "output_channels": lambda n: hkx.Conv2D(n, 3)(IMAGE),
-    "kernel_shape": lambda n: hkx.Conv2DTranspose(4, window(n))(IMAGE),
-    "stride": lambda n: hkx.DepthwiseConv2D(1, 3, stride=window(n))(IMAGE),
-    "rate": lambda n: hkx.Conv2D(4, 3, rate=window(n))(IMAGE),
-    "feature_group_count": lambda n: hkx.Conv2D(4, 3, feature_group_count=n)(IMAGE),
-    "channel_multiplier": lambda n: hkx.DepthwiseConv2D(n, 3)(IMAGE),
-    "hidden_size": lambda n: hkx.LSTM(n).initial_state(2),
-    "num_embeddings": lambda n: hkx.nets.VectorQuantizer(4, n, 0.25)(X, True),
-    "embedding_dim": lambda n: hkx.nets.VectorQuantizerEMA(n, 4, 0.25, 0.9).ema_dw,
-    "window_shape": lambda n: hkx.max_pool(IMAGE, window(n), 1, "SAME"),
-    "strides": lambda n: hkx.AvgPool(2, window(n), "SAME")(IMAGE),
-    "num_samples": lambda n: hkx.multinomial(KEY, X, n),
-    "num_classes": lambda n: hkx.one_hot(jnp.arange(2), n),
-}
-
-
-@pytest.mark.parametrize("name", SIZES)
-def test_what_is_no_size_is_named(name: str) -> None:
-    for wrong in NOT_SIZES:
-        with pytest.raises((TypeError, ValueError), match=f"`{name}` must be an integer, at least [01], got "):
-            hkx.transform_with_state(functools.partial(SIZES[name], wrong)).init(KEY)
-    for size in (2, np.int64(2), jnp.asarray(2)):
-        hkx.transform_with_state(functools.partial(SIZES[name], size)).init(KEY)
-
-
-RATES = {
-    "decay_rate": lambda r: hkx.BatchNorm(True, True, r)(X, True),
-    "decay": lambda r: hkx.ExponentialMovingAverage(r)(X),
-    "rate": lambda r: hkx.dropout(KEY, r, X),
-}
-
-
-@pytest.mark.parametrize("name", RATES)
-@pytest.mark.parametrize("wrong", [-0.1, 1.1, float("nan"), float("inf"), np.float32("nan")])
-def test_rates_are_between_zero_and_one(name: str, wrong: Any) -> None:
-    with pytest.raises(ValueError, match=rf"`{name}` .*must be in (range )?\[0, 1"):
-        hkx.transform_with_state(functools.partial(RATES[name], wrong)).init(KEY)
-
-
 EPS = {
     "BatchNorm": lambda e: hkx.BatchNorm(True, True, 0.9, eps=e)(X, True),
     "LayerNorm": lambda e: hkx.LayerNorm(-1, True, True, eps=e)(X),
@@ -264,18 +186,11 @@ EPS = {
 
 
 @pytest.mark.parametrize("name", EPS)
-@pytest.mark.parametrize("wrong", [-1e-5, float("nan")])
-def test_eps_is_not_negative(name: str, wrong: float) -> None:
-    with pytest.raises(ValueError, match="`eps` must be at least 0, got "):
-        hkx.transform_with_state(functools.partial(EPS[name], wrong)).init(KEY)
-
-
-@pytest.mark.parametrize("name", EPS)
 def test_eps_of_another_shape_is_named(name: str) -> None:
     model = hkx.transform_with_state(EPS[name])
     params, state = model.init(KEY, 1e-3)
     for wrong in (np.ones(7, np.float32), np.ones([3, 2, 3], np.float32), jnp.ones(7)):
-        with pytest.raises(hkx.errors.NotANumberError, match="`eps` must be a number or a scalar array, got "):
+        with pytest.raises(hkx.errors.NotANumberError, match=r"`eps` .*must be a number or a scalar array, got "):
             model.apply(params, state, None, wrong)
 
 
@@ -290,12 +205,7 @@ def test_other_arguments_that_are_named() -> None:
     raised(
         r"`axis` of `hkx.BatchNorm` is out of range: \(1, 2\)", lambda: hkx.BatchNorm(1, 1, 0.9, axis=(1, 2))(X, True)
     )
-    raised("`warmup_length` must be a number", lambda: hkx.ExponentialMovingAverage(0.9, False, "1"))
-    raised("`commitment_cost` must be a number", lambda: hkx.nets.VectorQuantizer(4, 2, "1")(X, True))
-    raised("`epsilon` must be at least 0", lambda: hkx.nets.VectorQuantizerEMA(4, 2, 0.1, 0.9, -1.0)(X, True))
-    raised("`broadcast_dims` must be a sequence", lambda: hkx.dropout(KEY, 0.5, X, 0))
     raised("`broadcast_dims` of `hkx.dropout` is out of range: 2", lambda: hkx.dropout(KEY, 0.5, X, (2,)))
-    raised("`channel_axis` must be an integer, got 2.5", lambda: hkx.max_pool(IMAGE, 2, 1, "SAME", 2.5))
     raised("`rng` of `hkx.dropout`", lambda: hkx.dropout("key", 0.5, X))
     raised("`rng` of `hkx.multinomial`", lambda: hkx.multinomial(None, X, 2))
     raised("`logits` must be of a floating dtype, got int32", lambda: hkx.multinomial(KEY, jnp.arange(3), 2))

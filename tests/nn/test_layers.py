@@ -130,7 +130,6 @@ ERRORS = [
     (ValueError, "scale_init", lambda x: hkx.LayerNorm(-1, False, True, scale_init=jnp.ones)(x)),
     (ValueError, "offset", lambda x: hkx.LayerNorm(-1, True, True)(x, offset=1.0)),
     (ValueError, "axis", lambda x: hkx.LayerNorm("last", True, True)(x)),
-    (TypeError, "axis", lambda x: hkx.BatchNorm(True, True, 0.9, axis=1)(x, True)),
     (ValueError, "cross_replica_axis", lambda x: hkx.BatchNorm(1, 1, 0.9, cross_replica_axis_index_groups=[[0]])(x, 1)),
     (ValueError, "divisible", lambda x: hkx.GroupNorm(3)(x)),
     (ValueError, "it is that of a matrix", lambda x: hkx.SpectralNorm()(x[0, 0, 0])),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,28 +10,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from hkx import Module, get_parameter, traced_once
-from hkx.arguments import checked_flag, is_iterable
+from hkx import get_parameter, traced_once
 from hkx.errors import NotANumberError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, broadcast, dimension_of, number
+from hkx.nn.numerics import broadcast, constant, dimension_of
 
 
 def check_inits(
-    layer: object,
-    create_scale: bool,
-    create_offset: bool,
-    scale_init: Initializer | None,
-    offset_init: Initializer | None,
+    create_scale: bool, create_offset: bool, scale_init: Initializer | None, offset_init: Initializer | None
 ) -> None:
-    """Checks the arguments by which parameters of a layer are created.
-
-    Raises:
-      NotABoolError: if a flag is neither true nor false.
-      ValueError: if an initializer is given for a parameter that is not created.
-    """
+    """Raises ValueError if an initializer is given for a parameter that is not created."""
     for what, create, init in (("scale", create_scale, scale_init), ("offset", create_offset, offset_init)):
-        if not checked_flag(create, f"create_{what}", type(layer).__name__) and init is not None:
+        if not create and init is not None:
             raise ValueError(f"Cannot set `{what}_init` if `create_{what}=False`: there is no {what} to initialise.")
 
 
@@ -44,14 +33,10 @@ def check_given(create_scale: bool, create_offset: bool, scale: Any, offset: Any
 
 
 def parameter_or_given(
-    layer: Module, name: str, create: bool, given: Any, shape: Sequence[int], dtype: Any, init: Initializer
+    name: str, create: bool, given: jax.Array | None, shape: Sequence[int], dtype: Any, init: Initializer
 ) -> jax.Array | None:
-    """The parameter `name` if the layer creates one; otherwise `given`, an array or a number, or None."""
-    if create:
-        return get_parameter(name, shape, dtype, init=init)
-    if given is not None:
-        array_of(given, layer, name)
-    return given
+    """The parameter `name` if the layer creates one; otherwise what was given."""
+    return get_parameter(name, shape, dtype, init=init) if create else given
 
 
 def aligned(name: str, value: Any, shape: Sequence[int], full: Sequence[int]) -> jax.Array | None:
@@ -77,13 +62,8 @@ def normalized(inputs: Any, mean: Any, variance: jax.Array, eps: Any, scale: Any
 
 
 def checked_eps(eps: Any, variance: jax.Array, inputs: jax.Array) -> Any:
-    """The constant `eps`, in the dtype of a variance.
-
-    Raises:
-      NotANumberError: if it is not a number or an array that broadcasts to the inputs.
-      OutOfRangeError: if it is negative.
-    """
-    value = number(eps, variance.dtype, "eps", 0)
+    """The constant `eps`, in the dtype of a variance; raises NotANumberError if it does not broadcast to the inputs."""
+    value = constant(eps, variance.dtype)
     if value.ndim:
         shape = broadcast(value.shape, variance.shape)
         if shape is None or broadcast(shape, inputs.shape) != inputs.shape:
@@ -114,31 +94,11 @@ def nonnegative(variance: jax.Array) -> jax.Array:
     return variance if jnp.iscomplexobj(variance) else jnp.maximum(variance, np.zeros((), variance.dtype))
 
 
-def _is_index(value: Any) -> bool:
-    whole = not hasattr(value, "dtype") or jnp.issubdtype(value.dtype, jnp.integer)
-    return hasattr(value, "__index__") and whole and not np.ndim(value)
-
-
-def given_axes(axis: Any, name: str) -> tuple[int, ...] | slice:
-    """The argument `name`, an axis or several, as a tuple or a slice.
-
-    Raises:
-      ValueError: if it is not an int, a slice or an iterable of ints.
-    """
+def resolved_axes(axis: int | Sequence[int] | slice, rank: int) -> tuple[int, ...]:
+    """The dimensions of an array with this rank: one, several, or a slice of all."""
     if isinstance(axis, slice):
-        return axis
-    if _is_index(axis):
-        return (operator.index(axis),)
-    if is_iterable(axis):
-        dimensions = tuple(axis)
-        if all(map(_is_index, dimensions)):
-            return tuple(map(operator.index, dimensions))
-    raise ValueError(f"`{name}` should be an int, slice or iterable of ints, got {axis!r}.")
-
-
-def resolved_axes(axis: tuple[int, ...] | slice, rank: int) -> tuple[int, ...]:
-    """Resolves a slice of the dimensions of an array with this rank to a tuple; returns a tuple unchanged."""
-    return tuple(range(rank)[axis]) if isinstance(axis, slice) else axis
+        return tuple(range(rank)[axis])
+    return (axis,) if isinstance(axis, int) else tuple(axis)
 
 
 def check_axes(axis: tuple[int, ...], shape: Sequence[int], module: str) -> None:
@@ -150,7 +110,7 @@ def check_axes(axis: tuple[int, ...], shape: Sequence[int], module: str) -> None
         )
 
 
-def parameter_shape(axis: tuple[int, ...] | slice, shape: Sequence[int], module: str) -> tuple[int, ...]:
+def parameter_shape(axis: int | Sequence[int] | slice, shape: Sequence[int], module: str) -> tuple[int, ...]:
     """The shape of parameters: the size along `axis`, and 1 elsewhere. For the last dimension alone, only its size.
 
     Raises:

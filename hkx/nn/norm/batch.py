@@ -8,34 +8,28 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from hkx import ExponentialMovingAverage, Module, get_channel_index, running_init, traced_once, transparent
-from hkx.arguments import checked_flag
+from hkx.arguments import Axes, Flag, Num, Number
 from hkx.initializers import Initializer
-from hkx.nn.inputs import (
-    array_of,
-    cast,
-    check_dtype,
-    check_real,
-    check_state,
-    given_or,
-    narrowed,
-    number,
-    scalar,
-    statistics_dtypes,
-    widened,
-    without_leading_ones,
-)
 from hkx.nn.norm.affine import (
     check_axes,
     check_given,
     check_inits,
     checked_eps,
-    given_axes,
     nonnegative,
     normalized,
     parameter_or_given,
+    resolved_axes,
+)
+from hkx.nn.numerics import (
+    cast,
+    check_dtype,
+    check_state,
+    narrowed,
+    statistics_dtypes,
+    widened,
+    without_leading_ones,
 )
 from hkx.nn.replicas import mean_over_replicas
 
@@ -86,33 +80,29 @@ class BatchNorm(Module):
 
     def __init__(
         self,
-        create_scale: bool,
-        create_offset: bool,
-        decay_rate: float,
-        eps: float = 1e-5,
+        create_scale: Flag,
+        create_offset: Flag,
+        decay_rate: Number[float, "[0, 1]"],
+        eps: Number[float, "[0, inf)", "..."] = 1e-5,
         scale_init: Initializer | None = None,
         offset_init: Initializer | None = None,
-        axis: Sequence[int] | None = None,
+        axis: Axes | None = None,
         cross_replica_axis: str | Sequence[str] | None = None,
         cross_replica_axis_index_groups: Sequence[Sequence[int]] | None = None,
         data_format: str = "channels_last",
         name: str | None = None,
     ):
         super().__init__(name=name)
-        check_inits(self, create_scale, create_offset, scale_init, offset_init)
+        check_inits(create_scale, create_offset, scale_init, offset_init)
         if cross_replica_axis is None and cross_replica_axis_index_groups is not None:
             raise ValueError(
                 "`cross_replica_axis` name must be specified if `cross_replica_axis_index_groups` are used."
             )
-        if axis is not None:
-            if isinstance(axis, str) or not isinstance(axis, (Sequence, np.ndarray)) or not getattr(axis, "ndim", 1):
-                raise TypeError(f"`axis` must be a sequence of dimensions, got {axis!r}; for one, pass [{axis}].")
-            given_axes(axis, "axis")
         self.create_scale = create_scale
         self.create_offset = create_offset
         self.eps = eps
-        self.scale_init = given_or(scale_init, jnp.ones)
-        self.offset_init = given_or(offset_init, jnp.zeros)
+        self.scale_init = scale_init or jnp.ones
+        self.offset_init = offset_init or jnp.zeros
         self.axis = axis
         self.cross_replica_axis = cross_replica_axis
         self.cross_replica_axis_index_groups = cross_replica_axis_index_groups
@@ -123,11 +113,11 @@ class BatchNorm(Module):
 
     def __call__(
         self,
-        inputs: jax.Array,
-        is_training: bool,
-        test_local_stats: bool = False,
-        scale: jax.Array | None = None,
-        offset: jax.Array | None = None,
+        inputs: Num[jax.Array, "..."],
+        is_training: Flag,
+        test_local_stats: Flag = False,
+        scale: Num[jax.Array, "..."] | None = None,
+        offset: Num[jax.Array, "..."] | None = None,
     ) -> jax.Array:
         """Normalises `inputs`.
 
@@ -150,23 +140,21 @@ class BatchNorm(Module):
           InputDTypeError: if `inputs` are integers and the moving averages are asked for.
         """
         check_given(self.create_scale, self.create_offset, scale, offset)
-        inputs = array_of(inputs, self)
         shape, dtype = inputs.shape, inputs.dtype
         channel = self.channel_index + len(shape) if self.channel_index < 0 else self.channel_index
-        axis = tuple(i for i in range(len(shape)) if i != channel) if self.axis is None else tuple(self.axis)
+        others = tuple(i for i in range(len(shape)) if i != channel)
+        axis = others if self.axis is None else resolved_axes(self.axis, len(shape))
         check_axes(axis, shape, "hkx.BatchNorm")
         wide = widened(inputs) if jnp.issubdtype(dtype, jnp.inexact) else inputs
-        is_training = checked_flag(is_training, "is_training", "hkx.BatchNorm")
-        if is_training or checked_flag(test_local_stats, "test_local_stats", "hkx.BatchNorm"):
+        if is_training or test_local_stats:
             mean, variance = self._statistics(wide, axis)
         else:
             mean, variance = self._moving(inputs, axis, wide.dtype)
         if is_training:
-            number(self.mean_ema.decay, np.float32, "decay_rate", 0, 1)
             mean, variance = self._averaged(mean, variance, inputs, axis)
         own = [1 if i in axis else size for i, size in enumerate(shape)]
-        scale = parameter_or_given(self, "scale", self.create_scale, scale, own, dtype, self.scale_init)
-        offset = parameter_or_given(self, "offset", self.create_offset, offset, own, dtype, self.offset_init)
+        scale = parameter_or_given("scale", self.create_scale, scale, own, dtype, self.scale_init)
+        offset = parameter_or_given("offset", self.create_offset, offset, own, dtype, self.offset_init)
         out = normalized(wide, mean, variance, self.eps, widened(scale), widened(offset))
         return narrowed(out, inputs, scale, offset)
 
@@ -272,23 +260,22 @@ class BatchRenorm(BatchNorm):
 
     def __init__(
         self,
-        create_scale: bool,
-        create_offset: bool,
-        decay_rate: float,
-        eps: float = 1e-3,
-        r_max: Any = 3.0,
-        d_max: Any = 5.0,
+        create_scale: Flag,
+        create_offset: Flag,
+        decay_rate: Number[float, "[0, 1]"],
+        eps: Number[float, "[0, inf)", "..."] = 1e-3,
+        r_max: Number[Any, "[1, inf)"] = 3.0,
+        d_max: Number[Any, "[0, inf)"] = 5.0,
         **options: Any,
     ):
         super().__init__(create_scale, create_offset, decay_rate, eps, **options)
-        self.r_max = scalar(r_max, np.float32, "r_max", 1)
-        self.d_max = scalar(d_max, np.float32, "d_max", 0)
+        self.r_max, self.d_max = r_max, d_max
 
     @transparent
     def _averaged(
         self, mean: jax.Array, variance: jax.Array, inputs: jax.Array, axis: tuple[int, ...]
     ) -> tuple[jax.Array, jax.Array]:
-        check_real(self, inputs=inputs)
+        check_dtype(not jnp.iscomplexobj(inputs), self, "inputs", inputs.dtype, "a real one")
         if running_init():  # the averages begin with this batch
             return super()._averaged(mean, variance, inputs, axis)
         eps = checked_eps(self.eps, variance, inputs)

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from hkx import Module, get_channel_index
-from hkx.arguments import checked_integer
+from hkx.arguments import Axes, Flag, Num, Number, PositiveSize
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_with_dimensions, given_or, narrowed, widened
 from hkx.nn.norm.affine import (
     check_axes,
     check_given,
     check_inits,
-    given_axes,
     moments,
     normalized,
     parameter_or_given,
     resolved_axes,
 )
+from hkx.nn.numerics import narrowed, widened
 
 
 class GroupNorm(Module):
@@ -60,30 +58,35 @@ class GroupNorm(Module):
 
     def __init__(
         self,
-        groups: int,
-        axis: int | slice | Sequence[int] = slice(1, None),
-        create_scale: bool = True,
-        create_offset: bool = True,
-        eps: float = 1e-5,
+        groups: PositiveSize,
+        axis: Axes = slice(1, None),
+        create_scale: Flag = True,
+        create_offset: Flag = True,
+        eps: Number[float, "[0, inf)", "..."] = 1e-5,
         scale_init: Initializer | None = None,
         offset_init: Initializer | None = None,
         data_format: str = "channels_last",
         name: str | None = None,
     ):
         super().__init__(name=name)
-        check_inits(self, create_scale, create_offset, scale_init, offset_init)
-        self.groups = checked_integer(groups, "groups", 1)
+        check_inits(create_scale, create_offset, scale_init, offset_init)
+        self.groups = groups
         self.rank: int | None = None
-        self.axis = given_axes(axis, "axis")
+        self.axis = axis
         self.create_scale = create_scale
         self.create_offset = create_offset
         self.eps = eps
-        self.scale_init = given_or(scale_init, jnp.ones)
-        self.offset_init = given_or(offset_init, jnp.zeros)
+        self.scale_init = scale_init or jnp.ones
+        self.offset_init = offset_init or jnp.zeros
         self.data_format = data_format
         self.channel_index = get_channel_index(data_format)
 
-    def __call__(self, x: jax.Array, scale: jax.Array | None = None, offset: jax.Array | None = None) -> jax.Array:
+    def __call__(
+        self,
+        x: Num[jax.Array, "... D"],
+        scale: Num[jax.Array, "..."] | None = None,
+        offset: Num[jax.Array, "..."] | None = None,
+    ) -> jax.Array:
         """Normalises `x`.
 
         Args:
@@ -101,7 +104,6 @@ class GroupNorm(Module):
           ScalarInputError: if it is a scalar.
         """
         check_given(self.create_scale, self.create_offset, scale, offset)
-        x = array_with_dimensions(x, self)
         shape, dtype = x.shape, x.dtype
         rank = len(shape)
         self.rank = self.rank or rank
@@ -126,8 +128,8 @@ class GroupNorm(Module):
         mean, variance = moments(grouped, axis=axis)
         out = jnp.reshape(narrowed(normalized(grouped, mean, variance, self.eps, None, None), x), shape)
         own = (shape[channel],) + (1,) * (rank - 1 - channel)
-        scale = parameter_or_given(self, "scale", self.create_scale, scale, own, dtype, self.scale_init)
-        offset = parameter_or_given(self, "offset", self.create_offset, offset, own, dtype, self.offset_init)
+        scale = parameter_or_given("scale", self.create_scale, scale, own, dtype, self.scale_init)
+        offset = parameter_or_given("offset", self.create_offset, offset, own, dtype, self.offset_init)
         if scale is not None:
             out = out * _to_rank(scale, rank)
         return out if offset is None else out + _to_rank(offset, rank)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
 
 from hkx import Module, get_channel_index
-from hkx.arguments import checked_flag
+from hkx.arguments import Axes, Flag, Num, Number
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_with_dimensions, given_or, narrowed, widened
 from hkx.nn.norm.affine import (
     aligned,
     check_axes,
     check_given,
     check_inits,
-    given_axes,
     moments,
     normalized,
     parameter_or_given,
     parameter_shape,
     resolved_axes,
 )
+from hkx.nn.numerics import narrowed, widened
 
 
 class LayerNorm(Module):
@@ -62,29 +59,34 @@ class LayerNorm(Module):
 
     def __init__(
         self,
-        axis: int | Sequence[int] | slice,
-        create_scale: bool,
-        create_offset: bool,
-        eps: float = 1e-5,
+        axis: Axes,
+        create_scale: Flag,
+        create_offset: Flag,
+        eps: Number[float, "[0, inf)", "..."] = 1e-5,
         scale_init: Initializer | None = None,
         offset_init: Initializer | None = None,
-        use_fast_variance: bool = False,
+        use_fast_variance: Flag = False,
         name: str | None = None,
         *,
-        param_axis: int | Sequence[int] | slice | None = None,
+        param_axis: Axes | None = None,
     ):
         super().__init__(name=name)
-        check_inits(self, create_scale, create_offset, scale_init, offset_init)
-        self.axis = given_axes(axis, "axis")
+        check_inits(create_scale, create_offset, scale_init, offset_init)
+        self.axis = axis
         self.create_scale = create_scale
         self.create_offset = create_offset
         self.eps = eps
-        self.scale_init = given_or(scale_init, jnp.ones)
-        self.offset_init = given_or(offset_init, jnp.zeros)
+        self.scale_init = scale_init or jnp.ones
+        self.offset_init = offset_init or jnp.zeros
         self.use_fast_variance = use_fast_variance
-        self.param_axis = given_axes(-1 if param_axis is None else param_axis, "param_axis")
+        self.param_axis = (-1,) if param_axis is None else param_axis
 
-    def __call__(self, inputs: jax.Array, scale: jax.Array | None = None, offset: jax.Array | None = None) -> jax.Array:
+    def __call__(
+        self,
+        inputs: Num[jax.Array, "... D"],
+        scale: Num[jax.Array, "..."] | None = None,
+        offset: Num[jax.Array, "..."] | None = None,
+    ) -> jax.Array:
         """Normalises `inputs`.
 
         Args:
@@ -102,17 +104,15 @@ class LayerNorm(Module):
           IndexError: if `axis` or `param_axis` is not one of its dimensions.
         """
         check_given(self.create_scale, self.create_offset, scale, offset)
-        inputs = array_with_dimensions(inputs, self)
         full, dtype = inputs.shape, inputs.dtype
         axis = resolved_axes(self.axis, len(full))
         check_axes(axis, full, "hkx.LayerNorm")
         axis = tuple(sorted({i % len(full) for i in axis}))  # the same dimension may be given twice, as 0 and -2
         shape = parameter_shape(self.param_axis, full, "hkx.LayerNorm")
         wide = widened(inputs)
-        fast = checked_flag(self.use_fast_variance, "use_fast_variance", "hkx.LayerNorm")
-        mean, variance = moments(wide, axis=axis, fast=fast)
-        scale = parameter_or_given(self, "scale", self.create_scale, scale, shape, dtype, self.scale_init)
-        offset = parameter_or_given(self, "offset", self.create_offset, offset, shape, dtype, self.offset_init)
+        mean, variance = moments(wide, axis=axis, fast=self.use_fast_variance)
+        scale = parameter_or_given("scale", self.create_scale, scale, shape, dtype, self.scale_init)
+        offset = parameter_or_given("offset", self.create_offset, offset, shape, dtype, self.offset_init)
         scale, offset = aligned("scale", scale, mean.shape, full), aligned("offset", offset, full, full)
         out = normalized(wide, mean, variance, self.eps, widened(scale), widened(offset))
         return narrowed(out, inputs, scale, offset)
@@ -147,9 +147,9 @@ class InstanceNorm(LayerNorm):
 
     def __init__(
         self,
-        create_scale: bool,
-        create_offset: bool,
-        eps: float = 1e-5,
+        create_scale: Flag,
+        create_offset: Flag,
+        eps: Number[float, "[0, inf)", "..."] = 1e-5,
         scale_init: Initializer | None = None,
         offset_init: Initializer | None = None,
         data_format: str = "channels_last",

@@ -12,10 +12,10 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from hkx import Module, from_example, get_state, initializers, set_state, traced_once
-from hkx.arguments import checked_flag, deprecated_argument
+from hkx.arguments import Flag, Num, Number, deprecated_argument
 from hkx.errors import MissingAverageError, MissingStateError, NotANumberError
-from hkx.nn.inputs import array_of, broadcast, cast, check_state, number, scalar, state_array, statistics_dtypes
 from hkx.nn.norm.params_tree import map_params
+from hkx.nn.numerics import broadcast, cast, check_state, constant, state_array, statistics_dtypes
 
 
 class ExponentialMovingAverage(Module):
@@ -48,11 +48,14 @@ class ExponentialMovingAverage(Module):
       3.0
     """
 
-    def __init__(self, decay: Any, zero_debias: bool = True, warmup_length: int = 0, name: str | None = None):
+    def __init__(
+        self,
+        decay: Number[Any, "[0, 1]", "..."],
+        zero_debias: Flag = True,
+        warmup_length: Number[int, "[0, 2147483647]"] = 0,
+        name: str | None = None,
+    ):
         super().__init__(name=name)
-        known = scalar(warmup_length, None, "warmup_length", 0, 2**31 - 1)
-        warmup_length = warmup_length if isinstance(warmup_length, int) else known
-        zero_debias = checked_flag(zero_debias, "zero_debias", "hkx.ExponentialMovingAverage")
         if warmup_length and zero_debias:
             raise ValueError(
                 "`zero_debias` and `warmup_length` correct for the same thing, the start from zero: "
@@ -81,7 +84,7 @@ class ExponentialMovingAverage(Module):
         get_state("hidden", shape, dtype, init=jnp.zeros)
         get_state("average", shape, dtype, init=jnp.zeros)
 
-    def __call__(self, value: Any, update_stats: bool = True) -> jax.Array:
+    def __call__(self, value: Num[Any, "..."], update_stats: Flag = True) -> jax.Array:
         """Averages one more value.
 
         Args:
@@ -95,9 +98,8 @@ class ExponentialMovingAverage(Module):
           StateShapeError: if neither `value` nor the average so far broadcasts to the other.
           NotAnArrayError: if the state is not made of arrays.
         """
-        value = array_of(value, self, "value")
         wide, dtype = statistics_dtypes(value.dtype)  # in half precision, 0.999 rounds to 1; as an integer, 0.9 is 0
-        one, decay = number(1, wide, "1"), number(self.decay, wide, "decay", 0, 1)
+        one, decay = constant(1, wide), constant(self.decay, wide)
         counter = state_array(self, "counter", get_state("counter", (), jnp.int32, init=self.init))
         counter = _next(jnp.asarray(counter))
         if self.warmup_length > 0:
@@ -113,7 +115,7 @@ class ExponentialMovingAverage(Module):
         average = hidden
         if self.zero_debias and (isinstance(decay, jax.Array) or np.any(decay != one)):  # for 1 there is no bias
             average = _without_bias(average, decay, one, counter)
-        if checked_flag(update_stats, "update_stats", "hkx.ExponentialMovingAverage"):
+        if update_stats:
             set_state("counter", counter)
             set_state("hidden", cast(hidden, dtype))
             set_state("average", from_example(cast(average, dtype), self.without_example))
@@ -184,9 +186,9 @@ class EMAParamsTree(Module):
 
     def __init__(
         self,
-        decay: Any,
-        zero_debias: bool = True,
-        warmup_length: int = 0,
+        decay: Number[Any, "[0, 1]", "..."],
+        zero_debias: Flag = True,
+        warmup_length: Number[int, "[0, 2147483647]"] = 0,
         ignore_regex: str = "",
         name: str | None = None,
     ):
@@ -196,7 +198,7 @@ class EMAParamsTree(Module):
         self.warmup_length = warmup_length
         self.ignore_regex = ignore_regex
 
-    def __call__(self, tree: Mapping[str, Mapping[str, Any]], update_stats: bool = True) -> dict[str, dict[str, Any]]:
+    def __call__(self, tree: Mapping[str, Mapping[str, Any]], update_stats: Flag = True) -> dict[str, dict[str, Any]]:
         """Averages the parameters.
 
         Args:

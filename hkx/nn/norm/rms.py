@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from hkx import Module, get_parameter, traced_once
+from hkx.arguments import Axes, Flag, Num, Number
 from hkx.initializers import Constant, Initializer
-from hkx.nn.inputs import array_with_dimensions, given_or, narrowed, widened
-from hkx.nn.norm.affine import check_axes, check_inits, checked_eps, given_axes, parameter_shape, resolved_axes
+from hkx.nn.norm.affine import check_axes, check_inits, checked_eps, parameter_shape, resolved_axes
+from hkx.nn.numerics import narrowed, widened
 
 
 class RMSNorm(Module):
@@ -45,25 +45,25 @@ class RMSNorm(Module):
 
     def __init__(
         self,
-        axis: int | Sequence[int] | slice,
-        eps: float = 1e-5,
+        axis: Axes,
+        eps: Number[float, "[0, inf)", "..."] = 1e-5,
         scale_init: Initializer | None = None,
         name: str | None = None,
-        create_scale: bool = True,
+        create_scale: Flag = True,
         *,
-        param_axis: int | Sequence[int] | slice | None = None,
-        scale_offset: float = 0.0,
+        param_axis: Axes | None = None,
+        scale_offset: Number[float, "any"] = 0.0,
     ):
         super().__init__(name=name)
-        check_inits(self, create_scale, True, scale_init, None)
-        self.axis = given_axes(axis, "axis")
+        check_inits(create_scale, True, scale_init, None)
+        self.axis = axis
         self.eps = eps
         self.create_scale = create_scale
-        self.scale_init = given_or(scale_init, Constant(1 - scale_offset) if scale_offset else jnp.ones)
+        self.scale_init = scale_init or (Constant(1 - scale_offset) if scale_offset else jnp.ones)
         self.scale_offset = scale_offset
-        self.param_axis = given_axes(-1 if param_axis is None else param_axis, "param_axis")
+        self.param_axis = (-1,) if param_axis is None else param_axis
 
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "... D"]) -> jax.Array:
         """Normalises `inputs`, an array of any shape and floating dtype.
 
         Raises:
@@ -71,7 +71,6 @@ class RMSNorm(Module):
           ScalarInputError: if it is a scalar.
           IndexError: if `axis` or `param_axis` is not one of its dimensions.
         """
-        inputs = array_with_dimensions(inputs, self)
         shape, dtype = inputs.shape, inputs.dtype
         axis = resolved_axes(self.axis, len(shape))
         check_axes(axis, shape, "hkx.RMSNorm")

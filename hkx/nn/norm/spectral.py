@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 
 from hkx import Module, get_state, initializers, set_state
-from hkx.arguments import checked_flag, checked_integer
-from hkx.nn.inputs import array_of, check_state, narrowed, state_array, widened
+from hkx.arguments import Flag, Num, Number, PositiveSize
 from hkx.nn.norm.affine import checked_eps
 from hkx.nn.norm.params_tree import map_params
+from hkx.nn.numerics import check_state, narrowed, state_array, widened
 
 
 def _unit(x: jax.Array, eps: Any) -> jax.Array:
@@ -48,12 +48,16 @@ class SpectralNorm(Module):
        [0.   0.25]]
     """
 
-    def __init__(self, eps: float = 1e-4, n_steps: int = 1, name: str | None = None):
+    def __init__(
+        self, eps: Number[float, "[0, inf)", "..."] = 1e-4, n_steps: PositiveSize = 1, name: str | None = None
+    ):
         super().__init__(name=name)
         self.eps = eps
-        self.n_steps = checked_integer(n_steps, "n_steps", 1)
+        self.n_steps = n_steps
 
-    def __call__(self, value: Any, update_stats: bool = True, error_on_non_matrix: bool = False) -> jax.Array:
+    def __call__(
+        self, value: Num[Any, "..."], update_stats: Flag = True, error_on_non_matrix: Flag = False
+    ) -> jax.Array:
         """Normalises `value`.
 
         Args:
@@ -69,7 +73,6 @@ class SpectralNorm(Module):
           StateShapeError: if the state is that of a matrix with another number of columns.
           NotAnArrayError: if the state is not an array.
         """
-        value = array_of(value, self, "value")
         if value.ndim < 2:
             raise ValueError(
                 f"The spectral norm is not well defined for a `value` of shape {value.shape}: it is that of a matrix."
@@ -91,7 +94,7 @@ class SpectralNorm(Module):
             u = _unit(jnp.matmul(v, matrix), self.eps)
         u, v = jax.lax.stop_gradient(u), jax.lax.stop_gradient(v)
         sigma = jnp.matmul(jnp.matmul(v, matrix), u.T)[0, 0]
-        if checked_flag(update_stats, "update_stats", "hkx.SpectralNorm"):
+        if update_stats:
             set_state("u0", narrowed(u, value, old))
             set_state("sigma", narrowed(sigma, value, old))
         return narrowed(wide / sigma, value, old)
@@ -126,13 +129,19 @@ class SNParamsTree(Module):
       ['sn_params_tree/linear__w']
     """
 
-    def __init__(self, eps: float = 1e-4, n_steps: int = 1, ignore_regex: str = "", name: str | None = None):
+    def __init__(
+        self,
+        eps: Number[float, "[0, inf)", "..."] = 1e-4,
+        n_steps: PositiveSize = 1,
+        ignore_regex: str = "",
+        name: str | None = None,
+    ):
         super().__init__(name=name)
         self.eps = eps
         self.n_steps = n_steps
         self.ignore_regex = ignore_regex
 
-    def __call__(self, tree: Mapping[str, Mapping[str, Any]], update_stats: bool = True) -> dict[str, dict[str, Any]]:
+    def __call__(self, tree: Mapping[str, Mapping[str, Any]], update_stats: Flag = True) -> dict[str, dict[str, Any]]:
         """Normalises the parameters.
 
         Args:

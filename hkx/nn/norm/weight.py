@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from hkx import GetterContext, Module, custom_getter, get_parameter, transparent
-from hkx.arguments import checked_function, is_iterable
+from hkx.arguments import Function, Index, Number, is_iterable
 from hkx.errors import UnusedNameError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import dimension_of, given_or, narrowed, widened
 from hkx.nn.norm.affine import checked_eps
+from hkx.nn.numerics import dimension_of, narrowed, widened
 
 
 class WeightNorm(Module):
@@ -42,22 +42,22 @@ class WeightNorm(Module):
 
     def __init__(
         self,
-        layer: Callable[..., Any],
+        layer: Function,
         parameters: Sequence[str] | str = ("w",),
-        feature_axis: int = -1,
-        eps: float = 1e-12,
+        feature_axis: Index = -1,
+        eps: Number[float, "[0, inf)", "..."] = 1e-12,
         scale_init: Initializer | None = None,
         name: str | None = None,
     ):
         super().__init__(name=name)
-        self.layer = checked_function(layer, "hkx.WeightNorm", "layer")
+        self.layer = layer
         names: Any = tuple(parameters) if is_iterable(parameters) else (parameters,)
         if not all(isinstance(name, str) for name in names):
             raise TypeError(f"`parameters` of `hkx.WeightNorm` must be a list of names, got {parameters!r}.")
         self.parameters: tuple[str, ...] = names
         self.feature_axis = feature_axis
         self.eps = eps
-        self.scale_init = given_or(scale_init, jnp.ones)
+        self.scale_init = scale_init or jnp.ones
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the layer with normalised weights.

@@ -3,50 +3,37 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from hkx import Linear, Module, get_parameter, initializers, traced_once
-from hkx.arguments import checked_integer
+from hkx.arguments import Flag, Num, Rule, Size, array_of
 from hkx.errors import InvalidCoreStateError, InvalidInputError, InvalidRankError
 from hkx.initializers import Initializer
-from hkx.nn.inputs import array_of, broadcast, entries_in, given_or
+from hkx.nn.numerics import broadcast, entries_in
 
 
 def add_batch(tree: Any, batch_size: int | None) -> Any:
     """Repeats the arrays of a tree along a new leading axis, unless `batch_size` is None."""
     if batch_size is None:
         return tree
-    size = checked_integer(batch_size, "batch_size")
-    return jax.tree.map(lambda x: jnp.broadcast_to(x, (size, *jnp.shape(x))), tree)
+    return jax.tree.map(lambda x: jnp.broadcast_to(x, (batch_size, *jnp.shape(x))), tree)
 
 
-def lstm_state(core: RNNCore, argument: str, state: Any) -> tuple[jax.Array, jax.Array]:
-    """The hidden state and the cell state, as arrays.
-
-    Raises:
-      InvalidCoreStateError: if `state` is not a pair of arrays.
-    """
-    if entries_in(state) != 2:
-        raise InvalidCoreStateError(type(core).__name__, argument, state, "an `LSTMState`")
-    hidden, cell = state
-    return array_state(core, f"{argument}.hidden", hidden), array_state(core, f"{argument}.cell", cell)
+def array_state(value: Any, argument: str, taker: str) -> jax.Array:
+    """A state as an array; raises InvalidCoreStateError if it is none."""
+    try:
+        return array_of(value, argument, taker)
+    except InvalidInputError:
+        raise InvalidCoreStateError(taker, argument, value, "an array") from None
 
 
-def array_state(core: RNNCore, argument: str, state: Any) -> jax.Array:
-    """`state` as an array.
-
-    Raises:
-      InvalidCoreStateError: if it is not an array.
-    """
-    if state is not None:
-        try:
-            return array_of(state, core, argument)
-        except InvalidInputError:
-            pass
-    raise InvalidCoreStateError(type(core).__name__, argument, state, "an array")
+def _lstm_state(value: Any, argument: str, taker: str) -> LSTMState:
+    if entries_in(value) != 2:
+        raise InvalidCoreStateError(taker, argument, value, "an `LSTMState`")
+    return LSTMState(*(array_state(x, f"{argument}.{n}", taker) for n, x in zip(LSTMState._fields, value, strict=True)))
 
 
 def check_state(fits: bool, core: RNNCore, argument: str, state: jax.Array, inputs: jax.Array, size: int) -> None:
@@ -60,19 +47,6 @@ def check_state(fits: bool, core: RNNCore, argument: str, state: jax.Array, inpu
 def leading_fit(state: jax.Array, inputs: jax.Array) -> bool:
     """Whether all dimensions except the last broadcast."""
     return state.ndim > 0 and broadcast(state.shape[:-1], inputs.shape[:-1]) is not None
-
-
-def vector_of(core: RNNCore, inputs: Any) -> jax.Array:
-    """`inputs` as an array, `[F]` or `[B, F]`.
-
-    Raises:
-      InvalidInputError: if it is not an array.
-      InvalidRankError: if it has the wrong number of dimensions.
-    """
-    inputs = array_of(inputs, core)
-    if inputs.ndim not in (1, 2):
-        raise InvalidRankError(f"{type(core).__name__} (rank-1 or rank-2)", "inputs", inputs.shape, (1, 2))
-    return inputs
 
 
 class RNNCore(Module):
@@ -139,26 +113,25 @@ class VanillaRNN(RNNCore):
       ['vanilla_rnn/linear', 'vanilla_rnn/linear_1']
     """
 
-    def __init__(self, hidden_size: int, double_bias: bool = True, name: str | None = None):
+    def __init__(self, hidden_size: Size, double_bias: Flag = True, name: str | None = None):
         super().__init__(name=name)
-        self.hidden_size = checked_integer(hidden_size, "hidden_size")
+        self.hidden_size = hidden_size
         self.double_bias = double_bias
 
-    def __call__(self, inputs: jax.Array, prev_state: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, inputs: Num[jax.Array, "..."], prev_state: ArrayState) -> tuple[jax.Array, jax.Array]:
         """One step from `[B, F]` or `[F]` inputs; state and output are `[B, hidden_size]` or `[hidden_size]`.
 
         Raises:
           InvalidCoreStateError: if the state is not an array, or its leading dimensions do not fit the inputs. In
             `init`, its last dimension gives the size of `W_h`, as in Haiku.
         """
-        inputs, prev_state = array_of(inputs, self), array_state(self, "prev_state", prev_state)
         check_state(leading_fit(prev_state, inputs), self, "prev_state", prev_state, inputs, self.hidden_size)
         input_to_hidden = Linear(self.hidden_size)
         hidden_to_hidden = Linear(self.hidden_size, with_bias=self.double_bias)
-        out = jax.nn.relu(input_to_hidden(inputs) + hidden_to_hidden(prev_state))
+        out = jax.nn.relu(input_to_hidden(inputs) + hidden_to_hidden(prev_state))  # [B, H]
         return out, out
 
-    def initial_state(self, batch_size: int | None) -> jax.Array:
+    def initial_state(self, batch_size: Size | None) -> jax.Array:
         """Zeros, `[B, hidden_size]` or `[hidden_size]`."""
         return add_batch(jnp.zeros([self.hidden_size]), batch_size)
 
@@ -180,6 +153,10 @@ class LSTMState(NamedTuple):
 
     hidden: jax.Array  # [B, ..., hidden_size], also the output
     cell: jax.Array  # [B, ..., hidden_size]
+
+
+ArrayState = Annotated[jax.Array, Rule(array_state)]
+PairState = Annotated[LSTMState, Rule(_lstm_state)]
 
 
 @traced_once
@@ -217,11 +194,11 @@ class LSTM(RNNCore):
       {'lstm/linear': {'b': (16,), 'w': (7, 16)}}
     """
 
-    def __init__(self, hidden_size: int, name: str | None = None):
+    def __init__(self, hidden_size: Size, name: str | None = None):
         super().__init__(name=name)
-        self.hidden_size = checked_integer(hidden_size, "hidden_size")
+        self.hidden_size = hidden_size
 
-    def __call__(self, inputs: jax.Array, prev_state: LSTMState) -> tuple[jax.Array, LSTMState]:
+    def __call__(self, inputs: Num[jax.Array, "F", "B F"], prev_state: PairState) -> tuple[jax.Array, LSTMState]:
         """One step.
 
         Args:
@@ -237,8 +214,7 @@ class LSTM(RNNCore):
           InvalidRankError: if `inputs` has the wrong number of dimensions, or the state a different number from
             `inputs`.
         """
-        inputs = vector_of(self, inputs)
-        hidden, cell = lstm_state(self, "prev_state", prev_state)
+        hidden, cell = prev_state
         if hidden.ndim != inputs.ndim:
             raise InvalidRankError("LSTM", "prev_state", hidden.shape, (inputs.ndim,))
         size = self.hidden_size
@@ -248,11 +224,11 @@ class LSTM(RNNCore):
             inputs, hidden = (jnp.broadcast_to(x, (*leading, x.shape[-1])) for x in (inputs, hidden))
         fits = broadcast(cell.shape, (*inputs.shape[:-1], size)) is not None
         check_state(fits, self, "prev_state.cell", cell, inputs, size)
-        gates = Linear(4 * size)(jnp.concatenate([inputs, hidden], axis=-1))
+        gates = Linear(4 * size)(jnp.concatenate([inputs, hidden], axis=-1))  # [B, 4 H]
         state = lstm_step(gates, cell)
         return state.hidden, state
 
-    def initial_state(self, batch_size: int | None) -> LSTMState:
+    def initial_state(self, batch_size: Size | None) -> LSTMState:
         """Zeros, `[B, hidden_size]` or `[hidden_size]`."""
         state = LSTMState(jnp.zeros([self.hidden_size]), jnp.zeros([self.hidden_size]))
         return add_batch(state, batch_size)
@@ -287,19 +263,19 @@ class GRU(RNNCore):
 
     def __init__(
         self,
-        hidden_size: int,
+        hidden_size: Size,
         w_i_init: Initializer | None = None,
         w_h_init: Initializer | None = None,
         b_init: Initializer | None = None,
         name: str | None = None,
     ):
         super().__init__(name=name)
-        self.hidden_size = checked_integer(hidden_size, "hidden_size")
-        self.w_i_init = given_or(w_i_init, initializers.VarianceScaling())
-        self.w_h_init = given_or(w_h_init, initializers.VarianceScaling())
-        self.b_init = given_or(b_init, jnp.zeros)
+        self.hidden_size = hidden_size
+        self.w_i_init = w_i_init or initializers.VarianceScaling()
+        self.w_h_init = w_h_init or initializers.VarianceScaling()
+        self.b_init = b_init or jnp.zeros
 
-    def __call__(self, inputs: jax.Array, state: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def __call__(self, inputs: Num[jax.Array, "F", "B F"], state: ArrayState) -> tuple[jax.Array, jax.Array]:
         """One step.
 
         Args:
@@ -313,7 +289,6 @@ class GRU(RNNCore):
           InvalidCoreStateError: if the state is not an array, or has the wrong shape.
           InvalidRankError: if `inputs` has the wrong number of dimensions.
         """
-        inputs, state = vector_of(self, inputs), array_state(self, "state", state)
         h, dtype = self.hidden_size, inputs.dtype
         check_state(leading_fit(state, inputs) and state.shape[-1] == h, self, "state", state, inputs, h)
         w_i = get_parameter("w_i", [inputs.shape[-1], 3 * h], dtype, init=self.w_i_init)
@@ -322,7 +297,7 @@ class GRU(RNNCore):
         out = _gru_step(inputs, state, w_i, w_h, b)
         return out, out
 
-    def initial_state(self, batch_size: int | None) -> jax.Array:
+    def initial_state(self, batch_size: Size | None) -> jax.Array:
         """Zeros, `[B, hidden_size]` or `[hidden_size]`."""
         return add_batch(jnp.zeros([self.hidden_size]), batch_size)
 
@@ -331,12 +306,12 @@ class GRU(RNNCore):
 def _gru_step(inputs: Any, state: Any, w_i: Any, w_h: Any, b: Any) -> jax.Array:
     """The new state; the weights are those of the gates z and r, and of the candidate, along the last axis."""
     h = state.shape[-1]
-    w_h_zr, w_h_a = jnp.split(w_h, [2 * h], axis=1)
+    w_h_zr, w_h_a = jnp.split(w_h, [2 * h], axis=1)  # [H, 2 H], [H, H]
     b_zr, b_a = jnp.split(b, [2 * h], axis=0)
-    x_zr, x_a = jnp.split(jnp.dot(inputs, w_i), [2 * h], axis=-1)
-    zr = x_zr + jnp.dot(state, w_h_zr)
-    z, r = jnp.split(jax.nn.sigmoid(zr + jnp.broadcast_to(b_zr, zr.shape)), 2, axis=-1)
-    a = x_a + jnp.dot(r * state, w_h_a)
+    x_zr, x_a = jnp.split(jnp.dot(inputs, w_i), [2 * h], axis=-1)  # [B, 2 H], [B, H]
+    zr = x_zr + jnp.dot(state, w_h_zr)  # [B, 2 H]
+    z, r = jnp.split(jax.nn.sigmoid(zr + jnp.broadcast_to(b_zr, zr.shape)), 2, axis=-1)  # [B, H], [B, H]
+    a = x_a + jnp.dot(r * state, w_h_a)  # [B, H]
     a = jnp.tanh(a + jnp.broadcast_to(b_a, a.shape))
     return (1 - z) * state + z * a
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import jax
 import jax.numpy as jnp
 
 from hkx import ConvND, LSTMState, RNNCore
-from hkx.arguments import checked_integer
+from hkx.arguments import Num, PositiveSize, Size, Sizes
 from hkx.errors import InvalidRankError
-from hkx.nn.inputs import array_of, broadcast
-from hkx.nn.recurrent.cells import add_batch, check_state, leading_fit, lstm_state, lstm_step
+from hkx.nn.numerics import broadcast
+from hkx.nn.recurrent.cells import PairState, add_batch, check_state, leading_fit, lstm_step
 from hkx.pad import per_dimension
 
 
@@ -45,20 +43,19 @@ class ConvNDLSTM(RNNCore):
 
     def __init__(
         self,
-        num_spatial_dims: int,
-        input_shape: int | Sequence[int],
-        output_channels: int,
-        kernel_shape: int | Sequence[int],
+        num_spatial_dims: PositiveSize,
+        input_shape: Sizes,
+        output_channels: Size,
+        kernel_shape: Sizes,
         name: str | None = None,
     ):
         super().__init__(name=name)
         self.num_spatial_dims = num_spatial_dims
-        sizes = per_dimension(input_shape, num_spatial_dims, "input_shape")
-        self.input_shape = tuple(checked_integer(size, "input_shape") for size in sizes)
-        self.output_channels = checked_integer(output_channels, "output_channels")
+        self.input_shape = per_dimension(input_shape, num_spatial_dims, "input_shape")
+        self.output_channels = output_channels
         self.kernel_shape = kernel_shape
 
-    def __call__(self, inputs: jax.Array, state: LSTMState) -> tuple[jax.Array, LSTMState]:
+    def __call__(self, inputs: Num[jax.Array, "..."], state: PairState) -> tuple[jax.Array, LSTMState]:
         """One step.
 
         Args:
@@ -73,10 +70,9 @@ class ConvNDLSTM(RNNCore):
           InvalidRankError: if `inputs` has the wrong number of dimensions.
         """
         n = self.num_spatial_dims
-        inputs = array_of(inputs, self)
         if inputs.ndim not in (n + 1, n + 2):
             raise InvalidRankError(type(self).__name__, "inputs", inputs.shape, (n + 1, n + 2))
-        hidden, cell = lstm_state(self, "state", state)
+        hidden, cell = state
         fits = hidden.ndim in (n + 1, n + 2) and leading_fit(hidden, inputs)
         check_state(fits, self, "state.hidden", hidden, inputs, self.output_channels)
         wanted = *jnp.broadcast_shapes(hidden.shape[:-1], inputs.shape[:-1]), self.output_channels
@@ -88,13 +84,22 @@ class ConvNDLSTM(RNNCore):
         new = lstm_step(input_to_hidden(inputs) + hidden_to_hidden(hidden), cell)
         return new.hidden, new
 
-    def initial_state(self, batch_size: int | None) -> LSTMState:
+    def initial_state(self, batch_size: Size | None) -> LSTMState:
         """Zeros, `[B, *input_shape, output_channels]`, or without B."""
         shape = (*self.input_shape, self.output_channels)
         return add_batch(LSTMState(jnp.zeros(shape), jnp.zeros(shape)), batch_size)
 
 
-class Conv1DLSTM(ConvNDLSTM):
+class _OfRank(ConvNDLSTM):
+    """Takes the number of spatial dimensions from a class attribute instead of an argument."""
+
+    num_spatial_dims: int
+
+    def __init__(self, input_shape: Sizes, output_channels: Size, kernel_shape: Sizes, name: str | None = None):
+        super().__init__(self.num_spatial_dims, input_shape, output_channels, kernel_shape, name)
+
+
+class Conv1DLSTM(_OfRank):
     """`hkx.LSTM` with one-dimensional convolutions in place of matrix products.
 
     The inputs are `[B, W, C]`.
@@ -119,17 +124,10 @@ class Conv1DLSTM(ConvNDLSTM):
       (1, 4, 3)
     """
 
-    def __init__(
-        self,
-        input_shape: int | Sequence[int],
-        output_channels: int,
-        kernel_shape: int | Sequence[int],
-        name: str | None = None,
-    ):
-        super().__init__(1, input_shape, output_channels, kernel_shape, name)
+    num_spatial_dims = 1
 
 
-class Conv2DLSTM(ConvNDLSTM):
+class Conv2DLSTM(_OfRank):
     """`hkx.LSTM` with two-dimensional convolutions in place of matrix products.
 
     The inputs are `[B, H, W, C]`.
@@ -154,17 +152,10 @@ class Conv2DLSTM(ConvNDLSTM):
       (1, 4, 4, 3)
     """
 
-    def __init__(
-        self,
-        input_shape: int | Sequence[int],
-        output_channels: int,
-        kernel_shape: int | Sequence[int],
-        name: str | None = None,
-    ):
-        super().__init__(2, input_shape, output_channels, kernel_shape, name)
+    num_spatial_dims = 2
 
 
-class Conv3DLSTM(ConvNDLSTM):
+class Conv3DLSTM(_OfRank):
     """`hkx.LSTM` with three-dimensional convolutions in place of matrix products.
 
     The inputs are `[B, D, H, W, C]`.
@@ -189,11 +180,4 @@ class Conv3DLSTM(ConvNDLSTM):
       (1, 4, 4, 4, 3)
     """
 
-    def __init__(
-        self,
-        input_shape: int | Sequence[int],
-        output_channels: int,
-        kernel_shape: int | Sequence[int],
-        name: str | None = None,
-    ):
-        super().__init__(3, input_shape, output_channels, kernel_shape, name)
+    num_spatial_dims = 3

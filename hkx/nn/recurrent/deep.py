@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from hkx import RNNCore, transparent
-from hkx.arguments import checked_function, is_iterable
-from hkx.errors import InvalidCoreStateError, InvalidRankError, LeadingDimensionsError, NotAListError
-from hkx.nn.inputs import array_of, broadcast, entries_in, given_or, parts_of, resharded
+from hkx.arguments import Function, Items, array_of
+from hkx.errors import InvalidCoreStateError, InvalidRankError, LeadingDimensionsError
+from hkx.nn.numerics import broadcast, entries_in, parts_of, resharded
 from hkx.nn.recurrent.cells import array_state
 
 
@@ -37,9 +37,9 @@ class ResetCore(RNNCore):
       True
     """
 
-    def __init__(self, core: RNNCore, name: str | None = None):
+    def __init__(self, core: Function, name: str | None = None):
         super().__init__(name=name)
-        self.core = checked_function(core, "hkx.ResetCore", "core")
+        self.core: Any = core
 
     def __call__(self, inputs: tuple[Any, Any], state: Any) -> tuple[Any, Any]:
         """One step.
@@ -59,9 +59,9 @@ class ResetCore(RNNCore):
         """
         inputs, should_reset = inputs
         # This sorts dicts, as `hkx.dynamic_unroll` does.
-        inputs = jax.tree.map(lambda x: array_of(x, self, keys=True), inputs)
+        inputs = jax.tree.map(lambda x: array_of(x, "inputs", "ResetCore", keys=True), inputs)
         leaves, structure = jax.tree.flatten(state)
-        leaves = [array_state(self, "state", leaf) for leaf in leaves]
+        leaves = [array_state(leaf, "state", "ResetCore") for leaf in leaves]
         initial = self._initial_like(leaves)
         if len(leaves) != len(initial):
             raise InvalidCoreStateError("ResetCore", "state", state, f"a tree of {len(initial)} arrays")
@@ -74,7 +74,7 @@ class ResetCore(RNNCore):
                     f"should_reset is {should_reset!r}: it must be one array, or a tree of them in the structure of "
                     f"the state, {structure}."
                 )
-        signals = [array_of(signal, self, "should_reset") for signal in signals]
+        signals = [array_of(signal, "should_reset", "ResetCore") for signal in signals]
         signals = [_expanded(signal, leaf) for signal, leaf in zip(signals, leaves, strict=True)]
         for new, old in zip(initial, leaves, strict=True):
             if broadcast(jnp.shape(new), old.shape) is None:
@@ -130,11 +130,9 @@ class DeepRNN(RNNCore):
 
     skip_connections = False
 
-    def __init__(self, layers: Sequence[Callable[..., Any]], name: str | None = None):
+    def __init__(self, layers: Items[Function], name: str | None = None):
         super().__init__(name=name)
-        if not is_iterable(layers):
-            raise NotAListError("hkx.DeepRNN", "layers", layers)
-        self.layers = layers
+        self.layers = tuple(layers)
 
     def __call__(self, inputs: Any, state: tuple[Any, ...]) -> tuple[Any, tuple[Any, ...]]:
         """One step of every layer."""
@@ -145,7 +143,7 @@ class DeepRNN(RNNCore):
                 out, next_state = layer(out, next(states))
                 new.append(next_state)
             else:
-                out = checked_function(layer, "hkx.DeepRNN", "layers")(out)
+                out = layer(out)
         return out, tuple(new)
 
     def initial_state(self, batch_size: int | None) -> tuple[Any, ...]:
@@ -186,7 +184,7 @@ def _joined(argument: str, *trees: Any) -> Any:
         )
 
     def concatenated(*arrays: Any) -> jax.Array:
-        parts = [array_of(array, name, argument) for array in arrays]
+        parts = [array_of(array, argument, name) for array in arrays]
         shape = parts[0].shape
         for part in parts:
             if not part.ndim:
@@ -231,4 +229,4 @@ def deep_rnn_with_skip_connections(layers: Sequence[RNNCore], name: str | None =
             "`layers` of `hkx.deep_rnn_with_skip_connections`: skip_connections requires one or more layers, each of "
             f"them a `hkx.RNNCore`, got: {layers}."
         )
-    return _SkippingRNN(layers, name=given_or(name, "__deep_rnn"))
+    return _SkippingRNN(layers, name=name or "__deep_rnn")

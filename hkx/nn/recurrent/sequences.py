@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.errors import InvalidInputError, LeadingDimensionsError
-from hkx.nn.inputs import broadcast, lengths_of, parts_of
+from hkx.nn.numerics import broadcast, parts_of
 
 
 def swap_time_and_batch(tree: Any) -> Any:
@@ -52,15 +52,8 @@ def length(sequence: Any) -> int:
     return jnp.shape(leaves[0])[0]
 
 
-def checked_lengths(lengths: Any, sequence: Any, state: Any) -> jax.Array:
-    """Returns the lengths as an array, if they are integers, one for each sequence of the batch, `[T, B, ...]`.
-
-    Raises:
-      InvalidInputError: if they are not an array.
-      InputDTypeError: if they are not integers.
-      LeadingDimensionsError: if there is not one for each sequence.
-    """
-    lengths = lengths_of(lengths, "hkx.dynamic_unroll", "sequence_lengths")
+def check_lengths(lengths: jax.Array, sequence: Any, state: Any) -> None:
+    """Raises LeadingDimensionsError unless there is one length for each sequence of the batch, `[T, B, ...]`."""
     shape = lengths.shape
     batches = [np.shape(x)[1:] for x in jax.tree.leaves(sequence)] + [np.shape(x) for x in jax.tree.leaves(state)]
     for batch in batches:
@@ -68,7 +61,6 @@ def checked_lengths(lengths: Any, sequence: Any, state: Any) -> jax.Array:
         if broadcast(shape, batch) is None:
             expected = f"{list(batch)}, a length for each sequence of the batch"
             raise LeadingDimensionsError("hkx.dynamic_unroll", "sequence_lengths", shape, expected)
-    return lengths
 
 
 def on_mesh_of(sequence: Any, state: Any) -> Any:

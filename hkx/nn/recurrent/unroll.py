@@ -8,26 +8,27 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from hkx import Module, RNNCore, scan
-from hkx.arguments import checked_flag, checked_function
+from hkx import Module, scan
+from hkx.arguments import Flag, Function, Int, checked, checked_function
 from hkx.errors import InvalidCoreStateError
-from hkx.nn.inputs import entries_in
-from hkx.nn.recurrent.sequences import checked_lengths, length, on_mesh_of, swap_time_and_batch, time_first
+from hkx.nn.numerics import entries_in
+from hkx.nn.recurrent.sequences import check_lengths, length, on_mesh_of, swap_time_and_batch, time_first
 
 Y = TypeVar("Y")
 S = TypeVar("S")
 
 
+@checked
 def dynamic_unroll(
     core: Callable[[Any, Any], tuple[Y, S]],
     input_sequence: Any,
     initial_state: Any,
-    time_major: bool = True,
+    time_major: Flag = True,
     reverse: bool = False,
-    return_all_states: bool = False,
+    return_all_states: Flag = False,
     unroll: int = 1,
     *,
-    sequence_lengths: jax.Array | None = None,
+    sequence_lengths: Int[jax.Array, "..."] | None = None,
 ) -> tuple[Y, S]:
     """Applies a core to a sequence with `hkx.scan`, so the compiled program has one copy of the core, in a loop.
 
@@ -63,13 +64,11 @@ def dynamic_unroll(
       >>> ys.shape, state.hidden.shape
       ((5, 2, 4), (2, 4))
     """
-    checked_function(core, "hkx.dynamic_unroll", "core")
-    time_major = checked_flag(time_major, "time_major", "hkx.dynamic_unroll")
-    return_all_states = checked_flag(return_all_states, "return_all_states", "hkx.dynamic_unroll")
+    checked_function(core, "dynamic_unroll", "core")
     if not time_major:
         input_sequence = time_first(input_sequence)
     if sequence_lengths is not None:
-        sequence_lengths = checked_lengths(sequence_lengths, input_sequence, initial_state)
+        check_lengths(sequence_lengths, input_sequence, initial_state)
         steps = jnp.arange(length(input_sequence)).reshape((-1,) + (1,) * sequence_lengths.ndim)
         input_sequence = input_sequence, steps < jnp.expand_dims(sequence_lengths, 0)
 
@@ -121,23 +120,23 @@ class Bidirectional(Module):
 
     def __init__(
         self,
-        forward: RNNCore,
-        backward: RNNCore,
-        merge: Callable[[jax.Array, jax.Array], jax.Array] = _concatenated,
+        forward: Function,
+        backward: Function,
+        merge: Function = _concatenated,
         name: str | None = None,
     ):
         super().__init__(name=name)
-        self.forward = checked_function(forward, "hkx.Bidirectional", "forward")
-        self.backward = checked_function(backward, "hkx.Bidirectional", "backward")
-        self.merge = checked_function(merge, "hkx.Bidirectional", "merge")
+        self.forward = forward
+        self.backward = backward
+        self.merge = merge
 
     def __call__(
         self,
         input_sequence: Any,
         initial_states: tuple[Any, Any] | None = None,
-        time_major: bool = True,
+        time_major: Flag = True,
         *,
-        sequence_lengths: jax.Array | None = None,
+        sequence_lengths: Int[jax.Array, "..."] | None = None,
         unroll: int = 1,
     ) -> tuple[Any, tuple[Any, Any]]:
         """Unrolls both cores.
@@ -156,7 +155,6 @@ class Bidirectional(Module):
         Raises:
           InvalidCoreStateError: if `initial_states` is not a pair.
         """
-        time_major = checked_flag(time_major, "time_major", "hkx.Bidirectional")
         if initial_states is None:
             length(input_sequence)
             shape = jnp.shape(jax.tree.leaves(input_sequence)[0])

@@ -1,9 +1,8 @@
-"""Checks and conversions of the inputs of layers."""
+"""What layers share: dtypes, broadcasting, division along the axes of a mesh, and checks of states."""
 
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -12,44 +11,10 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.arguments import checked_integer, checked_number
-from hkx.errors import (
-    InputDTypeError,
-    InvalidInputError,
-    InvalidRankError,
-    LeadingDimensionsError,
-    NotAnArrayError,
-    NotANumberError,
-    OutOfRangeError,
-    ScalarInputError,
-    StateShapeError,
-)
+from hkx.arguments import checked_integer
+from hkx.errors import InputDTypeError, NotAnArrayError, StateShapeError
 
 R = TypeVar("R")
-
-
-def array_of(inputs: Any, layer: object, argument: str = "inputs", keys: bool = False) -> jax.Array:
-    """Converts `inputs` to a JAX array.
-
-    Args:
-      inputs: an array, a number, or nested lists of numbers.
-      layer: the module that was called, whose class the error names, or a name.
-      argument: the name of the argument.
-      keys: whether typed random keys are allowed; no arithmetic is possible with them.
-
-    Raises:
-      InvalidInputError: if `inputs` is something else.
-    """
-    cause = None
-    if not isinstance(inputs, jax.Array):
-        try:
-            return jnp.asarray(inputs)
-        except (TypeError, ValueError, OverflowError) as error:
-            cause = error
-    elif keys or isinstance(inputs.dtype, np.dtype):
-        return inputs
-    name = layer if isinstance(layer, str) else type(layer).__name__
-    raise InvalidInputError(name, argument, inputs) from cause
 
 
 def parts_of(x: Any) -> tuple[Any, ...]:
@@ -93,42 +58,6 @@ def rows_at(table: jax.Array, indices: jax.Array) -> jax.Array:
     return divided(look_up, *parts_of_rows(table, indices))(table, indices)
 
 
-def array_with_dimensions(inputs: Any, layer: object) -> jax.Array:
-    """Like `array_of`, for arrays with at least one dimension.
-
-    Raises:
-      InvalidInputError: if `inputs` is not an array.
-      ScalarInputError: if it is a scalar.
-    """
-    inputs = array_of(inputs, layer)
-    if not inputs.ndim:
-        raise ScalarInputError(type(layer).__name__)
-    return inputs
-
-
-def sequences_of(layer: object, **arguments: Any) -> tuple[list[jax.Array], tuple[int, ...]]:
-    """Converts sequences, `[..., T, D]`, to arrays; also returns the shape that their leading dimensions broadcast to.
-
-    Raises:
-      InvalidInputError: if one is not an array.
-      InvalidRankError: if one has fewer than two dimensions.
-      LeadingDimensionsError: if the leading dimensions do not broadcast.
-    """
-    name, arrays, leading = type(layer).__name__, [], None
-    for argument, value in arguments.items():
-        array = array_of(value, layer, argument)
-        if array.ndim < 2:
-            raise InvalidRankError(name, argument, array.shape, 2)
-        leading = array.shape[:-2] if leading is None else leading
-        if leading != array.shape[:-2]:
-            before, leading = leading, broadcast(leading, array.shape[:-2])
-            if leading is None:
-                expected = f"leading dimensions that broadcast to {before}, those of the arguments before it"
-                raise LeadingDimensionsError(name, argument, array.shape, expected)
-        arrays.append(array)
-    return arrays, leading or ()
-
-
 def broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...] | None:
     """The shape that two shapes broadcast to; None if they do not."""
     if first == second:
@@ -168,26 +97,6 @@ def check_dtype(
     if not fits:
         name = layer if isinstance(layer, str) else type(layer).__name__
         raise InputDTypeError(name, argument, dtype, expected, converted)
-
-
-def check_real(layer: object, **inputs: jax.Array) -> None:
-    """Raises InputDTypeError if an argument of a layer is complex."""
-    for argument, x in inputs.items():
-        parts = f"`jnp.concatenate([{argument}.real, {argument}.imag], axis=-1)`"
-        check_dtype(not jnp.iscomplexobj(x), layer, argument, x.dtype, "a real one", parts)
-
-
-def lengths_of(lengths: Any, layer: object, argument: str) -> jax.Array:
-    """Converts the lengths of sequences to an array of integers.
-
-    Raises:
-      InvalidInputError: if `lengths` is not an array.
-      InputDTypeError: if it is not of integers.
-    """
-    lengths = array_of(lengths, layer, argument)
-    whole = jnp.issubdtype(lengths.dtype, jnp.integer)
-    check_dtype(whole, layer, argument, lengths.dtype, "one of integers", f"`{argument}.astype(jnp.int32)`")
-    return lengths
 
 
 def check_state(fits: bool, layer: Any, name: str, state: Any, expected: Any, argument: str, inputs: Any) -> None:
@@ -238,45 +147,11 @@ def entries_in(value: Any) -> int:
         return -1
 
 
-def given_or(value: Any, default: Any) -> Any:
-    """What was given; the default for None, and, as in Haiku, for what is false. An array, which may be both, stays."""
-    return value if hasattr(value, "shape") or value else default
-
-
-def number(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: float = math.inf) -> Any:
-    """Converts a number to a NumPy scalar, so that arithmetic with it is not traced. A traced number stays an array.
-
-    With None for `dtype`, the number keeps its dtype.
-
-    Raises:
-      NotANumberError: if `value` is not a number or an array, or complex.
-      OutOfRangeError: if it is outside of the bounds, if there are any; a traced number is not checked.
-    """
+def constant(value: Any, dtype: Any) -> Any:
+    """A number as a NumPy scalar, so that arithmetic with it is not traced. A traced number stays an array."""
     if isinstance(value, jax.core.Tracer):
-        return value if dtype is None else jax.lax.convert_element_type(value, dtype)
-    real = isinstance(checked_number(value, argument), (int, float)) or (
-        isinstance(value, (np.generic, np.ndarray, jax.Array)) and not np.iscomplexobj(value)
-    )
-    if not real:
-        raise NotANumberError(argument, value)
-    if low > -math.inf and not _between(value, low, high):
-        raise OutOfRangeError(argument, value, low, high)
+        return jax.lax.convert_element_type(value, dtype)
     return np.asarray(value, dtype)[()]
-
-
-def scalar(value: Any, dtype: Any, argument: str, low: float = -math.inf, high: float = math.inf) -> Any:
-    """Like `number`, for what cannot be an array of several numbers."""
-    checked = number(value, dtype, argument, low, high)
-    if np.size(checked) != 1:
-        raise NotANumberError(argument, value)
-    return checked
-
-
-def _between(value: Any, low: float, high: float) -> bool:
-    if isinstance(value, (int, float)):  # called for every layer; with NumPy it would take fifty times as long
-        return low <= value <= high
-    array = np.asarray(value)
-    return bool(np.all((low <= array) & (array <= high)))
 
 
 def cast(value: Any, dtype: Any) -> jax.Array:
