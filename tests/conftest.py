@@ -44,6 +44,13 @@ def compiled_without_optimisation(item):
     return marker is not None and marker.args != (False,) and not os.environ.get("TESTS_OPTIMISED")
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Reads the one file of `-m smoke` and no other, which would take most of the time."""
+    return (
+        True if config.option.markexpr == "smoke" and collection_path.name not in ("tests", "test_smoke.py") else None
+    )
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Runs all unoptimised tests first, so that the setting changes only once."""
