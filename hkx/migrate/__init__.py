@@ -7,6 +7,7 @@ Whatever it cannot decide is listed by path and line, with the reason. It needs 
     PATH            a file (`.py`, `.pyi`, `.ipynb`, a list of requirements), or a folder that is searched for them
     --check         changes nothing; exits with 1 if something would change
     --diff          changes nothing; prints what would change
+    --jax-names     also rewrites names and arguments that JAX, NumPy, optax and chex have removed
 
 It exits with 0 if it succeeds, with 1 if `--check` finds something to change, and with 2 if it could not start, or
 could not read or write a file. A file that is not valid Python is listed and left unchanged. In folders, symbolic

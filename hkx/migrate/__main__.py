@@ -26,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("paths", nargs="+", type=pathlib.Path, metavar="PATH", help="a file, or a folder to search")
     parser.add_argument("--check", action="store_true", help="change nothing; end with 1 where something would change")
     parser.add_argument("--diff", action="store_true", help="change nothing; print what would change")
+    parser.add_argument("--jax-names", action="store_true", help="rewrite names that JAX and NumPy have removed, too")
     options = parser.parse_args(arguments)
     for path in options.paths:
         if not path.exists():
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     changed, findings, failed = 0, [], False
     for path in files_in(options.paths):
         try:
-            file = migrate_file(path)
+            file = migrate_file(path, options.jax_names)
             findings += file.findings
             if file.after == file.before:
                 continue

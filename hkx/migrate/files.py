@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 import libcst as cst
 
+from hkx.migrate.jax_names import migrate_jax_names
 from hkx.migrate.notebook import migrate_notebook
-from hkx.migrate.rewrite import migrate
+from hkx.migrate.rewrite import Result, migrate
 
 _PROGRAMS = {".py", ".pyi"}
 _REQUIREMENTS = re.compile(
@@ -66,19 +67,20 @@ def is_read(path: pathlib.Path) -> bool:
     return path.suffix in {*_PROGRAMS, ".ipynb"} or listed or _REQUIREMENTS.fullmatch(path.name) is not None
 
 
-def migrate_file(path: pathlib.Path) -> Migrated:
-    """Reads one file and migrates its contents, without writing it."""
+def migrate_file(path: pathlib.Path, jax_names: bool = False) -> Migrated:
+    """Reads one file and migrates its contents, without writing it; `jax_names` includes names that JAX has removed."""
     data = path.read_bytes()
-    if not re.search(b"haiku|rlax", data.replace(b"\0", b"")):  # in UTF-16, with zeros in between
+    packages = b"haiku|rlax|jax|numpy|optax|chex" if jax_names else b"haiku|rlax"
+    if not re.search(packages, data.replace(b"\0", b"")):  # in UTF-16, with zeros in between
         return Migrated(path, "utf-8", "", "", [])
     try:
         encoding = _encoding(path, data)
         before = data.decode(encoding)
         if path.suffix == ".ipynb":
-            after, cells = migrate_notebook(before)
+            after, cells = migrate_notebook(before, _both if jax_names else migrate)
             findings = [(f"{path}:cell {cell}:{line}", reason) for cell, line, reason in cells]
         elif path.suffix in _PROGRAMS:
-            after, found = migrate(before)
+            after, found = _both(before, keep_lines=False) if jax_names else migrate(before)
             findings = [(f"{path}:{line}", reason) for line, reason in [*found, *_required(path, before)]]
         else:
             after, findings = before, [(f"{path}:{line}", reason) for line, reason in _required(path, before)]
@@ -87,6 +89,13 @@ def migrate_file(path: pathlib.Path) -> Migrated:
     except (ValueError, SyntaxError, RecursionError) as error:
         return Migrated(path, "utf-8", "", "", [(f"{path}:1", f"left alone: {error}")])
     return Migrated(path, encoding, before, after, findings)
+
+
+def _both(code: str, keep_lines: bool = True) -> Result:
+    """The program for hkx, without names that JAX has removed; in a notebook, lines stay where they are."""
+    first = migrate(code)
+    second = migrate_jax_names(first.code, keep_lines)
+    return Result(second.code, sorted({*first.findings, *second.findings}))
 
 
 def _encoding(path: pathlib.Path, data: bytes) -> str:

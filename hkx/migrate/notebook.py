@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import libcst as cst
 
-from hkx.migrate.rewrite import mentions, migrate
+from hkx.migrate.rewrite import Result, mentions, migrate
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _MAGIC = re.compile(r"^(\s*)([%!?].*|\w[\w., ]*=\s*[%!].*|[\w.]+\?{1,2})$")
@@ -25,8 +25,8 @@ class CellFinding(NamedTuple):
     reason: str
 
 
-def migrate_notebook(text: str) -> tuple[str, list[CellFinding]]:
-    """Rewrites the code cells of a notebook, and lists what is left to do in them.
+def migrate_notebook(text: str, rewrite: Callable[[str], Result] = migrate) -> tuple[str, list[CellFinding]]:
+    """Rewrites the code cells of a notebook by `rewrite`, which adds no line, and lists what is left to do in them.
 
     Raises `ValueError` for text that is not a notebook.
     """
@@ -50,7 +50,7 @@ def migrate_notebook(text: str) -> tuple[str, list[CellFinding]]:
             findings.append(CellFinding(number, error.raw_line, "no valid Python: left alone"))
         else:
             programs[number] = program
-    new, inside = _migrate_together(programs)
+    new, inside = _migrate_together(programs, rewrite)
     edits = {}
     for number, program in new.items():
         whole = "\n".join(hidden[number].get(n, line) for n, line in enumerate(program.split("\n")))
@@ -88,9 +88,11 @@ def _reason(line: str) -> str | None:
     return "the requirement: write hkx, which has both hkx and rlx" if _INSTALL.match(line) else None
 
 
-def _migrate_together(programs: dict[int, str]) -> tuple[dict[int, str], list[CellFinding]]:
+def _migrate_together(
+    programs: dict[int, str], rewrite: Callable[[str], Result]
+) -> tuple[dict[int, str], list[CellFinding]]:
     """Rewrites the cells as one program, because they share their names. No line is added or removed."""
-    result = migrate("\n".join(programs.values()))
+    result = rewrite("\n".join(programs.values()))
     lines, new, findings, begin = result.code.split("\n"), {}, [], 0
     for number, program in programs.items():
         end = begin + program.count("\n") + 1

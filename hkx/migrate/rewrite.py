@@ -73,7 +73,7 @@ def mentions(text: str) -> bool:
     return _CODE.search(text) is not None or _MENTION.search(text) is not None
 
 
-def _imports(node: cst.Import | cst.ImportFrom) -> dict[str, str]:
+def bound_by(node: cst.Import | cst.ImportFrom) -> dict[str, str]:
     """The full path that each name bound by an import refers to."""
     bound = {}
     base = ""
@@ -153,11 +153,11 @@ class _Rewriter(cst.CSTTransformer):
         if scope is None:
             return None
         found = [
-            _imports(assignment.node)[node.value]
+            bound_by(assignment.node)[node.value]
             for assignment in scope[node.value]
             if isinstance(assignment, metadata.ImportAssignment)
             and isinstance(assignment.node, cst.Import | cst.ImportFrom)
-            and node.value in _imports(assignment.node)
+            and node.value in bound_by(assignment.node)
         ]
         old = [path for path in found if _is_old(path)]
         if not old:
@@ -348,13 +348,13 @@ class _Imports(cst.CSTVisitor):
 
     def visit_Import(self, node: cst.Import) -> bool:
         self.found += [(node, alias.evaluated_name, alias.asname is None) for alias in node.names]
-        self.names |= _imports(node).keys()
+        self.names |= bound_by(node).keys()
         return False
 
     def visit_ImportFrom(self, node: cst.ImportFrom) -> bool:
         if not node.relative and node.module is not None:
-            self.found += [(node, path, False) for path in _imports(node).values()]
-        self.names |= _imports(node).keys()
+            self.found += [(node, path, False) for path in bound_by(node).values()]
+        self.names |= bound_by(node).keys()
         return False
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
