@@ -229,8 +229,8 @@ def extended(cache: AttentionCache, key: jax.Array, value: jax.Array | None) -> 
     def written(old: jax.Array, new: jax.Array) -> jax.Array:
         return jax.lax.dynamic_update_slice_in_dim(old, new.astype(old.dtype), cache.length, axis=2)
 
-    key, value = jax.tree.map(written, (cache.key, cache.value), (key, value))
-    return cache._replace(key=key, value=value, length=cache.length + key.shape[2])
+    all_keys, all_values = jax.tree.map(written, (cache.key, cache.value), (key, value))
+    return cache._replace(key=all_keys, value=all_values, length=cache.length + key.shape[2])
 
 
 def check_room(length: Any, size: int, new: int) -> None:

@@ -72,7 +72,7 @@ class MixtureOfExperts(Module):
 
     `y = sum_e g_e down_e(activation(x gate_e) * (x up_e))` over the chosen e, where g are the router's scores,
     `softmax(x router)` or `sigmoid(x router)`. Tokens are sorted by expert and multiplied by `jax.lax.ragged_dot`:
-    no token is dropped.
+    no token is dropped. JAX does not map it by `jax.vmap` yet: pass all examples at once.
 
     Parameters, under the module's name: `router` with `w` (and `b`), `gate` and `up`, `[E, D, F]`, `down`, `[E, F, D]`
     (and `gate_bias`, `up_bias`, `[E, F]`, and `down_bias`, `[E, D]`); `correction`, `[E]`.

@@ -35,7 +35,7 @@ class Case:
 
     `ours` marks what Haiku lacks. `rng` marks what draws keys when it is applied. `loose` is a factor on the tolerance
     in half precision, for what subtracts nearly equal numbers. `main` marks those on which the costlier tests run by
-    default; on the others they are slow tests.
+    default; on the others they are slow tests. `no_vmap` marks what JAX does not map.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Case:
     rng: bool = False
     loose: float = 1.0
     main: bool = False
+    no_vmap: bool = False
 
     def arrays(self, dtype: Any = np.float32, seed: int = 0) -> list[np.ndarray]:
         """The arguments."""
@@ -128,6 +129,18 @@ def grouped(lib: Any, x: Any) -> Any:
     """Causal attention with a rotary embedding, and decoding with a cache."""
     layer = lib.GroupedQueryAttention(4, 2, 4, rotary=lib.RotaryEmbedding())
     return layer(x, is_causal=True, window=3), layer(x, cache=layer.initial_cache(x.shape[0], 6, x.dtype))
+
+
+def causal(lib: Any, x: Any) -> Any:
+    """Causal attention with a rotary embedding, and decoding with a cache."""
+    layer = lib.CausalAttention(4, 2, 4, rotary=lib.RotaryEmbedding(), soft_cap=2.0, sinks=True)
+    return layer(x, window=3), layer(x, cache=layer.initial_cache(x.shape[0], 6, x.dtype))
+
+
+def decoder(lib: Any, tokens: Any) -> Any:
+    """A small language model."""
+    config = lib.nets.DecoderConfig(vocab_size=9, hidden_size=8, num_layers=2, num_heads=2)
+    return lib.nets.Decoder(config)(tokens)
 
 
 def lengths(lib: Any, xs: Any, lengths: Any) -> Any:
@@ -269,6 +282,13 @@ CASES = [
     Case("adaptive_avg_pool", lambda lib, x: lib.AdaptiveAvgPool(4)(x), (IMAGE,), ours=True),
     Case("rotary_embedding", lambda lib, x: lib.RotaryEmbedding()(x), (F(2, 5, 2, 4),), ours=True),
     Case("grouped_query_attention", grouped, (F(2, 5, 4),), ours=True),
+    Case("causal_attention", causal, (F(2, 5, 4),), ours=True),
+    Case(
+        "latent_attention", lambda lib, x: lib.LatentAttention(2, 3, 4, 4, 2, 3)(x), (F(2, 5, 4),), ours=True, loose=2
+    ),
+    Case("gated_mlp", lambda lib, x: lib.GatedMLP(5)(x), (X,), ours=True),
+    Case("mixture_of_experts", lambda lib, x: lib.MixtureOfExperts(4, 2, 3)(x), (X,), ours=True, no_vmap=True),
+    Case("decoder", decoder, (I(9, 2, 5),), ours=True),
     Case("bidirectional", lambda lib, x: lib.Bidirectional(lib.LSTM(3), lib.GRU(2))(x), (XS,), ours=True),
     Case("batch_renorm", lambda lib, x: lib.BatchRenorm(True, True, 0.9)(x, True), (IMAGE,), ours=True, loose=4),
     Case("q_mixer", lambda lib, q, s: lib.nets.QMixer(4, [5])(q, s), (F(2, 3), F(2, 4)), ours=True),
