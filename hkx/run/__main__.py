@@ -39,7 +39,7 @@ def main(words: list[str]) -> int:
 def _environment(flags: list[str]) -> dict[str, str]:
     """The environment variables that make a new Python, and its child processes, import our `sitecustomize`."""
     folders = os.environ["PYTHONPATH"].split(os.pathsep) if os.environ.get("PYTHONPATH") else []
-    folder = hkx.run.start.__path__[0]
+    folder = os.path.abspath(hkx.run.start.__path__[0])
     return {FLAGS: " ".join(flags), "PYTHONPATH": os.pathsep.join([folder, *(f for f in folders if f != folder)])}
 
 

@@ -8,6 +8,7 @@ import types
 from typing import Any
 
 from hkx.migrate.names import public_name, why_left
+from hkx.run.start.hkx_finder import OF_OLD_ARRAYS
 
 RELEASES = {"haiku": "0.0.17", "rlax": "0.1.9"}  # those whose names hkx and rlx have
 
@@ -41,6 +42,7 @@ REMOVED = {
 _ELSEWHERE = {
     **dict.fromkeys(("FlatMapping", "FlatMap", "frozendict"), ("builtins", "dict")),
     **{name: ("hkx.nets.resnet", name) for name in ("BlockGroup", "BlockV1", "BlockV2")},
+    "to_dict": ("hkx.data_structures", "to_mutable_dict"),
     "Array": ("jax", "Array"),
     **dict.fromkeys(("Numeric", "Scalar"), ("jax.typing", "ArrayLike")),
     **{name: ("hkx.run.removed", name) for names in REMOVED.values() for name in names},
@@ -49,7 +51,7 @@ _ELSEWHERE = {
 
 def is_served(name: str) -> bool:
     """Whether this is such a module; an ImportError says so if it is a private name that hkx and rlx do not have."""
-    if name in _MODULES:
+    if name in _MODULES or name == OF_OLD_ARRAYS:
         return True
     if name.rpartition(".")[0] in _MODULES:
         raise ImportError(why_left(name), name=name)
@@ -59,7 +61,10 @@ def is_served(name: str) -> bool:
 def module_of(name: str) -> types.ModuleType:
     """Returns the module `name`, whose attributes are found on first use."""
     module = types.ModuleType(name, f"Serves the names of `{name}` that hkx and rlx have in public.")
-    vars(module)["__getattr__"] = functools.partial(_attribute, name)
+    if name == OF_OLD_ARRAYS:
+        vars(module)["reconstruct_device_array"] = importlib.import_module("hkx.run.removed").reconstruct_device_array
+    else:
+        vars(module)["__getattr__"] = functools.partial(_attribute, name)
     return module
 
 

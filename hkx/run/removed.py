@@ -27,6 +27,14 @@ def incremental_update(new_tensors: Any, old_tensors: Any, tau: Any) -> Any:
     return jax.tree.map(lambda new, old: tau * new + (1.0 - tau) * old, new_tensors, old_tensors)
 
 
+def reconstruct_device_array(fun: Callable[..., Any], args: Any, arr_state: Any, aval_state: Any) -> jax.Array:
+    """An array out of a pickle of JAX 0.3.8 to 0.4.0: the first three arguments are NumPy's."""
+    del aval_state
+    value = fun(*args)
+    value.__setstate__(arr_state)
+    return jnp.asarray(value)
+
+
 class DiscreteDistribution(NamedTuple):
     """The functions of a policy, each of logits [..., A]."""
 

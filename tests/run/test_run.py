@@ -230,6 +230,26 @@ PARTS = {
         """,
         "{'linear': {'w': 1}}\n{'linear': {'w': 1}}\nLSTMState(hidden=1, cell=2)",
     ),
+    "pickled arrays of JAX 0.4.0": (
+        """
+        import types, numpy as np
+        name = "jax._src.device_array"
+        sys.modules[name] = written_by = types.ModuleType(name)
+        def reconstruct_device_array(): pass
+        reconstruct_device_array.__module__ = name
+        written_by.reconstruct_device_array = reconstruct_device_array
+        class DeviceArray:
+            def __reduce__(self):
+                state = *np.array([1.0, 2.0], np.float32).__reduce__(), {"weak_type": False, "named_shape": {}}
+                return reconstruct_device_array, state
+        written = pickle.dumps(DeviceArray())
+        del sys.modules[name]
+        import jax
+        array = pickle.loads(written)
+        print(isinstance(array, jax.Array), array, array.dtype)
+        """,
+        "True [1. 2.] float32",
+    ),
 }
 
 

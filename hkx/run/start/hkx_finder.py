@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 FLAGS = "HKX_RUN"  # the environment variable that hands the flags of hkx.run to child processes
+OF_OLD_ARRAYS = "jax._src.device_array"  # the module that pickled arrays name which JAX 0.3.8 to 0.4.0 wrote
 NEW = {"haiku": "hkx", "rlax": "rlx"}
 _ROOT = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir] * 3))
 
@@ -41,7 +42,7 @@ class Finder:
     ) -> importlib.machinery.ModuleSpec | None:
         if name in NEW.values():  # the copy that this file is part of, even if no folder of sys.path has it
             return importlib.machinery.PathFinder.find_spec(name, [_ROOT])
-        if name.partition(".")[0] not in NEW:
+        if name.partition(".")[0] not in NEW and name != OF_OLD_ARRAYS:
             return None
         if not _private().is_served(name) and importlib.import_module("importlib.util").find_spec(_new(name)) is None:
             return None

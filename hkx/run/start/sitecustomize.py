@@ -6,7 +6,7 @@ import sys
 
 if sys.version_info >= (3, 11):  # noqa: UP036  # PYTHONPATH also reaches other Pythons that the program starts
     importlib.import_module("hkx_finder").begin()
-sys.path.remove(os.path.dirname(__file__))
+sys.path[:] = [folder for folder in sys.path if folder != os.path.dirname(__file__)]
 
 # This file hides the installation's own sitecustomize.
 this = sys.modules.pop(__name__)
