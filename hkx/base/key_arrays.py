@@ -39,6 +39,16 @@ def for_each_key(f: Callable[[Array], Any], keys: Array) -> Any:
     return jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), out)
 
 
+def checks_reuse() -> bool:
+    """Whether JAX is set to raise an error where a typed key is used twice (`jax.debug_key_reuse`)."""
+    return bool(jax.config.jax_debug_key_reuse)  # type: ignore[attr-defined]
+
+
+def for_another_use(keys: Any) -> Any:
+    """The keys of a tree, where they are meant to give the same numbers again, or JAX cannot know that they are new."""
+    return jax.tree.map(lambda x: jax.random.clone(x) if is_typed_key(x) else x, keys) if checks_reuse() else keys
+
+
 @functools.partial(jax.jit, static_argnums=(1, 2))
 def split_chain(key: Array, count: int, num: int) -> Array:
     """[count, num, …]: the keys of `count` splits, each of the first key of the split before."""

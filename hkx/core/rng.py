@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from hkx.arguments import checked_integer
+from hkx.base.key_arrays import for_another_use
 from hkx.base.keys import as_key, has_custom_implementation
 from hkx.base.types import Array, PRNGKey
 from hkx.core.frame import current_frame, effectful_frame, local
@@ -116,7 +117,7 @@ class PRNGSequence:
             self._key = keys[0]
             return keys[1:]
         keys = self.take(num)
-        return jnp.stack(keys) if keys else jnp.asarray(self._key)[None][:0]
+        return for_another_use(jnp.stack(keys)) if keys else jnp.asarray(self._key)[None][:0]
 
     def __iter__(self) -> Iterator[Array]:
         return self

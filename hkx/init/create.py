@@ -9,6 +9,7 @@ import jax
 import jax.core
 import numpy as np
 
+from hkx.base.key_arrays import for_another_use
 from hkx.base.keys import is_typed_key
 from hkx.base.trees import own_tree, unshared
 from hkx.core.frame import local
@@ -55,7 +56,7 @@ def _eager(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
 def _checked(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
     with settings_scope(init="traced"):
         abstract = _traced(f, key, *own_tree((args, kwargs), unshared))
-    real = _eager(f, key, args, kwargs)
+    real = _eager(f, for_another_use(key), args, kwargs)
     differences = [
         line
         for what, mine, theirs in zip(("parameter", "state"), abstract, real, strict=True)
@@ -166,7 +167,7 @@ def _recorded_around() -> bool:
 
 def _repeated(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, recorder: Recording) -> Created:
     try:
-        return run_initialising(f, key, args, kwargs)
+        return run_initialising(f, for_another_use(key), args, kwargs)
     except jax.errors.UnexpectedTracerError as error:
         _check_dead(recorder, error)
         raise

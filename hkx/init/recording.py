@@ -18,7 +18,7 @@ from jax.interpreters import ad, batching, mlir
 
 from hkx.arguments import checked_integer
 from hkx.base.draws import Draw, sample
-from hkx.base.key_arrays import for_each_key, is_partitionable, key_batch
+from hkx.base.key_arrays import checks_reuse, for_each_key, is_partitionable, key_batch
 from hkx.base.keys import has_custom_implementation
 from hkx.base.types import Array, DType
 from hkx.core.making import filled_like, split_key
@@ -125,6 +125,8 @@ class Recording:
         if self.splits_at_once and not isinstance(key, jax.core.Tracer):
             with jax.ensure_compile_time_eval():
                 return split_key(key, num)
+        if checks_reuse():  # JAX takes keys that an operation of ours returns for used ones
+            return split_key(key, num)
         return split_p.bind(key, num=num)
 
     def example(self, value: Array, otherwise: Any) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 
 from hkx.arguments import checked_flag, checked_function, checked_integer
 from hkx.base.entries import walk
+from hkx.base.key_arrays import for_another_use
 from hkx.base.signatures import like, unannotated, unsaid
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.guard import TraceMark
@@ -191,7 +192,7 @@ def _run(frame: Frame, fun: Any, mapped: Any, out_axes: Any, stacked: Stacked, s
         if creating(frame) and stacked.shares_new(before):
             # If everything is shared, create it with the key of the first call. Otherwise use a separate key, because
             # with a call's key, shared values would be correlated with that call's own.
-            key = keys[0] if stacked.nothing else frame.rngs[-1].next()
+            key = for_another_use(keys)[0] if stacked.nothing else frame.rngs[-1].next()
             with only_looking():
                 absorb(frame, mapped(create, _COMMON, (None,), ((key, ()),)))
             before = snapshot(frame)

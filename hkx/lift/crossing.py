@@ -15,6 +15,7 @@ import jax
 
 from hkx.arguments import checked_function
 from hkx.base.entries import Tree, add, add_absent, changed, has_new_names, kept, merged, walk
+from hkx.base.key_arrays import for_another_use
 from hkx.base.trees import own_tree
 from hkx.core.frame import ROOT, Frame, Phase, Scope, current_frame, leave, local
 from hkx.core.making import Eager, Maker
@@ -143,7 +144,7 @@ def absorb(frame: Frame, new: Carry) -> None:
 def draw_from(frame: Frame, keys: Any) -> None:
     """Makes the frame's key sequence continue from `keys`, unless they are None."""
     if keys is not None:
-        frame.rngs[-1].replace_internal_state(keys)
+        frame.rngs[-1].replace_internal_state(for_another_use(keys))
 
 
 def creating(frame: Frame) -> bool:

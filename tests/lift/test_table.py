@@ -137,3 +137,19 @@ REST = [names for names in itertools.product(NESTED, NESTED) if not {*names} <= 
 @pytest.mark.parametrize(("outer", "inner"), REST)
 def test_nested_any(outer: str, inner: str) -> None:
     pair(outer, inner)
+
+
+def drawing(x: jax.Array) -> jax.Array:
+    return body(x) + jax.random.uniform(hkx.next_rng_key(), [2])
+
+
+@pytest.mark.parametrize("name", TABLE)
+def test_no_key_is_used_twice_in_the_eyes_of_jax(name: str) -> None:
+    model = hkx.transform_with_state(program(TABLE[name].lifted(drawing)))
+
+    def run(key: jax.Array) -> Any:
+        of_init, of_apply = jax.random.split(key)
+        return model.apply(*model.init(of_init, X), of_apply, X)
+
+    with jax.debug_key_reuse(True):
+        jax.eval_shape(run, jax.random.key(0))
