@@ -62,10 +62,7 @@ SIZES = {
     "base": Size(12, 768, 2048, 12, 4, 1024, 64, 5_000, 6e-4),
     "pod": Size(80, 8192, 28_672, 64, 8, 4096, 128, 100_000, 1.5e-4),
 }
-PRECISIONS = {
-    "float32": hkx.mixed_precision.Policy.parse("float32"),
-    "bfloat16": hkx.mixed_precision.Policy.parse("params=float32,compute=bfloat16,output=float32"),
-}
+PRECISIONS = {"float32": jnp.float32, "bfloat16": jnp.bfloat16}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,75 +88,45 @@ class Config(long_run.LongRun):
 
 OF_NO_WEIGHT = ("mesh", "sample", "prompt", "temperature", "check")  # a run may go on with others of these
 
-# Which dimension is divided over which axis of the mesh. In a stack of layers the first dimension is the layer. Along
-# `model`, a layer's first maps are divided by their outputs and its last one by its inputs, so that the values between
-# them stay where they are; along `data`, every device keeps a part of each array until a layer needs it.
-RULES = [
-    (r"transformer/embed/embeddings", P("model", "data")),
-    (r".*/(query|key|value|gate|up)/w", P(None, "data", "model")),
-    (r".*/(output|down)/w", P(None, "model", "data")),
-    (r"transformer/logits/w", P("data", "model")),
-]
-# Between the layers every device holds some characters of some examples, so that no value is held twice; within one it
-# has all characters of its examples, and its part of the heads or hidden units.
+# The parameters are divided as `hkx.nets.decoder_sharding_rules` says. Between the layers every device holds some
+# characters of some examples, so that no value is held twice; within one it has all characters of its examples, and its
+# part of the heads or hidden units.
 BETWEEN_LAYERS = P("data", "model", None)
 WITHIN_LAYERS = P("data", None, None)
-Place = Callable[[jax.Array, P], jax.Array]
 
 
-class Layer(hkx.Module):
-    """Attention to the characters so far, and two linear maps with a gate between them; each adds to its input."""
-
-    def __init__(self, size: Size, dropout: float, place: Place):
-        super().__init__(name="layer")
-        self.size, self.dropout, self.place = size, dropout, place
-
-    def __call__(self, x: jax.Array, cache: hkx.KeyValueCache | None = None) -> tuple[jax.Array, Any]:
-        size = self.size
-        attention = hkx.GroupedQueryAttention(
-            size.heads, size.kv_heads, size.width // size.heads, rotary=hkx.RotaryEmbedding(), name="attention"
-        )
-        normed = self.place(hkx.RMSNorm(axis=-1, name="attention_norm")(x), WITHIN_LAYERS)
-        y, cache = attention(normed, cache=cache) if cache else (attention(normed, is_causal=True), None)
-        x = self.add(x, y)
-        normed = self.place(hkx.RMSNorm(axis=-1, name="mlp_norm")(x), WITHIN_LAYERS)
-        gate, up = (hkx.Linear(size.hidden, with_bias=False, name=name)(normed) for name in ("gate", "up"))
-        small = hkx.initializers.VarianceScaling(1 / (2 * size.layers))  # the sum over layers does not grow with them
-        y = hkx.Linear(size.width, with_bias=False, w_init=small, name="down")(jax.nn.silu(gate) * up)
-        return self.add(x, y), cache
-
-    def add(self, x: jax.Array, y: jax.Array) -> jax.Array:
-        y = hkx.dropout(hkx.next_rng_key(), self.dropout, y) if self.dropout else y
-        return self.place(x + self.place(y, WITHIN_LAYERS), BETWEEN_LAYERS)
+def model_config(size: Size) -> hkx.nets.DecoderConfig:
+    return hkx.nets.DecoderConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=size.width,
+        num_layers=size.layers,
+        num_heads=size.heads,
+        num_kv_heads=size.kv_heads,
+        intermediate_size=size.hidden,
+        max_positions=size.length,
+    )
 
 
-class Transformer(hkx.Module):
-    """Predicts the character after each one, from this and those before."""
+def placing(mesh: Mesh | AbstractMesh, dropout: float) -> Callable[..., Any]:
+    """An interceptor of methods: divides values between and within layers over the mesh, and drops some of them out."""
 
-    def __init__(self, size: Size, dropout: float = 0.0, place: Place = lambda x, spec: x):
-        super().__init__(name="transformer")
-        self.size, self.dropout, self.place = size, dropout, place
+    def place(x: jax.Array, spec: P) -> jax.Array:
+        return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
 
-    def __call__(self, characters: jax.Array, caches: hkx.KeyValueCache | None = None) -> Any:
-        """Logits `[B, T, 256]` of the characters `int[B, T]`; with the caches of all layers, a pair with the new."""
+    def intercept(method: Callable[..., Any], args: Any, kwargs: Any, context: hkx.MethodContext) -> Any:
+        y, module = method(*args, **kwargs), context.module
+        if context.method_name != "__call__":
+            return y
+        if isinstance(module, (hkx.CausalAttention, hkx.GatedMLP)):
+            y = hkx.dropout(hkx.next_rng_key(), dropout, y) if dropout else y
+            return place(y, WITHIN_LAYERS)
+        if isinstance(module, hkx.RMSNorm):
+            return place(y, WITHIN_LAYERS)
+        if isinstance(module, hkx.nets.DecoderLayer):
+            return place(y[0], BETWEEN_LAYERS), y[1]
+        return place(y, BETWEEN_LAYERS) if isinstance(module, hkx.Embed) else y
 
-        def layer(x: jax.Array, cache: hkx.KeyValueCache | None = None) -> Any:
-            return Layer(self.size, self.dropout, self.place)(x, cache)
-
-        x = self.place(hkx.Embed(VOCABULARY, self.size.width, name="embed")(characters), BETWEEN_LAYERS)
-        if caches is None:
-            x = hkx.layer_stack(self.size.layers, name="layers", remat=True)(lambda x: layer(x)[0])(x)
-        else:
-            x, caches = hkx.layer_stack(self.size.layers, with_per_layer_inputs=True, name="layers")(layer)(x, caches)
-        x = self.place(hkx.RMSNorm(axis=-1, name="norm")(x), WITHIN_LAYERS)
-        logits = hkx.Linear(VOCABULARY, with_bias=False, name="logits")(x)
-        return logits if caches is None else (logits, caches)
-
-    def empty_caches(self, batch_size: int, length: int, dtype: Any) -> hkx.KeyValueCache:
-        """Room for the keys and values of all layers, `[layers, B, length, kv_heads, key_size]`."""
-        size = self.size
-        shape = (size.layers, batch_size, length, size.kv_heads, size.width // size.heads)
-        return hkx.KeyValueCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype), jnp.zeros(size.layers, jnp.int32))
+    return intercept
 
 
 class Training(NamedTuple):
@@ -177,17 +144,12 @@ class Program:
 
     def __init__(self, config: Config, size: Size, mesh: Mesh | AbstractMesh):
         self.size, self.mesh, steps = size, mesh, config.steps or size.steps
-        policy = PRECISIONS[config.precision]
-
-        def place(x: jax.Array, spec: P) -> jax.Array:
-            return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))
 
         def predict(characters: jax.Array, dropout: float) -> jax.Array:
-            with hkx.mixed_precision.push_policy(Transformer, policy):
-                return Transformer(size, dropout, place)(characters)
+            with hkx.intercept_methods(placing(mesh, dropout)):
+                return hkx.nets.Decoder(model_config(size), remat=True, dtype=PRECISIONS[config.precision])(characters)
 
-        model = hkx.transform(predict)
-        warm_up = max(1, steps // 10)
+        model, warm_up = hkx.transform(predict), max(1, steps // 10)
         schedule = optax.warmup_cosine_decay_schedule(0.0, size.learning_rate, warm_up, max(steps, warm_up + 1))
         optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule, b2=0.95, weight_decay=0.1))
 
@@ -231,7 +193,8 @@ class Program:
         )
 
     def shardings(self, shapes: Training) -> Any:
-        params, whole = hkx.sharding.shardings(shapes.params, self.mesh, RULES), NamedSharding(self.mesh, P())
+        rules, whole = hkx.nets.decoder_sharding_rules(model_config(self.size)), NamedSharding(self.mesh, P())
+        params = hkx.sharding.shardings(shapes.params, self.mesh, rules)
         opt_state = hkx.sharding.optimizer_shardings(shapes.opt_state, shapes.params, params)
         return shapes._replace(
             params=params, opt_state=opt_state, **dict.fromkeys(("key", "position", "history"), whole)
@@ -241,21 +204,19 @@ class Program:
 def generate(config: Config, size: Size) -> Callable[[hkx.Params, jax.Array, jax.Array], jax.Array]:
     """A function of parameters, key and prompt `int[T]`, which gives the characters that follow, `int[sample]`."""
 
+    def sample(key: jax.Array, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
+        logits = jax.nn.log_softmax(logits / config.temperature)
+        character = jax.random.categorical(key, logits)
+        return character, jnp.take_along_axis(logits, character[:, None], axis=-1)[:, 0]
+
     def write(prompt: jax.Array) -> jax.Array:
-        model = Transformer(size)
-        with hkx.mixed_precision.push_policy(Transformer, PRECISIONS[config.precision]):
-            caches = model.empty_caches(1, prompt.size + config.sample, PRECISIONS[config.precision].compute_dtype)
-            logits, caches = model(prompt[None], caches)
+        model = hkx.nets.Decoder(model_config(size), stacked=False, dtype=PRECISIONS[config.precision])
+        return hkx.nets.generate(model, prompt[None], jnp.zeros(1, int), config.sample, sample=sample).tokens[0]
 
-            def step(carry: Any, _: None) -> Any:
-                logits, caches = carry
-                character = jax.random.categorical(hkx.next_rng_key(), logits / config.temperature)
-                logits, caches = model(character[:, None], caches)
-                return (logits[:, -1], caches), character[0]
+    def unstacked(params: hkx.Params, key: jax.Array, prompt: jax.Array) -> jax.Array:
+        return hkx.transform(write).apply(hkx.unstack_params(params, "decoder/layers"), key, prompt)
 
-            return hkx.scan(step, (logits[:, -1], caches), length=config.sample)[1]
-
-    return hkx.transform(write).apply
+    return unstacked
 
 
 class Text:
@@ -417,13 +378,16 @@ def check(config: Config) -> dict[str, Any]:
     devices = jax.devices("cpu")[: math.prod(shape)]
     if len(devices) < math.prod(shape):
         raise BadFlag(f"argument --check: needs {math.prod(shape)} CPU devices, and JAX has made {len(devices)}")
+    begun = time.process_time()
     abstract = Program(config, size, AbstractMesh(shape, ("data", "model"), axis_types=(AxisType.Auto,) * 2))
     count = sum(math.prod(x.shape) for x in jax.tree.leaves(abstract.shapes.params))
     print(f"size {config.size}: {count:,} parameters, over a mesh of {shape[0]} x {shape[1]} devices, data x model")
     traced = abstract.step.trace(abstract.shapes, abstract.examples)
     lowered = {platform: traced.lower(lowering_platforms=(platform,)).as_text() for platform in ("tpu", "cuda")}
+    seconds = time.process_time() - begun
     for platform, text in lowered.items():
         print(f"lowered for {platform}: {len(text):,} characters of StableHLO")
+    print(f"traced and lowered in {seconds:.1f} CPU seconds")
     programs = {}
     for fraction in (32, 16, 8) if size.width >= 4096 else (1,):
         narrow = size._replace(width=size.width // fraction, hidden=size.hidden // fraction)
@@ -432,7 +396,7 @@ def check(config: Config) -> dict[str, Any]:
     print(f"compiled for {len(devices)} CPU devices")
     lines, full = partitioned.report(programs, size.width)
     print("\n".join(lines))
-    return {"parameters": count, "lowered": lowered, "full": full}
+    return {"parameters": count, "lowered": lowered, "full": full, "seconds": seconds}
 
 
 def main(config: Config) -> dict[str, Any]:

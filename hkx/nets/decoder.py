@@ -28,7 +28,7 @@ from hkx.arguments import Flag, Int, Num, Size
 from hkx.initializers import RandomNormal
 from hkx.nets.decoder_config import DecoderConfig
 from hkx.nets.decoder_layer import DecoderLayer, norm
-from hkx.nn.causal_attention import check_room, positions_of, slots_of
+from hkx.nn.causal_attention import check_room, positions_of, slots_of, wide_product
 
 NO_WINDOW = 2**30
 
@@ -179,8 +179,7 @@ class Decoder(Module):
         c = self.config
         with self._computing():
             head = self._embed().embeddings if c.tied_embeddings else self._head(hidden)
-            wide = jnp.promote_types(hidden.dtype, jnp.float32)
-            y = jnp.einsum("...d,vd->...v", hidden, head.astype(hidden.dtype), preferred_element_type=wide)
+            y = wide_product("...d,vd->...v", hidden, head.astype(hidden.dtype))
         return y if c.logit_cap is None else c.logit_cap * jnp.tanh(y / c.logit_cap)
 
     def initial_cache(self, batch_size: Size, max_length: Size, dtype: Any = None) -> DecoderCache:

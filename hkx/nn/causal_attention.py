@@ -188,7 +188,7 @@ def attend(q: Any, k: Any, v: Any, allowed: Any, sinks: Any = None, *, scale: fl
     kv_heads, s, groups = k.shape[1], k.shape[2], h // k.shape[1]
     wide = jnp.promote_types(q.dtype, jnp.float32)
     q = q.reshape(b, t, kv_heads, groups, d).transpose(0, 2, 3, 1, 4).reshape(b, kv_heads, groups * t, d)
-    logits = scale * jnp.einsum("bkqd,bksd->bkqs", q, k, preferred_element_type=wide)
+    logits = scale * wide_product("bkqd,bksd->bkqs", q, k)
     logits = logits if soft_cap is None else soft_cap * jnp.tanh(logits / soft_cap)
     logits = logits.reshape(b, kv_heads, groups, t, s)
     logits = jnp.where(allowed[:, None, None], logits, jnp.finfo(wide).min)
@@ -200,6 +200,13 @@ def attend(q: Any, k: Any, v: Any, allowed: Any, sinks: Any = None, *, scale: fl
     weights = weights.astype(v.dtype).reshape(b, kv_heads, groups * t, s)
     y = jnp.einsum("bkqs,bksd->bkqd", weights, v).reshape(b, kv_heads, groups, t, -1)
     return y.transpose(0, 3, 1, 2, 4).reshape(b, t, h, -1)
+
+
+def wide_product(subscripts: str, x: jax.Array, y: jax.Array) -> jax.Array:
+    """`jnp.einsum` with a result in float32 or wider, whose gradient multiplies in the operands' dtype, too."""
+    wide = jnp.promote_types(x.dtype, jnp.float32)
+    algorithm = jax.lax.DotAlgorithmPreset.BF16_BF16_F32 if x.dtype == jnp.bfloat16 else None
+    return jnp.einsum(subscripts, x, y, precision=algorithm, preferred_element_type=wide)
 
 
 def slots_of(cache: Any, batch: int, time: int) -> tuple[jax.Array, jax.Array]:

@@ -18,8 +18,6 @@ from children import environment, free_port
 from jax.sharding import AbstractMesh, AxisType
 from program import BadFlag
 
-import hkx
-
 pytest.importorskip("orbax.checkpoint", reason="checkpoints are Orbax's: pip install '.[examples]'")
 pytest.importorskip("optax", reason="the example learns by optax: pip install '.[examples]'")
 
@@ -142,28 +140,6 @@ def test_it_lowers_without_the_hardware_and_multiplies_in_bfloat16(platform):
     assert len(products) > 20
     for line in products:  # the gradient of a softmax is in float32, and what it is multiplied with is not
         assert re.search(r"tensor<[\dx]+xbf16>", line.split(" : ")[-1]), line
-
-
-@pytest.mark.slow
-def test_with_the_cache_it_writes_what_it_would_without(run):
-    """Greedy or not, the next character has the same chances whether the ones before come at once or one by one."""
-    size = lm.SIZES["tiny"]
-    characters = jnp.array(np.frombuffer(b"And it came", np.uint8)[None], jnp.int32)
-
-    def both(characters):
-        model = lm.Transformer(size)
-        at_once, caches, one_by_one = model(characters), model.empty_caches(1, 16, jnp.float32), []
-        first, caches = model(characters[:, :4], caches)  # the prompt, and then each character by itself
-        for i in range(4, characters.shape[1]):
-            logits, caches = model(characters[:, i : i + 1], caches)
-            one_by_one.append(logits)
-        return at_once, jnp.concatenate([first, *one_by_one], axis=1)
-
-    model = hkx.without_apply_rng(hkx.transform(both))
-    params = model.init(jax.random.key(1), characters)
-    at_once, one_by_one = jax.jit(model.apply)(params, characters)
-    np.testing.assert_allclose(one_by_one, at_once, rtol=1e-4, atol=1e-5)
-    assert np.ptp(at_once) > 0.1
 
 
 def test_each_epoch_reads_every_example_once_and_in_a_new_order():
