@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.annotations import Shaped
-from rlx.core.arguments import fits, require, whole
+from rlx.core.arguments import require, whole
 from rlx.core.errors import ArgumentError, OptionError, RankError, ShapeError
 from rlx.core.keys import as_key
 from rlx.core.operator import Contract, Operator
+from rlx.core.shapes import fits
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")

@@ -4,14 +4,13 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
-from rlx.core.masking import if_used, weighted_sum
+from rlx.core.masking import weighted_sum
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.tracing import traced_once
 from rlx.core.types import Array
 from rlx.divergences import categorical_cross_entropy
 
 
-@operator()
+@operator(masks={"probs": ("z_p",)})
 def categorical_l2_project(
     z_p: Float[Array, "L"], probs: Float[Array, "L"], z_q: Float[Array, "K", "increasing"]
 ) -> Float[Array, "K"]:
@@ -26,7 +25,7 @@ def categorical_l2_project(
     Args:
       z_p: atoms of the distribution to project, in any order.
       probs: probabilities of the atoms `z_p`.
-      z_q: atoms to project onto, in increasing order; they need not be evenly spaced, and equal atoms share their mass.
+      z_q: atoms to project onto, in increasing order; they need not be evenly spaced.
         The order of traced atoms cannot be checked: if they are out of order, the result is wrong.
 
     Returns:
@@ -38,29 +37,14 @@ def categorical_l2_project(
       >>> rlx.categorical_l2_project(jnp.array([0.5, 9.0]), jnp.array([0.5, 0.5]), jnp.array([0.0, 1.0, 2.0])).tolist()
       [0.25, 0.25, 0.5]
     """
-    z_p = if_used(probs, z_p)
-    above, below, sharing = _neighbourhood(z_q)
+    gaps, end = jnp.diff(z_q), jnp.full(1, jnp.inf, z_q.dtype)  # after clipping, there is no mass beyond either end
+    above, below = jnp.concatenate([gaps, end])[:, None], jnp.concatenate([end, gaps])[:, None]
     offset = jnp.clip(z_p, z_q[0], z_q[-1])[None, :] - z_q[:, None]
-    distance = jnp.where(offset >= 0, offset / above[:, None], -offset / below[:, None])
-    return jnp.sum(jnp.clip(1 - distance, 0, 1) * probs[None, :], axis=-1) / sharing
+    distance = jnp.where(offset >= 0, offset / above, -offset / below)
+    return jnp.sum(jnp.clip(1 - distance, 0, 1) * probs[None, :], axis=-1)
 
 
-@traced_once
-def _neighbourhood(z: Array) -> tuple[Array, Array, Array]:
-    """For each of the increasing atoms [K], the gaps to the next higher and lower atom, and the number of equal atoms.
-
-    There is no gap beyond either end and, after clipping, no mass.
-    """
-    rises, end, inf = z[1:] > z[:-1], jnp.ones(1, bool), jnp.full(1, jnp.inf, z.dtype)
-    higher = jax.lax.cummin(jnp.concatenate([jnp.where(rises, z[1:], jnp.inf), inf]), reverse=True)
-    lower = jax.lax.cummax(jnp.concatenate([-inf, jnp.where(rises, z[:-1], -jnp.inf)]))
-    places = jnp.arange(z.shape[0])
-    first = jax.lax.cummax(jnp.where(jnp.concatenate([end, rises]), places, 0))
-    last = jax.lax.cummin(jnp.where(jnp.concatenate([rises, end]), places, z.shape[0]), reverse=True)
-    return higher - z, z - lower, (last - first + 1).astype(z.dtype)
-
-
-@operator(masks={"discount_t": ("v_atoms_t", "v_logits_t[:]")})
+@operator(masks={"discount_t": ("v_atoms_t", "v_logits_t")})
 def categorical_td_learning(
     v_atoms_tm1: Float[Array, "K", "increasing"],
     v_logits_tm1: Float[Array, "K"],
@@ -76,7 +60,7 @@ def categorical_td_learning(
     "A Distributional Perspective on Reinforcement Learning", Bellemare et al. 2017 (https://arxiv.org/abs/1707.06887).
 
     Args:
-      v_atoms_tm1: atoms of the value distribution at time t-1, in increasing order; equal atoms share their mass.
+      v_atoms_tm1: atoms of the value distribution at time t-1, in increasing order.
       v_logits_tm1: logits over these atoms.
       r_t: reward at time t.
       discount_t: discount at time t.
@@ -99,7 +83,7 @@ def categorical_td_learning(
     return _loss(v_atoms_tm1, v_logits_tm1, target_atoms, probs_t, stop_target_gradients)
 
 
-@operator(masks={"discount_t": ("q_atoms_t", "q_logits_t[:]")})
+@operator(masks={"discount_t": ("q_atoms_t", "q_logits_t")})
 def categorical_q_learning(
     q_atoms_tm1: Float[Array, "K", "increasing"],
     q_logits_tm1: Float[Array, "A K"],
@@ -117,7 +101,7 @@ def categorical_q_learning(
     Bellemare et al. 2017 (https://arxiv.org/abs/1707.06887).
 
     Args:
-      q_atoms_tm1: atoms of the distributions at time t-1, in increasing order; equal atoms share their mass.
+      q_atoms_tm1: atoms of the distributions at time t-1, in increasing order.
       q_logits_tm1: logits over these atoms for each action.
       a_tm1: action at time t-1.
       r_t: reward at time t.
@@ -142,7 +126,7 @@ def categorical_q_learning(
     return _loss(q_atoms_tm1, q_logits_tm1[a_tm1], target_atoms, probs_t[best], stop_target_gradients)
 
 
-@operator(masks={"discount_t": ("q_atoms_t", "q_logits_t[:]")})
+@operator(masks={"discount_t": ("q_atoms_t", "q_logits_t")})
 def categorical_double_q_learning(
     q_atoms_tm1: Float[Array, "K", "increasing"],
     q_logits_tm1: Float[Array, "A K"],
@@ -161,7 +145,7 @@ def categorical_double_q_learning(
     (https://papers.nips.cc/paper/3964-double-q-learning.pdf).
 
     Args:
-      q_atoms_tm1: atoms of the distributions at time t-1, in increasing order; equal atoms share their mass.
+      q_atoms_tm1: atoms of the distributions at time t-1, in increasing order.
       q_logits_tm1: logits over these atoms for each action.
       a_tm1: action at time t-1.
       r_t: reward at time t.

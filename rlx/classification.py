@@ -162,7 +162,7 @@ def classification_value_loss(
     return categorical_cross_entropy.kernel(maybe_stop(labels, stop_target_gradients), value_logits)
 
 
-@operator(masks={"discount_t": ("q_logits_t[:]",)})
+@operator(masks={"discount_t": ("q_logits_t",)})
 def classification_q_learning(
     q_logits_tm1: Float[Array, "A K"],
     a_tm1: Int[Array, ""],

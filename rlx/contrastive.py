@@ -9,7 +9,7 @@ from rlx.core.operator import operator
 from rlx.core.types import Array
 
 
-@operator(counts={"mask": ("logits",)})
+@operator(masks={"mask": ("logits",)})
 def info_nce_loss(
     logits: Float[Array, "B B"],
     logsumexp_weight: Real[Array | float, "", "in [0, inf)"] = 0.0,

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.categorical import categorical_td_learning
 from rlx.core.annotations import Float, Real
-from rlx.core.masking import if_used, rows_if_used, weighted_sum
+from rlx.core.masking import masked, weighted_sum
 from rlx.core.operator import operator
 from rlx.core.types import Array
 
@@ -48,10 +48,10 @@ def d4pg_critic_loss(
       1.0986
     """
     is_end_t = (discount_t == 0).astype(jnp.int32)
-    discount_t = if_used(jnp.cumsum(is_end_t) == is_end_t, discount_t)  # after the end of the episode, it may be NaN
+    discount_t = masked(jnp.cumsum(is_end_t) == is_end_t, discount_t)  # after the end of the episode, it may be NaN
     discounts = jnp.cumprod(jnp.concatenate([jnp.ones(1, discount_t.dtype), discount_t]))
     n_step_return, discount = weighted_sum(discounts[:-1], r_t), discounts[-1]
-    q_atoms_t, q_logits_t = if_used(discount, q_atoms_t), rows_if_used(discount, q_logits_t)
+    q_atoms_t, q_logits_t = masked(discount, q_atoms_t), masked(discount, q_logits_t)
     return categorical_td_learning.kernel(
         q_atoms_tm1, q_logits_tm1, n_step_return, discount, q_atoms_t, q_logits_t, stop_target_gradients
     )

@@ -3,12 +3,12 @@
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.masking import finite_log, if_counted, masked_mean
+from rlx.core.masking import finite_log, masked, masked_mean
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array, in_wide_dtype
+from rlx.core.types import Array
 
 
-@operator(counts={"mask_t": ("prob_ratios_t", "adv_t")}, masks={"adv_t": ("prob_ratios_t",)})
+@operator(masks={"mask_t": ("prob_ratios_t", "adv_t"), "adv_t": ("prob_ratios_t",)})
 def discovered_policy_loss(
     prob_ratios_t: Float[Array, "T"],
     adv_t: Real[Array, "T"],
@@ -45,17 +45,16 @@ def discovered_policy_loss(
       >>> [round(float(rlx.discovered_policy_loss(r[None], adv_t[:1])), 4) for r in ratios]
       [-1.0, -2.9987, -3.0]
     """
-    given = prob_ratios_t, maybe_stop(adv_t, stop_target_gradients), alpha, beta
-    dtype, prob_ratios_t, adv_t, alpha, beta = in_wide_dtype(*given)
+    adv_t = maybe_stop(adv_t, stop_target_gradients)
     gain = prob_ratios_t * adv_t
     # ρ A - max(0, (ρ - 1) A - α tanh(…)), without cancellation of large numbers.
     when_good = jnp.minimum(gain, adv_t + alpha * jnp.tanh((prob_ratios_t - 1) * adv_t / alpha))
     shift = adv_t * finite_log(jnp.where(adv_t < 0, prob_ratios_t, 1))
     when_bad = gain - jnp.maximum(shift - beta * jnp.tanh(shift / beta), 0)
-    return -masked_mean(jnp.where(adv_t < 0, when_bad, when_good), mask_t).astype(dtype)
+    return -masked_mean(jnp.where(adv_t < 0, when_bad, when_good), mask_t)
 
 
-@operator(counts={"mask_t": ("prob_ratios_t", "adv_t", "scores_t")}, masks={"adv_t": ("prob_ratios_t",)})
+@operator(masks={"mask_t": ("prob_ratios_t", "adv_t", "scores_t"), "adv_t": ("prob_ratios_t",)})
 def learnt_policy_loss(
     prob_ratios_t: Float[Array, "T"],
     adv_t: Real[Array, "T"],
@@ -90,9 +89,8 @@ def learnt_policy_loss(
       >>> float(rlx.learnt_policy_loss(jnp.array([2.0]), jnp.array([3.0]), jnp.array([4.0]), threshold=0.0))
       -2.0
     """
-    given = prob_ratios_t, maybe_stop(adv_t, stop_target_gradients), scores_t, threshold
-    dtype, prob_ratios_t, adv_t, scores_t, threshold = in_wide_dtype(*given)
-    return masked_mean(jnp.maximum(scores_t - threshold, 0) - prob_ratios_t * adv_t, mask_t).astype(dtype)
+    adv_t = maybe_stop(adv_t, stop_target_gradients)
+    return masked_mean(jnp.maximum(scores_t - threshold, 0) - prob_ratios_t * adv_t, mask_t)
 
 
 @operator()
@@ -120,7 +118,7 @@ def learnt_drift_inputs(
       [[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]]
     """
     if mask_t is not None:
-        prob_ratios_t, adv_t = 1 + if_counted(mask_t, prob_ratios_t - 1), if_counted(mask_t, adv_t)
+        prob_ratios_t, adv_t = 1 + masked(mask_t, prob_ratios_t - 1), masked(mask_t, adv_t)
     x, l = prob_ratios_t - 1, finite_log(prob_ratios_t)
     inputs = jnp.stack([x, jnp.square(x), l, jnp.square(l)], axis=-1)
     return jnp.concatenate([inputs, adv_t[:, None] * inputs], axis=-1)

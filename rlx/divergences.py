@@ -7,7 +7,7 @@ from rlx.core.annotations import Float, Int, Real
 from rlx.core.arguments import require_for_each
 from rlx.core.arrays import half_square, pick_action, scale_down, scale_row_down
 from rlx.core.errors import RankError, ShapeError
-from rlx.core.masking import if_counted, weighted_sum
+from rlx.core.masking import masked, weighted_sum
 from rlx.core.operator import operator
 from rlx.core.sampling import categorical
 from rlx.core.tracing import traced_once
@@ -218,7 +218,7 @@ def categorical_entropy(log_probs: Array) -> Array:
     """Entropy of log-probabilities [..., A]: -Σ_i p_i log p_i, where impossible outcomes count 0."""
     probs = jnp.exp(log_probs)
     # Where a probability underflows to 0, its logarithm times the slope of the result may overflow, and 0 · ∞ is NaN.
-    return -weighted_sum(probs, if_counted(probs, log_probs), axis=-1)
+    return -weighted_sum(probs, masked(probs != 0, log_probs), axis=-1)
 
 
 @traced_once

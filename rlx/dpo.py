@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arrays import scale_up
-from rlx.core.masking import if_used, masked_mean, weighted
+from rlx.core.masking import masked, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 
@@ -15,7 +15,7 @@ LEFT_OUT = {  # of a pair of answers, by the mask of each
 }
 
 
-@operator(counts=LEFT_OUT)
+@operator(masks=LEFT_OUT)
 def dpo_loss(
     chosen_log_probs_t: Float[Array, "T"],
     rejected_log_probs_t: Float[Array, "U"],
@@ -63,7 +63,7 @@ def dpo_loss(
     return weighted(1 - label_smoothing, jax.nn.softplus(-x)) + weighted(label_smoothing, jax.nn.softplus(x))
 
 
-@operator(counts=LEFT_OUT)
+@operator(masks=LEFT_OUT)
 def ipo_loss(
     chosen_log_probs_t: Float[Array, "T"],
     rejected_log_probs_t: Float[Array, "U"],
@@ -106,7 +106,7 @@ def ipo_loss(
     return jnp.square(h - 1 / (2 * tau))
 
 
-@operator(counts={"mask_t": ("log_probs_t", "ref_log_probs_t")})
+@operator(masks={"mask_t": ("log_probs_t", "ref_log_probs_t")})
 def kto_loss(
     log_probs_t: Float[Array, "T"],
     ref_log_probs_t: Float[Array, "T"],
@@ -148,13 +148,13 @@ def kto_loss(
     ref_log_probs_t, reference_point = maybe_stop((ref_log_probs_t, reference_point), stop_target_gradients)
     good = desirable.astype(bool)
     weight = jnp.where(good, desirable_weight, undesirable_weight)
-    gain = if_used(weight, _log_ratio(log_probs_t, ref_log_probs_t) - reference_point)
+    gain = masked(weight, _log_ratio(log_probs_t, ref_log_probs_t) - reference_point)
     gain = scale_up(gain, jnp.asarray(beta))
     # 1 - σ(x) = σ(-x), without cancellation.
     return weight * jax.nn.sigmoid(jnp.where(good, -gain, gain))
 
 
-@operator(counts={"mask_t": ("log_probs_t", "ref_log_probs_t")})
+@operator(masks={"mask_t": ("log_probs_t", "ref_log_probs_t")})
 def kto_reference_point(
     log_probs_t: Float[Array, "B T"],
     ref_log_probs_t: Float[Array, "B T"],

@@ -75,7 +75,7 @@ def add_ornstein_uhlenbeck_noise(
     return action + noise_t
 
 
-@operator()
+@operator(widen=False)
 def add_dirichlet_noise(
     key: Key,
     prior: Float[Array, "B A", "A"],
@@ -184,7 +184,7 @@ def knn_query(
     return KNNQueryResult(at_indices(data, indices), indices, neg_distances)
 
 
-@operator()
+@operator(widen=False)
 def episodic_memory_intrinsic_rewards(
     embeddings: Float[Array, "T D"],
     num_neighbors: Annotated[int, "a positive number"],

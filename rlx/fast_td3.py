@@ -10,7 +10,7 @@ from rlx.core.operator import operator
 from rlx.core.types import Array
 
 
-@operator(masks={"discount_t": ("q_atoms_t", "q_logits_t[:]")})
+@operator(masks={"discount_t": ("q_atoms_t", "q_logits_t")})
 def fast_td3_critic_loss(
     q_atoms_tm1: Float[Array, "K", "increasing"],
     q_logits_tm1: Float[Array, "N K"],

@@ -1,21 +1,19 @@
 """GRPO and its variants (GSPO, CISPO, DAPO, RLOO): group-relative advantages and losses of whole answers."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require
 from rlx.core.arrays import lhs_broadcast, pick
-from rlx.core.masking import counts_of, finite_exponent, masked_mean, masked_sum, weighted
+from rlx.core.masking import counts_of, finite_exponent, masked, masked_mean, masked_sum, weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array, in_wide_dtype, wide_dtype
+from rlx.core.types import Array
 from rlx.kl import kl_k3
 from rlx.ppo import clipped_surrogate
 
 
-@operator(counts={"mask": ("rewards",)})
+@operator(masks={"mask": ("rewards",)})
 def group_relative_advantages(
     rewards: Real[Array, "G"],
     scale_by_std: bool = True,
@@ -50,14 +48,14 @@ def group_relative_advantages(
       [1.0, -1.0, -1.0, 1.0]
     """
     gain, counts = _gains(rewards, mask)
-    adv = jnp.where(counts, gain - masked_mean(gain, counts), 0)
+    adv = masked(counts, gain - masked_mean(gain, counts))
     if scale_by_std:
-        scale = _root_mean_square(adv, counts) + jnp.asarray(epsilon, adv.dtype)
+        scale = _root_mean_square(adv, counts) + epsilon
         adv = adv / jnp.where(scale > 0, scale, 1)
-    return maybe_stop(adv.astype(rewards.dtype), stop_target_gradients)
+    return maybe_stop(adv, stop_target_gradients)
 
 
-@operator(counts={"mask": ("rewards",)})
+@operator(masks={"mask": ("rewards",)})
 def leave_one_out_advantages(
     rewards: Real[Array, "G"],
     stop_target_gradients: bool = False,
@@ -88,11 +86,11 @@ def leave_one_out_advantages(
     gain, counts = _gains(rewards, mask)
     others = jnp.sum(counts) - 1
     baseline = (jnp.sum(gain) - gain) / jnp.maximum(others, 1).astype(gain.dtype)
-    adv = jnp.where(others > 0, jnp.where(counts, gain - baseline, 0), rewards.astype(gain.dtype))
-    return maybe_stop(adv.astype(rewards.dtype), stop_target_gradients)
+    adv = jnp.where(others > 0, masked(counts, gain - baseline), rewards)
+    return maybe_stop(adv, stop_target_gradients)
 
 
-@operator(counts={"mask_t": ("log_probs_t", "adv_t")})
+@operator(masks={"mask_t": ("log_probs_t", "adv_t")})
 def sequence_policy_gradient_loss(
     log_probs_t: Float[Array, "T"],
     adv_t: Real[Array, "", "T"],
@@ -119,14 +117,14 @@ def sequence_policy_gradient_loss(
       >>> float(rlx.sequence_policy_gradient_loss(jnp.array([-1.0, -0.5, -9.0]), 2.0, jnp.array([1, 1, 0])))
       3.0
     """
-    dtype, log_probs_t, adv_t = in_wide_dtype(log_probs_t, adv_t)
-    losses_t = weighted(maybe_stop(adv_t, stop_target_gradients), -log_probs_t)
-    return masked_sum(losses_t, mask_t).astype(dtype)
+    return -masked_sum(weighted(maybe_stop(adv_t, stop_target_gradients), log_probs_t), mask_t)
 
 
 @operator(
-    counts={"mask_t": ("log_probs_t", "old_log_probs_t", "adv_t", "ref_log_probs_t")},
-    masks={"kl_weight": ("ref_log_probs_t",)},
+    masks={
+        "mask_t": ("log_probs_t", "old_log_probs_t", "adv_t", "ref_log_probs_t"),
+        "kl_weight": ("ref_log_probs_t",),
+    }
 )
 def grpo_loss(
     log_probs_t: Float[Array, "T"],
@@ -166,13 +164,14 @@ def grpo_loss(
       -1.05
     """
     targets = maybe_stop((old_log_probs_t, adv_t, ref_log_probs_t), stop_target_gradients)
-    dtype, losses_t = _token_losses(log_probs_t, targets, epsilon, kl_weight)
-    return masked_mean(losses_t, mask_t).astype(dtype)
+    return masked_mean(_token_losses(log_probs_t, *targets, epsilon, kl_weight), mask_t)
 
 
 @operator(
-    counts={"mask_t": ("log_probs_t", "old_log_probs_t", "adv_t", "ref_log_probs_t")},
-    masks={"kl_weight": ("ref_log_probs_t",)},
+    masks={
+        "mask_t": ("log_probs_t", "old_log_probs_t", "adv_t", "ref_log_probs_t"),
+        "kl_weight": ("ref_log_probs_t",),
+    }
 )
 def dr_grpo_loss(
     log_probs_t: Float[Array, "T"],
@@ -218,11 +217,10 @@ def dr_grpo_loss(
     length = max(log_probs_t.shape[0], 1) if max_length is None else max_length
     require(length > 0, "max_length", max_length, "a positive number of tokens")
     targets = maybe_stop((old_log_probs_t, adv_t, ref_log_probs_t), stop_target_gradients)
-    dtype, losses_t = _token_losses(log_probs_t, targets, epsilon, kl_weight)
-    return (masked_sum(losses_t, mask_t) / length).astype(dtype)
+    return masked_sum(_token_losses(log_probs_t, *targets, epsilon, kl_weight), mask_t) / length
 
 
-@operator(counts={"mask_t": ("log_probs_t", "old_log_probs_t", "adv")})
+@operator(masks={"mask_t": ("log_probs_t", "old_log_probs_t", "adv")})
 def gspo_loss(
     log_probs_t: Float[Array, "T"],
     old_log_probs_t: Float[Array, "T"],
@@ -257,13 +255,12 @@ def gspo_loss(
       >>> round(float(rlx.gspo_loss(old + jnp.log(jnp.array([4.0, 1.0])), old, -1.0)), 4)
       2.0
     """
-    targets = maybe_stop((old_log_probs_t, adv), stop_target_gradients)
-    dtype, log_probs_t, old_log_probs_t, *bounded = in_wide_dtype(log_probs_t, *targets, epsilon_low, epsilon_high)
+    old_log_probs_t, adv = maybe_stop((old_log_probs_t, adv), stop_target_gradients)
     ratio = _ratio(masked_mean(log_probs_t - old_log_probs_t, mask_t))
-    return -clipped_surrogate(ratio, *bounded).astype(dtype)
+    return -clipped_surrogate(ratio, adv, epsilon_low, epsilon_high)
 
 
-@operator(counts={"mask_t": ("log_probs_t", "old_log_probs_t", "adv")})
+@operator(masks={"mask_t": ("log_probs_t", "old_log_probs_t", "adv")})
 def dapo_loss(
     log_probs_t: Float[Array, "G T"],
     old_log_probs_t: Float[Array, "G T"],
@@ -303,11 +300,11 @@ def dapo_loss(
     """
     old_log_probs_t, adv = maybe_stop((old_log_probs_t, adv), stop_target_gradients)
     ratio_t = _ratio(log_probs_t - old_log_probs_t)
-    dtype, *given = in_wide_dtype(ratio_t, lhs_broadcast.kernel(adv, ratio_t), epsilon_low, epsilon_high)
-    return -masked_mean(clipped_surrogate(*given), mask_t).astype(dtype)
+    adv = lhs_broadcast.kernel(adv, ratio_t)
+    return -masked_mean(clipped_surrogate(ratio_t, adv, epsilon_low, epsilon_high), mask_t)
 
 
-@operator(counts={"mask_t": ("log_probs_t", "old_log_probs_t", "adv")})
+@operator(masks={"mask_t": ("log_probs_t", "old_log_probs_t", "adv")})
 def cispo_loss(
     log_probs_t: Float[Array, "G T"],
     old_log_probs_t: Float[Array, "G T"],
@@ -344,15 +341,13 @@ def cispo_loss(
       >>> gradient.tolist()
       [[-0.75, -0.75]]
     """
-    given = log_probs_t, old_log_probs_t, maybe_stop(adv, stop_target_gradients), epsilon_low, epsilon_high
-    dtype, log_probs_t, old_log_probs_t, adv, epsilon_low, epsilon_high = in_wide_dtype(*given)
+    adv = lhs_broadcast.kernel(maybe_stop(adv, stop_target_gradients), log_probs_t)
     ratio_t = jnp.exp(log_probs_t - old_log_probs_t)
     weights_t = jax.lax.stop_gradient(jnp.clip(ratio_t, 1 - epsilon_low, 1 + epsilon_high))
-    losses_t = -weighted(weights_t * lhs_broadcast.kernel(adv, weights_t), log_probs_t)
-    return masked_mean(losses_t, mask_t).astype(dtype)
+    return -masked_mean(weighted(weights_t * adv, log_probs_t), mask_t)
 
 
-@operator(counts={"mask_t": ("log_probs_t",)})
+@operator(masks={"mask_t": ("log_probs_t",)})
 def rloo_loss(
     log_probs_t: Float[Array, "G T"],
     rewards: Real[Array, "G"],
@@ -381,9 +376,8 @@ def rloo_loss(
       >>> float(rlx.rloo_loss(jnp.array([[-1.0, -2.0], [-1.0, -1.0]]), jnp.array([1, 0])))
       0.5
     """
-    dtype, log_probs_t, rewards = in_wide_dtype(log_probs_t, rewards)
     adv = leave_one_out_advantages.kernel(rewards, stop_target_gradients)
-    return -masked_mean(masked_sum(weighted(adv[:, None], log_probs_t), mask_t, axis=-1)).astype(dtype)
+    return -jnp.mean(masked_sum(weighted(adv[:, None], log_probs_t), mask_t, axis=-1))
 
 
 def _ratio(log_ratio: Array) -> Array:
@@ -392,34 +386,31 @@ def _ratio(log_ratio: Array) -> Array:
 
 def _token_losses(
     log_probs_t: Array,
-    targets: tuple[Array, Array, Array | None],
+    old_log_probs_t: Array,
+    adv_t: Array,
+    ref_log_probs_t: Array | None,
     epsilon: Array | float,
     kl_weight: Array | float,
-) -> tuple[Any, Array]:
-    """Their dtype, and -min(ρ_t A, clip(ρ_t, 1 - ε, 1 + ε) A) + β k3_t of each token, in float32 or wider."""
-    old_log_probs_t, adv_t, ref_log_probs_t = targets
-    k3_t = None if ref_log_probs_t is None else kl_k3.kernel(log_probs_t, ref_log_probs_t)
-    ratio_t = _ratio(log_probs_t - old_log_probs_t)
-    dtype, ratio_t, adv_t, epsilon, kl_weight, k3_t = in_wide_dtype(ratio_t, adv_t, epsilon, kl_weight, k3_t)
-    losses_t = -clipped_surrogate(ratio_t, adv_t, epsilon, epsilon)
-    return dtype, losses_t if k3_t is None else losses_t + weighted(kl_weight, k3_t)
+) -> Array:
+    """-min(ρ_t A, clip(ρ_t, 1 - ε, 1 + ε) A) + β k3_t of each token."""
+    losses_t = -clipped_surrogate(_ratio(log_probs_t - old_log_probs_t), adv_t, epsilon, epsilon)
+    if ref_log_probs_t is None:
+        return losses_t
+    return losses_t + weighted(kl_weight, kl_k3.kernel(log_probs_t, ref_log_probs_t))
 
 
 def _gains(rewards: Array, mask: Array | None) -> tuple[Array, Array]:
-    """The rewards relative to the first answer of the group, in float32 or wider, and the mask [G] of answers.
+    """The rewards relative to the first answer of the group, and the mask [G] of answers.
 
     Means and variances are computed from these: they are exactly zero for equal rewards, and exact for large ones.
     """
     counts = counts_of(mask, rewards.shape)
-    rewards = rewards.astype(wide_dtype(rewards.dtype))
-    first = pick(rewards, jnp.argmax(counts)) if rewards.size else jnp.zeros((), rewards.dtype)
-    return jnp.where(counts, rewards - first, 0), counts
+    first = pick(rewards, jnp.argmax(counts)) if rewards.size else 0
+    return masked(counts, rewards - first), counts
 
 
 def _root_mean_square(x: Array, counts: Array) -> Array:
-    """√(mean of x²), without overflow and underflow, and with gradient 0 where all are 0."""
-    largest = jax.lax.stop_gradient(jnp.max(jnp.abs(x), initial=0))
-    scale = jnp.where(largest > 0, largest, 1)
-    mean_square = masked_mean(jnp.square(x / scale), counts)
+    """√(mean of x²), with gradient 0 where all are 0."""
+    mean_square = masked_mean(jnp.square(x), counts)
     varies = mean_square > 0  # if all are equal, the derivative of the square root is infinite
-    return jnp.where(varies, scale * jnp.sqrt(jnp.where(varies, mean_square, 1)), 0)
+    return jnp.where(varies, jnp.sqrt(jnp.where(varies, mean_square, 1)), 0)

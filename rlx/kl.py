@@ -9,7 +9,7 @@ from rlx.core.operator import operator
 from rlx.core.types import Array
 
 
-@operator(counts={"mask_t": ("log_probs_t", "ref_log_probs_t")})
+@operator(masks={"mask_t": ("log_probs_t", "ref_log_probs_t")})
 def kl_k1(
     log_probs_t: Float[Array, "*E"],
     ref_log_probs_t: Float[Array, "*E"],
@@ -39,7 +39,7 @@ def kl_k1(
     return log_probs_t - ref_log_probs_t
 
 
-@operator(counts={"mask_t": ("log_probs_t", "ref_log_probs_t")})
+@operator(masks={"mask_t": ("log_probs_t", "ref_log_probs_t")})
 def kl_k2(
     log_probs_t: Float[Array, "*E"],
     ref_log_probs_t: Float[Array, "*E"],
@@ -69,7 +69,7 @@ def kl_k2(
     return half_square(log_probs_t - ref_log_probs_t)
 
 
-@operator(counts={"mask_t": ("log_probs_t", "ref_log_probs_t")})
+@operator(masks={"mask_t": ("log_probs_t", "ref_log_probs_t")})
 def kl_k3(
     log_probs_t: Float[Array, "*E"],
     ref_log_probs_t: Float[Array, "*E"],

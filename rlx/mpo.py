@@ -56,7 +56,7 @@ class MpoOutputs(NamedTuple):
     num_samples: Any  # [] how many samples the weights are spread over
 
 
-@operator()
+@operator(widen=False)
 def mpo_loss(
     sample_log_probs: Float[Array, "*E"],
     sample_q_values: Float[Array, "*E"],
@@ -111,7 +111,7 @@ def mpo_loss(
     return _loss(parts, policy_loss_weight, temperature_loss_weight, kl_loss_weight, alpha_loss_weight), parts
 
 
-@operator()
+@operator(widen=False)
 def mpo_compute_weights_and_temperature_loss(
     sample_q_values: Float[Array, "*E"],
     temperature_constraint: LagrangePenalty,
@@ -152,7 +152,7 @@ def mpo_compute_weights_and_temperature_loss(
     return temperature_loss, jax.nn.softmax(scaled, axis=sample_axis), num_samples
 
 
-@operator()
+@operator(widen=False)
 def compute_parametric_kl_penalty_and_dual_loss(
     kl_constraints: Sequence[tuple[ArrayLike, LagrangePenalty]],
     projection_operator: Projection,
@@ -179,7 +179,7 @@ def compute_parametric_kl_penalty_and_dual_loss(
     return _kl_losses(kl_constraints, projection_operator, use_stop_gradient, jnp.zeros(()))
 
 
-@operator()
+@operator(widen=False)
 def kl_constraint_loss(
     kl: Float[Array, "*E"],
     penalty: LagrangePenalty,
@@ -227,7 +227,7 @@ def kl_constraint_loss(
     return kl_loss, alpha_loss, alpha
 
 
-@operator(counts={"restarting_weights": ("advantages", "importance_weights")})
+@operator(masks={"restarting_weights": ("advantages", "importance_weights")}, widen=False)
 def vmpo_loss(
     sample_log_probs: Float[Array, "*E"],
     advantages: Float[Array, "*E"],
@@ -297,7 +297,7 @@ def vmpo_loss(
     return _loss(parts, policy_loss_weight, temperature_loss_weight, kl_loss_weight, alpha_loss_weight), parts
 
 
-@operator(counts={"restarting_weights": ("advantages", "importance_weights")})
+@operator(masks={"restarting_weights": ("advantages", "importance_weights")}, widen=False)
 def vmpo_compute_weights_and_temperature_loss(
     advantages: Float[Array, "*E"],
     restarting_weights: Real[Array, "*E"] | None,

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Int, Mask, Number, Real
 from rlx.core.arguments import require, require_broadcast, require_parts
 from rlx.core.arrays import pick_action
-from rlx.core.masking import if_used, masked_mean, weighted
+from rlx.core.masking import masked, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.trees import Record, record
-from rlx.core.types import Array, ArrayLike, in_one_dtype, in_wide_dtype
+from rlx.core.types import Array, ArrayLike, in_one_dtype
 from rlx.divergences import categorical_kl
 
 
@@ -109,13 +109,14 @@ def sampled_cmpo_loss(
     """
     gains = jnp.exp(jnp.clip(maybe_stop(sample_adv, stop_target_gradients), -clip_value, clip_value))
     normalizers = (initial_normalizer + jnp.sum(gains) - gains) / max(gains.shape[0], 1)
-    dtype, weights, sample_log_probs = in_wide_dtype(gains / normalizers, sample_log_probs)
-    return -masked_mean(weighted(weights, sample_log_probs)).astype(dtype)
+    return -jnp.mean(weighted(gains / normalizers, sample_log_probs))
 
 
 @operator(
-    counts={"mask_t": ("logits_t", "adv_t", "rho_t", "prior_logits_t", "q_adv_t")},
-    masks={"kl_weight": ("prior_logits_t[:]", "q_adv_t[:]")},
+    masks={
+        "mask_t": ("logits_t", "adv_t", "rho_t", "prior_logits_t", "q_adv_t"),
+        "kl_weight": ("prior_logits_t", "q_adv_t"),
+    }
 )
 def muesli_policy_loss(
     logits_t: Float[Array, "T A"],
@@ -163,17 +164,9 @@ def muesli_policy_loss(
     log_target_t = maybe_stop(_log_cmpo(prior_logits_t, q_adv_t, clip_value), stop_target_gradients)
     log_pi_t = jax.nn.log_softmax(logits_t)
     clipped_rho_t = jax.lax.stop_gradient(jnp.minimum(rho_t, clip_rho_threshold))
-    kl_t = categorical_kl(log_target_t, if_used(jnp.asarray(kl_weight), log_pi_t))
-    given = (
-        clipped_rho_t,
-        maybe_stop(adv_t, stop_target_gradients),
-        pick_action(log_pi_t, a_t, -jnp.inf),
-        kl_weight,
-        kl_t,
-    )
-    dtype, clipped_rho_t, adv_t, log_prob_t, kl_weight, kl_t = in_wide_dtype(*given)
-    pg_t = -weighted(clipped_rho_t * adv_t, log_prob_t)
-    return masked_mean(pg_t + weighted(kl_weight, kl_t), mask_t).astype(dtype)
+    kl_t = categorical_kl(log_target_t, masked(jnp.asarray(kl_weight), log_pi_t))
+    pg_t = -weighted(clipped_rho_t * maybe_stop(adv_t, stop_target_gradients), pick_action(log_pi_t, a_t, -jnp.inf))
+    return masked_mean(pg_t + weighted(kl_weight, kl_t), mask_t)
 
 
 @runtime_checkable
@@ -318,7 +311,7 @@ def zero_policy_targets(
 
 def _log_cmpo(prior_logits: Array, adv: Array, clip_value: Array | float) -> Array:
     """log π_CMPO [..., A]; advantages of actions with prior probability 0 are ignored."""
-    adv = if_used(prior_logits > -jnp.inf, adv)
+    adv = masked(prior_logits > -jnp.inf, adv)
     return jax.nn.log_softmax(prior_logits + jnp.clip(adv, -clip_value, clip_value))
 
 
@@ -327,4 +320,4 @@ def _if_used(weights: Array, actions: ArrayLike) -> Array:
     actions = jnp.asarray(actions)
     if not jnp.issubdtype(actions.dtype, jnp.floating) or actions.shape[: weights.ndim] != weights.shape:
         return actions
-    return if_used(weights.reshape(weights.shape + (1,) * (actions.ndim - weights.ndim)), actions)
+    return masked(weights.reshape(weights.shape + (1,) * (actions.ndim - weights.ndim)), actions)

@@ -120,7 +120,7 @@ def _update_statistics(
     return pop(params, state, new_state), new_state
 
 
-@operator()
+@operator(widen=False)
 def art(
     state: PopArtState,
     targets: Real[Array, "*#E"],
@@ -220,7 +220,7 @@ def _in_dtype_of(parameter: Array, x: Array) -> Array:
     return x.astype(parameter.dtype) if jnp.issubdtype(parameter.dtype, jnp.floating) else x
 
 
-@operator()
+@operator(widen=False)
 def normalize(state: PopArtState, unnormalized: Real[Array, "*#E"], indices: Int[Array, "*#E"]) -> Float[Array, "*E"]:
     """Normalises values: (x - μ_i) / σ_i.
 
@@ -243,7 +243,7 @@ def normalize(state: PopArtState, unnormalized: Real[Array, "*#E"], indices: Int
     return (unnormalized - shift) / scale
 
 
-@operator()
+@operator(widen=False)
 def unnormalize(state: PopArtState, normalized: Real[Array, "*#E"], indices: Int[Array, "*#E"]) -> Float[Array, "*E"]:
     """The inverse of `normalize`: x σ_i + μ_i.
 
@@ -273,7 +273,7 @@ def _of_outputs(function: str, state: PopArtState, x: Array, indices: Array) -> 
     return x, shift, scale
 
 
-@operator()
+@operator(widen=False)
 def unnormalize_linear(state: PopArtState, inputs: Float[Array, "*#E N"], indices: Int[Array, "*#E"]) -> PopArtOutput:
     """Selects one output of a linear layer for each example, and unnormalises it.
 

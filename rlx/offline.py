@@ -5,9 +5,9 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import half_square, pick_action, scale_down
-from rlx.core.masking import masked_mean, rows_if_used, weighted
+from rlx.core.masking import masked, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array, in_wide_dtype
+from rlx.core.types import Array
 from rlx.divergences import scaled_log_policy
 from rlx.q_learning import q_learning
 
@@ -76,7 +76,7 @@ def sampled_conservative_q_loss(
     return (largest - q_tm1) + jax.nn.logsumexp(sample_q_tm1 - largest - sample_log_probs_tm1) - log_count
 
 
-@operator(masks={"discount_t": ("q_t[:]",)})
+@operator(masks={"discount_t": ("q_t",)})
 def conservative_q_learning(
     q_tm1: Float[Array, "A"],
     a_tm1: Int[Array, ""],
@@ -112,7 +112,7 @@ def conservative_q_learning(
       >>> round(float(rlx.conservative_q_learning(q, 0, 2.0, 0.0, q)), 4)
       1.1931
     """
-    penalty = conservative_q_loss.kernel(rows_if_used(jnp.asarray(conservative_weight), q_tm1), a_tm1)
+    penalty = conservative_q_loss.kernel(masked(jnp.asarray(conservative_weight), q_tm1), a_tm1)
     error = q_learning.kernel(q_tm1, a_tm1, r_t, discount_t, q_t, stop_target_gradients)
     return weighted(conservative_weight, penalty) + half_square(error)
 
@@ -149,7 +149,7 @@ def expectile_value_loss(
     return jnp.abs(expectile - (u < 0).astype(u.dtype)) * u * u  # whose square alone may overflow
 
 
-@operator(counts={"mask_t": ("log_probs_t", "adv_t")})
+@operator(masks={"mask_t": ("log_probs_t", "adv_t")})
 def advantage_weighted_loss(
     log_probs_t: Float[Array, "T"],
     adv_t: Real[Array, "T"],
@@ -185,5 +185,4 @@ def advantage_weighted_loss(
     """
     # Bound the exponent, because exp could overflow before it is bounded.
     weights_t = jnp.exp(jnp.minimum(scale_down(adv_t, temperature), jnp.log(max_weight)))
-    dtype, weights_t, log_probs_t = in_wide_dtype(maybe_stop(weights_t, stop_target_gradients), log_probs_t)
-    return -masked_mean(weighted(weights_t, log_probs_t), mask_t).astype(dtype)
+    return -masked_mean(weighted(maybe_stop(weights_t, stop_target_gradients), log_probs_t), mask_t)

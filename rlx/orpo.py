@@ -10,7 +10,7 @@ from rlx.core.operator import operator
 from rlx.core.types import Array
 
 
-@operator(counts={"chosen_mask_t": ("chosen_log_probs_t",), "rejected_mask_t": ("rejected_log_probs_t",)})
+@operator(masks={"chosen_mask_t": ("chosen_log_probs_t",), "rejected_mask_t": ("rejected_log_probs_t",)})
 def orpo_loss(
     chosen_log_probs_t: Float[Array, "T"],
     rejected_log_probs_t: Float[Array, "U"],

@@ -8,11 +8,11 @@ from rlx.core.arrays import pick_action
 from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array, in_wide_dtype
+from rlx.core.types import Array
 from rlx.divergences import categorical_entropy
 
 
-@operator(masks={"w_t": ("adv_t", "logits_t[:]"), "adv_t": ("logits_t[:]",)})
+@operator(masks={"w_t": ("adv_t", "logits_t"), "adv_t": ("logits_t",)})
 def policy_gradient_loss(
     logits_t: Float[Array, "T A"],
     a_t: Int[Array, "T"],
@@ -44,11 +44,10 @@ def policy_gradient_loss(
       0.6931
     """
     log_pi_t = pick_action(jax.nn.log_softmax(logits_t), a_t, -jnp.inf)
-    dtype, log_pi_t, adv_t, w_t = in_wide_dtype(log_pi_t, adv_t, w_t)
-    return -jnp.mean(weighted(w_t * maybe_stop(adv_t, use_stop_gradient), log_pi_t)).astype(dtype)
+    return -jnp.mean(weighted(w_t * maybe_stop(adv_t, use_stop_gradient), log_pi_t))
 
 
-@operator(masks={"w_t": ("logits_t[:]",)})
+@operator(masks={"w_t": ("logits_t",)})
 def entropy_loss(
     logits_t: Float[Array, "T A"],
     w_t: Real[Array, "#T"],
@@ -72,8 +71,7 @@ def entropy_loss(
       >>> round(float(rlx.entropy_loss(jnp.zeros([1, 2]), jnp.ones(1))), 4)
       -0.6931
     """
-    dtype, entropy_t, w_t = in_wide_dtype(categorical_entropy(jax.nn.log_softmax(logits_t)), w_t)
-    return -jnp.mean(w_t * entropy_t).astype(dtype)
+    return -jnp.mean(w_t * categorical_entropy(jax.nn.log_softmax(logits_t)))
 
 
 @operator()
@@ -101,10 +99,9 @@ def qpg_loss(
       >>> jax.grad(rlx.qpg_loss)(jnp.zeros([1, 2]), jnp.array([[2.0, -2.0]])).tolist()
       [[-1.0, 1.0]]
     """
-    dtype, logits_t, q_t = in_wide_dtype(logits_t, q_t)
     probs_t = jax.nn.softmax(logits_t)
     adv_t = maybe_stop(_advantages(probs_t, maybe_stop(q_t, True)), use_stop_gradient)
-    return -jnp.mean(weighted_sum(probs_t, adv_t, axis=-1)).astype(dtype)
+    return -jnp.mean(weighted_sum(probs_t, adv_t, axis=-1))
 
 
 @operator()
@@ -132,10 +129,9 @@ def rm_loss(
       >>> float(rlx.rm_loss(jnp.zeros([1, 2]), jnp.array([[2.0, -2.0]])))
       -1.0
     """
-    dtype, logits_t, q_t = in_wide_dtype(logits_t, q_t)
     probs_t = jax.nn.softmax(logits_t)
     adv_t = maybe_stop(_advantages(probs_t, maybe_stop(q_t, True)), use_stop_gradient)
-    return -jnp.mean(weighted_sum(probs_t, jax.nn.relu(adv_t), axis=-1)).astype(dtype)
+    return -jnp.mean(weighted_sum(probs_t, jax.nn.relu(adv_t), axis=-1))
 
 
 @operator()
@@ -163,9 +159,8 @@ def rpg_loss(
       >>> float(rlx.rpg_loss(jnp.zeros([1, 2]), jnp.array([[2.0, -2.0]])))
       2.0
     """
-    dtype, logits_t, q_t = in_wide_dtype(logits_t, q_t)
     adv_t = _advantages(jax.nn.softmax(logits_t), maybe_stop(q_t, use_stop_gradient))
-    return jnp.mean(jnp.sum(jax.nn.relu(adv_t), axis=-1)).astype(dtype)
+    return jnp.mean(jnp.sum(jax.nn.relu(adv_t), axis=-1))
 
 
 @traced_once

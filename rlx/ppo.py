@@ -1,15 +1,13 @@
 """PPO (proximal policy optimisation): clipped policy and value losses, and the adaptive KL penalty."""
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.masking import counts_of, if_counted, masked_mean, weighted
+from rlx.core.masking import counts_of, masked, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array, AxisName, in_wide_dtype, settings_in, wide_dtype
+from rlx.core.types import Array, AxisName
 from rlx.running_statistics import init, normalize, update
 
 
@@ -39,11 +37,11 @@ def clipped_surrogate_pg_loss(
       >>> round(float(rlx.clipped_surrogate_pg_loss(jnp.array([2.0]), jnp.array([1.0]), 0.25)), 4)
       -1.25
     """
-    dtype, ratios_t, adv_t, epsilon = in_wide_dtype(prob_ratios_t, maybe_stop(adv_t, use_stop_gradient), epsilon)
-    return -jnp.mean(clipped_surrogate(ratios_t, adv_t, epsilon, epsilon)).astype(dtype)
+    adv_t = maybe_stop(adv_t, use_stop_gradient)
+    return -jnp.mean(clipped_surrogate(prob_ratios_t, adv_t, epsilon, epsilon))
 
 
-@operator(counts={"mask_t": ("prob_ratios_t", "adv_t")})
+@operator(masks={"mask_t": ("prob_ratios_t", "adv_t")})
 def dual_clipped_surrogate_pg_loss(
     prob_ratios_t: Float[Array, "T"],
     adv_t: Real[Array, "T"],
@@ -81,11 +79,10 @@ def dual_clipped_surrogate_pg_loss(
     """
     adv_t = maybe_stop(adv_t, stop_target_gradients)
     ratios_t = jnp.where(adv_t < 0, jnp.minimum(prob_ratios_t, max_ratio), prob_ratios_t)
-    dtype, *given = in_wide_dtype(ratios_t, adv_t, epsilon_low, epsilon_high)
-    return -masked_mean(clipped_surrogate(*given), mask_t).astype(dtype)
+    return -masked_mean(clipped_surrogate(ratios_t, adv_t, epsilon_low, epsilon_high), mask_t)
 
 
-@operator(counts={"mask_t": ("v_t", "old_v_t", "target_t")})
+@operator(masks={"mask_t": ("v_t", "old_v_t", "target_t")})
 def clipped_value_loss(
     v_t: Float[Array, "T"],
     old_v_t: Float[Array, "T"],
@@ -119,14 +116,13 @@ def clipped_value_loss(
       >>> float(rlx.clipped_value_loss(jnp.array([2.0]), jnp.array([0.0]), jnp.array([2.0]), 1.0))
       0.5
     """
-    targets = maybe_stop((old_v_t, target_t), stop_target_gradients)
-    dtype, v_t, old_v_t, target_t, epsilon = in_wide_dtype(v_t, *targets, epsilon)
+    old_v_t, target_t = maybe_stop((old_v_t, target_t), stop_target_gradients)
     clipped_v_t = old_v_t + jnp.clip(v_t - old_v_t, -epsilon, epsilon)
     losses = jnp.maximum(jnp.square(v_t - target_t), jnp.square(clipped_v_t - target_t))
-    return (0.5 * masked_mean(losses, mask_t)).astype(dtype)
+    return 0.5 * masked_mean(losses, mask_t)
 
 
-@operator(counts={"mask_t": ("prob_ratios_t", "adv_t", "kl_t")})
+@operator(masks={"mask_t": ("prob_ratios_t", "adv_t", "kl_t")})
 def kl_penalty_pg_loss(
     prob_ratios_t: Float[Array, "T"],
     adv_t: Real[Array, "T"],
@@ -158,9 +154,8 @@ def kl_penalty_pg_loss(
       >>> float(rlx.kl_penalty_pg_loss(jnp.array([2.0]), jnp.array([3.0]), jnp.array([0.5]), 4.0))
       -4.0
     """
-    targets = maybe_stop((adv_t, kl_weight), stop_target_gradients)
-    dtype, ratios_t, kl_t, adv_t, kl_weight = in_wide_dtype(prob_ratios_t, kl_t, *targets)
-    return masked_mean(weighted(kl_weight, kl_t) - weighted(adv_t, ratios_t), mask_t).astype(dtype)
+    adv_t, kl_weight = maybe_stop((adv_t, kl_weight), stop_target_gradients)
+    return -masked_mean(weighted(adv_t, prob_ratios_t) - weighted(kl_weight, kl_t), mask_t)
 
 
 @operator()
@@ -196,7 +191,7 @@ def adaptive_kl_weight(
     return jnp.where(jnp.isnan(kl), jnp.nan, adapted)  # which is neither larger nor smaller than the target
 
 
-@operator(counts={"mask": ("adv",)})
+@operator(masks={"mask": ("adv",)})
 def normalized_advantages(
     adv: Real[Array, "*E"],
     epsilon: Real[Array | float, "", "in [0, inf)"] = 1e-8,
@@ -228,24 +223,9 @@ def normalized_advantages(
       >>> rlx.normalized_advantages(jnp.array([5.0, 1.0, 9.0]), mask=jnp.array([1, 1, 0])).tolist()
       [1.0, -1.0, 0.0]
     """
-    counts = None if mask is None else counts_of(mask, adv.shape)
-    adv, epsilon = _without_overflow(jax.lax.stop_gradient(adv), epsilon, axis_name)
+    adv, counts = jax.lax.stop_gradient(adv), counts_of(mask, adv.shape)
     statistics = update(init(jax.ShapeDtypeStruct([], adv.dtype)), adv, counts, axis_name)
-    normalized = normalize(statistics, adv, epsilon)
-    return normalized if counts is None else if_counted(counts, normalized)
-
-
-def _without_overflow(adv: Array, epsilon: Any, axis_name: Any) -> tuple[Array, Any]:
-    """A over a power of 2, and ε over its square, with the same normalised advantages, if squares would overflow."""
-    largest = jnp.max(jnp.abs(adv).astype(wide_dtype(adv.dtype)), initial=0)
-    if axis_name is not None:
-        largest = jax.lax.pmax(largest, axis_name)
-    # Not down to 1: the reciprocal of 2¹²⁷ is subnormal. Without a mantissa, a number is a power of 2; `jnp.frexp` has
-    # no type with explicit axes on JAX 0.12.
-    power = jax.lax.reduce_precision(largest * 2.0**-20, jnp.finfo(largest.dtype).nexp, 0)
-    unit = jnp.where(jnp.isfinite(largest) & (largest > 2.0**40), power, 1)
-    (epsilon,) = settings_in(unit.dtype, epsilon)
-    return adv / unit.astype(adv.dtype), epsilon / unit / unit
+    return masked(counts, normalize(statistics, adv, epsilon))
 
 
 @traced_once
@@ -258,5 +238,6 @@ def clipped_surrogate(ratio: Array, adv: Array, epsilon_low: Array | float, epsi
       >>> clipped_surrogate(jnp.array([2.0, 2.0]), jnp.array([1.0, -1.0]), 0.5, 0.5).tolist()
       [1.5, -2.0]
     """
-    # Select the active bound before multiplying, so that an infinite clipped ratio does not affect the gradient of A.
-    return adv * jnp.where(adv < 0, jnp.maximum(ratio, 1 - epsilon_low), jnp.minimum(ratio, 1 + epsilon_high))
+    ratio = jnp.minimum(ratio, float(jnp.finfo(ratio.dtype).max))  # 0 · ∞ would be NaN
+    clipped = jnp.clip(ratio, 1 - epsilon_low, 1 + epsilon_high)
+    return jnp.minimum(ratio * adv, clipped * adv)

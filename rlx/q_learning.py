@@ -5,14 +5,14 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import pick, scale_down
-from rlx.core.masking import slope_if_used, weighted, weighted_sum
+from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 from rlx.divergences import scaled_log_policy
 from rlx.returns import lambda_returns
 
 
-@operator(masks={"discount_t": ("q_t[:]",)})
+@operator(masks={"discount_t": ("q_t",)})
 def q_learning(
     q_tm1: Float[Array, "A"],
     a_tm1: Int[Array, ""],
@@ -85,7 +85,7 @@ def double_q_learning(
     return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]
 
 
-@operator(masks={"discount_t": ("q_t[:]",)})
+@operator(masks={"discount_t": ("q_t",)})
 def persistent_q_learning(
     q_tm1: Float[Array, "A"],
     a_tm1: Int[Array, ""],
@@ -121,11 +121,11 @@ def persistent_q_learning(
       1.5
     """
     bootstrap = weighted(1 - action_gap_scale, jnp.max(q_t)) + weighted(action_gap_scale, q_t[a_tm1])
-    target = r_t + weighted(discount_t, bootstrap)
+    target = r_t + discount_t * bootstrap
     return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]
 
 
-@operator(masks={"discount_t": ("q_t[:]",)})
+@operator(masks={"discount_t": ("q_t",)})
 def dqn_reg_loss(
     q_tm1: Float[Array, "A"],
     a_tm1: Int[Array, ""],
@@ -162,7 +162,7 @@ def dqn_reg_loss(
     return value_weight * q_tm1[a_tm1] + jnp.square(error)
 
 
-@operator(slopes={"discount_t": ("q_t",)})
+@operator()
 def q_lambda(
     q_tm1: Float[Array, "T A"],
     a_tm1: Int[Array, "T"],
@@ -257,7 +257,7 @@ def pqn_q_lambda(
         a_tm1,
         r_t,
         discount_t,
-        slope_if_used(discount_t, q[1:]),
+        q[1:],
         lambda_,
         stop_target_gradients,
         truncation_t=truncation_t,
@@ -265,7 +265,7 @@ def pqn_q_lambda(
     )
 
 
-@operator(masks={"discount_t": ("q_t[:]",), "munchausen_scale": ("target_q_tm1[:]",)})
+@operator(masks={"discount_t": ("q_t",), "munchausen_scale": ("target_q_tm1",)})
 def munchausen_q_learning(
     q_tm1: Float[Array, "A"],
     a_tm1: Int[Array, ""],

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
-from rlx.core.masking import if_used
+from rlx.core.masking import masked
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array
@@ -125,7 +125,7 @@ def quantile_expected_sarsa(
       >>> float(rlx.quantile_expected_sarsa(q_tm1, jnp.array([0.5]), 0, 1.0, 0.5, q_t, probs))
       0.75
     """
-    target = r_t + discount_t * if_used(probs_a_t[None, :], dist_q_t)
+    target = r_t + discount_t * masked(probs_a_t[None, :], dist_q_t)
     target, probs_a_t = maybe_stop((target, probs_a_t), stop_target_gradients)
     of_each_action = jax.vmap(_loss, in_axes=(None, None, 1, None))
     return jnp.sum(probs_a_t * of_each_action(dist_q_tm1[:, a_tm1], tau_q_tm1, target, huber_param))

@@ -4,14 +4,14 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import pick
-from rlx.core.masking import if_used, weighted, weighted_sum
+from rlx.core.masking import masked, weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.pieces import pieces, within
 from rlx.core.recurrence import backward
+from rlx.core.segments import segments, with_ends
 from rlx.core.types import Array
 
 
-@operator(masks={"discount_t": ("mu_t",)}, slopes={"discount_t": ("q_t", "pi_t")})
+@operator(masks={"discount_t": ("mu_t", "lambda_")})
 def retrace(
     q_tm1: Float[Array, "T A"],
     q_t: Float[Array, "T A"],
@@ -61,11 +61,19 @@ def retrace(
       >>> rlx.retrace(q, q, a, a, jnp.ones(2), half, pi_t, half, 0.5).tolist()
       [1.125, -3.5]
     """
-    c_t = lambda_ * truncated_ratios(if_used(discount_t, pick(pi_t, a_t)), mu_t, eps)
+    c_t = lambda_ * truncated_ratios(masked(discount_t, pick(pi_t, a_t)), mu_t, eps)
     target = general_off_policy_returns_from_action_values.kernel(
-        q_t, a_t, r_t, discount_t, c_t, pi_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t
+        q_t,
+        a_t,
+        r_t,
+        discount_t,
+        c_t,
+        pi_t,
+        stop_target_gradients,
+        truncation_t=truncation_t,
+        truncation_value_t=truncation_value_t,
     )
-    return maybe_stop(target, stop_target_gradients) - pick(q_tm1, a_tm1)
+    return target - pick(q_tm1, a_tm1)
 
 
 @operator()
@@ -115,7 +123,7 @@ def retrace_continuous(
     if jnp.ndim(lambda_):
         lambda_ = lambda_[: log_rhos.shape[0]]
     # Bound the exponent, because the derivative of an infinite ratio is NaN.
-    c_t = lambda_ * jnp.exp(jnp.minimum(0.0, if_used(discount_t[:-1], log_rhos)))
+    c_t = lambda_ * jnp.exp(jnp.minimum(0.0, masked(discount_t[:-1], log_rhos)))
     target = general_off_policy_returns_from_q_and_v.kernel(
         q_t, v_t, r_t, discount_t, c_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t
     )
@@ -127,7 +135,7 @@ def truncated_ratios(pi_t: Array, mu_t: Array, eps: Array | float) -> Array:
     return jnp.minimum(1.0, pi_t / (mu_t + eps))
 
 
-@operator(slopes={"discount_t": ("q_t", "pi_t")})
+@operator(masks={"discount_t": ("c_t",)})
 def general_off_policy_returns_from_action_values(
     q_t: Float[Array, "T A"],
     a_t: Int[Array, "T"],
@@ -170,8 +178,10 @@ def general_off_policy_returns_from_action_values(
       >>> rlx.general_off_policy_returns_from_action_values(q_t, a_t, jnp.ones(2), half, half, pi_t).tolist()
       [3.125, 4.5]
     """
-    v_t, continues_t = pieces(weighted_sum(pi_t, q_t, axis=-1), truncation_t, truncation_value_t)
-    sequences = r_t, discount_t, v_t, pick(q_t, a_t), within(continues_t, c_t)
+    if stop_target_gradients is not True:  # for values, γ_t (…) below suffices
+        q_t, pi_t = masked(discount_t, q_t), masked(discount_t, pi_t)
+    v_t, continues_t = segments(weighted_sum(pi_t, q_t, axis=-1), truncation_t, truncation_value_t)
+    sequences = r_t, discount_t, v_t, pick(q_t, a_t), with_ends(c_t, continues_t)
     returns = backward(_corrected_return, sequences, continues_t=continues_t)
     return maybe_stop(returns, stop_target_gradients)
 
@@ -216,8 +226,8 @@ def general_off_policy_returns_from_q_and_v(
       >>> rlx.general_off_policy_returns_from_q_and_v(q_t, v_t, jnp.ones(2), half, c_t).tolist()
       [3.125, 4.5]
     """
-    v_t, continues_t = pieces(v_t, truncation_t, truncation_value_t)
-    sequences = r_t, discount_t, v_t, _with_last(q_t), within(continues_t, _with_last(c_t))
+    v_t, continues_t = segments(v_t, truncation_t, truncation_value_t)
+    sequences = r_t, discount_t, v_t, _with_last(q_t), with_ends(_with_last(c_t), continues_t)
     returns = backward(_corrected_return, sequences, continues_t=continues_t)
     return maybe_stop(returns, stop_target_gradients)
 

@@ -16,7 +16,7 @@ from rlx.core.types import Array, AxisName, settings_in, wide_dtype
 from rlx.running_statistics import RunningStatistics, init, normalize, update
 
 
-@operator(counts={"mask": ("returns",)})
+@operator(masks={"mask": ("returns",)}, widen=False)
 def percentile_range(
     range_tm1: Float[Array | float, ""],
     returns: Real[Array, "*E"],
@@ -120,7 +120,7 @@ def initial_reward_scale(shape: Sequence[int] | int = ()) -> RewardScale:
     return RewardScale(jnp.zeros(as_shape("shape", shape, "initial_reward_scale")), init(0.0))
 
 
-@operator(counts={"mask": ("r_t", "discount_t")})
+@operator(masks={"mask": ("r_t", "discount_t")}, widen=False)
 def scale_rewards(
     state: RewardScale,
     r_t: Real[Array, "*E"],

@@ -6,8 +6,8 @@ from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require
 from rlx.core.masking import weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.pieces import following, pieces, within
-from rlx.core.recurrence import backward, kept
+from rlx.core.recurrence import backward, backward_in_windows, saved
+from rlx.core.segments import following, segments, with_ends
 from rlx.core.types import Array
 
 
@@ -45,7 +45,7 @@ def discounted_returns(
       >>> rlx.discounted_returns(jnp.array([1.0, 2.0]), jnp.array([0.5, 0.5]), 8.0).tolist()
       [4.0, 6.0]
     """
-    v_t, continues_t = pieces(jnp.broadcast_to(v_t, r_t.shape), truncation_t, truncation_value_t)
+    v_t, continues_t = segments(jnp.broadcast_to(v_t, r_t.shape), truncation_t, truncation_value_t)
     returns = backward(_discounted_return, (r_t, discount_t), end=v_t, continues_t=continues_t)
     return maybe_stop(returns, stop_target_gradients)
 
@@ -93,9 +93,9 @@ def lambda_returns(
       >>> rlx.lambda_returns(jnp.array([1.0, 2.0]), jnp.array([0.5, 0.5]), jnp.array([4.0, 8.0]), 0.5).tolist()
       [3.5, 6.0]
     """
-    v_t, continues_t = pieces(v_t, truncation_t, truncation_value_t)
+    v_t, continues_t = segments(v_t, truncation_t, truncation_value_t)
     # The loop of a gradient computes its results in this order. That of the discount takes longest, so it comes first.
-    sequences = discount_t, v_t, r_t, within(continues_t, lambda_)
+    sequences = discount_t, v_t, r_t, with_ends(lambda_, continues_t)
     equation = _return_of_one_lambda if isinstance(lambda_, float) else _lambda_return
     returns = backward(equation, sequences, end=v_t, continues_t=continues_t)
     return maybe_stop(returns, stop_target_gradients)
@@ -108,7 +108,7 @@ def _lambda_return(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda
 
 def _return_of_one_lambda(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda_: float) -> Array:
     # λ is a number without a gradient: only the discount is compared with 0, which makes gradients faster.
-    return r_t + weighted(discount_t, kept(weighted(1 - lambda_, v_t) + weighted(lambda_, g_t)))
+    return r_t + weighted(discount_t, saved(weighted(1 - lambda_, v_t) + weighted(lambda_, g_t)))
 
 
 @operator()
@@ -154,11 +154,12 @@ def n_step_bootstrapped_returns(
       [2.5, 2.5, 3.0]
     """
     require(n >= 1, "n", n, "a positive number of steps")
-    v_t, continues_t = pieces(v_t, truncation_t, truncation_value_t)
+    v_t, continues_t = segments(v_t, truncation_t, truncation_value_t)
     if jnp.ndim(lambda_t) and jnp.shape(lambda_t) != r_t.shape:
         lambda_t = jnp.append(lambda_t, 0)
-    sequences = discount_t, v_t, r_t, within(continues_t, lambda_t)
-    returns = backward(_lambda_return, sequences, end=v_t, continues_t=continues_t, steps=n)
+    w_t = with_ends(weighted(discount_t, lambda_t), continues_t)
+    delta_t, one_step_t = r_t + weighted(discount_t - w_t, v_t), r_t + weighted(discount_t, v_t)
+    returns = backward_in_windows(delta_t, w_t, one_step_t, n)
     return maybe_stop(returns, stop_target_gradients)
 
 
@@ -201,7 +202,7 @@ def truncated_generalized_advantage_estimation(
       >>> rlx.truncated_generalized_advantage_estimation(r_t, discount_t, 0.5, values).tolist()
       [1.5, 2.0]
     """
-    v_t, continues_t = pieces(values[1:], truncation_t, truncation_value_t)
+    v_t, continues_t = segments(values[1:], truncation_t, truncation_value_t)
     delta_t = r_t + weighted(discount_t, v_t) - values[:-1]
     advantages = backward(_advantage, (delta_t, discount_t, lambda_), continues_t=continues_t)
     return maybe_stop(advantages, stop_target_gradients)
@@ -249,7 +250,7 @@ def upgo_returns(
       >>> rlx.upgo_returns(jnp.array([0.0, 1.0, 0.0]), ones, jnp.array([1.0, 5.0, 3.0])).tolist()
       [6.0, 6.0, 3.0]
     """
-    ahead_t, _ = pieces(v_t, truncation_t, truncation_value_t)
+    ahead_t, _ = segments(v_t, truncation_t, truncation_value_t)
     upgoing_t = following(r_t + weighted(discount_t, ahead_t)) >= ahead_t
     return lambda_returns.kernel(
         r_t,

@@ -34,7 +34,7 @@ def rnd_intrinsic_rewards(predictions_t: Float[Array, "T M"], targets_t: Float[A
     return mean_square(predictions_t - targets_t)
 
 
-@operator(counts={"mask_t": ("predictions_t", "targets_t")})
+@operator(masks={"mask_t": ("predictions_t", "targets_t")})
 def rnd_loss(
     predictions_t: Float[Array, "T M"],
     targets_t: Float[Array, "T M"],

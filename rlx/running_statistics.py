@@ -32,7 +32,7 @@ from rlx.core.arguments import as_arrays, as_axis_name, require_parts
 from rlx.core.arrays import lhs_broadcast
 from rlx.core.errors import ArgumentError, ShapeError
 from rlx.core.leaves import require_real
-from rlx.core.masking import if_counted, weighted
+from rlx.core.masking import masked, weighted
 from rlx.core.types import Array, ArrayLike, AxisName, PyTree, wide_dtype
 
 __all__ = ["RunningStatistics", "init", "merge", "normalize", "unnormalize", "update"]
@@ -141,7 +141,7 @@ def update(
 
     def moments(mean: Array, x: ArrayLike) -> tuple[Array, Array]:
         x = jnp.asarray(x, mean.dtype)
-        x = x if weights is None else if_counted(weights, x)
+        x = x if weights is None else masked(weights != 0, x)
         one = one_of(x, mean.shape)
         off = x - _below(one, x)
         first = average(off)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
 from rlx.core.arrays import half_square
-from rlx.core.masking import if_used, weighted, weighted_sum
+from rlx.core.masking import masked, weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 from rlx.divergences import categorical_entropy
@@ -47,7 +47,7 @@ def sac_critic_loss(
       >>> float(rlx.sac_critic_loss(jnp.array([1.0, 2.0]), 0.5, 0.5, jnp.array([3.0, 5.0]), -1.0, 2.0))
       2.5
     """
-    soft_q_t = if_used(discount_t, q_t - weighted(temperature, log_prob_t))
+    soft_q_t = masked(discount_t, q_t - weighted(temperature, log_prob_t))
     errors = clipped_double_q_learning.kernel(q_tm1, r_t, discount_t, soft_q_t, stop_target_gradients)
     return jnp.sum(half_square(errors))
 
@@ -113,7 +113,7 @@ def sac_temperature_loss(
     return -weighted(temperature, maybe_stop(log_prob_t + target_entropy, stop_target_gradients))
 
 
-@operator(masks={"discount_t": ("q_t", "logits_t[:]")})
+@operator(masks={"discount_t": ("q_t",)})
 def sac_discrete_critic_loss(
     q_tm1: Float[Array, "N A"],
     a_tm1: Int[Array, ""],
@@ -150,7 +150,7 @@ def sac_discrete_critic_loss(
       >>> float(rlx.sac_discrete_critic_loss(q_tm1, 0, 0.5, 0.5, q_t, jnp.zeros(2), temperature=0.0))
       0.5
     """
-    target = r_t + discount_t * -sac_discrete_actor_loss.kernel(q_t, logits_t, temperature, False)
+    target = r_t - weighted(discount_t, sac_discrete_actor_loss.kernel(q_t, logits_t, temperature, False))
     return jnp.sum(half_square(maybe_stop(target, stop_target_gradients) - q_tm1[:, a_tm1]))
 
 

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import finite_exponent, masked_mean
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array, in_wide_dtype
+from rlx.core.types import Array
 
 
-@operator(counts={"mask_t": ("log_probs_t", "old_log_probs_t", "adv_t")})
+@operator(masks={"mask_t": ("log_probs_t", "old_log_probs_t", "adv_t")})
 def sapo_loss(
     log_probs_t: Float[Array, "T"],
     old_log_probs_t: Float[Array, "T"],
@@ -49,5 +49,5 @@ def sapo_loss(
     old_log_probs_t, adv_t = maybe_stop((old_log_probs_t, adv_t), stop_target_gradients)
     tau_t = jnp.where(adv_t > 0, temperature_positive, temperature_negative)
     ratio_t = jnp.exp(finite_exponent(log_probs_t - old_log_probs_t))
-    dtype, weights_t, adv_t = in_wide_dtype(4 / tau_t * jax.nn.sigmoid(tau_t * (ratio_t - 1)), adv_t)
-    return -masked_mean(weights_t * adv_t, mask_t).astype(dtype)
+    weights_t = 4 / tau_t * jax.nn.sigmoid(tau_t * (ratio_t - 1))
+    return -masked_mean(weights_t * adv_t, mask_t)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Real
-from rlx.core.masking import if_counted, weighted
+from rlx.core.masking import masked, weighted
 from rlx.core.operator import operator
 from rlx.core.types import Array
 
@@ -54,8 +54,8 @@ def sequential_monte_carlo_log_weights(
       [0.75, 0.25]
     """
     counts = ~jnp.isneginf(log_weights_tm1)
-    r_t, discount_t, v_tm1, v_t = (if_counted(counts, x) for x in (r_t, discount_t, v_tm1, v_t))
+    r_t, discount_t, v_tm1, v_t = (masked(counts, x) for x in (r_t, discount_t, v_tm1, v_t))
     gain_tm1 = (r_t + weighted(discount_t, v_t) - v_tm1) / temperature
     if log_ratios_tm1 is not None:
-        gain_tm1 = gain_tm1 + if_counted(counts, log_ratios_tm1)
+        gain_tm1 = gain_tm1 + masked(counts, log_ratios_tm1)
     return jax.nn.log_softmax(log_weights_tm1 + gain_tm1)

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array, in_wide_dtype
+from rlx.core.types import Array
 
 
-@operator(masks={"adv_t": ("prob_ratios_t",)}, counts={"mask_t": ("prob_ratios_t", "adv_t")})
+@operator(masks={"mask_t": ("prob_ratios_t", "adv_t"), "adv_t": ("prob_ratios_t",)})
 def simple_policy_optimization_loss(
     prob_ratios_t: Float[Array, "T"],
     adv_t: Real[Array, "T"],
@@ -41,7 +41,7 @@ def simple_policy_optimization_loss(
       >>> float(rlx.simple_policy_optimization_loss(jnp.array([1.5]), jnp.array([2.0]), 0.25))
       -2.0
     """
-    dtype, ratios_t, adv_t, epsilon = in_wide_dtype(prob_ratios_t, maybe_stop(adv_t, use_stop_gradient), epsilon)
-    distance_t = jnp.where(adv_t == 0, 0, ratios_t - 1)  # the square of a large one is infinite, and 0 · ∞ NaN
-    gain_t = ratios_t - jnp.sign(adv_t) * jnp.square(distance_t) / (2 * epsilon)
-    return -masked_mean(weighted(adv_t, gain_t), mask_t).astype(dtype)
+    adv_t = maybe_stop(adv_t, use_stop_gradient)
+    distance_t = jnp.where(adv_t == 0, 0, prob_ratios_t - 1)  # the square of a large one is infinite, and 0 · ∞ NaN
+    gain_t = prob_ratios_t - jnp.sign(adv_t) * jnp.square(distance_t) / (2 * epsilon)
+    return -masked_mean(weighted(adv_t, gain_t), mask_t)

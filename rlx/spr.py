@@ -10,7 +10,7 @@ from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 
 
-@operator(counts={"mask_t": ("predictions_t", "targets_t")})
+@operator(masks={"mask_t": ("predictions_t", "targets_t")})
 def spr_loss(
     predictions_t: Float[Array, "T D"],
     targets_t: Float[Array, "T D"],

@@ -4,9 +4,9 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
 from rlx.core.arrays import scale_up
-from rlx.core.masking import if_used
+from rlx.core.masking import masked
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array, in_wide_dtype
+from rlx.core.types import Array
 
 
 @operator(masks={"discount_t": ("psi_t",)})
@@ -139,7 +139,7 @@ def uvfa_td_learning(
     return maybe_stop(target, stop_target_gradients) - v_tm1
 
 
-@operator(masks={"discount_t": ("q_t[:]",)})
+@operator(masks={"discount_t": ("q_t",)})
 def uvfa_q_learning(
     q_tm1: Float[Array, "G A"],
     a_tm1: Int[Array, ""],
@@ -177,5 +177,5 @@ def uvfa_q_learning(
 
 def _worth(psi: Array, w: Array) -> Array:
     """The values [...] of successor features [..., D] for the task w [D]; features of weight 0 are ignored."""
-    dtype, psi, w = in_wide_dtype(psi, jnp.broadcast_to(w, psi.shape))
-    return jnp.sum(scale_up(if_used(w, psi), w), axis=-1).astype(dtype)
+    w = jnp.broadcast_to(w, psi.shape)
+    return jnp.sum(scale_up(masked(w, psi), w), axis=-1)

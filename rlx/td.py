@@ -6,8 +6,8 @@ from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import pick
 from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import errors_of, maybe_stop, operator
-from rlx.core.pieces import following, pieces, within
 from rlx.core.recurrence import backward
+from rlx.core.segments import following, segments, with_ends
 from rlx.core.types import Array
 from rlx.returns import lambda_returns
 
@@ -44,7 +44,7 @@ def td_learning(
     return maybe_stop(target, stop_target_gradients) - v_tm1
 
 
-@operator(masks={"discount_t": ("q_t[:]",)})
+@operator(masks={"discount_t": ("q_t",)})
 def qv_max(
     v_tm1: Float[Array, ""],
     r_t: Real[Array, ""],
@@ -320,9 +320,9 @@ def importance_corrected_td_errors(
       >>> rlx.importance_corrected_td_errors(r_t, half, jnp.array([1.0, 2.0]), 0.5, values).tolist()
       [2.0, 4.0]
     """
-    v_tm1, (v_t, continues_t) = values[:-1], pieces(values[1:], truncation_t, truncation_value_t)
+    v_tm1, (v_t, continues_t) = values[:-1], segments(values[1:], truncation_t, truncation_value_t)
     delta_t = r_t + weighted(discount_t, v_t) - v_tm1
-    c_t = within(continues_t, following(rho_tm1)) * within(continues_t, lambda_)
+    c_t = with_ends(following(rho_tm1) * lambda_, continues_t)
     errors = rho_tm1 * backward(_error, (delta_t, discount_t, c_t), continues_t=continues_t)
     return errors_of(v_tm1, errors, stop_target_gradients)
 

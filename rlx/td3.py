@@ -119,7 +119,7 @@ def dpg_loss(
     return half_square(maybe_stop(dqda_t, use_stop_gradient) + (maybe_stop(a_t, use_stop_gradient) - a_t))
 
 
-@operator(counts={"mask": ("q_t", "a_t", "data_a_t")})
+@operator(masks={"mask": ("q_t", "a_t", "data_a_t")})
 def td3_bc_actor_loss(
     q_t: Float[Array, "B"],
     a_t: Float[Array, "B D"],

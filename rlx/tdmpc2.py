@@ -4,12 +4,12 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arrays import mean_square
-from rlx.core.masking import if_used, masked_sum, weighted
+from rlx.core.masking import masked, masked_sum, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array, wide_dtype
 
 
-@operator(counts={"mask_t": ("predictions_t", "targets_t")})
+@operator(masks={"mask_t": ("predictions_t", "targets_t")})
 def latent_consistency_loss(
     predictions_t: Float[Array, "T M"],
     targets_t: Float[Array, "T M"],
@@ -46,5 +46,5 @@ def latent_consistency_loss(
     wide = wide_dtype(predictions_t.dtype)
     factors_t = jnp.where(jnp.arange(steps) > 0, jnp.asarray(rho, wide), 1)  # rho**t may lack a derivative at 0
     weights_t = jnp.cumprod(factors_t).astype(predictions_t.dtype)
-    differences_t = if_used(weights_t, predictions_t) - if_used(weights_t, maybe_stop(targets_t, stop_target_gradients))
+    differences_t = masked(weights_t, predictions_t) - masked(weights_t, maybe_stop(targets_t, stop_target_gradients))
     return masked_sum(weighted(weights_t, mean_square(differences_t)), mask_t)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Real
 from rlx.core.arguments import require
-from rlx.core.masking import if_used, weighted
+from rlx.core.masking import masked, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 from rlx.quantile import quantile_regression_loss
@@ -83,9 +83,7 @@ def tqc_critic_loss(
     """
     quantiles = dist_q_tm1.shape[1]
     tau = ((jnp.arange(quantiles, dtype=float) + 0.5) / quantiles).astype(dist_q_tm1.dtype)
-    soft_q_t = if_used(
-        discount_t, truncated_quantiles.kernel(dist_q_t, num_dropped) - weighted(temperature, log_prob_t)
-    )
+    soft_q_t = masked(discount_t, truncated_quantiles.kernel(dist_q_t, num_dropped) - weighted(temperature, log_prob_t))
     target = maybe_stop(r_t + discount_t * soft_q_t, stop_target_gradients)
     losses = jax.vmap(lambda row: quantile_regression_loss.kernel(row, tau, target, huber_param, False))(dist_q_tm1)
     return jnp.sum(losses) / quantiles

@@ -11,9 +11,8 @@ from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arguments import as_arrays, require, whole
 from rlx.core.arrays import pick
 from rlx.core.errors import ShapeError
-from rlx.core.masking import if_used
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array, in_wide_dtype
+from rlx.core.types import Array
 from rlx.retrace import general_off_policy_returns_from_action_values, truncated_ratios
 from rlx.returns import lambda_returns, n_step_bootstrapped_returns
 from rlx.value_transforms import IDENTITY_PAIR, TxPair, require_pair
@@ -116,11 +115,10 @@ def transformed_lambda_returns(
       >>> returns.tolist()
       [3.0, 4.0]
     """
-    dtype, r_t, discount_t, v_t, lambda_, ends_t = in_wide_dtype(r_t, discount_t, v_t, lambda_, truncation_value_t)
     v_t = _inverse(tx_pair, "v_t", v_t, r_t.shape)
-    ends_t = _inverse(tx_pair, "truncation_value_t", ends_t, r_t.shape)
+    ends_t = _inverse(tx_pair, "truncation_value_t", truncation_value_t, r_t.shape)
     returns = lambda_returns.kernel(r_t, discount_t, v_t, lambda_, truncation_t=truncation_t, truncation_value_t=ends_t)
-    return tx_pair.apply(maybe_stop(returns, stop_target_gradients)).astype(dtype)
+    return tx_pair.apply(maybe_stop(returns, stop_target_gradients))
 
 
 @operator()
@@ -165,16 +163,15 @@ def transformed_n_step_returns(
       >>> rlx.transformed_n_step_returns(rlx.IDENTITY_PAIR, ones, 0.5 * ones, 4.0 * ones, n=2).tolist()
       [2.5, 2.5, 3.0]
     """
-    dtype, r_t, discount_t, v_t, lambda_t, ends_t = in_wide_dtype(r_t, discount_t, v_t, lambda_t, truncation_value_t)
     v_t = _inverse(tx_pair, "v_t", v_t, r_t.shape)
-    ends_t = _inverse(tx_pair, "truncation_value_t", ends_t, r_t.shape)
+    ends_t = _inverse(tx_pair, "truncation_value_t", truncation_value_t, r_t.shape)
     returns = n_step_bootstrapped_returns.kernel(
         r_t, discount_t, v_t, n, lambda_t, truncation_t=truncation_t, truncation_value_t=ends_t
     )
-    return tx_pair.apply(maybe_stop(returns, stop_target_gradients)).astype(dtype)
+    return tx_pair.apply(maybe_stop(returns, stop_target_gradients))
 
 
-@operator(slopes={"discount_t": ("q_t", "pi_t")})
+@operator(masks={"discount_t": ("q_t", "pi_t", "c_t")})
 def transformed_general_off_policy_returns_from_action_values(
     tx_pair: TxPair,
     q_t: Float[Array, "T A", "T A K"],
@@ -219,16 +216,15 @@ def transformed_general_off_policy_returns_from_action_values(
       ...     rlx.IDENTITY_PAIR, q_t, jnp.array([0, 1]), jnp.ones(2), half, half, pi_t).tolist()
       [3.125, 4.5]
     """
-    dtype, q_t, r_t, discount_t, c_t, pi_t, ends_t = in_wide_dtype(q_t, r_t, discount_t, c_t, pi_t, truncation_value_t)
     q_t = _inverse(tx_pair, "q_t", q_t, pi_t.shape)
-    ends_t = _inverse(tx_pair, "truncation_value_t", ends_t, r_t.shape)
+    ends_t = _inverse(tx_pair, "truncation_value_t", truncation_value_t, r_t.shape)
     returns = general_off_policy_returns_from_action_values.kernel(
         q_t, a_t, r_t, discount_t, c_t, pi_t, truncation_t=truncation_t, truncation_value_t=ends_t
     )
-    return tx_pair.apply(maybe_stop(returns, stop_target_gradients)).astype(dtype)
+    return tx_pair.apply(maybe_stop(returns, stop_target_gradients))
 
 
-@operator(slopes={"discount_t": ("q_t",)})
+@operator()
 def transformed_q_lambda(
     q_tm1: Float[Array, "T A"],
     a_tm1: Int[Array, "T"],
@@ -342,7 +338,7 @@ def transformed_n_step_q_learning(
     return maybe_stop(target, stop_target_gradients) - pick(q_tm1, a_tm1)
 
 
-@operator(masks={"discount_t": ("mu_t",)}, slopes={"discount_t": ("q_t", "pi_t")})
+@operator(masks={"discount_t": ("q_t", "pi_t", "mu_t")})
 def transformed_retrace(
     q_tm1: Float[Array, "T A"],
     q_t: Float[Array, "T A"],
@@ -394,7 +390,7 @@ def transformed_retrace(
       >>> rlx.transformed_retrace(q, q, a, a, jnp.ones(2), half, pi_t, half, 0.5).tolist()
       [1.125, -3.5]
     """
-    c_t = lambda_ * truncated_ratios(if_used(discount_t, pick(pi_t, a_t)), mu_t, eps)
+    c_t = lambda_ * truncated_ratios(pick(pi_t, a_t), mu_t, eps)
     target = transformed_general_off_policy_returns_from_action_values.kernel(
         tx_pair, q_t, a_t, r_t, discount_t, c_t, pi_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t
     )

@@ -4,12 +4,12 @@ import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.masking import if_counted
+from rlx.core.masking import masked
 from rlx.core.operator import operator
 from rlx.core.types import Array
 
 
-@operator(counts={"mask_t": ("log_probs_t", "behaviour_log_probs_t")})
+@operator(masks={"mask_t": ("log_probs_t", "behaviour_log_probs_t")})
 def truncated_importance_weights(
     log_probs_t: Float[Array, "*E"],
     behaviour_log_probs_t: Float[Array, "*E"],
@@ -43,4 +43,4 @@ def truncated_importance_weights(
     """
     log_weights = jnp.minimum(log_probs_t - behaviour_log_probs_t, jnp.log(max_weight))
     weights = jax.lax.stop_gradient(jnp.exp(log_weights))
-    return weights if mask_t is None else if_counted(jnp.asarray(mask_t), weights)
+    return weights if mask_t is None else masked(jnp.asarray(mask_t), weights)

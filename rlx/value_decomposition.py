@@ -6,7 +6,7 @@ from rlx.core.operator import operator
 from rlx.core.types import Array
 
 
-@operator(counts={"agent_mask": ("agent_values",)})
+@operator(masks={"agent_mask": ("agent_values",)})
 def vdn_joint_value(
     agent_values: Float[Array, "N"], *, agent_mask: Mask[Array, "", "N"] | None = None
 ) -> Float[Array, ""]:

@@ -7,12 +7,11 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import weighted
 from rlx.core.operator import errors_of, operator
-from rlx.core.pieces import following, pieces, within
 from rlx.core.recurrence import backward
+from rlx.core.segments import following, segments, with_ends
 from rlx.core.types import Array
 
-LEFT_OUT = ("v_tm1", "v_t", "r_t", "discount_t", "rho_tm1", "truncation_value_t")  # by `sample_mask`
-NOT_LEAKY = 1.0
+_MASKS = {"sample_mask": ("v_tm1", "v_t", "r_t", "discount_t", "rho_tm1", "truncation_value_t")}
 
 
 class VTraceOutput(NamedTuple):
@@ -31,7 +30,7 @@ class VTraceOutput(NamedTuple):
     q_estimate: Array  # [T], estimated values of the actions taken
 
 
-@operator(masks={"sample_mask": LEFT_OUT})
+@operator(masks=_MASKS)
 def leaky_vtrace(
     v_tm1: Float[Array, "T"],
     v_t: Float[Array, "T"],
@@ -42,7 +41,7 @@ def leaky_vtrace(
     lambda_: Real[Array | float, "", "#T", "in [0, 1] if scalar"] = 1.0,
     clip_rho_threshold: Real[Array | float, "", "#T", "in [0, inf]"] = 1.0,
     stop_target_gradients: bool = True,
-    sample_mask: Mask[Array, "T"] | None = None,
+    sample_mask: Real[Array, "T"] | None = None,
     *,
     truncation_t: Mask[Array, "T"] | None = None,
     truncation_value_t: Float[Array, "T"] | None = None,
@@ -76,30 +75,34 @@ def leaky_vtrace(
       >>> rlx.leaky_vtrace(jnp.zeros(2), jnp.array([2.0, 4.0]), jnp.ones(2), half, jnp.array([0.5, 2.0]), 0.5).tolist()
       [2.125, 4.5]
     """
-    v_t, continues_t = pieces(v_t, truncation_t, truncation_value_t)
-    c_t = lambda_ * _clipped(rho_tm1, 1.0, alpha_)
-    delta_t = _clipped(rho_tm1, clip_rho_threshold, alpha_) * (r_t + weighted(discount_t, v_t) - v_tm1)
+    v_t, continues_t = segments(v_t, truncation_t, truncation_value_t)
+    delta_t = _leaky(rho_tm1, clip_rho_threshold, alpha_) * (r_t + weighted(discount_t, v_t) - v_tm1)
+    c_t = lambda_ * _leaky(rho_tm1, 1.0, alpha_)
+    errors = _sum_of_errors(delta_t, discount_t, c_t, sample_mask, continues_t)
+    return errors_of(v_tm1, errors, stop_target_gradients)
+
+
+def _leaky(rho_tm1: Array, threshold: Array | float, alpha: Array | float) -> Array:
+    """α min(ρ̄, ρ) + (1 - α) ρ."""
+    return alpha * jnp.minimum(threshold, rho_tm1) + weighted(1 - alpha, rho_tm1)
+
+
+def _sum_of_errors(
+    delta_t: Array, discount_t: Array, c_t: Array, sample_mask: Array | None, continues_t: Array | None
+) -> Array:
+    """E_{t-1} = δ_t + γ_t c_t E_t; steps that do not count pass E_t on."""
     if sample_mask is not None:
-        learns_t = sample_mask.astype(bool)
+        learns_t = sample_mask != 0
         delta_t = jnp.where(learns_t, delta_t, 0)
         discount_t, c_t = jnp.where(learns_t, discount_t, 1), jnp.where(learns_t, c_t, 1)
-    errors = backward(_error, (delta_t, discount_t, c_t), continues_t=continues_t)
-    return errors_of(v_tm1, errors, stop_target_gradients)
+    return backward(_error, (delta_t, discount_t, c_t), continues_t=continues_t)
 
 
 def _error(e_t: Array, delta_t: Array, discount_t: Array, c_t: Array) -> Array:
     return delta_t + weighted(weighted(discount_t, c_t), e_t)
 
 
-def _clipped(rho_tm1: Array, threshold: Array | float, alpha: Array | float) -> Array:
-    """α min(ρ̄, ρ) + (1 - α) ρ."""
-    clipped = jnp.minimum(threshold, rho_tm1)
-    return (
-        clipped if isinstance(alpha, float) and alpha == NOT_LEAKY else alpha * clipped + weighted(1 - alpha, rho_tm1)
-    )
-
-
-@operator(masks={"sample_mask": LEFT_OUT})
+@operator(masks=_MASKS)
 def vtrace(
     v_tm1: Float[Array, "T"],
     v_t: Float[Array, "T"],
@@ -109,7 +112,7 @@ def vtrace(
     lambda_: Real[Array | float, "", "#T", "in [0, 1] if scalar"] = 1.0,
     clip_rho_threshold: Real[Array | float, "", "#T", "in [0, inf]"] = 1.0,
     stop_target_gradients: bool = True,
-    sample_mask: Mask[Array, "T"] | None = None,
+    sample_mask: Real[Array, "T"] | None = None,
     *,
     truncation_t: Mask[Array, "T"] | None = None,
     truncation_value_t: Float[Array, "T"] | None = None,
@@ -148,23 +151,14 @@ def vtrace(
       >>> rlx.vtrace(jnp.zeros(2), jnp.array([2.0, 4.0]), jnp.ones(2), half, jnp.array([0.5, 2.0])).tolist()
       [1.75, 3.0]
     """
-    return leaky_vtrace.kernel(
-        v_tm1,
-        v_t,
-        r_t,
-        discount_t,
-        rho_tm1,
-        NOT_LEAKY,
-        lambda_,
-        clip_rho_threshold,
-        stop_target_gradients,
-        sample_mask,
-        truncation_t=truncation_t,
-        truncation_value_t=truncation_value_t,
-    )
+    v_t, continues_t = segments(v_t, truncation_t, truncation_value_t)
+    delta_t = jnp.minimum(clip_rho_threshold, rho_tm1) * (r_t + weighted(discount_t, v_t) - v_tm1)
+    c_t = lambda_ * jnp.minimum(1.0, rho_tm1)
+    errors = _sum_of_errors(delta_t, discount_t, c_t, sample_mask, continues_t)
+    return errors_of(v_tm1, errors, stop_target_gradients)
 
 
-@operator(masks={"sample_mask": LEFT_OUT})
+@operator(masks=_MASKS)
 def leaky_vtrace_td_error_and_advantage(
     v_tm1: Float[Array, "T"],
     v_t: Float[Array, "T"],
@@ -176,7 +170,7 @@ def leaky_vtrace_td_error_and_advantage(
     clip_rho_threshold: Real[Array | float, "", "#T", "in [0, inf]"] = 1.0,
     clip_pg_rho_threshold: Real[Array | float, "", "#T", "in [0, inf]"] = 1.0,
     stop_target_gradients: bool = True,
-    sample_mask: Mask[Array, "T"] | None = None,
+    sample_mask: Real[Array, "T"] | None = None,
     *,
     truncation_t: Mask[Array, "T"] | None = None,
     truncation_value_t: Float[Array, "T"] | None = None,
@@ -228,16 +222,12 @@ def leaky_vtrace_td_error_and_advantage(
         truncation_t=truncation_t,
         truncation_value_t=truncation_value_t,
     )
-    v_t, continues_t = pieces(v_t, truncation_t, truncation_value_t)
-    ahead_t = following(errors)
-    if continues_t is not None:  # no derivative of a product may take NaN from one piece to another
-        lambda_, ahead_t = within(continues_t, lambda_), within(continues_t, ahead_t)
-    bootstrap_t = within(continues_t, following(v_tm1) + weighted(lambda_, ahead_t), v_t)
-    q_estimate = r_t + weighted(discount_t, bootstrap_t)
-    return VTraceOutput(errors, _clipped(rho_tm1, clip_pg_rho_threshold, alpha) * (q_estimate - v_tm1), q_estimate)
+    q_estimate = _action_values(errors, v_tm1, v_t, r_t, discount_t, lambda_, truncation_t, truncation_value_t)
+    pg_advantage = _leaky(rho_tm1, clip_pg_rho_threshold, alpha) * (q_estimate - v_tm1)
+    return VTraceOutput(errors, pg_advantage, q_estimate)
 
 
-@operator(masks={"sample_mask": LEFT_OUT})
+@operator(masks=_MASKS)
 def vtrace_td_error_and_advantage(
     v_tm1: Float[Array, "T"],
     v_t: Float[Array, "T"],
@@ -248,7 +238,7 @@ def vtrace_td_error_and_advantage(
     clip_rho_threshold: Real[Array | float, "", "#T", "in [0, inf]"] = 1.0,
     clip_pg_rho_threshold: Real[Array | float, "", "#T", "in [0, inf]"] = 1.0,
     stop_target_gradients: bool = True,
-    sample_mask: Mask[Array, "T"] | None = None,
+    sample_mask: Real[Array, "T"] | None = None,
     *,
     truncation_t: Mask[Array, "T"] | None = None,
     truncation_value_t: Float[Array, "T"] | None = None,
@@ -286,18 +276,35 @@ def vtrace_td_error_and_advantage(
       >>> out.pg_advantage.tolist()
       [1.75, 1.5]
     """
-    return leaky_vtrace_td_error_and_advantage.kernel(
+    errors = vtrace.kernel(
         v_tm1,
         v_t,
         r_t,
         discount_t,
         rho_tm1,
-        NOT_LEAKY,
         lambda_,
         clip_rho_threshold,
-        clip_pg_rho_threshold,
         stop_target_gradients,
         sample_mask,
         truncation_t=truncation_t,
         truncation_value_t=truncation_value_t,
     )
+    q_estimate = _action_values(errors, v_tm1, v_t, r_t, discount_t, lambda_, truncation_t, truncation_value_t)
+    pg_advantage = jnp.minimum(clip_pg_rho_threshold, rho_tm1) * (q_estimate - v_tm1)
+    return VTraceOutput(errors, pg_advantage, q_estimate)
+
+
+def _action_values(
+    errors: Array,
+    v_tm1: Array,
+    v_t: Array,
+    r_t: Array,
+    discount_t: Array,
+    lambda_: Array | float,
+    truncation_t: Array | None,
+    truncation_value_t: Array | None,
+) -> Array:
+    """r_t + γ_t [λ_t V_t + (1 - λ_t) v_t], with targets V_t = v_t + E_t; at the end of a segment r_t + γ_t v_t."""
+    v_t, continues_t = segments(v_t, truncation_t, truncation_value_t)
+    bootstrap_t = with_ends(following(v_tm1) + weighted(lambda_, following(errors)), continues_t, v_t)
+    return r_t + weighted(discount_t, bootstrap_t)

@@ -12,12 +12,12 @@ or `N` elements over which a mean or minimum is taken.
 
 Kinds. `Float`: floating-point numbers, such as the outputs of networks. `Real`: any real numbers or booleans, which are
 converted to the common dtype of the call's floating-point arguments (rewards, discounts and importance weights are
-often integers). `Int`: indices, of at least 32 bits in the kernel. `Mask`: any real numbers or booleans, not converted;
-`Number`: the same, for arguments that are not masks. `Num`: any numbers, including complex ones.
+often integers). `Int`: indices, of at least 32 bits in the kernel. `Mask`: any real numbers or booleans, which
+become booleans. `Number`: any real numbers or booleans, not converted. `Num`: any numbers, including complex ones.
 
 Ranges. `"in [0, 1]"`, `"in (0, inf)"`: round brackets exclude the bound, and NaN is in no range. With `"in [0, 1] if
-scalar"`, only scalars are checked, because arrays are data; `"increasing"` requires that values, such as atoms, do not
-decrease. Only numbers and concrete arrays are checked; tracers always pass.
+scalar"`, only scalars are checked, because arrays are data; `"increasing"` requires that values, such as atoms,
+increase. Only numbers and concrete arrays are checked; tracers always pass.
 
 With `Real[Array | float, ""]`, a Python number stays one; with `Mask[Array, "T"] | None`, the argument may be omitted.
 To type checkers, each kind is an alias of `typing.Annotated`, so that they see only the type.
@@ -192,7 +192,7 @@ def _axis_text(axis: tuple[str, int]) -> str:
 @functools.cache
 def _read_range(text: str) -> Range:
     if text == "increasing":
-        holds = lambda x: bool(np.all(x[1:] >= x[:-1]) & ~np.any(np.isnan(x)))  # noqa: E731
+        holds = lambda x: bool(np.all(x[1:] > x[:-1]) & ~np.any(np.isnan(x)))  # noqa: E731
         return Range(holds, "numbers in increasing order")
     match = _INTERVAL.fullmatch(text)
     if match is None:

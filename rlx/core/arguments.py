@@ -19,14 +19,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.advice import WrongRank, general_advice
-from rlx.core.annotations import KINDS, Dims, Shaped
+from rlx.core.annotations import KINDS, Shaped
 from rlx.core.errors import DTypeError, OptionError, RankError, ShapeError
+from rlx.core.shapes import NEVER_EMPTY, Lengths, fits, match, rank_fits
 from rlx.core.types import Array, in_32_bits, to_jax
 
-Lengths = dict[str, tuple[Any, str]]
-"""The known lengths in a call: for each name, its value and the argument that determined it."""
-
-_NEVER_EMPTY = frozenset("AKLMN")
 _LONGEST = 2**63 - 1  # length of an array
 
 
@@ -330,63 +327,29 @@ def _as_array(function: str, name: str, value: Any, kind: str) -> Array:
         raise DTypeError(
             f"{function}: argument `{name}` has dtype {array.dtype}, expected {expected}.\n{advice.format(name)}"
         )
+    if kind == "Mask":
+        return array if array.dtype == bool else array.astype(bool)
     return in_32_bits(array) if kind == "Int" else array
 
 
-def fits(name: str, shape: tuple[int, ...], shapes: tuple[Dims, ...], lengths: Lengths) -> bool:
-    """Returns if the shape is one of the allowed ones. If so, adds the lengths that it determines to `lengths`.
+def widen_half(annotations: Mapping[str, Shaped], values: dict[str, Any]) -> Any:
+    """Converts half-precision arguments to float32, in place.
 
-    Example:
-      >>> from rlx.core.annotations import Float
-      >>> from rlx.core.arguments import fits
-      >>> from rlx.core.types import Array
-      >>> lengths = {}
-      >>> fits("x_t", (4, 2), Float[Array, "T A"].shapes, lengths), lengths
-      (True, {'T': (4, 'x_t'), 'A': (2, 'x_t')})
+    Returns:
+      The dtype of results if the floating arguments share a half-precision one, else None, as JAX promotes.
     """
-    for dims in shapes:
-        found = _match(name, shape, dims, lengths) if _rank_fits(dims, len(shape)) else None
-        if found is not None:
-            lengths.update(found)
-            return True
-    return False
+    floats = [name for name, a in annotations.items() if a.kind in ("Float", "Real") and _is_float(values[name])]
+    dtypes = {values[name].dtype for name in floats if not values[name].weak_type}
+    if not any(dtype.itemsize < 4 for dtype in dtypes):
+        return None
+    for name in floats:
+        if values[name].dtype.itemsize < 4:
+            values[name] = values[name].astype(jnp.float32)
+    return dtypes.pop() if len(dtypes) == 1 else None
 
 
-@functools.cache
-def _rank_fits(dims: Dims, rank: int) -> bool:
-    starred = any(token.startswith("*") for token, _ in dims)
-    return rank >= len(dims) - 1 if starred else rank == len(dims)
-
-
-def _match(name: str, shape: tuple[int, ...], dims: Dims, lengths: Lengths) -> Lengths | None:
-    """The lengths that this shape newly determines, or None if it does not match `dims` or the known lengths."""
-    new: Lengths = {}
-    position = 0
-    for token, offset in dims:
-        if token[0] == "*":
-            taken = len(shape) - (len(dims) - 1)
-            value: Any = shape[position : position + taken]
-            position += taken
-        else:
-            value = shape[position] - offset
-            position += 1
-            if token.isdigit():
-                if value != int(token):
-                    return None
-                continue
-        before = new.get(token) or lengths.get(token)
-        if before is None:
-            if token[0] != "*" and value < (token in _NEVER_EMPTY):
-                return None
-            new[token] = (value, name)
-        elif token[:2] == "*#":
-            try:
-                new[token] = (jnp.broadcast_shapes(before[0], value), name)
-            except ValueError:
-                return None
-        elif before[0] != value:
-            return None
-    return new
+def _is_float(value: Any) -> bool:
+    return isinstance(value, jax.Array) and is_floating(value.dtype)
 
 
 def _raise_shape(
@@ -398,7 +361,7 @@ def _raise_shape(
     lengths: Lengths,
 ) -> None:
     wanted = annotations[name]
-    fitting = [dims for dims in wanted.shapes if _rank_fits(dims, len(shape))]
+    fitting = [dims for dims in wanted.shapes if rank_fits(dims, len(shape))]
     if not fitting:
         given = {x: a.shapes for x, a in annotations.items() if not (a.optional and values[x] is None)}
         number_or_sequence = sorted(len(dims) for dims in wanted.shapes) == [0, 1]
@@ -414,13 +377,13 @@ def _raise_shape(
     tokens = [token for dims in fitting for token, _ in dims]
     broadcast = next((token for token in tokens if token.startswith("*#") and token in lengths), None)
     others = {token: length for token, length in lengths.items() if token != broadcast}
-    if broadcast is not None and _match(name, shape, fitting[0], others) is not None:
+    if broadcast is not None and match(name, shape, fitting[0], others) is not None:
         raise ShapeError(f"{function}: {_does_not_broadcast(name, shape, lengths[broadcast][0])}")
     facts = [
         f"{token.lstrip('*#')} = {_text(value) if isinstance(value, tuple) else value} from `{who}`"
         for token, (value, who) in ((t, lengths[t]) for t in dict.fromkeys(tokens) if t in lengths)
     ]
-    facts += [f"{token} at least 1" for token in tokens if 0 in shape and token in _NEVER_EMPTY]
+    facts += [f"{token} at least 1" for token in tokens if 0 in shape and token in NEVER_EMPTY]
     raise ShapeError(
         f"{function}: argument `{name}` has shape {_text(shape)}, expected shape {wanted.expected}"
         + (f" with {', '.join(facts)}.\n" if facts else ".\n")

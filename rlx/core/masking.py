@@ -1,91 +1,54 @@
-"""Masks and weights: entries with weight 0 affect neither values nor gradients, even if they are NaN.
+"""Masks and weights. One rule holds in all operators: what counts for nothing is 0 before the equation.
 
-Arguments that a weight or a mask applies to are declared with `@operator(masks=...)`. For values that a kernel
-computes, there are `weighted`, `weighted_sum` and `masked_mean`.
+Where a mask is false, the arguments that it governs are 0. Where a weight (a discount, a coefficient) is 0, they are 0
+if they are infinite or NaN, and so are the values that a kernel multiplies by a weight with `weighted`.
+
+`@operator(masks={"discount_t": ("q_t",), "mask_t": ("adv_t",)})` declares which arguments these are.
 """
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import jax
 import jax.numpy as jnp
-from jax import lax
-from jax.custom_derivatives import SymbolicZero
 
-from rlx.core.tracing import in_slopes, traced_once
+from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike, wide_dtype
 
 
 @traced_once
-def if_used(weights: Array, x: Array) -> Array:
-    """`x`, but 0 where the weight is 0 (or false) and `x` is infinite or NaN.
+def masked(by: Array, x: Array) -> Array:
+    """`x`, but 0 where a mask is false, or where a weight is 0 and `x` is not finite.
 
-    `weights` has the shape of `x`, or of its leading axes.
+    `by` has the shape of `x` or of its leading axes. If `x` has fewer axes than a mask, such as the advantage of a
+    whole sequence, it stays unless all of its steps are masked.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.core.masking import masked
+      >>> masked(jnp.array([True, False]), jnp.array([3.0, 4.0])).tolist()
+      [3.0, 0.0]
+      >>> masked(jnp.array([0.0, 0.0]), jnp.array([jnp.nan, 4.0])).tolist()
+      [0.0, 4.0]
     """
-    return _where(_along(_used(weights), x) | jnp.isfinite(x), x)
+    if x.ndim < by.ndim:
+        if by.dtype != bool:
+            return x
+        by = jnp.any(by, axis=tuple(range(x.ndim, by.ndim)))
+    keeps = by if by.dtype == bool else by != 0
+    keeps = keeps.reshape(keeps.shape + (1,) * (x.ndim - keeps.ndim))
+    zero = by.astype(x.dtype) if by.shape == x.shape else jnp.zeros_like(x)  # see `_weighted`
+    return jnp.where(keeps if by.dtype == bool else keeps | jnp.isfinite(x), x, zero)
 
 
 @traced_once
-def rows_if_used(weights: Array, x: Array) -> Array:
-    """`x`, but 0 in rows whose weight is 0 and whose largest entry is not finite.
-
-    Rows with some entries of minus infinity, for impossible actions, stay unchanged.
-    """
-    largest = jnp.max(x, axis=-1)
-    used = _along(_used(weights), largest) | jnp.isfinite(largest)
-    return _where(used[..., None], x)
+def all_masked(by: Array, arguments: list[Array | None]) -> list[Array | None]:
+    """`masked` of several arguments of an operator; None stays None."""
+    return [None if x is None else masked(by, x) for x in arguments]
 
 
-@traced_once
-def if_counted(mask: Array, x: Array) -> Array:
-    """`x`, but 0 where the mask is false. If `x` has fewer axes, 0 where the mask is false along all the others."""
-    counts = _used(mask)
-    if x.ndim < counts.ndim:
-        counts = jnp.any(counts, axis=tuple(range(x.ndim, counts.ndim)))
-    return _where(_along(counts, x), x)
-
-
-@traced_once
-def slope_if_used(weights: Array, x: Array) -> Array:
-    """`x`, without a gradient through its entries or rows whose weight is 0 (or false) and which are not finite."""
-    return slopes_if_used(weights, [x])[0]
-
-
-@traced_once
-def slopes_if_used(weights: Array, arguments: list[Array]) -> list[Array]:
-    """Like `slope_if_used`, for arguments that are multiplied: where one is not finite, none has a gradient."""
-    used = _used(weights)
-    rows = (jnp.all(jnp.isfinite(x), axis=tuple(range(used.ndim, x.ndim))) for x in arguments)
-    passes = used | functools.reduce(jnp.logical_and, rows)
-    return [slope_where(_along(passes, x), x) for x in arguments]
-
-
-@functools.partial(traced_once, static_argnums=0)
-def leave_out(
-    hows: tuple[Callable[[Array, Array], Array], ...], weights: Any, arguments: list[Array | None]
-) -> list[Array | None]:
-    """Applies a weight to several arguments, each with one of the four functions above."""
-    used = _used(weights)
-    if slope_if_used in hows:  # then of all: arguments declared together are multiplied
-        return [*slopes_if_used(used, [x for x in arguments if x is not None])]
-    return [None if x is None else how(used, x) for how, x in zip(hows, arguments, strict=True)]
-
-
-@jax.custom_jvp
-def slope_where(used: Array, x: Array) -> Array:
-    """`x`, without a gradient through its entries that are not used; the shape of `used` broadcasts to that of `x`."""
-    return x
-
-
-@slope_where.defjvp
-def _slope_where_used(primals: tuple[Array, Array], tangents: tuple[Any, Array]) -> tuple[Array, Array]:
-    return slope_where(*primals), _where(primals[0], tangents[1])  # second derivatives need the rule again
-
-
-def weighted(weights: ArrayLike, x: ArrayLike) -> Array:
-    """`weights * x`, but 0 with zero gradients where the weight is 0 and `x` is infinite or NaN.
+def weighted(weight: ArrayLike, x: ArrayLike) -> Array:
+    """`weight * x`, but 0, with gradients of 0, where the weight is 0 and `x` is infinite or NaN.
 
     Example:
       >>> import jax.numpy as jnp
@@ -93,54 +56,19 @@ def weighted(weights: ArrayLike, x: ArrayLike) -> Array:
       >>> weighted(jnp.array([0.0, 2.0]), jnp.array([jnp.inf, 3.0])).tolist()
       [0.0, 6.0]
     """
-    if isinstance(weights, (int, float)) and weights != 0:
-        return jnp.multiply(weights, x)
-    return _weighted(weights, x)
+    if (isinstance(weight, (int, float)) and weight != 0) or (jnp.ndim(x) == 0 and jnp.ndim(weight)):
+        return jnp.multiply(weight, x)  # as in γ_t λ: a single number for all weights is finite
+    return _weighted(weight, x)
 
 
 @traced_once
-def _weighted(weights: ArrayLike, x: ArrayLike) -> Array:
-    return _product(*_alike(weights, x))
+def _weighted(weight: Array, x: Array) -> Array:
+    # The weight is the 0 that is selected: `jax.vmap` over axis 1 would transpose all for a constant array of zeros.
+    return weight * jnp.where((weight != 0) | jnp.isfinite(x), x, weight)
 
 
-def _alike(weights: ArrayLike, x: ArrayLike) -> tuple[Array, Array]:
-    weights, x = jnp.broadcast_arrays(weights, x)
-    dtype = jnp.result_type(weights, x)
-    # A conversion would make an array of a Python number one of float32, to which half precision gives way.
-    weights, x = (y if y.dtype == dtype else y.astype(dtype) for y in (weights, x))
-    return weights, x
-
-
-@jax.custom_jvp
-def _product(weights: Array, x: Array) -> Array:
-    # The shortest expression with this value. Its derivative with respect to a weight of 0 is wrong, hence the rule.
-    return weights * _where(weights != 0, x)
-
-
-def _counting(weights: Array, x: Array) -> Array:
-    """`x`, but 0 where the weight is 0 and `x` is infinite or NaN, which is where 0 x is NaN."""
-    return _where((weights != 0) | ~jnp.isnan(weights * x), x)
-
-
-def _slope_of_product(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
-    return _product_in_slopes(*primals), _slope_of_weighted(primals, tangents)
-
-
-def _slope_of_weighted(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> Array:
-    (weights, x), (weights_dot, x_dot) = primals, tangents
-    slopes = []
-    if not isinstance(weights_dot, SymbolicZero):
-        slopes.append(weights_dot * _counting(weights, x))
-    if not isinstance(x_dot, SymbolicZero):
-        slopes.append(weights * x_dot)
-    return functools.reduce(jnp.add, slopes)
-
-
-_product.defjvp(_slope_of_product, symbolic_zeros=True)
-_product_in_slopes = in_slopes(_product, _slope_of_product)
-
-
-def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
+@functools.partial(traced_once, static_argnums=2)
+def weighted_sum(weight: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | None = None) -> Array:
     """Σ w x over `axis`, where entries with weight 0 add nothing, as in 0 log 0 = 0.
 
     Example:
@@ -149,12 +77,7 @@ def weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] |
       >>> float(weighted_sum(jnp.array([0.0, 2.0]), jnp.array([-jnp.inf, 3.0])))
       6.0
     """
-    return _weighted_sum(weights, x, axis)
-
-
-@functools.partial(traced_once, static_argnums=2)
-def _weighted_sum(weights: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | None) -> Array:
-    return jnp.sum(_product(*_alike(weights, x)), axis=axis)
+    return jnp.sum(weighted(weight, x), axis=axis)
 
 
 def counts_of(mask: Array | None, shape: Sequence[int]) -> Array:
@@ -163,14 +86,12 @@ def counts_of(mask: Array | None, shape: Sequence[int]) -> Array:
 
 
 def masked_sum(x: Array, mask: Array | None = None, axis: int | None = None) -> Array:
-    """Sum of the entries that count, in the dtype of `x`. Without a mask all count."""
-    return jnp.sum(x if mask is None else if_counted(mask, x), axis=axis)
+    """Sum of the entries that count. Without a mask all count."""
+    return jnp.sum(x if mask is None else masked(counts_of(mask, x.shape), x), axis=axis)
 
 
 def masked_mean(x: Array, mask: Array | None = None, axis: int | None = None) -> Array:
-    """Mean of the entries that count, in the dtype of `x`, accumulated in float32 or wider; 0 where none counts.
-
-    Without a mask all count.
+    """Mean of the entries that count, accumulated in float32 or wider; 0 where none counts. Without a mask all count.
 
     Example:
       >>> import jax.numpy as jnp
@@ -178,10 +99,9 @@ def masked_mean(x: Array, mask: Array | None = None, axis: int | None = None) ->
       >>> float(masked_mean(jnp.array([1.0, 3.0, jnp.nan]), jnp.array([True, True, False])))
       2.0
     """
-    wide = wide_dtype(x.dtype)
-    counts = counts_of(mask, x.shape)
-    total, count = jnp.sum(_where(counts, x).astype(wide), axis=axis), jnp.sum(counts, axis=axis)
-    return (total / jnp.maximum(count, 1).astype(wide)).astype(x.dtype)
+    counts, wide = counts_of(mask, x.shape), wide_dtype(x.dtype)
+    total = jnp.sum(masked(counts, x).astype(wide), axis=axis)
+    return (total / jnp.maximum(jnp.sum(counts, axis=axis), 1).astype(wide)).astype(x.dtype)
 
 
 def finite_exponent(x: Array) -> Array:
@@ -199,18 +119,3 @@ def finite_log(x: Array) -> Array:
     """
     tiny = float(jnp.finfo(x.dtype).tiny)
     return jnp.log(jnp.where((x >= 0) & (x < tiny), tiny, x))
-
-
-def _used(weights: Array) -> Array:
-    return weights if weights.dtype == bool else weights != 0
-
-
-def _along(chosen: Array, x: Array) -> Array:
-    """Adds axes of length one to `chosen`, which has the leading axes of `x`; a scalar is returned unchanged."""
-    missing = x.ndim - chosen.ndim if chosen.ndim else 0
-    return chosen.reshape(chosen.shape + (1,) * missing) if missing else chosen
-
-
-def _where(chosen: Array, x: Array) -> Array:
-    """`x` where chosen, and 0 elsewhere. Unlike `jnp.where`, this is not a jitted function, so it traces faster."""
-    return lax.select(jnp.broadcast_to(chosen, x.shape), x, lax.full_like(x, 0))

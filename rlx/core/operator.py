@@ -1,6 +1,6 @@
 """`@operator()`, which turns a kernel into a public operator by means of its signature.
 
-    @operator(masks={"discount_t": ("q_t[:]",)})
+    @operator(masks={"discount_t": ("q_t",)})
     def q_learning(
         q_tm1: Float[Array, "A"],
         a_tm1: Int[Array, ""],
@@ -27,19 +27,13 @@ into the target: `stop_target_gradients`, or `use_stop_gradient` if RLax uses th
 keyword, and the flag may be traced. As in RLax, its default is True in losses and temporal-difference errors, where the
 target is meant to be constant, and False in functions that return the target itself.
 
-Masks. `masks={"discount_t": ("v_t", "q_t[:]")}` declares arguments that have no influence where a weight or a mask is
-0. There, entries of `v_t` that are not finite become 0 before any arithmetic, so that they affect neither values nor
-gradients. `q_t[:]` has a row for each entry of the weight: there, whole rows become 0, unless their largest entry is
-finite. Rows with some entries of minus infinity, for impossible actions, therefore stay unchanged. For values that the
-kernel itself computes and weights, use `rlx.core.masking`.
+Masks. `masks={"discount_t": ("q_t",), "mask_t": ("adv_t",)}` declares the arguments that a mask or a weight governs:
+where the mask is false they are 0, and where the weight is 0 they are 0 if they are infinite or NaN
+(`rlx.core.masking`). So kernels are the plain equation, and masked entries affect neither values nor gradients.
 
-`slopes={"discount_t": ("q_t",)}` is for arguments to whose values the kernel applies the weight itself: they are passed
-unchanged, but where the weight is 0 and any of them is not finite, no gradient flows through them. This costs a
-compiled program nothing except in gradients, whereas putting zeros into action values [T, A] is another pass over them.
-
-`counts={"mask_t": ("v_t",)}` is for masks of the steps or tokens that count: for others, `v_t` becomes 0, finite or
-not, so that its exponential or square does not overflow. An argument with fewer axes than the mask, such as the
-advantage of a whole sequence, stays unchanged if any of its steps counts.
+Half precision. Kernels compute in float32 or wider: half-precision arguments are converted, and floats in the result
+are rounded to the dtype to which JAX would have promoted the arguments. `@operator(widen=False)` passes them unchanged,
+for operators that only move numbers, or keep a state.
 """
 
 import functools
@@ -50,20 +44,20 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, ParamSpec, Protocol, TypeVar, get_args, get_origin
 
 import jax
+import jax.numpy as jnp
 
 from rlx.core.advice import with_advice
 from rlx.core.annotations import Shaped
-from rlx.core.arguments import as_axis_name, as_switch, convert, whole
+from rlx.core.arguments import as_axis_name, as_switch, convert, is_floating, whole, widen_half
 from rlx.core.errors import ArgumentError, OptionError, RankError, ShapeError
 from rlx.core.keys import as_key
-from rlx.core.masking import if_counted, if_used, leave_out, rows_if_used, slope_if_used
+from rlx.core.masking import all_masked
 from rlx.core.types import Array, AxisName, Key
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _R_co = TypeVar("_R_co", covariant=True)
 _FLAGS = ("stop_target_gradients", "use_stop_gradient")
-_How = Callable[[Any, Any], Any]
 _NO_DEFAULT = inspect.Parameter.empty
 
 
@@ -85,15 +79,13 @@ class Operator(Protocol[_P, _R_co]):
 def operator(
     *,
     masks: Mapping[str, Iterable[str]] | None = None,
-    slopes: Mapping[str, Iterable[str]] | None = None,
-    counts: Mapping[str, Iterable[str]] | None = None,
+    widen: bool = True,
 ) -> Callable[[Callable[_P, _R]], Operator[_P, _R]]:
     """Turns a kernel into an operator.
 
     Args:
-      masks: weights and masks, each with the arguments that have no influence where it is 0.
-      slopes: weights, each with the arguments through which no gradient flows where it is 0.
-      counts: masks, each with the arguments that become 0 where it is false.
+      masks: masks and weights, each with the arguments that have no influence where it is false or 0.
+      widen: whether the kernel gets float32 in place of half precision.
 
     Example:
       >>> import jax.numpy as jnp
@@ -108,14 +100,16 @@ def operator(
     """
 
     def decorate(kernel: Callable[_P, _R]) -> Operator[_P, _R]:
-        contract = Contract(kernel, masks or {}, slopes or {}, counts or {})
+        contract = Contract(kernel, masks or {}, widen)
         run: Callable[..., _R] = kernel
 
         def operate(*args: Any, **kwargs: Any) -> _R:
             if kwargs:
                 _require_axes_of_vmap(contract.name, args, kwargs)
             try:
-                return run(**contract.read(args, kwargs))
+                values, half = contract.read(args, kwargs)
+                result = run(**values)
+                return result if half is None else jax.tree.map(functools.partial(_rounded, half), result)
             except ArgumentError as error:
                 if isinstance(error, RankError) and error.wrong_rank is not None:
                     positional = dict(zip(contract.names, args, strict=False))
@@ -143,17 +137,10 @@ def operator(
 class Contract:
     """The requirements on the arguments of an operator, read from its signature."""
 
-    def __init__(
-        self,
-        kernel: Callable[..., Any],
-        masks: Mapping[str, Iterable[str]],
-        slopes: Mapping[str, Iterable[str]],
-        counts: Mapping[str, Iterable[str]],
-    ):
+    def __init__(self, kernel: Callable[..., Any], masks: Mapping[str, Iterable[str]], widen: bool):
         self.name = kernel.__name__
-        self.masks = {weight: tuple(names) for weight, names in masks.items()}
-        self.slopes = {weight: tuple(names) for weight, names in slopes.items()}
-        self.counts = {mask: tuple(names) for mask, names in counts.items()}
+        self.masks = {by: tuple(names) for by, names in masks.items()}
+        self.widen = widen
         own = inspect.signature(kernel, eval_str=True)
         self.annotations = {name: p.annotation for name, p in own.parameters.items()}
         self.signature = own.replace(
@@ -196,8 +183,12 @@ class Contract:
         """The name of the stop-gradient flag in the signature, and its alternative name."""
         return next(((a, b) for a, b in (_FLAGS, _FLAGS[::-1]) if a in self.annotations), None)
 
-    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Checks and converts the arguments of a call; returns the kernel's arguments, by name."""
+    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Checks and converts the arguments of a call.
+
+        Returns:
+          (The kernel's arguments, by name, the half-precision dtype that floats in its result get, or None.)
+        """
         values = self.bind(args, kwargs)
         lengths: dict[str, tuple[Any, str]] = {}
         for name, words in self.whole_numbers.items():
@@ -211,11 +202,12 @@ class Contract:
         for name in self.axis_names:
             values[name] = as_axis_name(name, values[name], self.name)
         convert(self.name, self.arrays, values, lengths)
-        for weight, names, hows in self._masks:
-            weights = values[weight]
-            if weights is not None and not (isinstance(weights, float) and weights):
-                values.update(zip(names, leave_out(hows, weights, [values[name] for name in names]), strict=True))
-        return values
+        half = widen_half(self.arrays, values) if self.widen else None
+        for by, names in self.masks.items():
+            given = values[by]
+            if given is not None and not (isinstance(given, float) and given):
+                values.update(zip(names, all_masked(jnp.asarray(given), [values[x] for x in names]), strict=True))
+        return values, half
 
     def in_own_name(self, text: str) -> str:
         """The text of an error, with this operator's name in front if it is about one of its arguments."""
@@ -228,20 +220,6 @@ class Contract:
     @functools.cached_property
     def _defaults(self) -> dict[str, Any]:
         return {name: p.default for name, p in self.signature.parameters.items()}
-
-    @functools.cached_property
-    def _masks(self) -> list[tuple[str, tuple[str, ...], tuple[_How, ...]]]:
-        """Each weight, the arguments that it applies to, and the functions that apply it, in order."""
-        ways = [(self.counts, if_counted), (self.slopes, slope_if_used), (self.masks, if_used)]
-        return [
-            (
-                weight,
-                tuple(name.removesuffix("[:]") for name in names),
-                tuple(rows_if_used if name.endswith("[:]") else how for name in names),
-            )
-            for declared, how in ways
-            for weight, names in declared.items()
-        ]
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments of a call and the defaults of others, by name; raises if the signature does not fit."""
@@ -286,6 +264,10 @@ def errors_of(values: Array, errors: Array, stop: bool | jax.Array) -> Array:
 def _stopped_where(stop: jax.Array, leaf: Any) -> Any:
     is_traced_or_array = isinstance(leaf, jax.Array)  # numbers have no gradients
     return jax.lax.select(stop, jax.lax.stop_gradient(leaf), leaf) if is_traced_or_array else leaf
+
+
+def _rounded(dtype: Any, x: Any) -> Any:
+    return x.astype(dtype) if isinstance(x, jax.Array) and is_floating(x.dtype) else x
 
 
 def _require_axes_of_vmap(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

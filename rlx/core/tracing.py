@@ -19,17 +19,3 @@ def traced_once(function: Callable[_P, _R], static_argnums: int | tuple[int, ...
 
 # In JAX 0.10, `inline=True` inlines while tracing; newer versions do so later, and need this name instead.
 _WHEN_TRACED: Any = getattr(jax, "Inline").JAX_EARLY if hasattr(jax, "Inline") else True  # noqa: B009
-
-
-def in_slopes(
-    function: Callable[_P, _R], rule: Callable[..., Any], nondiff_argnums: tuple[int, ...] = ()
-) -> Callable[_P, _R]:
-    """The function with this derivative rule, for the rule itself to call when it computes the value.
-
-    In a scan, JAX drops the rule of a value that has a tangent, and inlines its computation, but it does not look into
-    a checkpoint. There the function keeps its rule, which a second derivative needs.
-    """
-    kept = jax.checkpoint(function, prevent_cse=False, static_argnums=nondiff_argnums)
-    again = jax.custom_jvp(kept, nondiff_argnums=nondiff_argnums)
-    again.defjvp(rule, symbolic_zeros=True)
-    return again

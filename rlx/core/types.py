@@ -95,22 +95,6 @@ def in_32_bits(numbers: jax.Array) -> jax.Array:
     return numbers.astype(jnp.int32 if jnp.issubdtype(numbers.dtype, jnp.integer) else jnp.float32)
 
 
-def in_wide_dtype(*given: Any) -> tuple[Any, ...]:
-    """The dtype of arrays, numbers and None together, and the arrays in float32 or wider.
-
-    This is for results that half precision can represent although what they are computed from overflows it.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from rlx.core.types import in_wide_dtype
-      >>> dtype, x, number = in_wide_dtype(jnp.array([300.0, -300.0], jnp.float16), 300.0)
-      >>> float(jnp.sum(number * x).astype(dtype))
-      0.0
-    """
-    dtype = jnp.result_type(*(x for x in given if x is not None))
-    return dtype, *settings_in(wide_dtype(dtype), *given)
-
-
 def wide_dtype(*dtypes: Any) -> Any:
     """The dtype in which sums are computed: float32, or the widest of the dtypes if that is wider.
 

@@ -14,9 +14,9 @@ from rlx.core.annotations import Float, Int, Mask, Num, Real
 from rlx.core.arguments import as_arrays, known, require_ascending, require_broadcast, shown, whole
 from rlx.core.arrays import AllSum, add_up, scale_down, scale_up
 from rlx.core.lazy import lazy_exports
-from rlx.core.masking import finite_exponent, if_counted, masked_mean, masked_sum, weighted, weighted_sum
-from rlx.core.pieces import following, pieces, within
+from rlx.core.masking import finite_exponent, masked, masked_mean, masked_sum, weighted, weighted_sum
 from rlx.core.sampling import either, key_and_shape
+from rlx.core.segments import following, segments, with_ends
 from rlx.core.trees import Record, record
 from rlx.core.types import Array, ArrayLike
 
@@ -55,9 +55,9 @@ def test_the_ends_of_a_range(text, inside, outside, words):
 
 def test_numbers_in_order():
     increasing = Real[Array, "N", "increasing"]
-    for good in ([1.0, 1.0, 2.0], [3.0]):
+    for good in ([1.0, 1.5, 2.0], [3.0]):
         as_arrays("f", x=(np.asarray(good), increasing))
-    for bad in ([2.0, 1.0], [1.0, np.nan], [np.nan, 1.0]):
+    for bad in ([2.0, 1.0], [1.0, 1.0, 2.0], [1.0, np.nan], [np.nan, 1.0]):
         with pytest.raises(rlx.OptionError, match="expected numbers in increasing order"):
             as_arrays("f", x=(np.asarray(bad), increasing))
     require_ascending(low=1, high=2)
@@ -167,7 +167,7 @@ def test_reals_take_the_dtype_of_the_floats():
     half, one, count = as_arrays("f", x=(jnp.bfloat16(1), real), y=(True, real), z=(np.int32(3), real))
     assert half.dtype == one.dtype == count.dtype == jnp.bfloat16
     alone, kept = as_arrays("f", x=(np.int32(3), real), m=(np.int32(1), mask))
-    assert alone.dtype == jnp.float32 and kept.dtype == jnp.int32
+    assert alone.dtype == jnp.float32 and kept.dtype == bool
     (one,) = as_arrays("f", x=(np.ones(1), Real[Array, "", "#T"]))
     assert one.shape == (1,)
     _, one = as_arrays("f", y=(np.ones(3), Real[Array, "T"]), x=(np.ones(1), Real[Array, "", "#T"]))
@@ -213,9 +213,10 @@ def test_what_counts():
     assert masked_sum(x, mask) == 7 and masked_sum(x, mask, 0).tolist() == [1, 6] and masked_sum(x[0]) == 3
     assert masked_mean(x, mask) == pytest.approx(7 / 3) and masked_mean(x, mask, 1).tolist() == [1.5, 4]
     assert masked_mean(x[0]) == 1.5 and masked_mean(x, jnp.zeros([2, 2])) == 0
-    assert if_counted(jnp.array([True, False]), jnp.array([[1.0, nan], [nan, 2.0]])).tolist()[1] == [0, 0]
-    assert if_counted(mask, jnp.array([5.0, 6.0])).tolist() == [5, 6]  # of a row where anything counts
-    assert if_counted(mask * jnp.array([[0], [1]]), jnp.array([nan, 6.0])).tolist() == [0, 6]
+    assert masked(jnp.array([True, False]), jnp.array([[1.0, nan], [nan, 2.0]])).tolist()[1] == [0, 0]
+    mask = mask.astype(bool)
+    assert masked(mask, jnp.array([5.0, 6.0])).tolist() == [5, 6]  # of a row where anything counts
+    assert masked(mask & jnp.array([[False], [True]]), jnp.array([nan, 6.0])).tolist() == [0, 6]
     assert weighted(0, jnp.array([INF, 1.0])).tolist() == [0, 0] and weighted(2, jnp.ones(2)).tolist() == [2, 2]
     assert weighted_sum(jnp.ones(0), jnp.ones(0)) == 0
     for dtype in (jnp.float16, jnp.float32):
@@ -238,14 +239,14 @@ def test_sums_that_leave_out_what_weighs_nothing():
 
 def test_where_sequences_end():
     v_t, cut = jnp.array([1.0, 2.0, 3.0]), jnp.array([False, True, False])
-    values, goes_on = pieces(v_t, None, None)
+    values, goes_on = segments(v_t, None, None)
     assert values is v_t and goes_on is None
-    values, goes_on = pieces(v_t, cut, jnp.array([7.0, 8.0, 9.0]))
-    assert values.tolist() == [1, 8, 3] and goes_on.tolist() == [True, False, False]
+    values, goes_on = segments(v_t, cut, jnp.array([7.0, 8.0, 9.0]))
+    assert values.tolist() == [1, 8, 3] and goes_on.tolist() == [True, False, True]
     with pytest.raises(rlx.OptionError, match="`truncation_value_t` is 'given', expected None, unless"):
-        pieces(v_t, None, v_t)
-    assert within(None, v_t).tolist() == [1, 2, 0] and within(None, v_t, 5).tolist() == [1, 2, 5]
-    assert within(goes_on, v_t, jnp.array([4.0, 5.0, 6.0])).tolist() == [1, 5, 6] and within(None, 0.9) == 0.9
+        segments(v_t, None, v_t)
+    assert with_ends(v_t, None).tolist() == [1, 2, 0] and with_ends(v_t, None, 5 * v_t).tolist() == [1, 2, 15]
+    assert with_ends(v_t, goes_on, jnp.array([4.0, 5.0, 6.0])).tolist() == [1, 5, 6] and with_ends(0.9, None) == 0.9
     assert following(v_t).tolist() == [2, 3, 0]
 
 

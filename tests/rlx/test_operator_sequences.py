@@ -74,7 +74,7 @@ def test_a_truncation_value_alone_is_an_error(case):
     with pytest.raises(rlx.ShapeError, match=f"^{case.name}: argument `truncation_t`"):
         case.run(arguments, truncation_t=jnp.zeros(arguments["r_t"].shape[0] + 1, bool))
     with pytest.raises(
-        rlx.RankError, match=rf"^{case.name}: argument `truncation_t`[^$]*jax\.vmap\(rlx\.{case.name}\)"
+        rlx.RankError, match=rf"^{case.name}: argument `truncation_t`[^$]*rlx\.batched\(rlx\.{case.name}\)"
     ):
         case.run(arguments, truncation_t=jnp.zeros([2, 2], bool))
 

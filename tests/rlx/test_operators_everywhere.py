@@ -21,6 +21,7 @@ ITEMS = [*CASES, *OTHERS]
 slow_each = pytest.mark.parametrize("item", [pytest.param(i, id=i.name, marks=pytest.mark.slow) for i in ITEMS])
 # What is no operator: records, pairs of transforms, errors, and modules, which have tests of their own.
 NO_OPERATORS = {name for name in rlx.__all__ if not inspect.isfunction(getattr(rlx, name))}
+NO_OPERATORS |= {"batched", "time_major"}  # transforms of operators; see test_batching.py
 
 
 @pytest.fixture(scope="module", autouse=True)

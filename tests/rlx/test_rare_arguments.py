@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.core.recurrence import backward
+from rlx.core.recurrence import backward, backward_in_windows
 
 pytestmark = pytest.mark.unoptimised
 
@@ -364,24 +364,22 @@ def test_a_recurrence_of_several_columns_with_cuts_is_that_of_each():
     np.testing.assert_allclose(found(r_t, end), expected, rtol=1e-6, atol=1e-7)  # one is nearly 0, rounded as its terms
 
 
-def test_windows_and_long_sequences_of_several_columns_are_those_of_each():
-    r_t, end = np.random.default_rng(1).normal(size=(2, 260, 2)).astype(np.float32)
-    continues_t = np.arange(260) % 37 != 0  # of which the last is one
-    ways = {2: "windows unrolled", 35: "windows by doubling", 260: "step by step, or by doubling elsewhere"}
-
-    @jax.jit
-    def found(r_t, end):
-        given = {"end": end, "continues_t": jnp.asarray(continues_t)}
-        return [backward(_halved, (r_t, 0.5), **given, steps=n) for n in ways]
-
-    for n, windows in zip(ways, found(r_t, end), strict=True):
-        expected = np.zeros([260, 2])
-        for t in range(260):
-            last = next(k for k in range(t, 260) if not continues_t[k] or k == t + n - 1)
-            expected[t] = end[last]
-            for k in reversed(range(t, last + 1)):
-                expected[t] = r_t[k] + 0.5 * expected[t]
-        np.testing.assert_allclose(windows, expected, rtol=1e-5, atol=1e-5, err_msg=ways[n])
+@pytest.mark.parametrize("n", [1, 2, 35, 260, 300])
+def test_windows_look_so_many_steps_ahead(n):
+    r_t, end = np.random.default_rng(1).normal(size=(2, 260)).astype(np.float32)
+    continues_t = np.arange(260) % 37 != 36
+    w_t = np.where(continues_t, np.float32(0.5), np.float32(0))
+    found = jax.jit(lambda *x: backward_in_windows(*x, n))(
+        np.where(continues_t, r_t, r_t + end / 2), w_t, r_t + end / 2
+    )
+    expected = np.zeros(260)
+    for t in range(260):
+        last = next(k for k in range(t, 260) if not continues_t[k] or k == t + n - 1 or k == 259)
+        expected[t] = end[last]
+        for k in reversed(range(t, last + 1)):
+            expected[t] = r_t[k] + 0.5 * expected[t]
+    steps = slice(None, 260 - n) if n < 260 else slice(0, 1)
+    np.testing.assert_allclose(found[steps], expected[steps], rtol=1e-5, atol=1e-5)
 
 
 def _halved(g_t, r_t, discount_t):

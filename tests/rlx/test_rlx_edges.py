@@ -519,7 +519,7 @@ def test_the_slope_of_spread_values_where_each_device_has_its_own():
 @pytest.mark.eight_devices
 def test_large_advantages_of_a_batch_that_is_divided_along_an_explicit_axis():
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Explicit,), devices=jax.devices()[:8])
-    adv = np.random.default_rng(0).normal(size=(8, 5)) * np.logspace(0, 35, 8)[:, None]
+    adv = np.random.default_rng(0).normal(size=(8, 5)) * np.logspace(0, 18, 8)[:, None]
     expected = (adv - adv.mean(1, keepdims=True)) / adv.std(1, keepdims=True)
     with jax.set_mesh(mesh):
         given = jax.device_put(adv.astype(np.float32), jax.P("data"))

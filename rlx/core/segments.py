@@ -2,8 +2,8 @@
 
 Where an episode terminates, the discount is 0, and nothing else is needed. A truncated sequence (by a time limit, an
 interruption, or the end of the data) would have continued, so its last return bootstraps from the value of the state in
-which it was truncated. `truncation_t` marks such steps in an array that contains several pieces in a row, and
-`truncation_value_t` has the values of these states. The results are exactly those of the separate pieces.
+which it was truncated. `truncation_t` marks such steps in an array that contains several segments in a row, and
+`truncation_value_t` has the values of these states. The results are exactly those of the separate segments.
 
 The end of the array is a truncation too, so functions need no special case for the last step.
 """
@@ -15,15 +15,16 @@ import numpy as np
 from jax import lax
 
 from rlx.core.arguments import require
+from rlx.core.masking import masked
 from rlx.core.types import Array
 
 
-def pieces(v_t: Array, truncation_t: Array | None, truncation_value_t: Array | None) -> tuple[Array, Array | None]:
-    """The values to bootstrap from, and a mask of the steps whose successor belongs to the same piece.
+def segments(v_t: Array, truncation_t: Array | None, truncation_value_t: Array | None) -> tuple[Array, Array | None]:
+    """The values to bootstrap from, and a mask of the steps whose successor belongs to the same segment.
 
     Args:
       v_t: values of the states at times [1, ..., T], floats [T].
-      truncation_t: mask [T], true where the sequence was truncated at time t, or None.
+      truncation_t: booleans [T], true where the sequence was truncated at time t, or None.
       truncation_value_t: floats [T], values of the states where it was truncated (others are ignored); None for `v_t`.
 
     Returns:
@@ -33,25 +34,26 @@ def pieces(v_t: Array, truncation_t: Array | None, truncation_value_t: Array | N
         given = truncation_value_t is not None
         require(not given, "truncation_value_t", "given", "None, unless `truncation_t` is given too")
         return v_t, None
-    cut_t = truncation_t.astype(bool)
     if truncation_value_t is not None:
-        v_t = jnp.where(cut_t, truncation_value_t, v_t)
-    return v_t, ~cut_t & (jnp.arange(v_t.shape[0]) < v_t.shape[0] - 1)
+        v_t = jnp.where(truncation_t, truncation_value_t, v_t)
+    return v_t, ~truncation_t
 
 
-def within(continues_t: Array | None, x_t: Any, last_t: Any = 0) -> Any:
-    """`x_t` [T], but `last_t` ([] or [T]) where a piece ends. None for `continues_t` is a single piece.
+def with_ends(x_t: Any, continues_t: Array | None, end_t: Array | None = None) -> Any:
+    """`x_t` [T], but 0, or `end_t` [T], at the last step of each segment; a scalar is returned unchanged.
 
-    If `x_t` is a scalar, it is returned unchanged.
+    None for `continues_t` is a single segment. The last step is set by padding, because `jax.vmap` over axis 1 would
+    transpose everything for a mask of it.
     """
     if jnp.ndim(x_t) == 0:
         return x_t
+    zero, steps = np.zeros((), x_t.dtype), x_t.shape[0]
+    x_t = following(lax.pad(x_t, zero, [(1, -1, 0)]))  # the number of steps may be 0, or symbolic
+    if end_t is not None:
+        x_t += lax.pad(lax.pad(end_t, zero, [(1 - steps, 0, 0)]), zero, [(steps - 1, 0, 0)])
     if continues_t is None:
-        from_end = lax.rev(lax.iota(np.int32, x_t.shape[0]), [0])  # counted like this, the length may be symbolic
-        continues_t = lax.gt(from_end, np.int32(0))
-    if isinstance(last_t, int):
-        return lax.select(continues_t, x_t, lax.full_like(x_t, last_t))  # traced faster than `jnp.where`
-    return jnp.where(continues_t, x_t, last_t)
+        return x_t
+    return masked(continues_t, x_t) if end_t is None else jnp.where(continues_t, x_t, end_t)
 
 
 def following(x_t: Array) -> Array:
