@@ -142,7 +142,8 @@ class _Plan(cst.CSTVisitor):
             moved = _today(path)
             renamed = path in MODULES and isinstance(node, cst.Attribute) and moved != path
             return not (renamed and self.plan(node, root, moved, {}))
-        if row.by or (row.owner == "jax.config" and row.new != "jax.config"):
+        deleted = row.new == "None" and row.signature is not None
+        if row.by or deleted or (row.owner == "jax.config" and row.new != "jax.config"):
             self.found.append((node, f"{row.edit}: rewrite it by hand"))
             if _today(path) != path:
                 self.plan(node, root, _today(path), {})

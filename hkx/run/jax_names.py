@@ -179,6 +179,10 @@ def _restore_objects(jax: types.ModuleType) -> None:
     type(jax.config).__getattr__ = attribute_of("jax.config")
     jax.Array.__getattr__ = attribute_of("jax.Array")
     jax.Device.__call__ = lambda self: _use(NAMES["jax.Array.device"], types.SimpleNamespace(device=self))()
+    for cls in jax.Array.__subclasses__():
+        for name in ("__int__", "__float__"):
+            if name in vars(cls):
+                setattr(cls, name, _of_one_element(vars(cls)[name], NAMES[f"jax.Array.{name}"]))
     update = type(jax.config).update
 
     @functools.wraps(update)
@@ -191,6 +195,11 @@ def _restore_objects(jax: types.ModuleType) -> None:
             _record(NAMES[f"jax.config.{name}"])
 
     type(jax.config).update = update_what_exists
+
+
+def _of_one_element(convert: Callable[[Any], Any], row: Name) -> Callable[[Any], Any]:
+    """A conversion to a number that takes arrays of one element and any number of axes."""
+    return functools.wraps(convert)(lambda x: _use(row, x)() if x.ndim and x.size == 1 else convert(x))
 
 
 @functools.cache

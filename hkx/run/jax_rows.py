@@ -41,6 +41,8 @@ ROWS = (
     ("jaxlib.xla_extension.XlaRuntimeError", "jax.errors.JaxRuntimeError", "0.7.0"),
     # methods and attributes of arrays
     ("jax.Array.device()", "x.device", "0.4.27"),
+    ("jax.Array.__int__()", "int(x.item())", "0.4.30"),
+    ("jax.Array.__float__()", "float(x.item())", "0.4.30"),
     ("jax.Array.device_buffer", "x.addressable_data(0)", "0.4.27"),
     ("jax.Array.device_buffers", "[shard.data for shard in x.addressable_shards]", "0.4.27"),
     ("jax.Array.to_py()", "numpy.array(x)", "0.4.14"),
@@ -111,6 +113,7 @@ ROWS = (
     ("jax.numpy.lax_numpy.*", "jax.numpy.*", "0.3.5"),
     ("jax.ops.scatter.*", "jax.ops.*", "0.2.9"),
     ("jax.cloud_tpu_init.*", "", "0.11.0"),
+    ("jax.tools.colab_tpu.setup_tpu(tpu_driver_version=None)", "None", "0.10.0"),
     ("jax.xla", "jax.interpreters.xla", "0.4.14"),
     ("jax.pxla", "jax.interpreters.pxla", "0.4.14"),
     ("jax.partial_eval", "jax.interpreters.partial_eval", "0.4.14"),

@@ -72,6 +72,8 @@ JAX = {
     ),
     # methods and attributes of arrays
     "jax.Array.device()": ("jnp.ones(2).device().platform", "'cpu'"),
+    "jax.Array.__int__()": ("int(jnp.array([[3]]))", "3"),
+    "jax.Array.__float__()": ("'%.1f' % jnp.array([2.5])", "'2.5'"),
     "jax.Array.device_buffer": ("np.asarray(jnp.arange(3).device_buffer)", "[0, 1, 2]"),
     "jax.Array.device_buffers": ("[np.asarray(b).tolist() for b in jnp.arange(2).device_buffers]", "[[0, 1]]"),
     "jax.Array.to_py()": ("a = jnp.zeros(2).to_py()\na[0] = 1\na", "[1.0, 0.0]"),
@@ -193,6 +195,10 @@ JAX = {
         "[1, 5]",
     ),
     "jax.cloud_tpu_init.*": ("import jax.cloud_tpu_init\njax.cloud_tpu_init.__name__", "'jax.cloud_tpu_init'"),
+    "jax.tools.colab_tpu.setup_tpu(tpu_driver_version=None)": (
+        "import jax.tools.colab_tpu\njax.tools.colab_tpu.setup_tpu()",
+        "None",
+    ),
     "jax.xla": ("from jax import xla\nisinstance(jnp.ones(2), xla.DeviceArray)", "True"),
     "jax.pxla": ("jax.pxla.Mesh.__name__", "'Mesh'"),
     "jax.partial_eval": ("callable(jax.partial_eval.trace_to_jaxpr_dynamic)", "True"),

@@ -30,6 +30,7 @@ UNCHANGED = {  # programs of today, which use no removed name
     "source": ("import inspect\n'def ' in inspect.getsource(jax.numpy) or jax.numpy.__file__.endswith('.py')", "True"),
     "pickle": ("import pickle\nf = (jnp.clip, jax.jit, np.array)\npickle.loads(pickle.dumps(f)) == f", "True"),
     "decorator": ("import functools as f\nf.partial(jax.jit, static_argnums=1)(lambda x, n: x * n)(2, 3)", "6"),
+    "numbers": ("[int(jnp.ones(())), float(jnp.full((), 2.5)), hash(jax.devices()[0]) == 0]", "[1, 2.5, False]"),
     "copy": ("a = np.ones(2)\nb = np.array(a)\nb[0] = 5\na", "[1.0, 1.0]"),
 }  # fmt: skip
 
