@@ -73,9 +73,9 @@ class QMixer(Module):
                 "jnp.broadcast_to, or map over the values with hkx.vmap."
             )
         agents, size = q.shape[-1], self.embed_size
-        w_1 = jnp.abs(MLP([*self.hypernet_sizes, agents * size], name="hyper_w_1")(state))
-        b_1 = Linear(size, name="hyper_b_1")(state)
-        w_2 = jnp.abs(MLP([*self.hypernet_sizes, size], name="hyper_w_2")(state))
-        b_2 = MLP([size, 1], name="hyper_b_2")(state)
+        w_1 = jnp.abs(MLP([*self.hypernet_sizes, agents * size], name="hyper_w_1")(state))  # [..., N E]
+        b_1 = Linear(size, name="hyper_b_1")(state)  # [..., E]
+        w_2 = jnp.abs(MLP([*self.hypernet_sizes, size], name="hyper_w_2")(state))  # [..., E]
+        b_2 = MLP([size, 1], name="hyper_b_2")(state)  # [..., 1]
         hidden = jnp.einsum("...n,...ne->...e", q, w_1.reshape(*state.shape[:-1], agents, size)) + b_1
         return jnp.sum(jax.nn.elu(hidden) * w_2, axis=-1) + b_2[..., 0]

@@ -57,6 +57,10 @@ class _Quantizer(Module):
     def embeddings(self) -> jax.Array:
         raise NotImplementedError
 
+    @property
+    def _table_shape(self) -> list[int]:
+        return [self.embedding_dim, self.num_embeddings]
+
     def quantize(self, encoding_indices: jax.Array) -> jax.Array:
         """The code vectors at the given indices: integers of any shape `[...]` to `[..., embedding_dim]`."""
         return rows_at(jnp.transpose(self.embeddings), jnp.asarray(encoding_indices))
@@ -64,10 +68,10 @@ class _Quantizer(Module):
     @transparent
     def nearest(self, inputs: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
         """The input as rows, the squared distances, and the nearest vectors as one-hot rows and as indices."""
-        shape = _table(self)
+        shape = self._table_shape
         if not inputs.ndim or inputs.shape[-1] != self.embedding_dim:
             raise FeatureSizeError(type(self).__name__, inputs.shape, "embedding_dim", self.embedding_dim)
-        rows, table = jnp.reshape(inputs, [-1, self.embedding_dim]), self.embeddings
+        rows, table = jnp.reshape(inputs, [-1, self.embedding_dim]), self.embeddings  # [N, D], [D, num_embeddings]
         check_state(list(table.shape) == shape, self, "embeddings", table, shape, "inputs", inputs)
         wide_rows, wide_table = widened(rows), widened(table)
         wide = (
@@ -75,7 +79,7 @@ class _Quantizer(Module):
             - 2 * jnp.matmul(wide_rows, wide_table)
             + jnp.sum(jnp.square(wide_table), 0, keepdims=True)
         )
-        numbers, distances = jnp.argmax(-wide, 1), narrowed(wide, rows, table)
+        numbers, distances = jnp.argmax(-wide, 1), narrowed(wide, rows, table)  # [N], [N, num_embeddings]
         encodings = jax.nn.one_hot(numbers, self.num_embeddings, dtype=distances.dtype)
         return rows, distances, encodings, jnp.reshape(numbers, inputs.shape[:-1])
 
@@ -84,11 +88,6 @@ class _Quantizer(Module):
         """`exp(-Σ p log p)`, where p is how often each vector is used, over all replicas."""
         used = over_replicas(jax.lax.pmean, jnp.mean(widened(encodings), 0), self.cross_replica_axis)
         return narrowed(jnp.exp(-jnp.sum(used * jnp.log(used + 1e-10))), encodings)
-
-
-def _table(quantizer: _Quantizer) -> list[int]:
-    """The shape of the table."""
-    return [quantizer.embedding_dim, quantizer.num_embeddings]
 
 
 def _mean_square(x: jax.Array) -> jax.Array:
@@ -144,7 +143,7 @@ class VectorQuantizer(_Quantizer):
     @property
     def embeddings(self) -> jax.Array:
         """The table, shape `[embedding_dim, num_embeddings]`."""
-        return get_parameter("embeddings", _table(self), self._dtype, init=_sampled)
+        return get_parameter("embeddings", self._table_shape, self._dtype, init=_sampled)
 
     def __call__(self, inputs: Real[jax.Array, "..."], is_training: bool) -> Quantized:
         """Quantises.
@@ -236,7 +235,7 @@ class VectorQuantizerEMA(_Quantizer):
     @property
     def embeddings(self) -> jax.Array:
         """The table, shape `[embedding_dim, num_embeddings]`."""
-        return state_array(self, "embeddings", get_state("embeddings", _table(self), self._dtype, init=_sampled))
+        return state_array(self, "embeddings", get_state("embeddings", self._table_shape, self._dtype, init=_sampled))
 
     @property
     def ema_cluster_size(self) -> ExponentialMovingAverage:
@@ -247,7 +246,7 @@ class VectorQuantizerEMA(_Quantizer):
     @property
     def ema_dw(self) -> ExponentialMovingAverage:
         """The moving average of the sum of the vectors that each column has replaced."""
-        self._ema_dw.initialize(_table(self), self._dtype)
+        self._ema_dw.initialize(self._table_shape, self._dtype)
         return self._ema_dw
 
     def __call__(self, inputs: Real[jax.Array, "..."], is_training: Flag) -> Quantized:

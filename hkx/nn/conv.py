@@ -135,7 +135,7 @@ class ConvND(Convolution):
             )
         shape = (*self.kernel_shape, channels // self.feature_group_count, self.output_channels)
         fan_in = int(np.prod(shape[:-1]))
-        w = get_kernel(shape, inputs.dtype, fan_in, self.w_init, self.mask, name)
+        w = get_kernel(shape, inputs.dtype, fan_in, self.w_init, self.mask, name)  # [*kernel_shape, C / groups, O]
         out = _convolved(
             inputs,
             w,
@@ -146,7 +146,7 @@ class ConvND(Convolution):
             dimension_numbers=self.dimension_numbers,
             feature_group_count=self.feature_group_count,
             precision=precision,
-        )
+        )  # [N, *space, O], or with the channels first
         return finished(self, out, self.output_channels, w.dtype, unbatched)
 
 

@@ -131,7 +131,7 @@ class ConvNDTranspose(Convolution):
         pads = self._pads([inputs.shape[d] for d in space])
         settings = (self.stride, pads, self.dimension_numbers, precision)
         convolved = divided_by_batch(lambda x, w: transposed_convolution(x, w, *settings), inputs)
-        out = convolved(inputs, w)
+        out = convolved(inputs, w)  # [N, *space, O], or with the channels first
         return finished(self, out, self.output_channels, w.dtype, unbatched)
 
     @transparent

@@ -110,7 +110,7 @@ class DepthwiseConvND(Convolution):
             dimension_numbers=self.dn,
             feature_group_count=channels,
         )
-        out = divided_by_batch(convolved, inputs)(inputs, w)
+        out = divided_by_batch(convolved, inputs)(inputs, w)  # [N, *space, C * channel_multiplier]
         return finished(self, out, shape[-1], w.dtype, unbatched)
 
 
@@ -311,6 +311,6 @@ class SeparableDepthwiseConv2D(Module):
             data_format=data_format,
         )
 
-    def __call__(self, inputs: jax.Array) -> jax.Array:
+    def __call__(self, inputs: Num[jax.Array, "..."]) -> jax.Array:
         """Applies both convolutions to `inputs`, `[N, H, W, C]` or `[N, C, H, W]`, by the data format."""
         return self._row(self._column(inputs))

@@ -85,7 +85,7 @@ class Linear(Module):
 
 @functools.partial(traced_once, static_argnames="precision")
 def _affine(inputs: Any, w: Any, b: Any, *, precision: Any) -> jax.Array:
-    out = jnp.dot(inputs, w, precision=precision)
+    out = jnp.dot(inputs, w, precision=precision)  # [..., output_size]
     return out if b is None else out + jnp.broadcast_to(b, out.shape)
 
 

@@ -54,9 +54,9 @@ class LoRALinear(Linear):
 
     def __call__(self, inputs: Num[jax.Array, "... D"], *, precision: jax.lax.PrecisionLike = None) -> jax.Array:
         """Applies the layer; see `hkx.Linear`."""
-        out = super().__call__(inputs, precision=precision)
-        dtype = jnp.result_type(inputs)
-        a = get_parameter("lora_a", [jnp.shape(inputs)[-1], self.rank], dtype, init=self.a_init)
+        out = super().__call__(inputs, precision=precision)  # [..., output_size]
+        dtype = inputs.dtype
+        a = get_parameter("lora_a", [inputs.shape[-1], self.rank], dtype, init=self.a_init)
         b = get_parameter("lora_b", [self.rank, self.output_size], dtype, init=jnp.zeros)
-        change = jnp.dot(jnp.dot(inputs, a, precision=precision), b, precision=precision)
+        change = jnp.dot(jnp.dot(inputs, a, precision=precision), b, precision=precision)  # [..., output_size]
         return out + change * (self.alpha / self.rank)

@@ -11,7 +11,6 @@ import jax.core
 import jax.numpy as jnp
 import numpy as np
 
-from hkx.arguments import checked_integer
 from hkx.errors import InputDTypeError, NotAnArrayError, StateShapeError
 
 R = TypeVar("R")
@@ -74,14 +73,12 @@ def without_leading_ones(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(shape[first:])
 
 
-def dimension_of(value: Any, shape: Sequence[int], layer: str, argument: str) -> int:
+def dimension_of(dimension: int, shape: Sequence[int], layer: str, argument: str) -> int:
     """The dimension of an array of this shape that is given as `argument`, counted from the start.
 
     Raises:
-      InvalidSizeError: if it is not a whole number.
       IndexError: if the array does not have it.
     """
-    dimension = checked_integer(value, argument, None)
     if not -len(shape) <= dimension < len(shape):
         raise IndexError(
             f"`{argument}` of `{layer}` is out of range: {dimension}, for an array of shape {tuple(shape)}. It is the "

@@ -123,7 +123,7 @@ class GroupNorm(Module):
         check_axes(axis, shape, "hkx.GroupNorm")
         axis = tuple(i % rank for i in axis)
         axis = tuple(i + 1 if i >= channel else i for i in axis)
-        grouped = jnp.reshape(x, (*shape[:channel], self.groups, size, *shape[channel + 1 :]))
+        grouped = jnp.reshape(x, (*shape[:channel], self.groups, size, *shape[channel + 1 :]))  # [N, ..., G, C / G]
         grouped = widened(grouped)
         mean, variance = moments(grouped, axis=axis)
         out = jnp.reshape(narrowed(normalized(grouped, mean, variance, self.eps, None, None), x), shape)

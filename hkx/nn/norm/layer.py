@@ -110,7 +110,7 @@ class LayerNorm(Module):
         axis = tuple(sorted({i % len(full) for i in axis}))  # the same dimension may be given twice, as 0 and -2
         shape = parameter_shape(self.param_axis, full, "hkx.LayerNorm")
         wide = widened(inputs)
-        mean, variance = moments(wide, axis=axis, fast=self.use_fast_variance)
+        mean, variance = moments(wide, axis=axis, fast=self.use_fast_variance)  # of size 1 along `axis`
         scale = parameter_or_given("scale", self.create_scale, scale, shape, dtype, self.scale_init)
         offset = parameter_or_given("offset", self.create_offset, offset, shape, dtype, self.offset_init)
         scale, offset = aligned("scale", scale, mean.shape, full), aligned("offset", offset, full, full)

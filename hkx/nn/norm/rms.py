@@ -75,7 +75,7 @@ class RMSNorm(Module):
         axis = resolved_axes(self.axis, len(shape))
         check_axes(axis, shape, "hkx.RMSNorm")
         wide = widened(inputs)
-        squares = _mean_of_squares(wide, axis=axis)
+        squares = _mean_of_squares(wide, axis=axis)  # of size 1 along `axis`
         eps, scale = checked_eps(self.eps, squares, wide), None
         if self.create_scale:
             own = parameter_shape(self.param_axis, shape, "hkx.RMSNorm")
