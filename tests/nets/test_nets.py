@@ -117,7 +117,7 @@ def test_vector_quantizer_with_moving_averages():
         np.testing.assert_allclose(state["vector_quantizer_ema"]["embeddings"], m / smooth, rtol=2e-4, atol=1e-5)
     same = apply({}, state, None, X, False)[1]
     jax.tree.map(np.testing.assert_array_equal, same, state)
-    with pytest.raises(ValueError, match=r"range \[0, 1\]"):
+    with pytest.raises(ValueError, match=r"in \[0, 1\]"):
         hkx.transform_with_state(lambda: hkx.nets.VectorQuantizerEMA(6, 5, 0.25, decay=1.5)).init(KEY)
 
 
