@@ -12,8 +12,8 @@ import pytest
 from children import environment
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
-SINGLE = ["ppo"]
-ALLOWED = {"hkx", "rlx", "jax", "numpy", "optax", "tyro", "matplotlib", "gymnax"}
+SINGLE = ["ppo", "ppo_mujoco"]
+ALLOWED = {"hkx", "rlx", "jax", "numpy", "optax", "tyro", "matplotlib", "gymnax", "gymnasium", "wandb"}
 
 
 @pytest.mark.parametrize("name", SINGLE)
@@ -62,3 +62,23 @@ def test_a_bad_flag_is_one_line(tmp_path, flags):
     done = run(tmp_path, "ppo", *flags)
     assert done.returncode == 1
     assert done.stderr.startswith(flags[0]) and done.stderr.count("\n") == 1
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_ppo_on_mujoco_keeps_its_statistics_with_its_parameters(tmp_path):
+    pytest.importorskip("mujoco")
+    small = ["--rollout", "256", "--minibatches", "4", "--epochs", "2", "--environments", "2"]
+    done = run(
+        tmp_path, "ppo_mujoco", "--env", "InvertedPendulum-v5", "--steps", "4096", "--evaluation-episodes", "2", *small
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].endswith(" over 2 episodes")
+    rows = (tmp_path / "runs/ppo_mujoco/metrics.csv").read_text().splitlines()
+    assert len(rows) == 1 + 4096 // 256
+    assert float(rows[-1].split(",")[1]) > float(rows[2].split(",")[1])  # it learns: from 6 steps to about 20
+    with np.load(tmp_path / "runs/ppo_mujoco/parameters.npz") as params:
+        assert params["observations/number"] == 4096
+        assert params["observations/mean"].shape == (4,)
+        hidden = params["mlp/~/linear_0/w"]
+    assert hidden.shape == (4, 64)
