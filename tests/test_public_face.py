@@ -136,7 +136,14 @@ def test_a_star_import_brings_public_names_alone(name):
 
 @pytest.mark.parametrize(
     "path",
-    ["interop/huggingface.py", "interop/safetensors.py", "interop/torch.py", "interop/flax.py", "experimental/flax.py"],
+    [
+        "interop/huggingface.py",
+        "interop/gguf.py",
+        "interop/safetensors.py",
+        "interop/torch.py",
+        "interop/flax.py",
+        "experimental/flax.py",
+    ],
 )
 def test_what_needs_another_library_says_what_is_public(path):
     nodes = ast.parse((ROOT / "hkx" / path).read_text(encoding="utf-8")).body

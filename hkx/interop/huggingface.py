@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from hkx.errors.interop import WeightMismatchError
-from hkx.interop.decoder_tensors import Group, Layout, decoder_shapes, decoder_tensors, groups, layer_tensors
+from hkx.interop.decoder_parameters import Params, full_name, missing_line, parameters, place_of, tensors_of
+from hkx.interop.decoder_tensors import Layout, decoder_shapes
 from hkx.interop.safetensors import Tensors, write
 from hkx.nets import DecoderConfig
 from hkx.nets.pretrained_written import written_config
 
 __all__ = ["load", "save"]
-
-Params = dict[str, dict[str, Any]]
 
 
 def load(
@@ -68,38 +64,15 @@ def load(
       (1, 4, 32)
     """
     config = DecoderConfig.from_pretrained(folder)
-    shapes = decoder_shapes(config, stacked)
-    tensors = Tensors(folder)
-    views = _views(config, stacked, shapes, _renamed(config, tensors))
-    divided = shardings(shapes) if callable(shardings) else shardings
+    mapped = Tensors(folder)
+    tensors = _renamed(config, mapped)
 
-    def read(path: str, like: jax.ShapeDtypeStruct, sharding: Any = None) -> jax.Array:
-        parts = views[path]
-        to = parts.flat[0].dtype if dtype is None else np.dtype(dtype)
-        lead = parts.ndim
+    def read(name: str) -> np.ndarray:
+        mapped.release()  # what was read before
+        return tensors[name]
 
-        def slice_of(index: tuple[slice, ...]) -> np.ndarray:
-            chosen = parts[index[:lead]] if lead else parts
-            first = next(iter(chosen.flat))[index[lead:]]
-            out = np.empty((*chosen.shape, *first.shape), to)
-            for place in np.ndindex(*chosen.shape):
-                out[place] = chosen[place][index[lead:]]
-            return out
-
-        if sharding is None:
-            array = jnp.asarray(slice_of((slice(None),) * len(like.shape)))
-        else:
-            array = jax.make_array_from_callback(like.shape, sharding, slice_of)
-        tensors.release()
-        return array
-
-    params: Params = {}
-    for bundle, entries in shapes.items():
-        params[bundle] = {}
-        for name, like in entries.items():
-            sharding = None if divided is None else divided[bundle][name]
-            params[bundle][name] = read(f"{bundle}/{name}", like, sharding)
-    return config, params
+    shapes = {name: tensor.shape for name, tensor in tensors.items()}
+    return config, parameters(config, shapes, read, stacked=stacked, dtype=dtype, shardings=shardings)
 
 
 def save(folder: str | os.PathLike[str], config: DecoderConfig, params: Mapping[str, Mapping[str, Any]]) -> None:
@@ -131,12 +104,12 @@ def save(folder: str | os.PathLike[str], config: DecoderConfig, params: Mapping[
     _check_params(shapes, params)
     content = json.dumps(written_config(config), indent=2) + "\n"
     found: dict[str, tuple[Layout, list[Any], list[tuple[int, ...]]]] = {}
-    for name, layout, group, layer in _tensors_of(config, stacked):
+    for name, layout, group, layer in tensors_of(config, stacked):
         leaves, own = [], []
         for path in layout.paths:
-            bundle, _, entry = _full(group, path).rpartition("/")
+            bundle, _, entry = full_name(group, path).rpartition("/")
             leaf = params[bundle][entry]
-            leaves.append((leaf, _index(group, layer, layout)))
+            leaves.append((leaf, place_of(group, layer, layout)))
             own.append(tuple(leaf.shape[1:] if group is not None and group.stacked else leaf.shape))
         found[name] = (layout, leaves, own)
 
@@ -155,57 +128,6 @@ def save(folder: str | os.PathLike[str], config: DecoderConfig, params: Mapping[
     unfinished = target / f".config.json.{os.getpid()}"
     unfinished.write_text(content, encoding="utf-8")
     os.replace(unfinished, target / "config.json")
-
-
-def _tensors_of(config: DecoderConfig, stacked: bool) -> Iterator[tuple[str, Layout, Group | None, int]]:
-    """All tensors of a file, each with the group and the layer whose parameters it holds."""
-    for name, layout in decoder_tensors(config).items():
-        yield name, layout, None, 0
-    for group in groups(config, stacked):
-        for layer in group.layers:
-            for name, layout in layer_tensors(config, layer).items():
-                yield name, layout, group, layer
-
-
-def _full(group: Group | None, path: str) -> str:
-    return f"decoder/{path}" if group is None else f"{group.prefix}/{path}"
-
-
-def _index(group: Group | None, layer: int, layout: Layout) -> tuple[int, ...]:
-    """The place in a parameter of the part that a tensor holds: its layer, if stacked, and its expert."""
-    place = (group.layers.index(layer),) if group is not None and group.stacked else ()
-    return place if layout.expert is None else (*place, layout.expert)
-
-
-def _views(config: DecoderConfig, stacked: bool, shapes: Any, tensors: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    """For each parameter, an array of objects, by layer and expert, of views of the tensors that hold it."""
-    views: dict[str, Any] = {}
-    missing, wrong, used = [], [], set()
-    for name, layout, group, layer in _tensors_of(config, stacked):
-        full = [_full(group, path) for path in layout.paths]
-        leaves = [shapes[path.rpartition("/")[0]][path.rpartition("/")[2]].shape for path in full]
-        own = [leaf[1:] if group is not None and group.stacked else leaf for leaf in leaves]
-        used.add(name)
-        if name not in tensors:
-            missing.append(name)
-        elif tensors[name].shape != layout.shape(own):
-            wrong.append(f"{name} has the shape {tensors[name].shape}, expected {layout.shape(own)}")
-        else:
-            index = _index(group, layer, layout)
-            for path, leaf, view in zip(full, leaves, layout.views(tensors[name], own), strict=True):
-                views.setdefault(path, np.empty(leaf[: len(index)], object))[index] = view
-    left = sorted(set(tensors) - used)
-    if missing or wrong or left:
-        raise WeightMismatchError(
-            "The tensors of the folder are not those of the model that config.json describes",
-            [*(_missing(name, left) for name in missing), *wrong, *(f"{name} is left over" for name in left)],
-        )
-    return views
-
-
-def _missing(name: str, left: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(left), 1)
-    return f"{name} is missing; the nearest one left over is {near[0]}" if near else f"{name} is missing"
 
 
 def _renamed(config: DecoderConfig, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -233,7 +155,7 @@ def _check_params(shapes: Any, params: Mapping[str, Mapping[str, Any]]) -> None:
     expected = {f"{bundle}/{name}": x.shape for bundle, entries in shapes.items() for name, x in entries.items()}
     given = {f"{bundle}/{name}": np.shape(x) for bundle, entries in params.items() for name, x in entries.items()}
     left = sorted(set(given) - set(expected))
-    problems = [_missing(name, left) for name in expected if name not in given]
+    problems = [missing_line(name, left) for name in expected if name not in given]
     problems += [
         f"{name} has the shape {given[name]}, expected {shape}"
         for name, shape in expected.items()
