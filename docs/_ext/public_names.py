@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).parents[2]
 NEEDS_ANOTHER_LIBRARY = ("hkx.interop.flax", "hkx.interop.torch", "hkx.experimental.flax")
+ON_DEMAND = ("hkx.interop.gguf", "hkx.interop.huggingface", "hkx.interop.safetensors")
 BLOCK = re.compile(r"^```\{api\} (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -15,7 +16,7 @@ def submodules() -> list[str]:
     """Every public module besides `hkx` and `rlx` themselves."""
     packages = {name: importlib.import_module(name) for name in ("hkx", "hkx.experimental", "rlx")}
     found = {f"{name}.{module}" for name, face in packages.items() for module in vars(face)["_EXPORTS"][name].split()}
-    return sorted({*found, *NEEDS_ANOTHER_LIBRARY})
+    return sorted({*found, *NEEDS_ANOTHER_LIBRARY, *ON_DEMAND})
 
 
 def names_of(module: str) -> list[str]:
