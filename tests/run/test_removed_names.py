@@ -13,6 +13,7 @@ def test_incremental_update_moves_a_tree_part_of_the_way():
     np.testing.assert_allclose(removed.incremental_update(new, old, 0.25)["w"], [2.5, 5.0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.5, 2.0, 0.0])
 def test_epsilon_softmax(temperature):
     logits, epsilon = np.array([[0.0, 1.0, 3.0], [2.0, -1.0, 0.5]], np.float32), 0.1
