@@ -249,8 +249,8 @@ def episodic_memory_intrinsic_rewards(
     size, count = memory.shape[0], embeddings.shape[0]
     start = jnp.mod(jnp.asarray(state.next_memory_index, jnp.int32), size)
     newest = embeddings[-size:]  # if there are more embeddings than fit, keep the last ones
-    places = jnp.mod(start + max(count - size, 0) + jnp.arange(newest.shape[0], dtype=jnp.int32), size)
-    memory = memory.at[places].set(newest)
+    slots = jnp.mod(start + max(count - size, 0) + jnp.arange(newest.shape[0], dtype=jnp.int32), size)
+    memory = memory.at[slots].set(newest)
     # A sum of float32 would no longer change from some count on, and the mean would fall. Halves have the same mean.
     past_count = jnp.asarray(state.distance_count)
     is_full = past_count >= _MOST_DISTANCES

@@ -75,8 +75,8 @@ def percentile_range(
 
 def _of_all(x: Array, axis_name: Any) -> Array:
     """The data of all devices, gathered by a sum, since `jax.shard_map` knows that sums are equal everywhere."""
-    places = jnp.zeros((jax.lax.psum(1, axis_name), *x.shape), x.dtype)
-    return jax.lax.psum(places.at[jax.lax.axis_index(axis_name)].set(x), axis_name)
+    shards = jnp.zeros((jax.lax.psum(1, axis_name), *x.shape), x.dtype)
+    return jax.lax.psum(shards.at[jax.lax.axis_index(axis_name)].set(x), axis_name)
 
 
 def _percentile(ascending: Array, number: Array, percent: Array | float) -> Array:

@@ -24,7 +24,7 @@ def lazy_exports(
     module = sys.modules[package]
     homes = {name: home for home, names in exports.items() for name in names.split()}
 
-    class Face(types.ModuleType):
+    class LazyModule(types.ModuleType):
         def __setattr__(self, name: str, value: Any) -> None:
             if isinstance(value, types.ModuleType):
                 if homes.get(name, package) != package:
@@ -36,7 +36,7 @@ def lazy_exports(
         def __reduce__(self) -> tuple[Callable[[str], Any], tuple[str]]:
             return importlib.import_module, (package,)  # cloudpickle and dill support only plain modules
 
-    module.__class__ = Face
+    module.__class__ = LazyModule
     for name in homes.keys() & vars(module).keys():  # imported already
         setattr(module, name, vars(module)[name])
 

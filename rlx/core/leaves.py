@@ -26,7 +26,7 @@ def as_arrays_of(argument: str, tree: PyTree, function: str = "") -> PyTree:
         try:
             return jnp.asarray(leaf)
         except (TypeError, ValueError, OverflowError):
-            raise DTypeError(f"{_place(argument, path, function)} is {_what(leaf)}, expected an array.") from None
+            raise DTypeError(f"{_path_text(argument, path, function)} is {_what(leaf)}, expected an array.") from None
 
     return jax.tree_util.tree_map_with_path(as_array, tree)
 
@@ -37,7 +37,7 @@ def require_real(argument: str, tree: PyTree, function: str = "") -> None:
         dtype = _dtype(leaf)
         if dtype is None or not any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
             what = f"is {_what(leaf)}" if dtype is None else f"has dtype {dtype}"
-            raise DTypeError(f"{_place(argument, path, function)} {what}, expected an array of real numbers.")
+            raise DTypeError(f"{_path_text(argument, path, function)} {what}, expected an array of real numbers.")
 
 
 def require_alike(
@@ -56,7 +56,7 @@ def require_alike(
     require_structure(argument, tree, like_argument, like, function)
     others = jax.tree.structure(like).flatten_up_to(tree)
     for (path, wanted), x in zip(jax.tree_util.tree_flatten_with_path(like)[0], others, strict=True):
-        place = _place(argument, path, function)
+        place = _path_text(argument, path, function)
         if x.shape != wanted.shape:
             raise ShapeError(
                 f"{place} has shape {list(x.shape)}, expected shape {list(wanted.shape)}, that in `{like_argument}`."
@@ -75,11 +75,11 @@ def require_structure(argument: str, tree: PyTree, like_argument: str, like: PyT
         fits = False
     if not fits:
         raise ArgumentError(
-            f"{_place(argument, (), function)} is the tree {given}, expected {structure}, as `{like_argument}` is."
+            f"{_path_text(argument, (), function)} is the tree {given}, expected {structure}, as `{like_argument}` is."
         )
 
 
-def _place(argument: str, path: Any, function: str) -> str:
+def _path_text(argument: str, path: Any, function: str) -> str:
     return (f"{function}: " if function else "") + f"argument `{argument}`{jax.tree_util.keystr(path)}"
 
 

@@ -10,7 +10,7 @@ from rlx.core.annotations import Real
 from rlx.core.arguments import as_arrays, require, whole
 from rlx.core.types import Array, ArrayLike, PyTree, in_one_dtype, wide_dtype
 from rlx.replay.contract import Replay, Sample, as_items, environments_of, replay_of
-from rlx.replay.places import empty_places, length_of
+from rlx.replay.slots import empty_slots, length_of
 
 
 class Transition(NamedTuple):
@@ -106,9 +106,9 @@ def _init(replay: Replay, n: int, item: Transition, *more: Any) -> NStepState:
     given = {row: getattr(item, row) for row in rows}  # may be stand-ins for arrays
     zeros = {row: None if x is None else jnp.zeros_like(x) for row, x in given.items()}
     as_arrays("replay.init", **{f"item.{row}": (x, Real[Array, "E"]) for row, x in zeros.items()})
-    joined = jax.eval_shape(lambda: _join(empty_places(n, item), n))
+    joined = jax.eval_shape(lambda: _join(empty_slots(n, item), n))
     one = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[2:], x.dtype), joined)
-    return NStepState(empty_places(n - 1, item), jnp.zeros([], jnp.int32), replay.init(one, *more))
+    return NStepState(empty_slots(n - 1, item), jnp.zeros([], jnp.int32), replay.init(one, *more))
 
 
 def _add(replay: Replay, state: NStepState, item: Transition) -> NStepState:

@@ -11,7 +11,7 @@ from rlx.core.arguments import as_arrays
 from rlx.core.keys import as_key
 from rlx.core.types import Array, ArrayLike, PyTree, wide_dtype
 from rlx.replay.contract import Replay, Sample, as_items, as_priorities, replay_of
-from rlx.replay.places import NOWHERE, length_of, number_of_items, take_at
+from rlx.replay.slots import OUT_OF_BOUNDS, length_of, number_of_items, take_at
 from rlx.replay.sum_tree import draw, empty_tree, put, total
 from rlx.replay.uniform import Ring, empty_ring, enough, push
 
@@ -95,18 +95,18 @@ def _add_batch(state: PrioritisedState, items: PyTree, mask: ArrayLike | None = 
 
 
 def _push(state: PrioritisedState, items: PyTree, mask: ArrayLike | None = None) -> PrioritisedState:
-    ring, places = push(state.ring, items, mask)
-    tree = put(state.tree, length_of(ring.items), places, jnp.broadcast_to(state.highest, places.shape))
+    ring, slots = push(state.ring, items, mask)
+    tree = put(state.tree, length_of(ring.items), slots, jnp.broadcast_to(state.highest, slots.shape))
     return PrioritisedState(ring, tree, state.highest)
 
 
 def _sample(beta: ArrayLike, state: PrioritisedState, key: Array, n: int) -> Sample:
     n, key = number_of_items("n", n, "replay.sample"), as_key("key", key, "replay.sample")
-    places, masses = draw(state.tree, length_of(state.ring.items), key, n)
+    slots, masses = draw(state.tree, length_of(state.ring.items), key, n)
     # N and the sum of all masses cancel: (N P_i)^-β / max_j (N P_j)^-β = (min_j P_j / P_i)^β.
     ratios = jnp.min(masses) / jnp.where(masses > 0, masses, 1)
     weights = jnp.where(masses > 0, ratios ** jnp.asarray(beta, jnp.float32), 0)
-    return Sample(take_at(state.ring.items, places), places, weights)
+    return Sample(take_at(state.ring.items, slots), slots, weights)
 
 
 def _can_sample(state: PrioritisedState, n: int = 1) -> Array:
@@ -125,5 +125,5 @@ def _update_priorities(
     most = float(jnp.finfo(jnp.float32).max) / (2 * capacity)  # so that the sum of all masses stays finite
     masses = jnp.minimum(priorities.astype(wide) ** jnp.asarray(exponent, wide), most).astype(jnp.float32)
     masses = jnp.where(priorities > 0, masses, 0)
-    tree = put(state.tree, capacity, jnp.where(counts, indices.astype(jnp.int32), NOWHERE), masses)
+    tree = put(state.tree, capacity, jnp.where(counts, indices.astype(jnp.int32), OUT_OF_BOUNDS), masses)
     return PrioritisedState(state.ring, tree, jnp.max(masses, where=counts, initial=state.highest))

@@ -10,7 +10,7 @@ import numpy as np
 from rlx.core.keys import as_key
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import Replay, Sample, as_items, replay_of
-from rlx.replay.places import empty_places, length_of, nowhere, number_of_items, put_at, turns_of
+from rlx.replay.slots import empty_slots, length_of, number_of_items, order_of, out_of_bounds, put_at
 from rlx.replay.uniform import enough, keep_priorities, uniform_sample
 
 _MOST = np.iinfo(np.int32).max
@@ -62,7 +62,7 @@ def reservoir(capacity: int) -> Replay:
 
 
 def _init(capacity: int, item: PyTree, key: Array) -> ReservoirState:
-    return ReservoirState(empty_places(capacity, item), jnp.zeros([], jnp.int32), as_key("key", key, "replay.init"))
+    return ReservoirState(empty_slots(capacity, item), jnp.zeros([], jnp.int32), as_key("key", key, "replay.init"))
 
 
 def _add(state: ReservoirState, item: PyTree) -> ReservoirState:
@@ -77,21 +77,21 @@ def _add_batch(state: ReservoirState, items: PyTree, mask: ArrayLike | None = No
 def _push(state: ReservoirState, items: PyTree, mask: ArrayLike | None) -> ReservoirState:
     capacity, number = length_of(state.items), length_of(items)
     key, key_of_places = jax.random.split(state.key)
-    turns, added = turns_of(items, mask)
+    order, added = order_of(items, mask)
     before = jnp.minimum(state.seen, _MOST - number)
-    t = before + turns
+    t = before + order
     drawn = jax.random.randint(key_of_places, [number], 0, jnp.maximum(t, 1), jnp.int32)
-    places = jnp.where(t <= capacity, t - 1, drawn)
-    places = jnp.where((turns > 0) & (places < capacity), places, nowhere(number))
-    return ReservoirState(put_at(state.items, _last_of_each(places), items), before + added, key)
+    slots = jnp.where(t <= capacity, t - 1, drawn)
+    slots = jnp.where((order > 0) & (slots < capacity), slots, out_of_bounds(number))
+    return ReservoirState(put_at(state.items, _last_of_each(slots), items), before + added, key)
 
 
-def _last_of_each(places: Array) -> Array:
-    """Makes places distinct: of equal places, all but the last are replaced by places outside the replay."""
-    order = jnp.argsort(places, stable=True)
-    ordered = places[order]
+def _last_of_each(slots: Array) -> Array:
+    """Makes slots distinct: of equal slots, all but the last are replaced by slots outside the replay."""
+    order = jnp.argsort(slots, stable=True)
+    ordered = slots[order]
     last = jnp.append(ordered[1:] != ordered[:-1], True)
-    return places.at[order].set(jnp.where(last, ordered, nowhere(len(places))))
+    return slots.at[order].set(jnp.where(last, ordered, out_of_bounds(len(slots))))
 
 
 def _size(state: ReservoirState) -> Array:

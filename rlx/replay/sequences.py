@@ -11,7 +11,7 @@ from rlx.core.arguments import require, whole
 from rlx.core.errors import ArgumentError
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import Replay, Sample, as_items, environments_of, replay_of
-from rlx.replay.places import MOST, length_of
+from rlx.replay.slots import MOST, length_of
 from rlx.replay.uniform import Ring, empty_ring, push, uniform
 
 
@@ -143,9 +143,9 @@ def _push(settings: _Settings, state: SequencesState, items: PyTree) -> Sequence
     # The number of completed sequences varies by one, so the first `number` may be negative, which is masked below.
     most = min(-(-steps // period), settings.of_each_environment())
     number = completed - most + jnp.arange(most, dtype=jnp.int32)
-    place = (state.ring.head + state.wait + number * period - length) % capacity
+    slot = (state.ring.head + state.wait + number * period - length) % capacity
     environments = _environments(state)
-    start = Start(jnp.repeat(place, environments), jnp.tile(jnp.arange(environments, dtype=jnp.int32), most))
+    start = Start(jnp.repeat(slot, environments), jnp.tile(jnp.arange(environments, dtype=jnp.int32), most))
     replay = settings.replay_of_starts(environments)
     starts = replay.add_batch(state.starts, start, jnp.repeat(number >= 0, environments))
     return SequencesState(ring, state.wait + completed * period - steps, starts)
@@ -153,9 +153,9 @@ def _push(settings: _Settings, state: SequencesState, items: PyTree) -> Sequence
 
 def _sample(settings: _Settings, state: SequencesState, key: Array, n: int) -> Sample:
     start, indices, weights = settings.replay_of_starts(_environments(state)).sample(state.starts, key, n)
-    places = (start.place[:, None] + jnp.arange(settings.length, dtype=jnp.int32)[None]) % settings.capacity
+    slots = (start.place[:, None] + jnp.arange(settings.length, dtype=jnp.int32)[None]) % settings.capacity
     of = start.environment[:, None]
-    return Sample(jax.tree.map(lambda x: x.at[places, of].get(mode="clip"), state.ring.items), indices, weights)
+    return Sample(jax.tree.map(lambda x: x.at[slots, of].get(mode="clip"), state.ring.items), indices, weights)
 
 
 def _can_sample(settings: _Settings, state: SequencesState, n: int = 1) -> Array:

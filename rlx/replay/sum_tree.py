@@ -37,10 +37,10 @@ def total(tree: Array) -> Array:
     return jnp.sum(tree[-1])
 
 
-def put(tree: Array, size: int, places: Array, values: Array) -> Array:
-    """Writes values [B] at places [B]; if a place occurs several times, its largest value."""
+def put(tree: Array, size: int, slots: Array, values: Array) -> Array:
+    """Writes values [B] at slots [B]; if a slot occurs several times, its largest value."""
     first_rows = _first_rows(size)[:-1]
-    rows, columns = places // _FAN_OUT, places % _FAN_OUT
+    rows, columns = slots // _FAN_OUT, slots % _FAN_OUT
     # In two steps, so that the result does not depend on the order of scatters, which is undefined on GPUs.
     tree = tree.at[rows, columns].set(0, mode="drop")
     tree = tree.at[rows, columns].max(values, mode="drop")
@@ -53,7 +53,7 @@ def put(tree: Array, size: int, places: Array, values: Array) -> Array:
 
 
 def draw(tree: Array, size: int, key: Array, n: int) -> tuple[Array, Array]:
-    """Places [n], drawn in proportion to their numbers, and these numbers; all places are 0 if all numbers are 0.
+    """Slots [n], drawn in proportion to their numbers, and these numbers; all slots are 0 if all numbers are 0.
 
     Draws are stratified: each is from a different n-th of the total.
     """

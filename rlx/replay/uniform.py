@@ -10,7 +10,7 @@ from rlx.core.errors import ShapeError
 from rlx.core.keys import as_key
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import Replay, Sample, as_items, as_priorities, replay_of
-from rlx.replay.places import empty_places, length_of, nowhere, number_of_items, put_at, take_at, turns_of
+from rlx.replay.slots import empty_slots, length_of, number_of_items, order_of, out_of_bounds, put_at, take_at
 
 
 class Ring(NamedTuple):
@@ -55,29 +55,29 @@ def uniform(capacity: int) -> Replay:
 
 def empty_ring(capacity: int, item: PyTree) -> Ring:
     """An empty ring buffer for items like this one."""
-    return Ring(empty_places(capacity, item), jnp.zeros([], jnp.int32), jnp.zeros([], jnp.int32))
+    return Ring(empty_slots(capacity, item), jnp.zeros([], jnp.int32), jnp.zeros([], jnp.int32))
 
 
 def push(ring: Ring, items: PyTree, mask: ArrayLike | None = None) -> tuple[Ring, Array]:
-    """Replaces the oldest items by items [B, ...]; also returns their places [B]."""
+    """Replaces the oldest items by items [B, ...]; also returns their slots [B]."""
     capacity, number = length_of(ring.items), length_of(items)
     if number > capacity:
         raise ShapeError(
             f"replay.add_batch: argument `items` holds {number} items, expected at most {capacity}, the capacity.\n"
             "Add fewer at a time, or make the replay larger."
         )
-    turns, added = turns_of(items, mask)
-    places = jnp.where(turns > 0, (ring.head + turns - 1) % capacity, nowhere(number))
+    order, added = order_of(items, mask)
+    slots = jnp.where(order > 0, (ring.head + order - 1) % capacity, out_of_bounds(number))
     size = jnp.minimum(ring.size + added, capacity)
-    return Ring(put_at(ring.items, places, items), (ring.head + added) % capacity, size), places
+    return Ring(put_at(ring.items, slots, items), (ring.head + added) % capacity, size), slots
 
 
 def uniform_sample(items: PyTree, size: Array, key: Array, n: int) -> Sample:
-    """n of the items at the first `size` places, drawn uniformly."""
+    """n of the items at the first `size` slots, drawn uniformly."""
     n, key = number_of_items("n", n, "replay.sample"), as_key("key", key, "replay.sample")
     # Uses all 32 bits: with the 24 bits of a float, probabilities among a million items would differ by an eighth.
-    places = (jax.random.bits(key, [n], jnp.uint32) % jnp.maximum(size, 1).astype(jnp.uint32)).astype(jnp.int32)
-    return Sample(take_at(items, places), places, jnp.broadcast_to(jnp.where(size > 0, jnp.float32(1), 0), [n]))
+    slots = (jax.random.bits(key, [n], jnp.uint32) % jnp.maximum(size, 1).astype(jnp.uint32)).astype(jnp.int32)
+    return Sample(take_at(items, slots), slots, jnp.broadcast_to(jnp.where(size > 0, jnp.float32(1), 0), [n]))
 
 
 def enough(size: Array, n: int) -> Array:

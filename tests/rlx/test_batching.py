@@ -142,3 +142,29 @@ def test_the_program_is_that_of_a_vmap_by_hand():
 
     ours = program(lambda r, d, v, c: rlx.time_major(rlx.lambda_returns)(r, d, v, 0.9, truncation_t=c))
     assert ours == program(by_hand)
+
+
+TRANSPOSED = {
+    "lambda_returns": ((R, D, V, 0.9), {"truncation_t": CUT}),
+    "truncated_generalized_advantage_estimation": (
+        (R, D, 0.9, jnp.ones([T + 1, B])),
+        {"truncation_t": CUT, "truncation_value_t": V},
+    ),
+    "vtrace": ((V, V, R, D, D), {"truncation_t": CUT}),
+    "vtrace_td_error_and_advantage": ((V, V, R, D, D), {}),
+    "n_step_bootstrapped_returns": ((R, D, V, 3), {"truncation_t": CUT}),
+}
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+def test_time_major_sequences_are_not_transposed(name):
+    """JAX moves a batch axis to the front where a batch meets a constant array; a program then takes twice as long."""
+    arguments, keywords = TRANSPOSED[name]
+    arrays = [x for x in arguments if isinstance(x, jax.Array)]
+
+    def run(arrays, keywords):
+        given = iter(arrays)
+        positional = (next(given) if isinstance(x, jax.Array) else x for x in arguments)
+        return rlx.time_major(getattr(rlx, name))(*positional, **keywords)
+
+    assert "transpose[" not in str(jax.make_jaxpr(run)(arrays, keywords))

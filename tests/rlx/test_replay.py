@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.replay import places, sum_tree
+from rlx.replay import slots, sum_tree
 
 KINDS = {
     "uniform": rlx.replay.uniform,
@@ -320,7 +320,7 @@ def test_the_largest_number_that_is_drawn_at_random_is_of_the_last_item(size, mo
 
 
 def test_places_outside_every_replay_are_all_different():
-    outside = np.asarray(places.nowhere(5), np.int64)
+    outside = np.asarray(slots.out_of_bounds(5), np.int64)
     assert len(set(outside)) == 5 and (outside > 2**30).all()
 
 

@@ -1,4 +1,4 @@
-"""Places (slots) for items: arrays with an additional leading axis, and functions to write to and read from them."""
+"""Slots for items: arrays with an additional leading axis, and functions to write to and read from them."""
 
 from typing import Any
 
@@ -12,11 +12,11 @@ from rlx.core.errors import ArgumentError
 from rlx.core.types import Array, ArrayLike, PyTree
 from rlx.replay.contract import as_leaf
 
-NOWHERE = np.iinfo(np.int32).max
-"""A place outside every replay: items written to it are dropped."""
+OUT_OF_BOUNDS = np.iinfo(np.int32).max
+"""A slot outside every replay: items written to it are dropped."""
 
 MOST = 2**30
-"""The largest capacity: the sum of two places fits into their dtype, int32."""
+"""The largest capacity: the sum of two slots fits into their dtype, int32."""
 
 
 def number_of_items(argument: str, value: Any, function: str) -> int:
@@ -24,8 +24,8 @@ def number_of_items(argument: str, value: Any, function: str) -> int:
     return whole(argument, value, f"a positive number of items, at most {MOST}", function, 1, MOST)
 
 
-def empty_places(capacity: int, item: PyTree) -> PyTree:
-    """Empty places [N, ...] for items like this one, filled with zeros."""
+def empty_slots(capacity: int, item: PyTree) -> PyTree:
+    """Empty slots [N, ...] for items like this one, filled with zeros."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(item)
     if not leaves:
         raise ArgumentError(f"replay.init: argument `item` is {item!r}, expected a tree with at least one array.")
@@ -38,7 +38,7 @@ def length_of(tree: PyTree) -> int:
     return jax.tree.leaves(tree)[0].shape[0]
 
 
-def turns_of(items: PyTree, mask: ArrayLike | None) -> tuple[Array, Array]:
+def order_of(items: PyTree, mask: ArrayLike | None) -> tuple[Array, Array]:
     """For items [B, ...], the position of each among those to add, from 1, or 0 if not added; the number added."""
     number = length_of(items)
     if mask is None:
@@ -48,16 +48,16 @@ def turns_of(items: PyTree, mask: ArrayLike | None) -> tuple[Array, Array]:
     return jnp.where(chosen, jnp.cumsum(chosen, dtype=jnp.int32), 0), jnp.sum(chosen, dtype=jnp.int32)
 
 
-def nowhere(number: int) -> Array:
-    """Distinct places outside every replay."""
-    return NOWHERE - jnp.arange(number, dtype=jnp.int32)
+def out_of_bounds(number: int) -> Array:
+    """Distinct slots outside every replay."""
+    return OUT_OF_BOUNDS - jnp.arange(number, dtype=jnp.int32)
 
 
-def put_at(held: PyTree, places: Array, items: PyTree) -> PyTree:
-    """Writes items [B, ...] to distinct places [B]."""
-    return jax.tree.map(lambda x, new: x.at[places].set(new, mode="drop", unique_indices=True), held, items)
+def put_at(held: PyTree, slots: Array, items: PyTree) -> PyTree:
+    """Writes items [B, ...] to distinct slots [B]."""
+    return jax.tree.map(lambda x, new: x.at[slots].set(new, mode="drop", unique_indices=True), held, items)
 
 
-def take_at(held: PyTree, places: Array) -> PyTree:
-    """The items [n, ...] at places [n]."""
-    return jax.tree.map(lambda x: x.at[places].get(mode="clip"), held)
+def take_at(held: PyTree, slots: Array) -> PyTree:
+    """The items [n, ...] at slots [n]."""
+    return jax.tree.map(lambda x: x.at[slots].get(mode="clip"), held)
