@@ -92,12 +92,19 @@ def _number(span: str, several: bool) -> Rule:
     return Rule(check)
 
 
+_DTYPES: dict[str, tuple[tuple[Any, ...], str, str | None]] = {  # dtypes, their name in errors, how to convert to one
+    "Real": ((jnp.floating, jnp.integer, jnp.bool_), "a real one", "`jnp.concatenate([{0}.real, {0}.imag], axis=-1)`"),
+    "Float": ((jnp.inexact,), "a floating dtype", None),
+    "Int": ((jnp.integer,), "one of integers", "`{0}.astype(jnp.int32)`"),
+}
+
+
 class _Array(Rule):
     """Of arrays of a kind, with one of several shapes."""
 
     def __init__(self, kind: str, type_: Any, *shapes: str):
         super().__init__(array_of)
-        self.kind = kind
+        self.kind, self.dtypes = kind, _DTYPES.get(kind)
         self.leaves_numpy = np.ndarray in getattr(type_, "__args__", ())
         self.shapes = {len(text.split()): text.split() for text in shapes}  # by their ranks
         self.dims = self.shapes[max(self.shapes)]
@@ -106,28 +113,29 @@ class _Array(Rule):
     def __call__(self, value: Any, argument: str, taker: str, sizes: dict[str, Any]) -> Any:
         if not (self.leaves_numpy and isinstance(value, np.ndarray)):
             value = array_of(value, argument, taker, self.kind == "Shaped")
-        shape, rank = value.shape, value.ndim
-        dims = self.dims if self.starred else self.shapes.get(rank)
+        shape = value.shape
+        rank, dims = len(shape), self.dims if self.starred else self.shapes.get(len(shape))
         if dims is None:
             raise InvalidRankError(taker, argument, shape, sorted(self.shapes))
-        if rank < len(dims) - self.starred:
+        extra = rank - len(dims)  # -1: a starred dimension stands for none
+        if extra < -self.starred:
             if not rank and len(dims) == 2:
                 raise ScalarInputError(taker)
             raise InvalidRankError(taker, argument, shape, len(dims) - 1)
-        if not _is_of(self.kind, value.dtype):
-            _, expected, conversion = _DTYPES[self.kind]
+        if self.dtypes is not None and not _is_of(self.kind, value.dtype):
+            _, expected, conversion = self.dtypes
             raise InputDTypeError(taker, argument, value.dtype, expected, conversion and conversion.format(argument))
-        for i, name in enumerate(dims, start=rank - len(dims)):
+        for i, name in enumerate(dims, start=extra):
             if name != "...":
-                _agree(name, shape[: i + 1] if name[0] == "*" else shape[i], argument, taker, shape, sizes)
+                size = shape[: i + 1] if name[0] == "*" else shape[i]
+                if sizes.setdefault(name, (size, argument))[0] != size:
+                    _agree(name, size, argument, taker, shape, sizes)
         return value
 
 
 def _agree(name: str, size: Any, argument: str, taker: str, shape: tuple[int, ...], sizes: dict[str, Any]) -> None:
-    """Notes the size of a name in this call, or raises LeadingDimensionsError if it has another one already."""
-    before, where = sizes.setdefault(name, (size, argument))
-    if before == size:
-        return
+    """Broadcasts the shape of a starred name; raises LeadingDimensionsError if it, or a size, is another one before."""
+    before, where = sizes[name]
     if name[0] != "*":
         raise LeadingDimensionsError(taker, argument, shape, f"{name} = {before} as in `{where}`")
     try:
@@ -137,16 +145,9 @@ def _agree(name: str, size: Any, argument: str, taker: str, shape: tuple[int, ..
         raise LeadingDimensionsError(taker, argument, shape, expected) from None
 
 
-_DTYPES: dict[str, tuple[tuple[Any, ...], str, str | None]] = {  # dtypes, their name in errors, how to convert to one
-    "Real": ((jnp.floating, jnp.integer, jnp.bool_), "a real one", "`jnp.concatenate([{0}.real, {0}.imag], axis=-1)`"),
-    "Float": ((jnp.inexact,), "a floating dtype", None),
-    "Int": ((jnp.integer,), "one of integers", "`{0}.astype(jnp.int32)`"),
-}
-
-
 @functools.cache
 def _is_of(kind: str, dtype: Any) -> bool:
-    return kind not in _DTYPES or any(jnp.issubdtype(dtype, allowed) for allowed in _DTYPES[kind][0])
+    return any(jnp.issubdtype(dtype, allowed) for allowed in _DTYPES[kind][0])
 
 
 def _initializer(value: Any, argument: str, taker: str) -> Any:
