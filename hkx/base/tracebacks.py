@@ -39,7 +39,7 @@ def leaves_out_own_frames(function: Callable[P, R]) -> Callable[P, R]:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            if isinstance(error, jax.errors.TracerBoolConversionError):
+            if isinstance(error, jax.errors.TracerBoolConversionError) and not getattr(error, "of_transform", False):
                 _note_once(error, _TRACED_FLAG)
             if jax.config.jax_traceback_filtering != "off":  # type: ignore[attr-defined]
                 _leave_out(error)

@@ -1,17 +1,20 @@
-"""Checks of arguments, and descriptions of the differences between two trees of arrays, leaf by leaf."""
+"""Checks of arguments and of Python flags, and descriptions of the differences between two trees, leaf by leaf."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from typing import Any
 
 import jax
 import jax.core
 import jax.numpy as jnp
+import numpy as np
 
 from hkx.arguments import checked_integer, is_iterable
 from hkx.errors.core import described
 from hkx.errors.lift import ArgumentNotAnArrayError, BodyResultError, BranchListError
+
+Flags = list[int | str]
 
 
 def shape_and_dtype(x: Any) -> str:
@@ -155,3 +158,50 @@ def entry_name(path: Any) -> str:
     """The path of a leaf in a two-level dict, as the full name of a parameter or state, and the path within that."""
     names = [str(getattr(k, "key", k)) for k in path[:2]]
     return repr("/".join(names)) + jax.tree_util.keystr(path[2:])
+
+
+def flags_among(args: Any, kwargs: Any, static: Collection[int | str]) -> Flags:
+    """The positions and names of arguments that are numbers of Python or NumPy; if some are bools, only of these."""
+    given = {i: value for i, value in [*enumerate(args), *kwargs.items()] if i not in static}
+    numbers = {i: value for i, value in given.items() if isinstance(value, (bool, int, float, np.generic))}
+    return [i for i, value in numbers.items() if isinstance(value, (bool, np.bool_))] or list(numbers)
+
+
+def explain_traced_flag(
+    error: Exception, transform: str, fun: Callable[..., Any], flags: Flags | None, compiled: bool
+) -> None:
+    """Adds a note to the error of a Python `if` on a traced value that says what to write.
+
+    Args:
+      error: the error.
+      transform: the public function of hkx that runs `fun`.
+      fun: the function.
+      flags: the arguments that it may have turned from known values into traced ones; None if that is unknown.
+      compiled: whether `apply` itself is traced.
+    """
+    if flags == [] or hasattr(error, "of_transform"):
+        return  # it is traced elsewhere, or by a transform inside of this one
+    name = getattr(fun, "__name__", "f").replace("<lambda>", "f")
+    if flags is None:
+        cure = f"Instead of passing a flag through `{transform}`, close over it"
+    elif all(isinstance(flag, int) for flag in flags):
+        cure = f"Make a flag a static argument: `{transform}({name}, static_argnums=({', '.join(map(str, flags))},))`"
+    elif transform == "hkx.jit" and all(isinstance(flag, str) for flag in flags):
+        cure = f"Make a flag a static argument: `hkx.jit({name}, static_argnames=({', '.join(map(repr, flags))},))`"
+    else:
+        cure = f"Close over a flag: `{transform}(lambda x: {name}(x, flag))(x)`"
+    error.add_note(
+        f"A Python `if` needs the value of an array that `{transform}` traces. {cure}. To choose by a computed value, "
+        "use `hkx.cond` or `jnp.where`."
+    )
+    # Otherwise `jax.jit` around all may have traced it.
+    error.of_transform = bool(flags) or not compiled  # type: ignore[attr-defined]
+
+
+def check_flags(run: Callable[..., Any], args: Any, kwargs: Any, flags: Flags) -> None:
+    """Runs a function on traced flags, without creating anything, so that `init` raises the error of `apply`."""
+
+    def traced(values: dict[Any, Any]) -> None:
+        run([values.get(i, arg) for i, arg in enumerate(args)], {k: values.get(k, arg) for k, arg in kwargs.items()})
+
+    jax.eval_shape(traced, {i: args[i] if isinstance(i, int) else kwargs[i] for i in flags})

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import jax
+import jax.core
 
 from hkx.arguments import checked_function
 from hkx.base.entries import Tree, add, add_absent, changed, has_new_names, kept, merged, walk
@@ -26,7 +27,7 @@ from hkx.errors.core import JaxUsageError, ParameterInInnerTraceError, StateInIn
 from hkx.errors.lift import StateNotAnArrayError
 from hkx.init.fallback import needs_values
 from hkx.lift.captured import Captured
-from hkx.lift.checks import as_arrays, is_value
+from hkx.lift.checks import as_arrays, check_flags, explain_traced_flag, flags_among, is_value
 from hkx.lift.probe import Program
 
 P = ParamSpec("P")
@@ -162,6 +163,10 @@ def only_looking() -> Iterator[None]:
         local.draws = draws
 
 
+def _has_tracer(tree: Any) -> bool:
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
+
+
 class Crossing(Generic[P, R]):
     """A function that runs in its own frames.
 
@@ -185,6 +190,7 @@ class Crossing(Generic[P, R]):
         names: bool = True,
         in_loop: bool = False,
         maker: Maker | None = None,
+        given: tuple[Any, Any] | None = None,
     ):
         """Remembers the running frame's scopes, hooks and settings.
 
@@ -200,11 +206,14 @@ class Crossing(Generic[P, R]):
           names: whether the names that the function takes stay taken afterwards.
           in_loop: whether the function is the body of a loop or a branch, whose names Haiku does not take in `apply`.
           maker: creates the initial values; by default, the running frame's maker.
+          given: the arguments, positional and by name, that the transform may turn from known values into traced ones.
+            None if that is unknown.
         """
         frame = current_frame(name)
         self.fun = checked_function(fun, name)
         self._name = name
         self._as_given = as_given
+        self._flags = None if given is None else flags_among(*given, as_given)
         self._takes_names = names
         self._in_loop = in_loop
         self._outer = weakref.ref(frame)
@@ -244,8 +253,11 @@ class Crossing(Generic[P, R]):
             local.hooks = self._hooks
             local.frames.append(frame)
             return self.fun(*args, **kwargs)  # type: ignore[call-arg]
-        except BaseException:
+        except BaseException as error:
             del frame.exit_checks[checks:]  # a caller that catches this runs the function again
+            if isinstance(error, jax.errors.TracerBoolConversionError):
+                compiled = not frame.running_init and _has_tracer(local.frames[0].params)
+                explain_traced_flag(error, self._name, self.fun, self._flags, compiled)
             raise
         finally:
             leave(frame)
@@ -308,12 +320,16 @@ class Crossing(Generic[P, R]):
         """Calls the function in the current trace, and writes its changes into the running frame.
 
         It gets and returns what it would if JAX traced it, here arrays with their values: JAX replaces numbers by
-        arrays, and sorts dicts, those of new parameters and states too.
+        arrays, and sorts dicts, those of new parameters and states too. Flags in Python are also tried as traced ones.
         """
         args = tuple(a if i in self._as_given else as_arrays(a) for i, a in enumerate(args))
         kwargs = {k: a if k in self._as_given else as_arrays(a) for k, a in sorted(kwargs.items())}
         out, new = self.call(snapshot(current_frame(self._name)), args, kwargs, any_state=True)
         self.finish(jax.tree.map(lambda x: x, new))
+        if self._flags:
+            made = snapshot(current_frame(self._name))
+            with only_looking():
+                check_flags(lambda args, kwargs: self.run(made, args, kwargs), args, kwargs, self._flags)
         return as_arrays(out)
 
     def visit(self, args: Any, kwargs: Any = None, *, part: Callable[[R], Any] = lambda out: None) -> Any:

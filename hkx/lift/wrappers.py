@@ -35,7 +35,7 @@ def _differentiated(
     `transform` must return the auxiliary output of its function last. With `has_aux`, the result ends with the user's
     auxiliary output.
     """
-    crossing: Crossing[..., Any] = Crossing(fun, name, names=names)
+    crossing: Crossing[..., Any] = Crossing(fun, name, names=names, given=((), {}))  # it traces no known values
     before = snapshot(current_frame(name))
 
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -346,7 +346,7 @@ def _recorded(
     `transform` returns the result and the changes. In `init`, the function is called without it.
     """
     check_arguments(name, fun, args, kwargs, static)
-    frame, crossing = current_frame(name), Crossing[..., Any](fun, name, as_given=static)
+    frame, crossing = current_frame(name), Crossing[..., Any](fun, name, as_given=static, given=(args, kwargs))
     if creating(frame):
         return crossing.inline(*args, **kwargs)
     out, new = transform(crossing, snapshot(frame))

@@ -253,19 +253,19 @@ CASES = {
         lambda: hkx.transform(jax.jit(lambda x: x)),
         errors.JitInTransformError,
         ValueError,
-        ["jax.jit(hk.transform(f).apply)"],
+        ["jax.jit(hkx.transform(f).apply)"],
     ),
     "partial of jit": (
         lambda: hkx.transform_with_state(functools.partial(jax.jit(lambda x: x), 1)),
         errors.JitInTransformError,
         ValueError,
-        ["instead of `hk.transform(jax.jit(f)).apply` write `jax.jit(hk.transform(f).apply)`"],
+        ["instead of `hkx.transform(jax.jit(f)).apply` write `jax.jit(hkx.transform(f).apply)`"],
     ),
     "pmap": (
         lambda: hkx.transform(jax.pmap(lambda x: x)),
         errors.JitInTransformError,
         ValueError,
-        ["jax.pmap(hk.transform(f).apply)"],
+        ["jax.pmap(hkx.transform(f).apply)"],
     ),
     "not a function": (lambda: hkx.transform(3), TypeError, TypeError, ["3", "function"]),
     "without_apply_rng of a function": (

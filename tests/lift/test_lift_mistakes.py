@@ -349,3 +349,89 @@ def test_a_layer_that_a_transparent_stack_lacks_is_named():
         errors.MappedSizeError, "linear/[bw]' has shape .4, .*size 3", {**params, "linear_at_3": params["linear_at_2"]}
     )
     fails(errors.LayerFunctionError, "'linear_at_12' for layer 2", {**params, "linear_at_12": {"w": w + 1, "b": w[0]}})
+
+
+def block(x: Any, train: Any) -> Any:
+    h = hkx.Linear(3)(x)
+    return 2 * h if train else h
+
+
+FLAGS = {
+    "remat": (lambda x: hkx.remat(block)(x, True), "`hkx.remat(block, static_argnums=(1,))`"),
+    "remat, by name": (lambda x: hkx.remat(block)(x, train=True), "Close over a flag"),
+    "remat of a number": (lambda x: hkx.remat(block)(x, 3), "`hkx.remat(block, static_argnums=(1,))`"),
+    "remat in grad": (
+        lambda x: hkx.grad(lambda x: hkx.remat(block)(x, np.True_).sum())(x),
+        "`hkx.remat(block, static_argnums=(1,))`",
+    ),
+    "jit": (lambda x: hkx.jit(block)(x, True), "`hkx.jit(block, static_argnums=(1,))`"),
+    "jit, by name": (lambda x: hkx.jit(block)(x, train=True), "`hkx.jit(block, static_argnames=('train',))`"),
+    "layer_stack": (lambda x: hkx.layer_stack(2)(block)(x, True), "`hkx.layer_stack`, close over it"),
+    "vmap": (
+        lambda x: hkx.vmap(block, split_rng=False)(x, jnp.array([True, False])),
+        "`hkx.vmap`, close over it",
+    ),
+    "scan": (
+        lambda x: hkx.scan(lambda c, t: (block(c, t), None), x, jnp.array([True, False]))[0],
+        "`hkx.scan`, close over it",
+    ),
+    "fori_loop": (lambda x: hkx.fori_loop(0, 2, lambda i, c: block(c, i > 0), x), "`hkx.fori_loop`, close over it"),
+    "cond": (lambda x: hkx.cond(x.sum() > 0, block, lambda x, _: x, x, True), "`hkx.cond`, close over it"),
+    "remat in scan": (
+        lambda x: hkx.scan(lambda c, _: (hkx.remat(block)(c, True), None), x, None, length=2)[0],
+        "`hkx.remat(block, static_argnums=(1,))`",
+    ),
+    "scan around remat": (
+        lambda x: hkx.scan(lambda c, t: (hkx.remat(block)(c, t), None), x, jnp.array([True, False]))[0],
+        "`hkx.scan`, close over it",
+    ),
+}
+
+
+def notes_of(error: Any) -> str:
+    return "\n".join(getattr(error.value, "__notes__", []))
+
+
+@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("way", ["traced", "eager"])
+def test_a_python_flag_is_refused_by_init_too_and_its_note_names_what_traced_it(name: str, way: Any) -> None:
+    f, cure = FLAGS[name]
+    model, x = hkx.transform(f, init=way), jnp.ones([2, 3])
+    params = hkx.transform(lambda x: block(x, True)).init(0, x)
+    if name == "layer_stack":
+        params = {"__layer_stack_no_per_layer/linear": jax.tree.map(lambda w: jnp.stack([w, w]), params["linear"])}
+    for run in (lambda: model.init(0, x), lambda: model.apply(params, None, x)):
+        with pytest.raises(jax.errors.TracerBoolConversionError) as error:
+            run()
+        assert cure in notes_of(error) and "jax.jit" not in notes_of(error)
+
+
+def test_a_flag_that_jit_traces_is_that_of_jit() -> None:
+    x = jnp.ones([2, 3])
+    for f in (hkx.remat(block), lambda x, train: hkx.grad(lambda x: block(x, train).sum())(x)):
+        model = hkx.transform(f)
+        params = hkx.transform(lambda x: block(x, True)).init(0, x)
+        with pytest.raises(jax.errors.TracerBoolConversionError) as error:
+            jax.jit(model.apply)(params, None, x, True)
+        assert "jax.jit(model.apply, static_argnames=" in notes_of(error) and "`hkx.remat`" not in notes_of(error)
+
+
+def test_a_flag_in_a_loop_may_be_that_of_jit() -> None:
+    """Nothing tells whether the loop or `jax.jit` traces what is closed over: the notes name both."""
+    f = lambda x, train: hkx.scan(lambda c, _: (block(c, train), None), x, None, length=2)[0]  # noqa: E731
+    params = hkx.transform(lambda x: block(x, True)).init(0, x := jnp.ones([2, 3]))
+    with pytest.raises(jax.errors.TracerBoolConversionError) as error:
+        jax.jit(hkx.transform(f).apply)(params, None, x, True)
+    assert "`hkx.scan`, close over it" in notes_of(error) and "jax.jit(model.apply" in notes_of(error)
+
+
+def test_flags_that_are_static_or_closed_over_work() -> None:
+    x = jnp.ones([2, 3])
+    for f in (
+        lambda x: hkx.remat(block, static_argnums=(1,))(x, True),
+        lambda x: hkx.remat(lambda x: block(x, True))(x),
+        lambda x: hkx.jit(block, static_argnames=("train",))(x, train=True),
+        lambda x: hkx.remat(lambda x, scale: block(x, True) * scale)(x, 0.5),
+    ):
+        model = hkx.transform(f)
+        assert list(params := model.init(0, x)) == ["linear"] and model.apply(params, None, x).shape == (2, 3)
