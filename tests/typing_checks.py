@@ -1,4 +1,5 @@
 """What type checkers know of a program's values. Read by basedpyright (and mypy), never run."""
+# ruff: noqa: F722  # the interval and the dimensions in an annotation are no forward references
 # pyright: reportUnnecessaryTypeIgnoreComment=error
 
 from collections.abc import Callable, Mapping
@@ -152,3 +153,30 @@ def operators() -> None:
     assert_type(rlx.q_learning.kernel(x, x, x, x, x), jax.Array)
     rlx.q_learning("x", 0, 1.0, 0.9, x)  # pyright: ignore[reportArgumentType]
     rlx.q_learning(x, 0, 1.0, 0.9)  # pyright: ignore[reportCallIssue]
+
+
+class Scaled(hkx.Module):
+    def __init__(
+        self,
+        size: hkx.arguments.Size,
+        rate: hkx.arguments.Number[float, "[0, 1)"] = 0.5,
+        flag: hkx.arguments.Flag = True,
+        w_init: hkx.initializers.Initializer | None = None,
+    ):
+        super().__init__()
+        self.size, self.rate, self.flag, self.w_init = size, rate, flag, w_init
+
+    def __call__(self, x: hkx.arguments.Num[jax.Array, "... D"]) -> jax.Array:
+        return x
+
+
+def declared_arguments() -> None:
+    layer = Scaled(3)
+    assert_type(layer.size, int)
+    assert_type(layer.rate, float)
+    assert_type(layer.flag, bool)
+    assert_type(layer(x), jax.Array)
+    Scaled("x")  # pyright: ignore[reportArgumentType]
+    Scaled(3, flag="x")  # pyright: ignore[reportArgumentType]
+    hkx.Linear(3, with_bias=3.0)  # pyright: ignore[reportArgumentType]
+    hkx.max_pool(x, 2, 2, "OTHER")  # pyright: ignore[reportArgumentType]
