@@ -40,10 +40,6 @@ INSIDE = {  # in a transformed function
         lambda: hkx.LSTM(3)(X, None),
         lambda: hkx.DeepRNN([hkx.LSTM(3)])(X, [None]),
     ],
-    "`prev_state`, the state of `LSTM`, is 3 of type int": [lambda: hkx.LSTM(3)(X, 3)],
-    "`state`, the state of `Conv1DLSTM`, is None": [lambda: hkx.Conv1DLSTM([3], 2, 3)(jnp.ones([1, 3, 1]), None)],
-    "`state`, the state of `GRU`, is None of type NoneType, expected an array": [lambda: hkx.GRU(3)(X, None)],
-    "`prev_state`, the state of `VanillaRNN`, is None": [lambda: hkx.VanillaRNN(3)(X, None)],
     r"`state`, the state of `DeepRNN`, is \(1,\) of type tuple, expected a tuple of 2 states": [
         lambda: hkx.DeepRNN([hkx.GRU(1), abs, hkx.GRU(1)])(X, (1,)),
         lambda: hkx.deep_rnn_with_skip_connections([hkx.GRU(1), hkx.GRU(1)])(X, (1,)),
