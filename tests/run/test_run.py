@@ -3,6 +3,7 @@
 import os
 import pathlib
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -354,6 +355,16 @@ def test_a_sitecustomize_of_the_user_runs_too(tmp_path):
     code = "import sitecustomize, sys; print(sys.customized, sitecustomize.__file__)"
     file = tmp_path / "site" / "sitecustomize.py"
     assert run(code, tmp_path, path=[tmp_path / "site"]) == [f"True {file}"]
+
+
+@pytest.mark.parametrize("flags", [[], ["--jax-names"]])
+def test_tracebacks_have_the_frames_of_the_program_alone(flags, tmp_path):
+    (tmp_path / "program.py").write_text("from haiku._src.base import current_frame", encoding="utf-8")
+    code, out, err = python(*RUN, *flags, "program.py", cwd=tmp_path, check=False)
+    assert (code, out) == (1, "")
+    assert re.findall('File "(.*?)"', err) == [str(tmp_path / "program.py")]
+    message = f"ImportError: haiku._src.base.current_frame is private to haiku; write {PURE}"
+    assert err.splitlines()[-1] == message
 
 
 def test_pytest_runs_tests_of_the_program(tmp_path, genuine):

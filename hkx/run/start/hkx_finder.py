@@ -27,11 +27,10 @@ def begin() -> None:
     if any(finder.__class__.__name__ == Finder.__name__ for finder in sys.meta_path):
         return
     sys.meta_path.insert(0, Finder())  # type: ignore[arg-type]
+    sys.excepthook = _show
     flags = os.environ.get(FLAGS, "").split()
     if "--jax-names" in flags:
         importlib.import_module("hkx.run.jax_names").install(report="--report" in flags)
-    else:
-        sys.excepthook = _with_hint
 
 
 class Finder:
@@ -84,9 +83,22 @@ def _with_removed(removed: Sequence[str], others: Callable[[str], Any]) -> Calla
     return lambda name: getattr(importlib.import_module("hkx.run.removed"), name) if name in removed else others(name)
 
 
-def _with_hint(kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None) -> None:
+def _show(kind: type[BaseException], error: BaseException, traceback: types.TracebackType | None) -> None:
+    """Shows the error that ends the program: without frames of ours that raised it, with a hint of `--jax-names`."""
     if isinstance(error, AttributeError | ImportError | TypeError):
-        hint = importlib.import_module("hkx.run.jax_names").hint(error)
-        if hint is not None:
-            error.add_note(hint)
+        if "--jax-names" not in os.environ.get(FLAGS, ""):
+            hint = importlib.import_module("hkx.run.jax_names").hint(error)
+            if hint is not None:
+                error.add_note(hint)
+        _leave_out(traceback)
     sys.__excepthook__(kind, error, traceback)
+
+
+def _leave_out(entry: types.TracebackType | None) -> None:
+    last = None  # before the frames of hkx.run that end the traceback
+    while entry is not None and entry.tb_next is not None:
+        own = entry.tb_next.tb_frame.f_code.co_filename.startswith(os.path.join(_ROOT, "hkx", "run"))
+        last = (last or entry) if own else None
+        entry = entry.tb_next
+    if last is not None:
+        last.tb_next = None
