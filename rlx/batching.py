@@ -14,6 +14,7 @@ from rlx.core.errors import ArgumentError, OptionError, RankError, ShapeError
 from rlx.core.keys import as_key
 from rlx.core.operator import Contract, Operator
 from rlx.core.shapes import fits
+from rlx.core.tracebacks import leave_out_own_frames
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -82,7 +83,7 @@ def time_major(operator: Operator[_P, _R], /, **axes: int | None) -> Callable[_P
 def _batched(operator: Any, axes: _Axes, named: tuple[tuple[str, int | None], ...]) -> Callable[..., Any]:
     plan = _Plan(_contract_of(operator), _checked(axes), dict(named))
 
-    def on_batch(*args: Any, **kwargs: Any) -> Any:
+    def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         values = plan.contract.bind(args, kwargs)
         mapped = plan.axes_of(values)
         size = plan.size(values, mapped)
@@ -94,6 +95,13 @@ def _batched(operator: Any, axes: _Axes, named: tuple[tuple[str, int | None], ..
                 mapped[name] = tuple(range(len(size)))
         rows = {name: values.pop(name) for name in mapped}
         return _mapped(functools.partial(operator, **values), rows, mapped, plan.axes)
+
+    def on_batch(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return run(args, kwargs)
+        except Exception as error:
+            leave_out_own_frames(error)
+            raise
 
     made: Any = functools.update_wrapper(on_batch, operator)
     del made.kernel, made.contract  # they are of single rows

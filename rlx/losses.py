@@ -16,10 +16,10 @@ from rlx.core.types import Array, PyTree
 
 
 @operator()
-def l2_loss(predictions: Float[Array, "*#E"], targets: Float[Array, "*#E"] | None = None) -> Float[Array, "*E"]:
+def l2_loss(predictions: Float[Array, "*##E"], targets: Float[Array, "*##E"] | None = None) -> Float[Array, "*E"]:
     """Half the squared error, elementwise: ½ (predictions - targets)².
 
-    The arguments broadcast against each other: predictions [B] and targets [B, 1] give [B, B].
+    One of the arguments broadcasts to the shape of the other. [B] and [B, 1] would give [B, B], and are an error.
 
     Args:
       predictions: predictions, or errors if no targets are given.
@@ -65,7 +65,7 @@ def expectile_loss(
 
 
 @operator()
-def likelihood(predictions: Float[Array, "*#E"], targets: Float[Array, "*#E"]) -> Float[Array, "*E"]:
+def likelihood(predictions: Float[Array, "*##E"], targets: Float[Array, "*##E"]) -> Float[Array, "*E"]:
     """Likelihood of binary targets under predicted probabilities: pᵗ (1 - p)¹⁻ᵗ, elementwise.
 
     Args:
@@ -84,7 +84,7 @@ def likelihood(predictions: Float[Array, "*#E"], targets: Float[Array, "*#E"]) -
 
 
 @operator()
-def log_loss(predictions: Float[Array, "*#E"], targets: Float[Array, "*#E"]) -> Float[Array, "*E"]:
+def log_loss(predictions: Float[Array, "*##E"], targets: Float[Array, "*##E"]) -> Float[Array, "*E"]:
     """Negative log-likelihood of binary targets: -(t log p + (1 - t) log(1 - p)), elementwise.
 
     Where t is 0 or 1, the term with zero weight is dropped, so a correct prediction with full certainty has loss 0 and
@@ -107,7 +107,7 @@ def log_loss(predictions: Float[Array, "*#E"], targets: Float[Array, "*#E"]) -> 
 
 @operator()
 def huber_loss(
-    x: Float[Array, "*#E"], delta: Real[Array | float, "*#E", "", "in [0, inf]"] = 1.0
+    x: Float[Array, "*##E"], delta: Real[Array | float, "*##E", "", "in [0, inf]"] = 1.0
 ) -> Float[Array, "*E"]:
     """Quadratic near zero and linear beyond `delta`: ½ x² where |x| ≤ δ, else δ (|x| - ½ δ).
 

@@ -5,7 +5,8 @@
 Shapes. `""` is a scalar, `"T A"` a matrix. `"T+1"` and `"T-1"` are lengths relative to `T`, `"3"` is a fixed length,
 and `"{num_bins}"` is the value of the integer setting of that name. `"*E"` is any shape, and `"*E A"` has any leading
 axes and then one of length `A`. In `"*#E A"`, the leading axes broadcast against those of other arguments, and all of
-these get the same rank. `"#T"` is the length T, or 1 for a number that applies to all steps. Several strings are
+these get the same rank. In `"*##E"`, one of the arguments must have the shape to which all of them broadcast, so that
+[B, 1] and [B] are refused. `"#T"` is the length T, or 1 for a number that applies to all steps. Several strings are
 alternatives. A name stands for the same length throughout a call: the first argument with the name determines it, and
 later ones must agree. `T` may be 0, but there must be at least one action `A`, one atom `K` or `L`, and one of the `M`
 or `N` elements over which a mean or minimum is taken.
@@ -176,7 +177,7 @@ def _read_shape(text: str) -> tuple[Dims, ...]:
     """The shapes that a text stands for: `"T+1"` -> ((("T", 1),),); `"#T"` -> ((("T", 0),), (("1", 0),))."""
     axes = []
     for token in text.split():
-        match = re.fullmatch(r"(#?)(\*#?\w+|\w+|\{\w+\})([+-]\d+)?", token)
+        match = re.fullmatch(r"(#?)(\*#{0,2}\w+|\w+|\{\w+\})([+-]\d+)?", token)
         if match is None:
             raise ArgumentError(f"unreadable axis {token!r} in shape {text!r}")
         axis = match[2], int(match[3] or 0)

@@ -378,7 +378,16 @@ def _raise_shape(
     broadcast = next((token for token in tokens if token.startswith("*#") and token in lengths), None)
     others = {token: length for token, length in lengths.items() if token != broadcast}
     if broadcast is not None and match(name, shape, fitting[0], others) is not None:
-        raise ShapeError(f"{function}: {_does_not_broadcast(name, shape, lengths[broadcast][0])}")
+        before, who = lengths[broadcast]
+        if broadcast.startswith("*##") and _broadcasts(shape, before):
+            longer = who if len(before) >= len(shape) else name
+            raise ShapeError(
+                f"{function}: argument `{name}` has shape {_text(shape)}, expected one that fits {_text(before)} of "
+                f"`{who}`: together they broadcast to more than either has.\n"
+                f"Without the axis of 1, as of a critic's output, write {longer}[..., 0]; for all pairs, "
+                "jnp.broadcast_arrays."
+            )
+        raise ShapeError(f"{function}: {_does_not_broadcast(name, shape, before)}")
     facts = [
         f"{token.lstrip('*#')} = {_text(value) if isinstance(value, tuple) else value} from `{who}`"
         for token, (value, who) in ((t, lengths[t]) for t in dict.fromkeys(tokens) if t in lengths)
@@ -389,6 +398,13 @@ def _raise_shape(
         + (f" with {', '.join(facts)}.\n" if facts else ".\n")
         + "Pass arrays whose lengths agree."
     )
+
+
+def _broadcasts(*shapes: tuple[int, ...]) -> bool:
+    try:
+        return jnp.broadcast_shapes(*shapes) is not None
+    except ValueError:
+        return False
 
 
 def _promote(annotations: Mapping[str, Shaped], values: dict[str, Any]) -> None:

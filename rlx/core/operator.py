@@ -52,6 +52,7 @@ from rlx.core.arguments import as_axis_name, as_switch, convert, is_floating, wh
 from rlx.core.errors import ArgumentError, OptionError, RankError, ShapeError
 from rlx.core.keys import as_key
 from rlx.core.masking import all_masked
+from rlx.core.tracebacks import leave_out_own_frames
 from rlx.core.types import Array, AxisName, Key
 
 _P = ParamSpec("_P")
@@ -118,9 +119,13 @@ def operator(
                         None  # an operator further out, whose argument calls this one, must not add advice again
                     )
                 text = contract.in_own_name(str(error))
-                if text == str(error):
-                    raise
-                raise type(error)(text) from None
+                if text != str(error):
+                    error.args, error.__cause__, error.__suppress_context__ = (text,), None, True
+                leave_out_own_frames(error)
+                raise
+            except Exception as error:
+                leave_out_own_frames(error)
+                raise
 
         made: Any = functools.update_wrapper(operate, kernel)
         made.__signature__ = contract.signature

@@ -63,9 +63,12 @@ def match(name: str, shape: tuple[int, ...], dims: Dims, lengths: Lengths) -> Le
             new[token] = (value, name)
         elif token[:2] == "*#":
             try:
-                new[token] = (jnp.broadcast_shapes(before[0], value), name)
+                together = jnp.broadcast_shapes(before[0], value)
             except ValueError:
                 return None
+            if token[:3] == "*##" and together not in (before[0], value):
+                return None
+            new[token] = (together, name)
         elif before[0] != value:
             return None
     return new
