@@ -158,36 +158,25 @@ CATALOGUE = {
         ),
         "LeakedByInitError": (
             """
-            def endless():
-                scale = jnp.sqrt(2.0)
-                while True:
-                    yield scale
-
-
-            scales = endless()
+            seen = []
 
 
             def f(x):
-                return next(scales) * hkx.Linear(3)(x)
+                h = hkx.Linear(3)(x)
+                seen.append(("hidden", h))
+                return h
 
 
             hkx.transform(f).init(key, x)
             """,
             """
-            import math
-
-
-            def endless():
-                scale = math.sqrt(2.0)  # no array
-                while True:
-                    yield scale
-
-
-            scales = endless()
+            seen = []
 
 
             def f(x):
-                return next(scales) * hkx.Linear(3)(x)
+                h = hkx.Linear(3)(x)
+                seen.append(h)
+                return h
 
 
             hkx.transform(f).init(key, x)
@@ -907,8 +896,9 @@ def page():
         "",
         "This page lists every named exception of hkx, with code that raises it, its message, and what to write",
         "instead. To find a message, search for its beginning. All exceptions are in `hkx.errors`. Each is a subclass",
-        "of `HkxError`, and of the built-in exception that a program written for Haiku expects in its place. The tests",
-        "run the code of this page and check the messages. Every example begins with these lines:",
+        "of `HkxError`, and of one built-in exception: the one that Haiku raises in its place, else `ValueError` or",
+        "`TypeError`. The tests run the code of this page and check the messages. Every example begins with these",
+        "lines:",
         "",
         "```py",
         BEGINNING.rstrip(),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -43,10 +42,6 @@ class Maker(Protocol):
         """An initial value computed from the example arguments, or `otherwise` if those are only shapes."""
         ...
 
-    def initializing(self) -> contextlib.AbstractContextManager[Any]:
-        """A context in which all other initializers run."""
-        ...
-
 
 class Eager:
     """Creates values immediately, with `jax.random` and `jax.numpy`."""
@@ -65,9 +60,6 @@ class Eager:
 
     def example(self, value: Array, otherwise: Any) -> Array:
         return filled_like(value, otherwise) if self.on_shapes else value
-
-    def initializing(self) -> contextlib.AbstractContextManager[Any]:
-        return contextlib.nullcontext()
 
 
 class Shapes(Eager):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.base.entries import copied
+from hkx.base.trees import own_tree, unshared
 from hkx.base.types import DType, Initializer, Shape
 from hkx.core import shapes
 from hkx.core.frame import Frame, current_frame, effectful_frame, local, paths
@@ -35,8 +36,7 @@ def _call_initializer(shape: Any, dtype: DType, init: Initializer) -> Any:
     if constant is not None:
         return maker.fill(shape, dtype, constant)
     try:
-        with maker.initializing():
-            return init(shape, dtype)
+        return init(shape, dtype)
     except TypeError as error:
         note_initializer(error, init)
         raise
@@ -254,7 +254,7 @@ def check_outward(frame: Frame, path: str, value: Any, error: Callable[[str], Ex
 
 def _store_state(frame: Frame, bundle: str, name: str, value: Any) -> None:
     if name not in frame.initial_state.get(bundle, {}):
-        frame.put(frame.initial_state, bundle, name, value)
+        frame.put(frame.initial_state, bundle, name, own_tree(value, unshared))
     frame.put(frame.state, bundle, name, value)
 
 

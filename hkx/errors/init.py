@@ -18,16 +18,15 @@ class AbstractInitError(HkxError, ValueError):
 
 
 class LeakedByInitError(HkxError, ValueError):
-    """The function keeps a traced array of `init` in a place where `init` cannot replace it with its value."""
+    """The function leaves a traced array of `init` where `init` cannot replace it by its value."""
 
     def __init__(self, place: str) -> None:
         super().__init__(
             f"A traced array of `init` is still held by {place}. `init` runs the function on abstract values, as "
-            "`jax.jit` does. It can replace an array that the function keeps in a list, a dict, a tuple, an attribute "
-            "or a variable with its value afterwards, but not one that is kept elsewhere, and none if the function "
-            "asks for the value of an array, or if an argument is a `jax.ShapeDtypeStruct`. Return what is needed "
-            'outside, or run `init` on real values only: `hkx.transform(f, init="eager")`, or '
-            '`hkx.config.set(init="eager")`.'
+            "`jax.jit` does. Afterwards, it replaces an array by its value in a list, a dict or an attribute, and "
+            "nowhere else; and in none of them if the function asks for the value of an array, or if an argument is a "
+            "`jax.ShapeDtypeStruct`. Return the array, or run `init` on real values only: "
+            '`hkx.transform(f, init="eager")`, or `hkx.config.set(init="eager")`.'
         )
 
 

@@ -18,11 +18,10 @@ from hkx.core.settings import InitSetting, current_settings, settings_scope
 from hkx.core.transform import Created, run_open
 from hkx.errors.core import HkxError
 from hkx.errors.init import AbstractInitError, InitDependsOnTracingError, LeakedByInitError
-from hkx.init import traced
 from hkx.init.fallback import ValuesNeeded, asks_for_values
-from hkx.init.kept import arrays_of
-from hkx.init.leaks import holder
-from hkx.init.recording import Recording, abstract_argument, has_abstract
+from hkx.init.leaks import arrays_of, holder
+from hkx.init.recording import Recording, has_abstract
+from hkx.init.traced import create_traced
 from hkx.jaxprs.traces import recording
 
 
@@ -97,15 +96,6 @@ def _alike(mine: Any, theirs: Any) -> bool:
     return True
 
 
-def _is_of(array: np.ndarray, argument: np.ndarray) -> bool:
-    """Whether an array is what JAX converts a 64-bit argument to."""
-    return (
-        array.shape == argument.shape
-        and array.dtype == jax.dtypes.canonicalize_dtype(argument.dtype)
-        and array.tobytes() == argument.astype(array.dtype).tobytes()
-    )
-
-
 _NOTE = (
     "`init` ran this on abstract values, as `jax.jit` does. If the code needs real ones, use "
     '`hkx.transform(f, init="eager")`.'
@@ -113,64 +103,38 @@ _NOTE = (
 
 
 def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
-    """Creates parameters and initial state, without the forward pass if possible."""
+    """Creates parameters and initial state from a trace of `f`; if `f` needs real values, by running it on them."""
     abstract = has_abstract((args, kwargs))
     if not abstract and jax.config.jax_disable_jit:  # type: ignore[attr-defined]  # the user wants to look at values
         return run_initialising(f, key, args, kwargs)
-    if not abstract and _recorded_around():  # the outer `init` drops what is not needed
-        return run_open(f, Recording(key, _on_shapes()), key, args, kwargs)
-    copies: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-    created: list[Any] = []
+    around = local.frames[-1].maker if local.frames else None
+    if not abstract and isinstance(around, Recording) and recording():  # the outer `init` drops what is not needed
+        return run_open(f, Recording(key, around.on_shapes, around), key, args, kwargs)
     recorder = Recording(key, abstract or _on_shapes())
-
-    def argument(x: Any) -> Any:
-        if isinstance(x, jax.ShapeDtypeStruct):
-            return abstract_argument(x)
-        copy = unshared(x)
-        if isinstance(copy, np.ndarray):
-            copies[id(copy)] = copy, x
-        return copy
-
-    def unchanged(array: np.ndarray) -> bool:
-        same = [copies[id(array)]] if id(array) in copies else [x for x in copies.values() if _is_of(array, x[0])]
-        return any(copy.tobytes() == original.tobytes() for copy, original in same)
-
-    def trace(key: Any) -> list[Any]:
-        created[:] = run_open(f, recorder, key, *own_tree((args, kwargs), argument))
-        return created
-
     try:
-        if traced.create(trace, recorder, (lambda _: True) if abstract else unchanged):
-            return created[0], created[1]
+        created = create_traced(f, recorder, args, kwargs)
+        if abstract or not arrays_of(recorder.trace):
+            _check_dead(recorder)
+            return created
     except ValuesNeeded as error:
         if abstract:
             cause = error.__cause__
-            if cause is None or (asks_for_values(cause) and not isinstance(cause, HkxError)):
-                raise AbstractInitError() from cause
-            raise cause from cause.__cause__
+            if isinstance(cause, Exception) and (isinstance(cause, HkxError) or not asks_for_values(cause)):
+                raise cause from cause.__cause__
+            raise AbstractInitError() from cause
     except HkxError:
         raise
     except Exception as error:
         if _NOTE not in getattr(error, "__notes__", ()):
             error.add_note(_NOTE)
         raise
-    if not abstract:
-        created[:] = _repeated(f, key, args, kwargs, recorder)
-    _check_dead(recorder)
-    return created[0], created[1]
-
-
-def _recorded_around() -> bool:
-    """Whether this runs inside the abstract run of another `init`, and is recorded there."""
-    return bool(local.frames) and isinstance(local.frames[-1].maker, Recording) and recording()
-
-
-def _repeated(f: Callable[..., Any], key: Any, args: Any, kwargs: Any, recorder: Recording) -> Created:
     try:
-        return run_initialising(f, for_another_use(key), args, kwargs)
+        created = run_initialising(f, for_another_use(key), args, kwargs)
     except jax.errors.UnexpectedTracerError as error:
         _check_dead(recorder, error)
         raise
+    _check_dead(recorder)
+    return created
 
 
 def _check_dead(recorder: Recording, cause: Exception | None = None) -> None:

@@ -13,10 +13,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
 
 from hkx.base.types import Array
-from hkx.errors.init import AbstractInitError
 from hkx.init.devices import constant
-from hkx.init.key_chains import Taken
-from hkx.init.recording import argument_p, example_p, fill_p, split_keys, split_p
+from hkx.init.recording import example_p, fill_p, split_keys, split_p
 from hkx.jaxprs.traces import inner_programs
 
 
@@ -30,16 +28,10 @@ def carry_out(
     if eqn.primitive is fill_p:
         aval = jax.ShapeDtypeStruct(eqn.params["shape"], eqn.params["dtype"])
         return [constant(aval, eqn.params["value"], key)]
-    if eqn.primitive is jax.lax.broadcast_in_dim_p and isinstance(eqn.invars[0], Literal):
-        (out,) = eqn.outvars
-        if not getattr(out.aval, "weak_type", True) and not np.ndim(inputs[0]):
-            return [constant(out.aval, inputs[0], key)]
     if eqn.primitive is split_p:
         return split_keys(*inputs, num=eqn.params["num"])
     if eqn.primitive is example_p:
         return inputs
-    if eqn.primitive is argument_p:
-        raise AbstractInitError()
     atoms = [v for v in eqn.invars if not isinstance(v, Literal)]
     values = [x for v, x in zip(eqn.invars, inputs, strict=True) if not isinstance(v, Literal)]
     wanted = [v in used for v in eqn.outvars]
@@ -55,17 +47,15 @@ def carry_out(
 
 
 def carry_out_together(
-    equations: list[JaxprEqn], used: set[Any], env: dict[Any, Any], debug_info: DebugInfo
+    equations: list[JaxprEqn], used: set[Any], read: Callable[[Any], Any], debug_info: DebugInfo
 ) -> dict[Any, Any]:
     """Compiles and runs equations as one program. Returns those outputs that other equations use, `used`."""
     made = {v for eqn in equations for v in eqn.outvars}
-    read = dict.fromkeys(v for eqn in equations for v in eqn.invars if not isinstance(v, Literal) and v not in made)
+    inputs = dict.fromkeys(v for eqn in equations for v in eqn.invars if not isinstance(v, Literal) and v not in made)
     outvars = [v for v in dict.fromkeys(v for eqn in equations for v in eqn.outvars) if v in used]
-    names = debug_info._replace(arg_names=("",) * len(read), result_paths=("",) * len(outvars))
-    program = Jaxpr([], list(read), outvars, equations, set(), names)
-    values = [env.get(v) for v in read]
-    values = [x.array() if isinstance(x, Taken) else x for x in values]
-    return dict(zip(outvars, _compiled(program, values), strict=True))
+    names = debug_info._replace(arg_names=("",) * len(inputs), result_paths=("",) * len(outvars))
+    program = Jaxpr([], list(inputs), outvars, equations, set(), names)
+    return dict(zip(outvars, _compiled(program, [read(v) for v in inputs]), strict=True))
 
 
 def _compiled(program: Jaxpr, inputs: list[Any]) -> Sequence[Any]:

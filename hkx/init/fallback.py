@@ -1,13 +1,13 @@
-"""Whether code needs the values of traced arrays, which the abstract run of `init` does not have."""
+"""When `init` has to run a function on real values, because it failed on abstract ones."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import traceback
 
 import jax
 import jax.core
 
-from hkx.jaxprs.traces import shows_tracer
+from hkx.errors.core import HkxError, JaxUsageError
 
 _NEEDS_VALUES = (
     jax.errors.ConcretizationTypeError,
@@ -19,28 +19,40 @@ _NEEDS_VALUES = (
 
 
 class ValuesNeeded(Exception):
-    """The user's function cannot run on abstract values, usually because it needs the value of a traced array."""
+    """A function failed on abstract values, and may not fail on real ones."""
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An exception, followed by its causes and contexts."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
+class ConstantsRefused(Exception):
+    """A constant cannot be computed before the program that it is a part of."""
+
+
+def raised_in_shard_map(error: Exception) -> bool:
+    """Whether an exception comes from the function of a `jax.shard_map`, where JAX cannot compute constants at once."""
+    return jax.shard_map.__module__ in _modules(error)
+
+
+def _modules(error: Exception) -> list[str]:
+    """The modules of the functions in a traceback, the innermost last."""
+    return [str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(error.__traceback__)]
 
 
 def asks_for_values(error: BaseException | None) -> bool:
-    """Whether an exception comes from code that needed the value of a traced array."""
-    return any(
-        isinstance(e, _NEEDS_VALUES) or (isinstance(e, AttributeError) and isinstance(e.obj, jax.core.Tracer))
-        for e in _chain(error)
-    )
+    """Whether an exception, or one of its causes, comes from code that needed the value of a traced array."""
+    while error is not None:
+        if isinstance(error, _NEEDS_VALUES) or isinstance(getattr(error, "obj", None), jax.core.Tracer):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
-def needs_values(error: BaseException | None) -> bool:
-    """Whether on real values an exception would not be raised, or have another text.
+def may_pass_on_values(error: Exception) -> bool:
+    """Whether a function that failed on abstract values may not fail on real ones.
 
-    This is so if it comes from code that needed a value, or if its text mentions a traced array.
+    JAX says so by the class of its error, as do Python's missing attributes of a traced array. Code that is neither
+    JAX's nor hkx's, such as Python's own and NumPy's, refuses a traced array by a TypeError. There are fewer errors on
+    the use of JAX in an ordinary run.
     """
-    texts = (x for e in _chain(error) for x in e.args if isinstance(x, str))
-    return asks_for_values(error) or any(map(shows_tracer, texts))
+    if asks_for_values(error) or isinstance(error, JaxUsageError):
+        return True
+    by_others = _modules(error)[-1].partition(".")[0] not in ("jax", "jaxlib", "hkx")
+    return isinstance(error, TypeError) and not isinstance(error, HkxError) and by_others

@@ -1,15 +1,32 @@
-"""Finds out what still refers to an object, for the error that says where a traced array is stored."""
+"""Traced arrays that outlive their trace, and what refers to them, for the error that says so."""
 
 from __future__ import annotations
 
 import gc
 import sys
 import types
+import weakref
 from typing import Any
+
+import jax.core
 
 _LEVELS = 12
 _MOST_REFERRERS = 1000
 _NOT_THE_PROGRAMS = {"hkx", "jax", "jaxlib", *sys.stdlib_module_names} - {"__main__"}
+
+
+def arrays_of(trace: weakref.ref[Any] | None) -> list[Any]:
+    """The traced arrays of an abstract run that are still alive, after garbage cycles have been collected."""
+
+    def found() -> list[Any]:
+        alive = trace and trace()
+        return [] if alive is None else [x for x in gc.get_referrers(alive) if isinstance(x, jax.core.Tracer)]
+
+    for generation in range(3):  # the young generations first, which is fast
+        if not found():
+            break
+        gc.collect(generation)
+    return found()
 
 
 def _is_the_programs(module: object) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import weakref
 from collections.abc import Sequence
@@ -28,8 +27,9 @@ draw_p = Primitive("hkx_draw")
 fill_p = Primitive("hkx_fill")
 split_p = Primitive("hkx_split")
 split_p.multiple_results = True
-argument_p = Primitive("hkx_argument")
 example_p = Primitive("hkx_example")
+
+NO_ANCHOR = np.int32(0)
 
 
 def type_like(aval: Any, shape: tuple[int, ...], dtype: Any, parts: Sequence[Any] = ()) -> Any:
@@ -70,7 +70,7 @@ def _split_each(keys: Array, num: int) -> Sequence[Array]:
     return for_each_key(functools.partial(split_key, num=num), keys)
 
 
-def _fill(*, shape: tuple[int, ...], dtype: Any, value: int) -> Array:
+def _fill(_: Array, *, shape: tuple[int, ...], dtype: Any, value: int) -> Array:
     return jnp.full(shape, value, dtype)
 
 
@@ -80,8 +80,9 @@ def _keys_to_the_front(args: Any, dims: Any) -> Array:
 
 draw_p.def_abstract_eval(lambda keys, *, draw: _draw_type(keys, draw))
 split_p.def_abstract_eval(lambda keys, *, num: [_on_current_mesh(keys)] * num)
-fill_p.def_abstract_eval(lambda *, shape, dtype, value: _on_current_mesh(jax.core.ShapedArray(shape, np.dtype(dtype))))
-argument_p.def_abstract_eval(lambda *, aval: aval)
+fill_p.def_abstract_eval(
+    lambda _, *, shape, dtype, value: _on_current_mesh(jax.core.ShapedArray(shape, np.dtype(dtype)))
+)
 example_p.def_abstract_eval(lambda value: value.strip_weak_type())
 # They may be part of any program, such as a loop's body, that is then compiled unchanged.
 for primitive, computed in ((draw_p, _draw), (split_p, split_keys), (fill_p, _fill), (example_p, lambda value: value)):
@@ -101,11 +102,16 @@ ad.primitive_jvps[example_p] = lambda values, tangents: (example_p.bind(*values)
 
 
 class Recording:
-    """A maker that records what is requested."""
+    """A maker that records what is requested.
 
-    def __init__(self, key: Array | None, on_shapes: bool = False):
+    Attributes:
+      anchor: in the abstract run, a traced number on which constant parameters depend, and are not computed then.
+    """
+
+    def __init__(self, key: Array | None, on_shapes: bool = False, around: Recording | None = None):
         self.key = key
         self.on_shapes = on_shapes
+        self.anchor: Any = NO_ANCHOR if around is None else around.anchor
         self.trace: weakref.ref[Any] | None = None  # the trace of the abstract run
         self.has_values = not recording()  # False if `init` itself is being traced
         # The `split` of a user's own PRNG implementation is called immediately, and as often as in an ordinary run.
@@ -119,7 +125,7 @@ class Recording:
 
     def fill(self, shape: Any, dtype: DType, value: int) -> Array:
         shape = tuple(checked_integer(n, "shape", None) for n in (shape if np.ndim(shape) else (shape,)))
-        return fill_p.bind(shape=shape, dtype=jax.dtypes.canonicalize_dtype(dtype), value=value)
+        return fill_p.bind(self.anchor, shape=shape, dtype=jax.dtypes.canonicalize_dtype(dtype), value=value)
 
     def split(self, key: Array, num: int) -> Sequence[Array]:
         if self.splits_at_once and not isinstance(key, jax.core.Tracer):
@@ -131,18 +137,6 @@ class Recording:
 
     def example(self, value: Array, otherwise: Any) -> Array:
         return filled_like(value, otherwise) if self.on_shapes else example_p.bind(value)
-
-    def initializing(self) -> contextlib.AbstractContextManager[Any]:
-        # Compute what depends on no traced array immediately, because NumPy arrays may be overwritten later.
-        # On the devices of a `jax.shard_map`, JAX cannot while a mesh is set.
-        at_once = self.has_values and not jax.sharding.get_abstract_mesh().manual_axes
-        return jax.ensure_compile_time_eval() if at_once else contextlib.nullcontext()
-
-
-def abstract_argument(like: jax.ShapeDtypeStruct) -> Array:
-    """A traced array of this type, but without a value."""
-    dtype = jax.dtypes.canonicalize_dtype(like.dtype, allow_extended_dtype=True)
-    return argument_p.bind(aval=jax.typeof(like.update(dtype=dtype)))
 
 
 def has_abstract(tree: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Abstract `init`: trace the function, record what it creates, then compute only that.
+"""`init` without the forward pass: trace the function, keep what matters, make that, and put it in place.
 
 JAX traces the function with a single operation, `draw`, in place of the computation of each standard random initial
 value. Afterwards, only what the parameters and the state depend on is computed: all draws together in one compiled
@@ -8,189 +8,152 @@ compiled as one program too. Nothing else is compiled or executed.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.core
 import jax.numpy as jnp
 import jax.ref
-import numpy as np
-from jax.extend.core import (
-    ClosedJaxpr,
-    JaxprEqn,
-    Literal,
-    find_top_trace,
-)
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, find_top_trace
 from jax.extend.core.primitives import closed_call_p, custom_jvp_call_p, custom_vjp_call_p
 
-from hkx.base.trees import key_orders, reordered
+from hkx.base.trees import key_orders, own_tree, reordered, unshared
 from hkx.base.types import Array
-from hkx.errors.core import JaxUsageError
-from hkx.init.buffers import reads_what_may_change
+from hkx.core.transform import Created, run_open
+from hkx.errors.init import AbstractInitError
+from hkx.init import held
 from hkx.init.equations import carry_out, carry_out_together
-from hkx.init.fallback import ValuesNeeded, needs_values
-from hkx.init.kept import arrays_of, places_of
+from hkx.init.fallback import ConstantsRefused, ValuesNeeded, may_pass_on_values, raised_in_shard_map
 from hkx.init.key_chains import Taken, drawn, split_chains
-from hkx.init.recording import Recording, argument_p, draw_p, example_p, fill_p, split_p
+from hkx.init.leaks import arrays_of
+from hkx.init.recording import NO_ANCHOR, Recording, draw_p, example_p, fill_p, split_p
 from hkx.jaxprs.cost import work
 from hkx.jaxprs.dependence import changes_outer_references, needed, needed_inputs, without_effects_of
-from hkx.jaxprs.traces import Where, refused_by_compiled_code, variable_of, where
-
-Tree = dict[str, dict[str, Any]]
+from hkx.jaxprs.traces import Where, variable_of, where
 
 MOST_WORK_ONE_BY_ONE = 2**31  # in floating-point operations: a fraction of a second on a CPU
 
-_MADE_ANYWAY = (draw_p, fill_p, split_p)
+_RECORDED = (draw_p, fill_p, split_p)
 
 
-def create(run: Callable[[Any], Sequence[Tree]], recorder: Recording, constant: Callable[[np.ndarray], bool]) -> bool:
-    """Runs `run` without its forward pass.
+class _Trace(NamedTuple):
+    """The run of a function on traced arrays.
 
-    Traced arrays that the function has stored somewhere are replaced there by their values, which are computed as well.
+    Attributes:
+      program: computes those parameters and states that are traced.
+      inputs: the values, or types, of the program's variables that are inputs or constants.
+      known: what the function created: a tuple of the value for what is not traced, otherwise None.
+      structure: the tree of what it created.
+      orders: the order of the keys in that tree.
+    """
 
-    Args:
-      run: given the key, returns two-level dicts of what it created. Traced values in them are replaced by real ones.
-      recorder: the maker that `run` uses.
-      constant: whether a NumPy array still has the contents that it had when the function began.
+    program: ClosedJaxpr
+    inputs: dict[Any, Any]
+    known: list[tuple[Any] | None]
+    structure: Any
+    orders: Any
 
-    Returns:
-      Whether all stored arrays have been replaced.
+
+def create_traced(f: Callable[..., Any], recorder: Recording, args: Any, kwargs: Any) -> Created:
+    """Creates what `f` asks for, without its forward pass.
 
     Raises:
-      ValuesNeeded: if the function needs a value, creates something from a NumPy array that it may have overwritten, or
-        changes a mutable array that was made outside of it.
+      ValuesNeeded: if `f` has to run on real values.
+      AbstractInitError: if an initial value depends on an argument of which only the shape is known.
     """
-    program, record = _recorded(run, recorder)
-    if recorder.has_values and reads_what_may_change(program, constant, example_p):
-        raise ValuesNeeded()
-    if recorder.has_values and not recorder.on_shapes and changes_outer_references(program):
-        raise ValuesNeeded()  # what an initializer has read there may be older than it should be
-    env: dict[Any, Any] = {}
-    computed = iter(_evaluate(program, recorder.key, env))
-    leaves = [static[0] if static else next(computed) for static in record["static"]]
-    values = jax.tree.unflatten(record["tree"], leaves)
-    for (entries, name), value, orders in zip(record["slots"], values, record["orders"], strict=True):
-        entries[name] = reordered(value, orders)
-    program = _without_rules(program)
-    kept = arrays_of(recorder.trace)
-    if not kept:
-        return True
-    filled = _fill(kept, program, env, recorder, constant)
-    del kept
-    return filled and not arrays_of(recorder.trace)  # an array of objects, for one, hides what it refers to
+    at_once = recorder.has_values and not jax.sharding.get_abstract_mesh().manual_axes
+    try:
+        trace = _trace(f, recorder, args, kwargs, at_once)
+    except ConstantsRefused:
+        trace = _trace(f, recorder, args, kwargs, at_once=False)
+    env = {v: x for v, x in trace.inputs.items() if not isinstance(x, jax.ShapeDtypeStruct)}
+    values = _make(_keep_what_matters(trace), trace, env, recorder.key)
+    created = _put_in_place(values, trace)
+    trace = trace._replace(program=_without_rules(trace.program))
+    if not recorder.on_shapes:
+        _make_what_is_left(trace, env, recorder)
+    return created
 
 
-def _recorded(run: Callable[[Any], Sequence[Tree]], recorder: Recording) -> tuple[ClosedJaxpr, dict[str, Any]]:
-    """The program that computes what `run` creates, and where its outputs belong. Neither refers to the trace."""
-    record: dict[str, Any] = {}
+def _trace(f: Callable[..., Any], recorder: Recording, args: Any, kwargs: Any, at_once: bool) -> _Trace:
+    """Runs `f` with a traced key and traced arrays. What depends on neither is computed `at_once`, as in `apply`.
+
+    So what a function stores for later calls, as with `functools.lru_cache`, is a real array, and NumPy arrays are read
+    before they may be overwritten. Where `init` itself is traced, constants would become literals of the program; on
+    the devices of a `jax.shard_map`, JAX cannot compute any.
+    """
+    record: list[Any] = []
     inside: list[Where] = []
+    given: list[Any] = []
+    own_tree((args, kwargs), lambda x: given.append(x) if _is_traced(x) else None)
 
-    def traced(key: Array | None) -> list[Any]:
-        recorder.trace = weakref.ref(find_top_trace(()))
+    def run(anchor: Array, key: Array | None, given: list[Array]) -> list[Any]:
+        recorder.trace, recorder.anchor = weakref.ref(find_top_trace(())), anchor
         inside.append(where())
+        traced = iter(given)
+        own = own_tree((args, kwargs), lambda x: next(traced) if _is_traced(x) else unshared(x))
         try:
-            made = run(recorder.key if recorder.splits_at_once else key)
-        except Exception as error:  # checked here, before JAX filters the traceback
-            record["refused"] = refused_by_compiled_code(error)
+            with jax.ensure_compile_time_eval() if at_once else contextlib.nullcontext():
+                created = run_open(f, recorder, recorder.key if recorder.splits_at_once else key, *own)
+        except Exception as error:  # here, because JAX removes its frames from the traceback afterwards
+            if at_once and raised_in_shard_map(error):
+                raise ConstantsRefused() from error
+            if may_pass_on_values(error):
+                raise ValuesNeeded() from error
             raise
-        record["slots"] = [(entries, name) for tree in made for entries in tree.values() for name in entries]
-        leaves, record["tree"] = jax.tree.flatten([entries[name] for entries, name in record["slots"]])
-        record["orders"] = [key_orders(entries[name]) for entries, name in record["slots"]]
-        for entries, name in record["slots"]:
-            entries[name] = None  # no tracer may outlive the trace
-        record["static"] = [None if isinstance(x, jax.core.Tracer) else (x,) for x in leaves]
+        finally:
+            recorder.anchor = NO_ANCHOR
+        leaves, structure = jax.tree.flatten(created)
+        known = [None if isinstance(x, jax.core.Tracer) else (x,) for x in leaves]
+        record[:] = known, structure, [key_orders(tree) for tree in created]
         return [x for x in leaves if isinstance(x, jax.core.Tracer)]
 
     try:
-        return jax.make_jaxpr(traced)(recorder.key), record
-    except Exception as error:
-        # Some of what is traced here would run directly on real values, and not fail there.
-        if isinstance(error, JaxUsageError) or needs_values(error) or record.get("refused"):
-            raise ValuesNeeded() from error
-        raise
+        program = jax.make_jaxpr(run)(NO_ANCHOR, recorder.key, given)
     finally:
         for place in inside:
             place.end()
+    if recorder.has_values and changes_outer_references(program):
+        raise ValuesNeeded()  # what an initializer has read there may be older than it should be
+    keys = [] if recorder.key is None else [recorder.key]
+    inputs = dict(zip(program.jaxpr.invars, [NO_ANCHOR, *keys, *given], strict=True))
+    inputs.update(zip(program.jaxpr.constvars, program.consts, strict=True))
+    return _Trace(program, inputs, *record)
 
 
-def _without_rules(program: ClosedJaxpr) -> ClosedJaxpr:
-    """The program without custom derivative rules, which refer to the trace, so that all its arrays would seem kept."""
-    equations = [
-        eqn.replace(primitive=closed_call_p, params={"call_jaxpr": eqn.params["call_jaxpr"]})
-        if eqn.primitive in (custom_jvp_call_p, custom_vjp_call_p)
-        else eqn
-        for eqn in program.jaxpr.eqns
-    ]
-    return ClosedJaxpr(program.jaxpr.replace(eqns=equations), program.consts)
+def _is_traced(x: Any) -> bool:
+    return isinstance(x, (jax.Array, jax.ShapeDtypeStruct))
 
 
-def _fill(
-    kept: Sequence[Any],
-    program: ClosedJaxpr,
-    env: dict[Any, Any],
-    recorder: Recording,
-    constant: Callable[[np.ndarray], bool],
-) -> bool:
-    """Replaces stored traced arrays by their values. Returns False, changing nothing, if that is not possible for all.
+def _keep_what_matters(trace: _Trace) -> list[tuple[JaxprEqn, set[Any]]]:
+    """The equations on which the outputs depend, each with the inputs that matter, and those with effects.
 
-    Args:
-      kept: the traced arrays.
-      program: the recorded program.
-      env: the values computed so far, by variable.
-      recorder, constant: as in `create`.
+    Effects that depend on an argument of which only the shape is known are left out.
     """
-    jaxpr, variables = program.jaxpr, [variable_of(x) for x in kept]
-    known = {*jaxpr.constvars, *jaxpr.invars}.union(*(eqn.outvars for eqn in jaxpr.eqns))
-    if recorder.on_shapes or not all(isinstance(v, Literal) or v in known for v in variables):
-        return False
-    names = jaxpr.debug_info._replace(result_paths=("",) * len(variables))
-    program = ClosedJaxpr(jaxpr.replace(outvars=variables, debug_info=names), program.consts)
-    places = places_of(kept)
-    if places is None or (recorder.has_values and reads_what_may_change(program, constant, example_p)):
-        return False
-    places.fill(kept, _evaluate(program, recorder.key, env, more=True))
-    return True
+    jaxpr = trace.program.jaxpr
+    unknown = {v for v, x in trace.inputs.items() if isinstance(x, jax.ShapeDtypeStruct)}
+    return needed_inputs(without_effects_of(jaxpr.eqns, unknown) if unknown else jaxpr.eqns, jaxpr.outvars)
 
 
-def _costly_examples(equations: list[JaxprEqn]) -> list[JaxprEqn]:
-    """The equations that compute initial values from example arguments, if running them one by one is slow; else none.
+def _make(
+    parts: list[tuple[JaxprEqn, set[Any]]], trace: _Trace, env: dict[Any, Any], key: Array | None, again: bool = False
+) -> list[Any]:
+    """Computes equations, and returns the outputs of the program.
 
-    Equations that a draw needs are excluded, because draws come first.
+    Adds the values of variables to `env`. If it is called `again`, nothing that it contains is computed anew.
+
+    Raises:
+      AbstractInitError: if they depend on an argument of which only the shape is known.
     """
-    asked = [eqn.invars[0] for eqn in equations if eqn.primitive is example_p]
-    if not asked:
-        return []
-    draws = [v for eqn in equations if eqn.primitive in _MADE_ANYWAY for v in eqn.invars]
-    first = {id(eqn) for eqn in needed(equations, draws)}
-    cone = [eqn for eqn in needed(equations, asked) if id(eqn) not in first and eqn.primitive not in _MADE_ANYWAY]
-    together = work(cone) > MOST_WORK_ONE_BY_ONE and not any(eqn.effects for eqn in cone)
-    return cone if together else []
-
-
-def _without_effects_of_shapes(equations: list[JaxprEqn]) -> list[JaxprEqn]:
-    """The equations, with the effects of those removed that depend on an argument of which only the shape is known."""
-    unknown = {v for eqn in equations if eqn.primitive is argument_p for v in eqn.outvars}
-    return without_effects_of(equations, unknown, argument_p) if unknown else equations
-
-
-def _evaluate(closed: ClosedJaxpr, key: Array | None, env: dict[Any, Any], more: bool = False) -> list[Any]:
-    """Computes the outputs of a program, and only what they depend on.
-
-    Adds the values of variables to `env`. With `more`, `env` contains those of an earlier call, whose effects are not
-    repeated.
-    """
-    env.update(zip(closed.jaxpr.constvars, closed.consts, strict=True))
-    env.update((v, key) for v in closed.jaxpr.invars)
-    outputs = closed.jaxpr.outvars
-    parts = needed_inputs(_without_effects_of_shapes(closed.jaxpr.eqns), outputs)
+    outputs, names = trace.program.jaxpr.outvars, trace.program.jaxpr.debug_info
     pending, inputs = [eqn for eqn, _ in parts], {id(eqn): variables for eqn, variables in parts}
     wanted = {v for v in outputs if not isinstance(v, Literal)}
     used = wanted.union(*inputs.values(), *(eqn.outvars for eqn in pending if eqn.effects))  # effects happen only once
-    if more:
-        missing = used - env.keys()
-        pending = [eqn for eqn in pending if not missing.isdisjoint(eqn.outvars)]
+    if again:
+        pending = [eqn for eqn in pending if any(v in used and v not in env for v in eqn.outvars)]
     together = _costly_examples(pending)
     alone = {id(eqn) for eqn in together}
     pending = [eqn for eqn in pending if id(eqn) not in alone]
@@ -198,12 +161,14 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None, env: dict[Any, Any], more:
     split_chains(pending, env)
 
     def read(v: Any) -> Any:
+        if not isinstance(v, Literal) and v not in env:
+            raise AbstractInitError()
         value = v.val if isinstance(v, Literal) else env[v]
         return value.array() if isinstance(value, Taken) else value
 
     def read_inputs(eqn: JaxprEqn) -> list[Any]:
-        known = inputs[id(eqn)]
-        return [read(v) if isinstance(v, Literal) or v in known else None for v in eqn.invars]
+        matter = inputs[id(eqn)]
+        return [read(v) if isinstance(v, Literal) or v in matter else None for v in eqn.invars]
 
     while pending or together:
         draws: list[JaxprEqn] = []
@@ -216,15 +181,70 @@ def _evaluate(closed: ClosedJaxpr, key: Array | None, env: dict[Any, Any], more:
             elif eqn.primitive is draw_p:
                 draws.append(eqn)
             else:
-                done = carry_out(eqn, read_inputs(eqn), used, key, closed.jaxpr.debug_info)
+                done = carry_out(eqn, read_inputs(eqn), used, key, names)
                 env.update((v, x) for v, x in zip(eqn.outvars, done, strict=True) if x is not None)
         if draws:
             keys = [v.val if isinstance(v, Literal) else env[v] for v in (eqn.invars[0] for eqn in draws)]
             arrays = drawn([eqn.params["draw"] for eqn in draws], keys, key)
             env.update((eqn.outvars[0], a) for eqn, a in zip(draws, arrays, strict=True))
-        if together and len(later) == len(pending):  # everything left depends on them
-            env.update(carry_out_together(together, used_by_others, env, closed.jaxpr.debug_info))
+        if len(later) == len(pending) and not together:
+            raise AbstractInitError()
+        if len(later) == len(pending):  # everything left depends on them
+            env.update(carry_out_together(together, used_by_others, lambda v: read(v) if v in env else None, names))
             together = []
         pending = later
     # A constant of the program may be a NumPy array.
     return [x if isinstance(x, (jax.Array, jax.ref.Ref)) else jnp.asarray(x) for x in map(read, outputs)]
+
+
+def _costly_examples(equations: list[JaxprEqn]) -> list[JaxprEqn]:
+    """The equations that compute initial values from example arguments, if running them one by one is slow; else none.
+
+    Equations that a draw needs are excluded, because draws come first.
+    """
+    asked = [eqn.invars[0] for eqn in equations if eqn.primitive is example_p]
+    if not asked:
+        return []
+    draws = [v for eqn in equations if eqn.primitive in _RECORDED for v in eqn.invars]
+    first = {id(eqn) for eqn in needed(equations, draws)}
+    cone = [eqn for eqn in needed(equations, asked) if id(eqn) not in first and eqn.primitive not in _RECORDED]
+    together = work(cone) > MOST_WORK_ONE_BY_ONE and not any(eqn.effects for eqn in cone)
+    return cone if together else []
+
+
+def _put_in_place(values: list[Any], trace: _Trace) -> Created:
+    """The trees of what was created, with the values in them, and keys of dicts in the order of the function."""
+    computed = iter(values)
+    leaves = [known[0] if known else next(computed) for known in trace.known]
+    params, state = map(reordered, jax.tree.unflatten(trace.structure, leaves), trace.orders)
+    return params, state
+
+
+def _without_rules(program: ClosedJaxpr) -> ClosedJaxpr:
+    """The program without custom derivative rules, which refer to the trace, so that all its arrays would seem left."""
+    equations = [
+        eqn.replace(primitive=closed_call_p, params={"call_jaxpr": eqn.params["call_jaxpr"]})
+        if eqn.primitive in (custom_jvp_call_p, custom_vjp_call_p)
+        else eqn
+        for eqn in program.jaxpr.eqns
+    ]
+    return ClosedJaxpr(program.jaxpr.replace(eqns=equations), program.consts)
+
+
+def _make_what_is_left(trace: _Trace, env: dict[Any, Any], recorder: Recording) -> None:
+    """Makes the traced arrays that the function has left in lists, dicts and attributes, and puts them in place.
+
+    Raises:
+      ValuesNeeded: if something else holds one.
+    """
+    left, jaxpr = arrays_of(recorder.trace), trace.program.jaxpr
+    if not left:
+        return
+    holders, variables = held.holders_of(left), [variable_of(x) for x in left]
+    known = {*jaxpr.constvars, *jaxpr.invars}.union(*(eqn.outvars for eqn in jaxpr.eqns))
+    if holders is None or not all(isinstance(v, Literal) or v in known for v in variables):
+        raise ValuesNeeded()
+    names = jaxpr.debug_info._replace(result_paths=("",) * len(variables))
+    program = ClosedJaxpr(jaxpr.replace(outvars=variables, debug_info=names), trace.program.consts)
+    trace = trace._replace(program=program)
+    held.replace(holders, left, _make(_keep_what_matters(trace), trace, env, recorder.key, again=True))

@@ -11,7 +11,7 @@ import jax.core
 import jax.numpy as jnp
 import jax.ref
 import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Primitive, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_params
 
 from hkx.jaxprs.traces import inner_programs
 
@@ -39,20 +39,19 @@ def needed_inputs(
     return kept[::-1]
 
 
-def without_effects_of(equations: Sequence[JaxprEqn], unknown: Collection[Any], lost: Primitive) -> list[JaxprEqn]:
+def without_effects_of(equations: Sequence[JaxprEqn], unknown: Collection[Any]) -> list[JaxprEqn]:
     """The equations, with the effects of those removed that depend on unknown variables.
 
-    What a mutable array holds after such an equation is unknown, too: equations that use it become `lost` ones.
+    What a mutable array holds after such an equation is unknown, too: equations that use it are left out.
     """
     unknown, kept = set(unknown), []
     for eqn in equations:
         if not unknown.isdisjoint(v for v in eqn.invars if not isinstance(v, Literal)):
             unknown.update(eqn.outvars)
-            mutable = _references(eqn)
-            if mutable:
+            if mutable := _references(eqn):
                 unknown.update(mutable)
-                eqn = eqn.replace(primitive=lost, invars=[], effects=set())
-            elif eqn.effects:
+                continue
+            if eqn.effects:
                 eqn = _without_effects(eqn)
             if not eqn.outvars:
                 continue

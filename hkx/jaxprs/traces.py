@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import gc
-import opcode
 import sys
 import threading
 import weakref
@@ -189,38 +188,6 @@ def operation_name(eqn: JaxprEqn) -> str:
 def _rules_of(eqn: JaxprEqn) -> Any:
     """The object that defines an operation of `jax.experimental.hijax`, whose class each version calls otherwise."""
     return next((p for p in eqn.params.values() if hasattr(p, "expand") and hasattr(p, "in_avals")), None)
-
-
-def shows_tracer(text: str) -> bool:
-    """Whether a text mentions a tracer of `jit`: the name of its class, or the beginning of its `repr`."""
-    return any(word in text for word in _words_for_a_tracer())
-
-
-def refused_by_compiled_code(error: BaseException) -> bool:
-    """Whether an exception comes from compiled code, such as NumPy's, called by code that has a tracer in a variable.
-
-    The error texts of such code need not mention tracers. Those of JAX do, so calls from JAX do not count.
-    """
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    if last is None or last.tb_frame.f_globals.get("__name__", "").partition(".")[0] in ("hkx", "jax", "jaxlib"):
-        return False
-    called = "CALL" in opcode.opname[last.tb_frame.f_code.co_code[last.tb_lasti]]
-    return called and any(isinstance(x, jax.core.Tracer) for x in last.tb_frame.f_locals.values())
-
-
-@functools.cache
-def _words_for_a_tracer() -> frozenset[str]:
-    seen: set[str] = set()
-
-    def look(x: Any) -> Any:
-        seen.update((type(x).__name__, repr(x).partition("(")[0]))
-        return x
-
-    with jax.ensure_compile_time_eval():
-        jax.make_jaxpr(look)(np.float32(0))
-    return frozenset(seen)
 
 
 def _passing_traces() -> tuple[type, ...]:

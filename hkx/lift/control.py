@@ -15,7 +15,18 @@ from hkx.core.frame import Frame, current_frame, local
 from hkx.errors.lift import ConditionEffectError
 from hkx.lift import loops
 from hkx.lift.checks import as_arrays, checked_unroll
-from hkx.lift.crossing import NOTHING, Carry, Crossing, created_between, creating, draw_from, fill_keys, moved, snapshot
+from hkx.lift.crossing import (
+    NOTHING,
+    Carry,
+    Crossing,
+    check_carried,
+    created_between,
+    creating,
+    draw_from,
+    fill_keys,
+    moved,
+    snapshot,
+)
 from hkx.lift.loops import Loop, check_carry, joined, runs_eagerly, settled, varying_like
 from hkx.lift.stacked import Axes
 
@@ -158,6 +169,7 @@ def _first_iteration(
     if _known(pred):
         body.finish(new)
         return joined(init, out)
+    check_carried(new.state)
     old = merged(new.initial_state, before.state)
     state = mapped(lambda bundle, entry, value: _select(pred, value, old[bundle][entry]), new.state)
     body.finish(new._replace(state=state))

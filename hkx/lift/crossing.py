@@ -23,9 +23,8 @@ from hkx.core.making import Eager, Maker
 from hkx.core.rng import PRNGSequence
 from hkx.core.settings import current_settings
 from hkx.core.store import check_outward
-from hkx.errors.core import JaxUsageError, ParameterInInnerTraceError, StateInInnerTraceError
+from hkx.errors.core import ParameterInInnerTraceError, StateInInnerTraceError
 from hkx.errors.lift import StateNotAnArrayError
-from hkx.init.fallback import needs_values
 from hkx.lift.captured import Captured
 from hkx.lift.checks import as_arrays, check_flags, explain_traced_flag, flags_among, is_value
 from hkx.lift.probe import Program
@@ -352,11 +351,9 @@ class Crossing(Generic[P, R]):
         return out
 
     def _probed(self, outer: Frame, create: Callable[[], T]) -> Program[T] | None:
-        eager = isinstance(outer.maker, Eager)
         try:
-            program = Program(create)
-        except Exception as error:
-            if eager and (isinstance(error, JaxUsageError) or needs_values(error)):
-                return None
+            return Program(create)
+        except Exception:
+            if isinstance(outer.maker, Eager):
+                return None  # on real values it may not fail
             raise
-        return None if eager and program.reads_what_may_change() else program

@@ -8,10 +8,8 @@ from typing import Any, Generic, TypeVar
 import jax
 import jax.core
 import jax.numpy as jnp
-from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+from jax.extend.core import Jaxpr, Literal
 
-from hkx.init.buffers import reads_what_may_change
-from hkx.init.recording import example_p
 from hkx.jaxprs.dependence import needed_inputs, without_effects
 
 T = TypeVar("T")
@@ -55,10 +53,6 @@ class Program(Generic[T]):
 
     def _tree(self, leaves: list[Any]) -> T:
         return jax.tree.unflatten(self._structure, leaves)
-
-    def reads_what_may_change(self) -> bool:
-        """Whether the result depends on a NumPy array that the function may have overwritten."""
-        return reads_what_may_change(ClosedJaxpr(self._jaxpr, self._consts), lambda owner: False, example_p)
 
     def uses(self, argument: int, part: Callable[[T], Any] = lambda made: made) -> bool:
         """Whether `part` of the result depends on an argument, given by its position."""

@@ -1,8 +1,6 @@
 """The shape-only init: the same values as an ordinary run, and no forward pass."""
 
 import gc
-import itertools
-import struct
 
 import jax
 import jax.extend.random
@@ -189,97 +187,6 @@ def test_keys_that_come_out_of_control_flow():
 
     x = jnp.ones([1, 3])
     same_bits(hkx.transform(f).init(7, x), run_initialising(f, jax.random.PRNGKey(7), (x,))[0])
-
-
-def test_values_that_the_code_needs_while_it_runs():
-    runs = []
-
-    def f(x):
-        runs.append(1)
-        w = hkx.get_parameter("w", [], init=hkx.initializers.RandomNormal())
-        if w > 0:  # a decision on a value
-            hkx.get_parameter("positive", [], init=jnp.ones)
-        return np.asarray(x * w)
-
-    x = jnp.ones([3])
-    for seed in range(6):
-        assert hkx.transform(f).init(seed, x).keys() == run_initialising(f, jax.random.PRNGKey(seed), (x,))[0].keys()
-        same_bits(hkx.transform(f).init(seed, x), run_initialising(f, jax.random.PRNGKey(seed), (x,))[0])
-
-
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_error_that_hides_the_need_for_a_value(wrapped):
-    def f(x):
-        w = hkx.get_parameter("w", [2], init=hkx.initializers.RandomNormal())
-        try:
-            return float(w.sum())
-        except Exception as error:
-            if wrapped:
-                raise RuntimeError("hidden") from error
-            raise
-
-    assert hkx.transform(f).init(0, 1.0)["~"]["w"].shape == (2,)
-
-
-REFUSED = {  # by compiled code, on a traced array, in words that name none
-    "nditer": lambda y: [float(v) for v in np.nditer(y)],
-    "struct.pack": lambda y: struct.pack("f", y[0, 0]),
-    "islice": lambda y: list(itertools.islice(range(9), y[0, 0].astype(int))),
-}
-if jax.default_backend() == "cpu":  # elsewhere there is no view of an array's memory
-    REFUSED["memoryview"] = lambda y: memoryview(y)
-
-
-@pytest.mark.parametrize("use", REFUSED.values(), ids=REFUSED)
-def test_what_compiled_code_refuses_is_run_with_values(use):
-    calls = []
-
-    def f(x):
-        calls.append(1)
-        y = hkx.Linear(2, w_init=jnp.ones)(x)
-        use(y)
-        return hkx.Linear(3)(y)
-
-    x = jnp.ones([2, 3])
-    params = hkx.transform(f).init(0, x)
-    assert calls == [1, 1]
-    expected = hkx.transform(f, init="eager").init(0, x)
-    assert jax.tree.all(jax.tree.map(jnp.array_equal, params, expected))
-
-
-def fails(y):
-    raise ValueError("of the user's own")
-
-
-MISTAKES = {
-    "an exception": fails,
-    "an exception in a comprehension": lambda y: [0 for _ in range(1) if y.shape == (7,) or fails(y)],
-    "JAX's": lambda y: jnp.dot(y, jnp.ones([7, 7])),
-    "an operator of JAX's": lambda y: y @ jnp.ones([7, 7]),
-    "a key that is missing": lambda y: {}["a"],
-    "hkx's": lambda y: hkx.Linear(-1)(y),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
-def test_an_error_of_an_abstract_run_is_not_provoked_twice(mistake):
-    calls = []
-
-    def f(x):
-        calls.append(1)
-        mistake(hkx.Linear(2)(x))
-
-    with pytest.raises((ValueError, TypeError, KeyError)):
-        hkx.transform(f).init(0, jnp.ones([2, 3]))
-    assert calls == [1]
-
-
-def test_an_error_of_the_users_own_has_a_note():
-    with pytest.raises(ValueError, match="own") as error:
-        hkx.transform(lambda x: fails(hkx.Linear(2)(x))).init(0, jnp.ones([2, 3]))
-    assert 'init="eager"' in "".join(error.value.__notes__)
-    with pytest.raises(TypeError):
-        hkx.transform(lambda x: jnp.dot(x, x)).init(None, jax.ShapeDtypeStruct([2, 3], jnp.float32))
 
 
 def test_side_effects_happen_once():
