@@ -41,6 +41,8 @@ def all_exceptions():
     found = {}
     for package in (hkx, rlx):
         for info in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            if info.name == "hkx.run.start.sitecustomize":  # runs where Python starts, once
+                continue
             try:
                 module = importlib.import_module(info.name)
             except ImportError:  # of an optional library
