@@ -212,7 +212,7 @@ class MixtureOfExperts(Module):
         Returns:
           `float[]`.
         """
-        chosen = jnp.bincount(experts.ravel(), length=self.num_experts) / len(experts)
+        chosen = jnp.bincount(experts.ravel(), length=self.num_experts) / experts.shape[0]
         return self.num_experts * jnp.sum(chosen * jnp.mean(scores, axis=0))
 
     @transparent

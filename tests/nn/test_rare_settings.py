@@ -227,12 +227,13 @@ def test_one_hot_vectors_of_numbers_that_are_no_integers():
         ("b, n, 4", lambda x: hkx.BatchNorm(True, True, 0.9)(x, True)),
         *(("b, n, 4", functools.partial(lambda size, x: hkx.AdaptiveAvgPool(size)(x), size)) for size in (1, 3, 7, 9)),
         ("b, 3*n + 1, 4", lambda x: hkx.AdaptiveAvgPool(x.shape[1] // 3)(x)),
+        ("b, n, 4", lambda x: hkx.MixtureOfExperts(4, 2, 3)(x.reshape(-1, 4))),
     ],
 )
 def test_an_exported_program_serves_every_size(sizes: str, f: Any) -> None:
     model = hkx.transform_with_state(f)
     x = np.random.RandomState(0).standard_normal([2, 7, 4]).astype(np.float32)
-    params, state = model.init(None, x)
+    params, state = model.init(KEY, x)
     apply = jax.jit(lambda x: model.apply(params, state, None, x)[0])
     exported = export.export(apply)(jax.ShapeDtypeStruct(export.symbolic_shape(sizes), x.dtype))
     np.testing.assert_allclose(exported.call(x), apply(x), atol=1e-6)
