@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import functools
 import inspect
 import re
 from collections.abc import Iterator, Mapping
@@ -53,6 +54,7 @@ def migrate_jax_names(code: str, keep_lines: bool = False) -> Result:
     return Result(new.code, sorted({Finding(where[node].start.line, reason) for node, reason in plan.found}))
 
 
+@functools.cache
 def _today(path: str) -> str:
     """The path, with the modules in it that moved as a whole, and `jax.config` for all its names."""
     parts = path.split(".")
