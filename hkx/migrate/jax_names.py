@@ -229,6 +229,8 @@ class _Plan(cst.CSTVisitor):
     # Imports
 
     def visit_Import(self, node: cst.Import) -> bool:
+        empty = {alias.evaluated_name for alias in node.names} & {path for path, row in MODULES.items() if not row.new}
+        self.found += [(node, f"{path} did nothing, and no longer exists: delete its import") for path in empty]
         self.visit_statement(node)
         return False
 
