@@ -11,7 +11,7 @@ import jax.core
 import jax.numpy as jnp
 
 from hkx import Linear, Module, get_parameter, traced_once, transparent
-from hkx.arguments import Flag, Function, Int, Num, Number, PositiveSize, Size
+from hkx.arguments import Flag, Function, Int, Num, Number, PositiveSize, Size, is_iterable
 from hkx.errors import LeadingDimensionsError
 from hkx.initializers import Initializer
 from hkx.nn.numerics import check_dtype
@@ -111,6 +111,8 @@ class CausalAttention(Module):
         if num_heads % num_kv_heads:
             raise ValueError(f"`num_kv_heads` {num_kv_heads} must divide `num_heads` {num_heads}.")
         self.model_size = num_heads * key_size if model_size is None else model_size
+        if not isinstance(bias, bool) and not is_iterable(bias):
+            raise TypeError(f"`bias` must be a bool or names of {PROJECTIONS}, got {bias!r}.")
         self.bias = (PROJECTIONS if bias else ()) if isinstance(bias, bool) else tuple(bias)
         if unknown := set(self.bias) - set(PROJECTIONS):
             raise ValueError(f"`bias` must be a bool or names of {PROJECTIONS}, got {sorted(unknown)}.")
@@ -167,7 +169,8 @@ class CausalAttention(Module):
             allowed = jnp.logical_and(allowed, _checked(mask, self, (b, t, k.shape[2])))
         sinks = get_parameter("sinks", [self.num_heads], x.dtype, init=jnp.zeros) if self.sinks else None
         y = attend(q, k, v, allowed, sinks, scale=self.scale, soft_cap=self.soft_cap)
-        y = Linear(self.model_size, "output" in self.bias, self.output_w_init, name="output")(y.reshape(b, t, -1))
+        y = y.reshape(b, t, self.num_heads * self.key_size)
+        y = Linear(self.model_size, "output" in self.bias, self.output_w_init, name="output")(y)
         return y if cache is None else (y, cache)
 
     @transparent
@@ -198,8 +201,8 @@ def attend(q: Any, k: Any, v: Any, allowed: Any, sinks: Any = None, *, scale: fl
         sinks = jnp.broadcast_to(sinks.astype(wide).reshape(1, kv_heads, groups, 1, 1), (*logits.shape[:-1], 1))
         weights = jax.nn.softmax(jnp.concatenate([logits, sinks], axis=-1), axis=-1)[..., :-1]
     weights = weights.astype(v.dtype).reshape(b, kv_heads, groups * t, s)
-    y = jnp.einsum("bkqs,bksd->bkqd", weights, v).reshape(b, kv_heads, groups, t, -1)
-    return y.transpose(0, 3, 1, 2, 4).reshape(b, t, h, -1)
+    y = jnp.einsum("bkqs,bksd->bkqd", weights, v).reshape(b, kv_heads, groups, t, v.shape[-1])
+    return y.transpose(0, 3, 1, 2, 4).reshape(b, t, h, v.shape[-1])
 
 
 def wide_product(subscripts: str, x: jax.Array, y: jax.Array) -> jax.Array:

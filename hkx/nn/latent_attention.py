@@ -99,7 +99,7 @@ class LatentAttention(Module):
         slots, start = slots_of(cache, b, t)
         positions = positions_of(slots, start) if positions is None else positions
         rotate = (lambda y: y) if self.rotary is None else lambda y: self.rotary(y, positions)  # type: ignore[misc]
-        q = self.queries(x).reshape(b, t, self.num_heads, -1)
+        q = self.queries(x).reshape(b, t, self.num_heads, self.key_size + self.rotary_size)
         q, q_rotated = q[..., : self.key_size], rotate(q[..., self.key_size :])  # [B, T, H, …]
         y = Linear(self.kv_rank + self.rotary_size, self.bias, self.w_init, name="kv_down")(x)
         latent, shared = self.norm(y[..., : self.kv_rank], "kv_norm"), rotate(y[..., None, self.kv_rank :])
@@ -112,7 +112,7 @@ class LatentAttention(Module):
         allowed = visible(slots, start, k.shape[2], window)
         allowed = allowed if mask is None else jnp.logical_and(allowed, mask)
         y = attend(q, k, k[..., : self.kv_rank], allowed, scale=self.scale)
-        y = jnp.einsum("bthr,rhv->bthv", y, to_values).reshape(b, t, -1)
+        y = jnp.einsum("bthr,rhv->bthv", y, to_values).reshape(b, t, self.num_heads * self.value_size)
         model_size = d if self.model_size is None else self.model_size
         y = Linear(model_size, self.bias, self.output_w_init, name="output")(y)
         return y if cache is None else (y, cache)

@@ -142,7 +142,9 @@ _ENTRIES = {  # the entries that each type needs, and those that it may have
 
 def checked_scaling(scaling: Mapping[str, Any]) -> dict[str, Any]:
     """Returns `scaling` without what is None, if it has a known type and this type's entries."""
-    entries = {name: value for name, value in dict(scaling).items() if value is not None}
+    if not isinstance(scaling, Mapping):
+        raise TypeError(f"`scaling` must be a mapping, as `rope_scaling` of a config.json, got {scaling!r}.")
+    entries = {name: value for name, value in scaling.items() if value is not None}
     old = entries.pop("type", None)
     kind = entries.setdefault("rope_type", "default" if old is None else old)
     if kind not in _ENTRIES:
