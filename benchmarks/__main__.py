@@ -19,9 +19,12 @@ from benchmarks import gpu, harness
 
 BENCHMARKS = (
     *("imports", "init", "jitted_init", "growth", "tracing", "dispatch", "compiled", "layer_stack"),
-    *("transposed", "unroll", "parallel", "rlx_returns", "replay", "on_device"),
+    *("transposed", "unroll", "parallel", "rlx_returns", "replay", "on_device", "language"),
 )
-VERSIONS = ("jax", "jaxlib", "numpy", "dm-haiku", "rlax", "flax", "equinox", "flashbax", "rejax", "gymnax", "bsuite")
+VERSIONS = (
+    *("jax", "jaxlib", "numpy", "dm-haiku", "rlax", "flax", "equinox", "flashbax", "rejax", "gymnax", "bsuite"),
+    *("transformers", "xllamacpp"),
+)
 
 
 def main() -> None:

@@ -25,6 +25,8 @@ LIBRARIES = {
     "flax nnx": "flax",
     "equinox": "equinox",
     "rlx over flashbax": "flashbax",
+    "transformers": "transformers",
+    "llama.cpp, F16": "xllamacpp",
     "rejax": "rejax",
     "gymnax, random actions": "gymnax",
 }
