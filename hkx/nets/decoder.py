@@ -163,7 +163,7 @@ class Decoder(Module):
             x = x if self.dtype is None else x.astype(self.dtype)
             x = x if c.embedding_scale == 1 else x * jnp.asarray(c.embedding_scale, x.dtype)
             if c.learned_positions:
-                shape, init = [c.learned_positions, c.hidden_size], RandomNormal(self._stddev())
+                shape, init = [c.learned_positions, c.hidden_size], RandomNormal(self._stddev(c.tied_embeddings))
                 x = x + get_parameter("positions", shape, x.dtype, init=init).astype(x.dtype)[positions]
             x, kv = self._layers(x, positions, mask, cache)
             x = norm(c, "norm")(x)
@@ -243,16 +243,17 @@ class Decoder(Module):
     @transparent
     def _embed(self) -> Embed:
         c = self.config
-        return Embed(c.vocab_size, c.hidden_size, w_init=RandomNormal(self._stddev()), name="embed")
+        return Embed(c.vocab_size, c.hidden_size, w_init=RandomNormal(self._stddev(c.tied_embeddings)), name="embed")
 
     @transparent
     def _head(self, hidden: jax.Array) -> jax.Array:
         shape = [self.config.vocab_size, self.config.hidden_size]
-        return get_parameter("head", shape, hidden.dtype, init=RandomNormal(self._stddev()))
+        return get_parameter("head", shape, hidden.dtype, init=RandomNormal(self._stddev(True)))
 
-    def _stddev(self) -> float:
-        """Of embeddings and head: the logits' is 1/4 at most, also those of a token itself if it is tied."""
-        return 0.25 / float(np.sqrt(self.config.hidden_size * self.config.embedding_scale))
+    def _stddev(self, head: bool) -> float:
+        """Of embeddings and head. The logits' is 1/4 at most, also that of a token itself where the two are tied."""
+        scale = self.config.embedding_scale
+        return 0.25 / float(np.sqrt(self.config.hidden_size * scale)) if head else 1 / scale
 
     @contextlib.contextmanager
     def _computing(self) -> Iterator[None]:
