@@ -176,7 +176,7 @@ def write(
         with open(unfinished, "wb") as file:
             file.write(len(text).to_bytes(8, "little") + text)
             for name in tensors:
-                file.write(np.ascontiguousarray(values(name)).reshape(-1).view(np.uint8))
+                file.write(np.ascontiguousarray(values(name)).reshape(-1).view(np.uint8).data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)

@@ -171,7 +171,7 @@ class Decoder(Module):
             return x
         if isinstance(cache.length, jax.core.Tracer):
             x = jnp.where(cache.length + time <= size, x, jnp.nan)
-        return x, DecoderCache(*kv, cache.length + time, cache.start)
+        return x, DecoderCache(kv[0], kv[1], cache.length + time, cache.start)
 
     @name_like("__call__")
     def logits(self, hidden: Num[jax.Array, "... D"]) -> jax.Array:
@@ -218,7 +218,7 @@ class Decoder(Module):
             angles = everywhere
             if local is not None:
                 angles = jax.tree.map(lambda a, b: jnp.where(window < NO_WINDOW, a, b), local, everywhere)
-            own = None if cache is None else AttentionCache(*kv, cache.length, cache.start)
+            own = None if cache is None else AttentionCache(kv[0], kv[1], cache.length, cache.start)
             name = "layer" if c.experts is None or not dense else "dense_layer"
             options = {"positions": positions, "mask": mask, "window": window if mixed else uniform, "cache": own}
             x, own = DecoderLayer(c, dense, name)(x, angles, **options)

@@ -75,7 +75,7 @@ class DecoderLayer(Module):
         c = self.config
 
         def rotary(y: jax.Array, positions: jax.Array) -> jax.Array:
-            return rotated(y, *angles, c.rope_interleaved)
+            return rotated(y, angles[0], angles[1], c.rope_interleaved)
 
         same: Any = {
             "model_size": c.hidden_size,

@@ -109,8 +109,14 @@ class RotaryEmbedding(Module):
 
         Returns:
           Two arrays `float32[..., T, 1, size / 2]`, to be passed to `hkx.nn.rotary.rotated`.
+
+        Raises:
+          ValueError: if `size` is given neither here nor to the constructor.
         """
-        frequencies, factor = scaled_frequencies(self.theta, self.size if size is None else size, self.scaling)
+        size = self.size if size is None else size
+        if size is None:
+            raise ValueError("`size` must be given, here or to the constructor.")
+        frequencies, factor = scaled_frequencies(self.theta, size, self.scaling)
         frequencies = frequencies.astype(np.float32).reshape((1,) * positions.ndim + (-1,))
         angles = jnp.expand_dims(positions.astype(jnp.float32)[..., None] * frequencies, -2)
         cos, sin = jnp.cos(angles), jnp.sin(angles)
@@ -209,7 +215,7 @@ def yarn_scale(factor: float, multiplier: float = 1.0) -> float:
 def _yarn_factor(scaling: Mapping[str, Any]) -> float:
     if "attention_factor" in scaling:
         return scaling["attention_factor"]
-    factor, mscale, mscale_all = (scaling.get(name) for name in ("factor", "mscale", "mscale_all_dim"))
+    factor, mscale, mscale_all = scaling["factor"], scaling.get("mscale"), scaling.get("mscale_all_dim")
     if mscale and mscale_all:
         return yarn_scale(factor, mscale) / yarn_scale(factor, mscale_all)
     return yarn_scale(factor)
