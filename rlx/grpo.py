@@ -164,7 +164,7 @@ def grpo_loss(
       -1.05
     """
     targets = maybe_stop((old_log_probs_t, adv_t, ref_log_probs_t), stop_target_gradients)
-    return masked_mean(_token_losses(log_probs_t, *targets, epsilon, kl_weight), mask_t)
+    return masked_mean(_token_losses(log_probs_t, targets, epsilon, kl_weight), mask_t)
 
 
 @operator(
@@ -217,7 +217,7 @@ def dr_grpo_loss(
     length = max(log_probs_t.shape[0], 1) if max_length is None else max_length
     require(length > 0, "max_length", max_length, "a positive number of tokens")
     targets = maybe_stop((old_log_probs_t, adv_t, ref_log_probs_t), stop_target_gradients)
-    return masked_sum(_token_losses(log_probs_t, *targets, epsilon, kl_weight), mask_t) / length
+    return masked_sum(_token_losses(log_probs_t, targets, epsilon, kl_weight), mask_t) / length
 
 
 @operator(masks={"mask_t": ("log_probs_t", "old_log_probs_t", "adv")})
@@ -386,13 +386,12 @@ def _ratio(log_ratio: Array) -> Array:
 
 def _token_losses(
     log_probs_t: Array,
-    old_log_probs_t: Array,
-    adv_t: Array,
-    ref_log_probs_t: Array | None,
+    targets: tuple[Array, Array, Array | None],
     epsilon: Array | float,
     kl_weight: Array | float,
 ) -> Array:
     """-min(ρ_t A, clip(ρ_t, 1 - ε, 1 + ε) A) + β k3_t of each token."""
+    old_log_probs_t, adv_t, ref_log_probs_t = targets
     losses_t = -clipped_surrogate(_ratio(log_probs_t - old_log_probs_t), adv_t, epsilon, epsilon)
     if ref_log_probs_t is None:
         return losses_t

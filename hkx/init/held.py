@@ -38,6 +38,7 @@ def _is_of_search(holder: Any) -> bool:
 def replace(holders: Sequence[Any], arrays: Sequence[Any], values: Sequence[Any]) -> None:
     """Puts the values in the place of the arrays. Methods that the holders' classes define are not called."""
     new = dict(zip(map(id, arrays), values, strict=True))
+    kind: Any
     for holder in holders:
         if isinstance(holder, list):
             kind, entries = list, list(enumerate(list.__iter__(holder)))

@@ -8,6 +8,7 @@ if they are infinite or NaN, and so are the values that a kernel multiplies by a
 
 import functools
 import math
+from typing import Any
 from collections.abc import Sequence
 
 import jax.numpy as jnp
@@ -62,7 +63,7 @@ def weighted(weight: ArrayLike, x: ArrayLike) -> Array:
 
 
 @traced_once
-def _weighted(weight: Array, x: Array) -> Array:
+def _weighted(weight: ArrayLike, x: ArrayLike) -> Any:
     # The weight is the 0 that is selected: `jax.vmap` over axis 1 would transpose all for a constant array of zeros.
     return weight * jnp.where((weight != 0) | jnp.isfinite(x), x, weight)
 
