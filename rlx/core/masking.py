@@ -8,8 +8,8 @@ if they are infinite or NaN, and so are the values that a kernel multiplies by a
 
 import functools
 import math
-from typing import Any
 from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 
