@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import weighted
 from rlx.core.operator import errors_of, operator
-from rlx.core.recurrence import backward
+from rlx.core.recurrence import backward, carried
 from rlx.core.segments import following, segments, with_ends
 from rlx.core.types import Array
 
@@ -99,7 +99,7 @@ def _sum_of_errors(
 
 
 def _error(e_t: Array, delta_t: Array, discount_t: Array, c_t: Array) -> Array:
-    return delta_t + weighted(weighted(discount_t, c_t), e_t)
+    return delta_t + carried(weighted(discount_t, c_t), e_t)
 
 
 @operator(masks=_MASKS)

@@ -57,7 +57,8 @@ def weighted(weight: ArrayLike, x: ArrayLike) -> Array:
       >>> weighted(jnp.array([0.0, 2.0]), jnp.array([jnp.inf, 3.0])).tolist()
       [0.0, 6.0]
     """
-    if (isinstance(weight, (int, float)) and weight != 0) or (jnp.ndim(x) == 0 and jnp.ndim(weight)):
+    is_number = isinstance(x, (int, float)) or (jnp.ndim(x) == 0 and jnp.ndim(weight) > 0)
+    if is_number or (isinstance(weight, (int, float)) and weight != 0):
         return jnp.multiply(weight, x)  # as in γ_t λ: a single number for all weights is finite
     return _weighted(weight, x)
 
