@@ -27,12 +27,9 @@ def static_unroll(
 ) -> tuple[Y, S]:
     """Applies a core to a sequence, step by step in Python: the compiled program has a copy of the core for every step.
 
-    Compilation takes longer than with `hkx.dynamic_unroll`, and the result may run faster for short sequences on a GPU
-    or TPU. On a CPU it runs slower: XLA computes chains of elementwise operations, such as the cell of an LSTM, again
-    for each of their uses, and the gradient of T steps grows with the square of T. If no code can see the difference
-    (in `jax.jit` and similar, for a core made of hkx's own cells, without hooks), the core is therefore called only
-    once. JAX then compiles it to a loop in a program for a CPU, and to a copy for every step in a program for any other
-    platform, no matter on which machine it is compiled.
+    It compiles longer than `hkx.dynamic_unroll`, and may be faster for short sequences on a GPU or TPU. On a CPU, where
+    the gradient of T unrolled steps takes time in T², compiled programs with cores of hkx's own cells run a loop
+    instead, with the same results.
 
     Args:
       core: an `hkx.RNNCore`, or a function of inputs and state that returns outputs and state.

@@ -65,7 +65,7 @@ def copied(tree: Given) -> Tree:
     return {bundle: dict(entries) for bundle, entries in tree.items()}
 
 
-def kept(tree: Given) -> Tree:
+def snapshot_of(tree: Given) -> Tree:
     """A snapshot of the entries, which shares the modules' dicts if they are plain dicts."""
     return dict(tree) if {*map(type, tree.values())} <= {dict} else copied(tree)  # type: ignore[arg-type]
 

@@ -78,7 +78,7 @@ class Phase(enum.IntEnum):
 
     OPEN = 0  # `init`: parameters and state that do not exist are created
     RUN = 1  # `init`, a loop after its first iteration: creating anything now is an error
-    MADE = 2  # `init`, code that has already run once to create everything: behaves as in `apply`
+    CREATED = 2  # `init`, code that has already run once to create everything: behaves as in `apply`
     CLOSED = 3  # `apply`
 
 

@@ -89,20 +89,18 @@ def running_init() -> bool:
 
 
 def from_example(value: ArrayLike, otherwise: ArrayLike) -> jax.Array:
-    """Selects an initial value that comes from the example arguments of `init`, if these have values.
+    """Initial value computed from the arguments of `init`, with a substitute where these are only shapes.
 
-    `init` runs only what initial values depend on. If the initial state of a module is computed from activations, like
-    the first average of `hkx.BatchNorm`, this is the forward pass up to that point. If `init` gets
-    `jax.ShapeDtypeStruct` instead of arrays, it needs a different value, and runs none of the forward pass.
+    The first average of `hkx.BatchNorm` is such a value: `init` runs the forward pass up to there. Given
+    `jax.ShapeDtypeStruct` instead of arrays, it takes `otherwise`, and runs none of the forward pass.
 
     Args:
       value: an array that depends on the arguments of `init`.
       otherwise: an array that does not, with a shape that broadcasts to the shape of `value`, for example a number.
 
     Returns:
-      During `init`, `otherwise` if `init` was given a `jax.ShapeDtypeStruct`; else `value`. If all such values of the
-      model together take more than 2**31 floating-point operations, they are computed in one compiled program, and
-      may differ from those of an ordinary run by rounding. Outside of `init`, `value`.
+      During `init`, `otherwise` if `init` was given a `jax.ShapeDtypeStruct`, else `value`; outside of `init`, `value`.
+      A costly forward pass (2**31 floating-point operations) is compiled as a whole, with its own rounding.
 
     Raises:
       NotInTransformError: outside of a transformed function.

@@ -76,7 +76,7 @@ def _differences(what: str, abstract: Any, real: Any) -> Iterable[str]:
             yield f"{what} {path!r} is made on {'real' if path in theirs else 'abstract'} values only"
         elif _types(mine[path]) != _types(theirs[path]):
             yield f"{what} {path!r} is {_types(mine[path])} on abstract values, {_types(theirs[path])} on real ones"
-        elif not _alike(mine[path], theirs[path]):
+        elif not _equal_up_to_rounding(mine[path], theirs[path]):
             yield f"{what} {path!r} has other values"
 
 
@@ -84,7 +84,7 @@ def _types(tree: Any) -> str:
     return str(jax.tree.map(lambda x: f"{getattr(x, 'dtype', type(x).__name__)}{list(np.shape(x))}", tree)).strip("'")
 
 
-def _alike(mine: Any, theirs: Any) -> bool:
+def _equal_up_to_rounding(mine: Any, theirs: Any) -> bool:
     """Whether two trees of the same structure contain the same numbers, up to rounding differences from compilation."""
     for x, y in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
         if isinstance(x, jax.core.Tracer) or isinstance(y, jax.core.Tracer):

@@ -39,16 +39,14 @@ def transform_with_state(
       dicts of arrays, by module and by name. `init` does not run the forward pass: it only needs the shapes and
       dtypes of the arguments, and accepts `jax.ShapeDtypeStruct` instead of arrays.
 
-      The Python code of `f` may run twice in `init`. The first run uses abstract values, and copies of the containers
-      in the arguments. If `f` asks for a value, or creates something from a NumPy array that it may have refilled, it
-      runs again on the arguments themselves. If `f` stores an array, for example in a list or an object, the array is
-      replaced there by its value. In the first run, code that checks whether a value is traced takes its traced branch,
-      and values that a NumPy array contained between two refills may go unnoticed. If this matters, use `init="eager"`:
-      it runs `f` once, on real values.
+      `init` runs `f` on abstract values, as `jax.jit` does; what depends on no argument, key or parameter is computed
+      at once. If `f` asks for a value (`if x.sum() > 0:`), `init` runs it a second time, on real values. An array that
+      `f` stores in a list, a dict or an attribute is replaced there by its value. `init="eager"` runs `f` once, on real
+      values.
 
     Raises:
       JitInTransformError: if `f` is already compiled or mapped.
-      LeakedByInitError: in `init`, if `f` stores an array where it cannot be replaced, as in a `functools.lru_cache`.
+      LeakedByInitError: in `init`, if `f` stores a traced array elsewhere, as in a tuple in a list.
 
     Example:
 
@@ -99,16 +97,14 @@ def transform(
       `init` does not run the forward pass: it only needs the shapes and dtypes of the arguments, and accepts
       `jax.ShapeDtypeStruct` instead of arrays.
 
-      The Python code of `f` may run twice in `init`. The first run uses abstract values, and copies of the containers
-      in the arguments. If `f` asks for a value, or creates something from a NumPy array that it may have refilled, it
-      runs again on the arguments themselves. If `f` stores an array, for example in a list or an object, the array is
-      replaced there by its value. In the first run, code that checks whether a value is traced takes its traced branch,
-      and values that a NumPy array contained between two refills may go unnoticed. If this matters, use `init="eager"`:
-      it runs `f` once, on real values.
+      `init` runs `f` on abstract values, as `jax.jit` does; what depends on no argument, key or parameter is computed
+      at once. If `f` asks for a value (`if x.sum() > 0:`), `init` runs it a second time, on real values. An array that
+      `f` stores in a list, a dict or an attribute is replaced there by its value. `init="eager"` runs `f` once, on real
+      values.
 
     Raises:
       JitInTransformError: if `f` is already compiled or mapped.
-      LeakedByInitError: in `init`, if `f` stores an array where it cannot be replaced, as in a `functools.lru_cache`.
+      LeakedByInitError: in `init`, if `f` stores a traced array elsewhere, as in a tuple in a list.
       NonEmptyStateError: in `init` and `apply`, if `f` uses state.
 
     Example:

@@ -67,9 +67,8 @@ def vmap(
     Returns:
       A function like `fun`, whose arguments and results have the mapped axis.
 
-    If all parameters and states are shared, the names of the modules that `fun` creates are free again afterwards, as
-    in Haiku: mapping `fun` twice silently uses the same parameters twice. For two sets of parameters, give the modules
-    different names, or map two modules that you create outside. If some are stacked, the names stay taken.
+    Names of modules in `fun` are free again afterwards, as in Haiku: two calls that map `fun` use the same parameters.
+    For two sets, name the modules, or create them outside. With `param_axes` or `state_axes`, the names stay taken.
 
     Raises:
       MissingSplitRNGError: if `split_rng` is not given.
@@ -197,7 +196,7 @@ def _run(frame: Frame, fun: Any, mapped: Any, out_axes: Any, stacked: Stacked, s
                 absorb(frame, mapped(create, _COMMON, (None,), ((key, ()),)))
             before = snapshot(frame)
     shared, own = stacked.divide(before)
-    phase = Phase.MADE if split and stacked.nothing else Phase.OPEN
+    phase = Phase.CREATED if split and stacked.nothing else Phase.OPEN
 
     def body(args: Any, kwargs: Any, own: Carry, rng: Any) -> Any:
         out, common, own = call(both(shared, own)._replace(rng=rng), args, kwargs, phase)

@@ -18,7 +18,7 @@ from hkx.errors.core import MissingStateError, ShapeMismatchError
 from hkx.errors.lift import BranchMismatchError
 from hkx.lift.checks import as_arrays, checked_branches, difference, entry_name, same_type
 from hkx.lift.crossing import Carry, Crossing, created_between, creating, draw_from, only_looking, snapshot
-from hkx.lift.loops import Loop, alike, runs_eagerly
+from hkx.lift.loops import Loop, runs_eagerly, same_output_types
 
 R = TypeVar("R")
 
@@ -231,7 +231,7 @@ def _branch(
     position = [distinct.index(n) for n in firsts]
     crossings: list[Crossing[..., Any]] = [Crossing(branches[n], name, in_loop=True) for n in distinct]
     keys = _create(name, frame, crossings, operands) if creating(frame) else None
-    loop = Loop(frame, name, Phase.MADE)
+    loop = Loop(frame, name, Phase.CREATED)
     loop.vary_with(choice)
     outs: dict[int, Any] = {}
     states: dict[int, Any] = {}
@@ -262,7 +262,7 @@ def _branch(
         ]
         out, moving = runs[position[taken]]
     else:
-        pure_branches = alike(pure_branches, loop.start, *operands)
+        pure_branches = same_output_types(pure_branches, loop.start, *operands)
         out, moving = select([pure_branches[i] for i in position], loop.start, *operands)
     loop.finish(moving, *crossings)
     draw_from(frame, keys)

@@ -19,12 +19,12 @@ from hkx.lift.crossing import (
     NOTHING,
     Carry,
     Crossing,
+    changes_of_transform,
     check_carried,
     created_between,
     creating,
     draw_from,
     fill_keys,
-    moved,
     snapshot,
 )
 from hkx.lift.loops import Loop, check_carry, joined, runs_eagerly, settled, varying_like
@@ -291,7 +291,7 @@ def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_va
     def pure_cond(value: Any) -> Any:
         go, moving = loop.step(condition, value[1], value[0])
         state, keys = value[1]
-        new = moved(Carry({}, state, {}, keys), moving)
+        new = changes_of_transform(Carry({}, state, {}, keys), moving)
         if new.state or new.rng is not None:
             raise ConditionEffectError()
         return go

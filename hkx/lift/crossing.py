@@ -15,7 +15,7 @@ import jax
 import jax.core
 
 from hkx.arguments import checked_function
-from hkx.base.entries import Tree, add, add_absent, changed, has_new_names, kept, merged, walk
+from hkx.base.entries import Tree, add, add_absent, changed, has_new_names, merged, snapshot_of, walk
 from hkx.base.key_arrays import for_another_use
 from hkx.base.trees import own_tree
 from hkx.core.frame import ROOT, Frame, Phase, Scope, current_frame, leave, local
@@ -93,7 +93,7 @@ def snapshot(frame: Frame) -> Carry:
     """The current contents of a frame; without keys if none may be drawn here."""
     keys = frame.rngs[-1].internal_state if draws_keys(frame) else None
     frame.unshared.clear()
-    return Carry(kept(frame.params), kept(frame.state), kept(frame.initial_state), keys)
+    return Carry(snapshot_of(frame.params), snapshot_of(frame.state), snapshot_of(frame.initial_state), keys)
 
 
 def _same_keys(a: Any, b: Any) -> bool:
@@ -106,7 +106,7 @@ def changes(before: Carry, after: Carry) -> Carry:
     return each(changed, before, after)._replace(rng=after.rng if moved else None, captured=after.captured)
 
 
-def moved(before: Carry, moving: tuple[Tree, Any]) -> Carry:
+def changes_of_transform(before: Carry, moving: tuple[Tree, Any]) -> Carry:
     """The changes that a JAX transform made, given the state and keys that it returned."""
     return changes(before, before._replace(state=merged(before.state, moving[0]), rng=moving[1]))
 

@@ -19,7 +19,16 @@ from hkx.errors.core import NotInTransformError
 from hkx.errors.lift import MissingRuleError
 from hkx.jaxprs.traces import without_trace
 from hkx.lift.checks import checked_positions
-from hkx.lift.crossing import Carry, Crossing, changes, check_carried, creating, fill_keys, moved, snapshot
+from hkx.lift.crossing import (
+    Carry,
+    Crossing,
+    changes,
+    changes_of_transform,
+    check_carried,
+    creating,
+    fill_keys,
+    snapshot,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -101,7 +110,7 @@ class _Custom(Generic[P, R]):
         join, varying, fixed = self._with_fixed(bound)
         parts = _Parts(crossing, name, numbers, before, join, varying)
         out, moving = self._rule(parts, join, fixed)(parts.operands, *varying)
-        crossing.finish(moved(before, without_trace(moving)))
+        crossing.finish(changes_of_transform(before, without_trace(moving)))
         return out
 
 
@@ -152,7 +161,7 @@ class _Parts:
         return out, self._moving(after)
 
     def _run(self, crossing: Crossing[..., Any], carry: Carry, args: Any) -> tuple[Any, Carry]:
-        out, after = crossing.run(carry, args, phase=Phase.MADE, full_keys=True)
+        out, after = crossing.run(carry, args, phase=Phase.CREATED, full_keys=True)
         after.captured.refuse("a function with a custom derivative")
         return out, after
 

@@ -207,7 +207,7 @@ def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
     keys = _layer_keys(init_key if creating(frame) else None, layer.num_layers)
     if creating(frame):
         created = layer.create(frame, prefix, keys, carried, inputs, reverse)
-        store_below(frame, prefix, layer.kept(created.params), layer.kept(created.initial_state))
+        store_below(frame, prefix, layer.as_stored(created.params), layer.as_stored(created.initial_state))
     params = layer.loaded("parameter", prefix, frame.params)
     state = layer.loaded("state", prefix, frame.state)
     draws = local.draws
@@ -218,9 +218,9 @@ def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
             with only_looking():
                 changed = layer.scan((params, state), keys[1], carried, inputs, reverse)[1]
     for label, value in captured:
-        for bundle, _, of_layer in walk(layer.kept({label.module: {label.method: value}})):
+        for bundle, _, of_layer in walk(layer.as_stored({label.module: {label.method: value}})):
             record(label._replace(module=f"{prefix}{bundle}"), of_layer)
-    changed = layer.kept(changed)
+    changed = layer.as_stored(changed)
     store_below(frame, prefix, {}, changed)
     note_all_below(frame, prefix)
     if creating(frame):
@@ -300,7 +300,7 @@ class _Layer:
             for module, by_name in layers.items()
         }
 
-    def kept(self, tree: Tree) -> Tree:
+    def as_stored(self, tree: Tree) -> Tree:
         """Converts stacked entries to the form in which they are stored."""
         if self.mapping is None:
             return tree

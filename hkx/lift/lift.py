@@ -169,9 +169,9 @@ def transparent_lift(init_fn: Callable[P, R], *, allow_reuse: bool = False) -> C
 
 
 class LiftWithStateUpdater:
-    """Writes the state of a lifted function back into the running function; created by `hkx.lift_with_state`.
+    """Writes the state of a lifted function back into the running one: call `update` once, before that one returns.
 
-    It must be used exactly once before the running function returns.
+    `hkx.lift_with_state` returns it.
 
     Args:
       name: the full name under which the state is stored; `""` for none.

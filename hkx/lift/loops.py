@@ -32,9 +32,9 @@ from hkx.lift.crossing import (
     absorb,
     both,
     changes,
+    changes_of_transform,
     check_carried,
     fill_keys,
-    moved,
     only_looking,
     snapshot,
 )
@@ -104,7 +104,7 @@ def settled(step: Callable[[T], T], carry: T) -> T:
     return carry
 
 
-def alike(branches: Sequence[Callable[..., Any]], *args: Any) -> Sequence[Callable[..., Any]]:
+def same_output_types(branches: Sequence[Callable[..., Any]], *args: Any) -> Sequence[Callable[..., Any]]:
     """The branches; what they return varies between the devices of a `jax.shard_map` where that of any of them does."""
     if not _never():
         return branches
@@ -121,7 +121,7 @@ class Loop:
     """
 
     def __init__(self, frame: Frame, name: str, phase: Phase = Phase.RUN, stacked: Stacked = SHARED):
-        """`name` is the public function that creates this object; for branches, `phase` is MADE."""
+        """`name` is the public function that creates this object; for branches, `phase` is CREATED."""
         fill_keys(frame)
         self._frame = frame
         self._name = name
@@ -159,7 +159,7 @@ class Loop:
             raise LateParameterError(self._name, late)
         state = self._stacked.divide(after)[0].state
         # For branches, the caller first compares their states with one another.
-        if self._phase is not Phase.MADE or set(paths(moving[0])) != set(paths(state)):
+        if self._phase is not Phase.CREATED or set(paths(moving[0])) != set(paths(state)):
             self.check(moving[0], state)
         return out, (state, after.rng), left
 
@@ -171,7 +171,7 @@ class Loop:
 
     def finish(self, moving: Any, *bodies: Crossing[..., Any]) -> None:
         """Writes the final state and keys, and the names that the bodies took, into the running frame."""
-        absorb(self._frame, moved(self._before, moving))
+        absorb(self._frame, changes_of_transform(self._before, moving))
         for body in bodies:
             body.finish(NOTHING)
 

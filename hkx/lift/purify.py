@@ -54,7 +54,7 @@ class Pure(Generic[P, R]):
         frame = current_frame(_NAME)
         if creating(frame):
             self._crossing.visit(args, kwargs)
-            self._crossing.phase = Phase.MADE
+            self._crossing.phase = Phase.CREATED
         fill_keys(frame)
         return _of_the_user(snapshot(frame))
 

@@ -14,7 +14,7 @@ def tree():
 
 @pytest.mark.parametrize("change", [entries.add, entries.add_absent])
 def test_what_was_kept_stays_as_it_was_and_shares_what_has_not_changed(tree, change):
-    kept, copy = entries.kept(tree), entries.copied(tree)
+    kept, copy = entries.snapshot_of(tree), entries.copied(tree)
     change(tree, {"a": {"new": [4]}, "d": {"w": [5]}})
     assert kept == copy
     assert kept["c"] is tree["c"]  # a model of n modules would be copied in each of n loops
@@ -24,7 +24,7 @@ def test_what_was_kept_stays_as_it_was_and_shares_what_has_not_changed(tree, cha
 
 
 def test_an_entry_is_changed_where_it_is_another_object(tree):
-    kept = entries.kept(tree)
+    kept = entries.snapshot_of(tree)
     entries.add(tree, {"a": {"w": [1], "b": tree["a"]["b"]}})
     assert entries.changed(kept, tree) == {"a": {"w": [1]}}
     entries.add_absent(tree, {"a": {"w": None}})
@@ -34,7 +34,7 @@ def test_an_entry_is_changed_where_it_is_another_object(tree):
 
 
 def test_a_name_is_new_where_nothing_was_kept_under_it(tree):
-    kept = entries.kept(tree)
+    kept = entries.snapshot_of(tree)
     assert not entries.has_new_names(kept, tree)
     entries.add(tree, {"a": {"w": [9]}})
     assert not entries.has_new_names(kept, tree)  # another value
