@@ -242,7 +242,7 @@ ALLOWED = [
 ]
 
 
-@pytest.mark.parametrize("argument, value, expected", ALLOWED, ids=str)
+@pytest.mark.parametrize("argument, value, expected", ALLOWED)
 def test_a_value_that_is_allowed(argument: str, value: Any, expected: Any) -> None:
     found = kinds(**{argument: value})[argument]
     assert type(found) is type(expected) or isinstance(found, np.generic)
@@ -270,7 +270,6 @@ def test_a_value_that_is_allowed(argument: str, value: Any, expected: Any) -> No
         ("ints", 1.5),
         ("w_init", jnp.zeros(0)),
     ],
-    ids=str,
 )
 def test_a_value_that_is_refused(argument: str, value: Any) -> None:
     with pytest.raises((TypeError, ValueError)) as raised:
