@@ -88,7 +88,7 @@ def _trace(f: Callable[..., Any], recorder: Recording, args: Any, kwargs: Any, a
     record: list[Any] = []
     inside: list[Where] = []
     given: list[Any] = []
-    own_tree((args, kwargs), lambda x: given.append(x) if _is_traced(x) else None)
+    own_tree((args, kwargs), lambda x: (given.append(x) if _is_traced(x) else None, x)[1])  # leaves stay what they are
 
     def run(anchor: Array, key: Array | None, given: list[Array]) -> list[Any]:
         recorder.trace, recorder.anchor = weakref.ref(find_top_trace(())), anchor

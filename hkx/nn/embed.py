@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from hkx import Module, get_parameter, initializers
 from hkx.arguments import Int, Num, Rule, Size
@@ -73,7 +74,7 @@ class Embed(Module):
         self,
         vocab_size: Size | None = None,
         embed_dim: Size | None = None,
-        embedding_matrix: Num[Any, "V D"] | None = None,
+        embedding_matrix: Num[jax.Array | np.ndarray, "V D"] | None = None,
         w_init: Initializer | None = None,
         lookup_style: Style = "ARRAY_INDEX",
         name: str | None = None,

@@ -226,6 +226,7 @@ def test_shapes_alone_leave_no_tracer_either():
         hk.transform(lambda x: kept.append(hk.Linear(2)(x))).init(0, jax.ShapeDtypeStruct([2], jnp.float32))
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 10, 2), reason="JAX drops unused results of operations with several")
 def test_keys_parameters_and_numbers():
     kept = []
 
