@@ -29,8 +29,8 @@ slow_each = pytest.mark.parametrize(
 # is, as far as float32 goes, in which `jax.nn.dot_product_attention` computes.
 HOLD_CONSTANT = ("spectral_norm", "sn_params_tree", "batch_renorm", "vector_quantizer", "vector_quantizer_ema")
 IN_FLOAT32 = ("grouped_query_attention",)
-# Bases of other classes, residual networks of the usual depths, parts of a decoder (tests/nets), and what helps to write
-# layers (tests/nn).
+# Bases of other classes, residual networks of the usual depths, parts of a decoder (tests/nets), and what helps to
+# write layers (tests/nn).
 NOT_ALONE = {
     *("Module", "RNNCore", "ResNet18", "ResNet34", "ResNet50", "ResNet101", "ResNet152", "ResNet200"),
     *("DecoderLayer", "decoder_sharding_rules", "generate"),
