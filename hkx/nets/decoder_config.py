@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import numbers
 import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from hkx.arguments import checked_integer
+from hkx.errors import NotANumberError
 from hkx.nets.pretrained_configs import read_config
 from hkx.nn.rotary import checked_scaling
 
@@ -178,6 +180,10 @@ class DecoderConfig:
         default("query_scale", self.head_dim**-0.5)
         for name in ("num_kv_heads", "head_dim", "intermediate_size"):
             object.__setattr__(self, name, checked_integer(getattr(self, name), name, 1))
+        for name in ("norm_eps", "query_scale", "embedding_scale", "rope_theta", "attention_cap", "logit_cap"):
+            value = getattr(self, name)
+            if not (value is None or isinstance(value, numbers.Real)):
+                raise NotANumberError(name, value, "DecoderConfig")
         scaling = dict(self.rope_scaling or ())
         object.__setattr__(self, "rope_scaling", tuple(sorted(checked_scaling(scaling).items())) if scaling else ())
         object.__setattr__(self, "windows", tuple(self.windows or (None,) * self.num_layers))
