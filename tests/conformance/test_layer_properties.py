@@ -123,7 +123,8 @@ def test_numpy_inputs(case: Case) -> None:
 def test_half_precision(case: Case, dtype: Any, tolerance: float) -> None:
     """Parameters are made in the dtype of the inputs; the result is that of float32 up to rounding."""
     made = jax.eval_shape(model(case).init, KEY, *case.arrays(dtype))
-    if case.inputs[0].high == 0 and not _has_float32_state(case):
+    wide = "latent_attention", "mixture_of_experts"  # norms and routers compute, and make parameters, in float32
+    if case.inputs[0].high == 0 and not _has_float32_state(case) and case.name not in wide:
         assert {x.dtype for x in jax.tree.leaves(made[0])} <= {jnp.dtype(dtype)}
     half = jax.tree.map(lambda x, spec: jnp.asarray(x, spec.dtype), initial(case), made)
     got = compiled(case)(*half, KEY, *case.arrays(dtype))
