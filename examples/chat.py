@@ -151,7 +151,7 @@ def chat(model: Model, text: Text, prompts: Iterator[str], max_tokens: int, syst
 
 
 def typed() -> Iterator[str]:
-    """What is typed, line by line, until an empty line or the end."""
+    """Yields typed lines until an empty line or the end."""
     with contextlib.suppress(EOFError, KeyboardInterrupt):
         while line := input("> ").strip():
             yield line

@@ -40,7 +40,7 @@ def for_each_key(f: Callable[[Array], Any], keys: Array) -> Any:
 
 
 def checks_reuse() -> bool:
-    """Whether JAX is set to raise an error where a typed key is used twice (`jax.debug_key_reuse`)."""
+    """Returns whether JAX is set to raise an error where a typed key is used twice (`jax.debug_key_reuse`)."""
     return bool(jax.config.jax_debug_key_reuse)  # type: ignore[attr-defined]
 
 

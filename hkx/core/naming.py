@@ -69,7 +69,7 @@ def unique_name(scope: Scope, name: str) -> str:
 
 
 def _is_used(bundle: str) -> bool:
-    """Whether the running frame has a parameter or state of this module, or of one inside it."""
+    """Returns whether the running frame has a parameter or state of this module, or of one inside it."""
     frame = current_frame("hkx.Module")
     return any(b == bundle or b.startswith(f"{bundle}/") for tree in (frame.params, frame.state) for b in tree)
 
