@@ -306,5 +306,8 @@ def _action_values(
 ) -> Array:
     """r_t + γ_t [λ_t V_t + (1 - λ_t) v_t], with targets V_t = v_t + E_t; at the end of a segment r_t + γ_t v_t."""
     v_t, continues_t = segments(v_t, truncation_t, truncation_value_t)
-    bootstrap_t = with_ends(following(v_tm1) + weighted(lambda_, following(errors)), continues_t, v_t)
+    error_t = following(errors)
+    if continues_t is not None:  # no derivative of a product may take NaN from one segment to another
+        lambda_, error_t = with_ends(lambda_, continues_t), with_ends(error_t, continues_t)
+    bootstrap_t = with_ends(following(v_tm1) + weighted(lambda_, error_t), continues_t, v_t)
     return r_t + weighted(discount_t, bootstrap_t)
