@@ -17,8 +17,10 @@ def holders_of(arrays: Sequence[Any]) -> list[Any] | None:
     """
     found: list[Any] = []
     objects = tuple(arrays)  # which Python passes on as it is
+    operations = filter(_is_of_jax, gc.get_referents(*objects))  # those that made the arrays: they hold their operands
+    others = {id(arrays), id(objects), *map(id, gc.get_referents(*operations))}
     for holder in gc.get_referrers(*objects):
-        if holder is arrays or holder is objects or _is_of_jax(holder) or _is_of_search(holder):
+        if id(holder) in others or _is_of_jax(holder) or _is_of_search(holder):
             continue
         of_a_class = isinstance(holder, dict) and any(isinstance(x, type) for x in gc.get_referrers(holder))
         if of_a_class or not (isinstance(holder, (list, dict)) or hasattr(holder, "__dict__")):

@@ -32,7 +32,7 @@ from hkx.init.leaks import arrays_of
 from hkx.init.recording import NO_ANCHOR, Recording, draw_p, example_p, fill_p, split_p
 from hkx.jaxprs.cost import work
 from hkx.jaxprs.dependence import changes_outer_references, needed, needed_inputs, without_effects_of
-from hkx.jaxprs.traces import Where, variable_of, where
+from hkx.jaxprs.traces import Where, variable_of, where, with_all_results
 
 MOST_WORK_ONE_BY_ONE = 2**31  # in floating-point operations: a fraction of a second on a CPU
 
@@ -87,8 +87,7 @@ def _trace(f: Callable[..., Any], recorder: Recording, args: Any, kwargs: Any, a
     """
     record: list[Any] = []
     inside: list[Where] = []
-    given: list[Any] = []
-    own_tree((args, kwargs), lambda x: (given.append(x) if _is_traced(x) else None, x)[1])  # leaves stay what they are
+    given = _traced_arguments((args, kwargs))
 
     def run(anchor: Array, key: Array | None, given: list[Array]) -> list[Any]:
         recorder.trace, recorder.anchor = weakref.ref(find_top_trace(())), anchor
@@ -126,6 +125,19 @@ def _trace(f: Callable[..., Any], recorder: Recording, args: Any, kwargs: Any, a
 
 def _is_traced(x: Any) -> bool:
     return isinstance(x, (jax.Array, jax.ShapeDtypeStruct))
+
+
+def _traced_arguments(tree: Any) -> list[Any]:
+    """The leaves that are traced, in the order in which `own_tree` meets them."""
+    found: list[Any] = []
+
+    def collect(x: Any) -> Any:
+        if _is_traced(x):
+            found.append(x)
+        return x
+
+    own_tree(tree, collect)
+    return found
 
 
 def _keep_what_matters(trace: _Trace) -> list[tuple[JaxprEqn, set[Any]]]:
@@ -241,10 +253,13 @@ def _make_what_is_left(trace: _Trace, env: dict[Any, Any], recorder: Recording) 
     if not left:
         return
     holders, variables = held.holders_of(left), [variable_of(x) for x in left]
-    known = {*jaxpr.constvars, *jaxpr.invars}.union(*(eqn.outvars for eqn in jaxpr.eqns))
+    equations = with_all_results(jaxpr.eqns, left)
+    for eqn, old in zip(equations, jaxpr.eqns, strict=True):
+        env.update((v, env[o]) for v, o in zip(eqn.outvars, old.outvars, strict=True) if o in env)
+    known = {*jaxpr.constvars, *jaxpr.invars}.union(*(eqn.outvars for eqn in equations))
     if holders is None or not all(isinstance(v, Literal) or v in known for v in variables):
         raise ValuesNeeded()
     names = jaxpr.debug_info._replace(result_paths=("",) * len(variables))
-    program = ClosedJaxpr(jaxpr.replace(outvars=variables, debug_info=names), trace.program.consts)
+    program = ClosedJaxpr(jaxpr.replace(eqns=equations, outvars=variables, debug_info=names), trace.program.consts)
     trace = trace._replace(program=program)
     held.replace(holders, left, _make(_keep_what_matters(trace), trace, env, recorder.key, again=True))

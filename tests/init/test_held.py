@@ -77,6 +77,23 @@ def test_a_traced_array_is_replaced_by_its_value(name, outside):
     same_but_for_rounding(params, hk.transform(f).init(jax.random.key(1), X))
 
 
+UNUSED = {
+    "a function of custom derivatives": jax.nn.relu,
+    "a compiled function": jax.jit(lambda x: x * 2),
+    "a function compiled in another": jax.nn.silu,
+    "one of two results": lambda x: jax.lax.top_k(x, 2)[1],
+    "a loop": lambda x: jax.lax.scan(lambda c, a: (c + a, c * a), 0.0, x)[1],
+    "a function called twice": lambda x: jnp.var(x) + jnp.var(x),
+}
+
+
+@pytest.mark.parametrize("name", UNUSED)
+def test_a_result_that_nothing_uses_gets_its_value(name):
+    held = []
+    params = hk.transform(lambda x: held.append(UNUSED[name](hk.Linear(2)(x)))).init(1, X)
+    np.testing.assert_allclose(held[0], UNUSED[name](X @ params["linear"]["w"]), rtol=1e-6)
+
+
 class InSlots:
     __slots__ = ("value",)
 
@@ -226,7 +243,6 @@ def test_shapes_alone_leave_no_tracer_either():
         hk.transform(lambda x: kept.append(hk.Linear(2)(x))).init(0, jax.ShapeDtypeStruct([2], jnp.float32))
 
 
-@pytest.mark.skipif(jax.__version_info__ < (0, 10, 2), reason="JAX drops unused results of operations with several")
 def test_keys_parameters_and_numbers():
     kept = []
 
