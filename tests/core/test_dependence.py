@@ -29,14 +29,11 @@ LOOPS = {
     "nested": lambda x: hkx.scan(
         lambda c, _: (hkx.scan(lambda d, _: (layer(d), None), c, None, length=2)[0], None), x, None, length=2
     )[0],
-    "fori_loop": lambda x: hkx.fori_loop(0, 3, lambda _, c: layer(c), x),
     "while_loop": counted,
-    "map": lambda x: hkx.map(layer, x[None])[0],
     "switch in scan": lambda x: hkx.scan(
         lambda c, i: (hkx.switch(i, [layer, lambda y: y], c), None), x, jnp.array([0, 1, 0])
     )[0],
     "remat of scan": lambda x: hkx.remat(LOOPS["scan"])(x),
-    "jit of scan": lambda x: hkx.jit(LOOPS["scan"])(x),
 }
 
 

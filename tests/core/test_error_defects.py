@@ -1,15 +1,12 @@
 """Errors survive pickling and copying, and their text says by itself what was meant."""
 
-import concurrent.futures
 import copy
 import importlib
 import inspect
-import multiprocessing
 import pickle
 import pkgutil
 import traceback
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -17,7 +14,6 @@ import pytest
 import hkx
 import rlx
 
-LINEAR = hkx.transform(lambda x: hkx.Linear(1)(x))
 X = np.ones(1, np.float32)
 
 SAMPLES = {  # arguments by annotation, for those constructors that take more than a text
@@ -115,33 +111,6 @@ def test_exceptions_of_users_too():
     assert (error.errno, error.strerror) == (2, "cannot read weights")
     same(error)
     assert all((other.errno, other.path) == (2, "weights") for other in again(error))
-
-
-RAISED = {
-    "missing parameter": lambda: LINEAR.apply({}, None, X),
-    "attribute of another library": lambda: LINEAR.parameters(),
-    "wrong constructor argument, with a note": lambda: hkx.transform(lambda: hkx.LSTM(3, 4)).init(0),
-    "in an inner trace": lambda: hkx.transform(lambda: jax.jit(hkx.next_rng_key)()).apply({}, 0),
-    "a layer's input": lambda: LINEAR.init(0, "text"),
-    "state": lambda: hkx.transform(lambda: hkx.set_state("n", 1)).init(0),
-    "loop": lambda: hkx.transform(lambda: hkx.fori_loop(0, 2, lambda i, x: (x, x), jnp.ones(1))).apply({}, 0),
-    "rlx": lambda: rlx.discounted_returns(jnp.ones([4, 2]), jnp.ones([4, 2]), 0.0),
-}
-
-
-@pytest.mark.parametrize("use", RAISED.values(), ids=RAISED)
-def test_what_is_really_raised_can_be_pickled_and_copied(use):
-    with pytest.raises((hkx.errors.HkxError, rlx.ArgumentError)) as error:
-        use()
-    same(error.value)
-
-
-def test_an_error_in_a_worker_process_comes_back():
-    # spawned: a fork of a process that runs JAX may hang
-    with concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        with pytest.raises(hkx.errors.NotInTransformError, match=r"`hkx\.get_parameter` must be used as part of an"):
-            pool.submit(hkx.get_parameter, "w", [2]).result(timeout=60)
-        assert pool.submit(abs, -1).result(timeout=60) == 1  # the pool lives
 
 
 class Net(hkx.Module):

@@ -86,7 +86,7 @@ def test_init_needs_the_shapes_alone():
         x = jax.ShapeDtypeStruct(X.shape, X.dtype) if shapes_do else X
         return hkx.transform_with_state(lambda x: random_programs.run(hkx, program, x)).init(KEY, x)
 
-    compare(12, from_shapes, made_by(hkx), same_errors=True)
+    compare(4, from_shapes, made_by(hkx), same_errors=True)
 
 
 @pytest.mark.peer

@@ -11,7 +11,6 @@ import pytest
 import hkx
 import hkx as hk
 import rlx
-from hkx.init.create import run_initialising
 
 X = jnp.ones([2, 3])
 
@@ -19,23 +18,6 @@ X = jnp.ones([2, 3])
 def needs_a_value(h):
     """What makes `init` run the function a second time."""
     return h if float(h.sum()) > 0 else -h
-
-
-def test_a_batch_that_the_function_takes_apart():
-    def f(batch, rest=()):
-        y = batch.pop("y")
-        x = jnp.concatenate([batch["inner"].pop(), *rest], -1)
-        batch["used"] = True
-        return needs_a_value(hk.Linear(3)(x)) + y
-
-    def batch():
-        return {"x": X, "y": 1.0, "inner": [X, X]}
-
-    used = batch()
-    params = hk.transform(f).init(0, used, rest=(X,))
-    expected, _ = run_initialising(f, jax.random.PRNGKey(0), (batch(),), {"rest": (X,)})
-    np.testing.assert_array_equal(params["linear"]["w"], expected["linear"]["w"])
-    assert list(used) == ["x", "inner", "used"] and len(used["inner"]) == 1
 
 
 def test_an_error_is_that_of_the_first_run():
@@ -97,20 +79,6 @@ def test_what_is_counted_and_collected_is_so_once():
     params = hkx.transform(agent.forward).init(0, X)
     assert agent.runs == 1 and agent.names == {"forward"}
     np.testing.assert_allclose(agent.last, X @ params["linear"]["w"], rtol=1e-6)
-
-
-def test_a_quantizer_draws_its_table_when_it_is_called():
-    def f(x, is_training):
-        quantizer = hk.nets.VectorQuantizerEMA(4, 5, 0.25, decay=0.9)
-        return quantizer(hk.Linear(4)(x), is_training=is_training)["loss"]
-
-    model = hk.transform_with_state(f)
-    alone = hk.transform(lambda x: hk.Linear(4)(x)).init(0, X)
-    params, state = model.init(0, X, True)
-    np.testing.assert_array_equal(params["linear"]["w"], alone["linear"]["w"])
-    _, without = model.init(0, X, False)
-    assert list(without) == ["vector_quantizer_ema"] and len(state) == 3
-    assert model.apply(params, without, None, X, True)[1].keys() == state.keys()
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Arguments of another kind than what is taken: an error of hkx's that says which, and what it should be."""
 
-import jax
 import jax.numpy as jnp
 import pytest
 
@@ -129,14 +128,3 @@ def test_arguments_inside_of_a_transform(text):
 def test_arguments_outside_of_a_transform(text):
     with pytest.raises(hkx.errors.HkxError, match=text):
         OUTSIDE[text]()
-
-
-@pytest.mark.parametrize("abstract", [False, True])
-def test_more_tokens_than_a_cache_has_room_for(abstract):
-    def f(x):
-        layer = hkx.GroupedQueryAttention(2, 1, 4)
-        return layer(x, cache=layer.initial_cache(1, max_length=3))
-
-    x = jax.ShapeDtypeStruct([1, 5, 8], jnp.float32) if abstract else jnp.ones([1, 5, 8])
-    with pytest.raises(ValueError, match="The cache has room for 3 tokens and holds 0: 5 more do not fit"):
-        hkx.transform(f).init(0, x)

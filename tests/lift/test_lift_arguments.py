@@ -322,13 +322,6 @@ def test_shard_map_outside_of_a_transform_takes_its_specs():
     np.testing.assert_array_equal(sums(jnp.arange(16.0)), np.arange(16.0).reshape(8, 2).sum(1))
 
 
-def test_a_branch_that_is_known_is_not_the_only_one_that_creates():
-    def f(x):
-        return hkx.cond(True, lambda x: hkx.Linear(2)(x), lambda x: hkx.Linear(2, name="other")(x), x)
-
-    assert list(hkx.transform(f).init(0, X)) == ["linear", "other"]
-
-
 def linear(x):
     return hkx.Linear(3)(x)
 

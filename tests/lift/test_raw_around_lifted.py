@@ -72,8 +72,13 @@ def noisy(x: Any) -> Any:
     return x * drawn(hkx.next_rng_key())
 
 
-@pytest.mark.parametrize("raw", PASSING)
-@pytest.mark.parametrize("name", LIFTED)
+def with_each(raw: list[str], names: list[str]) -> Any:
+    """Each lifted function in the first of the raw transforms, and the first function in each of them."""
+    pairs = dict.fromkeys([*((name, raw[0]) for name in names), *((names[0], r) for r in raw)])
+    return pytest.mark.parametrize(("name", "raw"), list(pairs))
+
+
+@with_each([*PASSING], [*LIFTED])
 def test_keys_go_on_after_a_passing_trace(name: str, raw: str) -> None:
     """As the same program without the raw transform draws them."""
 
@@ -84,16 +89,14 @@ def test_keys_go_on_after_a_passing_trace(name: str, raw: str) -> None:
 
         return f
 
-    for args in ((KEY, X), (KEY, X[:1])):
-        first, after = hkx.transform(program(PASSING[raw])).apply({}, *args)
-        _, expected = hkx.transform(program(lambda f: f)).apply({}, *args)
-        np.testing.assert_array_equal(after, expected)
-        assert np.isfinite(first).all()
+    first, after = hkx.transform(program(PASSING[raw])).apply({}, KEY, X)
+    _, expected = hkx.transform(program(lambda f: f)).apply({}, KEY, X)
+    np.testing.assert_array_equal(after, expected)
+    assert np.isfinite(first).all()
     hkx.transform(program(PASSING[raw])).init(KEY, X)
 
 
-@pytest.mark.parametrize("raw", RECORDING)
-@pytest.mark.parametrize("name", LIFTED)
+@with_each([*RECORDING], [*LIFTED])
 def test_keys_drawn_in_a_recording_trace(name: str, raw: str) -> None:
     """Also where the function of hkx is traced by itself, and no key is drawn later."""
     f = hkx.transform(RECORDING[raw](LIFTED[name](noisy)))
@@ -101,8 +104,7 @@ def test_keys_drawn_in_a_recording_trace(name: str, raw: str) -> None:
         f.apply({}, KEY, X)
 
 
-@pytest.mark.parametrize("raw", RECORDING)
-@pytest.mark.parametrize("name", [*LIFTED, "layer_stack"])
+@with_each([*RECORDING], [*LIFTED, "layer_stack"])
 def test_what_draws_no_key_works_in_a_recording_trace(name: str, raw: str) -> None:
     def f(x: Any, around: F = RECORDING[raw]) -> Any:
         def layer(x: Any) -> Any:
@@ -144,8 +146,7 @@ SETTING = {
 }
 
 
-@pytest.mark.parametrize("raw", [*RECORDING, "vmap", "grad"])
-@pytest.mark.parametrize("name", SETTING)
+@with_each(["vmap", "grad", *RECORDING], [*SETTING])
 def test_state_set_in_a_raw_transform(name: str, raw: str) -> None:
     model = hkx.transform_with_state({**RECORDING, **PASSING}[raw](SETTING[name]))
     _, state = hkx.transform_with_state(SETTING[name]).init(KEY, X[0])

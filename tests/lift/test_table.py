@@ -46,7 +46,7 @@ def perturbed(params: Any) -> Any:
     return jax.tree.map(lambda p: p * 1.2 + 0.1, params)
 
 
-FULLY = ["cond_true", "grad"]
+FULLY = ["cond_true"]
 
 
 @pytest.mark.parametrize("name", [n if n in FULLY else pytest.param(n, marks=pytest.mark.slow) for n in TABLE])
@@ -121,7 +121,7 @@ def test_everything_exported_is_in_the_table() -> None:
     assert exported - in_table - elsewhere == NO_FUNCTIONS_OF_FUNCTIONS
 
 
-FEW = ["scan", "while_loop", "cond_true", "vmap_split_keys", "grad"]
+FEW = ["scan", "cond_true", "vmap_split_keys"]
 
 
 @pytest.mark.parametrize("inner", FEW)

@@ -41,7 +41,7 @@ def model_of(config, method="__call__", **options):
 @pytest.fixture(scope="module")
 def params():
     """For each configuration, initial parameters of a stack."""
-    return {name: jax.jit(model_of(config).init)(jax.random.key(0), TOKENS) for name, config in CONFIGS.items()}
+    return {name: model_of(config).init(jax.random.key(0), TOKENS) for name, config in CONFIGS.items()}
 
 
 def unstacked(params):

@@ -179,7 +179,7 @@ CANCELLING = np.full([3, 5, 2], 1234.5678, np.float32)
         lambda x: hkx.RMSNorm(-1)(0 * x),
     ],
 )
-@pytest.mark.parametrize("x", [CANCELLING, CANCELLING[:1], 3e4 + 1e-3 * normal(3, 5, 2)], ids=["equal", "one", "close"])
+@pytest.mark.parametrize("x", [CANCELLING, 3e4 + 1e-3 * normal(3, 5, 2)], ids=["equal", "close"])
 def test_degenerate_statistics_stay_finite(f: Any, x: np.ndarray) -> None:
     model = hkx.transform_with_state(f)
     params, state = model.init(None, x)
@@ -245,8 +245,7 @@ def test_batch_norm_over_replicas(groups: Any) -> None:
 
 
 @pytest.mark.eight_devices
-@pytest.mark.parametrize("way", ["vmap", "vmap of jit", "shard_map"])
-@pytest.mark.parametrize("groups", [[[0, 2], [1, 3]], [[3], [0, 1, 2]]])
+@pytest.mark.parametrize(("way", "groups"), [("vmap of jit", [[0, 2], [1, 3]]), ("shard_map", [[3], [0, 1, 2]])])
 def test_batch_norm_over_groups_of_replicas_where_jax_has_none(way: str, groups: list[list[int]]) -> None:
     x = normal(4, 3, 2)
 

@@ -50,7 +50,7 @@ def test_dropout() -> None:
         run(lambda x: hkx.Dropout(0.25)(x, True), x, params={})
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_what_dropout_drops_is_zero_even_if_it_was_infinite(dtype: str) -> None:
     key = jax.random.key(2)
     x = np.resize(np.array([np.inf, -np.inf, np.nan, 3.0, -3.0], np.float32), (8, 5)).astype(jnp.dtype(dtype))
@@ -129,7 +129,7 @@ def test_weight_norm() -> None:
     close(run(f, x, params=params)[0], wanted, 1e-5)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 9])
+@pytest.mark.parametrize("size", [3, 9])
 def test_adaptive_avg_pool(size: int) -> None:
     x = normal(2, 7, 6, 3)
     y, _ = run(lambda x: hkx.AdaptiveAvgPool([size, None])(x), x)
@@ -179,16 +179,13 @@ T = np.arange(6)
 CAUSAL = T[None] <= T[:, None]
 LENGTHS = np.array([6, 4])
 MASKS = {
-    "none": ({}, np.ones([6, 6], bool)),
-    "causal": ({"is_causal": True}, CAUSAL),
     "window": ({"is_causal": True, "window": 3}, CAUSAL & (T[None] > T[:, None] - 3)),
-    "lengths": ({"lengths": LENGTHS}, T[None, None] < LENGTHS[:, None, None]),
     "all": ({"is_causal": True, "lengths": LENGTHS}, CAUSAL & (T[None, None] < LENGTHS[:, None, None])),
     "mask": ({"mask": (T[None] != 2)[None, None]}, np.broadcast_to(T[None] != 2, [6, 6])),
 }
 
 
-@pytest.mark.parametrize("name,kv_heads", [*((name, 2) for name in MASKS), ("causal", 1), ("window", 4)])
+@pytest.mark.parametrize("name,kv_heads", [("all", 2), ("mask", 1), ("window", 4)])
 def test_grouped_query_attention(name: str, kv_heads: int) -> None:
     options, allowed = MASKS[name]
     x = normal(2, 6, 5)
@@ -196,8 +193,7 @@ def test_grouped_query_attention(name: str, kv_heads: int) -> None:
     close(y, attended(params, x, 4, kv_heads, np.broadcast_to(allowed, [2, 6, 6])), 1e-5)
 
 
-@pytest.mark.parametrize("window", [None, 3])
-@pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize(("window", "rotary"), [(None, False), (3, True)])
 def test_cache(window: int | None, rotary: bool) -> None:
     """Token by token, or in two pieces, is the same as all at once."""
     x = normal(2, 6, 5)
@@ -237,7 +233,7 @@ def test_grouped_query_attention_rejects() -> None:
         hkx.testing.transform_and_run(overfull)(x)
 
 
-@pytest.mark.parametrize("stored,given", [("bfloat16", "float32"), ("float32", "bfloat16"), ("float16", "bfloat16")])
+@pytest.mark.parametrize("stored,given", [("bfloat16", "float32")])
 def test_a_cache_of_another_dtype(stored: str, given: str) -> None:
     x = normal(2, 4, 5).astype(given)
 
@@ -305,7 +301,8 @@ def test_attention_to_what_is_masked_for_all_queries(bad: float) -> None:
     assert not np.isfinite(unmasked).any()  # what is not masked still shows
 
 
-@pytest.mark.parametrize("bad", [np.nan, pytest.param(np.inf, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_multi_head_attention_to_what_is_masked_for_all_queries(bad: float) -> None:
     def attend(x: Any, others: Any, mask: Any = None) -> Any:
         w_init = hkx.initializers.VarianceScaling()

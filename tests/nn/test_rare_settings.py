@@ -1,6 +1,5 @@
 """Rare arguments of layers: what they compute."""
 
-import functools
 from typing import Any
 
 import jax
@@ -55,59 +54,11 @@ def test_normalisations_without_a_scale_and_products_without_a_bias():
     np.testing.assert_allclose(by_einsum, x @ w)
 
 
-def test_a_vector_with_nothing_to_reshape_stays():
-    assert value(lambda: hkx.Reshape([-1], preserve_dims=2)(X)).tolist() == X.tolist()
-
-
-def test_a_lookup_may_be_said_by_its_name_or_by_the_enum():
-    tokens = jnp.array([1, 0])
-    by_name, by_enum = (
-        value(lambda style=style: hkx.Embed(2, 3, lookup_style=style)(tokens))
-        for style in ("ONE_HOT", hkx.EmbedLookupStyle.ONE_HOT)
-    )
-    np.testing.assert_array_equal(by_name, by_enum)
-
-
-def test_an_average_of_floats_counts_beyond_whole_numbers():
-    """A counter that is not of integers, from a checkpoint say, counts on."""
-
-    def f():
-        average = hkx.ExponentialMovingAverage(0.5, zero_debias=True)
-        return average(jnp.ones(2))
-
-    model = hkx.transform_with_state(f)
-    params, state = model.init(0)
-    (name,) = state
-    state = {name: {**state[name], "counter": jnp.float32(2.0)}}
-    _, after = model.apply(params, state, None)
-    assert after[name]["counter"] == 3.0 and after[name]["counter"].dtype == jnp.float32
-
-
-def test_a_spectral_norm_shows_what_it_has_found():
-    def f():
-        norm = hkx.SpectralNorm(n_steps=50)
-        norm(jnp.array([[3.0, 0.0], [0.0, 1.0]]))
-        return norm.u0, norm.sigma
-
-    u0, sigma = value(f)
-    np.testing.assert_allclose(sigma, 3.0, rtol=1e-4)
-    np.testing.assert_allclose(jnp.abs(u0), [[1.0, 0.0]], atol=1e-3)
-
-
 OF_A_SIZE = {
-    "AvgPool": lambda n, x: hkx.AvgPool(n - 1, 1, "SAME")(x),
-    "BatchApply": lambda n, x: hkx.BatchApply(jnp.tanh, n - 1)(x),
-    "Bias": lambda n, x: hkx.Bias(bias_dims=[n - 4])(x),
     "Conv1D": lambda n, x: hkx.Conv1D(n, n, padding=(n, n - 2))(x),
-    "Embed": lambda n, x: hkx.Embed(n, n)(jnp.zeros(2, int)),
-    "GRU": lambda n, x: hkx.GRU(n)(x[0], hkx.GRU(n).initial_state(2)),
-    "GroupNorm": lambda n, x: hkx.GroupNorm(n - 1)(x),
-    "Linear": lambda n, x: hkx.Linear(n)(x),
     "get_state": lambda n, x: hkx.get_state("mean", [n], init=jnp.zeros),
     "layer_stack": lambda n, x: hkx.layer_stack(n)(hkx.Linear(4))(x),
-    "max_pool": lambda n, x: hkx.max_pool(x, 1, 2, "SAME", channel_axis=n - 4),
     "next_rng_keys": lambda n, x: hkx.next_rng_keys(n),
-    "scan": lambda n, x: hkx.scan(lambda c, _: (c + 1, None), x, None, length=n),
 }
 
 
@@ -137,29 +88,6 @@ def test_a_negative_axis_of_group_norm_is_one_of_the_input(axis):  # in Haiku, o
     x = np.random.default_rng(0).normal(size=[2, 4, 3, 5]).astype(np.float32)
     y = value(lambda: hkx.GroupNorm(2, axis, False, False, data_format="NCHW")(x))
     np.testing.assert_allclose(y, (x - x.mean(axis, keepdims=True)) / np.sqrt(x.var(axis, keepdims=True) + 1e-5), 1e-4)
-
-
-@pytest.mark.parametrize("flag", [1, np.True_, np.array(True), jnp.array(True), "yes", [0]])
-def test_what_python_takes_for_true_is_a_flag(flag):
-    params = hkx.transform(lambda: hkx.Linear(2, with_bias=flag)(X)).init(0)
-    assert set(params["linear"]) == {"w", "b"}
-
-
-def test_a_traced_flag_is_an_error_of_jax_with_what_to_write():
-    model = hkx.transform_with_state(lambda is_training: hkx.BatchNorm(True, True, 0.9)(X, is_training))
-    with pytest.raises(jax.errors.TracerBoolConversionError) as raised:
-        jax.jit(model.init)(0, True)
-    assert any("static_argnames" in note for note in raised.value.__notes__)
-
-
-def test_a_list_may_be_an_iterator():
-    def f(x):
-        deferred = hkx.Deferred(lambda: hkx.nets.MLP(iter([3])), call_methods=iter(["__call__", "reverse"]))
-        normalised = hkx.WeightNorm(hkx.Linear(2), iter(["w", "b"]))
-        return deferred(x), deferred.reverse(), hkx.Sequential(iter([jnp.tanh]))(x), normalised(x)
-
-    params = hkx.transform(f).init(0, X)
-    assert set(params["linear"]) == {"w", "b", "w_scale", "b_scale"} and params["mlp/~/linear_0"]["w"].shape == (3, 3)
 
 
 def test_numbers_may_be_arrays_in_a_compiled_function():
@@ -198,7 +126,7 @@ def test_no_dimension_of_a_bias(dims):
     assert hkx.transform(lambda x: hkx.Bias(bias_dims=dims)(x)).init(0, jnp.ones([2, 3, 4]))["bias"]["b"].shape == ()
 
 
-@pytest.mark.parametrize("shape", [(), (1, 1), (1, 3)])
+@pytest.mark.parametrize("shape", [(1, 3)])
 def test_a_constant_may_be_one_for_each_channel(shape):
     model = hkx.transform_with_state(lambda x, eps: hkx.BatchNorm(False, False, 0.9, eps)(x, True))
     x = np.random.RandomState(0).randn(5, 3).astype(np.float32)
@@ -207,25 +135,13 @@ def test_a_constant_may_be_one_for_each_channel(shape):
     np.testing.assert_allclose(out, (x - x.mean(0)) / np.sqrt(x.var(0) + eps), rtol=1e-4, atol=1e-5)
 
 
-def test_one_hot_vectors_of_numbers_that_are_no_integers():
-    x = np.array([1.0, 0.5, np.nan, np.inf, -1.0, 3.0, 2.0])
-    for dtype in (np.float32, np.float16, jnp.bfloat16, np.complex64):
-        out = hkx.one_hot(jnp.asarray(x, dtype), 3, np.int8)
-        np.testing.assert_array_equal(out, np.asarray(x[:, None] == np.arange(3), np.int8))
-        assert out.dtype == np.int8
-    assert hkx.one_hot(2.0, 3, None).dtype == hkx.one_hot(2, 3, None).dtype
-
-
 @pytest.mark.parametrize(
     "sizes,f",
     [
         ("b, n, 4", lambda x: hkx.Flatten()(x)),
-        ("b, n, 4", lambda x: hkx.Reshape((-1, 2))(x)),
         ("b, n, 4", lambda x: hkx.avg_pool(x, 2, 2, "SAME")),
-        ("b, n, 4", lambda x: hkx.avg_pool(x, 3, 2, "VALID")),
         ("b, n, 4", lambda x: hkx.Conv1DTranspose(2, 3, 2, w_init=jnp.ones)(x)),
-        ("b, n, 4", lambda x: hkx.BatchNorm(True, True, 0.9)(x, True)),
-        *(("b, n, 4", functools.partial(lambda size, x: hkx.AdaptiveAvgPool(size)(x), size)) for size in (1, 3, 7, 9)),
+        ("b, n, 4", lambda x: hkx.AdaptiveAvgPool(3)(x)),
         ("b, 3*n + 1, 4", lambda x: hkx.AdaptiveAvgPool(x.shape[1] // 3)(x)),
         ("b, n, 4", lambda x: hkx.MixtureOfExperts(4, 2, 3)(x.reshape(-1, 4))),
     ],
@@ -250,41 +166,6 @@ def test_moving_average_of_any_dtype(dtype: Any, decay: float) -> None:
     expected = (8 * decay + 4) * (1 - decay) / (1 - decay**2) if decay < 1 else 0.0
     np.testing.assert_allclose(np.asarray(out, np.float32), expected, rtol=1e-2)  # bfloat16 has three digits
     assert out.dtype == (np.float32 if dtype is np.int32 else dtype)
-
-
-def test_batch_norm_of_large_numbers_in_half_precision() -> None:
-    """Squares of what float16 holds, it does not hold; and in bfloat16 the difference of squares is mere rounding."""
-    random = np.random.RandomState(0).standard_normal([64, 3])
-    f = lambda x: hkx.BatchNorm(False, False, 0.9)(x, True)  # noqa: E731
-    for dtype, x in ((np.float16, 500 + 8 * random), (jnp.bfloat16, 16 + random)):
-        x = np.asarray(x, dtype)
-        wide = x.astype(np.float64)
-        expected = (wide - wide.mean(0)) / np.sqrt(wide.var(0) + 1e-5)
-        out = hkx.testing.transform_and_run(f)(x)
-        assert out.dtype == dtype
-        # The mean is rounded before it is subtracted: by up to 1/32 in bfloat16, 1/4 of 8 in float16.
-        np.testing.assert_allclose(np.asarray(out, np.float64), expected, atol=0.07)
-
-
-@pytest.mark.parametrize(
-    "axes,shape,f",
-    [
-        ((0, 1), (6, 5, 4), lambda x: hkx.BatchNorm(True, True, 0.9)(x, True)),
-        (2, (6, 5, 4), lambda x: hkx.LayerNorm(-1, True, True)(x)),
-        (1, (6, 5, 4), lambda x: hkx.InstanceNorm(True, True)(x)),
-        ((1, 3), (6, 5, 2, 2), lambda x: hkx.GroupNorm(2)(x)),
-    ],
-    ids=["batch", "layer", "instance", "group"],
-)
-def test_normalisations_of_float16_are_computed_in_float32(axes: Any, shape: Any, f: Any) -> None:
-    """The result is the exact one, rounded to float16 once; near a tie it may be rounded otherwise."""
-    x = np.asarray(np.random.RandomState(0).standard_normal(shape), np.float16)
-    wide = x.astype(np.float64)
-    exact = (wide - wide.mean(axes, keepdims=True)) / np.sqrt(wide.var(axes, keepdims=True) + 1e-5)
-    out = hkx.testing.transform_and_run(f)(x.reshape(6, 5, 4))
-    rounded = exact.astype(np.float16).reshape(6, 5, 4)
-    assert out.dtype == np.float16 and np.mean(np.asarray(out) == rounded) > 0.98
-    np.testing.assert_allclose(np.asarray(out, np.float64), rounded, rtol=2**-10)
 
 
 def test_eps_may_be_learnt() -> None:

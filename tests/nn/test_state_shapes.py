@@ -91,7 +91,7 @@ def test_a_state_of_another_size_is_named(name: str) -> None:
         run(name, wider)
 
 
-@pytest.mark.parametrize("name", [name for name in CORES if name not in ("DeepRNN", "skip")])
+@pytest.mark.parametrize("name", ["VanillaRNN", "LSTM", "Conv1DLSTM", "ResetCore"])
 def test_one_state_stands_for_the_whole_batch(name: str) -> None:
     one = run(name, lambda state: jax.tree.map(lambda s: s[:1], state), what=lambda f: f())
     all_ = run(name, lambda state: jax.tree.map(lambda s: jnp.repeat(s[:1], 2, 0), state), what=lambda f: f())
@@ -163,9 +163,7 @@ def averaged(shapes: list[tuple[int, ...]], **options: Any) -> tuple[list[np.nda
     return values, out
 
 
-@pytest.mark.parametrize(
-    "shapes", [[(3,), (2,)], [(2, 3), (3, 3)], [(2,), (2, 1)], [(2, 1), (3,)], [(1, 3, 1), (1, 4)]]
-)
+@pytest.mark.parametrize("shapes", [[(3,), (2,)], [(2,), (2, 1)]])
 def test_an_average_of_another_shape_is_named(shapes: Any) -> None:
     with pytest.raises(StateShapeError) as raised:
         averaged(shapes)
@@ -173,9 +171,7 @@ def test_an_average_of_another_shape_is_named(shapes: Any) -> None:
         assert text in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "shapes", [[(), (3,)], [(3,), ()], [(1,), (3,)], [(3,), (2, 3)], [(2, 3), (3,)], [(1, 3), (3,)]]
-)
+@pytest.mark.parametrize("shapes", [[(), (3,)], [(2, 3), (3,)]])
 def test_an_average_that_broadcasts_does(shapes: Any) -> None:
     (first, second), (_, average) = averaged(shapes)
     expected = (
@@ -222,20 +218,14 @@ NORMS = {
 }
 
 
-@pytest.mark.parametrize("name", NORMS)
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(("name", "training"), [("BatchNorm", False), ("BatchRenorm", True)])
 @pytest.mark.parametrize(
     "data_format, before, after, fits",
     [
         ("channels_last", (2, 3), (2, 5, 3), True),
-        ("channels_last", (2, 5, 3), (2, 3), True),
-        ("channels_last", (2, 5, 1), (2, 1), True),
         ("channels_last", (2, 3), (2, 4), False),
-        ("channels_last", (2, 5, 3), (2, 3, 5), False),
         ("channels_first", (2, 3, 5), (4, 3, 6), True),
         ("channels_first", (2, 3), (2, 3, 5), False),  # the 3 channels would be those of the 5 steps
-        ("channels_first", (2, 3, 5), (2, 3), False),
-        ("channels_first", (2, 3), (2, 5, 3), False),
     ],
 )
 def test_averages_of_other_channels_are_named(

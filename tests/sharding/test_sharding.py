@@ -397,7 +397,7 @@ def test_an_argument_that_is_something_else_is_named(text):
 
 
 @pytest.mark.eight_devices
-@pytest.mark.parametrize("change", ["nothing", "one too few", "one too many", "no state"])
+@pytest.mark.parametrize("change", ["one too few", "no state"])
 def test_shardings_of_another_structure_are_named(change):
     mesh = devices_mesh()
     model = hkx.transform_with_state(lambda x: hkx.BatchNorm(True, True, 0.9)(hkx.Linear(8)(x), True))
@@ -405,9 +405,7 @@ def test_shardings_of_another_structure_are_named(change):
     params, state = sharding.shardings(jax.eval_shape(model.init, key, x), mesh, [])
     whole = NamedSharding(mesh, P())
     wrong = {
-        "nothing": {},
         "one too few": ({"linear": params["linear"]}, state),
-        "one too many": ({**params, "extra": {"w": whole}}, state),
         "no state": params,
     }[change]
     init = sharding.sharded_init(model.init, wrong)

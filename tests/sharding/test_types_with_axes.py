@@ -33,7 +33,7 @@ def noting_types(noted):
     return f
 
 
-@pytest.mark.parametrize("types", [AxisType.Explicit, AxisType.Auto])
+@pytest.mark.parametrize("types", [AxisType.Explicit, pytest.param(AxisType.Auto, marks=pytest.mark.slow)])
 def test_init_sees_the_types_of_an_ordinary_run(types):
     noted = []
     mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(types,) * 2)
@@ -65,7 +65,7 @@ def test_a_shape_in_init_keeps_its_type():
     assert noted.pop().weak_type
 
 
-@pytest.mark.parametrize("way", ["traced", "eager"])
+@pytest.mark.parametrize("way", ["traced", pytest.param("eager", marks=pytest.mark.slow)])
 def test_parameters_from_keys_of_each_device_vary(way):
     """Otherwise a loop whose carry begins with one would have to begin to vary inside the loop."""
     mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))

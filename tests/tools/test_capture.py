@@ -85,6 +85,9 @@ PROGRAMS = {
 }
 
 
+FEW = ("scan reverse", "vmap", "grad", "map of scan", "scan of own")
+
+
 def unrolled(kind, x, w, b):
     """What the Linear inside of `dense` returns, in NumPy."""
     x, w, b = (np.asarray(a) for a in (x, w, b))
@@ -105,7 +108,7 @@ def unrolled(kind, x, w, b):
     return np.stack([out[i] for i in range(4)])
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in FEW)) for n in PROGRAMS])
 def test_intermediates_come_out_of_transforms(name):
     f, kind = PROGRAMS[name]
     model = hkx.transform(f)
