@@ -124,8 +124,7 @@ class CausalAttention(Module):
     def initial_cache(self, batch_size: Size, max_length: Size, dtype: Any = jnp.float32) -> AttentionCache:
         """An empty cache with room for `max_length` tokens of each row, in a floating `dtype`."""
         shape = (batch_size, self.num_kv_heads, max_length, self.key_size)
-        key, value = jnp.zeros(shape, dtype), jnp.zeros(shape, dtype)
-        return AttentionCache(key, value, jnp.zeros([], jnp.int32), jnp.zeros(batch_size, jnp.int32))
+        return empty_cache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
     def __call__(
         self,
@@ -165,8 +164,7 @@ class CausalAttention(Module):
             cache = extended(cache, k, v)
             k, v = cache.key.astype(q.dtype), cache.value.astype(q.dtype)  # [B, K, S, D]
         allowed = visible(slots, start, k.shape[2], window)  # [B, T, S]
-        if mask is not None:
-            allowed = jnp.logical_and(allowed, _checked(mask, self, (b, t, k.shape[2])))
+        allowed = allowed if mask is None else masked(allowed, mask, self)
         sinks = get_parameter("sinks", [self.num_heads], x.dtype, init=jnp.zeros) if self.sinks else None
         y = attend(q, k, v, allowed, sinks, scale=self.scale, soft_cap=self.soft_cap)
         y = y.reshape(b, t, self.num_heads * self.key_size)
@@ -232,6 +230,10 @@ def visible(slots: jax.Array, start: jax.Array, size: int, window: int | jax.Arr
     return jnp.logical_and(near[None], begun[:, None])
 
 
+def empty_cache(key: jax.Array, value: Any) -> AttentionCache:
+    return AttentionCache(key, value, jnp.zeros([], jnp.int32), jnp.zeros(key.shape[:1], jnp.int32))
+
+
 def extended(cache: AttentionCache, key: jax.Array, value: jax.Array | None) -> AttentionCache:
     """The cache with the keys and values, `[B, K, T, D]`, of new tokens."""
     check_room(cache.length, cache.key.shape[2], key.shape[2])
@@ -253,8 +255,10 @@ def check_room(length: Any, size: int, new: int) -> None:
         )
 
 
-def _checked(mask: jax.Array, layer: object, shape: tuple[int, ...]) -> jax.Array:
+def masked(allowed: jax.Array, mask: jax.Array, layer: object) -> jax.Array:
+    """Where both allow a token to attend, `bool[B, T, S]`."""
     check_dtype(mask.dtype == bool, layer, "mask", mask.dtype, "bool, True where a token may attend to another one")
-    if mask.ndim != 3 or any(n not in (1, size) for n, size in zip(mask.shape, shape, strict=True)):
-        raise LeadingDimensionsError("CausalAttention", "mask", mask.shape, f"{shape}, or 1 in place of each")
-    return mask
+    if mask.ndim != 3 or any(n not in (1, size) for n, size in zip(mask.shape, allowed.shape, strict=True)):
+        expected = f"{allowed.shape}, or 1 in place of each"
+        raise LeadingDimensionsError(type(layer).__name__, "mask", mask.shape, expected)
+    return jnp.logical_and(allowed, mask)

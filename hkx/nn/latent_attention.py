@@ -10,7 +10,15 @@ import jax.numpy as jnp
 from hkx import AttentionCache, Linear, Module, RMSNorm, get_parameter, transparent
 from hkx.arguments import Flag, Function, Int, Num, Number, PositiveSize, Size
 from hkx.initializers import Initializer, TruncatedNormal
-from hkx.nn.causal_attention import attend, extended, positions_of, slots_of, visible
+from hkx.nn.causal_attention import (
+    attend,
+    empty_cache,
+    extended,
+    masked,
+    positions_of,
+    slots_of,
+    visible,
+)
 
 
 class LatentAttention(Module):
@@ -81,9 +89,7 @@ class LatentAttention(Module):
 
     def initial_cache(self, batch_size: Size, max_length: Size, dtype: Any = jnp.float32) -> AttentionCache:
         """An empty cache with room for `max_length` tokens of each row, in a floating `dtype`; it has no `value`."""
-        key = jnp.zeros((batch_size, 1, max_length, self.kv_rank + self.rotary_size), dtype)
-        none: Any = None
-        return AttentionCache(key, none, jnp.zeros([], jnp.int32), jnp.zeros(batch_size, jnp.int32))
+        return empty_cache(jnp.zeros((batch_size, 1, max_length, self.kv_rank + self.rotary_size), dtype), None)
 
     def __call__(
         self,
@@ -110,7 +116,7 @@ class LatentAttention(Module):
         to_keys, to_values = self.maps_of_heads(q.dtype)
         q = jnp.concatenate([jnp.einsum("bthk,rhk->bthr", q, to_keys), q_rotated], axis=-1)  # [B, T, H, R]
         allowed = visible(slots, start, k.shape[2], window)
-        allowed = allowed if mask is None else jnp.logical_and(allowed, mask)
+        allowed = allowed if mask is None else masked(allowed, mask, self)
         y = attend(q, k, k[..., : self.kv_rank], allowed, scale=self.scale)
         y = jnp.einsum("bthr,rhv->bthv", y, to_values).reshape(b, t, self.num_heads * self.value_size)
         model_size = d if self.model_size is None else self.model_size
