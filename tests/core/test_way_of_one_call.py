@@ -1,4 +1,4 @@
-"""docs/how_it_works.md, "The way of one call": the files that it names are those that run, in its order."""
+"""docs/how_it_works.md, the ways of one call and of one branch: what they name is what runs, in their order."""
 
 import collections
 import pathlib
@@ -17,22 +17,25 @@ LINK = re.compile(r"\]\(\.\./hkx/([\w/]+\.py)\)")
 ITEM = re.compile(r"^\d+\. (?:Back in )?\[[\w/.]+\]\(\.\./hkx/([\w/]+\.py)\)(?:, `([\w.]+)`)?", re.MULTILINE)
 
 
-def of_apply_and_of_init() -> tuple[str, str]:
+def section(title: str) -> str:
     page = (ROOT / "docs" / "how_it_works.md").read_text(encoding="utf-8")
-    section = page.partition("### The way of one call\n")[2].partition("\n### ")[0]
-    apply, found, init = section.partition("\n`init` of the same")
+    return page.partition(f"### {title}\n")[2].partition("\n### ")[0]
+
+
+def of_apply_and_of_init() -> tuple[str, str]:
+    apply, found, init = section("The way of one call").partition("\n`init` of the same")
     assert found
     return apply, init
 
 
-def called(function) -> dict[str, list[str]]:
-    """The files of hkx that a call runs, in order, each with the functions that are called in it."""
-    files = collections.defaultdict(list)
+def called(function) -> list[tuple[str, str]]:
+    """The functions of hkx that a call runs, in order, each with its file."""
+    calls = []
 
     def note(frame, event, _):
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(HKX):
-            files[pathlib.Path(code.co_filename).relative_to(HKX).as_posix()].append(code.co_qualname)
+            calls.append((pathlib.Path(code.co_filename).relative_to(HKX).as_posix(), code.co_qualname))
 
     before = sys.getprofile()
     sys.setprofile(note)
@@ -40,6 +43,13 @@ def called(function) -> dict[str, list[str]]:
         function()
     finally:
         sys.setprofile(before)
+    return calls
+
+
+def by_file(calls) -> dict[str, list[str]]:
+    files = collections.defaultdict(list)
+    for file, name in calls:
+        files[file].append(name)
     return files
 
 
@@ -49,7 +59,7 @@ def calls():
     key, x = jax.random.key(0), jnp.ones([1, 3])
     params = model.init(key, x)
     traced = jax.jit(lambda *args: model.apply(*args))
-    return called(lambda: traced.trace(params, key, x)), called(lambda: model.init(key, x))
+    return by_file(called(lambda: traced.trace(params, key, x))), by_file(called(lambda: model.init(key, x)))
 
 
 def check_items(text, files):
@@ -75,3 +85,12 @@ def test_init_goes_through_them_too_and_through_those_that_the_page_adds(calls):
     assert set(LINK.findall(text)) - {"init/transform.py"} <= set(calls[1])  # which has run before, in `hkx.transform`
     assert set(calls[1]) <= set(LINK.findall(of_apply)) | set(LINK.findall(text))
     check_items(text, calls[1])
+
+
+def test_a_branch_goes_through_the_functions_that_the_page_names():
+    items = ITEM.findall(section("The way of one branch"))
+    assert len(items) == 5
+    model = hkx.transform(lambda x: hkx.cond(x.sum() > 0, hkx.Linear(2), hkx.Linear(2), x))
+    calls = called(lambda: model.init(jax.random.key(0), jnp.ones(3)))
+    first = [next(i for i, (f, name) in enumerate(calls) if f == file and do in name.split(".")) for file, do in items]
+    assert first == sorted(first)
