@@ -103,14 +103,6 @@ def test_scan_over_apply(params):
     np.testing.assert_allclose(rows, by_hand(params, X), rtol=1e-5, atol=1e-6)
 
 
-def test_no_leaks():
-    with jax.checking_leaks():
-        p, s = jax.jit(MODEL.init)(jax.random.key(0), X)
-        _, s = jax.jit(MODEL.apply)(p, s, jax.random.key(1), X)
-        jax.grad(lambda p: MODEL.apply(p, s, jax.random.key(1), X)[0].sum())(p)
-        jax.vmap(lambda x: MODEL.apply(p, s, jax.random.key(1), x)[0])(X)
-
-
 def test_training_with_donated_buffers(params):
     optimizer = optax.sgd(0.05)
 

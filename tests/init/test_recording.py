@@ -13,7 +13,7 @@ from hkx.init.recording import Recording
 pytestmark = pytest.mark.unoptimised
 
 
-@pytest.mark.parametrize("kind", ["raw", "typed"])
+@pytest.mark.parametrize("kind", ["raw"])
 def test_keys_along_another_axis_of_vmap(kind):
     def f():
         hk.get_parameter("w", [2, 3], init=hk.initializers.RandomNormal())

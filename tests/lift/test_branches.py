@@ -223,9 +223,7 @@ LAYERS: dict[str, Branch] = {
     "scan": lambda x: hkx.scan(lambda c, _: (hkx.Linear(3)(c), None), x, None, length=2)[0],
 }
 WAYS: dict[str, Callable[[Any], Any]] = {
-    "plain": lambda f: f(1, X),
     "jit": lambda f: jax.jit(f)(1, X),
-    "grad": lambda f: jax.grad(lambda x: f(1, x).sum())(X),
     "vmap": lambda f: jax.vmap(f)(jnp.arange(2), jnp.stack([X, X])),
     "disable_jit": lambda f: jax.disable_jit()(f)(1, X),
 }

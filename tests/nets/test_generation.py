@@ -116,6 +116,7 @@ def loop_of(compiled):
     return max(("\n".join(computations[x] for x in reached(body)) for body in bodies), key=len)
 
 
+@pytest.mark.slow
 @pytest.mark.unoptimised(False)
 def test_no_copy_of_a_cache_and_no_slice_of_weights_is_in_the_loop(params):
     lowered = jax.jit(model_of(samples_per_prompt=2).apply).lower(params, None, TOKENS, START)

@@ -22,7 +22,6 @@ def shapes(make, image=IMAGE):
     ("net", "count"),
     [
         # The published counts of the torchvision models, which have the same layers.
-        (hkx.nets.ResNet18, 11_689_512),
         (hkx.nets.ResNet50, 25_557_032),
     ],
 )

@@ -186,7 +186,6 @@ def chosen(scores, correction, k, groups, top_groups):
 
 
 MIXTURES = {
-    "softmax": {},
     "softmax_not_normalised": {"normalize": False},
     "sigmoid": {"router": "sigmoid", "correction": True, "num_groups": 3, "top_groups": 2, "scale": 2.5},
     "biases": {"router_bias": True, "with_bias": True, "combine": lambda gate, up: jnp.minimum(gate, 0.1) * (up + 1)},

@@ -253,7 +253,7 @@ def test_an_init_that_cannot_be_remembered_is_compiled_each_time():
 
 
 @pytest.mark.eight_devices
-@pytest.mark.parametrize("sharded", [False, True])
+@pytest.mark.parametrize("sharded", [True])
 def test_initial_values_need_no_memory_beside_them(sharded):
     """`jax.random` needs three times an array's share of memory for it, and so does a model without care for it."""
     model = hkx.transform(lambda x: hkx.nets.MLP([512] * 6)(x))

@@ -117,7 +117,7 @@ def by_shard_map():
 
 
 @pytest.mark.eight_devices
-@pytest.mark.parametrize("strategy", [by_pmap, by_mesh, by_shard_map])
+@pytest.mark.parametrize("strategy", [pytest.param(by_pmap, marks=pytest.mark.slow), by_mesh, by_shard_map])
 def test_eight_devices_do_what_one_does(strategy):
     for made, expected in zip(strategy(), on_one_device(), strict=True):
         jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=2e-6), made, expected)

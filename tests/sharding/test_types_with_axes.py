@@ -182,7 +182,6 @@ def test_rows_of_a_table_for_each_of_a_divided_batch():
 @pytest.mark.parametrize(
     "features,batch,expected",
     [
-        ("data", P("data"), P("data", None, None)),
         (("data", "model"), P("data"), P("data", None, "model")),
         ("model", P(("data", "model")), P(("data", "model"), None, None)),
     ],
