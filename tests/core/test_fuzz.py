@@ -144,11 +144,6 @@ def test_what_is_no_dtype(dtype):
         hkx.transform(lambda: hkx.get_parameter("w", [2], dtype, init=jnp.ones)).init(None)
 
 
-def test_a_length_may_be_an_array():
-    params = hkx.transform(lambda: hkx.get_parameter("w", [jnp.int32(2)], init=jnp.ones)).init(None)
-    np.testing.assert_array_equal(params["~"]["w"], [1, 1])
-
-
 @pytest.mark.parametrize("what", ["params", "state"])
 def test_what_is_no_mapping_of_names(what):
     params, state = PARAMS, {"model": {"count": jnp.int32(2)}}

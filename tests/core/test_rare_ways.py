@@ -66,46 +66,6 @@ def test_what_stands_for_nothing_stored_has_neither_shape_nor_dtype():
         _ = hkx.DO_NOT_STORE.dtype
 
 
-@pytest.mark.parametrize("given", [{}, {"shape": []}, {"dtype": jnp.float32}])
-def test_a_state_that_is_made_needs_a_shape_and_a_dtype(given):
-    def f():
-        return hkx.get_state("n", given.get("shape"), given.get("dtype"), init=jnp.zeros)
-
-    with pytest.raises(errors.MissingStateError, match=r"State '~/n' does not exist.* provide shape and dtype"):
-        hkx.transform_with_state(f).init(None)
-
-
-def test_a_hook_hears_the_parts_of_a_name():
-    heard = []
-
-    def getter(next_getter, value, context):
-        heard.append((context.full_name, context.module_name, context.name))
-        return next_getter(value)
-
-    def f(x):
-        with hkx.custom_getter(getter):
-            return hkx.nets.MLP([1])(x)
-
-    hkx.transform(f).init(0, X)
-    assert heard == [("mlp/~/linear_0/w", "mlp/~/linear_0", "w"), ("mlp/~/linear_0/b", "mlp/~/linear_0", "b")]
-
-
-def test_a_module_shows_what_it_was_made_with():
-    class Any(hkx.Module):
-        def __init__(self, *sizes, depths, name=None, **more):
-            super().__init__(name=name)
-
-    shown = []
-    hkx.transform(lambda: shown.append(repr(Any(1, 2, depths={"a": (3,)}, other=4)))).init(0)
-    assert shown == ["Any(1, 2, depths={'a': (3,)}, other=4)"]
-
-
-@pytest.mark.parametrize("template", [3, (abs,), (3, abs), (abs, {"encode": 3})])
-def test_a_template_is_a_function_and_a_tree_of_functions(template):
-    with pytest.raises(errors.InvalidTemplateError):
-        hkx.multi_transform(lambda: template).init(0)
-
-
 @pytest.mark.parametrize("core", [lambda: hkx.ResetCore(hkx.GRU(3)), lambda: hkx.DeepRNN([hkx.GRU(3), hkx.LSTM(2)])])
 def test_a_sequence_batch_first_is_that_with_time_first(core):
     xs = jax.random.normal(jax.random.key(1), [2, 4, 3])

@@ -189,42 +189,6 @@ def test_keys_that_come_out_of_control_flow():
     same_bits(hkx.transform(f).init(7, x), run_initialising(f, jax.random.PRNGKey(7), (x,))[0])
 
 
-def test_side_effects_happen_once():
-    calls = []
-
-    def f(x):
-        calls.append(x.shape)
-        return hkx.nets.MLP([4, 4])(x)
-
-    hkx.transform(f).init(0, jnp.ones([2, 3]))
-    assert calls == [(2, 3)]
-
-
-def test_values_kept_outside_are_real_ones():
-    kept = {}
-
-    def f(x):
-        kept["layer"] = layer = hkx.Linear(2)
-        kept["out"] = layer(x)
-        return kept["out"]
-
-    x = jnp.ones([2, 3])
-    params = hkx.transform(f).init(0, x)
-    np.testing.assert_allclose(kept["out"], x @ params["linear"]["w"])
-
-
-def test_effects_are_kept():
-    seen = []
-
-    def f(x):
-        jax.debug.callback(lambda v: seen.append(float(v)), hkx.Linear(1, w_init=jnp.ones)(x).sum())
-        return x
-
-    hkx.transform(f).init(0, jnp.ones([2, 3]))
-    jax.effects_barrier()
-    assert seen == [6.0]
-
-
 @pytest.mark.slow
 def test_with_jit_disabled_values_can_be_looked_at():
     seen = []
