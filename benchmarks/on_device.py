@@ -1,10 +1,11 @@
 """Learning that runs whole on the device, beside rejax and gymnax: whole processes, compile time, steps a second.
 
-On a CPU all seconds are those of the processors, so that other programs disturb them little. Ours are the programs of
-examples/on_device as a user runs them; rejax's runs leave its evaluations out. "PureJaxRL's layout" is rejax with the
+On a CPU all seconds are those of the processors, so that other programs disturb them little. Ours are examples/ppo.py,
+dqn.py and pqn.py as a user runs them; rejax's runs leave its evaluations out. "PureJaxRL's layout" is rejax with the
 numbers of environments, steps and minibatches that PureJaxRL's scripts have.
 """
 
+import importlib.util
 import json
 import pathlib
 import resource
@@ -16,10 +17,11 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from benchmarks import harness
 
-PROGRAMS = pathlib.Path(__file__).parents[1] / "examples" / "on_device"
+PROGRAMS = pathlib.Path(__file__).parents[1] / "examples"
 SEEDS = 3  # of a process each; the tests learn with more
 REFERENCE = "rlx"
 # On other devices than a CPU it is only Catch, in more and more environments.
@@ -30,40 +32,54 @@ def program(name: str, *flags: str) -> dict[str, Any]:
     """What a program writes into metrics.json, and the seconds of the processors that the whole process took."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with tempfile.TemporaryDirectory() as output:
-        command = [sys.executable, str(PROGRAMS / f"{name}.py"), "--no-progress", "--output", output, *flags]
+        command = [sys.executable, str(PROGRAMS / f"{name}.py"), "--output", output, *flags]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         metrics = json.loads((pathlib.Path(output) / "metrics.json").read_text())
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     metrics["cpu_seconds"] = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    steps, on_cpu = metrics["environment_steps"] * metrics["agents"], jax.default_backend() == "cpu"
-    metrics["rate"] = steps / metrics["cpu_seconds_to_run" if on_cpu else "seconds_to_run"]
+    metrics["rate"] = metrics["environment_steps"] * metrics["agents"] / metrics["cpu_seconds_to_run"]
     return metrics
+
+
+def learning_catch(count: int, length: int) -> float:
+    """Steps a second of pqn.py's training with `count` environments, `length` steps each."""
+    import gymnax
+
+    spec = importlib.util.spec_from_file_location("pqn", PROGRAMS / "pqn.py")
+    pqn = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pqn)
+    config = pqn.Config(environments=count)
+    init, train, _ = pqn.make_agent(config, gymnax.make(config.env)[0])
+    settings = {name: values[0] for name, values in vars(config).items() if isinstance(values, tuple)}
+    left = jnp.linspace(1, 0, length // config.rollout)
+    agent = jax.jit(init)(0)
+    compiled, clock = jax.jit(train).lower(settings, agent, left).compile(), harness.clock()
+    begin = clock()
+    jax.block_until_ready(compiled(settings, agent, left))
+    return count * len(left) * config.rollout / (clock() - begin)
 
 
 def ours() -> dict[str, float]:
     if jax.default_backend() != "cpu":
-        return {
-            CATCH.format(n): program("q_learning", "--environments", str(2**n), "--steps", str(2 ** (n + 12)))["rate"]
-            for n in SIZES
-        }
-    catch = [program("q_learning", "--seed", str(seed)) for seed in range(SEEDS)]
-    assert all(metrics["final_return"] >= 0.95 for metrics in catch)
+        return {CATCH.format(n): learning_catch(2**n, 2**12) for n in SIZES}
+    catch = [program("pqn", "--seed", str(seed)) for seed in range(SEEDS)]
+    assert all(metrics["final_return"][0] >= 0.95 for metrics in catch)
     cart_pole = [program("ppo", "--seed", str(seed)) for seed in range(SEEDS)]
-    assert all(metrics["final_return"] >= 475 for metrics in cart_pole)
+    assert all(metrics["final_return"][0] >= 475 for metrics in cart_pole)
     many = "--environments", "1024", "--steps", "4000000"
     one_environment = "--environments", "1", "--batch-size", "256", "--capacity", "131072", "--steps", "20000"
     ten_environments = "--environments", "10", "--batch-size", "128", "--capacity", "10000", "--steps", "200000"
-    breakout = "--env", "gymnax:Breakout-MinAtar", "--steps", "1000000"
+    breakout = "--env", "Breakout-MinAtar", "--steps", "1000000"
     return {
         "Catch, a whole process, CPU s": _mean(catch, "cpu_seconds"),
-        "Catch, 1,024 environments, steps a CPU s": program("q_learning", *many)["rate"],
-        "Catch, 64 agents, steps a CPU s": program("q_learning", "--agents", "64")["rate"],
+        "Catch, 1,024 environments, steps a CPU s": program("pqn", *many)["rate"],
+        "Catch, 64 agents, steps a CPU s": program("pqn", "--seeds", "64")["rate"],
         "cart-pole by PPO, compile CPU s": _mean(cart_pole, "cpu_seconds_to_compile"),
         "cart-pole by PPO, run CPU s": _mean(cart_pole, "cpu_seconds_to_run"),
-        "cart-pole by PPO, return": min(metrics["final_return"] for metrics in cart_pole),
+        "cart-pole by PPO, return": min(metrics["final_return"][0] for metrics in cart_pole),
         "cart-pole by DQN, 1 environment, steps a CPU s": program("dqn", *one_environment)["rate"],
         "cart-pole by DQN, 10 environments, steps a CPU s": program("dqn", *ten_environments)["rate"],
-        "Breakout (MinAtar), steps a CPU s": program("q_learning", *breakout, "--environments", "64")["rate"],
+        "Breakout (MinAtar), steps a CPU s": program("pqn", *breakout, "--environments", "64")["rate"],
     }
 
 

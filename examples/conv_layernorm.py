@@ -35,23 +35,20 @@ prints
 import dataclasses
 import itertools
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from program import start
-from settings import Between, Count, Seed, Settings
+import tyro
 
 import hkx
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Settings):
-    """The settings of a run. Every field is a flag of the command line."""
-
-    seed: Seed = 0  # seed of the images and of the initial parameters
-    children: Annotated[int, Between(1, 100)] = 3  # blocks in the list
-    channels: Count = 64  # channels that a block makes
+class Config:
+    seed: int = 0  # seed of the images and of the initial parameters
+    children: int = 3  # blocks in the list
+    channels: int = 64  # channels that a block makes
 
 
 class BlockInCall(hkx.Module):
@@ -145,4 +142,4 @@ def main(config: Config) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    start(Config, main, __doc__)
+    main(tyro.cli(Config, description=__doc__))

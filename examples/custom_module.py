@@ -24,20 +24,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from program import start
-from settings import Count, Seed, Settings
+import tyro
 
 import hkx
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Settings):
-    """The settings of a run. Every field is a flag of the command line."""
-
-    seed: Seed = 0  # seed of the inputs and of the initial parameters
-    batch: Count = 8  # rows of input
-    inputs: Count = 4  # features of a row
-    outputs: Count = 3  # features that the layer makes
+class Config:
+    seed: int = 0  # seed of the inputs and of the initial parameters
+    batch: int = 8  # rows of input
+    inputs: int = 4  # features of a row
+    outputs: int = 3  # features that the layer makes
 
 
 class MyLinear(hkx.Module):
@@ -123,4 +120,4 @@ def main(config: Config) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    start(Config, main, __doc__)
+    main(tyro.cli(Config, description=__doc__))

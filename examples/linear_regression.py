@@ -33,23 +33,20 @@ takes off 0.002 (42² + 1²) = 3.53. Training further steps across the minimum a
 
 import dataclasses
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from program import start
-from settings import Between, Settings, Share
+import tyro
 
 import hkx
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Settings):
-    """The settings of a run. Every field is a flag of the command line."""
-
-    steps: Annotated[int, Between(0)] = 13  # steps of gradient descent
-    learning_rate: Share = 0.002  # size of a step
+class Config:
+    steps: int = 13  # steps of gradient descent
+    learning_rate: float = 0.002  # size of a step
 
 
 X, Y = jnp.array([[42.0]]), jnp.array([[500.0]])  # [N, 1], one pair
@@ -114,4 +111,4 @@ def main(config: Config) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    start(Config, main, __doc__)
+    main(tyro.cli(Config, description=__doc__))

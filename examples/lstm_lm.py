@@ -23,24 +23,21 @@ prints
 """
 
 import dataclasses
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from program import start
-from settings import Between, Count, Seed, Settings
+import tyro
 
 import hkx
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Settings):
-    """The settings of a run. Every field is a flag of the command line."""
-
-    seed: Seed = 0  # seed of the initial parameters
-    epochs: Annotated[int, Between(0)] = 101  # times that the sequence is read
-    learning_rate: Annotated[float, Between(0, 10)] = 0.1  # size of a step of gradient descent
-    piece: Count = 3  # words that a gradient reaches back over
+class Config:
+    seed: int = 0  # seed of the initial parameters
+    epochs: int = 101  # times that the sequence is read
+    learning_rate: float = 0.1  # size of a step of gradient descent
+    piece: int = 3  # words that a gradient reaches back over
 
 
 SEQUENCE = jnp.array([4, 8, 15, 16, 23, 42])  # [T]
@@ -121,4 +118,4 @@ def main(config: Config) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    start(Config, main, __doc__)
+    main(tyro.cli(Config, description=__doc__))

@@ -177,7 +177,7 @@ def main(config: Config) -> None:
         for n, part in enumerate(left, start=1):
             agents, (returns, losses) = jax.block_until_ready(train(settings, agents, part))
             curve.append((n * left.shape[1] * config.environments * config.rollout, returns.tolist(), losses.tolist()))
-            print(f"{curve[-1][0]:>11,} steps: return {np.nanmean(returns):.2f} ± {np.nanstd(returns):.2f}")
+            print(f"{curve[-1][0]:>11,} steps: return {np.mean(returns):.2f} ± {np.std(returns):.2f}")
     except KeyboardInterrupt:
         print("interrupted") if curve else sys.exit("interrupted before the first steps")
     seconds = {"cpu_seconds_to_compile": compiled - begin, "cpu_seconds_to_run": time.process_time() - compiled}

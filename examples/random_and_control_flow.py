@@ -1,15 +1,11 @@
 """Random numbers and control flow, in JAX and inside a transformed function.
 
-JAX has no hidden generator: a key is a value, and who draws twice from one key gets the same number twice. In a
-function given to `hkx.transform`, `hkx.next_rng_key()` splits the key that `apply` was given, so that every call gives
-a new one.
+JAX has no hidden generator: a key is a value, and two draws from one key are the same number. In a function given to
+`hkx.transform`, `hkx.next_rng_key()` splits the key that `apply` was given, so that every call gives a new one.
 
-Under jit a function runs on stand-ins for arrays, which have shapes and no values, and Python's `if` cannot ask them.
-Under grad alone it can. `hkx.cond`, `switch`, `while_loop`, `fori_loop` and `scan` put branches and loops into the
-compiled program, and the modules in them have their parameters as ever. Which of them can be differentiated, the
-program finds out: it tries the derivative of a network in its parameters, in forward mode (`jax.jacfwd`) and in reverse
-mode (`jax.jacrev`, of which `jax.grad` is a case), compiled, and compares it with that of the Python statements in the
-column beside.
+Under jit arrays have shapes and no values, and Python's `if` cannot ask them. `hkx.cond`, `switch`, `while_loop`,
+`fori_loop` and `scan` put branches and loops into the compiled program. The program tries to differentiate each in the
+parameters, in forward mode (`jax.jacfwd`) and in reverse mode (`jax.jacrev`), compiled, and compares with Python's.
 
     python examples/random_and_control_flow.py
 
@@ -43,21 +39,17 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from program import start
-from settings import Seed, Settings
+import tyro
 
 import hkx
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Settings):
-    """The settings of a run. Every field is a flag of the command line."""
-
-    seed: Seed = 0  # seed of the keys and of the initial parameters
+class Config:
+    seed: int = 0  # seed of the keys and of the initial parameters
 
 
 def attempt(f: Callable[..., Any], *args: Any) -> Any:
-    """What `f` returns, or the error that it raises."""
     try:
         return f(*args)
     except Exception as error:
@@ -65,17 +57,9 @@ def attempt(f: Callable[..., Any], *args: Any) -> Any:
 
 
 def written(result: Any) -> str:
-    """Numbers, or the name of an error."""
     if isinstance(result, Exception):
         return type(result).__name__
     return "  ".join(f"{number:.3f}" for number in jnp.ravel(jnp.asarray(result)))
-
-
-# Keys.
-
-
-def draws_of_one_key(key: jax.Array) -> list[jax.Array]:
-    return [jax.random.uniform(key) for _ in range(3)]
 
 
 def draws_with_splits(key: jax.Array) -> list[jax.Array]:
@@ -91,7 +75,7 @@ draws_of_hkx = hkx.transform(lambda: [jax.random.uniform(hkx.next_rng_key()) for
 
 def compare_keys(key: jax.Array) -> dict[str, str]:
     return {
-        "JAX, three draws from one key": written(draws_of_one_key(key)),
+        "JAX, three draws from one key": written([jax.random.uniform(key) for _ in range(3)]),
         "JAX, a split before each draw": written(draws_with_splits(key)),
         "hkx, next_rng_key() for each draw": written(draws_of_hkx.apply({}, key)),
         "hkx, the same without a key": written(attempt(draws_of_hkx.apply, {}, None)),
@@ -99,12 +83,6 @@ def compare_keys(key: jax.Array) -> dict[str, str]:
 
 
 # Each way to branch or loop, and the Python statements it stands for: functions of h, [3], and of two layers, a and b.
-
-
-def by_if(h, a, b):
-    if h[0] > 0:
-        return a(h)
-    return b(h)
 
 
 def by_while(h, a):
@@ -119,10 +97,6 @@ def by_for(h, a, times):
     return h
 
 
-def by_fori_loop(h, a, times):
-    return hkx.fori_loop(0, times, lambda i, h: jnp.tanh(a(h)) + i, h)
-
-
 def by_for_and_append(h, a):
     carry, outputs = h, []
     for h_i in h:
@@ -131,16 +105,8 @@ def by_for_and_append(h, a):
     return jnp.stack(outputs)
 
 
-def by_scan(h, a):
-    def step(carry, h_i):
-        carry = jnp.tanh(a(carry)) + h_i
-        return carry, carry[0]
-
-    return hkx.scan(step, h, h)[1]
-
-
 PAIRS = {
-    ("cond", "if and else"): (lambda h, a, b: hkx.cond(h[0] > 0, a, b, h), by_if),
+    ("cond", "if and else"): (lambda h, a, b: hkx.cond(h[0] > 0, a, b, h), lambda h, a, b: a(h) if h[0] > 0 else b(h)),
     ("switch", "functions[i]"): (
         lambda h, a, b: hkx.switch(jnp.argmax(h), [a, b, jnp.tanh], h),
         lambda h, a, b: [a, b, jnp.tanh][jnp.argmax(h)](h),
@@ -150,24 +116,25 @@ PAIRS = {
         lambda h, a, b: by_while(h, a),
     ),
     ("fori_loop, 3 times", "for i in range(3)"): (
-        lambda h, a, b: by_fori_loop(h, a, 3),
+        lambda h, a, b: hkx.fori_loop(0, 3, lambda i, h: jnp.tanh(a(h)) + i, h),
         lambda h, a, b: by_for(h, a, 3),
     ),
     ("fori_loop, n times", "for i in range(n)"): (  # n is known when the program runs, not when it is compiled
-        lambda h, a, b: by_fori_loop(h, a, jnp.sum(h > 0)),
+        lambda h, a, b: hkx.fori_loop(0, jnp.sum(h > 0), lambda i, h: jnp.tanh(a(h)) + i, h),
         lambda h, a, b: by_for(h, a, int(jnp.sum(h > 0))),
     ),
-    ("scan", "for, and append"): (lambda h, a, b: by_scan(h, a), lambda h, a, b: by_for_and_append(h, a)),
+    ("scan", "for, and append"): (
+        lambda h, a, b: hkx.scan(lambda carry, h_i: (new := jnp.tanh(a(carry)) + h_i, new[0]), h, h)[1],
+        lambda h, a, b: by_for_and_append(h, a),
+    ),
 }
 
 
 def network(flow: Callable[..., jax.Array]) -> hkx.Transformed:
-    """A function of x, [3], with two layers and one of the ways above."""
     return hkx.without_apply_rng(hkx.transform(lambda x: flow(x, hkx.Linear(3, name="a"), hkx.Linear(3, name="b"))))
 
 
 def compare_if(key: jax.Array, x: jax.Array) -> dict[str, tuple[str, str]]:
-    """Python's `if` and `hkx.cond`, side by side: alone, under grad, under jit, and what init makes."""
     columns = []
     cond, statements = PAIRS["cond", "if and else"]
     params = network(cond).init(key, x)
@@ -187,7 +154,6 @@ def agree(one: Any, other: Any) -> bool:
 
 
 def try_derivatives(key: jax.Array, x: jax.Array) -> dict[tuple[str, str], dict[str, str]]:
-    """For each way: its value and its derivatives in the parameters, compiled, against the Python statements."""
     table = {}
     for names, (flow, statements) in PAIRS.items():
         model, python = network(flow), network(statements)
@@ -207,7 +173,6 @@ def try_derivatives(key: jax.Array, x: jax.Array) -> dict[tuple[str, str], dict[
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Tries everything and prints it. Returns what it printed, by row."""
     key = jax.random.key(config.seed)
     x = jnp.array([0.5, -1.0, 2.0])
 
@@ -221,7 +186,7 @@ def main(config: Config) -> dict[str, Any]:
     for row, (python, compiled) in branches.items():
         print(f"  {row:22}{python:28}{compiled}")
 
-    error = attempt(jax.jit(network(by_if).init), key, x)
+    error = attempt(jax.jit(network(PAIRS["cond", "if and else"][1]).init), key, x)
     print(f"  under jit, if says: {str(error).splitlines()[0]}")
 
     print(f"\n  {'hkx':20}{'for':20}{'value':8}{'forward':10}reverse")
@@ -232,4 +197,4 @@ def main(config: Config) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    start(Config, main, __doc__)
+    main(tyro.cli(Config, description=__doc__))

@@ -29,25 +29,22 @@ prints
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-from program import start
-from settings import Between, Count, Seed, Settings
+import tyro
 
 import hkx
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Settings):
-    """The settings of a run. Every field is a flag of the command line."""
-
-    seed: Seed = 0  # seed of the images and of the initial parameters
+class Config:
+    seed: int = 0  # seed of the images and of the initial parameters
     network: Literal["ResNet18", "ResNet34", "ResNet50", "ResNet101"] = "ResNet50"  # network of hkx.nets
-    size: Annotated[int, Between(32, 224)] = 32  # pixels along a side of an image
-    batch: Annotated[int, Between(2)] = 8  # images in a batch
-    steps: Count = 3  # calls in training, and then in evaluation
+    size: int = 32  # pixels along a side of an image
+    batch: int = 8  # images in a batch
+    steps: int = 3  # calls in training, and then in evaluation
 
 
 def count(tree: Any) -> str:
@@ -110,4 +107,4 @@ def main(config: Config) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    start(Config, main, __doc__)
+    main(tyro.cli(Config, description=__doc__))

@@ -29,24 +29,21 @@ import dataclasses
 import statistics
 import time
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from program import start
-from settings import Between, Count, Seed, Settings
+import tyro
 
 import hkx
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Settings):
-    """The settings of a run. Every field is a flag of the command line."""
-
-    seed: Seed = 0  # seed of the initial weights
-    steps: Annotated[int, Between(0)] = 2000  # steps of gradient descent
-    learning_rate: Annotated[float, Between(0, 100)] = 1.0  # size of a step
-    rounds: Count = 7  # rounds of measuring; their median counts
+class Config:
+    seed: int = 0  # seed of the initial weights
+    steps: int = 2000  # steps of gradient descent
+    learning_rate: float = 1.0  # size of a step
+    rounds: int = 7  # rounds of measuring; their median counts
 
 
 CASES = jnp.array([[-1.0, -1.0], [-1.0, 1.0], [1.0, -1.0], [1.0, 1.0]])  # [case, input]
@@ -146,4 +143,4 @@ def main(config: Config) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    start(Config, main, __doc__)
+    main(tyro.cli(Config, description=__doc__))

@@ -2,7 +2,7 @@
 
 Schulman et al., "Proximal Policy Optimization Algorithms", 2017 (https://arxiv.org/abs/1707.06347), with advantages by
 "High-Dimensional Continuous Control Using Generalized Advantage Estimation", Schulman et al. 2015
-(https://arxiv.org/abs/1506.02438). The network is feed-forward; on_device/ppo.py may have a memory.
+(https://arxiv.org/abs/1506.02438). The network is feed-forward; examples/ppo.py may have a memory.
 """
 
 import dataclasses

@@ -22,8 +22,6 @@ pytest.importorskip("orbax.checkpoint", reason="checkpoints are Orbax's: pip ins
 import long_run
 
 PROGRAMS = ["catch_q_learning", "data_parallel", "digits", "gan", "lstm_lm", "sums", "transformer_lm", "vae", "vqvae"]
-LESSONS = ["conv_layernorm", "custom_module", "linear_regression", "random_and_control_flow", "resnet_state", "xor"]
-ON_DEVICE = ["on_device.dqn", "on_device.ppo", "on_device.q_learning", "on_device.sac"]
 
 STATE = {
     "params": {"a/~/b": {"w": np.random.default_rng(0).normal(size=(64, 48)).astype(np.float32)}},
@@ -125,7 +123,7 @@ WORDS = st.one_of(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*PROGRAMS, *LESSONS, *ON_DEVICE])
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_flags_of_any_kind_are_settings_or_refused(name):
     """A program is told what is wrong with its flags, and ends with status 2; else it gets settings within limits."""
     settings = importlib.import_module(name).Config

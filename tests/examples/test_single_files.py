@@ -1,19 +1,25 @@
 """Programs of one file: they import libraries only, have at most 200 lines, and run when copied elsewhere."""
 
 import ast
+import importlib
 import json
 import pathlib
 import shutil
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 from children import environment
 
+import rlx
+
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
-SINGLE = ["ppo", "ppo_mujoco"]
-ALLOWED = {"hkx", "rlx", "jax", "numpy", "optax", "tyro", "matplotlib", "gymnax", "gymnasium", "wandb"}
+AGENTS = ["dqn", "muzero", "ppo", "ppo_mujoco", "pqn"]
+LESSONS = ["conv_layernorm", "custom_module", "linear_regression", "lstm_lm", "random_and_control_flow", "resnet_state"]
+SINGLE = [*AGENTS, *LESSONS, "partitioned", "xor"]
+ALLOWED = {"hkx", "rlx", "jax", "numpy", "optax", "tyro", "matplotlib", "gymnax", "gymnasium", "mctx", "wandb"}
 
 
 @pytest.mark.parametrize("name", SINGLE)
@@ -52,6 +58,80 @@ def test_ppo_learns_cart_pole_from_a_folder_of_its_own(tmp_path):
     with np.load(tmp_path / "runs/ppo/parameters.npz") as params:
         assert params["policy/w"].shape == (4, 64, 2)
     assert (tmp_path / "runs/ppo/curve.png").stat().st_size > 10_000
+
+
+SMALL = {
+    "dqn": {"steps": 48, "environments": 8, "capacity": 64, "warmup": 32, "batch_size": 6, "prioritised": True},
+    "muzero": {"steps": 80, "environments": 4, "batch_size": 6, "simulations": 2, "hidden": 8},
+    "pqn": {"steps": 144, "environments": 8, "minibatches": 4, "epochs": 2},
+}
+
+
+def trained(name, output, **settings):
+    """The contents of metrics.json and parameters.npz after a run in this process."""
+    program = pytest.importorskip("gymnax") and importlib.import_module(name)
+    program.main(program.Config(**settings, output=str(output)))
+    with np.load(output / "parameters.npz") as params:
+        return json.loads((output / "metrics.json").read_text()), dict(params)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALL)
+def test_seeds_and_settings_are_learned_in_one_program(name, tmp_path, capsys):
+    rates = {"learning_rate": (0.0, 0.01), "discount": (0.9,)}
+    metrics, params = trained(name, tmp_path, env="Catch-bsuite", seeds=2, **rates, **SMALL[name])
+    assert np.shape(metrics["final_return"]) == (4,)
+    assert np.shape(metrics["curve"]["loss"])[1] == 4 and np.isfinite(metrics["curve"]["loss"]).all()
+    first, second = capsys.readouterr().out.splitlines()[-2:]
+    assert first.endswith(" 2 seeds learning_rate=0") and second.endswith(" 2 seeds learning_rate=0.01")
+    for x in params.values():  # at a rate of 0, an agent stays as its seed made it; others with this seed began alike
+        moved = np.abs(x[2:] - x[:2])
+        assert np.max(moved) <= 0.01 * 50
+    assert any(np.abs(x[2:] - x[:2]).max() > 1e-3 for x in params.values())
+    assert (tmp_path / "curve.png").stat().st_size > 10_000
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_dqn_learns_from_the_transitions_that_it_remembers():
+    """The first update, beside the same made by NumPy from the replay's own transitions."""
+    gymnax = pytest.importorskip("gymnax")
+    dqn = importlib.import_module("dqn")
+    config = dqn.Config(environments=4, capacity=64, warmup=32, batch_size=6, layers=1, double=False)
+    init, train, _ = dqn.make_agent(config, gymnax.make("Catch-bsuite")[0])
+    settings = {"learning_rate": 0.01, "discount": 0.9, "epsilon": 0.1, "exploration": 0.5}
+    before = jax.jit(init)(0)
+    after, (_, loss) = jax.jit(train)(settings, before, np.ones(1, np.float32))
+    params, held, key = before[0], after[3], before[-1]
+    assert int(held.size) == 32 + 4
+    batch = rlx.replay.uniform(64).sample(held, jax.random.split(key, 2 + 1 + 4)[2], 6).items
+
+    def values(screens):
+        first, second = params["mlp/~/linear_0"], params["mlp/~/linear_1"]
+        hidden = np.maximum(0, np.float64(screens).reshape(6, 50) @ np.float64(first["w"]) + np.float64(first["b"]))
+        return hidden @ np.float64(second["w"]) + np.float64(second["b"])
+
+    target = batch.r_t + 0.9 * batch.discount_t * values(batch.observation_t).max(axis=1)
+    error = target - values(batch.observation_tm1)[np.arange(6), np.int32(batch.a_tm1)]
+    np.testing.assert_allclose(loss, np.mean(error**2) / 2, rtol=1e-5)
+    moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), params, after[0])
+    assert max(jax.tree.leaves(moved)) == pytest.approx(0.01, rel=1e-3)  # Adam's first step
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_catch_is_learned_by_every_one_of_twenty(tmp_path):
+    metrics, _ = trained("pqn", tmp_path, seed=100, seeds=20)
+    assert min(metrics["final_return"]) >= 0.95
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "least"), [("dqn", 150), ("muzero", 0.5)])  # at random: 20 of 500, and -0.6 of 1
+def test_a_compiled_agent_learns(name, least, tmp_path):
+    assert np.mean(trained(name, tmp_path)[0]["final_return"]) >= least
 
 
 @pytest.mark.peer
