@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import jax
 import numpy as np
 
 from hkx import traced_once
-from hkx.arguments import Flag, Num, PositiveSize, Size, Sizes
+from hkx.arguments import Flag, Num, PositiveSize, Rule, Size, Sizes
 from hkx.initializers import Initializer
+from hkx.nn.patches import convolved_patches
 from hkx.nn.spatial import (
     Convolution,
     Padding,
@@ -29,15 +30,25 @@ from hkx.pad import per_dimension
     static_argnames=(
         "window_strides",
         "padding",
-        "lhs_dilation",
         "rhs_dilation",
         "dimension_numbers",
         "feature_group_count",
         "precision",
+        "implementation",
     ),
 )
-def _convolved(inputs: Any, w: Any, **settings: Any) -> jax.Array:
-    return divided_by_batch(functools.partial(jax.lax.conv_general_dilated, **settings), inputs)(inputs, w)
+def _convolved(inputs: Any, w: Any, *, implementation: str, **settings: Any) -> jax.Array:
+    convolution = jax.lax.conv_general_dilated if implementation == "xla" else convolved_patches
+    return divided_by_batch(functools.partial(convolution, **settings), inputs)(inputs, w)
+
+
+def _implementation(value: Any, argument: str, taker: str) -> str:
+    if not isinstance(value, str) or value not in ("xla", "dot"):
+        raise ValueError(f"`{argument}` of `{taker}` must be 'xla' or 'dot', got {value!r}.")
+    return value
+
+
+Implementation = Annotated[Literal["xla", "dot"], Rule(_implementation)]
 
 
 class ConvND(Convolution):
@@ -63,9 +74,14 @@ class ConvND(Convolution):
       mask: an array with the shape of `w`, by which `w` is multiplied.
       feature_group_count: the number of groups of channels; each group is convolved separately.
       name: the module's name.
+      implementation: `"xla"`, XLA's convolution, or `"dot"`, one matrix product of patches with the kernel. The results
+        differ by rounding only. On a CPU, XLA's convolution is many times slower inside `jax.lax.scan`, `cond` and
+        `while_loop` than outside: take `"dot"` there. Patches take `prod(kernel_shape) / prod(stride)` times the memory
+        of the inputs; elsewhere, and on GPUs and TPUs, `"xla"` is as fast or faster.
 
     Raises:
-      ValueError: if `num_spatial_dims` is not positive, or `data_format` does not say where the channels are.
+      ValueError: if `num_spatial_dims` is not positive, `data_format` does not say where the channels are, or
+        `implementation` is neither.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
 
@@ -92,13 +108,15 @@ class ConvND(Convolution):
         mask: Num[Any, "..."] | None = None,
         feature_group_count: PositiveSize = 1,
         name: str | None = None,
+        *,
+        implementation: Implementation = "xla",
     ):
         super().__init__(num_spatial_dims, kernel_shape, stride, with_bias, w_init, b_init, data_format, name)
         n = num_spatial_dims
         self.output_channels = output_channels
         self.mask = mask
         self.feature_group_count = feature_group_count
-        self.lhs_dilation = (1,) * n
+        self.implementation = implementation
         self.kernel_dilation = per_dimension(rate, n, "rate")
         self.dimension_numbers = kernel_layout(n, self.channel_index)
         self.padding = resolved_padding(padding, self.kernel_shape, self.kernel_dilation, n)
@@ -141,11 +159,11 @@ class ConvND(Convolution):
             w,
             window_strides=self.stride,
             padding=self.padding,
-            lhs_dilation=self.lhs_dilation,
             rhs_dilation=self.kernel_dilation,
             dimension_numbers=self.dimension_numbers,
             feature_group_count=self.feature_group_count,
             precision=precision,
+            implementation=self.implementation,
         )  # [N, *space, O], or with the channels first
         return finished(self, out, self.output_channels, w.dtype, unbatched)
 
@@ -169,6 +187,8 @@ class _OfRank(ConvND):
         mask: Num[Any, "..."] | None = None,
         feature_group_count: PositiveSize = 1,
         name: str | None = None,
+        *,
+        implementation: Implementation = "xla",
     ):
         super().__init__(
             self.num_spatial_dims,
@@ -184,6 +204,7 @@ class _OfRank(ConvND):
             mask,
             feature_group_count,
             name,
+            implementation=implementation,
         )
 
 
@@ -208,9 +229,10 @@ class Conv1D(_OfRank):
       mask: an array with the shape of `w`, by which `w` is multiplied.
       feature_group_count: the number of groups of channels; each group is convolved separately.
       name: the module's name.
+      implementation: `"xla"`, or `"dot"` for compiled loops on a CPU; see `hkx.ConvND`.
 
     Raises:
-      ValueError: if `data_format` does not say where the channels are.
+      ValueError: if `data_format` does not say where the channels are, or `implementation` is neither.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
 
@@ -247,9 +269,10 @@ class Conv2D(_OfRank):
       mask: an array with the shape of `w`, by which `w` is multiplied.
       feature_group_count: the number of groups of channels; each group is convolved separately.
       name: the module's name.
+      implementation: `"xla"`, or `"dot"` for compiled loops on a CPU; see `hkx.ConvND`.
 
     Raises:
-      ValueError: if `data_format` does not say where the channels are.
+      ValueError: if `data_format` does not say where the channels are, or `implementation` is neither.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
 
@@ -287,9 +310,10 @@ class Conv3D(_OfRank):
       mask: an array with the shape of `w`, by which `w` is multiplied.
       feature_group_count: the number of groups of channels; each group is convolved separately.
       name: the module's name.
+      implementation: `"xla"`, or `"dot"` for compiled loops on a CPU; see `hkx.ConvND`.
 
     Raises:
-      ValueError: if `data_format` does not say where the channels are.
+      ValueError: if `data_format` does not say where the channels are, or `implementation` is neither.
       TypeError: if a sequence has neither one entry nor one for each dimension.
       InvalidPaddingError: if `padding` is none of these.
 

@@ -39,6 +39,7 @@ WRONG: dict[str, list[Any]] = {
     "Number": [None, TEXT, (1e-5,), 1j, np.complex64(1), object(), Convertible()],
     "BiasDims": [None, TEXT, 3, [1.5]],
     "Padding": [TEXT, SEVERAL, None],
+    "Implementation": [TEXT, SEVERAL, None],
     "Config": [TEXT, 3, SEVERAL],
     "Style": [TEXT, 3, None],
     "ArrayState": [None, TEXT, object()],
