@@ -1,5 +1,7 @@
 """Agent loop utilities: target networks, repaired step types, subsequences, UNREAL's auxiliary tasks."""
 
+from __future__ import annotations
+
 from typing import Annotated
 
 import jax
@@ -65,7 +67,7 @@ def periodic_update(
 @operator()
 def embed_oar(
     features: Real[Array, "B D"],
-    action: Int[Array, "B"],
+    action: Int[Array, "B", "in [-1, {num_actions})"],
     reward: Real[Array, "B"],
     num_actions: Annotated[int, "a positive number"],
 ) -> Float[Array, "B E"]:
@@ -149,7 +151,7 @@ def pixel_control_rewards(
 @operator()
 def pixel_control_loss(
     observations: Float[Array, "T+1 Y X C"],
-    actions: Int[Array, "T"],
+    actions: Int[Array, "T", "in [-1, A)"],
     action_values: Float[Array, "T+1 H W A"],
     discount_factor: Real[Array, "", "T", "in [0, 1] if scalar"],
     cell_size: Annotated[int, "a divisor of the height and the width"],

@@ -87,7 +87,7 @@ def categorical_td_learning(
 def categorical_q_learning(
     q_atoms_tm1: Float[Array, "K", "increasing"],
     q_logits_tm1: Float[Array, "A K"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     q_atoms_t: Float[Array, "L"],
@@ -130,7 +130,7 @@ def categorical_q_learning(
 def categorical_double_q_learning(
     q_atoms_tm1: Float[Array, "K", "increasing"],
     q_logits_tm1: Float[Array, "A K"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     q_atoms_t: Float[Array, "L"],

@@ -165,7 +165,7 @@ def classification_value_loss(
 @operator(masks={"discount_t": ("q_logits_t",)})
 def classification_q_learning(
     q_logits_tm1: Float[Array, "A K"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     q_logits_t: Float[Array, "A K"],

@@ -9,6 +9,8 @@ that case it is a distribution like those of distrax, with `sample(seed=key, sam
 `log_prob(actions)`, and can be used wherever an operator takes a `distribution`.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

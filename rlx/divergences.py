@@ -1,5 +1,7 @@
 """Functions of probabilities, logits and Gaussian parameters: sampling, cross entropy, divergences, ratios."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 
@@ -123,7 +125,7 @@ def generalized_jensen_shannon_divergence(
 
 @operator()
 def categorical_importance_sampling_ratios(
-    pi_logits_t: Real[Array, "*#E A"], mu_logits_t: Real[Array, "*#E A"], a_t: Int[Array, "*#E"]
+    pi_logits_t: Real[Array, "*#E A"], mu_logits_t: Real[Array, "*#E A"], a_t: Int[Array, "*#E", "in [-1, A)"]
 ) -> Float[Array, "*E"]:
     """Importance ratios of actions: π(a_t) / μ(a_t) for softmax policies π and μ.
 

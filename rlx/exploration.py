@@ -1,5 +1,7 @@
 """Exploration: noise on actions and policies, and nearest neighbours in an episodic memory (NGU)."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from typing import Annotated, Any
 

@@ -1,5 +1,7 @@
 """Gaussian policies: small trees of parameters with methods, like those of `rlx.distributions`."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from collections.abc import Sequence

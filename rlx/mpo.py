@@ -1,5 +1,7 @@
 """Maximum a posteriori policy optimisation: MPO and V-MPO, with their E-steps, M-steps and dual losses."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Sequence
 from typing import Annotated, Any, NamedTuple

@@ -1,5 +1,7 @@
 """Muesli: clipped MPO (CMPO) policies, the regulariser towards them, and sampled policy targets."""
 
+from __future__ import annotations
+
 from typing import Annotated, Any, Protocol, runtime_checkable
 
 import jax
@@ -120,7 +122,7 @@ def sampled_cmpo_loss(
 )
 def muesli_policy_loss(
     logits_t: Float[Array, "T A"],
-    a_t: Int[Array, "T"],
+    a_t: Int[Array, "T", "in [-1, A) where mask_t"],
     adv_t: Real[Array, "T"],
     rho_t: Real[Array, "T"],
     prior_logits_t: Float[Array, "T A"],

@@ -1,5 +1,7 @@
 """Normalisation: PopArt, which rescales targets while preserving outputs, and moving averages of moments."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

@@ -15,7 +15,7 @@ from rlx.q_learning import q_learning
 @operator()
 def conservative_q_loss(
     q_tm1: Float[Array, "A"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     temperature: Real[Array | float, "", "in (0, inf)"] = 1.0,
 ) -> Float[Array, ""]:
     """The conservative penalty: τ log Σ_a exp(q_tm1[a] / τ) - q_tm1[a_tm1].
@@ -79,7 +79,7 @@ def sampled_conservative_q_loss(
 @operator(masks={"discount_t": ("q_t",)})
 def conservative_q_learning(
     q_tm1: Float[Array, "A"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     q_t: Float[Array, "A"],

@@ -15,7 +15,7 @@ from rlx.divergences import categorical_entropy
 @operator(masks={"w_t": ("adv_t", "logits_t"), "adv_t": ("logits_t",)})
 def policy_gradient_loss(
     logits_t: Float[Array, "T A"],
-    a_t: Int[Array, "T"],
+    a_t: Int[Array, "T", "in [-1, A) where w_t"],
     adv_t: Real[Array, "T"],
     w_t: Real[Array, "#T"],
     use_stop_gradient: bool = True,

@@ -15,7 +15,7 @@ from rlx.returns import lambda_returns
 @operator(masks={"discount_t": ("q_t",)})
 def q_learning(
     q_tm1: Float[Array, "A"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     q_t: Float[Array, "A"],
@@ -49,7 +49,7 @@ def q_learning(
 @operator(masks={"discount_t": ("q_t_value",)})
 def double_q_learning(
     q_tm1: Float[Array, "A"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     q_t_value: Float[Array, "A"],
@@ -88,7 +88,7 @@ def double_q_learning(
 @operator(masks={"discount_t": ("q_t",)})
 def persistent_q_learning(
     q_tm1: Float[Array, "A"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     q_t: Float[Array, "A"],
@@ -128,7 +128,7 @@ def persistent_q_learning(
 @operator(masks={"discount_t": ("q_t",)})
 def dqn_reg_loss(
     q_tm1: Float[Array, "A"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     q_t: Float[Array, "A"],
@@ -165,7 +165,7 @@ def dqn_reg_loss(
 @operator()
 def q_lambda(
     q_tm1: Float[Array, "T A"],
-    a_tm1: Int[Array, "T"],
+    a_tm1: Int[Array, "T", "in [-1, A)"],
     r_t: Real[Array, "T"],
     discount_t: Real[Array, "T"],
     q_t: Float[Array, "T A"],
@@ -213,7 +213,7 @@ def q_lambda(
 @operator()
 def pqn_q_lambda(
     q: Float[Array, "T+1 A"],
-    a_tm1: Int[Array, "T"],
+    a_tm1: Int[Array, "T", "in [-1, A)"],
     r_t: Real[Array, "T"],
     discount_t: Real[Array, "T"],
     lambda_: Real[Array | float, "", "T", "in [0, 1] if scalar"],
@@ -268,7 +268,7 @@ def pqn_q_lambda(
 @operator(masks={"discount_t": ("q_t",), "munchausen_scale": ("target_q_tm1",)})
 def munchausen_q_learning(
     q_tm1: Float[Array, "A"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     q_t: Float[Array, "A"],

@@ -47,7 +47,7 @@ def quantile_regression_loss(
 def quantile_q_learning(
     dist_q_tm1: Float[Array, "N A"],
     tau_q_tm1: Float[Array, "N", "in [0, 1]"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     dist_q_t_selector: Float[Array, "S A"],
@@ -91,7 +91,7 @@ def quantile_q_learning(
 def quantile_expected_sarsa(
     dist_q_tm1: Float[Array, "N A"],
     tau_q_tm1: Float[Array, "N", "in [0, 1]"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     dist_q_t: Float[Array, "M A"],
@@ -135,7 +135,7 @@ def quantile_expected_sarsa(
 def implicit_quantile_q_learning(
     dist_q_tm1: Float[Array, "N A"],
     tau_q_tm1: Float[Array, "N", "in [0, 1]"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     dist_q_t_selector: Float[Array, "K A"],

@@ -17,7 +17,7 @@ def redq_critic_loss(
     q_t: Float[Array, "M"],
     log_prob_t: Float[Array, ""],
     temperature: Real[Array | float, "", "in [0, inf)"],
-    subset: Int[Array, "K"],
+    subset: Int[Array, "K", "in [0, M)"],
     stop_target_gradients: bool = True,
 ) -> Float[Array, ""]:
     """REDQ's critic loss: Σ_i ½ (r_t + γ_t (min_{j ∈ S} q_t[j] - α log π(a_t | s_t)) - q_tm1[i])², for all critics i.

@@ -15,8 +15,8 @@ from rlx.core.types import Array
 def retrace(
     q_tm1: Float[Array, "T A"],
     q_t: Float[Array, "T A"],
-    a_tm1: Int[Array, "T"],
-    a_t: Int[Array, "T"],
+    a_tm1: Int[Array, "T", "in [-1, A)"],
+    a_t: Int[Array, "T", "in [-1, A)"],
     r_t: Real[Array, "T"],
     discount_t: Real[Array, "T"],
     pi_t: Float[Array, "T A"],
@@ -138,7 +138,7 @@ def truncated_ratios(pi_t: Array, mu_t: Array, eps: Array | float) -> Array:
 @operator(masks={"discount_t": ("c_t",)})
 def general_off_policy_returns_from_action_values(
     q_t: Float[Array, "T A"],
-    a_t: Int[Array, "T"],
+    a_t: Int[Array, "T", "in [-1, A)"],
     r_t: Real[Array, "T"],
     discount_t: Real[Array, "T"],
     c_t: Real[Array, "T"],

@@ -1,5 +1,7 @@
 """Return scaling: the percentile range of returns (DreamerV3), and rewards divided by the deviation of returns."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 

@@ -203,7 +203,7 @@ def truncated_generalized_advantage_estimation(
       [1.5, 2.0]
     """
     v_t, continues_t = segments(values[1:], truncation_t, truncation_value_t)
-    delta_t = r_t + weighted(discount_t, v_t) - values[:-1]
+    delta_t = r_t + carried(discount_t, v_t) - values[:-1]
     advantages = backward(_advantage, (delta_t, discount_t, lambda_), continues_t=continues_t)
     return maybe_stop(advantages, stop_target_gradients)
 

@@ -21,6 +21,8 @@ Example:
   [-1.0, 1.0]
 """
 
+from __future__ import annotations
+
 import math
 from typing import Any, NamedTuple
 

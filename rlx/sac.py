@@ -116,7 +116,7 @@ def sac_temperature_loss(
 @operator(masks={"discount_t": ("q_t",)})
 def sac_discrete_critic_loss(
     q_tm1: Float[Array, "N A"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     q_t: Float[Array, "M A"],

@@ -1,5 +1,7 @@
 """Learning from a stream, one step at a time and without replay: ObGD, with eligibility traces."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple

@@ -45,7 +45,7 @@ def successor_feature_td(
 @operator(masks={"discount_t": ("psi_t",)})
 def successor_feature_q_learning(
     psi_tm1: Float[Array, "A D"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     phi_t: Real[Array, "D"],
     discount_t: Real[Array, ""],
     psi_t: Float[Array, "A D"],
@@ -142,7 +142,7 @@ def uvfa_td_learning(
 @operator(masks={"discount_t": ("q_t",)})
 def uvfa_q_learning(
     q_tm1: Float[Array, "G A"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, "G"],
     discount_t: Real[Array, "", "G"],
     q_t: Float[Array, "G A"],

@@ -79,11 +79,11 @@ def qv_max(
 @operator(masks={"discount_t": ("q_t",)})
 def sarsa(
     q_tm1: Float[Array, "A"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     q_t: Float[Array, "A"],
-    a_t: Int[Array, ""],
+    a_t: Int[Array, "", "in [-1, A)"],
     stop_target_gradients: bool = True,
 ) -> Float[Array, ""]:
     """SARSA temporal-difference error: r_t + γ_t q_t[a_t] - q_tm1[a_tm1].
@@ -116,7 +116,7 @@ def sarsa(
 @operator(masks={"discount_t": ("q_t", "probs_a_t")})
 def expected_sarsa(
     q_tm1: Float[Array, "A"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     q_t: Float[Array, "A"],
@@ -154,7 +154,7 @@ def expected_sarsa(
 @operator(masks={"discount_t": ("v_t",)})
 def qv_learning(
     q_tm1: Float[Array, "A"],
-    a_tm1: Int[Array, ""],
+    a_tm1: Int[Array, "", "in [0, A)"],
     r_t: Real[Array, ""],
     discount_t: Real[Array, ""],
     v_t: Float[Array, ""],
@@ -232,11 +232,11 @@ def td_lambda(
 @operator()
 def sarsa_lambda(
     q_tm1: Float[Array, "T A"],
-    a_tm1: Int[Array, "T"],
+    a_tm1: Int[Array, "T", "in [-1, A)"],
     r_t: Real[Array, "T"],
     discount_t: Real[Array, "T"],
     q_t: Float[Array, "T A"],
-    a_t: Int[Array, "T"],
+    a_t: Int[Array, "T", "in [-1, A)"],
     lambda_: Real[Array | float, "", "#T", "in [0, 1] if scalar"],
     stop_target_gradients: bool = True,
     *,

@@ -1,5 +1,7 @@
 """TD3 and DDPG: twin critics, a smoothed target policy, and the deterministic policy gradient."""
 
+from __future__ import annotations
+
 import jax
 import jax.numpy as jnp
 

@@ -1,5 +1,7 @@
 """Bellman equations for transformed values, as in R2D2: bootstrap in reward space, learn in transformed space."""
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -175,7 +177,7 @@ def transformed_n_step_returns(
 def transformed_general_off_policy_returns_from_action_values(
     tx_pair: TxPair,
     q_t: Float[Array, "T A", "T A K"],
-    a_t: Int[Array, "T"],
+    a_t: Int[Array, "T", "in [-1, A)"],
     r_t: Real[Array, "T"],
     discount_t: Real[Array, "T"],
     c_t: Real[Array, "T"],
@@ -227,7 +229,7 @@ def transformed_general_off_policy_returns_from_action_values(
 @operator()
 def transformed_q_lambda(
     q_tm1: Float[Array, "T A"],
-    a_tm1: Int[Array, "T"],
+    a_tm1: Int[Array, "T", "in [-1, A)"],
     r_t: Real[Array, "T"],
     discount_t: Real[Array, "T"],
     q_t: Float[Array, "T A"],
@@ -282,9 +284,9 @@ def transformed_q_lambda(
 @operator()
 def transformed_n_step_q_learning(
     q_tm1: Float[Array, "T A"],
-    a_tm1: Int[Array, "T"],
+    a_tm1: Int[Array, "T", "in [-1, A)"],
     target_q_t: Float[Array, "T A"],
-    a_t: Int[Array, "T"],
+    a_t: Int[Array, "T", "in [-1, A)"],
     r_t: Real[Array, "T"],
     discount_t: Real[Array, "T"],
     n: int,
@@ -342,8 +344,8 @@ def transformed_n_step_q_learning(
 def transformed_retrace(
     q_tm1: Float[Array, "T A"],
     q_t: Float[Array, "T A"],
-    a_tm1: Int[Array, "T"],
-    a_t: Int[Array, "T"],
+    a_tm1: Int[Array, "T", "in [-1, A)"],
+    a_t: Int[Array, "T", "in [-1, A)"],
     r_t: Real[Array, "T"],
     discount_t: Real[Array, "T"],
     pi_t: Float[Array, "T A"],

@@ -4,6 +4,8 @@ The distributions are softmaxes over those actions that pass the filters, and ha
 log-probabilities are those of the distribution that is sampled from, as importance ratios of policies require.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,7 @@
 """Invertible transforms of values, alone and in pairs, for learning values in a space other than that of rewards."""
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple

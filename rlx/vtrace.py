@@ -1,5 +1,7 @@
 """V-trace (IMPALA) and leaky V-trace: off-policy corrections with clipped importance ratios."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import jax.numpy as jnp

@@ -184,6 +184,24 @@ def test_every_argument_is_documented():
     assert silent == {}
 
 
+def test_signatures_name_types_as_users_write_them():
+    """Not `jax.jaxlib._jax.Array`, where it is defined."""
+    faces = {**FACES, "rlx.replay": rlx.replay, "rlx.running_statistics": rlx.running_statistics}
+    values = {f"{name}.{n}": getattr(face, n) for name, face in faces.items() for n in face.__all__ if n != "flax"}
+    for name, value in tuple(values.items()):
+        if inspect.isclass(value):
+            public = [n for n in dir(value) if not n.startswith("_") or n == "__call__"]
+            values |= {f"{name}.{n}": getattr(value, n) for n in public if callable(getattr(value, n, None))}
+    assert [name for name, value in values.items() if callable(value) and "jaxlib" in _signature(value)] == []
+
+
+def _signature(value):
+    try:
+        return str(inspect.signature(value))
+    except ValueError:  # of a function in C, such as `tuple.count`
+        return ""
+
+
 # What a script or a notebook defines, and hands to worker processes.
 SCRIPT = """
 import jax, jax.numpy as jnp

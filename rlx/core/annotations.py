@@ -18,7 +18,9 @@ become booleans. `Number`: any real numbers or booleans, not converted. `Num`: a
 
 Ranges. `"in [0, 1]"`, `"in (0, inf)"`: round brackets exclude the bound, and NaN is in no range. With `"in [0, 1] if
 scalar"`, only scalars are checked, because arrays are data; `"increasing"` requires that values, such as atoms,
-increase. Only numbers and concrete arrays are checked; tracers always pass.
+increase. `"in [0, A)"` is an index below the length A; `"in [-1, A)"` has -1 for none, such as the action of a padded
+step; with `"in [-1, A) where w_t"`, steps with weight 0 may have any. Only numbers and concrete arrays are checked;
+tracers always pass.
 
 With `Real[Array | float, ""]`, a Python number stays one; with `Mask[Array, "T"] | None`, the argument may be omitted.
 To type checkers, each kind is an alias of `typing.Annotated`, so that they see only the type.
@@ -52,6 +54,7 @@ KINDS = {
 """For each kind: its description, the accepted dtypes, and advice for other dtypes."""
 
 _INTERVAL = re.compile(r"in ([\[(])\s*(\S+)\s*,\s*(\S+?)\s*([\])])( if scalar)?")
+_INDICES = re.compile(r"in \[(0|-1), ([A-Z]|\{\w+\})\)(?: where (\w+))?")
 _IN_WORDS = {
     "(0, inf]": "a positive number",
     "(0, inf)": "a positive, finite number",
@@ -69,6 +72,15 @@ class Range:
     holds: Callable[[np.ndarray], bool]
     words: str
     of_scalars: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Indices:
+    """The range of indices from `least`, 0 or -1, up to a length, for entries whose weight is not 0."""
+
+    least: int
+    length: str
+    weight: str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +107,7 @@ class Shaped:
         return tuple(dims for text in self.words if not _is_range(text) for dims in _read_shape(text))
 
     @functools.cached_property
-    def range(self) -> Range | None:
+    def range(self) -> Range | Indices | None:
         return next((_read_range(text) for text in self.words if _is_range(text)), None)
 
     @functools.cached_property
@@ -191,10 +203,12 @@ def _axis_text(axis: tuple[str, int]) -> str:
 
 
 @functools.cache
-def _read_range(text: str) -> Range:
+def _read_range(text: str) -> Range | Indices:
     if text == "increasing":
         holds = lambda x: bool(np.all(x[1:] > x[:-1]) & ~np.any(np.isnan(x)))  # noqa: E731
         return Range(holds, "numbers in increasing order")
+    if indices := _INDICES.fullmatch(text):
+        return Indices(int(indices[1]), indices[2], indices[3])
     match = _INTERVAL.fullmatch(text)
     if match is None:
         raise ArgumentError(f"unreadable range {text!r}")

@@ -19,12 +19,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.advice import WrongRank, general_advice
-from rlx.core.annotations import KINDS, Shaped
+from rlx.core.annotations import KINDS, Indices, Shaped
 from rlx.core.errors import DTypeError, OptionError, RankError, ShapeError
 from rlx.core.shapes import NEVER_EMPTY, Lengths, fits, match, rank_fits
 from rlx.core.types import Array, in_32_bits, to_jax
 
 _LONGEST = 2**63 - 1  # length of an array
+_MOST_READ = 4096  # indices; a program that runs step by step does not wait for larger arrays
 
 
 def as_arrays(function: str, **arguments: tuple[Any, Any]) -> tuple[Array, ...]:
@@ -57,7 +58,7 @@ def convert(function: str, annotations: Mapping[str, Shaped], values: dict[str, 
       values: the arguments, by name; updated in place.
       lengths: the lengths known so far; updated in place.
     """
-    promote = False
+    promote, indices = False, []
     for name, annotation in annotations.items():
         if annotation.optional and values.get(name) is None:
             continue
@@ -74,16 +75,36 @@ def convert(function: str, annotations: Mapping[str, Shaped], values: dict[str, 
             if array.shape == (1,) and annotation.or_one and lengths.get(annotation.or_one, (1, ""))[0] != 1:
                 values[name] = array.reshape(())
             promote = promote or (annotation.kind == "Real" and not is_floating(array.dtype))
-        if annotation.range is not None and not (annotation.range.of_scalars and np.ndim(value)):
+        wanted = annotation.range
+        if isinstance(wanted, Indices):
+            indices.append((name, value, wanted))
+        elif wanted is not None and not (wanted.of_scalars and np.ndim(value)):
             numbers = known(value)
-            if numbers is not None and not annotation.range.holds(numbers):
-                raise OptionError(
-                    f"{function}: argument `{name}` is {shown(value)}, expected {annotation.range.words}."
-                )
+            require(numbers is None or wanted.holds(numbers), name, value, wanted.words, function)
+    _require_indices(function, indices, values, lengths)
     if promote:
         _promote(annotations, values)
     for leading in [token for token in lengths if token.startswith("*#")]:
         _make_ranks_equal(annotations, values, leading, len(lengths[leading][0]))
+
+
+def _require_indices(function: str, indices: list[Any], values: Mapping[str, Any], lengths: Lengths) -> None:
+    for name, value, wanted in indices:
+        length, who = lengths[wanted.length]
+        unknown = isinstance(value, jax.core.Tracer) or not isinstance(length, int)  # or the length is symbolic
+        numbers = None if unknown or length < 1 or np.size(value) > _MOST_READ else known(value)
+        if numbers is None:
+            continue
+        wrong = (numbers < wanted.least) | (numbers >= length)
+        if wanted.weight is not None and wrong.any() and values[wanted.weight] is not None:
+            weights = known(values[wanted.weight])
+            wrong &= False if weights is None else weights != 0
+        if wrong.any():
+            at = np.argwhere(wrong)[0].tolist()
+            arrived = f"{numbers[tuple(at)]}{f' at {at}' * len(at[:1])}"
+            expected = f"an index from 0 to {length - 1}{', or -1 for none' * -wanted.least}"
+            size = f"{wanted.length.strip('{}')} = {length} from `{who}`"
+            raise OptionError(f"{function}: argument `{name}` is {arrived}, expected {expected}, with {size}.")
 
 
 def require(ok: Any, argument: str, arrived: Any, expected: str, function: str = "") -> None:

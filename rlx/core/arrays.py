@@ -1,5 +1,7 @@
 """Small array helpers: indexing, broadcasting, masking, gradient control."""
 
+from __future__ import annotations
+
 import functools
 import math
 import operator as operators

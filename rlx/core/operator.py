@@ -129,8 +129,7 @@ def operator(
 
         made: Any = functools.update_wrapper(operate, kernel)
         made.__signature__ = contract.signature
-        said = {p.name: p.annotation for p in contract.signature.parameters.values()}
-        said["return"] = contract.signature.return_annotation
+        said = {**{name: _for_callers(a) for name, a in contract.annotations.items()}, "return": contract.result}
         made.__annotations__ = {name: a.hint if isinstance(a, Shaped) else a for name, a in said.items()}
         made.kernel, made.contract = kernel, contract
         kernel.__qualname__ = f"{kernel.__qualname__}.kernel"  # for pickling
@@ -146,11 +145,15 @@ class Contract:
         self.name = kernel.__name__
         self.masks = {by: tuple(names) for by, names in masks.items()}
         self.widen = widen
-        own = inspect.signature(kernel, eval_str=True)
+        own, written = inspect.signature(kernel, eval_str=True), inspect.signature(kernel)
         self.annotations = {name: p.annotation for name, p in own.parameters.items()}
-        self.signature = own.replace(
-            parameters=[p.replace(annotation=_for_callers(p.annotation)) for p in own.parameters.values()]
-        )
+        self.result = own.return_annotation
+        parameters = [
+            p.replace(annotation=_shown(_for_callers(p.annotation), written.parameters[name].annotation))
+            for name, p in own.parameters.items()
+        ]
+        returns = _shown(self.result, written.return_annotation)
+        self.signature = own.replace(parameters=parameters, return_annotation=returns)
 
     @functools.cached_property
     def arrays(self) -> dict[str, Shaped]:
@@ -294,6 +297,11 @@ def _require_axes_of_vmap(name: str, args: tuple[Any, ...], kwargs: dict[str, An
 
 def _for_callers(annotation: Any) -> Any:
     return annotation.for_callers if isinstance(annotation, Shaped) else annotation
+
+
+def _shown(annotation: Any, written: Any) -> Any:
+    """An annotation as signatures show it: types by name, others as written, without what their aliases stand for."""
+    return annotation if isinstance(annotation, (Shaped, type)) and annotation is not Array else written
 
 
 def _whole_number(annotation: Any) -> str | None:

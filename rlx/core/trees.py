@@ -1,5 +1,7 @@
 """Trees of arrays: selecting, splitting, mapping, and records (dataclasses that are also pytrees and mappings)."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence

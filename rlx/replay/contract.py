@@ -1,5 +1,7 @@
 """The interface of every replay, a tuple of functions, and the requirements on its items."""
 
+from __future__ import annotations
+
 import functools
 import inspect
 from collections.abc import Callable

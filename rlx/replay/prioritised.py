@@ -1,5 +1,7 @@
 """Prioritised replay: items are drawn in proportion to a power of their priorities."""
 
+from __future__ import annotations
+
 import functools
 from typing import NamedTuple
 

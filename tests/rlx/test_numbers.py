@@ -426,12 +426,12 @@ def test_two_hot_encodings_keep_the_guard_of_rlax():
 
 
 def test_an_index_past_the_end():
-    """As in RLax: NaN in sequences, and in operators of one step, which index an array, the last entry."""
+    """As in RLax, if it is traced: NaN in sequences, and in operators of one step the last entry."""
     q, past = jnp.array([[1.0, 2.0, 3.0]]), jnp.array([7])
     assert np.isnan(rlx.batched_index(q, past)).all()
     zero = jnp.zeros(1)
-    assert np.isnan(rlx.sarsa_lambda(q, past, zero, zero + 0.5, q, past, 1.0)).all()
-    assert float(rlx.sarsa(q[0], 7, 0.0, 0.5, q[0], 7)) == -1.5
+    assert np.isnan(jax.jit(lambda a: rlx.sarsa_lambda(q, a, zero, zero + 0.5, q, a, 1.0))(past)).all()
+    assert float(jax.jit(lambda a: rlx.sarsa(q[0], a, 0.0, 0.5, q[0], a))(7)) == -1.5
 
 
 def test_k3_of_an_impossible_action_is_not_negative():

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+import re
 
 import jax
 import jax.numpy as jnp
@@ -319,11 +320,39 @@ def test_one_number_for_all_steps_may_have_an_axis(data):
     same(*(rlx.retrace_continuous(*more, x) for x in (one, 0.5)))
 
 
-def test_an_action_out_of_range_reads_the_nearest():
-    """As an index out of range does in JAX: what pads a batch, to be masked later, must not become NaN."""
-    q = jnp.array([1.0, 2.0, 4.0])
-    assert float(rlx.q_learning(q, 7, 0.0, 0.5, q)) == -2.0
-    assert float(rlx.sarsa(q, 0, 0.0, 0.5, q, 7)) == 1.0
+ONES, ROWS = np.ones(2, np.float32), np.ones([2, 3], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (
+            lambda: rlx.q_learning(ROWS[0], 3, 0.0, 0.5, ROWS[0]),
+            "`a_tm1` is 3, expected an index from 0 to 2, with A = 3",
+        ),
+        (lambda: rlx.q_learning(ROWS[0], -1, 0.0, 0.5, ROWS[0]), "`a_tm1` is -1, expected an index from 0 to 2"),
+        (
+            lambda: rlx.policy_gradient_loss(ROWS, np.array([0, 9]), ONES, ONES),
+            "`a_t` is 9 at [1], expected an index from 0 to 2, or -1 for none, with A = 3 from `logits_t`.",
+        ),
+        (
+            lambda: jax.grad(lambda q: jnp.sum(rlx.q_lambda(q, jnp.array([-2, 0]), ONES, ONES, ROWS, 0.9)))(ROWS),
+            "`a_tm1` is -2 at [0]",
+        ),
+        (lambda: rlx.embed_oar(ROWS, np.array([4, 0]), ONES, 4), "`action` is 4 at [0], expected an index from 0 to 3"),
+    ],
+)
+def test_a_known_action_out_of_range_is_named(call, says):
+    with pytest.raises(rlx.OptionError, match=re.escape(says)):
+        call()
+
+
+def test_actions_of_padding_pass():
+    """-1 stands for no action; where a mask is false or a weight 0, an action may be any number."""
+    padded = np.array([1, 99])
+    assert np.isfinite(rlx.policy_gradient_loss(ROWS, padded, ONES, np.array([1, 0])))
+    assert np.isfinite(rlx.muesli_policy_loss(ROWS, padded, ONES, ONES, ROWS, ROWS, mask_t=np.array([True, False])))
+    assert np.isfinite(rlx.sarsa_lambda(ROWS, np.array([1, -1]), ONES, ONES, ROWS, np.array([-1, -1]), 0.9)[0])
 
 
 def test_an_action_that_is_never_taken_may_be_worth_minus_infinity():
