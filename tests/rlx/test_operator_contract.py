@@ -96,7 +96,8 @@ def test_errors_name_operator_and_argument(error, text, more):
 @pytest.mark.parametrize("name", OPERATORS)
 def test_signature_and_help_show_what_callers_may_give_and_the_kernel_what_reaches_it(name):
     function = OPERATORS[name]
-    shown, own = inspect.signature(function).parameters, inspect.signature(function.kernel).parameters
+    shown = inspect.signature(function).parameters
+    own = inspect.signature(function.kernel, eval_str=True).parameters
     hints = typing.get_type_hints(function)
     assert list(shown) == list(own) and hints.keys() == {*own, "return"}
     assert all(hints[key] in (ArrayLike, ArrayLike | None) for key in function.contract.arrays)  # what beartype reads
