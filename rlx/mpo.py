@@ -423,10 +423,8 @@ def _kl_losses(
     try:
         pairs = [(kl, penalty) for kl, penalty in kl_constraints]
     except (TypeError, ValueError):
-        raise OptionError(
-            f"argument `kl_constraints` is {kl_constraints!r}, expected pairs of a KL divergence and its "
-            "`rlx.LagrangePenalty`."
-        ) from None
+        expected = "pairs of a KL divergence and its `rlx.LagrangePenalty`"
+        raise OptionError(f"argument `kl_constraints` is {kl_constraints!r}, expected {expected}.") from None
     losses = [kl_constraint_loss.kernel(kl, penalty, projection, stop)[:2] for kl, penalty in pairs]
     if not losses:
         return jnp.zeros_like(like), jnp.zeros_like(like)
