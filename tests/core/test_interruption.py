@@ -1,11 +1,8 @@
 """What breaks off a transform, at whatever line, leaves nothing behind: the next one works as if it had not been."""
 
-import ast
 import collections
 import contextlib
-import functools
 import os
-import random
 import sys
 import threading
 import types
@@ -174,23 +171,6 @@ def broken_by(action, lines):
     return broken
 
 
-@functools.cache
-def critical_lines(file):
-    """Those of the `try` statements that put something back at their end."""
-    nodes = [node for node in ast.walk(ast.parse(Path(file).read_text())) if isinstance(node, ast.Try)]
-    return {line for node in nodes if node.finalbody for line in range(node.lineno, node.end_lineno + 1)}
-
-
-def is_critical(line):
-    return line.number in critical_lines(line.code.co_filename)
-
-
-def some(lines):
-    """Where a line that matters most runs last."""
-    last = {line.place: line for line in lines}
-    return random.Random(0).sample([line for line in last.values() if is_critical(line)], 10)
-
-
 def first_and_last(runs):
     """The lines to break off in each of several runs: where a line of the sources runs first, and where it runs last.
 
@@ -213,13 +193,6 @@ def check(action, chosen):
 
 # Where the interrupt comes while the collector ends a generator that an earlier one has left, Python itself reports it.
 ends_in_the_collector = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-
-
-@ends_in_the_collector
-@pytest.mark.parametrize("name", ["init", "apply"])
-def test_an_interrupt_at_some_lines_leaves_nothing(name):
-    action = actions(model)[name]
-    check(action, some(lines_of(action)))
 
 
 @pytest.mark.slow
