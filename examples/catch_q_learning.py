@@ -7,20 +7,22 @@ lands: +1 for a catch, -1 for a miss. A small network learns, one step of experi
     python examples/catch_q_learning.py --episodes 0 --parameters runs/catch_q_learning/parameters.npz   # only evaluate
 """
 
+import csv
 import dataclasses
 import pathlib
-import time
+import signal
+import sys
+import threading
 from collections.abc import Iterator
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import dm_env
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import program
+import tyro
 from bsuite.environments.catch import Catch
-from settings import Between, Count, Seed, Settings, Share
 from tqdm import tqdm
 
 import hkx
@@ -28,21 +30,19 @@ import rlx
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Settings):
-    """The settings of a run. Every field is a flag of the command line."""
-
-    seed: Seed = 0  # seed of the environment, the network and the exploration
-    episodes: Annotated[int, Between(0)] = 500  # episodes to train for; 0 only evaluates
-    evaluate_every: Count = 50  # training episodes between two evaluations
-    evaluation_episodes: Count = 100  # greedy episodes in one evaluation
-    hidden: Count = 100  # units in the hidden layer
-    batch_size: Count = 8  # steps to learn from at once: the last one, and others drawn from memory
-    memory: Count = 10_000  # steps to remember
-    learning_rate: Share = 5e-3  # step size of Adam at the start; it falls in a straight line to 0
-    discount: Share = 0.99  # factor by which a reward counts less for each step of delay
-    epsilon_start: Share = 1.0  # probability of a random move at the start
-    epsilon_end: Share = 0.02  # probability of a random move at the end
-    exploration: Share = 0.9  # share of the training over which that probability falls
+class Config:
+    seed: int = 0  # seed of the environment, the network and the exploration
+    episodes: int = 500  # episodes to train for; 0 only evaluates
+    evaluate_every: int = 50  # training episodes between two evaluations
+    evaluation_episodes: int = 100  # greedy episodes in one evaluation
+    hidden: int = 100  # units in the hidden layer
+    batch_size: int = 8  # steps to learn from at once: the last one, and others drawn from memory
+    memory: int = 10_000  # steps to remember
+    learning_rate: float = 5e-3  # step size of Adam at the start; it falls in a straight line to 0
+    discount: float = 0.99  # factor by which a reward counts less for each step of delay
+    epsilon_start: float = 1.0  # probability of a random move at the start
+    epsilon_end: float = 0.02  # probability of a random move at the end
+    exploration: float = 0.9  # share of the training over which that probability falls
     parameters: str = ""  # file of saved parameters to start from, instead of new ones
     output: str = "runs/catch_q_learning"  # folder for the curve, the animation, the metrics and the parameters
     progress: bool = True  # show a progress bar
@@ -157,8 +157,7 @@ def save_play(path: pathlib.Path, agent: Agent, params: hkx.Params, environments
             frame.putpalette(b"".join(color.to_bytes(3, "big") for color in colors))
             frames.append(frame)
             durations.append(900 if timesteps[0].last() else 120)  # milliseconds
-    with program.whole_file(path) as unfinished:
-        frames[0].save(unfinished, save_all=True, append_images=frames[1:], duration=durations, loop=0)
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=durations, loop=0)
 
 
 def save_learning_curve(path: pathlib.Path, returns: list[float], evaluations: dict[int, float]) -> None:
@@ -174,21 +173,32 @@ def save_learning_curve(path: pathlib.Path, returns: list[float], evaluations: d
     axes.set(title="Q-learning on Catch", xlabel="training episodes", ylabel="return", ylim=(-1.15, 1.15))
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize="small")
-    with program.whole_file(path) as unfinished:
-        figure.savefig(unfinished, dpi=120)
+    figure.savefig(path, dpi=120)
+
+
+def load_parameters(path: str, like: hkx.Params) -> hkx.Params:
+    try:
+        with np.load(path) as file:
+            params = hkx.data_structures.map(lambda module, name, _: file[f"{module}/{name}"], like)
+    except Exception as error:  # NumPy raises errors of many kinds
+        sys.exit(f"--parameters: cannot read {path}: {error}")
+    if jax.tree.map(np.shape, params) != jax.tree.map(np.shape, like):
+        sys.exit(f"--parameters: {path} has other shapes; was it saved with another --hidden?")
+    return params
 
 
 def main(config: Config) -> dict[str, Any]:
     """Trains, evaluates and saves. Returns the returns of training, the evaluations, and the final return."""
-    output = program.output_folder(config.output) if config.episodes > 0 else None
+    output = pathlib.Path(config.output)
+    if config.episodes > 0:
+        output.mkdir(parents=True, exist_ok=True)
     environment = Catch(seed=config.seed)
     test_environments = [Catch(seed=config.seed + 1 + i) for i in range(config.evaluation_episodes)]
     screen_shape, num_actions = environment.observation_spec().shape, environment.action_spec().num_values
-    episode_length = screen_shape[0] - 1
-    agent = Agent(config, screen_shape, num_actions, total_steps=config.episodes * episode_length)
+    agent = Agent(config, screen_shape, num_actions, total_steps=config.episodes * (screen_shape[0] - 1))
     params = agent.initial_params()
     if config.parameters:
-        params = program.load_parameters(config.parameters, like=params)
+        params = load_parameters(config.parameters, like=params)
     learner, random = agent.create(params), np.random.default_rng(config.seed)
     # Before the first step there is nothing to learn from but this: a blank screen is worth 0, and the end.
     blank, zero = np.zeros(screen_shape, np.float32), np.float32(0)
@@ -197,42 +207,38 @@ def main(config: Config) -> dict[str, Any]:
     evaluations: dict[int, float] = {}
 
     bar = tqdm(total=config.episodes, unit=" episodes", disable=not config.progress or config.episodes == 0)
-    times = [time.perf_counter()]
-    with program.noticing_interrupts() as interrupted:
-        while len(returns) < config.episodes and not interrupted.is_set():
-            timestep, episode_return = environment.reset(), 0.0
-            while not timestep.last():
-                screen, batch = timestep.observation, memory.batch(config.batch_size, random)
-                learner, action = agent.learn_and_act(learner, batch, screen)
-                timestep = environment.step(int(action))
-                memory.add(Transition(screen, action, timestep.reward, timestep.discount, timestep.observation))
-                episode_return += timestep.reward
-            returns.append(episode_return)
-            if len(returns) % config.evaluate_every == 0:
-                evaluations[len(returns)] = evaluate(agent, learner.params, test_environments)
-                tqdm.write(f"episode {len(returns)}: greedy return {evaluations[len(returns)]:.2f}")
-            times.append(time.perf_counter())
-            recent = min(50, len(returns))
-            speed = recent * episode_length / (times[-1] - times[-1 - recent])
-            bar.set_postfix_str(f"return {np.mean(returns[-recent:]):.2f}, {speed:.0f} steps/s", refresh=False)
-            bar.update()
-        bar.close()
-        if len(returns) not in evaluations:
+    interrupted = threading.Event()  # by Ctrl-C, between two episodes
+    usual = signal.signal(signal.SIGINT, lambda *_: interrupted.set())
+    while len(returns) < config.episodes and not interrupted.is_set():
+        timestep, episode_return = environment.reset(), 0.0
+        while not timestep.last():
+            screen, batch = timestep.observation, memory.batch(config.batch_size, random)
+            learner, action = agent.learn_and_act(learner, batch, screen)
+            timestep = environment.step(int(action))
+            memory.add(Transition(screen, action, timestep.reward, timestep.discount, timestep.observation))
+            episode_return += timestep.reward
+        returns.append(episode_return)
+        if len(returns) % config.evaluate_every == 0:
             evaluations[len(returns)] = evaluate(agent, learner.params, test_environments)
-        if interrupted.is_set():
-            print(f"interrupted after {len(returns)} of {config.episodes} episodes")
-        if output is not None and returns:
-            episodes = range(1, len(returns) + 1)
-            columns = {
-                "episode": episodes,
-                "training_return": returns,
-                "evaluation_return": [evaluations.get(n) for n in episodes],
-            }
-            program.save_parameters(output / "parameters.npz", learner.params)
-            program.save_table(output / "metrics.csv", columns)
-            save_learning_curve(output / "learning_curve.png", returns, evaluations)
-            save_play(output / "play.gif", agent, learner.params, test_environments)
-            print(f"saved parameters.npz, metrics.csv, learning_curve.png and play.gif in {output}")
+            tqdm.write(f"episode {len(returns)}: greedy return {evaluations[len(returns)]:.2f}")
+        bar.set_postfix_str(f"return {np.mean(returns[-50:]):.2f}", refresh=False)
+        bar.update()
+    signal.signal(signal.SIGINT, usual)
+    bar.close()
+    if len(returns) not in evaluations:
+        evaluations[len(returns)] = evaluate(agent, learner.params, test_environments)
+    if interrupted.is_set():
+        print(f"interrupted after {len(returns)} of {config.episodes} episodes")
+    if returns:
+        arrays = hkx.data_structures.traverse(learner.params)
+        np.savez(output / "parameters.npz", **{f"{module}/{name}": x for module, name, x in arrays})
+        rows = [(n, returned, evaluations.get(n)) for n, returned in enumerate(returns, start=1)]
+        with open(output / "metrics.csv", "w", newline="") as file:
+            names = "episode", "training_return", "evaluation_return"
+            csv.writer(file, lineterminator="\n").writerows([names, *rows])
+        save_learning_curve(output / "learning_curve.png", returns, evaluations)
+        save_play(output / "play.gif", agent, learner.params, test_environments)
+        print(f"saved parameters.npz, metrics.csv, learning_curve.png and play.gif in {config.output}")
     final = evaluations[len(returns)]
     print(f"final return: {final:.2f} over {config.evaluation_episodes} episodes")
     return {"final_return": final, "returns": returns, "evaluations": evaluations, "interrupted": interrupted.is_set()}
@@ -240,4 +246,4 @@ def main(config: Config) -> dict[str, Any]:
 
 if __name__ == "__main__":
     jax.config.update("jax_cpu_enable_async_dispatch", False)  # each step waits for its action: skip the hand-over
-    program.start(Config, main, __doc__)
+    sys.exit(130 if main(tyro.cli(Config, description=__doc__))["interrupted"] else 0)
