@@ -68,6 +68,8 @@ if TYPE_CHECKING:
     from hkx.lift.custom_rules import custom_jvp as custom_jvp
     from hkx.lift.custom_rules import custom_vjp as custom_vjp
     from hkx.lift.shard_map import shard_map as shard_map
+    from hkx.tools.lora_params import lora_params as lora_params
+    from hkx.tools.lora_params import merge_lora as merge_lora
     from hkx.tools.stack_params import stack_params as stack_params
     from hkx.tools.stack_params import unstack_params as unstack_params
     from hkx.lift.layer_stack import LayerStackTransparencyMapping as LayerStackTransparencyMapping
@@ -246,6 +248,7 @@ _EXPORTS = {
     "hkx.lift.batching": "vmap",
     "hkx.lift.custom_rules": "custom_jvp custom_vjp",
     "hkx.lift.shard_map": "shard_map",
+    "hkx.tools.lora_params": "lora_params merge_lora",
     "hkx.tools.stack_params": "stack_params unstack_params",
     "hkx.lift.layer_stack": "LayerStackTransparencyMapping layer_stack",
     "hkx.lift.lift": "LiftWithStateUpdater lift lift_with_state transparent_lift transparent_lift_with_state",

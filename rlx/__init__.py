@@ -142,13 +142,19 @@ _EXPORTS = {
     "rlx.sequence_rewards": "bradley_terry_loss overlong_penalty",
     "rlx.simpo": "simpo_loss",
     "rlx.tqc": "tqc_critic_loss truncated_quantiles",
+    "rlx.token_log_probs": "token_log_probs",
     "rlx.truncated_importance_sampling": "truncated_importance_weights",
     # Beyond RLax: sequence policies, as of language models.
     "rlx.dpo": "dpo_loss ipo_loss kto_loss kto_reference_point",
-    "rlx.grpo": (
-        "cispo_loss dapo_loss dr_grpo_loss group_relative_advantages grpo_loss gspo_loss leave_one_out_advantages "
-        "rloo_loss sequence_policy_gradient_loss"
+    "rlx.grpo": ("cispo_loss dapo_loss dr_grpo_loss grpo_loss gspo_loss rloo_loss sequence_policy_gradient_loss"),
+    "rlx.group_advantages": "group_relative_advantages leave_one_out_advantages",
+    "rlx.batch_advantages": (
+        "decoupled_advantages optimal_baseline_advantages pass_at_k_advantages reinforce_plus_plus_advantages"
     ),
+    "rlx.gmpo": "gmpo_loss gspo_token_loss",
+    "rlx.importance_weights": "importance_weights",
+    "rlx.preference_variants": "apo_loss robust_dpo_loss slic_loss",
+    "rlx.token_rewards": "distillation_advantages kl_shaped_rewards",
     "rlx.kl": "kl_k1 kl_k2 kl_k3",
     # Normalising, exploring, and the rest of an agent.
     "rlx.normalisation": (

@@ -1263,6 +1263,17 @@ def tqc_critic_loss(
 @operator()
 def truncated_quantiles(dist_q: ArrayLike, num_dropped: int = 2) -> Array: ...
 @operator()
+def token_log_probs(
+    hidden: ArrayLike,
+    head: ArrayLike,
+    tokens: ArrayLike,
+    *,
+    chunk_size: int = 512,
+    temperature: ArrayLike = 1.0,
+    soft_cap: ArrayLike | None = None,
+    with_entropy: bool = False,
+) -> Any: ...
+@operator()
 def truncated_importance_weights(
     log_probs_t: ArrayLike,
     behaviour_log_probs_t: ArrayLike,
@@ -1318,6 +1329,7 @@ def kto_reference_point(
     mask_t: ArrayLike | None = None,
     stop_target_gradients: bool = True,
     *,
+    axis_name: AxisName = None,
     use_stop_gradient: bool = ...,
 ) -> Array: ...
 @operator()
@@ -1330,6 +1342,9 @@ def cispo_loss(
     epsilon_high: ArrayLike = 0.28,
     stop_target_gradients: bool = True,
     *,
+    aggregation: str = 'token_mean',
+    normalizer: ArrayLike | None = None,
+    axis_name: AxisName = None,
     use_stop_gradient: bool = ...,
 ) -> Array: ...
 @operator()
@@ -1342,6 +1357,9 @@ def dapo_loss(
     epsilon_high: ArrayLike = 0.28,
     stop_target_gradients: bool = True,
     *,
+    aggregation: str = 'token_mean',
+    normalizer: ArrayLike | None = None,
+    axis_name: AxisName = None,
     use_stop_gradient: bool = ...,
 ) -> Array: ...
 @operator()
@@ -1356,16 +1374,9 @@ def dr_grpo_loss(
     max_length: int | None = None,
     ref_log_probs_t: ArrayLike | None = None,
     kl_weight: ArrayLike = 0.04,
-    use_stop_gradient: bool = ...,
-) -> Array: ...
-@operator()
-def group_relative_advantages(
-    rewards: ArrayLike,
-    scale_by_std: bool = True,
-    epsilon: ArrayLike = 1e-06,
-    stop_target_gradients: bool = False,
-    *,
-    mask: ArrayLike | None = None,
+    epsilon_high: ArrayLike | None = None,
+    max_ratio: ArrayLike = ...,
+    kl_estimator: str = 'k3',
     use_stop_gradient: bool = ...,
 ) -> Array: ...
 @operator()
@@ -1379,6 +1390,9 @@ def grpo_loss(
     *,
     ref_log_probs_t: ArrayLike | None = None,
     kl_weight: ArrayLike = 0.04,
+    epsilon_high: ArrayLike | None = None,
+    max_ratio: ArrayLike = ...,
+    kl_estimator: str = 'k3',
     use_stop_gradient: bool = ...,
 ) -> Array: ...
 @operator()
@@ -1391,14 +1405,6 @@ def gspo_loss(
     epsilon_high: ArrayLike = 0.0004,
     stop_target_gradients: bool = True,
     *,
-    use_stop_gradient: bool = ...,
-) -> Array: ...
-@operator()
-def leave_one_out_advantages(
-    rewards: ArrayLike,
-    stop_target_gradients: bool = False,
-    *,
-    mask: ArrayLike | None = None,
     use_stop_gradient: bool = ...,
 ) -> Array: ...
 @operator()
@@ -1418,6 +1424,129 @@ def sequence_policy_gradient_loss(
     stop_target_gradients: bool = True,
     *,
     use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def group_relative_advantages(
+    rewards: ArrayLike,
+    scale_by_std: bool = True,
+    epsilon: ArrayLike = 1e-06,
+    stop_target_gradients: bool = False,
+    *,
+    mask: ArrayLike | None = None,
+    ddof: int = 0,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def leave_one_out_advantages(
+    rewards: ArrayLike,
+    stop_target_gradients: bool = False,
+    *,
+    mask: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def decoupled_advantages(rewards: ArrayLike, weights: ArrayLike | None = None, epsilon: ArrayLike = 1e-06) -> Array: ...
+@operator()
+def optimal_baseline_advantages(rewards: ArrayLike, lengths: ArrayLike) -> Array: ...
+@operator()
+def pass_at_k_advantages(correct: ArrayLike, k: int) -> Array: ...
+@operator()
+def reinforce_plus_plus_advantages(
+    rewards: ArrayLike,
+    with_baseline: bool = True,
+    epsilon: ArrayLike = 1e-06,
+) -> Array: ...
+@operator()
+def gmpo_loss(
+    log_probs_t: ArrayLike,
+    old_log_probs_t: ArrayLike,
+    adv: ArrayLike,
+    mask_t: ArrayLike | None = None,
+    epsilon_low: ArrayLike = 0.4,
+    epsilon_high: ArrayLike = 0.4,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def gspo_token_loss(
+    log_probs_t: ArrayLike,
+    old_log_probs_t: ArrayLike,
+    adv_t: ArrayLike,
+    mask_t: ArrayLike | None = None,
+    epsilon_low: ArrayLike = 0.0003,
+    epsilon_high: ArrayLike = 0.0004,
+    stop_target_gradients: bool = True,
+    *,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def importance_weights(
+    log_probs_t: ArrayLike,
+    behaviour_log_probs_t: ArrayLike,
+    mask_t: ArrayLike | None = None,
+    *,
+    level: str = 'sequence',
+    mode: str = 'mask',
+    min_weight: ArrayLike = 0.0,
+    max_weight: ArrayLike = 3.0,
+) -> Array: ...
+@operator()
+def apo_loss(
+    chosen_log_probs_t: ArrayLike,
+    rejected_log_probs_t: ArrayLike,
+    ref_chosen_log_probs_t: ArrayLike,
+    ref_rejected_log_probs_t: ArrayLike,
+    beta: ArrayLike = 0.1,
+    stop_target_gradients: bool = True,
+    *,
+    chosen_mask_t: ArrayLike | None = None,
+    rejected_mask_t: ArrayLike | None = None,
+    chosen_is_better: bool = True,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def robust_dpo_loss(
+    chosen_log_probs_t: ArrayLike,
+    rejected_log_probs_t: ArrayLike,
+    ref_chosen_log_probs_t: ArrayLike,
+    ref_rejected_log_probs_t: ArrayLike,
+    beta: ArrayLike = 0.1,
+    stop_target_gradients: bool = True,
+    *,
+    chosen_mask_t: ArrayLike | None = None,
+    rejected_mask_t: ArrayLike | None = None,
+    flip_probability: ArrayLike = 0.1,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def slic_loss(
+    chosen_log_probs_t: ArrayLike,
+    rejected_log_probs_t: ArrayLike,
+    ref_chosen_log_probs_t: ArrayLike,
+    ref_rejected_log_probs_t: ArrayLike,
+    beta: ArrayLike = 0.1,
+    stop_target_gradients: bool = True,
+    *,
+    chosen_mask_t: ArrayLike | None = None,
+    rejected_mask_t: ArrayLike | None = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def distillation_advantages(
+    log_probs_t: ArrayLike,
+    teacher_log_probs_t: ArrayLike,
+    *,
+    mask_t: ArrayLike | None = None,
+) -> Array: ...
+@operator()
+def kl_shaped_rewards(
+    reward: ArrayLike,
+    log_probs_t: ArrayLike,
+    ref_log_probs_t: ArrayLike,
+    kl_weight: ArrayLike = 0.05,
+    *,
+    mask_t: ArrayLike | None = None,
 ) -> Array: ...
 @operator()
 def kl_k1(log_probs_t: ArrayLike, ref_log_probs_t: ArrayLike, mask_t: ArrayLike | None = None) -> Array: ...

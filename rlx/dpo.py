@@ -7,7 +7,7 @@ from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arrays import scale_up
 from rlx.core.masking import masked, masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array
+from rlx.core.types import Array, AxisName
 
 LEFT_OUT = {  # of a pair of answers, by the mask of each
     "chosen_mask_t": ("chosen_log_probs_t", "ref_chosen_log_probs_t"),
@@ -160,6 +160,8 @@ def kto_reference_point(
     ref_log_probs_t: Float[Array, "B T"],
     mask_t: Mask[Array, "", "B T"] | None = None,
     stop_target_gradients: bool = True,
+    *,
+    axis_name: AxisName = None,
 ) -> Float[Array, ""]:
     """KTO's reference point: an estimate of KL(π ‖ π_ref) from mismatched prompts and answers, clipped at 0.
 
@@ -172,6 +174,7 @@ def kto_reference_point(
       ref_log_probs_t: log-probabilities under the reference policy.
       mask_t: false for tokens to ignore, even if they contain NaN. By default all count.
       stop_target_gradients: whether to stop gradients through the result, as in the paper.
+      axis_name: name, or names, of mapped axes over which the answers are also split: the mean is over all of them.
 
     Returns:
       z₀ in nats.
@@ -183,6 +186,7 @@ def kto_reference_point(
       0.5
     """
     mean = masked_mean(_log_ratio(log_probs_t, ref_log_probs_t))
+    mean = mean if axis_name is None else jax.lax.pmean(mean, axis_name)
     return maybe_stop(jnp.maximum(mean, 0), stop_target_gradients)
 
 

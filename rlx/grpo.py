@@ -1,93 +1,19 @@
-"""GRPO and its variants (GSPO, CISPO, DAPO, RLOO): group-relative advantages and losses of whole answers."""
+"""GRPO and its variants (GSPO, CISPO, DAPO, RLOO): losses of whole answers."""
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require
-from rlx.core.arrays import lhs_broadcast, pick
-from rlx.core.masking import counts_of, finite_exponent, masked, masked_mean, masked_sum, weighted
+from rlx.core.arrays import lhs_broadcast
+from rlx.core.masking import counts_of, finite_exponent, masked_mean, masked_sum, weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array
-from rlx.kl import kl_k3
+from rlx.core.types import Array, AxisName
+from rlx.group_advantages import leave_one_out_advantages
+from rlx.kl import kl_k1, kl_k2, kl_k3
 from rlx.ppo import clipped_surrogate
-
-
-@operator(masks={"mask": ("rewards",)})
-def group_relative_advantages(
-    rewards: Real[Array, "G"],
-    scale_by_std: bool = True,
-    epsilon: Real[Array | float, "", "in [0, inf)"] = 1e-6,
-    stop_target_gradients: bool = False,
-    *,
-    mask: Mask[Array, "", "G"] | None = None,
-) -> Float[Array, "G"]:
-    """Advantages relative to a group of answers: (r_i - mean(r)) / (std(r) + ε), or r_i - mean(r) if not scaled.
-
-    The scaled form is that of GRPO: "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language
-    Models", Shao et al. 2024 (https://arxiv.org/abs/2402.03300). The form without scaling is that of Dr. GRPO, its
-    unbiased version: "Understanding R1-Zero-Like Training: A Critical Perspective", Liu et al. 2025
-    (https://arxiv.org/abs/2503.20783), which shows that the division favours very easy and very hard questions. In a
-    group of one, or with equal rewards, all advantages are 0.
-
-    Args:
-      rewards: one reward for each answer in the group.
-      scale_by_std: whether to divide by the standard deviation of the group (the population standard deviation, with
-        1/G).
-      epsilon: ε ≥ 0; added to the standard deviation.
-      stop_target_gradients: whether to stop gradients through the advantages.
-      mask: false for entries of the group without an answer: they are excluded from means, and their advantage is 0.
-
-    Returns:
-      Advantages.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> import rlx
-      >>> rlx.group_relative_advantages(jnp.array([1, 0, 0, 1]), epsilon=0.0).tolist()
-      [1.0, -1.0, -1.0, 1.0]
-    """
-    gain, counts = _gains(rewards, mask)
-    adv = masked(counts, gain - masked_mean(gain, counts))
-    if scale_by_std:
-        scale = _root_mean_square(adv, counts) + epsilon
-        adv = adv / jnp.where(scale > 0, scale, 1)
-    return maybe_stop(adv, stop_target_gradients)
-
-
-@operator(masks={"mask": ("rewards",)})
-def leave_one_out_advantages(
-    rewards: Real[Array, "G"],
-    stop_target_gradients: bool = False,
-    *,
-    mask: Mask[Array, "", "G"] | None = None,
-) -> Float[Array, "G"]:
-    """Advantages relative to the mean of the other answers: r_i - 1/(G-1) Σ_{j≠i} r_j.
-
-    The baseline does not depend on the answer itself, so the policy gradient stays unbiased. From "Back to Basics:
-    Revisiting REINFORCE-Style Optimization for Learning from Human Feedback in LLMs", Ahmadian et al. 2024
-    (https://arxiv.org/abs/2402.14740), after "Buy 4 REINFORCE Samples, Get a Baseline for Free!", Kool et al. 2019. It
-    is G/(G-1) times `group_relative_advantages(rewards, scale_by_std=False)`. In a group of one the baseline is 0.
-
-    Args:
-      rewards: one reward for each answer in the group.
-      stop_target_gradients: whether to stop gradients through the advantages.
-      mask: false for entries of the group without an answer: they are excluded from means, and their advantage is 0.
-
-    Returns:
-      Advantages.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> import rlx
-      >>> rlx.leave_one_out_advantages(jnp.array([3.0, 0.0, 1.0])).tolist()
-      [2.5, -2.0, -0.5]
-    """
-    gain, counts = _gains(rewards, mask)
-    others = jnp.sum(counts) - 1
-    baseline = (jnp.sum(gain) - gain) / jnp.maximum(others, 1).astype(gain.dtype)
-    adv = jnp.where(others > 0, masked(counts, gain - baseline), rewards)
-    return maybe_stop(adv, stop_target_gradients)
 
 
 @operator(masks={"mask_t": ("log_probs_t", "adv_t")})
@@ -136,6 +62,9 @@ def grpo_loss(
     *,
     ref_log_probs_t: Float[Array, "T"] | None = None,
     kl_weight: Real[Array | float, "", "in [0, inf)"] = 0.04,
+    epsilon_high: Real[Array | float, "", "in [0, inf]"] | None = None,
+    max_ratio: Real[Array | float, "", "in [1, inf]"] = jnp.inf,
+    kl_estimator: str = "k3",
 ) -> Float[Array, ""]:
     """GRPO's loss of one answer: -1/|y| Σ_t [min(ρ_t A, clip(ρ_t, 1 - ε, 1 + ε) A) - β k3_t].
 
@@ -152,6 +81,10 @@ def grpo_loss(
       stop_target_gradients: whether to stop gradients through everything but `log_probs_t` and the coefficients.
       ref_log_probs_t: log-probabilities under the reference policy; if omitted, there is no penalty.
       kl_weight: β ≥ 0.
+      epsilon_high: the ε of the upper bound, ≥ 0; by default that of both.
+      max_ratio: a bound ≥ 1 on ρ_t where A < 0, as in `rlx.dual_clipped_surrogate_pg_loss`; by default there is none.
+      kl_estimator: "k1", "k2", "k3", or "k3_k2", which has the value of k3 and the gradient of k2, which is that of
+        KL(π ‖ π_ref). As a part of a loss, k1 does nothing in the mean.
 
     Returns:
       The loss; 0 if no token counts.
@@ -164,7 +97,9 @@ def grpo_loss(
       -1.05
     """
     targets = maybe_stop((old_log_probs_t, adv_t, ref_log_probs_t), stop_target_gradients)
-    return masked_mean(_token_losses(log_probs_t, targets, epsilon, kl_weight), mask_t)
+    return masked_mean(
+        _token_losses(log_probs_t, targets, (epsilon, epsilon_high, max_ratio), kl_weight, kl_estimator), mask_t
+    )
 
 
 @operator(
@@ -184,6 +119,9 @@ def dr_grpo_loss(
     max_length: int | None = None,
     ref_log_probs_t: Float[Array, "T"] | None = None,
     kl_weight: Real[Array | float, "", "in [0, inf)"] = 0.04,
+    epsilon_high: Real[Array | float, "", "in [0, inf]"] | None = None,
+    max_ratio: Real[Array | float, "", "in [1, inf]"] = jnp.inf,
+    kl_estimator: str = "k3",
 ) -> Float[Array, ""]:
     """Dr. GRPO's loss of one answer: the terms of `grpo_loss`, summed and divided by a constant, not by the length.
 
@@ -203,6 +141,10 @@ def dr_grpo_loss(
       max_length: L, a positive number of tokens, the same for all answers; by default T, counting masked tokens too.
       ref_log_probs_t: log-probabilities under the reference policy; if omitted, there is no penalty.
       kl_weight: β ≥ 0.
+      epsilon_high: the ε of the upper bound, ≥ 0; by default that of both.
+      max_ratio: a bound ≥ 1 on ρ_t where A < 0, as in `rlx.dual_clipped_surrogate_pg_loss`; by default there is none.
+      kl_estimator: "k1", "k2", "k3", or "k3_k2", which has the value of k3 and the gradient of k2, which is that of
+        KL(π ‖ π_ref). As a part of a loss, k1 does nothing in the mean.
 
     Returns:
       The loss; 0 if no token counts.
@@ -217,7 +159,12 @@ def dr_grpo_loss(
     length = max(log_probs_t.shape[0], 1) if max_length is None else max_length
     require(length > 0, "max_length", max_length, "a positive number of tokens")
     targets = maybe_stop((old_log_probs_t, adv_t, ref_log_probs_t), stop_target_gradients)
-    return masked_sum(_token_losses(log_probs_t, targets, epsilon, kl_weight), mask_t) / length
+    return (
+        masked_sum(
+            _token_losses(log_probs_t, targets, (epsilon, epsilon_high, max_ratio), kl_weight, kl_estimator), mask_t
+        )
+        / length
+    )
 
 
 @operator(masks={"mask_t": ("log_probs_t", "old_log_probs_t", "adv")})
@@ -269,6 +216,10 @@ def dapo_loss(
     epsilon_low: Real[Array | float, "", "in [0, inf]"] = 0.2,
     epsilon_high: Real[Array | float, "", "in [0, inf]"] = 0.28,
     stop_target_gradients: bool = True,
+    *,
+    aggregation: str = "token_mean",
+    normalizer: Real[Array | float, "", "in (0, inf)"] | None = None,
+    axis_name: AxisName = None,
 ) -> Float[Array, ""]:
     """DAPO's loss of a group: asymmetric clipping, and a mean over all tokens of the group.
 
@@ -286,6 +237,14 @@ def dapo_loss(
       epsilon_low: ε_low ≥ 0.
       epsilon_high: ε_high ≥ 0.
       stop_target_gradients: whether to stop gradients through everything but `log_probs_t` and the coefficients.
+      aggregation: the mean of the losses of tokens: "token_mean", over all tokens of the group;
+        "sequence_mean_token_sum" and "sequence_mean_token_mean", over answers, of the sums or means of each; or
+        "constant", their sum divided by `normalizer`.
+      normalizer: the number to divide by, in place of the number of tokens, or of answers with tokens. For a token mean
+        over m micro-batches whose losses are averaged, the number of tokens in all of them, divided by m.
+      axis_name: name, or names, of axes of `jax.pmap`, `jax.vmap` or `jax.shard_map` over which groups are split: the
+        number to divide by is the mean over them, so that the mean of losses and gradients over devices, by
+        `jax.lax.pmean`, is that of one device.
 
     Returns:
       The loss; 0 if no token counts.
@@ -301,7 +260,8 @@ def dapo_loss(
     old_log_probs_t, adv = maybe_stop((old_log_probs_t, adv), stop_target_gradients)
     ratio_t = _ratio(log_probs_t - old_log_probs_t)
     adv = lhs_broadcast.kernel(adv, ratio_t)
-    return -masked_mean(clipped_surrogate(ratio_t, adv, epsilon_low, epsilon_high), mask_t)
+    losses = -clipped_surrogate(ratio_t, adv, epsilon_low, epsilon_high)
+    return _aggregated(losses, mask_t, aggregation, normalizer, axis_name)
 
 
 @operator(masks={"mask_t": ("log_probs_t", "old_log_probs_t", "adv")})
@@ -313,6 +273,10 @@ def cispo_loss(
     epsilon_low: Real[Array | float, "", "in [0, inf]"] = 1.0,
     epsilon_high: Real[Array | float, "", "in [0, inf]"] = 0.28,
     stop_target_gradients: bool = True,
+    *,
+    aggregation: str = "token_mean",
+    normalizer: Real[Array | float, "", "in (0, inf)"] | None = None,
+    axis_name: AxisName = None,
 ) -> Float[Array, ""]:
     """CISPO's loss of a group: clipped importance weights on a policy gradient, so that no token's gradient is dropped.
 
@@ -329,6 +293,9 @@ def cispo_loss(
       epsilon_high: ε_high ≥ 0.
       stop_target_gradients: whether to stop gradients through the advantages; they are always stopped through the
         weights.
+      aggregation: as for `rlx.dapo_loss`.
+      normalizer: as for `rlx.dapo_loss`.
+      axis_name: as for `rlx.dapo_loss`.
 
     Returns:
       The loss; 0 if no token counts.
@@ -344,7 +311,7 @@ def cispo_loss(
     adv = lhs_broadcast.kernel(maybe_stop(adv, stop_target_gradients), log_probs_t)
     ratio_t = jnp.exp(log_probs_t - old_log_probs_t)
     weights_t = jax.lax.stop_gradient(jnp.clip(ratio_t, 1 - epsilon_low, 1 + epsilon_high))
-    return -masked_mean(weighted(weights_t * adv, log_probs_t), mask_t)
+    return _aggregated(-weighted(weights_t * adv, log_probs_t), mask_t, aggregation, normalizer, axis_name)
 
 
 @operator(masks={"mask_t": ("log_probs_t",)})
@@ -385,31 +352,40 @@ def _ratio(log_ratio: Array) -> Array:
 
 
 def _token_losses(
-    log_probs_t: Array,
-    targets: tuple[Array, Array, Array | None],
-    epsilon: Array | float,
-    kl_weight: Array | float,
+    log_probs_t: Array, targets: tuple[Any, Any, Any], bounds: tuple[Any, Any, Any], kl_weight: Any, kl_estimator: str
 ) -> Array:
-    """-min(ρ_t A, clip(ρ_t, 1 - ε, 1 + ε) A) + β k3_t of each token."""
+    """-min(ρ_t A, clip(ρ_t, 1 - ε_low, 1 + ε_high) A) + β KL_t of each token, where ρ_t is bounded if A < 0."""
+    require(kl_estimator in tuple(KL_ESTIMATORS), "kl_estimator", kl_estimator, f"one of {', '.join(KL_ESTIMATORS)}")
     old_log_probs_t, adv_t, ref_log_probs_t = targets
-    losses_t = -clipped_surrogate(_ratio(log_probs_t - old_log_probs_t), adv_t, epsilon, epsilon)
+    epsilon, epsilon_high, max_ratio = bounds
+    ratio_t = _ratio(log_probs_t - old_log_probs_t)
+    ratio_t = jnp.where(adv_t < 0, jnp.minimum(ratio_t, max_ratio), ratio_t)
+    losses_t = -clipped_surrogate(ratio_t, adv_t, epsilon, epsilon if epsilon_high is None else epsilon_high)
     if ref_log_probs_t is None:
         return losses_t
-    return losses_t + weighted(kl_weight, kl_k3.kernel(log_probs_t, ref_log_probs_t))
+    return losses_t + weighted(kl_weight, KL_ESTIMATORS[kl_estimator](log_probs_t, ref_log_probs_t))
 
 
-def _gains(rewards: Array, mask: Array | None) -> tuple[Array, Array]:
-    """The rewards relative to the first answer of the group, and the mask [G] of answers.
-
-    Means and variances are computed from these: they are exactly zero for equal rewards, and exact for large ones.
-    """
-    counts = counts_of(mask, rewards.shape)
-    first = pick(rewards, jnp.argmax(counts)) if rewards.size else 0
-    return masked(counts, rewards - first), counts
+def _k3_with_gradient_of_k2(log_probs_t: Array, ref_log_probs_t: Array) -> Array:
+    k2, k3 = (kl.kernel(log_probs_t, ref_log_probs_t) for kl in (kl_k2, kl_k3))
+    return jax.lax.stop_gradient(k3 - k2) + k2
 
 
-def _root_mean_square(x: Array, counts: Array) -> Array:
-    """√(mean of x²), with gradient 0 where all are 0."""
-    mean_square = masked_mean(jnp.square(x), counts)
-    varies = mean_square > 0  # if all are equal, the derivative of the square root is infinite
-    return jnp.where(varies, jnp.sqrt(jnp.where(varies, mean_square, 1)), 0)
+KL_ESTIMATORS = {"k1": kl_k1.kernel, "k2": kl_k2.kernel, "k3": kl_k3.kernel, "k3_k2": _k3_with_gradient_of_k2}
+
+
+def _aggregated(losses: Array, mask_t: Array | None, aggregation: str, normalizer: Any, axis_name: AxisName) -> Array:
+    """The loss of a group from those of its tokens [G, T]."""
+    require(aggregation in AGGREGATIONS, "aggregation", aggregation, f"one of {', '.join(AGGREGATIONS)}")
+    require(normalizer is not None or aggregation != "constant", "normalizer", normalizer, "a number, for constant")
+    counts = counts_of(mask_t, losses.shape)
+    if aggregation == "sequence_mean_token_mean":
+        losses = losses / jnp.maximum(jnp.sum(counts, axis=-1, keepdims=True), 1).astype(losses.dtype)
+    own = jnp.sum(counts) if aggregation == "token_mean" else jnp.sum(jnp.any(counts, axis=-1))
+    count = own.astype(losses.dtype) if normalizer is None else normalizer
+    if axis_name is not None:
+        count = jax.lax.pmean(count, axis_name)
+    return masked_sum(losses, mask_t) / jnp.where(count > 0, count, 1)
+
+
+AGGREGATIONS = ("token_mean", "sequence_mean_token_sum", "sequence_mean_token_mean", "constant")

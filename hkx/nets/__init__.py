@@ -10,6 +10,7 @@ from hkx.nets.decoder_config import LatentConfig as LatentConfig
 from hkx.nets.decoder_layer import DecoderLayer as DecoderLayer
 from hkx.nets.decoder_sharding import decoder_sharding_rules as decoder_sharding_rules
 from hkx.nets.generation import Generated as Generated
+from hkx.nets.generation import answer_hidden as answer_hidden
 from hkx.nets.generation import generate as generate
 from hkx.nets.mlp import MLP as MLP
 from hkx.nets.mobilenet import MobileNetV1 as MobileNetV1
@@ -55,6 +56,7 @@ __all__ = [
     "SimbaV2Block",
     "VectorQuantizer",
     "VectorQuantizerEMA",
+    "answer_hidden",
     "decoder_sharding_rules",
     "generate",
     "project_to_sphere",

@@ -177,10 +177,22 @@ class Decoder(Module):
     def logits(self, hidden: Num[jax.Array, "... D"]) -> jax.Array:
         """The logits `[..., vocab_size]` of vectors `[..., hidden_size]`, in float32 or wider."""
         c = self.config
-        with self._computing():
-            head = self._embed().embeddings if c.tied_embeddings else self._head(hidden)
-            y = wide_product("...d,vd->...v", hidden, head.astype(hidden.dtype))
+        y = wide_product("...d,vd->...v", hidden, self.head().astype(hidden.dtype))
         return y if c.logit_cap is None else c.logit_cap * jnp.tanh(y / c.logit_cap)
+
+    @name_like("__call__")
+    def head(self) -> jax.Array:
+        """The rows of which logits are the products with `hidden`, `[vocab_size, hidden_size]`; tied, the embeddings.
+
+        For log-probabilities of single tokens without all logits: `rlx.token_log_probs(hidden, decoder.head(), tokens,
+        soft_cap=config.logit_cap)`.
+        """
+        c = self.config
+        with self._computing():
+            if c.tied_embeddings:
+                return self._embed().embeddings
+            shape, init = [c.vocab_size, c.hidden_size], RandomNormal(self._stddev(True))
+            return get_parameter("head", shape, init=init)
 
     def initial_cache(self, batch_size: Size, max_length: Size, dtype: Any = None) -> DecoderCache:
         """An empty cache with room for `max_length` tokens of each row.
@@ -235,7 +247,7 @@ class Decoder(Module):
             rows = slice(layers[0], layers[-1] + 1)
             kv = None if cache is None else jax.tree.map(lambda a, rows=rows: a[rows], (cache.key, cache.value))
             name = "layers" if c.experts is None or not dense else "dense_layers"
-            stack = layer_stack(len(layers), True, name=name, remat=False if cache is not None else self.remat)
+            stack = layer_stack(len(layers), True, name=name, remat=self.remat)
             x, kv = stack(lambda x, window, kv, dense=dense: layer(x, window, kv, dense))(x, windows[rows], kv)
             out.append(kv)
         return x, None if cache is None else jax.tree.map(lambda *parts: jnp.concatenate(parts), *out)
@@ -244,11 +256,6 @@ class Decoder(Module):
     def _embed(self) -> Embed:
         c = self.config
         return Embed(c.vocab_size, c.hidden_size, w_init=RandomNormal(self._stddev(c.tied_embeddings)), name="embed")
-
-    @transparent
-    def _head(self, hidden: jax.Array) -> jax.Array:
-        shape = [self.config.vocab_size, self.config.hidden_size]
-        return get_parameter("head", shape, hidden.dtype, init=RandomNormal(self._stddev(True)))
 
     def _stddev(self, head: bool) -> float:
         """Of embeddings and head. The logits' is 1/4 at most, also that of a token itself where the two are tied."""

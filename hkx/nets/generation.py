@@ -96,14 +96,15 @@ def generate(
     prompts, start = jnp.asarray(prompts), jnp.asarray(start)
     count = checked_integer(max_new_tokens, "max_new_tokens", 1)
     samples = checked_integer(samples_per_prompt, "samples_per_prompt", 1)
-    _check(decoder, prompts, start)
+    _check_prompts("generate", prompts, start)
+    _check_unstacked(decoder)
     batch, time = prompts.shape
     cache = decoder.initial_cache(batch, time + count)._replace(start=start.astype(jnp.int32))
     hidden, cache = decoder.hidden(prompts, cache=cache)
     logits = decoder.logits(hidden[:, -1])  # [B, V]
     if samples > 1:
         logits = jnp.repeat(logits, samples, axis=0)
-        cache = _repeated(cache, samples)
+        cache = _repeated(decoder, cache, samples)
     rows, stops = batch * samples, np.asarray(stop_tokens, np.int32).reshape(1, -1)
     keys = None if sample is None else next_rng_keys(count)
 
@@ -134,6 +135,55 @@ def generate(
     return Generated(last.tokens, last.log_probs, last.lengths)
 
 
+def answer_hidden(decoder: Decoder, prompts: jax.Array, start: jax.Array, answers: jax.Array) -> jax.Array:
+    """The vectors of which the logits of each token of answers to prompts are computed, to learn from the answers.
+
+    To be called in a transformed function. A prompt is read once for all answers to it, and gradients flow through
+    its keys and values. Entry `[n, i]` has seen the prompt and tokens before i, so it predicts token i:
+
+        hidden = hkx.nets.answer_hidden(decoder, prompts, start, answers)
+        log_probs = rlx.batched(rlx.token_log_probs)(hidden, decoder.head(), answers)
+
+    Args:
+      decoder: the decoder. A stacked one compiles fastest.
+      prompts: `int[B, T]`, each at the right end of its row, as for `hkx.nets.generate`.
+      start: `int[B]`, for each row the number of tokens of padding.
+      answers: `int[G B, A]`, G answers to each prompt, which are neighbours, as `hkx.nets.generate` returns them.
+
+    Returns:
+      `[G B, A, hidden_size]`.
+
+    Raises:
+      InvalidRankError: if `prompts` is not `[B, T]`, or `answers` not `[N, A]`.
+      ValueError: if N is not a multiple of B, or `start` not `[B]`.
+
+    Example:
+
+      >>> import hkx, jax, jax.numpy as jnp
+      >>> config = hkx.nets.DecoderConfig(vocab_size=256, hidden_size=64, num_layers=2, num_heads=4)
+      >>> def f(prompts, start, answers):
+      ...     return hkx.nets.answer_hidden(hkx.nets.Decoder(config), prompts, start, answers)
+      >>> model, prompts, start = hkx.transform(f), jnp.array([[0, 9], [4, 2]]), jnp.array([1, 0])
+      >>> answers = jnp.ones([8, 5], int)
+      >>> model.apply(model.init(0, prompts, start, answers), None, prompts, start, answers).shape
+      (8, 5, 64)
+    """
+    prompts, start, answers = map(jnp.asarray, (prompts, start, answers))
+    _check_prompts("answer_hidden", prompts, start)
+    if answers.ndim != 2:
+        raise InvalidRankError("answer_hidden", "answers", answers.shape, 2)
+    (batch, time), (rows, count) = prompts.shape, answers.shape
+    if batch == 0 or rows % batch:
+        raise ValueError(f"`answers` has {rows} rows for {batch} prompts: each prompt needs as many answers.")
+    cache = decoder.initial_cache(batch, time + count)._replace(start=start.astype(jnp.int32))
+    hidden, cache = decoder.hidden(prompts, cache=cache)
+    first = jnp.repeat(hidden[:, -1:], rows // batch, axis=0)
+    if count < 2:
+        return first[:, :count]
+    rest, _ = decoder.hidden(answers[:, :-1], cache=_repeated(decoder, cache, rows // batch))
+    return jnp.concatenate([first, rest], axis=1)
+
+
 class Carry(NamedTuple):
     i: jax.Array  # the number of the next token
     token: jax.Array  # int32[N], the last one, which is in no cache yet
@@ -148,19 +198,22 @@ def _put(table: jax.Array, column: jax.Array, i: jax.Array | int) -> jax.Array:
     return jax.lax.dynamic_update_slice_in_dim(table, column[:, None], i, axis=1)
 
 
-def _repeated(cache: DecoderCache, samples: int) -> DecoderCache:
+def _repeated(decoder: Decoder, cache: DecoderCache, samples: int) -> DecoderCache:
     def each(x: jax.Array) -> jax.Array:
-        return jnp.repeat(x, samples, axis=0)
+        return jnp.repeat(x, samples, axis=1 if decoder.stacked else 0)
 
-    key, value, start = jax.tree.map(each, (cache.key, cache.value, cache.start))
-    return cache._replace(key=key, value=value, start=start)
+    key, value = jax.tree.map(each, (cache.key, cache.value))
+    return cache._replace(key=key, value=value, start=jnp.repeat(cache.start, samples, axis=0))
 
 
-def _check(decoder: Decoder, prompts: jax.Array, start: jax.Array) -> None:
+def _check_prompts(taker: str, prompts: jax.Array, start: jax.Array) -> None:
     if prompts.ndim != 2:
-        raise InvalidRankError("generate", "prompts", prompts.shape, 2)
+        raise InvalidRankError(taker, "prompts", prompts.shape, 2)
     if start.shape != prompts.shape[:1]:
         raise ValueError(f"`start` must have shape {prompts.shape[:1]}, a number for each prompt, got {start.shape}.")
+
+
+def _check_unstacked(decoder: Decoder) -> None:
     if decoder.stacked:
         raise ValueError(
             "`generate` needs a decoder without a stack, whose slices would be copied for each token. Pass "

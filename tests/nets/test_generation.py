@@ -151,3 +151,45 @@ def test_wrong_arguments_are_named(options, message):
 
     with pytest.raises((ValueError, TypeError), match=message):
         hkx.transform(program).init(jax.random.key(0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("remat", [None, True])
+def test_hidden_vectors_of_answers_are_those_of_whole_passes_with_their_gradients(params, remat):
+    """Three prompts of several lengths with two answers each; the oracle reads each prompt with its answer, alone."""
+    answers = jnp.asarray(np.random.default_rng(4).integers(0, 50, size=[6, 3]))
+    like = hkx.transform(lambda x: hkx.nets.Decoder(CONFIG)(x)).init(jax.random.key(0), TOKENS)
+    stacked = hkx.stack_params(params, like, "decoder/layers")
+
+    def scores(prompts, start, answers):
+        decoder = hkx.nets.Decoder(CONFIG, remat=remat)
+        hidden = hkx.nets.answer_hidden(decoder, prompts, start, answers)
+        return jnp.einsum("nad,vd->nav", hidden, decoder.head())
+
+    def whole(params):
+        logits = []
+        for row, answer in enumerate(answers.tolist()):
+            text = PROMPTS[row // 2] + answer
+            logits.append(whole_logits(params, text)[len(PROMPTS[row // 2]) - 1 : -1])
+        return jnp.stack(logits)
+
+    score = hkx.without_apply_rng(hkx.transform(scores)).apply
+    weights = jax.random.normal(jax.random.key(1), [6, 3, 50])
+    value, gradient = jax.jit(jax.value_and_grad(lambda p: jnp.sum(weights * score(p, TOKENS, START, answers))))(
+        stacked
+    )
+    expected, its_gradient = jax.value_and_grad(lambda p: jnp.sum(weights * whole(p)))(params)
+    np.testing.assert_allclose(value, expected, rtol=1e-4)
+    gradient = hkx.unstack_params(gradient, "decoder/layers")
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3), gradient, dict(its_gradient))
+
+
+def test_answers_that_do_not_fit_to_prompts_are_named(params):
+    def scores(answers):
+        return hkx.nets.answer_hidden(hkx.nets.Decoder(CONFIG, stacked=False), TOKENS, START, answers)
+
+    score = hkx.without_apply_rng(hkx.transform(scores)).apply
+    with pytest.raises(ValueError, match="4 rows for 3 prompts"):
+        score(params, jnp.ones([4, 2], int))
+    with pytest.raises(hkx.errors.InvalidRankError, match="answers"):
+        score(params, jnp.ones([6], int))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import beyond_rlax_oracles
+import language_oracles
 import mpo_oracles
 import newer_oracles
 import numpy as np
@@ -20,7 +21,7 @@ T, A, K, L, D = 6, 3, 6, 4, 4  # steps, actions, atoms, atoms of the target, dim
 N, M, G = 4, 2, 3  # samples, critics, members of a group
 BINS = {"min_value": -3.0, "max_value": 3.0, "num_bins": K}
 SIGMA = 0.75 * 6.0 / K
-HOMES = (rlax_oracles, beyond_rlax_oracles, newer_oracles, mpo_oracles, recent_oracles)
+HOMES = (rlax_oracles, beyond_rlax_oracles, newer_oracles, mpo_oracles, recent_oracles, language_oracles)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -35,6 +36,7 @@ class Case:
     multi: bool = False  # a multi-step operator of RLax, which takes `truncation_t`
     sequence: bool = False  # `make` takes a number of steps
     masks: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)  # mask -> the arguments it shields
+    wide: bool = False  # results are in float32 or wider even if arguments are in half precision
     inner_constants: bool = False  # parts of the value are constants to gradients even where nothing is `stopped`
     call: Callable[..., Any] | None = None  # (package, **arguments), where arrays are inside of structures
     built: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)  # structure -> the arrays inside
@@ -595,7 +597,43 @@ RECENT = [
              "behaviour_log_probs_t": log_probs(r, n), "max_weight": np.asarray(1.2), "mask_t": mask(r, n)},
          free=("log_probs_t", "behaviour_log_probs_t", "mask_t"),
          masks={"mask_t": ("log_probs_t", "behaviour_log_probs_t")}),
+    Case("token_log_probs", lambda r, n=T: {"hidden": normal(r, n, D), "head": normal(r, A, D), "tokens": action(r, n),
+             "temperature": np.asarray(0.7), "soft_cap": np.asarray(1.5)}, ("hidden", "head"), sequence=True,
+         wide=True, settings={"chunk_size": 4, "with_entropy": True}, oracle_settings={}),
+]  # fmt: skip
+
+RATIO_MASK = {"mask_t": ("log_probs_t", "old_log_probs_t")}
+LANGUAGE = [
+    Case("importance_weights", lambda r, n=T: {"log_probs_t": log_probs(r, n), "behaviour_log_probs_t": log_probs(r, n),
+             "mask_t": mask(r, n), "min_weight": np.asarray(0.4), "max_weight": np.asarray(1.2)},
+         settings={"level": "geometric", "mode": "truncate"}, sequence=True,
+         masks={"mask_t": ("log_probs_t", "behaviour_log_probs_t")}),
+    Case("gmpo_loss", lambda r, n=T: {**ratios(r, n), "adv": normal(r), "mask_t": mask(r, n),
+             "epsilon_low": np.asarray(0.1), "epsilon_high": np.asarray(0.2)}, ("log_probs_t",),
+         ("old_log_probs_t", "adv"), sequence=True, masks=RATIO_MASK),
+    Case("gspo_token_loss", lambda r, n=T: {**ratios(r, n), "adv_t": normal(r, n), "mask_t": mask(r, n),
+             "epsilon_low": np.asarray(0.1), "epsilon_high": np.asarray(0.3)}, ("log_probs_t",),
+         ("old_log_probs_t", "adv_t"), sequence=True, masks={"mask_t": ("log_probs_t", "old_log_probs_t", "adv_t")},
+         inner_constants=True),
+    Case("reinforce_plus_plus_advantages", lambda r: {"rewards": normal(r, N, G)}, ("rewards",)),
+    Case("optimal_baseline_advantages", lambda r: {"rewards": normal(r, G), "lengths": positive(r, G)},
+         ("rewards", "lengths")),
+    Case("pass_at_k_advantages", lambda r: {"correct": 1.0 * (r.permutation(5) < 2)}, settings={"k": 2}),
+    Case("decoupled_advantages", lambda r: {"rewards": normal(r, G, D), "weights": positive(r, D)},
+         ("rewards", "weights")),
+    Case("slic_loss", lambda r, n=T: {**pair(r, n), "beta": np.asarray(0.2)}, PAIR_LEARNS, PAIR_STOPPED, sequence=True,
+         masks=PAIR_MASKS),
+    Case("robust_dpo_loss", lambda r, n=T: {**pair(r, n), "beta": np.asarray(0.7),
+             "flip_probability": np.asarray(0.2)}, PAIR_LEARNS, PAIR_STOPPED, sequence=True, masks=PAIR_MASKS),
+    Case("apo_loss", lambda r, n=T: {**pair(r, n), "beta": np.asarray(0.7)}, PAIR_LEARNS, PAIR_STOPPED, sequence=True,
+         masks=PAIR_MASKS, settings={"chosen_is_better": False}),
+    Case("kl_shaped_rewards", lambda r, n=T: {"reward": normal(r), "log_probs_t": log_probs(r, n),
+             "ref_log_probs_t": log_probs(r, n), "kl_weight": np.asarray(0.3), "mask_t": mask(r, n)}, sequence=True,
+         masks={"mask_t": ("log_probs_t", "ref_log_probs_t")}),
+    Case("distillation_advantages", lambda r, n=T: {"log_probs_t": log_probs(r, n),
+             "teacher_log_probs_t": log_probs(r, n), "mask_t": mask(r, n)}, sequence=True,
+         masks={"mask_t": ("log_probs_t", "teacher_log_probs_t")}),
 ]  # fmt: skip
 
 RLAX = [*ONE_STEP, *MULTI_STEP, *DISTRIBUTIONAL, *POLICIES, *ANY]
-CASES = [*RLAX, *NEW_VALUES, *NEWER, *MPO, *NEW_RETURNS, *NEW_POLICIES, *NEW_PREFERENCES, *RECENT]
+CASES = [*RLAX, *NEW_VALUES, *NEWER, *MPO, *NEW_RETURNS, *NEW_POLICIES, *NEW_PREFERENCES, *RECENT, *LANGUAGE]

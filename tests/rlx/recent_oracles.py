@@ -194,3 +194,14 @@ def bradley_terry_loss(chosen_reward, rejected_reward, margin=0.0):
 def overlong_penalty(length, max_length, buffer):
     free = max_length - buffer
     return np.array([0 if n <= free else -1 if n > max_length else (free - n) / buffer for n in length])
+
+
+def token_log_probs(hidden, head, tokens, temperature=1.0, soft_cap=None):
+    log_probs, entropies = [], []
+    for h, y in zip(hidden, tokens, strict=True):
+        z = [sum(w * x for w, x in zip(row, h, strict=True)) for row in head]
+        z = [(x if soft_cap is None else soft_cap * math.tanh(x / soft_cap)) / temperature for x in z]
+        normaliser = math.log(math.fsum(math.exp(x) for x in z))
+        log_probs.append(z[y] - normaliser)
+        entropies.append(-math.fsum(math.exp(x - normaliser) * (x - normaliser) for x in z))
+    return np.array(log_probs), np.array(entropies)
