@@ -224,7 +224,6 @@ LAYERS: dict[str, Branch] = {
 }
 WAYS: dict[str, Callable[[Any], Any]] = {
     "jit": lambda f: jax.jit(f)(1, X),
-    "vmap": lambda f: jax.vmap(f)(jnp.arange(2), jnp.stack([X, X])),
     "disable_jit": lambda f: jax.disable_jit()(f)(1, X),
 }
 
@@ -244,7 +243,10 @@ def test_branches_are_called_twice_in_init_and_once_in_apply(way: str) -> None:
     assert calls == dict.fromkeys(LAYERS, 1)
 
 
-@pytest.mark.parametrize(("depth", "in_init", "in_apply"), [(1, 4, 2), (2, 12, 4), (3, 32, 8), (4, 80, 16)])
+@pytest.mark.parametrize(
+    ("depth", "in_init", "in_apply"),
+    [(1, 4, 2), (2, 12, 4), (3, 32, 8), pytest.param(4, 80, 16, marks=pytest.mark.slow)],
+)
 def test_calls_of_branches_in_branches(depth: int, in_init: int, in_apply: int) -> None:
     calls = []
 

@@ -61,7 +61,7 @@ def test_one_dimension(kernel, stride, padding):
     compare(lambda: hkx.Conv1DTranspose(4, kernel, stride, padding=padding, with_bias=False, name="layer"), spatial=[5])
 
 
-@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize("channels_last", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_two_dimensions(channels_last):
     compare(
         lambda: hkx.Conv2DTranspose(
