@@ -16,7 +16,7 @@ from children import environment
 import rlx
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
-AGENTS = ["dqn", "muzero", "ppo", "ppo_mujoco", "pqn"]
+AGENTS = ["dqn", "iql", "muzero", "ppo", "ppo_mujoco", "pqn", "sac", "td3"]
 LESSONS = ["conv_layernorm", "custom_module", "linear_regression", "lstm_lm", "random_and_control_flow", "resnet_state"]
 ADAPTERS = ["brax_adapter", "craftax_adapter"]
 SINGLE = [*AGENTS, *LESSONS, *ADAPTERS, "catch_q_learning", "partitioned", "xor"]
@@ -165,3 +165,32 @@ def test_ppo_on_mujoco_keeps_its_statistics_with_its_parameters(tmp_path):
         assert params["observations/mean"].shape == (4,)
         hidden = params["mlp/~/linear_0/w"]
     assert hidden.shape == (4, 64)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
+def test_sac_and_td3_learn_to_balance_and_iql_reads_what_sac_saved(tmp_path):
+    pytest.importorskip("mujoco")
+    flags = ["--hidden", "64", "--evaluation-episodes", "2"]
+    online = ["--env", "InvertedPendulum-v5", "--steps", "2500", "--warmup", "500", *flags]
+    returns = {}
+    for name, more in {
+        "sac": [*online, "--environments", "2", "--save-data", "data.npz"],
+        "td3": [*online, "--environments", "2"],
+        "iql": ["--data", "data.npz", "--updates", "200", "--log-every", "100", *flags],
+    }.items():
+        done = run(tmp_path, name, *more)
+        assert done.returncode == 0, done.stderr
+        final = done.stdout.splitlines()[-1]
+        assert final.startswith("final return: ") and final.endswith(" over 2 episodes")
+        returns[name] = float(final.split()[2])
+        assert (tmp_path / f"runs/{name}/curve.png").stat().st_size > 10_000
+        with np.load(tmp_path / f"runs/{name}/parameters.npz") as params:
+            assert params["critic_2/~/linear_0/w"].shape == (5, 64)
+    assert returns["sac"] > 20 and returns["td3"] > 20  # 6 at random
+    with np.load(tmp_path / "data.npz") as data:
+        added = len(data["a_tm1"])
+        inside = data["discount_t"][:-2, 0] > 0
+        begun = {x.tobytes() for x in data["observation_tm1"]}
+        assert all(x.tobytes() in begun for x in data["observation_t"][:-2][inside])  # within an episode
+    assert 2300 < added < 2500  # without the steps that only begin an episode

@@ -1,0 +1,200 @@
+"""SAC on MuJoCo, or another environment with continuous actions, in one file.
+
+Soft actor-critic with two critics and a learned temperature: Haarnoja et al., 2018 (https://arxiv.org/abs/1812.05905).
+The replay is an array of NumPy; a step of the environment and an update of all networks take turns.
+
+    pip install hkx optax tyro matplotlib 'gymnasium[mujoco]'
+    python sac.py --env Hopper-v5 --seed 1 --save-data hopper.npz
+"""
+
+import csv
+import dataclasses
+import pathlib
+import sys
+import time
+from collections import deque, namedtuple
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import tyro
+from matplotlib.figure import Figure
+
+import hkx
+import rlx
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    env: str = "HalfCheetah-v5"  # a Gymnasium environment with continuous actions
+    seed: int = 1  # of the environments and the agent
+    steps: int = 1_000_000  # environment steps in all
+    environments: int = 1  # parallel environments; one update for each step of each of them
+    capacity: int = 1_000_000  # transitions in the replay
+    warmup: int = 5_000  # steps with random actions before the first update
+    batch_size: int = 256  # transitions in an update
+    hidden: int = 256  # units of both hidden layers
+    learning_rate: float = 3e-4  # of Adam
+    discount: float = 0.99  # γ
+    tau: float = 0.005  # part by which the target critics move towards the critics in an update
+    evaluation_episodes: int = 10  # episodes of the mean action at the end
+    save_data: str | None = None  # file for the transitions in the replay at the end, which iql.py reads
+    track: bool = False  # log to Weights & Biases, offline unless logged in
+    video: bool = False  # write a video of the final policy
+    output: str = "runs/sac"  # folder for metrics.csv, curve.png and parameters.npz
+
+
+Learned = namedtuple("Learned", "params target_params opt_state")
+Transition = namedtuple("Transition", "observation_tm1 a_tm1 observation_t r_t discount_t")  # [B, ...]
+
+
+def make_agent(config: Config, observation_size: int, action_size: int):
+    @hkx.without_apply_rng
+    @hkx.transform
+    def actor(observation):  # [..., D] to the mean and log standard deviation [..., A] before tanh
+        out = hkx.nets.MLP([config.hidden, config.hidden, 2 * action_size], name="actor")(observation)
+        mean, log_scale = jnp.split(out, 2, axis=-1)
+        return mean, jnp.clip(log_scale, -20, 2)
+
+    @hkx.without_apply_rng
+    @hkx.transform
+    def critics(observation, action):  # to the values [..., 2]
+        x = jnp.concatenate([observation, action], axis=-1)
+        sizes = [config.hidden, config.hidden, 1]
+        return jnp.concatenate([hkx.nets.MLP(sizes, name=f"critic_{i}")(x) for i in (1, 2)], axis=-1)
+
+    optimizer = optax.flatten(optax.adam(config.learning_rate))
+    losses = (rlx.sac_critic_loss, rlx.sac_actor_loss, rlx.sac_temperature_loss)
+    critic_losses, actor_losses, temperature_losses = map(rlx.batched, losses)
+
+    @jax.jit
+    def init(key):
+        actor_key, critic_key = jax.random.split(key)
+        observation, action = jnp.zeros(observation_size), jnp.zeros(action_size)
+        params = {"actor": actor.init(actor_key, observation), "critics": critics.init(critic_key, observation, action)}
+        params["temperature"] = {"temperature": {"log": jnp.zeros([])}}
+        return Learned(params, jax.tree.map(jnp.copy, params["critics"]), optimizer.init(params))
+
+    def sample(params, key, observation):  # an action in (-1, 1), and its log-probability
+        mean, log_scale = actor.apply(params, observation)
+        u = mean + jnp.exp(log_scale) * (noise := jax.random.normal(key, mean.shape))
+        log_normal = -0.5 * noise**2 - log_scale - 0.5 * np.log(2 * np.pi)
+        log_slope = 2 * (np.log(2) - u - jax.nn.softplus(-2 * u))  # log (1 - tanh² u)
+        return jnp.tanh(u), jnp.sum(log_normal - log_slope, axis=-1)
+
+    @jax.jit
+    def act(params, key, n, observation):  # of step n, [E, D]
+        return sample(params, jax.random.fold_in(key, n), observation)[0]
+
+    @jax.jit
+    def act_greedily(params, observation):
+        return jnp.tanh(actor.apply(params, observation)[0])
+
+    def loss(params, target_params, key, batch):
+        temperature = jnp.exp(params["temperature"]["temperature"]["log"])
+        tm1_key, t_key = jax.random.split(key)
+        action_tm1, log_prob_tm1 = sample(params["actor"], tm1_key, batch.observation_tm1)
+        a_t, log_prob_t = sample(jax.lax.stop_gradient(params["actor"]), t_key, batch.observation_t)
+        q_t = critics.apply(target_params, batch.observation_t, a_t)
+        q_tm1 = critics.apply(params["critics"], batch.observation_tm1, batch.a_tm1)
+        critic_loss = critic_losses(q_tm1, batch.r_t, batch.discount_t, q_t, log_prob_t, temperature)
+        q = critics.apply(jax.lax.stop_gradient(params["critics"]), batch.observation_tm1, action_tm1)
+        actor_loss = actor_losses(q, log_prob_tm1, temperature)
+        temperature_loss = temperature_losses(temperature, log_prob_tm1, -float(action_size))
+        return jnp.mean(critic_loss + actor_loss + temperature_loss)
+
+    def learn(learned, key, n, rows):  # [U, B, ...], one batch for each update
+        def update(learned, inputs):
+            key, row = inputs
+            parts = np.cumsum([observation_size, action_size, observation_size, 1])
+            s_tm1, a_tm1, s_t, r_t, discount_t = jnp.split(row, parts, axis=-1)
+            batch = Transition(s_tm1, a_tm1, s_t, r_t[:, 0], discount_t[:, 0])
+            gradients = jax.grad(loss)(learned.params, learned.target_params, key, batch)
+            directions, opt_state = optimizer.update(gradients, learned.opt_state, learned.params)
+            params = optax.apply_updates(learned.params, directions)
+            target_params = optax.incremental_update(params["critics"], learned.target_params, config.tau)
+            return Learned(params, target_params, opt_state), None
+
+        keys = jax.random.split(jax.random.fold_in(key, n), config.environments)
+        return jax.lax.scan(update, learned, (keys, rows))[0]
+
+    return init, act, act_greedily, jax.jit(learn, donate_argnums=0)
+
+
+def evaluate(config: Config, act_greedily, params, low, high) -> list[float]:
+    env = gymnasium.make(config.env, render_mode="rgb_array" if config.video else None)
+    if config.video:
+        env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0)
+    returns = []
+    for episode in range(config.evaluation_episodes):
+        observation, over = env.reset(seed=config.seed + 10_000 + episode)[0], False
+        returns.append(0.0)
+        while not over:
+            action = np.asarray(act_greedily(params, np.float32(observation)))
+            observation, reward, ends, cut, _ = env.step(low + (high - low) * (action + 1) / 2)
+            returns[-1], over = returns[-1] + float(reward), ends or cut
+    env.close()
+    return returns
+
+
+def main(config: Config) -> None:
+    (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
+    try:
+        envs = gymnasium.make_vec(config.env, config.environments)  # begins a new episode in the step after the last
+    except gymnasium.error.Error as error:
+        sys.exit(f"--env: {error}")
+    if config.track:
+        import wandb
+
+        wandb.init(project="sac", config=vars(config))
+    (size,), space, number = envs.single_observation_space.shape, envs.single_action_space, config.environments
+    low, high, actions = space.low, space.high, space.shape[0]
+    init, act, act_greedily, learn = make_agent(config, size, actions)
+    act_key, learn_key, init_key = jax.random.split(jax.random.key(config.seed), 3)
+    learned, generator, begin = init(init_key), np.random.default_rng(config.seed), time.process_time()
+    replay, added = np.zeros([config.capacity, 2 * size + actions + 2], np.float32), 0  # one transition in a row
+    observation, last, returns = envs.reset(seed=config.seed)[0], np.zeros(number, bool), np.zeros(number)
+    rows, finished = [], deque(maxlen=10)
+    try:
+        for n in range(config.steps // number):
+            action = generator.uniform(-1, 1, (number, actions)).astype(np.float32)
+            if n * number >= config.warmup:
+                action = np.asarray(act(learned.params["actor"], act_key, np.int32(n), np.float32(observation)))
+            following, reward, ends, cut, _ = envs.step(low + (high - low) * (action + 1) / 2)
+            columns = [observation, action, following, reward[:, None], config.discount * (1.0 - ends[:, None])]
+            new = np.concatenate(columns, axis=1, dtype=np.float32, casting="same_kind")[~last]  # `last`: a reset only
+            replay[(added + np.arange(len(new))) % config.capacity] = new
+            added, observation, returns, last = added + len(new), following, returns + reward, ends | cut
+            finished.extend(returns[last])
+            returns[last] = 0.0
+            if n * number >= config.warmup:
+                drawn = generator.integers(min(added, config.capacity), size=(number, config.batch_size))
+                learned = learn(learned, learn_key, np.int32(n), replay[drawn])
+            if (n + 1) % max(1, 5_000 // number) == 0:
+                taken, mean = (n + 1) * number, np.mean(finished) if finished else np.nan
+                rows.append((taken, mean, time.process_time() - begin))
+                print(f"{taken:>9,} steps: return {mean:.1f}, {rows[-1][2] / taken * 1e6:.0f} CPU µs/step", flush=True)
+                if config.track:
+                    wandb.log({"return": mean}, step=taken)
+    except KeyboardInterrupt:
+        print("interrupted")
+    with open(output / "metrics.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("steps", "return_of_10_episodes", "cpu_seconds"), *rows])
+    saved = learned.params["actor"] | learned.params["critics"] | learned.params["temperature"]
+    np.savez(output / "parameters.npz", **{f"{module}/{k}": x for module in saved for k, x in saved[module].items()})
+    if config.save_data:
+        parts = np.split(replay[: min(added, config.capacity)], np.cumsum([size, actions, size, 1]), axis=1)
+        np.savez(config.save_data, **dict(zip(Transition._fields, parts, strict=True)), env=config.env)
+    axes = (figure := Figure(layout="constrained")).subplots()
+    axes.plot([row[0] for row in rows], [row[1] for row in rows])
+    axes.set(title=f"SAC on {config.env}", xlabel="environment steps", ylabel="mean return of 10 episodes")
+    figure.savefig(output / "curve.png", dpi=120)
+    final = evaluate(config, act_greedily, learned.params["actor"], low, high)
+    print(f"final return: {np.mean(final):.2f} over {len(final)} episodes")
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # each step waits for its action
+    main(tyro.cli(Config, description=__doc__))
