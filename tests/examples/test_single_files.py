@@ -22,7 +22,7 @@ ADAPTERS = ["brax_adapter", "craftax_adapter"]
 SINGLE = [*AGENTS, *LESSONS, *ADAPTERS, "catch_q_learning", "partitioned", "xor"]
 LINES = dict.fromkeys(ADAPTERS, 25) | {"catch_q_learning": 250}
 ALLOWED = {"hkx", "rlx", "jax", "numpy", "optax", "tyro", "tqdm", "matplotlib", "PIL", "wandb"}
-ALLOWED |= {"gymnax", "gymnasium", "dm_env", "bsuite", "brax", "craftax", "mctx"}
+ALLOWED |= {"gymnax", "gymnasium", "dm_env", "bsuite", "brax", "craftax", "mctx", "minari"}
 
 
 @pytest.mark.parametrize("name", SINGLE)
