@@ -67,7 +67,7 @@ def test_a_run_in_two_parts_is_the_run_in_one(config, tmp_path, capsys):
 
 
 def test_a_reward_in_python_is_learned_from_and_one_that_fails_is_named(config, tmp_path, monkeypatch):
-    task = task_of(lambda reply: float(len(reply) == 0), monkeypatch)
+    task = task_of(lambda reply: float(reply[:1] < "a"), monkeypatch)
     rows = run(config, tmp_path, task=task, lora=0, method="rloo", updates=4, questions=8, group=16)
     assert float(rows[4]["reward"]) > float(rows[1]["reward"])
     task = task_of(lambda reply: 1 / 0, monkeypatch)
