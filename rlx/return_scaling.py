@@ -85,9 +85,9 @@ def _percentile(ascending: Array, number: Array, percent: Array | float) -> Arra
     """The percentile of the first `number` entries."""
     last = jnp.maximum(number - 1, 0)
     wide = wide_dtype(ascending.dtype)
-    place = jnp.asarray(percent, wide) / 100 * last.astype(wide)
-    below = jnp.floor(place).astype(jnp.int32)
-    share = (place - jnp.floor(place)).astype(ascending.dtype)
+    position = jnp.asarray(percent, wide) / 100 * last.astype(wide)
+    below = jnp.floor(position).astype(jnp.int32)
+    share = (position - jnp.floor(position)).astype(ascending.dtype)
     low, high = ascending[below], ascending[jnp.minimum(below + 1, last)]
     return low + weighted(share, high - low)
 

@@ -56,13 +56,13 @@ def require_alike(
     require_structure(argument, tree, like_argument, like, function)
     others = jax.tree.structure(like).flatten_up_to(tree)
     for (path, wanted), x in zip(jax.tree_util.tree_flatten_with_path(like)[0], others, strict=True):
-        place = _path_text(argument, path, function)
+        subject = _path_text(argument, path, function)
         if x.shape != wanted.shape:
             raise ShapeError(
-                f"{place} has shape {list(x.shape)}, expected shape {list(wanted.shape)}, that in `{like_argument}`."
+                f"{subject} has shape {list(x.shape)}, expected shape {list(wanted.shape)}, that in `{like_argument}`."
             )
         if dtypes and x.dtype != wanted.dtype:
-            raise DTypeError(f"{place} has dtype {x.dtype}, expected {wanted.dtype}, that in `{like_argument}`.")
+            raise DTypeError(f"{subject} has dtype {x.dtype}, expected {wanted.dtype}, that in `{like_argument}`.")
 
 
 def require_structure(argument: str, tree: PyTree, like_argument: str, like: PyTree, function: str = "") -> None:

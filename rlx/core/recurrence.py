@@ -145,8 +145,8 @@ def _with_numbers(equation: Equation, numbers: tuple[tuple[int, float], ...]) ->
 
     def of_arrays(after: Array, *arrays: Array) -> Array:
         given: list[Any] = list(arrays)
-        for place, number in numbers:
-            given.insert(place, number)
+        for index, number in numbers:
+            given.insert(index, number)
         return equation(after, *given)
 
     return of_arrays if numbers else equation

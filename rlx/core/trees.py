@@ -252,8 +252,8 @@ def _moved(function: str, tree: PyTree, source: int, destination: int) -> PyTree
     tree = as_arrays_of("tree", tree, function)
     for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
         if leaf.ndim == 0:
-            place = f"argument `tree`{jax.tree_util.keystr(path)}"
-            raise RankError(f"{function}: {place} has rank 0 (shape []), expected at least one axis.")
+            subject = f"argument `tree`{jax.tree_util.keystr(path)}"
+            raise RankError(f"{function}: {subject} has rank 0 (shape []), expected at least one axis.")
     return jax.tree.map(lambda x: jnp.moveaxis(x, source, destination), tree)
 
 

@@ -152,10 +152,10 @@ def as_items(function: str, argument: str, given: PyTree, held: PyTree, axes: tu
         raise ArgumentError(f"{function}: {_other_tree(argument, wanted, came, structure, came_structure)}")
     leaves, lengths = [], {}
     for (path, value), (_, like) in zip(came, wanted, strict=True):
-        place = f"argument `{argument}`" + jax.tree_util.keystr(path)
-        leaf = as_leaf(function, place, value, may_be_abstract=False)
-        _check_dtype(function, place, value, leaf, like)
-        _check_shape(function, place, leaf.shape, axes, like.shape[1:], lengths)
+        subject = f"argument `{argument}`" + jax.tree_util.keystr(path)
+        leaf = as_leaf(function, subject, value, may_be_abstract=False)
+        _check_dtype(function, subject, value, leaf, like)
+        _check_shape(function, subject, leaf.shape, axes, like.shape[1:], lengths)
         leaves.append(leaf if leaf.dtype == like.dtype else leaf.astype(like.dtype))
     return jax.tree.unflatten(structure, leaves)
 
@@ -164,18 +164,18 @@ def environments_of(item: PyTree) -> int:
     """The number of environments, at least 1, which is the length of the first axis of all leaves of an item."""
     lengths: dict[str, tuple[int, str]] = {}
     for path, value in jax.tree_util.tree_flatten_with_path(item)[0]:
-        place = f"argument `item`{jax.tree_util.keystr(path)}"
-        shape = as_leaf("replay.init", place, value).shape
+        subject = f"argument `item`{jax.tree_util.keystr(path)}"
+        shape = as_leaf("replay.init", subject, value).shape
         if not shape:
             raise RankError(
-                f"replay.init: {place} has shape [], expected [E, ...] with the steps of E environments.\n"
+                f"replay.init: {subject} has shape [], expected [E, ...] with the steps of E environments.\n"
                 "Give it a first axis, also for one environment."
             )
-        length, who = lengths.setdefault("E", (shape[0], place))
+        length, who = lengths.setdefault("E", (shape[0], subject))
         if length != shape[0] or not length:
             more = f"E = {length} from {who}" if length else "E at least 1"
             raise ShapeError(
-                f"replay.init: {place} has shape {_shown(shape)}, expected [E, ...] with {more}.\n"
+                f"replay.init: {subject} has shape {_shown(shape)}, expected [E, ...] with {more}.\n"
                 "Pass leaves of as many environments each."
             )
     return lengths["E"][0]
@@ -191,7 +191,7 @@ def as_priorities(indices: ArrayLike, priorities: ArrayLike) -> tuple[Array, Arr
     return indices, priorities
 
 
-def as_leaf(function: str, place: str, value: Any, may_be_abstract: bool = True) -> Any:
+def as_leaf(function: str, subject: str, value: Any, may_be_abstract: bool = True) -> Any:
     """One leaf of an item as a JAX array, or its stand-in if it may be one."""
     if isinstance(value, jax.Array) or (may_be_abstract and isinstance(value, jax.ShapeDtypeStruct)):
         return value
@@ -199,7 +199,7 @@ def as_leaf(function: str, place: str, value: Any, may_be_abstract: bool = True)
         return to_jax(value)
     except (TypeError, ValueError, OverflowError) as error:
         what = f"{value}, too large a number" if isinstance(error, OverflowError) else f"a {type(value).__name__}"
-        raise DTypeError(f"{function}: {place} is {what}, expected an array.\nItems are trees of arrays.") from error
+        raise DTypeError(f"{function}: {subject} is {what}, expected an array.\nItems are trees of arrays.") from error
 
 
 def _other_tree(argument: str, wanted: Any, came: Any, structure: Any, came_structure: Any) -> str:
@@ -216,13 +216,13 @@ def _other_tree(argument: str, wanted: Any, came: Any, structure: Any, came_stru
     )
 
 
-def _check_dtype(function: str, place: str, value: Any, leaf: Array, like: Array) -> None:
+def _check_dtype(function: str, subject: str, value: Any, leaf: Array, like: Array) -> None:
     # A Python number is weakly typed: 0 is valid for a float.
     weak = isinstance(value, (bool, int, float)) or getattr(value, "weak_type", False)
     fits = jnp.result_type(value, like.dtype) == like.dtype if weak else leaf.dtype == like.dtype
     if not fits:
         raise DTypeError(
-            f"{function}: {place} has dtype {leaf.dtype}, expected {like.dtype} as in the item given to `init`.\n"
+            f"{function}: {subject} has dtype {leaf.dtype}, expected {like.dtype} as in the item given to `init`.\n"
             "Convert it, or give `init` an item of this dtype."
         )
     numbers = known(value) if weak and jnp.issubdtype(like.dtype, jnp.integer) else None
@@ -230,28 +230,28 @@ def _check_dtype(function: str, place: str, value: Any, leaf: Array, like: Array
         limits = jnp.iinfo(like.dtype)
         if not np.all((numbers >= limits.min) & (numbers <= limits.max)):
             raise DTypeError(
-                f"{function}: {place} is {shown(value)}, expected a number from {limits.min} to {limits.max}: "
+                f"{function}: {subject} is {shown(value)}, expected a number from {limits.min} to {limits.max}: "
                 f"the item given to `init` has dtype {like.dtype}."
             )
 
 
 def _check_shape(
-    function: str, place: str, shape: tuple[int, ...], axes: tuple[str, ...], item: tuple[int, ...], lengths: dict
+    function: str, subject: str, shape: tuple[int, ...], axes: tuple[str, ...], item: tuple[int, ...], lengths: dict
 ) -> None:
     """Checks one leaf's shape; `lengths` contains the known lengths of axes, and the leaves that determined them."""
     expected = _shown((*axes, *item)) + f", where an item is {_shown(item)} as given to `init`"
     if len(shape) != len(axes) + len(item):
         advice = "`add` takes one item, `add_batch` several: their leaves have one axis more."
-        raise RankError(f"{function}: {place} has shape {_shown(shape)}, expected {expected}.\n{advice}")
+        raise RankError(f"{function}: {subject} has shape {_shown(shape)}, expected {expected}.\n{advice}")
     if shape[len(axes) :] != item:
         raise ShapeError(
-            f"{function}: {place} has shape {_shown(shape)}, expected {expected}.\nItems of one replay are alike."
+            f"{function}: {subject} has shape {_shown(shape)}, expected {expected}.\nItems of one replay are alike."
         )
     for axis, length in zip(axes, shape, strict=False):
-        known, who = lengths.setdefault(axis, (length, place))
+        known, who = lengths.setdefault(axis, (length, subject))
         if length != known:
             raise ShapeError(
-                f"{function}: {place} has shape {_shown(shape)}, expected {expected}, with {axis} = {known} from "
+                f"{function}: {subject} has shape {_shown(shape)}, expected {expected}, with {axis} = {known} from "
                 f"{who}.\nPass leaves of as many items each."
             )
 

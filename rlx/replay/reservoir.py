@@ -76,11 +76,11 @@ def _add_batch(state: ReservoirState, items: PyTree, mask: ArrayLike | None = No
 
 def _push(state: ReservoirState, items: PyTree, mask: ArrayLike | None) -> ReservoirState:
     capacity, number = length_of(state.items), length_of(items)
-    key, key_of_places = jax.random.split(state.key)
+    key, key_of_slots = jax.random.split(state.key)
     order, added = order_of(items, mask)
     before = jnp.minimum(state.seen, _MOST - number)
     t = before + order
-    drawn = jax.random.randint(key_of_places, [number], 0, jnp.maximum(t, 1), jnp.int32)
+    drawn = jax.random.randint(key_of_slots, [number], 0, jnp.maximum(t, 1), jnp.int32)
     slots = jnp.where(t <= capacity, t - 1, drawn)
     slots = jnp.where((order > 0) & (slots < capacity), slots, out_of_bounds(number))
     return ReservoirState(put_at(state.items, _last_of_each(slots), items), before + added, key)

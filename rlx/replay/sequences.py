@@ -20,13 +20,13 @@ class SequencesState(NamedTuple):
 
     ring: Ring  # each leaf [N, E, ...]
     wait: Array  # int32 [], steps still to come until the next sequence is complete, at least 1
-    starts: Any  # the state of a replay of (place in the ring, environment)
+    starts: Any  # the state of a replay of (slot, environment)
 
 
 class Start(NamedTuple):
     """The start of a sequence: an item of the replay of starts."""
 
-    place: Any  # int32, in [0, N)
+    slot: Any  # int32, in [0, N)
     environment: Any  # int32, in [0, E)
 
 
@@ -153,7 +153,7 @@ def _push(settings: _Settings, state: SequencesState, items: PyTree) -> Sequence
 
 def _sample(settings: _Settings, state: SequencesState, key: Array, n: int) -> Sample:
     start, indices, weights = settings.replay_of_starts(_environments(state)).sample(state.starts, key, n)
-    slots = (start.place[:, None] + jnp.arange(settings.length, dtype=jnp.int32)[None]) % settings.capacity
+    slots = (start.slot[:, None] + jnp.arange(settings.length, dtype=jnp.int32)[None]) % settings.capacity
     of = start.environment[:, None]
     return Sample(jax.tree.map(lambda x: x.at[slots, of].get(mode="clip"), state.ring.items), indices, weights)
 

@@ -14,7 +14,7 @@ from rlx.replay.slots import empty_slots, length_of, number_of_items, order_of, 
 
 
 class Ring(NamedTuple):
-    """The items, the place of the next one, and the number of items."""
+    """The items, the slot of the next one, and the number of items."""
 
     items: PyTree  # each leaf [N, ...]
     head: Array  # int32 [], in [0, N)

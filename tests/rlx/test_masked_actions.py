@@ -208,13 +208,13 @@ def test_what_is_no_action_has_probability_0(none):  # as in RLax
     logits, a, inf = jnp.array([0.0, 1.0, 2.0]), jnp.array(none, jnp.int8), np.inf
     for policy in (rlx.softmax(), rlx.greedy(), rlx.epsilon_greedy(0.5), rlx.clipped_entropy_softmax()):
         assert policy.logprob(a, logits) == -inf
-    assert np.isnan(rlx.categorical_importance_sampling_ratios(logits, logits, a))  # 0 / 0
+    assert np.isnan(jax.jit(rlx.categorical_importance_sampling_ratios)(logits, logits, a))  # 0 / 0
 
     def loss(logits, weights):
         rows, actions = jnp.stack([logits, logits]), jnp.stack([jnp.int8(1), a])
         return rlx.policy_gradient_loss(rows, actions, jnp.ones(2), weights)
 
-    assert loss(logits, jnp.ones(2)) == inf
+    assert jax.jit(jax.vmap(loss, in_axes=(None, 0)))(logits, jnp.ones([1, 2])) == inf
     value, slope = jax.value_and_grad(loss)(logits, jnp.array([1.0, 0.0]))  # padded steps may hold anything
     pi = np.exp([0.0, 1.0, 2.0]) / np.exp([0.0, 1.0, 2.0]).sum()
     np.testing.assert_allclose(value, -0.5 * np.log(pi[1]), rtol=1e-6)
@@ -225,5 +225,5 @@ def test_what_is_no_action_has_probability_0(none):  # as in RLax
 def test_an_index_past_either_end_gives_nan(place):  # as in RLax
     q, one, a = jnp.array([[0.0, 1.0, 2.0]]), jnp.ones(1), jnp.array([place])
     assert np.isnan(rlx.batched_index(q, a)).all()
-    assert np.isnan(rlx.q_lambda(q, a, one, one, q, 0.5)).all()
+    assert np.isnan(jax.jit(rlx.q_lambda)(q, a, one, one, q, 0.5)).all()
     assert rlx.batched_index(q, jnp.array([-1])).tolist() == [2.0]
