@@ -1,0 +1,229 @@
+"""DQN on Atari 2600 games, in one file.
+
+Mnih et al., 2015 (https://doi.org/10.1038/nature14236), with Adam instead of RMSProp. The replay stores each picture
+once, 84 × 84 bytes: 7.1 GB for a million of them.
+
+    pip install hkx optax tyro matplotlib ale-py opencv-python-headless gymnasium
+    python dqn_atari.py --env ALE/Breakout-v5
+"""
+
+import csv
+import dataclasses
+import importlib
+import pathlib
+import sys
+import time
+from collections import deque
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import tyro
+from matplotlib.figure import Figure
+
+import hkx
+import rlx
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    env: str = "ALE/Pong-v5"  # a game of ale-py
+    seed: int = 1  # of the game and the agent
+    steps: int = 10_000_000  # actions in all, each repeated for four frames of the game
+    capacity: int = 1_000_000  # pictures in the replay
+    warmup: int = 50_000  # random actions before the first update
+    period: int = 4  # actions between updates
+    target_period: int = 10_000  # actions between copies of the parameters to the target network
+    batch_size: int = 32  # transitions in an update
+    learning_rate: float = 1e-4  # of Adam
+    discount: float = 0.99  # γ
+    exploration: float = 0.1  # part of the steps in which ε falls from 1 to its lowest value
+    lowest_epsilon: float = 0.01  # probability of a random action afterwards
+    noops: int = 30  # the most actions that do nothing at the beginning of a game
+    sticky: float = 0.0  # probability that a frame repeats the action of the frame before
+    episodic_life: bool = True  # an episode ends with each life
+    clip_rewards: bool = True  # to their signs
+    evaluation_episodes: int = 5  # games at the end, with ε of 0.01
+    track: bool = False  # log to Weights & Biases, offline unless logged in
+    video: bool = False  # write a video of the final policy
+    output: str = "runs/dqn_atari"  # folder for metrics.csv, curve.png and parameters.npz
+
+
+class Atari(gymnasium.Wrapper):
+    """Four frames for each action, as one grey picture [84, 84]; `info["score"]` is the sum of all rewards so far."""
+
+    def __init__(self, env, config: Config):
+        super().__init__(env)
+        self.cv2 = importlib.import_module("cv2")
+        self.config, self.fires = config, "FIRE" in env.unwrapped.get_action_meanings()
+        self.observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
+        self.frames, self.lives, self.over = np.zeros((2, 210, 160, 3), np.uint8), 0, True
+
+    def frame(self, action):
+        if not self.config.sticky or self.unwrapped.np_random.random() >= self.config.sticky:
+            self.sticky_action = action
+        frame, reward, ends, cut, _ = self.env.step(self.sticky_action)
+        self.score += float(reward)
+        return frame, float(reward), ends, cut
+
+    def act(self, action):  # for four frames; the greater of the last two, since some objects flicker
+        total = 0.0
+        for i in range(4):
+            frame, reward, ends, cut = self.frame(action)
+            total, self.frames[i % 2] = total + reward, frame if i > 1 else self.frames[i % 2]
+            if ends or cut:
+                break
+        before, self.lives = self.lives, self.unwrapped.ale.lives()
+        lost = self.config.episodic_life and 0 < self.lives < before
+        return self.frames.max(axis=0), total, ends, cut, lost
+
+    def begin(self, seed):  # a game, or the next life in it
+        ends, cut = True, False
+        if not self.over:
+            frame, _, ends, cut, _ = self.act(0)
+        if ends or cut:
+            frame, self.score, self.sticky_action = self.env.reset(seed=seed)[0], 0.0, 0
+            for _ in range(self.unwrapped.np_random.integers(1, self.config.noops + 1) if self.config.noops else 0):
+                frame, _, ends, cut = self.frame(0)
+                if ends or cut:
+                    frame = self.env.reset(seed=seed)[0]
+        self.lives = self.unwrapped.ale.lives()
+        return frame
+
+    def reset(self, *, seed=None, options=None):
+        frame = self.begin(seed)
+        for action in (1, 2) if self.fires else ():  # some games wait for the button
+            frame, _, ends, cut, lost = self.act(action)
+            self.over = ends or cut or not self.config.episodic_life
+            if ends or cut or lost:
+                self.begin(seed)
+        return self.picture(frame), {}
+
+    def step(self, action):
+        frame, reward, ends, cut, lost = self.act(action)
+        self.over = ends or cut or not self.config.episodic_life
+        reward = float(np.sign(reward)) if self.config.clip_rewards else reward
+        return self.picture(frame), reward, ends or lost, cut, {"over": ends or cut, "score": self.score}
+
+    def picture(self, frame):
+        return self.cv2.resize(self.cv2.cvtColor(frame, 7), (84, 84), interpolation=3)
+
+
+def make_agent(config: Config, actions: int):
+    implementation = "dot" if jax.default_backend() == "cpu" else "xla"
+
+    def q_values(pictures):  # [..., 84, 84, 4] bytes to [..., A]
+        x = pictures.astype(jnp.float32) / 255
+        for channels, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+            layer = hkx.Conv2D(channels, kernel, stride, padding="VALID", implementation=implementation)
+            x = jax.nn.relu(layer(x))
+        return hkx.nets.MLP([512, actions])(x.reshape(*x.shape[:-3], -1))
+
+    network = hkx.without_apply_rng(hkx.transform(q_values))
+    optimizer = optax.flatten(optax.adam(config.learning_rate))
+
+    @jax.jit
+    def act_greedily(params, pictures):  # [4, 84, 84]
+        return jnp.argmax(network.apply(params, jnp.moveaxis(pictures, 0, -1)))
+
+    def loss(params, target_params, pictures, a_tm1, r_t, discount_t):  # pictures [B, 5, 84, 84]
+        pictures = jnp.moveaxis(pictures, 1, -1)
+        q_tm1, q_t = network.apply(params, pictures[..., :4]), network.apply(target_params, pictures[..., 1:])
+        return jnp.mean(rlx.huber_loss(rlx.batched(rlx.q_learning)(q_tm1, a_tm1, r_t, discount_t, q_t)))
+
+    def learn(params, opt_state, target_params, *batch):
+        directions, opt_state = optimizer.update(jax.grad(loss)(params, target_params, *batch), opt_state, params)
+        return optax.apply_updates(params, directions), opt_state
+
+    return network.init, optimizer.init, act_greedily, jax.jit(learn, donate_argnums=(0, 1))
+
+
+def make_env(config: Config, **mode) -> gymnasium.Env:
+    env = gymnasium.make(f"ale_py:{config.env}", frameskip=1, repeat_action_probability=0.0, **mode)
+    return gymnasium.wrappers.FrameStackObservation(Atari(env, config), 4, padding_type="zero")
+
+
+def evaluate(config: Config, act_greedily, params) -> list[float]:
+    config = dataclasses.replace(config, episodic_life=False, clip_rewards=False)
+    env, generator, returns = make_env(config, render_mode="rgb_array"), np.random.default_rng(config.seed), []
+    if config.video:
+        env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0)
+    for episode in range(config.evaluation_episodes):
+        pictures, over = env.reset(seed=config.seed + 10_000 + episode)[0], False
+        while not over:
+            greedy = generator.random() >= 0.01
+            action = int(act_greedily(params, pictures) if greedy else generator.integers(env.action_space.n))
+            pictures, _, ends, cut, info = env.step(action)
+            over = ends or cut
+        returns.append(info["score"])
+    env.close()
+    return returns
+
+
+def draw(config: Config, replay, added, generator):
+    """A batch; pictures [B, 5, 84, 84] before, at and after its actions, 0 where they are of an episode before."""
+    at = generator.integers(max(0, added - config.capacity) + 3, added - 1, size=2 * config.batch_size)
+    at = at[~replay["last"][at % config.capacity]][: config.batch_size]
+    indices = (at[:, None] + np.arange(-3, 2)) % config.capacity
+    over = np.logical_or.accumulate(replay["last"][indices[:, 2::-1]], axis=1)[:, ::-1]
+    pictures, rows = replay["picture"][indices], replay[["action", "reward", "ends"]][indices[:, 3]]
+    pictures[:, :3][over] = 0
+    return pictures, rows["action"], rows["reward"], np.float32(config.discount * (1 - rows["ends"]))
+
+
+def main(config: Config) -> None:
+    (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
+    try:
+        env = make_env(config)
+    except (gymnasium.error.Error, ImportError) as error:
+        sys.exit(f"--env: {error} (Atari needs the extra: pip install 'hkx[atari]')")
+    if config.track:
+        import wandb
+
+        wandb.init(project="dqn_atari", config=vars(config))
+    init, init_optimizer, act_greedily, learn = make_agent(config, actions := int(env.action_space.n))
+    params = jax.jit(init)(jax.random.key(config.seed), env.observation_space.sample().transpose(1, 2, 0))
+    opt_state, target_params, generator = init_optimizer(params), None, np.random.default_rng(config.seed)
+    row = [("picture", np.uint8, (84, 84)), ("action", "i4"), ("reward", "f4"), ("ends", bool), ("last", bool)]
+    replay, added, rows, finished = np.zeros(config.capacity, row), 0, [], deque(maxlen=20)
+    pictures, begin = env.reset(seed=config.seed)[0], time.process_time()
+    try:
+        for n in range(config.steps):
+            epsilon = max(config.lowest_epsilon, 1 - n / (config.exploration * config.steps))
+            greedy = n >= config.warmup and generator.random() >= epsilon
+            action = int(act_greedily(params, pictures) if greedy else generator.integers(actions))
+            following, reward, ends, cut, info = env.step(action)
+            replay[added % config.capacity] = pictures[-1], action, reward, ends, False
+            pictures, added = following, added + 1
+            if ends or cut:
+                replay[added % config.capacity] = pictures[-1], 0, 0.0, False, True  # no action follows
+                pictures, added = env.reset()[0], added + 1
+                finished.extend([info["score"]] * info["over"])
+            if n >= config.warmup and n % config.period == 0:
+                params, opt_state = learn(params, opt_state, target_params, *draw(config, replay, added, generator))
+            if n % config.target_period == 0:
+                target_params = jax.tree.map(jnp.copy, params)
+            if (n + 1) % 10_000 == 0 or n + 1 == config.steps:
+                rows.append((n + 1, np.mean(finished) if finished else np.nan, time.process_time() - begin))
+                cpu = rows[-1][2] / (n + 1) * 1e3
+                print(f"{n + 1:>10,} steps: score {rows[-1][1]:.1f}, {cpu:.2f} CPU ms a step", flush=True)
+                if config.track:
+                    wandb.log({"score": rows[-1][1]}, step=n + 1)
+    except KeyboardInterrupt:
+        print("interrupted")
+    with open(output / "metrics.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("steps", "score_of_20_games", "cpu_seconds"), *rows])
+    np.savez(output / "parameters.npz", **{f"{module}/{k}": x for module in params for k, x in params[module].items()})
+    axes = (figure := Figure(layout="constrained")).subplots()
+    axes.plot([row[0] for row in rows], [row[1] for row in rows])
+    axes.set(title=f"DQN on {config.env}", xlabel="actions", ylabel="mean score of 20 games")
+    figure.savefig(output / "curve.png", dpi=120)
+    final = evaluate(config, act_greedily, params)
+    print(f"final return: {np.mean(final):.2f} over {len(final)} episodes")
+
+
+if __name__ == "__main__":
+    jax.config.update("jax_cpu_enable_async_dispatch", False)  # each step waits for its action
+    main(tyro.cli(Config, description=__doc__))
