@@ -112,13 +112,10 @@ class Atari(gymnasium.Wrapper):
 
 
 def make_agent(config: Config, actions: int):
-    implementation = "dot" if jax.default_backend() == "cpu" else "xla"
-
     def q_values(pictures):  # [..., 84, 84, 4] bytes to [..., A]
         x = pictures.astype(jnp.float32) / 255
         for channels, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
-            layer = hkx.Conv2D(channels, kernel, stride, padding="VALID", implementation=implementation)
-            x = jax.nn.relu(layer(x))
+            x = jax.nn.relu(hkx.Conv2D(channels, kernel, stride, padding="VALID")(x))
         return hkx.nets.MLP([512, actions])(x.reshape(*x.shape[:-3], -1))
 
     network = hkx.without_apply_rng(hkx.transform(q_values))
