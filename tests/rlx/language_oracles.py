@@ -23,7 +23,7 @@ def importance_weights(
 def gmpo_loss(log_probs_t, old_log_probs_t, adv, mask_t=None, epsilon_low=0.4, epsilon_high=0.4):
     ratios = [math.exp(log_probs_t[t] - old_log_probs_t[t]) for t in counted(mask_t, len(log_probs_t))]
     if not ratios:
-        return -adv
+        return 0.0
     clipped = [min(r, math.exp(epsilon_high)) if adv > 0 else max(r, math.exp(-epsilon_low)) for r in ratios]
     return -adv * math.prod(clipped) ** (1 / len(clipped))
 
