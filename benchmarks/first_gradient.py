@@ -227,7 +227,9 @@ def stages(model: Callable[[int, bool], Model]) -> dict[str, float]:
 
             def step(params: Any, state: Any, tokens: jax.Array, apply: Callable[..., Any] = apply) -> Any:
                 def loss(params: Any) -> jax.Array:
-                    losses = optax.softmax_cross_entropy_with_integer_labels(apply(params, tokens[:, :-1]), tokens[:, 1:])
+                    losses = optax.softmax_cross_entropy_with_integer_labels(
+                        apply(params, tokens[:, :-1]), tokens[:, 1:]
+                    )
                     return losses.mean()
 
                 value, gradient = jax.value_and_grad(loss)(params)

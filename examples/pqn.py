@@ -5,7 +5,7 @@ layer normalisation. `--env MODULE:NAME` is any environment of gymnax's kind; pi
 
     pip install hkx gymnax optax tyro matplotlib && python pqn.py --seeds 8
     python pqn.py --env Breakout-MinAtar --steps 10000000 --environments 128 --rollout 32 --minibatches 32 --epochs 2 \
-        --hidden 128 --learning-rate 5e-4 --lambda_ 0.65 --epsilon 0.05 --exploration 0.1    # as in the paper, with Adam
+        --hidden 128 --learning-rate 5e-4 --lambda_ 0.65 --epsilon 0.05 --exploration 0.1  # the paper's, with Adam
 """
 
 import dataclasses

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -113,6 +114,9 @@ def _value_text(value: Any) -> str:
 
 def _fields_text(value: Any) -> str:
     """The `repr`; instead of the default one with an address, the class and its numbers and strings."""
+    if isinstance(value, functools.partial):
+        fields = [_value_text(v) for v in (value.func, *value.args)]
+        return f"partial({', '.join([*fields, *[f'{k}={_value_text(v)}' for k, v in value.keywords.items()]])})"
     if type(value).__repr__ is not object.__repr__:
         return repr(value)
     fields = [f"{k}={v!r}" for k, v in getattr(value, "__dict__", {}).items() if isinstance(v, (bool, int, float, str))]

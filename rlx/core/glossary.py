@@ -85,7 +85,7 @@ _NAMES = {
         "masked_whiten"
     ),
     "`rlx.categorical_importance_sampling_ratios`, or `jnp.exp(log_prob - old_log_prob)`": (
-        "importance_ratio importance_ratios importance_weight importance_weights importance_sampling_ratio ratio rho"
+        "importance_ratio importance_ratios importance_weight importance_sampling_ratio ratio rho"
     ),
     "`1 - jnp.var(returns - values) / jnp.var(returns)`": "explained_variance",
     # Divergences and distributions
