@@ -117,6 +117,7 @@ class ConvND(Convolution):
         self.mask = mask
         self.feature_group_count = feature_group_count
         self.implementation = implementation
+        self.lhs_dilation = (1,) * n
         self.kernel_dilation = per_dimension(rate, n, "rate")
         self.dimension_numbers = kernel_layout(n, self.channel_index)
         self.padding = resolved_padding(padding, self.kernel_shape, self.kernel_dilation, n)

@@ -88,7 +88,7 @@ def saved(x: Array) -> Array:
     return checkpoint_name(x, _SAVED)
 
 
-@jax.custom_jvp
+@traced_once
 def carried(w: Array, x: Array) -> Array:
     """`weighted(w, x)` for x_{t+1} in an equation: the comparison of x with infinity is left to the derivative in w.
 
@@ -98,10 +98,15 @@ def carried(w: Array, x: Array) -> Array:
       >>> carried(jnp.array([0.0, 2.0]), jnp.array([jnp.nan, 3.0])).tolist()
       [0.0, 6.0]
     """
+    return _carried(w, x)
+
+
+@jax.custom_jvp
+def _carried(w: Array, x: Array) -> Array:
     return lax.select(w != 0, w * x, w)
 
 
-carried.defjvps(
+_carried.defjvps(
     lambda w_dot, _, w, x: w_dot * jnp.where((w != 0) | jnp.isfinite(x), x, w),
     lambda x_dot, _, w, x: w * x_dot,
 )
