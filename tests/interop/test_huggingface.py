@@ -70,6 +70,7 @@ def theirs(name, folder):
     make_config = getattr(transformers, {"Gemma3": "Gemma3TextConfig"}.get(kind, f"{kind}Config"))
     model_class = getattr(transformers, {"GPT2": "GPT2LMHeadModel"}.get(kind, f"{kind}ForCausalLM"))
     config = make_config(**({"vocab_size": 97} if kind == "GPT2" else SMALL) | options)
+    torch.manual_seed(1)
     model = model_class._from_config(config, attn_implementation="eager").eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
@@ -90,7 +91,9 @@ def test_a_family_computes_what_transformers_does_with_a_cache_too_and_is_saved_
     scale = expected.std()
     config, params = huggingface.load(tmp_path / "theirs")
     model = hkx.without_apply_rng(hkx.transform(lambda tokens: hkx.nets.Decoder(config)(tokens)))
-    np.testing.assert_allclose(jax.jit(model.apply)(params, TOKENS), expected, atol=1e-5 * scale, rtol=0)
+    # In float32, torch's result for DeepSeek is itself up to 1.4e-5 from that in float64, and so is ours.
+    near = 2e-5 if name.startswith("deepseek") else 1e-5
+    np.testing.assert_allclose(jax.jit(model.apply)(params, TOKENS), expected, atol=near * scale, rtol=0)
     huggingface.save(tmp_path / "ours", config, params)
     assert same(Tensors(tmp_path / "ours"), Tensors(tmp_path / "theirs"))
     assert hkx.nets.DecoderConfig.from_pretrained(tmp_path / "ours") == config
