@@ -53,7 +53,7 @@ _NAMES = {
     ),
     "`hkx.GroupedQueryAttention`": "MultiQueryAttention GQA MQA",
     "`jax.nn.dot_product_attention`": "scaled_dot_product_attention dot_product_attention FlashAttention",
-    "`hkx.GroupedQueryAttention`, `hkx.LayerNorm` and `hkx.Linear` make one: see examples/transformer_lm.py": (
+    "`hkx.nets.Decoder` is a causal one; `hkx.GroupedQueryAttention`, `hkx.LayerNorm` and `hkx.Linear` make others": (
         "Transformer TransformerEncoder TransformerDecoder TransformerEncoderLayer TransformerDecoderLayer "
         "TransformerBlock EncoderLayer DecoderLayer"
     ),

@@ -256,7 +256,7 @@ def check_room(length: Any, size: int, new: int) -> None:
 
 
 def masked(allowed: jax.Array, mask: jax.Array, layer: object) -> jax.Array:
-    """Where both allow a token to attend, `bool[B, T, S]`."""
+    """A mask of the pairs that both allow, `bool[B, T, S]`."""
     check_dtype(mask.dtype == bool, layer, "mask", mask.dtype, "bool, True where a token may attend to another one")
     if mask.ndim != 3 or any(n not in (1, size) for n, size in zip(mask.shape, allowed.shape, strict=True)):
         expected = f"{allowed.shape}, or 1 in place of each"

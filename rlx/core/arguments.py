@@ -101,8 +101,8 @@ def _require_indices(function: str, indices: list[Any], values: Mapping[str, Any
             wrong &= False if weights is None else weights != 0
         if wrong.any():
             at = np.argwhere(wrong)[0].tolist()
-            arrived = f"{numbers[tuple(at)]}{f' at {at}' * len(at[:1])}"
-            expected = f"an index from 0 to {length - 1}{', or -1 for none' * -wanted.least}"
+            arrived = f"{numbers[tuple(at)]} at {at}" if at else numbers
+            expected = f"an index from 0 to {length - 1}" + (", or -1 for none" if wanted.least == -1 else "")
             size = f"{wanted.length.strip('{}')} = {length} from `{who}`"
             raise OptionError(f"{function}: argument `{name}` is {arrived}, expected {expected}, with {size}.")
 

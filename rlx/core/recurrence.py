@@ -90,7 +90,7 @@ def saved(x: Array) -> Array:
 
 @traced_once
 def carried(w: Array, x: Array) -> Array:
-    """`weighted(w, x)` for x_{t+1} in an equation: the comparison of x with infinity is left to the derivative in w.
+    """`weighted(w, x)`, for recurrences: the comparison of x with infinity is left to the derivative in w.
 
     Example:
       >>> import jax.numpy as jnp

@@ -23,7 +23,7 @@ def same_trees(a, b, ulps, rounded):
     assert jax.tree.structure(a) == jax.tree.structure(b)
     for (path, x), y in zip(jax.tree_util.tree_leaves_with_path(a), jax.tree.leaves(b), strict=True):
         assert x.dtype == y.dtype
-        # What XLA compiles together, it rounds together: here the whole of a loop or a branch, there each operation.
+        # XLA rounds together what it compiles together: here the whole of a loop or a branch, there each operation.
         near = 1e-5 if rounded and path[-1].key in FROM_THE_EXAMPLE else 0.0
         np.testing.assert_allclose(x, y, rtol=ulps * np.finfo(np.float32).eps + near, atol=ulps * 1e-8 + near / 10)
 
