@@ -1,11 +1,11 @@
-"""Agents of examples/agents beside those of bsuite in its experiments: steps a second, as many runs at once as cores.
+"""Agents of examples/zoo beside those of bsuite in its experiments: steps a second, as many runs at once as cores.
 
     python -m benchmarks.bsuite_steps --rounds 10
 
-Each side runs as its own program runs it: ours as `examples/run.py`, bsuite's as its `run.py`, both with bsuite's log
-and one thread of XLA (`PJRT_NPROC=1`), as `examples/bsuite_sweep.py` starts them. The runs of both sides are alive at
-once and take turns of a second or two, so that a machine whose speed changes is as fast for both. A figure is the sum
-over the runs of a side.
+Each side runs as its own program runs it: ours as `examples/zoo/run.py`, bsuite's as its `run.py`, both with bsuite's
+log and one thread of XLA (`PJRT_NPROC=1`), as `examples/zoo/bsuite_sweep.py` starts them. The runs of both sides are
+alive at once and take turns of a second or two, so that a machine whose speed changes is as fast for both. A figure is
+the sum over the runs of a side.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks.__main__ import heading, positive
 
-EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
+EXAMPLES = pathlib.Path(__file__).parents[1] / "examples" / "zoo"
 SETTINGS = {  # an agent of ours, its settings, that of bsuite's, and the steps of a turn
     "dqn": ("dqn", {}, "dqn", 3_200),
     "actor_critic": ("actor_critic", {}, "actor_critic", 6_400),

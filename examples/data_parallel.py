@@ -23,9 +23,12 @@ after a minute or two on two cores,
 import dataclasses
 import functools
 import pathlib
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
+
+sys.path.append(str(pathlib.Path(__file__).parent / "zoo"))  # for program.py and settings.py
 
 import digits_data
 import jax

@@ -17,8 +17,11 @@ learning are one compiled program. The same command, run again, continues from t
 
 import dataclasses
 import pathlib
+import sys
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
+
+sys.path.append(str(pathlib.Path(__file__).parent / "zoo"))  # for program.py and settings.py
 
 import jax
 import jax.numpy as jnp

@@ -20,9 +20,12 @@ It writes 120 characters of its own at the end, and saves them with the checkpoi
 import dataclasses
 import math
 import pathlib
+import sys
 import time
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, NamedTuple
+
+sys.path.append(str(pathlib.Path(__file__).parent / "zoo"))  # for program.py and settings.py
 
 import jax
 import jax.numpy as jnp

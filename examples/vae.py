@@ -14,7 +14,11 @@ is, after about half a minute on two cores,
 """
 
 import dataclasses
+import pathlib
+import sys
 from typing import Annotated, Any, NamedTuple
+
+sys.path.append(str(pathlib.Path(__file__).parent / "zoo"))  # for program.py and settings.py
 
 import digits_data
 import jax

@@ -14,8 +14,12 @@ is, after about a minute on two cores,
 """
 
 import dataclasses
+import pathlib
+import sys
 import threading
 from typing import Annotated, Any
+
+sys.path.append(str(pathlib.Path(__file__).parent / "zoo"))  # for program.py and settings.py
 
 import digits_data
 import jax

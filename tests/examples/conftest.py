@@ -1,4 +1,4 @@
-"""The programs import what they share by its bare name, as they do when they are run."""
+"""Programs are imported by their bare names, those of the zoo too."""
 
 import pathlib
 import sys
@@ -6,7 +6,8 @@ import sys
 import pytest
 import tyro
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples"))
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+sys.path[:0] = [str(EXAMPLES), str(EXAMPLES / "zoo")]
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ pytest.importorskip("dm_env", reason="the environments need it: pip install '.[e
 from dm_env import StepType, specs
 from environments import auto_reset, from_gymnax, make
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "zoo"
 
 
 @pytest.fixture

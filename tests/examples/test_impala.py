@@ -24,7 +24,7 @@ from dm_env import specs
 from environments import on_host
 from program import BadFlag
 
-EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "zoo"
 SMALL = algorithm.Config(hidden=(8,), unroll=4)
 
 

@@ -361,7 +361,9 @@ def no_process_is_left():
 def walk(folder, *arguments, **variables):
     program = folder / "walk.py"
     program.write_text(WALK)
-    found = environment(PYTHONPATH=f"{ROOT / 'examples'}{os.pathsep}{ROOT}", PYTHONWARNINGS="error", **variables)
+    found = environment(
+        PYTHONPATH=f"{ROOT / 'examples' / 'zoo'}{os.pathsep}{ROOT}", PYTHONWARNINGS="error", **variables
+    )
     flags = ["--output", folder / "checkpoints", "--devices", 2, "--checkpoint-every", 1, *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     STARTED.append(subprocess.Popen([sys.executable, program, *map(str, flags)], env=found, **pipes))

@@ -292,7 +292,7 @@ def test_ctrl_c_ends_without_cleaning_up():
     crash = "import atexit, os; atexit.register(os._exit, 11)"
     interrupt = "def main(config): print('begun'); raise KeyboardInterrupt"
     start = "import program, xor; program.start(xor.Config, main, None)"
-    variables = environment(PYTHONPATH=f"{ROOT}{os.pathsep}{ROOT / 'examples'}")
+    variables = environment(PYTHONPATH=os.pathsep.join(map(str, [ROOT, ROOT / "examples", ROOT / "examples/zoo"])))
     command = [sys.executable, "-c", "\n".join([crash, interrupt, start])]
     done = subprocess.run(command, env=variables, text=True, capture_output=True, timeout=300)
     assert (done.returncode, done.stdout, done.stderr) == (130, "begun\n", "\n-c: interrupted\n")

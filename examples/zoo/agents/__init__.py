@@ -2,7 +2,7 @@
 
 from types import ModuleType
 
-from . import actor_critic, boot_dqn, c51, dqn, impala, mpo, muzero, ppo, q_lambda, quantile, r2d2, sac, stream_q, td3
+from . import actor_critic, boot_dqn, c51, dqn, impala, mpo, quantile, r2d2, sac, stream_q
 
 FILES: dict[str, ModuleType] = {
     "actor_critic": actor_critic,
@@ -11,12 +11,8 @@ FILES: dict[str, ModuleType] = {
     "dqn": dqn,
     "impala": impala,
     "mpo": mpo,
-    "muzero": muzero,
-    "ppo": ppo,
-    "q_lambda": q_lambda,
     "quantile": quantile,
     "r2d2": r2d2,
     "sac": sac,
     "stream_q": stream_q,
-    "td3": td3,
 }

@@ -1,8 +1,8 @@
 """IMPALA with separate actors and learner: threads play, and one learner on all devices learns from their unrolls.
 
-    python examples/impala.py                                  # catch, two threads of eight environments each
-    python examples/impala.py --env gymnasium:CartPole-v1 --learning-rate 1e-3 --popart 0.05 --steps 1000000
-    python examples/impala.py --help                           # all flags, those of agents/impala.py among them
+    python examples/zoo/impala.py                                  # catch, two threads of eight environments each
+    python examples/zoo/impala.py --env gymnasium:CartPole-v1 --learning-rate 1e-3 --popart 0.05 --steps 1000000
+    python examples/zoo/impala.py --help                           # all flags, those of agents/impala.py among them
 
 "Podracer architectures for scalable Reinforcement Learning", Hessel et al. 2021 (https://arxiv.org/abs/2104.06272),
 calls this architecture Sebulba. Each actor has its own environments, acts with the newest parameters on the first
@@ -28,7 +28,6 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import jax
 import numpy as np
 import run
-from agents import FILES
 from agents.agent import Agent, Choice, Step, reset_where
 from agents.players import Episodes, Played, host_returns, stacked
 from environments import on_host
@@ -47,7 +46,7 @@ class Config(run.Config):
     agent: Literal["impala"] = "impala"
     """the agent, which corrects for the lag of the actors"""
     env: str = "catch"
-    """bsuite:ID, gymnasium:ID, ale:GAME, or a file of examples/environments"""
+    """bsuite:ID, gymnasium:ID, ale:GAME, or a file of examples/zoo/environments"""
     threads: Count = 2
     """number of actors"""
     environments: Count = 8
@@ -197,7 +196,7 @@ def make_player(config: Config, agent_config: Any, output: pathlib.Path) -> tupl
     """The player, for `run.train`."""
     del output  # bsuite logs one environment only
     apart = on_host.make(config.env, config.seed + 10**6, min(config.environments, config.evaluation_episodes))
-    agent = FILES[config.agent].make(agent_config, apart.observation_spec, apart.action_spec)
+    agent = run.find_agent(config.agent)[1](agent_config, apart.observation_spec, apart.action_spec)
     environments = partial(on_host.make, config.env, count=config.environments)
     return ActorsAndLearner(config, agent, environments, apart), None
 

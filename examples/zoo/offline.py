@@ -1,9 +1,8 @@
-"""Offline reinforcement learning: IQL or CQL learns from a fixed data set that another agent has collected.
+"""Offline reinforcement learning: CQL learns from a fixed data set that another agent has collected.
 
-    python examples/offline.py --agent iql
-    python examples/offline.py --agent iql --temperature inf         # imitates all of the data: behavioural cloning
-    python examples/offline.py --agent cql
-    python examples/offline.py --agent cql --conservative-weight 0   # plain Q-learning
+    python examples/zoo/offline.py
+    python examples/zoo/offline.py --conservative-weight 0   # plain Q-learning
+    python examples/zoo/offline.py --agent MODULE:make       # an agent of yours
 
 If the file `--data` does not exist, it is created: transitions sampled from the replay buffer of a DQN after its first
 `--teacher-steps` steps. They are of mixed quality, and on average far worse than what can be learned from them. The
@@ -21,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import run
-from agents import cql, dqn, iql
+from agents import cql, dqn
 from agents.agent import Agent, Step
 from agents.players import OnDevice, Played, greedy_returns
 from environments import Environment
@@ -31,17 +30,17 @@ from settings import Between, Count
 
 import rlx
 
-FILES = {"iql": iql, "cql": cql}
+FILES = {"cql": cql}
 
 
 @dataclasses.dataclass(frozen=True)
 class Config(run.Config):
     """The settings of a run. Every field is a flag, and so is every field of the agent's settings."""
 
-    agent: str = "iql"
-    """iql or cql"""
+    agent: str = "cql"
+    """cql, or MODULE:make of your own; the module has a Config, too"""
     env: str = "cartpole"
-    """a file of examples/environments, or gymnax:NAME"""
+    """a file of examples/zoo/environments, or gymnax:NAME"""
     steps: Count = 1_280_000
     """transitions to learn from, counting repetitions"""
     batch_size: Count = 256
@@ -144,7 +143,8 @@ class FromData:
 def make_player(config: Config, agent_config: Any, output: pathlib.Path) -> tuple[FromData, None]:
     del output  # nothing is recorded except what run.py writes
     environment = make_environment(config.env)
-    agent = FILES[config.agent].make(agent_config, environment.observation_spec(), environment.action_spec())
+    _, make = run.find_agent(config.agent, FILES)
+    agent = make(agent_config, environment.observation_spec(), environment.action_spec())
     path = pathlib.Path(config.data or f"runs/offline/{config.env.replace(':', '-')}.npz")
     if not path.exists():
         output_folder(str(path.parent), "--data")

@@ -1,7 +1,7 @@
 """Compares agents with bsuite's own on bsuite's experiments: parallel, resumable, with the results in one table.
 
-    python examples/bsuite_sweep.py --agents dqn bsuite:dqn --ids catch/0 bandit/0 --seeds 5
-    python examples/bsuite_sweep.py --agents dqn actor_critic bsuite:dqn bsuite:actor_critic --ids all   # days of work
+    python examples/zoo/bsuite_sweep.py --agents dqn bsuite:dqn --ids catch/0 bandit/0 --seeds 5
+    python examples/zoo/bsuite_sweep.py --agents dqn bsuite:dqn --ids all   # days of work
 
 An agent is a file of `agents/`, with settings that differ from the defaults (`actor_critic,memory=gru`), or
 `bsuite:NAME`, one of bsuite's baselines in JAX, which need dm-haiku, rlax and optax. Every run lasts for the number of
@@ -41,7 +41,7 @@ class Config(Settings):
     """The settings of a sweep. Every field is a flag of the command line."""
 
     agents: tuple[str, ...] = ("dqn", "bsuite:dqn")
-    """files of examples/agents, such as dqn or actor_critic,memory=gru, and bsuite:NAME for bsuite's own"""
+    """files of examples/zoo/agents, such as dqn or actor_critic,memory=gru, and bsuite:NAME for bsuite's own"""
     ids: tuple[str, ...] = ("catch/0",)
     """experiments, such as catch/0; all for bsuite's whole sweep"""
     seeds: Count = 1
@@ -80,7 +80,7 @@ def do(run: Run, output: str) -> str:
         agent, *settings = run.agent.split(",")
         command = [str(PROGRAM.with_name("run.py")), "--agent", agent, "--env", f"bsuite:{run.experiment}"]
         command += [f"--{setting}" for setting in settings]
-        command += ["--seed", str(run.seed), "--output", str(folder), "--resume", "--no-progress"]
+        command += ["--seed", str(run.seed), "--output", str(folder), "--resume", "--exact", "--no-progress"]
         command += ["--parts", "2", "--evaluation-episodes", "1"]  # bsuite's log has all data for the score
     one_thread = os.environ | {"PJRT_NPROC": "1"}  # one XLA thread: more make small networks no faster
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=one_thread)

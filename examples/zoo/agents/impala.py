@@ -2,9 +2,8 @@
 
 Espeholt et al., "IMPALA: Scalable Distributed Deep-RL with Importance Weighted Actor-Learner Architectures", 2018
 (https://arxiv.org/abs/1802.01561): V-trace corrects for changes of the policy since an action was chosen.
-`examples/impala.py` runs it with many actors and one learner. With `--popart`, values are normalised to the scale of
-the returns: "Multi-task Deep Reinforcement Learning with PopArt", Hessel et al. 2018
-(https://arxiv.org/abs/1809.04474).
+With `--popart`, values are normalised to the scale of the returns: "Multi-task Deep Reinforcement Learning with
+PopArt", Hessel et al. 2018 (https://arxiv.org/abs/1809.04474).
 """
 
 import dataclasses

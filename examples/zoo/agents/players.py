@@ -3,10 +3,9 @@
 Both kinds have `state`, the agent's state; `advance(updates)`, which plays and learns for a number of updates;
 `per_update`, the steps in all environments per update; `look`, the maximum number of steps between checks for Ctrl-C;
 `evaluate(episodes, key)`, the returns of greedy episodes, separate from training; `saved()`, `like(steps)` and
-`restore(saved)`, with which a run resumes as if it had never stopped; and `close()`.
+`restore(saved)`, with which a run resumes; and `close()`.
 """
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -72,82 +71,6 @@ def several(times: int, tree: Any) -> Any:
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct((times, *x.shape), x.dtype), tree)
 
 
-SMALL = 2**12  # bytes
-
-
-def without_keys(tree: Any) -> tuple[Any, list[Any]]:
-    """Replaces typed keys in a tree by their raw data; also returns each leaf's key implementation, or None."""
-    leaves, structure = jax.tree.flatten(tree)
-    keys = [jax.random.key_impl(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else None for x in leaves]
-    numbers = [jax.random.key_data(x) if key else x for x, key in zip(leaves, keys, strict=True)]
-    return jax.tree.unflatten(structure, numbers), keys
-
-
-def with_keys(tree: Any, keys: list[Any]) -> Any:
-    """The inverse of `without_keys`."""
-    leaves, structure = jax.tree.flatten(tree)
-    made = [jax.random.wrap_key_data(x, impl=key) if key else x for x, key in zip(leaves, keys, strict=True)]
-    return jax.tree.unflatten(structure, made)
-
-
-def packing(like: Any) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
-    """Functions that pack the small arrays of a tree into one vector for each dtype, and unpack them.
-
-    A compiled call takes a microsecond or two for each input and output array, and a state contains dozens. Typed keys
-    are packed as raw data.
-    """
-    like, keys = without_keys(like)
-    leaves, structure = jax.tree.flatten(like)
-    alone = [x.size * x.dtype.itemsize > SMALL for x in leaves]
-    kinds = [i if apart else str(x.dtype) for i, (x, apart) in enumerate(zip(leaves, alone, strict=True))]
-    filled = [i for i, x in enumerate(leaves) if x.size]
-    places = {kind: [i for i in filled if kinds[i] == kind] for kind in dict.fromkeys(kinds[i] for i in filled)}
-
-    def pack(tree: Any) -> list[jax.Array]:
-        tree, _ = without_keys(tree)
-        parts = [x if apart else x.ravel() for x, apart in zip(jax.tree.leaves(tree), alone, strict=True)]
-        return [parts[at[0]] if alone[at[0]] else jnp.concatenate([parts[i] for i in at]) for at in places.values()]
-
-    def unpack(vectors: list[jax.Array]) -> Any:
-        parts: dict[int, jax.Array] = {}
-        for vector, at in zip(vectors, places.values(), strict=True):
-            pieces = [vector] if alone[at[0]] else jnp.split(vector, np.cumsum([leaves[i].size for i in at])[:-1])
-            parts |= {i: piece.reshape(leaves[i].shape) for i, piece in zip(at, pieces, strict=True)}
-        parts |= {i: jnp.zeros(x.shape, x.dtype) for i, x in enumerate(leaves) if not x.size}
-        return with_keys(jax.tree.unflatten(structure, [parts[i] for i in range(len(leaves))]), keys)
-
-    return pack, unpack
-
-
-def posting(like: Any) -> tuple[Callable[[list[Any]], Any], Callable[[Any], Any]]:
-    """Functions that pack the small NumPy arrays of T trees, all like this one, into an array of bytes, and unpack it.
-
-    The second one runs in a compiled program, and returns one tree with leaves [T, ...].
-    """
-    leaves, structure = jax.tree.flatten(like)
-    dtypes = [jax.dtypes.canonicalize_dtype(x.dtype) for x in leaves]
-    sizes = [x.size * dtype.itemsize for x, dtype in zip(leaves, dtypes, strict=True)]
-    large = [i for i, size in enumerate(sizes) if size > SMALL]
-    small = [i for i, size in enumerate(sizes) if size <= SMALL]
-
-    def post(trees: list[Any]) -> list[np.ndarray]:
-        rows = [[np.asarray(x, dtype) for x, dtype in zip(jax.tree.leaves(t), dtypes, strict=True)] for t in trees]
-        numbers = np.frombuffer(b"".join([row[i].tobytes() for row in rows for i in small]), np.uint8)
-        return [numbers.reshape(len(trees), -1), *[np.stack([row[i] for row in rows]) for i in large]]
-
-    @jax.vmap
-    def read(posted: list[jax.Array]) -> Any:
-        parts = dict(zip(large, posted[1:], strict=True))
-        pieces = jnp.split(posted[0], np.cumsum([sizes[i] for i in small])[:-1])
-        for i, piece in zip(small, pieces, strict=True):
-            shape, dtype = leaves[i].shape, dtypes[i]
-            numbers = piece.reshape(shape if dtype.itemsize == 1 else (*shape, dtype.itemsize))
-            parts[i] = numbers.astype(bool) if dtype.kind == "b" else jax.lax.bitcast_convert_type(numbers, dtype)
-        return jax.tree.unflatten(structure, [parts[i] for i in range(len(leaves))])
-
-    return post, read
-
-
 def host_returns(act: Any, state: Any, first: Any, playing: Episodes, episodes: int, key: jax.Array) -> list[float]:
     """The returns of episodes that are played from Python; `first` is the memory at the beginning of an episode."""
     count, memory = playing.environments.count, first
@@ -209,45 +132,43 @@ class Actions:
 class OnHost:
     """Steps environments in Python. Each step is one call of a compiled program, which learns if it is time, and acts.
 
-    Checkpoints store the actions, by which the environments are replayed to the same state.
+    A run that is resumed begins new episodes. With `exact`, checkpoints store all actions, and replaying them brings
+    the environments to the same state.
     """
 
     look = 250
 
-    def __init__(self, agent: Agent, environments: on_host.Environments, apart: on_host.Environments, seed: int):
+    def __init__(
+        self,
+        agent: Agent,
+        environments: on_host.Environments,
+        apart: on_host.Environments,
+        seed: int,
+        exact: bool = False,
+    ):
         init_key, key = jax.random.split(jax.random.key(seed))
         first = agent.memory(environments.count)
-
-        state = jax.jit(agent.init, static_argnums=1)(init_key, environments.count)
-        pack, unpack = packing(state)
 
         def act(state: Any, memory: Any, situation: Situation) -> Choice:
             memory = reset_where(situation.last, memory, first)
             return agent.act(state, memory, situation.observations, self.keys.key(situation.key))
 
+        def learn_and_act(
+            state: Any, memory: Any, steps: Step, situation: Situation
+        ) -> tuple[Any, dict[str, jax.Array], Choice]:
+            state, metrics = agent.learn(state, steps)
+            return state, metrics, act(state, memory, situation)
+
         self.agent, self.playing, self.apart = agent, Episodes(environments), apart
-        self.memory, self.metrics = first, {}
+        self.memory, self.metrics, self.t = first, {}, 0
         self.keys = KeysInOrder(key)
-        self.now = self.situation(0)
-        self.choice = jax.eval_shape(act, state, first, self.now)
-        self.actions = Actions(self.choice.action)
-        self.post, read = posting(self.now)
-        self.post_steps, read_steps = posting((self.like_step(), self.now))
-
-        def act_packed(packed: Any, memory: Any, posted: Any) -> Choice:
-            return act(unpack(packed), memory, at(0, read(posted)))
-
-        def learn_and_act(packed: Any, memory: Any, posted: Any) -> tuple[Any, dict[str, jax.Array], Choice]:
-            steps, situations = read_steps(posted)
-            state, metrics = agent.learn(unpack(packed), steps)
-            return pack(state), metrics, act(state, memory, at(-1, situations))
-
         self.per_update = agent.unroll * environments.count
         self.act_greedily = jax.jit(partial(agent.act, greedy=True))
-        self.act, self.learn_and_act = jax.jit(act_packed), jax.jit(learn_and_act, donate_argnums=0)
-        self.pack, self.unpack = jax.jit(pack), jax.jit(unpack)
-        self.packed = self.pack(state)
-        self.unlearned: list[tuple[Step, Situation]] = []  # steps since the last update, with what followed
+        self.act, self.learn_and_act = jax.jit(act), jax.jit(learn_and_act, donate_argnums=0)
+        self.state = jax.jit(agent.init, static_argnums=1)(init_key, environments.count)
+        self.choice = jax.eval_shape(act, self.state, first, self.situation())
+        self.actions = Actions(self.choice.action) if exact else None
+        self.unlearned: list[Step] = []  # since the last update
 
     def advance(self, updates: int) -> Played:
         """Plays and learns for this number of updates."""
@@ -256,24 +177,20 @@ class OnHost:
             choice = self.choose()
             self.memory = choice.memory
             step, ended = self.step(jax.tree.map(np.asarray, choice.action), choice.extras)
-            self.unlearned.append((step, self.now))
+            self.unlearned.append(step)
             returns += ended
         numbers = {name: float(value) for name, value in self.metrics.items()}
         return Played(updates * self.per_update, np.array(returns), numbers)
 
-    @property
-    def state(self) -> Any:
-        return self.unpack(self.packed)
-
     def choose(self) -> Choice:
         if len(self.unlearned) < self.agent.unroll:
-            return self.act(self.packed, self.memory, self.post([self.now]))
-        posted, self.unlearned = self.post_steps(self.unlearned), []
-        self.packed, self.metrics, choice = self.learn_and_act(self.packed, self.memory, posted)
+            return self.act(self.state, self.memory, self.situation())
+        steps, self.unlearned = stacked(self.unlearned), []
+        self.state, self.metrics, choice = self.learn_and_act(self.state, self.memory, steps, self.situation())
         return choice
 
-    def situation(self, t: int) -> Situation:
-        return Situation(self.playing.last, self.playing.observations, self.keys[t])
+    def situation(self) -> Situation:
+        return Situation(self.playing.last, self.playing.observations, self.keys[self.t])
 
     def like_step(self) -> Step:
         """A step with the right shapes and dtypes."""
@@ -282,26 +199,31 @@ class OnHost:
         return Step(observations, self.choice.action, numbers, numbers, last, observations, self.choice.extras)
 
     def step(self, actions: Any, extras: Any = ()) -> tuple[Step, list[float]]:
-        self.actions.append(actions)
-        done = self.playing.step(actions, extras)
-        self.now = self.situation(self.actions.count)
-        return done
+        if self.actions is not None:
+            self.actions.append(actions)
+        self.t += 1
+        return self.playing.step(actions, extras)
 
     def saved(self) -> Any:
-        unlearned = stacked([step for step, _ in self.unlearned])
-        return {"state": self.state, "memory": self.memory, "unlearned": unlearned, "actions": self.actions.stacked()}
+        tree = {"state": self.state, "memory": self.memory, "unlearned": stacked(self.unlearned), "t": np.array(self.t)}
+        return tree if self.actions is None else tree | {"actions": self.actions.stacked()}
 
     def like(self, steps: int) -> Any:
         """The shapes and dtypes of the result of `saved` after this number of steps."""
-        actions = several(steps // self.playing.environments.count, self.choice.action)
         unlearned = several(self.agent.unroll, self.like_step())
-        return {"state": self.state, "memory": self.memory, "unlearned": unlearned, "actions": actions}
+        tree = {"state": self.state, "memory": self.memory, "unlearned": unlearned, "t": np.array(self.t)}
+        if self.actions is None:
+            return tree
+        return tree | {"actions": several(steps // self.playing.environments.count, self.choice.action)}
 
     def restore(self, saved: Any) -> None:
-        for t in range(len(jax.tree.leaves(saved["actions"])[0])):
-            self.step(at(t, saved["actions"]))
-        self.packed, self.memory = self.pack(saved["state"]), saved["memory"]
-        self.unlearned = [(at(t, saved["unlearned"]), self.now) for t in range(self.agent.unroll)]
+        if self.actions is not None:
+            for t in range(len(jax.tree.leaves(saved["actions"])[0])):
+                self.step(at(t, saved["actions"]))
+        self.state, self.memory, self.t = saved["state"], saved["memory"], int(saved["t"])
+        self.unlearned = [at(t, saved["unlearned"]) for t in range(self.agent.unroll)]
+        if self.actions is None:  # the episodes of then are cut short
+            self.unlearned[-1] = self.unlearned[-1]._replace(last=self.playing.last)
 
     def evaluate(self, episodes: int, key: jax.Array) -> list[float]:
         first = self.agent.memory(self.apart.count)

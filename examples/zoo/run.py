@@ -1,23 +1,25 @@
 """Runs an agent of `agents/` on an environment, on the host or on the device.
 
-    python examples/run.py --agent dqn --env bsuite:catch/0
-    python examples/run.py --agent dqn --env gymnasium:CartPole-v1 --steps 50000 --prioritised
-    python examples/run.py --agent actor_critic --env device:catch --environments 64 --steps 200000
-    python examples/run.py --agent dqn --help                        # all flags, those of the agent among them
+    python examples/zoo/run.py --agent dqn --env bsuite:catch/0
+    python examples/zoo/run.py --agent dqn --env gymnasium:CartPole-v1 --steps 50000 --prioritised
+    python examples/zoo/run.py --agent actor_critic --env device:catch --environments 64 --steps 200000
+    python examples/zoo/run.py --agent dqn --help                        # all flags, those of the agent among them
 
 On the host, environments with the interface of dm_env or Gymnasium are stepped from Python, `--environments` of them at
 a time. With `device:`, one of `environments/` or `device:gymnax:NAME` is compiled into one program with the agent.
 
 It writes metrics.json, metrics.csv, curve.png, parameters.npz and the last two checkpoints to `--output`. After Ctrl-C,
-or if the run is killed, the same command with `--resume` continues from the newest checkpoint and gives the same result
-as a run without the interruption. On the host it replays the actions to bring the environments to the same state; this
-is not possible for environments without a seed (bsuite's catch/0 and cartpole/0).
+or if the run is killed, the same command with `--resume` continues from the newest checkpoint. On the device the result
+is that of a run without the interruption; on the host new episodes begin, unless `--exact` stores all actions in the
+checkpoints and replays them (environments need a seed for that; bsuite's catch/0 and cartpole/0 have none).
 """
 
 import contextlib
 import dataclasses
 import functools
+import importlib
 import json
+import os
 import pathlib
 import re
 import sys
@@ -32,6 +34,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 import tyro
 from agents import FILES
+from agents.agent import Agent
 from agents.players import OnDevice, OnHost, Played
 from environments import UnknownEnvironment, on_host
 from environments import make as make_pure
@@ -45,9 +48,9 @@ class Config(Settings):
     """The settings of a run. Every field is a flag, and so is every field of the agent's settings."""
 
     agent: str = "dqn"
-    """a file of examples/agents"""
+    """a file of examples/zoo/agents, or MODULE:make of your own; the module has a Config, too"""
     env: str = "bsuite:catch/0"
-    """bsuite:ID, gymnasium:ID (or gymnasium:MODULE:ID), envpool:ID, ale:GAME, a file of examples/environments (with
+    """bsuite:ID, gymnasium:ID (or gymnasium:MODULE:ID), envpool:ID, ale:GAME, a file of examples/zoo/environments (with
     settings: deep_sea,size=20), or device:FILE, device:gymnax:NAME"""
     seed: Seed = 0
     """seed of the agent and of the environments"""
@@ -63,6 +66,8 @@ class Config(Settings):
     """steps between two checkpoints; 0 writes one after each part"""
     resume: bool = False
     """go on from the newest checkpoint in --output, where there is one"""
+    exact: bool = False
+    """resume by replaying all actions, which are then stored, instead of with new episodes"""
     output: str = ""
     """folder for all that a run leaves behind; by default runs/AGENT-ENV-SEED"""
     tensorboard: bool = False
@@ -217,9 +222,24 @@ class Events:
         self.writer.flush()
 
 
+def find_agent(name: str, agents: Mapping[str, ModuleType] = FILES) -> tuple[type[Any], Callable[..., Agent]]:
+    """The settings of an agent and the function that makes it: a file of agents/, or MODULE:FUNCTION."""
+    if name in agents:
+        return agents[name].Config, agents[name].make
+    module, colon, function = name.partition(":")
+    if not colon:
+        raise BadFlag(f"argument --agent: there is no agent {name!r}; there are {', '.join(agents)}, or MODULE:make")
+    sys.path[:] = dict.fromkeys([*sys.path, os.getcwd()])
+    try:
+        found = importlib.import_module(module)
+        return found.Config, getattr(found, function)
+    except (ImportError, AttributeError) as error:
+        raise BadFlag(f"argument --agent: {name}: {error}") from None
+
+
 def make_player(config: Config, agent_config: Any, output: pathlib.Path) -> tuple[OnHost | OnDevice, int | None]:
     """The player, and the number of episodes of the experiment, if it defines one."""
-    make_agent = functools.partial(FILES[config.agent].make, agent_config)
+    make_agent = functools.partial(find_agent(config.agent)[1], agent_config)
     where, _, name = config.env.partition(":")
     if where == "device":
         environment = make_pure(name)
@@ -228,7 +248,7 @@ def make_player(config: Config, agent_config: Any, output: pathlib.Path) -> tupl
     environments = on_host.make(config.env, config.seed, config.environments, record=str(output / "bsuite"))
     apart = on_host.make(config.env, config.seed + 10**6, min(config.environments, config.evaluation_episodes))
     agent = make_agent(environments.observation_spec, environments.action_spec)
-    return OnHost(agent, environments, apart, config.seed), environments.episodes
+    return OnHost(agent, environments, apart, config.seed, config.exact), environments.episodes
 
 
 def save_arrays(path: pathlib.Path, tree: Any) -> None:
@@ -359,10 +379,8 @@ def read_flags(settings: type[Config], agents: Mapping[str, ModuleType]) -> tupl
     """The settings of the run and of the agent that `--agent` names."""
     arguments = sys.argv[1:]
     named = re.findall(r"--agent[= ](\S+)", " ".join(arguments))
-    agent = agents.get(named[-1] if named else settings.agent)
-    if agent is None:
-        raise BadFlag(f"argument --agent: there is no agent {named[-1]!r}; there are {', '.join(agents)}")
-    fields = [("run", tyro.conf.OmitArgPrefixes[settings]), ("agent_config", tyro.conf.OmitArgPrefixes[agent.Config])]
+    agent_settings, _ = find_agent(named[-1] if named else settings.agent, agents)
+    fields = [("run", tyro.conf.OmitArgPrefixes[settings]), ("agent_config", tyro.conf.OmitArgPrefixes[agent_settings])]
     description = (sys.modules[settings.__module__].__doc__ or "").partition("\n")[0]
     both = tyro.cli(dataclasses.make_dataclass("Flags", fields), args=arguments, description=description)
     return both.run, both.agent_config
