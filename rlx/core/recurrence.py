@@ -9,7 +9,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
-from jax.custom_derivatives import SymbolicZero
 
 from rlx.core.masking import masked, weighted
 from rlx.core.tracing import traced_once
@@ -103,7 +102,8 @@ def carried(w: Array, x: Array) -> Array:
 
 @jax.custom_jvp
 def _carried(w: Array, x: Array) -> Array:
-    return lax.select(w != 0, w * x, w)
+    # 0 · x is 0 only of a finite x. A loop's gradient drops the derivatives below: second ones are those of this line.
+    return lax.select((w != 0) | (w * x == 0), w * x, lax.stop_gradient(w))
 
 
 _carried.defjvps(
@@ -197,55 +197,53 @@ def doubling(equation: Equation, sequences: Sequence[Array], end: Array) -> Arra
     shape = jnp.broadcast_shapes(*(x.shape for x in sequences))
     zero = jnp.zeros(shape, end.dtype)
     delta_t, w_t = jax.jvp(lambda after: equation(after, *sequences), (zero,), (jnp.ones_like(zero),))
-    continues_t = next((x for x in sequences if x.dtype == bool), None)  # see `_in_segments`
-    return _solved(delta_t, w_t if continues_t is None else masked(continues_t, w_t), end)
+    continues_t = next((x for x in sequences if x.dtype == bool), jnp.ones(shape, bool))  # see `_in_segments`
+    return _solved(delta_t, masked(continues_t, w_t), end, continues_t)
 
 
 @jax.custom_jvp
-def _solved(delta_t: Array, w_t: Array, end: Array) -> Array:
+def _solved(delta_t: Array, w_t: Array, end: Array, continues_t: Array) -> Array:
     """x_t = δ_t + w_t x_{t+1}, by doubling."""
-    return _doubled(delta_t, w_t, end)
+    return _doubled(delta_t, w_t, end, w_t != 0)
 
 
-def _tangent(primals: tuple[Array, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
+@_solved.defjvp
+def _tangent(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[Array, Array]:
     """∂x_t = ∂δ_t + ∂w_t x_{t+1} + w_t ∂x_{t+1} is such a recurrence too.
 
     Differentiating the doubling itself would store the maps of each of its steps.
     """
-    (delta_t, w_t, end), (delta_dot, w_dot, end_dot) = primals, tangents
-    x_t = _solved(delta_t, w_t, end)
-    tangent_t = jnp.zeros_like(x_t) if isinstance(delta_dot, SymbolicZero) else delta_dot
-    if not isinstance(w_dot, SymbolicZero):
-        after = jnp.concatenate([x_t, end[None]])[1:]
-        tangent_t += w_dot * jnp.where((w_t != 0) | jnp.isfinite(after), after, w_t)
-    end_dot = jnp.zeros_like(end) if isinstance(end_dot, SymbolicZero) else end_dot
-    return x_t, _doubled(tangent_t, w_t, end_dot)
+    (_, w_t, end, continues_t), (delta_dot, w_dot, end_dot, _) = primals, tangents
+    x_t = _solved(*primals)
+    after = jnp.concatenate([x_t, end[None]])[1:]
+    passes = continues_t & ((w_t != 0) | jnp.isfinite(after))
+    return x_t, _doubled(delta_dot + w_dot * jnp.where(passes, after, w_t), w_t, end_dot, passes)
 
 
-_solved.defjvp(_tangent, symbolic_zeros=True)
-
-
-def _doubled(delta_t: Array, w_t: Array, end: Array) -> Array:
+def _doubled(delta_t: Array, w_t: Array, end: Array, passes_t: Array) -> Array:
+    """x_t = δ_t + w_t x_{t+1}, where nothing passes to t from what follows if w_t is 0 and `passes_t` false."""
     steps = delta_t.shape[0]
     lengths = 2 ** np.arange(max(steps - 1, 0).bit_length())
 
-    def double(maps: tuple[Array, Array], length: Array) -> tuple[tuple[Array, Array], None]:
+    def double(maps: tuple[Array, ...], length: Array) -> tuple[tuple[Array, ...], None]:
         def ahead(x: Array, beyond: int) -> Array:
             padded = _padded(x, beyond, 0, int(lengths[-1]))
             return lax.dynamic_slice_in_dim(padded, length, steps, allow_negative_indices=False)
 
-        delta, w = maps
+        delta, w, passes = maps
+        further = passes & ahead(passes, True)
         largest = np.finfo(w.dtype).max  # an overflow must stay finite, because 0 · ∞ is NaN
-        return (delta + _times(w, ahead(delta, 0)), lax.clamp(-largest, _product(w, ahead(w, 1)), largest)), None
+        product = lax.clamp(-largest, _times(further, w, ahead(w, 1)), largest)
+        return (delta + _times(passes, w, ahead(delta, 0)), product, further), None
 
     if lengths.size:
-        (delta_t, w_t), _ = lax.scan(double, (delta_t, w_t), jnp.asarray(lengths), unroll=True)
-    return delta_t + _times(w_t, jnp.broadcast_to(end, delta_t.shape))
+        (delta_t, w_t, passes_t), _ = lax.scan(double, (delta_t, w_t, passes_t), jnp.asarray(lengths), unroll=True)
+    return delta_t + _times(passes_t, w_t, jnp.broadcast_to(end, delta_t.shape))
 
 
-def _times(w: Array, x: Array) -> Array:
-    """`weighted`, but linear in `x`, for JAX to transpose; `_tangent` has the derivative in `w`."""
-    return lax.select(w != 0, w * x, w)
+def _times(passes: Array, w: Array, x: Array) -> Array:
+    """w x where it passes, else 0; linear in `x`, for JAX to transpose."""
+    return w * jnp.where(passes, x, 0)
 
 
 def backward_in_windows(delta_t: Array, w_t: Array, last_t: Array, n: int) -> Array:

@@ -595,17 +595,55 @@ def test_an_error_shows_lengths_that_have_symbolic_names(message):
 
 
 @pytest.mark.parametrize("outer", [jax.jacfwd, jax.jacrev])
-@pytest.mark.parametrize("solve", [recurrence.scan])  # `doubling` has first derivatives only in a weight of 0
-def test_a_weight_of_0_has_its_slope_in_the_gradient_too(solve, outer):
+@pytest.mark.parametrize("times", [recurrence.carried, weighted])
+@pytest.mark.parametrize("solve", [recurrence.scan, recurrence.doubling])
+def test_a_weight_of_0_has_its_slope_in_the_gradient_too(solve, times, outer):
     """With G_1 = r_1 + γ_1 v and G_0 = r_0 + γ_0 G_1, the gradient of ½ (G_0² + G_1²) in r is (G_0, γ_0 G_0 + G_1)."""
     r_t, discount_t, v = jnp.array([0.3, 0.5]), jnp.array([0.0, 0.0]), jnp.array(2.0)
 
     def half_of_squares(r_t, discount_t):
-        g_t = solve(lambda g_t, r_t, discount_t: r_t + weighted(discount_t, g_t), (r_t, discount_t), v)
+        g_t = solve(lambda g_t, r_t, discount_t: r_t + times(discount_t, g_t), (r_t, discount_t), v)
         return jnp.sum(g_t**2) / 2
 
     slopes = jax.jit(outer(jax.grad(half_of_squares), argnums=1))(r_t, discount_t)
     np.testing.assert_allclose(slopes, [[0.5, 0.0], [0.3, 2.0]], rtol=1e-6)  # [∂G_0 / ∂γ; G_0 ∂γ_0 / ∂γ + ∂G_1 / ∂γ]
+
+
+def test_second_derivatives_of_returns_at_an_end():
+    """∂² ½ Σ G² / ∂r ∂γ of λ-returns and of advantages where an episode ends, beside differences of a loop in NumPy."""
+    steps, lambda_, h = 4, 0.65, 1e-3
+    r, v = np.random.default_rng(0).normal(size=[2, steps])
+    discounts = np.array([0.0, 0.9, 0.0, 0.7])
+
+    def lambda_returns(r, discounts):
+        g, returns = v[-1], []
+        for t in reversed(range(steps)):
+            g = r[t] + discounts[t] * ((1 - lambda_) * v[t] + lambda_ * g)
+            returns.insert(0, g)
+        return np.array(returns)
+
+    state_values = np.append(0.3, v)
+    for name, numbers, found in (
+        ("λ-returns", lambda_returns, lambda r, d: rlx.lambda_returns(r, d, v.astype(r.dtype), lambda_)),
+        (
+            "advantages",
+            lambda r, d: lambda_returns(r, d) - state_values[:-1],
+            lambda r, d: rlx.truncated_generalized_advantage_estimation(r, d, lambda_, state_values.astype(r.dtype)),
+        ),
+    ):
+
+        def half(r, d, numbers=numbers):
+            return np.sum(numbers(r, d) ** 2) / 2
+
+        along = h * np.eye(steps)
+        signs = [(one, other) for one in (1, -1) for other in (1, -1)]
+        expected = [
+            [sum(s * z * half(r + s * x, discounts + z * y) for s, z in signs) / (4 * h**2) for y in along]
+            for x in along
+        ]
+        slopes = jax.jit(jax.jacrev(jax.grad(lambda r, d, f=found: jnp.sum(f(r, d) ** 2) / 2), argnums=1))
+        slopes = slopes(jnp.float32(r), jnp.float32(discounts))
+        np.testing.assert_allclose(slopes, expected, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.slow
