@@ -27,6 +27,7 @@ from matplotlib.figure import Figure
 
 import hkx
 import rlx
+from rlx.evaluation import bootstrap_interval, interquartile_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,12 +166,10 @@ def main(config: Config) -> None:
     swept = {name: values for name, values in vars(config).items() if isinstance(values, tuple)}
     grid = np.array(list(itertools.product(*swept.values(), range(config.seed, config.seed + config.seeds))))
     settings, seeds = {name: jnp.float32(grid[:, i]) for i, name in enumerate(swept)}, jnp.uint32(grid[:, -1])
-    updates = -(-config.steps // config.environments)
-    chunks = min(20, updates)  # a line each; rounded up to updates of equal number
+    chunks = min(20, updates := -(-config.steps // config.environments))  # a line each
     left = jnp.linspace(1, 0, -(-updates // chunks) * chunks, endpoint=False).reshape(chunks, -1)
     quick = {"xla_backend_optimization_level": 1} if config.steps * len(seeds) < 2_000_000 else None  # to compile
-    begin = time.process_time()
-    agents = jax.jit(jax.vmap(init), compiler_options=quick)(seeds)
+    begin, agents = time.process_time(), jax.jit(jax.vmap(init), compiler_options=quick)(seeds)
     train = jax.jit(jax.vmap(train, (0, 0, None))).lower(settings, agents, left[0]).compile(quick)
     compiled, curve = time.process_time(), []
     try:
@@ -192,8 +191,9 @@ def main(config: Config) -> None:
     axes.set(title=f"DQN on {config.env}, {len(final)} agents", xlabel="environment steps", ylabel="return")
     figure.savefig(output / "curve.png", dpi=120)
     for row, x in zip(grid[:: config.seeds], final.reshape(-1, config.seeds), strict=True):
-        used = " ".join(f"{name}={value:g}" for name, value in zip(swept, row, strict=False) if len(swept[name]) > 1)
-        print(f"final return: {np.mean(x):.2f} ± {np.std(x):.2f} over 128 episodes of each of {len(x)} seeds {used}")
+        of = " ".join(f"{name}={value:g}" for name, value in zip(swept, row, strict=False) if len(swept[name]) > 1)
+        iqm, (low, up) = interquartile_mean(x), bootstrap_interval(interquartile_mean, x)
+        print(f"final return: {x.mean():.2f} ± {x.std():.2f}, IQM {iqm:.2f} [{low:.2f}, {up:.2f}], {len(x)} seeds {of}")
 
 
 if __name__ == "__main__":

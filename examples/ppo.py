@@ -26,6 +26,7 @@ from matplotlib.figure import Figure
 
 import hkx
 import rlx
+from rlx.evaluation import bootstrap_interval, interquartile_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,9 +113,8 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
             ratios = jnp.exp(policy(head).logprob(steps.a_tm1) - steps.log_prob_tm1)
             value_loss = jnp.mean(rlx.l2_loss(v_tm1, steps.v_tm1 + adv_t))
             adv_t = (adv_t - jnp.mean(adv_t)) / (jnp.std(adv_t) + 1e-8)
-            policy_loss = rlx.clipped_surrogate_pg_loss(ratios.ravel(), adv_t.ravel(), settings["clip"])
-            entropy = jnp.mean(policy(head).entropy())
-            return policy_loss + settings["value_cost"] * value_loss - settings["entropy_cost"] * entropy
+            others = settings["value_cost"] * value_loss - settings["entropy_cost"] * jnp.mean(policy(head).entropy())
+            return rlx.clipped_surrogate_pg_loss(ratios.ravel(), adv_t.ravel(), settings["clip"]) + others
 
         def learn(learned, part):
             params, opt_state = learned
@@ -169,8 +169,7 @@ def main(config: Config) -> None:
     updates = -(-config.steps // (config.environments * config.rollout))
     left = jnp.linspace(1, 0, updates, endpoint=False).reshape(max(n for n in range(1, 31) if updates % n == 0), -1)
     quick = {"xla_backend_optimization_level": 1} if config.steps * len(seeds) < 2_000_000 else None  # to compile
-    begin = time.process_time()
-    agents = jax.jit(jax.vmap(init), compiler_options=quick)(seeds)
+    begin, agents = time.process_time(), jax.jit(jax.vmap(init), compiler_options=quick)(seeds)
     train = jax.jit(jax.vmap(train, (0, 0, None))).lower(settings, agents, left[0]).compile(quick)
     compiled, curve = time.process_time(), []
     try:
@@ -192,8 +191,9 @@ def main(config: Config) -> None:
     axes.set(title=f"PPO on {config.env}, {len(final)} agents", xlabel="environment steps", ylabel="return")
     figure.savefig(output / "curve.png", dpi=120)
     for row, x in zip(grid[:: config.seeds], final.reshape(-1, config.seeds), strict=True):
-        used = " ".join(f"{name}={value:g}" for name, value in zip(swept, row, strict=False) if len(swept[name]) > 1)
-        print(f"final return: {np.mean(x):.2f} ± {np.std(x):.2f} over 128 episodes of each of {len(x)} seeds {used}")
+        of = " ".join(f"{name}={value:g}" for name, value in zip(swept, row, strict=False) if len(swept[name]) > 1)
+        iqm, (low, up) = interquartile_mean(x), bootstrap_interval(interquartile_mean, x)
+        print(f"final return: {x.mean():.2f} ± {x.std():.2f}, IQM {iqm:.2f} [{low:.2f}, {up:.2f}], {len(x)} seeds {of}")
 
 
 if __name__ == "__main__":

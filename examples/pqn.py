@@ -28,6 +28,7 @@ from matplotlib.figure import Figure
 
 import hkx
 import rlx
+from rlx.evaluation import bootstrap_interval, interquartile_mean
 
 
 @dataclasses.dataclass(frozen=True)
@@ -187,8 +188,9 @@ def main(config: Config) -> None:
     axes.set(title=f"PQN on {config.env}, {len(final)} agents", xlabel="environment steps", ylabel="return")
     figure.savefig(output / "curve.png", dpi=120)
     for row, x in zip(grid[:: config.seeds], final.reshape(-1, config.seeds), strict=True):
-        used = " ".join(f"{name}={value:g}" for name, value in zip(swept, row, strict=False) if len(swept[name]) > 1)
-        print(f"final return: {np.mean(x):.2f} ± {np.std(x):.2f} over 128 episodes of each of {len(x)} seeds {used}")
+        of = " ".join(f"{name}={value:g}" for name, value in zip(swept, row, strict=False) if len(swept[name]) > 1)
+        iqm, (low, up) = interquartile_mean(x), bootstrap_interval(interquartile_mean, x)
+        print(f"final return: {x.mean():.2f} ± {x.std():.2f}, IQM {iqm:.2f} [{low:.2f}, {up:.2f}], {len(x)} seeds {of}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ destination.
     popart, running_statistics, periodic_update, ...     normalisation, running statistics, target networks
     add_gaussian_noise, knn_query, ...                   exploring
     batched, time_major                                  operators on batches
-    replay                                               experience replay: uniform, prioritised and others
+    replay, evaluation                                   experience replay; statistics of a few runs
     spr_loss, latent_consistency_loss                    self-predictive latents
     vdn_joint_value                                      team values (QMIX's network: `hkx.nets.QMixer`)
     obgd                                                 streaming learning, without replay
@@ -178,8 +178,8 @@ _EXPORTS = {
     "rlx.tdmpc2": "latent_consistency_loss",
     "rlx.rnd": "rnd_intrinsic_rewards rnd_loss",
     "rlx.streaming": "obgd",
-    # Experience replay.
-    "rlx": "replay running_statistics",
+    # Modules: experience replay, running statistics, statistics of runs.
+    "rlx": "evaluation replay running_statistics",
     # Arrays and trees.
     "rlx.core.arrays": "AllSum batched_index lhs_broadcast one_hot replace_masked",
     "rlx.core.trees": (

@@ -59,6 +59,7 @@ from rlx.return_scaling import initial_reward_scale as initial_reward_scale
 from rlx.exploration import IntrinsicRewardState as IntrinsicRewardState
 from rlx.exploration import KNNQueryResult as KNNQueryResult
 from rlx.streaming import obgd as obgd
+from rlx import evaluation as evaluation
 from rlx import replay as replay
 from rlx import running_statistics as running_statistics
 from rlx.core.arrays import AllSum as AllSum

@@ -132,6 +132,7 @@ FLOORS = {
     "rlx.truncated_importance_sampling": 3,
     "rlx.tqc": 5,
     "rlx.running_statistics": 3,
+    "rlx.evaluation": 3,
     "rlx.return_scaling": 4,
     "rlx.exploration": 4,
     "rlx.agent_loop": 4,

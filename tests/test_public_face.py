@@ -102,6 +102,7 @@ PUBLIC_MODULES = [
     "hkx.experimental.jaxpr_info",
     "hkx",
     "rlx",
+    "rlx.evaluation",
     "rlx.replay",
     "rlx.running_statistics",
 ]
