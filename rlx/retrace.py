@@ -1,6 +1,8 @@
 """Retrace and general off-policy returns."""
 
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 
 from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import pick
@@ -238,4 +240,4 @@ def _corrected_return(g_t: Array, r_t: Array, discount_t: Array, v_t: Array, q_t
 
 def _with_last(x_t: Array) -> Array:
     """[T-1] -> [T]: the last entry is never used."""
-    return jnp.concatenate([x_t, jnp.zeros(1, x_t.dtype)])
+    return lax.pad(x_t, np.zeros((), x_t.dtype), [(0, 1, 0)])

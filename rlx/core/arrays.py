@@ -12,12 +12,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from rlx.core.annotations import Int, Mask, Num, Real
-from rlx.core.arguments import as_axis_name, require, require_broadcast
+from rlx.core.arguments import as_axis_name, is_floating, require, require_broadcast
 from rlx.core.errors import ShapeError
 from rlx.core.masking import weighted
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike, AxisName, in_32_bits, wide_dtype
+
+_FEW = 18  # actions, as in Atari games
 
 
 @operator()
@@ -132,7 +134,29 @@ def replace_masked(
 
 def pick(values: Array, indices: Array) -> Array:
     """`values[..., indices[...]]`, for arguments that have been checked; past either end there is NaN."""
-    return jnp.take_along_axis(values, indices[..., None], axis=-1, mode="fill")[..., 0]
+    count = values.shape[-1]
+    if not is_floating(values.dtype) or not 0 < count <= _FEW:
+        return jnp.take_along_axis(values, indices[..., None], axis=-1, mode="fill")[..., 0]
+    return _picked(values, jnp.where(indices < 0, indices + count, indices))
+
+
+@jax.custom_jvp
+def _picked(values: Array, indices: Array) -> Array:
+    """One of few entries, by a choice for each: `jax.vmap` over axis 1 would transpose all for a gather."""
+    last, count = values.ndim - 1, values.shape[-1]
+    columns = [jax.lax.slice_in_dim(values, i, i + 1, axis=last) for i in range(count)]
+    columns = [jax.lax.reduce_sum(column, (last,)) for column in columns]  # jnp.squeeze would transpose it too
+    picked = columns[0] * jnp.nan
+    for i, column in enumerate(columns):
+        picked = jax.lax.select(indices == i, column, picked)
+    return picked
+
+
+@_picked.defjvp
+def _picked_tangent(primals: tuple[Array, Array], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
+    values, indices = primals
+    is_it = indices[..., None] == jax.lax.broadcasted_iota(indices.dtype, values.shape, values.ndim - 1)
+    return _picked(values, indices), jnp.sum(jnp.where(is_it, tangents[0], 0), axis=-1)
 
 
 def at_indices(table: Array, indices: Array) -> Array:

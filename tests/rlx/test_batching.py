@@ -11,6 +11,7 @@ T, B = 5, 5  # equally many, so that no shape reveals a transposed argument
 KEY = jax.random.key(0)
 R, D, V = (jax.random.uniform(jax.random.fold_in(KEY, i), (T, B)) for i in range(3))
 CUT = jax.random.bernoulli(KEY, 0.3, (T, B))
+Q, ACTIONS = jax.random.uniform(KEY, (T, B, 3)), jnp.zeros((T, B), jnp.int32)
 RAGGED = {"r_t": R[:4], "discount_t": D[:4], "v_t": V[:4]}  # [4, B]
 
 
@@ -153,6 +154,8 @@ TRANSPOSED = {
     "vtrace": ((V, V, R, D, D), {"truncation_t": CUT}),
     "vtrace_td_error_and_advantage": ((V, V, R, D, D), {}),
     "n_step_bootstrapped_returns": ((R, D, V, 3), {"truncation_t": CUT}),
+    "retrace": ((Q, Q, ACTIONS, ACTIONS, R, D, Q, V, 0.9), {"truncation_t": CUT, "truncation_value_t": V}),
+    "retrace_continuous": ((R, V[:-1], V, R, D, D[:-1], 0.9), {"truncation_t": CUT}),
 }
 
 
