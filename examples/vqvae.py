@@ -1,64 +1,72 @@
 """A vector-quantised autoencoder writes digits as sixteen letters of its own, and learns to spell new ones.
 
-An encoder turns a picture into 4 x 4 vectors, each of which is replaced by the nearest of 32 that are learned: the
-letters of an alphabet, from which a decoder makes the picture again (van den Oord et al., 2017, "Neural discrete
-representation learning", arXiv:1711.00937). A recurrent network then learns which letter follows which in the spelling
-of each digit, and new pictures are decoded from spellings that it makes up, letter by letter.
+An encoder turns an image into 4 x 4 vectors, each of which is replaced by the nearest of 32 that are learned: the
+letters of an alphabet, from which a decoder makes the image again (van den Oord et al., 2017,
+https://arxiv.org/abs/1711.00937). A recurrent network then learns which letter follows which in the spelling of each
+digit, and new images are decoded from spellings that it makes up, letter by letter.
 
-    python examples/vqvae.py --seed 3
+    pip install hkx optax tyro matplotlib scikit-learn && python vqvae.py --seed 3
 
-saves samples.png, on its left test pictures above their reconstructions, on its right new ones. The last line printed
+saves samples.png, on its left test images above their reconstructions, on its right new ones. The last line printed
 is, after about a minute on two cores,
 
     share of new digits that are recognised: 0.97
 """
 
+import csv
 import dataclasses
 import pathlib
 import sys
-import threading
-from typing import Annotated, Any
+from collections import namedtuple
 
-sys.path.append(str(pathlib.Path(__file__).parent / "zoo"))  # for program.py and settings.py
-
-import digits_data
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import program
-from digits_data import Digits
-from settings import Between, Count, Seed, Settings, Share
-from tqdm import tqdm
+import sklearn.datasets
+import sklearn.svm
+import tyro
+from matplotlib.figure import Figure
+from matplotlib.image import imsave
 
 import hkx
 
-SIDE = digits_data.SIZE // 2
-LENGTH = SIDE**2
+TRAINING, CLASSES, SIDE = 1437, 10, 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Config(Settings):
-    """The settings of a run. Every field is a flag of the command line."""
+class Config:
+    seed: int = 0  # of the networks, the order of the images and the samples
+    epochs: int = 60  # passes of the autoencoder over the training images
+    speller_epochs: int = 100  # passes of the speller over them
+    batch_size: int = 64  # images per update, at most 1437
+    channels: int = 32  # of the convolutions
+    letters: int = 32  # vectors to choose from
+    letter_size: int = 8  # dimensions of each
+    speller_hidden: int = 128  # units of the recurrent network
+    temperature: float = 0.7  # of sampling new spellings: 1 follows the speller, less prefers the usual ones
+    learning_rate: float = 2e-3  # of Adam
+    output: str = "runs/vqvae"  # folder for samples.png, metrics.csv, curve.png and what was learned
 
-    seed: Seed = 0  # seed of the networks, the order of the pictures and the samples
-    epochs: Count = 60  # times the autoencoder goes through the training pictures
-    speller_epochs: Count = 100  # times the speller goes through them
-    batch_size: Annotated[int, Between(1, digits_data.TRAINING)] = 64  # pictures to learn from at once
-    channels: Count = 32  # channels of the convolutions
-    letters: Annotated[int, Between(2)] = 32  # vectors to choose from
-    letter_size: Count = 8  # dimensions of each
-    speller_hidden: Count = 128  # units of the recurrent network
-    temperature: Annotated[float, Between(1e-3, 1000)] = 0.7
-    """of sampling new spellings: 1 follows the speller, less prefers the usual ones"""
-    learning_rate: Share = 2e-3  # step size of Adam
-    output: str = "runs/vqvae"  # folder for the pictures, the metrics, the parameters and the state
-    progress: bool = True  # show a progress bar
+
+Digits = namedtuple("Digits", "images labels")  # float32[N, 8, 8, 1] from 0 (paper) to 1 (ink), int32[N]
+
+
+def load() -> tuple[Digits, Digits]:  # the images to train on, and 360 to test on: the same split for all seeds
+    data = sklearn.datasets.load_digits()
+    images, labels = np.float32(data.images[..., None] / 16), np.int32(data.target)
+    order = np.random.default_rng(0).permutation(len(images))
+    train, test = order[:TRAINING], order[TRAINING:]
+    return Digits(images[train], labels[train]), Digits(images[test], labels[test])
+
+
+def recognised(digits: Digits) -> float:  # the share that a support vector machine, trained on real digits, takes so
+    train, _ = load()
+    judge = sklearn.svm.SVC().fit(train.images.reshape(TRAINING, -1), train.labels)
+    return float(np.mean(judge.predict(np.reshape(digits.images, [len(digits.images), -1])) == digits.labels))
 
 
 class Autoencoder(hkx.Module):
-    """Pictures to letters and back."""
-
     def __init__(self, config: Config):
         super().__init__()
         width = config.channels
@@ -68,163 +76,123 @@ class Autoencoder(hkx.Module):
         self.quantizer = hkx.nets.VectorQuantizerEMA(config.letter_size, config.letters, 0.25, decay=0.95)
         self.decoder = hkx.Sequential([*up, hkx.Conv2D(1, 3)])
 
-    def loss(self, images: jax.Array) -> jax.Array:
-        """The squared error of a pixel, in units of the usual one, and the commitment to the letters."""
+    def loss(self, images: jax.Array) -> jax.Array:  # the error in units of the usual one, and the commitment
         quantized = self.quantizer(self.encoder(images), is_training=True)
-        error = jnp.mean((self.decoder(quantized["quantize"]) - images) ** 2)
-        return error / 0.02 + quantized["loss"]
+        return jnp.mean((self.decoder(quantized["quantize"]) - images) ** 2) / 0.02 + quantized["loss"]
 
-    def encode(self, images: jax.Array) -> jax.Array:
-        """Pictures [B, 8, 8, 1] to letters [B, 4, 4]."""
+    def encode(self, images: jax.Array) -> jax.Array:  # [B, 8, 8, 1] to letters [B, 4, 4]
         return self.quantizer(self.encoder(images), is_training=False)["encoding_indices"]
 
-    def decode(self, letters: jax.Array) -> jax.Array:
-        """Letters [B, 4, 4] to pictures [B, 8, 8, 1]."""
+    def decode(self, letters: jax.Array) -> jax.Array:  # [B, 4, 4] to images [B, 8, 8, 1]
         return jnp.clip(self.decoder(self.quantizer.quantize(letters)), 0, 1)
 
 
 class Speller(hkx.Module):
-    """Which letter comes next, given the digit and the letters before: a recurrent network."""
-
     def __init__(self, config: Config):
         super().__init__()
         self.letters = config.letters
-        self.of_letters = hkx.Embed(config.letters + 1, config.speller_hidden, name="of_letters")  # one says: the start
-        self.of_digits = hkx.Embed(digits_data.CLASSES, config.speller_hidden, name="of_digits")
-        self.core = hkx.GRU(config.speller_hidden)
-        self.head = hkx.Linear(config.letters)
+        self.of_letters = hkx.Embed(config.letters + 1, config.speller_hidden, name="of_letters")  # one: the start
+        self.of_digits = hkx.Embed(CLASSES, config.speller_hidden, name="of_digits")
+        self.core, self.head = hkx.GRU(config.speller_hidden), hkx.Linear(config.letters)
 
-    def start(self, labels: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """What comes before the first letter: a sign for that, and an empty memory."""
+    def start(self, labels: jax.Array) -> tuple[jax.Array, jax.Array]:  # what comes before the first letter
         return jnp.full(labels.shape, self.letters), self.core.initial_state(len(labels))
 
     def step(self, labels: jax.Array, letter_tm1: jax.Array, memory: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The digits [B], the letters before [B] and the memory to the logits of the next letters [B, letters]."""
-        inputs = self.of_digits(labels) + self.of_letters(letter_tm1)
-        out, memory = self.core(inputs, memory)
-        return self.head(out), memory
+        out, memory = self.core(self.of_digits(labels) + self.of_letters(letter_tm1), memory)
+        return self.head(out), memory  # logits of the next letters [B, letters]
 
-    def loss(self, letters: jax.Array, labels: jax.Array) -> jax.Array:
-        """The cross-entropy of a letter, over spellings [B, 16]."""
-
-        def step(carry: Any, letter: jax.Array) -> Any:
+    def loss(self, letters: jax.Array, labels: jax.Array) -> jax.Array:  # cross-entropy of spellings [B, 16]
+        def step(carry, letter):
             logits, memory = self.step(labels, *carry)
             return (letter, memory), optax.softmax_cross_entropy_with_integer_labels(logits, letter)
 
         return jnp.mean(hkx.scan(step, self.start(labels), letters.T)[1])
 
-    def spell(self, labels: jax.Array, temperature: float) -> jax.Array:
-        """New spellings [B, 16] of the digits [B]: the lower the temperature, the more usual ones."""
-
-        def step(carry: Any, _: None) -> Any:
+    def spell(self, labels: jax.Array, temperature: float) -> jax.Array:  # new spellings [B, 16]
+        def step(carry, _):
             logits, memory = self.step(labels, *carry)
             letter = jax.random.categorical(hkx.next_rng_key(), logits / temperature)
             return (letter, memory), letter
 
-        return hkx.scan(step, self.start(labels), None, length=LENGTH)[1].T
+        return hkx.scan(step, self.start(labels), None, length=SIDE**2)[1].T
 
 
-def autoencoder_and_speller(config: Config) -> tuple[hkx.MultiTransformedWithState, hkx.MultiTransformed]:
-    def make_autoencoder() -> Any:
-        model = Autoencoder(config)
-        return model.loss, (model.loss, model.encode, model.decode)
-
-    def make_speller() -> Any:
-        model = Speller(config)
-        return model.loss, (model.loss, model.spell)
-
-    return hkx.multi_transform_with_state(make_autoencoder), hkx.multi_transform(make_speller)
+def make_models(config: Config) -> tuple[hkx.MultiTransformedWithState, hkx.MultiTransformed]:
+    autoencoder = lambda: ((m := Autoencoder(config)).loss, (m.loss, m.encode, m.decode))  # noqa: E731
+    speller = lambda: ((m := Speller(config)).loss, (m.loss, m.spell))  # noqa: E731
+    return hkx.multi_transform_with_state(autoencoder), hkx.multi_transform(speller)
 
 
-def learn(
-    config: Config, loss: Any, params: hkx.Params, state: hkx.State, data: Digits, epochs: int, stop: threading.Event
-) -> tuple[hkx.Params, hkx.State, list[float]]:
-    """Goes down `loss(params, state, batch)`, which returns the loss and the new state; returns the loss by epoch."""
+def learn(config: Config, name: str, loss, params, state, data: Digits, epochs: int):
     optimizer = optax.adam(config.learning_rate)
 
     @jax.jit
-    def update(params: hkx.Params, state: hkx.State, opt_state: optax.OptState, batch: Digits) -> Any:
+    def update(params, state, opt_state, batch):
         (cost, state), gradients = jax.value_and_grad(loss, has_aux=True)(params, state, batch)
         changes, opt_state = optimizer.update(gradients, opt_state)
         return optax.apply_updates(params, changes), state, opt_state, cost
 
-    random, opt_state, losses = np.random.default_rng(config.seed), optimizer.init(params), []
-    with tqdm(total=epochs, unit=" epochs", disable=not config.progress) as bar:
-        while len(losses) < epochs and not stop.is_set():
-            costs = []
-            for batch in digits_data.batches(data, config.batch_size, random):
+    random, opt_state, rows = np.random.default_rng(config.seed), optimizer.init(params), []
+    try:
+        for epoch in range(1, epochs + 1):
+            costs, order = [], random.permutation(TRAINING)
+            for start in range(0, TRAINING - config.batch_size + 1, config.batch_size):
+                batch = jax.tree.map(lambda x: x[order[start : start + config.batch_size]], data)  # noqa: B023
                 params, state, opt_state, cost = update(params, state, opt_state, batch)
                 costs.append(cost)
-            losses.append(float(np.mean(costs)))
-            bar.set_postfix_str(f"loss {losses[-1]:.3f}", refresh=False)
-            bar.update()
-    return params, state, losses
+            rows.append((name, epoch, float(np.mean(costs))))
+            print(f"{name}, epoch {epoch:>3}: loss {rows[-1][-1]:.3f}")
+    except KeyboardInterrupt:
+        print(f"{name} interrupted")
+    return params, state, rows
 
 
-def main(config: Config) -> dict[str, Any]:
-    """Trains both networks, samples and saves. Returns the losses, pictures, and how many of them are recognised."""
-    output = program.output_folder(config.output)
-    train, test = digits_data.load()
-    keys = hkx.PRNGSequence(config.seed)
-    autoencoder, speller = autoencoder_and_speller(config)
-    picture_loss, *from_and_to_letters = autoencoder.apply
-    encode, decode = map(jax.jit, from_and_to_letters)
-    spelling_loss, spell = speller.apply
+def main(config: Config) -> dict:
+    if not 1 <= config.batch_size <= TRAINING:
+        sys.exit(f"--batch-size must be between 1 and {TRAINING}, and is {config.batch_size}")
+    (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
+    (train, test), keys = load(), hkx.PRNGSequence(config.seed)
+    autoencoder, speller = make_models(config)
+    (image_loss, *coding), (spelling_loss, spell) = autoencoder.apply, speller.apply
+    encode, decode = map(jax.jit, coding)
+    params, state = autoencoder.init(next(keys), train.images[:1])
 
-    with program.noticing_interrupts() as interrupted:
+    def loss(params, state, batch):
+        return image_loss(params, state, None, batch.images)
 
-        def loss(params: hkx.Params, state: hkx.State, batch: Digits) -> tuple[jax.Array, hkx.State]:
-            return picture_loss(params, state, None, batch.images)
+    params, state, losses = learn(config, "autoencoder", loss, params, state, train, config.epochs)
+    letters = np.asarray(encode(params, state, None, train.images)[0]).reshape(-1, SIDE**2)
+    spelling = speller.init(next(keys), letters[:1], train.labels[:1])
 
-        params, state = autoencoder.init(next(keys), train.images[:1])
-        params, state, losses = learn(config, loss, params, state, train, config.epochs, interrupted)
+    def loss(params, state, batch):
+        return spelling_loss(params, None, *batch), state
 
-        letters, _ = encode(params, state, None, train.images)
-        spellings = Digits(np.asarray(letters).reshape(-1, LENGTH), train.labels)
-        used = np.bincount(spellings.images.ravel(), minlength=config.letters) / spellings.images.size
-        perplexity = float(np.exp(-np.sum(used * np.log(used + 1e-10))))
-
-        spelling = speller.init(next(keys), spellings.images[:1], spellings.labels[:1])
-
-        def cross_entropy(params: hkx.Params, state: hkx.State, batch: Digits) -> tuple[jax.Array, hkx.State]:
-            return spelling_loss(params, None, batch.images, batch.labels), state
-
-        epochs = config.speller_epochs
-        spelling, _, cross_entropies = learn(config, cross_entropy, spelling, {}, spellings, epochs, interrupted)
-
-        def draw(letters: jax.Array) -> np.ndarray:
-            return np.asarray(decode(params, state, None, letters.reshape(-1, SIDE, SIDE))[0])
-
-        labels = np.arange(1000, dtype=np.int32) % 10
-        drawn = Digits(draw(jax.jit(spell)(spelling, next(keys), labels, config.temperature)), labels)
-        reconstructed = draw(encode(params, state, None, test.images)[0])
-        shape = [5, 10, *test.images.shape[1:]]
-        pairs = np.stack([test.images[:50].reshape(shape), reconstructed[:50].reshape(shape)], axis=1)
-        panels = np.stack([pairs.reshape(10, *shape[1:]), drawn.images[:100].reshape(10, *shape[1:])])
-        digits_data.save_grid(output / "samples.png", panels, ("real, and reconstructed below", "new"))
-        program.save_table(output / "metrics.csv", {"epoch": range(1, len(losses) + 1), "loss": losses})
-        columns = {"epoch": range(1, len(cross_entropies) + 1), "cross_entropy": cross_entropies}
-        program.save_table(output / "speller.csv", columns)
-        program.save_parameters(output / "parameters.npz", params)
-        program.save_parameters(output / "state.npz", state)
-        program.save_parameters(output / "speller.npz", spelling)
-        if interrupted.is_set():
-            print(f"interrupted after {len(losses)} of {config.epochs} and {len(cross_entropies)} of {epochs} epochs")
-        print(f"saved samples.png, the metrics, the parameters and the state in {output}")
-    error = float(np.mean((reconstructed - test.images) ** 2))
-    recognised = digits_data.recognised(drawn)
-    print(f"squared error of a test pixel: {error:.4f}; letters in use: {perplexity:.0f} of {config.letters}")
-    print(f"share of new digits that are recognised: {recognised:.2f}")
-    return {
-        "recognised": recognised,
-        "error": error,
-        "perplexity": perplexity,
-        "losses": losses,
-        "cross_entropies": cross_entropies,
-        "drawn": drawn,
-        "interrupted": interrupted.is_set(),
-    }
+    spelled = Digits(letters, train.labels)
+    spelling, _, entropies = learn(config, "speller", loss, spelling, {}, spelled, config.speller_epochs)
+    labels = np.arange(1000, dtype=np.int32) % 10
+    spelled = jax.jit(spell)(spelling, next(keys), labels, config.temperature).reshape(-1, SIDE, SIDE)
+    drawn = Digits(np.asarray(decode(params, state, None, spelled)[0]), labels)
+    reconstructed = np.asarray(decode(params, state, None, encode(params, state, None, test.images)[0])[0])
+    pairs = np.stack([x[:50].reshape(5, 10, 8, 8) for x in (test.images, reconstructed)], axis=1)
+    panels = np.concatenate([pairs.reshape(10, 10, 8, 8), drawn.images[:100].reshape(10, 10, 8, 8)], axis=1)
+    framed = np.pad(panels, [(0, 0), (0, 0), (1, 1), (1, 1)]).transpose(0, 2, 1, 3)  # a frame keeps neighbours apart
+    imsave(output / "samples.png", np.kron(framed.reshape(100, -1), np.ones([5, 5])), cmap="gray_r", vmin=0, vmax=1)
+    for name, tree in ("parameters", params), ("state", state), ("speller", spelling):
+        np.savez(output / f"{name}.npz", **{f"{m}/{k}": x for m, k, x in hkx.data_structures.traverse(tree)})
+    with open(output / "metrics.csv", "w", newline="") as file:
+        csv.writer(file).writerows([("network", "epoch", "loss"), *losses, *entropies])
+    axes = (figure := Figure(layout="constrained")).subplots()
+    for rows in filter(None, (losses, entropies)):
+        axes.semilogy([row[1] for row in rows], [row[2] for row in rows], label=rows[0][0])
+    axes.set(xlabel="epoch", ylabel="loss")
+    axes.legend()
+    figure.savefig(output / "curve.png", dpi=120)
+    error, share = float(np.mean((reconstructed - test.images) ** 2)), recognised(drawn)
+    print(f"squared error of a test pixel: {error:.4f}")
+    print(f"share of new digits that are recognised: {share:.2f}")
+    return {"recognised": share, "error": error, "losses": losses, "cross_entropies": entropies, "drawn": drawn}
 
 
 if __name__ == "__main__":
-    program.start(Config, main, __doc__)
+    main(tyro.cli(Config, description=__doc__))

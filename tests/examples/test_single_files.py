@@ -17,12 +17,21 @@ import rlx
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 AGENTS = ["dqn", "dqn_atari", "iql", "muzero", "ppo", "ppo_mujoco", "pqn", "sac", "td3"]
-LESSONS = ["conv_layernorm", "custom_module", "linear_regression", "lstm_lm", "random_and_control_flow", "resnet_state"]
+LESSONS = [
+    "conv_layernorm",
+    "custom_module",
+    "digits",
+    "gan",
+    "linear_regression",
+    "lstm_lm",
+    "random_and_control_flow",
+]
+LESSONS += ["resnet_state", "vae", "vqvae", "xor"]
 ADAPTERS = ["brax_adapter", "craftax_adapter"]
-SINGLE = [*AGENTS, *LESSONS, *ADAPTERS, "catch_q_learning", "partitioned", "xor"]
+SINGLE = [*AGENTS, *LESSONS, *ADAPTERS, "catch_q_learning", "partitioned"]
 LINES = dict.fromkeys(ADAPTERS, 25) | {"catch_q_learning": 250, "dqn_atari": 230}
 ALLOWED = {"hkx", "rlx", "jax", "numpy", "optax", "tyro", "tqdm", "matplotlib", "PIL", "wandb"}
-ALLOWED |= {"gymnax", "gymnasium", "dm_env", "bsuite", "brax", "craftax", "mctx", "minari"}
+ALLOWED |= {"gymnax", "gymnasium", "dm_env", "bsuite", "brax", "craftax", "mctx", "minari", "sklearn"}
 
 
 @pytest.mark.parametrize("name", SINGLE)
