@@ -146,10 +146,11 @@ def _picked(values: Array, indices: Array) -> Array:
     last, count = values.ndim - 1, values.shape[-1]
     columns = [jax.lax.slice_in_dim(values, i, i + 1, axis=last) for i in range(count)]
     columns = [jax.lax.reduce_sum(column, (last,)) for column in columns]  # jnp.squeeze would transpose it too
-    picked = columns[0] * jnp.nan
+    picked = columns[0]
     for i, column in enumerate(columns):
         picked = jax.lax.select(indices == i, column, picked)
-    return picked
+    is_one = ((indices >= 0) & (indices < count)).astype(values.dtype)
+    return picked * is_one / is_one  # 0 / 0 past either end
 
 
 @_picked.defjvp
