@@ -5,9 +5,8 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
 from rlx.core.arrays import pick_action
-from rlx.core.masking import weighted, weighted_sum
+from rlx.core.masking import weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.tracing import traced_once
 from rlx.core.types import Array
 from rlx.divergences import categorical_entropy
 
@@ -101,7 +100,7 @@ def qpg_loss(
     """
     probs_t = jax.nn.softmax(logits_t)
     adv_t = maybe_stop(_advantages(probs_t, maybe_stop(q_t, True)), use_stop_gradient)
-    return -jnp.mean(weighted_sum(probs_t, adv_t, axis=-1))
+    return -jnp.mean(jnp.sum(probs_t * adv_t, axis=-1))
 
 
 @operator()
@@ -131,7 +130,7 @@ def rm_loss(
     """
     probs_t = jax.nn.softmax(logits_t)
     adv_t = maybe_stop(_advantages(probs_t, maybe_stop(q_t, True)), use_stop_gradient)
-    return -jnp.mean(weighted_sum(probs_t, jax.nn.relu(adv_t), axis=-1))
+    return -jnp.mean(jnp.sum(probs_t * jax.nn.relu(adv_t), axis=-1))
 
 
 @operator()
@@ -163,10 +162,7 @@ def rpg_loss(
     return jnp.mean(jnp.sum(jax.nn.relu(adv_t), axis=-1))
 
 
-@traced_once
 def _advantages(probs_t: Array, q_t: Array) -> Array:
-    """A_t(a) = q_t(a) - Σ_b π_t(b) q_t(b)."""
-    # Subtract first: with large or equal values, this loses no precision.
-    largest = jax.lax.stop_gradient(jnp.max(q_t, axis=-1, keepdims=True, where=probs_t > 0, initial=-jnp.inf))
-    gap_t = q_t - jnp.where(jnp.isfinite(largest), largest, 0)
-    return gap_t - weighted_sum(probs_t, gap_t, axis=-1)[..., None]
+    """A_t(a) = q_t(a) - Σ_b π_t(b) q_t(b), where actions of probability 0 may be worth -∞."""
+    q_t = jnp.maximum(q_t, float(jnp.finfo(q_t.dtype).min))  # 0 · ∞ would be NaN
+    return q_t - jnp.sum(probs_t * q_t, axis=-1, keepdims=True)

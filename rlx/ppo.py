@@ -238,6 +238,5 @@ def clipped_surrogate(ratio: Array, adv: Array, epsilon_low: Array | float, epsi
       >>> clipped_surrogate(jnp.array([2.0, 2.0]), jnp.array([1.0, -1.0]), 0.5, 0.5).tolist()
       [1.5, -2.0]
     """
-    ratio = jnp.minimum(ratio, float(jnp.finfo(ratio.dtype).max))  # 0 · ∞ would be NaN
     clipped = jnp.clip(ratio, 1 - epsilon_low, 1 + epsilon_high)
-    return jnp.minimum(ratio * adv, clipped * adv)
+    return jnp.fmin(ratio * adv, clipped * adv)  # not 0 · ∞ = NaN, which `jnp.minimum` would return

@@ -154,7 +154,7 @@ LIMITS = {
     "kto: a bad answer is impossible": (lambda x: rlx.kto_loss(NEVER, LOG, False, 0.0, x), 0.0),
     "kto: good answers weigh nothing": (lambda x: rlx.kto_loss(NAN, LOG, True, x, desirable_weight=0.0), 0.0),
     "grpo: no penalty": (lambda x: rlx.grpo_loss(LOG, LOG, x, ref_log_probs_t=NAN, kl_weight=0.0), -1.0),
-    "ppo: a ratio that is cut off": (lambda x: rlx.clipped_surrogate_pg_loss(jnp.inf * ONE, x * ONE, 0.5, False), -1.5),
+    "ppo: a ratio that is cut off": (lambda x: rlx.clipped_surrogate_pg_loss(jnp.inf * ONE, x * ONE, 0.5), -1.5),
     "CQL: no penalty": (lambda x: rlx.conservative_q_learning(NAN.at[0].set(x), 0, 1.0, 1.0, LOG, 0.0), 0.125),
     "AWR: no advantage at all": (lambda x: rlx.advantage_weighted_loss(LOG, jnp.array([0, -jnp.inf, -jnp.inf]), x,
                                                                      stop_target_gradients=False), 1 / 3),
