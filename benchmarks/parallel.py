@@ -25,20 +25,26 @@ def _side(strategy: str, devices: int) -> Callable[[], dict[str, float]]:
         jax.config.update("jax_num_cpu_devices", devices)
         sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples"))
         import data_parallel
+        from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
         config = data_parallel.Config(strategy=strategy, batch_size=BATCH_SIZE)
-        run = data_parallel.Run(config, jax.devices())
-        learner = run.strategy.spread(run.create())
-        run.strategy = run.strategy._replace(spread=lambda x: x, collect=lambda x: x)  # once is enough
-        learner = run.go(learner, range(1), lambda *_: False, lambda *_: None)  # compiles
+        everywhere = NamedSharding(Mesh(jax.devices(), ("data",)), PartitionSpec())
+        by = data_parallel.make_strategy(strategy, everywhere)
+        create, step, _ = data_parallel.make_training(config, by.axis, by.compile)
+        images, _ = data_parallel.load(config.image_size, devices)
+        learner = by.spread(jax.device_put(create(), everywhere))
+        learner = step(learner, by.divide(data_parallel.batch_of(config, images, 0)))  # compiles
+        jax.block_until_ready(learner)
         begun = time.perf_counter()
-        learner = jax.block_until_ready(run.go(learner, range(STEPS), lambda *_: False, lambda *_: None))
+        for n in range(STEPS):
+            learner = jax.block_until_ready(step(learner, by.divide(data_parallel.batch_of(config, images, n))))
+        jax.block_until_ready(learner)
         speed, shares = STEPS * BATCH_SIZE / (time.perf_counter() - begun), []
-        for step in range(STEPS):
+        for n in range(STEPS):
             begun = time.perf_counter()
-            batch = jax.block_until_ready(run.divided(data_parallel.batch_of(config, run.images, step)))
+            batch = jax.block_until_ready(by.divide(data_parallel.batch_of(config, images, n)))
             prepared = time.perf_counter()
-            learner, _ = jax.block_until_ready(run.step(learner, batch))
+            learner = jax.block_until_ready(step(learner, batch))
             shares.append((prepared - begun) / (time.perf_counter() - begun))
         return {"images per second": speed, "share outside the compiled step": statistics.median(shares)}
 

@@ -21,7 +21,7 @@ pytest.importorskip("orbax.checkpoint", reason="checkpoints are Orbax's: pip ins
 
 import long_run
 
-PROGRAMS = ["data_parallel", "lstm_lm", "sums", "transformer_lm"]
+PROGRAMS = ["lstm_lm", "sums", "transformer_lm"]
 
 STATE = {
     "params": {"a/~/b": {"w": np.random.default_rng(0).normal(size=(64, 48)).astype(np.float32)}},

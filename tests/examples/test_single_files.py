@@ -28,10 +28,10 @@ LESSONS = [
 ]
 LESSONS += ["resnet_state", "vae", "vqvae", "xor"]
 ADAPTERS = ["brax_adapter", "craftax_adapter"]
-SINGLE = [*AGENTS, *LESSONS, *ADAPTERS, "catch_q_learning", "partitioned"]
+SINGLE = [*AGENTS, *LESSONS, *ADAPTERS, "catch_q_learning", "data_parallel", "partitioned"]
 LINES = dict.fromkeys(ADAPTERS, 25) | {"catch_q_learning": 250, "dqn_atari": 230}
 ALLOWED = {"hkx", "rlx", "jax", "numpy", "optax", "tyro", "tqdm", "matplotlib", "PIL", "wandb"}
-ALLOWED |= {"gymnax", "gymnasium", "dm_env", "bsuite", "brax", "craftax", "mctx", "minari", "sklearn"}
+ALLOWED |= {"gymnax", "gymnasium", "dm_env", "bsuite", "brax", "craftax", "mctx", "minari", "orbax", "sklearn"}
 
 
 @pytest.mark.parametrize("name", SINGLE)
