@@ -16,22 +16,26 @@ from children import environment
 import rlx
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
-AGENTS = ["dqn", "dqn_atari", "iql", "muzero", "ppo", "ppo_mujoco", "pqn", "sac", "td3"]
-LESSONS = [
-    "conv_layernorm",
-    "custom_module",
-    "digits",
-    "gan",
-    "linear_regression",
-    "lstm_lm",
-    "random_and_control_flow",
-]
-LESSONS += ["resnet_state", "vae", "vqvae", "xor"]
-ADAPTERS = ["brax_adapter", "craftax_adapter"]
-SINGLE = [*AGENTS, *LESSONS, *ADAPTERS, "catch_q_learning", "data_parallel", "partitioned"]
-LINES = dict.fromkeys(ADAPTERS, 25) | {"catch_q_learning": 250, "dqn_atari": 230}
+OTHERS = {"sums", "transformer_lm"}  # which have helpers in the zoo
+SINGLE = sorted({path.stem for path in EXAMPLES.glob("*.py")} - OTHERS)
+LINES = {"brax_adapter": 25, "craftax_adapter": 25, "catch_q_learning": 250, "dqn_atari": 230, "grpo": 310}
 ALLOWED = {"hkx", "rlx", "jax", "numpy", "optax", "tyro", "tqdm", "matplotlib", "PIL", "wandb"}
-ALLOWED |= {"gymnax", "gymnasium", "dm_env", "bsuite", "brax", "craftax", "mctx", "minari", "orbax", "sklearn"}
+ALLOWED |= {
+    "ray",
+    "reasoning_gym",
+    "gymnax",
+    "gymnasium",
+    "dm_env",
+    "bsuite",
+    "brax",
+    "craftax",
+    "mctx",
+    "minari",
+    "orbax",
+    "sklearn",
+    "tokenizers",
+    "jinja2",
+}
 
 
 @pytest.mark.parametrize("name", SINGLE)
