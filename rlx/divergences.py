@@ -13,7 +13,7 @@ from rlx.core.masking import masked, weighted_sum
 from rlx.core.operator import operator
 from rlx.core.sampling import categorical
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array, ArrayLike, Key, wide_dtype
+from rlx.core.types import Array, ArrayLike, Key
 
 
 @operator()
@@ -35,7 +35,7 @@ def categorical_sample(key: Key, probs: Real[Array, "*E A"]) -> Int[Array, "*E"]
       1
     """
     valid = jnp.all((probs >= 0) & jnp.isfinite(probs), axis=-1) & jnp.any(probs > 0, axis=-1)
-    return jnp.where(valid, categorical(key, jnp.log(probs.astype(wide_dtype(probs.dtype)))), -1)
+    return jnp.where(valid, categorical(key, jnp.log(probs)), -1)
 
 
 @operator()

@@ -61,7 +61,7 @@ def expectile_loss(
     """
     require_broadcast(targets=targets, expectile=expectile)
     error, expectile = jnp.broadcast_arrays(targets - predictions, expectile)
-    return jnp.abs(expectile - (error < 0).astype(error.dtype)) * error * error  # whose square alone may overflow
+    return jnp.where(error < 0, 1 - expectile, expectile) * error * error  # whose square alone may overflow
 
 
 @operator()

@@ -146,7 +146,7 @@ def expectile_value_loss(
       3.0
     """
     u = maybe_stop(q_tm1, stop_target_gradients) - v_tm1
-    return jnp.abs(expectile - (u < 0).astype(u.dtype)) * u * u  # whose square alone may overflow
+    return jnp.where(u < 0, 1 - expectile, expectile) * u * u  # whose square alone may overflow
 
 
 @operator(masks={"mask_t": ("log_probs_t", "adv_t")})

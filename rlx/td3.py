@@ -11,7 +11,7 @@ from rlx.core.arrays import half_square, mean_square, unit_of
 from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.sampling import normal
-from rlx.core.types import Array, Key, wide_dtype
+from rlx.core.types import Array, Key
 
 
 @operator(masks={"discount_t": ("q_t",)})
@@ -111,12 +111,11 @@ def dpg_loss(
       [1.125, 2.0]
     """
     if dqda_clipping is not None:
-        wide = wide_dtype(dqda_t.dtype)  # in half precision, squares overflow
-        unit = unit_of(dqda_t.astype(wide))
-        squared_norm, longest = jnp.sum(jnp.square(dqda_t.astype(wide) / unit)), dqda_clipping.astype(wide) / unit
+        unit = unit_of(dqda_t)
+        squared_norm, longest = jnp.sum(jnp.square(dqda_t / unit)), dqda_clipping / unit
         too_long = ~(squared_norm <= jnp.square(longest))  # also if it is NaN
         share = jnp.where(too_long, longest / jnp.sqrt(jnp.where(too_long, squared_norm, 1)), 1)
-        dqda_t = (share * dqda_t.astype(wide)).astype(dqda_t.dtype)
+        dqda_t = share * dqda_t
     # Not `dqda_t + a_t - a_t`, in which a slope that is small beside the action would be lost.
     return half_square(maybe_stop(dqda_t, use_stop_gradient) + (maybe_stop(a_t, use_stop_gradient) - a_t))
 
@@ -153,8 +152,7 @@ def td3_bc_actor_loss(
       >>> float(rlx.td3_bc_actor_loss(jnp.array([2.0, 4.0]), jnp.zeros([2, 1]), jnp.ones([2, 1]), 2.0))
       -1.0
     """
-    wide_q_t = q_t.astype(wide_dtype(q_t.dtype))  # in half precision, λ overflows if values are small
-    size = jax.lax.stop_gradient(masked_mean(jnp.abs(wide_q_t), mask))
-    weight = jnp.asarray(value_weight, size.dtype) / jnp.where(size > 0, size, 1)
+    size = jax.lax.stop_gradient(masked_mean(jnp.abs(q_t), mask))
+    weight = value_weight / jnp.where(size > 0, size, 1)
     cloning = masked_mean(mean_square(a_t - data_a_t), mask)
-    return cloning - weighted(weight, masked_mean(wide_q_t, mask)).astype(q_t.dtype)
+    return cloning - weighted(weight, masked_mean(q_t, mask))

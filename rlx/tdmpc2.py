@@ -6,7 +6,7 @@ from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arrays import mean_square
 from rlx.core.masking import masked, masked_sum, weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array, wide_dtype
+from rlx.core.types import Array
 
 
 @operator(masks={"mask_t": ("predictions_t", "targets_t")})
@@ -43,8 +43,6 @@ def latent_consistency_loss(
       3.0
     """
     steps = predictions_t.shape[0]
-    wide = wide_dtype(predictions_t.dtype)
-    factors_t = jnp.where(jnp.arange(steps) > 0, jnp.asarray(rho, wide), 1)  # rho**t may lack a derivative at 0
-    weights_t = jnp.cumprod(factors_t).astype(predictions_t.dtype)
+    weights_t = jnp.cumprod(jnp.where(jnp.arange(steps) > 0, rho, 1))  # rho**t may lack a derivative at 0
     differences_t = masked(weights_t, predictions_t) - masked(weights_t, maybe_stop(targets_t, stop_target_gradients))
     return masked_sum(weighted(weights_t, mean_square(differences_t)), mask_t)
