@@ -24,7 +24,6 @@ import pathlib
 import re
 import sys
 import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Annotated, Any, ClassVar
@@ -323,15 +322,14 @@ def train_player(
     def part() -> int:
         return done() * config.parts // goal
 
-    saved_at, row_at, failure = record.steps, part(), None
+    saved_at, row_at = record.steps, part()
     unit = " episodes" if by_episodes else " steps"
     bar = tqdm(total=goal, initial=done(), unit=unit, disable=not config.progress)
     with noticing_interrupts() as interrupted, bar:
-        while done() < goal and not interrupted.is_set() and failure is None:
+        while done() < goal and not interrupted.is_set():
             began, worked = time.perf_counter(), time.process_time()
             left = updates if by_episodes else min(updates, (last_step - record.steps) // player.per_update)
             played = player.advance(left)
-            failure = played.failure
             record.add(played, time.perf_counter() - began, time.process_time() - worked)
             bar.update(done() - bar.n)
             due = config.checkpoint_every and record.steps - saved_at >= config.checkpoint_every
@@ -343,14 +341,14 @@ def train_player(
                     events.write(row)
                 bar.set_postfix_str(f"return {row['evaluation_return']:.2f}, {row['steps_per_second']:,} steps/s")
                 due = due or not config.checkpoint_every
-            if due or interrupted.is_set() or failure or done() == goal:
+            if due or interrupted.is_set() or done() == goal:
                 checkpoints.save(player, record)
                 saved_at = record.steps
-    return save_results(config, output, player, record, interrupted.is_set(), failure)
+    return save_results(config, output, player, record, interrupted.is_set())
 
 
 def save_results(
-    config: Config, output: pathlib.Path, player: Any, record: Record, interrupted: bool, failure: Exception | None
+    config: Config, output: pathlib.Path, player: Any, record: Record, interrupted: bool
 ) -> dict[str, Any]:
     """Writes the curve, the parameters and metrics.json. Returns the contents of metrics.json."""
     if record.rows:
@@ -366,8 +364,6 @@ def save_results(
         "cpu_seconds": record.cpu_seconds,
         "interrupted": interrupted,
     }
-    if failure:
-        metrics["failure"] = "".join(traceback.format_exception(failure))
     with whole_file(output / "metrics.json") as unfinished:
         unfinished.write_text(json.dumps(metrics, indent=1) + "\n")
     final = "no evaluation yet" if not record.rows else f"final return {metrics['final_return']:.4g}"
@@ -401,9 +397,6 @@ def main(
         return 2
     except KeyboardInterrupt:
         end_at_once()
-    if "failure" in metrics:
-        print(f"{metrics['failure']}{program}: a checkpoint is written; --resume goes on from it", file=sys.stderr)
-        return 1
     return 130 if metrics["interrupted"] else 0
 
 

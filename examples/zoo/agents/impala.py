@@ -109,7 +109,7 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         after, _ = jax.vmap(partial(network.apply, params))(steps.next_observation, memories)
         return outputs, after.value
 
-    def loss(params: hkx.Params, scale: rlx.PopArtState, steps: Step, axis_name: Any) -> tuple[jax.Array, Any]:
+    def loss(params: hkx.Params, scale: rlx.PopArtState, steps: Step) -> tuple[jax.Array, Any]:
         (logits, value), value_t = over_time(params, steps)
         v_tm1, v_t = (rlx.unnormalize(scale, x, 0) for x in (value, value_t))
         chosen_at, _ = steps.extras
@@ -132,16 +132,14 @@ def make(config: Config, observation_spec: Any, action_spec: Any) -> Agent:
         total = policy_loss + config.entropy * entropy_loss + config.value * value_loss
         metrics = {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": -entropy_loss}
         metrics["importance_ratio"] = jnp.mean(rho_tm1)
-        total, metrics = jax.lax.pmean((total, metrics), axis_name)
         return total, (estimates.errors + v_tm1, metrics)
 
-    def learn(state: State, steps: Step, axis_name: Any = ()) -> tuple[State, dict[str, jax.Array]]:
-        """Learns from steps [T, E, ...]. With `axis_name`, further environments are along this axis of a mesh."""
-        gradient, (targets, metrics) = jax.grad(loss, has_aux=True)(state.params, state.scale, steps, axis_name)
+    def learn(state: State, steps: Step) -> tuple[State, dict[str, jax.Array]]:
+        gradient, (targets, metrics) = jax.grad(loss, has_aux=True)(state.params, state.scale, steps)
         changes, opt_state = optimizer.update(gradient, state.opt_state)
         params = optax.apply_updates(state.params, changes)
-        each = config.popart / (targets.size * jax.lax.axis_size(axis_name))
-        _, rescaled = rlx.popart(1, each or None, scale_lb=1e-4, scale_ub=1e6, axis_name=axis_name)
+        each = config.popart / targets.size
+        _, rescaled = rlx.popart(1, each or None, scale_lb=1e-4, scale_ub=1e6)
         value, scale = rescaled(params["value"], state.scale, targets, jnp.zeros(targets.shape, int))
         return State(params | {"value": value}, opt_state, scale), metrics
 

@@ -25,7 +25,6 @@ class Played(NamedTuple):
     steps: int
     returns: np.ndarray  # of the episodes that ended, in order
     metrics: dict[str, float]
-    failure: Exception | None = None  # the reason why it cannot continue
     episodes: int | None = None  # how many of these were played now; None for all
 
 
