@@ -11,7 +11,7 @@ from rlx.core.annotations import Float, Int, Real
 from rlx.core.arguments import as_arrays
 from rlx.core.errors import ShapeError
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.types import Array, settings_in
+from rlx.core.types import Array, settings_in, wide_dtype
 from rlx.divergences import categorical_cross_entropy
 from rlx.two_hot import balanced_mean, binned_pair, check_bins, evenly_spaced, one_by_one, require_bins
 from rlx.value_transforms import TxPair, require_pair
@@ -52,15 +52,16 @@ def transform_to_hl_gauss(
       [0.241, 0.519, 0.241]
     """
     require_bins(min_value, max_value, num_bins, 1)
-    min_value, max_value, sigma = settings_in(scalar.dtype, min_value, max_value, sigma)
+    wide = wide_dtype(scalar.dtype)
+    min_value, max_value, sigma = settings_in(wide, min_value, max_value, sigma)
     sigma = 0.75 * (max_value - min_value) / num_bins if sigma is None else sigma
     # The mean of the Gaussian is clipped to the bins: far outside, all bins would have mass 0, and the result be 0 / 0.
-    mean = jnp.clip(scalar, min_value, max_value)[..., None]
-    edges = jnp.linspace(min_value, max_value, num_bins + 1, dtype=scalar.dtype)
+    mean = jnp.clip(scalar.astype(wide), min_value, max_value)[..., None]
+    edges = jnp.linspace(min_value, max_value, num_bins + 1, dtype=wide)
     edges = edges.reshape((1,) * scalar.ndim + edges.shape)
     below = _erf((edges - mean) / (math.sqrt(2.0) * sigma))
     mass = jnp.diff(below, axis=-1)
-    return mass / (below[..., -1:] - below[..., :1])
+    return (mass / (below[..., -1:] - below[..., :1])).astype(scalar.dtype)
 
 
 @operator()

@@ -46,13 +46,14 @@ def transform_to_2hot(
       [0.75, 0.25, 0.0]
     """
     require_bins(min_value, max_value, num_bins, 2)
-    min_value, max_value = settings_in(scalar.dtype, min_value, max_value)
+    wide = scalar.astype(wide_dtype(scalar.dtype))  # half precision would lose the position between bins
+    min_value, max_value = settings_in(wide.dtype, min_value, max_value)
     width = (max_value - min_value) / (num_bins - 1)
-    position = (jnp.clip(scalar, min_value, max_value) - min_value) / width
+    position = (jnp.clip(wide, min_value, max_value) - min_value) / width
     # Rounding may place the largest value after the last bin.
     low, high = jnp.floor(position), jnp.minimum(jnp.ceil(position), num_bins - 1)
     weight_low = (high - position) * (width / (width + _WIDTH_GUARD))
-    return _two_hot(low, high, weight_low, num_bins)
+    return _two_hot(low, high, weight_low, num_bins).astype(scalar.dtype)
 
 
 @operator()
