@@ -1,8 +1,8 @@
 """IMPALA on Ray: actors in processes of their own, on one machine or many, and one learner on all its devices.
 
 Espeholt et al., 2018 (https://arxiv.org/abs/1802.01561): V-trace corrects for changes of the policy since an action was
-chosen. An actor that dies is replaced by Ray, and costs no more than its unroll; a learner that dies goes on from its
-last checkpoint with the same command. Without `--address`, Ray starts on this machine by itself.
+chosen; advantages are normalised as in PPO. An actor that dies is replaced by Ray, and costs no more than its unroll; a
+learner that dies goes on from its last checkpoint. Without `--address`, Ray starts on this machine by itself.
 
     pip install 'hkx[actors]'
     python impala.py --actors 4
@@ -40,7 +40,7 @@ class Config:
     environments: int = 16  # parallel environments of each actor; the devices of the learner divide them
     unroll: int = 20  # steps of each environment per update
     hidden: int = 64  # units of both hidden layers
-    learning_rate: float = 1e-3  # of Adam, falls linearly to 0
+    learning_rate: float = 5e-4  # of Adam, falls linearly to 0
     discount: float = 0.99  # γ
     lambda_: float = 0.95  # λ of V-trace
     value_cost: float = 0.5  # weight of the value loss
@@ -101,7 +101,7 @@ class Actor:
 def make_learner(config: Config, observation_size: int, actions: int, updates: int):
     network, policy = make_network(config, actions), rlx.softmax()
     falling = optax.linear_schedule(config.learning_rate, 0, updates)
-    optimizer = optax.flatten(optax.chain(optax.clip_by_global_norm(0.5), optax.adam(falling)))
+    optimizer = optax.flatten(optax.chain(optax.clip_by_global_norm(0.5), optax.adam(falling, eps=1e-5)))
 
     def init():
         params = network.init(jax.random.key(config.seed), jnp.zeros(observation_size))
@@ -114,9 +114,9 @@ def make_learner(config: Config, observation_size: int, actions: int, updates: i
         discount_t, weights = config.discount * (1.0 - steps.ends_t), jnp.float32(steps.valid_t)
         inputs, cut = (values[:-1], values[1:], steps.r_t, discount_t, rho_tm1, config.lambda_), steps.last_t
         traced = rlx.time_major(rlx.vtrace_td_error_and_advantage)(*inputs, truncation_t=cut)
-        policy_loss = -log_prob * jax.lax.stop_gradient(traced.pg_advantage)
+        adv_t = jax.lax.stop_gradient(rlx.normalized_advantages(traced.pg_advantage, mask=steps.valid_t))
         others = config.value_cost * rlx.l2_loss(traced.errors) - config.entropy_cost * policy.entropy(logits)
-        return jnp.mean(weights * (policy_loss + others))
+        return jnp.mean(weights * (others - log_prob * adv_t))
 
     def learn(learned, steps):
         gradients = jax.grad(loss)(learned.params, steps)

@@ -175,7 +175,7 @@ def main(config: Config) -> None:
             if n * number >= config.warmup:
                 drawn = generator.integers(min(added, config.capacity), size=(number, config.batch_size))
                 learned = learn(learned, learn_key, np.int32(n), replay[drawn])
-            if (n + 1) % max(1, 5_000 // number) == 0:
+            if (n + 1) % max(1, config.steps // number // 200) == 0:  # a curve of 200 points
                 taken, mean = (n + 1) * number, np.mean(finished) if finished else np.nan
                 rows.append((taken, mean, time.process_time() - begin))
                 print(f"{taken:>9,} steps: return {mean:.1f}, {rows[-1][2] / taken * 1e6:.0f} CPU µs/step", flush=True)
