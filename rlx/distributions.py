@@ -20,7 +20,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Int, Real
 from rlx.core.arguments import as_arrays, require_broadcast, require_for_each
-from rlx.core.arrays import one_hot, pick_action, scale_row_down
+from rlx.core.arrays import one_hot, pick_action, scale_down
 from rlx.core.sampling import categorical, either, key_and_shape
 from rlx.core.types import Array, ArrayLike
 from rlx.divergences import categorical_entropy, categorical_kl_divergence, categorical_sample
@@ -177,7 +177,7 @@ class Softmax:
             temperature=(self.temperature, _TEMPERATURE),
         )
         require_for_each("temperature", temperature, "logits", logits, function)
-        return scale_row_down(logits, temperature.astype(logits.dtype))
+        return scale_down(logits, temperature.astype(logits.dtype))
 
 
 def greedy(preferences: ArrayLike | None = None) -> EpsilonGreedy:

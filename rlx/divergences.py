@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Real
 from rlx.core.arguments import require_for_each
-from rlx.core.arrays import half_square, pick_action, scale_down, scale_row_down
+from rlx.core.arrays import half_square, pick_action, scale_down
 from rlx.core.errors import RankError, ShapeError
 from rlx.core.masking import masked, weighted_sum
 from rlx.core.operator import operator
@@ -85,7 +85,7 @@ def categorical_kl_divergence(
       0.0
     """
     require_for_each("temperature", temperature, "p_logits", p_logits)
-    log_p, log_q = (jax.nn.log_softmax(scale_row_down(x, temperature)) for x in (p_logits, q_logits))
+    log_p, log_q = (jax.nn.log_softmax(scale_down(x, temperature)) for x in (p_logits, q_logits))
     return categorical_kl(log_p, log_q)
 
 

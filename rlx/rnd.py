@@ -1,7 +1,8 @@
 """RND (random network distillation): the error in predicting a fixed random network measures novelty."""
 
+import jax.numpy as jnp
+
 from rlx.core.annotations import Float, Mask
-from rlx.core.arrays import mean_square
 from rlx.core.masking import masked_mean
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
@@ -31,7 +32,7 @@ def rnd_intrinsic_rewards(predictions_t: Float[Array, "T M"], targets_t: Float[A
       >>> rlx.rnd_intrinsic_rewards(jnp.array([[1.0, 2.0], [3.0, 3.0]]), jnp.array([[1.0, 2.0], [3.0, 1.0]])).tolist()
       [0.0, 2.0]
     """
-    return mean_square(predictions_t - targets_t)
+    return jnp.mean(jnp.square(predictions_t - targets_t), axis=-1)
 
 
 @operator(masks={"mask_t": ("predictions_t", "targets_t")})

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require_ascending
-from rlx.core.arrays import half_square, mean_square, unit_of
+from rlx.core.arrays import half_square, unit_of
 from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.sampling import normal
@@ -154,5 +154,5 @@ def td3_bc_actor_loss(
     """
     size = jax.lax.stop_gradient(masked_mean(jnp.abs(q_t), mask))
     weight = value_weight / jnp.where(size > 0, size, 1)
-    cloning = masked_mean(mean_square(a_t - data_a_t), mask)
+    cloning = masked_mean(jnp.mean(jnp.square(a_t - data_a_t), axis=-1), mask)
     return cloning - weighted(weight, masked_mean(q_t, mask))

@@ -3,7 +3,6 @@
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
-from rlx.core.arrays import mean_square
 from rlx.core.masking import masked, masked_sum, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
@@ -45,4 +44,4 @@ def latent_consistency_loss(
     steps = predictions_t.shape[0]
     weights_t = jnp.cumprod(jnp.where(jnp.arange(steps) > 0, rho, 1))  # rho**t may lack a derivative at 0
     differences_t = masked(weights_t, predictions_t) - masked(weights_t, maybe_stop(targets_t, stop_target_gradients))
-    return masked_sum(weighted(weights_t, mean_square(differences_t)), mask_t)
+    return masked_sum(weighted(weights_t, jnp.mean(jnp.square(differences_t), axis=-1)), mask_t)

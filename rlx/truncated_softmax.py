@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import as_arrays, require_for_each, whole
-from rlx.core.arrays import scale_row_down
+from rlx.core.arrays import scale_down
 from rlx.core.operator import operator
 from rlx.core.sampling import either
 from rlx.core.types import Array, ArrayLike, wide_dtype
@@ -115,7 +115,7 @@ class TruncatedSoftmax:
         rows, *settings = as_arrays(function, **given)
         for name, x in zip(list(given)[1:], settings, strict=True):
             require_for_each(name, x, "logits", rows, function)
-        return scale_row_down(rows, settings[0].astype(rows.dtype))
+        return scale_down(rows, settings[0].astype(rows.dtype))
 
 
 def top_k(k: int, temperature: ArrayLike = 1.0, logits: ArrayLike | None = None) -> TruncatedSoftmax:

@@ -17,9 +17,9 @@ from rlx.core.errors import ShapeError
 from rlx.core.masking import weighted
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
-from rlx.core.types import Array, ArrayLike, AxisName, in_32_bits, wide_dtype
+from rlx.core.types import Array, ArrayLike, AxisName, in_32_bits
 
-_FEW = 18  # actions, as in Atari games
+_FEW = 8  # entries: from about a dozen on, a gather is faster
 
 
 @operator()
@@ -194,11 +194,6 @@ def half_square(x: Array) -> Array:
     return 0.5 * x * x
 
 
-def mean_square(x: Array) -> Array:
-    """The mean of x² along the last axis, in the dtype of `x`, which single squares may overflow."""
-    return jnp.mean(jnp.square(x.astype(wide_dtype(x.dtype))), axis=-1).astype(x.dtype)
-
-
 def unit_of(x: Array, axis: int | None = None) -> Array:
     """The largest size of an entry, a unit for lengths, in which squares of entries neither overflow nor underflow.
 
@@ -214,25 +209,6 @@ def scale_down(x: Array, temperature: ArrayLike) -> Array:
     """`x / temperature`. Infinite entries stay unchanged, and add nothing to the gradient of the temperature."""
     finite = jnp.isfinite(x)
     return jnp.where(finite, jnp.where(finite, x, 0) / temperature, x)
-
-
-def scale_row_down(x: Array, temperature: ArrayLike) -> Array:
-    """`(x - shift) / temperature`, for a softmax along the last axis, to which the shift makes no difference.
-
-    In half precision, the shift of a row is its largest finite entry if a quotient of finite numbers overflows, for two
-    infinite entries have no softmax. Otherwise it is 0, so that the numbers are those of `x / temperature`.
-    """
-    if x.dtype.itemsize > 2 or (isinstance(temperature, (int, float)) and temperature >= 1):  # nothing overflows
-        return scale_down(x, temperature)
-    return _scale_row_down(x, temperature)
-
-
-@traced_once
-def _scale_row_down(x: Array, temperature: ArrayLike) -> Array:
-    constant = jax.lax.stop_gradient(x)
-    too_large = jnp.isfinite(constant) & jnp.isinf(jax.lax.stop_gradient(scale_down(constant, temperature)))
-    shift = jnp.where(jnp.any(too_large, axis=-1, keepdims=True), _largest_finite(x, -1), 0)
-    return scale_down(x - shift, temperature)
 
 
 def scale_gaps_down(x: Array, temperature: Array, axis: int | None, axis_name: Any = None) -> tuple[Array, Array]:
