@@ -17,7 +17,7 @@ import rlx
 ROOT = pathlib.Path(__file__).parents[1]
 MAX_FILE_LINES = 450
 MAX_FUNCTION_LINES = 60  # without the docstring
-MAX_HEART_LINES = 1674  # of code, in hkx/core and hkx/base: what a reader of the core needs
+MAX_HEART_LINES = 1660  # of code, in hkx/core and hkx/base: what a reader of the core needs
 MAX_HEART_FILE_LINES = 150
 RUNTIME = {"jax", "jaxlib", "numpy"}
 OPTIONAL_FOLDERS = ("hkx.interop", "hkx.migrate")  # these alone may import other libraries

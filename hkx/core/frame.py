@@ -85,22 +85,6 @@ class Phase(enum.IntEnum):
 class Frame:
     """The parameters, state, key sequences and name scopes of one running transform."""
 
-    __slots__ = (
-        "__weakref__",
-        "captured",
-        "exit_checks",
-        "initial_state",
-        "lifted_prefix",
-        "maker",
-        "mark",
-        "params",
-        "phase",
-        "rngs",
-        "scopes",
-        "state",
-        "unshared",
-    )
-
     def __init__(
         self, params: Any, state: Mapping[str, Mapping[str, Any]], rng: Any, *, phase: Phase, maker: Maker = EAGER
     ):
@@ -113,6 +97,7 @@ class Frame:
         self.scopes = [Scope(ROOT, ROOT)]
         self.lifted_prefix: str | None = local.lifted_prefix
         self.exit_checks: list[Callable[[], None]] = []  # checks that run when the function has returned
+        self.in_loop = False  # whether it runs the body of a loop or a branch, at any depth
         self.captured: list[Any] | None = None  # intermediates to pass out of the JAX transform that runs this
         self.mark = TraceMark()
         self.unshared: dict[int, dict[str, Any]] = {}  # the modules' dicts that only this frame refers to, by id

@@ -160,11 +160,21 @@ def entry_name(path: Any) -> str:
     return repr("/".join(names)) + jax.tree_util.keystr(path[2:])
 
 
-def flags_among(args: Any, kwargs: Any, static: Collection[int | str]) -> Flags:
-    """The positions and names of arguments that are numbers of Python or NumPy; if some are bools, only of these."""
+def flags_among(args: Any, kwargs: Any, static: Collection[int | str], arrays: bool) -> Flags:
+    """The positions and names of arguments that are numbers of Python or NumPy; only of those with bools, if any.
+
+    With `arrays`, a known bool in an array counts as a bool.
+    """
     given = {i: value for i, value in [*enumerate(args), *kwargs.items()] if i not in static}
     numbers = {i: value for i, value in given.items() if isinstance(value, (bool, int, float, np.generic))}
-    return [i for i, value in numbers.items() if isinstance(value, (bool, np.bool_))] or list(numbers)
+    bools = [i for i, value in given.items() if any(_is_flag(leaf, arrays) for leaf in jax.tree.leaves(value))]
+    return bools or list(numbers)
+
+
+def _is_flag(value: Any, arrays: bool) -> bool:
+    if arrays and isinstance(value, (np.ndarray, jax.Array)) and not isinstance(value, jax.core.Tracer):
+        return value.shape == () and value.dtype == bool
+    return isinstance(value, (bool, np.bool_))
 
 
 def explain_traced_flag(
@@ -182,12 +192,13 @@ def explain_traced_flag(
     if flags == [] or hasattr(error, "of_transform"):
         return  # it is traced elsewhere, or by a transform inside of this one
     name = getattr(fun, "__name__", "f").replace("<lambda>", "f")
+    static = f"Make a flag, as a Python value, a static argument: `{transform}({name}, "
     if flags is None:
         cure = f"Instead of passing a flag through `{transform}`, close over it"
     elif all(isinstance(flag, int) for flag in flags):
-        cure = f"Make a flag a static argument: `{transform}({name}, static_argnums=({', '.join(map(str, flags))},))`"
+        cure = f"{static}static_argnums=({', '.join(map(str, flags))},))`"
     elif transform == "hkx.jit" and all(isinstance(flag, str) for flag in flags):
-        cure = f"Make a flag a static argument: `hkx.jit({name}, static_argnames=({', '.join(map(repr, flags))},))`"
+        cure = f"{static}static_argnames=({', '.join(map(repr, flags))},))`"
     else:
         cure = f"Close over a flag: `{transform}(lambda x: {name}(x, flag))(x)`"
     error.add_note(

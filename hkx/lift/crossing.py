@@ -212,7 +212,9 @@ class Crossing(Generic[P, R]):
         self.fun = checked_function(fun, name)
         self._name = name
         self._as_given = as_given
-        self._flags = None if given is None else flags_among(*given, as_given)
+        # A loop that `init` visits has known elements, which `apply` traces.
+        known = not (frame.in_loop and frame.running_init)
+        self._flags = None if given is None else flags_among(*given, as_given, known)
         self._takes_names = names
         self._in_loop = in_loop
         self._outer = weakref.ref(frame)
@@ -239,6 +241,7 @@ class Crossing(Generic[P, R]):
         frame.state, frame.initial_state = dict(carry.state), dict(carry.initial_state)
         frame.lifted_prefix = self._prefix
         frame.exit_checks = self._exit_checks
+        frame.in_loop = self._in_loop or (outer is not None and outer.in_loop)
         frame.captured = []
         return frame
 

@@ -364,6 +364,19 @@ FLAGS = {
         lambda x: hkx.grad(lambda x: hkx.remat(block)(x, np.True_).sum())(x),
         "`hkx.remat(block, static_argnums=(1,))`",
     ),
+    "remat of an array": (
+        lambda x: hkx.remat(block)(x, jnp.array(True)),
+        "a Python value, a static argument: `hkx.remat(block, static_argnums=(1,))`",
+    ),
+    "remat of NumPy's array": (
+        lambda x: hkx.remat(block)(x, np.array(True)),
+        "`hkx.remat(block, static_argnums=(1,))`",
+    ),
+    "remat of a dict": (
+        lambda x: hkx.remat(lambda x, flags: block(x, flags["train"]))(x, {"train": True}),
+        "static_argnums=(1,))`",
+    ),
+    "jit of an array": (lambda x: hkx.jit(block)(x, jnp.array(True)), "`hkx.jit(block, static_argnums=(1,))`"),
     "jit": (lambda x: hkx.jit(block)(x, True), "`hkx.jit(block, static_argnums=(1,))`"),
     "jit, by name": (lambda x: hkx.jit(block)(x, train=True), "`hkx.jit(block, static_argnames=('train',))`"),
     "layer_stack": (lambda x: hkx.layer_stack(2)(block)(x, True), "`hkx.layer_stack`, close over it"),
