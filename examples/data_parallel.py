@@ -158,12 +158,13 @@ def main(config: Config) -> dict:
 
     test, learner = divided(test), hkx.sharding.sharded_init(create, everywhere)()
     (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
-    with ocp.CheckpointManager((output / "checkpoints").absolute()) as manager:
+    handler = ocp.StandardCheckpointHandler()
+    with ocp.CheckpointManager((output / "checkpoints").absolute(), item_handlers=handler) as manager:
         if first := manager.latest_step() or 0:
-            try:
-                learner = manager.restore(first, args=ocp.args.StandardRestore(learner))
-            except Exception as error:  # Orbax raises errors of many kinds
-                sys.exit(f"--output: the checkpoints in {output} are of another run: {str(error).splitlines()[0]}")
+            ours, saved = (sorted(x.shape for x in jax.tree.leaves(t)) for t in (learner, manager.item_metadata(first)))
+            if ours != saved:
+                sys.exit(f"--output: the checkpoints in {output} are of another run")
+            learner = manager.restore(first, args=ocp.args.StandardRestore(learner))
             report(f"going on from the checkpoint at step {first} of {total} in {output}")
         learner, begin, usual = strategy.spread(learner), time.perf_counter(), signal.getsignal(signal.SIGINT)
         signal.signal(signal.SIGINT, usual if jax.process_count() > 1 else lambda *_: stop.append(True))

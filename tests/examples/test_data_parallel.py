@@ -97,7 +97,7 @@ def test_a_complete_run_is_not_run_again_and_another_is_refused(run, capsys):
     again = data_parallel.main(dataclasses.replace(MLP, devices=1, epochs=2, output=str(output)))
     assert again["losses"] == metrics["losses"]
     assert "going on from the checkpoint at step 44 of 44" in capsys.readouterr().out
-    with pytest.raises(SystemExit, match=r"--output: the checkpoints in .* are of another run: ") as ended:
+    with pytest.raises(SystemExit, match=r"--output: the checkpoints in .* are of another run") as ended:
         data_parallel.main(dataclasses.replace(MLP, devices=1, epochs=3, output=str(output)))
     assert "\n" not in ended.value.code
 
