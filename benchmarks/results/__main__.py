@@ -75,7 +75,7 @@ def save(name: str, runs: pathlib.Path, seeds: int, results: pathlib.Path) -> di
             if run := read_run(runs / f"{env}-{seed}", table):
                 kept["runs"].setdefault(env, {})[str(seed)] = run
                 kept["machine"] = machine()
-    path.write_text(json.dumps(kept, indent=1) + "\n")
+    path.write_text(json.dumps(kept) + "\n")
     return kept
 
 
