@@ -50,11 +50,12 @@ def _axes(part: Any) -> tuple[Any, ...]:
 
 def rows_at(table: jax.Array, indices: jax.Array) -> jax.Array:
     """`table[indices]`."""
+    return divided(_rows, *parts_of_rows(table, indices))(table, indices)
 
-    def look_up(table: jax.Array, indices: jax.Array) -> jax.Array:
-        return table[indices]
 
-    return divided(look_up, *parts_of_rows(table, indices))(table, indices)
+@functools.partial(jax.jit, inline=True)  # so that `init` computes nothing from known indices at once
+def _rows(table: jax.Array, indices: jax.Array) -> jax.Array:
+    return table[indices]
 
 
 def broadcast(first: tuple[int, ...], second: tuple[int, ...]) -> tuple[int, ...] | None:
