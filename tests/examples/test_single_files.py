@@ -16,9 +16,16 @@ from children import environment
 import rlx
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
-OTHERS = {"sums", "transformer_lm"}  # which have helpers in the zoo
+OTHERS = {"sums"}  # which has helpers in the zoo
 SINGLE = sorted({path.stem for path in EXAMPLES.glob("*.py")} - OTHERS)
-LINES = {"brax_adapter": 25, "craftax_adapter": 25, "catch_q_learning": 250, "dqn_atari": 230, "grpo": 310}
+LINES = {
+    "brax_adapter": 25,
+    "craftax_adapter": 25,
+    "catch_q_learning": 250,
+    "dqn_atari": 230,
+    "grpo": 310,
+    "transformer_lm": 250,
+}
 ALLOWED = {"hkx", "rlx", "jax", "numpy", "optax", "tyro", "tqdm", "matplotlib", "PIL", "wandb"}
 ALLOWED |= {
     "ray",
