@@ -2,13 +2,18 @@
 
 import csv
 import json
+import pathlib
 import random
+import signal
+import subprocess
 import sys
 import types
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from children import environment
 
 import hkx
 from hkx.interop import huggingface
@@ -54,25 +59,96 @@ def task_of(reward, monkeypatch):
     return "a_task:question"
 
 
+def same(rows, expected):
+    """All but accuracies: the last update of a run is tested on more questions."""
+    return [x | {"accuracy": ""} for x in rows] == [x | {"accuracy": ""} for x in expected]
+
+
 def test_a_run_in_two_parts_is_the_run_in_one(config, tmp_path, capsys):
     options = {"method": "dapo", "micro_batches": 2, "random_rewards": True, "kl": 0.1}
     whole = run(config, tmp_path / "whole", updates=4, **options)
     assert capsys.readouterr().out.splitlines()[-1] == "final accuracy: 0.00 over 4 questions"
     run(config, tmp_path / "parts", updates=2, **options)
     parts = run(config, tmp_path / "parts", updates=4, **options)
-    assert [row for row in parts if row["update"] != "2.0"] == [row for row in whole if row["update"] != "2.0"]
+    assert same(parts, whole)
     assert float(whole[1]["mismatch"]) < 1e-4 and float(whole[4]["kl"]) > 0
     with pytest.raises(SystemExit, match="other settings"):
         run(config, tmp_path / "parts", updates=4)
 
 
-def test_a_reward_in_python_is_learned_from_and_one_that_fails_is_named(config, tmp_path, monkeypatch):
+def lottery(reply):
+    return float(sum(reply.encode()) % 7)
+
+
+@pytest.mark.parametrize("method", ["rloo", "dpo"])
+def test_a_reward_in_python_is_learned_from(method, config, tmp_path, monkeypatch):
     task = task_of(lambda reply: float(reply[:1] < "a"), monkeypatch)
-    rows = run(config, tmp_path, task=task, lora=0, method="rloo", updates=4, questions=8, group=16)
+    rows = run(config, tmp_path, task=task, lora=0, method=method, updates=4, questions=8, group=16)
     assert float(rows[4]["reward"]) > float(rows[1]["reward"])
-    task = task_of(lambda reply: 1 / 0, monkeypatch)
-    with pytest.raises(SystemExit, match="failed: ZeroDivisionError"):
-        run(config, tmp_path / "fails", task=task, updates=1)
-    task = task_of(lambda reply: float("nan"), monkeypatch)
-    with pytest.raises(SystemExit, match="failed: ValueError: a reward must be a finite number"):
-        run(config, tmp_path / "fails", task=task, updates=1)
+
+
+FAILURES = {
+    "raises": (lambda reply: 1 / 0, "failed: ZeroDivisionError: division by zero"),
+    "NaN": (lambda reply: float("nan"), "failed: ValueError: a reward must be a finite number"),
+    "two": (lambda reply: [1.0, 0.0], "failed: TypeError: "),
+    "interrupt": (
+        lambda reply: signal.raise_signal(signal.SIGINT) or lottery(reply),
+        "interrupted after update 4; the same command",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+def test_a_failing_reward_and_an_interrupt_are_one_line_and_lose_nothing(kind, config, tmp_path, monkeypatch):
+    def reward(reply):
+        calls.append(reply)
+        return fail(reply) if len(calls) == 4 + 2 * 8 + 1 + 8 + 5 else lottery(reply)  # in update 4
+
+    (fail, says), calls = FAILURES[kind], []
+    task = task_of(lottery, monkeypatch)
+    whole = run(config, tmp_path / "whole", task=task, updates=5)
+    task_of(reward, monkeypatch)
+    with pytest.raises(SystemExit, match=says) as stopped:
+        run(config, tmp_path / "stopped", task=task, updates=5)
+    assert "\n" not in str(stopped.value)
+    after = 4 if kind == "interrupt" else 3
+    assert len((tmp_path / "stopped/metrics.csv").read_text().splitlines()) == 1 + 1 + after  # with titles, update 0
+    task_of(lottery, monkeypatch)
+    resumed = run(config, tmp_path / "stopped", task=task, updates=5)
+    assert same(resumed, whole)
+
+
+TASK = """
+import os, random, signal
+calls = []
+def question(rng: random.Random):
+    return f"{rng.randrange(1000)}?", reward
+def reward(reply):
+    calls.append(reply)
+    if os.environ["KILL"] == str(len(calls)):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return float(sum(reply.encode()) % 7)
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_continues_bit_for_bit(config, tmp_path):
+    (tmp_path / "killed_task.py").write_text(TASK)
+    flags = [f"--{name.replace('_', '-')}={x}" for name, x in vars(config).items() if x != getattr(grpo.Config, name)]
+    command = [sys.executable, grpo.__file__, *flags, "--task=killed_task:question", "--updates=4"]
+    root = str(pathlib.Path(grpo.__file__).parents[1])
+
+    def program(output, kill):
+        env = environment() | {"PYTHONPATH": root, "KILL": kill}
+        return subprocess.run([*command, f"--output={output}"], cwd=tmp_path, env=env, capture_output=True).returncode
+
+    def saved(output):
+        with np.load(tmp_path / output / "checkpoint.npz") as file:
+            return {name: x for name, x in file.items() if name not in ("table", "settings")}
+
+    assert program("whole", "") == 0
+    assert program("killed", "32") == -signal.SIGKILL  # in update 4, two after the last checkpoint
+    assert program("killed", "") == 0
+    whole, killed = saved("whole"), saved("killed")
+    assert whole.keys() == killed.keys() and len(whole) > 10
+    assert all(x.tobytes() == killed[name].tobytes() for name, x in whole.items())
