@@ -24,7 +24,7 @@ import hkx
 import rlx
 
 ROOT = pathlib.Path(__file__).parents[1]
-FACES = {"hkx": hkx, "rlx": rlx, "hkx.experimental": hkx.experimental}
+FACES = {"hkx": hkx, "rlx": rlx, "hkx.experimental": hkx.experimental, "hkx.nets": hkx.nets}
 NEEDS_ANOTHER_LIBRARY = {"flax", "torch"}
 
 
@@ -64,7 +64,7 @@ def test_importing_the_packages_does_not_import_jax():
 
 @pytest.mark.parametrize("name", FACES)
 def test_dir_shows_the_public_names_alone(name):
-    loaded = {"hkx.experimental": f"{name}.settings", "hkx": "hkx.errors.core"}
+    loaded = {"hkx.experimental": f"{name}.settings", "hkx": "hkx.errors.core", "hkx.nets": "hkx.nets.mlp"}
     importlib.import_module(loaded.get(name, f"{name}.core.errors"))
     assert sorted({*FACES[name].__all__, *NEEDS_ANOTHER_LIBRARY} & set(dir(FACES[name]))) == dir(FACES[name])
     assert set(FACES[name].__all__) <= set(dir(FACES[name]))
