@@ -1,7 +1,8 @@
-"""Every public name stands on exactly one page of the reference, docs/api; the site's build checks the same."""
+"""Every public name stands on exactly one page of the reference, docs/api, and those of rlx on the cheat sheet."""
 
 import importlib.util
 import pathlib
+import re
 
 import pytest
 
@@ -41,3 +42,27 @@ def test_every_page_is_in_the_table_of_its_package():
         assert {path.stem for path in folder.glob("*.md")} - {"index"} == set(listed) & {
             line for line in listed if line.isidentifier()
         }
+
+
+@pytest.fixture
+def cheat_sheet(monkeypatch):
+    monkeypatch.syspath_prepend(DOCS / "_ext")
+    return importlib.import_module("cheat_sheet")
+
+
+def test_the_cheat_sheet_has_a_line_for_every_name_of_rlx(cheat_sheet, reading):
+    rows = [row for _, _, rows in cheat_sheet.families() for row in rows]
+    assert sorted(name for name, _, _ in rows) == sorted(name for name in reading.public_names() if name[:3] == "rlx")
+    assert not [name for name, line, _ in rows if not line or "\n" in line]
+
+
+def test_the_cheat_sheets_names_of_rlx_and_of_rlax_exist(reading):
+    rows = re.findall(
+        r"^\| (.*) \| (.*) \|.*\|.*\|$", (DOCS / "rlx" / "cheat_sheet.md").read_text("utf-8"), re.MULTILINE
+    )
+    ours = {f"rlx.{name}" for mine, _ in rows for name in re.findall(r"`([a-z]\w*(?:\.\w+)?)`", mine)}
+    assert len(ours) > 30
+    assert ours <= reading.public_names() | {"rlx.running_statistics"}
+    rlax = pytest.importorskip("rlax")
+    theirs = {name for _, column in rows for name in re.findall(r"`(\w+)`", column)}
+    assert not [name for name in theirs if not hasattr(rlax, name)]

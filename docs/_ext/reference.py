@@ -9,6 +9,7 @@ import pathlib
 import re
 from typing import Any
 
+import cheat_sheet
 import docstrings
 import signatures
 from docutils import nodes
@@ -62,6 +63,22 @@ class Api(SphinxDirective):
             return [f".. autofunction:: {name}"]
         no_value = ["   :no-value:"] if name.startswith(("rlx", "hkx.arguments")) else []
         return [f".. autodata:: {name}", *no_value]
+
+
+class CheatSheet(SphinxDirective):
+    """A table for each family of rlx: name, one line, other names."""
+
+    def run(self) -> list[nodes.Node]:
+        lines = []
+        for page, title, rows in cheat_sheet.families():
+            lines += [f"## [{title}](../api/rlx/{page}.md)", "", "```{eval-rst}", ".. list-table::", ""]
+            for name, line, others in rows:
+                [quoted] = docstrings.converted([line], set())
+                lines += [f"   * - ``{name}``", f"     - {quoted}", f"     - {others.replace('_', chr(92) + '_')}"]
+            lines += ["```", ""]
+        return self.parse_text_to_nodes(
+            StringList(lines, source=self.get_source_info()[0]), allow_section_headings=True
+        )
 
 
 def set_signature(app, what, name, value, options, arguments, returns):
@@ -150,6 +167,7 @@ def only_modules_with_sources(app: Sphinx) -> list[Any]:
 
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("api", Api)
+    app.add_directive("cheat_sheet", CheatSheet)
     app.add_html_math_renderer("mathml", (visit_math, None), (visit_math_block, None))
     app.connect("builder-inited", check_names)
     app.connect("autodoc-process-signature", set_signature)
