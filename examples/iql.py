@@ -167,7 +167,7 @@ def main(config: Config) -> None:
     if config.track:
         import wandb
 
-        wandb.init(project="iql", config=vars(config))
+        wandb.init(project="iql", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
     init, act_greedily, learn = make_agent(config, data)
     key, init_key = jax.random.split(jax.random.key(config.seed))
     learned, begin, rows = init(init_key), time.process_time(), []

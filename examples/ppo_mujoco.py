@@ -10,6 +10,7 @@ The agent normalises, in the compiled step that acts; in evaluation the statisti
 
 import csv
 import dataclasses
+import importlib
 import pathlib
 import sys
 import time
@@ -33,6 +34,7 @@ class Config:
     seed: int = 1  # of the environments and the agent
     steps: int = 1_000_000  # environment steps in all
     environments: int = 1  # parallel environments
+    envpool: bool = False  # run them in EnvPool, which needs the package envpool
     rollout: int = 2048  # steps of all environments per update
     epochs: int = 10  # passes over the steps of each update
     minibatches: int = 32  # parts of each pass
@@ -71,8 +73,8 @@ def make_agent(config: Config, observation_size: int, action_size: int, updates:
     def init(key):
         observation = jnp.zeros(observation_size)
         params = network.init(key, observation)
-        scale = rlx.initial_reward_scale([config.environments])
-        return Learned(params, optimizer.init(params), rlx.running_statistics.init(observation), scale)
+        statistics = rlx.running_statistics.init(observation), rlx.initial_reward_scale([config.environments])
+        return Learned(params, optimizer.init(params), *statistics)
 
     def normalize(statistics, observation):
         return jnp.clip(rlx.running_statistics.normalize(statistics, observation), -10, 10)
@@ -146,13 +148,14 @@ def main(config: Config) -> None:
         sys.exit(f"--rollout must be a multiple of --environments times --minibatches, and is {config.rollout}")
     (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
     try:
-        envs = gymnasium.make_vec(config.env, config.environments)  # begins a new episode in the step after the last
-    except gymnasium.error.Error as error:
+        make = importlib.import_module("envpool").make_gymnasium if config.envpool else gymnasium.make_vec
+        settings = {"seed": config.seed} if config.envpool else {}
+        envs = make(config.env, num_envs=config.environments, **settings)  # both begin anew in the step after the last
+    except (gymnasium.error.Error, ImportError, AssertionError) as error:
         sys.exit(f"--env: {error}")
     if config.track:
-        import wandb
-
-        wandb.init(project="ppo_mujoco", config=vars(config))
+        wandb = importlib.import_module("wandb")
+        wandb.init(project="ppo_mujoco", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
     space, updates = envs.single_action_space, max(1, config.steps // config.rollout)
     init, act, act_greedily, learn = make_agent(config, *envs.single_observation_space.shape, *space.shape, updates)
     act_key, learn_key, init_key = jax.random.split(jax.random.key(config.seed), 3)
@@ -177,9 +180,7 @@ def main(config: Config) -> None:
             if config.track:
                 wandb.log({"return": mean}, step=taken)
             if (n + 1) % 10 == 0:
-                print(
-                    f"{taken:>9,} steps: return {mean:.1f}, {rows[-1][2] / taken * 1e6:.0f} CPU µs a step", flush=True
-                )
+                print(f"{taken:>9,} steps: return {mean:.1f}, {rows[-1][2] / taken * 1e6:.0f} CPU µs/step", flush=True)
     except KeyboardInterrupt:
         print("interrupted")
     with open(output / "metrics.csv", "w", newline="") as file:

@@ -1,7 +1,6 @@
 """SAC on MuJoCo, or another environment with continuous actions, in one file.
 
-Soft actor-critic with two critics and a learned temperature: Haarnoja et al., 2018 (https://arxiv.org/abs/1812.05905).
-The replay is an array of NumPy; a step of the environment and an update of all networks take turns.
+Haarnoja et al., 2018 (https://arxiv.org/abs/1812.05905): two critics and a learned temperature. The replay is in NumPy.
 
     pip install hkx optax tyro matplotlib 'gymnasium[mujoco]'
     python sac.py --env Hopper-v5 --seed 1 --save-data hopper.npz
@@ -9,6 +8,7 @@ The replay is an array of NumPy; a step of the environment and an update of all 
 
 import csv
 import dataclasses
+import importlib
 import pathlib
 import sys
 import time
@@ -32,6 +32,7 @@ class Config:
     seed: int = 1  # of the environments and the agent
     steps: int = 1_000_000  # environment steps in all
     environments: int = 1  # parallel environments; one update for each step of each of them
+    envpool: bool = False  # run them in EnvPool, which needs the package envpool
     capacity: int = 1_000_000  # transitions in the replay
     warmup: int = 5_000  # steps with random actions before the first update
     batch_size: int = 256  # transitions in an update
@@ -124,10 +125,9 @@ def make_agent(config: Config, observation_size: int, action_size: int):
 
 
 def evaluate(config: Config, act_greedily, params, low, high) -> list[float]:
-    env = gymnasium.make(config.env, render_mode="rgb_array" if config.video else None)
+    env, returns = gymnasium.make(config.env, render_mode="rgb_array" if config.video else None), []
     if config.video:
         env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0)
-    returns = []
     for episode in range(config.evaluation_episodes):
         observation, over = env.reset(seed=config.seed + 10_000 + episode)[0], False
         returns.append(0.0)
@@ -142,21 +142,21 @@ def evaluate(config: Config, act_greedily, params, low, high) -> list[float]:
 def main(config: Config) -> None:
     (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
     try:
-        envs = gymnasium.make_vec(config.env, config.environments)  # begins a new episode in the step after the last
-    except gymnasium.error.Error as error:
+        make = importlib.import_module("envpool").make_gymnasium if config.envpool else gymnasium.make_vec
+        settings = {"seed": config.seed} if config.envpool else {}
+        envs = make(config.env, num_envs=config.environments, **settings)  # both begin anew in the step after the last
+    except (gymnasium.error.Error, ImportError, AssertionError) as error:
         sys.exit(f"--env: {error}")
     if config.track:
-        import wandb
-
-        wandb.init(project="sac", config=vars(config))
+        wandb = importlib.import_module("wandb")
+        wandb.init(project="sac", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
     (size,), space, number = envs.single_observation_space.shape, envs.single_action_space, config.environments
-    low, high, actions = space.low, space.high, space.shape[0]
+    low, high, (actions,), finished = space.low, space.high, space.shape, deque(maxlen=10)
     init, act, act_greedily, learn = make_agent(config, size, actions)
     act_key, learn_key, init_key = jax.random.split(jax.random.key(config.seed), 3)
     learned, generator, begin = init(init_key), np.random.default_rng(config.seed), time.process_time()
-    replay, added = np.zeros([config.capacity, 2 * size + actions + 2], np.float32), 0  # one transition in a row
+    replay, added, rows = np.zeros([config.capacity, 2 * size + actions + 2], np.float32), 0, []
     observation, last, returns = envs.reset(seed=config.seed)[0], np.zeros(number, bool), np.zeros(number)
-    rows, finished = [], deque(maxlen=10)
     try:
         for n in range(config.steps // number):
             action = generator.uniform(-1, 1, (number, actions)).astype(np.float32)

@@ -1,4 +1,4 @@
-"""`examples/dqn_atari.py`: its wrapper equals Stable-Baselines3's, and batches are of one episode each."""
+"""`examples/dqn_atari.py` and `ppo_atari.py`: the wrapper equals Stable-Baselines3's, batches are of one episode each."""
 
 import importlib.util
 import pathlib
@@ -81,3 +81,17 @@ def test_a_short_run_ends_with_its_return(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[-1].endswith(" over 1 episodes")
     assert (tmp_path / "runs/dqn_atari/curve.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_ppo_on_two_games_ends_with_its_return(tmp_path):
+    pytest.importorskip("ale_py")
+    from test_single_files import run
+
+    short = ["--steps", "64", "--environments", "2", "--rollout", "16", "--epochs", "1", "--evaluation-episodes", "2"]
+    done = run(tmp_path, "ppo_atari", "--env", "ALE/Breakout-v5", *short)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1].endswith(" over 2 episodes")
+    assert len((tmp_path / "runs/ppo_atari/metrics.csv").read_text().splitlines()) == 3
+    done = run(tmp_path, "ppo_atari", "--env", "ALE/Tetriz-v5")
+    assert done.returncode == 1 and "Did you mean: `Tetris`" in done.stderr.splitlines()[-1]
