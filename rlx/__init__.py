@@ -149,8 +149,10 @@ _EXPORTS = {
     "rlx.grpo": ("cispo_loss dapo_loss dr_grpo_loss grpo_loss gspo_loss rloo_loss sequence_policy_gradient_loss"),
     "rlx.group_advantages": "group_relative_advantages leave_one_out_advantages",
     "rlx.batch_advantages": (
-        "decoupled_advantages optimal_baseline_advantages pass_at_k_advantages reinforce_plus_plus_advantages"
+        "decoupled_advantages optimal_baseline_advantages pass_at_k_advantages reinforce_plus_plus_advantages "
+        "remax_advantages"
     ),
+    "rlx.clip_cov": "clip_cov_loss kl_cov_loss",
     "rlx.gmpo": "gmpo_loss gspo_token_loss",
     "rlx.importance_weights": "importance_weights",
     "rlx.preference_variants": "apo_loss robust_dpo_loss slic_loss",

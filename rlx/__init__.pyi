@@ -1458,6 +1458,42 @@ def reinforce_plus_plus_advantages(
     epsilon: ArrayLike = 1e-06,
 ) -> Array: ...
 @operator()
+def remax_advantages(rewards: ArrayLike, greedy_reward: ArrayLike) -> Array: ...
+@operator()
+def clip_cov_loss(
+    log_probs_t: ArrayLike,
+    old_log_probs_t: ArrayLike,
+    adv: ArrayLike,
+    uniform_t: ArrayLike,
+    mask_t: ArrayLike | None = None,
+    fraction: ArrayLike = 0.0002,
+    min_covariance: ArrayLike = 1.0,
+    max_covariance: ArrayLike = 5.0,
+    epsilon_low: ArrayLike = 0.2,
+    epsilon_high: ArrayLike = 0.2,
+    stop_target_gradients: bool = True,
+    *,
+    aggregation: str = 'token_mean',
+    normalizer: ArrayLike | None = None,
+    axis_name: AxisName = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
+def kl_cov_loss(
+    log_probs_t: ArrayLike,
+    old_log_probs_t: ArrayLike,
+    adv: ArrayLike,
+    mask_t: ArrayLike | None = None,
+    fraction: ArrayLike = 0.002,
+    kl_weight: ArrayLike = 1.0,
+    stop_target_gradients: bool = True,
+    *,
+    aggregation: str = 'token_mean',
+    normalizer: ArrayLike | None = None,
+    axis_name: AxisName = None,
+    use_stop_gradient: bool = ...,
+) -> Array: ...
+@operator()
 def gmpo_loss(
     log_probs_t: ArrayLike,
     old_log_probs_t: ArrayLike,

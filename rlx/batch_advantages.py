@@ -1,4 +1,4 @@
-"""Further advantages of answers to a question: REINFORCE++, OPO, pass@k and GDPO."""
+"""Further advantages of answers to a question: REINFORCE++, OPO, ReMax, pass@k and GDPO."""
 
 import jax.numpy as jnp
 
@@ -64,6 +64,30 @@ def optimal_baseline_advantages(rewards: Real[Array, "G"], lengths: Real[Array, 
     """
     total = jnp.sum(lengths)
     return rewards - jnp.sum(lengths * rewards) / jnp.where(total > 0, total, 1)
+
+
+@operator()
+def remax_advantages(rewards: Real[Array, "G"], greedy_reward: Real[Array, ""]) -> Float[Array, "G"]:
+    """ReMax's advantages of answers to a question: r_i - r(greedy answer).
+
+    The baseline is the reward of the answer whose tokens are each the likeliest one; it does not depend on the sampled
+    answers, so one of them is enough. From "ReMax: A Simple, Effective, and Efficient Reinforcement Learning Method for
+    Aligning Large Language Models", Li et al. 2023 (https://arxiv.org/abs/2310.10505).
+
+    Args:
+      rewards: the rewards of the sampled answers.
+      greedy_reward: the reward of the greedy answer.
+
+    Returns:
+      Advantages.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> import rlx
+      >>> rlx.remax_advantages(jnp.array([1.0, 0.0]), 0.25).tolist()
+      [0.75, -0.25]
+    """
+    return jnp.asarray(rewards - greedy_reward)
 
 
 @operator()

@@ -261,7 +261,7 @@ def dapo_loss(
     ratio_t = _ratio(log_probs_t - old_log_probs_t)
     adv = lhs_broadcast.kernel(adv, ratio_t)
     losses = -clipped_surrogate(ratio_t, adv, epsilon_low, epsilon_high)
-    return _aggregated(losses, mask_t, aggregation, normalizer, axis_name)
+    return aggregated(losses, mask_t, aggregation, normalizer, axis_name)
 
 
 @operator(masks={"mask_t": ("log_probs_t", "old_log_probs_t", "adv")})
@@ -311,7 +311,7 @@ def cispo_loss(
     adv = lhs_broadcast.kernel(maybe_stop(adv, stop_target_gradients), log_probs_t)
     ratio_t = jnp.exp(log_probs_t - old_log_probs_t)
     weights_t = jax.lax.stop_gradient(jnp.clip(ratio_t, 1 - epsilon_low, 1 + epsilon_high))
-    return _aggregated(-weighted(weights_t * adv, log_probs_t), mask_t, aggregation, normalizer, axis_name)
+    return aggregated(-weighted(weights_t * adv, log_probs_t), mask_t, aggregation, normalizer, axis_name)
 
 
 @operator(masks={"mask_t": ("log_probs_t",)})
@@ -374,7 +374,7 @@ def _k3_with_gradient_of_k2(log_probs_t: Array, ref_log_probs_t: Array) -> Array
 KL_ESTIMATORS = {"k1": kl_k1.kernel, "k2": kl_k2.kernel, "k3": kl_k3.kernel, "k3_k2": _k3_with_gradient_of_k2}
 
 
-def _aggregated(losses: Array, mask_t: Array | None, aggregation: str, normalizer: Any, axis_name: AxisName) -> Array:
+def aggregated(losses: Array, mask_t: Array | None, aggregation: str, normalizer: Any, axis_name: AxisName) -> Array:
     """The loss of a group from those of its tokens [G, T]."""
     require(aggregation in AGGREGATIONS, "aggregation", aggregation, f"one of {', '.join(AGGREGATIONS)}")
     require(normalizer is not None or aggregation != "constant", "normalizer", normalizer, "a number, for constant")

@@ -95,6 +95,7 @@ FLOORS = {
     "rlx.token_log_probs": 3,
     "rlx.batch_advantages": 4,
     "rlx.gmpo": 4,
+    "rlx.clip_cov": 5,
     "rlx.importance_weights": 3,
     "rlx.preference_variants": 4,
     "rlx.token_rewards": 3,

@@ -47,6 +47,47 @@ def optimal_baseline_advantages(rewards, lengths):
     return np.array([r - baseline for r in rewards])
 
 
+def remax_advantages(rewards, greedy_reward):
+    return np.array([r - greedy_reward for r in rewards])
+
+
+def covariances(log_probs_t, adv, mask_t):
+    """By token that counts: of its log-probability and its advantage, less their means."""
+    tokens = [
+        (i, t) for i, row in enumerate(log_probs_t) for t in counted(None if mask_t is None else mask_t[i], len(row))
+    ]
+    if not tokens:
+        return {}
+    mean_p, mean_a = mean(log_probs_t[x] for x in tokens), mean(adv[i] for i, _ in tokens)
+    return {(i, t): (log_probs_t[i, t] - mean_p) * (adv[i] - mean_a) for i, t in tokens}
+
+
+def clip_cov_loss(
+    log_probs_t, old_log_probs_t, adv, uniform_t, mask_t=None, fraction=2e-4, min_covariance=1.0, max_covariance=5.0,
+    epsilon_low=0.2, epsilon_high=0.2,
+):  # fmt: skip
+    found = covariances(log_probs_t, adv, mask_t)
+    terms, may = {}, []
+    for (i, t), covariance in found.items():
+        ratio = math.exp(log_probs_t[i, t] - old_log_probs_t[i, t])
+        clipped = min(max(ratio, 1 - epsilon_low), 1 + epsilon_high)
+        terms[i, t] = max(-ratio * adv[i], -clipped * adv[i])
+        if min_covariance < covariance < max_covariance and not -clipped * adv[i] > -ratio * adv[i]:
+            may.append((i, t))
+    for x in sorted(may, key=lambda x: uniform_t[x])[: max(int(fraction * len(found)), 1)]:
+        terms[x] = 0.0
+    return sum(terms.values()) / max(len(terms), 1)
+
+
+def kl_cov_loss(log_probs_t, old_log_probs_t, adv, mask_t=None, fraction=2e-3, kl_weight=1.0):
+    found = covariances(log_probs_t, adv, mask_t)
+    log_ratio = {x: log_probs_t[x] - old_log_probs_t[x] for x in found}
+    terms = {x: -math.exp(log_ratio[x]) * adv[x[0]] for x in found}
+    for x in sorted(found, key=lambda x: -found[x])[: max(int(fraction * len(found)), 1)]:
+        terms[x] += kl_weight * abs(log_ratio[x])
+    return sum(terms.values()) / max(len(terms), 1)
+
+
 def pass_at_k_advantages(correct, k):
     """By all subsets of k answers: the mean of their normalised rewards over those that an answer is in."""
     subsets = list(itertools.combinations(range(len(correct)), k))
