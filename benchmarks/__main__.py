@@ -20,6 +20,7 @@ from benchmarks import gpu, harness
 BENCHMARKS = (
     *("imports", "init", "jitted_init", "growth", "tracing", "dispatch", "compiled", "layer_stack"),
     *("convolutions", "transposed", "unroll", "parallel", "rlx_returns", "replay", "on_device", "language"),
+    "first_gradient",
 )
 VERSIONS = (
     *("jax", "jaxlib", "numpy", "dm-haiku", "rlax", "flax", "equinox", "flashbax", "rejax", "gymnax", "bsuite"),

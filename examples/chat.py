@@ -191,6 +191,8 @@ def main() -> None:
             (config, params), text = gguf.load(path, stacked=False), text_of_gguf(gguf.read(path)[0])
     except (OSError, ValueError) as error:
         sys.exit(str(error))
+    if not jax.config.jax_compilation_cache_dir:  # what is compiled now, the next start reads
+        jax.config.update("jax_compilation_cache_dir", str(pathlib.Path("~/.cache/hkx").expanduser()))
     prompts = iter([args.prompt]) if args.prompt else typed()
     model = Model(config, params, args.max_length, sampler(args.temperature, args.top_p))
     chat(model, text, prompts, args.max_tokens, args.system, jax.random.key(args.seed))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from hkx.errors.interop import WeightMismatchError
@@ -46,7 +46,7 @@ def parameters(
         for place in np.ndindex(*chosen.shape):
             part = chosen[place]()[index[lead:]]
             if out is None:
-                out = np.empty((*chosen.shape, *part.shape), part.dtype if dtype is None else dtype)
+                out = _empty((*chosen.shape, *part.shape), part.dtype if dtype is None else dtype)
             out[place] = part
         assert out is not None
         return out
@@ -57,11 +57,19 @@ def parameters(
         for name, like in entries.items():
             part_of: Any = functools.partial(slice_of, parts=sources[f"{bundle}/{name}"])
             if divided is None:
-                array = jnp.asarray(part_of((slice(None),) * len(like.shape)))
+                array = jax.device_put(part_of((slice(None),) * len(like.shape)))
             else:
                 array = jax.make_array_from_callback(like.shape, divided[bundle][name], part_of)
             params[bundle][name] = array
     return params
+
+
+def _empty(shape: Shape, dtype: Any) -> np.ndarray:
+    """An array that begins at a multiple of 64 bytes, which `jax.device_put` takes on a CPU without a copy."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    memory = np.empty(size + 64, np.uint8)
+    begin = -memory.ctypes.data % 64
+    return memory[begin : begin + size].view(dtype).reshape(shape)
 
 
 def tensors_of(config: DecoderConfig, stacked: bool) -> Iterator[tuple[str, Layout, Group | None, int]]:

@@ -1,6 +1,7 @@
 """examples/chat.py: a real model answers, and reading a chat in pieces is reading it at once."""
 
 import importlib.util
+import os
 import pathlib
 import subprocess
 import sys
@@ -31,7 +32,8 @@ def chat():
 
 def run(*arguments):
     command = [sys.executable, "examples/chat.py", *map(str, arguments)]
-    return subprocess.run(command, cwd=ROOT, env=children.environment(), capture_output=True, text=True)
+    environment = children.environment(JAX_COMPILATION_CACHE_DIR=os.environ["COMPILED_BY_TESTS"])
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 def test_a_real_model_knows_the_capital_of_france(chat):
