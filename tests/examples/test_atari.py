@@ -1,4 +1,4 @@
-"""`examples/dqn_atari.py` and `ppo_atari.py`: the wrapper equals Stable-Baselines3's, batches are of one episode each."""
+"""`examples/dqn_atari.py` and `ppo_atari.py`: the wrapper equals Stable-Baselines3's, batches are of one episode."""
 
 import importlib.util
 import pathlib
