@@ -208,7 +208,7 @@ class UnusedNameError(HkxError, ValueError):
         )
 
 
-class UnknownLookupStyleError(HkxError, NotImplementedError):
+class UnknownLookupStyleError(HkxError, AttributeError):
     """The `lookup_style` of an embedding does not exist."""
 
     def __init__(self, style: object, styles: Iterable[str]):

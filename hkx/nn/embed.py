@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import enum
 import functools
-from typing import Annotated, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from hkx import Module, get_parameter, initializers
-from hkx.arguments import Int, Num, Rule, Size
+from hkx.arguments import Int, Num, Size
 from hkx.errors import UnknownLookupStyleError
 from hkx.initializers import Initializer
 from hkx.nn.numerics import divided, in_32_bits, parts_of_rows, rows_at
@@ -33,14 +33,11 @@ class EmbedLookupStyle(enum.Enum):
     """By a product with one-hot vectors: may be faster on accelerators that are slow at indexing."""
 
 
-def _style(value: Any, argument: str, taker: str) -> str:
-    name = value.name if isinstance(value, EmbedLookupStyle) else value
-    if isinstance(name, str) and name.upper() in EmbedLookupStyle.__members__:
-        return name.upper()
-    raise UnknownLookupStyleError(value, EmbedLookupStyle.__members__)
-
-
-Style = Annotated[str | EmbedLookupStyle, Rule(_style)]
+def _style(value: str | EmbedLookupStyle) -> EmbedLookupStyle:
+    name = value.upper() if isinstance(value, str) else getattr(value, "name", "")
+    if name not in EmbedLookupStyle.__members__:
+        raise UnknownLookupStyleError(value, EmbedLookupStyle.__members__)
+    return EmbedLookupStyle[name]
 
 
 class Embed(Module):
@@ -59,7 +56,6 @@ class Embed(Module):
 
     Raises:
       ValueError: if neither a matrix nor both sizes are given, or they contradict each other.
-      UnknownLookupStyleError: if there is no such style.
 
     Example:
 
@@ -76,7 +72,7 @@ class Embed(Module):
         embed_dim: Size | None = None,
         embedding_matrix: Num[jax.Array | np.ndarray, "V D"] | None = None,
         w_init: Initializer | None = None,
-        lookup_style: Style = "ARRAY_INDEX",
+        lookup_style: str | EmbedLookupStyle = "ARRAY_INDEX",
         name: str | None = None,
         precision: jax.lax.PrecisionLike = jax.lax.Precision.HIGHEST,
     ):
@@ -105,7 +101,7 @@ class Embed(Module):
     def __call__(
         self,
         ids: Int[Any, "..."],
-        lookup_style: Style | None = None,
+        lookup_style: str | EmbedLookupStyle | None = None,
         precision: jax.lax.PrecisionLike = None,
     ) -> jax.Array:
         """Looks vectors up.
@@ -124,9 +120,9 @@ class Embed(Module):
           UnknownLookupStyleError: if there is no such style.
         """
         ids = in_32_bits(ids)
-        style = self.lookup_style if lookup_style is None else lookup_style
+        style = _style(self.lookup_style if lookup_style is None else lookup_style)
         matrix = jnp.asarray(self.embeddings)  # [V, D]
-        if style == "ARRAY_INDEX":
+        if style is EmbedLookupStyle.ARRAY_INDEX:
             return rows_at(matrix, ids)  # [..., D]
         product = functools.partial(jnp.dot, precision=self.precision if precision is None else precision)
         return divided(product, *parts_of_rows(matrix, ids))(jax.nn.one_hot(ids, self.vocab_size), matrix)  # [..., D]

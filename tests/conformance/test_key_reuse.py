@@ -40,7 +40,7 @@ def test_modules_on_values_and_for_several_keys(case):
     model = hkx.transform_with_state(lambda *args: case.call(hkx, *args))
     run = init_and_apply(model, *case.arrays())
     run(jax.random.key(0))
-    if case.name != "decoder":  # known: a mapped init of a `layer_stack` splits a key twice
+    if case.name != "decoder":  # in `jax.vmap`, JAX takes a chain of two splits for reuse
         jax.eval_shape(jax.vmap(run), keys(2))
 
 

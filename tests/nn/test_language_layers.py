@@ -161,6 +161,20 @@ def test_latent_attention_is_attention_to_keys_and_values_of_heads(random):
     np.testing.assert_allclose(np.concatenate(out), expected, atol=2e-5)
 
 
+@pytest.mark.parametrize("layer", [lambda: hkx.CausalAttention(4, 2, 6), lambda: hkx.LatentAttention(3, 5, 4, 6, 4, 2)])
+@pytest.mark.parametrize(
+    "mask,error",
+    [
+        (np.ones([1, 3, 3]), "`mask` of `.*Attention` is of dtype float.*, expected bool"),
+        (np.ones([3, 3], bool), r"`mask` of `.*Attention` has shape \(3, 3\)"),
+        (np.ones([1, 3, 4], bool), r"`mask` of `.*Attention` has shape \(1, 3, 4\), expected \(2, 3, 3\)"),
+    ],
+)
+def test_masks_of_another_dtype_or_shape(layer, mask, error):
+    with pytest.raises(hkx.errors.HkxError, match=error):
+        hkx.transform(lambda x: layer()(x, mask=mask)).init(0, np.ones([2, 3, 8], np.float32))
+
+
 def silu(x):
     return x / (1 + np.exp(-x))
 
