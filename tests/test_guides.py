@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import io
+import json
 import os
 import pathlib
 import re
@@ -74,6 +75,20 @@ def test_every_python_block_runs_and_prints_what_it_says(path, tmp_path, monkeyp
         with contextlib.redirect_stdout(output), jax.numpy_rank_promotion("allow"):  # as it is for a reader
             exec(compile("\n" * line + code, str(path), "exec"), namespace)
         assert output.getvalue().splitlines() == says, f"this block of {path.name} prints something else:\n{code}"
+
+
+@pytest.mark.slow
+@pytest.mark.unoptimised
+@pytest.mark.parametrize("path", sorted(DOCS.glob("notebooks/*.ipynb")), ids=lambda path: path.stem)
+def test_every_notebook_runs_from_top_to_bottom(path, monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    cells = [cell for cell in json.loads(path.read_text(encoding="utf-8"))["cells"] if cell["cell_type"] == "code"]
+    install, *code = ["".join(cell["source"]) for cell in cells]
+    assert install.startswith("%pip install ")
+    namespace = {"__name__": path.stem}
+    for source in code:
+        with jax.numpy_rank_promotion("allow"):
+            exec(compile(source, str(path), "exec"), namespace)
 
 
 @pytest.fixture
