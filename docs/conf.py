@@ -19,6 +19,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "reference",
+    "repository",
 ]
 exclude_patterns = ["_build", "_ext", "README.md"]
 templates_path: list[str] = []

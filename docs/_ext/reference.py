@@ -133,15 +133,6 @@ def source_of_aliases(app: Sphinx, doctree: nodes.document) -> None:
             signature += link
 
 
-def folders_as_text(app: Sphinx, doctree: nodes.document) -> None:
-    """A link to a folder of the repository leads there where the repository is read; here it is the folder's name."""
-    page = pathlib.Path(app.env.doc2path(app.env.docname))
-    for link in list(doctree.findall(addnodes.pending_xref)):
-        is_a_page = link.get("refdomain") == "doc"  # which may have the name of a folder beside it
-        if link.get("reftype") == "myst" and not is_a_page and page.parent.joinpath(link["reftarget"]).is_dir():
-            link.replace_self(link.children)
-
-
 def visit_math(self, node: nodes.math) -> None:
     self.body.append(convert(node.astext(), display="inline"))
     raise nodes.SkipNode
@@ -173,7 +164,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("autodoc-process-signature", set_signature)
     app.connect("autodoc-process-docstring", set_docstring, priority=400)  # before napoleon reads the sections
     app.connect("doctree-read", link_names)
-    app.connect("doctree-read", folders_as_text)
     app.connect("doctree-read", source_of_aliases, priority=600)  # after viewcode
     app.connect("html-collect-pages", only_modules_with_sources, priority=400)  # before viewcode makes its pages
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
