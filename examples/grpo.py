@@ -1,7 +1,7 @@
 """A language model that learns a task from rewards alone: GRPO, Dr. GRPO, DAPO, GSPO, CISPO, RLOO or DPO.
 
     python examples/grpo.py                                          # "Which is the largest of 31, 85 and 40?"
-    python examples/grpo.py --task larger --method dapo
+    python examples/grpo.py --method dapo --seed 1
     python examples/grpo.py --task chain_sum --task-options '{"max_terms": 2, "max_digits": 1}'      # reasoning-gym
     python examples/grpo.py --task my_module:question --model ~/models/Qwen3-0.6B --lora 0 --learning-rate 1e-5
 
@@ -48,7 +48,7 @@ Question = tuple[str, Any]  # with its answer, after which a reply may have a fu
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    task: str = "largest"  # largest, larger, the name of a task of reasoning-gym, or MODULE:function
+    task: str = "largest"  # largest, the name of a task of reasoning-gym, or MODULE:function
     task_options: str = "{}"  # JSON: settings of the task of reasoning-gym
     method: Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "dpo"] = "grpo"
     updates: int = 20
@@ -70,25 +70,22 @@ class Config:
     output: str = "runs/grpo"
 
 
-def largest(rng: random.Random, count: int = 3) -> Question:
-    *first, last = numbers = rng.sample(range(10, 100), count)
-    return f"Which is the largest of {', '.join(map(str, first))} and {last}?", str(max(numbers))
-
-
-TASKS = {"largest": largest, "larger": partial(largest, count=2)}
+def largest(rng: random.Random) -> Question:
+    a, b, c = rng.sample(range(10, 100), 3)
+    return f"Which is the largest of {a}, {b} and {c}?", str(max(a, b, c))
 
 
 def all_questions(task: str, options: str, count: int = 3000) -> list[Question]:
     """Different questions, in an order that depends on nothing but the task."""
     rng = random.Random(1)
-    if task in TASKS or ":" in task:
+    if task == "largest" or ":" in task:
         sys.path.insert(0, "")
-        make = TASKS.get(task) or pkgutil.resolve_name(task)
+        make = pkgutil.resolve_name(task) if ":" in task else largest
         found = dict(make(rng) for _ in range(10 * count))
     else:
-        import reasoning_gym
+        from reasoning_gym import create_dataset
 
-        data = reasoning_gym.create_dataset(task, seed=1, size=count, **json.loads(options))
+        data = create_dataset(task, seed=1, size=count, **json.loads(options))
         score = data.score_answer
         found = {x["question"]: lambda reply, x=x: score(reply.strip().removesuffix("."), x) for x in data}
     return rng.sample(questions := list(found.items())[:count], len(questions))
@@ -156,12 +153,6 @@ class Learner:
         self.log_probs = hkx.without_apply_rng(hkx.transform(log_probs)).apply
         self.policy = hkx.merge_lora if c.lora else lambda base, trained: trained
 
-    def begin(self) -> tuple[Any, Any]:
-        """Parameters that learn, which share no memory with `base`, so that they can be donated; the optimizer's."""
-        c = self.config
-        trained = hkx.lora_params(c.seed, self.base, c.lora) if c.lora else jax.tree.map(jnp.copy, self.base)
-        return trained, self.optimizer.init(trained)
-
     @partial(jax.jit, static_argnums=(0, 5))
     def answer(self, base: Any, state: Any, key: Any, batch: Any, greedy: bool) -> tuple[Any, jax.Array]:
         """Answers, and where they are right, `float32[Q, G]`."""
@@ -204,14 +195,13 @@ class Learner:
         return (optax.apply_updates(trained, changes), opt_state), seen
 
     def update(self, step: int, state: Any) -> tuple[Any, jax.Array]:
-        c = self.config
-        questions = random.Random(f"{c.seed} {step}").sample(self.training, c.questions)
-        key, batch, scored = jax.random.fold_in(jax.random.key(c.seed), step), self.batch(questions), None
+        c, rng, scored = self.config, random.Random(f"{self.config.seed} {step}"), None
+        batch, key = self.batch(questions := rng.sample(self.training, c.questions)), jax.random.key(c.seed)
         if not isinstance(questions[0][1], str):
-            answers, _ = self.answer(self.base, state, key, batch, False)
-            scored = answers, self.rewards(questions, c.group, answers)
+            answers, right = self.answer(self.base, state, jax.random.fold_in(key, step), batch, False)
+            scored = answers, self.rewards(questions, answers, right)
         measure = c.kl > 0 or c.method == "dpo" or step == 1 or step % c.test_every == 0
-        return self.learn(self.base, state, key, batch, measure, scored)
+        return self.learn(self.base, state, jax.random.fold_in(key, step), batch, measure, scored)
 
     def batch(self, questions: list[Question]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Prompts, with padding on the left; the lengths of the padding; two right answers each, `int32[Q, 2, N]`."""
@@ -223,12 +213,13 @@ class Learner:
         start = np.int32([self.length - len(self.prompts[q]) for q in questions])
         return np.int32([[0] * n + self.prompts[q] for n, q in zip(start, questions, strict=True)]), start, right
 
-    def rewards(self, questions: list[Question], group: int, answers: Any) -> np.ndarray:
-        """Rewards by the functions of the questions, `float32[Q, G]`."""
-        rows = [row[:n].tolist() for row, n in zip(*map(np.asarray, (answers.tokens, answers.lengths)), strict=True)]
-        out = np.zeros([len(questions), group], np.float32)
-        for i, reply in enumerate(self.tokenizer.decode_batch(rows[: out.size])):
-            question, reward = questions[i // group]
+    def rewards(self, questions: list[Question], answers: Any, right: jax.Array) -> np.ndarray:
+        """Rewards of the answers to the first questions of a batch, `float32[Q, G]`."""
+        out = np.array(right[: len(questions)])
+        rows = zip(*map(np.asarray, (answers.tokens, answers.lengths)), strict=True)
+        replies = self.tokenizer.decode_batch([row[:n].tolist() for row, n in rows])
+        for i in () if isinstance(questions[0][1], str) else range(out.size):
+            (question, reward), reply = questions[i // out.shape[1]], replies[i]
             try:
                 out.flat[i] = value = float(reward(reply))
                 if not math.isfinite(value):
@@ -243,9 +234,7 @@ class Learner:
         for i in range(0, len(questions), size):
             part = questions[i : i + size]
             batch = self.batch((part + part[:1] * size)[:size])  # always of one size, to compile once
-            answers, right = self.answer(self.base, state, None, batch, True)
-            rewards = right if isinstance(part[0][1], str) else self.rewards(part, 1, answers)
-            out += rewards[: len(part), 0].tolist()
+            out += self.rewards(part, *self.answer(self.base, state, None, batch, True)).ravel().tolist()
         return float(np.mean(out))
 
 
@@ -264,7 +253,9 @@ def save(folder: pathlib.Path, settings: str, state: Any, rows: list[list[float]
 def main(c: Config) -> None:
     learner, folder, table, stop = Learner(c), pathlib.Path(c.output), [], []
     folder.mkdir(parents=True, exist_ok=True)
-    settings, state = json.dumps(dataclasses.asdict(c) | {"updates": 0, "output": ""}), learner.begin()
+    settings = json.dumps(dataclasses.asdict(c) | {"updates": 0, "output": ""})
+    trained = hkx.lora_params(c.seed, learner.base, c.lora) if c.lora else jax.tree.map(jnp.copy, learner.base)
+    state = trained, learner.optimizer.init(trained)  # which shares no memory with `base`, so that it can be donated
     if (folder / "checkpoint.npz").exists():
         with np.load(folder / "checkpoint.npz") as file:
             if str(file["settings"]) != settings:

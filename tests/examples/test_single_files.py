@@ -23,7 +23,7 @@ LINES = {
     "craftax_adapter": 25,
     "catch_q_learning": 250,
     "dqn_atari": 230,
-    "grpo": 300,
+    "grpo": 290,
     "transformer_lm": 250,
 }
 ALLOWED = {"hkx", "rlx", "jax", "numpy", "optax", "tyro", "tqdm", "matplotlib", "PIL", "wandb"}
