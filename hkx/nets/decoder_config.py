@@ -3,19 +3,43 @@
 from __future__ import annotations
 
 import dataclasses
-import numbers
 import os
+import types
+import typing
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from hkx.arguments import checked_integer
-from hkx.errors import NotANumberError
+from hkx.arguments import checked_flag, checked_integer, checked_number
+from hkx.errors import NotABoolError
 from hkx.nets.pretrained_configs import read_config
 from hkx.nn.rotary import checked_scaling
 
 
+class _Checked:
+    """A dataclass whose fields are checked by their types: integers, numbers, flags, and one of several texts."""
+
+    def __post_init__(self) -> None:
+        taker = type(self).__name__
+        for name, declared in typing.get_type_hints(type(self)).items():
+            value, union = getattr(self, name), typing.get_origin(declared) in (typing.Union, types.UnionType)
+            kinds = typing.get_args(declared) if union else (declared,)
+            if value is None and type(None) in kinds:
+                continue
+            if kinds[0] is int:
+                object.__setattr__(self, name, checked_integer(value, name, 0, taker))
+            elif kinds[0] is float:
+                checked_number(value, name, taker)
+            elif kinds[0] is bool:
+                if isinstance(value, str):
+                    raise NotABoolError(taker, name, value)
+                object.__setattr__(self, name, checked_flag(value, name, taker))
+            elif typing.get_origin(kinds[0]) is Literal and value not in typing.get_args(kinds[0]):
+                known = " or ".join(map(repr, typing.get_args(kinds[0])))
+                raise ValueError(f"`{name}` of `{taker}` must be {known}, got {value!r}.")
+
+
 @dataclasses.dataclass(frozen=True)
-class ExpertsConfig:
+class ExpertsConfig(_Checked):
     """The experts of a `hkx.nets.DecoderConfig`; see `hkx.MixtureOfExperts` for most of the fields.
 
     Attributes:
@@ -57,7 +81,7 @@ class ExpertsConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class LatentConfig:
+class LatentConfig(_Checked):
     """The latent attention of a `hkx.nets.DecoderConfig`; see `hkx.LatentAttention`.
 
     Attributes:
@@ -82,7 +106,7 @@ class LatentConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class DecoderConfig:
+class DecoderConfig(_Checked):
     """The sizes and options of a `hkx.nets.Decoder`; by default those of a Llama.
 
     Attributes:
@@ -122,7 +146,9 @@ class DecoderConfig:
 
     Raises:
       InvalidSizeError: if a size is not a whole number above 0.
-      ValueError: if sizes do not fit each other, or `rope_scaling` is unknown.
+      NotANumberError: if a field that takes a number is none.
+      NotABoolError: if a field that takes a flag is none.
+      ValueError: if sizes do not fit each other, or `rope_scaling` or a name such as `norm` is unknown.
 
     Example:
 
@@ -180,13 +206,11 @@ class DecoderConfig:
         default("query_scale", self.head_dim**-0.5)
         for name in ("num_kv_heads", "head_dim", "intermediate_size"):
             object.__setattr__(self, name, checked_integer(getattr(self, name), name, 1))
-        for name in ("norm_eps", "query_scale", "embedding_scale", "rope_theta", "attention_cap", "logit_cap"):
-            value = getattr(self, name)
-            if not (value is None or isinstance(value, numbers.Real)):
-                raise NotANumberError(name, value, "DecoderConfig")
+        super().__post_init__()
         scaling = dict(self.rope_scaling or ())
         object.__setattr__(self, "rope_scaling", tuple(sorted(checked_scaling(scaling).items())) if scaling else ())
-        object.__setattr__(self, "windows", tuple(self.windows or (None,) * self.num_layers))
+        windows = (w if w is None else checked_integer(w, "windows", 1, "DecoderConfig") for w in self.windows)
+        object.__setattr__(self, "windows", tuple(windows) or (None,) * self.num_layers)
         if self.num_heads % self.num_kv_heads:
             raise ValueError(f"`num_kv_heads` {self.num_kv_heads} must divide `num_heads` {self.num_heads}.")
         if len(self.windows) != self.num_layers:

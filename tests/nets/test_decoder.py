@@ -247,3 +247,38 @@ def test_spellings_and_defaults_of_configurations(changes, expected):
 def test_sizes_that_do_not_fit_each_other(changes, message):
     with pytest.raises(ValueError, match=message):
         hkx.nets.DecoderConfig(**SIZES | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        (
+            {"norm": "rmsnorm"},
+            ValueError,
+            "`norm` of `DecoderConfig` must be 'rms' or 'rms_plus_one' or 'layer', got 'rms",
+        ),
+        (
+            {"query_key_norm": "heads"},
+            ValueError,
+            "`query_key_norm` of `DecoderConfig` must be 'head' or 'all', got 'head",
+        ),
+        ({"gated": "false"}, TypeError, "`gated` of `DecoderConfig` must be True or False, got 'false'"),
+        ({"rope_theta": "1e4"}, TypeError, "`rope_theta` of `DecoderConfig` must be a number"),
+        (
+            {"learned_positions": 1.5},
+            TypeError,
+            "`learned_positions` of `DecoderConfig` must be an integer, at least 0",
+        ),
+        ({"windows": (0, None, 2)}, TypeError, "`windows` of `DecoderConfig` must be an integer, at least 1, got 0"),
+    ],
+)
+def test_a_field_of_another_kind_is_refused_by_name(changes, error, message):
+    with pytest.raises(error, match=message):
+        hkx.nets.DecoderConfig(**SIZES | changes)
+
+
+def test_fields_of_experts_and_of_latent_attention_are_checked_too():
+    with pytest.raises(ValueError, match="`router` of `ExpertsConfig` must be 'softmax' or 'sigmoid', got 'topk'"):
+        hkx.nets.ExpertsConfig(num_experts=4, top_k=2, intermediate_size=8, router="topk")
+    with pytest.raises(TypeError, match="`kv_rank` of `LatentConfig` must be an integer"):
+        hkx.nets.LatentConfig(kv_rank=None, query_rank=None, key_size=8, rotary_size=4, value_size=8)
