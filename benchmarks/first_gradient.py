@@ -37,6 +37,46 @@ def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
     return jax.nn.dot_product_attention(turned(q), turned(k), v, is_causal=True).reshape(BATCH, TIME, -1)
 
 
+def by_hand(depth: int, stacked: bool) -> Model:
+    """The model in plain JAX."""
+    shapes = {"query": (WIDTH, HEADS * SIZE), "key": (WIDTH, GROUPS * SIZE), "value": (WIDTH, GROUPS * SIZE),
+              "output": (HEADS * SIZE, WIDTH), "gate": (WIDTH, HIDDEN), "up": (WIDTH, HIDDEN),
+              "down": (HIDDEN, WIDTH)}  # fmt: skip
+    scales = {"attention_norm": WIDTH, "mlp_norm": WIDTH, "query_norm": SIZE, "key_norm": SIZE}
+
+    def init(key: jax.Array) -> Any:
+        def made(key: jax.Array) -> dict[str, jax.Array]:
+            keys = jax.random.split(key, len(shapes))
+            values = {n: jax.random.normal(k, s) * s[0] ** -0.5 for k, (n, s) in zip(keys, shapes.items(), strict=True)}
+            return values | {name: jnp.ones(size) for name, size in scales.items()}
+
+        first, last, *keys = jax.random.split(key, 2 + depth)
+        layers = jax.vmap(made)(jnp.stack(keys)) if stacked else [made(k) for k in keys]
+        embed, head = jax.random.normal(first, [VOCABULARY, WIDTH]), jax.random.normal(last, [WIDTH, VOCABULARY])
+        return {"embed": embed, "layers": layers, "norm": jnp.ones(WIDTH), "head": head * WIDTH**-0.5}
+
+    def norm(x: jax.Array, scale: jax.Array) -> jax.Array:
+        return x * jax.lax.rsqrt(jnp.mean(jnp.square(x), -1, keepdims=True) + 1e-5) * scale
+
+    def layer(x: jax.Array, p: dict[str, jax.Array]) -> jax.Array:
+        h = norm(x, p["attention_norm"])
+        q, k, v = ((h @ p[name]).reshape(BATCH, TIME, -1, SIZE) for name in ("query", "key", "value"))
+        x = x + attend(norm(q, p["query_norm"]), norm(k, p["key_norm"]), v) @ p["output"]
+        h = norm(x, p["mlp_norm"])
+        return x + (jax.nn.silu(h @ p["gate"]) * (h @ p["up"])) @ p["down"]
+
+    def apply(params: Any, tokens: jax.Array) -> jax.Array:
+        x = params["embed"][tokens]
+        if stacked:
+            x, _ = jax.lax.scan(lambda x, p: (layer(x, p), None), x, params["layers"])
+        else:
+            for p in params["layers"]:
+                x = layer(x, p)
+        return norm(x, params["norm"]) @ params["head"]
+
+    return init, apply
+
+
 def transformed(library: str, depth: int, stacked: bool) -> Model:
     """The model in Haiku or, with no other change, in hkx."""
     hk = importlib.import_module(library)
@@ -257,6 +297,7 @@ def stages(model: Callable[[int, bool], Model]) -> dict[str, float]:
 
 
 SIDES: dict[str, Callable[[], dict[str, float]]] = {
+    "by hand": lambda: stages(by_hand),
     "hkx": lambda: stages(lambda *options: transformed("hkx", *options)),
     "hkx.nets.Decoder": lambda: stages(decoder),
     "haiku": lambda: stages(lambda *options: transformed("haiku", *options)),

@@ -180,6 +180,9 @@ def write(
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
+    except OSError as error:
+        error.filename = error.filename or str(path)  # a failed write names no file
+        raise
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(unfinished)
