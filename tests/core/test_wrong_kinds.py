@@ -20,7 +20,6 @@ INSIDE = {  # in a transformed function
     ],
     "`hkx.switch` was given 3 of type int": [lambda: hkx.switch(0, [3, abs], 1.0)],
     "`hkx.scan` was given 'x' of type str": [lambda: hkx.scan("x", 0, None, 2)],
-    "`hkx.map` was given 3 of type int as `f`": [lambda: hkx.map(3, jnp.ones(2))],
     "`hkx.fori_loop` was given 3 of type int": [lambda: hkx.fori_loop(0, 2, 3, 1.0)],
     "`hkx.while_loop` was given 3 of type int": [lambda: hkx.while_loop(3, abs, 1.0)],
     "`hkx.associative_scan` was given 3 of type int as `fn`": [lambda: hkx.associative_scan(3, X)],
