@@ -1,7 +1,6 @@
 """A language model that learns a task from rewards alone: GRPO, Dr. GRPO, DAPO, GSPO, CISPO, RLOO or DPO.
 
     python examples/grpo.py                                          # "Which is the largest of 31, 85 and 40?"
-    python examples/grpo.py --method dapo --seed 1
     python examples/grpo.py --task chain_sum --task-options '{"max_terms": 2, "max_digits": 1}'      # reasoning-gym
     python examples/grpo.py --task my_module:question --model ~/models/Qwen3-0.6B --lora 0 --learning-rate 1e-5
 
@@ -86,8 +85,11 @@ def all_questions(task: str, options: str, count: int = 3000) -> list[Question]:
         from reasoning_gym import create_dataset
 
         data = create_dataset(task, seed=1, size=count, **json.loads(options))
-        score = data.score_answer
-        found = {x["question"]: lambda reply, x=x: score(reply.strip().removesuffix("."), x) for x in data}
+
+        def score(reply: str, x: Any) -> bool:  # in full only: "-4" and "14" get half of the marks where 4 is right
+            return data.score_answer(reply.strip().removesuffix("."), x) >= 1
+
+        found = {x["question"]: partial(score, x=x) for x in data}
     return rng.sample(questions := list(found.items())[:count], len(questions))
 
 

@@ -76,6 +76,18 @@ def test_a_run_in_two_parts_is_the_run_in_one(config, tmp_path, capsys):
         run(config, tmp_path / "parts", updates=4)
 
 
+def test_only_full_marks_of_reasoning_gym_count(monkeypatch):
+    class Sums(list):
+        def score_answer(self, reply, entry):
+            return 1.0 if reply == entry["answer"] else 0.5 * (entry["answer"] in reply)
+
+    sums = Sums({"question": f"{i} + 1 =", "answer": str(i + 1)} for i in range(5))
+    module = types.SimpleNamespace(create_dataset=lambda task, seed, size, **options: sums)
+    monkeypatch.setitem(sys.modules, "reasoning_gym", module)
+    rewards = dict(grpo.all_questions("chain_sum", "{}"))
+    assert [float(rewards["3 + 1 ="](reply)) for reply in (" 4.", "4", "-4", "14", "5")] == [1, 1, 0, 0, 0]
+
+
 def lottery(reply):
     return float(sum(reply.encode()) % 7)
 
