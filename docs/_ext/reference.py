@@ -66,15 +66,15 @@ class Api(SphinxDirective):
 
 
 class CheatSheet(SphinxDirective):
-    """A table for each family of rlx: name, one line, other names."""
+    """A table for each family of rlx: name, one line, and other names in brackets."""
 
     def run(self) -> list[nodes.Node]:
         lines = []
         for page, title, rows in cheat_sheet.families():
             lines += [f"## [{title}](../api/rlx/{page}.md)", "", "```{eval-rst}", ".. list-table::", ""]
             for name, line, others in rows:
-                [quoted] = docstrings.converted([line], set())
-                lines += [f"   * - ``{name}``", f"     - {quoted}", f"     - {others.replace('_', chr(92) + '_')}"]
+                [quoted] = docstrings.converted([line + (f" [{others}]" if others else "")], set())
+                lines += [f"   * - ``{name}``", f"     - {quoted}"]
             lines += ["```", ""]
         return self.parse_text_to_nodes(
             StringList(lines, source=self.get_source_info()[0]), allow_section_headings=True
