@@ -73,8 +73,9 @@ class CheatSheet(SphinxDirective):
         for page, title, rows in cheat_sheet.families():
             lines += [f"## [{title}](../api/rlx/{page}.md)", "", "```{eval-rst}", ".. list-table::", ""]
             for name, line, others in rows:
-                [quoted] = docstrings.converted([line + (f" [{others}]" if others else "")], set())
-                lines += [f"   * - ``{name}``", f"     - {quoted}"]
+                [quoted] = docstrings.converted([line], set())
+                also = f" [{others}]".replace("_", r"\_") if others else ""
+                lines += [f"   * - ``{name}``", f"     - {quoted}{also}"]
             lines += ["```", ""]
         return self.parse_text_to_nodes(
             StringList(lines, source=self.get_source_info()[0]), allow_section_headings=True
