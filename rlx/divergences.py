@@ -189,7 +189,7 @@ def _divergence_of_deviations(sigma_0: Array, sigma_1: Array) -> Array:
     ratio = size_0 / size_1
     is_near = jnp.abs(ratio - 1) < 0.5
     growth = jnp.where(is_near, (size_0 - size_1) / size_1, ratio - 1)
-    log_ratio = jnp.where(is_near, jnp.log1p(jnp.where(is_near, growth, 0)), jnp.log(size_0) - jnp.log(size_1))
+    log_ratio = jnp.where(is_near, jnp.log1p(jnp.where(is_near, growth, 0)), jnp.log(jnp.where(is_near, 1, ratio)))
     return 0.5 * growth * (growth + 2) - log_ratio
 
 

@@ -76,7 +76,7 @@ def sampled_conservative_q_loss(
     return (largest - q_tm1) + jax.nn.logsumexp(sample_q_tm1 - largest - sample_log_probs_tm1) - log_count
 
 
-@operator(masks={"discount_t": ("q_t",)})
+@operator()
 def conservative_q_learning(
     q_tm1: Float[Array, "A"],
     a_tm1: Int[Array, "", "in [0, A)"],

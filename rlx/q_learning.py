@@ -5,14 +5,14 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import pick, scale_down
-from rlx.core.masking import weighted, weighted_sum
+from rlx.core.masking import masked, weighted, weighted_sum
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 from rlx.divergences import scaled_log_policy
 from rlx.returns import lambda_returns
 
 
-@operator(masks={"discount_t": ("q_t",)})
+@operator()
 def q_learning(
     q_tm1: Float[Array, "A"],
     a_tm1: Int[Array, "", "in [0, A)"],
@@ -42,7 +42,7 @@ def q_learning(
       >>> float(rlx.q_learning(jnp.array([1.0, 2.0]), 0, 0.5, 0.5, jnp.array([3.0, 5.0])))
       2.0
     """
-    target = r_t + discount_t * jnp.max(q_t)
+    target = r_t + weighted(discount_t, jnp.max(q_t))
     return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]
 
 
@@ -85,7 +85,7 @@ def double_q_learning(
     return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]
 
 
-@operator(masks={"discount_t": ("q_t",)})
+@operator()
 def persistent_q_learning(
     q_tm1: Float[Array, "A"],
     a_tm1: Int[Array, "", "in [0, A)"],
@@ -120,12 +120,13 @@ def persistent_q_learning(
       >>> float(rlx.persistent_q_learning(jnp.array([1.0, 2.0]), 0, 0.5, 0.5, jnp.array([3.0, 5.0]), 0.5))
       1.5
     """
-    bootstrap = weighted(1 - action_gap_scale, jnp.max(q_t)) + weighted(action_gap_scale, q_t[a_tm1])
+    best, repeated = masked(discount_t, jnp.max(q_t)), masked(discount_t, q_t[a_tm1])
+    bootstrap = weighted(1 - action_gap_scale, best) + weighted(action_gap_scale, repeated)
     target = r_t + discount_t * bootstrap
     return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]
 
 
-@operator(masks={"discount_t": ("q_t",)})
+@operator()
 def dqn_reg_loss(
     q_tm1: Float[Array, "A"],
     a_tm1: Int[Array, "", "in [0, A)"],

@@ -64,17 +64,9 @@ def retrace(
       [1.125, -3.5]
     """
     c_t = lambda_ * truncated_ratios(masked(discount_t, pick(pi_t, a_t)), mu_t, eps)
-    target = general_off_policy_returns_from_action_values.kernel(
-        q_t,
-        a_t,
-        r_t,
-        discount_t,
-        c_t,
-        pi_t,
-        stop_target_gradients,
-        truncation_t=truncation_t,
-        truncation_value_t=truncation_value_t,
-    )
+    ends = {"truncation_t": truncation_t, "truncation_value_t": truncation_value_t}
+    arguments = q_t, a_t, r_t, discount_t, c_t, pi_t, stop_target_gradients
+    target = general_off_policy_returns_from_action_values.kernel(*arguments, **ends)
     return target - pick(q_tm1, a_tm1)
 
 

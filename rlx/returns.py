@@ -6,7 +6,7 @@ from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require
 from rlx.core.masking import weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.recurrence import backward, backward_in_windows, carried, saved
+from rlx.core.recurrence import backward, backward_in_windows, saved
 from rlx.core.segments import following, segments, with_ends
 from rlx.core.types import Array
 
@@ -51,7 +51,7 @@ def discounted_returns(
 
 
 def _discounted_return(g_t: Array, r_t: Array, discount_t: Array) -> Array:
-    return r_t + carried(discount_t, g_t)
+    return r_t + weighted(discount_t, g_t)
 
 
 @operator()
@@ -102,13 +102,13 @@ def lambda_returns(
 
 
 def _lambda_return(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda_: Array | float) -> Array:
-    ahead = carried(weighted(discount_t, lambda_), g_t)
+    ahead = weighted(weighted(discount_t, lambda_), g_t)
     return r_t + weighted(weighted(discount_t, 1 - lambda_), v_t) + ahead
 
 
 def _return_of_one_lambda(g_t: Array, discount_t: Array, v_t: Array, r_t: Array, lambda_: float) -> Array:
     # λ is a number without a gradient: only the discount is compared with 0, which makes gradients faster.
-    return r_t + carried(discount_t, saved(weighted(1 - lambda_, v_t) + weighted(lambda_, g_t)))
+    return r_t + weighted(discount_t, saved(weighted(1 - lambda_, v_t) + weighted(lambda_, g_t)))
 
 
 @operator()
@@ -203,13 +203,13 @@ def truncated_generalized_advantage_estimation(
       [1.5, 2.0]
     """
     v_t, continues_t = segments(values[1:], truncation_t, truncation_value_t)
-    delta_t = r_t + carried(discount_t, v_t) - values[:-1]
+    delta_t = r_t + weighted(discount_t, v_t) - values[:-1]
     advantages = backward(_advantage, (delta_t, discount_t, lambda_), continues_t=continues_t)
     return maybe_stop(advantages, stop_target_gradients)
 
 
 def _advantage(adv_t: Array, delta_t: Array, discount_t: Array, lambda_: Array) -> Array:
-    return delta_t + carried(weighted(discount_t, lambda_), adv_t)
+    return delta_t + weighted(weighted(discount_t, lambda_), adv_t)
 
 
 @operator()

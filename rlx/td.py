@@ -6,7 +6,7 @@ from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import pick
 from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import errors_of, maybe_stop, operator
-from rlx.core.recurrence import backward, carried
+from rlx.core.recurrence import backward
 from rlx.core.segments import following, segments, with_ends
 from rlx.core.types import Array
 from rlx.returns import lambda_returns
@@ -44,7 +44,7 @@ def td_learning(
     return maybe_stop(target, stop_target_gradients) - v_tm1
 
 
-@operator(masks={"discount_t": ("q_t",)})
+@operator()
 def qv_max(
     v_tm1: Float[Array, ""],
     r_t: Real[Array, ""],
@@ -72,7 +72,7 @@ def qv_max(
       >>> float(rlx.qv_max(1.0, 0.5, 0.5, jnp.array([3.0, 5.0])))
       2.0
     """
-    target = r_t + discount_t * jnp.max(q_t)
+    target = r_t + weighted(discount_t, jnp.max(q_t))
     return maybe_stop(target, stop_target_gradients) - v_tm1
 
 
@@ -328,4 +328,4 @@ def importance_corrected_td_errors(
 
 
 def _error(e_t: Array, delta_t: Array, discount_t: Array, c_t: Array) -> Array:
-    return delta_t + carried(weighted(discount_t, c_t), e_t)
+    return delta_t + weighted(weighted(discount_t, c_t), e_t)

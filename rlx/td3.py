@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require_ascending
-from rlx.core.arrays import half_square, unit_of
+from rlx.core.arrays import half_square
 from rlx.core.masking import masked_mean, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.sampling import normal
@@ -111,11 +111,9 @@ def dpg_loss(
       [1.125, 2.0]
     """
     if dqda_clipping is not None:
-        unit = unit_of(dqda_t)
-        squared_norm, longest = jnp.sum(jnp.square(dqda_t / unit)), dqda_clipping / unit
-        too_long = ~(squared_norm <= jnp.square(longest))  # also if it is NaN
-        share = jnp.where(too_long, longest / jnp.sqrt(jnp.where(too_long, squared_norm, 1)), 1)
-        dqda_t = share * dqda_t
+        squared_norm = jnp.sum(jnp.square(dqda_t))
+        too_long = ~(squared_norm <= jnp.square(dqda_clipping))  # also if it is NaN
+        dqda_t *= jnp.where(too_long, dqda_clipping / jnp.sqrt(jnp.where(too_long, squared_norm, 1)), 1)
     # Not `dqda_t + a_t - a_t`, in which a slope that is small beside the action would be lost.
     return half_square(maybe_stop(dqda_t, use_stop_gradient) + (maybe_stop(a_t, use_stop_gradient) - a_t))
 

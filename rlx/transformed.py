@@ -13,6 +13,7 @@ from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arguments import as_arrays, require, whole
 from rlx.core.arrays import pick
 from rlx.core.errors import ShapeError
+from rlx.core.masking import masked
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.types import Array
 from rlx.retrace import general_off_policy_returns_from_action_values, truncated_ratios
@@ -173,7 +174,7 @@ def transformed_n_step_returns(
     return tx_pair.apply(maybe_stop(returns, stop_target_gradients))
 
 
-@operator(masks={"discount_t": ("q_t", "pi_t", "c_t")})
+@operator(masks={"discount_t": ("c_t",)})
 def transformed_general_off_policy_returns_from_action_values(
     tx_pair: TxPair,
     q_t: Float[Array, "T A", "T A K"],
@@ -218,12 +219,13 @@ def transformed_general_off_policy_returns_from_action_values(
       ...     rlx.IDENTITY_PAIR, q_t, jnp.array([0, 1]), jnp.ones(2), half, half, pi_t).tolist()
       [3.125, 4.5]
     """
+    if stop_target_gradients is not True:  # the slope of h⁻¹ at NaN is NaN
+        q_t = masked(discount_t, q_t)
     q_t = _inverse(tx_pair, "q_t", q_t, pi_t.shape)
     ends_t = _inverse(tx_pair, "truncation_value_t", truncation_value_t, r_t.shape)
-    returns = general_off_policy_returns_from_action_values.kernel(
-        q_t, a_t, r_t, discount_t, c_t, pi_t, truncation_t=truncation_t, truncation_value_t=ends_t
-    )
-    return tx_pair.apply(maybe_stop(returns, stop_target_gradients))
+    ends = {"truncation_t": truncation_t, "truncation_value_t": ends_t}
+    arguments = q_t, a_t, r_t, discount_t, c_t, pi_t, stop_target_gradients
+    return tx_pair.apply(general_off_policy_returns_from_action_values.kernel(*arguments, **ends))
 
 
 @operator()
@@ -340,7 +342,7 @@ def transformed_n_step_q_learning(
     return maybe_stop(target, stop_target_gradients) - pick(q_tm1, a_tm1)
 
 
-@operator(masks={"discount_t": ("q_t", "pi_t", "mu_t")})
+@operator(masks={"discount_t": ("mu_t", "lambda_")})
 def transformed_retrace(
     q_tm1: Float[Array, "T A"],
     q_t: Float[Array, "T A"],
@@ -392,10 +394,10 @@ def transformed_retrace(
       >>> rlx.transformed_retrace(q, q, a, a, jnp.ones(2), half, pi_t, half, 0.5).tolist()
       [1.125, -3.5]
     """
-    c_t = lambda_ * truncated_ratios(pick(pi_t, a_t), mu_t, eps)
-    target = transformed_general_off_policy_returns_from_action_values.kernel(
-        tx_pair, q_t, a_t, r_t, discount_t, c_t, pi_t, truncation_t=truncation_t, truncation_value_t=truncation_value_t
-    )
+    c_t = lambda_ * truncated_ratios(masked(discount_t, pick(pi_t, a_t)), mu_t, eps)
+    ends = {"truncation_t": truncation_t, "truncation_value_t": truncation_value_t}
+    arguments = q_t, a_t, r_t, discount_t, c_t, pi_t, stop_target_gradients
+    target = transformed_general_off_policy_returns_from_action_values.kernel(tx_pair, *arguments, **ends)
     return maybe_stop(target, stop_target_gradients) - pick(q_tm1, a_tm1)
 
 

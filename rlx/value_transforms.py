@@ -87,7 +87,7 @@ def logit(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
       >>> float(rlx.logit(0.5))
       0.0
     """
-    return jnp.log(x) - jnp.log1p(-x)
+    return jnp.log(x / (1 - x))
 
 
 @operator()
@@ -147,17 +147,17 @@ def signed_hyperbolic(x: Float[Array, "*E"], eps: Real[Array | float, "", "in [0
       >>> round(float(rlx.signed_hyperbolic(3.0, eps=0.0)), 4)
       1.0
     """
-    # sign(x) (√(|x| + 1) - 1), without cancellation, and with the right derivative at zero.
-    return _signed_hyperbolic(x, eps)
+    return _signed_root(x) + eps * x
 
 
-@traced_once
-def _signed_hyperbolic(x: Array, eps: Array | float) -> Array:
-    # sign(x) (√(|x| + 1) - 1), without cancellation, and with the right derivative at zero. Infinite values are
-    # replaced by the largest finite number, so that the derivative is not NaN.
-    most = jnp.finfo(jnp.result_type(x, float)).max
-    finite = jnp.clip(x, -most, most)
-    return finite / (jnp.sqrt(jnp.abs(finite) + 1) + 1) + eps * x
+@jax.custom_jvp
+def _signed_root(x: Array) -> Array:
+    """sign(x) (√(|x| + 1) - 1), without cancellation, and with the right derivative at zero and where x is infinite."""
+    reciprocal = jax.lax.rsqrt(jnp.abs(x) + 1)
+    return jnp.where(jnp.isinf(x), x, x * reciprocal / (reciprocal + 1))
+
+
+_signed_root.defjvps(lambda x_dot, _, x: x_dot * (0.5 * jax.lax.rsqrt(jnp.abs(x) + 1)))
 
 
 @operator()
@@ -214,15 +214,7 @@ def power(x: Float[Array, "*E"], p: Real[Array | float, "", "in (0, inf)"]) -> F
     """
     root = jnp.sqrt(p)
     sign, size = _sign_and_size(x)
-    return sign * _power_less_one(size / root, p) / root
-
-
-@traced_once
-def _power_less_one(x: Array, p: Array | float) -> Array:
-    """(x + 1)ᵖ - 1, without cancellation where it is small."""
-    exponent = p * jnp.log1p(x)
-    is_small = exponent < 1
-    return jnp.where(is_small, jnp.expm1(jnp.where(is_small, exponent, 0)), jnp.power(x + 1, p) - 1)
+    return sign * jnp.expm1(p * jnp.log1p(size / root)) / root  # (x + 1)ᵖ - 1 without cancellation
 
 
 @operator()

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import weighted
 from rlx.core.operator import errors_of, operator
-from rlx.core.recurrence import backward, carried
+from rlx.core.recurrence import backward
 from rlx.core.segments import following, segments, with_ends
 from rlx.core.types import Array
 
@@ -101,7 +101,7 @@ def _sum_of_errors(
 
 
 def _error(e_t: Array, delta_t: Array, discount_t: Array, c_t: Array) -> Array:
-    return delta_t + carried(weighted(discount_t, c_t), e_t)
+    return delta_t + weighted(weighted(discount_t, c_t), e_t)
 
 
 @operator(masks=_MASKS)
@@ -210,21 +210,11 @@ def leaky_vtrace_td_error_and_advantage(
       >>> out.pg_advantage.tolist()
       [2.125, 2.25]
     """
-    errors = leaky_vtrace.kernel(
-        v_tm1,
-        v_t,
-        r_t,
-        discount_t,
-        rho_tm1,
-        alpha,
-        lambda_,
-        clip_rho_threshold,
-        stop_target_gradients,
-        sample_mask,
-        truncation_t=truncation_t,
-        truncation_value_t=truncation_value_t,
-    )
-    q_estimate = _action_values(errors, v_tm1, v_t, r_t, discount_t, lambda_, truncation_t, truncation_value_t)
+    steps = v_tm1, v_t, r_t, discount_t
+    ends = {"truncation_t": truncation_t, "truncation_value_t": truncation_value_t}
+    clipping = rho_tm1, alpha, lambda_, clip_rho_threshold
+    errors = leaky_vtrace.kernel(*steps, *clipping, stop_target_gradients, sample_mask, **ends)
+    q_estimate = _action_values(errors, *steps, lambda_, **ends)
     pg_advantage = _leaky(rho_tm1, clip_pg_rho_threshold, alpha) * (q_estimate - v_tm1)
     return VTraceOutput(errors, pg_advantage, q_estimate)
 
@@ -278,20 +268,11 @@ def vtrace_td_error_and_advantage(
       >>> out.pg_advantage.tolist()
       [1.75, 1.5]
     """
-    errors = vtrace.kernel(
-        v_tm1,
-        v_t,
-        r_t,
-        discount_t,
-        rho_tm1,
-        lambda_,
-        clip_rho_threshold,
-        stop_target_gradients,
-        sample_mask,
-        truncation_t=truncation_t,
-        truncation_value_t=truncation_value_t,
-    )
-    q_estimate = _action_values(errors, v_tm1, v_t, r_t, discount_t, lambda_, truncation_t, truncation_value_t)
+    steps = v_tm1, v_t, r_t, discount_t
+    ends = {"truncation_t": truncation_t, "truncation_value_t": truncation_value_t}
+    clipping = rho_tm1, lambda_, clip_rho_threshold
+    errors = vtrace.kernel(*steps, *clipping, stop_target_gradients, sample_mask, **ends)
+    q_estimate = _action_values(errors, *steps, lambda_, **ends)
     pg_advantage = jnp.minimum(clip_pg_rho_threshold, rho_tm1) * (q_estimate - v_tm1)
     return VTraceOutput(errors, pg_advantage, q_estimate)
 

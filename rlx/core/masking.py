@@ -11,7 +11,9 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+from jax.custom_derivatives import SymbolicZero
 
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike, wide_dtype
@@ -65,8 +67,28 @@ def weighted(weight: ArrayLike, x: ArrayLike) -> Array:
 
 @traced_once
 def _weighted(weight: ArrayLike, x: ArrayLike) -> Any:
+    return _product(weight, x)
+
+
+@jax.custom_jvp
+def _product(weight: Array, x: Array) -> Array:
     # The weight is the 0 that is selected: `jax.vmap` over axis 1 would transpose all for a constant array of zeros.
-    return weight * jnp.where((weight != 0) | jnp.isfinite(x), x, weight)
+    # 0 · x is 0 only of a finite x. A loop's gradient drops the rule below: second derivatives are those of this line.
+    return jnp.where((weight != 0) | (weight * x == 0), weight * x, jax.lax.stop_gradient(weight))
+
+
+def _slope(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
+    """∂w x + w ∂x, but 0 where the other factor of a derivative is infinite or NaN."""
+    (weight, x), (weight_dot, x_dot) = primals, tangents
+    terms = []
+    if not isinstance(weight_dot, SymbolicZero):
+        terms.append(weight_dot * jnp.where((weight != 0) | jnp.isfinite(x), x, weight))
+    if not isinstance(x_dot, SymbolicZero):
+        terms.append(weight * x_dot)
+    return _product(weight, x), functools.reduce(jnp.add, terms)
+
+
+_product.defjvp(_slope, symbolic_zeros=True)
 
 
 @functools.partial(traced_once, static_argnums=2)

@@ -45,7 +45,7 @@ def backward(
     Args:
       equation: a function of x_{t+1}, in which it is affine, and of the values of the sequences at t. It must not
         be created anew for each call, because traces are cached by it. To multiply by a weight that may be 0 where the
-        other factor is not finite, use `carried` of x_{t+1}, and `rlx.core.masking.weighted` of other values.
+        other factor is not finite, use `rlx.core.masking.weighted`.
       sequences: floats [T, ...]; numbers apply to every step.
       end: replaces x_{t+1} where nothing follows: a number, or floats [T, ...], of which only those entries are used.
       continues_t: booleans [T], false where nothing follows, besides the last step.
@@ -85,31 +85,6 @@ def saved(x: Array) -> Array:
       1.0
     """
     return checkpoint_name(x, _SAVED)
-
-
-@traced_once
-def carried(w: Array, x: Array) -> Array:
-    """`weighted(w, x)`, for recurrences: the comparison of x with infinity is left to the derivative in w.
-
-    Example:
-      >>> import jax.numpy as jnp
-      >>> from rlx.core.recurrence import carried
-      >>> carried(jnp.array([0.0, 2.0]), jnp.array([jnp.nan, 3.0])).tolist()
-      [0.0, 6.0]
-    """
-    return _carried(w, x)
-
-
-@jax.custom_jvp
-def _carried(w: Array, x: Array) -> Array:
-    # 0 · x is 0 only of a finite x. A loop's gradient drops the derivatives below: second ones are those of this line.
-    return lax.select((w != 0) | (w * x == 0), w * x, lax.stop_gradient(w))
-
-
-_carried.defjvps(
-    lambda w_dot, _, w, x: w_dot * jnp.where((w != 0) | jnp.isfinite(x), x, w),
-    lambda x_dot, _, w, x: w * x_dot,
-)
 
 
 @functools.partial(traced_once, static_argnums=(0, 1))
