@@ -83,14 +83,6 @@ class Stacked:
 
     def moved(self, own: Carry) -> Carry:
         """Moves the leading axis of stacked entries to their own axis, if they have it."""
-        for argument, tree, axes in zip(("param_axes", "state_axes"), own[:2], self._axes[:2], strict=True):
-            for bundle, name, entry in walk(tree):
-                axis, shapes = axes[bundle][name], [jnp.shape(leaf) for leaf in jax.tree.leaves(entry)]
-                if not all(-len(shape) <= axis < len(shape) for shape in shapes):
-                    raise IndexError(
-                        f"`{argument}` is {axis} for {f'{bundle}/{name}'!r}, which has no such dimension: it is of "
-                        f"shape {shapes[0]}, with the stacked one in front."
-                    )
         return self._move(own, lambda leaf, axis: jnp.moveaxis(leaf, 0, axis))
 
     def leading(self, carry: Carry, size: int) -> Carry:

@@ -150,7 +150,25 @@ def _counts(shape: Sequence[int], window: Sequence[int], strides: Sequence[int],
     return functools.reduce(np.multiply, np.ix_(*counts))
 
 
-class MaxPool(Module):
+class _Pool(Module):
+    """The base of the two modules, with their arguments."""
+
+    def __init__(
+        self,
+        window_shape: Sizes,
+        strides: Sizes,
+        padding: Padding,
+        channel_axis: Index | None = -1,
+        name: str | None = None,
+    ):
+        super().__init__(name=name)
+        self.window_shape = window_shape
+        self.strides = strides
+        self.padding: Padding = padding
+        self.channel_axis = channel_axis
+
+
+class MaxPool(_Pool):
     """`hkx.max_pool` as a module.
 
     Args:
@@ -168,26 +186,12 @@ class MaxPool(Module):
       (1, 4, 4, 3)
     """
 
-    def __init__(
-        self,
-        window_shape: Sizes,
-        strides: Sizes,
-        padding: Padding,
-        channel_axis: Index | None = -1,
-        name: str | None = None,
-    ):
-        super().__init__(name=name)
-        self.window_shape = window_shape
-        self.strides = strides
-        self.padding: Padding = padding
-        self.channel_axis = channel_axis
-
     def __call__(self, value: Num[jax.Array, "... C"]) -> jax.Array:
         """Pools `value`; see `hkx.max_pool`."""
         return max_pool(value, self.window_shape, self.strides, self.padding, self.channel_axis)
 
 
-class AvgPool(Module):
+class AvgPool(_Pool):
     """`hkx.avg_pool` as a module.
 
     Args:
@@ -204,20 +208,6 @@ class AvgPool(Module):
       >>> f.apply({}, None, jnp.ones([1, 8, 8, 3])).shape
       (1, 4, 4, 3)
     """
-
-    def __init__(
-        self,
-        window_shape: Sizes,
-        strides: Sizes,
-        padding: Padding,
-        channel_axis: Index | None = -1,
-        name: str | None = None,
-    ):
-        super().__init__(name=name)
-        self.window_shape = window_shape
-        self.strides = strides
-        self.padding: Padding = padding
-        self.channel_axis = channel_axis
 
     def __call__(self, value: Num[jax.Array, "... C"]) -> jax.Array:
         """Pools `value`; see `hkx.avg_pool`."""

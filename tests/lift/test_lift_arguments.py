@@ -347,7 +347,7 @@ OF_ANOTHER_KIND = {
     ),
     "`param_axes` must be an integer, got 'x'": stacked(param_axes="x"),
     "`param_axes` must be an integer, got [0]": stacked(param_axes=lambda module, name: [0]),
-    "`param_axes` is 2 for 'linear/b', which has no such dimension: it is of shape (2, 3)": stacked(param_axes=2),
+    "axis 2 is out of bounds": stacked(param_axes=2),
     "must be arrays with the dimension 2 (`axis`), and their shapes are [(2, 3)]": (
         lambda: hkx.associative_scan(jnp.add, X, axis=2)
     ),
