@@ -202,16 +202,11 @@ def test_two_sizes_for_a_linear_layer():
     assert list(hkx.transform(lambda x: hkx.Linear(2, False)(x)).init(0, X)["linear"]) == ["w"]
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: hkx.LSTM(3, 4), r"4 is not a valid module name.* `name` of `LSTM` is of type int: .* too many"),
-        (lambda: hkx.Linear(3, name="a b"), "'a b' is not a valid module name.* Use letters"),
-    ],
-)
-def test_what_is_taken_for_a_name(make, message):
-    with pytest.raises(ValueError, match=message):
-        within(make)
+def test_what_is_taken_for_a_name():
+    with pytest.raises(
+        ValueError, match=r"4 is not a valid module name.* `name` of `LSTM` is of type int: .* too many"
+    ):
+        within(lambda: hkx.LSTM(3, 4))
 
 
 def test_a_class_is_not_transformed():
@@ -306,11 +301,6 @@ def test_parameters_in_the_place_of_the_key_are_not_printed_whole():
     assert len(str(error.value)) < 600
 
 
-def test_one_layer_is_not_a_list():
-    with pytest.raises(TypeError, match=r"not iterable: it is Linear\(output_size=2\), and should be a list"):
-        within(lambda: hkx.Sequential(hkx.Linear(2)))
-
-
 @pytest.mark.parametrize(
     ("layer", "error", "message"),
     [
@@ -371,11 +361,6 @@ def test_the_class_of_an_initializer_in_place_of_an_object():
         hkx.transform(lambda: hkx.get_parameter("w", [3], init=Ones)).init(0)
     with pytest.raises(TypeError, match=r"pass an instance of it, `RandomNormal\(…\)`"):  # which refuses a shape
         hkx.transform(lambda: hkx.get_parameter("w", [3], init=hkx.initializers.RandomNormal)).init(0)
-
-
-def test_a_number_for_a_shape():
-    with pytest.raises(TypeError, match=r"The shape of '~/w' is 3, and should be a sequence: \[3\]"):
-        hkx.transform(lambda: hkx.get_parameter("w", 3, init=jnp.zeros)).init(0)
 
 
 def test_a_class_in_the_style_of_flax():

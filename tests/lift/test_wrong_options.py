@@ -75,8 +75,6 @@ OTHERS = {
     r"`axis_size` must be an integer, at least 0, got \[2\]": lambda: mapped(axis_size=[2]),
     r"`axis_name` of `hkx.vmap` must be a name, .*, got \['i'\]": lambda: mapped(axis_name=["i"]),
     r"`spmd_axis_name` of `hkx.vmap` must be": lambda: mapped(spmd_axis_name={}),
-    "`branches` of `hkx.switch`": lambda: hkx.switch(0, SCALAR, X),
-    r"`static_argnames` must be the name of an argument": lambda: hkx.jit(loss, static_argnames=SCALAR),
     r"`mapping` of `hkx.data_structures.to_mutable_dict` is None": lambda: hkx.data_structures.to_mutable_dict(None),
     r"`mapping` of `hkx.data_structures.to_immutable_dict` is \[\]": lambda: hkx.data_structures.to_immutable_dict([]),
     r"`superset` of `.*is_subset` is 3": lambda: hkx.data_structures.is_subset(subset={}, superset=3),
