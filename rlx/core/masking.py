@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_derivatives import SymbolicZero
 
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike, wide_dtype
@@ -65,30 +64,18 @@ def weighted(weight: ArrayLike, x: ArrayLike) -> Array:
     return _weighted(weight, x)
 
 
+@jax.custom_jvp
 @traced_once
 def _weighted(weight: ArrayLike, x: ArrayLike) -> Any:
-    return _product(weight, x)
-
-
-@jax.custom_jvp
-def _product(weight: Array, x: Array) -> Array:
     # The weight is the 0 that is selected: `jax.vmap` over axis 1 would transpose all for a constant array of zeros.
     # 0 · x is 0 only of a finite x. A loop's gradient drops the rule below: second derivatives are those of this line.
     return jnp.where((weight != 0) | (weight * x == 0), weight * x, jax.lax.stop_gradient(weight))
 
 
-def _slope(primals: tuple[Array, Array], tangents: tuple[Any, Any]) -> tuple[Array, Array]:
-    """∂w x + w ∂x, but 0 where the other factor of a derivative is infinite or NaN."""
-    (weight, x), (weight_dot, x_dot) = primals, tangents
-    terms = []
-    if not isinstance(weight_dot, SymbolicZero):
-        terms.append(weight_dot * jnp.where((weight != 0) | jnp.isfinite(x), x, weight))
-    if not isinstance(x_dot, SymbolicZero):
-        terms.append(weight * x_dot)
-    return _product(weight, x), functools.reduce(jnp.add, terms)
-
-
-_product.defjvp(_slope, symbolic_zeros=True)
+_weighted.defjvps(
+    lambda weight_dot, _, weight, x: weight_dot * jnp.where((weight != 0) | jnp.isfinite(x), x, weight),
+    lambda x_dot, _, weight, x: weight * x_dot,
+)
 
 
 @functools.partial(traced_once, static_argnums=2)
