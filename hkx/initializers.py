@@ -57,7 +57,7 @@ def _one_real(value: Any, argument: str) -> Any:
 
 
 def _plain(value: Any) -> bool:
-    """Whether a scale or a bound is a plain number."""
+    """True if a scale or a bound is a plain number."""
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 

@@ -140,7 +140,7 @@ def reverse_causal(effective_kernel_size: int) -> tuple[int, int]:
 
 
 def is_padfn(padding: Any) -> bool:
-    """Whether `padding` is a padding function, or a sequence that starts with one.
+    """True if `padding` is a padding function, or a sequence that starts with one.
 
     Args:
       padding: anything that a convolution takes as its `padding`, an empty sequence excepted.

@@ -100,7 +100,7 @@ def _loop_on_a_cpu(step: Callable[[Any, Any], tuple[Any, Any]], initial_state: A
 
 
 def _may_be_a_loop(core: Any, input_sequence: Any, initial_state: Any) -> bool:
-    """Whether the steps may be compiled as a loop without a visible difference except in compile time."""
+    """True if the steps may be compiled as a loop without a visible difference except in compile time."""
     if not (recording_program() and _has_no_python_of_a_user(core)):
         return False
     if running_init() or any(local.hooks.values()):
@@ -120,7 +120,7 @@ def _may_be_a_loop(core: Any, input_sequence: Any, initial_state: Any) -> bool:
 
 
 def _has_no_python_of_a_user(core: Any) -> bool:
-    """Whether calling the core runs only code of this package and of JAX, which cannot count or store its calls."""
+    """True if calling the core runs only code of this package and of JAX, which cannot count or store its calls."""
     if type(core) in _OWN_CELLS:
         return True
     if type(core) is ResetCore:

@@ -98,8 +98,7 @@ def fix_step_type_on_interruptions(step_type: Number[Array, "T B", "T"]) -> Numb
     """Marks a step as the last of its episode where the next step starts a new episode.
 
     An environment that crashes or is reset leaves a middle step right before a first step; it is changed to a last
-    step. Whether the episode terminated is given not by the step type but by the discount, which is 0 only on
-    termination.
+    step. The discount, and not the step type, says that the episode terminated: it is 0 only then.
 
     Args:
       step_type: dm_env step types (0 first, 1 middle, 2 last).

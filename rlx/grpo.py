@@ -69,7 +69,7 @@ def grpo_loss(
     """GRPO's loss of one answer: -1/|y| Σ_t [min(ρ_t A, clip(ρ_t, 1 - ε, 1 + ε) A) - β k3_t].
 
     Here ρ_t = π(y_t) / π_old(y_t), and k3_t estimates KL(π ‖ π_ref) (`rlx.kl_k3`). Average over the group for the
-    paper's objective. From "DeepSeekMath", Shao et al. 2024 (https://arxiv.org/abs/2402.03300). Where π = π_old, as in
+    paper's objective. From "DeepSeekMath", Shao et al. 2024 (https://arxiv.org/abs/2402.03300). With π = π_old, as in
     the first pass over new samples, its gradient is that of -A times the mean of the log-probabilities.
 
     Args:

@@ -87,7 +87,7 @@ def likelihood(predictions: Float[Array, "*##E"], targets: Float[Array, "*##E"])
 def log_loss(predictions: Float[Array, "*##E"], targets: Float[Array, "*##E"]) -> Float[Array, "*E"]:
     """Negative log-likelihood of binary targets: -(t log p + (1 - t) log(1 - p)), elementwise.
 
-    Where t is 0 or 1, the term with zero weight is dropped, so a correct prediction with full certainty has loss 0 and
+    For t of 0 or 1, the term with zero weight is dropped, so a correct prediction with full certainty has loss 0 and
     a finite gradient.
 
     Args:

@@ -368,8 +368,8 @@ def get_top_k_weights(
     """Keeps the weights of the examples with the largest advantages, and sets the rest to zero.
 
     Args:
-      top_k_fraction: fraction of all examples to keep, in (0, 1]; examples tied with the last one are kept too.
-      restarting_weights: 0 for examples that are never kept, otherwise 1.
+      top_k_fraction: fraction of all examples to keep, in (0, 1]; examples tied with the last one count too.
+      restarting_weights: 0 for examples that never count, otherwise 1.
       scaled_advantages: A / η.
       axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` over which the examples are also split, or None.
       use_stop_gradient: whether to stop gradients from the result to the advantages. The result is piecewise constant

@@ -60,7 +60,7 @@ def init(item: PyTree) -> RunningStatistics:
 
     Args:
       item: one item, a tree of arrays or of objects with a shape and a dtype, which gives the shapes of the means.
-        Statistics are kept in float32, or in float64 for float64 leaves.
+        Statistics are in float32, or in float64 for float64 leaves.
 
     Returns:
       The state, all zeros.

@@ -19,7 +19,7 @@ def successor_feature_td(
 ) -> Float[Array, "D"]:
     """Temporal-difference errors of successor features: φ_t + γ_t ψ_t - ψ_tm1, one per feature.
 
-    Where rewards are r_t = φ_t · w, ψ · w are the corresponding values, for every w at once. From "Successor Features
+    If rewards are r_t = φ_t · w, ψ · w are the corresponding values, for every w at once. From "Successor Features
     for Transfer in Reinforcement Learning", Barreto et al. 2017 (https://arxiv.org/abs/1606.05312), after Dayan 1993.
 
     Args:

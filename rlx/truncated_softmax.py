@@ -124,7 +124,7 @@ def top_k(k: int, temperature: ArrayLike = 1.0, logits: ArrayLike | None = None)
     From "Hierarchical Neural Story Generation", Fan et al. 2018 (https://arxiv.org/abs/1805.04833).
 
     Args:
-      k: number of actions to keep, at least 1; all, if there are fewer. Of tied ones, the first are kept.
+      k: number of actions to keep, at least 1; all, if there are fewer. Of tied ones, the first remain.
       temperature: positive number that divides the logits.
       logits: unnormalised log-probabilities; may be omitted here and passed to each method instead.
 
@@ -151,7 +151,7 @@ def top_p(
 ) -> TruncatedSoftmax:
     """The policy π(a) ∝ exp(logits_a / temperature) over the nucleus: the fewest likely actions of total mass p.
 
-    An action is kept if those more likely than it have a mass below p. From "The Curious Case of Neural Text
+    An action remains if those more likely than it have a mass below p. From "The Curious Case of Neural Text
     Degeneration", Holtzman et al. 2020 (https://arxiv.org/abs/1904.09751).
 
     Args:

@@ -19,7 +19,7 @@ from hkx.errors.nn import InvalidInputError
 
 
 def checked_function(f: Any, taker: str, argument: str = "") -> Any:
-    """What was given as a function, if it can be called.
+    """Returns `value` if it can be called; else an error names the argument.
 
     Args:
       f: what was given.
@@ -50,7 +50,7 @@ def checked_function(f: Any, taker: str, argument: str = "") -> Any:
 
 
 def checked_flag(value: Any, argument: str, taker: str) -> bool:
-    """What was given as a flag, such as `is_training`.
+    """Returns a flag, such as `is_training`.
 
     Args:
       value: a bool, or anything that Python takes for one, such as 0, None or a scalar array.
@@ -88,7 +88,7 @@ def checked_flag(value: Any, argument: str, taker: str) -> bool:
 
 
 def is_iterable(value: Any) -> bool:
-    """Whether a list can be made of what was given: not of a string or bytes, which are one value, or a scalar array.
+    """True if a list can be made of what was given: not of a string or bytes, which are one value, or a scalar array.
 
     Example:
 
@@ -100,7 +100,7 @@ def is_iterable(value: Any) -> bool:
 
 
 def checked_integer(value: Any, argument: str, least: int | None = 0, taker: str = "") -> int:
-    """What was given as a whole number, most often the size of something.
+    """Returns a whole number, most often the size of something.
 
     Args:
       value: an int, a scalar array of integers, or a size with a name, as `jax.export` has them.
@@ -140,7 +140,7 @@ def checked_integer(value: Any, argument: str, least: int | None = 0, taker: str
 
 
 def checked_number(value: Any, argument: str, taker: str = "") -> Any:
-    """What was given as a number, or as an array of numbers.
+    """Returns a number, or an array of numbers.
 
     Without this check, JAX takes a string for the name of a dtype, and fails on other objects where it uses them.
 
@@ -172,7 +172,7 @@ def checked_number(value: Any, argument: str, taker: str = "") -> Any:
 
 
 def is_number(value: Any) -> bool:
-    """Whether `value` is a number or an array of numbers."""
+    """True if `value` is a number or an array of numbers."""
     if isinstance(value, (int, float, complex)) or hasattr(value, "__jax_array__") or jax.export.is_symbolic_dim(value):
         return True
     dtype = getattr(value, "dtype", None)

@@ -107,6 +107,6 @@ def changed(before: Given, after: Given) -> Tree:
 
 
 def has_new_names(before: Given, after: Given) -> bool:
-    """Whether `after` contains entries whose names are not in `before`."""
+    """True if `after` contains entries whose names are not in `before`."""
     known = ((before.get(bundle, {}), entries) for bundle, entries in after.items())
     return any(entries is not old and not entries.keys() <= old.keys() for old, entries in known)

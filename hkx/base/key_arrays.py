@@ -15,7 +15,7 @@ THREEFRY = "threefry2x32"
 
 
 def is_partitionable(key: Any) -> bool:
-    """Whether element i of what `jax.random` draws depends only on the key and on i: partitionable Threefry."""
+    """True if element i of what `jax.random` draws depends only on the key and on i: partitionable Threefry."""
     if not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
         return False
     if is_typed_key(key):

@@ -20,13 +20,13 @@ def _raw_key_shape(implementation: str) -> tuple[int, ...]:
 
 
 def is_typed_key(value: Any) -> Any:
-    """Whether `value` is an array of typed keys."""
+    """True if `value` is an array of typed keys."""
     dtype = getattr(value, "dtype", None)
     return dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
 
 
 def has_custom_implementation(key: Any) -> bool:
-    """Whether the key's PRNG implementation is not one of JAX's own (`jax.extend.random.define_prng_impl`)."""
+    """True if the key's PRNG implementation is not one of JAX's own (`jax.extend.random.define_prng_impl`)."""
     return is_typed_key(key) and jax.random.key_impl(key) not in ("threefry2x32", "rbg", "unsafe_rbg")
 
 

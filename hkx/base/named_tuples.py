@@ -1,4 +1,4 @@
-"""The named tuples of functions that `transform` and its kin return, as they are at run time."""
+"""The named tuples of functions that `transform` and its variants return, as they are at run time."""
 
 from __future__ import annotations
 

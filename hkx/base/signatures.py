@@ -200,7 +200,7 @@ def sign_of_pair(function: Callable[..., Any], f: Callable[..., Any], leading: t
 def static_arguments(
     fun: Any, numbers: Sequence[int] | None, names: Sequence[str] | None, count: int
 ) -> set[int | str]:
-    """The positions and the names of the static arguments, whichever way `jax.jit` was told of them."""
+    """The positions and the names of the static arguments, however they were given to `jax.jit`."""
     static: set[int | str] = {n if n >= 0 else n + count for n in numbers or ()}
     static |= set(names or ())
     try:

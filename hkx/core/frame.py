@@ -74,7 +74,7 @@ class Scope:
 
 
 class Phase(enum.IntEnum):
-    """What the running code may create."""
+    """The entries that the running code may create."""
 
     OPEN = 0  # `init`: parameters and state that do not exist are created
     RUN = 1  # `init`, a loop after its first iteration: creating anything now is an error
@@ -104,7 +104,7 @@ class Frame:
 
     @property
     def running_init(self) -> bool:
-        """Whether this frame belongs to `init`."""
+        """True if this frame belongs to `init`."""
         return self.phase < Phase.CLOSED
 
     def put(self, tree: Tree, bundle: str, name: str, value: Any) -> None:

@@ -28,12 +28,12 @@ class TraceMark:
 
     @property
     def current(self) -> bool:
-        """Whether the marked trace is the one running now."""
+        """True if the marked trace is the one running now."""
         return self._where.trace is find_top_trace(())
 
     @property
     def records(self) -> bool:
-        """Whether a trace that started later (jit, scan, cond …) records operations on values of the marked trace.
+        """True if a trace that started later (jit, scan, cond …) records operations on values of the marked trace.
 
         `vmap` and `grad` do not: they pass operations that do not depend on their inputs on to the outer trace.
         """
@@ -41,12 +41,12 @@ class TraceMark:
 
     @property
     def runs_elsewhere(self) -> bool:
-        """Whether the running code may execute more or less than once where it is called: in a loop, for example.
+        """True if the running code may execute more or less than once where it is called: in a loop, for example.
 
         Like `records`, except that functions with a custom derivative do not count: their code executes once.
         """
         return not self.current and opened_within(self._where.trace, through_custom=True)[1]
 
     def is_inner(self, value: Any) -> bool:
-        """Whether `value` contains a tracer that is valid only inside a trace that started later."""
+        """True if `value` contains a tracer that is valid only inside a trace that started later."""
         return not self.current and holds_tracer_of(value, opened_within(self._where.trace, through_custom=True)[0])

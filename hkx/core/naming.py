@@ -30,7 +30,7 @@ def snake_case(name: str) -> str:
 
 
 def valid_name(name: object) -> bool:
-    """Whether a module may have this name. In a forced name, each part may begin with `~`, as for methods."""
+    """True if a module may have this name. In a forced name, each part may begin with `~`, as for methods."""
     return isinstance(name, str) and _VALID.fullmatch(name) is not None
 
 

@@ -11,7 +11,7 @@ _RECORD = "_hkx_record"
 
 
 class Record:
-    """What hkx notes in an attribute of a module: the constructor call, and the names of the modules inside.
+    """A note in an attribute of a module: the constructor call, and the names of the modules inside.
 
     It is no container, so that programs that search a module's attributes do not find the arguments. These may be
     something that cannot be copied or pickled: copies share them, and what is unpickled has their text.
@@ -41,7 +41,7 @@ class Record:
 
 
 def _is_module(value: Any) -> bool:
-    """Whether `value` is a `hkx.Module`, which this file cannot import; a Deferred, which stands for one, is not."""
+    """True if `value` is a `hkx.Module`, which this file cannot import; a Deferred, which stands for one, is not."""
     return _RECORD in getattr(value, "__dict__", ())
 
 
@@ -90,7 +90,7 @@ def _call_text(cls: type, args: Any, kwargs: Any) -> str:
 
 
 def _equal(value: Any, default: Any) -> bool:
-    """Whether an argument equals its default; False if `==` gives no single truth value, as for arrays."""
+    """True if an argument equals its default; False if `==` gives no single truth value, as for arrays."""
     try:
         return value is default or bool(value == default)
     except Exception:

@@ -69,7 +69,7 @@ class PRNGSequence:
 
     @property
     def drawable(self) -> bool:
-        """Whether keys may be drawn here: for example, not inside a JAX loop if the sequence was created outside.
+        """True if keys may be drawn here: for example, not inside a JAX loop if the sequence was created outside.
 
         Nor after a raw `jax.vmap` in which a branch or a loop left keys that are valid only in there.
         """

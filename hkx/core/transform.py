@@ -74,7 +74,7 @@ class TransformedWithState(NamedTuple, Generic[InitP, ApplyP, R]):
 
 
 def running_init() -> bool:
-    """Whether the running function creates its parameters (in `init`) or uses them (in `apply`).
+    """True if the running function creates its parameters (in `init`) or uses them (in `apply`).
 
     Raises:
       NotInTransformError: outside of a transformed function.

@@ -1,4 +1,4 @@
-"""What can go wrong when `init` runs a function on abstract values."""
+"""Errors of `init`, which runs a function on abstract values."""
 
 from __future__ import annotations
 

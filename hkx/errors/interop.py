@@ -1,4 +1,4 @@
-"""What can go wrong when weights are exchanged with another library."""
+"""Errors of exchanging weights with another library."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can go wrong with hkx's JAX transforms and control flow inside a transformed function."""
+"""Errors of hkx's JAX transforms and control flow inside a transformed function."""
 
 from __future__ import annotations
 

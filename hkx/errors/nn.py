@@ -1,4 +1,4 @@
-"""What can go wrong with layers."""
+"""Errors of layers."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def check_jax_usage(enabled: bool = True) -> bool:
       enabled: whether it is.
 
     Returns:
-      What was set before.
+      The setting before.
 
     Example:
 
@@ -43,7 +43,7 @@ def module_auto_repr(enabled: bool) -> bool:
       enabled: whether it does.
 
     Returns:
-      What was set before.
+      The setting before.
 
     Example:
 
@@ -61,7 +61,7 @@ def rng_reserve_size(size: int) -> int:
       size: how many, at least 1.
 
     Returns:
-      What was set before.
+      The setting before.
 
     Raises:
       ValueError: if `size` is not an int of at least 1.

@@ -121,7 +121,7 @@ def sample_all(draws: Sequence[Draw], batches: Sequence[tuple[int, ...]], keys: 
 def _sample_traced(draws: Sequence[Draw], counts: Sequence[int], keys: Any) -> list[Array]:
     """Under a trace: samples small arrays together, to compile less, and large ones separately, to use less memory.
 
-    For a moment, each device of a sharded program holds all arrays that are sampled together. Their total size is kept
+    For a moment, each device of a sharded program holds all arrays that are sampled together. Their total size stays
     below three times the largest array's share per device, which is what `jax.random` needs for that array.
     """
     sizes = [d.size * n for d, n in zip(draws, counts, strict=True)]

@@ -26,7 +26,7 @@ from hkx.jaxprs.traces import recording
 
 
 def _on_shapes() -> bool:
-    """Whether this runs inside an `init` that was given shapes instead of arrays."""
+    """True if this runs inside an `init` that was given shapes instead of arrays."""
     return bool(local.frames) and local.frames[-1].maker.on_shapes
 
 
@@ -85,7 +85,7 @@ def _types(tree: Any) -> str:
 
 
 def _equal_up_to_rounding(mine: Any, theirs: Any) -> bool:
-    """Whether two trees of the same structure contain the same numbers, up to rounding differences from compilation."""
+    """True if two trees of the same structure contain the same numbers, up to rounding differences from compilation."""
     for x, y in zip(jax.tree.leaves(mine), jax.tree.leaves(theirs), strict=True):
         if isinstance(x, jax.core.Tracer) or isinstance(y, jax.core.Tracer):
             continue  # under `jax.jit`

@@ -1,4 +1,4 @@
-"""Where initial values are placed: where their key is."""
+"""Initial values are placed where their key is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL = 2**16  # elements of a constant that is not worth a program of its own o
 
 
 def is_on_cpu(key: Any) -> bool:
-    """Whether what is made from a key is placed on a CPU."""
+    """True if what is made from a key is placed on a CPU."""
     place = _place(key)
     sharding = place if isinstance(place, jax.sharding.Sharding) else jax.device_put(np.uint32(0), place).sharding
     return all(device.platform == "cpu" for device in sharding.device_set)
@@ -39,7 +39,7 @@ def constant(aval: Any, value: Any, like: Any) -> Array:
 
 
 def _place(key: Any) -> Any:
-    """Where what is made from a key is placed: with the key if it is committed to devices; otherwise, as JAX does it,
+    """The devices of arrays made from a key: those of the key if it is committed to devices; otherwise, as JAX does it,
     whole on the mesh of `jax.set_mesh`, or on the default device."""
     if not isinstance(key, jax.core.Tracer) and getattr(key, "committed", False):
         return key.sharding

@@ -27,7 +27,7 @@ class ConstantsRefused(Exception):
 
 
 def raised_in_shard_map(error: Exception) -> bool:
-    """Whether an exception comes from the function of a `jax.shard_map`, where JAX cannot compute constants at once."""
+    """True if an exception comes from the function of a `jax.shard_map`, where JAX cannot compute constants at once."""
     return jax.shard_map.__module__ in _modules(error)
 
 
@@ -37,7 +37,7 @@ def _modules(error: Exception) -> list[str]:
 
 
 def asks_for_values(error: BaseException | None) -> bool:
-    """Whether an exception, or one of its causes, comes from code that needed the value of a traced array."""
+    """True if an exception, or one of its causes, comes from code that needed the value of a traced array."""
     while error is not None:
         if isinstance(error, _NEEDS_VALUES) or isinstance(getattr(error, "obj", None), jax.core.Tracer):
             return True
@@ -46,7 +46,7 @@ def asks_for_values(error: BaseException | None) -> bool:
 
 
 def may_pass_on_values(error: Exception) -> bool:
-    """Whether a function that failed on abstract values may not fail on real ones.
+    """True if a function that failed on abstract values may not fail on real ones.
 
     JAX says so by the class of its error, as do Python's missing attributes of a traced array. Code that is neither
     JAX's nor hkx's, such as Python's own and NumPy's, refuses a traced array by a TypeError. There are fewer errors on

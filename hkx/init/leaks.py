@@ -105,7 +105,7 @@ def _referrers(level: list[tuple[Any, str]]) -> list[tuple[Any, str]]:
 
 
 def _is_module(x: Any) -> bool:
-    """Whether `x` is a module or its namespace. The search stops there, because anything may import a module."""
+    """True if `x` is a module or its namespace. The search stops there, because anything may import a module."""
     return isinstance(x, types.ModuleType) or (isinstance(x, dict) and "__spec__" in x)
 
 

@@ -140,5 +140,5 @@ class Recording:
 
 
 def has_abstract(tree: Any) -> bool:
-    """Whether any leaf is a `jax.ShapeDtypeStruct`."""
+    """True if any leaf is a `jax.ShapeDtypeStruct`."""
     return any(isinstance(x, jax.ShapeDtypeStruct) for x in jax.tree.leaves(tree))

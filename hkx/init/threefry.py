@@ -23,7 +23,7 @@ _ABOVE_MINUS_ONE = np.nextafter(np.float32(-1), np.float32(0))
 
 
 class Blocks(NamedTuple):
-    """What determines the elements of n blocks: `BLOCK` consecutive ones of an array each."""
+    """Inputs that determine the elements of n blocks: `BLOCK` consecutive ones of an array each."""
 
     key: Any  # uint32[n, 2]
     start: Any  # uint32[n, 2], the index of the block's first element as two words

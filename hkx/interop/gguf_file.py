@@ -28,7 +28,7 @@ class _Tensor(NamedTuple):
 
 
 class Tensors(Mapping[str, np.ndarray]):
-    """The tensors of a file by name, float32: each is read and dequantised when it is asked for, and not kept."""
+    """The tensors of a file by name, float32: each is read and dequantised when it is asked for, and not stored."""
 
     def __init__(self, path: pathlib.Path, data: mmap.mmap, infos: dict[str, _Tensor]):
         self.path, self._data, self._infos = path, data, infos

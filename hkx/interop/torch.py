@@ -241,7 +241,7 @@ def _in_order(paths: Collection[str]) -> list[str]:
 
 
 def _sorted_by_name(state_dict: Mapping[str, Any]) -> bool:
-    """Whether something has sorted the weights by name, or first by dtype, as files of safetensors do."""
+    """True if something has sorted the weights by name, or first by dtype, as files of safetensors do."""
     dtypes = {key: str(getattr(value, "dtype", None)) for key, value in state_dict.items()}
     blocks = [(dtype, list(keys)) for dtype, keys in itertools.groupby(dtypes, dtypes.__getitem__)]
     return len(dict(blocks)) == len(blocks) and all(keys == sorted(keys) for _, keys in blocks)

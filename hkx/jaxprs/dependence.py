@@ -65,7 +65,7 @@ def _references(eqn: JaxprEqn) -> list[Any]:
 
 
 def changes_outer_references(closed: ClosedJaxpr) -> bool:
-    """Whether a program changes a mutable array that was made outside of it."""
+    """True if a program changes a mutable array that was made outside of it."""
     outer = set(closed.jaxpr.constvars)
     using = [eqn for eqn in closed.jaxpr.eqns if eqn.effects and not outer.isdisjoint(_references(eqn))]
     return any(type(effect) not in _effects_of_reading() for eqn in using for effect in eqn.effects)
@@ -116,7 +116,7 @@ def _inputs(eqn: JaxprEqn, wanted: Collection[Any]) -> set[Any]:
 
 
 def understood(eqn: JaxprEqn) -> bool:
-    """Whether we know which inputs each output of an equation depends on, from the programs inside it.
+    """True if we know which inputs each output of an equation depends on, from the programs inside it.
 
     JAX does not guarantee the names of such operations and of their parameters. If they are not as expected here, every
     output is assumed to depend on all inputs, which is correct too, but less efficient.
@@ -127,7 +127,7 @@ def understood(eqn: JaxprEqn) -> bool:
 
 
 def _has_zeros(aval: Any) -> bool:
-    """Whether `jnp.zeros` can replace a value of this type, which is not so for keys and explicitly sharded arrays."""
+    """True if `jnp.zeros` can replace a value of this type, which is not so for keys and explicitly sharded arrays."""
     plain = jax.core.ShapedArray(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
     return aval == plain and not jnp.issubdtype(aval.dtype, jax.dtypes.extended)
 

@@ -1,6 +1,6 @@
-"""What JAX has no public names for: which trace encloses which, what a trace is for, and to which one a tracer belongs.
+"""Which trace encloses another, its purpose, and the trace of a tracer: JAX has no public names for these.
 
-All code that depends on JAX's current implementation is in this file. Where possible, it finds out at run time what it
+All code that depends on JAX's current implementation is in this file. If possible, it finds out at run time what it
 needs to know. tests/core/test_guard.py shows what a new version of JAX has changed.
 """
 
@@ -69,7 +69,7 @@ def opened_within(outer: Any, through_custom: bool = False) -> tuple[list[Any], 
 
 
 def holds_tracer_of(value: Any, traces: list[Any]) -> bool:
-    """Whether a leaf of a tree is a tracer of one of the traces."""
+    """True if a leaf of a tree is a tracer of one of the traces."""
     ids = {id(t) for t in traces}
     # JAX has no public name for a tracer's reference to its trace, so we ask the garbage collector.
     return any(
@@ -245,12 +245,12 @@ def _passing() -> tuple[tuple[type, ...], tuple[str, ...]]:
 
 
 def recording() -> bool:
-    """Whether operations are currently not executed, but recorded, by `jit`, `scan` and the like."""
+    """True if operations are currently not executed, but recorded, by `jit`, `scan` and the like."""
     return not isinstance(_trace_that_acts(), _running_trace())
 
 
 def recording_program() -> bool:
-    """Whether operations are currently recorded in a program. Under `jet`, for example, they are not."""
+    """True if operations are currently recorded in a program. Under `jet`, for example, they are not."""
     return isinstance(_trace_that_acts(), _program_trace())
 
 

@@ -51,7 +51,7 @@ def cond(
       false_operand: the argument of `false_fun` only.
 
     Returns:
-      What the branch returns.
+      The value of the branch.
 
     Raises:
       ValueError: if operands are given in two of these ways, or only one branch is given its own operand.
@@ -128,7 +128,7 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
       operand: one operand, by name.
 
     Returns:
-      What the branch returns.
+      The value of the branch.
 
     Raises:
       ValueError: if there are no branches.
@@ -222,7 +222,7 @@ def _branch(
 ) -> Any:
     """The result of the branch that `select` takes by `choice`. `taken` is its index if JAX calls only that one.
 
-    The names in all branches begin alike, so branches share what has the same name.
+    Names are counted anew in every branch, so branches share what has the same name.
     """
     frame = current_frame(name)
     operands = as_arrays(operands)
@@ -270,7 +270,7 @@ def _branch(
 
 
 def _spec(x: Any) -> Any:
-    """What JAX compares between branches, without tracers."""
+    """The types that JAX compares between branches, without tracers."""
     try:
         aval = jax.typeof(x)
     except TypeError:

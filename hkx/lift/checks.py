@@ -25,7 +25,7 @@ def shape_and_dtype(x: Any) -> str:
 
 
 def is_value(x: Any) -> bool:
-    """Whether JAX can carry a leaf through its loops and transforms."""
+    """True if JAX can carry a leaf through its loops and transforms."""
     try:
         jax.typeof(x)
     except (TypeError, ValueError, OverflowError):  # ValueError: a NumPy masked array; OverflowError: an int
@@ -96,12 +96,12 @@ def as_arrays(tree: Any) -> Any:
 
 
 def is_weak(x: Any) -> bool:
-    """Whether a value is weakly typed: it comes from a Python number, and adopts the dtype of other operands."""
+    """True if a value is weakly typed: it comes from a Python number, and adopts the dtype of other operands."""
     return getattr(jax.typeof(x), "weak_type", False)
 
 
 def _alike(x: Any, y: Any) -> bool:
-    """Whether a loop that was given `x` may return `y`. A weakly typed `x` may change its dtype."""
+    """True if a loop that was given `x` may return `y`. A weakly typed `x` may change its dtype."""
     if not is_value(x) or not is_value(y):
         return False
     if jnp.shape(x) != jnp.shape(y):
@@ -115,7 +115,7 @@ def _alike(x: Any, y: Any) -> bool:
 
 
 def same_type(x: Any, y: Any) -> bool:
-    """Whether two branches may return `x` and `y`. Weak types are not promoted there."""
+    """True if two branches may return `x` and `y`. Weak types are not promoted there."""
     if not is_value(x) or not is_value(y):
         return False
     return jnp.shape(x) == jnp.shape(y) and jax.typeof(x).dtype == jax.typeof(y).dtype

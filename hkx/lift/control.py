@@ -151,7 +151,7 @@ def _select(pred: Any, on_true: Any, on_false: Any) -> Any:
 
 
 def _unchanged(init: Any, out: Any, name: str) -> Any:
-    """What a loop of no iterations returns: the first value, with the dtypes of what the body returns."""
+    """The result of a loop without iterations: the first value, with the dtypes of the body's result."""
     check_carry(name, init, out, "a value")
     return joined(init, out, init)
 

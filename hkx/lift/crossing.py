@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Carry(NamedTuple):
-    """What a purified function reads and writes, as one tree of arrays.
+    """The entries that a purified function reads and writes, as one tree of arrays.
 
     Attributes:
       params: the parameters, by module and by name.
@@ -78,7 +78,7 @@ def each(change: Callable[..., Any], *carries: Carry) -> Carry:
 
 
 def draws_keys(frame: Frame) -> bool:
-    """Whether there is a key sequence from which keys may be drawn here."""
+    """True if there is a key sequence from which keys may be drawn here."""
     rng = frame.rngs[-1]
     return rng is not None and rng.drawable
 
@@ -101,7 +101,7 @@ def _same_keys(a: Any, b: Any) -> bool:
 
 
 def changes(before: Carry, after: Carry) -> Carry:
-    """What is new or different in `after`. The keys are None if they are the same."""
+    """The entries that are new or different in `after`. The keys are None if they are the same."""
     moved = before.rng is not None and after.rng is not None and not _same_keys(before.rng, after.rng)
     return each(changed, before, after)._replace(rng=after.rng if moved else None, captured=after.captured)
 
@@ -120,7 +120,7 @@ def check_carried(state: Tree) -> None:
 
 
 def created_between(before: Carry, after: Carry) -> bool:
-    """Whether `after` contains a parameter or a state that `before` does not."""
+    """True if `after` contains a parameter or a state that `before` does not."""
     return any(has_new_names(b, a) for b, a in zip(before[:3], after[:3], strict=True))
 
 
@@ -148,7 +148,7 @@ def draw_from(frame: Frame, keys: Any) -> None:
 
 
 def creating(frame: Frame) -> bool:
-    """Whether this is `init`, and parameters and state may be created."""
+    """True if this is `init`, and parameters and state may be created."""
     return frame.phase is Phase.OPEN
 
 

@@ -115,7 +115,7 @@ class _Custom(Generic[P, R]):
 
 
 class _Parts:
-    """The function and its rules, whose names begin alike. They do not keep the running frame alive.
+    """The function and its rules, with names counted from the same numbers. They do not keep the running frame alive.
 
     JAX requires everything to differentiate by as an operand, including parameters. So the function is traced once, and
     only the parameters and states that it reads become operands. With all of them, the operands of n such functions

@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 def runs_eagerly() -> bool:
-    """Whether JAX executes loops and branches directly (`jax_disable_jit`), rather than tracing bodies and branches."""
+    """True if JAX executes loops and branches directly (`jax_disable_jit`), rather than tracing bodies and branches."""
     return bool(jax.config.jax_disable_jit)  # type: ignore[attr-defined]
 
 
@@ -64,12 +64,12 @@ def _never() -> list[jax.Array]:
 
 
 def _varies(type_: Any, never: jax.Array) -> bool:
-    """Whether arrays of this type vary along the axis along which `never` does."""
+    """True if arrays of this type vary along the axis along which `never` does."""
     return jax.eval_shape(lambda x: jax.lax.select(never, x, x), type_) == type_
 
 
 def varies(value: Any) -> bool:
-    """Whether an array in a tree varies between the devices of a `jax.shard_map` that checks it."""
+    """True if an array in a tree varies between the devices of a `jax.shard_map` that checks it."""
     return any(_varies(type_, never) for never in _never() for type_ in jax.tree.leaves(types_of(value)))
 
 

@@ -55,7 +55,7 @@ class Program(Generic[T]):
         return jax.tree.unflatten(self._structure, leaves)
 
     def uses(self, argument: int, part: Callable[[T], Any] = lambda made: made) -> bool:
-        """Whether `part` of the result depends on an argument, given by its position."""
+        """True if `part` of the result depends on an argument, given by its position."""
         outputs = iter(self._jaxpr.outvars)
         variables = self._tree([None if static else (next(outputs),) for static in self._static])
         wanted = [v for (v,) in jax.tree.leaves(part(variables), is_leaf=lambda x: type(x) is tuple and len(x) == 1)]

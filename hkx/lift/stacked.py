@@ -66,7 +66,7 @@ class Stacked:
         return (self._part(carry, False), self._part(carry, True)) if any(self._axes[:2]) else (carry, NOTHING)
 
     def shares_new(self, before: Carry) -> bool:
-        """Whether any shared entry has to be created."""
+        """True if any shared entry has to be created."""
         shared, _ = self.divide(changes(before, both(self._created, before)))
         return self.nothing or bool(shared.params or shared.initial_state)
 

@@ -14,7 +14,7 @@ _SIMPLE = (
 
 
 class Edit(NamedTuple):
-    """What a node becomes: an expression, in which the names of `values` stand for arguments of a call."""
+    """The replacement of a node: an expression, in which the names of `values` stand for arguments of a call."""
 
     code: str
     values: Mapping[str, Any]

@@ -62,7 +62,7 @@ def _search(folder: pathlib.Path) -> Iterator[pathlib.Path]:
 
 
 def is_read(path: pathlib.Path) -> bool:
-    """Whether the tool processes files of this name."""
+    """True if the tool processes files of this name."""
     listed = path.parent.name == "requirements" and path.suffix in {".txt", ".in"}
     return path.suffix in {*_PROGRAMS, ".ipynb"} or listed or _REQUIREMENTS.fullmatch(path.name) is not None
 

@@ -69,7 +69,7 @@ def migrate(code: str) -> Result:
 
 
 def mentions(text: str) -> bool:
-    """Whether a text that is not part of the program contains an import of Haiku or RLax, or a path in one of them."""
+    """True if a text that is not part of the program contains an import of Haiku or RLax, or a path in one of them."""
     return _CODE.search(text) is not None or _MENTION.search(text) is not None
 
 
@@ -94,7 +94,7 @@ def _is_old(path: str) -> bool:
 
 
 def _stays(path: str) -> bool:
-    """Whether the import of a module is left unchanged, because there is no equivalent."""
+    """True if the import of a module is left unchanged, because there is no equivalent."""
     return is_private(path) or missing(path) is not None
 
 
@@ -165,7 +165,7 @@ class _Rewriter(cst.CSTTransformer):
         return old[0], self.renamed(scope, node.value)
 
     def renamed(self, scope: metadata.Scope, name: str) -> bool:
-        """Whether `name` is bound by an `import haiku` without `as`, which is itself rewritten."""
+        """True if `name` is bound by an `import haiku` without `as`, which is itself rewritten."""
         return name not in self.left and any(
             alias.asname is None and alias.evaluated_name.partition(".")[0] == name and not _stays(alias.evaluated_name)
             for assignment in scope[name]
@@ -320,12 +320,12 @@ class _Rewriter(cst.CSTTransformer):
         return any(isinstance(node, cst.Annotation) for node in self.around)
 
     def may_load(self) -> bool:
-        """Whether the visited string is an argument of a function such as `LazyLoader` or `lazy.load`."""
+        """True if the visited string is an argument of a function such as `LazyLoader` or `lazy.load`."""
         call = self.around[-2]
         return isinstance(call, cst.Call) and _LOADS.search(get_full_name_for_node(call.func) or "") is not None
 
     def names_module(self) -> bool:
-        """Whether the visited string is a name or a package for `import_module`, or the key of `sys.modules[…]`."""
+        """True if the visited string is a name or a package for `import_module`, or the key of `sys.modules[…]`."""
         subscript, call, arg = self.around[-3:]
         if isinstance(arg, cst.Index):
             return isinstance(subscript, cst.Subscript) and get_full_name_for_node(subscript.value) == "sys.modules"

@@ -308,7 +308,7 @@ def _positions_in(segments: Any) -> jax.Array:
 
 
 def _mask(segments: Any, lengths: Any, time: int) -> Any:
-    """Where tokens of a batch may attend to each other, `bool[B, T, T]` or broadcasting to it; None for everywhere."""
+    """The mask of tokens that may attend to each other, `bool[B, T, T]` or broadcasting to it; None for everywhere."""
     mask = None if segments is None else segments[:, :, None] == segments[:, None, :]
     if lengths is None:
         return mask

@@ -251,5 +251,5 @@ class DecoderConfig(_Checked):
         return cls(**fields)
 
     def is_dense(self, layer: int) -> bool:
-        """Whether a layer has one feed-forward layer, and not several experts."""
+        """True if a layer has one feed-forward layer, and not several experts."""
         return self.experts is None or layer in self.experts.dense_layers

@@ -157,7 +157,7 @@ def _finite(key: Any, value: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
 def finite_where_unseen(x: Any, seen: Any) -> jax.Array:
     """`x`, with 0 for NaN and infinity at positions to which no query may attend: where `seen` is False.
 
-    The weights of these positions are 0, and 0 * NaN is NaN. Where everything is finite, nothing changes, not even
+    The weights of these positions are 0, and 0 * NaN is NaN. Nothing changes where everything is finite, not even
     where a query may attend to nothing, which gives the mean of all values.
     """
     return jnp.where(seen | jnp.isfinite(x), x, 0)

@@ -223,7 +223,7 @@ def positions_of(slots: jax.Array, start: jax.Array) -> jax.Array:
 
 
 def visible(slots: jax.Array, start: jax.Array, size: int, window: int | jax.Array | None) -> jax.Array:
-    """Where the tokens at these slots may attend to those at all, `bool[B, T, size]`."""
+    """The mask of slots to which the tokens at these slots may attend at all, `bool[B, T, size]`."""
     distance = slots[:, None] - jnp.arange(size)[None]  # [T, S]
     near = distance >= 0 if window is None else jnp.logical_and(distance >= 0, distance < window)
     begun = jnp.arange(size)[None] >= start[:, None]  # [B, S]

@@ -273,7 +273,7 @@ def _checked(cache: Any, layer: GroupedQueryAttention, leading: tuple[int, ...])
 
 
 def _for_all(mask: jax.Array) -> bool:
-    """Whether a mask is the same along all leading dimensions, so that it need not be repeated."""
+    """True if a mask is the same along all leading dimensions, so that it need not be repeated."""
     return all(size == 1 for size in mask.shape[:-3])
 
 

@@ -1,4 +1,4 @@
-"""What layers share: dtypes, broadcasting, division along the axes of a mesh, and checks of states."""
+"""Functions that layers share: dtypes, broadcasting, division along the axes of a mesh, and checks of states."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def mean_over_replicas(x: Any, axis_name: Any, groups: Sequence[Sequence[int]] |
 
 
 def _jax_takes_groups(axis_name: Any) -> bool:
-    """Whether this axis is one of devices, and the `jax.shard_map` over them does not check what varies along it.
+    """True if this axis is one of devices, and the `jax.shard_map` over them does not check what varies along it.
 
     For others JAX has no groups. It says so when `jax.vmap` is applied, which is after a `jax.jit` inside was traced.
     """

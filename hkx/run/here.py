@@ -9,7 +9,7 @@ import types
 
 
 def is_needed() -> bool:
-    """Whether a new process would not be watched, or would not import our `sitecustomize`."""
+    """True if a new process would not be watched, or would not import our `sitecustomize`."""
     tools = getattr(sys, "monitoring", None)
     watched = sys.gettrace() or sys.getprofile() or (tools and any(map(tools.get_tool, range(6))))
     return bool(watched or sys.flags.ignore_environment or sys.flags.no_site)

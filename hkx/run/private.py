@@ -50,7 +50,7 @@ _ELSEWHERE = {
 
 
 def is_served(name: str) -> bool:
-    """Whether this is such a module; an ImportError says so if it is a private name that hkx and rlx do not have."""
+    """True if this is such a module; an ImportError says so if it is a private name that hkx and rlx do not have."""
     if name in _MODULES or name == OF_OLD_ARRAYS:
         return True
     if name.rpartition(".")[0] in _MODULES:

@@ -87,7 +87,7 @@ def _named(axes: Any) -> dict[int, Any]:
 
 
 def _is_axes(x: Any) -> bool:
-    """Whether `x` names the axes of an array, and is no tree of such names."""
+    """True if `x` names the axes of an array, and is no tree of such names."""
     if isinstance(x, dict):
         return all(isinstance(place, int) for place in x)
     return isinstance(x, list) and not any(isinstance(part, dict | list | tuple) for part in x)

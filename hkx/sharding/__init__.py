@@ -109,7 +109,7 @@ def _path(keys: _Keys) -> str:
 
 
 def _is_sharding(x: Any) -> bool:
-    """Whether `x` says where an array is: a `jax.experimental.layout.Format` does, too."""
+    """True if `x` says where an array is: a `jax.experimental.layout.Format` does, too."""
     return isinstance(x, (Sharding, PartitionSpec)) or (hasattr(x, "sharding") and not isinstance(x, jax.Array))
 
 

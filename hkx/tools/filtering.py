@@ -166,7 +166,7 @@ def _spec(value: Any) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def _is_array(value: Any) -> bool:
-    """Whether `value` has a shape, as a plain number does."""
+    """True if `value` has a shape, as a plain number does."""
     return hasattr(value, "shape") or isinstance(value, int | float | complex)
 
 
@@ -176,7 +176,7 @@ def _described(value: Any) -> str:
 
 
 def _differ(a: Any, b: Any) -> bool:
-    """Whether one of two values is an array, and the other has another shape or dtype, or is not an array."""
+    """True if one of two values is an array, and the other has another shape or dtype, or is not an array."""
     return any(hasattr(x, "shape") and hasattr(x, "dtype") for x in (a, b)) and _described(a) != _described(b)
 
 

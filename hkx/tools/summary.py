@@ -25,7 +25,7 @@ Summarised = Callable[..., Any] | Transformed | TransformedWithState
 
 
 def _takes_key(apply: Callable[..., Any], position: int) -> bool:
-    """Whether the argument of `apply` at `position` is the random key."""
+    """True if the argument of `apply` at `position` is the random key."""
     function = inspect.unwrap(apply)
     code = getattr(getattr(function, "hkx_calls", function), "__code__", None)
     names = code.co_varnames[: code.co_argcount] if code is not None else list(inspect.signature(apply).parameters)

@@ -249,7 +249,7 @@ def trace(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any])
       kwargs: the keyword arguments, likewise.
 
     Returns:
-      What was recorded.
+      The recorded calls.
     """
     with_paths, treedef = jax.tree_util.tree_flatten_with_path({"0": tuple(args), "1": dict(kwargs)})
     leaves = [leaf for _, leaf in with_paths]

@@ -43,7 +43,7 @@ class _Use(NamedTuple):
 
 
 class WrongRank(NamedTuple):
-    """What a check knows about an argument of the wrong rank."""
+    """An argument of the wrong rank, as a check found it."""
 
     says: str  # the error's text, without advice
     specs: dict[str, tuple[Dims, ...]]  # for each array argument, the shapes that it may have

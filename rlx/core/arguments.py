@@ -139,7 +139,7 @@ def require_parts(argument: str, arrived: Any, parts: Sequence[str], expected: s
 
 
 def advice_for_a_dict(arrived: Any, parts: Sequence[str]) -> str:
-    """What to do about a state that is a dict of its parts, as some libraries load it without an example of it."""
+    """Advice about a state that is a dict of its parts, as some libraries load it without an example of it."""
     if not (isinstance(arrived, Mapping) and all(part in arrived for part in parts)):
         return ""
     return ".\nIf it was loaded from a checkpoint, give the library that loads it a new state, whose structure it takes"

@@ -175,7 +175,7 @@ def added_at(table: Array, indices: Array, x: Array) -> Array:
 
 
 def _on_explicit_axes() -> bool:
-    """Whether types say how arrays are divided, and JAX asks how to divide a result where this is not clear."""
+    """True if types say how arrays are divided, and JAX asks how to divide a result where this is not clear."""
     return bool(jax.sharding.get_abstract_mesh().explicit_axes)
 
 
@@ -252,7 +252,7 @@ def weighted_term(argument: str, x: Array, weight_argument: str, weight: ArrayLi
 
 
 def _fits_into(shape: tuple[int, ...], whole_shape: tuple[int, ...]) -> bool:
-    """Whether an array of this shape broadcasts to the other one."""
+    """True if an array of this shape broadcasts to the other one."""
     try:
         return jnp.broadcast_shapes(shape, whole_shape) == whole_shape
     except ValueError:

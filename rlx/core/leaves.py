@@ -1,4 +1,4 @@
-"""Checks of trees of arrays: that their leaves are arrays, and that trees are alike."""
+"""Checks of trees of arrays: that their leaves are arrays, and that trees have the same structure."""
 
 from typing import Any
 

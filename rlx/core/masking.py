@@ -1,6 +1,6 @@
 """Masks and weights. One rule holds in all operators: what counts for nothing is 0 before the equation.
 
-Where a mask is false, the arguments that it governs are 0. Where a weight (a discount, a coefficient) is 0, they are 0
+Arguments are 0 where the mask that governs them is false. With a weight (a discount, a coefficient) of 0, they are 0
 if they are infinite or NaN, and so are the values that a kernel multiplies by a weight with `weighted`.
 
 `@operator(masks={"discount_t": ("q_t",), "mask_t": ("adv_t",)})` declares which arguments these are.

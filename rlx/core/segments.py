@@ -1,6 +1,6 @@
 """Sequences with truncations: how far a return looks ahead, and the value from which it bootstraps there.
 
-Where an episode terminates, the discount is 0, and nothing else is needed. A truncated sequence (by a time limit, an
+The discount is 0 where an episode terminates, and nothing else is needed. A truncated sequence (by a time limit, an
 interruption, or the end of the data) would have continued, so its last return bootstraps from the value of the state in
 which it was truncated. `truncation_t` marks such steps in an array that contains several segments in a row, and
 `truncation_value_t` has the values of these states. The results are exactly those of the separate segments.

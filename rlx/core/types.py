@@ -51,7 +51,7 @@ def to_jax(value: Any) -> jax.Array:
 def in_one_dtype(*arrays: jax.Array) -> tuple[jax.Array, ...]:
     """Arrays, of which those of floats get the dtype that JAX promotes them to, also where promotion is strict.
 
-    This is for arrays that the caller did not make alike, such as half-precision values and the state of statistics.
+    This is for arrays whose dtypes the caller did not choose, such as half-precision values and a state of statistics.
 
     Example:
       >>> import jax.numpy as jnp

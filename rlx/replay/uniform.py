@@ -81,7 +81,7 @@ def uniform_sample(items: PyTree, size: Array, key: Array, n: int) -> Sample:
 
 
 def enough(size: Array, n: int) -> Array:
-    """Whether the replay holds n items."""
+    """True if the replay holds n items."""
     return size >= number_of_items("n", n, "replay.can_sample")
 
 

@@ -151,7 +151,7 @@ def _without_bias(average: Any, decay: Any, one: Any, counter: Any) -> jax.Array
 
 
 def _on_host(x: jax.Array) -> bool:
-    """Whether the values of `x` can be read without waiting for an accelerator."""
+    """True if the values of `x` can be read without waiting for an accelerator."""
     return not isinstance(x, jax.core.Tracer) and all(device.platform == "cpu" for device in x.devices())
 
 

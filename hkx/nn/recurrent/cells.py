@@ -45,7 +45,7 @@ def check_state(fits: bool, core: RNNCore, argument: str, state: jax.Array, inpu
 
 
 def leading_fit(state: jax.Array, inputs: jax.Array) -> bool:
-    """Whether all dimensions except the last broadcast."""
+    """True if all dimensions except the last broadcast."""
     return state.ndim > 0 and broadcast(state.shape[:-1], inputs.shape[:-1]) is not None
 
 
