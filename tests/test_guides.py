@@ -68,7 +68,8 @@ def test_every_python_block_runs_and_prints_what_it_says(path, tmp_path, monkeyp
             pytest.skip(f"{path.name} runs {library}: pip install '.[peers]'")
     monkeypatch.chdir(tmp_path)  # a block may write files
     monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # for the programs that it starts
-    monkeypatch.syspath_prepend(ROOT / "examples" / "zoo")  # which a block adds itself in the repository
+    for folder in ("zoo", "."):  # which a block adds itself in the repository, and examples/chat.py
+        monkeypatch.syspath_prepend(ROOT / "examples" / folder)
     namespace = {"__name__": path.stem}
     for line, code, says in python_blocks(path.read_text(encoding="utf-8")):
         output = io.StringIO()
