@@ -56,8 +56,8 @@ class Atari(gymnasium.Wrapper):
 
     def __init__(self, env, config: Config):
         super().__init__(env)
-        self.cv2 = importlib.import_module("cv2")
-        self.config, self.fires = config, "FIRE" in env.unwrapped.get_action_meanings()
+        self.config, self.cv2 = config, importlib.import_module("cv2")
+        self.fires = "FIRE" in env.unwrapped.get_action_meanings()
         self.observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
         self.frames, self.lives, self.over = np.zeros((2, 210, 160, 3), np.uint8), 0, True
 
@@ -77,13 +77,13 @@ class Atari(gymnasium.Wrapper):
                 break
         before, self.lives = self.lives, self.unwrapped.ale.lives()
         lost = self.config.episodic_life and 0 < self.lives < before
-        return self.frames.max(axis=0), total, ends, cut, lost
+        self.over = ends or cut or not self.config.episodic_life  # whether `reset` begins a game or the next life
+        return self.frames.max(axis=0), total, ends or lost, cut
 
     def begin(self, seed):  # a game, or the next life in it
-        ends, cut = True, False
         if not self.over:
-            frame, _, ends, cut, _ = self.act(0)
-        if ends or cut:
+            frame = self.act(0)[0]
+        if self.over:
             frame, self.score, self.sticky_action = self.env.reset(seed=seed)[0], 0.0, 0
             for _ in range(self.unwrapped.np_random.integers(1, self.config.noops + 1) if self.config.noops else 0):
                 frame, _, ends, cut = self.frame(0)
@@ -95,17 +95,15 @@ class Atari(gymnasium.Wrapper):
     def reset(self, *, seed=None, options=None):
         frame = self.begin(seed)
         for action in (1, 2) if self.fires else ():  # some games wait for the button
-            frame, _, ends, cut, lost = self.act(action)
-            self.over = ends or cut or not self.config.episodic_life
-            if ends or cut or lost:
+            frame, _, ends, cut = self.act(action)
+            if ends or cut:
                 self.begin(seed)
         return self.picture(frame), {}
 
     def step(self, action):
-        frame, reward, ends, cut, lost = self.act(action)
-        self.over = ends or cut or not self.config.episodic_life
+        frame, reward, ends, cut = self.act(action)
         reward = float(np.sign(reward)) if self.config.clip_rewards else reward
-        return self.picture(frame), reward, ends or lost, cut, {"over": ends or cut, "score": self.score}
+        return self.picture(frame), reward, ends, cut, {"over": self.over, "score": self.score}
 
     def picture(self, frame):
         return self.cv2.resize(self.cv2.cvtColor(frame, 7), (84, 84), interpolation=3)
@@ -148,12 +146,12 @@ def evaluate(config: Config, act_greedily, params) -> list[float]:
     if config.video:
         env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0)
     for episode in range(config.evaluation_episodes):
-        pictures, over = env.reset(seed=config.seed + 10_000 + episode)[0], False
-        while not over:
+        pictures, ended = env.reset(seed=config.seed + 10_000 + episode)[0], False
+        while not ended:
             greedy = generator.random() >= 0.01
             action = int(act_greedily(params, pictures) if greedy else generator.integers(env.action_space.n))
             pictures, _, ends, cut, info = env.step(action)
-            over = ends or cut
+            ended = ends or cut
         returns.append(info["score"])
     env.close()
     return returns
@@ -177,8 +175,7 @@ def main(config: Config) -> None:
     except (gymnasium.error.Error, ImportError) as error:
         sys.exit(f"--env: {error} (Atari needs the extra: pip install 'hkx[atari]')")
     if config.track:
-        import wandb
-
+        wandb = importlib.import_module("wandb")
         wandb.init(project="dqn_atari", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
     init, init_optimizer, act_greedily, learn = make_agent(config, actions := int(env.action_space.n))
     params = jax.jit(init)(jax.random.key(config.seed), env.observation_space.sample().transpose(1, 2, 0))
@@ -204,8 +201,7 @@ def main(config: Config) -> None:
                 target_params = jax.tree.map(jnp.copy, params)
             if (n + 1) % 10_000 == 0 or n + 1 == config.steps:
                 rows.append((n + 1, np.mean(finished) if finished else np.nan, time.process_time() - begin))
-                cpu = rows[-1][2] / (n + 1) * 1e3
-                print(f"{n + 1:>10,} steps: score {rows[-1][1]:.1f}, {cpu:.2f} CPU ms a step", flush=True)
+                print(f"{n + 1:>10,} steps: score {rows[-1][1]:.1f}, {rows[-1][2] / n * 1e3:.2f} CPU ms/step", flush=True)
                 if config.track:
                     wandb.log({"score": rows[-1][1]}, step=n + 1)
     except KeyboardInterrupt:
