@@ -156,6 +156,8 @@ def main(config: Config) -> None:
     with ocp.CheckpointManager((output / "checkpoints").absolute()) as manager:
         if (done := manager.latest_step()) is not None:
             learned = manager.restore(done, args=ocp.args.StandardRestore(learned))
+            rows = np.loadtxt(output / "metrics.csv", delimiter=",", skiprows=1, ndmin=2).tolist()
+            rows = [row for row in rows if row[0] <= done * per_update]
             print(f"going on after {done * per_update:,} steps")
         learned, first, begin = jax.device_put(learned, whole), done or 0, time.perf_counter()
         params = ray.put(jax.device_get(learned.params))
@@ -178,14 +180,12 @@ def main(config: Config) -> None:
                     manager.save(n, args=ocp.args.StandardSave(learned))
                     speed = (n - first) * per_update / (time.perf_counter() - begin)
                     rows.append((n * per_update, np.mean(finished) if finished else np.nan, round(speed), lost))
-                    print(
-                        f"{rows[-1][0]:>9,} steps: return {rows[-1][1]:.1f}, {speed:,.0f} steps/s, {lost} actors lost"
-                    )
+                    with open(output / "metrics.csv", "w", newline="") as file:
+                        csv.writer(file).writerows([("steps", "return", "steps_per_second", "lost_actors"), *rows])
+                    print(f"{rows[-1][0]:>9,} steps: return {rows[-1][1]:.1f}, {speed:,.0f}/s, {lost} actors lost")
         except KeyboardInterrupt:
             print("interrupted; the same command goes on from the last checkpoint")
     ray.shutdown()
-    with open(output / "metrics.csv", "w", newline="") as file:
-        csv.writer(file).writerows([("steps", "return_of_100_episodes", "steps_per_second", "lost_actors"), *rows])
     saved = hkx.data_structures.traverse(learned.params)
     np.savez(output / "parameters.npz", **{f"{module}/{name}": x for module, name, x in saved})
     axes = (figure := Figure(layout="constrained")).subplots()

@@ -44,3 +44,6 @@ def test_killed_actors_and_a_killed_learner(tmp_path):
     assert first.startswith("going on after ")
     assert last.startswith("final return: ") and last.endswith(" over 10 episodes")
     assert (tmp_path / "run" / "curve.png").stat().st_size > 5_000
+    rows = (tmp_path / "run" / "metrics.csv").read_text().splitlines()[1:]  # of both learners, each step once
+    steps = [float(row.split(",")[0]) for row in rows]
+    assert steps[:2] == [6_400, 12_800] and steps == sorted(set(steps))
