@@ -201,7 +201,8 @@ def main(config: Config) -> None:
                 target_params = jax.tree.map(jnp.copy, params)
             if (n + 1) % 10_000 == 0 or n + 1 == config.steps:
                 rows.append((n + 1, np.mean(finished) if finished else np.nan, time.process_time() - begin))
-                print(f"{n + 1:>10,} steps: score {rows[-1][1]:.1f}, {rows[-1][2] / n * 1e3:.2f} CPU ms/step", flush=True)
+                cpu = rows[-1][2] / (n + 1) * 1e3
+                print(f"{n + 1:>10,} steps: score {rows[-1][1]:.1f}, {cpu:.2f} CPU ms a step", flush=True)
                 if config.track:
                     wandb.log({"score": rows[-1][1]}, step=n + 1)
     except KeyboardInterrupt:

@@ -22,7 +22,7 @@ LINES = {
     "brax_adapter": 25,
     "craftax_adapter": 25,
     "catch_q_learning": 250,
-    "dqn_atari": 222,
+    "dqn_atari": 223,
     "grpo": 290,
     "transformer_lm": 250,
 }
