@@ -63,7 +63,7 @@ def retrace(
       >>> rlx.retrace(q, q, a, a, jnp.ones(2), half, pi_t, half, 0.5).tolist()
       [1.125, -3.5]
     """
-    c_t = lambda_ * truncated_ratios(masked(discount_t, pick(pi_t, a_t)), mu_t, eps)
+    c_t = lambda_ * truncated_ratios(discount_t, pi_t, a_t, mu_t, eps)
     ends = {"truncation_t": truncation_t, "truncation_value_t": truncation_value_t}
     arguments = q_t, a_t, r_t, discount_t, c_t, pi_t, stop_target_gradients
     target = general_off_policy_returns_from_action_values.kernel(*arguments, **ends)
@@ -124,9 +124,9 @@ def retrace_continuous(
     return maybe_stop(target, stop_target_gradients) - q_tm1
 
 
-def truncated_ratios(pi_t: Array, mu_t: Array, eps: Array | float) -> Array:
-    """min(1, π / (μ + ε)) of the actions taken."""
-    return jnp.minimum(1.0, pi_t / (mu_t + eps))
+def truncated_ratios(discount_t: Array, pi_t: Array, a_t: Array, mu_t: Array, eps: Array | float) -> Array:
+    """min(1, π_t(a_t) / (μ_t + ε)) of the actions taken, where an episode goes on."""
+    return jnp.minimum(1.0, masked(discount_t, pick(pi_t, a_t)) / (mu_t + eps))
 
 
 @operator(masks={"discount_t": ("c_t",)})

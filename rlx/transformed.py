@@ -394,7 +394,7 @@ def transformed_retrace(
       >>> rlx.transformed_retrace(q, q, a, a, jnp.ones(2), half, pi_t, half, 0.5).tolist()
       [1.125, -3.5]
     """
-    c_t = lambda_ * truncated_ratios(masked(discount_t, pick(pi_t, a_t)), mu_t, eps)
+    c_t = lambda_ * truncated_ratios(discount_t, pi_t, a_t, mu_t, eps)
     ends = {"truncation_t": truncation_t, "truncation_value_t": truncation_value_t}
     arguments = q_t, a_t, r_t, discount_t, c_t, pi_t, stop_target_gradients
     target = transformed_general_off_policy_returns_from_action_values.kernel(tx_pair, *arguments, **ends)
