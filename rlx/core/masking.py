@@ -61,8 +61,9 @@ def weighted(weight: ArrayLike, x: ArrayLike) -> Array:
     is_number = isinstance(x, (int, float)) or (jnp.ndim(x) == 0 and jnp.ndim(weight) > 0)
     if is_number or (isinstance(weight, (int, float)) and weight != 0):
         return jnp.multiply(weight, x)  # as in γ_t λ: a single number for all weights is finite
-    # `jax.vmap` in `jax.jit` may hold 64-bit arrays of NumPy, which a custom derivative takes only after an operation.
-    return _weighted(*(jnp.array(y) if isinstance(y, jax.Array) else y for y in (weight, x)))
+    # `jnp.array`: `jax.vmap` in `jax.jit` may hold arrays of NumPy, which a custom derivative takes after an operation.
+    dtype = jnp.result_type(weight, x)
+    return _weighted(jnp.array(weight, dtype), jnp.array(x, dtype))
 
 
 @jax.custom_jvp
