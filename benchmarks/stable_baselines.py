@@ -78,8 +78,8 @@ def main() -> None:
     parser.add_argument("--output", type=pathlib.Path)
     options = parser.parse_args()
     if options.peer:
-        for algorithm in options.algorithm:
-            train_peer(options.peer, algorithm, options.env, STEPS[algorithm], options.output)
+        (algorithm,) = options.algorithm
+        train_peer(options.peer, algorithm, options.env, STEPS[algorithm], options.output)
         return
     print("| algorithm, environment | hkx and rlx, CPU µs a step | Stable-Baselines3 | sbx |\n|---|---|---|---|")
     for algorithm in options.algorithm:

@@ -52,9 +52,7 @@ class Config:
 class Batch(NamedTuple):
     prompts: np.ndarray  # int32[B, P], padded on the left
     start: np.ndarray  # int32[B], the number of tokens of padding
-    answers: (
-        np.ndarray
-    )  # int32[B, K, N], padded on the right: one answer to each prompt, or a chosen and a rejected one
+    answers: np.ndarray  # int32[B, K, N], padded on the right: of each prompt one, or a chosen and a rejected one
     mask: np.ndarray  # bool[B, K, N]
 
 

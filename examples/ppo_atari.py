@@ -166,7 +166,7 @@ def main(config: Config) -> None:
                 learned = np.sign(reward) if config.clip_rewards else reward
                 steps.append((pictures, *acted, np.float32(learned), discount, ends | cut, ~last))
                 pictures, last, scores = following, ends | cut, scores + reward
-                over = last & (info["lives"] == 0) if config.episodic_life else last
+                over = cut | (ends & (info["lives"] == 0)) if config.episodic_life else last
                 finished.extend(scores[over])
                 scores = np.where(over, 0.0, scores)
             steps = Steps(*(np.stack([np.asarray(x) for x in column]) for column in zip(*steps, strict=True)))

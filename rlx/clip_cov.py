@@ -137,9 +137,8 @@ def kl_cov_loss(
 
 def _covariances(log_probs_t: Array, adv_t: Array, counts_t: Array) -> Array:
     """The product of both, less their means over the tokens that count; a constant to gradients."""
-    centred = (x - masked_mean(x, counts_t) for x in (log_probs_t, adv_t))
-    centred = [x - masked_mean(x, counts_t) for x in (log_probs_t, adv_t)]
-    return jax.lax.stop_gradient(centred[0] * centred[1])
+    product_t = (log_probs_t - masked_mean(log_probs_t, counts_t)) * (adv_t - masked_mean(adv_t, counts_t))
+    return jax.lax.stop_gradient(product_t)
 
 
 def _number(fraction: Any, counts_t: Array) -> Array:

@@ -324,6 +324,5 @@ def _two_hot(low: Array, high: Array, weight_low: Array, num_bins: int) -> Array
     is_low, is_high = (bins.astype(positions.dtype)[..., None] == positions for bins in (low, high))
     weight_low = weight_low[..., None]
     zero = jax.lax.stop_gradient(jnp.where(jnp.isnan(weight_low), weight_low, 0))  # NaN must appear in all bins
-    return jnp.where(
-        is_high, 1 - weight_low, jnp.where(is_low, weight_low, zero)
-    )  # on a bin, that is both, all is high
+    # On a bin, which is then both, the whole weight is the high one.
+    return jnp.where(is_high, 1 - weight_low, jnp.where(is_low, weight_low, zero))

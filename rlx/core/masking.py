@@ -71,7 +71,8 @@ def weighted(weight: ArrayLike, x: ArrayLike) -> Array:
 def _weighted(weight: ArrayLike, x: ArrayLike) -> Any:
     # The weight is the 0 that is selected: `jax.vmap` over axis 1 would transpose all for a constant array of zeros.
     # 0 · x is 0 only of a finite x. A loop's gradient drops the rule below: second derivatives are those of this line.
-    return jnp.where((weight != 0) | (weight * x == 0), weight * x, jax.lax.stop_gradient(weight))
+    product = weight * x
+    return jnp.where((weight != 0) | (product == 0), product, jax.lax.stop_gradient(weight))
 
 
 _weighted.defjvps(
