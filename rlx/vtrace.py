@@ -86,7 +86,8 @@ def leaky_vtrace(
 
 def _leaky(rho_tm1: Array, threshold: Array | float, alpha: Array | float) -> Array:
     """α min(ρ̄, ρ) + (1 - α) ρ."""
-    return alpha * jnp.minimum(threshold, rho_tm1) + weighted(1 - alpha, rho_tm1)
+    largest = float(jnp.finfo(rho_tm1.dtype).max)  # 0 · ∞ is NaN
+    return alpha * jnp.minimum(threshold, rho_tm1) + (1 - alpha) * jnp.minimum(rho_tm1, largest)
 
 
 def _sum_of_errors(

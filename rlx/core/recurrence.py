@@ -14,13 +14,6 @@ from rlx.core.masking import masked, weighted
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array
 
-CHOICE_FROM = 256
-"""From this length on, programs traced where JAX's default device is a CPU contain the accelerators' algorithm too.
-
-Shorter sequences are traced with the sequential scan alone, because tracing two algorithms takes longer, and few such
-programs are exported to an accelerator.
-"""
-
 Equation = Callable[..., Array]
 """The value at one step, given the value at the next step, in which it is affine, and the sequences; elementwise."""
 
@@ -39,8 +32,9 @@ def backward(
     Every return, λ-return, advantage estimate and trace-weighted error is such a recurrence. On a CPU, it runs as a
     sequential reverse scan. An accelerator would start several kernels for each step of a scan. There, sequences are
     solved in a logarithmic number of parallel steps, since affine maps x -> δ + w x, where δ is the equation at 0 and w
-    its derivative, compose to affine maps. The choice is made when the program is lowered
-    (`jax.lax.platform_dependent`), so one exported program can serve several platforms.
+    its derivative, compose to affine maps. Programs that are traced where JAX's default device is an accelerator hold
+    both algorithms, and the choice is made when they are lowered (`jax.lax.platform_dependent`). Where the default
+    device is a CPU, they hold the scan alone: `jax.vmap` would transpose all that enters and leaves the choice.
 
     Args:
       equation: a function of x_{t+1}, in which it is affine, and of the values of the sequences at t. It must not
@@ -113,9 +107,8 @@ def _solution(equation: Equation, sequences: tuple[Array, ...], end: Array) -> A
         sequences, end = _of_one_mesh(sequences, end)
     by_steps = functools.partial(scan, equation)
     steps = max(x.shape[0] for x in sequences if x.ndim)
-    if not isinstance(steps, int):  # a symbolic dimension of `jax.export` may have any size
-        return by_steps(sequences, end)
-    if steps < CHOICE_FROM and jax.default_backend() == "cpu":
+    is_symbolic = not isinstance(steps, int)  # a dimension of `jax.export`, which may have any size
+    if is_symbolic or jax.default_backend() == "cpu":
         return by_steps(sequences, end)
     return lax.platform_dependent(sequences, end, cpu=by_steps, default=functools.partial(doubling, equation))
 
@@ -166,8 +159,8 @@ def scan(equation: Equation, sequences: Sequence[Array], end: Array) -> Array:
 def doubling(equation: Equation, sequences: Sequence[Array], end: Array) -> Array:
     """`backward` in log₂ T steps, each of which doubles how far ahead entries look.
 
-    The steps are a scan, so that tracing takes equally long for any T: programs for a CPU trace this branch too. It is
-    unrolled when it is lowered, because on a GPU each turn of a loop takes longer than the step itself.
+    The steps are a scan, so that tracing takes equally long for any T. It is unrolled when it is lowered, because on a
+    GPU each turn of a loop takes longer than the step itself.
     """
     shape = jnp.broadcast_shapes(*(x.shape for x in sequences))
     zero = jnp.zeros(shape, end.dtype)

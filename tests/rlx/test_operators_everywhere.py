@@ -13,7 +13,6 @@ from operator_registry import CASES
 from other_operators import OTHERS
 
 import rlx
-from rlx.core import recurrence
 
 pytestmark = pytest.mark.unoptimised
 
@@ -26,9 +25,9 @@ NO_OPERATORS |= {"batched", "time_major"}  # transforms of operators; see test_b
 
 @pytest.fixture(scope="module", autouse=True)
 def programs_as_on_an_accelerator():
-    """They hold the accelerators' algorithm for short sequences too, which a CPU leaves out."""
+    """They hold the accelerators' algorithm too, which a CPU leaves out."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(recurrence, "CHOICE_FROM", 0)
+        patch.setattr(jax, "default_backend", lambda: "gpu")
         jax.clear_caches()
         yield
     jax.clear_caches()

@@ -12,7 +12,7 @@ from rlx.core import recurrence
 from rlx.replay import sum_tree
 
 pytestmark = pytest.mark.unoptimised
-# Where the default device is a CPU, programs hold one algorithm for short sequences; these tests are about that one.
+# Where the default device is a CPU, programs hold one algorithm; these tests are about that one.
 on_a_cpu = pytest.mark.skipif(jax.default_backend() != "cpu", reason="programs hold two algorithms elsewhere")
 
 
@@ -25,12 +25,13 @@ def lengths_of_loops(program):
     return [int(n) for n in re.findall(r"\blength=(\d+)", program)]
 
 
-@on_a_cpu
-def test_sequences_have_a_choice_from_the_length_that_is_said_on():
-    for steps, has_a_choice in ((255, False), (256, True)):
-        program = traced(rlx.discounted_returns, [steps], [steps], [])
-        assert ("platform_index" in program) is has_a_choice
-        assert sorted(lengths_of_loops(program)) == ([8, steps] if has_a_choice else [steps])
+@pytest.mark.parametrize(("default_device", "loops"), [("cpu", [300]), ("gpu", [9, 300])])
+def test_programs_hold_two_algorithms_where_the_default_device_is_an_accelerator(default_device, loops, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: default_device)
+    jax.clear_caches()
+    program = traced(rlx.discounted_returns, [300], [300], [])
+    assert ("platform_index" in program) is (default_device == "gpu")
+    assert sorted(lengths_of_loops(program)) == loops
 
 
 @pytest.mark.parametrize(("steps", "doublings"), [(1, []), (2, [1]), (3, [2]), (8, [3]), (9, [4])])
