@@ -110,15 +110,13 @@ class FeatureSizeError(HkxError, TypeError):
 
 
 class InvalidReshapeError(HkxError, ValueError):
-    """The requested output shape is not a shape, or the input cannot be reshaped to it."""
+    """The input cannot be reshaped to the requested output shape."""
 
-    def __init__(self, output_shape: object, rest: tuple[int, ...] | None = None, size: int = 0):
-        problem = (
-            f"`output_shape` must be a sequence of ints, of which one may be -1, got {output_shape!r}"
-            if rest is None
-            else f"Dimensions of shape {rest} ({size} elements) cannot be reshaped to {output_shape}"
+    def __init__(self, output_shape: tuple[int, ...], rest: tuple[int, ...], size: int):
+        super().__init__(
+            f"Dimensions of shape {rest} ({size} elements) cannot be reshaped to {output_shape}. The leading "
+            "dimensions, `preserve_dims` of them, are not part of it."
         )
-        super().__init__(f"{problem}. The leading dimensions, `preserve_dims` of them, are not part of it.")
 
 
 class NotAListError(HkxError, TypeError):

@@ -49,7 +49,8 @@ class BatchApply:
           The result of the function, with the leading dimension of every array split again.
 
         Raises:
-          ValueError: if no argument has `num_dims` dimensions, or the leading dimension of a result has changed.
+          ValueError: if no argument has `num_dims` dimensions.
+          TypeError: if the leading dimension of a result has changed.
         """
         n = self.num_dims
         example = next((x for x in jax.tree.leaves((args, kwargs)) if np.ndim(x) >= n), None)
@@ -70,13 +71,7 @@ def _merged(x: Any, n: int) -> Any:
 
 
 def _split(x: Any, leading: tuple[int, ...], parts: tuple[Any, ...]) -> Any:
-    shape = np.shape(x)
-    if not shape or shape[0] != math.prod(leading):
-        raise ValueError(
-            f"BatchApply cannot reshape a result of shape {shape} to the leading dimensions {leading}: the function "
-            f"must preserve the leading dimension, which was {math.prod(leading)}."
-        )
-    return divided(functools.partial(jnp.reshape, shape=leading + shape[1:]), *parts, *parts_of(x)[1:])(x)
+    return divided(functools.partial(jnp.reshape, shape=leading + np.shape(x)[1:]), *parts, *parts_of(x)[1:])(x)
 
 
 @checked
@@ -108,17 +103,8 @@ def expand_apply(f: Function, axis: int = 0) -> Callable[..., Any]:
     def expanded(x: Any) -> jax.Array:
         return jnp.expand_dims(array_of(x, "args", "expand_apply", keys=True), axis)
 
-    def squeezed(x: Any) -> jax.Array:
-        shape = np.shape(x)
-        if not shape or shape[axis] != 1:
-            raise ValueError(
-                f"`hkx.expand_apply` cannot remove the added dimension from a result of shape {shape}: the function "
-                f"must preserve it, with size 1 at axis {axis}."
-            )
-        return jnp.squeeze(x, axis=axis)
-
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         args, kwargs = jax.tree.map(expanded, (args, kwargs))
-        return jax.tree.map(squeezed, f(*args, **kwargs))
+        return jax.tree.map(lambda x: jnp.squeeze(x, axis=axis), f(*args, **kwargs))
 
     return wrapped

@@ -11,7 +11,6 @@ import numpy as np
 
 from hkx import Module, get_parameter, initializers
 from hkx.arguments import Flag, Num, checked_integer, is_iterable
-from hkx.errors import InvalidRankError
 from hkx.initializers import Initializer
 
 _EQUATION = re.compile(r"([A-Za-z.]+),([A-Za-z]+)->([A-Za-z.]+)")
@@ -56,7 +55,7 @@ class Einsum(Module):
             raise ValueError(
                 f"`equation` must be like '...d,dh->...h', without dots in the second operand; got {equation!r}."
             )
-        self._input, self._kernel, self._output = match.groups()
+        _, self._kernel, self._output = match.groups()
         sizes = shape if is_iterable(shape) else (shape,)
         self.shape = tuple(checked_integer(size, "shape") for size in sizes)
         if len(self._kernel) != len(self.shape):
@@ -77,20 +76,10 @@ class Einsum(Module):
           The result, with the shape that the equation gives.
 
         Raises:
-          InvalidRankError: if `x` does not have the number of dimensions of the equation.
-          ValueError: if the size of a letter is not that in `shape`.
+          ValueError: if `x` does not have the number of dimensions of the equation, or the size of a letter is not that
+            in `shape`.
         """
-        letters = len(self._input.replace(".", ""))
-        if x.ndim < letters or (x.ndim > letters and "." not in self._input):
-            raise InvalidRankError("Einsum", "x", x.shape, letters if "." in self._input else [letters])
         sizes = dict(zip(self._kernel, self.shape, strict=True))
-        before, _, after = self._input.partition("...")
-        for letter, size in [*zip(before, x.shape, strict=False), *zip(after[::-1], x.shape[::-1], strict=False)]:
-            if letter in sizes and size != sizes[letter] and 1 not in (size, sizes[letter]):
-                raise ValueError(
-                    f"`x` of `Einsum` has shape {x.shape}, expected {sizes[letter]} for the letter {letter!r} of "
-                    f"{self.equation!r}, as in `shape`."
-                )
         terms = int(np.prod([n for letter, n in sizes.items() if letter not in self._output]))
         w_init = self.w_init or initializers.TruncatedNormal(1.0 / np.sqrt(max(terms, 1)))
         w = get_parameter("w", self.shape, jnp.result_type(x), init=w_init)

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 
 from hkx import PRNGKey, as_key
 from hkx.arguments import Index, Items, Num, Number, Size, checked
-from hkx.errors import InvalidDTypeError
 from hkx.nn.numerics import dimension_of, in_32_bits
 
 
@@ -72,10 +71,6 @@ def one_hot(x: Num[Any, "..."], num_classes: Size, dtype: Any = jnp.float32) -> 
       [0. 1. 0.]
     """
     x = in_32_bits(x)
-    try:
-        _ = hash(dtype), jnp.dtype(dtype)
-    except (TypeError, ValueError):
-        raise InvalidDTypeError("one_hot", dtype) from None
     if jnp.issubdtype(x.dtype, jnp.integer):
         return jax.nn.one_hot(x, num_classes, dtype=dtype)
     classes = jnp.arange(num_classes).astype(x.dtype).reshape([1] * x.ndim + [-1])

@@ -164,7 +164,7 @@ class GroupedQueryAttention(Module):
           LeadingDimensionsError: if the dimensions of the arguments do not match.
           InputDTypeError: if `mask` is not of bools or integers, `lengths` are not integers, or `query` or `key_value`
             is complex.
-          TypeError: if `cache` is not one of this kind of layer, of a floating dtype, with one length for all.
+          TypeError: if `cache` is not one of this kind of layer, of a floating dtype.
           InvalidSizeError: if `window` is not an integer, at least 1.
           ValueError: if `window` is given without `is_causal` and a cache, or the tokens do not fit into the cache and
             its length is known.
@@ -263,12 +263,6 @@ def _checked(cache: Any, layer: GroupedQueryAttention, leading: tuple[int, ...])
             )
         if not jnp.issubdtype(jnp.result_type(x), jnp.inexact):
             raise _not_a_cache(name, jnp.result_type(x), "of a floating dtype")
-    if cache.key.shape != cache.value.shape:
-        raise _not_a_cache("cache.value", cache.value.shape, f"of the shape of `cache.key`, {cache.key.shape}")
-    length = cache.length
-    fits = not jnp.ndim(length) and jnp.issubdtype(jnp.result_type(length), jnp.integer)
-    if not fits or (not isinstance(length, jax.core.Tracer) and length < 0):
-        raise _not_a_cache("cache.length", length, "one integer, at least 0, for the whole batch")
     return cache
 
 

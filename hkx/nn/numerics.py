@@ -80,12 +80,7 @@ def dimension_of(dimension: int, shape: Sequence[int], layer: str, argument: str
     Raises:
       IndexError: if the array does not have it.
     """
-    if not -len(shape) <= dimension < len(shape):
-        raise IndexError(
-            f"`{argument}` of `{layer}` is out of range: {dimension}, for an array of shape {tuple(shape)}. It is the "
-            "number of a dimension, such as -1 for the last, and not its size."
-        )
-    return dimension % len(shape)
+    return np.lib.array_utils.normalize_axis_index(dimension, len(shape), f"`{argument}` of `{layer}`")
 
 
 def check_dtype(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
 
 import jax
 import jax.numpy as jnp
 
 from hkx import Module
-from hkx.arguments import Index, Shaped, checked_integer, is_iterable
-from hkx.errors import InvalidReshapeError, InvalidSizeError
+from hkx.arguments import Index, Items, Shaped
+from hkx.errors import InvalidReshapeError
 from hkx.nn.numerics import divided, parts_of
 
 
@@ -25,7 +24,7 @@ class Reshape(Module):
 
     Raises:
       ValueError: if more than one entry is -1, or `preserve_dims` is 0.
-      InvalidReshapeError: if `output_shape` is not a sequence.
+      NotAListError: if `output_shape` is not a sequence.
 
     Example:
 
@@ -34,17 +33,12 @@ class Reshape(Module):
       (5, 2, 3)
     """
 
-    def __init__(self, output_shape: Sequence[int], preserve_dims: Index = 1, name: str | None = None):
+    def __init__(self, output_shape: Items[Index], preserve_dims: Index = 1, name: str | None = None):
         super().__init__(name=name)
         self.preserve_dims = preserve_dims
         if self.preserve_dims == 0:
             raise ValueError("Argument preserve_dims should be non-zero: 1 keeps the batch dimension, for example.")
-        if not is_iterable(output_shape):
-            raise InvalidReshapeError(output_shape)
-        try:
-            self.output_shape = tuple(checked_integer(n, "output_shape", -1) for n in output_shape)
-        except InvalidSizeError:
-            raise InvalidReshapeError(output_shape) from None
+        self.output_shape = tuple(output_shape)
         if self.output_shape.count(-1) > 1:
             raise ValueError(f"At most one entry of `output_shape` may be -1, got {self.output_shape}.")
 

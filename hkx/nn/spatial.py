@@ -40,8 +40,6 @@ def get_channel_index(data_format: str) -> int:
       >>> hkx.get_channel_index("NHWC"), hkx.get_channel_index("channels_first")
       (-1, 1)
     """
-    if not isinstance(data_format, str):
-        raise TypeError(f"`data_format` must be a string, as 'NHWC', got {data_format!r}.")
     if data_format == "channels_first" or _CHANNELS_FIRST.fullmatch(data_format):
         return 1
     if data_format == "channels_last" or _CHANNELS_LAST.fullmatch(data_format):

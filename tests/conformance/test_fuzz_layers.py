@@ -1,5 +1,5 @@
 """One argument of a layer, of its constructor or of its call, of another shape, dtype or kind: an answer, or an error
-that hkx raises itself. Never one that comes from inside of JAX or NumPy, or of Python where a value is used."""
+that hkx raises itself, or one of JAX's that says as much. Never another one from inside of JAX, NumPy or Python."""
 
 from __future__ import annotations
 
@@ -36,6 +36,13 @@ OTHERS: list[Any] = [
 DTYPES = ["bool", "int8", "uint8", "int32", "float16", "bfloat16", "float32", "complex64"]
 LOOPS = ("n_steps", "unroll")  # a Python loop of so many steps
 CHECKED_BY_JAX = ("precision", "implementation")  # which names them
+SAID_WELL = (  # by JAX, NumPy or Python, so that hkx does not check it first
+    *("incompatible shapes for broadcasting", "is out of bounds for array of dimension"),
+    *("Cannot concatenate arrays", "concatenate requires", "Zero-dimensional arrays cannot be concatenated"),
+    *("Size of label", "Einstein sum subscript", "Ellipses lengths"),
+    *("cannot reshape array", "cannot select an axis to squeeze"),
+    *("data type ", "Non-hashable static arguments", "expected string or bytes-like object"),
+)
 
 
 def damaged(x: np.ndarray, rng: np.random.Generator) -> Any:
@@ -101,6 +108,8 @@ def came_from_inside(error: Exception) -> bool:
     program = [i for i, frame in enumerate(frames) if frame.filename.endswith("layer_registry.py")]
     of_program = max(program, default=0) > max(own, default=0)
     if of_program or isinstance(error, hkx.errors.HkxError | jax.errors.JAXTypeError):
+        return False
+    if any(text in str(error) for text in SAID_WELL):
         return False
     last = frames[-1]
     raised = linecache.getline(last.filename, last.lineno or 0).strip().startswith("raise ")

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.unoptimised
 
 KEY = jax.random.PRNGKey(0)
 X, ROWS = jnp.ones([2, 3]), jnp.ones([3, 4])
-PICTURE, IMAGES = jnp.ones([1, 4, 4, 2]), jnp.ones([2, 5, 5, 4])
+PICTURE = jnp.ones([1, 4, 4, 2])
 SCALAR = jnp.array(2)
 
 
@@ -36,6 +36,9 @@ REFUSED = {
     "both say how weights begin: provide only `w_init`": (
         lambda: hkx.MultiHeadAttention(2, 3, w_init_scale=1.0, w_init=jnp.zeros)
     ),
+    r"`ignore_regex` must be a regular expression, such as '.*/b', got \['b'\]": lambda: hkx.SNParamsTree(
+        ignore_regex=["b"]
+    )({"linear": {"w": X}}),
     r"the `vocab_size` of 3 was not consistent with its shape \(2, 3\)": lambda: hkx.Embed(
         3, embedding_matrix=jnp.ones([2, 3])
     ),
@@ -48,14 +51,6 @@ REFUSED = {
     r"Input shape must be \(-1, 4\), with -1 for the batch, but `inputs` has shape \(2, 3\)": lambda: hkx.Bias(
         output_size=[4]
     )(X),
-    r"`output_shape` must be a sequence of ints, of which one may be -1, got \[-1, -2\]": lambda: hkx.Reshape([-1, -2])(
-        X
-    ),
-    r"`output_shape` must be a sequence of ints, of which one may be -1, got \[None\]": lambda: hkx.Reshape([None])(X),
-    r"`ignore_regex` must be a regular expression, such as '.*/b', got \['b'\]": lambda: hkx.SNParamsTree(
-        ignore_regex=["b"]
-    )({"linear": {"w": X}}),
-    "`decay` must be a number or a scalar array": lambda: hkx.ExponentialMovingAverage(jnp.full([2], 0.5))(X),
     r"given as `padding` must return a pair \(before, after\) for a kernel's size, got \(3,\)": lambda: hkx.Conv1D(
         2, 3, padding=lambda k: k
     ),
@@ -90,17 +85,13 @@ def test_what_is_refused(text):
 
 
 OUT_OF_RANGE = {
-    "`channel_axis` of `hkx.AdaptiveAvgPool` is out of range: 7, for an array of shape (1, 4, 4, 2)": (
+    "`channel_axis` of `hkx.AdaptiveAvgPool`: axis 7 is out of bounds for array of dimension 4": (
         lambda: hkx.AdaptiveAvgPool(2, channel_axis=7)(PICTURE)
     ),
-    "`param_axis` of `hkx.LayerNorm` is out of range: 5, for an array of shape (2, 3)": (
-        lambda: hkx.LayerNorm(-1, True, True, param_axis=(0, 5))(X)
-    ),
-    "`param_axis` of `hkx.RMSNorm` is out of range: -3": lambda: hkx.RMSNorm(-1, param_axis=-3)(X),
-    "`feature_axis` of `hkx.WeightNorm` is out of range: 2, for an array of shape (3, 2)": (
-        lambda: hkx.WeightNorm(hkx.Linear(2), feature_axis=2)(X)
-    ),
-    "`broadcast_dims` of `hkx.dropout` is out of range: 2": lambda: hkx.Dropout(0.5, [2])(X, True),
+    "`param_axis` of `hkx.LayerNorm`: axis 5": lambda: hkx.LayerNorm(-1, True, True, param_axis=(0, 5))(X),
+    "`param_axis` of `hkx.RMSNorm`: axis -3": lambda: hkx.RMSNorm(-1, param_axis=-3)(X),
+    "`feature_axis` of `hkx.WeightNorm`: axis 2": lambda: hkx.WeightNorm(hkx.Linear(2), feature_axis=2)(X),
+    "`broadcast_dims` of `hkx.dropout`: axis 2": lambda: hkx.Dropout(0.5, [2])(X, True),
 }
 OF_ANOTHER_KIND = {
     "`output_shape` must be an integer, at least 1, got 0": lambda: hkx.AdaptiveAvgPool(0)(PICTURE),
@@ -110,7 +101,6 @@ OF_ANOTHER_KIND = {
     "asks for: 'b', 'w'.": lambda: hkx.WeightNorm(hkx.Linear(2), ["w", "v"])(X),
     "`parameters` of `hkx.WeightNorm` names 'w', and the layer in it asks for no such parameter when it is called. It "
     "asks for: none.": lambda: hkx.WeightNorm(jax.nn.relu)(X),
-    "as `backward.initial_state`, which must be a function": lambda: hkx.Bidirectional(hkx.GRU(2), hkx.Linear(2))(X),
     "`mask` of `GroupedQueryAttention` is of dtype float32, expected bool": lambda: attended(mask=jnp.zeros([1, 1, 1])),
     "`mask` of `GroupedQueryAttention` has shape (1, 2, 3), expected [num_heads, T, S] with num_heads, T, S": (
         lambda: attended(mask=jnp.ones([1, 2, 3], bool))
@@ -122,18 +112,10 @@ OF_ANOTHER_KIND = {
     "`cache.value` of `GroupedQueryAttention` has shape (5, 2, 1), expected [max_length, 2, 3]": (
         lambda: attended(cache=cache(value=jnp.zeros([5, 2, 1])))
     ),
-    "`cache.value` of `GroupedQueryAttention` must be of the shape of `cache.key`, (5, 2, 3)": (
-        lambda: attended(cache=cache(value=jnp.zeros([6, 2, 3])))
-    ),
     "`cache.key` of `GroupedQueryAttention` must be of a floating dtype": (
         lambda: attended(cache=cache(key=jnp.zeros([5, 2, 3], int)))
     ),
     "`cache` of `GroupedQueryAttention` must be a `hkx.KeyValueCache`, got {}": lambda: attended(cache={}),
-    "`cache.length` of `GroupedQueryAttention` must be one integer, at least 0": (
-        lambda: attended(cache=cache(length=jnp.zeros(2, int)))
-    ),
-    "for the whole batch, got -1": lambda: attended(cache=cache(length=-1)),
-    "for the whole batch, got 1.0": lambda: attended(cache=cache(length=1.0)),
     "`stddev` must be a number or a scalar array, got [1.0]": lambda: hkx.initializers.RandomNormal([1.0]),
     "`lower` must be a number or a scalar array, got <object": lambda: hkx.initializers.TruncatedNormal(lower=object()),
     "`constant` must be a number or a scalar array, got <class": lambda: hkx.initializers.Constant(jnp.float32),
@@ -180,30 +162,8 @@ def test_an_axis_that_is_not_mapped_is_named(axis_name):
     assert isinstance(raised.value, NameError)  # what JAX raises
 
 
-@pytest.mark.parametrize("dtype", ["x", 3, [], {}, (1, 2), np.ones(2)], ids=str)
-def test_a_dtype_that_is_none_is_named(dtype):
-    with pytest.raises(hkx.errors.InvalidDTypeError, match="'one_hot'"):
-        hkx.one_hot(1, 3, dtype)
+def test_dtypes_of_one_hot_vectors():
     assert [hkx.one_hot(1, 3, dtype).dtype for dtype in ("half", None, float, np.int8)] == ["f2", "f4", "f4", "i1"]
-
-
-EPS = {
-    "BatchNorm": lambda e: hkx.BatchNorm(True, True, 0.9, eps=e)(ROWS, True),
-    "LayerNorm": lambda e: hkx.LayerNorm(-1, True, True, eps=e)(ROWS),
-    "GroupNorm": lambda e: hkx.GroupNorm(2, eps=e)(IMAGES),
-    "RMSNorm": lambda e: hkx.RMSNorm(-1, eps=e)(ROWS),
-    "SpectralNorm": lambda e: hkx.SpectralNorm(eps=e)(ROWS),
-    "BatchRenorm": lambda e: hkx.BatchRenorm(True, True, 0.9, eps=e)(ROWS, True),
-}
-
-
-@pytest.mark.parametrize("name", EPS)
-def test_eps_of_another_shape_is_named(name: str) -> None:
-    model = hkx.transform_with_state(EPS[name])
-    params, state = model.init(KEY, 1e-3)
-    for wrong in (np.ones(7, np.float32), np.ones([3, 2, 3], np.float32), jnp.ones(7)):
-        with pytest.raises(hkx.errors.NotANumberError, match=r"`eps` .*must be a number or a scalar array, got "):
-            model.apply(params, state, None, wrong)
 
 
 def test_other_arguments_that_are_named() -> None:
@@ -212,13 +172,9 @@ def test_other_arguments_that_are_named() -> None:
             hkx.transform_with_state(f).init(KEY)
 
     raised(
-        "`data_format` must be a string, as 'NHWC', got None", lambda: hkx.BatchNorm(True, True, 0.9, data_format=None)
-    )
-    raised(
         r"`axis` of `hkx.BatchNorm` is out of range: \(1, 2\)",
         lambda: hkx.BatchNorm(1, 1, 0.9, axis=(1, 2))(ROWS, True),
     )
-    raised("`broadcast_dims` of `hkx.dropout` is out of range: 2", lambda: hkx.dropout(KEY, 0.5, ROWS, (2,)))
     raised("`rng` of `hkx.dropout`", lambda: hkx.dropout("key", 0.5, ROWS))
     raised("`rng` of `hkx.multinomial`", lambda: hkx.multinomial(None, ROWS, 2))
     raised("`logits` must be of a floating dtype, got int32", lambda: hkx.multinomial(KEY, jnp.arange(3), 2))
@@ -274,12 +230,6 @@ def test_a_sequence_that_is_no_array_is_named(unroll: Any, time_major: bool, wro
 def test_a_name_that_is_no_string(name: Any) -> None:
     with pytest.raises(hkx.errors.NotANameError, match="identifier"):
         hkx.testing.transform_and_run(lambda: hkx.Linear(3, name=name))()
-
-
-@pytest.mark.parametrize("shape", [None, 3, (7,), ((1, 1),), (2, 2.5)])
-def test_shapes_that_do_not_fit(shape: Any) -> None:
-    with pytest.raises(hkx.errors.InvalidReshapeError):
-        hkx.testing.transform_and_run(lambda: hkx.Reshape(shape)(np.ones([2, 6])))()
 
 
 DEPRECATED = {

@@ -88,6 +88,54 @@ def test_conv_transpose(padding: Any, stride: int) -> None:
         assert y.shape[1] == 4 * stride + (max(3 - stride, 0) if padding == "VALID" else 0)
 
 
+def in_groups(x: np.ndarray, w: np.ndarray, groups: int, stride: int) -> np.ndarray:
+    """A convolution without padding as loops: x[N, H, W, C], w[K, L, C / groups, O]; output o reads its group alone."""
+    high, wide, channels, outputs = w.shape
+    out = np.zeros([len(x), (x.shape[1] - high) // stride + 1, (x.shape[2] - wide) // stride + 1, outputs])
+    for n, i, j, o in np.ndindex(out.shape):
+        first = o // (outputs // groups) * channels
+        window = x[n, i * stride :, j * stride :, first : first + channels][:high, :wide]
+        out[n, i, j, o] = np.sum(window * w[..., o])
+    return out
+
+
+def normalised_in_groups(x: np.ndarray, groups: int) -> np.ndarray:
+    out, size = np.zeros_like(x), x.shape[-1] // groups
+    for n, g in np.ndindex(len(x), groups):
+        own = x[n, ..., g * size : (g + 1) * size]
+        out[n, ..., g * size : (g + 1) * size] = (own - own.mean()) / np.sqrt(own.var() + 1e-5)
+    return out
+
+
+GROUPED: dict[str, tuple[Any, dict[str, tuple[int, ...]], Any]] = {
+    "grouped convolution": (
+        lambda x: hkx.Conv2D(6, (3, 2), 2, padding="VALID", feature_group_count=2)(x),
+        {"w": (3, 2, 2, 6), "b": (6,)},
+        lambda x, p: in_groups(x, p["w"], 2, 2) + p["b"],
+    ),
+    "depthwise convolution": (
+        lambda x: hkx.DepthwiseConv2D(2, (3, 2), 2, padding="VALID")(x),
+        {"w": (3, 2, 1, 8), "b": (8,)},
+        lambda x, p: in_groups(x, p["w"], 4, 2) + p["b"],
+    ),
+    "group norm": (
+        lambda x: hkx.GroupNorm(2)(x),
+        {"scale": (4,), "offset": (4,)},
+        lambda x, p: normalised_in_groups(x, 2) * p["scale"] + p["offset"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GROUPED)
+def test_channels_in_groups(name: str) -> None:
+    f, shapes, expected = GROUPED[name]
+    x, model = normal(2, 7, 6, 4), hkx.transform(f)
+    ((module, made),) = model.init(0, x).items()
+    assert jax.tree.map(jnp.shape, made) == shapes
+    params = {entry: normal(*shape) for entry, shape in shapes.items()}
+    close(model.apply({module: params}, None, x), expected(x, params))
+
+
 def test_pooling() -> None:
     x = normal(2, 5, 3)
     windows = [(0, 2), (1, 4), (3, 5)]  # window 3, stride 2, one added on each side
@@ -127,7 +175,6 @@ ERRORS = [
     (ValueError, "no steps", lambda x: hkx.static_unroll(hkx.IdentityCore(), x[:0], ())),
     (TypeError, "abstract", lambda x: hkx.RNNCore()),
     (ValueError, "merges 5 dimensions", lambda x: hkx.BatchApply(jnp.sin, num_dims=5)(x)),
-    (ValueError, "leading dimension", lambda x: hkx.BatchApply(jnp.sum)(x)),
     (ValueError, "axis", lambda x: hkx.expand_apply(jnp.sin, axis=1)(x)),
     (ValueError, "-1", lambda x: hkx.Reshape([-1, -1])(x)),
     (ValueError, "reshaped", lambda x: hkx.Reshape([7])(x)),

@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx import get_parameter, traced_once
-from hkx.errors import NotANumberError
 from hkx.initializers import Initializer
-from hkx.nn.numerics import broadcast, constant, dimension_of
+from hkx.nn.numerics import constant, dimension_of
 
 
 def check_inits(
@@ -58,17 +57,7 @@ def aligned(name: str, value: Any, shape: Sequence[int], full: Sequence[int]) ->
 
 def normalized(inputs: Any, mean: Any, variance: jax.Array, eps: Any, scale: Any, offset: Any) -> jax.Array:
     """`(inputs - mean) * rsqrt(variance + eps) * scale + offset`, where `scale` and `offset` may be None."""
-    return _normalized(inputs, mean, variance, checked_eps(eps, variance, inputs), scale, offset)
-
-
-def checked_eps(eps: Any, variance: jax.Array, inputs: jax.Array) -> Any:
-    """The constant `eps`, in the dtype of a variance; raises NotANumberError if it does not broadcast to the inputs."""
-    value = constant(eps, variance.dtype)
-    if value.ndim:
-        shape = broadcast(value.shape, variance.shape)
-        if shape is None or broadcast(shape, inputs.shape) != inputs.shape:
-            raise NotANumberError("eps", eps)
-    return value
+    return _normalized(inputs, mean, variance, constant(eps, variance.dtype), scale, offset)
 
 
 @traced_once

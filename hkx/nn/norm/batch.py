@@ -16,7 +16,6 @@ from hkx.nn.norm.affine import (
     check_axes,
     check_given,
     check_inits,
-    checked_eps,
     nonnegative,
     normalized,
     parameter_or_given,
@@ -26,6 +25,7 @@ from hkx.nn.numerics import (
     cast,
     check_dtype,
     check_state,
+    constant,
     narrowed,
     statistics_dtypes,
     widened,
@@ -278,7 +278,7 @@ class BatchRenorm(BatchNorm):
         check_dtype(not jnp.iscomplexobj(inputs), self, "inputs", inputs.dtype, "a real one")
         if running_init():  # the averages begin with this batch
             return super()._averaged(mean, variance, inputs, axis)
-        eps = checked_eps(self.eps, variance, inputs)
+        eps = constant(self.eps, variance.dtype)
         old_mean, old_variance = self._moving(inputs, axis, mean.dtype)
         super()._averaged(mean, variance, inputs, axis)
         r_max, d_max = (jnp.asarray(x, mean.dtype) for x in (self.r_max, self.d_max))

@@ -13,7 +13,7 @@ from jax.typing import DTypeLike
 
 from hkx import Module, from_example, get_state, initializers, set_state, traced_once
 from hkx.arguments import Flag, Num, Number, deprecated_argument
-from hkx.errors import MissingAverageError, MissingStateError, NotANumberError
+from hkx.errors import MissingAverageError, MissingStateError
 from hkx.nn.norm.params_tree import map_params
 from hkx.nn.numerics import broadcast, cast, check_state, constant, state_array, statistics_dtypes
 
@@ -108,8 +108,6 @@ class ExponentialMovingAverage(Module):
         hidden = state_array(self, "hidden", get_state("hidden", value.shape, dtype, init=jnp.zeros))
         fits = broadcast(hidden.shape, value.shape) in (hidden.shape, value.shape)
         check_state(fits, self, "hidden", hidden, value.shape, "value", value)
-        if broadcast(jnp.shape(decay), hidden.shape) is None:
-            raise NotANumberError("decay", self.decay)
         dtype = dtype if hidden.dtype == dtype else jnp.promote_types(hidden.dtype, dtype)
         hidden = _moved(cast(hidden, wide), cast(value, wide), decay, one - decay)
         average = hidden

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 from hkx import Module, get_parameter, traced_once
 from hkx.arguments import Axes, Flag, Num, Number
 from hkx.initializers import Constant, Initializer
-from hkx.nn.norm.affine import check_axes, check_inits, checked_eps, parameter_shape, resolved_axes
-from hkx.nn.numerics import narrowed, widened
+from hkx.nn.norm.affine import check_axes, check_inits, parameter_shape, resolved_axes
+from hkx.nn.numerics import constant, narrowed, widened
 
 
 class RMSNorm(Module):
@@ -76,7 +76,7 @@ class RMSNorm(Module):
         check_axes(axis, shape, "hkx.RMSNorm")
         wide = widened(inputs)
         squares = _mean_of_squares(wide, axis=axis)  # of size 1 along `axis`
-        eps, scale = checked_eps(self.eps, squares, wide), None
+        eps, scale = constant(self.eps, squares.dtype), None
         if self.create_scale:
             own = parameter_shape(self.param_axis, shape, "hkx.RMSNorm")
             scale = widened(get_parameter("scale", own, dtype, init=self.scale_init))

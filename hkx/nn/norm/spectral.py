@@ -11,14 +11,13 @@ import jax.numpy as jnp
 
 from hkx import Module, get_state, initializers, set_state
 from hkx.arguments import Flag, Num, Number, PositiveSize
-from hkx.nn.norm.affine import checked_eps
 from hkx.nn.norm.params_tree import map_params
-from hkx.nn.numerics import check_state, narrowed, state_array, widened
+from hkx.nn.numerics import check_state, constant, narrowed, state_array, widened
 
 
 def _unit(x: jax.Array, eps: Any) -> jax.Array:
     squares = jnp.sum(x * x, keepdims=True)
-    return x * jax.lax.rsqrt(squares + checked_eps(eps, squares, x))
+    return x * jax.lax.rsqrt(squares + constant(eps, squares.dtype))
 
 
 class SpectralNorm(Module):

@@ -12,8 +12,7 @@ from hkx import GetterContext, Module, custom_getter, get_parameter, transparent
 from hkx.arguments import Function, Index, Number, is_iterable
 from hkx.errors import UnusedNameError
 from hkx.initializers import Initializer
-from hkx.nn.norm.affine import checked_eps
-from hkx.nn.numerics import dimension_of, narrowed, widened
+from hkx.nn.numerics import constant, dimension_of, narrowed, widened
 
 
 class WeightNorm(Module):
@@ -88,7 +87,7 @@ class WeightNorm(Module):
         others = tuple(i for i in range(value.ndim) if i != axis)
         wide = widened(value)
         squares = jnp.sum(jnp.square(wide), axis=others)
-        squares += checked_eps(self.eps, squares, squares)
+        squares += constant(self.eps, squares.dtype)
         lengths = jax.lax.broadcast_in_dim(widened(scale) * jax.lax.rsqrt(squares), value.shape, (axis,))
         return narrowed(wide * lengths, value, scale)
 

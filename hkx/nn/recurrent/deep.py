@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from hkx import RNNCore, transparent
 from hkx.arguments import Function, Items, array_of
-from hkx.errors import InvalidCoreStateError, InvalidRankError, LeadingDimensionsError
+from hkx.errors import InvalidCoreStateError
 from hkx.nn.numerics import broadcast, entries_in, parts_of, resharded
 from hkx.nn.recurrent.cells import array_state
 
@@ -167,34 +167,16 @@ class _SkippingRNN(DeepRNN):
         outputs: list[Any] = []
         new = []
         for layer, layer_state in zip(self.layers, state, strict=False):  # as in Haiku, `state` may be longer
-            seen = _joined("inputs", inputs, outputs[-1]) if outputs else inputs
+            seen = _joined(inputs, outputs[-1]) if outputs else inputs
             out, next_state = layer(seen, layer_state)
             outputs.append(out)
             new.append(next_state)
-        return _joined("layers", *outputs), tuple(new)
+        return _joined(*outputs), tuple(new)
 
 
-def _joined(argument: str, *trees: Any) -> Any:
-    """Concatenates trees of arrays along the last dimension; the first is, or comes from, `argument`."""
-    name, structures = "deep_rnn_with_skip_connections", [jax.tree.structure(tree) for tree in trees]
-    if any(structure != structures[0] for structure in structures):
-        raise ValueError(
-            f"`{argument}` of `{name}` cannot be concatenated: the inputs and the outputs of all layers must be trees "
-            f"of arrays in one structure, got {', '.join(map(str, structures))}."
-        )
-
-    def concatenated(*arrays: Any) -> jax.Array:
-        parts = [array_of(array, argument, name) for array in arrays]
-        shape = parts[0].shape
-        for part in parts:
-            if not part.ndim:
-                raise InvalidRankError(name, argument, part.shape, 1)
-            if part.shape[:-1] != shape[:-1]:
-                expected = f"that of an output with which it is concatenated, {part.shape}, but for the last dimension"
-                raise LeadingDimensionsError(name, argument, shape, expected)
-        return jnp.concatenate(parts, axis=-1)
-
-    return jax.tree.map(concatenated, *trees)
+def _joined(*trees: Any) -> Any:
+    """Concatenates trees of arrays along the last dimension."""
+    return jax.tree.map(lambda *parts: jnp.concatenate(parts, axis=-1), *trees)
 
 
 def deep_rnn_with_skip_connections(layers: Sequence[RNNCore], name: str | None = None) -> RNNCore:

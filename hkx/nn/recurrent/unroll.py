@@ -160,12 +160,8 @@ class Bidirectional(Module):
             shape = jnp.shape(jax.tree.leaves(input_sequence)[0])
             unbatched = time_major and len(shape) < 3  # [T, F]
             batch_size = None if unbatched else shape[1 if time_major else 0]
-            initial_states = tuple(
-                checked_function(getattr(core, "initial_state", None), "hkx.Bidirectional", f"{name}.initial_state")(
-                    batch_size
-                )
-                for name, core in (("forward", self.forward), ("backward", self.backward))
-            )
+            cores: tuple[Any, ...] = (self.forward, self.backward)
+            initial_states = tuple(core.initial_state(batch_size) for core in cores)
         if entries_in(initial_states) != 2:
             expected = "a pair of states, of `forward` and of `backward`"
             raise InvalidCoreStateError("Bidirectional", "initial_states", initial_states, expected)
