@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from hkx.nets.decoder_config import LatentConfig as LatentConfig
     from hkx.nets.decoder_layer import DecoderLayer as DecoderLayer
     from hkx.nets.decoder_sharding import decoder_sharding_rules as decoder_sharding_rules
+    from hkx.nets.exact import in_tiles as in_tiles
     from hkx.nets.generation import Generated as Generated
     from hkx.nets.generation import answer_hidden as answer_hidden
     from hkx.nets.generation import generate as generate
@@ -42,6 +43,7 @@ _EXPORTS = {
     "hkx.nets.decoder_config": "DecoderConfig ExpertsConfig LatentConfig",
     "hkx.nets.decoder_layer": "DecoderLayer",
     "hkx.nets.decoder_sharding": "decoder_sharding_rules",
+    "hkx.nets.exact": "in_tiles",
     "hkx.nets.generation": "Generated answer_hidden generate",
     "hkx.nets.mlp": "MLP",
     "hkx.nets.mobilenet": "MobileNetV1",

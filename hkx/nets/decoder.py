@@ -20,14 +20,17 @@ from hkx import (
     custom_creator,
     custom_getter,
     get_parameter,
+    intercept_methods,
     layer_stack,
     name_like,
+    running_init,
     transparent,
 )
 from hkx.arguments import Flag, Int, Num, Size
 from hkx.initializers import RandomNormal
 from hkx.nets.decoder_config import DecoderConfig
 from hkx.nets.decoder_layer import DecoderLayer, norm
+from hkx.nets.exact import CHUNK, by_rows, check_exact, in_tiles
 from hkx.nn.causal_attention import check_room, positions_of, slots_of, wide_product
 
 NO_WINDOW = 2**30
@@ -96,12 +99,15 @@ class Decoder(Module):
         stacked: Flag = True,
         remat: bool | Callable[..., bool] | None = None,
         dtype: Any = None,
+        exact: Flag = False,
         name: str | None = None,
     ):
         super().__init__(name=name)
         if not isinstance(config, DecoderConfig):
             raise TypeError(f"`config` of Decoder must be a `hkx.nets.DecoderConfig`, got {config!r:.80}.")
-        self.config, self.stacked, self.remat, self.dtype = config, stacked, remat or False, dtype
+        if exact:
+            check_exact(config)
+        self.config, self.stacked, self.remat, self.dtype, self.exact = config, stacked, remat or False, dtype, exact
 
     def __call__(
         self,
@@ -152,13 +158,15 @@ class Decoder(Module):
                 raise ValueError(
                     "`segments` and `lengths` go without a cache. Pad prompts on the left, and set `start`."
                 )
+        if self.exact and not (positions is None and segments is None and lengths is None):
+            raise ValueError("`positions`, `segments` and `lengths` go without `exact=True` of Decoder.")
         if 0 < c.learned_positions < size:
             raise ValueError(f"The model has {c.learned_positions} learned positions, and {size} are needed.")
         slots, start = slots_of(cache, batch, time)
         if positions is None:
             positions = positions_of(slots, start) if segments is None else _positions_in(segments)
         mask = _mask(segments, lengths, time)
-        with self._computing():
+        with self._computing(), self._by_rows():
             x = self._embed()(tokens)
             x = x if self.dtype is None else x.astype(self.dtype)
             x = x if c.embedding_scale == 1 else x * jnp.asarray(c.embedding_scale, x.dtype)
@@ -177,8 +185,15 @@ class Decoder(Module):
     def logits(self, hidden: Num[jax.Array, "... D"]) -> jax.Array:
         """The logits `[..., vocab_size]` of vectors `[..., hidden_size]`, in float32 or wider."""
         c = self.config
-        y = wide_product("...d,vd->...v", hidden, self.head().astype(hidden.dtype))
-        return y if c.logit_cap is None else c.logit_cap * jnp.tanh(y / c.logit_cap)
+        head = self.head()
+
+        def of_rows(x: jax.Array) -> jax.Array:
+            y = wide_product("...d,vd->...v", x, head.astype(x.dtype))
+            return y if c.logit_cap is None else c.logit_cap * jnp.tanh(y / c.logit_cap)
+
+        if not self.exact or running_init():
+            return of_rows(hidden)
+        return in_tiles(of_rows, hidden.reshape(-1, c.hidden_size)).reshape(*hidden.shape[:-1], c.vocab_size)
 
     @name_like("__call__")
     def head(self) -> jax.Array:
@@ -206,6 +221,7 @@ class Decoder(Module):
           A DecoderCache for the first call.
         """
         c, dtype = self.config, dtype or self.dtype or jnp.float32
+        max_length = -(-max_length // CHUNK) * CHUNK if self.exact else max_length
         heads, size = (c.num_kv_heads, c.head_dim) if c.latent is None else (1, c.latent.kv_rank + c.latent.rotary_size)
         shape = (batch_size, heads, max_length, size)
 
@@ -233,7 +249,7 @@ class Decoder(Module):
             own = None if cache is None else AttentionCache(kv[0], kv[1], cache.length, cache.start)
             name = "layer" if c.experts is None or not dense else "dense_layer"
             options = {"positions": positions, "mask": mask, "window": window if mixed else uniform, "cache": own}
-            x, own = DecoderLayer(c, dense, name)(x, angles, **options)
+            x, own = DecoderLayer(c, dense, name, exact=self.exact)(x, angles, **options)
             return x, None if own is None else (own.key, own.value)
 
         if not self.stacked:
@@ -261,6 +277,10 @@ class Decoder(Module):
         """Of embeddings and head. The logits' is 1/4 at most, also that of a token itself where the two are tied."""
         scale = self.config.embedding_scale
         return 0.25 / float(np.sqrt(self.config.hidden_size * scale)) if head else 1 / scale
+
+    def _by_rows(self) -> Any:
+        exact = self.exact and not running_init()
+        return intercept_methods(by_rows) if exact else contextlib.nullcontext()
 
     @contextlib.contextmanager
     def _computing(self) -> Iterator[None]:

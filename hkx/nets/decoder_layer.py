@@ -23,6 +23,7 @@ from hkx import (
 from hkx.arguments import Flag, Num
 from hkx.initializers import VarianceScaling
 from hkx.nets.decoder_config import DecoderConfig
+from hkx.nets.exact import ExactAttention
 from hkx.nn.rotary import rotated
 
 ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
@@ -42,6 +43,7 @@ class DecoderLayer(Module):
     Args:
       config: the sizes and options of the decoder.
       dense: whether the layer has one feed-forward layer, and not several experts.
+      exact: as for the decoder; only its attention depends on this.
       name: the module's name.
 
     Example:
@@ -54,9 +56,9 @@ class DecoderLayer(Module):
       (1, 3, 64)
     """
 
-    def __init__(self, config: DecoderConfig, dense: Flag = True, name: str | None = None):
+    def __init__(self, config: DecoderConfig, dense: Flag = True, name: str | None = None, *, exact: Flag = False):
         super().__init__(name=name)
-        self.config, self.dense = config, dense
+        self.config, self.dense, self.exact = config, dense, exact
         self.small = VarianceScaling(0.5 / config.num_layers)  # the sum over layers does not grow with their number
         self.small_3d = VarianceScaling(0.5 / config.num_layers, fan_in_axes=[1])
 
@@ -87,7 +89,7 @@ class DecoderLayer(Module):
         if c.latent is not None:
             layer: Any = LatentAttention(c.num_heads, **vars(c.latent), bias=c.qkv_bias, norm_eps=1e-6, **same)
         else:
-            layer = CausalAttention(
+            layer = (ExactAttention if self.exact else CausalAttention)(
                 c.num_heads,
                 c.num_kv_heads,
                 c.head_dim,

@@ -160,16 +160,23 @@ class CausalAttention(Module):
         q, k = (y if norm is None else norm(y) for y, norm in ((q, self.query_norm), (k, self.key_norm)))
         q, k = (y if self.rotary is None else self.rotary(y, positions) for y in (q, k))
         k, v = jnp.swapaxes(k, 1, 2), jnp.swapaxes(v, 1, 2)  # [B, K, T, D]
+        sinks = get_parameter("sinks", [self.num_heads], x.dtype, init=jnp.zeros) if self.sinks else None
+        y, cache = self.attended(q, k, v, sinks, slots, start, mask, window, cache)
+        y = y.reshape(b, t, self.num_heads * self.key_size)
+        y = Linear(self.model_size, "output" in self.bias, self.output_w_init, name="output")(y)
+        return y if cache is None else (y, cache)
+
+    @transparent
+    def attended(
+        self, q: Any, k: Any, v: Any, sinks: Any, slots: Any, start: Any, mask: Any, window: Any, cache: Any
+    ) -> tuple[jax.Array, Any]:
+        """The means of values, `[B, T, H, D]`, for queries of this shape; and the cache with keys and values."""
         if cache is not None:
             cache = extended(cache, k, v)
             k, v = cache.key.astype(q.dtype), cache.value.astype(q.dtype)  # [B, K, S, D]
         allowed = visible(slots, start, k.shape[2], window)  # [B, T, S]
         allowed = allowed if mask is None else masked(allowed, mask, self)
-        sinks = get_parameter("sinks", [self.num_heads], x.dtype, init=jnp.zeros) if self.sinks else None
-        y = attend(q, k, v, allowed, sinks, scale=self.scale, soft_cap=self.soft_cap)
-        y = y.reshape(b, t, self.num_heads * self.key_size)
-        y = Linear(self.model_size, "output" in self.bias, self.output_w_init, name="output")(y)
-        return y if cache is None else (y, cache)
+        return attend(q, k, v, allowed, sinks, scale=self.scale, soft_cap=self.soft_cap), cache
 
     @transparent
     def heads(self, x: jax.Array, name: str) -> jax.Array:
