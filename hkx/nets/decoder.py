@@ -79,7 +79,13 @@ class Decoder(Module):
       remat: True, or a policy of `jax.checkpoint_policies`, to compute layers again for the gradient, which saves
         memory; None for not.
       dtype: the dtype to compute in; by default that of the parameters. `init` creates parameters in float32.
+      exact: whether bits of a token's logits are equal in all programs, whatever the batch, padding and cache:
+        `hkx.nets.generate` and `hkx.nets.answer_hidden` then agree to the bit. See `hkx.nets.in_tiles`, with which
+        log-probabilities do. On several devices, call it in `jax.shard_map`. A token's slot in a cache is its position.
       name: the module's name.
+
+    Raises:
+      ValueError: if it is exact, and the configuration has experts or latent attention.
 
     Example:
 
@@ -134,7 +140,7 @@ class Decoder(Module):
         Raises:
           InvalidRankError: if `tokens` is not `[B, T]`.
           ValueError: if the cache is too small, as far as its length is known; or `segments` or `lengths` are given
-            with a cache.
+            with a cache; or these or `positions` are, and the decoder is exact.
         """
         x = self.hidden(tokens, cache=cache, positions=positions, segments=segments, lengths=lengths)
         return self.logits(x) if cache is None else (self.logits(x[0]), x[1])

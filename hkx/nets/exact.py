@@ -145,7 +145,7 @@ def _attended(q: Any, k: Any, v: Any, sinks: Any, positions: Any, window: Any, *
 
     Chunks that come after the query's position change none of them.
     """
-    (batch, time, heads, size), kv_heads = q.shape, k.shape[1]
+    (batch, _, heads, size), kv_heads = q.shape, k.shape[1]
     groups, wide = heads // kv_heads, jnp.promote_types(q.dtype, jnp.float32)
     chunks, tiles = -(-k.shape[2] // CHUNK), -(-batch // SEQUENCES)
     highest = jnp.full([SEQUENCES, kv_heads, groups], jnp.finfo(wide).min, wide)

@@ -33,7 +33,7 @@ IN_FLOAT32 = ("grouped_query_attention",)
 # write layers (tests/nn).
 NOT_ALONE = {
     *("Module", "RNNCore", "ResNet18", "ResNet34", "ResNet50", "ResNet101", "ResNet152", "ResNet200"),
-    *("DecoderLayer", "answer_hidden", "decoder_sharding_rules", "generate"),
+    *("DecoderLayer", "answer_hidden", "decoder_sharding_rules", "generate", "in_tiles"),
     *("get_channel_index", "project_to_sphere", "is_padfn", "per_dimension"),
 }
 
