@@ -320,9 +320,7 @@ def _mean(probs: Array, bins: Array) -> Array:
 
 
 def _two_hot(low: Array, high: Array, weight_low: Array, num_bins: int) -> Array:
-    positions = jnp.arange(num_bins).reshape((1,) * low.ndim + (num_bins,))
-    is_low, is_high = (bins.astype(positions.dtype)[..., None] == positions for bins in (low, high))
-    weight_low = weight_low[..., None]
-    zero = jax.lax.stop_gradient(jnp.where(jnp.isnan(weight_low), weight_low, 0))  # NaN must appear in all bins
-    # On a bin, which is then both, the whole weight is the high one.
-    return jnp.where(is_high, 1 - weight_low, jnp.where(is_low, weight_low, zero))
+    dtype, weight_low = weight_low.dtype, weight_low[..., None]
+    positions = jnp.arange(num_bins).reshape((1,) * low.ndim + (num_bins,)).astype(dtype)
+    is_low, is_high = ((bins.astype(dtype)[..., None] == positions).astype(dtype) for bins in (low, high))
+    return is_low * weight_low + is_high * (1 - weight_low)
