@@ -40,7 +40,8 @@ def categorical_l2_project(
     gaps, end = jnp.diff(z_q), jnp.full(1, jnp.inf, z_q.dtype)  # after clipping, there is no mass beyond either end
     above, below = jnp.concatenate([gaps, end])[:, None], jnp.concatenate([end, gaps])[:, None]
     offset = jnp.clip(z_p, z_q[0], z_q[-1])[None, :] - z_q[:, None]
-    distance = jnp.where(offset >= 0, offset / above, -offset / below)
+    is_above = offset >= 0
+    distance = jnp.where(is_above, offset, -offset) / jnp.where(is_above, above, below)
     return jnp.sum(jnp.clip(1 - distance, 0, 1) * probs[None, :], axis=-1)
 
 
