@@ -62,6 +62,9 @@ def of_steps(d: Draw) -> Iterator[Case]:
     yield "categorical_kl_divergence", lambda lib: lib.categorical_kl_divergence, (logits(), logits()), (0,)
     moments = (d.normal(6), jnp.exp(0.1 * d.normal(6)))
     gaussian = (d.normal(6), *moments)
+    gaussians = (*moments, d.normal(6), jnp.exp(0.1 * d.normal(6)))
+    kl = "multivariate_normal_kl_divergence"
+    yield kl, lambda lib: lambda *x: lib.multivariate_normal_kl_divergence(*x), gaussians, (0, 1, 2, 3)
     yield "gaussian_diagonal().logprob", lambda lib: lambda *x: lib.gaussian_diagonal().logprob(*x), gaussian, (1, 2)
 
 
@@ -83,6 +86,7 @@ def of_values(d: Draw) -> Iterator[Case]:
     yield "l2_loss", lambda lib: lib.l2_loss, (one(64), one(64)), (0,)
     yield "huber_loss", lambda lib: lib.huber_loss, (one(64),), (0,)
     yield "transform_to_2hot", lambda lib: lambda x: lib.transform_to_2hot(x, -300.0, 300.0, 601), (100 * one(),), ()
+    yield "signed_expm1", lambda lib: lib.signed_expm1, (one(64),), (0,)
     yield "signed_hyperbolic", lambda lib: lib.signed_hyperbolic, (10 * one(64),), (0,)
     yield "signed_parabolic", lambda lib: lib.signed_parabolic, (10 * one(64),), (0,)
 
@@ -94,6 +98,8 @@ def of_value_distributions(d: Draw) -> Iterator[Case]:
         return d.normal(*shape)[:, 0]
 
     action, step = d.action()[:, 0], (one(), jnp.full(d.batch, 0.99))
+    atoms, probs = jnp.sort(one(ATOMS)), jax.nn.softmax(one(ATOMS))
+    yield "categorical_l2_project", lambda lib: lib.categorical_l2_project, (one(ATOMS), probs, atoms), (0, 1)
     yield (
         "categorical_q_learning",
         lambda lib: lambda q, a, r, g, q_t: lib.categorical_q_learning(ATOMS_AT, q, a, r, g, ATOMS_AT, q_t),
