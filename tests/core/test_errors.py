@@ -15,11 +15,6 @@ X = np.ones([2, 3], np.float32)
 LINEAR = hkx.transform(lambda x: hkx.Linear(2)(x))
 
 
-class NoSuper(hkx.Module):
-    def __init__(self):
-        self.size = 3
-
-
 class LateSuper(hkx.Module):
     def __init__(self):
         hkx.get_parameter("w", [], init=jnp.zeros)
@@ -54,12 +49,6 @@ CASES = {
         errors.NotInTransformError,
         ValueError,
         ["hkx.get_parameter", "model.init(jax.random.key(0), x)"],
-    ),
-    "no super": (
-        lambda: hkx.transform(NoSuper).init(None),
-        errors.MissingSuperInitError,
-        ValueError,
-        ["NoSuper.__init__", "super().__init__("],
     ),
     "late super": (
         lambda: hkx.transform(LateSuper).init(None),
@@ -106,12 +95,6 @@ CASES = {
         errors.NotAnArrayError,
         ValueError,
         ["linear/w", "is None"],
-    ),
-    "no initializer": (
-        lambda: hkx.transform(lambda: hkx.get_parameter("w", [])).init(None),
-        errors.MissingInitializerError,
-        ValueError,
-        ["~/w", "init="],
     ),
     "no state": (
         lambda: hkx.transform_with_state(lambda: hkx.get_state("counter")).apply({}, {"~": {"conter": 1}}, None),
@@ -214,12 +197,6 @@ CASES = {
         ["jax.pmap(hkx.transform(f).apply)"],
     ),
     "not a function": (lambda: hkx.transform(3), TypeError, TypeError, ["3", "function"]),
-    "without_apply_rng of a function": (
-        lambda: hkx.without_apply_rng(lambda x: x),
-        errors.InvalidTransformedError,
-        ValueError,
-        ["hkx.transform(f)"],
-    ),
     "reserve size": (lambda: hkx.config.set(rng_reserve_size=0), ValueError, ValueError, ["rng_reserve_size", "0"]),
 }
 

@@ -248,7 +248,7 @@ class TestWhatIsHeldToBeTrueOfJax:
             return jnp.cos(seen[0])
 
         program = jax.make_jaxpr(f)(1.0)
-        words = "`variable_of` finds nothing: `init` can no longer give what a function keeps its value (init/kept.py)"
+        words = "`variable_of` finds nothing: `init` cannot give arrays in lists and dicts their values (init/held.py)"
         assert [traces.variable_of(x) for x in seen] == program.eqns[0].outvars, words
 
     def test_a_number_that_a_trace_has_written_down_is_a_literal(self):

@@ -390,17 +390,6 @@ def test_force_name_reserves_its_name_where_it_stands():
     assert names(lambda: [Leaf(name=hkx.force_name("foo"))(), Leaf(name="foo")()]) == ["foo:w", "foo_1:w"]
 
 
-def test_a_name_scope_is_entered_once():
-    def f():
-        scope = hkx.name_scope("s")
-        with pytest.raises(KeyError), scope:
-            raise KeyError
-        with pytest.raises(hkx.errors.UsedScopeError, match="not reusable"), scope:
-            pass
-
-    hkx.transform(f).init(None)
-
-
 def test_constructor_may_count_as_another_method():
     class Net(hkx.Module):
         @hkx.name_like("__call__")
@@ -409,12 +398,6 @@ def test_constructor_may_count_as_another_method():
             self.leaf = Leaf()
 
     assert names(lambda: Net().leaf()) == ["net/leaf:w"]
-
-
-def test_signature_of_a_module_class_is_its_constructors():
-    import inspect
-
-    assert list(inspect.signature(hkx.Linear).parameters) == ["output_size", "with_bias", "w_init", "b_init", "name"]
 
 
 @pytest.mark.parametrize("name", ["a b", "1a", "", "/a", "a/", "a//b", "a/2", "~a~", "a/~~", 3])

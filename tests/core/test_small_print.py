@@ -134,36 +134,6 @@ def test_a_setter_hears_dtypes_and_shapes_of_a_tree() -> None:
     assert (context.module_name, context.name) == ("a/b", "n")
 
 
-def names_heard(lifted: Any) -> list[Any]:
-    heard: list[Any] = []
-
-    def getter(next_getter: Any, value: Any, context: Any) -> Any:
-        heard.append((context.full_name, context.lifted_prefix_name))
-        return next_getter(value)
-
-    def f(x: Any) -> Any:
-        with hkx.custom_getter(getter):
-            return lifted(x)
-
-    hkx.transform(f).init(0, X)
-    return heard
-
-
-def test_hooks_hear_under_what_names_a_function_was_lifted() -> None:
-    inner = hkx.transform(lambda x: hkx.Linear(1, with_bias=False)(x))
-
-    def outer(x: Any) -> Any:
-        with hkx.name_scope("tower"):
-            return hkx.lift(inner.init, name="inner")(hkx.next_rng_key(), x)
-
-    twice = hkx.transform(outer)
-    assert names_heard(outer) == [("linear/w", "tower/inner/")]
-    assert names_heard(lambda x: hkx.lift(twice.init, name="outer")(hkx.next_rng_key(), x)) == [
-        ("linear/w", "outer/tower/inner/")
-    ]
-    assert names_heard(lambda x: hkx.transparent_lift(inner.init)(hkx.next_rng_key(), x)) == [("linear/w", None)]
-
-
 def test_stacks_with_numbers_in_their_names_become_layers_and_back() -> None:
     arrays = {n: np.arange(6.0).reshape(3, 2) + i for i, n in enumerate("abcd")}
     params = {
@@ -260,26 +230,6 @@ def test_an_axis_that_an_entry_does_not_have_is_named() -> None:
         good = {"linear": {"w": jnp.ones([4, 3, 2]), "b": jnp.ones([4, 2])}}
         with pytest.raises(errors.MappedSizeError, match="linear/b"):
             model.apply(good, None, jnp.ones([4, 3]))
-
-
-SCANS = {
-    r"the scalar": lambda: hkx.scan(lambda c, x: (c, x), 0.0, 1.0),
-    r"neither inputs nor a length": lambda: hkx.scan(lambda c, x: (c, x), 0.0),
-    r"lengths \[2, 3\]": lambda: hkx.scan(lambda c, x: (c, x), 0.0, (jnp.ones(2), jnp.ones(3))),
-    r"lengths \[2, 4\]": lambda: hkx.scan(lambda c, x: (c, x), 0.0, jnp.ones(2), 4),
-}
-
-
-@pytest.mark.parametrize("text", SCANS)
-def test_a_length_that_is_none_or_two_is_named(text: str) -> None:
-    with pytest.raises(errors.ScanLengthError, match=text):
-        hkx.transform(SCANS[text]).apply({}, None)
-
-
-@pytest.mark.parametrize("result", [None, 1, (1,), (1, 2, 3), {"a": 1, "b": 2}])
-def test_a_body_returns_a_pair(result: Any) -> None:
-    with pytest.raises(errors.BodyResultError, match=r"hkx.scan.*pair"):
-        hkx.transform(lambda: hkx.scan(lambda c, x: result, 0.0, X)).apply({}, None)
 
 
 @pytest.mark.slow

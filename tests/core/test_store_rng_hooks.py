@@ -20,15 +20,6 @@ def keys_by_hand(seed, reserve=1, count=6):
     return np.stack(out[:count])
 
 
-def test_sequence_is_repeated_splitting():
-    sequence = hkx.PRNGSequence(5)
-    np.testing.assert_array_equal(np.stack([next(sequence) for _ in range(6)]), keys_by_hand(5))
-    with hkx.config.context(rng_reserve_size=3):
-        sequence = hkx.PRNGSequence(5)
-        np.testing.assert_array_equal(np.stack([next(sequence) for _ in range(6)]), keys_by_hand(5, 3))
-    assert iter(sequence) is sequence
-
-
 def test_sequence_take_reserve_and_state():
     sequence = hkx.PRNGSequence(5)
     by_hand = jax.random.split(jax.random.PRNGKey(5), 4)
@@ -45,35 +36,6 @@ def test_sequence_take_reserve_and_state():
     other.replace_internal_state(sequence.internal_state)
     np.testing.assert_array_equal(next(other), next(sequence))
     np.testing.assert_array_equal(next(other), next(sequence))
-
-
-def test_running_keys():
-    def f():
-        a = [hkx.next_rng_key() for _ in range(2)]
-        b = hkx.next_rng_keys(3)
-        with hkx.with_rng(jax.random.PRNGKey(9)):
-            inner = hkx.next_rng_key()
-        hkx.reserve_rng_keys(2)
-        return a, b, inner, hkx.next_rng_key(), hkx.maybe_next_rng_key()
-
-    a, b, inner, c, d = hkx.transform(f).apply({}, 5)
-    key = jax.random.PRNGKey(5)
-    key, a0 = jax.random.split(key)
-    key, a1 = jax.random.split(key)
-    key, *expected_b = jax.random.split(key, 4)
-    key, *rest = jax.random.split(key, 3)
-    np.testing.assert_array_equal(np.stack(a), np.stack([a0, a1]))
-    np.testing.assert_array_equal(b, np.stack(expected_b))
-    np.testing.assert_array_equal(inner, jax.random.split(jax.random.PRNGKey(9))[1])
-    np.testing.assert_array_equal(np.stack([c, d]), np.stack(rest))
-
-
-def test_running_keys_are_drawn_in_order_whatever_kind_they_are():
-    f = hkx.transform(lambda: [hkx.next_rng_key() for _ in range(3)])
-    raw = np.stack(f.apply({}, 5))
-    typed = np.stack([jax.random.key_data(k) for k in f.apply({}, jax.random.key(5))])
-    np.testing.assert_array_equal(raw, typed)
-    np.testing.assert_array_equal(raw, keys_by_hand(5, count=3))
 
 
 def test_maybe_keys_without_a_key():
@@ -252,26 +214,6 @@ def test_interceptors():
     assert len(log) == 4
 
 
-def test_interceptors_do_not_see_a_transparent_constructor():
-    class Net(hkx.Module):
-        @hkx.transparent
-        def __init__(self):
-            super().__init__()
-
-        def __call__(self):
-            return 1
-
-    seen = []
-
-    def interceptor(next_function, args, kwargs, context):
-        seen.append(context.method_name)
-        return next_function(*args, **kwargs)
-
-    with hkx.intercept_methods(interceptor):
-        hkx.transform(lambda: Net()()).apply({}, None)
-    assert seen == ["__call__"]
-
-
 def test_interceptor_that_calls_twice_or_the_original():
     class Net(hkx.Module):
         def __call__(self, x):
@@ -329,12 +271,6 @@ def test_transform_and_run():
     np.testing.assert_array_equal(mapped, jax.random.split(jax.random.fold_in(jax.random.PRNGKey(43), 1))[1])
 
 
-def test_sequence_from_the_state_of_another():
-    first = hkx.PRNGSequence(5)
-    first.reserve(2)
-    np.testing.assert_array_equal(np.stack(hkx.PRNGSequence(first.internal_state).take(4)), np.stack(first.take(4)))
-
-
 def test_sequence_that_a_compiled_function_left_behind():
     kept = []
     key = jax.random.PRNGKey(5)
@@ -381,21 +317,3 @@ def test_a_module_may_be_a_protocol_or_abstract():
     assert hkx.transform(lambda: (Net()(), isinstance(Net(), Sized))).apply({}, None) == (3, True)
     with pytest.raises(TypeError, match="abstract"):
         hkx.transform(lambda: Base()).init(None)
-
-
-def test_a_setter_is_told_nothing_of_what_has_no_shape():
-    seen = []
-
-    def f():
-        def setter(next_setter, value, context):
-            seen.append((context.original_shape, context.original_dtype))
-            return next_setter(value)
-
-        with hkx.custom_setter(setter):
-            hkx.set_state("tree", {"text": "a", "number": 1.5, "array": np.ones([2], np.int8)})
-
-    _, state = hkx.transform_with_state(f).apply({}, {}, None)
-    assert state["~"]["tree"]["text"] == "a"
-    assert seen == [
-        ({"text": None, "number": None, "array": (2,)}, {"text": None, "number": None, "array": np.dtype(np.int8)})
-    ]

@@ -217,20 +217,3 @@ def test_an_argument_that_the_function_fills():
     _, state = hk.transform_with_state(f).init(None, given)
     np.testing.assert_array_equal(state["~"]["s1"], [2, 2])
     np.testing.assert_array_equal(state["~"]["s2"], [4, 4])
-
-
-def test_tables_that_stay_as_they_are_cost_no_forward_pass():
-    """The activations would take 400 GB."""
-    table = np.arange(3, dtype=np.float32)
-
-    def f(x):
-        y = jnp.repeat(hk.Linear(100)(x), 10**6, axis=0)
-        hk.get_parameter("table", [3], init=lambda *_: 2 * jnp.asarray(table))
-        hk.set_state("example", jnp.asarray(x).sum())
-        hk.set_state("fresh", jnp.asarray(np.arange(3.0, dtype=np.float32)) * 1)
-        return hk.Linear(1)(y * jnp.asarray(table).sum())
-
-    params, state = hk.transform_with_state(f).init(0, np.ones([1000, 3], np.float32))
-    np.testing.assert_array_equal(params["~"]["table"], [0, 2, 4])
-    np.testing.assert_array_equal(state["~"]["fresh"], [0, 1, 2])
-    assert state["~"]["example"] == 3000

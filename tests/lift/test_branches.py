@@ -108,7 +108,6 @@ def test_a_state_that_one_branch_has() -> None:
 
 
 WITH_HAIKU = {
-    "cond": lambda hk, x: hk.cond(x.sum() < 0, lambda x: hk.Linear(2)(x), lambda x: -hk.Linear(2)(x), x),
     "keys": lambda hk, x: (
         hk.cond(
             x.sum() < 0,
@@ -119,20 +118,11 @@ WITH_HAIKU = {
         hk.Linear(1, name="later")(x),
         jax.random.uniform(hk.next_rng_key()),
     ),
-    "switch": lambda hk, x: hk.switch(
-        jnp.asarray(2), [lambda x, s=s: s * hk.nets.MLP([3, 2])(x) for s in (1.0, 2.0, -1.0)], x
-    ),
     "state": lambda hk, x: hk.cond(
         x.sum() < 0,
         lambda x: hk.BatchNorm(True, True, 0.9)(x, True),
         lambda x: -hk.BatchNorm(True, True, 0.9)(x, True),
         x[None],
-    ),
-    "nested": lambda hk, x: hk.cond(
-        x.sum() < 0,
-        lambda x: hk.cond(True, lambda x: hk.Linear(2)(x), lambda x: -hk.Linear(2)(x), x),
-        lambda x: hk.cond(False, lambda x: hk.Linear(2)(x) + 1, lambda x: -hk.Linear(2)(x), x),
-        x,
     ),
     "by the larger one": lambda hk, x: (
         hk.Linear(3)(hk.Linear(3)(x))
@@ -185,21 +175,6 @@ def test_a_module_after_a_loop_or_a_branch_has_parameters_of_its_own(lifted: str
     assert list(params) == inside + names
     for name, out in zip([inside[-1], *names], model.apply(params, None, X), strict=True):
         np.testing.assert_allclose(out, dense(params, name, X), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("lifted", LIFTED)
-def test_a_program_for_haiku_that_creates_by_hand_in_init(lifted: str) -> None:
-    def f(x: Any) -> Any:
-        block = lambda x: hkx.Linear(3, name="b_2")(hkx.Linear(3)(x))  # noqa: E731
-        if hkx.running_init():
-            return block(x)
-        return LIFTED[lifted](hkx, block, x), block(x)  # the remainder
-
-    model = hkx.transform(f)
-    params = model.init(KEY, X)
-    assert list(params) == ["linear", "b_2"]
-    expected = dense(params, "b_2", dense(params, "linear", X))
-    np.testing.assert_allclose(model.apply(params, None, X), [expected, expected], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.peer
@@ -306,15 +281,3 @@ def test_a_state_that_branches_share(a: Branch, b: Branch) -> None:
     _, state = model.init(KEY, X)
     assert list(state["~"]) == ["s"]
     np.testing.assert_array_equal(model.apply({}, state, None, X)[0], X)
-
-
-def test_a_state_that_branches_leave_with_other_types() -> None:
-    model = hkx.transform_with_state(lambda x: hkx.cond(True, left(np.zeros(2)), left(np.zeros(3)), x))
-    with pytest.raises(hkx.errors.BranchMismatchError, match="'~/s': branch 0 leaves"):
-        model.apply({}, {"~": {"s": jnp.zeros(1)}}, None, X)
-
-
-def test_results_of_branches_that_are_numbers() -> None:
-    model = hkx.transform(lambda x: hkx.cond(True, lambda x: 0, lambda x: 0.5, x))
-    with pytest.raises(hkx.errors.BranchMismatchError, match=r"branch 0 returns int32\[\], branch 1 returns float32"):
-        model.init(KEY, X)

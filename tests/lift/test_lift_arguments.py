@@ -59,8 +59,6 @@ REFUSED = {
     ),
     "should be called 'linear', but there is no such module": lambda: hkx.stack_params({}, STACKED, "stack"),
     "`concrete=True` is no longer possible": lambda: hkx.remat(abs, concrete=True),
-    "The function given to `hkx.grad` must return a pair": lambda: hkx.grad(abs, has_aux=True)(1.0),
-    "The function given to `hkx.value_and_grad` must return": lambda: hkx.value_and_grad(abs, has_aux=True)(1.0),
     r"argument x of(.|\n)*argument weights of": lambda: hkx.vmap(_weighted, split_rng=False)(X, jnp.ones([3, 3])),
     "one axis had size 2: axis 0 of argument weights": lambda: hkx.vmap(_weighted, split_rng=True)(X.T, X),
 }
@@ -74,18 +72,6 @@ def _left(value):
 def test_what_is_refused(text):
     with pytest.raises((ValueError, TypeError), match=text):
         hkx.transform_with_state(REFUSED[text]).init(0)
-
-
-def test_a_stack_inside_of_a_module():
-    def model(x):
-        return hkx.to_module(lambda x: hkx.layer_stack(2, name="stack")(lambda x: hkx.Linear(3)(x))(x))("model")(x)
-
-    params = hkx.transform(model).init(0, X)
-    assert list(params) == ["model/stack/linear"]
-    flat = hkx.unstack_params(params, "model/stack")
-    assert sorted(flat) == ["model/linear", "model/linear_1"]
-    again = hkx.stack_params(flat, params, "model/stack")
-    assert jax.tree.all(jax.tree.map(np.array_equal, again, params))
 
 
 def test_what_is_made_outside_says_inside_what_it_lacks():
@@ -104,33 +90,6 @@ def test_one_operand_by_name():
     assert [float(x) for x in hkx.transform(f).apply({}, None, 1)] == [10, 21]
 
 
-@pytest.mark.parametrize(("pred", "expected"), [(2.5, 1), (0, -1), (jnp.int32(3), 1), (jnp.float32(0), -1)])
-def test_a_number_is_true_if_it_is_not_0(pred, expected):
-    model = hkx.transform(lambda p: hkx.cond(p, lambda x: x, lambda x: -x, 1.0))
-    assert model.apply(model.init(0, pred), None, pred) == expected
-    assert jax.jit(model.apply)({}, None, pred) == expected
-
-
-def test_a_function_with_a_derivative_of_its_own_is_one_outside_of_a_transform_too():
-    @hkx.custom_vjp
-    def double(x):
-        return 2 * x
-
-    with pytest.raises(errors.MissingRuleError, match="defvjp"):
-        double(1.0)
-    double.defvjp(lambda x: (2 * x, None), lambda _, given: (5 * given,))
-    assert double(3.0) == 6 and jax.grad(double)(3.0) == 5
-
-    @hkx.custom_jvp
-    def triple(x):
-        return 3 * x
-
-    with pytest.raises(errors.MissingRuleError, match="defjvp"):
-        triple(1.0)
-    triple.defjvp(lambda primals, tangents: (3 * primals[0], 7 * tangents[0]))
-    assert triple(2.0) == 6 and jax.grad(triple)(2.0) == 7
-
-
 def test_the_state_that_a_function_with_its_own_derivative_leaves():
     @hkx.custom_jvp
     def counted(x):
@@ -145,21 +104,6 @@ def test_the_state_that_a_function_with_its_own_derivative_leaves():
     assert out == 9 and after["~"]["n"] == 1
     (_, after), slope = jax.value_and_grad(lambda x: model.apply(params, after, None, x), has_aux=True)(3.0)
     assert slope == 10 and after["~"]["n"] == 2
-
-
-def test_jit_as_a_decorator_with_settings():
-    @hkx.jit(static_argnames="power")
-    def f(x, *, power, **more):
-        return hkx.Linear(1, w_init=jnp.ones)(x) ** power + sum(more.values())
-
-    model = hkx.transform(lambda x: f(x, power=2, a=1.0, b=2.0))
-    np.testing.assert_allclose(model.apply(model.init(0, X), None, X), [[12.0], [12.0]])
-
-    @hkx.jit(static_argnums=1)
-    def outside(x, size):
-        return jnp.ones(size) * x
-
-    assert outside(2.0, 3).tolist() == [2, 2, 2]
 
 
 @pytest.mark.peer
@@ -225,18 +169,6 @@ def test_a_function_without_rng_says_its_arguments():
     assert list(inspect.signature(hkx.transform(lambda x: x, apply_rng=False).apply).parameters) == ["params", "x"]
 
 
-def test_an_error_of_hkx_in_init_comes_at_once():
-    calls = []
-
-    def f():
-        calls.append(1)
-        hkx.get_parameter("w", [2])
-
-    with pytest.raises(errors.HkxError):
-        hkx.transform(f).init(0)
-    assert len(calls) == 1
-
-
 def test_a_protocol_is_no_base_of_a_class():
     with pytest.raises(TypeError, match=r"write `class Mine\(SupportsCall, Protocol\)`, or subclass `hkx.Module`"):
 
@@ -283,26 +215,11 @@ def test_a_state_that_jax_cannot_carry_is_named(carry, value):
         model.apply({}, {"~": {"n": 1}}, None, jnp.ones(3))  # what is run in place in `init` is carried here
 
 
-def test_settings_by_any_name_are_static():
-    def scaled(x, **settings):
-        return x * len(settings["kind"])
-
-    f = hkx.transform(lambda x: hkx.jit(scaled, static_argnames="kind")(x, kind="ab"))
-    np.testing.assert_array_equal(f.apply({}, None, X), 2 * X)
-
-
 def test_calls_of_vmap_draw_the_same_key_where_nothing_need_be_said_of_keys(monkeypatch):
     monkeypatch.setattr(hkx.vmap, "require_split_rng", False)
     f = hkx.transform(lambda x: hkx.vmap(lambda x: x + jax.random.uniform(hkx.next_rng_key()))(x))
     first, second = f.apply({}, 0, jnp.zeros(2))
     assert first == second != 0
-
-
-def test_a_gradient_with_what_is_not_differentiated():
-    f = hkx.transform(lambda x: hkx.grad(lambda x: (jnp.sum(jnp.square(x)), {"n": x[0]}), has_aux=True)(x))
-    gradient, aux = f.apply({}, None, 3 * X)
-    np.testing.assert_array_equal(gradient, 6 * X)
-    np.testing.assert_array_equal(aux["n"], 3 * X[0])
 
 
 @pytest.mark.parametrize("derivative", [hkx.grad, hkx.value_and_grad])

@@ -30,31 +30,6 @@ def noisy(x: Any) -> Any:
     return hkx.Linear(2, w_init=NORMAL)(x) + jax.random.uniform(hkx.next_rng_key())
 
 
-def test_cond_creates_the_parameters_of_both_branches() -> None:
-    def f(p: Any, x: Any) -> Any:
-        y = hkx.cond(p, hkx.Linear(2), hkx.Sequential([hkx.Linear(3), hkx.Linear(2)]), x)
-        return hkx.Linear(1)(y)
-
-    model = hkx.transform(f)
-    params = model.init(KEY, True, X)
-
-    assert jax.tree.map(jnp.shape, params) == {
-        "linear": {"w": (2, 2), "b": (2,)},
-        "linear_1": {"w": (2, 3), "b": (3,)},
-        "linear_2": {"w": (3, 2), "b": (2,)},
-        "linear_3": {"w": (2, 1), "b": (1,)},
-    }
-    both = hkx.transform(
-        lambda x: (hkx.Linear(2)(x), hkx.Sequential([hkx.Linear(3), hkx.Linear(2)])(x), hkx.Linear(1)(x))
-    )
-    assert_close(params, {**both.init(KEY, X)})
-    last = lambda y: y @ params["linear_3"]["w"] + params["linear_3"]["b"]  # noqa: E731
-    dense = lambda n, x: x @ params[n]["w"] + params[n]["b"]  # noqa: E731
-    with jax.numpy_rank_promotion("allow"):
-        assert_close(model.apply(params, None, True, X), last(dense("linear", X)))
-        assert_close(model.apply(params, None, False, X), last(dense("linear_2", dense("linear_1", X))))
-
-
 def test_a_while_loop_that_is_not_entered_creates_its_parameters() -> None:
     def f(x: Any) -> Any:
         return hkx.while_loop(lambda v: v.sum() < hkx.get_parameter("bound", [], init=jnp.zeros), hkx.Linear(2), x)
@@ -122,31 +97,6 @@ def test_ensemble_is_that_many_models() -> None:
         stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[members[f"member_{i}/linear"] for i in range(3)])
         assert_close(params, {"linear": stacked})
         assert_close(jax.jit(model.apply)(params, KEY, X), reference.apply(members, KEY, X))
-
-
-def test_shared_and_own_parameters_by_name() -> None:
-    def axes(module: str, name: str) -> int | None:
-        return 1 if name == "w" else None
-
-    model = hkx.transform(lambda x: hkx.vmap(lambda v: hkx.Linear(2)(v), param_axes=axes, split_rng=True)(x))
-    params = model.init(KEY, X)
-    assert jax.tree.map(jnp.shape, params) == {"linear": {"w": (2, 3, 2), "b": (2,)}}
-    expected = jnp.einsum("ni,ino->no", X, params["linear"]["w"]) + params["linear"]["b"][None]
-    assert_close(model.apply(params, None, X), expected)
-
-
-def test_own_states() -> None:
-    def f(x: Any) -> Any:
-        total = hkx.get_state("total", [], init=jnp.zeros)
-        hkx.set_state("total", total + x.sum())
-        return total
-
-    model = hkx.transform_with_state(lambda x: hkx.vmap(f, state_axes=0, split_rng=False)(x))
-    params, state = model.init(None, X)
-    assert_close(state, {"~": {"total": jnp.zeros(3)}})
-    for n in (1, 2):
-        _, state = model.apply(params, state, None, X)
-        assert_close(state, {"~": {"total": n * X.sum(1)}})
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -403,26 +353,8 @@ def test_jit_of_a_module_is_compiled_once_and_static_arguments_pass() -> None:
     assert len(traced) == 1
 
 
-def test_outside_a_transform_each_is_the_function_of_jax() -> None:
-    x = jnp.array([1.0, 2.0])
-    square = lambda x: (x**2).sum()  # noqa: E731
-    step = lambda c, v: (c + v, c)  # noqa: E731
-    assert_close(hkx.scan(step, 0.0, x), jax.lax.scan(step, 0.0, x))
-    assert_close(hkx.map(jnp.sin, x), jnp.sin(x))
-    assert_close(hkx.cond(True, jnp.sin, jnp.cos, x), jnp.sin(x))
-    assert_close(hkx.switch(1, [jnp.sin, jnp.cos], x), jnp.cos(x))
-    assert hkx.fori_loop(0, 3, lambda i, v: v + i, 0) == 3
-    assert hkx.while_loop(lambda v: v < 3, lambda v: v + 1, 0) == 3
-    assert_close(hkx.associative_scan(jnp.add, x), jnp.cumsum(x))
-    assert_close(hkx.grad(square)(x), 2 * x)
-    assert_close(hkx.value_and_grad(square)(x), (square(x), 2 * x))
-    assert_close(hkx.vmap(jnp.sin)(x), jnp.sin(x))
-    assert_close(hkx.jit(square)(x), square(x))
-    assert_close(hkx.remat(square)(x), square(x))
-    assert_close(hkx.jvp(square, (x,), (x,)), (square(x), 2 * x @ x))
-    assert_close(hkx.vjp(square, x)[1](1.0), (2 * x,))
-    assert_close(hkx.linearize(square, x)[1](x), 2 * x @ x)
-    assert hkx.eval_shape(jnp.sin, x).shape == (2,)
+def test_map_and_stacks_outside_of_a_transform() -> None:
+    assert_close(hkx.map(jnp.sin, X), jnp.sin(X))
     assert hkx.layer_stack(3)(lambda x: x + 1)(0) == 3
 
 

@@ -39,13 +39,6 @@ def test_transparent_lift_of_a_function_that_closes_over_a_module() -> None:
         hkx.transform(lambda x: hkx.to_module(outer)()(x)).init(KEY, X)
 
 
-def test_transparent_lift_of_a_function_that_makes_its_modules() -> None:
-    def f(x: Any) -> Any:
-        return lifted(lambda x: hkx.nets.MLP([2, 2])(hkx.Linear(2)(x)))(x)
-
-    assert sorted(hkx.transform(f).init(KEY, X)) == ["linear", "mlp/~/linear_0", "mlp/~/linear_1"]
-
-
 @pytest.mark.parametrize("lift", [hkx.lift, hkx.transparent_lift])
 @pytest.mark.parametrize(
     "loop",
@@ -117,23 +110,6 @@ def test_a_condition_changes_nothing() -> None:
             run()
 
 
-def test_a_branch_given_twice_is_one_branch() -> None:
-    calls = []
-
-    def branch(x: Any) -> Any:
-        calls.append(1)
-        return hkx.Linear(2)(x)
-
-    model = hkx.transform(lambda i, x: hkx.switch(i, [branch, lambda x: 2 * x, branch], x))
-    params = model.init(KEY, 0, X)
-    assert list(params) == ["linear"]
-    calls.clear()
-    first, second, third = (model.apply(params, None, i, X) for i in range(3))
-    assert len(calls) == 3  # once in each `apply`
-    np.testing.assert_array_equal(first, third)
-    np.testing.assert_array_equal(second, 2 * X)
-
-
 @pytest.mark.parametrize(
     "program",
     [
@@ -155,19 +131,6 @@ def test_functions_of_loops_and_branches_see_arrays(program: Any) -> None:
     hkx.testing.transform_and_run(lambda: program(see))()
     assert seen
     assert all(seen)
-
-
-def test_a_module_that_stacks_layers_may_be_called_twice() -> None:
-    def block(x: Any) -> Any:
-        return hkx.layer_stack(2)(lambda x: 2 * x * hkx.get_parameter("w", [2], init=jnp.ones))(x)
-
-    def f(x: Any) -> Any:
-        module = hkx.to_module(block)()
-        return module(module(x))
-
-    params = hkx.transform(f).init(KEY, X[0])
-    assert jax.tree.map(jnp.shape, params) == {"block/__layer_stack_no_per_layer/~": {"w": (2, 2)}}
-    np.testing.assert_array_equal(hkx.transform(f).apply(params, None, X[0]), 16 * X[0])
 
 
 def test_the_layers_of_a_transparent_stack_have_names_of_their_own() -> None:
@@ -203,11 +166,6 @@ def test_a_module_is_called_in_fwd_and_not_in_bwd() -> None:
     with pytest.raises(errors.NotInTransformError) as caught:
         jax.grad(model(False).apply, 2)(params, None, x)
     assert any("`bwd`" in note and "residuals" in note for note in caught.value.__notes__)
-
-
-def test_what_carries_a_function_through_any_transform_is_named() -> None:
-    with pytest.raises(errors.ParameterInInnerTraceError, match=r"hkx.purify\(f\)"):
-        hkx.transform(lambda x: jax.jit(hkx.Linear(3))(x)).init(KEY, X)
 
 
 def test_modules_of_two_vmaps_that_do_not_fit_each_other_are_told_to_be_one() -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import hkx
@@ -18,58 +17,6 @@ X = jnp.arange(6.0).reshape(3, 2)
 
 def linear(x: Any) -> Any:
     return hkx.Linear(1)(x)
-
-
-def count(_: Any = None) -> Any:
-    n = hkx.get_state("n", [], init=jnp.zeros)
-    hkx.set_state("n", n + 1)
-    return n
-
-
-RAW = {
-    "jit": (lambda x: jax.jit(linear)(x), errors.ParameterInInnerTraceError),
-    "cond": (lambda x: jax.lax.cond(x.sum() > 0, linear, lambda x: x[:, :1], x), errors.ParameterInInnerTraceError),
-    "while": (lambda x: jax.lax.while_loop(lambda v: v.sum() < 0, hkx.Linear(2), x), errors.ParameterInInnerTraceError),
-    "remat": (lambda x: jax.checkpoint(linear)(x), errors.ParameterInInnerTraceError),
-    "scan_key": (
-        lambda x: jax.lax.scan(lambda c, v: (c, jax.random.uniform(hkx.next_rng_key())), 0.0, x),
-        errors.KeyInInnerTraceError,
-    ),
-    "scan_state": (lambda x: (count(), jax.lax.scan(lambda c, v: (c, count()), 0.0, x)), errors.StateInInnerTraceError),
-}
-
-
-@pytest.mark.parametrize("name", RAW)
-@pytest.mark.parametrize("mode", ["init", "apply"])
-def test_raw_jax_is_stopped(name: str, mode: str) -> None:
-    f, error = RAW[name]
-    model = hkx.transform_with_state(f)
-    if mode == "init":
-        with pytest.raises(error, match="Use the function of the same name from hkx"):
-            model.init(KEY, X)
-    elif error is not errors.ParameterInInnerTraceError:  # in apply, a raw transform may read parameters
-        with pytest.raises(error):
-            model.apply({}, {"~": {"n": jnp.zeros([])}}, KEY, X)
-
-
-def test_a_module_made_in_the_body_of_a_scan_works() -> None:
-    model = hkx.transform(lambda xs: hkx.scan(lambda c, x: (c, linear(x)), 0.0, xs)[1])
-    params = model.init(KEY, X)
-    w, b = params["linear"]["w"], params["linear"]["b"]
-    np.testing.assert_allclose(model.apply(params, None, X), X @ w + b[None], rtol=1e-6)
-
-
-def test_raw_vmaps_over_one_closure_make_two_layers() -> None:
-    model = hkx.transform(lambda x: (jax.vmap(linear)(x), jax.vmap(linear)(x)))
-    params = model.init(KEY, X)
-    assert sorted(params) == ["linear", "linear_1"]
-    one, two = model.apply(params, None, X)
-    assert not np.allclose(one, two)
-
-
-def test_keys_differ_between_iterations() -> None:
-    f = hkx.transform(lambda: hkx.scan(lambda c, _: (c, jax.random.uniform(hkx.next_rng_key())), 0, None, length=5)[1])
-    assert len(set(np.asarray(f.apply({}, KEY)).tolist())) == 5
 
 
 def noisy(x: jax.Array) -> jax.Array:
@@ -136,17 +83,6 @@ def test_the_message_names_the_leaf() -> None:
         model.init(KEY, X)
 
 
-def test_a_parameter_of_later_iterations_only() -> None:
-    calls: list[int] = []
-
-    def body(c: Any, x: Any) -> Any:
-        calls.append(0)
-        return c, hkx.Linear(1, name=f"layer_{len(calls)}")(x)
-
-    with pytest.raises(errors.LateParameterError, match="layer_2/w"):
-        hkx.transform(lambda xs: hkx.scan(body, 0.0, xs)).init(KEY, X)
-
-
 def test_a_state_created_in_a_loop_in_apply() -> None:
     def f(xs: Any) -> Any:
         if not hkx.running_init():
@@ -190,12 +126,3 @@ IN_PLACE = {
 def test_a_state_that_is_no_array_in_init_where_no_transform_is_around_it(name: str) -> None:
     _, state = hkx.transform_with_state(IN_PLACE[name](label)).init(None, X)
     assert state == {"~": {"label": {"kind": "text"}}}
-
-
-def test_lifted_twice() -> None:
-    def f(x: Any) -> Any:
-        lifted = hkx.lift_with_state(hkx.transform_with_state(linear).init, name="inner")[0]
-        return lifted(hkx.next_rng_key(), x), lifted(hkx.next_rng_key(), x)
-
-    with pytest.raises(errors.LiftReuseError, match="inner/linear"):
-        hkx.transform(f).init(KEY, X)

@@ -101,7 +101,8 @@ def test_alone(name: str) -> None:
 
 # What the table does not have, and the file of its own tests: functions of another form than one array to one array.
 ELSEWHERE = {
-    "test_lift_extras.py": "associative_scan custom_jvp custom_vjp eval_shape layer_stack shard_map",
+    "test_lift_extras.py": "associative_scan custom_jvp custom_vjp layer_stack shard_map",
+    "test_options.py": "eval_shape",
     "test_lift_arguments.py": "stack_params unstack_params",
     "test_vs_haiku.py": "lift lift_with_state transparent_lift transparent_lift_with_state",
 }

@@ -386,15 +386,6 @@ def test_where_a_lifted_parameter_will_be() -> None:
     assert told(hkx) == told(haiku)
 
 
-def test_reserved_keys() -> None:
-    def drawn(hk: Any) -> Any:
-        with hk.config.context(rng_reserve_size=4):
-            draws = hk.transform(lambda: (hk.next_rng_keys(2), hk.next_rng_key(), hk.next_rng_keys(6)))
-            return draws.apply({}, jax.random.PRNGKey(0))
-
-    jax.tree.map(np.testing.assert_array_equal, drawn(hkx), drawn(haiku))
-
-
 def test_stack_with_keys_of_another_kind() -> None:
     def created(hk: Any) -> Any:
         f = hk.transform(lambda x: hk.layer_stack(2)(lambda x: hk.Linear(2)(x))(x))

@@ -226,12 +226,6 @@ def test_a_sequence_that_is_no_array_is_named(unroll: Any, time_major: bool, wro
         hkx.transform(lambda: unroll(hkx.GRU(3), wrong, jnp.zeros([2, 3]), time_major)).init(KEY)
 
 
-@pytest.mark.parametrize("name", [1, ("a",), b"a", np.float32(1)])
-def test_a_name_that_is_no_string(name: Any) -> None:
-    with pytest.raises(hkx.errors.NotANameError, match="identifier"):
-        hkx.testing.transform_and_run(lambda: hkx.Linear(3, name=name))()
-
-
 DEPRECATED = {
     r"`w_init_scale` of MultiHeadAttention is deprecated: write w_init=hkx.initializers.VarianceScaling\(2.0\)": (
         lambda: hkx.MultiHeadAttention(2, 3, 2.0)(X, X, X)
