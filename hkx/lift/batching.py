@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -15,7 +15,6 @@ from hkx.base.key_arrays import for_another_use
 from hkx.base.signatures import like, unannotated, unsaid
 from hkx.core.frame import Frame, Phase, current_frame, local
 from hkx.core.guard import TraceMark
-from hkx.errors.core import described
 from hkx.errors.lift import BatchedKeysError, BatchedValueError, MissingSplitRNGError, NothingMappedError
 from hkx.lift.captured import Captured
 from hkx.lift.crossing import (
@@ -96,9 +95,6 @@ def vmap(
         split_rng = False
     split_rng = None if split_rng is None else checked_flag(split_rng, "split_rng", "hkx.vmap")
     axis_size = None if axis_size is None else checked_integer(axis_size, "axis_size")
-    for argument, given in {"axis_name": axis_name, "spmd_axis_name": spmd_axis_name}.items():
-        if not isinstance(given, Hashable):
-            raise TypeError(f"`{argument}` of `hkx.vmap` must be a name, or a tuple of names, got {described(given)}.")
     options: dict[str, Any] = {"axis_name": axis_name, "axis_size": axis_size, "spmd_axis_name": spmd_axis_name}
     in_axes = tuple(in_axes) if isinstance(in_axes, list) else in_axes
     if axis_size is None and not jax.tree.leaves(in_axes):

@@ -83,9 +83,7 @@ def cond(
     operands = _operands("hkx.cond", operands, operand)
     if not local.frames:
         return jax.lax.cond(pred, true_fun, false_fun, *operands)
-    if jnp.ndim(checked_number(pred, "pred")) != 0:
-        raise TypeError(f"The predicate of `hkx.cond` must be a scalar, got shape {jnp.shape(pred)}.")
-    if isinstance(pred, (bool, int, float)):
+    if isinstance(checked_number(pred, "pred"), (bool, int, float)):
         pred = bool(pred)
     elif jnp.result_type(pred) != jnp.bool_:
         pred = pred != 0
@@ -154,11 +152,6 @@ def switch(index: Any, branches: Sequence[Callable[..., R]], *operands: Any, ope
     branches = checked_branches(branches)
     if not branches:
         raise ValueError("Empty branch sequence: `hkx.switch` needs at least one branch.")
-    if jnp.ndim(checked_number(index, "index")) != 0 or not jnp.issubdtype(jnp.result_type(index), jnp.integer):
-        raise TypeError(
-            f"The index of `hkx.switch` must be an integer of shape [], got {jnp.result_type(index)} of shape "
-            f"{jnp.shape(index)}."
-        )
 
     def select(branches: Sequence[Callable[..., Any]], *args: Any) -> Any:
         return jax.lax.switch(index, branches, *args)

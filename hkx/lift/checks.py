@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from hkx.arguments import checked_integer, is_iterable
-from hkx.errors.core import described
 from hkx.errors.lift import ArgumentNotAnArrayError, BodyResultError, BranchListError
 
 Flags = list[int | str]
@@ -51,19 +50,6 @@ def checked_positions(positions: Any, argument: str) -> tuple[int, ...]:
     if isinstance(positions, str) or not several:
         positions = () if positions is None else (positions,)
     return tuple(checked_integer(n, argument, None) for n in positions)
-
-
-def checked_argument_names(names: Any, argument: str) -> tuple[str, ...]:
-    """The names of a function's arguments, none of them if that is None. One may stand alone."""
-    if not is_iterable(names):
-        names = () if names is None else (names,)
-    names = tuple(names)
-    for name in names:
-        if not isinstance(name, str):
-            raise TypeError(
-                f"`{argument}` must be the name of an argument, or a sequence of names, got {described(name)}."
-            )
-    return names
 
 
 def check_arguments(name: str, fun: Any, args: Any, kwargs: Any, static: Any) -> None:

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import jax
 import jax.core
 import jax.numpy as jnp
+import numpy as np
 
-from hkx.arguments import checked_function, checked_integer, checked_number
+from hkx.arguments import checked_function
 from hkx.base.entries import mapped, merged
 from hkx.core.frame import Frame, current_frame, local
 from hkx.errors.lift import ConditionEffectError
@@ -137,12 +138,6 @@ def _bounds(lower: Any, upper: Any) -> tuple[Any, Any]:
     return lower, upper
 
 
-def _check_bounds(lower: Any, upper: Any) -> None:
-    for argument, bound in (("lower", lower), ("upper", upper)):
-        if jnp.ndim(checked_number(bound, argument)) != 0:
-            raise TypeError(f"`{argument}` of `hkx.fori_loop` must be a scalar, got shape {jnp.shape(bound)}.")
-
-
 def _select(pred: Any, on_true: Any, on_false: Any) -> Any:
     def choose(a: Any, b: Any) -> Any:
         return a if a is b else jnp.where(pred, a, b)
@@ -210,7 +205,6 @@ def fori_loop(
     if not local.frames:
         return jax.lax.fori_loop(lower, upper, body_fun, init_val, unroll=unroll)
     name = "hkx.fori_loop"
-    _check_bounds(lower, upper)
     unroll = None if unroll is None else checked_unroll(unroll)
     frame = current_frame(name)
     pure: Crossing[..., Any] = Crossing(body_fun, name, in_loop=True)
@@ -326,7 +320,7 @@ def associative_scan(fn: Callable[[X, X], X], elems: X, reverse: bool = False, a
       A tree like `elems`.
 
     Raises:
-      IndexError: if there are no arrays, or one lacks the axis.
+      IndexError: if an array lacks the axis.
       CarryMismatchError: if the function changes the number of arrays, their shapes or dtypes.
 
     Outside of a transformed function it is `jax.lax.associative_scan`.
@@ -344,12 +338,9 @@ def associative_scan(fn: Callable[[X, X], X], elems: X, reverse: bool = False, a
     """
     if not local.frames:
         return jax.lax.associative_scan(fn, elems, reverse=reverse, axis=axis)
-    axis, shapes = checked_integer(axis, "axis", None), [jnp.shape(leaf) for leaf in jax.tree.leaves(elems)]
-    if not shapes or not all(-len(shape) <= axis < len(shape) for shape in shapes):
-        raise IndexError(
-            f"`elems` of `hkx.associative_scan` must be arrays with the dimension {axis} (`axis`), and their shapes "
-            f"are {shapes}."
-        )
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(elems)]
+    for shape in shapes:
+        np.lib.array_utils.normalize_axis_index(axis, len(shape), "`axis` of `hkx.associative_scan`")
     checked_function(fn, "hkx.associative_scan", "fn")
 
     def combine(first: Any, second: Any) -> Any:

@@ -162,10 +162,6 @@ def only_looking() -> Iterator[None]:
         local.draws = draws
 
 
-def _has_tracer(tree: Any) -> bool:
-    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(tree))
-
-
 class Crossing(Generic[P, R]):
     """A function that runs in its own frames.
 
@@ -258,7 +254,8 @@ class Crossing(Generic[P, R]):
         except BaseException as error:
             del frame.exit_checks[checks:]  # a caller that catches this runs the function again
             if isinstance(error, jax.errors.TracerBoolConversionError):
-                compiled = not frame.running_init and _has_tracer(local.frames[0].params)
+                outer = jax.tree.leaves(local.frames[0].params)
+                compiled = not frame.running_init and any(isinstance(x, jax.core.Tracer) for x in outer)
                 explain_traced_flag(error, self._name, self.fun, self._flags, compiled)
             raise
         finally:

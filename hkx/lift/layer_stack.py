@@ -5,13 +5,13 @@ from __future__ import annotations
 import abc
 import dataclasses
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
 
-from hkx.arguments import checked_flag, checked_integer
+from hkx.arguments import checked_flag, checked_function, checked_integer
 from hkx.base.entries import Tree, add, below, under, walk
 from hkx.base.key_arrays import is_partitionable
 from hkx.base.signatures import like, with_keyword
@@ -130,8 +130,7 @@ def layer_stack(
     own_name: Any = name if hasattr(name, "shape") else name or default
 
     def decorate(f: Callable[..., R]) -> Repeated[R]:
-        if not callable(f):
-            raise TypeError(f"{f} is not a callable object: `hkx.layer_stack(n)` takes a function.")
+        checked_function(f, "hkx.layer_stack", "f")
         if not with_per_layer_inputs:
             _check_signature(f)
         mapping = transparency_map if transparent else None
@@ -190,12 +189,12 @@ def _next_key(frame: Frame) -> Any:
 
 def _layer_keys(key: Any, num: int) -> tuple[Any, Any]:
     """For each layer, a key for its parameters and one for its first call, in a chain of splits."""
-    return (None, None) if key is None else jax.lax.scan(_split_off, key, None, length=num)[1]
 
+    def split_off(key: Any, _: None) -> Any:
+        own, left, call = jax.random.split(key, 3)
+        return left, (own, call)
 
-def _split_off(key: Any, _: None) -> Any:
-    own, left, call = jax.random.split(key, 3)
-    return left, (own, call)
+    return (None, None) if key is None else jax.lax.scan(split_off, key, None, length=num)[1]
 
 
 def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
@@ -233,13 +232,6 @@ def _type_of_first(stacked: Any) -> Any:
     """The type of the first of some stacked arrays."""
     aval = jax.typeof(stacked)
     return type_like(aval, aval.shape[1:], aval.dtype)
-
-
-def _missing(kind: str, path: str, like: Any, existing: Iterable[str]) -> Exception:
-    """The error about an entry that one layer lacks, with the shape that it has in another layer."""
-    if kind == "state":
-        return MissingStateError(path, existing)
-    return MissingParameterError(path, jnp.shape(like), jnp.result_type(like), existing)
 
 
 @dataclasses.dataclass(repr=False, eq=False)
@@ -292,9 +284,11 @@ class _Layer:
                     if i in by_layer and (shape == expected or kind == "state"):
                         continue
                     path = f"{prefix}{self.mapping.stacked_to_flat(module, i)}/{name}"
-                    if i not in by_layer:
-                        raise _missing(kind, path, like, paths(tree))
-                    raise ShapeMismatchError(path, shape, expected, jnp.result_type(like), False)
+                    if i in by_layer:
+                        raise ShapeMismatchError(path, shape, expected, jnp.result_type(like), False)
+                    if kind == "state":
+                        raise MissingStateError(path, paths(tree))
+                    raise MissingParameterError(path, expected, jnp.result_type(like), paths(tree))
         return {
             module: {name: stack([by_layer[i] for i in sorted(by_layer)]) for name, by_layer in by_name.items()}
             for module, by_name in layers.items()

@@ -18,7 +18,7 @@ from hkx.arguments import checked_flag, checked_function
 from hkx.base.signatures import like, pair_with, second_of_pair, static_arguments
 from hkx.core.frame import current_frame, local
 from hkx.errors.arguments import InvalidSizeError
-from hkx.lift.checks import check_arguments, checked_argument_names, checked_pair, checked_positions, is_value
+from hkx.lift.checks import check_arguments, checked_pair, checked_positions, is_value
 from hkx.lift.crossing import Carry, Crossing, creating, snapshot
 from hkx.lift.typed import EvalShape, Grad, Jit, Jvp, Linearize, ValueAndGrad, Vjp, typed
 
@@ -396,7 +396,7 @@ def jit(
       (2,)
     """
     if static_argnames is not None:  # with None, JAX infers them from `static_argnums`
-        static_argnames = checked_argument_names(static_argnames, "static_argnames")
+        static_argnames = (static_argnames,) if isinstance(static_argnames, str) else tuple(static_argnames)
     options.update(inline=inline, static_argnames=static_argnames)
     if fun is None:
         return functools.partial(jit, static_argnums=static_argnums, donate_argnums=donate_argnums, **options)

@@ -56,13 +56,10 @@ INSIDE = {  # in a transformed function
         lambda: hkx.cond(jnp.dtype("int32"), lambda: 1, lambda: 2),
         lambda: hkx.cond([True], lambda: 1, lambda: 2),
     ],
-    "`index` must be a number or a scalar array, got 'x'": [lambda: hkx.switch("x", [lambda: 1, lambda: 2])],
     "`branches` of `hkx.switch` must be a sequence of functions, got": [
         lambda: hkx.switch(0, abs, 1.0),
         lambda: hkx.switch(0, 3, 1.0),
     ],
-    "`lower` must be a number or a scalar array, got None": [lambda: hkx.fori_loop(None, 2, max, 1.0)],
-    "`upper` must be a number or a scalar array, got 'x'": [lambda: hkx.fori_loop(0, "x", max, 1.0)],
     "`unroll` must be an integer, at least 0, got": [
         lambda: hkx.scan(lambda c, x: (c, x), 0, jnp.ones(3), unroll="2"),
         lambda: hkx.scan(lambda c, x: (c, x), 0, jnp.ones(3), unroll=1.5),

@@ -27,9 +27,7 @@ REFUSED = {
     "With `operand=`, `hkx.switch` cannot take operands that you pass positionally": (
         lambda: hkx.switch(0, [abs, abs], 1.0, operand=2.0)
     ),
-    r"The predicate of `hkx.cond` must be a scalar, got shape \(2,\)": (
-        lambda: hkx.cond(jnp.array([True, False]), abs, abs, 1.0)
-    ),
+    r"Pred must be a scalar, got .* of shape \(2,\)": (lambda: hkx.cond(jnp.array([True, False]), abs, abs, 1.0)),
     r"Branch 0 returns no array.\n  the value: branch 0 returns 'text' \(not an array\)(\n|$)": (
         lambda: hkx.cond(True, lambda x: "text", lambda x: x, 1.0)
     ),
@@ -37,16 +35,10 @@ REFUSED = {
         lambda: hkx.cond(True, lambda x: x, lambda x: jax.random.key(0), 1.0)
     ),
     r"given key<fry>\[\], returned int32\[\]": lambda: hkx.fori_loop(0, 2, lambda i, x: i, jax.random.key(0)),
-    r"The index of `hkx.switch` must be an integer of shape \[\], got float32 of shape \(\)": (
-        lambda: hkx.switch(0.5, [abs, abs], 1.0)
-    ),
-    r"The index of `hkx.switch` must be an integer of shape \[\], got int32 of shape \(1,\)": (
-        lambda: hkx.switch(jnp.zeros(1, int), [abs, abs], 1.0)
-    ),
     "must leave states of the same structure.*\n.*n'.*\n.*Give each branch one of its own": (
         lambda: hkx.cond(True, lambda: _left(jnp.float32(1)), lambda: _left(jnp.int32(1)))
     ),
-    "is not a callable object: `hkx.layer_stack\\(n\\)` takes a function": lambda: hkx.layer_stack(3)(3),
+    "`hkx.layer_stack` was given 3 of type int as `f`": lambda: hkx.layer_stack(3)(3),
     r"the layer must return a pair `\(x, z\)`.*, but returned .*Tracer": (
         lambda: hkx.layer_stack(2, with_per_layer_inputs=True)(lambda x, y: x)(X, jnp.ones([2, 3]))
     ),
@@ -253,10 +245,6 @@ OF_ANOTHER_KIND = {
     "`argnums` must be an integer, got 'x'": lambda: hkx.grad(linear, argnums="x")(X),
     "`static_argnums` must be an integer, got 0.5": lambda: hkx.remat(linear, static_argnums=0.5)(X),
     "`static_argnums` must be an integer, got 'y'": lambda: hkx.jit(linear, static_argnums="y")(X),
-    "`static_argnames` must be the name of an argument, or a sequence of names, got 3": (
-        lambda: hkx.jit(linear, static_argnames=3)
-    ),
-    "of names, got 4": lambda: hkx.jit(linear, static_argnames=["x", 4]),
     "`donate_argnums` must be an integer, got None": lambda: hkx.jit(linear, donate_argnums=(0, None))(X),
     "`nondiff_argnums` must be an integer, got 'x'": lambda: hkx.custom_vjp(linear, nondiff_argnums="x"),
     "`nondiff_argnums` of `hkx.custom_jvp` are (1,), and it is given 1 arguments": (
@@ -265,10 +253,7 @@ OF_ANOTHER_KIND = {
     "`param_axes` must be an integer, got 'x'": stacked(param_axes="x"),
     "`param_axes` must be an integer, got [0]": stacked(param_axes=lambda module, name: [0]),
     "axis 2 is out of bounds": stacked(param_axes=2),
-    "must be arrays with the dimension 2 (`axis`), and their shapes are [(2, 3)]": (
-        lambda: hkx.associative_scan(jnp.add, X, axis=2)
-    ),
-    "must be arrays with the dimension 0 (`axis`), and their shapes are []": lambda: hkx.associative_scan(jnp.add, {}),
+    "`axis` of `hkx.associative_scan`: axis 2 is out": lambda: hkx.associative_scan(jnp.add, X, axis=2),
     "[0]: given float32[1,3], returned int32[1,3]": lambda: hkx.associative_scan(lambda a, b: (a + b).astype(int), X),
     "[1]: returned float32[1,3], given nothing": lambda: hkx.associative_scan(lambda a, b: (a, b), X),
     "[0]: given float32[1,3], returned float32[1,1,3]": lambda: hkx.associative_scan(lambda a, b: (a + b)[None], X),

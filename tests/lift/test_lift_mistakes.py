@@ -208,11 +208,6 @@ RESULTS = {
     "scan_text": (lambda x: hkx.scan(lambda c, v: (c, "s"), x, x), errors.BodyResultError, "hkx.scan.*'s' of type str"),
     "map_object": (lambda x: hkx.map(lambda v: (v, {1, 2}), x), errors.BodyResultError, "hkx.map.*type set"),
     "vmap_none": (lambda x: hkx.vmap(None, split_rng=False)(x), errors.NotAFunctionError, "hkx.vmap.*`fun`"),
-    "fori_vector": (
-        lambda x: hkx.fori_loop(0, x[0], lambda i, v: v, x),
-        TypeError,
-        "`upper` of `hkx.fori_loop`.*scalar",
-    ),
 }
 
 

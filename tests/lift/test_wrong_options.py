@@ -73,8 +73,6 @@ def test_what_is_no_function_is_named(name):
 
 OTHERS = {
     r"`axis_size` must be an integer, at least 0, got \[2\]": lambda: mapped(axis_size=[2]),
-    r"`axis_name` of `hkx.vmap` must be a name, .*, got \['i'\]": lambda: mapped(axis_name=["i"]),
-    r"`spmd_axis_name` of `hkx.vmap` must be": lambda: mapped(spmd_axis_name={}),
     r"`mapping` of `hkx.data_structures.to_mutable_dict` is None": lambda: hkx.data_structures.to_mutable_dict(None),
     r"`mapping` of `hkx.data_structures.to_immutable_dict` is \[\]": lambda: hkx.data_structures.to_immutable_dict([]),
     r"`superset` of `.*is_subset` is 3": lambda: hkx.data_structures.is_subset(subset={}, superset=3),
