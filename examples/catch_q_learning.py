@@ -3,7 +3,7 @@
 A ball falls down a screen of 10 x 5 pixels, one row a step, and the paddle on the bottom row has to be under it when it
 lands: +1 for a catch, -1 for a miss. A small network learns, one step of experience at a time, what each move is worth.
 
-    python examples/catch_q_learning.py --seed 3
+    pip install '.[examples]' && python examples/catch_q_learning.py --seed 3
     python examples/catch_q_learning.py --episodes 0 --parameters runs/catch_q_learning/parameters.npz   # only evaluate
 """
 

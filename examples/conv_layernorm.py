@@ -4,7 +4,7 @@ A module may make the modules it consists of where it uses them, in `__call__`, 
 compute the same; the path of a parameter says where its module was made: a "~" stands for `__init__`. Where one module
 is used twice, or is to be looked at from outside, it is made in `__init__`.
 
-    python examples/conv_layernorm.py
+    pip install hkx tyro && python conv_layernorm.py
 
 prints
 

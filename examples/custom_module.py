@@ -4,7 +4,7 @@ A module asks for a parameter where it needs it: `hkx.get_parameter` makes it in
 has by then, and finds it in `apply`. `hkx.transform` turns a function that uses the module into two pure functions, and
 `jax.grad`, `jax.vmap` and `jax.jit` go around `apply` as around any other function.
 
-    python examples/custom_module.py
+    pip install hkx tyro && python custom_module.py
 
 prints
 

@@ -5,7 +5,7 @@ hand. In the second half a module makes and finds its own parameters, and `hkx.t
 it into the same kind of pure function: `apply`, whose first argument is the parameters. Both train on the single pair
 x = 42, y = 500, from w = 13 and b = 0, and have the same loss at every step.
 
-    python examples/linear_regression.py
+    pip install hkx tyro && python linear_regression.py
 
 prints
 

@@ -5,7 +5,7 @@ is what the LSTM reads, and the product of the LSTM's output with every row is h
 state that the LSTM begins with is learned too. In training the sequence is read in pieces of three, as one would read a
 text too long to keep: the state goes on from piece to piece, the gradient does not.
 
-    python examples/lstm_lm.py
+    pip install hkx tyro && python lstm_lm.py
     python examples/lstm_lm.py --seed 7
 
 prints

@@ -7,7 +7,7 @@ Under jit arrays have shapes and no values, and Python's `if` cannot ask them. `
 `fori_loop` and `scan` put branches and loops into the compiled program. The program tries to differentiate each in the
 parameters, in forward mode (`jax.jacfwd`) and in reverse mode (`jax.jacrev`), compiled, and compares with Python's.
 
-    python examples/random_and_control_flow.py
+    pip install hkx tyro && python random_and_control_flow.py
 
 prints
 

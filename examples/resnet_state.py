@@ -8,7 +8,7 @@ returns the state beside its output. What to keep is then the caller's decision.
 The network is `hkx.nets.ResNet50`, whole. So that it runs in seconds on any machine, the images are small, 32 x 32
 pixels of noise with mean 0.5 and deviation 0.29, in batches of 8, where ImageNet has 224 x 224.
 
-    python examples/resnet_state.py
+    pip install hkx tyro && python resnet_state.py
 
 prints
 

@@ -11,7 +11,7 @@ Shao et al., "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open
 Reward Model", 2023 (https://arxiv.org/abs/2305.18290). Asking, answering (with a cache of keys and values), judging and
 learning are one compiled program. The same command, run again, continues from the last checkpoint in --output.
 
-    python examples/sums.py
+    pip install '.[examples]' && python examples/sums.py
     python examples/sums.py --method dpo --output runs/sums_dpo
 """
 

@@ -6,7 +6,7 @@ with grad alone, which runs Python and one small operation after the other; with
 program; and with vmap, which turns the program for one case into one for all four. It measures each, checks that they
 agree, and then goes down the mean of the four gradients.
 
-    python examples/xor.py
+    pip install hkx tyro && python xor.py
     python examples/xor.py --seed 7
 
 prints (your times will differ, the rest will not)

