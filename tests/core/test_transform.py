@@ -98,11 +98,6 @@ def program(p):
     return hidden @ p["mlp/~/linear_1"]["w"] + p["mlp/~/linear_1"]["b"][None]
 
 
-def test_scan_over_apply(params):
-    rows = jax.lax.scan(lambda c, x: (c, PLAIN.apply(params, x)), 0, X)[1]
-    np.testing.assert_allclose(rows, by_hand(params, X), rtol=1e-5, atol=1e-6)
-
-
 def test_training_with_donated_buffers(params):
     optimizer = optax.sgd(0.05)
 
@@ -298,13 +293,6 @@ def test_state_is_carried():
     for n in range(1, 4):
         _, s = MODEL.apply(p, s, n, X)
         assert float(s["~"]["calls"]) == n
-
-
-def test_running_init():
-    seen = []
-    model = hkx.transform(lambda: seen.append(hkx.running_init()))
-    model.apply(model.init(None), None)
-    assert seen == [True, False]
 
 
 def test_an_object_that_holds_the_transform_of_its_own_method_is_collected():
