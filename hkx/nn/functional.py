@@ -62,7 +62,7 @@ def one_hot(x: Num[Any, "..."], num_classes: Size, dtype: Any = jnp.float32) -> 
       An array of shape `[*x.shape, num_classes]`.
 
     Raises:
-      InvalidDTypeError: if JAX has no such dtype.
+      TypeError: if JAX has no such dtype.
 
     Example:
 
