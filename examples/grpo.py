@@ -41,6 +41,7 @@ from hkx.interop import gguf, huggingface
 
 COLUMNS = "update", "reward", "signal", "kl", "length", "mismatch", "accuracy", "cpu_seconds"
 CHATML = "<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\nThe answer is"
+ANYTHING, NO_DIGIT = -1, -2  # what may follow the answer in a reply that is right
 Question = tuple[str, Any]  # with its answer, or a function of the reply
 
 
@@ -57,7 +58,7 @@ class Config:
     learning_rate: float = 1e-3
     questions: int = 8  # different questions in an update
     group: int = 8  # answers to each of them
-    tokens: int = 5  # the longest answer
+    tokens: int = 4  # the longest answer
     temperature: float = 1.0
     kl: float = 0.0  # weight of the divergence from the model at the start
     micro_batches: int = 4  # parts of an update, to save memory; a part whose rewards teach nothing is skipped
@@ -135,11 +136,9 @@ class Learner:
         self.tests, policy = min(c.test_questions, len(self.questions) // 4), partial(rlx.softmax, c.temperature)
         prompts = [self.tokenizer.encode(c.template.replace("{question}", q)).ids for q, _ in self.questions]
         start = max(map(len, prompts)) - np.array([len(ids) for ids in prompts])  # the length of padding on the left
-        right = np.full([len(prompts), 2, c.tokens], -1)  # answers with a full stop or without, if they are known
-        for i, (_, answer) in enumerate(self.questions):
-            for j, stop in enumerate((".", "") if isinstance(answer, str) else ()):
-                ids = [*self.tokenizer.encode(f" {answer}{stop}").ids, ends[0], *[0] * c.tokens]
-                right[i, j] = ids[: c.tokens]
+        answers = [self.tokenizer.encode(f" {x}" if isinstance(x, str) else "").ids for _, x in self.questions]
+        right = np.array([(ids + [NO_DIGIT] + [ANYTHING] * c.tokens)[: c.tokens] for ids in answers])
+        self.digits = np.array([self.tokenizer.token_to_id(x) for x in "0123456789"])
         self.data = np.array([[0] * n + ids for n, ids in zip(start, prompts, strict=True)]), start, right
         self.optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(c.learning_rate, b2=0.95))
 
@@ -166,8 +165,9 @@ class Learner:
         prompts, start, right = map(jnp.asarray, batch)
         params = hkx.unstack_params(self.policy(base, state[0]), "decoder/layers")
         answers = self.generate(params, key, prompts, start, greedy)
-        groups = answers.tokens.reshape(len(start), -1, 1, self.config.tokens)
-        return answers, jnp.any(jnp.all(groups == right[:, None], axis=-1), axis=-1).astype(jnp.float32)
+        tokens, right = answers.tokens.reshape(len(start), -1, self.config.tokens), right[:, None]
+        right = (tokens == right) | (right == ANYTHING) | (right == NO_DIGIT) & ~jnp.isin(tokens, self.digits)
+        return answers, jnp.all(right, axis=-1).astype(jnp.float32)
 
     @partial(jax.jit, static_argnums=0, donate_argnums=2)
     def learn(self, base: Any, state: Any, key: Any, batch: Any, measure: Any, scored: Any) -> tuple[Any, jax.Array]:
