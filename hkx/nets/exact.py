@@ -145,7 +145,7 @@ def _attended(q: Any, k: Any, v: Any, sinks: Any, positions: Any, window: Any, *
 
     Chunks that come after the query's position change none of them.
     """
-    (batch, _, heads, size), kv_heads = q.shape, k.shape[1]
+    (batch, time, heads, size), kv_heads = q.shape, k.shape[1]
     groups, wide = heads // kv_heads, jnp.promote_types(q.dtype, jnp.float32)
     chunks, tiles = -(-k.shape[2] // CHUNK), -(-batch // SEQUENCES)
     highest = jnp.full([SEQUENCES, kv_heads, groups], jnp.finfo(wide).min, wide)
@@ -153,12 +153,15 @@ def _attended(q: Any, k: Any, v: Any, sinks: Any, positions: Any, window: Any, *
         highest = jnp.broadcast_to(sinks.astype(wide).reshape(1, kv_heads, groups), highest.shape)
     total = jnp.zeros_like(highest) if sinks is None else jnp.ones_like(highest)
 
-    def of_queries(q: Any, k: Any, v: Any, position: Any) -> jax.Array:  # [SEQUENCES, H, D], [SEQUENCES, K, S, D]
+    def of_tile(tile: jax.Array, q: Any, position: Any) -> jax.Array:  # one query of each of SEQUENCES
         q = q.reshape(SEQUENCES, kv_heads, groups, size)
 
         def chunk(i: jax.Array, carry: Any) -> Any:
             highest, total, y = carry
-            keys, values = (jax.lax.dynamic_slice_in_dim(x, i * CHUNK, CHUNK, axis=2) for x in (k, v))
+            keys, values = (
+                jax.lax.dynamic_slice(x, (tile * SEQUENCES, 0, i * CHUNK, 0), (SEQUENCES, kv_heads, CHUNK, x.shape[-1]))
+                for x in (k, v)
+            )
             logits = scale * wide_product("bkgd,bksd->bkgs", q, keys)
             logits = logits if soft_cap is None else soft_cap * jnp.tanh(logits / soft_cap)
             distance = position[:, None] - (i * CHUNK + jnp.arange(CHUNK))[None]
@@ -173,14 +176,13 @@ def _attended(q: Any, k: Any, v: Any, sinks: Any, positions: Any, window: Any, *
         _, sums, y = _repeated(chunks, chunk, (highest, total, y))
         return (y / sums[..., None]).astype(v.dtype).reshape(SEQUENCES, heads, v.shape[-1])
 
-    def of_sequences(q: Any, k: Any, v: Any, positions: Any) -> jax.Array:  # q: [T, SEQUENCES, H, D]
-        return _looped(lambda q, position: of_queries(q, k, v, position), q, positions)
+    def tiled(x: jax.Array) -> jax.Array:  # [tiles * T, SEQUENCES, …] of [B, T, …]
+        x = jnp.pad(x, [(0, tiles * SEQUENCES - batch)] + [(0, 0)] * (x.ndim - 1))
+        x = jnp.swapaxes(x.reshape(tiles, SEQUENCES, *x.shape[1:]), 1, 2)
+        return x.reshape(-1, SEQUENCES, *x.shape[3:])
 
-    def tiled(x: jax.Array, *padding: Any) -> jax.Array:
-        x = jnp.pad(x, [(0, tiles * SEQUENCES - batch), *padding, *[(0, 0)] * (x.ndim - 1 - len(padding))])
-        return x.reshape(tiles, SEQUENCES, *x.shape[1:])
-
-    q, positions = (jnp.swapaxes(tiled(x), 1, 2) for x in (q, positions))  # [tiles, T, SEQUENCES, …]
-    k, v = (tiled(x, (0, 0), (0, chunks * CHUNK - x.shape[2])) for x in (k, v))
-    y = _looped(of_sequences, q, k, v, positions)  # [tiles, T, SEQUENCES, H, D]
-    return jnp.swapaxes(y, 1, 2).reshape(-1, *y.shape[1:2], *y.shape[3:])[:batch]
+    room = [(0, tiles * SEQUENCES - batch), (0, 0), (0, chunks * CHUNK - k.shape[2]), (0, 0)]
+    k, v = jnp.pad(k, room), jnp.pad(v, room)
+    y = _looped(of_tile, jnp.repeat(jnp.arange(tiles), time), tiled(q), tiled(positions))
+    y = jnp.swapaxes(y.reshape(tiles, time, SEQUENCES, heads, -1), 1, 2)
+    return y.reshape(-1, time, heads, y.shape[-1])[:batch]
