@@ -25,7 +25,14 @@ CHUNK = 32  # keys that are read together
 def in_tiles(f: Callable[..., Any], *rows: jax.Array) -> Any:
     """`f(*rows)`, of a function that works row by row, in tiles of fixed size: bits of a row depend only on the row.
 
-    Gradients are those of `f` of many rows at once: as fast as usual, and not equal in every bit.
+    Values are computed in a loop over tiles of 32 rows, and gradients of 512 rows at once, as fast as usual: their bits
+    depend on other rows.
+
+    `rlx.softmax(t).logprob(y, logits)` and `rlx.token_log_probs` round differently. Use one function in both programs,
+    here `log_prob(logits, y)`, and they agree to the bit if `decoder` is exact:
+
+        tokens, hkx.nets.in_tiles(log_prob, logits, tokens)  # what `sample` returns to `hkx.nets.generate`
+        hkx.nets.in_tiles(lambda x, y: log_prob(decoder.logits(x), y), hidden.reshape(-1, D), answers.ravel())
 
     Args:
       f: a function of arrays `[N, …]` that returns arrays `[N, …]`, or a tree of them; row n depends only on rows n.
@@ -56,7 +63,8 @@ def in_tiles(f: Callable[..., Any], *rows: jax.Array) -> Any:
         return _looped(lambda *tile: run(*tile, *captured), *tiles)
 
     def at_once(captured: Any, tiles: Any) -> Any:
-        return jax.lax.map(lambda tile: run(*tile, *captured), tiles, batch_size=AT_ONCE)
+        each = jax.checkpoint(lambda tile: run(*tile, *captured))
+        return jax.lax.map(each, tiles, batch_size=AT_ONCE)
 
     out = _with_derivative_of(at_once, one_by_one)(captured, tiles)
     return jax.tree.map(lambda y: y.reshape(number * TILE, *y.shape[2:])[:count], out)

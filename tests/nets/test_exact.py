@@ -145,7 +145,8 @@ def test_gradients_are_those_of_the_usual_decoder():
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_bits_depend_not_on_the_number_of_devices(devices):
     """`jax.shard_map` over prompts, on that many devices; against a learner on one."""
-    mesh, split = jax.make_mesh((devices,), ("data",), devices=jax.devices()[:devices]), jax.P("data")
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh, split = jax.make_mesh((devices,), ("data",), auto, devices=jax.devices()[:devices]), jax.P("data")
     sampled, learned = programs()
     prompts, start = questions(np.random.default_rng(5), 16, 12)
 
