@@ -121,7 +121,7 @@ def test_other_families_agree_with_the_usual_decoder(name):
     answers = sample(parameters(config), jax.random.key(1), prompts, start, 12)
     assert unequal(learn(parameters(config), *wider(prompts, start, 4), answers.tokens), answers.log_probs) == 0
     usual = compiled(config, exact=False)[1](parameters(config), prompts, start, answers.tokens)
-    np.testing.assert_allclose(answers.log_probs, usual, atol=1e-5)
+    np.testing.assert_allclose(answers.log_probs, usual, atol=5e-5)  # logits are near 10, with an ulp of 1e-6
 
 
 @pytest.mark.slow
