@@ -11,7 +11,6 @@ Paris." This is for reading and trying out; to serve a model use vLLM, which bat
 
 import argparse
 import concurrent.futures
-import contextlib
 import importlib.util
 import json
 import pathlib
@@ -38,8 +37,7 @@ LLAMA = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 QWEN2 = LLAMA.replace("{1,3}", "")
-# The patterns by which text is split before the merges of a tokenizer, by their names in GGUF files.
-SPLITS = {"gpt-2": [GPT2], "smollm": [r"\p{N}", GPT2], "llama-bpe": [LLAMA], "qwen2": [QWEN2]}
+SPLITS = {"gpt-2": [GPT2], "smollm": [r"\p{N}", GPT2], "llama-bpe": [LLAMA], "qwen2": [QWEN2]}  # by name in GGUF files
 
 
 class Text(NamedTuple):
@@ -151,10 +149,9 @@ def chat(model: Model, text: Text, prompts: Iterator[str], max_tokens: int, syst
 
 
 def typed() -> Iterator[str]:
-    """Yields typed lines until an empty line or the end."""
-    with contextlib.suppress(EOFError, KeyboardInterrupt):
-        while line := input("> ").strip():
-            yield line
+    """Yields typed lines until an empty one."""
+    while line := input("> ").strip():
+        yield line
 
 
 def sampler(temperature: float, top_p: float) -> Callable[[jax.Array, jax.Array], tuple[jax.Array, jax.Array]]:
@@ -193,7 +190,10 @@ def main() -> None:
         jax.config.update("jax_compilation_cache_dir", str(pathlib.Path("~/.cache/hkx").expanduser()))
     prompts = iter([args.prompt]) if args.prompt else typed()
     model = Model(config, params, args.max_length, sampler(args.temperature, args.top_p))
-    chat(model, text, prompts, args.max_tokens, args.system, jax.random.key(args.seed))
+    try:
+        chat(model, text, prompts, args.max_tokens, args.system, jax.random.key(args.seed))
+    except (EOFError, KeyboardInterrupt):  # Ctrl-D, or Ctrl-C, in the middle of an answer too
+        print()
 
 
 if __name__ == "__main__":
