@@ -82,7 +82,7 @@ def _looped(f: Callable[..., Any], *xs: jax.Array) -> Any:
 
 
 def _repeated(rounds: int, step: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
-    return fori_loop(0, jax.lax.optimization_barrier(jnp.int32(rounds)), step, carry)
+    return fori_loop(0, jax.lax.optimization_barrier(jnp.asarray(rounds)), step, carry)
 
 
 def _with_derivative_of(g: Callable[..., Any], f: Callable[..., Any]) -> Callable[..., Any]:
