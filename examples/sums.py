@@ -50,7 +50,7 @@ class Config:
     layers: int = 2
     width: int = 64
     heads: int = 4
-    learning_rate: float = 1e-3  # falls to a tenth
+    learning_rate: float = 2e-3  # falls to a tenth
     output: str = "runs/sums"
 
 
