@@ -189,12 +189,12 @@ def _next_key(frame: Frame) -> Any:
 
 def _layer_keys(key: Any, num: int) -> tuple[Any, Any]:
     """For each layer, a key for its parameters and one for its first call, in a chain of splits."""
+    return (None, None) if key is None else jax.lax.scan(_split_off, key, None, length=num)[1]
 
-    def split_off(key: Any, _: None) -> Any:
-        own, left, call = jax.random.split(key, 3)
-        return left, (own, call)
 
-    return (None, None) if key is None else jax.lax.scan(split_off, key, None, length=num)[1]
+def _split_off(key: Any, _: None) -> Any:  # one function, so that JAX compiles the scan once
+    own, left, call = jax.random.split(key, 3)
+    return left, (own, call)
 
 
 def _run(layer: _Layer, args: Any, reverse: bool) -> Any:
