@@ -55,15 +55,15 @@ def to_module(f: Callable[..., Any]) -> type[Module]:
 
 
 class Deferred(Generic[T]):
-    """Makes a module when it is first called, or when its `target` is first asked for.
+    """Creates a module when it is first called, or when its `target` is first read.
 
-    So a module can depend on one whose size is not known yet. It is named as in the method where it is deferred,
-    wherever it is made. Where that method has returned, as `__init__` has, numbers are counted anew: pass a name to a
-    module of a kind that is made there too, or the two share their parameters.
+    So a module can depend on one whose size is not known yet. It is named as if the method that defers it had
+    created it. If that method has returned, as `__init__` has, numbering starts again: pass a name if the method also
+    creates a module of the same class, or the two share their parameters.
 
     Args:
       factory: a function that returns the module.
-      call_methods: the methods, or the one, that besides `target` make the module.
+      call_methods: the names of the methods, or of the one, whose call creates the module.
 
     Example:
 

@@ -25,16 +25,16 @@ def set(
     A thread that is started later begins with the settings of the main thread.
 
     Args:
-      check_jax_usage: whether every use inside a raw JAX transform is an error. Those whose result would be wrong
-        always are.
+      check_jax_usage: whether every use of hkx inside a raw JAX transform is an error. Uses whose result would be
+        wrong are errors in any case.
       init: how the `init` of a transformed function runs it: "traced", on abstract values; "eager", on real ones, as
-        Haiku does; "check", both, with an error where they make something else. See `hkx.transform`.
-      module_auto_repr: whether the repr of a module shows how it was made.
+        Haiku does; "check", both, with an error if the results differ. See `hkx.transform`.
+      module_auto_repr: whether the repr of a module shows the call that created it.
       restore_flatmap: accepted for programs written for Haiku; parameters are plain dicts.
-      rng_reserve_size: how many keys are split off at a time. Above 1 the keys differ from those of the default.
+      rng_reserve_size: the number of keys split off at a time. Above 1 the keys differ from those of the default.
 
     Raises:
-      ValueError: if `rng_reserve_size` is not an int of at least 1, or `init` is another word.
+      ValueError: if `rng_reserve_size` is not an int of at least 1, or `init` is none of the three words.
 
     Example:
 
@@ -60,8 +60,8 @@ def context(
 ) -> contextlib.AbstractContextManager[None]:
     """Changes settings of this thread until the `with` block ends; the arguments are those of `set`.
 
-    The end takes back what the context changed and nothing else, in whatever order several contexts end. What `set`
-    changes in between holds on, except for a setting that an open context changes too: that one goes back with it.
+    The end of the block restores the settings that it changed and no others, in whatever order several blocks end.
+    `set` inside the block lasts, unless the block set the same setting: that one is restored.
 
     Raises:
       ValueError: on entering the block, as `set`.

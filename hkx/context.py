@@ -42,11 +42,11 @@ class Context:
 def new_context(
     *, params: Params | None = None, state: State | None = None, rng: PRNGKey | PRNGSequence | None = None
 ) -> Context:
-    """A running transform without a function: modules may be made and called in its `with` block.
+    """A running transform without a function: create and call modules in its `with` block.
 
     Args:
       params: the parameters. None creates them, as `init` does; a mapping holds all of them, as in `apply`.
-      state: the state that there is.
+      state: the state, a mapping; None is an empty one.
       rng: a typed key, a raw key, an int seed, a `PRNGSequence`, or None.
 
     Returns:

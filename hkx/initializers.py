@@ -78,7 +78,7 @@ def _normal(kind: Any, shape: Shape, dtype: DType, low: Any, high: Any, stddev: 
 
 
 class Constant:
-    """Every element has the same value.
+    """A constant: one number for every element, or an array that broadcasts to the shape.
 
     Args:
       constant: a number, or an array or nested lists of numbers that broadcast to the shape.
@@ -99,7 +99,7 @@ class Constant:
 
 
 class RandomNormal:
-    """Normally distributed: `mean + stddev * z`.
+    """Normal distribution: `mean + stddev * z`.
 
     Args:
       stddev: the standard deviation.
@@ -148,7 +148,7 @@ class TruncatedNormal:
 
 
 class RandomUniform:
-    """Uniformly distributed between `minval` (included) and `maxval` (excluded).
+    """Uniform distribution between `minval` (included) and `maxval` (excluded).
 
     Args:
       minval: the lower bound.
@@ -193,7 +193,7 @@ def _fans(shape: Shape, fan_in_axes: Sequence[int] | None = None) -> tuple[float
 
 
 class VarianceScaling:
-    """Zero mean and a variance of `scale / n`, so that a layer keeps the variance of its input.
+    """Distribution of mean 0 and variance `scale / n`, so that a layer preserves the variance of its input.
 
     `n` is the number of inputs (`fan_in`), of outputs (`fan_out`), or their mean (`fan_avg`). Glorot's distributions
     are `(1, "fan_avg", "truncated_normal" or "uniform")`, He's are `(2, "fan_in", …)`, LeCun's are `(1, "fan_in", …)`.
@@ -255,7 +255,7 @@ class VarianceScaling:
 
 
 class UniformScaling:
-    """Uniform in `±scale * sqrt(3 / n)`, where `n` is the number of inputs. The variance is `scale**2 / n`.
+    """Uniform distribution in `±scale * sqrt(3 / n)` for `n` inputs; the variance is `scale**2 / n`.
 
     Reference: Sussillo & Abbott (2014), "Random walk initialization for training very deep feedforward networks",
     arXiv:1412.6558.
@@ -354,7 +354,7 @@ class Identity:
 
 
 class Sparse:
-    """Uniform in `±1 / sqrt(fan_in)`, except that a random share of the weights of each output is zero.
+    """Uniform distribution in `±1 / sqrt(fan_in)`, except that a random share of each output's weights is zero.
 
     Reference: Elsayed, Vasan & Mahmood (2024), "Streaming deep reinforcement learning finally works", arXiv:2410.14606.
     There, nine weights out of ten are zero, and biases start at zero.

@@ -1,4 +1,4 @@
-"""How much to pad a convolution on each side, as functions of the kernel size.
+"""Padding of a convolution on each side, as functions of the kernel size.
 
 A padding function takes the effective size of the kernel in one dimension, `(kernel - 1) * rate + 1`, and returns how
 many elements to add before and after. `hkx.Conv1D` and its relatives take one, or one for each dimension.
@@ -54,7 +54,7 @@ def valid(effective_kernel_size: int) -> tuple[int, int]:
 
 
 def same(effective_kernel_size: int) -> tuple[int, int]:
-    """As many elements out as in, for stride 1; of an odd number to add, the larger half goes after.
+    """Padding that gives an output of the input's length, for stride 1; the extra element of an odd sum goes after.
 
     Args:
       effective_kernel_size: `(kernel - 1) * rate + 1`.
@@ -76,7 +76,7 @@ def same(effective_kernel_size: int) -> tuple[int, int]:
 
 
 def full(effective_kernel_size: int) -> tuple[int, int]:
-    """Every position where kernel and input overlap at all.
+    """Padding that gives an output for every position where kernel and input overlap.
 
     Args:
       effective_kernel_size: `(kernel - 1) * rate + 1`.
@@ -168,7 +168,7 @@ def per_dimension(value: Any, n: int, name: str = "value") -> tuple[Any, ...]:
     Args:
       value: one for all dimensions, or a sequence of one, or of one for each dimension. A string counts as one.
       n: the number of dimensions.
-      name: what the argument is called, for the error.
+      name: the name of the argument, for the error.
 
     Returns:
       `n` entries.
@@ -200,7 +200,7 @@ def create(
     Args:
       padding: one function, or one for each dimension.
       kernel: the size of the kernel, one or one for each dimension.
-      rate: the distance of the kernel's elements, one or one for each dimension.
+      rate: the distance between the kernel's elements, one or one for each dimension.
       n: the number of dimensions.
 
     Returns:
@@ -226,7 +226,7 @@ def create_from_padfn(
     Args:
       padding: one function, or one for each dimension.
       kernel: the size of the kernel, one or one for each dimension.
-      rate: the distance of the kernel's elements, one or one for each dimension.
+      rate: the distance between the kernel's elements, one or one for each dimension.
       n: the number of dimensions.
 
     Returns:

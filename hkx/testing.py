@@ -25,14 +25,14 @@ def transform_and_run(
 ) -> Any:
     """Makes a function that runs `f` inside a transform: its `init`, then its `apply`.
 
-    `f` runs with real values in both, so that a test may look at them.
+    `f` runs with real values in both, so that a test can inspect them.
 
     Args:
       f: the function; None gives a decorator.
       seed: the seed of the key for `init`; `apply` gets the one after it. None for no keys.
       run_apply: whether to run `apply`; if not, the function returns None.
-      jax_transform: for example `jax.jit`, applied to both.
-      map_rng: changes the key before each of the two.
+      jax_transform: a transform to apply to both, for example `jax.jit`.
+      map_rng: a function that changes the key before each of the two.
 
     Returns:
       A function of the arguments of `f` that returns what `apply` returns.

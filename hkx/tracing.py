@@ -21,14 +21,14 @@ def traced_once(function: Callable[P, R], static_argnames: str | Sequence[str] =
     """A function that JAX traces and differentiates once for each shape, and writes into the programs that call it.
 
     A network calls the same few equations again and again, and JAX records every operation of each call, and
-    differentiates it, in Python. Here it does so at the first call, and later ones with arrays of the same shapes and
-    dtypes take what it found: `jax.jit(function, inline=True)`. Programs are the same as without; of a gradient a newer
-    JAX may add up the parts in another order. Where operations are run one by one, outside of `jax.jit` and the like,
-    the function is called as it is.
+    differentiates it, in Python. Here it does so at the first call, and later calls with arrays of the same shapes and
+    dtypes reuse the record: `jax.jit(function, inline=True)`. The programs are the same as without it, except that a
+    newer JAX may sum the parts of a gradient in another order. If operations run one by one, outside of `jax.jit` and
+    the like, the function is called directly.
 
     Args:
-      function: a pure function of arrays, given by position; None is allowed among them. It uses neither modules,
-        parameters, states nor keys of the running transform, but what it is given.
+      function: a pure function of arrays, given by position; None is allowed among them. It uses only its arguments:
+        no modules, parameters, states or keys of the running transform.
       static_argnames: the names of its other arguments, which are hashable and are passed by name.
 
     Returns:

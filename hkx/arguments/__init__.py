@@ -1,4 +1,4 @@
-"""Annotations that declare what arguments may be: modules check and convert by them. And checks for single values.
+"""Annotations that declare which arguments are valid, by which modules check and convert; checks of single values.
 
 The methods of a module receive what their annotations declare:
 

@@ -19,10 +19,10 @@ from hkx.errors.nn import InvalidInputError
 
 
 def checked_function(f: Any, taker: str, argument: str = "") -> Any:
-    """Returns `value` if it can be called; else an error names the argument.
+    """Returns `f`; raises NotAFunctionError, which names the argument, if it is not callable.
 
     Args:
-      f: what was given.
+      f: the value to check.
       taker: the name of the function or module that takes it.
       argument: the name of the argument.
 
@@ -30,7 +30,7 @@ def checked_function(f: Any, taker: str, argument: str = "") -> Any:
       `f`.
 
     Raises:
-      NotAFunctionError: if it cannot be called.
+      NotAFunctionError: if it is not callable.
 
     Example:
 
@@ -62,7 +62,7 @@ def checked_flag(value: Any, argument: str, taker: str) -> bool:
 
     Raises:
       NotABoolError: if it is neither true nor false, such as an array of several elements.
-      jax.errors.TracerBoolConversionError: if it is traced, by `jax.jit` say, so that nobody knows it yet.
+      jax.errors.TracerBoolConversionError: if it is traced, by `jax.jit` for example, so that its value is unknown.
 
     Example:
 
@@ -88,7 +88,7 @@ def checked_flag(value: Any, argument: str, taker: str) -> bool:
 
 
 def is_iterable(value: Any) -> bool:
-    """True if a list can be made of what was given: not of a string or bytes, which are one value, or a scalar array.
+    """True if `value` is iterable: no string or bytes, which count as one value, and no scalar array.
 
     Example:
 
@@ -100,20 +100,20 @@ def is_iterable(value: Any) -> bool:
 
 
 def checked_integer(value: Any, argument: str, least: int | None = 0, taker: str = "") -> int:
-    """Returns a whole number, most often the size of something.
+    """Returns a whole number, usually a size.
 
     Args:
-      value: an int, a scalar array of integers, or a size with a name, as `jax.export` has them.
+      value: an int, a scalar array of integers, or a symbolic size of `jax.export`.
       argument: the name of the argument.
       least: the smallest number that is allowed; None allows all.
       taker: the name of the function or module that takes it.
 
     Returns:
-      The number, as an int; a size with a name as it is.
+      The number, as an int; a symbolic size unchanged.
 
     Raises:
       InvalidSizeError: if it is something else, or too small, or does not fit in 64 bits.
-      jax.errors.TracerIntegerConversionError: if it is traced, by `jax.jit` say, so that nobody knows it yet.
+      jax.errors.TracerIntegerConversionError: if it is traced, by `jax.jit` for example, so that its value is unknown.
 
     Example:
 
@@ -145,7 +145,7 @@ def checked_number(value: Any, argument: str, taker: str = "") -> Any:
     Without this check, JAX takes a string for the name of a dtype, and fails on other objects where it uses them.
 
     Args:
-      value: a Python number or bool, an array of them, traced or not, or a size with a name, as `jax.export` has them.
+      value: a Python number or bool, an array of them, traced or not, or a symbolic size of `jax.export`.
       argument: the name of the argument.
       taker: the name of the function or module that takes it.
 
@@ -211,13 +211,13 @@ def array_of(value: Any, argument: str, taker: str, keys: bool = False) -> jax.A
 def deprecated_argument(argument: str, taker: str, instead: str) -> None:
     """Warns that an argument is deprecated, at the line that uses the module or function.
 
-    That is the nearest line outside of hkx, JAX and the file that asks, so that Python shows it, as it does by default
-    where a program's own file uses what is deprecated, and a test-suite that turns warnings into errors stops there.
+    That is the nearest line outside of hkx, JAX and the file that calls this. So Python shows the warning by default if
+    that line is in the main script, and a test suite that turns warnings into errors stops there.
 
     Args:
       argument: the argument that was used.
       taker: the name of the function or module that takes it.
-      instead: what to write, with the values that were given where that is possible.
+      instead: the code to write instead, with the given values if possible.
 
     Warns:
       DeprecationWarning: always.

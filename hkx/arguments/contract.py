@@ -27,7 +27,7 @@ class Rule:
     Args:
       check: called as `check(value, argument, taker)` with the value, the name of the argument, and that of the class
         or function; it returns the value that the method or function gets, or raises an error.
-      absent: says which values count as None, where None is allowed; only None by default.
+      absent: a function that is true for values that count as None, if None is allowed; only None by default.
 
     Example:
 

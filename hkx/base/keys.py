@@ -37,7 +37,7 @@ def _of_seed(seed: Any) -> Any:
 
 
 def as_key(value: PRNGKey, where: str = "`hkx.as_key`") -> Any:
-    """The key that `value` is or stands for, for functions that take a key in any of its forms.
+    """Converts `value` to a key, for functions that accept a key in any of its forms.
 
     Args:
       value: a typed key (`jax.random.key`), a raw `uint32` key (`jax.random.PRNGKey`), or an int seed, which gives the

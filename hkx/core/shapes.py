@@ -89,6 +89,6 @@ def _is_dtype(dtype: Any) -> bool:
 
 
 def is_array(value: Any) -> bool:
-    """True if `value` has a shape, and is not a NumPy array of bytes, text or objects, of which JAX has no arrays."""
+    """True if `value` has a shape, and is not a NumPy array of bytes, text or objects, which JAX arrays cannot hold."""
     unknown = isinstance(value, np.ndarray) and issubclass(value.dtype.type, (np.flexible, np.object_))
     return not unknown and getattr(value, "shape", None) is not None

@@ -74,7 +74,7 @@ class TransformedWithState(NamedTuple, Generic[InitP, ApplyP, R]):
 
 
 def running_init() -> bool:
-    """True if the running function creates its parameters (in `init`) or uses them (in `apply`).
+    """True in `init`, where the running function creates its parameters; False in `apply`, where it uses them.
 
     Raises:
       NotInTransformError: outside of a transformed function.
@@ -92,7 +92,7 @@ def from_example(value: ArrayLike, otherwise: ArrayLike) -> jax.Array:
     """Initial value computed from the arguments of `init`, with a substitute where these are only shapes.
 
     The first average of `hkx.BatchNorm` is such a value: `init` runs the forward pass up to there. Given
-    `jax.ShapeDtypeStruct` instead of arrays, it takes `otherwise`, and runs none of the forward pass.
+    `jax.ShapeDtypeStruct` instead of arrays, `init` takes `otherwise`, and runs none of the forward pass.
 
     Args:
       value: an array that depends on the arguments of `init`.
@@ -100,7 +100,7 @@ def from_example(value: ArrayLike, otherwise: ArrayLike) -> jax.Array:
 
     Returns:
       During `init`, `otherwise` if `init` was given a `jax.ShapeDtypeStruct`, else `value`; outside of `init`, `value`.
-      A costly forward pass (2**31 floating-point operations) is compiled as a whole, with its own rounding.
+      A costly forward pass (over 2**31 floating-point operations) is compiled as a whole, with its own rounding.
 
     Raises:
       NotInTransformError: outside of a transformed function.

@@ -121,7 +121,7 @@ OF_TRANSFORMED = {
 }
 
 OF_BRANCHES = (
-    "The names in all branches of an `hkx.cond` or `hkx.switch` begin alike, so this branch shares its parameters with "
-    "an earlier one. For parameters of its own, make its modules before the `hkx.cond`, or name them: "
-    '`hkx.Linear(8, name="second")`.'
+    "Modules in all branches of an `hkx.cond` or `hkx.switch` are numbered from the same start, so this branch shares "
+    "its parameters with an earlier one. For parameters of its own, make its modules before the `hkx.cond`, or name "
+    'them: `hkx.Linear(8, name="second")`.'
 )

@@ -221,7 +221,7 @@ class NotAnArrayError(HkxError, ValueError):
             name = type(value).__name__
             advice = f"It looks like an initializer: pass an instance, `{name}()`, instead of the class."
         elif isinstance(value, np.ndarray):
-            what = f"an array of dtype {value.dtype}, of which JAX has none"
+            what = f"an array of dtype {value.dtype}, which JAX does not have"
             advice = "If NumPy has loaded bfloat16 as bytes, `w.view(jnp.bfloat16)` converts them; else pass numbers."
         super().__init__(f"The value of {path!r} is {what}. {advice}")
 
@@ -419,7 +419,7 @@ class ShardingRuleError(HkxError, ValueError):
         advice = "Remove the rule, or change its pattern."
         if "" in known:
             advice += (
-                " An empty path is that of an array without a name: only in dicts have arrays names for JAX. Instead "
+                " An empty path is that of an array without a name: for JAX, only arrays in dicts have names. Instead "
                 "of another mapping, such as Haiku's FlatMap, pass `hkx.data_structures.to_mutable_dict(shapes)`."
             )
         return ShardingRuleError(

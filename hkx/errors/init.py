@@ -8,7 +8,7 @@ from hkx.errors.core import HkxError
 
 
 class AbstractInitError(HkxError, ValueError):
-    """An initial value depends on the values of an argument of which `init` was given only the shape and dtype."""
+    """`init` got only the shape and dtype of an argument, and an initial value depends on its values."""
 
     def __init__(self, setting: str = "traced") -> None:
         problem = "An initial value depends on the values of an argument that was given to `init`"
@@ -23,8 +23,8 @@ class LeakedByInitError(HkxError, ValueError):
     def __init__(self, place: str) -> None:
         super().__init__(
             f"A traced array of `init` is still held by {place}. `init` runs the function on abstract values, as "
-            "`jax.jit` does. Afterwards, it replaces an array by its value in a list, a dict or an attribute, and "
-            "nowhere else; and in none of them if the function asks for the value of an array, or if an argument is a "
+            "`jax.jit` does. Afterwards, it replaces an array by its value only in a list, a dict or an attribute, "
+            "and in none of them if the function asks for the value of an array, or if an argument is a "
             "`jax.ShapeDtypeStruct`. Return the array, or run `init` on real values only: "
             '`hkx.transform(f, init="eager")`, or `hkx.config.set(init="eager")`.'
         )

@@ -116,7 +116,7 @@ class ScanLengthError(HkxError, ValueError):
 
 
 class MissingSplitRNGError(HkxError, TypeError):
-    """`vmap` was not told whether the mapped calls draw different keys."""
+    """`vmap` was called without `split_rng`, which says whether the mapped calls draw different keys."""
 
     def __init__(self) -> None:
         super().__init__(

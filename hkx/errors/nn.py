@@ -196,7 +196,7 @@ class MissingAverageError(MissingStateError):
 
 
 class UnusedNameError(HkxError, ValueError):
-    """The layer inside a module asks for no parameter of a name that the module was given."""
+    """A module was given the name of a parameter that the layer inside it does not ask for."""
 
     def __init__(self, module: str, argument: str, name: object, asked: Iterable[str]):
         known = ", ".join(map(repr, sorted(asked))) or "none"

@@ -1,4 +1,4 @@
-"""Everything that Haiku has under `haiku.experimental`, for programs written for it; hkx has most of it at the top."""
+"""The names of `haiku.experimental`, for programs written for Haiku; most of them are also in `hkx` itself."""
 
 # ruff: noqa: I001
 from typing import TYPE_CHECKING

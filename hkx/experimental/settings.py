@@ -17,15 +17,15 @@ ParamContext = GetterContext
 
 
 def check_jax_usage(enabled: bool = True) -> bool:
-    """Says whether every use of hkx inside a raw JAX transform is an error: `hkx.config.set(check_jax_usage=...)`.
+    """Sets whether every use of hkx inside a raw JAX transform is an error: `hkx.config.set(check_jax_usage=...)`.
 
-    Uses whose result would be wrong always are.
+    Uses whose result would be wrong are errors in any case.
 
     Args:
-      enabled: whether it is.
+      enabled: the new setting.
 
     Returns:
-      The setting before.
+      The previous setting.
 
     Example:
 
@@ -37,13 +37,13 @@ def check_jax_usage(enabled: bool = True) -> bool:
 
 
 def module_auto_repr(enabled: bool) -> bool:
-    """Says whether the repr of a module shows how it was made.
+    """Sets whether the repr of a module shows the call that created it.
 
     Args:
-      enabled: whether it does.
+      enabled: the new setting.
 
     Returns:
-      The setting before.
+      The previous setting.
 
     Example:
 
@@ -55,13 +55,13 @@ def module_auto_repr(enabled: bool) -> bool:
 
 
 def rng_reserve_size(size: int) -> int:
-    """Says how many keys are split off at a time; above 1 the keys differ from those of the default.
+    """Sets how many keys are split off at a time; above 1 the keys differ from those of the default.
 
     Args:
-      size: how many, at least 1.
+      size: the number of keys, at least 1.
 
     Returns:
-      The setting before.
+      The previous setting.
 
     Raises:
       ValueError: if `size` is not an int of at least 1.

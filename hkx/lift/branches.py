@@ -37,8 +37,8 @@ def cond(
     """`jax.lax.cond` whose branches may create modules, ask for parameters, set state and draw keys.
 
     Computes `true_fun(*operands) if pred else false_fun(*operands)`. Afterwards, state and keys are as the branch that
-    was taken left them. During `init`, both branches create their parameters, `true_fun` first. The names of modules in
-    both begin alike, like those in the branches of a Python `if`: what has the same name is the same parameter. For a
+    was taken left them. During `init`, both branches create their parameters, `true_fun` first. Modules in both are
+    numbered from the same start, as in the branches of a Python `if`: parameters of equal names are shared. For a
     branch with parameters of its own, make its modules before the `cond`, or give them a `name`.
 
     Args:

@@ -253,7 +253,7 @@ def while_loop(cond_fun: Callable[[C], Any], body_fun: Callable[[C], C], init_va
 
     Raises:
       ConditionEffectError: if `cond_fun` sets state or draws a key.
-      And what `hkx.scan` raises.
+      and the same as `hkx.scan`.
 
     Outside of a transformed function it is `jax.lax.while_loop`.
 

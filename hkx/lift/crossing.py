@@ -41,8 +41,8 @@ class Carry(NamedTuple):
       params: the parameters, by module and by name.
       state: the current state, by module and by name.
       initial_state: the state as it was first set.
-      rng: where the key sequence stands (a key, and those split off from it and not yet drawn), or None.
-      captured: what `hkx.capture_intermediates` keeps of this call. It is empty in the carries that `hkx.purify` gives.
+      rng: the position of the key sequence (a key, and those split off from it but not yet drawn), or None.
+      captured: the values that `hkx.capture_intermediates` records in this call; empty in carries of `hkx.purify`.
 
     Example:
 

@@ -389,7 +389,7 @@ class _Layer:
         return Program(lambda: jax.lax.scan(layer, carried, slices, self.num_layers, reverse=backwards)[1])()
 
     def _settled(self, body: Any, carried: Any, slices: Any) -> Any:
-        """The first layer's input; it varies between the devices of a `jax.shard_map` where what others get does."""
+        """The first layer's input, made device-varying where later inputs are: `jax.shard_map` requires equal types."""
         if not self.num_layers:
             return carried
         return settled(lambda carried: body(carried, jax.tree.map(lambda a: a[0], slices))[0], carried)

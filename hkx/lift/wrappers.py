@@ -163,7 +163,7 @@ def jvp(fun: Callable[..., Any], primals: Any, tangents: Any, has_aux: bool = Fa
       fun: a function of arrays, or trees of them.
       primals: the tuple of arguments x.
       tangents: the tuple of their tangents x', like `primals`.
-      has_aux: whether `fun` returns a pair, of which only the first is differentiated.
+      has_aux: whether `fun` returns a pair; only its first element is differentiated.
 
     Returns:
       `(y, y')`, or `(y, y', aux)`.
@@ -194,7 +194,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[
     Args:
       fun: a function of arrays, or trees of them.
       *primals: its arguments x.
-      has_aux: whether `fun` returns a pair, of which only the first is differentiated.
+      has_aux: whether `fun` returns a pair; only its first element is differentiated.
 
     Returns:
       `(y, function)`, or `(y, function, aux)`; the function returns a tuple with one cotangent for each argument.
@@ -226,7 +226,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     Args:
       fun: a function of arrays, or trees of them.
       *primals: its arguments x.
-      has_aux: whether `fun` returns a pair, of which only the first is differentiated.
+      has_aux: whether `fun` returns a pair; only its first element is differentiated.
 
     Returns:
       `(y, function)`, or `(y, function, aux)`.

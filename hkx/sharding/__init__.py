@@ -124,7 +124,7 @@ class sharded_init(Generic[P, R]):
 
     Args:
       init: the `init` of a transformed function, or any function that calls one and returns arrays, for example one
-        that also creates the state of an optimizer. It must not be compiled yet.
+        that also creates the state of an optimiser. It must not be compiled yet.
       shardings: a tree of shardings with the structure of what `init` returns; see `hkx.sharding.shardings`.
 
     Returns:
@@ -227,14 +227,14 @@ def _on_mesh(x: Any, mesh: Any) -> Any:
 
 
 def optimizer_shardings(opt_state: Any, params: Any, shardings: Any) -> Any:
-    """Returns how to divide the state of an optimizer: arrays that belong to a parameter are divided like it.
+    """Returns how to divide the state of an optimiser: arrays that belong to a parameter are divided like it.
 
     An array belongs to a parameter if its path in the tree ends with the parameter's path and its shape is the same,
     like the moments of Adam. This also works if some parameters are left out (`optax.masked`). All other arrays, such
     as the number of steps, are replicated.
 
     Args:
-      opt_state: the optimizer's state, or its shapes: `jax.eval_shape(optimizer.init, params)`.
+      opt_state: the optimiser's state, or its shapes: `jax.eval_shape(optimizer.init, params)`.
       params: the parameters, or their shapes.
       shardings: how the parameters are divided, as returned by `hkx.sharding.shardings`.
 

@@ -68,8 +68,8 @@ def capture_intermediates(f: Any, filter: Filter = _calls) -> Any:
     Args:
       f: a function that creates and calls modules, or the result of `hkx.transform`, `hkx.transform_with_state` or one
         of their multi forms.
-      filter: called as `filter(module, method_name)`; it says whether to keep what that method returns. By default, it
-        is true for `__call__`.
+      filter: called as `filter(module, method_name)`; it says whether to record what that method returns. By default,
+        it is true for `__call__`.
 
     Returns:
       For a function, a function of the same arguments that returns `(out, intermediates)`; transform it. For a
@@ -82,7 +82,7 @@ def capture_intermediates(f: Any, filter: Filter = _calls) -> Any:
       `hkx.remat`, `hkx.jit`, `hkx.grad`, `hkx.vjp` and similar, they are unchanged. `hkx.eval_shape` gives no values.
 
     Raises:
-      IntermediateInInnerTraceError: if a value has no meaning outside of the place where it is computed: a branch of
+      IntermediateInInnerTraceError: if a value is not valid outside of the code that computes it: a branch of
         `hkx.cond` or `hkx.switch`, `hkx.while_loop`, `hkx.fori_loop`, `hkx.shard_map`, a `hkx.custom_vjp` or
         `hkx.custom_jvp`, or one of JAX's own transforms; or if a value from a transform is not an array.
 

@@ -219,10 +219,10 @@ def is_subset(*, subset: TwoLevel[Any], superset: TwoLevel[Any]) -> bool:
 
     Args:
       subset: `{module: {name: value}}`, the names to look for.
-      superset: `{module: {name: value}}`, where to look for them.
+      superset: `{module: {name: value}}`, in which they are searched.
 
     Returns:
-      Whether all names are there.
+      True if it contains all names.
 
     Example:
 

@@ -124,7 +124,7 @@ class _Graph:
                     node.lines[i] = "output: " + line.partition(of_output)[2].removesuffix("']")
 
     def orders(self) -> Iterable[tuple[int, int]]:
-        """Pairs of nodes of which the second is drawn below the first, so that boxes are arranged from top to bottom.
+        """Pairs of nodes; the second is drawn below the first, so that boxes are arranged from top to bottom.
 
         The first is computed outside of a box and used in it, and the second is an input drawn in that box.
         """

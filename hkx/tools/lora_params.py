@@ -22,8 +22,8 @@ def lora_params(
     """New parameters A and B of low rank, whose product `hkx.merge_lora` adds to the weights of a model.
 
     For each weight `[*stack, in, out]`, A is `[*stack, in, rank]`, uniform between `-1 / sqrt(in)` and `1 / sqrt(in)`,
-    and B is `[*stack, rank, out]`, of zeros: at the start the model computes as before. Train these, and keep `params`,
-    which are then the reference of a KL penalty, too. Modules and entries have the names of `hkx.LoRALinear`.
+    and B is `[*stack, rank, out]`, of zeros: at the start the model's outputs are unchanged. Train A and B only; then
+    `params` also serve as the reference of a KL penalty. Modules and entries have the names of `hkx.LoRALinear`.
 
     Reference: Hu et al. (2021), "LoRA: low-rank adaptation of large language models", arXiv:2106.09685.
 
@@ -32,8 +32,8 @@ def lora_params(
       params: the parameters of the model.
       rank: the rank of the added matrices, at least 1.
       where: a function of module name, entry name and array that says which weights to adapt; by default those called
-        `w` with 2 or more axes, which are those of `hkx.Linear`, stacked or not. In a model with convolutions, leave
-        out theirs.
+        `w` with 2 or more axes, which are those of `hkx.Linear`, stacked or not. In a model with convolutions,
+        exclude their weights.
 
     Returns:
       A dict of the modules with adapted weights, each with `lora_a` and `lora_b`.

@@ -63,7 +63,7 @@ def unstack_params(
     *,
     mapping: LayerStackTransparencyMapping | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Parameters of a model with a `hkx.layer_stack`, for the same model with a Python loop over the layers.
+    """Converts parameters of a model with a `hkx.layer_stack` for the same model with a Python loop over the layers.
 
     Args:
       params: the parameters. States may be converted in the same way.
@@ -108,7 +108,7 @@ def stack_params(
     *,
     mapping: LayerStackTransparencyMapping | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """Parameters of a model with a Python loop over layers, for the same model with a `hkx.layer_stack`.
+    """Converts parameters of a model with a Python loop over layers for the same model with a `hkx.layer_stack`.
 
     Args:
       params: the parameters. States may be converted in the same way.

@@ -88,7 +88,7 @@ def eval_summary(f: Summarised) -> Callable[..., list[MethodInvocation]]:
 
     Args:
       f: a function that creates modules, or the result of `hkx.transform` or `hkx.transform_with_state`: the pair, its
-        `init` or its `apply`. Or any function that calls one of these, such as a training step, jitted or not.
+        `init` or its `apply`; or any function that calls one of these, such as a training step, jitted or not.
 
     Returns:
       A function of the arguments of `f` (of the function that was transformed; arrays, or `jax.ShapeDtypeStruct`) that
@@ -199,7 +199,7 @@ def tabulate(
 
     Args:
       f: a function that creates modules, or the result of `hkx.transform` or `hkx.transform_with_state`: the pair, its
-        `init` or its `apply`. Or any function that calls one of these, such as a training step, jitted or not.
+        `init` or its `apply`; or any function that calls one of these, such as a training step, jitted or not.
       columns: any of `"module"`, `"config"` (how the module was created), `"owned_params"`, `"input"`, `"output"`,
         `"params_size"` (the number of elements of the parameters of the module and its submodules), `"params_bytes"`,
         and `"flops"` (floating-point operations of the call and of calls inside it, before any optimisation: two for

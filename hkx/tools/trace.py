@@ -245,7 +245,7 @@ def trace(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any])
 
     Args:
       f: the function.
-      args: the arguments: arrays, `jax.ShapeDtypeStruct` and numbers become abstract, all else (bools too) is kept.
+      args: the arguments: arrays, `jax.ShapeDtypeStruct` and numbers become abstract; bools and the rest do not.
       kwargs: the keyword arguments, likewise.
 
     Returns:
