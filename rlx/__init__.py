@@ -30,7 +30,7 @@ Masks and numerics. All operators follow the same rules:
   loss terms (label smoothing, penalties, temperatures of entropy bonuses). A discount of 0 ends an episode: neither the
   next state nor anything after it in the array affects earlier steps.
 - Minus infinity as a logit, a log-probability or the value of one of several actions means that the action is
-  impossible, and is treated as if it did not exist.
+  impossible: it is treated as if it did not exist.
 - Everything else follows IEEE 754: an unmasked NaN appears in the result, and 0 · ∞ of two unmasked numbers is NaN.
 - Where a value is finite, its gradient is finite, unless the slope itself is infinite (as in `likelihood`, at 0 and 1)
   or too large for the dtype.

@@ -17,8 +17,8 @@ def reinforce_plus_plus_advantages(
 ) -> Float[Array, "Q G"]:
     """REINFORCE++'s advantages of G answers to each of Q questions, scaled by the deviation of the whole batch.
 
-    A = (x - mean(x)) / (std(x) + ε) over all answers, where x is the reward, less the mean of the question's answers
-    with the baseline. One scale for all questions does not favour very easy and very hard ones, as GRPO's does. From
+    A = (x - mean(x)) / (std(x) + ε) over all answers. x is the reward; with the baseline, the question's mean reward is
+    subtracted from it. Unlike GRPO's, one scale for all does not favour very easy and very hard questions. From
     "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage Normalization", Hu et al. 2025
     (https://arxiv.org/abs/2501.03262).
 
@@ -95,13 +95,13 @@ def pass_at_k_advantages(correct: Real[Array, "G"], k: int) -> Float[Array, "G"]
     """Advantages of right and wrong answers of a group, if the reward is that one of k answers is right (pass@k).
 
     With n of G answers wrong, a random subset of k is all wrong with probability p = C(n, k) / C(G, k); R = 1 - p is
-    the mean reward, and σ = √(R p). A = p / σ of a right answer, and (p - C(n-1, k-1) / C(G-1, k-1)) / σ of a wrong
+    the mean reward, and σ = √(R p). A is p / σ for a right answer, and (p - C(n-1, k-1) / C(G-1, k-1)) / σ for a wrong
     one. For k = 1 these are GRPO's. From "Pass@k Training for Adaptively Balancing Exploration and Exploitation of
     Large Reasoning Models", Chen et al. 2025 (https://arxiv.org/abs/2508.10751).
 
     Args:
       correct: a number above 0 for a right answer, and 0 for a wrong one.
-      k: how many answers are tried, from 1 to G.
+      k: number of answers tried, from 1 to G.
 
     Returns:
       Advantages; 0 if all subsets pass, or none.

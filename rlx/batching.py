@@ -42,7 +42,7 @@ def batched(operator: Operator[_P, _R], axis: int | tuple[int, ...] = 0, /, **ax
 
     Raises:
       RankError: if an array has neither a rank that the operator takes nor this rank with batch axes, or if it can be
-        read in two ways: λ [T] of equally many sequences, for instance.
+        read in two ways: λ [T] for a batch of T sequences, for instance.
       ShapeError: if batch axes differ in length.
       OptionError: if the operator takes any leading axes, and therefore batches as they are.
 

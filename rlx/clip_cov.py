@@ -44,8 +44,8 @@ def clip_cov_loss(
       log_probs_t: log-probabilities of the tokens under the current policy.
       old_log_probs_t: log-probabilities under the policy that sampled the tokens.
       adv: advantages of the answers, or one advantage per token.
-      uniform_t: random numbers, such as `jax.random.uniform(key, log_probs_t.shape)`: of the tokens that may be left
-        out, those with the least are.
+      uniform_t: random numbers, such as `jax.random.uniform(key, log_probs_t.shape)`: of the candidates, those
+        with the smallest numbers are left out.
       mask_t: false for tokens to ignore, even if they contain NaN. By default all count.
       fraction: the share of tokens to leave out, in [0, 1]; at least one is, if any lies between the bounds.
       min_covariance: lower bound of the covariance.

@@ -78,7 +78,7 @@ class EpsilonGreedy:
     def logprob(
         self, sample: ArrayLike, preferences: ArrayLike | None = None, epsilon: ArrayLike | None = None
     ) -> Array:
-        """Log-probabilities [...] of the actions `sample`, integers [...]; -inf of what is no action, as -1."""
+        """Log-probabilities [...] of the actions `sample`, integers [...]; -inf for other numbers, such as -1."""
         return jnp.log(_picked("epsilon_greedy", sample, 0.0, preferences=self.probs(preferences, epsilon)))
 
     log_prob = logprob
@@ -125,7 +125,7 @@ class Softmax:
     ) -> Array:
         """Actions, integers [*sample_shape, ...], for logits [..., A]; `seed` is an alias of `key`.
 
-        The action is -1 where logits are no distribution: where one is NaN or infinite, or all are -inf.
+        The action is -1 where the logits are not a distribution: where one is NaN or infinite, or all are -inf.
         """
         key, shape = key_and_shape("softmax.sample", key, seed, sample_shape)
         scaled = self._scaled("sample", logits)
@@ -137,7 +137,7 @@ class Softmax:
         return jax.nn.softmax(self._scaled("probs", logits))
 
     def logprob(self, sample: ArrayLike, logits: ArrayLike | None = None, action_spec: Any = None) -> Array:
-        """Log-probabilities [...] of the actions `sample`, integers [...]; -inf of what is no action, as -1."""
+        """Log-probabilities [...] of the actions `sample`, integers [...]; -inf for other numbers, such as -1."""
         return _picked("softmax", sample, -jnp.inf, logits=jax.nn.log_softmax(self._scaled("logprob", logits)))
 
     log_prob = logprob

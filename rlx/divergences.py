@@ -132,7 +132,7 @@ def categorical_importance_sampling_ratios(
     Args:
       pi_logits_t: logits of the target policy.
       mu_logits_t: logits of the behaviour policy.
-      a_t: actions; the ratio of what is no action, as -1, is NaN.
+      a_t: actions; the ratio is NaN for other numbers, such as -1.
 
     Returns:
       The ratios.

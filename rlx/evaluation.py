@@ -1,8 +1,8 @@
 """Statistics of a few runs: interquartile mean, bootstrap intervals, probability of improvement, performance profile.
 
 Scores are arrays [R] of R runs (seeds) of one task, or [R, M] of M tasks, normalised so that tasks are comparable. All
-of it is NumPy, in float64, on the host. "Deep Reinforcement Learning at the Edge of the Statistical Precipice", Agarwal
-et al. 2021 (https://arxiv.org/abs/2108.13264).
+of it is NumPy, in float64, on the host. From "Deep Reinforcement Learning at the Edge of the Statistical Precipice",
+Agarwal et al. 2021 (https://arxiv.org/abs/2108.13264).
 
 Example:
   >>> from rlx import evaluation
@@ -37,9 +37,9 @@ def _runs(scores: npt.ArrayLike, name: str) -> np.ndarray:
 
 
 def interquartile_mean(scores: npt.ArrayLike) -> float:
-    """The mean of the middle half of all scores, of all tasks together.
+    """The mean of the middle half of the scores, pooled over tasks.
 
-    With the N scores in order, x₁ ≤ … ≤ x_N, and k = ⌊N / 4⌋: 1 / (N - 2k) Σ xᵢ from k + 1 to N - k.
+    With the N scores in order, x₁ ≤ … ≤ x_N, and k = ⌊N / 4⌋: 1 / (N - 2k) Σᵢ xᵢ, for i from k + 1 to N - k.
 
     Args:
       scores: [R] of R runs, or [R, M] of R runs of each of M tasks.
@@ -49,7 +49,7 @@ def interquartile_mean(scores: npt.ArrayLike) -> float:
 
     Raises:
       RankError: if `scores` has another rank.
-      ShapeError: if there are none.
+      ShapeError: if there are no scores.
 
     Example:
       >>> from rlx import evaluation
@@ -75,7 +75,7 @@ def probability_of_improvement(scores_x: npt.ArrayLike, scores_y: npt.ArrayLike)
 
     Raises:
       RankError: if scores have another rank.
-      ShapeError: if there are none, or the numbers of tasks differ.
+      ShapeError: if there are no scores, or the numbers of tasks differ.
 
     Example:
       >>> from rlx import evaluation
@@ -89,7 +89,7 @@ def probability_of_improvement(scores_x: npt.ArrayLike, scores_y: npt.ArrayLike)
 
 
 def performance_profile(scores: npt.ArrayLike, thresholds: npt.ArrayLike) -> np.ndarray:
-    """The share of runs with a score above each threshold, of all tasks together.
+    """The share of runs with a score above each threshold, pooled over tasks.
 
     F(τ) = 1 / (R M) Σᵢₘ [xᵢₘ > τ].
 
@@ -102,7 +102,7 @@ def performance_profile(scores: npt.ArrayLike, thresholds: npt.ArrayLike) -> np.
 
     Raises:
       RankError: if `scores` has another rank.
-      ShapeError: if there are none.
+      ShapeError: if there are no scores.
 
     Example:
       >>> from rlx import evaluation
@@ -119,24 +119,24 @@ def bootstrap_interval(
     resamples: int = 2_000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """The interval of a statistic by the stratified bootstrap: runs are drawn again with replacement, task by task.
+    """Confidence interval of a statistic by the stratified bootstrap: each task's runs are resampled with replacement.
 
     The limits are the (1 - level) / 2 and (1 + level) / 2 quantiles of the statistic over the resamples. With fewer
     than five runs an interval is too narrow: report it together with the number of runs.
 
     Args:
-      statistic: a function of as many scores as are given, each of shape [R, M], to a number.
+      statistic: a function from as many arrays as `scores`, each of shape [R, M], to a number.
       *scores: [R] or [R, M] each; they are resampled independently.
-      level: of confidence, between 0 and 1.
-      resamples: how many times to draw; the published figures use 50,000.
-      seed: of the draws.
+      level: confidence level, between 0 and 1.
+      resamples: number of resamples; the published figures use 50,000.
+      seed: seed of the resampling.
 
     Returns:
       The lower and the upper limit.
 
     Raises:
       RankError: if scores have another rank.
-      ShapeError: if there are none.
+      ShapeError: if there are no scores.
       ArgumentError: if `level` is not between 0 and 1.
 
     Example:

@@ -200,11 +200,11 @@ def episodic_memory_intrinsic_rewards(
 ) -> tuple[Array, IntrinsicRewardState]:
     """Exploration rewards that grow with a state's distance from the states seen in the episode.
 
-    With d_i the squared distances to the K nearest memories, d_m their running mean over all calls (of more than 2²⁴,
-    in which older ones count for less) and κ_i = ε / (max(d_i / (d_m + c) - ξ, 0) + ε), the reward is β / (√(Σ_i κ_i) +
-    c), or 0 where √(Σ_i κ_i) + c exceeds `max_similarity`. RLax divides by d_m - c instead, so every state counts as
-    seen where d_m is below c; the two agree where d_m is far above c. From "Never Give Up: Learning Directed
-    Exploration Strategies", Puigdomènech Badia et al. 2020 (https://arxiv.org/abs/2002.06038).
+    With d_i the squared distances to the K nearest memories, d_m their running mean over all calls (from 2²⁴ distances
+    on, older ones count for less) and κ_i = ε / (max(d_i / (d_m + c) - ξ, 0) + ε), the reward is β / (√(Σ_i κ_i) + c),
+    or 0 where √(Σ_i κ_i) + c exceeds `max_similarity`. RLax divides by d_m - c instead, so every state counts as seen
+    where d_m is below c; the two agree where d_m is far above c. From "Never Give Up: Learning Directed Exploration
+    Strategies", Puigdomènech Badia et al. 2020 (https://arxiv.org/abs/2002.06038).
 
     Args:
       embeddings: embeddings of new states.

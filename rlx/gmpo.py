@@ -31,8 +31,8 @@ def gmpo_loss(
       old_log_probs_t: log-probabilities under the policy that sampled the tokens.
       adv: advantage of the answer.
       mask_t: false for tokens to ignore (prompt, padding), even if they contain NaN. By default all count.
-      epsilon_low: ε_low ≥ 0, of the logarithm.
-      epsilon_high: ε_high ≥ 0, of the logarithm.
+      epsilon_low: ε_low ≥ 0, a bound on log ρ_t.
+      epsilon_high: ε_high ≥ 0, a bound on log ρ_t.
       stop_target_gradients: whether to stop gradients through everything but `log_probs_t` and the coefficients.
 
     Returns:

@@ -83,8 +83,8 @@ def grpo_loss(
       kl_weight: β ≥ 0.
       epsilon_high: the ε of the upper bound, ≥ 0; by default that of both.
       max_ratio: a bound ≥ 1 on ρ_t where A < 0, as in `rlx.dual_clipped_surrogate_pg_loss`; by default there is none.
-      kl_estimator: "k1", "k2", "k3", or "k3_k2", which has the value of k3 and the gradient of k2, which is that of
-        KL(π ‖ π_ref). As a part of a loss, k1 does nothing in the mean.
+      kl_estimator: "k1", "k2", "k3", or "k3_k2", which has the value of k3 and the gradient of k2, that of
+        KL(π ‖ π_ref). The expected gradient of k1 is zero: in a loss it only adds noise.
 
     Returns:
       The loss; 0 if no token counts.
@@ -143,8 +143,8 @@ def dr_grpo_loss(
       kl_weight: β ≥ 0.
       epsilon_high: the ε of the upper bound, ≥ 0; by default that of both.
       max_ratio: a bound ≥ 1 on ρ_t where A < 0, as in `rlx.dual_clipped_surrogate_pg_loss`; by default there is none.
-      kl_estimator: "k1", "k2", "k3", or "k3_k2", which has the value of k3 and the gradient of k2, which is that of
-        KL(π ‖ π_ref). As a part of a loss, k1 does nothing in the mean.
+      kl_estimator: "k1", "k2", "k3", or "k3_k2", which has the value of k3 and the gradient of k2, that of
+        KL(π ‖ π_ref). The expected gradient of k1 is zero: in a loss it only adds noise.
 
     Returns:
       The loss; 0 if no token counts.
@@ -237,9 +237,9 @@ def dapo_loss(
       epsilon_low: ε_low ≥ 0.
       epsilon_high: ε_high ≥ 0.
       stop_target_gradients: whether to stop gradients through everything but `log_probs_t` and the coefficients.
-      aggregation: the mean of the losses of tokens: "token_mean", over all tokens of the group;
-        "sequence_mean_token_sum" and "sequence_mean_token_mean", over answers, of the sums or means of each; or
-        "constant", their sum divided by `normalizer`.
+      aggregation: "token_mean", the mean over all tokens of the group; "sequence_mean_token_sum" or
+        "sequence_mean_token_mean", the mean over answers of each answer's sum or mean over tokens; or "constant", the
+        sum over all tokens divided by `normalizer`.
       normalizer: the number to divide by, in place of the number of tokens, or of answers with tokens. For a token mean
         over m micro-batches whose losses are averaged, the number of tokens in all of them, divided by m.
       axis_name: name, or names, of axes of `jax.pmap`, `jax.vmap` or `jax.shard_map` over which groups are split: the

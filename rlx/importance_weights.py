@@ -27,9 +27,9 @@ def importance_weights(
 
     With ρ_t = π(y_t) / μ(y_t), the weight of token t is ρ_t, or Π_t ρ_t ("sequence"), or (Π_t ρ_t)^(1/|y|)
     ("geometric"); it is limited to [min, max], or 0 outside of this range ("mask"). Multiply advantages by the weights.
-    If sampler and learner compute equal bits, all are 1. From "Your Efficient RL Framework Secretly Brings You
-    Off-Policy RL Training", Yao et al. 2025 (https://fengyao.notion.site/off-policy-rl), and, masks and whole answers,
-    "When Speed Kills Stability: Demystifying RL Collapse from the Training-Inference Mismatch", Liu et al. 2025.
+    If sampler and learner agree exactly, all are 1. From "Your Efficient RL Framework Secretly Brings You Off-Policy RL
+    Training", Yao et al. 2025 (https://fengyao.notion.site/off-policy-rl), and, for masks and whole answers, "When
+    Speed Kills Stability: Demystifying RL Collapse from the Training-Inference Mismatch", Liu et al. 2025.
 
     Args:
       log_probs_t: log-probabilities under π, here the learner's policy at the time of sampling.

@@ -17,8 +17,8 @@ def kl_k1(
 ) -> Float[Array, "*E"]:
     """The estimator k1 of KL(π ‖ π_ref) from actions sampled from π: log π(a) - log π_ref(a).
 
-    Unbiased, but of high variance and negative for some actions. Its expected gradient is zero: use `kl_k2` or `kl_k3`
-    in a loss, or k1 as a penalty in the reward. From "Approximating KL Divergence", Schulman 2020
+    It is unbiased, but of high variance and negative for some actions. Its expected gradient is zero: use `kl_k2` or
+    `kl_k3` in a loss, or k1 as a penalty in the reward. From "Approximating KL Divergence", Schulman 2020
     (http://joschu.net/blog/kl-approx.html).
 
     Args:
@@ -47,8 +47,8 @@ def kl_k2(
 ) -> Float[Array, "*E"]:
     """The estimator k2 of KL(π ‖ π_ref) from actions sampled from π: ½ (log π(a) - log π_ref(a))².
 
-    Biased, but of low variance and never negative; near the reference the bias is of third order. Its expected gradient
-    is exactly that of KL(π ‖ π_ref). From "Approximating KL Divergence", Schulman 2020
+    It is biased, but of low variance and never negative; near the reference the bias is of third order. Its expected
+    gradient is exactly that of KL(π ‖ π_ref). From "Approximating KL Divergence", Schulman 2020
     (http://joschu.net/blog/kl-approx.html).
 
     Args:
@@ -77,8 +77,8 @@ def kl_k3(
 ) -> Float[Array, "*E"]:
     """The estimator k3 of KL(π ‖ π_ref) from actions sampled from π: ρ - 1 - log ρ with ρ = π_ref(a) / π(a).
 
-    Unbiased, of low variance and never negative: it is k1 plus the control variate ρ - 1. Its expected gradient is that
-    of KL(π_ref ‖ π). GRPO uses it as a penalty. From "Approximating KL Divergence", Schulman 2020
+    It is unbiased, of low variance and never negative: it is k1 plus the control variate ρ - 1. Its expected gradient
+    is that of KL(π_ref ‖ π). GRPO uses it as a penalty. From "Approximating KL Divergence", Schulman 2020
     (http://joschu.net/blog/kl-approx.html).
 
     Args:

@@ -55,7 +55,7 @@ class MpoOutputs(NamedTuple):
     kl_loss: Array  # [*E]
     alpha_loss: Array  # [*E]
     normalized_weights: Array  # shape of the Q-values or advantages
-    num_samples: Any  # [] how many samples the weights are spread over
+    num_samples: Any  # [] number of samples that share the weights
 
 
 @operator(widen=False)
@@ -74,7 +74,7 @@ def mpo_loss(
 ) -> tuple[Array, MpoOutputs]:
     """MPO's loss: fit the policy to its own actions, reweighted by exp(q / η), with bounds on the KL divergence.
 
-    The sum of the policy loss -Σ_s w_s log π(a_s), with weights from `mpo_compute_weights_and_temperature_loss`, that
+    It adds the policy loss -Σ_s w_s log π(a_s), with weights from `mpo_compute_weights_and_temperature_loss`, that
     function's temperature loss, and the penalties and dual losses of `compute_parametric_kl_penalty_and_dual_loss`.
     From "Maximum a Posteriori Policy Optimisation", Abdolmaleki et al. 2018 (https://arxiv.org/abs/1806.06920).
 
@@ -248,7 +248,7 @@ def vmpo_loss(
 ) -> tuple[Array, MpoOutputs]:
     """V-MPO's loss: increase the log-probabilities of the best half of the actions, weighted by exp(A / η).
 
-    The sum of the policy loss -N w log π(a) for each of N examples, with weights from
+    It adds the policy loss -N w log π(a) for each of N examples, with weights from
     `vmpo_compute_weights_and_temperature_loss`, that function's temperature loss, and the penalties and dual losses of
     `compute_parametric_kl_penalty_and_dual_loss`. Average over examples for the paper's loss. From "V-MPO: On-Policy
     Maximum a Posteriori Policy Optimization for Discrete and Continuous Control", Song et al. 2019
@@ -436,7 +436,7 @@ def _loss(parts: MpoOutputs, policy: ArrayLike, temperature: ArrayLike, kl: Arra
     """The sum of the weighted parts."""
     shape, own = list(parts.policy_loss.shape), list(parts.kl_loss.shape)
     if own != shape:
-        raise ShapeError(f"argument `kl_constraints` gives losses of shape {own}, expected {shape}, one an example.")
+        raise ShapeError(f"argument `kl_constraints` gives losses of shape {own}, expected {shape}, one per example.")
     return add_up(
         **weighted_term("sample_log_probs", parts.policy_loss, "policy_loss_weight", policy),
         **weighted_term("temperature_constraint", parts.temperature_loss, "temperature_loss_weight", temperature),

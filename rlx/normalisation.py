@@ -140,9 +140,9 @@ def art(
     Args:
       state: statistics before the update.
       targets: unnormalised targets.
-      indices: which output each target belongs to, integers that broadcast against `targets`; targets of a negative
+      indices: the output that each target belongs to, integers that broadcast against `targets`; targets of a negative
         index, or one past the last output, change nothing.
-      step_size: β, one number, or one for each output, as may be the bounds.
+      step_size: β; like the bounds, one number, or one for each output.
       scale_lb: smallest scale.
       scale_ub: largest scale, at least `scale_lb`.
       axis_name: name, or names, of axes of `jax.pmap` or `jax.vmap` over which the targets are also split, or None.
@@ -282,7 +282,7 @@ def unnormalize_linear(state: PopArtState, inputs: Float[Array, "*#E N"], indice
     Args:
       state: statistics.
       inputs: normalised outputs of the layer.
-      indices: which output to select, integers that broadcast against the leading axes of `inputs`.
+      indices: the output to select, integers that broadcast against the leading axes of `inputs`.
 
     Returns:
       `PopArtOutput(normalized, unnormalized)`.

@@ -27,7 +27,7 @@ def policy_gradient_loss(
 
     Args:
       logits_t: logits of the policy.
-      a_t: actions sampled from the policy; the log-probability of what is no action, as -1, is -inf.
+      a_t: actions sampled from the policy; the log-probability of other numbers, such as -1, is -inf.
       adv_t: advantages of the actions.
       w_t: weight of each step, or [1] for all.
       use_stop_gradient: whether to stop gradients through the advantages.

@@ -201,7 +201,7 @@ def normalized_advantages(
 ) -> Float[Array, "*E"]:
     """Advantages normalised over a batch to mean 0 and standard deviation 1: (A - mean(A)) / √(Var(A) + ε).
 
-    As in the reference implementation of PPO; see "Implementation Matters in Deep Policy Gradients", Engstrom et al.
+    PPO's reference implementation normalises so; see "Implementation Matters in Deep Policy Gradients", Engstrom et al.
     2020 (https://arxiv.org/abs/2005.12729). Over a whole batch, rather than over the answers to one question, it is
     also the normalisation of "REINFORCE++: Stabilizing Critic-Free Policy Optimization with Global Advantage
     Normalization", Hu et al. 2025 (https://arxiv.org/abs/2501.03262); its variant with a baseline takes A to be the

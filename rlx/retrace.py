@@ -86,8 +86,8 @@ def retrace_continuous(
 ) -> Float[Array, "T"]:
     """Retrace errors for any action space, from the values and log importance ratios of the actions taken.
 
-    c_t = λ_t min(1, exp(log_rhos_t)) and G_{t-1} = r_t + γ_t (v_t - c_t q_t + c_t G_t), minus q_{t-1}. From "Safe and
-    Efficient Off-Policy Reinforcement Learning", Munos et al. 2016 (https://arxiv.org/abs/1606.02647).
+    G_{t-1} - q_{t-1}, with G_{t-1} = r_t + γ_t (v_t - c_t q_t + c_t G_t) and c_t = λ_t min(1, exp(log_rhos_t)). From
+    "Safe and Efficient Off-Policy Reinforcement Learning", Munos et al. 2016 (https://arxiv.org/abs/1606.02647).
 
     Args:
       q_tm1: values of the actions taken at times [0, ..., T-1].

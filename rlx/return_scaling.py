@@ -101,7 +101,7 @@ class RewardScale(NamedTuple):
       [0.0, 0.0, 0.0]
     """
 
-    discounted: Array  # [*E], what of each environment's rewards so far goes on into the next return
+    discounted: Array  # [*E], γ_t R_t of each environment, which the next return adds to its reward
     statistics: RunningStatistics  # of the returns of all environments at all steps
 
 
@@ -137,7 +137,7 @@ def scale_rewards(
 
     R_t = r_t + γ_tm1 R_tm1 for each environment, and r_t / √(Var(R) + ε) within ± max_abs, where the variance is over
     all environments and steps, including this one. Rewards are not centred, so they keep their signs. These returns
-    look back, over past rewards. From "Implementation Matters in Deep Policy Gradients", Engstrom et al. 2020
+    sum past rewards, not future ones. From "Implementation Matters in Deep Policy Gradients", Engstrom et al. 2020
     (https://arxiv.org/abs/2005.12729), section 3, and the baselines that came with PPO; Gymnasium's NormalizeReward.
     Rewards are not divided while the variance is 0.
 

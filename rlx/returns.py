@@ -138,7 +138,7 @@ def n_step_bootstrapped_returns(
       n: number of steps, at least 1, a Python integer.
       lambda_t: λ at times [1, ..., T] or [1, ..., T-1]; the one at time T has no effect.
       stop_target_gradients: whether to stop gradients through the returns.
-      truncation_t: true where the sequence was truncated at time t without terminating: no return looks past it. The
+      truncation_t: true where the sequence was truncated at time t without terminating: no return goes past it. The
         result equals that of each segment processed separately.
       truncation_value_t: values of the states at which it was truncated, used where `truncation_t` is true; taken from
         `v_t` by default.

@@ -1,4 +1,4 @@
-"""Simple policy optimization, the SPO of Xie et al.: a quadratic penalty in place of PPO's clip.
+"""Simple policy optimisation, the SPO of Xie et al.: a quadratic penalty in place of PPO's clip.
 
 The SPO of Macfarlane et al., which plans by sequential Monte Carlo, is in `rlx.sequential_monte_carlo`.
 """
@@ -20,7 +20,7 @@ def simple_policy_optimization_loss(
     *,
     mask_t: Mask[Array, "", "T"] | None = None,
 ) -> Float[Array, ""]:
-    """The loss of simple policy optimization (SPO): mean_t of -(r_t A_t - |A_t| (r_t - 1)² / (2 ε)).
+    """The loss of simple policy optimisation (SPO): mean_t of -(r_t A_t - |A_t| (r_t - 1)² / (2 ε)).
 
     Its optimum is the ratio 1 ± ε at which PPO clips, but its gradient pulls back ratios beyond that, where PPO's
     gradient is zero. From "Simple Policy Optimization", Xie et al. 2024 (https://arxiv.org/abs/2401.16025).

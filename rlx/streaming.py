@@ -38,7 +38,7 @@ def obgd(
     target. It lets a single network learn from each transition once: `td_error` is δ = r_t + γ v(s_t) - v(s_tm1)
     (`rlx.td_learning`), and `updates` is the gradient of the prediction v(s_tm1) itself, not of a loss. For a policy,
     pass ∇ log π(a_tm1), to which the paper adds sign(δ) τ times the gradient of the entropy, with κ = 3. The paper's
-    networks are initialised sparse (`hkx.initializers.Sparse`) and normalise each layer; observations and rewards are
+    networks are initialised sparsely (`hkx.initializers.Sparse`) and normalise each layer; observations and rewards are
     scaled by running statistics. From "Streaming Deep Reinforcement Learning Finally Works", Elsayed, Vasan and Mahmood
     2024 (https://arxiv.org/abs/2410.14606), algorithm 3.
 

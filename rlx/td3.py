@@ -129,9 +129,9 @@ def td3_bc_actor_loss(
 ) -> Float[Array, ""]:
     """TD3+BC's policy loss of a batch of recorded transitions: -λ mean(q) + mean((a - a_data)²), λ = α / mean|q|.
 
-    TD3 for offline RL, with behavioural cloning to stay near the actions in the data; λ, through which gradients are
-    stopped, makes α independent of the reward scale. From "A Minimalist Approach to Offline Reinforcement Learning",
-    Fujimoto and Gu 2021 (https://arxiv.org/abs/2106.06860).
+    This is TD3 for offline RL, with behavioural cloning to stay near the actions in the data; λ, through which
+    gradients are stopped, makes α independent of the reward scale. From "A Minimalist Approach to Offline Reinforcement
+    Learning", Fujimoto and Gu 2021 (https://arxiv.org/abs/2106.06860).
 
     Args:
       q_t: values of the policy's actions, by one critic: functions of the actions, with the critic's own parameters

@@ -22,18 +22,18 @@ def token_log_probs(
     soft_cap: Real[Array | float, "", "in (0, inf)"] | None = None,
     with_entropy: bool = False,
 ) -> Any:
-    """Log-probabilities of tokens, from the vectors of which a language model computes logits.
+    """Log-probabilities of tokens, from the hidden vectors that a language model turns into logits.
 
     log π(y_t) = z_t[y_t] - log Σ_v exp z_t[v], with z_t = W h_t / temperature, or c tanh(W h_t / c) / temperature with
     a soft cap c. Logits are computed for `chunk_size` tokens at a time, and again for gradients, so that an array [T,
     V] never exists. For a batch, flatten it: `hidden.reshape(-1, D)`.
 
     Args:
-      hidden: h, a vector for each token, from the position before it; it has seen no later ones.
+      hidden: h, a vector for each token, computed at the position before it from earlier tokens only.
       head: W, a row for each token of the vocabulary; if it is tied, the embeddings.
       tokens: y.
-      chunk_size: how many tokens at a time.
-      temperature: of the distribution that the tokens were drawn from.
+      chunk_size: number of tokens at a time.
+      temperature: temperature of the distribution that the tokens were drawn from.
       soft_cap: c; by default there is none.
       with_entropy: whether to return entropies, too.
 

@@ -93,7 +93,7 @@ def transformed_lambda_returns(
     """λ-returns of transformed values: h(G) with G_{t-1} = r_t + γ_t [(1 - λ_t) h⁻¹(v_t) + λ_t G_t].
 
     From "General non-linear Bellman equations", van Hasselt et al. 2019 (https://arxiv.org/abs/1907.03687). For the
-    returns see `lambda_returns`. Values may also be distributions over K bins, if `tx_pair` is a pair of such.
+    returns see `lambda_returns`. Values may also be distributions over K bins, if `tx_pair` maps to such.
 
     Args:
       tx_pair: the transform h and its inverse.
@@ -141,7 +141,7 @@ def transformed_n_step_returns(
 
     From "Recurrent Experience Replay in Distributed Reinforcement Learning", Kapturowski et al. 2019
     (https://openreview.net/pdf?id=r1lyTjAqYX). For the returns see `n_step_bootstrapped_returns`.
-    Values may also be distributions over K bins, if `tx_pair` is a pair of such.
+    Values may also be distributions over K bins, if `tx_pair` maps to such.
 
     Args:
       tx_pair: the transform h and its inverse.
@@ -192,7 +192,7 @@ def transformed_general_off_policy_returns_from_action_values(
 
     From "General non-linear Bellman equations", van Hasselt et al. 2019 (https://arxiv.org/abs/1907.03687). For the
     returns see `general_off_policy_returns_from_action_values`. Values may also be distributions over K bins, if
-    `tx_pair` is a pair of such.
+    `tx_pair` maps to such.
 
     Args:
       tx_pair: the transform h and its inverse.

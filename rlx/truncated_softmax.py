@@ -47,7 +47,7 @@ class TruncatedSoftmax:
     ) -> Array:
         """Actions, integers [*sample_shape, ...], for logits [..., A]; `seed` is an alias of `key`.
 
-        With k, only k numbers are drawn for each row. The action is -1 where logits are no distribution.
+        With k, only k numbers are drawn for each row. The action is -1 where the logits are not a distribution.
         """
         likely, actions = self._candidates("sample", logits)
         choice = softmax().sample(key, likely, seed=seed, sample_shape=sample_shape)
@@ -158,9 +158,9 @@ def top_p(
       p: mass of the nucleus in (0, 1], a number or a traced scalar, or one for each row, [..., 1]; 1 keeps all.
       temperature: positive number that divides the logits.
       logits: unnormalised log-probabilities; may be omitted here and passed to each method instead.
-      k: keep the k most likely actions first, as `rlx.top_k`, and take p of their mass. Without it all actions are
+      k: keep the k most likely actions first, as in `rlx.top_k`, and take p of their mass. Without it all actions are
         sorted, which for a vocabulary may cost more than the model.
-      min_p: also leave out what `rlx.min_p` does.
+      min_p: also leave out the actions that `rlx.min_p` does.
 
     Returns:
       A distribution with the methods of `rlx.top_k`.
@@ -205,7 +205,7 @@ def min_p(p: ArrayLike, temperature: ArrayLike = 1.0, logits: ArrayLike | None =
 def repetition_penalty(
     logits: Real[Array, "*#E A"], seen: Mask[Array, "*#E A"], penalty: Real[Array | float, "", "in (0, inf)"] = 1.2
 ) -> Float[Array, "*E A"]:
-    """Logits that make what was said before less likely: divided by the penalty if positive, else multiplied by it.
+    """Logits that make actions seen before less likely: divided by the penalty if positive, else multiplied by it.
 
     logits_a / θ if seen_a and logits_a > 0, logits_a · θ if seen_a and logits_a ≤ 0, otherwise logits_a. From "CTRL: A
     Conditional Transformer Language Model for Controllable Generation", Keskar et al. 2019

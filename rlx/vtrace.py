@@ -28,7 +28,7 @@ class VTraceOutput(NamedTuple):
     """
 
     errors: Array  # [T], targets minus values
-    pg_advantage: Array  # [T], what weights the policy gradient
+    pg_advantage: Array  # [T], advantages for the policy gradient
     q_estimate: Array  # [T], estimated values of the actions taken
 
 
@@ -180,8 +180,8 @@ def leaky_vtrace_td_error_and_advantage(
 ) -> VTraceOutput:
     """Leaky V-trace errors and the corresponding advantages.
 
-    Like `vtrace_td_error_and_advantage`, with each clipped ratio replaced by α min(ρ̄, ρ) + (1 - α) ρ. From "A
-    Self-Tuning Actor-Critic Algorithm", Zahavy et al. 2020 (https://arxiv.org/abs/2002.12928).
+    They are those of `vtrace_td_error_and_advantage`, with each clipped ratio replaced by α min(ρ̄, ρ) + (1 - α) ρ.
+    From "A Self-Tuning Actor-Critic Algorithm", Zahavy et al. 2020 (https://arxiv.org/abs/2002.12928).
 
     Args:
       v_tm1: values of the states at times [0, ..., T-1].
@@ -193,8 +193,8 @@ def leaky_vtrace_td_error_and_advantage(
       lambda_: λ in [0, 1].
       clip_rho_threshold: ρ̄ ≥ 0.
       clip_pg_rho_threshold: ρ̄_pg ≥ 0.
-      stop_target_gradients: whether to stop gradients through the targets V_t in all three outputs. Whatever else the
-        last two depend on lets them through; `rlx.policy_gradient_loss` stops its advantages.
+      stop_target_gradients: whether to stop gradients through the targets V_t in all three outputs. Gradients
+        still pass through other inputs of the last two; `rlx.policy_gradient_loss` stops its advantages.
       sample_mask: as in `vtrace`.
       truncation_t: as in `vtrace`.
       truncation_value_t: as in `vtrace`.
@@ -252,8 +252,8 @@ def vtrace_td_error_and_advantage(
       lambda_: λ in [0, 1].
       clip_rho_threshold: ρ̄ ≥ 0.
       clip_pg_rho_threshold: ρ̄_pg ≥ 0.
-      stop_target_gradients: whether to stop gradients through the targets V_t in all three outputs. Whatever else the
-        last two depend on lets them through; `rlx.policy_gradient_loss` stops its advantages.
+      stop_target_gradients: whether to stop gradients through the targets V_t in all three outputs. Gradients
+        still pass through other inputs of the last two; `rlx.policy_gradient_loss` stops its advantages.
       sample_mask: as in `vtrace`.
       truncation_t: as in `vtrace`.
       truncation_value_t: as in `vtrace`.

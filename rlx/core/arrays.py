@@ -67,7 +67,7 @@ def batched_index(values: Num[Array, "*E D"], indices: Int[Array, "*E"], keepdim
     Args:
       values: the array to pick from.
       indices: indices along the last axis; negative ones count from the end, and those past either end give NaN (from
-        integers, what `jnp.take` fills with: the least signed or the greatest unsigned one; from booleans, true).
+        integers, the fill value of `jnp.take`: the least signed or the greatest unsigned one; from booleans, true).
       keepdims: keep the last axis, with length 1.
 
     Returns:

@@ -15,7 +15,7 @@ NEVER_EMPTY = frozenset("AKLMN")
 
 
 def fits(name: str, shape: tuple[int, ...], shapes: tuple[Dims, ...], lengths: Lengths) -> bool:
-    """Returns if the shape is one of the allowed ones. If so, adds the lengths that it determines to `lengths`.
+    """Returns whether the shape is one of the allowed ones. If so, adds the lengths that it determines to `lengths`.
 
     Example:
       >>> from rlx.core.annotations import Float
@@ -35,7 +35,7 @@ def fits(name: str, shape: tuple[int, ...], shapes: tuple[Dims, ...], lengths: L
 
 @functools.cache
 def rank_fits(dims: Dims, rank: int) -> bool:
-    """Returns if an array of this rank may have the shape."""
+    """Returns whether an array of this rank may have the shape."""
     starred = any(token.startswith("*") for token, _ in dims)
     return rank >= len(dims) - 1 if starred else rank == len(dims)
 

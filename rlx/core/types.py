@@ -20,7 +20,7 @@ Scalar: TypeAlias = bool | int | float | np.bool_ | np.number
 """A Python or NumPy number."""
 
 ArrayLike: TypeAlias = jax.Array | np.ndarray | np.bool_ | np.number | bool | int | float
-"""What operators accept as an array: a JAX array, a NumPy array, or a number."""
+"""An array, as operators accept it: a JAX array, a NumPy array, or a number."""
 
 PyTree: TypeAlias = Any
 """Any pytree: nested tuples, lists, dicts and registered nodes, with arrays as leaves."""
@@ -30,7 +30,7 @@ Projection: TypeAlias = Callable[[Array], Array]
 
 
 def to_jax(value: Any) -> jax.Array:
-    """`jnp.asarray`, but an OverflowError, as for Python's integers, if it would wrap NumPy's of 64 bits around.
+    """`jnp.asarray`, but 64-bit NumPy integers that would wrap around raise OverflowError, as Python's do.
 
     Example:
       >>> import numpy as np
@@ -49,7 +49,7 @@ def to_jax(value: Any) -> jax.Array:
 
 
 def in_one_dtype(*arrays: jax.Array) -> tuple[jax.Array, ...]:
-    """Arrays, of which those of floats get the dtype that JAX promotes them to, also where promotion is strict.
+    """Converts arrays of floats to the dtype that JAX promotes them to, also where promotion is strict.
 
     This is for arrays whose dtypes the caller did not choose, such as half-precision values and a state of statistics.
 
@@ -67,7 +67,7 @@ def in_one_dtype(*arrays: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def settings_in(dtype: Any, *settings: Any) -> tuple[Any, ...]:
-    """Settings, of which arrays get this dtype, also where promotion is strict. Python numbers stay what they are.
+    """Converts settings that are arrays to this dtype, also where promotion is strict. Python numbers stay unchanged.
 
     This is for settings in half precision of what is computed in a wider dtype.
 

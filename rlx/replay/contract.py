@@ -169,14 +169,14 @@ def environments_of(item: PyTree) -> int:
         if not shape:
             raise RankError(
                 f"replay.init: {subject} has shape [], expected [E, ...] with the steps of E environments.\n"
-                "Give it a first axis, also for one environment."
+                "Give it a first axis, even for one environment."
             )
         length, who = lengths.setdefault("E", (shape[0], subject))
         if length != shape[0] or not length:
             more = f"E = {length} from {who}" if length else "E at least 1"
             raise ShapeError(
                 f"replay.init: {subject} has shape {_shown(shape)}, expected [E, ...] with {more}.\n"
-                "Pass leaves of as many environments each."
+                "All leaves must have the same number of environments."
             )
     return lengths["E"][0]
 
@@ -245,7 +245,7 @@ def _check_shape(
         raise RankError(f"{function}: {subject} has shape {_shown(shape)}, expected {expected}.\n{advice}")
     if shape[len(axes) :] != item:
         raise ShapeError(
-            f"{function}: {subject} has shape {_shown(shape)}, expected {expected}.\nItems of one replay are alike."
+            f"{function}: {subject} has shape {_shown(shape)}, expected {expected}.\nItems share their shapes."
         )
     for axis, length in zip(axes, shape, strict=False):
         known, who = lengths.setdefault(axis, (length, subject))

@@ -14,7 +14,7 @@ from rlx.replay.slots import empty_slots, length_of
 
 
 class Transition(NamedTuple):
-    """A transition from a state and action to a later state: what `rlx.replay.n_step` takes and produces.
+    """A transition from a state and action to a later state: the input and the output of `rlx.replay.n_step`.
 
     `s_tm1`, `a_tm1` and `s_t` are any trees of arrays. Anything else known at the first state, such as the probability
     of the action, goes into `s_tm1`.
