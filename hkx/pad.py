@@ -1,7 +1,7 @@
 """Padding of a convolution on each side, as functions of the kernel size.
 
 A padding function takes the effective size of the kernel in one dimension, `(kernel - 1) * rate + 1`, and returns how
-many elements to add before and after. `hkx.Conv1D` and its relatives take one, or one for each dimension.
+many elements to add before and after. `hkx.Conv1D` and the other convolutions take one, or one for each dimension.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ class ResetAfterGRU(RNNCore):
 
     `r = sigmoid(W_ir x + b_ir + W_hr h + b_hr)`, `z = sigmoid(W_iz x + b_iz + W_hz h + b_hz)`,
     `n = tanh(W_in x + b_in + r (W_hn h + b_hn))`, `h' = (1 - z) n + z h`. In `hkx.GRU` the reset gate multiplies `h`
-    before the product, as in Cho et al. (2014), arXiv:1406.1078, and z has the opposite sense: no weights of the one
-    compute what the other does.
+    before the product, as in Cho et al. (2014), arXiv:1406.1078, and z has the opposite sense: no choice of weights
+    makes one compute the same as the other.
 
     Args:
       hidden_size: the size of h.

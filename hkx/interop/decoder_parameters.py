@@ -30,7 +30,7 @@ def parameters(
     dtype: Any = None,
     shardings: Any = None,
 ) -> Params:
-    """The parameters of `hkx.nets.Decoder(config, stacked=stacked)`, of which one at a time is read.
+    """The parameters of `hkx.nets.Decoder(config, stacked=stacked)`, read one at a time.
 
     Raises:
       WeightMismatchError: if tensors are missing, left over or of another shape.

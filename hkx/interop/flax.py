@@ -34,7 +34,7 @@ Tree = dict[str, dict[str, Any]]
 
 
 def flatten_flax_to_haiku(collection: Mapping[str, Any]) -> Tree:
-    """Turns nested dicts into the two levels that hkx keeps parameters in.
+    """Converts nested dicts to the two levels in which hkx stores parameters.
 
     Args:
       collection: mappings of mappings of arrays, of any depth.
@@ -227,14 +227,14 @@ def lift(mod: Any, *, name: str) -> Callable[..., Any]:
     Args:
       mod: a Linen module; or an NNX module, whose present values are the initial ones; or a function of `nnx.Rngs`
         that makes an NNX module, such as `lambda rngs: nnx.Linear(3, 2, rngs=rngs)`.
-      name: the name under which its parameters and state are kept, unique in the running module.
+      name: the name under which its parameters and state are stored, unique in the running module.
 
     Returns:
       A function that calls the module. In `init`, as in Haiku, each call initialises what it uses, with one key, and
       replaces what calls before it created. A Linen module takes keys of its own as `rngs={"dropout": key}`; "params"
-      is added where it is missing. Parameters are
-      `{"name/Dense_0": {"kernel": …}}`, with `"name/~"` for those of the module itself; variables of other
-      collections of Linen are state under `"name/collection/…"`, all other variables of NNX are state under `"name/…"`.
+      is added if it is missing. Parameters are `{"name/Dense_0": {"kernel": …}}`, with `"name/~"` for those of the
+      module itself; variables of other collections of Linen are state under `"name/collection/…"`, all other
+      variables of NNX are state under `"name/…"`.
 
     Raises:
       NotInTransformError: outside of a transformed function.
@@ -313,11 +313,11 @@ def _with_state(transformed: Transformed | TransformedWithState) -> tuple[Callab
 class Module(nn.Module):
     """A function that hkx has transformed, as a Linen module.
 
-    Its parameters are in the collection `params` and its state in `state`, nested as the slashes in hkx's names say.
+    Its parameters are in the collection `params` and its state in `state`, nested at the slashes of hkx's names.
     `init` needs a key called `params`; a function that draws keys in `apply` needs one called `apply`, in both.
 
     Args:
-      transformed: what `hkx.transform` or `hkx.transform_with_state` returned.
+      transformed: the result of `hkx.transform` or `hkx.transform_with_state`.
       parent: as for every Linen module.
       name: as for every Linen module.
 
@@ -368,9 +368,9 @@ class NNXModule(nnx.Module):
     """A function that hkx has transformed, as an NNX module.
 
     Args:
-      transformed: what `hkx.transform` or `hkx.transform_with_state` returned.
+      transformed: the result of `hkx.transform` or `hkx.transform_with_state`.
       *args: example arguments of the function.
-      rngs: where the keys come from: `params` for the initial values, `apply` (or the default) for keys drawn in calls.
+      rngs: the source of keys: `params` for the initial values, `apply` (or the default) for keys drawn in calls.
       **kwargs: example keyword arguments of the function.
 
     Example:

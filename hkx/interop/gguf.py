@@ -16,7 +16,7 @@ __all__ = ["load", "read"]
 def load(file: str | os.PathLike[str], *, stacked: bool = True, dtype: Any = None) -> tuple[DecoderConfig, Any]:
     """The configuration and the parameters of a language model in a GGUF file.
 
-    Read are tensors of the types F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K and Q6_K, of the architectures
+    It reads tensors of the types F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K and Q6_K, of the architectures
     llama (also Mistral, Mixtral and SmolLM), qwen2, qwen3, qwen3moe, gemma2, gemma3, phi3, olmo2 and gpt2. The file is
     mapped into memory, and dequantised tensor by tensor: a quantised model needs as much memory as any other.
 

@@ -66,7 +66,7 @@ def read(file: str | os.PathLike[str]) -> tuple[dict[str, Any], Tensors]:
     The file is mapped into memory, and must not change while its tensors are in use.
 
     Raises:
-      ValueError: the file is no GGUF file, is truncated or damaged, or has a type of tensor that is not known.
+      ValueError: if the file is no GGUF file, is truncated or damaged, or has tensors of an unknown type.
 
     Example:
       >>> from hkx.interop import gguf

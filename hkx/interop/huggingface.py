@@ -86,7 +86,7 @@ def save(folder: str | os.PathLike[str], config: DecoderConfig, params: Mapping[
     Raises:
       WeightMismatchError: if parameters are missing, left over or of another shape.
       PretrainedConfigError: if no model of this family has such a configuration.
-      OSError: if a file cannot be written; what was there before stays.
+      OSError: if a file cannot be written; an older one stays unchanged.
 
     Example:
 

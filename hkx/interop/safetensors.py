@@ -1,6 +1,6 @@
 """Files of safetensors: read by mapping them into memory, and written tensor by tensor. Needs nothing but NumPy.
 
-A file is a length, `uint64`, a JSON object of names, dtypes, shapes and places, and the tensors' bytes.
+A file is a length, `uint64`, a JSON object of names, dtypes, shapes and offsets, and the tensors' bytes.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Tensors(dict[str, np.ndarray]):
         _check_index(pathlib.Path(path), self)
 
     def release(self) -> None:
-        """Gives the memory back in which parts of the files are: what is used again is read again."""
+        """Frees the memory that holds parts of the files; a part that is used again is read again."""
         for data in self.maps:
             if hasattr(mmap, "MADV_DONTNEED"):
                 data.madvise(mmap.MADV_DONTNEED)

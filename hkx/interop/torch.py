@@ -44,29 +44,29 @@ def from_state_dict(
     `MultiheadAttention`, and models made of them.
 
     Args:
-      state_dict: what `model.state_dict()` returns, of tensors or arrays.
+      state_dict: the result of `model.state_dict()`, of tensors or arrays.
       params: the parameters of the hkx model, from `init`; only their names, shapes and dtypes are used, and
         `jax.ShapeDtypeStruct` will do.
       state: the state of the hkx model, if it has any.
       names: for each PyTorch module, by its path in the model, the name of the hkx module; for a recurrent network of
         several layers or of both directions, a sequence of names: layer by layer, the one that goes forward first.
         Weights that the PyTorch model shares may be given one name. None pairs them in order: the modules in the
-        order of `state_dict` with those in the order of `params`, which is the order of their creation where `init`
-        itself returned it. What has been sorted by name since (as `jax.jit`, `jax.tree.map` and files of safetensors
-        do) is paired as when modules of the same names were last converted, in either direction, by this process; or
+        order of `state_dict` with those in the order of `params`, which is the order of their creation if `init`
+        itself returned it. Modules sorted by name since (as by `jax.jit`, `jax.tree.map` and files of safetensors)
+        are paired as when modules of the same names were last converted, in either direction, by this process; or
         else in the order of the numbers in the names, and modules of several kinds, such as `enc` and `dec`, then need
         `names`, or their order: `params = {m: params[m] for m in model.init(key, x)}`.
       transposed: the paths in the PyTorch model of its transposed convolutions, whose kernels are flipped. None takes
-        those whose hkx module has the word `transpose` in its name; weights do not tell.
+        those whose hkx module has the word `transpose` in its name; the weights do not show it.
 
     Returns:
-      New `params` and `state`. The moving averages of batch normalisation go on from PyTorch's: their counter is the
+      New `params` and `state`. The moving averages of batch normalisation continue PyTorch's: their counter is the
       largest there is, so that they are not corrected for their start, whatever the decay. (In training, PyTorch
       averages n / (n - 1) times the variance of a batch of n values, and hkx the variance.)
 
     Raises:
       WeightMismatchError: if a weight is left over, missing or of another shape, or a path in `names` or `transposed`
-        is none of the PyTorch model; the message names it.
+        is not in the PyTorch model; the message names it.
 
     Example:
 
@@ -117,7 +117,7 @@ def to_state_dict(
     Args:
       params: the parameters.
       state: the state, or None.
-      state_dict: the weights of the PyTorch model, of which only names, shapes and dtypes are used; it may be on the
+      state_dict: the weights of the PyTorch model; only names, shapes and dtypes are used, and it may be on the
         device "meta".
       names: as for `from_state_dict`.
       transposed: likewise.
@@ -230,7 +230,7 @@ def _fitted(value: np.ndarray, path: str, like: Any) -> np.ndarray:
 
 
 def _by_number(path: str) -> list[Any]:
-    """What to sort paths by, so that numbers are sorted by value."""
+    """The key for sorting paths, by which numbers are sorted by value."""
     return [int(s) if s.isdecimal() else s for s in re.split(r"(\d+)", path)]
 
 

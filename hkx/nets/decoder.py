@@ -62,9 +62,9 @@ class DecoderCache(NamedTuple):
 
 
 class Decoder(Module):
-    """A decoder-only language model: the logits of each next token, from this and those before.
+    """A decoder-only language model: the logits of each next token, given the tokens up to it.
 
-    Families differ by their `hkx.nets.DecoderConfig`. Initial parameters give nearly equal chances to all tokens.
+    Families differ by their `hkx.nets.DecoderConfig`. Initial parameters give all tokens nearly equal probabilities.
 
     Parameters, under the module's name: `embed`; `layer`, `layer_1`, … with `attention`, `mlp` or `experts`, and norms;
     or, if stacked, the same with an axis for layers in front, `[num_layers, …]`, under `layers/layer`; `norm`; and
@@ -77,11 +77,11 @@ class Decoder(Module):
       config: the sizes and options.
       stacked: whether the layers are a `hkx.layer_stack`.
       remat: True, or a policy of `jax.checkpoint_policies`, to compute layers again for the gradient, which saves
-        memory; None for not.
+        memory; None stores them.
       dtype: the dtype to compute in; by default that of the parameters. `init` creates parameters in float32.
       exact: whether bits of a token's logits are equal in all programs, whatever the batch, padding and cache:
-        `hkx.nets.generate` and `hkx.nets.answer_hidden` then agree to the bit. See `hkx.nets.in_tiles`, with which
-        log-probabilities do. On several devices, call it in `jax.shard_map`. A token's slot in a cache is its position.
+        `hkx.nets.generate` and `hkx.nets.answer_hidden` then agree to the bit. With `hkx.nets.in_tiles`, so do
+        log-probabilities. On several devices, call it in `jax.shard_map`. A token's slot in a cache is its position.
       name: the module's name.
 
     Raises:
@@ -155,7 +155,7 @@ class Decoder(Module):
         segments: Int[jax.Array, "..."] | None = None,
         lengths: Int[jax.Array, "..."] | None = None,
     ) -> Any:
-        """The vectors of which `logits` computes logits, `[B, T, hidden_size]`; with a cache, a pair."""
+        """The vectors from which `logits` computes logits, `[B, T, hidden_size]`; with a cache, a pair."""
         c = self.config
         (batch, time), size = tokens.shape, tokens.shape[1] if cache is None else _size(cache)
         if cache is not None:
@@ -203,7 +203,7 @@ class Decoder(Module):
 
     @name_like("__call__")
     def head(self) -> jax.Array:
-        """The rows of which logits are the products with `hidden`, `[vocab_size, hidden_size]`; tied, the embeddings.
+        """The rows whose products with `hidden` are logits, `[vocab_size, hidden_size]`; if tied, the embeddings.
 
         For log-probabilities of single tokens without all logits: `rlx.token_log_probs(hidden, decoder.head(), tokens,
         soft_cap=config.logit_cap)`.

@@ -44,7 +44,7 @@ class ExpertsConfig(_Checked):
 
     Attributes:
       num_experts: the number of experts of a layer.
-      top_k: how many of them are chosen for each token.
+      top_k: the number of experts that are chosen for each token.
       intermediate_size: the size of the hidden layer of each.
       router: `"softmax"` or `"sigmoid"`.
       normalize: whether the chosen scores are divided by their sum.
@@ -127,9 +127,9 @@ class DecoderConfig(_Checked):
       rope_size: how many features of each head are rotated; all by default.
       rope_scaling: as for `hkx.RotaryEmbedding`; a mapping, or its items.
       rope_interleaved: whether neighbouring features are pairs.
-      local_rope_theta: the base in layers with a window, which have no scaling then; None for the same as in others.
+      local_rope_theta: the base in layers with a window, which then have no scaling; None for that of the others.
       learned_positions: the number of learned position embeddings; 0 for none.
-      max_positions: the longest text that the model is made for; it changes no number.
+      max_positions: the length of the longest text for which the model is intended; it does not affect results.
       windows: for each layer the size of its window or None; empty for none at all.
       query_scale: the factor of attention's logits; `head_dim**-0.5` by default.
       query_key_norm: the norm of queries and keys: of each `"head"`, over `"all"` heads, or None.
@@ -146,8 +146,8 @@ class DecoderConfig(_Checked):
 
     Raises:
       InvalidSizeError: if a size is not a whole number above 0.
-      NotANumberError: if a field that takes a number is none.
-      NotABoolError: if a field that takes a flag is none.
+      NotANumberError: if a field for a number holds something else.
+      NotABoolError: if a field for a flag holds something else.
       ValueError: if sizes do not fit each other, or `rope_scaling` or a name such as `norm` is unknown.
 
     Example:
@@ -222,7 +222,7 @@ class DecoderConfig(_Checked):
     def from_pretrained(cls, folder_or_mapping: str | os.PathLike[str] | Mapping[str, Any]) -> DecoderConfig:
         """The configuration of a pretrained model.
 
-        Supported are models of the types llama (also SmolLM), mistral, qwen2, qwen3, gemma2, gemma3_text, phi3, olmo2,
+        It supports models of the types llama (also SmolLM), mistral, qwen2, qwen3, gemma2, gemma3_text, phi3, olmo2,
         gpt2, mixtral, qwen3_moe, gpt_oss and deepseek_v3, in the spellings of transformers 4 and 5.
 
         Args:

@@ -23,7 +23,7 @@ CHUNK = 32  # keys that are read together
 
 
 def in_tiles(f: Callable[..., Any], *rows: jax.Array) -> Any:
-    """`f(*rows)`, of a function that works row by row, in tiles of fixed size: bits of a row depend only on the row.
+    """Computes `f(*rows)` in tiles of fixed size, for an f that works row by row: a row's bits depend only on the row.
 
     Values are computed in a loop over tiles of 32 rows, and gradients of 512 rows at once, as fast as usual: their bits
     depend on other rows.

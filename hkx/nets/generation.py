@@ -54,7 +54,7 @@ def generate(
 ) -> Generated:
     """Continues prompts by tokens that are drawn from a decoder's logits, in a loop that ends when all rows have ended.
 
-    To be called in a transformed function. A prompt is read once for all of its samples: its keys and values are
+    Call it in a transformed function. A prompt is read once for all of its samples: its keys and values are
     repeated. Layers must not be stacked, since each slice of a stack would be copied for each token: convert
     parameters that were trained in a stack by `hkx.unstack_params(params, "decoder/layers")`.
 
@@ -64,8 +64,8 @@ def generate(
       start: `int[B]`, for each row the number of tokens of padding.
       max_new_tokens: the largest number of tokens of an answer, at least 1.
       sample: a function of a key and logits `[N, vocab_size]`, in float32 or wider, that returns the next tokens,
-        `int[N]`, and their log-probabilities, `[N]`. By default the likeliest token, of log-probability 0, without a
-        key. For example
+        `int[N]`, and their log-probabilities, `[N]`. By default it returns the likeliest token, with log-probability 0,
+        and needs no key. For example
 
             def sample(key, logits):
                 policy = rlx.top_p(0.95, temperature=0.7, logits=logits, k=50)
@@ -136,9 +136,9 @@ def generate(
 
 
 def answer_hidden(decoder: Decoder, prompts: jax.Array, start: jax.Array, answers: jax.Array) -> jax.Array:
-    """The vectors of which the logits of each token of answers to prompts are computed, to learn from the answers.
+    """The vectors from which the logits of each token of answers to prompts are computed, to learn from the answers.
 
-    To be called in a transformed function. A prompt is read once for all answers to it, and gradients flow through
+    Call it in a transformed function. A prompt is read once for all answers to it, and gradients flow through
     its keys and values. Entry `[n, i]` has seen the prompt and tokens before i, so it predicts token i:
 
         hidden = hkx.nets.answer_hidden(decoder, prompts, start, answers)

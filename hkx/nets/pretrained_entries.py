@@ -46,7 +46,7 @@ FIXED: dict[str, Any] = {
 
 
 class Entries:
-    """The entries of a configuration, of which it is known which have been read."""
+    """The entries of a configuration, with a record of those that have been read."""
 
     def __init__(self, mapping: Mapping[str, Any]):
         self.given = {name: value for name, value in mapping.items() if value is not None}

@@ -144,7 +144,7 @@ class BlockV2(Module):
 
 
 class BlockGroup(Module):
-    """Several blocks, the first of which has the stride and the projection.
+    """Several blocks; the first one has the stride and the projection.
 
     Args:
       channels: the number of output channels.

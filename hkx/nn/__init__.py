@@ -1,4 +1,4 @@
-"""Layers, written with nothing but what `hkx` exports."""
+"""Layers, written only with names that `hkx` exports."""
 
 
 def __getattr__(name: str) -> object:

@@ -41,7 +41,7 @@ class PReLU(Module):
         """Applies the activation to an array of any shape and floating dtype.
 
         Raises:
-          InputDTypeError: if it is of integers, which `alpha` would be, too.
+          InputDTypeError: if it is of integers: `alpha` would be an integer too.
           InvalidRankError: if it has no dimension `param_axis`.
         """
         shape, axes = x.shape, ()

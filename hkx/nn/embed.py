@@ -18,7 +18,7 @@ from hkx.nn.numerics import divided, in_32_bits, parts_of_rows, rows_at
 
 
 class EmbedLookupStyle(enum.Enum):
-    """How `hkx.Embed` finds the rows of its matrix.
+    """Methods by which `hkx.Embed` reads the rows of its matrix.
 
     Example:
 

@@ -54,8 +54,8 @@ def one_hot(x: Num[Any, "..."], num_classes: Size, dtype: Any = jnp.float32) -> 
     """One-hot vectors: 1 at the class, 0 elsewhere.
 
     Args:
-      x: integers or bools of any shape. Other numbers may be equal to integers.
-      num_classes: the number of classes; what is none of `[0, num_classes)` gives zeros.
+      x: integers or bools of any shape, or floats, which count if they equal a class.
+      num_classes: the number of classes; a number outside of `[0, num_classes)` gives zeros.
       dtype: the dtype of the result.
 
     Returns:

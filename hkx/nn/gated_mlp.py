@@ -87,7 +87,7 @@ class MixtureOfExperts(Module):
 
     Args:
       num_experts: E, the number of experts.
-      top_k: how many of them are chosen for each token.
+      top_k: the number of experts that are chosen for each token.
       hidden_size: F, the size of `gate` and `up` of each expert.
       activation: applied to the gate.
       combine: a function of `(gate, up)` in place of `activation(gate) * up`.
@@ -95,8 +95,8 @@ class MixtureOfExperts(Module):
       normalize: whether the chosen scores are divided by their sum.
       scale: a factor of the chosen scores.
       correction: whether a parameter is added to the scores for the choice, and only for it; no gradient reaches it.
-      num_groups: the experts are in so many groups of equal size, and only those of the best groups are chosen from; a
-        group is as good as its two best experts together.
+      num_groups: the number of groups of equal size into which the experts are divided. Only experts of the best groups
+        are chosen: those with the largest sum of their two best scores.
       top_groups: the number of the best groups.
       router_bias: whether the router has a bias.
       with_bias: whether the experts have biases.
@@ -203,7 +203,7 @@ class MixtureOfExperts(Module):
     def load_balancing_loss(self, scores: jax.Array, experts: jax.Array) -> jax.Array:
         """`E sum_e f_e p_e`, where f_e is the number of choices of expert e for a token, and p_e its mean score.
 
-        It is `top_k` where the choice is balanced; its gradient moves scores to experts that are chosen less often.
+        It is `top_k` if the choice is balanced; its gradient moves scores to experts that are chosen less often.
 
         Args:
           scores: `float[N, E]`, the router's scores.

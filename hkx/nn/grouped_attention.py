@@ -119,8 +119,8 @@ class GroupedQueryAttention(Module):
         Args:
           batch_size: the size of the batch; with several leading dimensions, all their sizes; None for no batch.
           max_length: the largest number of tokens that it can store.
-          dtype: a floating dtype, in which keys and values are stored. What is computed with them has the dtype of
-            the inputs.
+          dtype: a floating dtype, in which keys and values are stored. The results of the layer have the dtype of the
+            inputs.
 
         Returns:
           A `KeyValueCache` for the first call.

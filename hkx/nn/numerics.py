@@ -24,7 +24,7 @@ def parts_of(x: Any) -> tuple[Any, ...]:
 def divided(f: Callable[..., R], *parts: Any) -> Callable[..., R]:
     """`f`, or, on a mesh with explicit axes, `f` with a result that is divided like this.
 
-    For functions of which JAX knows no rule, or whose result could be divided in several ways: it then raises an error.
+    For functions without a rule in JAX, or whose result could be divided in several ways: JAX then raises an error.
     Their inside is left to the compiler.
     """
     axes = jax.sharding.get_abstract_mesh().explicit_axes

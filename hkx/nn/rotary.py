@@ -20,8 +20,8 @@ class RotaryEmbedding(Module):
 
     Feature i is paired with feature `i + D / 2`, and both are rotated by `position * theta**(-2 i / D)`.
 
-    A model is used on longer texts than it learned from by lower frequencies f, of wavelength `2 pi / f`. `scaling`
-    describes them as `rope_scaling` of a Hugging Face `config.json` does, by `rope_type` and, for each type,
+    Lower frequencies f, of wavelength `2 pi / f`, let a model read longer texts than it was trained on. `scaling`
+    describes them like `rope_scaling` of a Hugging Face `config.json`, by `rope_type` and entries for each type:
 
     - `"linear"`: `factor`; `f / factor`.
     - `"llama3"`: `factor`, `low_freq_factor`, `high_freq_factor`, `original_max_position_embeddings`; `f / factor` for

@@ -217,7 +217,7 @@ class BatchRenorm(BatchNorm):
 
     `y = ((x - E[x]) / σ * r + d) * scale + offset` with `σ = sqrt(Var[x] + eps)`, `r = clip(σ / σ', 1 / r_max, r_max)`
     and `d = clip((E[x] - μ') / σ', -d_max, d_max)`, where μ' and σ' are the moving averages before the batch, and r and
-    d are constants to gradients. With `r_max=1` and `d_max=0` it is `hkx.BatchNorm`, as both papers have it for their
+    d are constants to gradients. With `r_max=1` and `d_max=0` it is `hkx.BatchNorm`, which both papers use for the
     first steps: `r_max=jnp.where(step < 100_000, 1.0, 3.0)`. State and parameters are those of `hkx.BatchNorm`.
 
     CrossQ learns values without target networks by normalising the batch of both states and actions as one, as the
@@ -232,12 +232,12 @@ class BatchRenorm(BatchNorm):
       create_offset: whether there is a parameter `offset`.
       decay_rate: the decay of the moving averages, such as 0.99.
       eps: a constant that is added to the variance.
-      r_max: how far the scale is corrected, 1 or more; it may be traced.
-      d_max: how far the shift is corrected, 0 or more; it may be traced.
+      r_max: the bound on the correction of the scale, 1 or more; it may be traced.
+      d_max: the bound on the correction of the shift, 0 or more; it may be traced.
       **options: the other arguments of `hkx.BatchNorm`.
 
     Raises:
-      ValueError: where `hkx.BatchNorm` raises it, and if `r_max` or `d_max` is out of range; in training, if the inputs
+      ValueError: as for `hkx.BatchNorm`, and if `r_max` or `d_max` is out of range; in training, if the inputs
         are complex.
 
     Example:

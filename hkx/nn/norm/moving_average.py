@@ -19,7 +19,7 @@ from hkx.nn.numerics import broadcast, cast, check_state, constant, state_array,
 
 
 class ExponentialMovingAverage(Module):
-    """Keeps `hidden <- decay * hidden + (1 - decay) * value` as state, from zero.
+    """Stores `hidden <- decay * hidden + (1 - decay) * value` as state, starting from zero.
 
     With `zero_debias`, the average is `hidden / (1 - decay**n)` after n values (Kingma & Ba, 2015, "Adam: a method for
     stochastic optimization", section 3), else it is `hidden`.
@@ -162,7 +162,7 @@ def _next(counter: jax.Array) -> jax.Array:
 
 
 class EMAParamsTree(Module):
-    """Keeps an `hkx.ExponentialMovingAverage` of every parameter of a tree.
+    """Stores an `hkx.ExponentialMovingAverage` of every parameter of a tree.
 
     Args:
       decay: see `hkx.ExponentialMovingAverage`.

@@ -1,4 +1,4 @@
-"""Recurrent cores, each of which is one step of a recurrent network."""
+"""Recurrent cores: each computes one step of a recurrent network."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class VanillaRNN(RNNCore):
 
 
 class LSTMState(NamedTuple):
-    """The state of `hkx.LSTM` and its convolutional relatives.
+    """The state of `hkx.LSTM` and its convolutional variants.
 
     Attributes:
       hidden: `[B, ..., hidden_size]`, which is also the output.
