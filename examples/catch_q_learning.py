@@ -78,7 +78,7 @@ class Memory:
 
 
 class Learner(NamedTuple):
-    """What learning changes. It stays on the device, where every step overwrites it."""
+    """The state that learning changes. It stays on the device, where every step overwrites it."""
 
     params: hkx.Params
     opt_state: optax.OptState
@@ -86,7 +86,7 @@ class Learner(NamedTuple):
 
 
 class Agent:
-    """What is compiled: creating the learner, a step of learning and acting, and acting greedily."""
+    """The compiled functions: creating the learner, a step of learning and acting, and acting greedily."""
 
     def __init__(self, config: Config, screen_shape: tuple[int, ...], num_actions: int, total_steps: int):
         def value_network(screen: jax.Array) -> jax.Array:
@@ -133,13 +133,13 @@ def play(agent: Agent, params: hkx.Params, environments: list[Catch]) -> Iterato
 
 
 def evaluate(agent: Agent, params: hkx.Params, environments: list[Catch]) -> float:
-    """The mean return of one greedy episode in each environment. All of it comes with the last step."""
+    """The mean return of one greedy episode in each environment. Only the last step has a reward."""
     *_, ends = play(agent, params, environments)
     return sum(timestep.reward for timestep in ends) / len(ends)
 
 
 def save_play(path: pathlib.Path, agent: Agent, params: hkx.Params, environments: list[Catch]) -> None:
-    """Draws three rounds of greedy episodes, of which the first six are shown, as an animation."""
+    """Draws an animation of three rounds of greedy episodes: the first six of each."""
     from PIL import Image  # comes with matplotlib, and is imported here for the same reason
 
     background, board, ball, paddle, caught, missed = range(6)
@@ -200,7 +200,7 @@ def main(config: Config) -> dict[str, Any]:
     if config.parameters:
         params = load_parameters(config.parameters, like=params)
     learner, random = agent.create(params), np.random.default_rng(config.seed)
-    # Before the first step there is nothing to learn from but this: a blank screen is worth 0, and the end.
+    # Memory begins with a single step: from a blank screen, with reward 0, to the end of an episode.
     blank, zero = np.zeros(screen_shape, np.float32), np.float32(0)
     memory = Memory(config.memory, Transition(blank, np.int32(0), zero, zero, blank))
     returns: list[float] = []

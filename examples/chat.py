@@ -41,7 +41,7 @@ SPLITS = {"gpt-2": [GPT2], "smollm": [r"\p{N}", GPT2], "llama-bpe": [LLAMA], "qw
 
 
 class Text(NamedTuple):
-    """How a model reads and writes."""
+    """A model's tokenizer, chat template and special tokens."""
 
     tokenizer: tokenizers.Tokenizer
     template: str  # of a chat, for jinja2
@@ -107,7 +107,7 @@ class Model:
         self.chunk, self.step = pool.submit(compiled, CHUNK), pool.submit(compiled, 1)
 
     def read(self, tokens: list[int], key: jax.Array, after: int | None = None) -> int:
-        """Reads tokens, after the first ones of the chat if it does not go on as before, and draws the next one."""
+        """Reads tokens and draws the next one; `after` is the number of cached tokens to continue from."""
         if after is not None and after != self.used:
             self.used, self.cache = after, self.cache._replace(length=jnp.int32(after))
         if self.used + len(tokens) > self.max_length:
@@ -122,7 +122,7 @@ class Model:
 
 
 def chat(model: Model, text: Text, prompts: Iterator[str], max_tokens: int, system: str, key: jax.Array) -> None:
-    """Answers each prompt in turn; the model sees the chat so far, of which it has read all but what is new."""
+    """Answers each prompt in turn; the model sees the chat so far, and reads only the new tokens."""
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(text.template)
     turns = [{"role": "system", "content": system}] if system else []
@@ -186,7 +186,7 @@ def main() -> None:
             (config, params), text = gguf.load(path, stacked=False), text_of_gguf(gguf.read(path)[0])
     except (OSError, ValueError) as error:
         sys.exit(str(error))
-    if not jax.config.jax_compilation_cache_dir:  # what is compiled now, the next start reads
+    if not jax.config.jax_compilation_cache_dir:  # the next start reads the programs compiled now
         jax.config.update("jax_compilation_cache_dir", str(pathlib.Path("~/.cache/hkx").expanduser()))
     prompts = iter([args.prompt]) if args.prompt else typed()
     model = Model(config, params, args.max_length, sampler(args.temperature, args.top_p))

@@ -1,8 +1,8 @@
-"""Convolution, layer norm and leaky ReLU, in both ways of writing, and what each way calls the parameters.
+"""Convolution, layer norm and leaky ReLU, written in two ways, and the parameters' names in each.
 
-A module may make the modules it consists of where it uses them, in `__call__`, or beforehand, in `__init__`. Both
-compute the same; the path of a parameter says where its module was made: a "~" stands for `__init__`. Where one module
-is used twice, or is to be looked at from outside, it is made in `__init__`.
+A module may create its submodules where it uses them, in `__call__`, or beforehand, in `__init__`. Both compute the
+same; the path of a parameter says where its module was created: a "~" stands for `__init__`. A module that is used
+twice, or inspected from outside, is created in `__init__`.
 
     pip install hkx tyro && python conv_layernorm.py
 
@@ -52,7 +52,7 @@ class Config:
 
 
 class BlockInCall(hkx.Module):
-    """Images, [N, H, W, C], to [N, H, W, channels]; the submodules are made where they are used."""
+    """Images, [N, H, W, C], to [N, H, W, channels]; the submodules are created where they are used."""
 
     def __init__(self, channels: int, name: str | None = None):
         super().__init__(name)
@@ -65,7 +65,7 @@ class BlockInCall(hkx.Module):
 
 
 class BlockInInit(hkx.Module):
-    """The same; the submodules are made beforehand and kept."""
+    """The same; the submodules are created beforehand."""
 
     def __init__(self, channels: int, name: str | None = None):
         super().__init__(name)
@@ -101,7 +101,7 @@ def equal(one: Any, other: Any) -> bool:
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Runs all of it, and prints. Returns the parameters of each network, and whether what should be equal is."""
+    """Runs all of it, and prints. Returns the parameters of each network, and which of the comparisons hold."""
     key = jax.random.key(config.seed)
     images = jax.random.uniform(jax.random.fold_in(key, 1), [1, 32, 32, 3])
     print(f"images {images.shape}\n")

@@ -81,7 +81,7 @@ def main(config: Config) -> dict[str, Any]:
     right["transform"] = close(model.apply(params, x), x @ w + b)
     print(f"transform   y = x w + b: {right['transform']}")
 
-    # grad: of the sum of all outputs, in the parameters. Their gradient has the form that they have.
+    # grad: differentiates the sum of all outputs. The gradient has the structure of the parameters.
     def total(params: hkx.Params, x: jax.Array) -> jax.Array:
         return model.apply(params, x).sum()
 
@@ -89,7 +89,7 @@ def main(config: Config) -> dict[str, Any]:
     right["grad"] = close(jax.grad(total)(params, x), {"my_linear": {"w": x.T @ ones, "b": ones.sum(axis=0)}})
     print(f"grad        dw = x.T @ 1 and db = 1.sum(0): {right['grad']}")
 
-    # vmap: what is written for one row works for a batch. None says that the parameters are the same for all rows.
+    # vmap: code for one row works for a batch. None says that the parameters are the same for all rows.
     right["vmap"] = close(jax.vmap(model.apply, in_axes=(None, 0))(params, x), model.apply(params, x))
     print(f"vmap        of one row over the batch, equal to the batch: {right['vmap']}")
 

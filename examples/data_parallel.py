@@ -1,15 +1,15 @@
 """Data-parallel training: ResNet-18 on handwritten digits, on one device, on many, and on many machines.
 
 Every device has a copy of the network and a part of each batch; gradients and statistics of batch normalisation are
-averaged, so the numbers are those of one device. `--strategy mesh` compiles one program for all devices, `pmap` maps.
+averaged, so the numbers are those of one device. `--strategy mesh` compiles one program for all, `pmap` maps over them.
 
     pip install hkx optax tyro matplotlib scikit-learn orbax-checkpoint
     python data_parallel.py                                # all devices of this machine
-    python data_parallel.py --devices 8 --strategy pmap    # eight, made out of the CPU where there are fewer
+    python data_parallel.py --devices 8 --strategy pmap    # eight; the CPU is split where there are fewer
     python data_parallel.py --network mlp                  # a smaller network: a few seconds
 
-Several processes train together with `--coordinator`: see docs/parallel.md. Stopped by Ctrl-C, or by anything worse,
-the same command goes on from the last checkpoint. The last line printed is, after a minute or two on two cores,
+Several processes train together with `--coordinator`: see docs/parallel.md. After Ctrl-C, or anything worse,
+the same command continues from the last checkpoint. The last line printed is, after a minute or two on two cores,
 
     test accuracy: 0.9944 on 360 images, 200 training images/s
 """
@@ -42,17 +42,17 @@ TRAINING, TEST, CLASSES = 1437, 360, 10
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    seed: int = 0  # of the network and of the order of the images
+    seed: int = 0  # seed of the network and of the order of the images
     network: Literal["resnet18", "mlp"] = "resnet18"  # what to train
     strategy: Literal["mesh", "pmap"] = "mesh"  # how the devices work together
     epochs: int = 8  # passes over the training images
     batch_size: int = 64  # images in a step, of all devices of all processes together
     image_size: int = 16  # pixels that the images of 8 x 8 are enlarged to, on each side
-    learning_rate: float = 0.05  # at its highest; it rises at first, and falls to 0 in a cosine
+    learning_rate: float = 0.05  # highest step size; it rises at first, and falls to 0 in a cosine
     coordinator: str = ""  # host:port of process 0 of several; auto asks SLURM, Kubernetes or MPI for all three
     num_processes: int = 1  # processes that train together
-    process_id: int = 0  # which of them this is
-    devices: int = 0  # devices of this process, made out of its CPU where it has fewer; 0 uses all
+    process_id: int = 0  # index of this process
+    devices: int = 0  # devices of this process; its CPU is split where it has fewer; 0 uses all
     checkpoint_every: int = 100  # steps between two checkpoints
     output: str = "runs/data_parallel"  # folder for checkpoints, metrics.csv and curve.png
 

@@ -32,11 +32,11 @@ TRAINING, CLASSES = 1437, 10
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    seed: int = 0  # of the network and of the order of the images
+    seed: int = 0  # seed of the network and of the order of the images
     epochs: int = 30  # passes over the training images; 0 only evaluates
     batch_size: int = 64  # images per update, at most 1437
-    channels: int = 32  # of the first convolution; the second has twice as many
-    learning_rate: float = 2e-3  # of Adam
+    channels: int = 32  # channels of the first convolution; the second has twice as many
+    learning_rate: float = 2e-3  # step size of Adam
     decay: float = 0.98  # share of the averaged parameters that each step keeps
     parameters: str = ""  # file of saved parameters to start from
     output: str = "runs/digits"  # folder for metrics.csv, curve.png and parameters.npz

@@ -46,7 +46,7 @@ class Config:
     prioritised: bool = False  # sample transitions by their last TD error
     hidden: int = 64  # units of each hidden layer
     layers: int = 2  # hidden layers
-    learning_rate: tuple[float, ...] = (0.003,)  # of Adam, falls linearly to 0; several values are all tried
+    learning_rate: tuple[float, ...] = (0.003,)  # step size of Adam, falls linearly to 0; several values are all tried
     discount: tuple[float, ...] = (0.99,)  # γ
     epsilon: tuple[float, ...] = (0.05,)  # probability of a random action at the end; it falls linearly from 1
     exploration: tuple[float, ...] = (0.2,)  # share of the training over which that probability falls

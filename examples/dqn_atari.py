@@ -30,21 +30,21 @@ import rlx
 @dataclasses.dataclass(frozen=True)
 class Config:
     env: str = "ALE/Pong-v5"  # a game of ale-py
-    seed: int = 1  # of the game and the agent
+    seed: int = 1  # seed of the game and the agent
     steps: int = 10_000_000  # actions in all, each repeated for four frames of the game
     capacity: int = 1_000_000  # pictures in the replay
     warmup: int = 50_000  # random actions before the first update
     period: int = 4  # actions between updates
     target_period: int = 10_000  # actions between copies of the parameters to the target network
     batch_size: int = 32  # transitions in an update
-    learning_rate: float = 1e-4  # of Adam
+    learning_rate: float = 1e-4  # step size of Adam
     discount: float = 0.99  # γ
     exploration: float = 0.1  # part of the steps in which ε falls from 1 to its lowest value
     lowest_epsilon: float = 0.01  # probability of a random action afterwards
-    noops: int = 30  # the most actions that do nothing at the beginning of a game
+    noops: int = 30  # maximum number of actions that do nothing at the beginning of a game
     sticky: float = 0.0  # probability that a frame repeats the action of the frame before
     episodic_life: bool = True  # an episode ends with each life
-    clip_rewards: bool = True  # to their signs
+    clip_rewards: bool = True  # clip rewards to their signs
     evaluation_episodes: int = 5  # games at the end, with ε of 0.01
     track: bool = False  # log to Weights & Biases, offline unless logged in
     video: bool = False  # write a video of the final policy

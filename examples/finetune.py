@@ -39,12 +39,12 @@ class Config:
     template: str = CHATML  # the prompt, up to where the answer begins
     lora: int = 16  # rank of the matrices added to all linear layers; 0 trains all parameters
     learning_rate: float = 5e-4  # it falls to 0
-    beta: float = 0.1  # of DPO: a large one stays near the model
+    beta: float = 0.1  # β of DPO: a large one stays near the model
     steps: int = 100
     batch_size: int = 8
-    longest: int = 256  # tokens of an answer, and of a prompt; what is longer is left out
+    longest: int = 256  # maximum tokens of an answer, and of a prompt; longer examples are left out
     remat: bool = False  # compute layers again for gradients, to save memory
-    test_share: float = 0.1  # of the examples, never learned from
+    test_share: float = 0.1  # share of the examples held out for testing
     seed: int = 0
     output: str = "runs/finetune"
 

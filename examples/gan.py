@@ -1,8 +1,8 @@
-"""A generative adversarial network learns to draw the digit that it is told to, from noise.
+"""A generative adversarial network learns to draw a given digit from noise.
 
 Two networks play against each other (Goodfellow et al., 2014, https://arxiv.org/abs/1406.2661): the discriminator D
-learns to tell real digits from drawn ones, the generator G learns to draw images that D takes for real. Both are told
-which digit it is to be. The generator's loss is softplus(-D(G(z))); the discriminator's is softplus(D(G(z))) +
+learns to tell real digits from drawn ones, the generator G learns to draw images that D takes for real. Both get
+the digit's label. The generator's loss is softplus(-D(G(z))); the discriminator's is softplus(D(G(z))) +
 softplus(-D(x)), and a penalty on the steepness of D at real images, which keeps the game from running away (Mescheder
 et al., 2018, https://arxiv.org/abs/1801.04406). An exponential average of the generator draws at the end.
 
@@ -37,12 +37,12 @@ TRAINING, CLASSES = 1437, 10
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    seed: int = 0  # of the networks, the order of the images and the noise
+    seed: int = 0  # seed of the networks, the order of the images and the noise
     epochs: int = 200  # passes over the training images
     batch_size: int = 64  # images per update, at most 1437
     noise: int = 32  # random numbers that an image is drawn from
     hidden: int = 256  # units in each hidden layer
-    learning_rate: float = 5e-4  # of Adam, for both networks
+    learning_rate: float = 5e-4  # step size of Adam, for both networks
     penalty: float = 1.0  # weight of the penalty on the discriminator's steepness
     decay: float = 0.995  # share of the averaged generator that each step keeps
     output: str = "runs/gan"  # folder for samples.png, metrics.csv, curve.png and the generator's parameters.npz

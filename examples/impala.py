@@ -6,7 +6,7 @@ learner that dies goes on from its last checkpoint. Without `--address`, Ray sta
 
     pip install 'hkx[actors]'
     python impala.py --actors 4
-    python impala.py --address auto --actors 64     # on a cluster that runs
+    python impala.py --address auto --actors 64     # on a running cluster
 """
 
 import csv
@@ -34,19 +34,19 @@ import rlx
 @dataclasses.dataclass(frozen=True)
 class Config:
     env: str = "CartPole-v1"  # a Gymnasium environment with discrete actions
-    seed: int = 0  # of the environments and the agent
+    seed: int = 0  # seed of the environments and the agent
     steps: int = 500_000  # environment steps in all
     actors: int = 2  # processes that act
     environments: int = 16  # parallel environments of each actor; the devices of the learner divide them
     unroll: int = 20  # steps of each environment per update
     hidden: int = 64  # units of both hidden layers
-    learning_rate: float = 5e-4  # of Adam, falls linearly to 0
+    learning_rate: float = 5e-4  # step size of Adam, falls linearly to 0
     discount: float = 0.99  # γ
     lambda_: float = 0.95  # λ of V-trace
     value_cost: float = 0.5  # weight of the value loss
     entropy_cost: float = 0.01  # weight of the entropy bonus
     checkpoint_every: int = 200  # updates between two checkpoints
-    address: str = ""  # of a Ray cluster that runs; auto finds one
+    address: str = ""  # address of a running Ray cluster; auto finds one
     evaluation_episodes: int = 10  # greedy episodes at the end
     output: str = "runs/impala"  # folder for checkpoints, metrics.csv, curve.png and parameters.npz
 

@@ -30,15 +30,15 @@ import rlx
 @dataclasses.dataclass(frozen=True)
 class Config:
     data: str  # a file that sac.py wrote, or the name of a data set of Minari
-    seed: int = 1  # of the agent and the evaluation
+    seed: int = 1  # seed of the agent and the evaluation
     updates: int = 1_000_000  # updates in all
     batch_size: int = 256  # transitions in an update
     hidden: int = 256  # units of both hidden layers
-    learning_rate: float = 3e-4  # of Adam; that of the actor falls to 0 as half a cosine
+    learning_rate: float = 3e-4  # step size of Adam; that of the actor falls to 0 as half a cosine
     discount: float = 0.99  # γ
     tau: float = 0.005  # part by which the target critics move towards the critics in an update
     expectile: float = 0.7  # τ of the values of states
-    temperature: float = 1 / 3  # of the weights exp(advantage / temperature)
+    temperature: float = 1 / 3  # temperature of the weights exp(advantage / temperature)
     max_weight: float = 100.0  # the largest of these weights
     log_every: int = 1_000  # updates in one compiled call
     evaluation_episodes: int = 10  # episodes of the mean action at the end

@@ -82,7 +82,7 @@ def loss_of_modules(params: hkx.Params) -> jax.Array:
 
 
 def train(loss: Callable[[Any], jax.Array], params: Any, config: Config) -> tuple[Any, list[float]]:
-    """Gradient descent, wherever the parameters came from. Returns them, and the loss at every step."""
+    """Gradient descent on any parameters. Returns them, and the loss at every step."""
     loss_and_gradient, losses = jax.jit(jax.value_and_grad(loss)), []
     for _ in range(config.steps):
         value, gradient = loss_and_gradient(params)

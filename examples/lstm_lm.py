@@ -2,7 +2,7 @@
 
 The words are the numbers 0 to 42, and 0 means "begin". One table of embeddings, [43, 17], is used at both ends: its row
 is what the LSTM reads, and the product of the LSTM's output with every row is how likely each word is to come next. The
-state that the LSTM begins with is learned too. In training the sequence is read in pieces of three, as one would read a
+state that the LSTM begins with is learnt too. In training the sequence is read in pieces of three, as one would read a
 text too long to keep: the state goes on from piece to piece, the gradient does not.
 
     pip install hkx tyro && python lstm_lm.py

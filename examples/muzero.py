@@ -1,4 +1,4 @@
-"""MuZero in one compiled program: acting by search in a learned model, replay and learning.
+"""MuZero in one compiled program: acting by search in a learnt model, replay and learning.
 
 Danihelka et al., 2022 (https://openreview.net/forum?id=bERaNdoegnO), Schrittwieser et al., 2019 (arxiv 1911.08265).
 
@@ -39,10 +39,10 @@ class Config:
     batch_size: int = 128  # sequences of a batch
     model_steps: int = 4  # steps that the model is unrolled in learning, fewer than --rollout
     capacity: int = 50_000  # steps that the replay holds
-    simulations: int = 16  # of each search
+    simulations: int = 16  # simulations of each search
     hidden: int = 64  # units of each hidden layer, and of the model's latent state
-    bins: int = 31  # of values and rewards, from -5 to 5 after rlx.SIGNED_HYPERBOLIC_PAIR
-    learning_rate: tuple[float, ...] = (0.002,)  # of Adam, falls linearly to 0; several values are all tried
+    bins: int = 31  # bins of values and rewards, from -5 to 5 after rlx.SIGNED_HYPERBOLIC_PAIR
+    learning_rate: tuple[float, ...] = (0.002,)  # step size of Adam, falls linearly to 0; several values are all tried
     discount: tuple[float, ...] = (0.99,)  # γ
     lambda_: tuple[float, ...] = (0.9,)  # λ of the returns
     output: str = "runs/muzero"  # folder for metrics.json, curve.png and parameters.npz

@@ -42,7 +42,7 @@ class Config:
     hidden: int = 64  # units of each hidden layer, and of the memory
     layers: int = 1  # hidden layers
     memory: Literal["none", "lstm", "gru"] = "none"  # recurrent core of the policy
-    learning_rate: tuple[float, ...] = (0.005,)  # of Adam, falls linearly to 0; several values are all tried
+    learning_rate: tuple[float, ...] = (0.005,)  # step size of Adam, falls linearly to 0; several values are all tried
     discount: tuple[float, ...] = (0.99,)  # γ
     lambda_: tuple[float, ...] = (0.95,)  # λ of the advantages
     clip: tuple[float, ...] = (0.2,)  # ε of the clipped probability ratios

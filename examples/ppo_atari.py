@@ -1,7 +1,7 @@
 """PPO on Atari 2600 games, in one file; the games run in ale-py's own vector environment.
 
 Schulman et al., 2017 (https://arxiv.org/abs/1707.06347). An observation is the last four pictures, 84 × 84 bytes each;
-a reward is clipped to its sign, and while it learns an episode ends with each life.
+a reward is clipped to its sign, and in training an episode ends with each life.
 
     pip install hkx optax tyro matplotlib ale-py gymnasium
     python ppo_atari.py --env ALE/Breakout-v5
@@ -29,22 +29,22 @@ import rlx
 @dataclasses.dataclass(frozen=True)
 class Config:
     env: str = "ALE/Pong-v5"  # a game of ale-py
-    seed: int = 1  # of the games and the agent
+    seed: int = 1  # seed of the games and the agent
     steps: int = 10_000_000  # actions in all, each repeated for four frames of the game
     environments: int = 8  # parallel games
     rollout: int = 128  # steps of each game per update
     epochs: int = 4  # passes over the steps of each update
     minibatches: int = 4  # parts of each pass
-    learning_rate: float = 2.5e-4  # of Adam, falls linearly to 0
+    learning_rate: float = 2.5e-4  # step size of Adam, falls linearly to 0
     discount: float = 0.99  # γ
     lambda_: float = 0.95  # λ of the advantages
     clip: float = 0.1  # ε of the clipped probability ratios and value changes
     value_cost: float = 0.5  # weight of the value loss
     entropy_cost: float = 0.01  # weight of the entropy bonus
-    noops: int = 30  # the most actions that do nothing at the beginning of a game
+    noops: int = 30  # maximum number of actions that do nothing at the beginning of a game
     sticky: float = 0.0  # probability that a frame repeats the action of the frame before
     episodic_life: bool = True  # an episode ends with each life
-    clip_rewards: bool = True  # to their signs
+    clip_rewards: bool = True  # clip rewards to their signs
     evaluation_episodes: int = 8  # games at the end, with actions of the policy and all rewards
     track: bool = False  # log to Weights & Biases, offline unless logged in
     video: bool = False  # write video.gif of the first of these games

@@ -31,7 +31,7 @@ import rlx
 @dataclasses.dataclass(frozen=True)
 class Config:
     env: str = "HalfCheetah-v5"  # a Gymnasium environment with continuous actions
-    seed: int = 1  # of the environments and the agent
+    seed: int = 1  # seed of the environments and the agent
     steps: int = 1_000_000  # environment steps in all
     environments: int = 1  # parallel environments
     envpool: bool = False  # run them in EnvPool, which needs the package envpool
@@ -39,7 +39,7 @@ class Config:
     epochs: int = 10  # passes over the steps of each update
     minibatches: int = 32  # parts of each pass
     hidden: int = 64  # units of both hidden layers
-    learning_rate: float = 3e-4  # of Adam, falls linearly to 0
+    learning_rate: float = 3e-4  # step size of Adam, falls linearly to 0
     discount: float = 0.99  # γ
     lambda_: float = 0.95  # λ of the advantages
     clip: float = 0.2  # ε of the clipped probability ratios and value changes

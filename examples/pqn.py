@@ -43,7 +43,7 @@ class Config:
     epochs: int = 1  # passes over the steps of each update
     hidden: int = 32  # units of each hidden layer
     layers: int = 1  # hidden layers
-    learning_rate: tuple[float, ...] = (0.005,)  # of Adam, falls linearly to 0; several values are all tried
+    learning_rate: tuple[float, ...] = (0.005,)  # step size of Adam, falls linearly to 0; several values are all tried
     discount: tuple[float, ...] = (0.99,)  # γ
     lambda_: tuple[float, ...] = (0.9,)  # λ of the returns
     epsilon: tuple[float, ...] = (0.02,)  # probability of a random action at the end; it falls linearly from 1

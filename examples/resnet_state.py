@@ -1,9 +1,9 @@
-"""What a network learns and what it only keeps: parameters and state of a ResNet-50.
+"""Parameters and state of a ResNet-50: arrays that gradients change, and arrays that they do not.
 
 Batch normalisation needs the mean and variance of each channel. In training it takes them from the batch, and keeps a
-moving average of what it saw; in evaluation it uses that average. The averages are no parameters, for no gradient moves
-them: they are state. `hkx.transform_with_state` gives a pure function of both, `apply(params, state, key, ...)`, which
-returns the state beside its output. What to keep is then the caller's decision.
+moving average of what it saw; in evaluation it uses that average. No gradient changes the averages, so they are not
+parameters but state. `hkx.transform_with_state` gives a pure function of both, `apply(params, state, key, ...)`, which
+returns the state beside its output. The caller decides which state to use next.
 
 The network is `hkx.nets.ResNet50`, whole. So that it runs in seconds on any machine, the images are small, 32 x 32
 pixels of noise with mean 0.5 and deviation 0.29, in batches of 8, where ImageNet has 224 x 224.
@@ -64,7 +64,7 @@ def show(what: str, moved: str, watched: Mapping[str, jax.Array]) -> None:
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Calls the network in training and in evaluation, and prints what became of the state. Returns the counts."""
+    """Calls the network in training and in evaluation, and prints how the state changes. Returns the counts."""
 
     def classify(images: Any, is_training: bool) -> jax.Array:
         net = getattr(hkx.nets, config.network)

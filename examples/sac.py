@@ -1,6 +1,6 @@
 """SAC on MuJoCo, or another environment with continuous actions, in one file.
 
-Haarnoja et al., 2018 (https://arxiv.org/abs/1812.05905): two critics and a learned temperature. The replay is in NumPy.
+Haarnoja et al., 2018 (https://arxiv.org/abs/1812.05905): two critics and a learnt temperature. The replay is in NumPy.
 
     pip install hkx optax tyro matplotlib 'gymnasium[mujoco]'
     python sac.py --env Hopper-v5 --seed 1 --save-data hopper.npz
@@ -29,7 +29,7 @@ import rlx
 @dataclasses.dataclass(frozen=True)
 class Config:
     env: str = "HalfCheetah-v5"  # a Gymnasium environment with continuous actions
-    seed: int = 1  # of the environments and the agent
+    seed: int = 1  # seed of the environments and the agent
     steps: int = 1_000_000  # environment steps in all
     environments: int = 1  # parallel environments; one update for each step of each of them
     envpool: bool = False  # run them in EnvPool, which needs the package envpool
@@ -37,7 +37,7 @@ class Config:
     warmup: int = 5_000  # steps with random actions before the first update
     batch_size: int = 256  # transitions in an update
     hidden: int = 256  # units of both hidden layers
-    learning_rate: float = 3e-4  # of Adam
+    learning_rate: float = 3e-4  # step size of Adam
     discount: float = 0.99  # γ
     tau: float = 0.005  # part by which the target critics move towards the critics in an update
     evaluation_episodes: int = 10  # episodes of the mean action at the end

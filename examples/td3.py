@@ -29,7 +29,7 @@ import rlx
 @dataclasses.dataclass(frozen=True)
 class Config:
     env: str = "HalfCheetah-v5"  # a Gymnasium environment with continuous actions
-    seed: int = 1  # of the environments and the agent
+    seed: int = 1  # seed of the environments and the agent
     steps: int = 1_000_000  # environment steps in all
     environments: int = 1  # parallel environments; one update for each step of each of them
     envpool: bool = False  # run them in EnvPool, which needs the package envpool
@@ -37,12 +37,12 @@ class Config:
     warmup: int = 5_000  # steps with random actions before the first update
     batch_size: int = 256  # transitions in an update
     hidden: int = 256  # units of both hidden layers
-    learning_rate: float = 3e-4  # of Adam
+    learning_rate: float = 3e-4  # step size of Adam
     discount: float = 0.99  # γ
     tau: float = 0.005  # part by which the target networks move in an update of the actor
     delay: int = 2  # updates of the critics for one of the actor and the target networks
     exploration: float = 0.1  # standard deviation of the noise on the actions
-    smoothing: float = 0.2  # of the noise on the target's actions
+    smoothing: float = 0.2  # standard deviation of the noise on the target's actions
     smoothing_clip: float = 0.5  # the largest noise on the target's actions
     evaluation_episodes: int = 10  # episodes without noise at the end
     track: bool = False  # log to Weights & Biases, offline unless logged in

@@ -8,8 +8,8 @@ mesh of devices, data x model: FSDP and tensor parallelism, by the rules of `hkx
     python transformer_lm.py --devices 8 --mesh 2x4    # the same on 8 devices, of a CPU too
     python transformer_lm.py --size pod --check        # 70 billion parameters on 32x8 devices: bytes and collectives
 
-Several processes train together with `--coordinator`: see docs/parallel.md. Stopped by Ctrl-C, or by anything worse,
-the same command goes on from the last checkpoint. The last line printed is
+Several processes train together with `--coordinator`: see docs/parallel.md. After Ctrl-C, or anything worse,
+the same command continues from the last checkpoint. The last line printed is
 
     test loss: 1.465 nats per character after 400 steps
 """
@@ -50,21 +50,21 @@ SIZES = {  # of the model: vocabulary (a character is a byte), width, layers, he
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    size: Literal["tiny", "small", "base", "pod"] = "small"  # of the model and its batches
+    size: Literal["tiny", "small", "base", "pod"] = "small"  # size of the model and its batches
     steps: int = 0  # batches to learn from; 0 takes what suits the size
-    seed: int = 0  # of parameters, the order of the data and the sample
+    seed: int = 0  # seed of the parameters, the order of the data and the sample
     text: pathlib.Path = pathlib.Path(__file__).parent / "data/new_testament.txt"  # file to learn from
     precision: Literal["float32", "bfloat16"] = "bfloat16"  # dtype to compute in; parameters are in float32
     mesh: str = ""  # devices as data x model, as in 2x4; by default all along data, and 32x8 to check
     evaluate_every: int = 100  # steps between two evaluations
     sample: int = 120  # characters to write at the end, at least one
     prompt: str = "And "  # text that the sample continues
-    temperature: float = 0.8  # of sampling; below 1, likely characters are preferred
+    temperature: float = 0.8  # temperature of sampling; below 1, likely characters are preferred
     check: bool = False  # train nothing: lower for TPUs and GPUs, compile, and print bytes and collectives
     coordinator: str = ""  # host:port of process 0 of several; auto asks SLURM, Kubernetes or MPI for all three
     num_processes: int = 1  # processes that train together
-    process_id: int = 0  # which of them this is
-    devices: int = 0  # devices of this process, made out of its CPU where it has fewer; 0 uses all
+    process_id: int = 0  # index of this process
+    devices: int = 0  # devices of this process; its CPU is split where it has fewer; 0 uses all
     checkpoint_every: int = 100  # steps between two checkpoints
     output: str = "runs/transformer_lm"  # folder for checkpoints, metrics.csv, loss.png and sample.txt
 

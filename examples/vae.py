@@ -35,12 +35,12 @@ TRAINING = 1437
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    seed: int = 0  # of the networks, the order of the images and the samples
+    seed: int = 0  # seed of the networks, the order of the images and the samples
     epochs: int = 200  # passes over the training images
     batch_size: int = 64  # images per update, at most 1437
     latent: int = 8  # dimensions of the space that images are encoded into
     hidden: int = 256  # units in each hidden layer
-    learning_rate: float = 1e-3  # of Adam at the start; it falls to 0 along a cosine
+    learning_rate: float = 1e-3  # step size of Adam at the start; it falls to 0 along a cosine
     output: str = "runs/vae"  # folder for samples.png, metrics.csv, curve.png and parameters.npz
 
 

@@ -1,6 +1,6 @@
 """A vector-quantised autoencoder writes digits as sixteen letters of its own, and learns to spell new ones.
 
-An encoder turns an image into 4 x 4 vectors, each of which is replaced by the nearest of 32 that are learned: the
+An encoder turns an image into 4 x 4 vectors, each of which is replaced by the nearest of 32 that are learnt: the
 letters of an alphabet, from which a decoder makes the image again (van den Oord et al., 2017,
 https://arxiv.org/abs/1711.00937). A recurrent network then learns which letter follows which in the spelling of each
 digit, and new images are decoded from spellings that it makes up, letter by letter.
@@ -36,17 +36,17 @@ TRAINING, CLASSES, SIDE = 1437, 10, 4
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    seed: int = 0  # of the networks, the order of the images and the samples
+    seed: int = 0  # seed of the networks, the order of the images and the samples
     epochs: int = 60  # passes of the autoencoder over the training images
     speller_epochs: int = 100  # passes of the speller over them
     batch_size: int = 64  # images per update, at most 1437
-    channels: int = 32  # of the convolutions
+    channels: int = 32  # channels of the convolutions
     letters: int = 32  # vectors to choose from
-    letter_size: int = 8  # dimensions of each
+    letter_size: int = 8  # dimensions of each vector
     speller_hidden: int = 128  # units of the recurrent network
-    temperature: float = 0.7  # of sampling new spellings: 1 follows the speller, less prefers the usual ones
-    learning_rate: float = 2e-3  # of Adam
-    output: str = "runs/vqvae"  # folder for samples.png, metrics.csv, curve.png and what was learned
+    temperature: float = 0.7  # temperature of new spellings: 1 follows the speller, less prefers the usual ones
+    learning_rate: float = 2e-3  # step size of Adam
+    output: str = "runs/vqvae"  # folder for samples.png, metrics.csv, curve.png and the parameters
 
 
 Digits = namedtuple("Digits", "images labels")  # float32[N, 8, 8, 1] from 0 (paper) to 1 (ink), int32[N]
