@@ -92,7 +92,7 @@ def remax_advantages(rewards: Real[Array, "G"], greedy_reward: Real[Array, ""]) 
 
 @operator()
 def pass_at_k_advantages(correct: Real[Array, "G"], k: int) -> Float[Array, "G"]:
-    """Advantages of right and wrong answers of a group, if the reward is that one of k answers is right (pass@k).
+    """Advantages of right and wrong answers when any k of a group together earn 1 if one of them is right (pass@k).
 
     With n of G answers wrong, a random subset of k is all wrong with probability p = C(n, k) / C(G, k); R = 1 - p is
     the mean reward, and σ = √(R p). A is p / σ for a right answer, and (p - C(n-1, k-1) / C(G-1, k-1)) / σ for a wrong

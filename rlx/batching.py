@@ -22,7 +22,7 @@ _Axes = tuple[int, ...]
 
 
 def batched(operator: Operator[_P, _R], axis: int | tuple[int, ...] = 0, /, **axes: int | None) -> Callable[_P, _R]:
-    """The operator on a batch, like `jax.vmap`, but the operator's signature says which arguments are mapped.
+    """The operator on a batch: `jax.vmap` over those arguments that have, by its signature, a batch axis.
 
     An array with one axis more than the operator takes is mapped over the batch axis, by position or by keyword. An
     array of a rank that the operator takes is shared by the batch, and so are numbers, settings and structures. A
@@ -130,7 +130,7 @@ def _mapped(function: Callable[..., Any], rows: dict[str, Any], mapped: dict[str
 
 
 class _Plan:
-    """Which arguments of an operator are mapped, and over which axes."""
+    """The mapped arguments of an operator, and their batch axes."""
 
     def __init__(self, contract: Contract, axes: _Axes, named: dict[str, int | None]):
         self.contract, self.axes, self.named = contract, axes, named

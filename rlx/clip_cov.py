@@ -147,6 +147,6 @@ def _number(fraction: Any, counts_t: Array) -> Array:
 
 
 def _least(score_t: Array, may_t: Array, number: Array) -> Array:
-    """Which are the `number` entries with the least scores among those that may be chosen."""
+    """Marks the `number` entries with the least scores among those that may be chosen."""
     rank = jnp.argsort(jnp.argsort(jnp.where(may_t, score_t, jnp.inf).ravel()))
     return may_t & (rank.reshape(score_t.shape) < number)

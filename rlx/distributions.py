@@ -275,7 +275,7 @@ def clipped_entropy_softmax(
 
 
 def _possible(preferences: Array) -> tuple[Array, Array]:
-    """Which actions are possible, those above -inf, or all if none is; and their number [..., 1], in the same dtype."""
+    """The possible actions, those above -inf, or all if none is; and their number [..., 1], in the same dtype."""
     possible = preferences > -jnp.inf
     possible = possible | ~jnp.any(possible, axis=-1, keepdims=True)
     return possible, jnp.sum(possible, axis=-1, keepdims=True).astype(preferences.dtype)

@@ -95,7 +95,7 @@ def generalized_jensen_shannon_divergence(
     q_logits: Real[Array, "*#E A"],
     beta: Real[Array | float, "", "in (0, 1)"] = 0.5,
 ) -> Float[Array, "*E"]:
-    """β KL(p ‖ m) + (1 - β) KL(q ‖ m) of two softmaxes, with their mixture m = β p + (1 - β) q.
+    """Generalised Jensen-Shannon divergence of two softmaxes: β KL(p ‖ m) + (1 - β) KL(q ‖ m), m = β p + (1 - β) q.
 
     For on-policy distillation, on answers sampled by the student, p is the teacher and q the student: "On-Policy
     Distillation of Language Models: Learning from Self-Generated Mistakes", Agarwal et al. 2023
@@ -184,7 +184,7 @@ def multivariate_normal_kl_divergence(
 
 @traced_once
 def _divergence_of_deviations(sigma_0: Array, sigma_1: Array) -> Array:
-    """½ (r² - 1) - log r for r = σ₀ / σ₁, of which all digits would be lost if r is nearly 1."""
+    """½ (r² - 1) - log r for r = σ₀ / σ₁, precise also where r is nearly 1."""
     size_0, size_1 = (jnp.where(x < 0, -x, x) for x in (sigma_0, sigma_1))
     ratio = size_0 / size_1
     is_near = jnp.abs(ratio - 1) < 0.5

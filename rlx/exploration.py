@@ -165,7 +165,7 @@ def knn_query(
     Args:
       data: the points to search.
       query_points: the points whose neighbours to find.
-      num_neighbors: how many neighbours, a Python integer; at most N are returned.
+      num_neighbors: number of neighbours, a Python integer; at most N are returned.
       metric: function giving the distance between two points [D]; the squared Euclidean distance by default.
 
     Returns:

@@ -103,7 +103,7 @@ class DiagonalGaussian:
         function, mu_name, sigma_name = f"gaussian_diagonal.{method}", f"mu{which}", f"sigma{which}"
         mu = either(function, mu_name, mu, self.mu)
         sigma = self.sigma if sigma is None else sigma
-        expected = "standard deviations, here or when the policy is made"
+        expected = "standard deviations, here or when the policy is created"
         require(sigma is not None, sigma_name, None, expected, function)
         wanted = {mu_name: (mu, Float[Array, "*#E"]), sigma_name: (sigma, Real[Array, "*#E", "in [0, inf) if scalar"])}
         mean, deviation = as_arrays(function, **wanted)

@@ -18,12 +18,12 @@ def clipped_surrogate_pg_loss(
     epsilon: Real[Array | float, "", "in [0, inf]"],
     use_stop_gradient: bool = True,
 ) -> Float[Array, ""]:
-    """PPO's clipped surrogate loss: mean_t of -min(r_t A_t, clip(r_t, 1 - ε, 1 + ε) A_t).
+    """PPO's clipped surrogate loss: mean_t of -min(ρ_t A_t, clip(ρ_t, 1 - ε, 1 + ε) A_t).
 
     From "Proximal Policy Optimization Algorithms", Schulman et al. 2017 (https://arxiv.org/abs/1707.06347).
 
     Args:
-      prob_ratios_t: r_t = π(a_t) / π_old(a_t).
+      prob_ratios_t: ρ_t = π(a_t) / π_old(a_t).
       adv_t: advantages of the actions.
       epsilon: ε ≥ 0.
       use_stop_gradient: whether to stop gradients through the advantages.

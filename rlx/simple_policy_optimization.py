@@ -20,13 +20,13 @@ def simple_policy_optimization_loss(
     *,
     mask_t: Mask[Array, "", "T"] | None = None,
 ) -> Float[Array, ""]:
-    """The loss of simple policy optimisation (SPO): mean_t of -(r_t A_t - |A_t| (r_t - 1)² / (2 ε)).
+    """The loss of simple policy optimisation (SPO): mean_t of -(ρ_t A_t - |A_t| (ρ_t - 1)² / (2 ε)).
 
     Its optimum is the ratio 1 ± ε at which PPO clips, but its gradient pulls back ratios beyond that, where PPO's
     gradient is zero. From "Simple Policy Optimization", Xie et al. 2024 (https://arxiv.org/abs/2401.16025).
 
     Args:
-      prob_ratios_t: r_t = π(a_t) / π_old(a_t).
+      prob_ratios_t: ρ_t = π(a_t) / π_old(a_t).
       adv_t: advantages of the actions.
       epsilon: ε > 0; infinity removes the penalty.
       use_stop_gradient: whether to stop gradients through the advantages.

@@ -409,7 +409,7 @@ def _inverse(tx_pair: TxPair, argument: str, value: Array | None, shape: tuple[i
     inverse = tx_pair.apply_inv(_constant_where_infinite(value))
     if jnp.shape(inverse) != shape:
         raise ShapeError(
-            f"argument `{argument}` has shape {list(value.shape)}, of which `tx_pair.apply_inv` makes values of shape "
+            f"argument `{argument}` has shape {list(value.shape)}, which `tx_pair.apply_inv` maps to shape "
             f"{list(jnp.shape(inverse))}, expected values of shape {list(shape)}."
         )
     return inverse

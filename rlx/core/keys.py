@@ -44,7 +44,7 @@ def as_key(argument: str, value: Any, function: str = "") -> Array:
     if value.ndim != len(own):
         raise RankError(
             f"{says} holds {value.size // max(own, default=1)} keys, expected one.\n"
-            "Map over several with jax.vmap, which jax.random.split makes of one."
+            "To use several, as from jax.random.split, map over them with jax.vmap."
         )
     return jnp.asarray(value)
 

@@ -1,4 +1,4 @@
-"""Masks and weights. One rule holds in all operators: what counts for nothing is 0 before the equation.
+"""Masks and weights. One rule holds in all operators: entries that do not count are 0 before the equation.
 
 Arguments are 0 where the mask that governs them is false. With a weight (a discount, a coefficient) of 0, they are 0
 if they are infinite or NaN, and so are the values that a kernel multiplies by a weight with `weighted`.
@@ -95,7 +95,7 @@ def weighted_sum(weight: ArrayLike, x: ArrayLike, axis: int | tuple[int, ...] | 
 
 
 def counts_of(mask: Array | None, shape: Sequence[int]) -> Array:
-    """Which entries of an array of this shape count, as booleans: all of them if there is no mask."""
+    """The entries of an array of this shape that count, as booleans: all of them if there is no mask."""
     return jnp.broadcast_to(jnp.array(True) if mask is None else mask.astype(bool), shape)
 
 

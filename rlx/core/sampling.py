@@ -28,7 +28,7 @@ def normal(key: Array, shape: tuple[int, ...], dtype: Any) -> Array:
 def either(function: str, argument: str, given: Any, field: Any) -> Any:
     """The argument of a method, or else the field of the policy."""
     value = field if given is None else given
-    expected = "a value, here or when the policy is made (`sample` takes a key first)"
+    expected = "a value, here or when the policy is created (`sample` takes a key first)"
     require(value is not None, argument, None, expected, function)
     return value
 

@@ -122,7 +122,7 @@ def tree_map_zipped(fn: Callable[..., Any], nests: Sequence[PyTree]) -> PyTree:
 
 
 def tree_fn(fn: Callable[..., Any], **unmapped_kwargs: Any) -> Callable[..., Any]:
-    """Makes a function of leaves into a function of trees.
+    """Turns a function of leaves into a function of trees.
 
     Args:
       fn: function of leaves.
@@ -175,7 +175,7 @@ def tree_split_leaves(tree_like: PyTree, axis: int = 0, keepdim: bool = False) -
 
     Args:
       tree_like: tree of arrays of one length along `axis`.
-      axis: which axis to split.
+      axis: the axis to split.
       keepdim: keep that axis, with length 1.
 
     Returns:
