@@ -50,14 +50,14 @@ def in_tiles(f: Callable[..., Any], *rows: jax.Array) -> Any:
       True
     """
     count = rows[0].shape[0]
-    number = -(-count // TILE)
+    number = max(-(-count // TILE), 1)
 
     def as_tiles(x: jax.Array) -> jax.Array:
         padded = jnp.pad(x, [(0, number * TILE - count)] + [(0, 0)] * (x.ndim - 1))
         return padded.reshape(number, TILE, *x.shape[1:])
 
     tiles = [as_tiles(x) for x in rows]
-    run, captured = jax.closure_convert(f, *(jnp.zeros(x.shape[1:], x.dtype) for x in tiles))
+    run, captured = jax.closure_convert(f, *(x[0] for x in tiles))
 
     def one_by_one(captured: Any, tiles: Any) -> Any:
         return _looped(lambda *tile: run(*tile, *captured), *tiles)
