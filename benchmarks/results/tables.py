@@ -1,31 +1,65 @@
-"""The tables of docs/results.md: which program runs with which flags, and the published figures beside it."""
+"""The tables of docs/results.md: which programs run with which flags, and the published figures beside them."""
 
 import dataclasses
+
+CONTENDERS = "benchmarks/results/contenders.py"
 
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A program of examples/ on several environments, with several seeds each."""
+    """Programs on several environments, with several seeds each."""
 
     title: str
-    program: str
-    """file in examples/; takes --env, --seed, --steps and --output, and writes metrics.csv with a row an update"""
+    programs: dict[str, tuple[str, ...]]
+    """
+    name: file and flags, ours first; each takes --env, --seed, --steps and --output as well, ends with the line
+    `final return: N …`, and writes metrics.csv or metrics.json
+    """
+    environments: tuple[str, ...]
     steps: int
-    column: str
-    """the column of metrics.csv that is compared"""
-    reference: dict[str, tuple[float, float]]
-    """environment: mean and spread as published"""
-    source: str
     remark: str
+    reference: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+    """environment: mean and spread as published"""
+    source: str = ""
+    column: str = "return_of_10_episodes"
+    """the column of metrics.csv with the curve"""
+    training_return: bool = False
+    """compares the end of that curve instead of the final return"""
     seeds: int = 3
 
+
+def beside_peers(title: str, algorithm: str, exploration: str) -> Table:
+    flags = "--warmup", "1000"
+    peers = {"sbx": "sbx", "Stable-Baselines3": "sb3"}
+    return Table(
+        title=title,
+        programs={f"{algorithm}.py": (f"examples/{algorithm}.py", *flags)}
+        | {
+            name: (CONTENDERS, "--library", library, "--algorithm", algorithm, *flags)
+            for name, library in peers.items()
+        },
+        environments=("InvertedPendulum-v5", "Hopper-v5", "HalfCheetah-v5"),
+        steps=200_000,
+        remark=(
+            "Returns are means of 10 episodes without noise at the end of training. All three have the same settings: "
+            "networks of 256 x 256 with ReLU, two critics, batches of 256, one update a step after 1,000 random "
+            f"steps, a replay of 1,000,000, Adam with 3e-4, discount 0.99, target networks that move by 0.005, "
+            f"{exploration}. Initial weights are each library's own."
+        ),
+    )
+
+
+PQN = ("--environments", "128", "--rollout", "32", "--minibatches", "32", "--epochs", "2", "--hidden", "128")
+PQN += ("--learning-rate", "5e-4", "--lambda_", "0.65", "--epsilon", "0.05", "--exploration", "0.1")
 
 TABLES = {
     "mujoco_ppo": Table(
         title="PPO on MuJoCo",
-        program="ppo_mujoco.py",
+        programs={"ppo_mujoco.py": ("examples/ppo_mujoco.py",)},
+        environments=("HalfCheetah-v5", "Hopper-v5", "Walker2d-v5", "InvertedPendulum-v5"),
         steps=1_000_000,
         column="return_of_100_episodes",
+        training_return=True,
         reference={
             "HalfCheetah-v5": (1442.64, 46.03),
             "Hopper-v5": (2382.86, 271.74),
@@ -38,6 +72,24 @@ TABLES = {
             "version 5, here, counts contacts and rewards slightly differently. A step takes 0.28 of "
             "Stable-Baselines3's CPU time on HalfCheetah, 0.32 on InvertedPendulum "
             "([benchmarks](../benchmarks/README.md#agents-on-mujoco))."
+        ),
+    ),
+    "sac": beside_peers("SAC beside Stable-Baselines3 and sbx", "sac", "a learnt temperature from 1 on"),
+    "td3": beside_peers(
+        "TD3 beside Stable-Baselines3 and sbx",
+        "td3",
+        "an update of the actor for two of the critics, noise of 0.1 on actions and 0.2, cut at 0.5, on the target's",
+    ),
+    "minatar_pqn": Table(
+        title="PQN on MinAtar",
+        programs={"pqn.py": ("examples/pqn.py", *PQN), "random actions": (CONTENDERS, "--library", "random")},
+        environments=("Breakout-MinAtar", "SpaceInvaders-MinAtar", "Asterix-MinAtar", "Freeway-MinAtar"),
+        steps=10_000_000,
+        remark=(
+            "MinAtar of gymnax 1.0. Returns are means of 128 greedy episodes. The settings are "
+            "[the paper's](https://arxiv.org/abs/2407.04811), but Adam for RAdam; ε falls over a tenth of the steps, "
+            "and the learning rate to 0 over all, so that a shorter budget is a run of its own. CPU µs a step, "
+            "compilation included, are also the CPU seconds of a game with a million steps."
         ),
     ),
 }

@@ -1,0 +1,127 @@
+"""Writes docs/results.md and its curves from benchmarks/results/NAME.json."""
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from benchmarks.results.tables import TABLES, Table
+from rlx import evaluation
+
+HEAD = """# Results
+
+Each table is made by one command, which anyone can repeat; seeds are the first ones, none is chosen. A run that has
+not finished is in no mean, and its row says how far it got. `python -m benchmarks.results NAME` skips runs that have
+finished, so that it can be stopped at any time; `--steps` sets another number of steps, which gets rows of its own.
+The interquartile mean (IQM) is over seeds, with a 95 % interval by the
+stratified bootstrap ([rlx.evaluation](api/rlx/evaluation.md)).
+"""
+REST = """## Not run yet
+
+{missing}Craftax, Brax and learning on Atari have no tables yet; [the examples](../examples/README.md) name single runs
+on some of them.
+"""
+
+
+def number(x: float, *spread: float) -> str:
+    return " ± ".join(f"{y:,.0f}" if abs(x) >= 100 else f"{y:.1f}" for y in (x, *spread))
+
+
+def budgets_of(table: Table, kept: dict[str, Any], environment: str) -> list[int]:
+    """The numbers of steps that were run, else the table's."""
+    return sorted({run["budget"] for run in kept["runs"] if run["environment"] == environment}) or [table.steps]
+
+
+def select(kept: dict[str, Any], environment: str, budget: int, program: str) -> dict[int, dict[str, Any]]:
+    """The runs of a row, by seed."""
+    wanted = environment, budget, program
+    return {run["seed"]: run for run in kept["runs"] if (run["environment"], run["budget"], run["program"]) == wanted}
+
+
+def cpu_us(runs: dict[int, dict[str, Any]]) -> float | None:
+    found = [run["cpu_us_a_step"] for run in runs.values() if run["finished"]]
+    return float(np.mean(found)) if found else None
+
+
+def row(table: Table, kept: dict[str, Any], environment: str, budget: int, program: str) -> list[str]:
+    runs = select(kept, environment, budget, program)
+    x = np.array([run["return"] for run in runs.values() if run["finished"]])
+    mean = interval = reference = ""
+    if len(x) == 1:
+        mean = number(x[0])
+    elif len(x):
+        low, high = evaluation.bootstrap_interval(evaluation.interquartile_mean, x)
+        mean = number(x.mean(), x.std())
+        interval = f"{number(evaluation.interquartile_mean(x))} [{number(low)}, {number(high)}]"
+    if environment in table.reference:
+        reference = number(*table.reference[environment])
+    cost, ours = cpu_us(runs), cpu_us(select(kept, environment, budget, next(iter(table.programs))))
+    share = f" (ours {ours / cost:.2f} of it)" if cost and ours and program not in list(table.programs)[:1] else ""
+    late = [(seed, runs.get(seed)) for seed in range(1, table.seeds + 1)]
+    rest = [
+        f"seed {seed}: {number(run['return'])} after {run['steps']:,} steps" if run else f"seed {seed}: not begun"
+        for seed, run in late
+        if not (run and run["finished"])
+    ]
+    cells = [environment, f"{budget:,}", program, f"{len(x)} of {table.seeds}", mean, interval]
+    cells += [reference] if table.reference else []
+    return [*cells, f"{cost:,.0f}{share}" if cost else "", "; ".join(rest)]
+
+
+def section(name: str, table: Table, kept: dict[str, Any]) -> str:
+    """The part of docs/results.md about one table."""
+    file = next(iter(table.programs.values()))[0]
+    budgets = {budget for environment in table.environments for budget in budgets_of(table, kept, environment)}
+    reduced = f" Rows of fewer than {table.steps:,} steps are reduced." if min(budgets) < table.steps else ""
+    columns = ["environment", "steps", "program", "seeds", "mean ± spread", "IQM, interval"]
+    columns += [*(["reference"] if table.reference else []), "CPU µs a step", "not finished"]
+    lines = [
+        f"## {table.title}\n",
+        f"`python -m benchmarks.results {name}`: [{pathlib.Path(file).name}](../{file}),",
+        f"{table.steps:,} steps, {table.seeds} seeds.{reduced} {table.remark}\n",
+        f"Machine: {kept['machine']}.{f' Reference: {table.source}.' if table.reference else ''}\n",
+        "| " + " | ".join(columns) + " |",
+        "|---" * len(columns) + "|",
+    ]
+    for environment in table.environments:
+        for budget in budgets_of(table, kept, environment):
+            for program in table.programs:
+                lines.append("| " + " | ".join(row(table, kept, environment, budget, program)) + " |")
+    lines.append(f"\n![Returns of {table.title} over the steps, a line a seed](results/{name}.png)")
+    return "\n".join(lines) + "\n"
+
+
+def draw(path: pathlib.Path, table: Table, kept: dict[str, Any]) -> None:
+    """The curves of each environment's largest budget."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.4 * len(table.environments), 3), layout="constrained")
+    for axes, environment in zip(figure.subplots(1, len(table.environments)), table.environments, strict=True):
+        budget = budgets_of(table, kept, environment)[-1]
+        for i, program in enumerate(table.programs):
+            curves = [run["curve"] for run in select(kept, environment, budget, program).values() if "curve" in run]
+            for j, curve in enumerate(curves):
+                if len(curve) == 1:
+                    axes.axhline(curve[0][1], color=f"C{i}", linestyle=":", label=None if j else program)
+                else:
+                    axes.plot(*np.transpose(curve), color=f"C{i}", alpha=0.6, label=None if j else program)
+        if environment in table.reference:
+            mean, spread = table.reference[environment]
+            axes.axhspan(mean - spread, mean + spread, color="gray", alpha=0.3, label="reference at the end")
+        axes.set(title=environment, xlabel="steps", xlim=(0, budget))
+        axes.grid(alpha=0.3)
+    figure.axes[0].set_ylabel("return in training")
+    figure.axes[0].legend(frameon=False, fontsize="small")
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, dpi=80)
+
+
+def write_page(results: pathlib.Path, docs: pathlib.Path) -> str:
+    """docs/results.md, from what is in benchmarks/results."""
+    found = {name: json.loads(path.read_text()) for name in TABLES if (path := results / f"{name}.json").exists()}
+    missing = "".join(f"{table.title} (`{name}`), " for name, table in TABLES.items() if name not in found)
+    sections = (section(name, TABLES[name], kept) for name, kept in found.items())
+    page = "\n".join([HEAD, *sections, REST.format(missing=missing)])
+    (docs / "results.md").write_text(page)
+    return page
