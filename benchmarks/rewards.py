@@ -11,6 +11,7 @@ import argparse
 import csv
 import os
 import pathlib
+import shlex
 import subprocess
 import sys
 
@@ -23,11 +24,12 @@ RUNS["random rewards"] = ["--random-rewards"]
 
 
 def run(folder: pathlib.Path, flags: list[str]) -> None:
-    command = [sys.executable, str(ROOT / "examples" / "grpo.py"), *flags, "--output", str(folder)]
     for updates in (UPDATES,) if "--random-rewards" in flags else (UPDATES, UPDATES + MORE):
-        print(" ".join(command), "--updates", updates, flush=True)
+        options = [*flags, "--output", str(folder), "--updates", str(updates)]
+        command = [sys.executable, str(ROOT / "examples" / "grpo.py"), *options]
+        print(shlex.join(command), flush=True)
         paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-        subprocess.run([*command, "--updates", str(updates)], env=os.environ | {"PYTHONPATH": paths}, check=True)
+        subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, check=True)
 
 
 def read(folder: pathlib.Path) -> list[dict[str, float]]:

