@@ -84,9 +84,7 @@ class _Custom(Generic[P, R]):
 
     def _ruled(self, function: Any, rules: Any, nondiff_argnums: Sequence[int] = ()) -> Any:
         """The corresponding JAX object, with its rules."""
-        custom = getattr(jax, self.kind)(function, nondiff_argnums=tuple(nondiff_argnums))
-        getattr(custom, self.setter.partition("(")[0])(*rules)
-        return custom
+        raise NotImplementedError
 
     def _rule(self, parts: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
         """The function of operands and varying arguments, with its derivative rules."""
@@ -217,6 +215,11 @@ class custom_vjp(_Custom[P, R]):
         """Sets the rule."""
         self._given = fwd, bwd
 
+    def _ruled(self, function: Any, rules: Any, nondiff_argnums: Sequence[int] = ()) -> Any:
+        custom = jax.custom_vjp(function, nondiff_argnums=tuple(nondiff_argnums))
+        custom.defvjp(*rules)
+        return custom
+
     def _rule(self, parts: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
         user_fwd, user_bwd = self._rules()
         of_fwd, function = parts.rule(user_fwd), parts.function
@@ -281,6 +284,11 @@ class custom_jvp(_Custom[P, R]):
         """Sets the rule, and returns it."""
         self._given = (rule,)
         return rule
+
+    def _ruled(self, function: Any, rules: Any, nondiff_argnums: Sequence[int] = ()) -> Any:
+        custom = jax.custom_jvp(function, nondiff_argnums=tuple(nondiff_argnums))
+        custom.defjvp(*rules)
+        return custom
 
     def _rule(self, parts: _Parts, join: Any, fixed: Any) -> Callable[..., Any]:
         (user_rule,) = self._rules()
