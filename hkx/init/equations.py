@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.core
 import jax.numpy as jnp
-import numpy as np
-from jax.extend.core import ClosedJaxpr, DebugInfo, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun
+from jax.extend.core import DebugInfo, Jaxpr, JaxprEqn, Literal
 
 from hkx.base.types import Array
 from hkx.init.devices import constant
@@ -60,45 +58,13 @@ def carry_out_together(
 
 def _compiled(program: Jaxpr, inputs: list[Any]) -> Sequence[Any]:
     """Compiles and runs a program. Inputs that are None, on which the outputs do not depend, are replaced by zeros."""
-    given = tuple(x is not None for x in inputs)
-    try:
-        run = _compiled_before(_Program(program, given))
-    except TypeError:  # several equations, or one that cannot be hashed
-        run = _run(program, given)
-    return run(*(x for x in inputs if x is not None))
-
-
-class _Program:
-    """A cache key: a program of one equation, and which of its inputs are given. Equal if both compute the same."""
-
-    def __init__(self, program: Jaxpr, given: tuple[bool, ...]):
-        self.program, self.given = program, given
-        if len(program.eqns) != 1 or any(np.ndim(v.val) for v in program.eqns[0].invars if isinstance(v, Literal)):
-            raise TypeError
-        (eqn,) = program.eqns
-        places: dict[Any, int] = {v: i for i, v in enumerate([*program.invars, *eqn.outvars])}
-        read = [(v.aval, str(v.val) if isinstance(v, Literal) else places[v]) for v in eqn.invars]
-        made = [places[v] for v in program.outvars]
-        self._same = eqn.primitive, given, tuple(read), tuple(made), tuple(sorted(eqn.params.items()))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Program) and self._same == other._same
-
-    def __hash__(self) -> int:
-        return hash(self._same)
-
-
-@functools.lru_cache(maxsize=32)
-def _compiled_before(program: _Program) -> Callable[..., Sequence[Any]]:
-    return _run(program.program, program.given)
-
-
-def _run(program: Jaxpr, given: tuple[bool, ...]) -> Callable[..., Sequence[Any]]:
-    types: list[Any] = [v.aval for v in program.invars]
 
     def run(*known: Any) -> Sequence[Any]:
         values = iter(known)
-        filled = [next(values) if g else jnp.zeros(t.shape, t.dtype) for g, t in zip(given, types, strict=True)]
-        return jaxpr_as_fun(ClosedJaxpr(program, ()))(*filled)
+        filled = [
+            jnp.zeros(v.aval.shape, v.aval.dtype) if x is None else next(values)
+            for v, x in zip(program.invars, inputs, strict=True)
+        ]
+        return jax.core.eval_jaxpr(program, (), *filled)
 
-    return jax.jit(run)
+    return jax.jit(run)(*(x for x in inputs if x is not None))

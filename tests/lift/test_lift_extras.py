@@ -163,15 +163,6 @@ def test_an_initializer_in_a_stack_sees_what_comes_into_its_layer(reverse: bool)
         np.testing.assert_allclose(made["m"], expected, rtol=1e-5)
 
 
-def test_a_stack_like_one_that_was_made_before_is_not_compiled_anew(compiled: Any) -> None:
-    def init(seed: int) -> Any:
-        model = hkx.transform(lambda x: hkx.layer_stack(2)(hkx.layer_stack(3)(noisy))(x))
-        return model.init(jax.random.PRNGKey(seed), X)
-
-    init(0)
-    assert compiled(lambda: init(1)) == 0
-
-
 def test_layer_stack_remat_has_the_same_gradient() -> None:
     def model(remat: Any) -> Any:
         return hkx.transform(lambda x: hkx.layer_stack(3, remat=remat)(noisy)(x).sum())
