@@ -29,42 +29,33 @@ def arrays_of(trace: weakref.ref[Any] | None) -> list[Any]:
     return found()
 
 
-def _is_the_programs(module: object) -> bool:
-    return str(module).partition(".")[0] not in _NOT_THE_PROGRAMS
-
-
 def _variable(namespace: dict[str, Any], seen: set[int]) -> str:
     return next((f"the variable {name!r}" for name, x in namespace.items() if id(x) in seen), "a variable")
 
 
 def _place(x: Any, seen: set[int]) -> str | None:
     """A description of `x`, which refers to an object in `seen`, if it is part of the user's program."""
-    if isinstance(x, dict):
-        if _is_module(x) and _is_the_programs(x["__name__"]):
-            return f"{_variable(x, seen)} of the module {x['__name__']!r}"
+    if isinstance(x, dict) and _is_module(x):
+        owner, place = x["__name__"], f"{_variable(x, seen)} of the module {x['__name__']!r}"
     elif isinstance(x, types.FunctionType):
-        if _is_the_programs(x.__module__):
-            names = zip(x.__code__.co_freevars, x.__closure__ or (), strict=True)
-            name = next((f"the variable {name!r}" for name, cell in names if id(cell) in seen), "a default")
-            return f"{name} of the function {x.__qualname__!r}"
+        cells = dict(zip(x.__code__.co_freevars, x.__closure__ or (), strict=True))
+        name = _variable(cells, seen) if any(id(cell) in seen for cell in cells.values()) else "a default"
+        owner, place = x.__module__, f"{name} of the function {x.__qualname__!r}"
     elif isinstance(x, types.FrameType):
-        if _is_the_programs(x.f_globals.get("__name__")):
-            return f"{_variable(x.f_locals, seen)} of the running function {x.f_code.co_name!r}"
-    elif isinstance(x, types.GeneratorType):
-        if x.gi_frame is not None and _is_the_programs(x.gi_frame.f_globals.get("__name__")):
-            return f"the generator {x.__qualname__!r}"
+        owner = x.f_globals.get("__name__")
+        place = f"{_variable(x.f_locals, seen)} of the running function {x.f_code.co_name!r}"
     elif isinstance(x, type):
-        return f"the class {x.__qualname__!r}" if _is_the_programs(x.__module__) else None
-    elif _is_the_programs(type(x).__module__) and type(x).__module__ != "builtins":
-        return f"an object of the class {type(x).__qualname__!r}"
-    return None
+        owner, place = x.__module__, f"the class {x.__qualname__!r}"
+    else:
+        owner, place = type(x).__module__, f"an object of the class {type(x).__qualname__!r}"
+    return None if str(owner).partition(".")[0] in _NOT_THE_PROGRAMS else place
 
 
 def _container(x: Any) -> str:
     """A description of a container between the object and its place, or an empty string."""
     if isinstance(x, tuple) and any(isinstance(part, types.CellType) for part in x):
         return ""  # the variables of a function
-    known = (list, dict, set, tuple)
+    known = (list, dict, set, tuple, types.GeneratorType)
     if isinstance(x, known) or type(x).__module__ in ("functools", "itertools", "collections", "_queue", "queue"):
         return f"a {type(x).__name__.strip('_')} in "
     return ""
