@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -10,7 +9,6 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import jax.ref
-import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxprs_in_params
 
 from hkx.jaxprs.traces import inner_programs
@@ -64,20 +62,10 @@ def _references(eqn: JaxprEqn) -> list[Any]:
     return [v for v in (*eqn.invars, *eqn.outvars) if isinstance(v.aval, jax.ref.AbstractRef)]
 
 
-def changes_outer_references(closed: ClosedJaxpr) -> bool:
-    """True if a program changes a mutable array that was made outside of it."""
+def uses_outer_references(closed: ClosedJaxpr) -> bool:
+    """True if a program reads or changes a mutable array that was made outside of it."""
     outer = set(closed.jaxpr.constvars)
-    using = [eqn for eqn in closed.jaxpr.eqns if eqn.effects and not outer.isdisjoint(_references(eqn))]
-    return any(type(effect) not in _effects_of_reading() for eqn in using for effect in eqn.effects)
-
-
-@functools.cache
-def _effects_of_reading() -> frozenset[type]:
-    """The classes of the effects that reading a mutable array has, for which JAX has no public names."""
-    with jax.ensure_compile_time_eval():
-        reference = jax.new_ref(np.float32(0))
-    read = jax.make_jaxpr(lambda: reference[...])()
-    return frozenset(type(effect) for eqn in read.eqns for effect in eqn.effects)
+    return any(eqn.effects and not outer.isdisjoint(_references(eqn)) for eqn in closed.jaxpr.eqns)
 
 
 def without_effects(equations: Sequence[JaxprEqn]) -> list[JaxprEqn]:
