@@ -102,20 +102,13 @@ def sample_all(draws: Sequence[Draw], batches: Sequence[tuple[int, ...]], keys: 
       like: an array on whose device the results are placed.
     """
     counts = [math.prod(batch) for batch in batches]
-    some = [i for i, count in enumerate(counts) if count]  # there may be no keys, as for a stack of no layers
-    draws_of_some, counts_of_some = [draws[i] for i in some], [counts[i] for i in some]
     shapes = [(*batch, *draw.shape) for batch, draw in zip(batches, draws, strict=True)]
-    if not some:
-        arrays = []
-    elif isinstance(keys, jax.core.Tracer):
-        arrays = _sample_traced(draws_of_some, counts_of_some, keys)
-        arrays = [array.reshape(shapes[i]) for i, array in zip(some, arrays, strict=True)]
-    elif is_on_cpu(like):
-        arrays = _sample_concrete(_Plan(draws_of_some, counts_of_some), [shapes[i] for i in some], keys, like)
-    else:
-        arrays = _sample_on_accelerator(draws_of_some, counts_of_some, [shapes[i] for i in some], keys, like)
-    made = dict(zip(some, arrays, strict=True))
-    return [made[i] if i in made else jnp.zeros(shapes[i], draw.dtype) for i, draw in enumerate(draws)]
+    if isinstance(keys, jax.core.Tracer):
+        arrays = _sample_traced(draws, counts, keys)
+        return [array.reshape(shape) for array, shape in zip(arrays, shapes, strict=True)]
+    if is_on_cpu(like):
+        return _sample_concrete(_Plan(draws, counts), shapes, keys, like)
+    return _sample_on_accelerator(draws, counts, shapes, keys, like)
 
 
 def _sample_traced(draws: Sequence[Draw], counts: Sequence[int], keys: Any) -> list[Array]:

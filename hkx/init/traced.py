@@ -190,7 +190,7 @@ def _make(
             if any(v not in env for v in inputs[id(eqn)]) or (eqn.effects and effects_wait):
                 later.append(eqn)
                 effects_wait = effects_wait or bool(eqn.effects)
-            elif eqn.primitive is draw_p:
+            elif eqn.primitive is draw_p and eqn.outvars[0].aval.size:  # a stack of no layers has no keys
                 draws.append(eqn)
             else:
                 done = carry_out(eqn, read_inputs(eqn), used, key, names)
@@ -199,9 +199,9 @@ def _make(
             keys = [v.val if isinstance(v, Literal) else env[v] for v in (eqn.invars[0] for eqn in draws)]
             arrays = drawn([eqn.params["draw"] for eqn in draws], keys, key)
             env.update((eqn.outvars[0], a) for eqn, a in zip(draws, arrays, strict=True))
-        if len(later) == len(pending) and not together:
-            raise AbstractInitError()
         if len(later) == len(pending):  # everything left depends on them
+            if not together:
+                raise AbstractInitError()
             env.update(carry_out_together(together, used_by_others, lambda v: read(v) if v in env else None, names))
             together = []
         pending = later
