@@ -6,19 +6,16 @@ from typing import Any
 
 from jax.extend.core import find_top_trace
 
-from hkx.jaxprs.traces import holds_tracer_of, opened_within, where
+from hkx.jaxprs.traces import holds_tracer_of, opened_within, running_trace
 
 
 class TraceMark:
-    """Remembers the JAX trace that was running when the mark was created, without keeping that trace alive.
+    """Remembers the JAX trace that was running when the mark was created, without keeping that trace alive."""
 
-    After the abstract run of an `init`, a mark created during that run refers to the trace in which `init` was called.
-    """
-
-    __slots__ = ("_where",)
+    __slots__ = ("_trace",)
 
     def __init__(self) -> None:
-        self._where = where()
+        self._trace = running_trace()
 
     def __reduce__(self) -> tuple[type[TraceMark], tuple[()]]:
         return TraceMark, ()  # the trace cannot be pickled: an unpickled mark refers to the trace that is running then
@@ -29,7 +26,7 @@ class TraceMark:
     @property
     def current(self) -> bool:
         """True if the marked trace is the one running now."""
-        return self._where.trace is find_top_trace(())
+        return self._trace() is find_top_trace(())
 
     @property
     def records(self) -> bool:
@@ -37,7 +34,7 @@ class TraceMark:
 
         `vmap` and `grad` do not: they pass operations that do not depend on their inputs on to the outer trace.
         """
-        return not self.current and opened_within(self._where.trace)[1]
+        return not self.current and opened_within(self._trace())[1]
 
     @property
     def runs_elsewhere(self) -> bool:
@@ -45,8 +42,8 @@ class TraceMark:
 
         Like `records`, except that functions with a custom derivative do not count: their code executes once.
         """
-        return not self.current and opened_within(self._where.trace, through_custom=True)[1]
+        return not self.current and opened_within(self._trace(), through_custom=True)[1]
 
     def is_inner(self, value: Any) -> bool:
         """True if `value` contains a tracer that is valid only inside a trace that started later."""
-        return not self.current and holds_tracer_of(value, opened_within(self._where.trace, through_custom=True)[0])
+        return not self.current and holds_tracer_of(value, opened_within(self._trace(), through_custom=True)[0])

@@ -56,11 +56,7 @@ def _checked(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created
     with settings_scope(init="traced"):
         abstract = _traced(f, key, *own_tree((args, kwargs), unshared))
     real = _eager(f, for_another_use(key), args, kwargs)
-    differences = [
-        line
-        for what, mine, theirs in zip(("parameter", "state"), abstract, real, strict=True)
-        for line in _differences(what, mine, theirs)
-    ]
+    differences = [*_differences("parameter", abstract[0], real[0]), *_differences("state", abstract[1], real[1])]
     if differences:
         raise InitDependsOnTracingError(differences)
     return real

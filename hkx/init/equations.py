@@ -59,11 +59,12 @@ def carry_out_together(
 def _compiled(program: Jaxpr, inputs: list[Any]) -> Sequence[Any]:
     """Compiles and runs a program. Inputs that are None, on which the outputs do not depend, are replaced by zeros."""
 
+    types: list[Any] = [v.aval for v in program.invars]
+
     def run(*known: Any) -> Sequence[Any]:
         values = iter(known)
         filled = [
-            jnp.zeros(v.aval.shape, v.aval.dtype) if x is None else next(values)
-            for v, x in zip(program.invars, inputs, strict=True)
+            jnp.zeros(t.shape, t.dtype) if x is None else next(values) for t, x in zip(types, inputs, strict=True)
         ]
         return jax.core.eval_jaxpr(program, (), *filled)
 

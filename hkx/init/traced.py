@@ -9,7 +9,6 @@ compiled as one program too. Nothing else is compiled or executed.
 from __future__ import annotations
 
 import contextlib
-import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -17,9 +16,10 @@ import jax
 import jax.core
 import jax.numpy as jnp
 import jax.ref
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, find_top_trace
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal
 from jax.extend.core.primitives import closed_call_p, custom_jvp_call_p, custom_vjp_call_p
 
+from hkx.base.key_arrays import key_batch
 from hkx.base.trees import key_orders, own_tree, reordered, unshared
 from hkx.base.types import Array
 from hkx.core.transform import Created, run_open
@@ -32,7 +32,7 @@ from hkx.init.leaks import arrays_of
 from hkx.init.recording import NO_ANCHOR, Recording, draw_p, example_p, fill_p, split_p
 from hkx.jaxprs.cost import work
 from hkx.jaxprs.dependence import needed, needed_inputs, uses_outer_references, without_effects_of
-from hkx.jaxprs.traces import Where, variable_of, where
+from hkx.jaxprs.traces import running_trace, variable_of
 
 MOST_WORK_ONE_BY_ONE = 2**31  # in floating-point operations: a fraction of a second on a CPU
 
@@ -86,12 +86,10 @@ def _trace(f: Callable[..., Any], recorder: Recording, args: Any, kwargs: Any, a
     the devices of a `jax.shard_map`, JAX cannot compute any.
     """
     record: list[Any] = []
-    inside: list[Where] = []
     given = _traced_arguments((args, kwargs))
 
     def run(anchor: Array, key: Array | None, given: list[Array]) -> list[Any]:
-        recorder.trace, recorder.anchor = weakref.ref(find_top_trace(())), anchor
-        inside.append(where())
+        recorder.trace, recorder.anchor = running_trace(), anchor
         traced = iter(given)
         own = own_tree((args, kwargs), lambda x: next(traced) if _is_traced(x) else unshared(x))
         try:
@@ -110,11 +108,7 @@ def _trace(f: Callable[..., Any], recorder: Recording, args: Any, kwargs: Any, a
         record[:] = known, structure, [key_orders(tree) for tree in created]
         return [x for x in leaves if isinstance(x, jax.core.Tracer)]
 
-    try:
-        program = jax.make_jaxpr(run)(NO_ANCHOR, recorder.key, given)
-    finally:
-        for place in inside:
-            place.end()
+    program = jax.make_jaxpr(run)(NO_ANCHOR, recorder.key, given)
     if recorder.has_values and uses_outer_references(program):
         raise ValuesNeeded()  # what an initializer has read there may be older than it should be
     keys = [] if recorder.key is None else [recorder.key]
@@ -190,7 +184,7 @@ def _make(
             if any(v not in env for v in inputs[id(eqn)]) or (eqn.effects and effects_wait):
                 later.append(eqn)
                 effects_wait = effects_wait or bool(eqn.effects)
-            elif eqn.primitive is draw_p and eqn.outvars[0].aval.size:  # a stack of no layers has no keys
+            elif eqn.primitive is draw_p and 0 not in key_batch(eqn.invars[0].aval):  # a stack of no layers has no keys
                 draws.append(eqn)
             else:
                 done = carry_out(eqn, read_inputs(eqn), used, key, names)

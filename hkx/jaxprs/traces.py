@@ -21,31 +21,9 @@ import numpy as np
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var, find_top_trace, jaxprs_in_params
 
 
-class Where:
-    """A trace, without keeping it alive; after the trace has ended, the one around it."""
-
-    __slots__ = ("__weakref__", "_around", "_trace")
-
-    def __init__(self, trace: Any):
-        self._trace = weakref.ref(trace)
-        self._around: Where | None = None
-
-    @property
-    def trace(self) -> Any:
-        return self._trace() if self._around is None else self._around.trace
-
-    def end(self) -> None:
-        """Declares that the trace has ended: whatever refers to it now refers to the trace that is running."""
-        self._around = where()
-
-
-_known: weakref.WeakKeyDictionary[Any, Where] = weakref.WeakKeyDictionary()
-
-
-def where() -> Where:
-    """The trace that is running, as one object for everything that runs in it."""
-    trace = find_top_trace(())
-    return _known.get(trace) or _known.setdefault(trace, Where(trace))
+def running_trace() -> weakref.ref[Any]:
+    """The trace that is running, without keeping it alive."""
+    return weakref.ref(find_top_trace(()))
 
 
 def opened_within(outer: Any, through_custom: bool = False) -> tuple[list[Any], bool]:
@@ -61,7 +39,7 @@ def opened_within(outer: Any, through_custom: bool = False) -> tuple[list[Any], 
         inner.append(trace)
         if through_custom and _purpose(trace) in _custom_purposes():
             trace = _opened_from(trace)
-        elif isinstance(trace, _passing_traces()):
+        elif isinstance(trace, _passing()[0]):
             trace = _around(trace)
         else:
             return inner, not isinstance(trace, _running_trace())
@@ -100,6 +78,7 @@ def _purpose(trace: Any) -> str | None:
 def _custom_purposes() -> frozenset[str | None]:
     """JAX's words for functions with a custom derivative, found by tracing some."""
     seen: set[str | None] = set()
+    others: set[str | None] = {None}
 
     def look(x: Any) -> Any:
         seen.add(_purpose(find_top_trace(())))
@@ -111,14 +90,8 @@ def _custom_purposes() -> frozenset[str | None]:
     with jax.ensure_compile_time_eval():
         for function in (forward, reverse):
             jax.make_jaxpr(function)(np.float32(0))
-    return frozenset(seen - {None, _purpose_of_a_program()})
-
-
-@functools.cache
-def _purpose_of_a_program() -> str | None:
-    seen = []
-    jax.make_jaxpr(lambda: seen.append(_purpose(find_top_trace(()))))()
-    return seen[0]
+        jax.make_jaxpr(lambda: others.add(_purpose(find_top_trace(()))))()
+    return frozenset(seen - others)
 
 
 def _opened_from(trace: Any) -> Any:
@@ -190,11 +163,6 @@ def _rules_of(eqn: JaxprEqn) -> Any:
     return next((p for p in eqn.params.values() if hasattr(p, "expand") and hasattr(p, "in_avals")), None)
 
 
-def _passing_traces() -> tuple[type, ...]:
-    """The classes of traces that pass operations that do not depend on their inputs on to the enclosing trace."""
-    return _passing()[0]
-
-
 @functools.cache
 def _passing() -> tuple[tuple[type, ...], tuple[str, ...]]:
     """The classes of traces that pass operations on, and the attributes in which they refer to the enclosing trace.
@@ -234,7 +202,7 @@ def recording_program() -> bool:
 def _trace_that_acts() -> Any:
     """The innermost trace that does not pass operations on to the enclosing one."""
     trace = find_top_trace(())
-    while isinstance(trace, _passing_traces()):
+    while isinstance(trace, _passing()[0]):
         trace = _around(trace)
     return trace
 
