@@ -15,6 +15,7 @@ import sys
 import time
 from collections import deque
 
+import cv2
 import gymnasium
 import jax
 import jax.numpy as jnp
@@ -52,61 +53,35 @@ class Config:
 
 
 class Atari(gymnasium.Wrapper):
-    """Four frames for each action, as one grey picture [84, 84]; `info["score"]` is the sum of all rewards so far."""
+    """Grey pictures [84, 84]; a game begins with no-ops, a life with the button that some games wait for."""
 
     def __init__(self, env, config: Config):
         super().__init__(env)
-        self.config, self.cv2 = config, importlib.import_module("cv2")
-        self.fires = "FIRE" in env.unwrapped.get_action_meanings()
+        self.config, self.fires = config, "FIRE" in env.unwrapped.get_action_meanings()
         self.observation_space = gymnasium.spaces.Box(0, 255, (84, 84), np.uint8)
-        self.frames, self.lives, self.over = np.zeros((2, 210, 160, 3), np.uint8), 0, True
-
-    def frame(self, action):
-        if not self.config.sticky or self.unwrapped.np_random.random() >= self.config.sticky:
-            self.sticky_action = action
-        frame, reward, ends, cut, _ = self.env.step(self.sticky_action)
-        self.score += float(reward)
-        return frame, float(reward), ends, cut
-
-    def act(self, action):  # for four frames; the greater of the last two, since some objects flicker
-        total = 0.0
-        for i in range(4):
-            frame, reward, ends, cut = self.frame(action)
-            total, self.frames[i % 2] = total + reward, frame if i > 1 else self.frames[i % 2]
-            if ends or cut:
-                break
-        before, self.lives = self.lives, self.unwrapped.ale.lives()
-        lost = self.config.episodic_life and 0 < self.lives < before
-        self.over = ends or cut or not self.config.episodic_life  # whether `reset` begins a game or the next life
-        return self.frames.max(axis=0), total, ends or lost, cut
-
-    def begin(self, seed):  # a game, or the next life in it
-        if not self.over:
-            frame = self.act(0)[0]
-        if self.over:
-            frame, self.score, self.sticky_action = self.env.reset(seed=seed)[0], 0.0, 0
-            for _ in range(self.unwrapped.np_random.integers(1, self.config.noops + 1) if self.config.noops else 0):
-                frame, _, ends, cut = self.frame(0)
-                if ends or cut:
-                    frame = self.env.reset(seed=seed)[0]
-        self.lives = self.unwrapped.ale.lives()
-        return frame
+        self.over = True  # whether `reset` begins a game or the next life
 
     def reset(self, *, seed=None, options=None):
-        frame = self.begin(seed)
-        for action in (1, 2) if self.fires else ():  # some games wait for the button
-            frame, _, ends, cut = self.act(action)
-            if ends or cut:
-                self.begin(seed)
+        if not self.over:
+            frame, _, ends, cut, _ = self.env.step(0)
+            self.over = ends or cut
+        if self.over:
+            frame, _ = self.env.reset(seed=seed)
+            for _ in range(self.unwrapped.np_random.integers(1, self.config.noops + 1) if self.config.noops else 0):
+                frame = self.unwrapped.step(0)[0]  # one frame
+        for action in (1, 2) if self.fires else ():
+            frame = self.env.step(action)[0]
         return self.picture(frame), {}
 
     def step(self, action):
-        frame, reward, ends, cut = self.act(action)
-        reward = float(np.sign(reward)) if self.config.clip_rewards else reward
-        return self.picture(frame), reward, ends, cut, {"over": self.over, "score": self.score}
+        before = self.unwrapped.ale.lives()
+        frame, reward, ends, cut, info = self.env.step(action)
+        lost = self.config.episodic_life and 0 < self.unwrapped.ale.lives() < before
+        self.over = ends or cut or not self.config.episodic_life
+        return self.picture(frame), np.sign(reward) if self.config.clip_rewards else reward, ends or lost, cut, info
 
     def picture(self, frame):
-        return self.cv2.resize(self.cv2.cvtColor(frame, 7), (84, 84), interpolation=3)
+        return cv2.resize(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), (84, 84), interpolation=cv2.INTER_AREA)
 
 
 def make_agent(config: Config, actions: int):
@@ -136,7 +111,9 @@ def make_agent(config: Config, actions: int):
 
 
 def make_env(config: Config, **mode) -> gymnasium.Env:
-    env = gymnasium.make(f"ale_py:{config.env}", frameskip=1, repeat_action_probability=0.0, **mode)
+    env = gymnasium.make(f"ale_py:{config.env}", frameskip=1, repeat_action_probability=config.sticky, **mode)
+    env = gymnasium.wrappers.RecordEpisodeStatistics(env)  # of whole games, with all rewards
+    env = gymnasium.wrappers.MaxAndSkipObservation(env, 4)  # the greater of the last two frames: some objects flicker
     return gymnasium.wrappers.FrameStackObservation(Atari(env, config), 4, padding_type="zero")
 
 
@@ -152,7 +129,7 @@ def evaluate(config: Config, act_greedily, params) -> list[float]:
             action = int(act_greedily(params, pictures) if greedy else generator.integers(env.action_space.n))
             pictures, _, ends, cut, info = env.step(action)
             ended = ends or cut
-        returns.append(info["score"])
+        returns.append(info["episode"]["r"])
     env.close()
     return returns
 
@@ -194,7 +171,7 @@ def main(config: Config) -> None:
             if ends or cut:
                 replay[added % config.capacity] = pictures[-1], 0, 0.0, False, True  # no action follows
                 pictures, added = env.reset()[0], added + 1
-                finished.extend([info["score"]] * info["over"])
+                finished.extend([info["episode"]["r"]] if "episode" in info else [])
             if n >= config.warmup and n % config.period == 0:
                 params, opt_state = learn(params, opt_state, target_params, *draw(config, replay, added, generator))
             if n % config.target_period == 0:

@@ -1,14 +1,13 @@
-"""The same environments by others, bsuite and Gymnasium, each of which can be put into a state of ours."""
+"""The same environments by bsuite, each of which can be put into a state of ours."""
 
 import dm_env
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from bsuite.environments import bandit, cartpole, catch, deep_sea, discounting_chain, memory_chain, mountain_car
 
 
 class Reference:
-    """The environment `env` by others. `settings` are ours, of the same names.
+    """The environment `env` by bsuite. `settings` are ours, of the same names.
 
     `begin` puts it into our first state and returns its first timestep. `put` moves it into our state before each of
     its steps, where that is physics: float32's errors would grow from step to step. Its count of steps stays its own.
@@ -18,30 +17,25 @@ class Reference:
     skilled = None
 
     def begin(self, state) -> dm_env.TimeStep:
-        raise NotImplementedError
-
-    def put(self, state) -> None:
-        pass
-
-    def step(self, action) -> dm_env.TimeStep:
-        return self.env.step(action)
-
-
-class Bsuite(Reference):
-    def begin(self, state):
         self.env.reset()
         self.choose(state)
         return dm_env.restart(self.observe())
 
-    def choose(self, state):
-        """What is chosen at random as an episode begins."""
+    def put(self, state) -> None:
+        pass
+
+    def choose(self, state) -> None:
+        """Sets what is random at the start of an episode."""
         self.put(state)
 
     def observe(self):
         return self.env._get_observation()
 
+    def step(self, action) -> dm_env.TimeStep:
+        return self.env.step(action)
 
-class Catch(Bsuite):
+
+class Catch(Reference):
     def __init__(self, settings):
         self.env = catch.Catch(**settings._asdict())
 
@@ -55,7 +49,7 @@ class Catch(Bsuite):
         return 1 + jnp.sign(state.column - state.paddle)
 
 
-class BsuiteCartpole(Bsuite):
+class BsuiteCartpole(Reference):
     def __init__(self, settings):
         self.env = cartpole.Cartpole(**settings._asdict())
 
@@ -66,10 +60,11 @@ class BsuiteCartpole(Bsuite):
         return self.env.observation
 
     def skilled(self, state):
-        return jnp.where(balance(state) > 0, 2, 0)
+        x, x_dot, angle, angle_dot = state.motion  # a linear policy keeps the pole up for thousands of steps
+        return jnp.where(angle + 0.3 * angle_dot + 0.02 * x + 0.05 * x_dot > 0, 2, 0)
 
 
-class MountainCar(Bsuite):
+class MountainCar(Reference):
     def __init__(self, settings):
         self.env = mountain_car.MountainCar(**settings._asdict())
 
@@ -80,12 +75,12 @@ class MountainCar(Bsuite):
         return jnp.where(state.velocity < 0, 0, 2)
 
 
-class Bandit(Bsuite):
+class Bandit(Reference):
     def __init__(self, settings):
         self.env = bandit.SimpleBandit(**settings._asdict())
 
 
-class DeepSea(Bsuite):
+class DeepSea(Reference):
     def __init__(self, settings):
         self.env = deep_sea.DeepSea(**settings._asdict())
 
@@ -93,7 +88,7 @@ class DeepSea(Bsuite):
         return jnp.asarray(self.env._action_mapping.astype(int))[state.row, state.column]
 
 
-class MemoryChain(Bsuite):
+class MemoryChain(Reference):
     def __init__(self, settings):
         self.env = memory_chain.MemoryChain(**settings._asdict())
 
@@ -104,67 +99,17 @@ class MemoryChain(Bsuite):
         return state.context[state.query]
 
 
-class DiscountingChain(Bsuite):
+class DiscountingChain(Reference):
     def __init__(self, settings):
         self.env = discounting_chain.DiscountingChain(**settings._asdict())
-
-
-class Gymnasium(Reference):
-    name: str
-
-    def __init__(self, settings):
-        gymnasium = pytest.importorskip("gymnasium", reason="compares with Gymnasium: pip install '.[peers]'")
-        self.env = gymnasium.make(self.name, disable_env_checker=True, max_episode_steps=settings.max_steps)
-
-    def begin(self, state):
-        self.env.reset()
-        self.put(state)
-        return dm_env.restart(self.observe())
-
-    def step(self, action):
-        observation, reward, terminated, truncated, _ = self.env.step(action)
-        if terminated:
-            return dm_env.termination(reward, observation)
-        return dm_env.truncation(reward, observation) if truncated else dm_env.transition(reward, observation)
-
-
-class Cartpole(Gymnasium):
-    name = "CartPole-v1"
-
-    def put(self, state):
-        self.env.unwrapped.state = np.array(state.motion)
-
-    def observe(self):
-        return self.env.unwrapped.state.astype(np.float32)
-
-    def skilled(self, state):
-        return jnp.where(balance(state) > 0, 1, 0)
-
-
-class Pendulum(Gymnasium):
-    name = "Pendulum-v1"
-
-    def put(self, state):
-        self.env.unwrapped.state = np.array([state.angle, state.velocity])
-
-    def observe(self):
-        return self.env.unwrapped._get_obs()
-
-
-def balance(state):
-    """A linear policy that keeps the pole up for thousands of steps."""
-    x, x_dot, angle, angle_dot = state.motion
-    return angle + 0.3 * angle_dot + 0.02 * x + 0.05 * x_dot
 
 
 REFERENCES = {
     "bandit": Bandit,
     "bsuite_cartpole": BsuiteCartpole,
-    "cartpole": Cartpole,
     "catch": Catch,
     "deep_sea": DeepSea,
     "discounting_chain": DiscountingChain,
     "memory_chain": MemoryChain,
     "mountain_car": MountainCar,
-    "pendulum": Pendulum,
 }

@@ -9,6 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.peer
 pytest.importorskip("gymnasium")
+pytest.importorskip("cv2")
 
 PATH = pathlib.Path(__file__).parents[2] / "examples" / "dqn_atari.py"
 PLAIN = {"episodic_life": False, "clip_rewards": False, "noops": 0}
@@ -39,7 +40,6 @@ def test_observations_rewards_and_ends_of_1000_steps(program, game, settings):
         noop_max=config.noops,
         terminal_on_life_loss=config.episodic_life,
         clip_reward=config.clip_rewards,
-        action_repeat_probability=config.sticky,
     )
     np.testing.assert_array_equal(ours.reset(seed=3)[0], expected.reset(seed=3)[0][..., 0])
     ended = 0
@@ -73,7 +73,6 @@ def test_batches_show_pictures_of_one_episode(program):
 @pytest.mark.slow
 def test_a_short_run_ends_with_its_return(tmp_path):
     pytest.importorskip("ale_py")
-    pytest.importorskip("cv2")
     from test_single_files import run
 
     short = ["--steps", "400", "--warmup", "200", "--capacity", "300", "--evaluation-episodes", "1"]

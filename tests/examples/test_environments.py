@@ -110,10 +110,8 @@ def test_words_are_random_bits_and_what_is_made_of_them_is_uniform():
 @pytest.mark.parametrize(
     ("name", "settings", "drawn", "values"),
     [
-        ("cartpole", {}, lambda s: jnp.stack(s.motion), (-0.05, 0.05)),
         ("bsuite_cartpole", {"init_range": 0.2}, lambda s: jnp.stack(s.motion), (-0.2, 0.2)),
         ("mountain_car", {}, lambda s: s.position[None], (-0.6, -0.4)),
-        ("pendulum", {}, lambda s: jnp.stack([s.angle / np.pi, s.velocity]), (-1, 1)),
         ("catch", {}, lambda s: s.column[None], range(5)),
         ("memory_chain", {"num_bits": 40}, lambda s: s.context, range(2)),
         ("memory_chain", {"num_bits": 40}, lambda s: s.query[None], range(40)),

@@ -25,7 +25,8 @@ class ConformanceTest(test_utils.EnvironmentTestMixin, absltest.TestCase):
 
 
 def test_a_truncated_episode_is_not_over_for_a_learner():
-    environment = DmEnv(make("pendulum", max_steps=4))
+    pytest.importorskip("gymnax")
+    environment = DmEnv(make("pendulum", max_steps_in_episode=4))
     environment.reset()
     steps = [environment.step(np.ones(1)) for _ in range(6)]
     assert [step.step_type.name for step in steps] == ["MID", "MID", "MID", "LAST", "FIRST", "MID"]

@@ -72,7 +72,7 @@ def test_its_steps_are_gymnaxs(gymnax, name, settings, steps):
 
 @pytest.mark.peer
 def test_the_limit_of_steps_truncates_and_does_not_terminate(gymnax):
-    environment = auto_reset(make("gymnax:Pendulum-v1", max_steps_in_episode=3))
+    environment = auto_reset(make("pendulum", max_steps_in_episode=3))
     assert environment.action_spec() == specs.BoundedArray([1], np.float32, -2, 2, "action")
 
     def step(running, key):

@@ -21,11 +21,10 @@ LINES = {
     "brax_adapter": 25,
     "craftax_adapter": 25,
     "catch_q_learning": 250,
-    "dqn_atari": 223,
     "grpo": 288,
     "transformer_lm": 250,
 }
-ALLOWED = {"hkx", "rlx", "jax", "numpy", "optax", "tyro", "tqdm", "matplotlib", "PIL", "wandb"}
+ALLOWED = {"hkx", "rlx", "jax", "numpy", "optax", "tyro", "tqdm", "matplotlib", "PIL", "cv2", "wandb"}
 ALLOWED |= {
     "ray",
     "reasoning_gym",

@@ -6,17 +6,7 @@ from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
-from . import (
-    bandit,
-    bsuite_cartpole,
-    cartpole,
-    catch,
-    deep_sea,
-    discounting_chain,
-    memory_chain,
-    mountain_car,
-    pendulum,
-)
+from . import bandit, bsuite_cartpole, catch, deep_sea, discounting_chain, memory_chain, mountain_car
 from .as_dm_env import DmEnv
 from .environment import Environment, Running, UnknownEnvironment, auto_reset
 from .from_gymnax import from_gymnax
@@ -24,14 +14,14 @@ from .from_gymnax import from_gymnax
 FILES = {
     "bandit": bandit,
     "bsuite_cartpole": bsuite_cartpole,
-    "cartpole": cartpole,
     "catch": catch,
     "deep_sea": deep_sea,
     "discounting_chain": discounting_chain,
     "memory_chain": memory_chain,
     "mountain_car": mountain_car,
-    "pendulum": pendulum,
 }
+GYMNAX = {"cartpole": "CartPole-v1", "pendulum": "Pendulum-v1"}
+NAMES = [*FILES, *GYMNAX]
 
 
 def _expected(default: Any, least: int, value: Any) -> str | None:
@@ -57,16 +47,17 @@ def make(name: str, **settings: Any) -> Environment:
     """The environment of that name, for a single episode; see `auto_reset` for several.
 
     The settings are those of its file, such as `columns=7`, and may be part of the name: `"catch,columns=7"`.
-    `gymnax:NAME` is an environment of gymnax, whose settings are its parameters. Raises UnknownEnvironment, with a
-    message of one line, if there is no such environment or setting, or if a value is not valid.
+    `gymnax:NAME` is an environment of gymnax, whose settings are its parameters; `cartpole` and `pendulum` are two of
+    these. Raises UnknownEnvironment, with a message of one line, if there is no such environment or setting, or if a
+    value is not valid.
     """
     name, *behind = name.split(",")
     settings |= dict(map(_setting, behind))
     library, _, rest = name.rpartition(":")
-    if library == "gymnax":
-        return from_gymnax(rest, **settings)
+    if library == "gymnax" or name in GYMNAX:
+        return from_gymnax(GYMNAX.get(name, rest), **settings)
     if name not in FILES:
-        raise UnknownEnvironment(f"there is no environment {name!r}; there are {', '.join(FILES)}, and gymnax:NAME")
+        raise UnknownEnvironment(f"there is no environment {name!r}; there are {', '.join(NAMES)}, and gymnax:NAME")
     file = FILES[name]
     if unknown := sorted(settings.keys() - set(file.Settings._fields)):
         known = ", ".join(file.Settings._fields)

@@ -1,8 +1,9 @@
 """Cart-pole by the rules of bsuite's `cartpole` (Osband et al., "Behaviour Suite for Reinforcement Learning", 2020).
 
-There is also an action that does nothing, and a step is half as long as in `cartpole`. The reward is +1 per step while
-the pole is upright and the cart within bounds. Otherwise, or after ten seconds, the episode terminates. The observation
-includes the time.
+A cart is pushed to the left, to the right or not at all, so that the pole on it stays up. Unlike Gymnasium's, a step is
+0.01 seconds. The reward is +1 per step while the pole is upright and the cart within bounds. Otherwise, or after ten
+seconds, the episode terminates. The observation includes the time. The equations of motion are Florian's, "Correct
+equations for the dynamics of the cart-pole system", 2005.
 """
 
 from typing import NamedTuple
@@ -12,8 +13,12 @@ import jax.numpy as jnp
 import numpy as np
 from dm_env import TimeStep, specs
 
-from .cartpole import FORCE, moved, start
-from .environment import Key, after, first
+from .environment import Key, after, between, first, words
+
+GRAVITY = 9.8
+CART, POLE = 1.0, 0.1  # masses
+LENGTH = 0.5  # half the length of the pole
+FORCE = 10.0
 
 
 class Settings(NamedTuple):
@@ -33,7 +38,9 @@ class State(NamedTuple):
 
 
 def reset(key: Key, *, settings: Settings = DEFAULT) -> tuple[State, TimeStep]:
-    state = State(start(key, settings.init_range), jnp.int32(0))
+    halves = [half for word in words(key, 2) for half in (word >> 16 << 16, word << 16)]  # 16 random bits each
+    motion = tuple(between(half, -settings.init_range, settings.init_range) for half in halves)
+    state = State(motion, jnp.int32(0))
     return state, first(observe(state, settings))
 
 
@@ -46,6 +53,21 @@ def step(key: Key, state: State, action: jax.Array, *, settings: Settings = DEFA
     balanced = (observation[0, 3] > settings.height_threshold) & (jnp.abs(motion[0]) < settings.x_threshold)
     over = state.steps >= steps_of_an_episode(settings)
     return state, after(balanced, observation, terminated=over | ~balanced)
+
+
+def moved(motion: tuple, force: jax.Array, seconds: float) -> tuple:
+    """x, its velocity, the angle and its velocity after one Euler step."""
+    x, x_dot, angle, angle_dot = motion
+    sin, cos = jnp.sin(angle), jnp.cos(angle)
+    push = (force + POLE * LENGTH * angle_dot**2 * sin) / (CART + POLE)
+    angle_dot_dot = (GRAVITY * sin - cos * push) / (LENGTH * (4 / 3 - POLE * cos**2 / (CART + POLE)))
+    x_dot_dot = push - POLE * LENGTH * angle_dot_dot * cos / (CART + POLE)
+    return (
+        x + seconds * x_dot,
+        x_dot + seconds * x_dot_dot,
+        angle + seconds * angle_dot,
+        angle_dot + seconds * angle_dot_dot,
+    )
 
 
 def steps_of_an_episode(settings: Settings) -> int:

@@ -219,11 +219,11 @@ def make(name: str, seed: int = 0, count: int = 1, record: str = "") -> Environm
         return from_envpool(rest, seed, count)
     if kind == "ale":
         return of_gymnasium(lambda: atari(rest), seed, count)
-    from . import FILES
+    from . import NAMES
     from . import make as make_pure
 
-    if kind != "gymnax" and name.partition(",")[0] not in FILES:
-        known = f"{', '.join(FILES)}, gymnax:NAME, bsuite:ID, gymnasium:ID, envpool:ID and ale:GAME"
+    if kind != "gymnax" and name.partition(",")[0] not in NAMES:
+        known = f"{', '.join(NAMES)}, gymnax:NAME, bsuite:ID, gymnasium:ID, envpool:ID and ale:GAME"
         raise UnknownEnvironment(f"there is no environment {name!r}; there are {known}")
     return of_pure(make_pure(name), seed, count)
 
