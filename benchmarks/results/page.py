@@ -102,13 +102,10 @@ def draw(path: pathlib.Path, table: Table, kept: dict[str, Any]) -> None:
         for i, program in enumerate(table.programs):
             curves = [run["curve"] for run in select(kept, environment, budget, program).values() if "curve" in run]
             for j, curve in enumerate(curves):
-                if len(curve) == 1:
-                    axes.axhline(curve[0][1], color=f"C{i}", linestyle=":", label=None if j else program)
-                else:
-                    axes.plot(*np.transpose(curve), color=f"C{i}", alpha=0.6, label=None if j else program)
+                axes.plot(*np.transpose(curve), color=f"C{i}", alpha=0.6, label=None if j else program)
         if environment in table.reference:
-            mean, spread = table.reference[environment]
-            axes.axhspan(mean - spread, mean + spread, color="gray", alpha=0.3, label="reference at the end")
+            mean, *spread = table.reference[environment]
+            axes.axhspan(mean - sum(spread), mean + sum(spread), color="gray", alpha=0.3, label="reference at the end")
         axes.set(title=environment, xlabel="steps", xlim=(0, budget))
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("return in training")

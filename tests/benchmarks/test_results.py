@@ -80,7 +80,7 @@ def test_metrics_of_programs_that_are_compiled_whole(tmp_path):
     (folder / "metrics.json").write_text(json.dumps({"final_return": [7.0], "curve": curve, **seconds}))
     folder.with_name("Breakout-MinAtar-pqn.py-1.log").write_text("final return: 7.00 ± 0.00, IQM 7.00 [7, 7], 1 seeds")
     lines = lines_of("minatar_pqn", tmp_path, 4_000)
-    assert lines["Breakout-MinAtar", "4,000", "pqn.py"][:4] == ["1 of 3", "7.0", "", "300"]
+    assert lines["Breakout-MinAtar", "4,000", "pqn.py"][:5] == ["1 of 3", "7.0", "", "0.3", "300"]
 
 
 def test_the_command_runs_what_is_missing_and_continues(tmp_path, monkeypatch, capsys):
@@ -130,6 +130,19 @@ def test_contenders_write_what_the_examples_write(tmp_path, library, algorithm):
     with open(tmp_path / "metrics.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 300 and rows[-1]["steps"] == "300" and float(rows[-1]["return_of_10_episodes"]) > 1
+
+
+@pytest.mark.peer
+def test_random_actions_are_the_reference_of_minatar(tmp_path):
+    """Another seed's 128 episodes: rewards are rare, so that the variance of a return is near its mean."""
+    pytest.importorskip("gymnax")
+    program = str(ROOT / "benchmarks/results/contenders.py")
+    flags = ["--library", "random", "--env", "Breakout-MinAtar", "--seed", "2", "--output", str(tmp_path)]
+    done = subprocess.run([sys.executable, program, *flags], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    value = float(done.stdout.split("final return: ")[1].split()[0])
+    (reference,) = TABLES["minatar_pqn"].reference["Breakout-MinAtar"]
+    assert abs(value - reference) < 4 * (2 * reference / 128) ** 0.5
 
 
 @pytest.mark.parametrize("name", [name for name in TABLES if (ROOT / f"benchmarks/results/{name}.json").exists()])
