@@ -6,7 +6,6 @@ import os
 import sys
 import threading
 import types
-import warnings
 from pathlib import Path
 from typing import NamedTuple
 
@@ -266,24 +265,6 @@ def test_a_generator_left_half_way_leaves_nothing(ends):
     assert works()
 
 
-def test_contexts_that_end_crosswise_leave_nothing():
-    """A generator begun outside ends inside: the function around goes on, and ends as any other."""
-
-    def open_context():
-        with hkx.new_context(rng=0):
-            yield
-
-    outside, clean = open_context(), left_behind()
-    next(outside)
-
-    def f(x):
-        outside.close()
-        return hkx.Linear(1, w_init=jnp.ones)(x)
-
-    assert list(hkx.transform(f).init(None, X)) == ["linear"]
-    assert left_behind() == clean
-
-
 def test_the_same_hook_entered_twice_is_left_once():
     with hkx.new_context(params={"~": {"w": np.float32(1)}}):
         with hkx.custom_getter(doubled):
@@ -336,26 +317,3 @@ def test_a_transform_inside_of_what_a_transform_calls():
     np.testing.assert_allclose(pair.apply(params, None, X), X @ params["linear_1"]["w"], rtol=1e-6)
     assert len(inside) >= 3
     assert False not in inside
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_fork_inside_of_a_function():
-    """The child goes on with the function, and then starts another. It only traces: XLA's threads stay behind."""
-
-    def f(x):
-        nonlocal child
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a fork beside threads, JAX and Python warn
-            child = os.fork()
-        return hkx.Linear(1)(x)
-
-    child, shape = -1, jax.eval_shape(SMALL.init, None, X)
-    try:
-        assert jax.eval_shape(hkx.transform(f).apply, shape, None, X).shape == (2, 1)
-        fine = left_behind()[0] == 0 and jax.eval_shape(SMALL.apply, shape, None, X).shape == (2, 1)
-    finally:
-        if child == 0:
-            os._exit(0 if fine else 1)
-    assert os.waitpid(child, 0)[1] == 0
-    assert works()

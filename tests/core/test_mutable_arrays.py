@@ -89,29 +89,3 @@ def test_what_is_written_from_a_shape_has_no_value(change):
 
     with pytest.raises(AbstractInitError):
         hkx.transform(f).init(None, SHAPE)
-
-
-def test_the_layer_of_a_stack_reads_what_it_has_written():
-    def layer(x):
-        w, ref = made_inside(x, lambda ref, _: jax.ref.addupdate(ref, ..., jnp.full(3, 5.0)))
-        return x * (w * hkx.get_parameter("v", [3], init=lambda *_: 1 * jax.freeze(ref)))[None]
-
-    model = hkx.transform(lambda x: hkx.layer_stack(2, name="stack")(layer)(x))
-    params = model.init(0, X)["stack/~"]
-    np.testing.assert_array_equal(params["w"], np.full([2, 3], 2.0))
-    np.testing.assert_array_equal(params["v"], np.full([2, 3], 7.0))
-
-
-def test_a_mutable_array_and_what_was_read_from_it_may_be_kept():
-    def f(x):
-        y = hkx.Linear(2)(x)
-        ref = jax.new_ref(jnp.zeros(2))
-        for factor in (1, 2):
-            ref[...] = factor * y.sum(0)
-            kept.append(ref[...])
-        kept.append(ref)
-
-    kept = []
-    y = (X @ hkx.transform(f, init="eager").init(0, X)["linear"]["w"]).sum(0)
-    for array, expected in zip(kept, (y, 2 * y, 2 * y), strict=True):
-        np.testing.assert_allclose(array[...], expected, rtol=1e-5)

@@ -253,48 +253,6 @@ def test_a_name_put_together_from_a_forced_one_is_forced():
         names(lambda: Leaf(name=hkx.force_name("a//b"))())
 
 
-def test_names_that_are_properties_or_come_from_another_object():
-    class Named(Leaf):
-        @property
-        def name(self):
-            return "always"
-
-        @name.setter
-        def name(self, value):
-            self.was = value
-
-    class Renamed(Leaf):
-        @property
-        def module_name(self):
-            return self.full + "_mine"
-
-        @module_name.setter
-        def module_name(self, value):
-            self.full = value
-
-        def __getattr__(self, name):
-            raise AttributeError(name)
-
-    class Proxy(hkx.Module):
-        def __init__(self, behind):
-            self.behind = behind
-            super().__init__()
-
-        def __getattr__(self, name):
-            return getattr(self.__dict__["behind"], name)
-
-        def __call__(self):
-            self.behind()
-            return Leaf()()
-
-    def f():
-        Named()()
-        Renamed()()
-        Proxy(Leaf(name="inner"))()
-
-    assert names(f) == ["always:w", "renamed_mine:w", "inner:w", "inner_1/leaf:w"]
-
-
 def test_a_module_may_change_its_full_name():
     class Moved(Leaf):
         def __init__(self):

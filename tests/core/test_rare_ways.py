@@ -58,14 +58,6 @@ def test_a_context_looks_at_the_end_whether_all_that_was_lifted_was_used():
         _ = 1 / 0
 
 
-def test_what_stands_for_nothing_stored_has_neither_shape_nor_dtype():
-    assert repr(hkx.DO_NOT_STORE) == "DO_NOT_STORE"
-    with pytest.raises(ValueError, match="it has no `shape`"):
-        _ = hkx.DO_NOT_STORE.shape
-    with pytest.raises(ValueError, match="no `shape` and no `dtype`"):
-        _ = hkx.DO_NOT_STORE.dtype
-
-
 @pytest.mark.parametrize("core", [lambda: hkx.ResetCore(hkx.GRU(3)), lambda: hkx.DeepRNN([hkx.GRU(3), hkx.LSTM(2)])])
 def test_a_sequence_batch_first_is_that_with_time_first(core):
     xs = jax.random.normal(jax.random.key(1), [2, 4, 3])
@@ -85,74 +77,3 @@ def test_a_sequence_batch_first_is_that_with_time_first(core):
         time_first = unrolled(unroll, xs, True)
         assert time_first.shape[:2] == (4, 2)
         np.testing.assert_allclose(unrolled(unroll, xs, False), jnp.swapaxes(time_first, 0, 1), rtol=1e-5, atol=1e-5)
-
-
-class Child(hkx.Module):
-    def __init__(self, name=None):
-        super().__init__(name)
-        self.inner = hkx.Linear(3)
-
-    def __call__(self, x):
-        return self.inner(x)
-
-
-class Parent(hkx.Module):
-    def __init__(self):
-        super().__init__()
-        self.child = Child()
-
-    def __call__(self, x):
-        out = self.child(x)
-        self.child.__init__("other")
-        return out + self.child(x)
-
-
-class Helper(hkx.Module):
-    def construct(self, module, name):
-        hkx.Module.__init__(module, name)
-
-
-class ConstructedByAnother(hkx.Module):
-    def __init__(self, helper):
-        helper.construct(self, "by_another")
-        self.inner = hkx.Linear(3)
-
-    def __call__(self, x):
-        return self.inner(x)
-
-
-def constructed_twice(x):
-    child = Child()
-    out = child(x)
-    child.__init__()
-    return out + child(x)
-
-
-@pytest.mark.parametrize(
-    "f, modules",
-    [
-        (constructed_twice, ["child/~/linear", "linear"]),  # the second constructor runs in f, as any call of f's does
-        (lambda x: Parent()(x), ["parent/~/child/~/linear", "parent/linear"]),
-        (lambda x: ConstructedByAnother(Helper())(x), ["by_another/~/linear"]),
-    ],
-)
-def test_a_constructor_that_is_called_by_hand_names_what_it_makes_after_where_it_runs(f, modules):
-    assert list(hkx.transform(f).init(0, X)) == modules
-
-
-def test_what_a_constructor_called_by_hand_is_named_after():
-    def f(x):
-        parent = Parent()
-        parent(x)
-        child = Child()
-        child.__init__()
-        return [m.module_name for m in (parent.child, child, ConstructedByAnother(Helper()))]
-
-    assert hkx.transform(f).apply(hkx.transform(f).init(0, X), None, X) == ["parent/other", "child_1", "by_another"]
-
-
-def test_what_only_looks_like_a_module_is_none():
-    """Python 3.11 would go by the attributes, since the metaclass is that of protocols too."""
-    names = {name for name in dir(hkx.Module) if not name.startswith("__")} | {*hkx.Module.__annotations__}
-    alike = type("Alike", (), dict.fromkeys(names))
-    assert not isinstance(alike(), hkx.Module)

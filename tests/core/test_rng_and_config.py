@@ -1,7 +1,5 @@
 """Settings that contexts put back, and numbers of keys."""
 
-import threading
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -66,21 +64,6 @@ def test_contexts_of_one_setting_end_in_any_order(name, first_ends_first):
     assert current() == DEFAULT
 
 
-def test_contexts_of_generators_that_take_turns():
-    def steps(**changes):
-        with hkx.config.context(**changes):
-            yield
-            yield
-
-    a, b = steps(rng_reserve_size=5), steps(rng_reserve_size=7, check_jax_usage=True)
-    for generator in (a, b, a):
-        next(generator)
-    next(a, None)
-    assert current() == DEFAULT | {"rng_reserve_size": 7, "check_jax_usage": True}
-    b.close()
-    assert current() == DEFAULT
-
-
 def test_a_context_ends_with_an_exception_and_a_wrong_value_changes_nothing():
     with pytest.raises(KeyError), hkx.config.context(rng_reserve_size=3, module_auto_repr=False):
         raise KeyError
@@ -91,23 +74,6 @@ def test_a_context_ends_with_an_exception_and_a_wrong_value_changes_nothing():
         with pytest.raises(ValueError, match="rng_reserve_size"):
             hkx.config.context(module_auto_repr=False, rng_reserve_size=wrong).__enter__()
         assert current() == DEFAULT
-
-
-def test_a_context_that_another_thread_ends_puts_back_what_the_first_had():
-    context = hkx.config.context(rng_reserve_size=3)
-    context.__enter__()
-    seen = []
-
-    def end():
-        seen.append(current())
-        context.__exit__(None, None, None)
-        seen.append(current())
-
-    thread = threading.Thread(target=end)
-    thread.start()
-    thread.join()
-    assert seen == [DEFAULT | {"rng_reserve_size": 3}] * 2  # a thread keeps the settings that it began with
-    assert current() == DEFAULT
 
 
 @pytest.mark.peer

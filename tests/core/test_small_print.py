@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import collections
-import itertools
-import random
 from typing import Any
 
 import jax
@@ -14,77 +11,15 @@ import pytest
 
 import hkx
 from hkx import errors
-from hkx.lift.checks import difference, same_type
 
 pytestmark = pytest.mark.unoptimised
 X = jnp.ones([2, 3])
-
-
-class Keys:
-    """The sequence of keys as its documentation has it: `key, *new = split(key, n + 1)` whenever none is left."""
-
-    def __init__(self, key: Any, reserve: int):
-        self.key, self.left, self.size = key, collections.deque[Any](), reserve
-
-    def reserve(self, num: int) -> None:
-        if num:
-            self.key, *new = jax.random.split(self.key, num + 1)
-            self.left.extend(new)
-
-    def next(self) -> Any:
-        if not self.left:
-            self.reserve(self.size)
-        return self.left.popleft()
-
-    def take(self, num: int) -> list[Any]:
-        self.reserve(max(num - len(self.left), 0))
-        return [self.left.popleft() for _ in range(num)]
 
 
 def bits(keys: Any) -> list[Any]:
     return [
         np.asarray(jax.random.key_data(k) if jnp.issubdtype(k.dtype, jax.dtypes.prng_key) else k).tolist() for k in keys
     ]
-
-
-@pytest.mark.parametrize(("make", "size"), [(jax.random.PRNGKey, 3), (lambda n: jax.random.key(n, impl="rbg"), 1)])
-def test_keys_are_those_of_the_model(make: Any, size: int) -> None:
-    draw = random.Random(size)
-    steps = [(draw.choice(["next", "take", "reserve", "stacked"]), draw.choice([0, 1, 2, 4])) for _ in range(12)]
-
-    def f() -> None:
-        model = Keys(make(5), size)
-        sequence = hkx.PRNGSequence(make(5))
-        for what, num in [("stacked", 3), ("stacked", 1), *steps]:
-            if what == "next":
-                assert bits([hkx.next_rng_key()]) == bits([next(sequence)]) == bits([model.next()])
-            elif what == "reserve":
-                hkx.reserve_rng_keys(num)
-                sequence.reserve(num)
-                model.reserve(num)
-            else:
-                found, expected = hkx.next_rng_keys(num), model.take(num)
-                assert found.shape[0] == num and found.dtype == model.key.dtype
-                assert bits(found) == bits(expected) == bits(sequence.take(num))
-            state = hkx.maybe_get_rng_sequence_state()
-            assert state is not None
-            for key, left in (state, sequence.internal_state):
-                assert bits([key, *left]) == bits([model.key, *model.left])
-
-    with hkx.config.context(rng_reserve_size=size):
-        hkx.transform(f).apply({}, make(5))
-
-
-def test_a_reserve_is_filled_up_and_cut_to_what_is_said() -> None:
-    for before, size in ((0, 2), (1, 3), (4, 2), (2, 2)):
-        sequence, model = hkx.PRNGSequence(3), Keys(jax.random.PRNGKey(3), 1)
-        sequence.reserve(before)
-        model.reserve(before)
-        with hkx.config.context(rng_reserve_size=size):
-            sequence.reserve_up_to_full()
-        model.reserve(size - before if size > before else 0)
-        assert len(sequence.internal_state[1]) == size
-        assert bits(sequence.internal_state[1]) == bits(list(model.left)[:size])
 
 
 FLAGS = [(True, False), (False, True), (True, True), (False, False)]
@@ -153,51 +88,6 @@ def test_stacks_with_numbers_in_their_names_become_layers_and_back() -> None:
     again = hkx.stack_params(flat, jax.eval_shape(lambda: jax.tree.map(jnp.asarray, params)), "s")
     assert jax.tree.structure(again) == jax.tree.structure(params)
     jax.tree.map(np.testing.assert_array_equal, again, params)
-
-
-def lines(given: Any, returned: Any, **options: Any) -> list[str]:
-    return (difference(given, returned, **options) or "").splitlines()
-
-
-def test_a_difference_names_five_leaves_and_six_that_are_missing() -> None:
-    ones, twos = ({f"k{i}": jnp.ones([n]) for i in range(9)} for n in (1, 2))
-    assert lines(ones, twos) == [f"  ['k{i}']: given float32[1], returned float32[2]" for i in range(5)]
-    assert lines(ones, {}) == [f"  ['k{i}']: given float32[1], returned nothing" for i in range(6)]
-    assert lines({}, ones, names=("before", "after")) == [
-        f"  ['k{i}']: after float32[1], before nothing" for i in range(6)
-    ]
-    assert lines(jnp.ones(3), jnp.ones(2)) == ["  the value: given float32[3], returned float32[2]"]
-    assert lines((), jnp.ones(2)) == ["  a single value: returned float32[2], given nothing"]
-    assert lines((1,), [1]) == [
-        "  given the structure PyTreeDef((*,))", "  returned the structure PyTreeDef([*])"
-    ]  # fmt: skip
-    text = "a"
-    assert lines(text, text, alike=same_type) == ["  the value: returned 'a' (not an array)"]
-
-
-WEAK, HALF, INT, BOOL, KEY = 1.0, jnp.bfloat16(1), jnp.int32(1), jnp.asarray(True), jax.random.key(0)
-
-
-def loops_take(x: Any, y: Any) -> bool:
-    """Whether a loop of JAX's own that is given `x` may return `y`."""
-    try:
-        jax.eval_shape(lambda: jax.lax.scan(lambda carry, _: (y, None), x, None, length=2))
-    except (TypeError, ValueError):  # ValueError: for keys
-        return False
-    return True
-
-
-@pytest.mark.parametrize("x64", [False])
-def test_a_number_of_python_takes_the_dtype_of_what_it_becomes(x64: bool) -> None:
-    with jax.enable_x64(x64):
-        numbers = 1, WEAK, True, INT, BOOL, HALF, jnp.float16(1), jnp.float32(1), jnp.int8(1), jnp.asarray(1.0), KEY
-        for x, y in itertools.product(numbers, repeat=2):
-            assert (difference(x, y) is None) == loops_take(x, y), (x, y)
-    for x, y in ((jnp.ones(2), jnp.ones(3)), ("a", "a"), ("a", 1), (1, "a")):
-        assert difference(x, y) is not None, (x, y)
-    assert same_type(jnp.ones(2), np.ones(2, np.float32)) and same_type(1.0, jnp.float32(1))
-    for x, y in ((1, 1.0), (jnp.ones(2), jnp.ones(1)), ("a", 1), (1, "a"), (HALF, 1.0)):
-        assert not same_type(x, y), (x, y)
 
 
 def stacked_along(axis: Any, **options: Any) -> Any:

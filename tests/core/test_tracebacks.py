@@ -1,6 +1,5 @@
 """What a person sees of an error in a transformed function, and of the signatures of layers and functions."""
 
-import dataclasses
 import inspect
 import os
 import pydoc
@@ -100,19 +99,6 @@ def test_nothing_is_left_out_where_jax_is_told_so():
     assert f"{HKX}core{os.sep}module.py" in shown(error)[1] and not hasattr(error, "__notes__")
 
 
-def test_an_error_that_passes_twice_says_so_once_and_keeps_its_cause():
-    def outer(x):
-        try:
-            hkx.transform(model).apply(PARAMS, None, x)
-        except Mistake as mistake:
-            raise ValueError("outer") from mistake
-
-    error = caught(hkx.transform(outer).apply, {}, None, X, error=ValueError)
-    assert shown(error)[0] == ["outer"] and shown(error.__cause__)[0][-1] == "fail"
-    for one in (error, error.__cause__):
-        assert [note.count("hkx has left") for note in one.__notes__ if "hkx" in note] in ([1], [])
-
-
 @pytest.mark.parametrize("filtering", ["auto", "off"])
 def test_a_flag_that_jit_traces_comes_with_what_to_write(filtering, monkeypatch):
     model = hkx.transform(
@@ -123,18 +109,6 @@ def test_a_flag_that_jit_traces_comes_with_what_to_write(filtering, monkeypatch)
     assert sum("static_argnames" in note for note in error.__notes__) == 1
     run = jax.jit(model.apply, static_argnames="is_training")
     assert [float(run({}, None, X, is_training=flag).sum()) for flag in (True, False)] == [12, 6]
-
-
-def test_an_error_that_cannot_be_changed_is_raised_all_the_same():
-    @dataclasses.dataclass(frozen=True)
-    class Frozen(Exception):
-        code: int
-
-    def f():
-        raise Frozen(3)
-
-    error = caught(hkx.transform(f).apply, {}, None, error=Frozen)
-    assert error.code == 3 and shown(error) == (["f"], [])
 
 
 @pytest.mark.parametrize("name", ["Linear", "scan", "get_parameter"])

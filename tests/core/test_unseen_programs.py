@@ -1,7 +1,6 @@
 """Programs written for Haiku that came out differently once: each runs as Haiku runs it."""
 
 import importlib.metadata
-from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -28,57 +27,6 @@ def test_an_error_is_that_of_the_first_run():
     for init in (hk.transform(f).init, jax.jit(hk.transform(f).init)):
         with pytest.raises(RuntimeError, match="mine"):
             init(jax.random.PRNGKey(0), {"x": 1.0})
-
-
-class Probe(hk.Module):
-    seen: ClassVar = []
-    calls: ClassVar = {"n": 0}
-
-    def __call__(self, x):
-        self.seen.append(self.name)
-        self.calls["n"] += 1
-        return needs_a_value(hk.Linear(3)(x))
-
-
-class Agent:
-    def __init__(self):
-        self.names = set()
-        self.runs = 0
-        self.last = None
-
-    def forward(self, x):
-        self.runs += 1
-        self.names.add("forward")
-        self.last = hk.Linear(3)(x)
-        return hk.Linear(1)(self.last)
-
-
-def test_what_is_counted_and_collected_is_so_once():
-    count, names, by_name = 0, [], {}
-
-    def log(next_method, args, kwargs, context):
-        out = next_method(*args, **kwargs)
-        if context.method_name == "__call__":
-            names.append(context.module.name)
-            by_name[context.module.name] = out
-        return out
-
-    def f(x):
-        nonlocal count
-        count += 1
-        with hk.intercept_methods(log):
-            return Probe()(Probe()(hk.Linear(3, name=f"run_{count}")(x)))
-
-    params = hk.transform(f, init="eager").init(0, X)
-    assert list(params) == ["run_1", "probe_1/linear", "probe/linear"]
-    assert count == 1 and Probe.seen == ["probe_1", "probe"] and Probe.calls == {"n": 2}
-    assert names == ["run_1", "linear", "probe_1", "linear", "probe"]
-    np.testing.assert_allclose(by_name["run_1"], X @ params["run_1"]["w"], rtol=1e-6)
-
-    agent = Agent()
-    params = hkx.transform(agent.forward).init(0, X)
-    assert agent.runs == 1 and agent.names == {"forward"}
-    np.testing.assert_allclose(agent.last, X @ params["linear"]["w"], rtol=1e-6)
 
 
 @pytest.mark.slow

@@ -123,20 +123,6 @@ def test_buffers_that_initializers_read():
         np.testing.assert_array_equal(value, [number, number], name)
 
 
-def test_buffers_where_jax_writes_constants_into_the_program():
-    """As later versions of JAX will, by their documentation of constants."""
-    setting = "jax_use_simplified_jaxpr_constants"
-    before = getattr(jax.config, setting)
-    jax.config.update(setting, True)
-
-    try:
-        buffer = np.array([1.0, 2.0], np.float32)
-        params = hk.transform(lambda: hk.get_parameter("w", [2], init=lambda *_: jnp.asarray(buffer))).init(0)
-        np.testing.assert_array_equal(params["~"]["w"], buffer)
-    finally:
-        jax.config.update(setting, before)
-
-
 @pytest.mark.parametrize("init", ["traced", "eager"])
 def test_buffers_that_jax_would_refer_to_the_memory_of(init):
     """`jnp.asarray` copies no array that lies at a multiple of 64 bytes, on a CPU (JAX 0.10.0)."""

@@ -1,7 +1,6 @@
 """`hkx.transform(f, init=…)`: the traced, the eager and the checked way, and the arguments and settings of each."""
 
 import collections
-import functools
 import random
 import threading
 
@@ -113,45 +112,6 @@ class TestCheck:
         for made in (checked, again):
             assert jax.tree.structure(made) == jax.tree.structure(expected)
             np.testing.assert_array_equal(made[0]["mlp/~/linear_0"]["w"], expected[0]["mlp/~/linear_0"]["w"])
-
-
-def test_nothing_of_the_users_runs_that_the_function_does_not_call():
-    ran = []
-
-    class Lazy(dict):
-        def values(self):
-            ran.append("values")
-            return super().values()
-
-    class Popping(list):
-        def __iter__(self):
-            while self:
-                yield self.pop()
-
-    class Raising(list):
-        def __iter__(self):
-            raise RuntimeError("iterated")
-
-        def __len__(self):
-            raise RuntimeError("measured")
-
-    class Adding(tuple):
-        def __radd__(self, other):
-            raise RuntimeError("added")
-
-        def __copy__(self):
-            raise RuntimeError("copied")
-
-    data, popping, raising, adding = Lazy(size=2), Popping([1, 2]), Raising([1]), Adding((1, 2))
-
-    def f(x, data=data, rest=None):
-        assert raising is not None and adding is not None and popping is not None
-        return hk.Linear(data["size"])(x)
-
-    given = functools.partial(hk.transform(f).init, data=data, rest=(raising, adding, popping))
-    for init in (hk.transform(f).init, given):
-        assert init(0, X)["linear"]["w"].shape == (2, 2)
-    assert ran == [] and list.__len__(popping) == 2
 
 
 def test_arguments_are_of_each_run_alone():

@@ -52,35 +52,6 @@ def test_no_ordinary_run_where_none_is_needed(monkeypatch):
         init(jax.random.key(0), jnp.ones([2, 3]))
 
 
-@pytest.mark.slow
-def test_no_ordinary_run_because_jax_uses_a_number_of_its_own_twice(monkeypatch):
-    """`jax.random.truncated_normal` and others refer to one array of NumPy's, that they hold, in several places."""
-
-    def refuse(*args):
-        raise AssertionError("an ordinary run")
-
-    def f(x):
-        hkx.Linear(3)(x)
-        for dtype in (jnp.bfloat16, jnp.float16, jnp.complex64):
-            hkx.get_parameter(str(dtype.dtype), [3], dtype, init=hkx.initializers.TruncatedNormal())
-        hkx.get_parameter("own", [3], init=lambda *_: jax.random.truncated_normal(hkx.next_rng_key(), -2, 2, [3]))
-        twice = np.asarray(2, np.float32)
-        hkx.set_state("made", twice * (x + twice))
-
-    keys = (
-        jax.random.PRNGKey(0),
-        jax.random.key(0),
-        jax.random.key(0, impl="rbg"),
-        jax.random.key(0, impl="unsafe_rbg"),
-    )
-    made = [run_initialising(f, key, (jnp.ones(2),)) for key in keys]
-    monkeypatch.setattr("hkx.init.create.run_initialising", refuse)
-    for key, expected in zip(keys, made, strict=True):
-        same_bits(hkx.transform_with_state(f).init(key, jnp.ones(2)), expected)
-    with jax.threefry_partitionable(False):
-        hkx.transform(lambda x: hkx.Linear(3)(x)).init(0, jnp.ones(2))
-
-
 @pytest.mark.parametrize("number", [1, 3, 8])
 def test_keys_of_a_users_own_type_are_split_as_often_as_in_an_ordinary_run(number):
     count = 0
@@ -243,30 +214,6 @@ def test_no_tracer_and_no_frame_is_kept_alive():
         model.apply(params, state, None, jnp.ones([2, 3]))
     gc.collect()
     assert not [o for o in gc.get_objects() if type(o).__name__ == "Frame" and type(o).__module__ == "hkx.core.frame"]
-
-
-@pytest.mark.slow
-def test_time_grows_linearly_with_the_number_of_modules():
-    """Twice the layers take about twice the operations: counted, not timed."""
-    import sys
-
-    def calls(depth):
-        model = hkx.transform(lambda x: [x := hkx.Linear(2)(x) for _ in range(depth)][-1])
-        count = 0
-
-        def profile(frame, event, arg):
-            nonlocal count
-            count += event == "call"
-
-        sys.setprofile(profile)
-        try:
-            model.init(0, jnp.ones([1, 2]))
-        finally:
-            sys.setprofile(None)
-        return count
-
-    calls(10)
-    assert calls(400) < 2.3 * calls(200)
 
 
 def normalised(width, wrap=lambda f: f):

@@ -113,36 +113,6 @@ def test_a_body_that_takes_its_argument_apart(name: str) -> None:
     np.testing.assert_allclose(out, factor * X, rtol=1e-6)
 
 
-def test_static_arguments_are_handed_on_as_they_are() -> None:
-    @jax.tree_util.register_pytree_node_class
-    class Options:
-        def tree_flatten(self) -> Any:
-            return (), None
-
-        @classmethod
-        def tree_unflatten(cls, _: Any, children: Any) -> Any:
-            return cls()
-
-    given, seen = Options(), []
-
-    def f(x: Any, options: Any) -> Any:
-        seen.append(options)
-        return x
-
-    def g(x: Any) -> Any:
-        custom = hkx.custom_vjp(f, nondiff_argnums=(1,))
-        custom.defvjp(lambda x, o: (f(x, o), None), lambda o, _, g: (g,))
-        x = hkx.remat(f, static_argnums=-1)(x, given)
-        x = hkx.jit(f, static_argnums=1)(x, given)
-        x = hkx.jit(f, static_argnames="options")(x, given)
-        return hkx.jit(f, static_argnums=1)(custom(x, given), options=given)
-
-    model = hkx.transform(g)
-    model.apply(model.init(KEY, X), None, X)
-    assert len(seen) == 10
-    assert [options is given for options in seen] == [True] * 10
-
-
 SCOPED: dict[str, Callable[[Any, Any], Any]] = {
     "remat": lambda g, x: hkx.remat(g)(x),
     "jit": lambda g, x: hkx.jit(g)(x),
@@ -173,22 +143,6 @@ def test_a_name_scope_made_outside_is_entered_inside(name: str) -> None:
         return hkx.Linear(2)(y)
 
     assert list(hkx.transform(f).init(KEY, X)) == ["s/linear", "linear"]
-
-
-def test_a_layer_of_a_stack_enters_a_name_scope_made_outside() -> None:
-    def f(x: Any) -> Any:
-        scope = hkx.name_scope("s")
-
-        def layer(x: Any) -> Any:
-            with scope:
-                return hkx.Linear(3)(x)
-
-        return hkx.layer_stack(2, name="stack")(layer)(x)
-
-    model = hkx.transform(f)
-    params = model.init(KEY, X)
-    assert list(params) == ["stack/s/linear"]
-    assert model.apply(params, None, X).shape == (3,)
 
 
 @pytest.mark.parametrize("name", ["remat", "jit", "grad", "cond"])
@@ -272,22 +226,6 @@ def test_a_bound_that_is_a_constant_array_under_jit(way: Any) -> None:
     n = jnp.asarray(3)
     model = hkx.transform(lambda x: hkx.fori_loop(n - 3, n, lambda i, y: linear(y), x))
     assert jax.tree.map(jnp.shape, way(model.init)(KEY, X)) == {"linear": {"w": (3, 3), "b": (3,)}}
-
-
-def test_the_index_is_the_same_however_the_bounds_are_given() -> None:
-    def f(n: Any) -> Any:
-        seen: list[Any] = []
-
-        def body(i: Any, y: Any) -> Any:
-            aval = jax.typeof(i)
-            seen.append((aval.dtype, aval.weak_type))
-            return y
-
-        zero = n * 0
-        hkx.transform(lambda: hkx.fori_loop(zero, n, body, 0.0)).init(None)
-        return set(seen)
-
-    assert [f(n) for n in THREE] == [{(jnp.dtype("int32"), True)}] * 4  # as of `jax.lax.fori_loop`
 
 
 def test_a_number_of_layers_that_is_an_array() -> None:
@@ -491,25 +429,6 @@ def test_a_map_over_nothing_creates_its_parameters_and_draws_no_key() -> None:
     assert model.apply(params, jax.random.key(0), jnp.ones([0, 3])).shape == (0, 2)
 
 
-def test_remat_gives_what_it_creates_in_the_order_of_names():
-    def inside(x):
-        hkx.set_state("n", hkx.get_state("n", [], init=jnp.zeros))
-        hkx.set_state("m", hkx.get_state("m", [], init=jnp.zeros))
-        return hkx.Linear(1, name="a")(hkx.Linear(1, name="z")(x))
-
-    def f(x):
-        hkx.get_parameter("y", [], init=jnp.zeros)
-        return hkx.remat(inside)(hkx.Linear(1, name="k")(x))
-
-    for init in ("traced", "eager"):
-        params, state = hkx.transform_with_state(f, init=init).init(0, jnp.ones([1, 1]))
-        assert [(m, list(entries)) for m, entries in params.items()] == [
-            ("~", ["y"]),
-            *(("k", ["w", "b"]), ("a", ["b", "w"]), ("z", ["b", "w"])),
-        ]
-        assert list(state["~"]) == ["m", "n"]
-
-
 @pytest.mark.parametrize(("pred", "expected"), [(True, 12), (False, 23)])
 def test_each_branch_of_cond_is_given_its_own_operand_by_name(pred, expected):
     def f(**others):
@@ -553,26 +472,3 @@ def test_what_jax_runs_once_gets_arrays_and_sorted_dicts_in_init_too(wrap, init)
     params = model.init(KEY, X)
     assert list(params) == ["a0", "b1"]  # the names that Haiku's `remat` gives
     model.apply(params, None, X)
-
-
-def test_remat_and_jit_pass_new_keyword_arguments_in_the_order_of_their_names():
-    def inside(**arrays):
-        return [hkx.Linear(1, name=f"{name}{i}")(x) for i, (name, x) in enumerate(arrays.items())]
-
-    for wrap in (hkx.remat, hkx.jit):
-        model = hkx.transform(lambda x, wrap=wrap: wrap(inside)(b=x, a=x))
-        model.apply(model.init(KEY, X), None, X)
-
-
-@pytest.mark.filterwarnings("ignore:Explicitly requested dtype float64")  # from JAX 0.12 on
-def test_branches_take_a_state_of_64_bits_where_they_are_no_longer_enabled():
-    def f(x):
-        hkx.get_state("average", [2], jnp.float64, init=jnp.ones)
-        return hkx.cond(x > 0, lambda x: x, lambda x: -x, x)
-
-    model = hkx.transform_with_state(f)
-    with jax.enable_x64(True):
-        params, state = model.init(None, 1.0)
-    for apply in (model.apply, jax.jit(model.apply)):
-        y, after = apply(params, state, None, -2.0)
-        assert y == 2 and after["~"]["average"].dtype == np.float64

@@ -499,27 +499,6 @@ def test_mapped_functions_with_a_rule_share_keys_and_states(wrapper: Any, mapped
     assert_close((found[0][0], found[1]), (expected[0][0], expected[1]))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", ["cond", "while", "purify", "stack"])
-def test_an_array_of_numpy_that_is_filled_anew_where_it_is_only_looked(name: str, dtype: str) -> None:
-    buffer = np.zeros(2, dtype)
-
-    def body(x: Any) -> Any:
-        for i in (1, 2):
-            buffer[:] = i
-            hkx.get_parameter(f"w{i}", [2], init=lambda *_: jnp.array(buffer))
-            if name != "stack":  # where states come from a loop that JAX traces, in Haiku too
-                hkx.set_state(f"s{i}", jnp.zeros(2) + buffer)
-        return x
-
-    def f(x: Any) -> Any:
-        return LIFTED[name](body)(x)
-
-    created = hkx.transform_with_state(f).init(0, X)
-    values = {n: np.unique(v).tolist() for tree in created for entries in tree.values() for n, v in entries.items()}
-    assert values == {n: [float(n[1])] for n in values} and len(values) == (2 if name == "stack" else 4)
-
-
 @pytest.mark.parametrize("length", [-1, 1.5, "two", [2]])
 def test_what_is_no_length_is_said(length: Any) -> None:
     """`jax.lax.scan` takes -1 for 0, and 1.5 for 1."""
@@ -540,18 +519,3 @@ def test_a_loop_over_a_length_that_has_a_name_is_exported(loop: Any) -> None:
     for rows in (X, X[:1]):
         expected = np.asarray(rows) @ np.asarray(params["linear"]["w"]) + np.asarray(params["linear"]["b"])
         assert_close(exported.call(params, rows), expected)
-
-
-def test_a_carry_of_purify_may_be_changed_in_place():
-    def f(x):
-        pure = hkx.purify(lambda x: x * hkx.get_parameter("w", [], init=jnp.ones))
-        carry = pure.start(x)
-        carry.params["~"]["w"] = jnp.asarray(3.0)  # type: ignore[index]
-        tripled, after = pure(carry, x)
-        after.params["~"]["w"] = jnp.asarray(5.0)  # type: ignore[index]
-        return tripled, pure(carry, x)[0], pure(after, x)[0], hkx.get_parameter("w", [])
-
-    model = hkx.without_apply_rng(hkx.transform(f))
-    params = {"~": {"w": jnp.asarray(2.0)}}
-    assert [float(y) for y in model.apply(params, 1.0)] == [3, 3, 5, 2]
-    assert float(params["~"]["w"]) == 2
