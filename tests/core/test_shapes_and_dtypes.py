@@ -1,4 +1,4 @@
-"""What no program should ask for or hand in: the right answer, or an error of hkx's that says what is wrong."""
+"""Wrong shapes and dtypes in `get_parameter`, and trees of parameters that are none: errors that say what is wrong."""
 
 import jax.numpy as jnp
 import numpy as np
