@@ -87,11 +87,12 @@ class Model:
     """A decoder with its parameters and the cache of the chat so far, compiled for one row."""
 
     def __init__(self, config: hkx.nets.DecoderConfig, params: Any, max_length: int, sample: Callable[..., Any]):
-        def read(tokens: jax.Array, count: jax.Array, cache: Any, key: jax.Array) -> tuple[jax.Array, Any]:
+        def read(tokens: jax.Array, count: jax.Array, cache: Any, seed: jax.Array) -> tuple[jax.Array, Any]:
             """Adds the first `count` of tokens [1, T] to the cache, and draws the next one."""
             decoder = hkx.nets.Decoder(config, stacked=False)
             hidden, new = decoder.hidden(tokens, cache=cache)
             last = jax.lax.dynamic_index_in_dim(hidden[0], count - 1)
+            key = jax.random.fold_in(jax.random.key(seed), cache.length + count)  # another one at each place
             # Later tokens overwrite those beyond the count, and no token sees them before.
             return sample(key, decoder.logits(last))[0], new._replace(length=cache.length + count)
 
@@ -100,13 +101,12 @@ class Model:
         apply = jax.jit(hkx.without_apply_rng(hkx.transform(read)).apply, donate_argnums=3)
 
         def compiled(length: int) -> Any:
-            tokens, count = np.zeros([1, length], np.int32), np.int32(1)
-            return apply.lower(params, tokens, count, self.cache, jax.random.key(0)).compile()
+            return apply.lower(params, np.zeros([1, length], np.int32), np.int32(1), self.cache, np.uint32(0)).compile()
 
         pool = concurrent.futures.ThreadPoolExecutor(1)
         self.chunk, self.step = pool.submit(compiled, CHUNK), pool.submit(compiled, 1)
 
-    def read(self, tokens: list[int], key: jax.Array, after: int | None = None) -> int:
+    def read(self, tokens: list[int], seed: int, after: int | None = None) -> int:
         """Reads tokens and draws the next one; `after` is the number of cached tokens to continue from."""
         if after is not None and after != self.used:
             self.used, self.cache = after, self.cache._replace(length=jnp.int32(after))
@@ -117,11 +117,11 @@ class Model:
         for start in range(0, len(tokens), size):
             part = tokens[start : start + size]
             padded = np.int32([part + [0] * (size - len(part))])
-            drawn, self.cache = program.result()(self.params, padded, np.int32(len(part)), self.cache, key)
-        return int(drawn[0])
+            drawn, self.cache = program.result()(self.params, padded, np.int32(len(part)), self.cache, np.uint32(seed))
+        return np.asarray(drawn).item()
 
 
-def chat(model: Model, text: Text, prompts: Iterator[str], max_tokens: int, system: str, key: jax.Array) -> None:
+def chat(model: Model, text: Text, prompts: Iterator[str], max_tokens: int, system: str, seed: int) -> None:
     """Answers each prompt in turn; the model sees the chat so far, and reads only the new tokens."""
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     template = environment.from_string(text.template)
@@ -134,8 +134,7 @@ def chat(model: Model, text: Text, prompts: Iterator[str], max_tokens: int, syst
         same = [a == b for a, b in zip(known, tokens[:-1], strict=False)]
         common = [*same, False].index(False)
         known, answer, shown = tokens, [], ""
-        key, own = jax.random.split(key)
-        token = model.read(tokens[common:], jax.random.fold_in(own, 0), common)
+        token = model.read(tokens[common:], seed, common)
         while token not in text.ends and len(answer) < max_tokens:
             answer.append(token)
             now = text.tokenizer.decode(answer)
@@ -143,7 +142,7 @@ def chat(model: Model, text: Text, prompts: Iterator[str], max_tokens: int, syst
                 print(now[len(shown) :], end="", flush=True)
                 shown = now
             known.append(token)
-            token = model.read([token], jax.random.fold_in(own, len(answer)))
+            token = model.read([token], seed)
         print(flush=True)
         turns.append({"role": "assistant", "content": shown})
 
@@ -191,7 +190,7 @@ def main() -> None:
     prompts = iter([args.prompt]) if args.prompt else typed()
     model = Model(config, params, args.max_length, sampler(args.temperature, args.top_p))
     try:
-        chat(model, text, prompts, args.max_tokens, args.system, jax.random.key(args.seed))
+        chat(model, text, prompts, args.max_tokens, args.system, args.seed % 2**32)
     except (EOFError, KeyboardInterrupt):  # Ctrl-D, or Ctrl-C, in the middle of an answer too
         print()
 
