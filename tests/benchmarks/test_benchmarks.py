@@ -2,6 +2,7 @@
 
 import collections
 import json
+import pathlib
 import signal
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from jax.extend.core import jaxprs_in_params
 
 import hkx
 from benchmarks import __main__ as command
-from benchmarks import bsuite_steps, gpu, harness, models
+from benchmarks import bsuite_steps, gpu, grpo_peers, harness, models
 
 MODELS = {
     "perceptron": lambda library: models.perceptron(library, 3),
@@ -229,3 +230,10 @@ def test_an_interrupted_part_ends_by_itself(monkeypatch, tmp_path, signals):
     assert gpu.main(tmp_path / "report.md", 1) == 130
     report = (tmp_path / "report.md").read_text()
     assert "interrupted" in report and "what there is" in report and "Benchmark" not in report
+
+
+def test_an_update_ends_sampling_with_its_first_reward(monkeypatch):
+    """The first update ends at 10; the next ones take 2 + 5 and 4 + 7; rewards of an update come together."""
+    printed = "reward 3.0\nreward 3.1\nupdated 10.0\nreward 12.0\nreward 12.5\nupdated 17.0\nreward 21.0\nupdated 28.0"
+    monkeypatch.setattr(grpo_peers, "run", lambda *command: (printed, 30.0, 1.5))
+    assert list(grpo_peers.measured("trl", "python", pathlib.Path(), 3).values()) == [10, 9, 3, 6, 1.5]
