@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from hkx import CausalAttention, LayerNorm, Linear, RMSNorm, RotaryEmbedding, fori_loop, transparent
+from hkx import CausalAttention, LayerNorm, Linear, RMSNorm, RotaryEmbedding, transparent
 from hkx.nets.decoder_config import DecoderConfig
 from hkx.nn.causal_attention import attend, wide_product
 
@@ -78,11 +78,11 @@ def _looped(f: Callable[..., Any], *xs: jax.Array) -> Any:
         new = f(*(jax.lax.dynamic_index_in_dim(x, i, keepdims=False) for x in xs))
         return jax.tree.map(lambda a, b: jax.lax.dynamic_update_index_in_dim(a, b, i, 0), done, new)
 
-    return _repeated(len(xs[0]), step, jax.tree.map(lambda y: jnp.zeros([len(xs[0]), *y.shape], y.dtype), out))
+    return _repeated(len(xs[0]), step, jax.tree.map(lambda y: jnp.zeros_like(y, shape=[len(xs[0]), *y.shape]), out))
 
 
 def _repeated(rounds: int, step: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
-    return fori_loop(0, jax.lax.optimization_barrier(jnp.asarray(rounds)), step, carry)
+    return jax.lax.fori_loop(0, jax.lax.optimization_barrier(jnp.asarray(rounds)), step, carry)
 
 
 def _with_derivative_of(g: Callable[..., Any], f: Callable[..., Any]) -> Callable[..., Any]:
@@ -156,10 +156,10 @@ def _attended(q: Any, k: Any, v: Any, sinks: Any, positions: Any, window: Any, *
     (batch, time, heads, size), kv_heads = q.shape, k.shape[1]
     groups, wide = heads // kv_heads, jnp.promote_types(q.dtype, jnp.float32)
     chunks, tiles = -(-k.shape[2] // CHUNK), -(-batch // SEQUENCES)
-    highest = jnp.full([SEQUENCES, kv_heads, groups], jnp.finfo(wide).min, wide)
-    if sinks is not None:
-        highest = jnp.broadcast_to(sinks.astype(wide).reshape(1, kv_heads, groups), highest.shape)
-    total = jnp.zeros_like(highest) if sinks is None else jnp.ones_like(highest)
+    if sinks is None:
+        highest, total = jnp.finfo(wide).min, 0
+    else:
+        highest, total = sinks.astype(wide).reshape(1, kv_heads, groups), 1
 
     def of_tile(tile: jax.Array, q: Any, position: Any) -> jax.Array:  # one query of each of SEQUENCES
         q = q.reshape(SEQUENCES, kv_heads, groups, size)
@@ -180,8 +180,9 @@ def _attended(q: Any, k: Any, v: Any, sinks: Any, positions: Any, window: Any, *
             more = jnp.einsum("bkgs,bksd->bkgd", weights.astype(v.dtype), values).astype(wide)
             return new, total * factor + jnp.sum(weights, axis=-1), y * factor[..., None] + more
 
-        y = jnp.zeros([SEQUENCES, kv_heads, groups, v.shape[-1]], wide)
-        _, sums, y = _repeated(chunks, chunk, (highest, total, y))
+        zeros = jnp.zeros_like(q, wide, [SEQUENCES, kv_heads, groups, v.shape[-1]])  # with the devices of q
+        carry = zeros[..., 0] + highest, zeros[..., 0] + total, zeros
+        _, sums, y = _repeated(chunks, chunk, carry)
         return (y / sums[..., None]).astype(v.dtype).reshape(SEQUENCES, heads, v.shape[-1])
 
     def tiled(x: jax.Array) -> jax.Array:  # [tiles * T, SEQUENCES, …] of [B, T, …]

@@ -144,20 +144,29 @@ def test_gradients_are_those_of_the_usual_decoder():
 @pytest.mark.eight_devices
 @pytest.mark.parametrize("devices", [1, 2, 8])
 def test_bits_depend_not_on_the_number_of_devices(devices):
-    """`jax.shard_map` over prompts, on that many devices; against a learner on one."""
+    """`jax.shard_map` over prompts, on that many devices; against a learner on one, and its gradient."""
     auto = (jax.sharding.AxisType.Auto,)
     mesh, split = jax.make_mesh((devices,), ("data",), auto, devices=jax.devices()[:devices]), jax.P("data")
     sampled, learned = programs()
     prompts, start = questions(np.random.default_rng(5), 16, 12)
 
+    def total(params, *asked):
+        own = learned(params, *asked)
+        return jnp.sum(own), own
+
     def on_each(params, key, prompts, start):
         answers = sampled(params, jax.random.fold_in(key, jax.lax.axis_index("data")), prompts, start, 8, 2)
-        return answers, learned(params, prompts, start, answers.tokens)
+        gradient, own = jax.grad(total, has_aux=True)(params, prompts, start, answers.tokens)
+        return answers, own, gradient  # JAX sums the gradient of parameters, which are on all devices
 
-    both = jax.shard_map(on_each, mesh=mesh, in_specs=(jax.P(), jax.P(), split, split), out_specs=split)
-    answers, own = jax.jit(both)(parameters(), jax.random.key(2), prompts, start)
+    out = split, split, jax.P()
+    both = jax.shard_map(on_each, mesh=mesh, in_specs=(jax.P(), jax.P(), split, split), out_specs=out)
+    answers, own, gradient = jax.tree.map(np.asarray, jax.jit(both)(parameters(), jax.random.key(2), prompts, start))
     assert unequal(own, answers.log_probs) == 0
-    assert unequal(jax.jit(learned)(parameters(), prompts, start, answers.tokens), answers.log_probs) == 0
+    one = jax.jit(jax.grad(total, has_aux=True))(parameters(), prompts, start, answers.tokens)
+    assert unequal(one[1], answers.log_probs) == 0
+    scale = max(np.max(np.abs(x)) for x in jax.tree.leaves(one[0]))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5 * scale), gradient, one[0])
 
 
 @pytest.mark.slow
