@@ -18,7 +18,7 @@ from hkx.nn.causal_attention import attend, wide_product
 
 TILE = 32  # rows that are computed together
 AT_ONCE = 512 // TILE  # tiles whose gradients are computed together
-SEQUENCES = 8  # sequences that attend together, by one query each
+QUERIES = 8  # queries that attend together, each to its own row of keys
 CHUNK = 32  # keys that are read together
 
 
@@ -50,13 +50,7 @@ def in_tiles(f: Callable[..., Any], *rows: jax.Array) -> Any:
       True
     """
     count = rows[0].shape[0]
-    number = max(-(-count // TILE), 1)
-
-    def as_tiles(x: jax.Array) -> jax.Array:
-        padded = jnp.pad(x, [(0, number * TILE - count)] + [(0, 0)] * (x.ndim - 1))
-        return padded.reshape(number, TILE, *x.shape[1:])
-
-    tiles = [as_tiles(x) for x in rows]
+    tiles = [_tiles(x, TILE) for x in rows]
     run, captured = jax.closure_convert(f, *(x[0] for x in tiles))
 
     def one_by_one(captured: Any, tiles: Any) -> Any:
@@ -67,7 +61,7 @@ def in_tiles(f: Callable[..., Any], *rows: jax.Array) -> Any:
         return jax.lax.map(each, tiles, batch_size=AT_ONCE)
 
     out = _with_derivative_of(at_once, one_by_one)(captured, tiles)
-    return jax.tree.map(lambda y: y.reshape(number * TILE, *y.shape[2:])[:count], out)
+    return jax.tree.map(lambda y: y.reshape(-1, *y.shape[2:])[:count], out)
 
 
 def _looped(f: Callable[..., Any], *xs: jax.Array) -> Any:
@@ -78,11 +72,8 @@ def _looped(f: Callable[..., Any], *xs: jax.Array) -> Any:
         new = f(*(jax.lax.dynamic_index_in_dim(x, i, keepdims=False) for x in xs))
         return jax.tree.map(lambda a, b: jax.lax.dynamic_update_index_in_dim(a, b, i, 0), done, new)
 
-    return _repeated(len(xs[0]), step, jax.tree.map(lambda y: jnp.zeros_like(y, shape=[len(xs[0]), *y.shape]), out))
-
-
-def _repeated(rounds: int, step: Callable[[jax.Array, Any], Any], carry: Any) -> Any:
-    return jax.lax.fori_loop(0, jax.lax.optimization_barrier(jnp.asarray(rounds)), step, carry)
+    start = jax.tree.map(lambda y: jnp.zeros_like(y, shape=[len(xs[0]), *y.shape]), out)
+    return jax.lax.fori_loop(0, jax.lax.optimization_barrier(jnp.asarray(len(xs[0]))), step, start)
 
 
 def _with_derivative_of(g: Callable[..., Any], f: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,43 +146,44 @@ def _attended(q: Any, k: Any, v: Any, sinks: Any, positions: Any, window: Any, *
     """
     (batch, time, heads, size), kv_heads = q.shape, k.shape[1]
     groups, wide = heads // kv_heads, jnp.promote_types(q.dtype, jnp.float32)
-    chunks, tiles = -(-k.shape[2] // CHUNK), -(-batch // SEQUENCES)
     if sinks is None:
         highest, total = jnp.finfo(wide).min, 0
     else:
         highest, total = sinks.astype(wide).reshape(1, kv_heads, groups), 1
+    k, v = (jnp.pad(x, [(0, 0), (0, 0), (0, -x.shape[2] % CHUNK), (0, 0)]) for x in (k, v))
 
-    def of_tile(tile: jax.Array, q: Any, position: Any) -> jax.Array:  # one query of each of SEQUENCES
-        q = q.reshape(SEQUENCES, kv_heads, groups, size)
+    def of_tile(q: Any, row: Any, position: Any) -> jax.Array:
+        q = q.reshape(QUERIES, kv_heads, groups, size)
 
         def chunk(i: jax.Array, carry: Any) -> Any:
             highest, total, y = carry
-            keys, values = (
-                jax.lax.dynamic_slice(x, (tile * SEQUENCES, 0, i * CHUNK, 0), (SEQUENCES, kv_heads, CHUNK, x.shape[-1]))
-                for x in (k, v)
-            )
-            logits = scale * wide_product("bkgd,bksd->bkgs", q, keys)
+
+            def read(x: jax.Array) -> jax.Array:  # the keys or values of each query's row
+                parts = (1, kv_heads, CHUNK, x.shape[-1])
+                return jax.vmap(lambda row: jax.lax.dynamic_slice(x, (row, 0, i * CHUNK, 0), parts)[0])(row)
+
+            logits = scale * wide_product("qkgd,qksd->qkgs", q, read(k))
             logits = logits if soft_cap is None else soft_cap * jnp.tanh(logits / soft_cap)
             distance = position[:, None] - (i * CHUNK + jnp.arange(CHUNK))[None]
             seen = (distance >= 0) if window is None else (distance >= 0) & (distance < window)
             seen = seen[:, None, None]
             new = jnp.maximum(highest, jnp.max(jnp.where(seen, logits, jnp.finfo(wide).min), axis=-1))
             weights, factor = jnp.where(seen, jnp.exp(logits - new[..., None]), 0), jnp.exp(highest - new)
-            more = jnp.einsum("bkgs,bksd->bkgd", weights.astype(v.dtype), values).astype(wide)
+            more = jnp.einsum("qkgs,qksd->qkgd", weights.astype(v.dtype), read(v)).astype(wide)
             return new, total * factor + jnp.sum(weights, axis=-1), y * factor[..., None] + more
 
-        zeros = jnp.zeros_like(q, wide, [SEQUENCES, kv_heads, groups, v.shape[-1]])  # with the devices of q
+        zeros = jnp.zeros_like(q, wide, [*q.shape[:-1], v.shape[-1]])  # varying between devices as q does
         carry = zeros[..., 0] + highest, zeros[..., 0] + total, zeros
-        _, sums, y = _repeated(chunks, chunk, carry)
-        return (y / sums[..., None]).astype(v.dtype).reshape(SEQUENCES, heads, v.shape[-1])
+        _, sums, y = jax.lax.fori_loop(0, jnp.max(position) // CHUNK + 1, chunk, carry)
+        return (y / sums[..., None]).astype(v.dtype).reshape(QUERIES, heads, v.shape[-1])
 
-    def tiled(x: jax.Array) -> jax.Array:  # [tiles * T, SEQUENCES, …] of [B, T, …]
-        x = jnp.pad(x, [(0, tiles * SEQUENCES - batch)] + [(0, 0)] * (x.ndim - 1))
-        x = jnp.swapaxes(x.reshape(tiles, SEQUENCES, *x.shape[1:]), 1, 2)
-        return x.reshape(-1, SEQUENCES, *x.shape[3:])
+    rows = jnp.broadcast_to(jnp.arange(batch)[:, None], (batch, time))
+    tiles = (_tiles(x.reshape(-1, *x.shape[2:]), QUERIES) for x in (q, rows, positions))
+    y = _looped(of_tile, *tiles)
+    return y.reshape(-1, *y.shape[2:])[: batch * time].reshape(batch, time, heads, v.shape[-1])
 
-    room = [(0, tiles * SEQUENCES - batch), (0, 0), (0, chunks * CHUNK - k.shape[2]), (0, 0)]
-    k, v = jnp.pad(k, room), jnp.pad(v, room)
-    y = _looped(of_tile, jnp.repeat(jnp.arange(tiles), time), tiled(q), tiled(positions))
-    y = jnp.swapaxes(y.reshape(tiles, time, SEQUENCES, heads, -1), 1, 2)
-    return y.reshape(-1, time, heads, y.shape[-1])[:batch]
+
+def _tiles(x: jax.Array, size: int) -> jax.Array:
+    """Rows `[R, …]` as tiles `[N, size, …]`, at least one; the last one is filled with zeros."""
+    padded = jnp.pad(x, [(0, max(size - len(x), -len(x) % size))] + [(0, 0)] * (x.ndim - 1))
+    return padded.reshape(-1, size, *x.shape[1:])
