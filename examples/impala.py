@@ -1,7 +1,7 @@
 """IMPALA on Ray: actors in processes of their own, on one machine or many, and one learner on all its devices.
 
 Espeholt et al., 2018 (https://arxiv.org/abs/1802.01561): V-trace corrects for changes of the policy since an action was
-chosen; advantages are normalised as in PPO. An actor that dies is replaced by Ray, and costs no more than its unroll; a
+chosen; the optimizer is RMSProp. An actor that dies is replaced by Ray, and costs no more than its unroll; a
 learner that dies goes on from its last checkpoint. Without `--address`, Ray starts on this machine by itself.
 
     pip install 'hkx[actors]'
@@ -40,7 +40,7 @@ class Config:
     environments: int = 16  # parallel environments of each actor; the devices of the learner divide them
     unroll: int = 20  # steps of each environment per update
     hidden: int = 64  # units of both hidden layers
-    learning_rate: float = 5e-4  # step size of Adam, falls linearly to 0
+    learning_rate: float = 4e-3  # step size of RMSProp, falls linearly to 0
     discount: float = 0.99  # γ
     lambda_: float = 0.95  # λ of V-trace
     value_cost: float = 0.5  # weight of the value loss
@@ -57,9 +57,9 @@ Learned = namedtuple("Learned", "params opt_state updates")
 
 def make_network(config: Config, actions: int):
     def actor_critic(observation):  # [..., D] to logits [..., A] and values [...]
-        hidden = hkx.nets.MLP([config.hidden] * 2, activation=jnp.tanh, activate_final=True)(observation)
-        value = hkx.Linear(1, name="value")(hkx.nets.MLP([config.hidden] * 2, activate_final=True)(observation))
-        return hkx.Linear(actions, w_init=hkx.initializers.Orthogonal(0.01), name="policy")(hidden), value[..., 0]
+        mlps = [hkx.nets.MLP([config.hidden] * 2, activation=jnp.tanh, activate_final=True) for _ in range(2)]
+        logits = hkx.Linear(actions, w_init=hkx.initializers.Orthogonal(0.01), name="policy")(mlps[0](observation))
+        return logits, hkx.Linear(1, name="value")(mlps[1](observation))[..., 0]
 
     return hkx.without_apply_rng(hkx.transform(actor_critic))
 
@@ -101,7 +101,7 @@ class Actor:
 def make_learner(config: Config, observation_size: int, actions: int, updates: int):
     network, policy = make_network(config, actions), rlx.softmax()
     falling = optax.linear_schedule(config.learning_rate, 0, updates)
-    optimizer = optax.flatten(optax.chain(optax.clip_by_global_norm(0.5), optax.adam(falling, eps=1e-5)))
+    optimizer = optax.flatten(optax.chain(optax.clip_by_global_norm(0.5), optax.rmsprop(falling, decay=0.99, eps=1e-5)))
 
     def init():
         params = network.init(jax.random.key(config.seed), jnp.zeros(observation_size))
@@ -114,7 +114,7 @@ def make_learner(config: Config, observation_size: int, actions: int, updates: i
         discount_t, weights = config.discount * (1.0 - steps.ends_t), jnp.float32(steps.valid_t)
         inputs, cut = (values[:-1], values[1:], steps.r_t, discount_t, rho_tm1, config.lambda_), steps.last_t
         traced = rlx.time_major(rlx.vtrace_td_error_and_advantage)(*inputs, truncation_t=cut)
-        adv_t = jax.lax.stop_gradient(rlx.normalized_advantages(traced.pg_advantage, mask=steps.valid_t))
+        adv_t = jax.lax.stop_gradient(traced.pg_advantage)
         others = config.value_cost * rlx.l2_loss(traced.errors) - config.entropy_cost * policy.entropy(logits)
         return jnp.mean(weights * (others - log_prob * adv_t))
 
