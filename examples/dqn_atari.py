@@ -9,7 +9,7 @@ once, 84 × 84 bytes: 7.1 GB for a million of them.
 
 import csv
 import dataclasses
-import importlib
+import importlib.util
 import pathlib
 import sys
 import time
@@ -94,9 +94,8 @@ def make_agent(config: Config, actions: int):
     network = hkx.without_apply_rng(hkx.transform(q_values))
     optimizer = optax.flatten(optax.adam(config.learning_rate))
 
-    @jax.jit
-    def act_greedily(params, pictures):  # [4, 84, 84]
-        return jnp.argmax(network.apply(params, jnp.moveaxis(pictures, 0, -1)))
+    # From pictures [4, 84, 84].
+    act_greedily = jax.jit(lambda params, pictures: jnp.argmax(network.apply(params, jnp.moveaxis(pictures, 0, -1))))
 
     def loss(params, target_params, pictures, a_tm1, r_t, discount_t):  # pictures [B, 5, 84, 84]
         pictures = jnp.moveaxis(pictures, 1, -1)
@@ -123,12 +122,11 @@ def evaluate(config: Config, act_greedily, params) -> list[float]:
     if config.video:
         env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0)
     for episode in range(config.evaluation_episodes):
-        pictures, ended = env.reset(seed=config.seed + 10_000 + episode)[0], False
-        while not ended:
+        pictures, info = env.reset(seed=config.seed + 10_000 + episode)
+        while "episode" not in info:
             greedy = generator.random() >= 0.01
             action = int(act_greedily(params, pictures) if greedy else generator.integers(env.action_space.n))
-            pictures, _, ends, cut, info = env.step(action)
-            ended = ends or cut
+            pictures, _, _, _, info = env.step(action)
         returns.append(info["episode"]["r"])
     env.close()
     return returns
@@ -146,6 +144,8 @@ def draw(config: Config, replay, added, generator):
 
 
 def main(config: Config) -> None:
+    for package in ["wandb"] * config.track + ["moviepy"] * config.video:
+        importlib.util.find_spec(package) or sys.exit(f"a flag needs a package that is missing: pip install {package}")
     (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
     try:
         env = make_env(config)
@@ -177,11 +177,11 @@ def main(config: Config) -> None:
             if n % config.target_period == 0:
                 target_params = jax.tree.map(jnp.copy, params)
             if (n + 1) % 10_000 == 0 or n + 1 == config.steps:
-                rows.append((n + 1, np.mean(finished) if finished else np.nan, time.process_time() - begin))
-                cpu = rows[-1][2] / (n + 1) * 1e3
-                print(f"{n + 1:>10,} steps: score {rows[-1][1]:.1f}, {cpu:.2f} CPU ms a step", flush=True)
+                score, seconds = np.mean(finished) if finished else np.nan, time.process_time() - begin
+                rows.append((n + 1, score, seconds))
+                print(f"{n + 1:>10,} steps: score {score:.1f}, {seconds / (n + 1) * 1e3:.2f} CPU ms a step", flush=True)
                 if config.track:
-                    wandb.log({"score": rows[-1][1]}, step=n + 1)
+                    wandb.log({"score": score}, step=n + 1)
     except KeyboardInterrupt:
         print("interrupted")
     with open(output / "metrics.csv", "w", newline="") as file:

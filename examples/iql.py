@@ -10,6 +10,7 @@ of a data set of Minari (`pip install 'minari[hf,hdf5]'`, `minari download NAME`
 
 import csv
 import dataclasses
+import importlib.util
 import pathlib
 import sys
 import time
@@ -161,12 +162,13 @@ def evaluate(config: Config, env: gymnasium.Env, act_greedily, params) -> list[f
 
 
 def main(config: Config) -> None:
+    for package in ["wandb"] * config.track + ["moviepy"] * config.video:
+        importlib.util.find_spec(package) or sys.exit(f"a flag needs a package that is missing: pip install {package}")
     (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
     data, env = load(config)
     data = Transition(*(jnp.asarray(x, jnp.float32) for x in data))
     if config.track:
-        import wandb
-
+        wandb = importlib.import_module("wandb")
         wandb.init(project="iql", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
     init, act_greedily, learn = make_agent(config, data)
     key, init_key = jax.random.split(jax.random.key(config.seed))
@@ -176,9 +178,8 @@ def main(config: Config) -> None:
             learned, loss = learn(learned, jax.random.fold_in(key, n), data)
             taken = (n + 1) * config.log_every
             rows.append((taken, float(loss), time.process_time() - begin))
-            print(
-                f"{taken:>9,} updates: value loss {loss:.4f}, {rows[-1][2] / taken * 1e6:.0f} CPU µs each", flush=True
-            )
+            cpu = rows[-1][2] / taken * 1e6
+            print(f"{taken:>9,} updates: value loss {loss:.4f}, {cpu:.0f} CPU µs each", flush=True)
             if config.track:
                 wandb.log({"value_loss": float(loss)}, step=taken)
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ a reward is clipped to its sign, and in training an episode ends with each life.
 
 import csv
 import dataclasses
+import importlib.util
 import pathlib
 import sys
 import time
@@ -141,6 +142,8 @@ def evaluate(config: Config, act, params, key) -> np.ndarray:
 
 
 def main(config: Config) -> None:
+    if config.track and not importlib.util.find_spec("wandb"):
+        sys.exit("--track needs a package that is missing: pip install wandb")
     (output := pathlib.Path(config.output)).mkdir(parents=True, exist_ok=True)
     try:
         envs = make_envs(config, config.environments, config.episodic_life)
