@@ -127,17 +127,14 @@ def make_agent(config: Config, observation_size: int, action_size: int):
     return init, act, jax.jit(actor.apply), jax.jit(learn, donate_argnums=0)
 
 
-def evaluate(config: Config, act_greedily, params, low, high) -> list[float]:
-    env, returns = gymnasium.make(config.env, render_mode="rgb_array" if config.video else None), []
-    if config.video:
-        env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0)
+def evaluate(config: Config, env: gymnasium.Env, act_greedily, params, low, high) -> np.ndarray:
+    returns = np.zeros(config.evaluation_episodes)
     for episode in range(config.evaluation_episodes):
         observation, over = env.reset(seed=config.seed + 10_000 + episode)[0], False
-        returns.append(0.0)
         while not over:
             action = np.asarray(act_greedily(params, np.float32(observation)))
             observation, reward, ends, cut, _ = env.step(low + (high - low) * (action + 1) / 2)
-            returns[-1], over = returns[-1] + float(reward), ends or cut
+            returns[episode], over = returns[episode] + reward, ends or cut
     env.close()
     return returns
 
@@ -148,10 +145,13 @@ def main(config: Config) -> None:
         make = importlib.import_module("envpool").make_gymnasium if config.envpool else gymnasium.make_vec
         settings = {"seed": config.seed} if config.envpool else {}
         envs = make(config.env, num_envs=config.environments, **settings)  # both begin anew in the step after the last
+        env = gymnasium.make(config.env, render_mode="rgb_array" if config.video else None)  # for the evaluation
+        if config.video:
+            env = gymnasium.wrappers.RecordVideo(env, config.output, lambda episode: episode == 0)
+        wandb = importlib.import_module("wandb") if config.track else None
     except (gymnasium.error.Error, ImportError, AssertionError) as error:
-        sys.exit(f"--env: {error}")
+        sys.exit(f"{error} (pip install 'hkx[examples]', and for --envpool, --track, --video: envpool wandb moviepy)")
     if config.track:
-        wandb = importlib.import_module("wandb")
         wandb.init(project="td3", config=vars(config), mode="online" if wandb.login(prompt=False) else "offline")
     (size,), space, number = envs.single_observation_space.shape, envs.single_action_space, config.environments
     low, high, (actions,), finished = space.low, space.high, space.shape, deque(maxlen=10)
@@ -191,7 +191,7 @@ def main(config: Config) -> None:
     axes.plot([row[0] for row in rows], [row[1] for row in rows])
     axes.set(title=f"TD3 on {config.env}", xlabel="environment steps", ylabel="mean return of 10 episodes")
     figure.savefig(output / "curve.png", dpi=120)
-    final = evaluate(config, act_greedily, learned.params["actor"], low, high)
+    final = evaluate(config, env, act_greedily, learned.params["actor"], low, high)
     print(f"final return: {np.mean(final):.2f} over {len(final)} episodes")
 
 
