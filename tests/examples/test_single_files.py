@@ -166,6 +166,19 @@ def test_a_bad_flag_is_one_line(tmp_path, flags):
 
 @pytest.mark.peer
 @pytest.mark.slow
+@pytest.mark.parametrize(("name", "flag", "package"), [("iql", "--video", "moviepy"), ("sac", "--track", "wandb")])
+def test_a_package_that_a_flag_needs_is_asked_for_before_training(name, flag, package, tmp_path, monkeypatch):
+    pytest.importorskip("gymnasium")
+    program = importlib.import_module(name)
+    monkeypatch.setitem(sys.modules, package, None)  # an import fails
+    settings = {"data": "none.npz"} if name == "iql" else {"env": "Pendulum-v1"}
+    with pytest.raises(SystemExit, match=f"{package}.*pip install|pip install {package}") as error:
+        program.main(program.Config(**settings, **{flag[2:]: True}, output=str(tmp_path)))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.peer
+@pytest.mark.slow
 def test_ppo_on_mujoco_keeps_its_statistics_with_its_parameters(tmp_path):
     pytest.importorskip("mujoco")
     small = ["--rollout", "256", "--minibatches", "4", "--epochs", "2", "--environments", "2"]
