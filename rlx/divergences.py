@@ -178,19 +178,38 @@ def multivariate_normal_kl_divergence(
       1.0
     """
     require_events({"mu_0": mu_0, "mu_1": mu_1}, {"sigma_0": sigma_0, "sigma_1": sigma_1})
+    sigma_0, sigma_1 = (jnp.asarray(x, jnp.result_type(x, float)) for x in (sigma_0, sigma_1))
     # Divided before it is squared: the square of a small deviation would be 0.
     return jnp.sum(_divergence_of_deviations(sigma_0, sigma_1) + half_square((mu_0 - mu_1) / sigma_1), axis=-1)
 
 
-@traced_once
-def _divergence_of_deviations(sigma_0: Array, sigma_1: Array) -> Array:
-    """½ (r² - 1) - log r for r = σ₀ / σ₁, precise also where r is nearly 1."""
+def _growth(sigma_0: Array, sigma_1: Array) -> tuple[Array, Array, Array]:
+    """r - 1 for r = |σ₀ / σ₁|, precise also where r is nearly 1; r; and where that is so."""
     size_0, size_1 = (jnp.where(x < 0, -x, x) for x in (sigma_0, sigma_1))
     ratio = size_0 / size_1
     is_near = jnp.abs(ratio - 1) < 0.5
-    growth = jnp.where(is_near, (size_0 - size_1) / size_1, ratio - 1)
+    return jnp.where(is_near, (size_0 - size_1) / size_1, ratio - 1), ratio, is_near
+
+
+@jax.custom_jvp
+@traced_once
+def _divergence_of_deviations(sigma_0: Array, sigma_1: Array) -> Array:
+    """½ (r² - 1) - log r for r = |σ₀ / σ₁|, precise also where r is nearly 1."""
+    growth, ratio, is_near = _growth(sigma_0, sigma_1)
     log_ratio = jnp.where(is_near, jnp.log1p(jnp.where(is_near, growth, 0)), jnp.log(jnp.where(is_near, 1, ratio)))
     return 0.5 * growth * (growth + 2) - log_ratio
+
+
+def _slope(sigma_0: Array, sigma_1: Array) -> Array:
+    """r² - 1, the derivative in log r."""
+    growth, _, _ = _growth(sigma_0, sigma_1)
+    return growth * (growth + 2)
+
+
+_divergence_of_deviations.defjvps(
+    lambda dot, _, sigma_0, sigma_1: _slope(sigma_0, sigma_1) * (dot / sigma_0),
+    lambda dot, _, sigma_0, sigma_1: -_slope(sigma_0, sigma_1) * (dot / sigma_1),
+)
 
 
 def require_events(means: dict[str, Array], deviations: dict[str, Array], function: str = "") -> None:

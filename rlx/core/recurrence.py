@@ -32,9 +32,12 @@ def backward(
     Every return, λ-return, advantage estimate and trace-weighted error is such a recurrence. On a CPU, it runs as a
     sequential reverse scan. An accelerator would start several kernels for each step of a scan. There, sequences are
     solved in a logarithmic number of parallel steps, since affine maps x -> δ + w x, where δ is the equation at 0 and w
-    its derivative, compose to affine maps. Programs that are traced where JAX's default device is an accelerator hold
-    both algorithms, and the choice is made when they are lowered (`jax.lax.platform_dependent`). Where the default
-    device is a CPU, they hold the scan alone: `jax.vmap` would transpose all that enters and leaves the choice.
+    its derivative, compose to affine maps.
+
+    The choice between the two is made when a program is lowered (`jax.lax.platform_dependent`), but only in programs
+    that are traced where JAX's default device is an accelerator. A program that is traced where the default device is
+    a CPU holds the scan alone: one that is exported on such a machine for a GPU scans there too, which is right but
+    slow. To keep the choice in it, too, `jax.vmap` would transpose all that enters and leaves.
 
     Args:
       equation: a function of x_{t+1}, in which it is affine, and of the values of the sequences at t. It must not

@@ -40,6 +40,25 @@ def test_lambda_zero_is_one_step_and_lambda_one_is_the_discounted_return(data):
     np.testing.assert_allclose(whole[0], closed, rtol=1e-5)
 
 
+def test_the_meta_gradient_at_lambda_zero_is_that_of_a_loop_in_python(data):
+    """Of the size of the gradient in the values: a weight of 0 has second derivatives too."""
+    r_t, discount_t, v_t = data.values()
+
+    def by_hand(v_t, lambda_):
+        g, returns = v_t[-1], []
+        for r, discount, v in zip(r_t[::-1], discount_t[::-1], v_t[::-1], strict=True):
+            g = r + discount * ((1 - lambda_) * v + lambda_ * g)
+            returns.append(g)
+        return jnp.stack(returns[::-1])
+
+    def slope(returns):
+        gradient = jax.grad(lambda v_t, lambda_: jnp.sum(returns(v_t, lambda_) ** 2))
+        return jax.grad(lambda lambda_: jnp.sum(gradient(v_t, lambda_) ** 2))(0.0)
+
+    ours = slope(lambda v_t, lambda_: rlx.lambda_returns(r_t, discount_t, v_t, lambda_))
+    np.testing.assert_allclose(ours, slope(by_hand), rtol=1e-5)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 50])
 def test_n_step_returns_for_every_n(data, n):
     r, d, v = (np.asarray(x, np.float64) for x in data.values())
