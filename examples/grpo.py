@@ -276,7 +276,7 @@ def main(c: Config) -> None:
             shown = zip(COLUMNS[1:], table[-1][1:], strict=True)
             print(f"{step}:", ", ".join(f"{name} {x:.3g}" for name, x in shown if not math.isnan(x)), flush=True)
     except KeyboardInterrupt:
-        sys.exit(f"interrupted after update {len(table) - 1}; the same command continues")
+        sys.exit(f"interrupted after update {max(len(table) - 1, 0)}; the same command continues")
     finally:
         if table:
             save(folder, settings, state, table)
