@@ -75,9 +75,15 @@ def groups(config: DecoderConfig, stacked: bool) -> list[Group]:
 
 
 def decoder_shapes(config: DecoderConfig, stacked: bool) -> Any:
-    """The shapes of a decoder's parameters, as `init` creates them."""
-    model = transform(lambda tokens: Decoder(config, stacked=stacked)(tokens))
-    return jax.eval_shape(model.init, jax.random.key(0), jax.ShapeDtypeStruct((1, 1), jnp.int32))
+    """The shapes of a decoder's parameters, as `init` creates them; a stack, of which one layer is traced, has them."""
+    model = transform(lambda tokens: Decoder(config)(tokens))
+    shapes = dict(jax.eval_shape(model.init, jax.random.key(0), jax.ShapeDtypeStruct((1, 1), jnp.int32)))
+    names = {layer: one.prefix for one in groups(config, False) for layer in one.layers}
+    for stack in [] if stacked else groups(config, True):
+        for bundle in [x for x in shapes if x.startswith(f"{stack.prefix}/")]:
+            each = {name: jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for name, x in shapes.pop(bundle).items()}
+            shapes |= {names[layer] + bundle.removeprefix(stack.prefix): each for layer in stack.layers}
+    return shapes
 
 
 def decoder_tensors(config: DecoderConfig) -> dict[str, Layout]:
