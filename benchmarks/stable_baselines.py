@@ -8,7 +8,6 @@ compilation; returns at these lengths say nothing. `python -m benchmarks.results
 """
 
 import argparse
-import csv
 import pathlib
 import subprocess
 import sys
@@ -16,16 +15,11 @@ import tempfile
 
 import numpy as np
 
+from benchmarks.results.runs import cpu_us_a_step
+
 ROOT = pathlib.Path(__file__).parents[1]
 PROGRAMS = {"ppo": "ppo_mujoco.py", "sac": "sac.py", "td3": "td3.py"}
 STEPS = {"ppo": 61_440, "sac": 10_000, "td3": 10_000}  # sac.py and td3.py learn from step 5,000 on
-
-
-def cpu_us_a_step(folder: pathlib.Path) -> float:
-    with open(folder / "metrics.csv", newline="") as file:
-        points = [(int(row["steps"]), float(row["cpu_seconds"])) for row in csv.DictReader(file)]
-    (before, cpu_before), (after, cpu_after) = points[len(points) // 2], points[-1]
-    return 1e6 * (cpu_after - cpu_before) / (after - before)
 
 
 def main() -> None:
@@ -45,7 +39,7 @@ def main() -> None:
                         program = [f"examples/{PROGRAMS[algorithm]}"]
                     command = [sys.executable, *program, "--env", options.env, "--steps", str(STEPS[algorithm])]
                     subprocess.run([*command, "--output", folder], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
-                    figures[side].append(cpu_us_a_step(pathlib.Path(folder)))
+                    figures[side].append(cpu_us_a_step(pathlib.Path(folder, "metrics.csv")))
         ours, *peers = (np.median(x) for x in figures.values())
         cells = [f"{x:,.0f} ({ours / x:.2f})" for x in peers]
         print(f"| {algorithm.upper()}, {options.env} | {ours:,.0f} | " + " | ".join(cells) + " |", flush=True)

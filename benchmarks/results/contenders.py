@@ -39,7 +39,7 @@ def train(options: argparse.Namespace, rows: list) -> list[float]:
         import torch
 
         torch.set_num_threads(1)  # at these sizes, several take more CPU time
-    begin, every = time.process_time(), max(1, options.steps // 200)
+    every = max(1, options.steps // 200)
 
     class Log(BaseCallback):
         def _on_step(self) -> bool:
@@ -56,6 +56,7 @@ def train(options: argparse.Namespace, rows: list) -> list[float]:
     settings = settings_of(options.algorithm, options.warmup, envs.action_space.shape[0])
     settings |= {"seed": options.seed, "stats_window_size": 10}
     agent = getattr(library, options.algorithm.upper())("MlpPolicy", envs, **settings)
+    begin = time.process_time()
     agent.learn(options.steps, callback=Log())
     env, returns = gymnasium.make(options.env), []
     for episode in range(10):  # as in the programs of examples/

@@ -15,7 +15,8 @@ Each table is made by one command, which anyone can repeat; seeds are the first 
 not finished is in no mean, and its row says how far it got. `python -m benchmarks.results NAME` skips runs that have
 finished, so that it can be stopped at any time; `--steps` sets another number of steps, which gets rows of its own.
 The interquartile mean (IQM) is over seeds, with a 95 % interval by the
-stratified bootstrap ([rlx.evaluation](api/rlx/evaluation.md)).
+stratified bootstrap ([rlx.evaluation](api/rlx/evaluation.md)). CPU time a step is that of the second half of a run,
+of all of it with compilation where the program is compiled whole.
 """
 REST = """## Not run yet
 
@@ -66,7 +67,7 @@ def row(table: Table, kept: dict[str, Any], environment: str, budget: int, progr
     ]
     cells = [environment, f"{budget:,}", program, f"{len(x)} of {table.seeds}", mean, interval]
     cells += [reference] if table.reference else []
-    return [*cells, f"{cost:,.0f}{share}" if cost else "", "; ".join(rest)]
+    return [*cells, f"{cost:,.0f}{share}" if cost else "", "; ".join(rest) if runs else "none begun"]
 
 
 def section(name: str, table: Table, kept: dict[str, Any]) -> str:
@@ -93,11 +94,12 @@ def section(name: str, table: Table, kept: dict[str, Any]) -> str:
 
 
 def draw(path: pathlib.Path, table: Table, kept: dict[str, Any]) -> None:
-    """The curves of each environment's largest budget."""
+    """The curves of the largest budget of each environment that has been run."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3.4 * len(table.environments), 3), layout="constrained")
-    for axes, environment in zip(figure.subplots(1, len(table.environments)), table.environments, strict=True):
+    names = [name for name in table.environments if any(run["environment"] == name for run in kept["runs"])]
+    figure = Figure(figsize=(3.4 * max(2, len(names)), 3), layout="constrained")
+    for axes, environment in zip(np.atleast_1d(figure.subplots(1, max(1, len(names)))), names, strict=False):
         budget = budgets_of(table, kept, environment)[-1]
         for i, program in enumerate(table.programs):
             curves = [run["curve"] for run in select(kept, environment, budget, program).values() if "curve" in run]

@@ -15,16 +15,24 @@ import numpy as np
 from benchmarks.results.tables import TABLES, Table
 
 
+def cpu_us_a_step(path: pathlib.Path) -> float:
+    """CPU time of the second half of the steps in a metrics.csv, where all is compiled."""
+    with open(path, newline="") as file:
+        points = [(int(row["steps"]), float(row["cpu_seconds"])) for row in csv.DictReader(file)]
+    (before, cpu_before), (after, cpu_after) = points[(len(points) - 1) // 2], points[-1]
+    return 1e6 * (cpu_after - cpu_before) / (after - before)
+
+
 def read_metrics(folder: pathlib.Path, column: str) -> tuple[list[tuple[int, float]], float]:
-    """The curve of a run, and its CPU seconds."""
+    """The curve of a run, and its CPU µs a step."""
     if (path := folder / "metrics.json").exists():  # of programs that are compiled whole
         metrics = json.loads(path.read_text())
-        curve = metrics["curve"]
+        curve, seconds = metrics["curve"], metrics["cpu_seconds_to_compile"] + metrics["cpu_seconds_to_run"]
         points = list(zip(curve["environment_steps"], np.mean(curve["return"], axis=1).tolist(), strict=True))
-        return points, metrics["cpu_seconds_to_compile"] + metrics["cpu_seconds_to_run"]
+        return points, 1e6 * seconds / points[-1][0]
     with open(folder / "metrics.csv", newline="") as file:
-        rows = list(csv.DictReader(file))
-    return [(int(row["steps"]), float(row[column])) for row in rows], float(rows[-1]["cpu_seconds"])
+        points = [(int(row["steps"]), float(row[column])) for row in csv.DictReader(file)]
+    return points, cpu_us_a_step(folder / "metrics.csv")
 
 
 def read_run(folder: pathlib.Path, table: Table, budget: int) -> dict[str, Any] | None:
@@ -32,12 +40,12 @@ def read_run(folder: pathlib.Path, table: Table, budget: int) -> dict[str, Any] 
     path = folder.with_name(f"{folder.name}.log")
     log = path.read_text() if path.exists() else ""
     try:
-        points, cpu_seconds = read_metrics(folder, table.column)
+        points, cpu_us = read_metrics(folder, table.column)
         taken, value = points[-1]
         if not table.training_return:
             value = float(re.findall(r"final return: (-?[\d.]+)", log)[-1])
         drawn = [points[i] for i in np.unique(np.linspace(0, len(points) - 1, 60, dtype=int))]
-        run = {"steps": taken, "return": round(value, 2), "cpu_us_a_step": round(1e6 * cpu_seconds / taken)}
+        run = {"steps": taken, "return": round(value, 2), "cpu_us_a_step": round(cpu_us)}
         update = points[1][0] - points[0][0] if len(points) > 1 else taken
         curve = [[n, round(x, 2)] for n, x in drawn if math.isfinite(x)]
         return run | {"curve": curve, "finished": taken > budget - update}

@@ -69,8 +69,8 @@ TABLES = {
         source="[CleanRL](https://docs.cleanrl.dev/rl-algorithms/ppo/#ppo_continuous_actionpy), 3 seeds",
         remark=(
             "Returns are means of the last 100 training episodes. CleanRL's are of version 4 of the environments; "
-            "version 5, here, counts contacts and rewards slightly differently. A step takes 0.28 of "
-            "Stable-Baselines3's CPU time on HalfCheetah, 0.32 on InvertedPendulum "
+            "version 5, here, counts contacts and rewards slightly differently. CPU time is of whole "
+            "runs. A step takes 0.28 of Stable-Baselines3's CPU time on HalfCheetah, 0.32 on InvertedPendulum "
             "([benchmarks](../benchmarks/README.md#agents-on-mujoco))."
         ),
     ),
@@ -98,8 +98,8 @@ TABLES = {
         remark=(
             "MinAtar of gymnax 1.0. Returns are means of 128 greedy episodes. The settings are "
             "[the paper's](https://arxiv.org/abs/2407.04811), but Adam for RAdam; ε falls over a tenth of the steps, "
-            "and the learning rate to 0 over all. CPU µs a step, compilation included, are also the CPU seconds of a "
-            "game with a million steps."
+            "and the learning rate to 0 over all. CPU µs a step are also the CPU seconds of a game with a "
+            "million steps."
         ),
     ),
 }

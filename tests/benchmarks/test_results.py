@@ -92,7 +92,7 @@ def test_the_command_runs_what_is_missing_and_continues(tmp_path, monkeypatch, c
         "o = parser.parse_args()\n"
         "if o.seed == '2' and not pathlib.Path(sys.argv[0]).with_name('mended').exists(): sys.exit(3)\n"
         "with open(o.output + '/metrics.csv', 'x') as file:\n"
-        "    file.write(f'steps,return_of_10_episodes,cpu_seconds\\n{o.steps},1,1\\n')\n"
+        "    file.write(f'steps,return_of_10_episodes,cpu_seconds\\n5,1,1\\n{o.steps},1,1\\n')\n"
         "print('final return: 1.00 over 10 episodes')\n"
     )
     table = TABLES["sac"].__class__("A title", {"ours": (str(program),)}, ("One", "Two"), 100, "A remark.", seeds=2)
