@@ -2,7 +2,8 @@
 
 Each seed of each program runs in a process of its own, into a folder of its own; finished ones are skipped, so that the
 same command goes on after an interruption. After each, the results in benchmarks/results/NAME.json, the curves in
-docs/results/ and docs/results.md are written anew. `--report` does that alone, without running anything.
+docs/results/ and docs/results.md are written anew. `--report` does that alone, without running anything;
+`--missing` runs what those results lack.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import subprocess
 import sys
 
 from benchmarks.results import page
-from benchmarks.results.runs import folder_of, read_run, save
+from benchmarks.results.runs import folder_of, key_of, load, read_run, save
 from benchmarks.results.tables import TABLES
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -27,6 +28,9 @@ def main() -> int:
     parser.add_argument("--steps", type=int, help="steps of each run (default: the table's)")
     parser.add_argument("--seeds", type=int, help="seeds of each environment, from 1 on (default: the table's)")
     parser.add_argument("--env", nargs="+", help="run these environments only (default: all of the table's)")
+    parser.add_argument(
+        "--missing", action="store_true", help="skip what has finished in benchmarks/results/NAME.json as well"
+    )
     parser.add_argument(
         "--report", action="store_true", help="write the table of the runs that are there, and run none"
     )
@@ -45,9 +49,12 @@ def main() -> int:
     wanted = [
         (seed, env, program) for seed in range(1, seeds + 1) for env in environments for program in table.programs
     ]
+    kept = load(results / f"{options.name}.json")["runs"] if options.missing else []
+    done = {key_of(run) for run in kept if run["finished"]}
     for seed, env, program in [] if options.report else wanted:
         folder = folder_of(runs, budget, env, program, seed)
-        if (run := read_run(folder, table, budget)) and run["finished"]:
+        run = read_run(folder, table, budget)
+        if (env, budget, program, seed) in done or (run and run["finished"]):
             continue
         folder.mkdir(parents=True, exist_ok=True)
         file, *flags = table.programs[program]
@@ -56,9 +63,9 @@ def main() -> int:
         print(" ".join(command), flush=True)
         paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
         with open(folder.with_name(f"{folder.name}.log"), "w") as log:
-            done = subprocess.run(command, stdout=log, stderr=log, env=os.environ | {"PYTHONPATH": paths})
-        if done.returncode:
-            print(f"{env}, {program}, seed {seed}: exit status {done.returncode}; see {log.name}", file=sys.stderr)
+            process = subprocess.run(command, stdout=log, stderr=log, env=os.environ | {"PYTHONPATH": paths})
+        if process.returncode:
+            print(f"{env}, {program}, seed {seed}: exit status {process.returncode}; see {log.name}", file=sys.stderr)
             return 1
         report()
     print(report())

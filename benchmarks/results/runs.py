@@ -73,10 +73,14 @@ def machine() -> str:
     return f"{cores}, {versions}, Python {platform.python_version()}"
 
 
+def load(path: pathlib.Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {"runs": []}
+
+
 def save(name: str, runs: pathlib.Path, budget: int, seeds: int, results: pathlib.Path) -> dict[str, Any]:
     """Reads all runs of a budget, and writes NAME.json; runs that are in it and not in the folder stay."""
     table, path = TABLES[name], results / f"{name}.json"
-    kept = json.loads(path.read_text()) if path.exists() else {"runs": []}
+    kept = load(path)
     found = {key_of(run): run for run in kept["runs"]}
     for environment in table.environments:
         for program in table.programs:

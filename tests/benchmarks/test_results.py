@@ -110,6 +110,10 @@ def test_the_command_runs_what_is_missing_and_continues(tmp_path, monkeypatch, c
     (tmp_path / "mended").touch()
     assert command.main() == 0  # `x` fails where a finished run is repeated
     assert "| Two | 10 | ours | 2 of 2 | 1.0 ± 0.0 |" in (tmp_path / "docs/results.md").read_text()
+    before = (tmp_path / "results/sac.json").read_text()
+    monkeypatch.setattr(sys, "argv", [*sys.argv[:2], "--runs", str(tmp_path / "none"), "--steps", "10", "--missing"])
+    program.unlink()
+    assert command.main() == 0 and (tmp_path / "results/sac.json").read_text() == before
     assert (tmp_path / "docs/results/sac.png").read_bytes().startswith(b"\x89PNG")
 
 
