@@ -105,7 +105,8 @@ def generate(
     if samples > 1:
         logits = jnp.repeat(logits, samples, axis=0)
         cache = _repeated(decoder, cache, samples)
-    rows, stops = batch * samples, np.asarray([-1, *stop_tokens], np.int32)[None]  # in `shard_map` XLA needs one at least
+    rows = batch * samples
+    stops = np.asarray([-1, *stop_tokens], np.int32)[None]  # never empty: XLA of JAX 0.11 crashes in `shard_map`
     keys = None if sample is None else next_rng_keys(count)
 
     def draw(i: jax.Array, logits: jax.Array, ended: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
