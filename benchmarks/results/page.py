@@ -29,9 +29,9 @@ def number(x: float, *spread: float) -> str:
     return " ± ".join(f"{y:,.0f}" if abs(x) >= 100 else f"{y:.1f}" for y in (x, *spread))
 
 
-def budgets_of(table: Table, kept: dict[str, Any], environment: str) -> list[int]:
-    """The numbers of steps that were run, else the table's."""
-    return sorted({run["budget"] for run in kept["runs"] if run["environment"] == environment}) or [table.steps]
+def budgets_of(kept: dict[str, Any], environment: str) -> list[int]:
+    """The numbers of steps that were run."""
+    return sorted({run["budget"] for run in kept["runs"] if run["environment"] == environment})
 
 
 def select(kept: dict[str, Any], environment: str, budget: int, program: str) -> dict[int, dict[str, Any]]:
@@ -73,8 +73,10 @@ def row(table: Table, kept: dict[str, Any], environment: str, budget: int, progr
 def section(name: str, table: Table, kept: dict[str, Any]) -> str:
     """The part of docs/results.md about one table."""
     file = next(iter(table.programs.values()))[0]
-    budgets = {budget for environment in table.environments for budget in budgets_of(table, kept, environment)}
-    reduced = f" Rows of fewer than {table.steps:,} steps are reduced." if min(budgets) < table.steps else ""
+    budgets = {environment: budgets_of(kept, environment) for environment in table.environments}
+    smallest = min(sum(budgets.values(), [table.steps]))
+    reduced = f" Rows of fewer than {table.steps:,} steps are reduced." if smallest < table.steps else ""
+    waiting = ", ".join(environment for environment in table.environments if not budgets[environment])
     columns = ["environment", "steps", "program", "seeds", "mean ± spread", "IQM, interval"]
     columns += [*(["reference"] if table.reference else []), "CPU µs a step", "not finished"]
     lines = [
@@ -86,9 +88,10 @@ def section(name: str, table: Table, kept: dict[str, Any]) -> str:
         "|---" * len(columns) + "|",
     ]
     for environment in table.environments:
-        for budget in budgets_of(table, kept, environment):
+        for budget in budgets[environment]:
             for program in table.programs:
                 lines.append("| " + " | ".join(row(table, kept, environment, budget, program)) + " |")
+    lines += [f"\nNot begun: {waiting}."] if waiting else []
     lines.append(f"\n![Returns of {table.title} over the steps, a line a seed](results/{name}.png)")
     return "\n".join(lines) + "\n"
 
@@ -100,7 +103,7 @@ def draw(path: pathlib.Path, table: Table, kept: dict[str, Any]) -> None:
     names = [name for name in table.environments if any(run["environment"] == name for run in kept["runs"])]
     figure = Figure(figsize=(3.4 * max(2, len(names)), 3), layout="constrained")
     for axes, environment in zip(np.atleast_1d(figure.subplots(1, max(1, len(names)))), names, strict=False):
-        budget = budgets_of(table, kept, environment)[-1]
+        budget = budgets_of(kept, environment)[-1]
         for i, program in enumerate(table.programs):
             curves = [run["curve"] for run in select(kept, environment, budget, program).values() if "curve" in run]
             for j, curve in enumerate(curves):
