@@ -32,7 +32,7 @@ from hkx.init.leaks import arrays_of
 from hkx.init.recording import NO_ANCHOR, Recording, draw_p, example_p, fill_p, split_p
 from hkx.jaxprs.cost import work
 from hkx.jaxprs.dependence import needed, needed_inputs, uses_outer_references, without_effects_of
-from hkx.jaxprs.traces import running_trace, variable_of
+from hkx.jaxprs.traces import running_trace, variable_of, with_all_results
 
 MOST_WORK_ONE_BY_ONE = 2**31  # in floating-point operations: a fraction of a second on a CPU
 
@@ -247,10 +247,13 @@ def _make_what_is_left(trace: _Trace, env: dict[Any, Any], recorder: Recording) 
     if not left:
         return
     holders, variables = held.holders_of(left), [variable_of(x) for x in left]
-    known = {*jaxpr.constvars, *jaxpr.invars}.union(*(eqn.outvars for eqn in jaxpr.eqns))
+    equations = with_all_results(jaxpr.eqns, left)
+    for eqn, old in zip(equations, jaxpr.eqns, strict=True):
+        env.update((v, env[o]) for v, o in zip(eqn.outvars, old.outvars, strict=True) if o in env)
+    known = {*jaxpr.constvars, *jaxpr.invars}.union(*(eqn.outvars for eqn in equations))
     if holders is None or not all(isinstance(v, Literal) or v in known for v in variables):
         raise ValuesNeeded()
     names = jaxpr.debug_info._replace(result_paths=("",) * len(variables))
-    program = ClosedJaxpr(jaxpr.replace(outvars=variables, debug_info=names), trace.program.consts)
+    program = ClosedJaxpr(jaxpr.replace(eqns=equations, outvars=variables, debug_info=names), trace.program.consts)
     trace = trace._replace(program=program)
     held.replace(holders, left, _make(_keep_what_matters(trace), trace, env, recorder.key, again=True))

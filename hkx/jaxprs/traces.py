@@ -140,6 +140,29 @@ def variable_of(tracer: Any) -> Any:
     return next((x for x in gc.get_referents(tracer) if isinstance(x, (Var, Literal))), None)
 
 
+def with_all_results(equations: list[JaxprEqn], tracers: list[Any]) -> list[JaxprEqn]:
+    """The equations of a program, with a variable for each result of an operation that made one of the tracers.
+
+    JAX 0.10.0 and 0.10.1 omit the variables of results that nothing in the program uses. A tracer refers to its
+    operation, which has all of them. Two operations with the same context and inputs compute the same.
+    """
+    if jax.__version_info__ >= (0, 10, 2):
+        return equations
+    operations = {id(x): x for x in gc.get_referents(*tracers) if hasattr(x, "in_tracers")}
+    results: dict[tuple[int, ...], list[list[Var]]] = {}
+    for x in operations.values():
+        results.setdefault((id(x.ctx), *(id(variable_of(t)) for t in x.in_tracers)), []).append(x.outvars)
+    found = []
+    for eqn in equations:
+        candidates = results.get((id(eqn.ctx), *map(id, eqn.invars)), [])
+        fitting = [
+            r for r in candidates if all(v is w or type(v) is not Var for v, w in zip(eqn.outvars, r, strict=True))
+        ]
+        found.append(eqn.replace(outvars=fitting[0]) if fitting else eqn)
+        candidates[:] = [r for r in candidates if r is not found[-1].outvars]
+    return found
+
+
 def inner_programs(eqn: JaxprEqn) -> list[Jaxpr]:
     """The programs inside an equation: the body of a loop, the branches of a conditional, a compiled function.
 

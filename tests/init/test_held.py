@@ -87,7 +87,6 @@ UNUSED = {
 }
 
 
-@pytest.mark.skipif(jax.__version_info__ < (0, 10, 2), reason="JAX drops the variables of results that nothing uses")
 @pytest.mark.parametrize("name", UNUSED)
 def test_a_result_that_nothing_uses_gets_its_value(name):
     held = []
