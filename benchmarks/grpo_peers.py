@@ -29,12 +29,13 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import language
+
 ROOT = pathlib.Path(__file__).parents[1]
 SIZES = {
     "0.1M": {"vocab_size": 512, "hidden_size": 64, "num_layers": 2, "num_heads": 4, "num_kv_heads": 2,
              "intermediate_size": 128},
-    "135M": {"vocab_size": 49152, "hidden_size": 576, "num_layers": 30, "num_heads": 9, "num_kv_heads": 3,
-             "intermediate_size": 1536},
+    "135M": language.SIZES["135M"],
 }  # fmt: skip
 PROMPTS, GROUP, PROMPT, ANSWER, RANK = 8, 8, 36, 5, 16
 LEARNED = "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"
@@ -231,7 +232,7 @@ def write_logits(side: str, folder: pathlib.Path) -> None:
 
 
 def run(python: str, *command: str) -> tuple[str, float, float]:
-    """What a process prints, its CPU seconds and its largest memory in GB."""
+    """Returns what a process prints, its CPU seconds and its largest memory in GB."""
     some = {"OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu", "HF_HUB_OFFLINE": "1", "PYTHONPATH": str(ROOT)}
     variables = os.environ | some  # one thread of torch takes less CPU time than several
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:

@@ -152,8 +152,8 @@ class Learner:
             decoder = hkx.nets.Decoder(model, remat=c.remat, exact=c.exact)
             hidden = hkx.nets.answer_hidden(decoder, prompts, start, tokens).reshape(-1, model.hidden_size)
             if c.exact:
-                of_rows = lambda x, y: log_prob(decoder.logits(x), y)  # noqa: E731
-                return hkx.nets.in_tiles(of_rows, hidden, tokens.ravel()).reshape(tokens.shape)
+                out = hkx.nets.in_tiles(lambda x, y: log_prob(decoder.logits(x), y), hidden, tokens.ravel())
+                return out.reshape(tokens.shape)
             how: Any = {"temperature": c.temperature, "soft_cap": model.logit_cap}  # without logits of all words
             return rlx.token_log_probs(hidden, decoder.head(), tokens.ravel(), **how).reshape(tokens.shape)
 

@@ -200,15 +200,15 @@ def _divergence_of_deviations(sigma_0: Array, sigma_1: Array) -> Array:
     return 0.5 * growth * (growth + 2) - log_ratio
 
 
-def _slope(sigma_0: Array, sigma_1: Array) -> Array:
-    """r² - 1, the derivative in log r."""
+def _gradient_in_log_ratio(sigma_0: Array, sigma_1: Array) -> Array:
+    """r² - 1, the gradient in log r."""
     growth, _, _ = _growth(sigma_0, sigma_1)
     return growth * (growth + 2)
 
 
 _divergence_of_deviations.defjvps(
-    lambda dot, _, sigma_0, sigma_1: _slope(sigma_0, sigma_1) * (dot / sigma_0),
-    lambda dot, _, sigma_0, sigma_1: -_slope(sigma_0, sigma_1) * (dot / sigma_1),
+    lambda dot, _, sigma_0, sigma_1: _gradient_in_log_ratio(sigma_0, sigma_1) * (dot / sigma_0),
+    lambda dot, _, sigma_0, sigma_1: -_gradient_in_log_ratio(sigma_0, sigma_1) * (dot / sigma_1),
 )
 
 

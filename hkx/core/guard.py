@@ -6,7 +6,7 @@ from typing import Any
 
 from jax.extend.core import find_top_trace
 
-from hkx.jaxprs.traces import holds_tracer_of, opened_within, running_trace
+from hkx.jaxprs.traces import holds_tracer_of, opened_within, top_trace
 
 
 class TraceMark:
@@ -15,7 +15,7 @@ class TraceMark:
     __slots__ = ("_trace",)
 
     def __init__(self) -> None:
-        self._trace = running_trace()
+        self._trace = top_trace()
 
     def __reduce__(self) -> tuple[type[TraceMark], tuple[()]]:
         return TraceMark, ()  # the trace cannot be pickled: an unpickled mark refers to the trace that is running then

@@ -32,7 +32,7 @@ from hkx.init.leaks import arrays_of
 from hkx.init.recording import NO_ANCHOR, Recording, draw_p, example_p, fill_p, split_p
 from hkx.jaxprs.cost import work
 from hkx.jaxprs.dependence import needed, needed_inputs, uses_outer_references, without_effects_of
-from hkx.jaxprs.traces import running_trace, variable_of, with_all_results
+from hkx.jaxprs.traces import top_trace, variable_of, with_all_results
 
 MOST_WORK_ONE_BY_ONE = 2**31  # in floating-point operations: a fraction of a second on a CPU
 
@@ -89,7 +89,7 @@ def _trace(f: Callable[..., Any], recorder: Recording, args: Any, kwargs: Any, a
     given = _traced_arguments((args, kwargs))
 
     def run(anchor: Array, key: Array | None, given: list[Array]) -> list[Any]:
-        recorder.trace, recorder.anchor = running_trace(), anchor
+        recorder.trace, recorder.anchor = top_trace(), anchor
         traced = iter(given)
         own = own_tree((args, kwargs), lambda x: next(traced) if _is_traced(x) else unshared(x))
         try:

@@ -75,7 +75,10 @@ def groups(config: DecoderConfig, stacked: bool) -> list[Group]:
 
 
 def decoder_shapes(config: DecoderConfig, stacked: bool) -> Any:
-    """The shapes of a decoder's parameters, as `init` creates them; a stack, of which one layer is traced, has them."""
+    """The shapes of a decoder's parameters, as `init` creates them.
+
+    One layer of each kind is traced, that of a stack; the shapes of single layers are those of its slices.
+    """
     model = transform(lambda tokens: Decoder(config)(tokens))
     shapes = dict(jax.eval_shape(model.init, jax.random.key(0), jax.ShapeDtypeStruct((1, 1), jnp.int32)))
     names = {layer: one.prefix for one in groups(config, False) for layer in one.layers}

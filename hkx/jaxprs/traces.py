@@ -21,7 +21,7 @@ import numpy as np
 from jax.extend.core import Jaxpr, JaxprEqn, Literal, Var, find_top_trace, jaxprs_in_params
 
 
-def running_trace() -> weakref.ref[Any]:
+def top_trace() -> weakref.ref[Any]:
     """The trace that is running, without keeping it alive."""
     return weakref.ref(find_top_trace(()))
 

@@ -51,12 +51,12 @@ def test_the_meta_gradient_at_lambda_zero_is_that_of_a_loop_in_python(data):
             returns.append(g)
         return jnp.stack(returns[::-1])
 
-    def slope(returns):
+    def meta_gradient(returns):
         gradient = jax.grad(lambda v_t, lambda_: jnp.sum(returns(v_t, lambda_) ** 2))
         return jax.grad(lambda lambda_: jnp.sum(gradient(v_t, lambda_) ** 2))(0.0)
 
-    ours = slope(lambda v_t, lambda_: rlx.lambda_returns(r_t, discount_t, v_t, lambda_))
-    np.testing.assert_allclose(ours, slope(by_hand), rtol=1e-5)
+    ours = meta_gradient(lambda v_t, lambda_: rlx.lambda_returns(r_t, discount_t, v_t, lambda_))
+    np.testing.assert_allclose(ours, meta_gradient(by_hand), rtol=1e-5)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 6, 7, 8, 50])
