@@ -23,7 +23,6 @@ import jax.numpy as jnp
 import jinja2.sandbox
 import numpy as np
 import tokenizers
-from tokenizers import pre_tokenizers
 
 import hkx
 import rlx
@@ -31,13 +30,6 @@ from hkx.interop import gguf, huggingface
 
 PLAIN = "{{ messages[-1]['content'] }}"  # of a model that has no chat template
 CHUNK = 64  # prompts are read in pieces of this many tokens, by one compiled program
-GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-LLAMA = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
-    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
-QWEN2 = LLAMA.replace("{1,3}", "")
-SPLITS = {"gpt-2": [GPT2], "smollm": [r"\p{N}", GPT2], "llama-bpe": [LLAMA], "qwen2": [QWEN2]}  # by name in GGUF files
 
 
 class Text(NamedTuple):
@@ -50,18 +42,8 @@ class Text(NamedTuple):
 
 
 def text_of_gguf(metadata: dict[str, Any]) -> Text:
-    kind, split = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre", "gpt-2")
-    if kind != "gpt2" or split not in SPLITS:
-        raise ValueError(f"The file's tokenizer is {kind}, {split}. Known are gpt2 with one of {', '.join(SPLITS)}.")
-    tokens, types = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.token_type"]
-    merges = [tuple(pair.split(" ")) for pair in metadata["tokenizer.ggml.merges"]]
-    bpe = tokenizers.models.BPE(dict(zip(tokens, range(len(tokens)), strict=True)), merges)
-    tokenizer = tokenizers.Tokenizer(bpe)
-    splits = [pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated") for pattern in SPLITS[split]]
-    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*splits, as_bytes])
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    tokenizer.add_special_tokens([token for token, type_ in zip(tokens, types, strict=True) if type_ == 3])
+    tokenizer = tokenizers.Tokenizer.from_str(gguf.tokenizer_json(metadata))
+    tokens = metadata["tokenizer.ggml.tokens"]
     ids = {name: metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos", "eot")}
     special = {f"{name}_token": tokens[i] for name, i in ids.items() if i is not None}
     ends = frozenset(i for name, i in ids.items() if i is not None and name != "bos")

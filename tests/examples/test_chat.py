@@ -57,24 +57,12 @@ def test_a_chat_that_is_read_in_pieces_is_the_chat_read_at_once(chat):
         assert model.read(new, 0, after) == jnp.argmax(logits)
 
 
-@pytest.mark.parametrize(
-    ("split", "pieces"),
-    [
-        ("gpt-2", ["It", "'s", " 12", "  ", " two"]),
-        ("smollm", ["It", "'s", " ", "1", "2", "  ", " two"]),
-        ("llama-bpe", ["It", "'s", " ", "12", "  ", " two"]),
-        ("qwen2", ["It", "'s", " ", "1", "2", "  ", " two"]),
-    ],
-)
-def test_text_is_split_as_the_file_says(chat, split, pieces):
-    letters = sorted(set("It's 12 two".replace(" ", "Ġ")))
-    about = {"model": "gpt2", "pre": split, "tokens": [*letters, "<end>"], "merges": [], "eos_token_id": len(letters)}
-    about["token_type"] = [1] * len(letters) + [3]
+def test_special_tokens_of_a_gguf_file(chat):
+    about = {"model": "gpt2", "tokens": ["a", "<s>", "</s>", "<turn>"], "token_type": [1, 3, 3, 3], "merges": []}
+    about |= {"bos_token_id": 1, "eos_token_id": 2, "eot_token_id": 3}
     text = chat.text_of_gguf({f"tokenizer.ggml.{name}": value for name, value in about.items()})
-    found = text.tokenizer.pre_tokenizer.pre_tokenize_str("It's 12   two")
-    assert [piece.replace("Ġ", " ") for piece, _ in found] == pieces
-    assert text.tokenizer.decode(text.tokenizer.encode("two 12<end>").ids) == "two 12"
-    assert text.ends == {len(letters)}
+    assert text.ends == {2, 3}
+    assert text.special == {"bos_token": "<s>", "eos_token": "</s>", "eot_token": "<turn>"}
 
 
 def test_what_is_missing_is_one_line(chat, tmp_path, monkeypatch):

@@ -102,7 +102,7 @@ def test_a_reward_in_python_is_learned_from(method, config, tmp_path, monkeypatc
 
 FAILURES = {
     "raises": (lambda reply: 1 / 0, "failed: ZeroDivisionError: division by zero"),
-    "NaN": (lambda reply: float("nan"), "failed: ValueError: a reward must be a finite number"),
+    "NaN": (lambda reply: float("nan"), "failed: ValueError: array must not contain infs or NaNs"),
     "two": (lambda reply: [1.0, 0.0], "failed: TypeError: "),
     "interrupt": (
         lambda reply: signal.raise_signal(signal.SIGINT) or lottery(reply),
@@ -115,7 +115,7 @@ FAILURES = {
 def test_a_failing_reward_and_an_interrupt_are_one_line_and_lose_nothing(kind, config, tmp_path, monkeypatch):
     def reward(reply):
         calls.append(reply)
-        return fail(reply) if len(calls) == 4 + 2 * 8 + 1 + 8 + 5 else lottery(reply)  # in update 4
+        return fail(reply) if len(calls) == 4 + 2 * 8 + 4 + 8 + 5 else lottery(reply)  # in update 4
 
     (fail, says), calls = FAILURES[kind], []
     task = task_of(lottery, monkeypatch)
@@ -162,5 +162,5 @@ def test_a_killed_run_continues_bit_for_bit(config, tmp_path):
     assert program("killed", "32") == -signal.SIGKILL  # in update 4, two after the last checkpoint
     assert program("killed", "") == 0
     whole, killed = saved("whole"), saved("killed")
-    assert whole.keys() == killed.keys() and len(whole) > 10
+    assert whole.keys() == killed.keys() == {"state"} and whole["state"].size > 1000
     assert all(x.tobytes() == killed[name].tobytes() for name, x in whole.items())

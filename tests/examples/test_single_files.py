@@ -21,7 +21,7 @@ LINES = {
     "brax_adapter": 25,
     "craftax_adapter": 25,
     "catch_q_learning": 250,
-    "grpo": 288,
+    "grpo": 250,
     "transformer_lm": 250,
 }
 ALLOWED = {"hkx", "rlx", "jax", "numpy", "optax", "tyro", "tqdm", "matplotlib", "PIL", "cv2", "wandb"}
