@@ -164,7 +164,8 @@ def _sample_concrete(plan: _Plan, shapes: Sequence[tuple[int, ...]], keys: np.nd
     """Fills a fixed number of blocks per call, so that it compiles only once and needs little additional memory."""
     out: list[Array] = []
     buffer = np.empty([0, 0], np.float32)
-    for begin, rows in _filled_calls(plan, keys):
+    for begin, count, blocks in _filled_calls(plan, keys):
+        rows = np.asarray(blocks)[:count]
         while len(rows):
             i = len(out)
             at = begin - plan.first[i]
@@ -191,18 +192,16 @@ def _copy_blocks(rows: np.ndarray, at: int, per_part: int, parts: np.ndarray) ->
     return whole * per_part
 
 
-def _filled_calls(plan: _Plan, keys: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """The index of the first block of each call, and the values of its blocks. A few calls run at the same time."""
+def _filled_calls(plan: _Plan, keys: np.ndarray) -> Iterator[tuple[int, int, Array]]:
+    """The index of each call's first block, their number, and the filled blocks. A few calls run at the same time."""
     waiting: collections.deque[tuple[int, int, Array]] = collections.deque()
     for begin in range(0, plan.first[-1], BLOCKS_PER_CALL):
         count = min(BLOCKS_PER_CALL, plan.first[-1] - begin)
         blocks = plan.describe(begin, count, BLOCKS_PER_CALL, keys)
         waiting.append((begin, count, _fill_blocks_compiled(blocks, count)))
         if len(waiting) == CALLS_AT_ONCE:
-            begin, count, rows = waiting.popleft()
-            yield begin, np.asarray(rows)[:count]
-    for begin, count, rows in waiting:
-        yield begin, np.asarray(rows)[:count]
+            yield waiting.popleft()
+    yield from waiting
 
 
 def _sample_on_accelerator(

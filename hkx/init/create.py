@@ -118,10 +118,8 @@ def _traced(f: Callable[..., Any], key: Any, args: Any, kwargs: Any) -> Created:
             if isinstance(cause, Exception) and (isinstance(cause, HkxError) or not asks_for_values(cause)):
                 raise cause from cause.__cause__
             raise AbstractInitError() from cause
-    except HkxError:
-        raise
     except Exception as error:
-        if _NOTE not in getattr(error, "__notes__", ()):
+        if not isinstance(error, HkxError) and _NOTE not in getattr(error, "__notes__", ()):
             error.add_note(_NOTE)
         raise
     try:

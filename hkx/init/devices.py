@@ -28,14 +28,14 @@ def placed(values: Any, key: Array) -> Array:
     return jax.device_put(values, _place(key))
 
 
-def constant(aval: Any, value: Any, like: Any) -> Array:
+def constant(shape: tuple[int, ...], dtype: Any, value: Any, like: Any) -> Array:
     """An array filled with one number, in the place of what is made from `like`."""
     if like is None or isinstance(like, jax.core.Tracer):
-        return jnp.full(aval.shape, value, aval.dtype)
-    if math.prod(aval.shape) <= SMALL or is_on_cpu(like):  # nothing has to be compiled
-        return placed(np.full(aval.shape, value, aval.dtype), like)
+        return jnp.full(shape, value, dtype)
+    if math.prod(shape) <= SMALL or is_on_cpu(like):  # nothing has to be compiled
+        return placed(np.full(shape, value, dtype), like)
     place = _place(like)
-    return jnp.full(aval.shape, value, aval.dtype, device=place if isinstance(place, jax.sharding.Sharding) else None)
+    return jnp.full(shape, value, dtype, device=place if isinstance(place, jax.sharding.Sharding) else None)
 
 
 def _place(key: Any) -> Any:

@@ -17,43 +17,43 @@ from hkx.jaxprs.traces import inner_programs
 
 
 def carry_out(
-    eqn: JaxprEqn, inputs: list[Any], used: set[Any], key: Array | None, debug_info: DebugInfo
-) -> Sequence[Any]:
-    """The outputs of one equation. If it contains a program, only the used outputs are computed; the others are None.
+    eqn: JaxprEqn, used: set[Any], read: Callable[[Any], Any], key: Array | None, debug_info: DebugInfo
+) -> dict[Any, Any]:
+    """Computes those outputs of one equation that are `used`.
 
-    Inputs on which the used outputs do not depend are None.
+    `read` returns the value of an input, or None if no used output depends on it.
     """
     if eqn.primitive is fill_p:
-        aval = jax.ShapeDtypeStruct(eqn.params["shape"], eqn.params["dtype"])
-        return [constant(aval, eqn.params["value"], key)]
+        return {eqn.outvars[0]: constant(**eqn.params, like=key)}
     if eqn.primitive is split_p:
-        return split_keys(*inputs, num=eqn.params["num"])
+        return dict(zip(eqn.outvars, split_keys(read(eqn.invars[0]), num=eqn.params["num"]), strict=True))
     if eqn.primitive is example_p:
-        return inputs
-    atoms = [v for v in eqn.invars if not isinstance(v, Literal)]
-    values = [x for v, x in zip(eqn.invars, inputs, strict=True) if not isinstance(v, Literal)]
-    wanted = [v in used for v in eqn.outvars]
-    outvars = [v for v, w in zip(eqn.outvars, wanted, strict=True) if w]
-    names = debug_info._replace(arg_names=("",) * len(atoms), result_paths=("",) * len(outvars))
-    program = Jaxpr([], atoms, outvars, [eqn], eqn.effects, names)
-    as_it_is = all(wanted) and all(x is not None for x in values)
-    if as_it_is or not inner_programs(eqn):
-        some = iter(jax.core.eval_jaxpr(program, (), *values))
-    else:
-        some = iter(_compiled(program, values))
-    return [next(some) if w else None for w in wanted]
+        return {eqn.outvars[0]: read(eqn.invars[0])}
+    program, inputs = _program([eqn], used, read, debug_info)
+    in_part = len(program.outvars) < len(eqn.outvars) or any(x is None for x in inputs)
+    if in_part and inner_programs(eqn):
+        return dict(zip(program.outvars, _compiled(program, inputs), strict=True))
+    return dict(zip(program.outvars, jax.core.eval_jaxpr(program, (), *inputs), strict=True))
 
 
 def carry_out_together(
     equations: list[JaxprEqn], used: set[Any], read: Callable[[Any], Any], debug_info: DebugInfo
 ) -> dict[Any, Any]:
     """Compiles and runs equations as one program. Returns those outputs that other equations use, `used`."""
-    made = {v for eqn in equations for v in eqn.outvars}
+    program, inputs = _program(equations, used, read, debug_info)
+    return dict(zip(program.outvars, _compiled(program, inputs), strict=True))
+
+
+def _program(
+    equations: list[JaxprEqn], used: set[Any], read: Callable[[Any], Any], debug_info: DebugInfo
+) -> tuple[Jaxpr, list[Any]]:
+    """A program that computes the used outputs of equations, and its inputs."""
+    made = dict.fromkeys(v for eqn in equations for v in eqn.outvars)
     inputs = dict.fromkeys(v for eqn in equations for v in eqn.invars if not isinstance(v, Literal) and v not in made)
-    outvars = [v for v in dict.fromkeys(v for eqn in equations for v in eqn.outvars) if v in used]
+    outvars = [v for v in made if v in used]
     names = debug_info._replace(arg_names=("",) * len(inputs), result_paths=("",) * len(outvars))
-    program = Jaxpr([], list(inputs), outvars, equations, set(), names)
-    return dict(zip(outvars, _compiled(program, [read(v) for v in inputs]), strict=True))
+    effects = set().union(*(eqn.effects for eqn in equations))
+    return Jaxpr([], list(inputs), outvars, equations, effects, names), [read(v) for v in inputs]
 
 
 def _compiled(program: Jaxpr, inputs: list[Any]) -> Sequence[Any]:

@@ -16,10 +16,9 @@ from hkx.base.draws import Draw, sample
 from hkx.base.key_arrays import for_each_key, key_batch, split_chain
 from hkx.base.keys import is_typed_key
 from hkx.base.types import Array
-from hkx.core.frame import local
 from hkx.init.blocks import sample_all
 from hkx.init.devices import placed
-from hkx.init.recording import Recording, split_p
+from hkx.init.recording import split_p
 
 
 class Taken(NamedTuple):
@@ -58,10 +57,6 @@ def drawn(draws: list[Draw], keys: list[Any], like: Any) -> list[Array]:
         return [draw(key) if d else next(others) for draw, key, d in zip(alone, keys, divided, strict=True)]
     batches = [() if isinstance(k, Taken) else key_batch(k) for k in keys]
     data = _key_data(keys)
-    maker = local.frames[-1].maker if local.frames else None
-    if isinstance(data, jax.core.Tracer) and isinstance(maker, Recording):  # the `init` around this one computes them
-        keys = [k.array() if isinstance(k, Taken) else k for k in keys]
-        return [maker.draw(draw, key) for draw, key in zip(draws, keys, strict=True)]
     return sample_all(draws, batches, data, like)
 
 

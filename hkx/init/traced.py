@@ -111,8 +111,7 @@ def _trace(f: Callable[..., Any], recorder: Recording, args: Any, kwargs: Any, a
     program = jax.make_jaxpr(run)(NO_ANCHOR, recorder.key, given)
     if recorder.has_values and uses_outer_references(program):
         raise ValuesNeeded()  # what an initializer has read there may be older than it should be
-    keys = [] if recorder.key is None else [recorder.key]
-    inputs = dict(zip(program.jaxpr.invars, [NO_ANCHOR, *keys, *given], strict=True))
+    inputs = dict(zip(program.jaxpr.invars, jax.tree.leaves((NO_ANCHOR, recorder.key, given)), strict=True))
     inputs.update(zip(program.jaxpr.constvars, program.consts, strict=True))
     return _Trace(program, inputs, *record)
 
@@ -172,9 +171,8 @@ def _make(
         value = v.val if isinstance(v, Literal) else env[v]
         return value.array() if isinstance(value, Taken) else value
 
-    def read_inputs(eqn: JaxprEqn) -> list[Any]:
-        matter = inputs[id(eqn)]
-        return [read(v) if isinstance(v, Literal) or v in matter else None for v in eqn.invars]
+    def read_inputs_of(eqn: JaxprEqn) -> Callable[[Any], Any]:
+        return lambda v: read(v) if isinstance(v, Literal) or v in inputs[id(eqn)] else None
 
     while pending or together:
         draws: list[JaxprEqn] = []
@@ -187,8 +185,7 @@ def _make(
             elif eqn.primitive is draw_p and 0 not in key_batch(eqn.invars[0].aval):  # a stack of no layers has no keys
                 draws.append(eqn)
             else:
-                done = carry_out(eqn, read_inputs(eqn), used, key, names)
-                env.update((v, x) for v, x in zip(eqn.outvars, done, strict=True) if x is not None)
+                env.update(carry_out(eqn, used, read_inputs_of(eqn), key, names))
         if draws:
             keys = [v.val if isinstance(v, Literal) else env[v] for v in (eqn.invars[0] for eqn in draws)]
             arrays = drawn([eqn.params["draw"] for eqn in draws], keys, key)

@@ -109,9 +109,8 @@ def understood(eqn: JaxprEqn) -> bool:
     JAX does not guarantee the names of such operations and of their parameters. If they are not as expected here, every
     output is assumed to depend on all inputs, which is correct too, but less efficient.
     """
-    if eqn.primitive.name == _OF_HIJAX:
-        return bool(inner_programs(eqn))
-    return eqn.primitive.name in _RULES and set(_PARTS.get(eqn.primitive.name, ())) <= set(eqn.params)
+    name = eqn.primitive.name
+    return name in _RULES and set(_PARTS.get(name, ())) <= set(eqn.params) and bool(inner_programs(eqn))
 
 
 def _has_zeros(aval: Any) -> bool:
@@ -124,8 +123,7 @@ def _of_program(program: Any, outputs: Sequence[bool]) -> list[bool]:
     """Which inputs of a program the wanted outputs depend on."""
     program = getattr(program, "jaxpr", program)
     live = {v for v, w in zip(program.outvars, outputs, strict=True) if w and not isinstance(v, Literal)}
-    for _, inputs in needed_inputs(program.eqns, list(live)):
-        live |= inputs
+    live = live.union(*(inputs for _, inputs in needed_inputs(program.eqns, list(live))))
     return [v in live for v in program.invars]
 
 
@@ -169,8 +167,7 @@ def _call(eqn: JaxprEqn, outputs: list[bool]) -> list[bool]:
     return _of_program(inner_programs(eqn)[0], outputs)
 
 
-_OF_HIJAX = "call_hi_primitive"
-_CALLS = ("jit", "closed_call", "eval_jaxpr", "remat2", "custom_jvp_call", "custom_vjp_call", _OF_HIJAX)
+_CALLS = ("jit", "closed_call", "eval_jaxpr", "remat2", "custom_jvp_call", "custom_vjp_call", "call_hi_primitive")
 _PARTS = {
     "scan": ("jaxpr",),
     "while": ("cond_nconsts", "cond_jaxpr", "body_nconsts", "body_jaxpr"),
