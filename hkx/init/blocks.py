@@ -153,11 +153,7 @@ def _unforeseen(numbers: Any) -> Any:
     XLA compiles each operation with a known constant separately: on a CPU, a slice at a known index takes 20 ms, an
     array from known bounds 60 ms. With unknown numbers, all operations of the same shape share their code.
     """
-
-    def same() -> Any:
-        return numbers
-
-    return jax.lax.cond(jax.lax.optimization_barrier(False), same, same)
+    return jax.lax.cond(jax.lax.optimization_barrier(False), lambda: numbers, lambda: numbers)
 
 
 def _sample_concrete(plan: _Plan, shapes: Sequence[tuple[int, ...]], keys: np.ndarray, like: Any) -> list[Array]:

@@ -98,9 +98,11 @@ def _trace(f: Callable[..., Any], recorder: Recording, args: Any, kwargs: Any, a
         except Exception as error:  # here, because JAX removes its frames from the traceback afterwards
             if at_once and raised_in_shard_map(error):
                 raise ConstantsRefused() from error
-            if may_pass_on_values(error):
+            if not may_pass_on_values(error):
+                raise
+            if recorder.on_shapes:
                 raise ValuesNeeded() from error
-            raise
+            return []  # as if the run had ended: JAX never frees a trace that contains an array and fails
         finally:
             recorder.anchor = NO_ANCHOR
         leaves, structure = jax.tree.flatten(created)
@@ -109,6 +111,8 @@ def _trace(f: Callable[..., Any], recorder: Recording, args: Any, kwargs: Any, a
         return [x for x in leaves if isinstance(x, jax.core.Tracer)]
 
     program = jax.make_jaxpr(run)(NO_ANCHOR, recorder.key, given)
+    if not record:
+        raise ValuesNeeded()
     if recorder.has_values and uses_outer_references(program):
         raise ValuesNeeded()  # what an initializer has read there may be older than it should be
     inputs = dict(zip(program.jaxpr.invars, jax.tree.leaves((NO_ANCHOR, recorder.key, given)), strict=True))

@@ -42,7 +42,7 @@ def opened_within(outer: Any, through_custom: bool = False) -> tuple[list[Any], 
         elif isinstance(trace, _passing()[0]):
             trace = _around(trace)
         else:
-            return inner, not isinstance(trace, _running_trace())
+            return inner, not isinstance(trace, _running_and_recording()[0])
     return inner, trace is None
 
 
@@ -214,12 +214,12 @@ def _passing() -> tuple[tuple[type, ...], tuple[str, ...]]:
 
 def recording() -> bool:
     """True if operations are currently not executed, but recorded, by `jit`, `scan` and the like."""
-    return not isinstance(_trace_that_acts(), _running_trace())
+    return not isinstance(_trace_that_acts(), _running_and_recording()[0])
 
 
 def recording_program() -> bool:
     """True if operations are currently recorded in a program. Under `jet`, for example, they are not."""
-    return isinstance(_trace_that_acts(), _program_trace())
+    return isinstance(_trace_that_acts(), _running_and_recording()[1])
 
 
 def _trace_that_acts() -> Any:
@@ -231,19 +231,14 @@ def _trace_that_acts() -> Any:
 
 
 @functools.cache
-def _program_trace() -> type:
-    """The class of the traces that record operations in a program, found by looking inside one."""
+def _running_and_recording() -> tuple[type, type]:
+    """The classes of the trace that executes operations immediately, as in a new thread, and of those of programs."""
     seen: list[type] = []
-    with jax.ensure_compile_time_eval():
-        jax.make_jaxpr(lambda: seen.append(type(find_top_trace(()))))()
-    return seen[0]
 
+    def look() -> None:
+        seen.append(type(find_top_trace(())))
 
-@functools.cache
-def _running_trace() -> type:
-    """The class of the trace that executes operations immediately, which is the one in a new thread."""
-    seen: list[type] = []
-    thread = threading.Thread(target=lambda: seen.append(type(find_top_trace(()))))
+    thread = threading.Thread(target=lambda: (look(), jax.make_jaxpr(look)()))
     thread.start()
     thread.join()
-    return seen[0]
+    return seen[0], seen[1]

@@ -260,7 +260,7 @@ class TestWhatIsHeldToBeTrueOfJax:
         assert not isinstance(seen[1], jax.core.Tracer)
 
     def test_a_new_thread_runs_operations_one_by_one(self):
-        traces._running_trace.cache_clear()
+        traces._running_and_recording.cache_clear()
         jax.make_jaxpr(lambda x: (traces.recording(), x)[1])(1.0)  # learnt in the middle of a trace as well
         assert not traces.recording()
         seen = []

@@ -1,5 +1,6 @@
 """Functions that fail on abstract values: which of them `init` runs on real ones, once."""
 
+import gc
 import operator
 import struct
 
@@ -29,6 +30,20 @@ def test_values_that_the_code_needs_while_it_runs():
     for seed in range(6):
         assert hkx.transform(f).init(seed, x).keys() == run_initialising(f, jax.random.PRNGKey(seed), (x,))[0].keys()
         same_bits(hkx.transform(f).init(seed, x), run_initialising(f, jax.random.PRNGKey(seed), (x,))[0])
+
+
+def test_nothing_of_the_run_on_abstract_values_stays():
+    """JAX never frees a trace that contains an array, as `table[None]` is, and ends with an error."""
+    table = jnp.arange(3.0)
+
+    def f(x):
+        y = jax.nn.relu(hkx.Linear(3)(x) + table[None])
+        return y if y.sum() > 0 else -y
+
+    before = [id(x) for x in gc.get_objects() if isinstance(x, jax.core.Tracer)]
+    hkx.transform(f).init(0, jnp.ones([2, 3]))
+    gc.collect()
+    assert [x for x in gc.get_objects() if isinstance(x, jax.core.Tracer) and id(x) not in before] == []
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
