@@ -171,6 +171,8 @@ def make_mesh(config: Config) -> Mesh:  # over the devices of all processes, whi
     data, model = shape = shape or (here * jax.process_count() or len(devices), 1)
     if data * model != len(devices):
         sys.exit(f"--mesh: {data}x{model} needs {data * model} devices, and there are {len(devices)}: see --devices")
+    if (examples := SIZES[config.size].batch_size) % data:
+        sys.exit(f"--mesh: {examples} examples in a batch of --size {config.size} are not divisible by {data} devices")
     return Mesh(np.array(devices).reshape(shape), ("data", "model"))
 
 

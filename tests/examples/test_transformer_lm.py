@@ -176,6 +176,7 @@ def test_a_collective_in_the_loop_over_layers_counts_once_for_each():
         ({"mesh": "two"}, "--mesh: must be two numbers, as in 2x4, not 'two'"),
         ({"mesh": "2x2"}, "--mesh: 2x2 needs 4 devices, and there are 8: see --devices"),
         ({"devices": 9}, "--mesh: 9x1 needs 9 devices, and there are 8: see --devices"),
+        ({"devices": 3}, "--mesh: 8 examples in a batch of --size tiny are not divisible by 3 devices"),
         ({"text": pathlib.Path("/no/file")}, "--text: cannot read /no/file: No such file or directory"),
         ({"text": ROOT / "LICENSE", "size": "base"}, "characters, and 20500 are needed"),
     ],

