@@ -232,7 +232,7 @@ def require_events(means: dict[str, Array], deviations: dict[str, Array], functi
 
 def log_deviation(sigma: Array) -> Array:
     """log |σ|: a network without a bound may return negative deviations, and the Gaussian is the same."""
-    return jnp.log(jnp.where(sigma < 0, -sigma, sigma))
+    return jnp.log(jnp.abs(sigma))
 
 
 def categorical_entropy(log_probs: Array) -> Array:

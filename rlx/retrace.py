@@ -5,8 +5,8 @@ import numpy as np
 from jax import lax
 
 from rlx.core.annotations import Float, Int, Mask, Real
-from rlx.core.arrays import pick
-from rlx.core.masking import masked, weighted, weighted_sum
+from rlx.core.arrays import expected_value, pick
+from rlx.core.masking import masked, weighted
 from rlx.core.operator import maybe_stop, operator
 from rlx.core.recurrence import backward
 from rlx.core.segments import segments, with_ends
@@ -174,7 +174,7 @@ def general_off_policy_returns_from_action_values(
     """
     if stop_target_gradients is not True:  # for values, γ_t (…) below suffices
         q_t, pi_t = masked(discount_t, q_t), masked(discount_t, pi_t)
-    v_t, continues_t = segments(weighted_sum(pi_t, q_t, axis=-1), truncation_t, truncation_value_t)
+    v_t, continues_t = segments(expected_value(pi_t, q_t), truncation_t, truncation_value_t)
     sequences = r_t, discount_t, v_t, pick(q_t, a_t), with_ends(c_t, continues_t)
     returns = backward(_corrected_return, sequences, continues_t=continues_t)
     return maybe_stop(returns, stop_target_gradients)

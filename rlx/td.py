@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 
 from rlx.core.annotations import Float, Int, Mask, Real
-from rlx.core.arrays import pick
-from rlx.core.masking import weighted, weighted_sum
+from rlx.core.arrays import expected_value, pick
+from rlx.core.masking import masked, weighted
 from rlx.core.operator import errors_of, maybe_stop, operator
 from rlx.core.recurrence import backward
 from rlx.core.segments import following, segments, with_ends
@@ -113,7 +113,7 @@ def sarsa(
     return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]
 
 
-@operator(masks={"discount_t": ("q_t", "probs_a_t")})
+@operator()
 def expected_sarsa(
     q_tm1: Float[Array, "A"],
     a_tm1: Int[Array, "", "in [0, A)"],
@@ -147,7 +147,9 @@ def expected_sarsa(
       >>> float(rlx.expected_sarsa(jnp.array([1.0, 2.0]), 0, 0.5, 0.5, jnp.array([3.0, 5.0]), probs))
       1.5
     """
-    target = r_t + discount_t * weighted_sum(probs_a_t, q_t)
+    if stop_target_gradients is not True:  # for values, γ_t (…) below suffices
+        q_t, probs_a_t = masked(discount_t, q_t), masked(discount_t, probs_a_t)
+    target = r_t + weighted(discount_t, expected_value(probs_a_t, q_t))
     return maybe_stop(target, stop_target_gradients) - q_tm1[a_tm1]
 
 

@@ -147,7 +147,7 @@ def signed_hyperbolic(x: Float[Array, "*E"], eps: Real[Array | float, "", "in [0
       >>> round(float(rlx.signed_hyperbolic(3.0, eps=0.0)), 4)
       1.0
     """
-    return _signed_root(x) + eps * x
+    return _signed_root(jnp.array(x)) + eps * x
 
 
 @jax.custom_jvp
@@ -182,16 +182,25 @@ def signed_parabolic(x: Float[Array, "*E"], eps: Real[Array | float, "", "in [0,
       >>> round(float(rlx.signed_parabolic(rlx.signed_hyperbolic(3.0))), 4)
       3.0
     """
-    return _signed_parabolic(x, eps)
+    root = _parabolic_root(jnp.array(x), eps)
+    return root * (jnp.abs(root) + 2)
 
 
-@traced_once
-def _signed_parabolic(x: Array, eps: Array | float) -> Array:
-    size = jnp.minimum(jnp.abs(x), jnp.finfo(jnp.result_type(x, float)).max)
-    width = jnp.sqrt(1 + 4 * eps * (1 + eps + size)) + 1 + 2 * eps
-    # The factor of x ends with a division, which XLA computes once, whereas it fuses cheaper operations into every use.
-    # The factor stays small; multiplying by `x` before dividing would overflow from 1e25 on.
-    return x * (4 * (size / width + 1) / width)
+@jax.custom_jvp
+def _parabolic_root(x: Array, eps: Array | float) -> Array:
+    """The z for which ε z |z| + (1 + 2 ε) z = x, so that f(x) = z (|z| + 2), without cancellation."""
+    square = _half_width_squared(x, eps)
+    return x / (square * jax.lax.rsqrt(square) + 0.5 + eps)
+
+
+@_parabolic_root.defjvp
+def _of_equation(primals: tuple[Array, Any], tangents: tuple[Array, Any]) -> tuple[Array, Array]:
+    root, (x_dot, eps_dot) = _parabolic_root(*primals), tangents
+    return root, 0.5 * jax.lax.rsqrt(_half_width_squared(*primals)) * (x_dot - root * (jnp.abs(root) + 2) * eps_dot)
+
+
+def _half_width_squared(x: Array, eps: Array | float) -> Array:
+    return (0.5 + eps) ** 2 + eps * jnp.minimum(jnp.abs(x), jnp.finfo(jnp.result_type(x, float)).max)
 
 
 @operator()

@@ -14,7 +14,7 @@ import numpy as np
 from rlx.core.annotations import Int, Mask, Num, Real
 from rlx.core.arguments import as_axis_name, is_floating, require, require_broadcast
 from rlx.core.errors import ShapeError
-from rlx.core.masking import weighted
+from rlx.core.masking import product, weighted, weighted_sum
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike, AxisName, in_32_bits
@@ -144,7 +144,7 @@ def pick(values: Array, indices: Array) -> Array:
 def _picked(values: Array, indices: Array) -> Array:
     """One of few entries, by a choice for each: `jax.vmap` over axis 1 would transpose all for a gather."""
     last, count = values.ndim - 1, values.shape[-1]
-    columns = [jax.lax.slice_in_dim(values, i, i + 1, axis=last) for i in range(count)]
+    columns = jax.lax.split(values, (1,) * count, axis=last)
     columns = [jax.lax.reduce_sum(column, (last,)) for column in columns]  # jnp.squeeze would transpose it too
     picked = columns[0]
     for i, column in enumerate(columns):
@@ -158,6 +158,32 @@ def _picked_tangent(primals: tuple[Array, Array], tangents: tuple[Array, Any]) -
     values, indices = primals
     is_it = indices[..., None] == jax.lax.broadcasted_iota(indices.dtype, values.shape, values.ndim - 1)
     return _picked(values, indices), jnp.sum(jnp.where(is_it, tangents[0], 0), axis=-1)
+
+
+def expected_value(probs: Array, x: Array) -> Array:
+    """Σ_a π(a) x_a along the last axis of arrays of one shape, where what has probability 0 adds nothing.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rlx.core.arrays import expected_value
+      >>> float(expected_value(jnp.array([0.0, 1.0]), jnp.array([-jnp.inf, 3.0])))
+      3.0
+    """
+    few = isinstance(x.shape[-1], int) and 0 < x.shape[-1] <= 20  # not a dimension of `jax.export`
+    return _expected(jnp.array(probs), jnp.array(x)) if few else weighted_sum(probs, x, -1)  # as in `weighted`
+
+
+@jax.custom_jvp
+@traced_once
+def _expected(probs: Array, x: Array) -> Array:
+    """Adds up few terms one by one. On a CPU, XLA would write those of `weighted_sum` to memory before it adds them."""
+    columns = (jax.lax.split(y, (1,) * y.shape[-1], axis=y.ndim - 1) for y in (probs, x))
+    return jnp.sum(functools.reduce(jnp.add, map(product, *columns)), axis=-1)
+
+
+@_expected.defjvp
+def _expected_tangent(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    return _expected(*primals), jax.jvp(functools.partial(weighted_sum, axis=-1), primals, tangents)[1]
 
 
 def at_indices(table: Array, indices: Array) -> Array:

@@ -66,15 +66,16 @@ def weighted(weight: ArrayLike, x: ArrayLike) -> Array:
     return _weighted(jnp.array(weight, dtype), jnp.array(x, dtype))
 
 
-@jax.custom_jvp
 @traced_once
-def _weighted(weight: ArrayLike, x: ArrayLike) -> Any:
+def product(weight: ArrayLike, x: ArrayLike) -> Any:
+    """`weighted` of arrays, without its first derivatives in weights of 0."""
     # The weight is the 0 that is selected: `jax.vmap` over axis 1 would transpose all for a constant array of zeros.
     # 0 · x is 0 only of a finite x. A loop's gradient drops the rule below: second derivatives are those of this line.
-    product = weight * x
-    return jnp.where((weight != 0) | (product == 0), product, jax.lax.stop_gradient(weight))
+    both = weight * x
+    return jnp.where((weight != 0) | (both == 0), both, jax.lax.stop_gradient(weight))
 
 
+_weighted = jax.custom_jvp(product)
 _weighted.defjvps(
     lambda weight_dot, _, weight, x: weight_dot * jnp.where((weight != 0) | jnp.isfinite(x), x, weight),
     lambda x_dot, _, weight, x: weight * x_dot,

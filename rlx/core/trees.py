@@ -137,12 +137,7 @@ def tree_fn(fn: Callable[..., Any], **unmapped_kwargs: Any) -> Callable[..., Any
       {'a': 30}
     """
     require(callable(fn), "fn", fn, "a function of leaves", "tree_fn")
-    bound = functools.partial(fn, **unmapped_kwargs)
-
-    def mapped(*trees: PyTree) -> PyTree:
-        return jax.tree.map(bound, *trees)
-
-    return mapped
+    return functools.partial(jax.tree.map, functools.partial(fn, **unmapped_kwargs))
 
 
 def tree_split_key(rng_key: Array, tree_like: PyTree) -> tuple[Array, PyTree]:

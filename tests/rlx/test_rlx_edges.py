@@ -14,6 +14,7 @@ from dm_env import specs
 
 import rlx
 from rlx.core import recurrence
+from rlx.core.arrays import expected_value
 
 pytestmark = pytest.mark.unoptimised
 
@@ -528,6 +529,40 @@ def test_the_inverse_of_the_signed_square_root_of_a_large_number_is_finite():
     np.testing.assert_allclose(rlx.signed_parabolic(y), expected, rtol=1e-5)
     slopes = jax.vmap(jax.grad(rlx.signed_parabolic))(y[1:])
     np.testing.assert_allclose(slopes, [1e3, 1e3, 1e3], rtol=1e-5)
+
+
+def test_slopes_of_the_inverse_of_the_signed_square_root():
+    # f solves ε z² + (1 + 2 ε) z = |x|, f = z (z + 2), so that f' = 2 (z + 1) / s and ∂f/∂ε = -2 (z + 1) f / s, where s
+    # is 2 ε z + 1 + 2 ε. Near 0, f is x times its slope there.
+    for x, eps in [(3.0, 1e-3), (-40.0, 0.25), (1e-6, 1e-3), (5.0, 0.0)]:
+        roots = np.roots([eps, 1 + 2 * eps, -abs(x)])
+        z, sign = float(max(roots)), np.sign(x)
+        s = 2 * eps * z + 1 + 2 * eps
+        expected = sign * z * (z + 2), 2 * (z + 1) / s, -sign * 2 * (z + 1) * z * (z + 2) / s
+        slopes = jax.grad(rlx.signed_parabolic, (0, 1))(jnp.float32(x), jnp.float32(eps))
+        np.testing.assert_allclose([rlx.signed_parabolic(jnp.float32(x), eps), *slopes], expected, rtol=2e-6)
+
+
+@pytest.mark.parametrize("transform", [rlx.signed_hyperbolic, rlx.signed_parabolic])
+def test_signed_roots_take_constants_of_64_bits(transform):
+    x = np.array([-2.0, 3.0])
+    constants = jax.jit(lambda: jax.vmap(transform)(x))()
+    np.testing.assert_allclose(constants, transform(jnp.asarray(x, jnp.float32)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("actions", [1, 4, 20, 21])
+def test_expected_values_and_their_slopes(actions):
+    rng = np.random.default_rng(actions)
+    probs, q = rng.uniform(size=[3, actions]), rng.normal(size=[3, actions])
+    probs[0, 0], probs[1, 0], q[1, 0] = 0.0, 0.0, -np.inf  # both finite and infinite values of probability 0
+    finite = np.where(np.isfinite(q), q, 0)
+    arguments = jnp.asarray(probs, jnp.float32), jnp.asarray(q, jnp.float32)
+    np.testing.assert_allclose(expected_value(*arguments), np.sum(probs * finite, axis=-1), rtol=1e-5, atol=1e-6)
+    slopes = jax.grad(lambda p, x: jnp.sum(expected_value(p, x)), (0, 1))(*arguments)
+    np.testing.assert_allclose(slopes[0], finite, rtol=1e-6)
+    np.testing.assert_allclose(slopes[1], probs, rtol=1e-6)
+    constants = jax.jit(lambda: jax.vmap(expected_value)(probs, q))()
+    np.testing.assert_allclose(constants, expected_value(*arguments), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("stddev", [np.array([0.0, 1.0, 2.0]), np.array([[0.5], [3.0]]), np.ones([2, 3]), 2])
