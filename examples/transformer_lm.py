@@ -8,10 +8,8 @@ mesh of devices, data x model: FSDP and tensor parallelism, by the rules of `hkx
     python transformer_lm.py --devices 8 --mesh 2x4    # the same on 8 devices, of a CPU too
     python transformer_lm.py --size pod --check        # 70 billion parameters on 32x8 devices: bytes and collectives
 
-Several processes train together with `--coordinator`: see docs/parallel.md. After Ctrl-C, or anything worse,
-the same command continues from the last checkpoint. The last line printed is
-
-    test loss: 1.465 nats per character after 400 steps
+Several processes train together with `--coordinator`: see docs/parallel.md. After Ctrl-C, or anything worse, the same
+command continues from the last checkpoint. It ends with "test loss: 1.465 nats per character after 400 steps".
 """
 
 import dataclasses
