@@ -39,7 +39,7 @@ def masked(by: Array, x: Array) -> Array:
         by = jnp.any(by, axis=tuple(range(x.ndim, by.ndim)))
     keeps = by if by.dtype == bool else by != 0
     keeps = keeps.reshape(keeps.shape + (1,) * (x.ndim - keeps.ndim))
-    zero = by.astype(x.dtype) if by.shape == x.shape else jnp.zeros_like(x)  # see `_weighted`
+    zero = jax.lax.stop_gradient(by).astype(x.dtype) if by.shape == x.shape else jnp.zeros_like(x)  # see `product`
     return jnp.where(keeps if by.dtype == bool else keeps | jnp.isfinite(x), x, zero)
 
 
@@ -77,8 +77,8 @@ def product(weight: ArrayLike, x: ArrayLike) -> Any:
 
 _weighted = jax.custom_jvp(product)
 _weighted.defjvps(
-    lambda weight_dot, _, weight, x: weight_dot * jnp.where((weight != 0) | jnp.isfinite(x), x, weight),
-    lambda x_dot, _, weight, x: weight * x_dot,
+    lambda w_dot, _, w, x: w_dot * jnp.where((w != 0) | jnp.isfinite(x), x, jax.lax.stop_gradient(w)),
+    lambda x_dot, _, w, x: w * x_dot,
 )
 
 

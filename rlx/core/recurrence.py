@@ -188,7 +188,7 @@ def _tangent(primals: tuple[Array, ...], tangents: tuple[Array, ...]) -> tuple[A
     x_t = _solved(*primals)
     after = jnp.concatenate([x_t, end[None]])[1:]
     passes = continues_t & ((w_t != 0) | jnp.isfinite(after))
-    return x_t, _doubled(delta_dot + w_dot * jnp.where(passes, after, w_t), w_t, end_dot, passes)
+    return x_t, _doubled(delta_dot + w_dot * jnp.where(passes, after, lax.stop_gradient(w_t)), w_t, end_dot, passes)
 
 
 def _doubled(delta_t: Array, w_t: Array, end: Array, passes_t: Array) -> Array:

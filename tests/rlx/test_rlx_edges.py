@@ -550,6 +550,14 @@ def test_signed_roots_take_constants_of_64_bits(transform):
     np.testing.assert_allclose(constants, transform(jnp.asarray(x, jnp.float32)), rtol=1e-6)
 
 
+def test_second_derivatives_in_a_weight_of_0_of_what_is_not_finite():
+    td = jax.grad(jax.grad(lambda discount: rlx.td_learning(0.0, 1.0, discount, jnp.nan, False)))
+    assert td(0.0) == 0
+    q_t, zeros = jnp.array([-jnp.inf, 3.0]), jnp.zeros(2)
+    sarsa = jax.hessian(lambda probs: rlx.expected_sarsa(zeros, 0, 0.0, 1.0, q_t, probs, False) ** 2)
+    np.testing.assert_allclose(sarsa(jnp.array([0.0, 1.0])), [[0, 0], [0, 2 * 3**2]], rtol=1e-6)
+
+
 @pytest.mark.parametrize("actions", [1, 4, 20, 21])
 def test_expected_values_and_their_slopes(actions):
     rng = np.random.default_rng(actions)
