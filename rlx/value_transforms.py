@@ -187,6 +187,7 @@ def signed_parabolic(x: Float[Array, "*E"], eps: Real[Array | float, "", "in [0,
 
 
 @jax.custom_jvp
+@traced_once
 def _parabolic_root(x: Array, eps: Array | float) -> Array:
     """The z for which ε z |z| + (1 + 2 ε) z = x, so that f(x) = z (|z| + 2), without cancellation."""
     square = _half_width_squared(x, eps)
