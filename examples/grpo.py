@@ -165,7 +165,7 @@ class Learner:
         mask, parts = jnp.arange(c.tokens)[None] < answers.lengths[:, None], np.gcd(c.questions, c.micro_batches)
         size, normalizer, teaches = c.questions // parts, jnp.sum(mask) / parts, jnp.any(adv != 0, axis=1)
         whole = *batch[:2], answers.tokens, answers.log_probs, adv, mask
-        whole = [x.reshape(c.questions, -1, *x.shape[1:])[jnp.argsort(~teaches)] for x in whole]  # who teach, first
+        whole = [x.reshape(c.questions, -1, *x.shape[1:])[jnp.argsort(~teaches)] for x in whole]  # the useful first
 
         def add(i: jax.Array, total: Any) -> Any:
             *asked, old, adv, mask = [x.reshape(parts, -1, *x.shape[2:])[i] for x in whole]

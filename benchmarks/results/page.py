@@ -20,8 +20,7 @@ of all of it with compilation where the program is compiled whole.
 """
 REST = """## Not run yet
 
-{missing}Craftax, Brax and learning on Atari have no tables yet; [the examples](../examples/README.md) name single runs
-on some of them.
+{missing}learning on Atari, of which [the examples](../examples/README.md) name single runs.
 """
 
 
