@@ -58,12 +58,12 @@ Transition = namedtuple("Transition", "observation_tm1 first_tm1 a_tm1 log_prob_
 
 def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
     actions = env.action_space(env.default_params)
-    discrete = hasattr(actions, "n")
-    core = {"lstm": hkx.LSTM, "gru": hkx.GRU}.get(config.memory)
+    core, discrete = {"lstm": hkx.LSTM, "gru": hkx.GRU}.get(config.memory), hasattr(actions, "n")
 
     def actor_critic(observation, first, memory):  # [T, B, ...], [T, B], [B, ...]; all of it also without T
-        x = observation.astype(jnp.float32).reshape(*first.shape, -1)
-        x = hkx.nets.MLP([config.hidden] * config.layers, activation=jnp.tanh, activate_final=True)(x)
+        x = (jnp.float32 if discrete else rlx.signed_logp1)(observation).reshape(*first.shape, -1)  # speeds of any size
+        layers: Any = {"output_sizes": [config.hidden] * config.layers, "activation": jnp.tanh, "activate_final": True}
+        x, *v = (hkx.nets.MLP(**layers)(x) for _ in range(1 if discrete or core else 2))  # the value has its own then
         if core:
             cell, x = hkx.ResetCore(core(config.hidden)), (x, first)
             x, memory = hkx.dynamic_unroll(cell, x, memory) if first.ndim == 2 else cell(x, memory)
@@ -71,7 +71,7 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
         head = hkx.Linear(size, w_init=hkx.initializers.VarianceScaling(0.01), name="policy")(x)
         if not discrete:
             head = head, jnp.exp(hkx.get_parameter("log_scale", [size], init=jnp.zeros)) * jnp.ones_like(head)
-        return head, hkx.Linear(1, name="value")(x)[..., 0], memory  # [T, B, A], [T, B], [B, ...]
+        return head, hkx.Linear(1, name="value")(*v or [x])[..., 0], memory  # [T, B, A], [T, B], [B, ...]
 
     network = hkx.without_apply_rng(hkx.transform(actor_critic))
     initial_memory = hkx.transform(lambda count: core(config.hidden).initial_state(count) if core else ())
