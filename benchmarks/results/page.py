@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.results.tables import TABLES, Table
+from benchmarks.results.tables import CONTENDERS, TABLES, Table
 from rlx import evaluation
 
 HEAD = """# Results
@@ -57,7 +57,7 @@ def row(table: Table, kept: dict[str, Any], environment: str, budget: int, progr
     if environment in table.reference:
         reference = number(*table.reference[environment])
     cost, ours = cpu_us(runs), cpu_us(select(kept, environment, budget, next(iter(table.programs))))
-    share = f" (ours {ours / cost:.2f} of it)" if cost and ours and program not in list(table.programs)[:1] else ""
+    share = f" (ours {ours / cost:.2f} of it)" if cost and ours and table.programs[program][0] == CONTENDERS else ""
     late = [(seed, runs.get(seed)) for seed in range(1, table.seeds + 1)]
     rest = [
         f"seed {seed}: {number(run['return'])} after {run['steps']:,} steps" if run else f"seed {seed}: not begun"

@@ -70,6 +70,7 @@ def craftax(title: str, reference: float, *flags: str) -> Table:
 
 BRAX = "--environments 64 --rollout 128 --minibatches 16 --epochs 4 --hidden 64 --layers 2 --learning-rate 3e-4"
 PQN = ("--environments", "128", "--rollout", "32", "--minibatches", "32", "--epochs", "2", "--hidden", "128")
+MINATAR_PPO = "--environments 64 --rollout 128 --minibatches 8 --epochs 4 --hidden 64 --layers 2 --learning-rate 5e-3"
 PQN += ("--learning-rate", "5e-4", "--lambda_", "0.65", "--epsilon", "0.05", "--exploration", "0.1")
 
 TABLES = {
@@ -117,9 +118,9 @@ TABLES = {
             "ours does not. CPU time is of compilation and training; Brax's has one evaluation of 128 episodes in it."
         ),
     ),
-    "minatar_pqn": Table(
-        title="PQN on MinAtar",
-        programs={"pqn.py": ("examples/pqn.py", *PQN)},
+    "minatar": Table(
+        title="PQN and PPO on MinAtar",
+        programs={"pqn.py": ("examples/pqn.py", *PQN), "ppo.py": ("examples/ppo.py", *MINATAR_PPO.split())},
         environments=("Breakout-MinAtar", "SpaceInvaders-MinAtar", "Asterix-MinAtar", "Freeway-MinAtar"),
         steps=10_000_000,
         reference={
@@ -130,13 +131,14 @@ TABLES = {
         },
         source=(
             "random actions, 128 episodes of `python benchmarks/results/contenders.py --library random --env NAME "
-            "--output FOLDER`; beside the paper's curves it has not been put yet"
+            "--output FOLDER`; beside published curves they have not been put yet"
         ),
         remark=(
-            "MinAtar of gymnax 1.0. Returns are means of 128 greedy episodes. The settings are "
+            "MinAtar of gymnax 1.0. Returns are means of 128 greedy episodes. The settings of PQN are "
             "[the paper's](https://arxiv.org/abs/2407.04811), but Adam for RAdam; ε falls over a tenth of the steps, "
-            "and the learning rate to 0 over all. CPU µs a step are also the CPU seconds of a game with a "
-            "million steps."
+            "and the learning rate to 0 over all. Those of PPO are "
+            "[PureJaxRL's](https://github.com/luchris429/purejaxrl). CPU µs a step are also the CPU seconds of a game "
+            "with a million steps."
         ),
     ),
 }

@@ -79,7 +79,7 @@ def test_metrics_of_programs_that_are_compiled_whole(tmp_path):
     seconds = {"cpu_seconds_to_compile": 0.4096, "cpu_seconds_to_run": 0.8192}
     (folder / "metrics.json").write_text(json.dumps({"final_return": [7.0], "curve": curve, **seconds}))
     folder.with_name("Breakout-MinAtar-pqn.py-1.log").write_text("final return: 7.00 ± 0.00, IQM 7.00 [7, 7], 1 seeds")
-    lines = lines_of("minatar_pqn", tmp_path, 4_000)
+    lines = lines_of("minatar", tmp_path, 4_000)
     assert lines["Breakout-MinAtar", "4,000", "pqn.py"][:5] == ["1 of 3", "7.0", "", "0.3", "300"]
 
 
@@ -145,7 +145,7 @@ def test_random_actions_are_the_reference_of_minatar(tmp_path):
     done = subprocess.run([sys.executable, program, *flags], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     value = float(done.stdout.split("final return: ")[1].split()[0])
-    (reference,) = TABLES["minatar_pqn"].reference["Breakout-MinAtar"]
+    (reference,) = TABLES["minatar"].reference["Breakout-MinAtar"]
     assert abs(value - reference) < 4 * (2 * reference / 128) ** 0.5
 
 
