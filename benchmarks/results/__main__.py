@@ -28,6 +28,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, help="steps of each run (default: the table's)")
     parser.add_argument("--seeds", type=int, help="seeds of each environment, from 1 on (default: the table's)")
     parser.add_argument("--env", nargs="+", help="run these environments only (default: all of the table's)")
+    parser.add_argument("--program", nargs="+", help="run these programs only (default: all of the table's)")
     parser.add_argument(
         "--missing", action="store_true", help="skip what has finished in benchmarks/results/NAME.json as well"
     )
@@ -36,19 +37,19 @@ def main() -> int:
     )
     options = parser.parse_args()
     table, results, docs = TABLES[options.name], pathlib.Path(__file__).parent, ROOT / "docs"
-    if unknown := set(options.env or []) - set(table.environments):
-        parser.error(f"--env: {', '.join(unknown)} not in the table, which has {', '.join(table.environments)}")
+    for flag, names in ("env", table.environments), ("program", table.programs):
+        if unknown := set(getattr(options, flag) or []) - set(names):
+            parser.error(f"--{flag}: {', '.join(unknown)} not in the table, which has {', '.join(names)}")
     runs, seeds = options.runs or pathlib.Path("runs/results", options.name), options.seeds or table.seeds
     budget, environments = options.steps or table.steps, options.env or table.environments
+    programs = options.program or table.programs
 
     def report() -> str:
         kept = save(options.name, runs, budget, seeds, results)
         page.draw(docs / "results" / f"{options.name}.png", table, kept)
         return page.write_page(results, docs)
 
-    wanted = [
-        (seed, env, program) for seed in range(1, seeds + 1) for env in environments for program in table.programs
-    ]
+    wanted = [(seed, env, program) for seed in range(1, seeds + 1) for env in environments for program in programs]
     kept = load(results / f"{options.name}.json")["runs"] if options.missing else []
     done = {key_of(run) for run in kept if run["finished"]}
     for seed, env, program in [] if options.report else wanted:

@@ -134,7 +134,8 @@ TABLES = {
             "--output FOLDER`; beside published curves they have not been put yet"
         ),
         remark=(
-            "MinAtar of gymnax 1.0. Returns are means of 128 greedy episodes. The settings of PQN are "
+            "MinAtar of gymnax 1.0. Returns are means of 128 greedy episodes; the curves are of training, where PPO, "
+            "which learns a random policy, is better in some games. The settings of PQN are "
             "[the paper's](https://arxiv.org/abs/2407.04811), but Adam for RAdam; ε falls over a tenth of the steps, "
             "and the learning rate to 0 over all. Those of PPO are "
             "[PureJaxRL's](https://github.com/luchris429/purejaxrl). CPU µs a step are also the CPU seconds of a game "
