@@ -62,8 +62,8 @@ def make_agent(config: Config, env: Any) -> tuple[Any, Any, Any]:
 
     def actor_critic(observation, first, memory):  # [T, B, ...], [T, B], [B, ...]; all of it also without T
         x = (jnp.float32 if discrete else rlx.signed_logp1)(observation).reshape(*first.shape, -1)  # speeds of any size
-        layers: Any = {"output_sizes": [config.hidden] * config.layers, "activation": jnp.tanh, "activate_final": True}
-        x, *v = (hkx.nets.MLP(**layers)(x) for _ in range(1 if discrete or core else 2))  # the value has its own then
+        layers: Any = {"output_sizes": [config.hidden] * config.layers, "activate_final": True}
+        x, *v = (hkx.nets.MLP(**layers)(x) for _ in range(1 if core else 2))  # without memory, the value has its own
         if core:
             cell, x = hkx.ResetCore(core(config.hidden)), (x, first)
             x, memory = hkx.dynamic_unroll(cell, x, memory) if first.ndim == 2 else cell(x, memory)
