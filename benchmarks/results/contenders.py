@@ -119,7 +119,7 @@ def train_by_brax(options: argparse.Namespace, rows: list) -> list[float]:
     train.train(
         envs.get_environment(options.env.partition(":")[2]), options.steps, episode_length=1000, seed=options.seed,
         num_envs=64, unroll_length=128, batch_size=4, num_minibatches=16, num_updates_per_batch=4,
-        learning_rate=3e-4, entropy_cost=1e-3, discounting=0.99, gae_lambda=0.95, clipping_epsilon=0.2,
+        learning_rate=1e-3, entropy_cost=1e-3, discounting=0.99, gae_lambda=0.95, clipping_epsilon=0.2,
         max_grad_norm=0.5, normalize_observations=True, network_factory=make_networks,
         num_evals=2, deterministic_eval=True, progress_fn=progress,
     )  # fmt: skip

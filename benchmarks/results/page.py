@@ -66,7 +66,7 @@ def row(table: Table, kept: dict[str, Any], environment: str, budget: int, progr
     ]
     cells = [environment, f"{budget:,}", program, f"{len(x)} of {table.seeds}", mean, interval]
     cells += [reference] if table.reference else []
-    return [*cells, f"{cost:,.0f}{share}" if cost else "", "; ".join(rest) if runs else "none begun"]
+    return [*cells, f"{cost:,.0f}{share}" if cost else "", "; ".join(rest)]
 
 
 def section(name: str, table: Table, kept: dict[str, Any]) -> str:
@@ -88,7 +88,7 @@ def section(name: str, table: Table, kept: dict[str, Any]) -> str:
     ]
     for environment in table.environments:
         for budget in budgets[environment]:
-            for program in table.programs:
+            for program in filter(lambda name: select(kept, environment, budget, name), table.programs):
                 lines.append("| " + " | ".join(row(table, kept, environment, budget, program)) + " |")
     lines += [f"\nNot begun: {waiting}."] if waiting else []
     lines.append(f"\n![Returns of {table.title} over the steps, a line a seed](results/{name}.png)")

@@ -44,7 +44,8 @@ def beside_peers(title: str, algorithm: str, exploration: str) -> Table:
             "Returns are means of 10 episodes without noise at the end of training. All three have the same settings: "
             "networks of 256 x 256 with ReLU, two critics, batches of 256, one update a step after 1,000 random "
             f"steps, a replay of 1,000,000, Adam with 3e-4, discount 0.99, target networks that move by 0.005, "
-            f"{exploration}. Initial weights are each library's own."
+            f"{exploration}. Initial weights are each library's own. CPU times are of runs one after another, with other "
+            "programs beside; [benchmarks](../benchmarks/README.md#agents-on-mujoco) has them measured in turn."
         ),
     )
 
@@ -68,7 +69,7 @@ def craftax(title: str, reference: float, *flags: str) -> Table:
     )
 
 
-BRAX = "--environments 64 --rollout 128 --minibatches 16 --epochs 4 --hidden 64 --layers 2 --learning-rate 3e-4"
+BRAX = "--environments 64 --rollout 128 --minibatches 16 --epochs 4 --hidden 64 --layers 2 --learning-rate 1e-3"
 PQN = ("--environments", "128", "--rollout", "32", "--minibatches", "32", "--epochs", "2", "--hidden", "128")
 MINATAR_PPO = "--environments 64 --rollout 128 --minibatches 8 --epochs 4 --hidden 64 --layers 2 --learning-rate 5e-3"
 PQN += ("--learning-rate", "5e-4", "--lambda_", "0.65", "--epsilon", "0.05", "--exploration", "0.1")
@@ -114,8 +115,8 @@ TABLES = {
         remark=(
             "Needs `pip install brax`. Returns are means of 128 episodes without noise at the end of training. Both "
             "have two layers of 64, 64 environments, 128 steps an update, 16 minibatches, 4 epochs, γ of 0.99, λ of "
-            "0.95, ε of 0.2 and Adam with 3e-4, which in ours falls to 0. Brax's PPO normalises observations besides; "
-            "ours does not. CPU time is of compilation and training; Brax's has one evaluation of 128 episodes in it."
+            "0.95, ε of 0.2 and Adam with 1e-3, which in ours falls to 0. Brax's PPO normalises observations, ours "
+            "takes their logarithms. CPU time is of compilation and training; Brax's has one evaluation in it."
         ),
     ),
     "minatar": Table(
