@@ -44,8 +44,8 @@ def beside_peers(title: str, algorithm: str, exploration: str) -> Table:
             "Returns are means of 10 episodes without noise at the end of training. All three have the same settings: "
             "networks of 256 x 256 with ReLU, two critics, batches of 256, one update a step after 1,000 random "
             f"steps, a replay of 1,000,000, Adam with 3e-4, discount 0.99, target networks that move by 0.005, "
-            f"{exploration}. Initial weights are each library's own. CPU times are of runs one after another, with other "
-            "programs beside; [benchmarks](../benchmarks/README.md#agents-on-mujoco) has them measured in turn."
+            f"{exploration}. Initial weights are each library's own. CPU times are of runs one after another, with "
+            "other programs beside; [benchmarks](../benchmarks/README.md#agents-on-mujoco) has them measured in turn."
         ),
     )
 
