@@ -96,21 +96,22 @@ def section(name: str, table: Table, kept: dict[str, Any]) -> str:
 
 
 def draw(path: pathlib.Path, table: Table, kept: dict[str, Any]) -> None:
-    """The curves of the largest budget of each environment that has been run."""
+    """The curves of the largest budget of each program on each environment that has been run."""
     from matplotlib.figure import Figure
 
     names = [name for name in table.environments if any(run["environment"] == name for run in kept["runs"])]
     figure = Figure(figsize=(3.4 * max(2, len(names)), 3), layout="constrained")
     for axes, environment in zip(np.atleast_1d(figure.subplots(1, max(1, len(names)))), names, strict=False):
-        budget = budgets_of(kept, environment)[-1]
+        budgets = budgets_of(kept, environment)
         for i, program in enumerate(table.programs):
+            budget = max((b for b in budgets if select(kept, environment, b, program)), default=0)
             curves = [run["curve"] for run in select(kept, environment, budget, program).values() if "curve" in run]
             for j, curve in enumerate(curves):
                 axes.plot(*np.transpose(curve), color=f"C{i}", alpha=0.6, label=None if j else program)
         if environment in table.reference:
             mean, *spread = table.reference[environment]
             axes.axhspan(mean - sum(spread), mean + sum(spread), color="gray", alpha=0.3, label="reference at the end")
-        axes.set(title=environment, xlabel="steps", xlim=(0, budget))
+        axes.set(title=environment, xlabel="steps", xlim=(0, budgets[-1]))
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("return in training")
     figure.axes[0].legend(frameon=False, fontsize="small")
