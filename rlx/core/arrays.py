@@ -247,16 +247,12 @@ def scale_gaps_down(x: Array, temperature: Array, axis: int | None, axis_name: A
     shape = (1,) * (x.ndim - temperature.ndim) + temperature.shape
     if math.prod(shape if axis is None else shape[axis : axis % x.ndim + 1]) != 1:
         return scale_down(x, temperature), jnp.zeros((), x.dtype)
-    largest = _largest_finite(x, axis)
+    y = jax.lax.stop_gradient(x)
+    largest = jnp.max(jnp.where(jnp.isfinite(y), y, -jnp.inf), axis=axis, keepdims=axis is not None, initial=-jnp.inf)
     if axis_name is not None:
         largest = jax.lax.pmax(largest, axis_name)
     largest = jnp.where(jnp.isfinite(largest), largest, 0)
     return scale_down(x - largest, temperature), jnp.squeeze(largest, () if axis is None else axis)
-
-
-def _largest_finite(x: Array, axis: int | None) -> Array:
-    x = jax.lax.stop_gradient(x)
-    return jnp.max(jnp.where(jnp.isfinite(x), x, -jnp.inf), axis=axis, keepdims=axis is not None, initial=-jnp.inf)
 
 
 def scale_up(x: Array, factor: Array) -> Array:

@@ -115,9 +115,7 @@ def operator(
                 if isinstance(error, RankError) and error.wrong_rank is not None:
                     positional = dict(zip(contract.names, args, strict=False))
                     error.args = (with_advice(error.wrong_rank, made, positional, kwargs),)
-                    error.wrong_rank = (
-                        None  # an operator further out, whose argument calls this one, must not add advice again
-                    )
+                    error.wrong_rank = None  # an operator further out must not add advice again
                 text = contract.in_own_name(str(error))
                 if text != str(error):
                     error.args, error.__cause__, error.__suppress_context__ = (text,), None, True
