@@ -71,8 +71,8 @@ def craftax(title: str, reference: float, *flags: str) -> Table:
 
 BRAX = "--environments 64 --rollout 128 --minibatches 16 --epochs 4 --hidden 64 --layers 2 --learning-rate 1e-3"
 PQN = ("--environments", "128", "--rollout", "32", "--minibatches", "32", "--epochs", "2", "--hidden", "128")
-MINATAR_PPO = "--environments 64 --rollout 128 --minibatches 8 --epochs 4 --hidden 64 --layers 2 --learning-rate 5e-3"
 PQN += ("--learning-rate", "5e-4", "--lambda_", "0.65", "--epsilon", "0.05", "--exploration", "0.1")
+MINATAR_PPO = "--environments 64 --rollout 128 --minibatches 8 --epochs 4 --hidden 64 --layers 2 --learning-rate 5e-3"
 
 TABLES = {
     "mujoco_ppo": Table(

@@ -47,8 +47,8 @@ def tokenizer_json(metadata: Mapping[str, Any]) -> str:
         for i, (token, type_) in enumerate(zip(tokens, types, strict=True))
         if type_ in (CONTROL, USER_DEFINED)
     ]
-    whole = {"behavior": "Isolated", "invert": False}
-    splits = [{"type": "Split", "pattern": {"Regex": pattern}, **whole} for pattern in SPLITS[split]]
+    isolated = {"behavior": "Isolated", "invert": False}
+    splits = [{"type": "Split", "pattern": {"Regex": pattern}, **isolated} for pattern in SPLITS[split]]
     as_bytes = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
     model = {
         "type": "BPE",

@@ -531,7 +531,7 @@ def test_the_inverse_of_the_signed_square_root_of_a_large_number_is_finite():
     np.testing.assert_allclose(slopes, [1e3, 1e3, 1e3], rtol=1e-5)
 
 
-def test_slopes_of_the_inverse_of_the_signed_square_root():
+def test_gradients_of_the_inverse_of_the_signed_square_root():
     # f solves ε z² + (1 + 2 ε) z = |x|, f = z (z + 2), so that f' = 2 (z + 1) / s and ∂f/∂ε = -2 (z + 1) f / s, where s
     # is 2 ε z + 1 + 2 ε. Near 0, f is x times its slope there.
     for x, eps in [(3.0, 1e-3), (-40.0, 0.25), (1e-6, 1e-3), (5.0, 0.0)]:
@@ -559,7 +559,7 @@ def test_second_derivatives_in_a_weight_of_0_of_what_is_not_finite():
 
 
 @pytest.mark.parametrize("actions", [1, 4, 20, 21])
-def test_expected_values_and_their_slopes(actions):
+def test_expected_values_and_their_gradients(actions):
     rng = np.random.default_rng(actions)
     probs, q = rng.uniform(size=[3, actions]), rng.normal(size=[3, actions])
     probs[0, 0], probs[1, 0], q[1, 0] = 0.0, 0.0, -np.inf  # both finite and infinite values of probability 0
