@@ -30,7 +30,7 @@ from hkx.arguments import Flag, Int, Num, Size
 from hkx.initializers import RandomNormal
 from hkx.nets.decoder_config import DecoderConfig
 from hkx.nets.decoder_layer import DecoderLayer, norm
-from hkx.nets.exact import CHUNK, by_rows, check_exact, in_tiles
+from hkx.nets.exact import CHUNK, by_rows, check_exact, in_tiles, rounded
 from hkx.nn.causal_attention import check_room, positions_of, slots_of, wide_product
 
 NO_WINDOW = 2**30
@@ -179,6 +179,7 @@ class Decoder(Module):
             if c.learned_positions:
                 shape, init = [c.learned_positions, c.hidden_size], RandomNormal(self._stddev(c.tied_embeddings))
                 x = x + get_parameter("positions", shape, x.dtype, init=init).astype(x.dtype)[positions]
+            x = rounded(x) if self.exact else x
             x, kv = self._layers(x, positions, mask, cache)
             x = norm(c, "norm")(x)
         if cache is None:
@@ -256,6 +257,7 @@ class Decoder(Module):
             name = "layer" if c.experts is None or not dense else "dense_layer"
             options = {"positions": positions, "mask": mask, "window": window if mixed else uniform, "cache": own}
             x, own = DecoderLayer(c, dense, name, exact=self.exact)(x, angles, **options)
+            x = rounded(x) if self.exact else x
             return x, None if own is None else (own.key, own.value)
 
         if not self.stacked:

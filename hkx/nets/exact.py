@@ -83,6 +83,17 @@ def _with_derivative_of(g: Callable[..., Any], f: Callable[..., Any]) -> Callabl
     return both
 
 
+def rounded(x: jax.Array) -> jax.Array:
+    """`x`, rounded to its dtype, which a compiler may leave out between two sums in bfloat16.
+
+    Between layers it may do so in a sampler, but not in a learner, whose layers are a stack.
+    """
+    wide, about = jnp.promote_types(x.dtype, jnp.float32), jnp.finfo(x.dtype)
+    if x.dtype == wide:
+        return x
+    return jax.lax.reduce_precision(x.astype(wide), about.nexp, about.nmant).astype(x.dtype)
+
+
 def check_exact(config: DecoderConfig) -> None:
     """Raises ValueError if a decoder has what is not computed exactly."""
     for name in ("experts", "latent"):

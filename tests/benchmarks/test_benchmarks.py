@@ -15,7 +15,7 @@ from jax.extend.core import jaxprs_in_params
 
 import hkx
 from benchmarks import __main__ as command
-from benchmarks import bsuite_steps, gpu, grpo_peers, harness, models
+from benchmarks import bsuite_steps, gpu, gpu_language, grpo_peers, harness, models
 
 MODELS = {
     "perceptron": lambda library: models.perceptron(library, 3),
@@ -237,3 +237,24 @@ def test_an_update_ends_sampling_with_its_first_reward(monkeypatch):
     printed = "reward 3.0\nreward 3.1\nupdated 10.0\nreward 12.0\nreward 12.5\nupdated 17.0\nreward 21.0\nupdated 28.0"
     monkeypatch.setattr(grpo_peers, "run", lambda *command: (printed, 30.0, 1.5))
     assert list(grpo_peers.measured("trl", "python", pathlib.Path(), 3).values()) == [10, 9, 3, 6, 1.5]
+
+
+def test_parts_on_a_gpu_end_at_the_limit(monkeypatch, tmp_path, capfd):
+    """No part begins after the limit, and one that fails says why."""
+    command, run = [sys.executable, "-c", "print('found', flush=True); import time; time.sleep(60)"], gpu_language.run
+    monkeypatch.setattr(gpu_language, "run", lambda _, log, limit: run(command, log, 3))
+    monkeypatch.setattr(gpu_language.time, "monotonic", iter([0, 0, 3, 97]).__next__)
+    gpu_language.main(["--output", str(tmp_path), "--limit", "100", "--only", "bits", "transformers"])
+    printed = capfd.readouterr().out.splitlines()
+    assert printed[:2] == ["found", "bits: ended after 3 s, 3 s since the beginning"]
+    assert printed[2:] == ["transformers is left out: 100 s are over"]
+    failed = run([sys.executable, "-c", "raise ValueError('why')"], tmp_path / "log.txt", 60)
+    assert failed.startswith("status 1") and failed.endswith("ValueError: why")
+
+
+@pytest.mark.slow
+def test_a_part_on_a_gpu_writes_each_figure(tmp_path):
+    gpu_language.main(["--output", str(tmp_path), "--limit", "300", "--only", "throughput", "--small"])
+    rows = [json.loads(line) for line in (tmp_path / "figures.jsonl").read_text().splitlines()]
+    figures = [row["value"] for row in rows if row["figure"] == "new tokens a second"]
+    assert len(figures) == 2 and min(figures) > 0

@@ -27,7 +27,7 @@ def log_probs(logits, tokens):
     return rlx.softmax(0.7).logprob(tokens, logits)
 
 
-def programs(config=CONFIG, exact=True):
+def programs(config=CONFIG, exact=True, dtype=None):
     """A sampler, jitted with the number of new tokens and of answers to a prompt, and a learner."""
     tiles = hkx.nets.in_tiles if exact else lambda f, *rows: f(*rows)
 
@@ -36,11 +36,11 @@ def programs(config=CONFIG, exact=True):
             tokens = rlx.softmax(0.7).sample(key, logits)
             return tokens, tiles(log_probs, logits, tokens)
 
-        decoder = hkx.nets.Decoder(config, stacked=False, exact=exact)
+        decoder = hkx.nets.Decoder(config, stacked=False, exact=exact, dtype=dtype)
         return hkx.nets.generate(decoder, prompts, start, new, sample=sample, samples_per_prompt=group)
 
     def learner(prompts, start, answers):
-        decoder = hkx.nets.Decoder(config, exact=exact)
+        decoder = hkx.nets.Decoder(config, exact=exact, dtype=dtype)
         hidden = hkx.nets.answer_hidden(decoder, prompts, start, answers).reshape(-1, config.hidden_size)
         of_rows = tiles(lambda x, y: log_probs(decoder.logits(x), y), hidden, answers.ravel())
         return of_rows.reshape(answers.shape)
@@ -52,8 +52,8 @@ def programs(config=CONFIG, exact=True):
     return sampled, hkx.without_apply_rng(hkx.transform(learner)).apply
 
 
-def compiled(config=CONFIG, exact=True):
-    sampled, learned = programs(config, exact)
+def compiled(config=CONFIG, exact=True, dtype=None):
+    sampled, learned = programs(config, exact, dtype)
     return jax.jit(sampled, static_argnums=(4, 5)), jax.jit(learned)
 
 
@@ -87,6 +87,17 @@ def test_the_learner_computes_the_bits_of_the_sampler():
     assert np.ptp(answers.log_probs) > 1
     alone = learn(parameters(), *wider(prompts[1:2], start[1:2], 5), answers.tokens[2:4])
     assert unequal(alone, answers.log_probs[2:4]) == 0
+
+
+@pytest.mark.parametrize("name", [None, pytest.param("gemma", marks=pytest.mark.slow)])
+def test_bits_are_equal_in_bfloat16(name):
+    """The sampler is no stack: a compiler could leave out the rounding between its layers."""
+    config = CONFIG if name is None else hkx.nets.DecoderConfig(**SIZES, **OTHERS[name])
+    sample, learn = compiled(config, dtype=jnp.bfloat16)
+    prompts, start = questions(np.random.default_rng(0), 3, 8)
+    answers = sample(parameters(config), jax.random.key(1), prompts, start, 12, 2)
+    assert np.ptp(answers.log_probs) > 1
+    assert unequal(learn(parameters(config), *wider(prompts, start, 5), answers.tokens), answers.log_probs) == 0
 
 
 def test_what_is_not_exact_is_refused():
