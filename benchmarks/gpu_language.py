@@ -27,6 +27,8 @@ BANDWIDTH = 4.8e12  # bytes a second of an H200, by its data sheet
 QWEN3 = {"vocab_size": 151936, "num_kv_heads": 8, "head_dim": 128}
 SIZES = {
     "4B": QWEN3 | {"hidden_size": 2560, "num_layers": 36, "num_heads": 32, "intermediate_size": 9728},
+    "8B": QWEN3 | {"hidden_size": 4096, "num_layers": 36, "num_heads": 32, "intermediate_size": 12288,
+                   "tied_embeddings": False},
     "0.6B": QWEN3 | {"hidden_size": 1024, "num_layers": 28, "num_heads": 16, "intermediate_size": 3072},
     "small": {"vocab_size": 512, "num_kv_heads": 2, "head_dim": 16, "hidden_size": 64, "num_layers": 2, "num_heads": 4,
               "intermediate_size": 128},
@@ -65,12 +67,12 @@ def model(size: str, layers: int, stacked: bool = False, dtype: str = "bfloat16"
 
     sizes = SIZES[size] | ({"num_layers": layers} if layers else {})
     qwen3: dict[str, Any] = {"family": "qwen3", "query_key_norm": "head", "rope_theta": 1e6, "tied_embeddings": True}
-    config = hkx.nets.DecoderConfig(**sizes, **qwen3)
+    config = hkx.nets.DecoderConfig(**(qwen3 | sizes))
     net = hkx.transform(lambda tokens: hkx.nets.Decoder(config, stacked=stacked)(tokens))
     shapes = jax.eval_shape(net.init, jax.random.key(0), np.ones([1, 1], np.int32))
     random = functools.partial(jax.random.normal, dtype=dtype)
     normal = jax.jit(lambda key, shape: jnp.asarray(scale, dtype) * random(key, shape), static_argnums=1)
-    keys = iter(jax.random.split(jax.random.key(0), len(jax.tree.leaves(shapes))))
+    keys = iter(jax.random.split(jax.random.key(0, impl="rbg"), len(jax.tree.leaves(shapes))))
 
     def filled(path: Any, x: Any) -> Any:
         norm = "scale" in jax.tree_util.keystr(path)
@@ -90,7 +92,7 @@ def compiled(programs: dict[Any, tuple[Any, tuple[Any, ...], dict[str, Any]]], r
     import jax
 
     def one(lowered: Any, options: dict[str, Any]) -> Any:
-        return lowered.compile(compiler_options=options if jax.default_backend() == "gpu" else None)
+        return lowered.compile(compiler_options=options)
 
     began = time.perf_counter()
     lowered = {key: jax.jit(f).lower(*arguments) for key, (f, arguments, _) in programs.items()}
@@ -105,16 +107,22 @@ def compiled(programs: dict[Any, tuple[Any, tuple[Any, ...], dict[str, Any]]], r
     return {key: future.result() for key, future in running.items() if not future.exception()}
 
 
-def decoding(options: argparse.Namespace, record: Record) -> None:
+def decoding(
+    options: argparse.Namespace,
+    record: Record,
+    size: str = "4B",
+    cases: Sequence[tuple[int, str]] = ((1, "default"), (16, "default"), (4, "default"), (32, "default")),
+) -> None:
     """The time of a step, that of `new` tokens less that of one, beside reading the weights and the cache."""
     import jax
     import jax.numpy as jnp
 
     import hkx
 
-    prompt, new = (32, 65) if not options.small else (4, 9)
-    config, params = model(options.small or "4B", options.layers)
-    weights, stop = size_of(params), config.vocab_size - 1
+    prompt, new = (31, 65) if not options.small else (4, 9)
+    config, params = model(options.small or size, options.layers)
+    stop = config.vocab_size - 1
+    weights = size_of(params) - (0 if config.tied_embeddings else size_of(params["decoder/embed"]))
 
     def answer(prompts: Any, start: Any, at_once: Any) -> Any:
         def greedy(key: Any, logits: Any) -> Any:  # one program for one token and for all
@@ -136,28 +144,34 @@ def decoding(options: argparse.Namespace, record: Record) -> None:
         shares = {"of a copy": read / step / copy, "of 4.8 TB/s": read / step / BANDWIDTH,
                   "of 4.8 TB/s, weights only": weights / step / BANDWIDTH}  # fmt: skip
         about = {"rows": rows, "variant": variant, "tokens a second": rows / step, "share": shares}
-        record(figure="ms a step", value=1e3 * step, **about)
+        record(figure="ms a step", value=1e3 * step, model=size, **about)
 
     ones, added = jnp.ones(2**20 if options.small else 2**31, jnp.bfloat16), jax.jit(lambda x: x + 1)
     copy = 2 * ones.nbytes / seconds(functools.partial(added, ones), 10)
     record(figure="bandwidth of a copy, read and written, TB/s", value=copy / 1e12)
-    others = [(rows, variant) for variant in list(VARIANTS)[2:] for rows in (1, 16)]
-    second = [(4, "default"), (32, "default"), (1, "no merged products"), (16, "no merged products")]
     apply = hkx.transform(answer).apply
     ready: dict[Any, Any] = {}
-    for group in ([(1, "default"), (16, "default")], second, others):
-        new_ones = compiled({key: (apply, arguments(key[0], True), VARIANTS[key[1]]) for key in group}, record)
-        for (rows, variant), program in new_ones.items():
-            measured(rows, variant, program)
-        ready |= new_ones
-        if group is second:
-            total = jax.jit(lambda p: sum(jnp.sum(x, dtype=jnp.float32) for x in jax.tree.leaves(p)))
-            rate = weights / seconds(functools.partial(total, params), 10)
-            record(figure="bandwidth of reading the weights, TB/s", value=rate / 1e12, gigabytes=weights / 1e9)
+    for rows, variant in cases:  # one by one: XLA chooses kernels by measuring them
+        key = rows, variant
+        ready |= compiled({key: (apply, arguments(rows, True), VARIANTS[variant])}, record)
+        if key in ready:
+            measured(rows, variant, ready[key])
+    total = jax.jit(lambda p: sum(jnp.sum(x, dtype=jnp.float32) for x in jax.tree.leaves(p)))
+    rate = size_of(params) / seconds(functools.partial(total, params), 10)
+    record(figure="bandwidth of reading the weights, TB/s", value=rate / 1e12, gigabytes=weights / 1e9)
     for rows in (1, 16):
-        program = ready[rows, "default"]
-        (options.output / f"decoding_{rows}.hlo.gz").write_bytes(gzip.compress(program.as_text().encode()))
-        record(figure="kernels of 64 steps", rows=rows, **profiled(functools.partial(program, *arguments(rows, False))))
+        if program := ready.get((rows, "default")):
+            (options.output / f"{size}_{rows}.hlo.gz").write_bytes(gzip.compress(program.as_text().encode()))
+            run = functools.partial(program, *arguments(rows, False))
+            record(figure="kernels of 64 steps", rows=rows, **profiled(run))
+
+
+def decoding_8b(options: argparse.Namespace, record: Record) -> None:
+    decoding(options, record, "8B", ((1, "default"), (16, "default")))
+
+
+def variants(options: argparse.Namespace, record: Record) -> None:
+    decoding(options, record, "4B", [(rows, name) for name in list(VARIANTS)[1:] for rows in (1, 16)])
 
 
 def profiled(run: Callable[[], Any]) -> dict[str, Any]:
@@ -192,27 +206,27 @@ def throughput(options: argparse.Namespace, record: Record) -> None:
     import hkx
     import rlx
 
-    rows, prompt, new = (2048, 16, 50) if not options.small else (8, 4, 5)
+    rows, new = (2048, 50) if not options.small else (8, 5)
     config, params = model(options.small or "0.6B", options.layers)
 
     def sample(key: Any, logits: Any) -> Any:
         tokens = rlx.softmax().sample(key, logits)
         return tokens, rlx.softmax().logprob(tokens, logits)
 
-    def answer(draw: Any) -> Any:
-        def f(prompts: Any, start: Any) -> Any:
-            decoder = hkx.nets.Decoder(config, stacked=False, dtype=jnp.bfloat16)
-            return hkx.nets.generate(decoder, prompts, start, new, sample=draw)
+    def answer(prompts: Any, start: Any) -> Any:
+        decoder = hkx.nets.Decoder(config, stacked=False, dtype=jnp.bfloat16)
+        return hkx.nets.generate(decoder, prompts, start, new, sample=sample)
 
-        return hkx.transform(f).apply
-
-    prompts = np.random.default_rng(0).integers(config.vocab_size, size=[rows, prompt]).astype(np.int32)
-    arguments = params, jax.random.key(0), prompts, np.zeros(rows, np.int32)
-    draws = {"sampled": sample, "greedy, without log-probabilities": None}
-    for name, program in compiled({n: (answer(d), arguments, {}) for n, d in draws.items()}, record).items():
-        took = seconds(lambda: program(*arguments))  # noqa: B023
-        record(figure="new tokens a second", value=rows * new / took, how=name, rows=rows, new=new, seconds=took)
-        record(figure="kernels", how=name, **profiled(lambda: program(*arguments)))  # noqa: B023
+    for prompt in (14, 15):  # a cache of 64 slots, and of 65, which XLA may copy to pad it
+        prompts = np.random.default_rng(0).integers(config.vocab_size, size=[rows, prompt]).astype(np.int32)
+        arguments = params, jax.random.key(0), prompts, np.zeros(rows, np.int32)
+        ready = compiled({prompt: (hkx.transform(answer).apply, arguments, {})}, record)
+        if prompt not in ready:
+            continue
+        run = functools.partial(ready[prompt], *arguments)
+        took = seconds(run)
+        record(figure="new tokens a second", value=rows * new / took, prompt=prompt, rows=rows, new=new, seconds=took)
+        record(figure="kernels", prompt=prompt, **profiled(run))
 
 
 def bits(options: argparse.Namespace, record: Record) -> None:
@@ -260,7 +274,7 @@ def bits(options: argparse.Namespace, record: Record) -> None:
         return hkx.transform(sampler).apply, hkx.transform(learner).apply
 
     for cases in groups:
-        todo, given = {}, {}
+        samplers, learners, given = {}, {}, {}
         for i, (dtype, exact, rows, flags) in enumerate(cases):
             config, params = models[dtype]
             rng = np.random.default_rng(rows)
@@ -268,13 +282,14 @@ def bits(options: argparse.Namespace, record: Record) -> None:
             questions = prompts, rng.integers(prompt, size=rows).astype(np.int32)
             given[i] = (hkx.unstack_params(params, "decoder/layers"), jax.random.key(rows), *questions)
             sampler, learner = programs(dtype, exact)
-            todo[i, "sampler"] = sampler, given[i], flags
-            todo[i, "learner"] = learner, (params, None, *questions, np.zeros([rows, new], np.int32)), flags
-        ready = compiled(todo, record)
+            samplers[i] = sampler, given[i], flags
+            learners[i] = learner, (params, None, *questions, np.zeros([rows, new], np.int32)), flags
+        samplers = compiled(samplers, record)
+        learners = compiled(learners, record)  # by then XLA has chosen the kernels of a tile
         for i, (dtype, exact, rows, flags) in enumerate(cases):
-            if (i, "sampler") not in ready or (i, "learner") not in ready:
+            if i not in samplers or i not in learners:
                 continue
-            sample, learn, (_, _, *questions) = ready[i, "sampler"], ready[i, "learner"], given[i]
+            sample, learn, (_, _, *questions) = samplers[i], learners[i], given[i]
             answers = sample(*given[i])
             again = functools.partial(learn, models[dtype][1], None, *questions, answers.tokens)
             a, b = np.asarray(answers.log_probs), np.asarray(again())
@@ -325,9 +340,11 @@ def with_static_cache(options: argparse.Namespace, record: Record) -> None:
 
 PARTS: dict[str, tuple[Callable[[argparse.Namespace, Record], None], float]] = {  # with the longest that each may take
     "decoding": (decoding, 90),
-    "throughput": (throughput, 50),
-    "bits": (bits, 55),
-    "transformers": (transformers, 30),
+    "throughput": (throughput, 60),
+    "bits": (bits, 75),
+    "transformers": (transformers, 35),
+    "decoding_8b": (decoding_8b, 75),
+    "variants": (variants, 120),
     "with_static_cache": (with_static_cache, 60),
 }
 
