@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).resolve().parents[1]
+from benchmarks.gpu import NO_GPU, ROOT
+
 BANDWIDTH = 4.8e12  # bytes a second of an H200, by its data sheet
 QWEN3 = {"vocab_size": 151936, "num_kv_heads": 8, "head_dim": 128}
 SIZES = {
@@ -34,7 +35,7 @@ SIZES = {
               "intermediate_size": 128},
 }  # fmt: skip
 GRAPH = "FUSION,CUBLAS,CUBLASLT,CUDNN,CUSTOM_CALL,CONDITIONAL,WHILE,DYNAMIC_SLICE_FUSION"
-UNMERGED = {"xla_gpu_dot_merger_threshold_mb": 0}  # by default weights of one input are concatenated, in each step
+UNMERGED = {"xla_gpu_dot_merger_threshold_mb": 0}  # products of one input, as for queries and keys, are kept apart
 VARIANTS = {  # options of XLA
     "default": {},
     "no merged products": UNMERGED,
@@ -65,6 +66,8 @@ def model(size: str, layers: int, stacked: bool = False, dtype: str = "bfloat16"
 
     import hkx
 
+    if size != "small" and jax.default_backend() != "gpu":
+        sys.exit(NO_GPU)
     sizes = SIZES[size] | ({"num_layers": layers} if layers else {})
     qwen3: dict[str, Any] = {"family": "qwen3", "query_key_norm": "head", "rope_theta": 1e6, "tied_embeddings": True}
     config = hkx.nets.DecoderConfig(**(qwen3 | sizes))
@@ -312,7 +315,7 @@ def transformers(options: argparse.Namespace, record: Record, cache: str | None 
              .replace("num_kv_heads", "num_key_value_heads"): x for n, x in sizes.items()}  # fmt: skip
     config = transformers.Qwen3Config(**names, tie_word_embeddings=True, eos_token_id=None, pad_token_id=0)
     with torch.device(device):
-        network = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+        network = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval().to(device)
     weights = sum(x.numel() * x.element_size() for x in network.parameters())
     same = {"do_sample": False} | ({"cache_implementation": cache} if cache else {})
 

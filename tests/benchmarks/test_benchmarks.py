@@ -199,6 +199,8 @@ def test_without_a_gpu_one_line_says_so(monkeypatch, capsys, tmp_path):
     assert capsys.readouterr().err.endswith(gpu.NO_GPU + "\n")
     assert gpu.main(tmp_path / "report.md", 1) == 1
     assert capsys.readouterr() == ("", gpu.NO_GPU + "\n")
+    with pytest.raises(SystemExit, match="There is no GPU that JAX can use"):
+        gpu_language.model("4B", layers=0)
     assert not (tmp_path / "report.md").exists()
 
 
