@@ -98,9 +98,8 @@ def qpg_loss(
       >>> jax.grad(rlx.qpg_loss)(jnp.zeros([1, 2]), jnp.array([[2.0, -2.0]])).tolist()
       [[-1.0, 1.0]]
     """
-    probs_t = jax.nn.softmax(logits_t)
-    adv_t = maybe_stop(_advantages(probs_t, maybe_stop(q_t, True)), use_stop_gradient)
-    return -jnp.mean(jnp.sum(probs_t * adv_t, axis=-1))
+    value = jnp.mean(jnp.sum(jax.nn.softmax(logits_t) * _finite(maybe_stop(q_t, True)), axis=-1))
+    return maybe_stop(value, use_stop_gradient) - value  # since Σ_a π_t(a) = 1
 
 
 @operator()
@@ -164,5 +163,10 @@ def rpg_loss(
 
 def _advantages(probs_t: Array, q_t: Array) -> Array:
     """A_t(a) = q_t(a) - Σ_b π_t(b) q_t(b), where actions of probability 0 may be worth -∞."""
-    q_t = jnp.maximum(q_t, float(jnp.finfo(q_t.dtype).min))  # 0 · ∞ would be NaN
+    q_t = _finite(q_t)
     return q_t - jnp.sum(probs_t * q_t, axis=-1, keepdims=True)
+
+
+def _finite(q_t: Array) -> Array:
+    """Action values of at least -1e30, as 0 · ∞ would be NaN, and an overflow of their sum too."""
+    return jnp.maximum(q_t, -1e30)

@@ -124,8 +124,9 @@ def signed_expm1(x: Float[Array, "*E"]) -> Float[Array, "*E"]:
       >>> round(float(rlx.signed_expm1(rlx.signed_logp1(-3.0))), 4)
       -3.0
     """
-    sign, size = _sign_and_size(x)
-    return sign * jnp.expm1(size)
+    is_negative = x < 0  # zero is not, so the derivative there is 1
+    size = jnp.expm1(jnp.where(is_negative, -x, x))
+    return jnp.where(is_negative, -size, size)
 
 
 @operator()

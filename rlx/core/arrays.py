@@ -14,7 +14,7 @@ import numpy as np
 from rlx.core.annotations import Int, Mask, Num, Real
 from rlx.core.arguments import as_axis_name, is_floating, require, require_broadcast
 from rlx.core.errors import ShapeError
-from rlx.core.masking import product, weighted, weighted_sum
+from rlx.core.masking import weighted, weighted_sum
 from rlx.core.operator import operator
 from rlx.core.tracing import traced_once
 from rlx.core.types import Array, ArrayLike, AxisName, in_32_bits
@@ -178,7 +178,8 @@ def expected_value(probs: Array, x: Array) -> Array:
 def _expected(probs: Array, x: Array) -> Array:
     """Adds up few terms one by one. On a CPU, XLA would write those of `weighted_sum` to memory before it adds them."""
     columns = (jax.lax.split(y, (1,) * y.shape[-1], axis=y.ndim - 1) for y in (probs, x))
-    return jnp.sum(functools.reduce(jnp.add, map(product, *columns)), axis=-1)
+    terms = (prob * jnp.where(prob != 0, value, prob) for prob, value in zip(*columns, strict=True))
+    return jnp.sum(functools.reduce(jnp.add, terms), axis=-1)
 
 
 @_expected.defjvp

@@ -9,7 +9,6 @@ if they are infinite or NaN, and so are the values that a kernel multiplies by a
 import functools
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,7 +38,7 @@ def masked(by: Array, x: Array) -> Array:
         by = jnp.any(by, axis=tuple(range(x.ndim, by.ndim)))
     keeps = by if by.dtype == bool else by != 0
     keeps = keeps.reshape(keeps.shape + (1,) * (x.ndim - keeps.ndim))
-    zero = jax.lax.stop_gradient(by).astype(x.dtype) if by.shape == x.shape else jnp.zeros_like(x)  # see `product`
+    zero = jax.lax.stop_gradient(by).astype(x.dtype) if by.shape == x.shape else jnp.zeros_like(x)  # see `_weighted`
     return jnp.where(keeps if by.dtype == bool else keeps | jnp.isfinite(x), x, zero)
 
 
@@ -66,16 +65,15 @@ def weighted(weight: ArrayLike, x: ArrayLike) -> Array:
     return _weighted(jnp.array(weight, dtype), jnp.array(x, dtype))
 
 
+@jax.custom_jvp
 @traced_once
-def product(weight: ArrayLike, x: ArrayLike) -> Any:
-    """`weighted` of arrays, without its first derivatives in weights of 0."""
+def _weighted(weight: Array, x: Array) -> Array:
     # The weight is the 0 that is selected: `jax.vmap` over axis 1 would transpose all for a constant array of zeros.
     # 0 · x is 0 only of a finite x. A loop's gradient drops the rule below: second derivatives are those of this line.
     both = weight * x
     return jnp.where((weight != 0) | (both == 0), both, jax.lax.stop_gradient(weight))
 
 
-_weighted = jax.custom_jvp(product)
 _weighted.defjvps(
     lambda w_dot, _, w, x: w_dot * jnp.where((w != 0) | jnp.isfinite(x), x, jax.lax.stop_gradient(w)),
     lambda x_dot, _, w, x: w * x_dot,

@@ -390,6 +390,16 @@ def test_an_action_that_is_never_taken_may_be_worth_minus_infinity():
         assert np.all(np.isfinite(slope))
 
 
+def test_a_possible_action_worth_minus_infinity_is_avoided_at_every_step():
+    """The values of several steps are added up, so each must stay far below an overflow."""
+    logits, q = jnp.zeros([5, 2]), jnp.array([[-jnp.inf, 1.0]] * 5)
+    for loss in (rlx.qpg_loss, rlx.rm_loss, rlx.rpg_loss):
+        value, slope = jax.value_and_grad(loss)(logits, q)
+        assert np.isfinite(value) and np.all(np.isfinite(slope))
+    slope = jax.grad(rlx.qpg_loss)(logits, q)
+    assert np.all(slope[:, 0] > 0) and np.all(slope[:, 1] < 0)
+
+
 def test_strings_of_numbers_are_not_numbers(data):
     for bad in ("1.0", None, [1.0], (1.0,), {"a": 1.0}):
         with pytest.raises(rlx.DTypeError, match="argument `r_t`"):
