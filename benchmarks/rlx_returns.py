@@ -78,6 +78,11 @@ def cases(d: Draw) -> Iterator[tuple[str, Callable[[Any], Callable[..., Any]], t
         (d.q(), d.action(), *d.rewards(), d.unit(), d.probs()),
     )
     yield (
+        "general_off_policy_returns_from_q_and_v",
+        lambda lib: lambda q, v, r, g, c: lib.general_off_policy_returns_from_q_and_v(q[:-1], v, r, g, c[:-1]),
+        (d.normal(), d.normal(), *d.rewards(), d.unit()),
+    )
+    yield (
         "td_lambda",
         lambda lib: lambda v, r, g, w: lib.td_lambda(v, r, g, w, 0.9),
         (d.normal(), *d.rewards(), d.normal()),

@@ -8,7 +8,7 @@ from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import expected_value, pick
 from rlx.core.masking import masked, weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.recurrence import backward
+from rlx.core.recurrence import backward, discounted
 from rlx.core.segments import segments, with_ends
 from rlx.core.types import Array
 
@@ -175,9 +175,9 @@ def general_off_policy_returns_from_action_values(
     if stop_target_gradients is not True:  # for values, γ_t (…) below suffices
         q_t, pi_t = masked(discount_t, q_t), masked(discount_t, pi_t)
     v_t, continues_t = segments(expected_value(pi_t, q_t), truncation_t, truncation_value_t)
-    sequences = r_t, discount_t, v_t, pick(q_t, a_t), with_ends(c_t, continues_t)
-    returns = backward(_corrected_return, sequences, continues_t=continues_t)
-    return maybe_stop(returns, stop_target_gradients)
+    w_t = weighted(discount_t, with_ends(c_t, continues_t))
+    delta_t = r_t + weighted(discount_t, v_t) - weighted(w_t, pick(q_t, a_t))
+    return maybe_stop(backward(discounted, (delta_t, w_t)), stop_target_gradients)
 
 
 @operator()
@@ -221,13 +221,9 @@ def general_off_policy_returns_from_q_and_v(
       [3.125, 4.5]
     """
     v_t, continues_t = segments(v_t, truncation_t, truncation_value_t)
-    sequences = r_t, discount_t, v_t, _with_last(q_t), with_ends(_with_last(c_t), continues_t)
-    returns = backward(_corrected_return, sequences, continues_t=continues_t)
-    return maybe_stop(returns, stop_target_gradients)
-
-
-def _corrected_return(g_t: Array, r_t: Array, discount_t: Array, v_t: Array, q_t: Array, c_t: Array) -> Array:
-    return r_t + weighted(discount_t, v_t) + weighted(weighted(discount_t, c_t), g_t - q_t)
+    w_t = weighted(discount_t, with_ends(_with_last(c_t), continues_t))
+    delta_t = r_t + weighted(discount_t, v_t) - weighted(w_t, _with_last(q_t))
+    return maybe_stop(backward(discounted, (delta_t, w_t)), stop_target_gradients)
 
 
 def _with_last(x_t: Array) -> Array:

@@ -6,7 +6,7 @@ from rlx.core.annotations import Float, Mask, Real
 from rlx.core.arguments import require
 from rlx.core.masking import weighted
 from rlx.core.operator import maybe_stop, operator
-from rlx.core.recurrence import backward, backward_in_windows, saved
+from rlx.core.recurrence import backward, backward_in_windows, discounted, saved
 from rlx.core.segments import following, segments, with_ends
 from rlx.core.types import Array
 
@@ -46,12 +46,8 @@ def discounted_returns(
       [4.0, 6.0]
     """
     v_t, continues_t = segments(jnp.broadcast_to(v_t, r_t.shape), truncation_t, truncation_value_t)
-    returns = backward(_discounted_return, (r_t, discount_t), end=v_t, continues_t=continues_t)
+    returns = backward(discounted, (r_t, discount_t), end=v_t, continues_t=continues_t)
     return maybe_stop(returns, stop_target_gradients)
-
-
-def _discounted_return(g_t: Array, r_t: Array, discount_t: Array) -> Array:
-    return r_t + weighted(discount_t, g_t)
 
 
 @operator()
@@ -204,12 +200,8 @@ def truncated_generalized_advantage_estimation(
     """
     v_t, continues_t = segments(values[1:], truncation_t, truncation_value_t)
     delta_t = r_t + weighted(discount_t, v_t) - values[:-1]
-    advantages = backward(_advantage, (delta_t, discount_t, lambda_), continues_t=continues_t)
+    advantages = backward(discounted, (delta_t, discount_t, lambda_), continues_t=continues_t)
     return maybe_stop(advantages, stop_target_gradients)
-
-
-def _advantage(adv_t: Array, delta_t: Array, discount_t: Array, lambda_: Array) -> Array:
-    return delta_t + weighted(weighted(discount_t, lambda_), adv_t)
 
 
 @operator()

@@ -6,7 +6,7 @@ from rlx.core.annotations import Float, Int, Mask, Real
 from rlx.core.arrays import expected_value, pick
 from rlx.core.masking import masked, weighted
 from rlx.core.operator import errors_of, maybe_stop, operator
-from rlx.core.recurrence import backward
+from rlx.core.recurrence import backward, discounted
 from rlx.core.segments import following, segments, with_ends
 from rlx.core.types import Array
 from rlx.returns import lambda_returns
@@ -325,9 +325,5 @@ def importance_corrected_td_errors(
     v_tm1, (v_t, continues_t) = values[:-1], segments(values[1:], truncation_t, truncation_value_t)
     delta_t = r_t + weighted(discount_t, v_t) - v_tm1
     c_t = with_ends(following(rho_tm1) * lambda_, continues_t)
-    errors = rho_tm1 * backward(_error, (delta_t, discount_t, c_t), continues_t=continues_t)
+    errors = rho_tm1 * backward(discounted, (delta_t, weighted(discount_t, c_t)))
     return errors_of(v_tm1, errors, stop_target_gradients)
-
-
-def _error(e_t: Array, delta_t: Array, discount_t: Array, c_t: Array) -> Array:
-    return delta_t + weighted(weighted(discount_t, c_t), e_t)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from rlx.core.annotations import Float, Mask, Real
 from rlx.core.masking import weighted
 from rlx.core.operator import errors_of, operator
-from rlx.core.recurrence import backward
+from rlx.core.recurrence import backward, discounted
 from rlx.core.segments import following, segments, with_ends
 from rlx.core.types import Array
 
@@ -94,15 +94,10 @@ def _sum_of_errors(
     delta_t: Array, discount_t: Array, c_t: Array, sample_mask: Array | None, continues_t: Array | None
 ) -> Array:
     """E_{t-1} = δ_t + γ_t c_t E_t; steps that do not count pass E_t on."""
+    w_t = weighted(discount_t, c_t)
     if sample_mask is not None:
-        learns_t = sample_mask != 0
-        delta_t = jnp.where(learns_t, delta_t, 0)
-        discount_t, c_t = jnp.where(learns_t, discount_t, 1), jnp.where(learns_t, c_t, 1)
-    return backward(_error, (delta_t, discount_t, c_t), continues_t=continues_t)
-
-
-def _error(e_t: Array, delta_t: Array, discount_t: Array, c_t: Array) -> Array:
-    return delta_t + weighted(weighted(discount_t, c_t), e_t)
+        delta_t, w_t = jnp.where(sample_mask != 0, delta_t, 0), jnp.where(sample_mask != 0, w_t, 1)
+    return backward(discounted, (delta_t, w_t), continues_t=continues_t)
 
 
 @operator(masks=_MASKS)

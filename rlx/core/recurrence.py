@@ -52,9 +52,7 @@ def backward(
 
     Example:
       >>> import jax.numpy as jnp
-      >>> from rlx.core.recurrence import backward
-      >>> def discounted(g_t, r_t, discount_t):
-      ...     return r_t + discount_t * g_t
+      >>> from rlx.core.recurrence import backward, discounted
       >>> backward(discounted, (jnp.array([1.0, 2.0, 3.0]), 0.5), end=4.0).tolist()
       [3.25, 4.5, 5.0]
     """
@@ -70,6 +68,17 @@ def backward(
     )
     end = jnp.broadcast_to(jnp.asarray(end, dtype), shape[1:] if continues_t is None else shape)
     return _solve(equation, numbers, arrays, end, continues_t)
+
+
+def discounted(x_t: Array, delta_t: Array, discount_t: Array, lambda_: Array | float = 1.0) -> Array:
+    """x_{t-1} = δ_t + γ_t λ_t x_t, the equation of returns, advantages and sums of errors.
+
+    Example:
+      >>> from rlx.core.recurrence import discounted
+      >>> float(discounted(4.0, 1.0, 0.5))
+      3.0
+    """
+    return delta_t + weighted(weighted(discount_t, lambda_), x_t)
 
 
 def saved(x: Array) -> Array:
