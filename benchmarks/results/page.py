@@ -16,7 +16,8 @@ not finished is in no mean, and its row says how far it got. `python -m benchmar
 finished, so that it can be stopped at any time; `--steps` sets another number of steps, which gets rows of its own.
 The interquartile mean (IQM) is over seeds, with a 95 % interval by the
 stratified bootstrap ([rlx.evaluation](api/rlx/evaluation.md)). CPU time a step is that of the second half of a run,
-of all of it with compilation where the program is compiled whole.
+of all of it with compilation where the program is compiled whole. Seconds are of a program with all seeds, from its
+start to its end.
 """
 REST = """## Not run yet
 
@@ -39,8 +40,10 @@ def select(kept: dict[str, Any], environment: str, budget: int, program: str) ->
     return {run["seed"]: run for run in kept["runs"] if (run["environment"], run["budget"], run["program"]) == wanted}
 
 
-def cpu_us(runs: dict[int, dict[str, Any]]) -> float | None:
-    found = [run["cpu_us_a_step"] for run in runs.values() if run["finished"]]
+def cost_of(table: Table, runs: dict[int, dict[str, Any]]) -> float | None:
+    """CPU µs a step, or the seconds of a program with all seeds."""
+    name = "seconds" if table.together else "cpu_us_a_step"
+    found = [float(run[name]) for run in runs.values() if run["finished"]]
     return float(np.mean(found)) if found else None
 
 
@@ -56,7 +59,8 @@ def row(table: Table, kept: dict[str, Any], environment: str, budget: int, progr
         interval = f"{number(evaluation.interquartile_mean(x))} [{number(low)}, {number(high)}]"
     if environment in table.reference:
         reference = number(*table.reference[environment])
-    cost, ours = cpu_us(runs), cpu_us(select(kept, environment, budget, next(iter(table.programs))))
+    first = select(kept, environment, budget, next(iter(table.programs)))
+    cost, ours = cost_of(table, runs), cost_of(table, first)
     share = f" (ours {ours / cost:.2f} of it)" if cost and ours and table.programs[program][0] == CONTENDERS else ""
     late = [(seed, runs.get(seed)) for seed in range(1, table.seeds + 1)]
     rest = [
@@ -77,12 +81,14 @@ def section(name: str, table: Table, kept: dict[str, Any]) -> str:
     reduced = f" Rows of fewer than {table.steps:,} steps are reduced." if smallest < table.steps else ""
     waiting = ", ".join(environment for environment in table.environments if not budgets[environment])
     columns = ["environment", "steps", "program", "seeds", "mean ± spread", "IQM, interval"]
-    columns += [*(["reference"] if table.reference else []), "CPU µs a step", "not finished"]
+    columns += ["reference"] if table.reference else []
+    columns += ["s, all seeds" if table.together else "CPU µs a step", "not finished"]
+    machines = dict.fromkeys(run["machine"] for run in kept["runs"] if "machine" in run)
     lines = [
         f"## {table.title}\n",
         f"`python -m benchmarks.results {name}`: [{pathlib.Path(file).name}](../{file}),",
         f"{table.steps:,} steps, {table.seeds} seeds.{reduced} {table.remark}\n",
-        f"Machine: {kept['machine']}.{f' Reference: {table.source}.' if table.reference else ''}\n",
+        f"Machine: {'; '.join(machines)}.{f' Reference: {table.source}.' if table.reference else ''}\n",
         "| " + " | ".join(columns) + " |",
         "|---" * len(columns) + "|",
     ]
